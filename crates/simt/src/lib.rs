@@ -1,0 +1,1 @@
+//! Runs CUDA C++ kernels on the CPU: one stackful coroutine per CUDA thread.

@@ -1,0 +1,1 @@
+//! A software mlx5 HCA below unmodified libibverbs and libmlx5.

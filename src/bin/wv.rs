@@ -1,0 +1,3 @@
+//! The `wv` command line; parses only.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! GPU-initiated RDMA runtime with MoE dispatch and combine.
