@@ -1,1 +1,16 @@
-//! GPU-initiated RDMA runtime with MoE dispatch and combine.
+//! GPU-initiated RDMA (IBGDA) runtime with MoE dispatch and combine.
+//!
+//! `ARCHITECTURE.md` has the module table; `tests/layering.rs` enforces it.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
+
+pub mod abi;
+pub mod cmd;
+pub mod config;
+pub mod error;
+pub mod gpu;
+pub mod memheap;
+pub mod moe;
+pub mod sys;
+pub mod team;
+pub mod verbs;

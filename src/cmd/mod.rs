@@ -1,0 +1,1 @@
+//! The commands of `wv`: demo and sim.

@@ -1,0 +1,1 @@
+//! The one configuration struct and its `WARPVERBS_*` variables.

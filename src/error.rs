@@ -1,0 +1,1 @@
+//! The public error of the runtime.

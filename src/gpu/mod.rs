@@ -1,0 +1,1 @@
+//! Where kernels run: the trait `Gpu`, CUDA and simt.

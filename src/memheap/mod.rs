@@ -1,0 +1,1 @@
+//! The control-buffer allocator: offsets only, metadata on the host.

@@ -1,0 +1,1 @@
+//! Dispatch and combine of MoE tokens, and their scalar reference.

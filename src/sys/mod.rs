@@ -1,0 +1,1 @@
+//! Bindings over verbs.h and mlx5dv.h, opened by dlopen.

@@ -1,0 +1,1 @@
+//! Ranks, windows, the peer table in device memory, the rendezvous store.

@@ -1,0 +1,1 @@
+//! RAII over DevX: context, PD, MR, UMEM, UAR, CQ, QP.
