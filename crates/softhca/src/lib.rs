@@ -1,1 +1,3 @@
 //! A software mlx5 HCA below unmodified libibverbs and libmlx5.
+
+pub mod wire;

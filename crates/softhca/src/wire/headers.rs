@@ -1,0 +1,459 @@
+//! The headers of RoCEv2: BTH and the extended transport headers, each with its bytes.
+//!
+//! Source: IBTA volume 1, chapter 9 "Transport Layer" (BTH, RETH, AETH, AtomicETH, AtomicAckETH, ImmDt, IETH). All fields are
+//! big-endian. `emit` writes whole headers, reserved bits as zero; `parse` ignores reserved bits.
+
+use super::opcode::BthOpcode;
+use super::psn::Psn;
+
+/// Base transport header: the first 12 bytes of every packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bth {
+    /// What the packet is.
+    pub opcode: BthOpcode,
+    /// Solicited event: the receiver's completion may wake a sleeper.
+    pub solicited: bool,
+    /// Migration request bit; Linux sets it, nobody here reads it.
+    pub migrated: bool,
+    /// Bytes (0 to 3) that fill the payload up to a multiple of 4.
+    pub pad: u8,
+    /// Partition key.
+    pub pkey: u16,
+    /// QP that the packet is for, 24 bits.
+    pub dest_qpn: u32,
+    /// The sender wants an acknowledge for this packet.
+    pub ack_request: bool,
+    /// Number of the packet.
+    pub psn: Psn,
+}
+
+impl Bth {
+    /// Size on the wire.
+    pub const BYTES: usize = 12;
+    /// The default partition, full member.
+    pub const DEFAULT_PKEY: u16 = 0xffff;
+
+    /// Reads the header and, apart, the 4-bit transport version, which must be 0.
+    pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> (Self, u8) {
+        let flags = bytes[1];
+        let dest_qpn = u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]]);
+        let psn = u32::from_be_bytes([0, bytes[9], bytes[10], bytes[11]]);
+        let bth = Self {
+            opcode: BthOpcode(bytes[0]),
+            solicited: flags & 0x80 != 0,
+            migrated: flags & 0x40 != 0,
+            pad: flags >> 4 & 3,
+            pkey: u16::from_be_bytes([bytes[2], bytes[3]]),
+            dest_qpn,
+            ack_request: bytes[8] & 0x80 != 0,
+            psn: Psn::new(psn),
+        };
+        (bth, flags & 0xf)
+    }
+
+    pub(crate) fn emit(&self) -> [u8; Self::BYTES] {
+        let [_, q2, q1, q0] = self.dest_qpn.to_be_bytes();
+        let [_, p2, p1, p0] = self.psn.value().to_be_bytes();
+        let [k1, k0] = self.pkey.to_be_bytes();
+        let flags =
+            u8::from(self.solicited) << 7 | u8::from(self.migrated) << 6 | (self.pad & 3) << 4;
+        [
+            self.opcode.0,
+            flags,
+            k1,
+            k0,
+            0,
+            q2,
+            q1,
+            q0,
+            u8::from(self.ack_request) << 7,
+            p2,
+            p1,
+            p0,
+        ]
+    }
+}
+
+/// RDMA extended transport header: where a WRITE goes or a READ comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reth {
+    /// Remote virtual address.
+    pub va: u64,
+    /// Remote key.
+    pub rkey: u32,
+    /// Length of the whole message, in bytes.
+    pub bytes: u32,
+}
+
+impl Reth {
+    /// Size on the wire.
+    pub const BYTES: usize = 16;
+
+    pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> Self {
+        Self {
+            va: be64(bytes, 0),
+            rkey: be32(bytes, 8),
+            bytes: be32(bytes, 12),
+        }
+    }
+
+    pub(crate) fn emit(&self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        out[..8].copy_from_slice(&self.va.to_be_bytes());
+        out[8..12].copy_from_slice(&self.rkey.to_be_bytes());
+        out[12..].copy_from_slice(&self.bytes.to_be_bytes());
+        out
+    }
+}
+
+/// Why a responder refuses a request for good (AETH syndrome 0x60 plus this number).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NakCode(pub u8);
+
+impl NakCode {
+    /// A packet is missing; the AETH's packet carries the expected PSN.
+    pub const PSN_SEQUENCE_ERROR: Self = Self(0);
+    /// The request is malformed or not allowed on this QP.
+    pub const INVALID_REQUEST: Self = Self(1);
+    /// Key, range or permission do not fit.
+    pub const REMOTE_ACCESS_ERROR: Self = Self(2);
+    /// The responder could not carry out the request.
+    pub const REMOTE_OPERATIONAL_ERROR: Self = Self(3);
+}
+
+/// The meaning of an AETH's first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syndrome {
+    /// All up to the packet's PSN has been carried out. `credits` is 5 bits, 31 = no end-to-end flow control.
+    Ack {
+        /// Encoded credit count.
+        credits: u8,
+    },
+    /// Receiver not ready: try again after the time that the 5-bit code `timer` stands for.
+    RnrNak {
+        /// Encoded delay; [`rnr_delay_ns`] decodes it.
+        timer: u8,
+    },
+    /// Refused.
+    Nak(NakCode),
+    /// A syndrome that the standard reserves.
+    Reserved(u8),
+}
+
+/// `credits` of a responder that does no end-to-end flow control.
+pub const NO_CREDITS: u8 = 31;
+
+/// ACK extended transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aeth {
+    /// Outcome.
+    pub syndrome: Syndrome,
+    /// Message sequence number: messages completed by the responder, 24 bits.
+    pub msn: u32,
+}
+
+impl Aeth {
+    /// Size on the wire.
+    pub const BYTES: usize = 4;
+
+    pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> Self {
+        let low = bytes[0] & 0x1f;
+        let syndrome = match bytes[0] >> 5 {
+            0 => Syndrome::Ack { credits: low },
+            1 => Syndrome::RnrNak { timer: low },
+            3 => Syndrome::Nak(NakCode(low)),
+            _ => Syndrome::Reserved(bytes[0]),
+        };
+        Self {
+            syndrome,
+            msn: be32(bytes, 0) & 0xff_ffff,
+        }
+    }
+
+    pub(crate) fn emit(&self) -> [u8; Self::BYTES] {
+        let syndrome = match self.syndrome {
+            Syndrome::Ack { credits } => credits & 0x1f,
+            Syndrome::RnrNak { timer } => 0x20 | timer & 0x1f,
+            Syndrome::Nak(NakCode(code)) => 0x60 | code & 0x1f,
+            Syndrome::Reserved(byte) => byte,
+        };
+        let [_, m2, m1, m0] = self.msn.to_be_bytes();
+        [syndrome, m2, m1, m0]
+    }
+}
+
+/// The delay in nanoseconds that the 5-bit RNR timer code stands for (IBTA "Encoding for RNR NAK Timer Field").
+pub const fn rnr_delay_ns(code: u8) -> u64 {
+    const HUNDREDTHS_OF_MS: [u32; 32] = [
+        65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+        1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+    ];
+    HUNDREDTHS_OF_MS[(code & 0x1f) as usize] as u64 * 10_000
+}
+
+/// What an atomic does to its operand. The original value always comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// 64 bits: becomes `swap` if it equals `compare`.
+    CompareSwap {
+        /// Value expected.
+        compare: u64,
+        /// Value stored on a match.
+        swap: u64,
+    },
+    /// 64 bits: `add` is added, modulo 2^64.
+    FetchAdd {
+        /// Summand.
+        add: u64,
+    },
+    /// `bytes` (4 or 8): bits in `swap_mask` become `swap`'s if bits in `compare_mask` equal `compare`'s.
+    MaskedCompareSwap {
+        /// Operand size: 4 or 8.
+        bytes: u8,
+        /// Value expected, where masked.
+        compare: u64,
+        /// Value stored, where masked.
+        swap: u64,
+        /// Bits that are compared.
+        compare_mask: u64,
+        /// Bits that are replaced.
+        swap_mask: u64,
+    },
+    /// `bytes` (4 or 8): `add` is added; no carry leaves a bit that is set in `boundary`.
+    MaskedFetchAdd {
+        /// Operand size: 4 or 8.
+        bytes: u8,
+        /// Summand.
+        add: u64,
+        /// Top bit of each field.
+        boundary: u64,
+    },
+}
+
+/// Atomic request header: the standard AtomicETH (28 bytes) or, for masked operations, [`MaskedAtomicEth`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicEth {
+    /// Remote virtual address, a multiple of the operand size.
+    pub va: u64,
+    /// Remote key.
+    pub rkey: u32,
+    /// What to do there.
+    pub op: AtomicOp,
+}
+
+impl AtomicEth {
+    /// Size on the wire.
+    pub const BYTES: usize = 28;
+
+    pub(crate) fn parse(bytes: &[u8; Self::BYTES], opcode: BthOpcode) -> Self {
+        let (first, second) = (be64(bytes, 12), be64(bytes, 20));
+        let op = if opcode == BthOpcode::FETCH_ADD {
+            AtomicOp::FetchAdd { add: first }
+        } else {
+            AtomicOp::CompareSwap {
+                swap: first,
+                compare: second,
+            }
+        };
+        Self {
+            va: be64(bytes, 0),
+            rkey: be32(bytes, 8),
+            op,
+        }
+    }
+
+    /// The header's bytes: 28 or, for masked operations, 48.
+    pub(crate) fn emit(&self, out: &mut [u8]) -> usize {
+        out[..8].copy_from_slice(&self.va.to_be_bytes());
+        out[8..12].copy_from_slice(&self.rkey.to_be_bytes());
+        match self.op {
+            AtomicOp::CompareSwap { compare, swap } => {
+                put_words(&mut out[12..28], &[swap, compare])
+            }
+            AtomicOp::FetchAdd { add } => put_words(&mut out[12..28], &[add, 0]),
+            AtomicOp::MaskedCompareSwap {
+                bytes,
+                compare,
+                swap,
+                compare_mask,
+                swap_mask,
+            } => {
+                out[12..16].copy_from_slice(&[bytes, 0, 0, 0]);
+                put_words(&mut out[16..48], &[swap, compare, swap_mask, compare_mask]);
+            }
+            AtomicOp::MaskedFetchAdd {
+                bytes,
+                add,
+                boundary,
+            } => {
+                out[12..16].copy_from_slice(&[bytes, 0, 0, 0]);
+                put_words(&mut out[16..48], &[add, 0, boundary, 0]);
+            }
+        }
+        self.wire_bytes()
+    }
+
+    /// Size of this header on the wire.
+    pub const fn wire_bytes(&self) -> usize {
+        match self.op {
+            AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd { .. } => Self::BYTES,
+            AtomicOp::MaskedCompareSwap { .. } | AtomicOp::MaskedFetchAdd { .. } => {
+                MaskedAtomicEth::BYTES
+            }
+        }
+    }
+
+    /// The opcode that goes with it.
+    pub const fn opcode(&self) -> BthOpcode {
+        match self.op {
+            AtomicOp::CompareSwap { .. } => BthOpcode::COMPARE_SWAP,
+            AtomicOp::FetchAdd { .. } => BthOpcode::FETCH_ADD,
+            AtomicOp::MaskedCompareSwap { .. } => BthOpcode::MASKED_COMPARE_SWAP,
+            AtomicOp::MaskedFetchAdd { .. } => BthOpcode::MASKED_FETCH_ADD,
+        }
+    }
+}
+
+/// Wire form of masked atomics, between softhcas only.
+///
+/// `va 8 | rkey 4 | operand bytes 1 | zero 3 | swap or add 8 | compare 8 | swap mask or boundary 8 | compare mask 8`; a fetch
+/// and add leaves `compare` and `compare mask` zero. The answer is an ordinary ATOMIC ACKNOWLEDGE; of a 4-byte operand the
+/// original value stands in its low 32 bits.
+#[derive(Clone, Copy, Debug)]
+pub struct MaskedAtomicEth;
+
+impl MaskedAtomicEth {
+    /// Size on the wire.
+    pub const BYTES: usize = 48;
+
+    /// Also the operand size if that is neither 4 nor 8, as an error.
+    pub(crate) fn parse(raw: &[u8; Self::BYTES], opcode: BthOpcode) -> Result<AtomicEth, u8> {
+        let bytes = raw[12];
+        if bytes != 4 && bytes != 8 {
+            return Err(bytes);
+        }
+        let op = if opcode == BthOpcode::MASKED_FETCH_ADD {
+            AtomicOp::MaskedFetchAdd {
+                bytes,
+                add: be64(raw, 16),
+                boundary: be64(raw, 32),
+            }
+        } else {
+            AtomicOp::MaskedCompareSwap {
+                bytes,
+                swap: be64(raw, 16),
+                compare: be64(raw, 24),
+                swap_mask: be64(raw, 32),
+                compare_mask: be64(raw, 40),
+            }
+        };
+        Ok(AtomicEth {
+            va: be64(raw, 0),
+            rkey: be32(raw, 8),
+            op,
+        })
+    }
+}
+
+fn put_words(out: &mut [u8], words: &[u64]) {
+    for (chunk, word) in out.chunks_exact_mut(8).zip(words) {
+        chunk.copy_from_slice(&word.to_be_bytes());
+    }
+}
+
+fn be64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
+}
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bth_bytes_both_ways() {
+        let bytes = [
+            0x0a, 0xf0, 0xff, 0xff, 0, 0x12, 0x34, 0x56, 0x80, 0xab, 0xcd, 0xef,
+        ];
+        let bth = Bth {
+            opcode: BthOpcode::WRITE_ONLY,
+            solicited: true,
+            migrated: true,
+            pad: 3,
+            pkey: 0xffff,
+            dest_qpn: 0x12_3456,
+            ack_request: true,
+            psn: Psn::new(0xab_cdef),
+        };
+        assert_eq!(bth.emit(), bytes);
+        assert_eq!(Bth::parse(&bytes), (bth, 0));
+    }
+
+    #[test]
+    fn aeth_bytes_both_ways() {
+        let cases = [
+            (
+                [0x1f, 0, 0, 1],
+                Syndrome::Ack {
+                    credits: NO_CREDITS,
+                },
+            ),
+            ([0x2c, 0, 0, 1], Syndrome::RnrNak { timer: 12 }),
+            ([0x60, 0, 0, 1], Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR)),
+            ([0x61, 0, 0, 1], Syndrome::Nak(NakCode::INVALID_REQUEST)),
+            ([0x62, 0, 0, 1], Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR)),
+            (
+                [0x63, 0, 0, 1],
+                Syndrome::Nak(NakCode::REMOTE_OPERATIONAL_ERROR),
+            ),
+            ([0x81, 0, 0, 1], Syndrome::Reserved(0x81)),
+            ([0x45, 0, 0, 1], Syndrome::Reserved(0x45)),
+        ];
+        for (bytes, syndrome) in cases {
+            let aeth = Aeth { syndrome, msn: 1 };
+            assert_eq!(Aeth::parse(&bytes), aeth);
+            assert_eq!(aeth.emit(), bytes);
+        }
+    }
+
+    #[test]
+    fn atomic_headers_put_swap_before_compare() {
+        let eth = AtomicEth {
+            va: 0x1122_3344_5566_7788,
+            rkey: 0x99aa_bbcc,
+            op: AtomicOp::CompareSwap {
+                compare: 2,
+                swap: 1,
+            },
+        };
+        let mut out = [0xee; 28];
+        assert_eq!(eth.emit(&mut out), 28);
+        let literal = [
+            0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0, 0, 0, 0, 0,
+            0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2,
+        ];
+        assert_eq!(out, literal);
+        assert_eq!(AtomicEth::parse(&literal, BthOpcode::COMPARE_SWAP), eth);
+    }
+
+    #[test]
+    fn a_masked_operand_of_three_bytes_is_refused() {
+        let mut raw = [0; MaskedAtomicEth::BYTES];
+        raw[12] = 3;
+        assert_eq!(
+            MaskedAtomicEth::parse(&raw, BthOpcode::MASKED_FETCH_ADD),
+            Err(3)
+        );
+    }
+
+    #[test]
+    fn the_rnr_table_has_its_ends_right() {
+        assert_eq!(rnr_delay_ns(0), 655_360_000);
+        assert_eq!(rnr_delay_ns(1), 10_000);
+        assert_eq!(rnr_delay_ns(12), 640_000);
+        assert_eq!(rnr_delay_ns(31), 491_520_000);
+    }
+}

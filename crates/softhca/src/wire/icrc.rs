@@ -1,0 +1,146 @@
+//! The invariant CRC of RoCEv2 and the flow (addresses and ports) that it covers.
+//!
+//! Source: InfiniBand Architecture "Annex A17: RoCEv2", ICRC. CRC-32 over eight 0xff bytes (in the place of an LRH), the IP
+//! header, the UDP header and everything behind, where fields that routers change are all ones: in IPv4 TOS, TTL and header
+//! checksum, in IPv6 traffic class, flow label and hop limit; the UDP checksum; byte 4 of the BTH. It is sent little-endian
+//! behind the padding.
+//!
+//! IPv4's identification and flags are covered too, but a UDP socket neither sets nor sees them. By convention they are what
+//! Linux sends from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Bytes of the ICRC at the end of a packet.
+pub const ICRC_BYTES: usize = 4;
+
+/// The UDP port of RoCEv2.
+pub const ROCE_PORT: u16 = 4791;
+
+/// The path of a packet: what the ICRC covers besides the packet itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// IP addresses, source first.
+    pub addresses: Addresses,
+    /// UDP source port; on Ethernet it is the flow label.
+    pub source_port: u16,
+    /// UDP destination port, [`ROCE_PORT`].
+    pub destination_port: u16,
+}
+
+/// A pair of IP addresses of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// Source and destination, IPv4.
+    V4(Ipv4Addr, Ipv4Addr),
+    /// Source and destination, IPv6.
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+impl Flow {
+    /// A flow between two RoCE ports.
+    pub const fn v4(source: Ipv4Addr, destination: Ipv4Addr) -> Self {
+        Self {
+            addresses: Addresses::V4(source, destination),
+            source_port: ROCE_PORT,
+            destination_port: ROCE_PORT,
+        }
+    }
+
+    /// The ICRC of `covered`: BTH up to the last padding byte (that is, without the ICRC).
+    ///
+    /// The number's little-endian bytes go on the wire.
+    pub fn icrc(&self, covered: &[u8]) -> u32 {
+        let mut crc = crc32fast::Hasher::new();
+        let mut prefix = [0xff; 8 + 40 + 8];
+        let used = 8 + self.pseudo_headers(&mut prefix[8..], covered.len());
+        crc.update(&prefix[..used]);
+        let mut bth = [0xff; 5];
+        let masked = covered.len().min(bth.len());
+        bth[..masked.min(4)].copy_from_slice(&covered[..masked.min(4)]);
+        crc.update(&bth[..masked]);
+        crc.update(&covered[masked..]);
+        crc.finalize()
+    }
+
+    /// Writes the masked IP and UDP headers; returns their length (28 or 48).
+    fn pseudo_headers(&self, out: &mut [u8], covered_bytes: usize) -> usize {
+        let udp_bytes = 8 + covered_bytes + ICRC_BYTES;
+        let ip_bytes = match self.addresses {
+            Addresses::V4(source, destination) => {
+                let total = be16(20 + udp_bytes);
+                out[..20].copy_from_slice(&[
+                    0x45, 0xff, total[0], total[1], 0, 0, 0x40, 0, 0xff, 17, 0xff, 0xff, 0, 0, 0,
+                    0, 0, 0, 0, 0,
+                ]);
+                out[12..16].copy_from_slice(&source.octets());
+                out[16..20].copy_from_slice(&destination.octets());
+                20
+            }
+            Addresses::V6(source, destination) => {
+                let length = be16(udp_bytes);
+                out[..8].copy_from_slice(&[0x6f, 0xff, 0xff, 0xff, length[0], length[1], 17, 0xff]);
+                out[8..24].copy_from_slice(&source.octets());
+                out[24..40].copy_from_slice(&destination.octets());
+                40
+            }
+        };
+        let udp = &mut out[ip_bytes..ip_bytes + 8];
+        udp[..2].copy_from_slice(&self.source_port.to_be_bytes());
+        udp[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
+        udp[4..6].copy_from_slice(&be16(udp_bytes));
+        udp[6..8].copy_from_slice(&[0xff; 2]);
+        ip_bytes + 8
+    }
+}
+
+/// The low 16 bits, big-endian. A longer packet cannot come from a UDP socket; its ICRC just will not match.
+fn be16(bytes: usize) -> [u8; 2] {
+    let raw = bytes.to_be_bytes();
+    [raw[raw.len() - 2], raw[raw.len() - 1]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An RDMA WRITE ONLY of "0123456789abcde" from 10.0.0.1 to 10.0.0.2; ICRC computed by scapy 2.5 `BTH.compute_icrc`.
+    #[test]
+    fn a_fixed_write_packet_has_the_icrc_that_scapy_gives() {
+        let mut covered = vec![0x0a, 0x50, 0xff, 0xff, 0, 0, 0, 0x11, 0x80, 0, 0, 0x64];
+        covered.extend([
+            0, 0, 0, 0, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0x10, 0x01, 0, 0, 0, 15,
+        ]);
+        covered.extend(b"0123456789abcde\0");
+        let flow = Flow {
+            source_port: 49152,
+            ..Flow::v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2))
+        };
+        assert_eq!(flow.icrc(&covered).to_le_bytes(), SCAPY_V4);
+    }
+
+    const SCAPY_V4: [u8; 4] = [0xdf, 0x95, 0x84, 0xcf];
+
+    #[test]
+    fn congestion_bits_are_not_covered_and_everything_else_is() {
+        let flow = Flow::v4(Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2));
+        let packet: Vec<u8> = (0..40).collect();
+        let reference = flow.icrc(&packet);
+        for index in 0..packet.len() {
+            let mut changed = packet.clone();
+            changed[index] ^= 0x40;
+            assert_eq!(flow.icrc(&changed) == reference, index == 4, "byte {index}");
+        }
+    }
+
+    #[test]
+    fn any_length_is_taken() {
+        let flow = Flow {
+            addresses: Addresses::V6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST),
+            source_port: 1,
+            destination_port: 2,
+        };
+        for bytes in 0..16 {
+            flow.icrc(&vec![0x55; bytes]);
+        }
+    }
+}

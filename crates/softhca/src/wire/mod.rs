@@ -1,0 +1,7 @@
+//! RoCEv2: the packet codec, the reliable transport and its UDP carrier.
+
+pub mod headers;
+pub mod icrc;
+pub mod opcode;
+pub mod packet;
+pub mod psn;
