@@ -1,1 +1,24 @@
-//! Structs that host and kernels share: the one definition, rendered to `kernels/include/warpverbs/abi.h`.
+//! Structs that host and kernels share: the one definition.
+//!
+//! `kernels/include/warpverbs/abi.h` is rendered from these by [`header::render`], with a `static_assert` for every size and
+//! offset; `tests/abi_header.rs` fails while the two differ and rewrites the file if `UPDATE` is set. Kernels take one struct
+//! by value. All numbers are little-endian as the GPU and the host are; a field that ends in `_be` holds the big-endian bytes
+//! that go into a WQE as they are.
+
+#[macro_use]
+mod macros;
+pub mod header;
+pub mod moe;
+mod qp;
+mod status;
+mod team;
+pub mod test_kernels;
+mod types;
+
+pub use qp::{
+    EMPTY_BYTE, MAX_DEPTH, MAX_INLINE_BYTES, MAX_PUT_BYTES, MIN_DEPTH, MODE_EXCLUSIVE,
+    MODE_NO_RECORD, QpContext, SERVICE_ROUNDS, WQEBB_BYTES, control_bytes, parked,
+};
+pub use status::Status;
+pub use team::{DeviceConfig, PeerEntry, RAIL_SHIFT, TeamContext, Window};
+pub use types::{AbiEnum, AbiField, AbiStruct, AbiType, DevicePtr};

@@ -1,0 +1,148 @@
+//! The context of one QP in device memory, and the words of its ring.
+
+use super::{DevicePtr, Status};
+
+abi_const! {
+    /// Bytes of a WQEBB, the unit of the send queue. PRM "WQE Basic Block".
+    pub const WQEBB_BYTES: u32 = 64;
+    /// Least depth of a send queue, WQEBBs: a quarter of it holds a `put_signal`, and a warp may post in parts.
+    pub const MIN_DEPTH: u32 = 64;
+    /// Greatest depth of a send queue, WQEBBs: half the range of the 16-bit WQE counter.
+    pub const MAX_DEPTH: u32 = 32768;
+    /// Most bytes of one inline put: what fits into one WQEBB behind control, address and inline header.
+    pub const MAX_INLINE_BYTES: u32 = 28;
+    /// Most bytes of one put. PRM "max_msg_sz" of an RC QP.
+    pub const MAX_PUT_BYTES: u32 = 1 << 30;
+    /// Rounds that a holder of the doorbell token serves others before it leaves.
+    pub const SERVICE_ROUNDS: u32 = 64;
+    /// `QpContext::mode` bit: one thread at a time uses the QP; no flags, no atomics.
+    pub const MODE_EXCLUSIVE: u32 = 1;
+    /// `QpContext::mode` bit: the QP has no doorbell record (PRM `send_dbr_mode` NO_DBR_EXT).
+    pub const MODE_NO_RECORD: u32 = 2;
+    /// What the host fills the ring, the flags and the CQE with before a QP leaves Reset.
+    pub const EMPTY_BYTE: u8 = 0xff;
+}
+
+abi_struct! {
+    /// One QP as kernels see it: 768 bytes of the control heap, in lines of 128 bytes by who writes them.
+    ///
+    /// A line that the NIC reads or writes holds no word that SMs change by atomics. Indices count WQEBBs, are 64 bits wide
+    /// and never wrap; ring position = index & mask, 16-bit WQE index = low half.
+    align(128)
+    pub struct QpContext {
+        /// The send queue: `depth` WQEBBs. Line 0 is constant for the life of the team, except `generation`.
+        pub sq: DevicePtr<u8>,
+        /// One flag word per WQEBB: where the doorbell token is parked, which batches are written.
+        pub flags: DevicePtr<u64>,
+        /// The doorbell record: big-endian receive counter, then send counter, u32 each. PRM "Doorbell Record".
+        pub dbrec: DevicePtr<u32>,
+        /// The doorbell register of this QP: 8 bytes of the UAR, write-only. PRM "DoorBell Register".
+        pub doorbell: DevicePtr<u64>,
+        /// The one collapsed CQE: 64 bytes, overwritten by the NIC at every completion.
+        pub cqe: DevicePtr<u8>,
+        /// Where results of atomics go that nobody asked for: 8 bytes. Never read.
+        pub atomic_sink: DevicePtr<u64>,
+        /// Second word of the control segment, big-endian `qpn << 8 | ds`, for ds = 2, 3, 4, 5.
+        pub qpn_ds_be: [u32; 4],
+        /// QP number, 24 bits.
+        pub qpn: u32,
+        /// depth - 1.
+        pub mask: u32,
+        /// Ring length in WQEBBs: a power of two, MIN_DEPTH to MAX_DEPTH.
+        pub depth: u32,
+        /// Bits MODE_EXCLUSIVE and MODE_NO_RECORD.
+        pub mode: u32,
+        /// lkey of `atomic_sink`, big-endian.
+        pub atomic_sink_lkey_be: u32,
+        /// Grows with each recovery. Written by the host inside the grace period.
+        pub generation: u32,
+        /// Reserved, zero.
+        pub reserved0: [u64; 5],
+
+        /// Ring space asked for, WQEBBs: grants plus refusals not yet undone. Line 1: posters, by atomics.
+        pub claim: u64,
+        /// Next index; advanced only by a thread whose claim was granted.
+        pub resv: u64,
+        /// Reserved, zero.
+        pub reserved1: [u64; 14],
+
+        /// Every index below it has completed without error. Line 2: pollers.
+        pub cons: u64,
+        /// Index of the last doorbell; monotone, exact up to a doorbell in flight.
+        pub doorbell_index: u64,
+        /// Index at which this life of the QP began: a ticket at or below it is stale.
+        pub base: u64,
+        /// `Status` of the first failure that was seen; sticky until recovery.
+        pub err: Status,
+        /// vendor_err_synd << 8 | syndrome of the error CQE behind `err`, big-endian fields already swapped.
+        pub syndrome: u32,
+        /// Reserved, zero.
+        pub reserved2: [u64; 12],
+
+        /// Nonzero: calls on this QP end `aborted`. Line 3: written by the host.
+        pub abort: u32,
+        /// Reserved, zero.
+        pub reserved3: [u32; 31],
+
+        /// The collapsed CQE itself. Line 4: written by the NIC.
+        pub cqe_line: [u8; 128],
+
+        /// Doorbell record of the send queue. Line 5: read by the NIC, written by the holder of the token.
+        pub sq_dbrec: [u32; 2],
+        /// Reserved, zero.
+        pub reserved4: [u32; 14],
+        /// Doorbell record of the CQ, at +64. Never written after creation: the CQ ignores overrun.
+        pub cq_dbrec: [u32; 2],
+        /// Reserved, zero.
+        pub reserved5: [u32; 14],
+    }
+}
+
+const _: () = {
+    assert!(size_of::<QpContext>() == 768 && align_of::<QpContext>() == 128);
+    assert!(core::mem::offset_of!(QpContext, claim) == 128);
+    assert!(core::mem::offset_of!(QpContext, cons) == 256);
+    assert!(core::mem::offset_of!(QpContext, abort) == 384);
+    assert!(core::mem::offset_of!(QpContext, cqe_line) == QpContext::CQE_OFFSET);
+    assert!(core::mem::offset_of!(QpContext, sq_dbrec) == QpContext::SQ_DBREC_OFFSET);
+    assert!(core::mem::offset_of!(QpContext, cq_dbrec) == QpContext::CQ_DBREC_OFFSET);
+};
+
+impl QpContext {
+    /// Byte offset of the CQE in the context.
+    pub const CQE_OFFSET: usize = 512;
+    /// Byte offset of the send queue's doorbell record.
+    pub const SQ_DBREC_OFFSET: usize = 640;
+    /// Byte offset of the CQ's doorbell record.
+    pub const CQ_DBREC_OFFSET: usize = 704;
+}
+
+/// The flag word S(index, 0): the doorbell token is parked at `index` (below 2^47) and nothing is owed. A fresh QP has
+/// `parked(0)` in flag 0.
+#[must_use]
+pub const fn parked(index: u64) -> u64 {
+    debug_assert!(index < 1 << 47);
+    index << 1 | 1
+}
+
+/// Bytes of control heap that a QP of `depth` WQEBBs takes: context, flags and send queue.
+#[must_use]
+pub const fn control_bytes(depth: u32) -> u64 {
+    size_of::<QpContext>() as u64 + depth as u64 * (size_of::<u64>() as u64 + WQEBB_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_qp_of_depth_1024_takes_about_73_kib() {
+        assert_eq!(control_bytes(1024), 74_496);
+    }
+
+    #[test]
+    fn a_parked_token_is_an_odd_word_that_holds_its_index() {
+        assert_eq!(parked(0), 1);
+        assert_eq!(parked(65_536), 0x2_0001);
+    }
+}

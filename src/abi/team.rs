@@ -1,0 +1,78 @@
+//! What a kernel knows of the team: peers, windows, QPs.
+
+use super::{DevicePtr, QpContext};
+
+abi_const! {
+    /// `PeerEntry::rail_generation` >> RAIL_SHIFT = rail; below it 24 bits of the peer's generation.
+    pub const RAIL_SHIFT: u32 = 24;
+}
+
+abi_struct! {
+    /// Where one window lies at one peer. 16 bytes, read by one relaxed 16-byte load; replaced only inside the peer's grace
+    /// period. All zero: the peer has no such window.
+    align(16)
+    pub struct PeerEntry {
+        /// Address of the window at the peer, in the address space of `rkey_be`.
+        pub base: u64,
+        /// Remote key, big-endian.
+        pub rkey_be: u32,
+        /// rail << RAIL_SHIFT | generation of the peer (24 bits).
+        pub rail_generation: u32,
+    }
+}
+
+abi_struct! {
+    /// A symmetric window: the same number of bytes at every rank. Passed by value; nothing in it changes while the team lives.
+    pub struct Window {
+        /// Its row in the peer table.
+        pub id: u32,
+        /// Local key, big-endian.
+        pub lkey_be: u32,
+        /// Local address.
+        pub base: u64,
+        /// Length at every rank.
+        pub bytes: u64,
+    }
+}
+
+abi_struct! {
+    /// Settings that every kernel of a team reads. Device memory, written by the host.
+    pub struct DeviceConfig {
+        /// Longest wait of a call, ns.
+        pub deadline_ns: u64,
+        /// Nonzero: every wait of every call ends `aborted`.
+        pub abort: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
+    }
+}
+
+abi_struct! {
+    /// The team of a rank. Device memory; constant while the team lives.
+    pub struct TeamContext {
+        /// This rank.
+        pub rank: u32,
+        /// Ranks of the team.
+        pub ranks: u32,
+        /// Rank slots: length of a row of the tables.
+        pub max_ranks: u32,
+        /// QPs to each peer.
+        pub qps_per_peer: u32,
+        /// Rows of the peer table.
+        pub max_windows: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
+        /// QP i to a peer: qps[peer * qps_per_peer + i]; null where there is none (the rank itself included, if it has no loopback QP).
+        pub qps: DevicePtr<DevicePtr<QpContext>>,
+        /// Window w at a peer: peers[w * max_ranks + peer].
+        pub peers: DevicePtr<PeerEntry>,
+        /// Settings.
+        pub config: DevicePtr<DeviceConfig>,
+    }
+}
+
+const _: () = {
+    assert!(size_of::<PeerEntry>() == 16 && align_of::<PeerEntry>() == 16);
+    assert!(size_of::<Window>() == 24);
+    assert!(size_of::<TeamContext>() == 48);
+};
