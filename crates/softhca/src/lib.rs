@@ -1,3 +1,4 @@
 //! A software mlx5 HCA below unmodified libibverbs and libmlx5.
 
+pub mod engine;
 pub mod wire;

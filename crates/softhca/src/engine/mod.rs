@@ -1,0 +1,3 @@
+//! The engine: what an HCA does by itself, between the rings and the wire.
+
+pub mod transport;

@@ -1,0 +1,219 @@
+//! The boundary between the engine, which knows objects and memory, and the wire, which knows packets.
+//!
+//! The engine decodes a WQE into an [`Operation`] and hands it to the wire together with whatever it wants to get back at
+//! completion (its `Wqe`). The wire reaches back through [`Device`]: for the bytes of the WQE's local segments, to report
+//! completions, and to carry out what a remote QP asks. A loopback inside the process uses the same two: it takes the
+//! bytes from one `Device` and gives them to another.
+//!
+//! Nothing here blocks; all calls come from the engine thread that owns the device.
+
+use crate::wire::headers::{AtomicEth, NakCode};
+
+/// What a send WQE asks of the remote QP, in the wire's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What to do and where.
+    pub kind: OperationKind,
+    /// Message length in bytes, at most 2^31; 8 or 4 for atomics.
+    pub bytes: u32,
+    /// Solicited event bit of the WQE.
+    pub solicited: bool,
+    /// The operation starts only when all READs and atomics before it on this QP have completed.
+    pub fence: bool,
+}
+
+/// The kinds of operation of an RC QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationKind {
+    /// RDMA WRITE to `va`; with `immediate` it consumes a receive WQE of the remote QP.
+    Write {
+        /// Remote virtual address.
+        va: u64,
+        /// Remote key.
+        rkey: u32,
+        /// Immediate data.
+        immediate: Option<u32>,
+    },
+    /// RDMA READ from `va` into the local segments.
+    Read {
+        /// Remote virtual address.
+        va: u64,
+        /// Remote key.
+        rkey: u32,
+    },
+    /// Atomic; the original value goes to the local segment as [`Device::scatter`] bytes (see there).
+    Atomic(AtomicEth),
+    /// SEND.
+    Send {
+        /// What comes with the message.
+        with: SendWith,
+    },
+}
+
+/// What a SEND carries besides its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendWith {
+    /// Nothing.
+    Nothing,
+    /// Immediate data.
+    Immediate(u32),
+    /// A remote key that the receiver shall invalidate.
+    Invalidate(u32),
+}
+
+/// Why an operation failed. The engine writes it into the error CQE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// A local key, range or permission does not fit.
+    LocalProtection,
+    /// Flushed: an earlier operation of the QP failed, or the QP left Rts.
+    Flushed,
+    /// A response that does not answer the request.
+    BadResponse,
+    /// The responder found the request malformed or not allowed.
+    RemoteInvalidRequest,
+    /// The responder found that key, range or permission do not fit.
+    RemoteAccess,
+    /// The responder could not carry out the request.
+    RemoteOperation,
+    /// No answer within the retries that the QP allows.
+    RetryExceeded,
+    /// The remote QP had no receive WQE within the RNR retries that the QP allows.
+    RnrRetryExceeded,
+}
+
+impl Failure {
+    /// The syndrome byte of the error CQE (PRM "Completion With Error"; `MLX5_CQE_SYNDROME_*` in rdma-core).
+    pub const fn syndrome(self) -> u8 {
+        match self {
+            Self::LocalProtection => 0x04,
+            Self::Flushed => 0x05,
+            Self::BadResponse => 0x10,
+            Self::RemoteInvalidRequest => 0x12,
+            Self::RemoteAccess => 0x13,
+            Self::RemoteOperation => 0x14,
+            Self::RetryExceeded => 0x15,
+            Self::RnrRetryExceeded => 0x16,
+        }
+    }
+}
+
+/// A remote access that is checked before it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteAccess {
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+}
+
+/// How a message that consumed a receive WQE ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes of the message.
+    pub bytes: u32,
+    /// A SEND; otherwise a WRITE with immediate, whose bytes went elsewhere.
+    pub send: bool,
+    /// Immediate data or a key to invalidate.
+    pub with: SendWith,
+    /// Solicited event bit of the last packet.
+    pub solicited: bool,
+}
+
+/// Why a receive WQE could not be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveError {
+    /// There is none: the requester shall try again later.
+    NotReady,
+    /// Refused for good.
+    Refused(NakCode),
+}
+
+/// The engine's side, as the wire sees it. `qpn` is always a QP of this device.
+pub trait Device {
+    /// What the engine remembers of a WQE while the wire carries it out.
+    type Wqe;
+
+    /// Copies `out.len()` bytes from `offset` of the WQE's local data (segments or inline) to `out`.
+    ///
+    /// Called once per packet sent, also for packets that are sent again.
+    ///
+    /// # Errors
+    /// A local key or range does not fit: the operation ends with this failure.
+    fn gather(
+        &mut self,
+        qpn: u32,
+        wqe: &Self::Wqe,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), Failure>;
+
+    /// Copies `data` to `offset` of the WQE's local segments: READ responses in order, each byte once; for an atomic the
+    /// original value, in the byte order of the host (4 or 8 bytes).
+    ///
+    /// # Errors
+    /// A local key or range does not fit: the operation ends with this failure.
+    fn scatter(
+        &mut self,
+        qpn: u32,
+        wqe: &Self::Wqe,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Failure>;
+
+    /// An operation is over. Operations of a QP end in the order in which they were handed over. After the first failure
+    /// of a QP all others follow as [`Failure::Flushed`].
+    fn complete(&mut self, qpn: u32, wqe: Self::Wqe, outcome: Result<(), Failure>);
+
+    /// May the remote QP of `qpn` do `access` to the `bytes` at `va`? Asked once, before the first byte of a message;
+    /// not asked for messages of 0 bytes.
+    ///
+    /// # Errors
+    /// What the responder answers.
+    fn check_remote(
+        &mut self,
+        qpn: u32,
+        access: RemoteAccess,
+        rkey: u32,
+        va: u64,
+        bytes: u32,
+    ) -> Result<(), NakCode>;
+
+    /// Carries out one packet of an RDMA WRITE. `data` is not empty.
+    ///
+    /// # Errors
+    /// What the responder answers: the key may have gone since the check.
+    fn remote_write(&mut self, qpn: u32, rkey: u32, va: u64, data: &[u8]) -> Result<(), NakCode>;
+
+    /// Reads for one packet of a READ response. `out` is not empty.
+    ///
+    /// # Errors
+    /// What the responder answers: the key may have gone since the check.
+    fn remote_read(&mut self, qpn: u32, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), NakCode>;
+
+    /// Carries out an atomic, with all checks; returns the original value (of 4-byte operands in the low half).
+    ///
+    /// # Errors
+    /// What the responder answers.
+    fn remote_atomic(&mut self, qpn: u32, atomic: &AtomicEth) -> Result<u64, NakCode>;
+
+    /// Takes the next receive WQE of `qpn`; it stays current until [`Device::receive_done`]. Called for the first packet of
+    /// a SEND and for the last of a WRITE with immediate.
+    ///
+    /// # Errors
+    /// None there, or the QP cannot receive.
+    fn receive_begin(&mut self, qpn: u32) -> Result<(), ReceiveError>;
+
+    /// Copies one packet of a SEND to `offset` of the current receive WQE.
+    ///
+    /// # Errors
+    /// What the responder answers, for example that the message is longer than the WQE.
+    fn receive_bytes(&mut self, qpn: u32, offset: u64, data: &[u8]) -> Result<(), NakCode>;
+
+    /// The message that holds the current receive WQE is complete.
+    fn receive_done(&mut self, qpn: u32, received: &Received);
+
+    /// The responder of `qpn` has refused a request: the QP belongs in the error state. It goes on to answer
+    /// duplicates and to repeat its refusal until the engine disconnects it.
+    fn responder_failed(&mut self, qpn: u32, code: NakCode);
+}
