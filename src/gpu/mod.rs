@@ -1,1 +1,92 @@
-//! Where kernels run: the trait `Gpu`, CUDA and simt.
+//! Where kernels run: the trait [`Gpu`], with CUDA and simt behind it.
+//!
+//! A `Gpu` is one device with one stream: launches run in the order in which they were made, asynchronously; copies by
+//! [`Gpu::read`] and [`Gpu::write`] do *not* wait for the stream, they happen now (the runtime uses them beside running
+//! kernels, through host-mapped words or memory that no kernel touches at that time). `simt` runs the kernels on the CPU and
+//! its device memory is ordinary memory, which the software HCA reads and writes directly. `cuda` is the driver API.
+
+mod error;
+mod launch;
+mod memory;
+mod select;
+
+use std::fmt;
+use std::time::Duration;
+
+pub use error::GpuError;
+pub use launch::{Dim3, Event, Launch};
+pub use memory::{DeviceMemory, HostMapped, MappedMmio};
+pub use select::GpuSelector;
+
+/// One device that runs kernels. Object safe: the runtime holds `Arc<dyn Gpu>`.
+pub trait Gpu: Send + Sync + fmt::Debug {
+    /// What results are labelled with: `simt`, or the GPU's name.
+    fn label(&self) -> String;
+
+    /// Allocates `bytes` (at least 1) of device memory at a multiple of `align` (a power of two), filled with zeros.
+    ///
+    /// The address is valid in kernels and, registered, for the HCA; it is never reused while the result lives.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadArgument`], [`GpuError::OutOfMemory`], or the driver's.
+    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// Copies `bytes` into device memory at `addr`, and returns when they are there.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadRange`] unless the range lies inside one live allocation of this device.
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError>;
+
+    /// Copies device memory at `addr` into `out`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::write`].
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError>;
+
+    /// Makes a page of device registers (a UAR), mapped in this process at `host`, reachable by kernels.
+    ///
+    /// Several mappings of the same page share one registration, which ends with the last of them. The host mapping must
+    /// outlive the result.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadArgument`] for a null or unaligned register; the driver's refusal.
+    fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError>;
+
+    /// Allocates `bytes` of pinned host memory, filled with zeros, that kernels reach too: abort words, counters.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::alloc`].
+    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError>;
+
+    /// Starts kernel `spec.kernel` behind all earlier launches. `params` is its one parameter struct, bytes from `abi`.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::UnknownKernel`], [`GpuError::BadLaunch`], or [`GpuError::Poisoned`] while an earlier kernel's failure has not
+    /// been seen by a [`Gpu::wait`].
+    ///
+    /// # Safety
+    ///
+    /// `params` are the bytes of the struct that the kernel declares, and whatever addresses they hold stay valid, as the
+    /// kernel uses them, until the event is done (or its wait returned an error other than [`GpuError::Timeout`]):
+    /// device memory, host-mapped memory, register pages and registered windows of every QP that the kernel posts to.
+    /// Nothing else may access that memory at the same time, except through atomics or as the kernel's contract says.
+    // UNSAFETY: a declaration only; what a kernel does with the addresses it is given, no type can check.
+    #[expect(unsafe_code, reason = "launching a kernel is unsafe, see its contract")]
+    unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError>;
+
+    /// Waits until `event`'s kernel has ended, at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Timeout`] if it still runs (it goes on; wait again), [`GpuError::Kernel`] with the report if it failed,
+    /// [`GpuError::Poisoned`] if it never ran because an earlier one failed. A failed event fails the same way each time.
+    fn wait(&self, event: &Event, timeout: Duration) -> Result<(), GpuError> {
+        event.wait(timeout)
+    }
+}

@@ -1,0 +1,104 @@
+//! What to launch, and how to know that it ended.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::GpuError;
+
+/// Extent of a grid (in blocks) or of a block (in threads).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dim3 {
+    /// Fastest dimension.
+    pub x: u32,
+    /// Second dimension.
+    pub y: u32,
+    /// Slowest dimension.
+    pub z: u32,
+}
+
+impl Dim3 {
+    /// Number of elements.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        u64::from(self.x) * u64::from(self.y) * u64::from(self.z)
+    }
+}
+
+impl From<u32> for Dim3 {
+    fn from(x: u32) -> Self {
+        Self { x, y: 1, z: 1 }
+    }
+}
+
+/// One launch. Start from [`Launch::new`] and change what differs.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// The exported name of the kernel, `wv_...`.
+    pub kernel: &'a str,
+    /// Blocks.
+    pub grid: Dim3,
+    /// Threads of a block.
+    pub block: Dim3,
+    /// Dynamic shared memory of a block, in bytes. Default 0.
+    pub shared_bytes: usize,
+    /// Whether all blocks must be resident at once, so that they may wait for each other. Default false.
+    pub cooperative: bool,
+    /// Schedule of the threads, on simt; ignored by a GPU. Default 0.
+    pub seed: u64,
+    /// Longest run of the whole kernel, on simt, where it then fails; ignored by a GPU, whose kernels carry deadlines of
+    /// their own. Default 60 s.
+    pub deadline: Duration,
+}
+
+impl<'a> Launch<'a> {
+    /// `grid` blocks of `block` threads of `kernel`.
+    #[must_use]
+    pub fn new(kernel: &'a str, grid: impl Into<Dim3>, block: impl Into<Dim3>) -> Self {
+        Self {
+            kernel,
+            grid: grid.into(),
+            block: block.into(),
+            shared_bytes: 0,
+            cooperative: false,
+            seed: 0,
+            deadline: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The end of one launch.
+#[derive(Clone, Debug)]
+pub struct Event {
+    completion: Arc<dyn Completion>,
+}
+
+/// How a backend tells that a launch has ended.
+pub(super) trait Completion: Send + Sync + fmt::Debug {
+    /// Waits at most `timeout`; see [`Gpu::wait`](super::Gpu::wait).
+    fn wait(&self, timeout: Duration) -> Result<(), GpuError>;
+
+    /// Whether a wait would return at once with something else than a timeout. Observes no failure.
+    fn is_done(&self) -> bool;
+}
+
+impl Event {
+    pub(super) fn new(completion: Arc<dyn Completion>) -> Self {
+        Self { completion }
+    }
+
+    /// As [`Gpu::wait`](super::Gpu::wait), for whoever does not hold the device.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn wait(&self, timeout: Duration) -> Result<(), GpuError> {
+        self.completion.wait(timeout)
+    }
+
+    /// Whether the kernel has ended, well or badly, or never will begin.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.completion.is_done()
+    }
+}

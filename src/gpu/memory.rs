@@ -1,0 +1,145 @@
+//! Memory and registers that kernels reach, as owned by the host.
+
+// UNSAFETY: host-mapped memory is shared with kernels; it is reached here through atomics only, never by reference.
+#![expect(unsafe_code, reason = "atomics in memory that is shared with kernels")]
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// What keeps an allocation or a mapping alive; dropping it ends it.
+pub(super) trait Hold: Send + Sync + fmt::Debug {}
+
+/// An allocation of device memory; dropping it frees it.
+///
+/// It must outlive every kernel that uses it and every registration of it: see [`Gpu::launch`](super::Gpu::launch).
+#[derive(Debug)]
+pub struct DeviceMemory {
+    addr: u64,
+    bytes: usize,
+    _hold: Box<dyn Hold>,
+}
+
+impl DeviceMemory {
+    pub(super) fn new(addr: u64, bytes: usize, hold: Box<dyn Hold>) -> Self {
+        Self {
+            addr,
+            bytes,
+            _hold: hold,
+        }
+    }
+
+    /// First byte, as kernels and (registered) the HCA address it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Length in bytes, as asked for.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// A page of device registers that kernels can store to; dropping it ends this mapping of it.
+#[derive(Debug)]
+pub struct MappedMmio {
+    addr: u64,
+    _hold: Box<dyn Hold>,
+}
+
+impl MappedMmio {
+    pub(super) fn new(addr: u64, hold: Box<dyn Hold>) -> Self {
+        Self { addr, _hold: hold }
+    }
+
+    /// The host address given to [`Gpu::map_mmio`](super::Gpu::map_mmio), as kernels address it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+}
+
+/// Host memory that kernels reach; dropping it frees it. The host reads and writes it word by word, atomically.
+#[derive(Debug)]
+pub struct HostMapped {
+    host: NonNull<u8>,
+    addr: u64,
+    bytes: usize,
+    _hold: Box<dyn Hold>,
+}
+
+// SAFETY: `host` is only used for atomic access within the allocation that `_hold` (Send and Sync) keeps alive.
+unsafe impl Send for HostMapped {}
+// SAFETY: as for Send.
+unsafe impl Sync for HostMapped {}
+
+impl HostMapped {
+    /// # Safety
+    ///
+    /// `host` starts `bytes` initialised bytes, aligned to 8, that `hold` keeps allocated.
+    pub(super) unsafe fn new(
+        host: NonNull<u8>,
+        addr: u64,
+        bytes: usize,
+        hold: Box<dyn Hold>,
+    ) -> Self {
+        Self {
+            host,
+            addr,
+            bytes,
+            _hold: hold,
+        }
+    }
+
+    /// First byte, as kernels address it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The word at `offset` bytes.
+    ///
+    /// # Panics
+    ///
+    /// If `offset` is not a multiple of 4 or the word is outside.
+    #[must_use]
+    pub fn u32_at(&self, offset: usize) -> &AtomicU32 {
+        let at = self.at(offset, 4).cast::<u32>();
+        // SAFETY: in bounds and aligned (checked by `at`); valid while `&self` lives; all access is atomic, here and in
+        // kernels.
+        unsafe { AtomicU32::from_ptr(at) }
+    }
+
+    /// The 8-byte word at `offset` bytes.
+    ///
+    /// # Panics
+    ///
+    /// If `offset` is not a multiple of 8 or the word is outside.
+    #[must_use]
+    pub fn u64_at(&self, offset: usize) -> &AtomicU64 {
+        let at = self.at(offset, 8).cast::<u64>();
+        // SAFETY: as in `u32_at`.
+        unsafe { AtomicU64::from_ptr(at) }
+    }
+
+    fn at(&self, offset: usize, width: usize) -> *mut u8 {
+        assert!(
+            offset.is_multiple_of(width)
+                && offset
+                    .checked_add(width)
+                    .is_some_and(|end| end <= self.bytes),
+            "a word of {width} bytes at {offset} of {} host-mapped bytes",
+            self.bytes
+        );
+        // SAFETY: `offset` is inside the allocation of `bytes` bytes, checked above.
+        unsafe { self.host.as_ptr().add(offset) }
+    }
+}

@@ -1,0 +1,68 @@
+//! Choosing a device.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::GpuError;
+
+/// Which device to open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuSelector {
+    /// The first CUDA GPU if there is a driver and a GPU, else simt.
+    #[default]
+    Auto,
+    /// The CPU.
+    Simt,
+    /// CUDA device with this ordinal.
+    Cuda(u32),
+}
+
+impl FromStr for GpuSelector {
+    type Err = GpuError;
+
+    /// `auto`, `simt` or a device ordinal.
+    fn from_str(text: &str) -> Result<Self, GpuError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "simt" => Ok(Self::Simt),
+            other => other
+                .parse()
+                .map(Self::Cuda)
+                .map_err(|_| GpuError::BadArgument {
+                    what: "GPU",
+                    value: other.to_owned(),
+                    limit: "auto, simt or the number of a CUDA device".to_owned(),
+                }),
+        }
+    }
+}
+
+impl fmt::Display for GpuSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Simt => f.write_str("simt"),
+            Self::Cuda(ordinal) => write!(f, "{ordinal}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_read_back_as_they_print() {
+        for selector in [GpuSelector::Auto, GpuSelector::Simt, GpuSelector::Cuda(3)] {
+            assert_eq!(
+                selector.to_string().parse::<GpuSelector>().unwrap(),
+                selector
+            );
+        }
+        let refusal = "gpu0".parse::<GpuSelector>().unwrap_err().to_string();
+        assert!(
+            refusal.contains("gpu0") && refusal.contains("auto, simt"),
+            "{refusal}"
+        );
+    }
+}
