@@ -8,13 +8,14 @@
 #[macro_use]
 mod macros;
 pub mod header;
-pub mod moe;
+mod moe;
 mod qp;
 mod status;
 mod team;
 pub mod test_kernels;
 mod types;
 
+pub use moe::*;
 pub use qp::{
     EMPTY_BYTE, MAX_DEPTH, MAX_INLINE_BYTES, MAX_PUT_BYTES, MIN_DEPTH, MODE_EXCLUSIVE,
     MODE_NO_RECORD, QpContext, SERVICE_ROUNDS, WQEBB_BYTES, control_bytes, parked,
