@@ -52,6 +52,34 @@ const fn mask(width: usize) -> u32 {
     u32::MAX >> (32 - width)
 }
 
+/// Compile-time check of a field of 1 to 32 bits in a layout of `bytes` bytes.
+pub(crate) const fn check_bits(offset: usize, width: usize, bytes: usize) {
+    assert!(width >= 1 && width <= 32, "field wider than a dword");
+    assert!(
+        offset / 32 == (offset + width - 1) / 32,
+        "field straddles a dword"
+    );
+    assert!(offset + width <= 8 * bytes, "field outside the layout");
+}
+
+/// Compile-time check of a field of whole dwords.
+pub(crate) const fn check_words(offset: usize, width: usize, bytes: usize) {
+    assert!(offset.is_multiple_of(32), "field off its dword boundary");
+    assert!(offset + width <= 8 * bytes, "field outside the layout");
+}
+
+/// Compile-time check of a layout inside a layout.
+pub(crate) const fn check_nested(offset: usize, inner: usize, bytes: usize) {
+    assert!(
+        offset.is_multiple_of(8),
+        "nested layout off its byte boundary"
+    );
+    assert!(
+        offset / 8 + inner <= bytes,
+        "nested layout outside the layout"
+    );
+}
+
 /// Declares a command layout: a byte array with one getter and two setters per field.
 ///
 /// `field / with_field / set_field @ BIT_OFFSET : WIDTH`, where the width is 1 to 32, 64, 128 or the name of another
@@ -149,7 +177,7 @@ macro_rules! layout_field {
         $(#[$meta])*
         #[must_use]
         pub fn $field(&self) -> u64 {
-            const { assert!($off % 32 == 0 && $off + 64 <= 8 * $bytes, "64-bit field outside the layout") };
+            const { $crate::layout::check_words($off, 64, $bytes) };
             u64::from($crate::layout::load_bits(&self.0, $off, 32)) << 32
                 | u64::from($crate::layout::load_bits(&self.0, $off + 32, 32))
         }
@@ -168,7 +196,7 @@ macro_rules! layout_field {
         $(#[$meta])*
         #[must_use]
         pub fn $field(&self) -> [u8; 16] {
-            const { assert!($off % 32 == 0 && $off + 128 <= 8 * $bytes, "128-bit field outside the layout") };
+            const { $crate::layout::check_words($off, 128, $bytes) };
             let mut value = [0; 16];
             value.copy_from_slice(&self.0[$off / 8..][..16]);
             value
@@ -188,11 +216,7 @@ macro_rules! layout_field {
         $(#[$meta])*
         #[must_use]
         pub fn $field(&self) -> u32 {
-            const {
-                assert!($width >= 1 && $width <= 32, "field wider than a dword");
-                assert!($off / 32 == ($off + $width - 1) / 32, "field straddles a dword");
-                assert!($off + $width <= 8 * $bytes, "field outside the layout");
-            };
+            const { $crate::layout::check_bits($off, $width, $bytes) };
             $crate::layout::load_bits(&self.0, $off, $width)
         }
         #[doc = concat!("A copy with [`Self::", stringify!($field), "`] set. Panics if the value does not fit.")]
@@ -210,7 +234,7 @@ macro_rules! layout_field {
         $(#[$meta])*
         #[must_use]
         pub fn $field(&self) -> &$nested {
-            const { assert!($off % 8 == 0 && $off / 8 + $nested::BYTES <= $bytes, "nested layout outside the layout") };
+            const { $crate::layout::check_nested($off, $nested::BYTES, $bytes) };
             bytemuck::from_bytes(&self.0[$off / 8..][..$nested::BYTES])
         }
         #[doc = concat!("A copy with [`Self::", stringify!($field), "`] replaced.")]
@@ -229,6 +253,11 @@ macro_rules! layout_field {
 pub(crate) use {layout, layout_field, layout_width};
 
 #[cfg(test)]
+#[expect(
+    unreachable_pub,
+    dead_code,
+    reason = "the sample layouts get every accessor"
+)]
 mod tests {
     extern crate std;
     use super::{load_bits, store_bits};

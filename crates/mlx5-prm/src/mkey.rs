@@ -65,6 +65,12 @@ impl Mkc {
     pub fn access_mode(&self) -> u32 {
         self.access_mode_4_2() << 2 | self.access_mode_1_0()
     }
+
+    /// Whether the key covers no byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0 && self.length64() == 0
+    }
 }
 
 layout! {
