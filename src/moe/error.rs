@@ -1,0 +1,83 @@
+//! What can go wrong in a MoE layer.
+
+/// An error of a MoE layer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MoeError {
+    /// A number of the shape is outside its limits.
+    #[error("{name} is {value}; it must be {least} to {most}")]
+    Shape {
+        /// Which number.
+        name: &'static str,
+        /// What it is.
+        value: u32,
+        /// Least value.
+        least: u32,
+        /// Greatest value.
+        most: u32,
+    },
+    /// A token is not a whole number of 16-byte vectors.
+    #[error("hidden is {value}, which is not a multiple of 8")]
+    Hidden {
+        /// Elements of a token.
+        value: u32,
+    },
+    /// An array has another length than its shape says.
+    #[error("{what} has {got} elements; its shape needs {want}")]
+    Length {
+        /// Which array.
+        what: &'static str,
+        /// Elements that it has.
+        got: usize,
+        /// Elements that it needs.
+        want: usize,
+    },
+    /// A call with more tokens than the layer was made for.
+    #[error("{tokens} tokens in a call; max_tokens is {max_tokens}")]
+    Tokens {
+        /// Tokens of the call.
+        tokens: usize,
+        /// The limit.
+        max_tokens: u32,
+    },
+    /// An expert that does not exist.
+    #[error("token {token} chooses expert {expert}; expert ids are 0 to {last}, or -1 for none")]
+    ExpertRange {
+        /// Row of the token.
+        token: usize,
+        /// The id.
+        expert: i32,
+        /// Greatest id.
+        last: u32,
+    },
+    /// A token that chooses one expert twice: its weight would be ambiguous.
+    #[error("token {token} chooses expert {expert} twice")]
+    ExpertTwice {
+        /// Row of the token.
+        token: usize,
+        /// The id.
+        expert: i32,
+    },
+    /// A placement that does not fit the shape.
+    #[error(
+        "the placement has {experts} experts on {ranks} ranks; the layer has {want_experts} on {want_ranks}"
+    )]
+    Placement {
+        /// Experts of the placement.
+        experts: usize,
+        /// Ranks of the placement.
+        ranks: usize,
+        /// Experts of the layer.
+        want_experts: u32,
+        /// Ranks of the team.
+        want_ranks: u32,
+    },
+    /// A device address of the caller is not aligned for 16-byte vectors, or zero.
+    #[error("{what} is at {address:#x}; it must be a device address that is a multiple of 16")]
+    Address {
+        /// Which buffer.
+        what: &'static str,
+        /// Its address.
+        address: u64,
+    },
+}
