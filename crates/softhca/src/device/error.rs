@@ -1,0 +1,113 @@
+//! Why the device model refuses something, and the `errno` by which the kernel would say so.
+
+use mlx5_prm::cmd::{Opcode, Status};
+use thiserror::Error;
+
+/// A refused call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The command was executed and refused; its output holds status and syndrome.
+    #[error("{opcode} failed: status {status}, syndrome {syndrome:#010x}: {}", syndrome_text(*.syndrome))]
+    Refused {
+        /// Which command.
+        opcode: Opcode,
+        /// Status byte of the output.
+        status: Status,
+        /// Syndrome of the output; see [`super::syndrome`].
+        syndrome: u32,
+    },
+    /// The command may not be sent this way (a create command through `general`, say), or names another object than
+    /// the handle it came with.
+    #[error("{opcode} is not a command for this call")]
+    WrongCommand {
+        /// Which command.
+        opcode: Opcode,
+    },
+    /// The command's input or output is shorter than the 16 bytes of a header.
+    #[error("a command buffer of {bytes} bytes is shorter than a header of {limit} bytes")]
+    ShortCommand {
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes of a header.
+        limit: usize,
+    },
+    /// No object of this number, or it belongs to another context.
+    #[error("there is no {what} {number:#x} in this context")]
+    NoObject {
+        /// Kind of object.
+        what: &'static str,
+        /// Its number.
+        number: u32,
+    },
+    /// No device of this name.
+    #[error("there is no such device")]
+    NoDevice,
+    /// Other objects use it.
+    #[error("{what} {number:#x} is used by {users} other objects")]
+    Busy {
+        /// Kind of object.
+        what: &'static str,
+        /// Its number.
+        number: u32,
+        /// How many objects use it.
+        users: usize,
+    },
+    /// Not memory of this process.
+    #[error("{bytes:#x} bytes at {address:#x} are not all mapped")]
+    Fault {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// A value is out of range.
+    #[error("{what} is {value:#x}, the limit is {limit:#x}")]
+    Range {
+        /// What is out of range.
+        what: &'static str,
+        /// Value given.
+        value: u64,
+        /// Largest value allowed.
+        limit: u64,
+    },
+    /// No more objects of this kind.
+    #[error("no more than {limit} objects of kind {what}")]
+    Full {
+        /// Kind of object.
+        what: &'static str,
+        /// How many there can be.
+        limit: usize,
+    },
+    /// The operating system refused something.
+    #[error("{call} failed with errno {errno}")]
+    Os {
+        /// Which call.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
+}
+
+impl DeviceError {
+    /// What the ioctl returns.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Refused { .. } => libc::EREMOTEIO,
+            Self::WrongCommand { .. } | Self::ShortCommand { .. } | Self::Range { .. } => {
+                libc::EINVAL
+            }
+            Self::NoObject { .. } => libc::ENOENT,
+            Self::NoDevice => libc::ENODEV,
+            Self::Busy { .. } => libc::EBUSY,
+            Self::Fault { .. } => libc::EFAULT,
+            Self::Full { .. } => libc::ENOMEM,
+            Self::Os { errno, .. } => *errno,
+        }
+    }
+}
+
+fn syndrome_text(value: u32) -> &'static str {
+    super::syndrome::text(value)
+}

@@ -1,0 +1,55 @@
+//! Syndromes of refused commands. Firmware has its own, undocumented numbers; these are ours, and each has words.
+
+macro_rules! syndromes {
+    ($($(#[$meta:meta])* $name:ident = $value:literal, $text:literal;)*) => {
+        $( #[doc = $text] pub const $name: u32 = $value; )*
+
+        /// What a syndrome means.
+        #[must_use]
+        pub fn text(value: u32) -> &'static str {
+            match value {
+                $( $name => $text, )*
+                _ => "a syndrome chosen by fail_command",
+            }
+        }
+    };
+}
+
+syndromes! {
+    UNKNOWN_OPCODE = 0x5c_0001, "the device has no such command";
+    UNKNOWN_OP_MOD = 0x5c_0002, "the command has no such opcode modifier";
+    INPUT_TOO_SHORT = 0x5c_0003, "the input is shorter than the command needs";
+    OUTPUT_TOO_SHORT = 0x5c_0004, "the output is shorter than the command needs";
+    NO_SUCH_PD = 0x5c_0010, "there is no such protection domain in this context";
+    NO_SUCH_UMEM = 0x5c_0011, "there is no such UMEM in this context";
+    NO_SUCH_UAR = 0x5c_0012, "there is no such UAR page in this context";
+    NO_SUCH_EQ = 0x5c_0013, "there is no such event queue";
+    NO_SUCH_CQ = 0x5c_0014, "there is no such completion queue in this context";
+    NO_SUCH_QP = 0x5c_0015, "there is no such queue pair in this context";
+    NO_SUCH_MKEY = 0x5c_0016, "there is no such memory key in this context";
+    NO_SUCH_GID = 0x5c_0017, "the RoCE address table has no such entry";
+    QUEUE_OUTSIDE_UMEM = 0x5c_0020, "the queue does not fit in its UMEM";
+    QUEUE_MISALIGNED = 0x5c_0021, "the queue does not start on a 64-byte boundary";
+    DBR_OUTSIDE_UMEM = 0x5c_0022, "the doorbell record does not fit in its UMEM";
+    DBR_MISALIGNED = 0x5c_0023, "the doorbell record is not on an 8-byte boundary";
+    CQ_TOO_LONG = 0x5c_0030, "log_cq_size is above the limit";
+    CQE_SIZE = 0x5c_0031, "cqe_sz is neither 0 (64 bytes) nor 1 (128 bytes)";
+    CQ_IN_USE = 0x5c_0032, "a queue pair uses the completion queue";
+    CQ_FIELD = 0x5c_0033, "only oi and moderation of a completion queue can be changed";
+    QP_SERVICE = 0x5c_0040, "the transport service is not RC";
+    SQ_TOO_LONG = 0x5c_0041, "log_sq_size is above the limit";
+    RQ_TOO_LONG = 0x5c_0042, "log_rq_size or log_rq_stride is above the limit";
+    RQ_TYPE = 0x5c_0043, "rq_type is neither regular nor none";
+    DBR_MODE = 0x5c_0044, "send_dbr_mode is not 0";
+    QP_STATE = 0x5c_0045, "the transition is not allowed in this state";
+    SHARED_REGISTER = 0x5c_0046, "the UAR page has no doorbell register left: strict mode wants one per queue pair";
+    MTU = 0x5c_0047, "mtu is not 1 to 5";
+    REMOTE_GID = 0x5c_0048, "the remote GID is no IPv4 address";
+    GID_INDEX = 0x5c_0049, "src_addr_index is not the RoCE v2 entry of the GID table";
+    RETRY = 0x5c_004a, "a retry count or timeout is out of range";
+    ATOMIC_MODE = 0x5c_004b, "remote atomics are allowed but atomic_mode is none";
+    QP_PORT = 0x5c_004c, "the port is not 1";
+    MKEY_MODE = 0x5c_0050, "the access mode is not MTT";
+    MKEY_RANGE = 0x5c_0051, "the key covers more than its UMEM";
+    NO_MORE_OBJECTS = 0x5c_0060, "the device has no object of this kind left";
+}
