@@ -25,5 +25,5 @@ fn the_public_header_is_current() {
 
 #[test]
 fn the_header_of_the_test_kernels_is_current() {
-    check("kernels/test/abi_test.h", &header::render_tests());
+    check("kernels/test/abi.h", &header::render_tests());
 }

@@ -40,7 +40,7 @@ pub fn render() -> String {
     file("#include <cstddef>\n#include <cstdint>\n", items)
 }
 
-/// `kernels/test/abi_test.h`: parameters of the test kernels.
+/// `kernels/test/abi.h`: parameters of the test kernels.
 #[must_use]
 pub fn render_tests() -> String {
     file("#include <warpverbs/abi.h>\n", test::items())

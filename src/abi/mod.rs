@@ -17,8 +17,8 @@ mod types;
 
 pub use moe::*;
 pub use qp::{
-    EMPTY_BYTE, MAX_DEPTH, MAX_INLINE_BYTES, MAX_PUT_BYTES, MIN_DEPTH, MODE_EXCLUSIVE,
-    MODE_NO_RECORD, QpContext, SERVICE_ROUNDS, WQEBB_BYTES, control_bytes, parked,
+    EMPTY_BYTE, MAX_DEPTH, MAX_INLINE_BYTES, MAX_PUT_BYTES, MIN_DEPTH, MODE_EXCLUSIVE, QpContext,
+    SERVICE_ROUNDS, WQEBB_BYTES, control_bytes, parked,
 };
 pub use status::Status;
 pub use team::{DeviceConfig, PeerEntry, RAIL_SHIFT, TeamContext, Window};

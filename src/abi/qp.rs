@@ -5,8 +5,8 @@ use super::{DevicePtr, Status};
 abi_const! {
     /// Bytes of a WQEBB, the unit of the send queue. PRM "WQE Basic Block".
     pub const WQEBB_BYTES: u32 = 64;
-    /// Least depth of a send queue, WQEBBs: a quarter of it holds a `put_signal`, and a warp may post in parts.
-    pub const MIN_DEPTH: u32 = 64;
+    /// Least depth of a send queue, WQEBBs: a quarter of it, the most that one call may post, holds a put and a signal of a warp.
+    pub const MIN_DEPTH: u32 = 256;
     /// Greatest depth of a send queue, WQEBBs: half the range of the 16-bit WQE counter.
     pub const MAX_DEPTH: u32 = 32768;
     /// Most bytes of one inline put: what fits into one WQEBB behind control, address and inline header.
@@ -17,8 +17,6 @@ abi_const! {
     pub const SERVICE_ROUNDS: u32 = 64;
     /// `QpContext::mode` bit: one thread at a time uses the QP; no flags, no atomics.
     pub const MODE_EXCLUSIVE: u32 = 1;
-    /// `QpContext::mode` bit: the QP has no doorbell record (PRM `send_dbr_mode` NO_DBR_EXT).
-    pub const MODE_NO_RECORD: u32 = 2;
     /// What the host fills the ring, the flags and the CQE with before a QP leaves Reset.
     pub const EMPTY_BYTE: u8 = 0xff;
 }
@@ -42,22 +40,23 @@ abi_struct! {
         pub cqe: DevicePtr<u8>,
         /// Where results of atomics go that nobody asked for: 8 bytes. Never read.
         pub atomic_sink: DevicePtr<u64>,
-        /// Second word of the control segment, big-endian `qpn << 8 | ds`, for ds = 2, 3, 4, 5.
-        pub qpn_ds_be: [u32; 4],
-        /// QP number, 24 bits.
-        pub qpn: u32,
+        /// QP number, 24 bits, as big-endian `qpn << 8`: second word of a doorbell and, with ds in its last byte, of a control
+        /// segment.
+        pub qpn_be: u32,
         /// depth - 1.
         pub mask: u32,
         /// Ring length in WQEBBs: a power of two, MIN_DEPTH to MAX_DEPTH.
         pub depth: u32,
-        /// Bits MODE_EXCLUSIVE and MODE_NO_RECORD.
+        /// Bit MODE_EXCLUSIVE.
         pub mode: u32,
         /// lkey of `atomic_sink`, big-endian.
         pub atomic_sink_lkey_be: u32,
         /// Grows with each recovery. Written by the host inside the grace period.
         pub generation: u32,
+        /// QP number, 24 bits, for dumps.
+        pub qpn: u32,
         /// Reserved, zero.
-        pub reserved0: [u64; 5],
+        pub reserved0: [u32; 13],
 
         /// Ring space asked for, WQEBBs: grants plus refusals not yet undone. Line 1: posters, by atomics.
         pub claim: u64,

@@ -1,0 +1,68 @@
+// Who calls: one thread, or the 32 lanes of a warp together. The only file that reads threadIdx and
+// its like.
+//
+// A call that takes a scope is made by every thread of that scope, converged, with the same QP;
+// each brings its own arguments, and all get the same result.
+#pragma once
+
+#include "platform.cuh"
+
+namespace wv {
+
+/// This thread's place in its block, x only.
+WV_DEVICE uint32_t thread_in_block() { return threadIdx.x; }
+/// Threads of a block.
+WV_DEVICE uint32_t block_threads() { return blockDim.x; }
+/// This block's place in the grid.
+WV_DEVICE uint32_t block_in_grid() { return blockIdx.x; }
+/// Blocks of the grid.
+WV_DEVICE uint32_t grid_blocks() { return gridDim.x; }
+/// This thread's place in the grid.
+WV_DEVICE uint32_t thread_in_grid() { return blockIdx.x * blockDim.x + threadIdx.x; }
+/// Threads of the grid.
+WV_DEVICE uint32_t grid_threads() { return gridDim.x * blockDim.x; }
+/// This thread's warp in its block.
+WV_DEVICE uint32_t warp_in_block() { return threadIdx.x / 32; }
+/// Warps of a block; the last one may have fewer than 32 lanes.
+WV_DEVICE uint32_t block_warps() { return (blockDim.x + 31) / 32; }
+/// This thread's place in its warp.
+WV_DEVICE uint32_t lane() { return threadIdx.x % 32; }
+/// Waits for all threads of the block; orders memory among them.
+WV_DEVICE void block_sync() { __syncthreads(); }
+
+/// One thread by itself.
+struct Thread {
+  /// The thread that acts for the scope.
+  WV_DEVICE bool leader() const { return true; }
+  /// Waits for the scope; orders memory among its threads.
+  WV_DEVICE void sync() const {}
+  /// The leader's value.
+  template <class T>
+  WV_DEVICE T broadcast(T value) const {
+    return value;
+  }
+  /// In how many threads `flag` is set; whether in any.
+  WV_DEVICE uint32_t count(bool flag) const { return flag ? 1 : 0; }
+  WV_DEVICE bool any(bool flag) const { return flag; }
+  /// In how many threads before this one `flag` is set.
+  WV_DEVICE uint32_t before(bool) const { return 0; }
+};
+
+/// All 32 lanes of a warp. The block has a multiple of 32 threads, in x.
+struct Warp {
+  static constexpr uint32_t ALL = 0xffffffff;
+
+  WV_DEVICE bool leader() const { return lane() == 0; }
+  WV_DEVICE void sync() const { __syncwarp(ALL); }
+  template <class T>
+  WV_DEVICE T broadcast(T value) const {
+    return __shfl_sync(ALL, value, 0);
+  }
+  WV_DEVICE uint32_t count(bool flag) const { return __popc(__ballot_sync(ALL, flag)); }
+  WV_DEVICE bool any(bool flag) const { return __any_sync(ALL, flag) != 0; }
+  WV_DEVICE uint32_t before(bool flag) const {
+    return __popc(__ballot_sync(ALL, flag) & ((1u << lane()) - 1));
+  }
+};
+
+}  // namespace wv

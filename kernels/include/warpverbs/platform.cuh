@@ -1,0 +1,30 @@
+// The one place that knows whether a GPU or the CPU is the target. Both sides offer the same
+// functions in wv::platform.
+#pragma once
+
+#ifdef __CUDACC__
+
+#include <cstdint>
+
+// A function of the device library.
+#define WV_DEVICE __device__ __forceinline__
+// Names a kernel for the table of the CPU build; nothing on a GPU.
+#define WV_EXPORT(kernel)
+// T* name = the dynamic shared memory of the block.
+#define WV_DYN_SHARED(T, name)                                    \
+  extern __shared__ __align__(128) unsigned char wv_dyn_shared[]; \
+  T* name = reinterpret_cast<T*>(wv_dyn_shared)
+
+#include "ptx.cuh"
+
+#else
+
+#include <simt.cuh>
+
+#define WV_DEVICE inline
+#define WV_EXPORT(kernel) SIMT_EXPORT(kernel)
+#define WV_DYN_SHARED(T, name) SIMT_DYN_SHARED(T, name)
+
+#include "simt_ops.cuh"
+
+#endif

@@ -1,0 +1,175 @@
+// The only file with inline PTX. Each function is one instruction, named for what it does; scope
+// gpu unless the name says sys.
+//
+// Every asm has a "memory" clobber, so the compiler keeps the order of the source. All addresses
+// are global memory: the
+// `.global` forms avoid the shared-memory detour that generic atomics compile to. simt_ops.cuh is
+// the twin for the CPU.
+#pragma once
+
+#include <cstdint>
+
+namespace wv::platform {
+
+/// 16 bytes that travel in one instruction: two little-endian words.
+struct alignas(16) Vec16 {
+  uint64_t lo, hi;
+};
+
+/// How many looks of a spin go by between two checks of errors, abort and deadline.
+inline constexpr uint32_t LOOKS_PER_CHECK = 16;
+
+WV_DEVICE uint32_t load_relaxed(const uint32_t* p) {
+  uint32_t v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+WV_DEVICE uint64_t load_relaxed(const uint64_t* p) {
+  uint64_t v;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+WV_DEVICE uint32_t load_relaxed_sys(const uint32_t* p) {
+  uint32_t v;
+  asm volatile("ld.relaxed.sys.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+WV_DEVICE uint64_t load_relaxed_sys(const uint64_t* p) {
+  uint64_t v;
+  asm volatile("ld.relaxed.sys.global.L1::no_allocate.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+/// 16 bytes past L1. Formally two 8-byte loads: for words that do not change while anybody may read
+/// them.
+WV_DEVICE Vec16 load16_relaxed(const void* p) {
+  Vec16 v;
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(v.lo), "=l"(v.hi)
+               : "l"(p)
+               : "memory");
+  return v;
+}
+/// 16 bytes through the non-coherent path: for words that are constant while the team lives.
+WV_DEVICE Vec16 load16_const(const void* p) {
+  Vec16 v;
+  asm volatile("ld.global.nc.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+  return v;
+}
+WV_DEVICE uint64_t load_const(const uint64_t* p) {
+  uint64_t v;
+  asm volatile("ld.global.nc.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+WV_DEVICE uint32_t load_const(const uint32_t* p) {
+  uint32_t v;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+
+WV_DEVICE void store_relaxed(uint32_t* p, uint32_t v) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+WV_DEVICE void store_relaxed(uint64_t* p, uint64_t v) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+WV_DEVICE void store_relaxed_sys(uint32_t* p, uint32_t v) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+WV_DEVICE void store_relaxed_sys(uint64_t* p, uint64_t v) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+/// 16 bytes, weak: ordered by the next release fence only.
+WV_DEVICE void store16(void* p, Vec16 v) {
+  asm volatile("st.weak.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+}
+/// One 8-byte store to a device register.
+WV_DEVICE void store_mmio(uint64_t* reg, uint64_t v) {
+  asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" ::"l"(reg), "l"(v) : "memory");
+}
+
+WV_DEVICE uint32_t add_relaxed(uint32_t* p, uint32_t n) {
+  uint32_t old;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(p), "r"(n)
+               : "memory");
+  return old;
+}
+WV_DEVICE uint64_t add_relaxed(uint64_t* p, uint64_t n) {
+  uint64_t old;
+  asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;"
+               : "=l"(old)
+               : "l"(p), "l"(n)
+               : "memory");
+  return old;
+}
+WV_DEVICE uint64_t exchange_relaxed(uint64_t* p, uint64_t v) {
+  uint64_t old;
+  asm volatile("atom.relaxed.gpu.global.exch.b64 %0, [%1], %2;"
+               : "=l"(old)
+               : "l"(p), "l"(v)
+               : "memory");
+  return old;
+}
+/// Returns the old value: the exchange happened if it is `expected`.
+WV_DEVICE uint32_t compare_exchange_relaxed(uint32_t* p, uint32_t expected, uint32_t desired) {
+  uint32_t old;
+  asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(old)
+               : "l"(p), "r"(expected), "r"(desired)
+               : "memory");
+  return old;
+}
+WV_DEVICE uint64_t compare_exchange_relaxed(uint64_t* p, uint64_t expected, uint64_t desired) {
+  uint64_t old;
+  asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(old)
+               : "l"(p), "l"(expected), "l"(desired)
+               : "memory");
+  return old;
+}
+/// Adds without reading back.
+WV_DEVICE void reduce_add(uint64_t* p, uint64_t n) {
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
+}
+/// Raises the word to `v` without reading back.
+WV_DEVICE void reduce_max(uint64_t* p, uint64_t v) {
+  asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+// nvcc accepts `fence.release` and `fence.acquire` for sm_75 to sm_89 without a word and assembles
+// them to an illegal opcode; below sm_90 the wider fence takes their place.
+#if __CUDA_ARCH__ >= 900
+#define WV_FENCE_RELEASE "fence.release"
+#define WV_FENCE_ACQUIRE "fence.acquire"
+#else
+#define WV_FENCE_RELEASE "fence.acq_rel"
+#define WV_FENCE_ACQUIRE "fence.acq_rel"
+#endif
+WV_DEVICE void fence_release() { asm volatile(WV_FENCE_RELEASE ".gpu;" ::: "memory"); }
+WV_DEVICE void fence_release_sys() { asm volatile(WV_FENCE_RELEASE ".sys;" ::: "memory"); }
+WV_DEVICE void fence_acquire() { asm volatile(WV_FENCE_ACQUIRE ".gpu;" ::: "memory"); }
+WV_DEVICE void fence_acquire_sys() { asm volatile(WV_FENCE_ACQUIRE ".sys;" ::: "memory"); }
+#undef WV_FENCE_RELEASE
+#undef WV_FENCE_ACQUIRE
+/// Sequentially consistent, system scope: for store, fence, load of two words against a host that
+/// does the reverse.
+WV_DEVICE void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }
+
+WV_DEVICE uint16_t byteswap(uint16_t v) { return static_cast<uint16_t>(__byte_perm(v, 0, 0x0001)); }
+WV_DEVICE uint32_t byteswap(uint32_t v) { return __byte_perm(v, 0, 0x0123); }
+WV_DEVICE uint64_t byteswap(uint64_t v) {
+  return uint64_t{byteswap(static_cast<uint32_t>(v))} << 32 |
+         byteswap(static_cast<uint32_t>(v >> 32));
+}
+
+/// A clock in ns that all SMs of the GPU share. Its step may be a microsecond.
+WV_DEVICE uint64_t now_ns() {
+  uint64_t t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
+  return t;
+}
+/// Called between two looks at memory that others change.
+WV_DEVICE void pause() { asm volatile("nanosleep.u32 32;" ::: "memory"); }
+
+}  // namespace wv::platform

@@ -1,0 +1,60 @@
+// Deadlines, what a wait watches, and the one loop on memory that others change.
+#pragma once
+
+#include "abi.h"
+#include "platform.cuh"
+
+namespace wv {
+
+/// A point in time of the device clock (`platform::now_ns`).
+struct Deadline {
+  uint64_t at_ns;
+
+  /// `ns` from now. A time beyond the clock's range is its end.
+  WV_DEVICE static Deadline in(uint64_t ns) {
+    const uint64_t now = platform::now_ns();
+    return {now + ns < now ? ~uint64_t{0} : now + ns};
+  }
+  WV_DEVICE bool passed() const { return platform::now_ns() >= at_ns; }
+};
+
+/// The words that end a wait early. Either may be null: then nobody raises it.
+struct Watch {
+  /// First failure of a QP.
+  const Status* err;
+  /// Set by the host.
+  const uint32_t* abort;
+
+  /// The failure of the QP, `aborted`, or `ok`.
+  WV_DEVICE Status fault() const {
+    if (err != nullptr) {
+      const auto seen =
+          static_cast<Status>(platform::load_relaxed(reinterpret_cast<const uint32_t*>(err)));
+      if (seen != Status::ok) return seen;
+    }
+    if (abort != nullptr && platform::load_relaxed_sys(abort) != 0) return Status::aborted;
+    return Status::ok;
+  }
+};
+
+/// Looks until `look()` returns something else than `would_block`, and returns that.
+///
+/// The only loop in this library on memory that others change, so no call can hang: after a look
+/// without success it ends with the failure in `watch`, with `aborted`, or with `timeout`; a
+/// success that is there wins over all of them. Relaxed loads only: a caller that goes on to read
+/// data takes its own acquire fence.
+template <class Look>
+WV_DEVICE Status spin_until(const Watch& watch, Deadline deadline, Look look) {
+  for (uint32_t looks = 1;; ++looks) {
+    const Status found = look();
+    if (found != Status::would_block) return found;
+    if (looks % platform::LOOKS_PER_CHECK == 0) {
+      const Status fault = watch.fault();
+      if (fault != Status::ok) return fault;
+      if (deadline.passed()) return Status::timeout;
+    }
+    platform::pause();
+  }
+}
+
+}  // namespace wv
