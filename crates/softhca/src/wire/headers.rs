@@ -303,6 +303,16 @@ impl AtomicEth {
         }
     }
 
+    /// Size of the operand: 8, or 4 for some masked operations.
+    pub const fn operand_bytes(&self) -> u8 {
+        match self.op {
+            AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd { .. } => 8,
+            AtomicOp::MaskedCompareSwap { bytes, .. } | AtomicOp::MaskedFetchAdd { bytes, .. } => {
+                bytes
+            }
+        }
+    }
+
     /// The opcode that goes with it.
     pub const fn opcode(&self) -> BthOpcode {
         match self.op {
