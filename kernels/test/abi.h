@@ -40,4 +40,108 @@ static_assert(offsetof(PutWordsParams, done) == 72);
 static_assert(offsetof(PutWordsParams, count) == 80);
 static_assert(offsetof(PutWordsParams, wait_every) == 84);
 
+/// One put of a list.
+struct PutItem {
+  /// Byte offset in the local window.
+  uint64_t src_offset;
+  /// Byte offset in the window at the peer.
+  uint64_t dst_offset;
+  /// Length in bytes.
+  uint64_t bytes;
+};
+static_assert(sizeof(PutItem) == 24 && alignof(PutItem) == 8);
+static_assert(offsetof(PutItem, src_offset) == 0);
+static_assert(offsetof(PutItem, dst_offset) == 8);
+static_assert(offsetof(PutItem, bytes) == 16);
+
+/// Puts the items of a list from warps: lane l of the grid takes items l, l + lanes, and so on.
+struct PutListParams {
+  /// The QP that all warps share.
+  QpContext *qp;
+  /// Entry of the window at the peer.
+  PeerEntry *peer;
+  /// The window.
+  Window window;
+  /// The items.
+  PutItem *items;
+  /// How many items.
+  uint64_t count;
+  /// Deadline of the whole kernel, ns.
+  uint64_t deadline_ns;
+  /// Where each thread stores how it ended.
+  Status *status;
+};
+static_assert(sizeof(PutListParams) == 72 && alignof(PutListParams) == 8);
+static_assert(offsetof(PutListParams, qp) == 0);
+static_assert(offsetof(PutListParams, peer) == 8);
+static_assert(offsetof(PutListParams, window) == 16);
+static_assert(offsetof(PutListParams, items) == 40);
+static_assert(offsetof(PutListParams, count) == 48);
+static_assert(offsetof(PutListParams, deadline_ns) == 56);
+static_assert(offsetof(PutListParams, status) == 64);
+
+/// One side of a ping-pong by `put_signal`: one warp.
+struct PingPongParams {
+  /// The QP to the other side.
+  QpContext *qp;
+  /// Entry of the window at the other side.
+  PeerEntry *peer;
+  /// The window: source, target and signal at the offsets below, the same on both sides.
+  Window window;
+  /// Byte offset of the 32 source pieces.
+  uint64_t src_offset;
+  /// Byte offset of the 32 target pieces.
+  uint64_t dst_offset;
+  /// Byte offset of the 16-byte signal.
+  uint64_t signal_offset;
+  /// Deadline of the whole kernel, ns.
+  uint64_t deadline_ns;
+  /// Where the warp stores how it ended.
+  Status *status;
+  /// Where the warp stores how many words were not those of their round.
+  uint32_t *mismatches;
+  /// Rounds.
+  uint32_t rounds;
+  /// 0: sends first. 1: answers.
+  uint32_t side;
+  /// 8-byte words that each lane sends.
+  uint32_t words;
+  /// Reserved, zero.
+  uint32_t reserved;
+};
+static_assert(sizeof(PingPongParams) == 104 && alignof(PingPongParams) == 8);
+static_assert(offsetof(PingPongParams, qp) == 0);
+static_assert(offsetof(PingPongParams, peer) == 8);
+static_assert(offsetof(PingPongParams, window) == 16);
+static_assert(offsetof(PingPongParams, src_offset) == 40);
+static_assert(offsetof(PingPongParams, dst_offset) == 48);
+static_assert(offsetof(PingPongParams, signal_offset) == 56);
+static_assert(offsetof(PingPongParams, deadline_ns) == 64);
+static_assert(offsetof(PingPongParams, status) == 72);
+static_assert(offsetof(PingPongParams, mismatches) == 80);
+static_assert(offsetof(PingPongParams, rounds) == 88);
+static_assert(offsetof(PingPongParams, side) == 92);
+static_assert(offsetof(PingPongParams, words) == 96);
+static_assert(offsetof(PingPongParams, reserved) == 100);
+
+/// Waits for a ticket, or for a signal word that is nonzero.
+struct WaitParams {
+  /// The QP.
+  QpContext *qp;
+  /// The signal word; null: the ticket is waited for.
+  uint64_t *word;
+  /// Ticket index.
+  uint64_t ticket;
+  /// Deadline, ns.
+  uint64_t deadline_ns;
+  /// Where thread t stores how it ended.
+  Status *status;
+};
+static_assert(sizeof(WaitParams) == 40 && alignof(WaitParams) == 8);
+static_assert(offsetof(WaitParams, qp) == 0);
+static_assert(offsetof(WaitParams, word) == 8);
+static_assert(offsetof(WaitParams, ticket) == 16);
+static_assert(offsetof(WaitParams, deadline_ns) == 24);
+static_assert(offsetof(WaitParams, status) == 32);
+
 }  // namespace wv

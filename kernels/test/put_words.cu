@@ -1,33 +1,90 @@
-// Many threads put 8-byte words on one shared QP; each waits for its own tickets.
-#include <warpverbs/wait.cuh>
+// Threads put 8-byte words: on one shared QP, on an exclusive one, from whole warps, without
+// waiting, from registers.
+#include "words.cuh"
 
-#include "abi.h"
+using wv::Posted;
+using wv::Put;
+using wv::Sharing;
+using wv::Status;
+using wv::Thread;
+using wv::Warp;
+using wv::test::Words;
+
+namespace {
+
+template <Sharing S, class Scope>
+WV_DEVICE void put_words(const wv::PutWordsParams& p, Scope scope) {
+  Words<S> words(p);
+  uint32_t done = 0;
+  while (words.status == Status::ok && done < p.count) {
+    Put put{};
+    words.status = words.item(done, &put);
+    if (scope.any(words.status != Status::ok)) break;
+    const bool ask = words.waits_after(done);
+    const Posted posted = wv::put(scope, words.qp, put, {words.deadline, ask});
+    words.status = posted.status;
+    if (words.status == Status::ok && ask) {
+      words.status = wv::wait(scope, words.qp, posted.ticket, words.deadline);
+    }
+    if (words.status == Status::ok) ++done;
+  }
+  words.finish(done);
+}
+
+}  // namespace
 
 extern "C" __global__ void wv_test_put_words(wv::PutWordsParams p) {
-  const uint32_t thread = wv::thread_in_grid();
-  const wv::Deadline deadline = wv::Deadline::in(p.deadline_ns);
-  wv::Qp<wv::Sharing::shared> qp;
-  wv::Status status = wv::open_qp(p.qp, &qp);
-  const wv::PeerWindow peer = wv::load_peer(p.peer, p.window);
-  uint32_t done = 0;
-  for (; status == wv::Status::ok && done < p.count; ++done) {
-    const uint64_t at = (uint64_t{thread} * p.count + done) * 8;
-    wv::Put put{{}, {}, 8};
-    if (!peer.at(p.dst_offset + at, 8, &put.dst) ||
-        !wv::local_at(p.window, p.src_offset + at, 8, &put.src)) {
-      status = wv::Status::invalid;
-      break;
-    }
-    const bool last = done + 1 == p.count;
-    const bool ask = last || (p.wait_every != 0 && (done + 1) % p.wait_every == 0);
-    const wv::Posted posted = wv::put(wv::Thread{}, qp, put, {deadline, ask});
-    status = posted.status;
-    if (status == wv::Status::ok && ask) {
-      status = wv::wait(wv::Thread{}, qp, posted.ticket, deadline);
-    }
-    if (status != wv::Status::ok) break;
-  }
-  p.status[thread] = status;
-  p.done[thread] = done;
+  put_words<Sharing::shared>(p, Thread{});
 }
 WV_EXPORT(wv_test_put_words)
+
+// One thread.
+extern "C" __global__ void wv_test_put_words_exclusive(wv::PutWordsParams p) {
+  put_words<Sharing::exclusive>(p, Thread{});
+}
+WV_EXPORT(wv_test_put_words_exclusive)
+
+extern "C" __global__ void wv_test_put_words_warp(wv::PutWordsParams p) {
+  put_words<Sharing::shared>(p, Warp{});
+}
+WV_EXPORT(wv_test_put_words_warp)
+
+// One warp.
+extern "C" __global__ void wv_test_put_words_warp_exclusive(wv::PutWordsParams p) {
+  put_words<Sharing::exclusive>(p, Warp{});
+}
+WV_EXPORT(wv_test_put_words_warp_exclusive)
+
+// Nobody asks for a ticket; the last step waits until the QP is quiet.
+extern "C" __global__ void wv_test_put_words_unsignalled(wv::PutWordsParams p) {
+  Words<Sharing::shared> words(p);
+  uint32_t done = 0;
+  for (; words.status == Status::ok && done < p.count; ++done) {
+    Put put{};
+    words.status = words.item(done, &put);
+    if (words.status == Status::ok) {
+      words.status = wv::put(Thread{}, words.qp, put, {words.deadline, false}).status;
+    }
+    if (words.status != Status::ok) break;
+  }
+  if (words.status == Status::ok) {
+    words.status = wv::quiet(Thread{}, words.qp, words.deadline);
+  }
+  words.finish(done);
+}
+WV_EXPORT(wv_test_put_words_unsignalled)
+
+// Never waits: ends with `would_block` when the ring is full.
+extern "C" __global__ void wv_test_try_put_words(wv::PutWordsParams p) {
+  Words<Sharing::shared> words(p);
+  uint32_t done = 0;
+  while (words.status == Status::ok && done < p.count) {
+    Put put{};
+    words.status = words.item(done, &put);
+    if (words.status != Status::ok) break;
+    words.status = wv::put(Thread{}, words.qp, put, {words.deadline, true, true}).status;
+    if (words.status == Status::ok) ++done;
+  }
+  words.finish(done);
+}
+WV_EXPORT(wv_test_try_put_words)

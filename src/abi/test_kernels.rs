@@ -29,7 +29,93 @@ abi_struct! {
     }
 }
 
+abi_struct! {
+    /// One put of a list.
+    pub struct PutItem {
+        /// Byte offset in the local window.
+        pub src_offset: u64,
+        /// Byte offset in the window at the peer.
+        pub dst_offset: u64,
+        /// Length in bytes.
+        pub bytes: u64,
+    }
+}
+
+abi_struct! {
+    /// Puts the items of a list from warps: lane l of the grid takes items l, l + lanes, and so on.
+    pub struct PutListParams {
+        /// The QP that all warps share.
+        pub qp: DevicePtr<QpContext>,
+        /// Entry of the window at the peer.
+        pub peer: DevicePtr<PeerEntry>,
+        /// The window.
+        pub window: Window,
+        /// The items.
+        pub items: DevicePtr<PutItem>,
+        /// How many items.
+        pub count: u64,
+        /// Deadline of the whole kernel, ns.
+        pub deadline_ns: u64,
+        /// Where each thread stores how it ended.
+        pub status: DevicePtr<Status>,
+    }
+}
+
+abi_struct! {
+    /// One side of a ping-pong by `put_signal`: one warp.
+    pub struct PingPongParams {
+        /// The QP to the other side.
+        pub qp: DevicePtr<QpContext>,
+        /// Entry of the window at the other side.
+        pub peer: DevicePtr<PeerEntry>,
+        /// The window: source, target and signal at the offsets below, the same on both sides.
+        pub window: Window,
+        /// Byte offset of the 32 source pieces.
+        pub src_offset: u64,
+        /// Byte offset of the 32 target pieces.
+        pub dst_offset: u64,
+        /// Byte offset of the 16-byte signal.
+        pub signal_offset: u64,
+        /// Deadline of the whole kernel, ns.
+        pub deadline_ns: u64,
+        /// Where the warp stores how it ended.
+        pub status: DevicePtr<Status>,
+        /// Where the warp stores how many words were not those of their round.
+        pub mismatches: DevicePtr<u32>,
+        /// Rounds.
+        pub rounds: u32,
+        /// 0: sends first. 1: answers.
+        pub side: u32,
+        /// 8-byte words that each lane sends.
+        pub words: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
+    }
+}
+
+abi_struct! {
+    /// Waits for a ticket, or for a signal word that is nonzero.
+    pub struct WaitParams {
+        /// The QP.
+        pub qp: DevicePtr<QpContext>,
+        /// The signal word; null: the ticket is waited for.
+        pub word: DevicePtr<u64>,
+        /// Ticket index.
+        pub ticket: u64,
+        /// Deadline, ns.
+        pub deadline_ns: u64,
+        /// Where thread t stores how it ended.
+        pub status: DevicePtr<Status>,
+    }
+}
+
 /// What the header holds of this file, in order.
 pub(super) fn items() -> Vec<Item> {
-    vec![struct_item::<PutWordsParams>()]
+    vec![
+        struct_item::<PutWordsParams>(),
+        struct_item::<PutItem>(),
+        struct_item::<PutListParams>(),
+        struct_item::<PingPongParams>(),
+        struct_item::<WaitParams>(),
+    ]
 }

@@ -5,6 +5,9 @@
 // each brings its own arguments, and all get the same result.
 #pragma once
 
+#include <cstring>
+#include <type_traits>
+
 #include "platform.cuh"
 
 namespace wv {
@@ -29,6 +32,12 @@ WV_DEVICE uint32_t block_warps() { return (blockDim.x + 31) / 32; }
 WV_DEVICE uint32_t lane() { return threadIdx.x % 32; }
 /// Waits for all threads of the block; orders memory among them.
 WV_DEVICE void block_sync() { __syncthreads(); }
+/// Waits for all threads of the grid; orders memory among them. Cooperative launches only.
+WV_DEVICE void grid_sync() { platform::grid_sync(); }
+/// This thread's warp in the grid, if blocks have a multiple of 32 threads.
+WV_DEVICE uint32_t warp_in_grid() { return blockIdx.x * block_warps() + warp_in_block(); }
+/// Warps of the grid.
+WV_DEVICE uint32_t grid_warps() { return gridDim.x * block_warps(); }
 
 /// One thread by itself.
 struct Thread {
@@ -54,9 +63,16 @@ struct Warp {
 
   WV_DEVICE bool leader() const { return lane() == 0; }
   WV_DEVICE void sync() const { __syncwarp(ALL); }
+  /// `value` has 4 or 8 bytes.
   template <class T>
   WV_DEVICE T broadcast(T value) const {
-    return __shfl_sync(ALL, value, 0);
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+    using Word = std::conditional_t<sizeof(T) == 4, unsigned, unsigned long long>;
+    Word word;
+    memcpy(&word, &value, sizeof value);
+    word = __shfl_sync(ALL, word, 0);
+    memcpy(&value, &word, sizeof value);
+    return value;
   }
   WV_DEVICE uint32_t count(bool flag) const { return __popc(__ballot_sync(ALL, flag)); }
   WV_DEVICE bool any(bool flag) const { return __any_sync(ALL, flag) != 0; }

@@ -4,6 +4,8 @@
 
 #ifdef __CUDACC__
 
+#include <cooperative_groups.h>
+
 #include <cstdint>
 
 // A function of the device library.

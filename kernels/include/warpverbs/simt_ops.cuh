@@ -97,6 +97,14 @@ WV_DEVICE uint16_t byteswap(uint16_t v) { return __builtin_bswap16(v); }
 WV_DEVICE uint32_t byteswap(uint32_t v) { return __builtin_bswap32(v); }
 WV_DEVICE uint64_t byteswap(uint64_t v) { return __builtin_bswap64(v); }
 
+// Compiled with -ffp-contract=off, so a product and a sum stay apart.
+WV_DEVICE float mul_rn(float a, float b) { return a * b; }
+WV_DEVICE float add_rn(float a, float b) { return a + b; }
+WV_DEVICE uint32_t float_bits(float v) { return __float_as_uint(v); }
+WV_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
+
+WV_DEVICE void grid_sync() { simt_grid_sync(); }
+
 WV_DEVICE uint64_t now_ns() { return simt_now_ns(); }
 WV_DEVICE void pause() { simt_poll(); }
 

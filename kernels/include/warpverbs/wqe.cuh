@@ -6,6 +6,8 @@
 // reads is written.
 #pragma once
 
+#include <cstring>
+
 #include "qp.cuh"
 
 namespace wv {
