@@ -196,6 +196,10 @@ fn unsafe_is_opened_with_a_reason_only() {
         &format!("//! Doc.\n// UNSAFETY: the NIC reads this memory.\n{opened}"),
     );
     accepted("crates/simt/src/lib.rs", "#![deny(unsafe_code)]");
+    accepted(
+        "src/verbs/mr.rs",
+        "#[expect(unsafe_code, reason = \"a promise\")]\npub unsafe fn f() {}",
+    );
 }
 
 #[test]
