@@ -1,1 +1,49 @@
 //! Runs CUDA C++ kernels on the CPU: one stackful coroutine per CUDA thread.
+//!
+//! A kernel source includes `simt.cuh` instead of nvcc's headers, is compiled by g++ as plain C++, and is launched on a grid
+//! of any shape. Threads of a launch make progress independently of each other, within and across blocks, so kernels that
+//! wait for each other through memory work, and a software device in the same process can be on the other side.
+//!
+//! # What is the same as on a GPU, and what is not
+//!
+//! - `__syncthreads` waits for all threads of the block that have not exited; an exited thread counts as arrived, as on sm_70
+//!   and later.
+//! - Warp operations meet by mask. Stricter than CUDA: naming a lane that has exited is an error, and so is meeting in
+//!   different operations. Lanes beyond the end of a partial warp may be named. A shuffle from a lane outside the mask gives
+//!   all ones.
+//! - Lanes run in no lock-step at all: code that relies on convergence without `__syncwarp` fails here, at some seed.
+//!   `__activemask` is refused at compile time, as are static `__shared__` variables (`SIMT_DYN_SHARED` instead).
+//! - Memory is that of the CPU: orders weaker than x86's cannot be seen, scopes make no difference.
+//! - A switch happens at schedule points only: meetings, barriers, atomics, `simt_yield`, `simt_poll`, `__nanosleep`. A spin on
+//!   a plain variable never ends; polls must go through functions that call `simt_yield` or `simt_poll`.
+//! - Shared memory starts as 0xa5 bytes, since on a GPU it holds what the last block left.
+//!
+//! # Building kernels
+//!
+//! `simt::build` (feature `build`) compiles `.cu` files from a build script and lists the kernels that `SIMT_EXPORT` names.
+//! This crate's own build script and every dependant's need a C++ compiler and nothing else.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
+
+#[cfg(feature = "build")]
+pub mod build;
+mod config;
+mod error;
+mod grid;
+mod hooks;
+mod idle;
+mod launch;
+mod op;
+mod order;
+mod report;
+mod seat;
+mod seats;
+mod stack;
+mod thread;
+mod warp;
+mod worker;
+
+pub use config::{Dim3, LaunchConfig};
+pub use error::{LaunchError, ThreadId};
+pub use idle::{set_kick_hook, set_wake_word};
+pub use launch::{Entry, Kernel, LaunchStats, launch};

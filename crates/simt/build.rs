@@ -1,0 +1,13 @@
+//! Compiles the thread-local of the current CUDA thread and, for the crate's own tests, their kernels.
+
+#[cfg(feature = "test-kernels")]
+#[path = "src/build/mod.rs"]
+#[expect(unreachable_pub, dead_code, reason = "the same source is the public module `simt::build`")]
+mod build;
+
+fn main() {
+    println!("cargo::rerun-if-changed=runtime/current.c");
+    cc::Build::new().file("runtime/current.c").flag("-g1").compile("simt_current");
+    #[cfg(feature = "test-kernels")]
+    build::kernels(["warp.cu", "block.cu", "defects.cu", "speed.cu"].map(|name| format!("tests/kernels/{name}"))).compile();
+}

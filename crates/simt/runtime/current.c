@@ -1,0 +1,7 @@
+/* The thread of a kernel that this OS thread runs now: what `threadIdx` and its like read. In C, because stable Rust cannot
+ * define a thread-local with a symbol. The scheduler stores here before each switch; null outside a launch. */
+struct simt_ctx;
+
+__thread struct simt_ctx *simt_cur_tls __attribute__((tls_model("initial-exec")));
+
+struct simt_ctx **simt_cur_slot(void) { return &simt_cur_tls; }

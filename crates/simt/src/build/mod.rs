@@ -1,0 +1,185 @@
+//! For build scripts: compiles `.cu` files for the CPU and lists their kernels.
+//!
+//! ```no_run
+//! // build.rs
+//! simt::build::kernels(["kernels/saxpy.cu"]).include("kernels/include").compile();
+//! ```
+//!
+//! ```ignore
+//! // lib.rs or main.rs: `pub static KERNELS: &[simt::Kernel]`
+//! include!(concat!(env!("OUT_DIR"), "/simt_kernels.rs"));
+//! ```
+//!
+//! Sources are compiled with `-x c++ -std=c++20 -O2 -fno-strict-aliasing -fexceptions -g1`, whatever the profile. The compiler
+//! is that of the `cc` crate: `$CXX`, else `c++`. A kernel is listed when its source says `SIMT_EXPORT(name)` or
+//! `WV_EXPORT(name)`.
+
+mod scan;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, io};
+
+use scan::exported_kernels;
+
+/// Directory of `simt.cuh`.
+#[must_use]
+pub fn include_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include")
+}
+
+/// Starts a build of these sources, named relative to the package.
+pub fn kernels<P: Into<PathBuf>>(sources: impl IntoIterator<Item = P>) -> Kernels {
+    Kernels {
+        sources: sources.into_iter().map(Into::into).collect(),
+        includes: Vec::new(),
+        defines: Vec::new(),
+        library: "simt_kernels".to_owned(),
+    }
+}
+
+/// A build of kernels; see [`kernels`].
+#[derive(Clone, Debug)]
+pub struct Kernels {
+    sources: Vec<PathBuf>,
+    includes: Vec<PathBuf>,
+    defines: Vec<(String, Option<String>)>,
+    library: String,
+}
+
+/// Why kernels could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// No C++ compiler.
+    #[error("no C++ compiler: `{compiler}` does not run ({source}). On Debian and Ubuntu: apt-get install g++ (or set CXX)")]
+    NoCompiler {
+        /// What was tried.
+        compiler: String,
+        /// Why it did not run.
+        source: io::Error,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No source exports a kernel.
+    #[error("no SIMT_EXPORT(kernel) or WV_EXPORT(kernel) in {}", sources.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
+    NoKernels {
+        /// The sources that were searched.
+        sources: Vec<PathBuf>,
+    },
+    /// Two kernels have one name.
+    #[error("kernel {name} is exported by {} and by {}", first.display(), second.display())]
+    Duplicate {
+        /// The name.
+        name: String,
+        /// One source.
+        first: PathBuf,
+        /// The other, or the same.
+        second: PathBuf,
+    },
+    /// An environment variable that cargo sets for build scripts is missing.
+    #[error("{name} is not set: simt::build runs in build scripts only")]
+    NotABuildScript {
+        /// Which one.
+        name: &'static str,
+    },
+    /// The compiler refused a source; it has said why.
+    #[error("the kernels do not compile: {0}")]
+    Compile(String),
+}
+
+impl Kernels {
+    /// Adds a directory of headers.
+    #[must_use]
+    pub fn include(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.includes.push(directory.into());
+        self
+    }
+
+    /// Defines a macro.
+    #[must_use]
+    pub fn define<'a>(mut self, name: &str, value: impl Into<Option<&'a str>>) -> Self {
+        self.defines.push((name.to_owned(), value.into().map(str::to_owned)));
+        self
+    }
+
+    /// Names the static library, should one package build several. Default: `simt_kernels`.
+    #[must_use]
+    pub fn library(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.library);
+        self
+    }
+
+    /// Compiles and links the kernels and writes `$OUT_DIR/simt_kernels.rs`; on an error, tells cargo and ends the script.
+    pub fn compile(&self) {
+        if let Err(error) = self.try_compile() {
+            println!("cargo::error={}", error.to_string().replace('\n', " "));
+            std::process::exit(1);
+        }
+    }
+
+    /// As [`compile`](Self::compile), for scripts that treat errors themselves.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn try_compile(&self) -> Result<(), BuildError> {
+        for path in self.sources.iter().chain(&self.includes).chain([&include_dir()]) {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+        let table = self.table()?;
+        let out = PathBuf::from(variable("OUT_DIR")?).join("simt_kernels.rs");
+        fs::write(&out, table).map_err(|source| BuildError::File { path: out, source })?;
+
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++20").opt_level(2).debug(false).warnings(false);
+        // gcc does not know the suffix, clang would take it for CUDA.
+        for flag in ["-g1", "-x", "c++", "-fno-strict-aliasing", "-fexceptions", "-Wall", "-Wextra"] {
+            build.flag(flag);
+        }
+        build.include(include_dir()).includes(&self.includes).files(&self.sources);
+        for (name, value) in &self.defines {
+            build.define(name, value.as_deref());
+        }
+        require_compiler(&build)?;
+        build.try_compile(&self.library).map_err(|error| BuildError::Compile(error.to_string()))
+    }
+
+    /// The text of `simt_kernels.rs`.
+    fn table(&self) -> Result<String, BuildError> {
+        let mut found: Vec<(String, &Path)> = Vec::new();
+        for source in &self.sources {
+            let text = fs::read_to_string(source).map_err(|error| BuildError::File { path: source.clone(), source: error })?;
+            for name in exported_kernels(&text) {
+                if let Some((_, first)) = found.iter().find(|(other, _)| *other == name) {
+                    return Err(BuildError::Duplicate { name, first: first.to_path_buf(), second: source.clone() });
+                }
+                found.push((name, source));
+            }
+        }
+        if found.is_empty() {
+            return Err(BuildError::NoKernels { sources: self.sources.clone() });
+        }
+        let rows: String = found.iter().map(|(name, _)| format!("    \"{name}\" = simt_entry_{name},\n")).collect();
+        Ok(format!("::simt::kernel_table! {{\n{rows}}}\n"))
+    }
+}
+
+fn variable(name: &'static str) -> Result<OsString, BuildError> {
+    env::var_os(name).ok_or(BuildError::NotABuildScript { name })
+}
+
+/// The `cc` crate would report a missing compiler per file, and not say how to get one.
+fn require_compiler(build: &cc::Build) -> Result<(), BuildError> {
+    let tool = build.try_get_compiler().map_err(|error| BuildError::Compile(error.to_string()))?;
+    match Command::new(tool.path()).arg("--version").output() {
+        Ok(_) => Ok(()),
+        Err(source) => Err(BuildError::NoCompiler { compiler: tool.path().display().to_string(), source }),
+    }
+}

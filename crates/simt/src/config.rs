@@ -1,0 +1,181 @@
+//! What a launch looks like: grid, block, memory, schedule, deadline.
+
+use std::time::Duration;
+
+use crate::error::LaunchError;
+
+/// A size or position in a grid or block, as CUDA's `dim3`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dim3 {
+    /// Fastest dimension.
+    pub x: u32,
+    /// Middle dimension.
+    pub y: u32,
+    /// Slowest dimension.
+    pub z: u32,
+}
+
+impl Dim3 {
+    /// Elements in a box of this size.
+    #[must_use]
+    pub fn count(self) -> u128 {
+        u128::from(self.x) * u128::from(self.y) * u128::from(self.z)
+    }
+
+    /// Position number `index` in a box of this size, x fastest.
+    pub(crate) fn position(self, index: u32) -> Self {
+        Self { x: index % self.x, y: index / self.x % self.y, z: index / self.x / self.y }
+    }
+}
+
+impl From<u32> for Dim3 {
+    fn from(x: u32) -> Self {
+        Self { x, y: 1, z: 1 }
+    }
+}
+
+impl From<(u32, u32)> for Dim3 {
+    fn from((x, y): (u32, u32)) -> Self {
+        Self { x, y, z: 1 }
+    }
+}
+
+impl From<(u32, u32, u32)> for Dim3 {
+    fn from((x, y, z): (u32, u32, u32)) -> Self {
+        Self { x, y, z }
+    }
+}
+
+/// One launch of a kernel. Checked when it is launched; `Default` is one block of one warp.
+#[derive(Clone, Debug)]
+pub struct LaunchConfig {
+    /// Blocks: x in 1..=2^31-1, y and z in 1..=65535.
+    pub grid: Dim3,
+    /// Threads of a block: x and y in 1..=1024, z in 1..=64, together at most 1024.
+    pub block: Dim3,
+    /// Dynamic shared memory of a block in bytes, at most 232,448 (sm_90).
+    pub shared_bytes: usize,
+    /// Whether `simt_grid_sync` may be called.
+    pub cooperative: bool,
+    /// OS threads that run the blocks, 1..=256. Block b runs on worker b mod `workers`; the caller is worker 0.
+    pub workers: usize,
+    /// Seed of the schedule. 0 is the plain order, which is the fastest; any other value picks threads at random. With one
+    /// worker, the same seed gives the same schedule (as long as the memory that threads poll behaves the same).
+    pub seed: u64,
+    /// Stack of one CUDA thread in bytes, 8 KiB..=8 MiB.
+    pub stack_bytes: usize,
+    /// The whole launch must end in this time. Seen at schedule points only: a kernel that computes without ever reaching
+    /// one is not stopped.
+    pub deadline: Duration,
+}
+
+impl Default for LaunchConfig {
+    fn default() -> Self {
+        Self {
+            grid: Dim3::from(1),
+            block: Dim3::from(32),
+            shared_bytes: 0,
+            cooperative: false,
+            workers: 1,
+            seed: 0,
+            stack_bytes: 32 << 10,
+            deadline: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Lanes of a warp.
+pub(crate) const WARP_LANES: u32 = 32;
+
+/// A checked [`LaunchConfig`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) grid: Dim3,
+    pub(crate) block: Dim3,
+    /// Blocks of the grid, 1..=u32::MAX.
+    pub(crate) blocks: u32,
+    /// Threads of a block, 1..=1024.
+    pub(crate) threads: u32,
+    pub(crate) shared_bytes: usize,
+    pub(crate) stack_bytes: usize,
+    pub(crate) cooperative: bool,
+    pub(crate) seed: u64,
+    /// OS threads, 1..=256 and at most one per block.
+    pub(crate) workers: u32,
+}
+
+impl Shape {
+    /// Whether all blocks sit from the start: random schedules are to mix all of them.
+    pub(crate) fn seats_all_blocks(&self) -> bool {
+        self.seed != 0
+    }
+
+    pub(crate) fn check(config: &LaunchConfig) -> Result<Self, LaunchError> {
+        let Dim3 { x, y, z } = config.grid;
+        within("grid.x", x, 1, 0x7fff_ffff)?;
+        within("grid.y", y, 1, 65_535)?;
+        within("grid.z", z, 1, 65_535)?;
+        let blocks = within("blocks of the grid", config.grid.count(), 1, u64::from(u32::MAX))?;
+        let Dim3 { x, y, z } = config.block;
+        within("block.x", x, 1, 1024)?;
+        within("block.y", y, 1, 1024)?;
+        within("block.z", z, 1, 64)?;
+        let threads = within("threads of a block", config.block.count(), 1, 1024)?;
+        within("shared_bytes", config.shared_bytes as u128, 0, 232_448)?;
+        within("stack_bytes", config.stack_bytes as u128, 8 << 10, 8 << 20)?;
+        let workers = within("workers", config.workers as u128, 1, 256)?;
+        Ok(Self {
+            grid: config.grid,
+            block: config.block,
+            blocks,
+            threads,
+            shared_bytes: config.shared_bytes,
+            stack_bytes: config.stack_bytes,
+            cooperative: config.cooperative,
+            seed: config.seed,
+            workers: workers.min(blocks),
+        })
+    }
+}
+
+/// `value` as a `u32` if it lies in `min..=max` (`max` ≤ `u32::MAX`).
+fn within(field: &'static str, value: impl Into<u128>, min: u64, max: u64) -> Result<u32, LaunchError> {
+    let value = value.into();
+    if value < u128::from(min) || value > u128::from(max) {
+        return Err(LaunchError::BadConfig { field, value, min, max });
+    }
+    u32::try_from(value).map_err(|_| LaunchError::BadConfig { field, value, min, max })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(config: &LaunchConfig) -> String {
+        Shape::check(config).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn sizes_one_past_the_limit_are_refused_with_value_and_limit() {
+        let good = LaunchConfig::default;
+        assert_eq!(refused(&LaunchConfig { grid: Dim3::from(0), ..good() }), "grid.x is 0, allowed is 1 to 2147483647");
+        assert_eq!(refused(&LaunchConfig { block: Dim3::from(1025), ..good() }), "block.x is 1025, allowed is 1 to 1024");
+        let block = Dim3::from((32, 33));
+        assert_eq!(refused(&LaunchConfig { block, ..good() }), "threads of a block is 1056, allowed is 1 to 1024");
+        assert_eq!(refused(&LaunchConfig { workers: 0, ..good() }), "workers is 0, allowed is 1 to 256");
+        let grid = Dim3::from((0x7fff_ffff, 65_535, 65_535));
+        assert!(refused(&LaunchConfig { grid, ..good() }).starts_with("blocks of the grid is 9223090557583032575"));
+        assert!(refused(&LaunchConfig { shared_bytes: 232_449, ..good() }).starts_with("shared_bytes is 232449"));
+        assert!(refused(&LaunchConfig { stack_bytes: 8191, ..good() }).starts_with("stack_bytes is 8191"));
+    }
+
+    #[test]
+    fn positions_count_x_first() {
+        let size = Dim3::from((4, 3, 2));
+        assert_eq!(size.count(), 24);
+        assert_eq!(size.position(0), Dim3 { x: 0, y: 0, z: 0 });
+        assert_eq!(size.position(7), Dim3 { x: 3, y: 1, z: 0 });
+        assert_eq!(size.position(23), Dim3 { x: 3, y: 2, z: 1 });
+    }
+}

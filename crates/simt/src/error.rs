@@ -1,0 +1,104 @@
+//! How a launch fails. Every error of a kernel names the block, warp, lane and operation concerned.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::config::Dim3;
+
+/// Where a CUDA thread sits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ThreadId {
+    /// Its block in the grid.
+    pub block: Dim3,
+    /// Its warp in the block.
+    pub warp: u32,
+    /// Its lane in the warp, 0..32.
+    pub lane: u32,
+}
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Dim3 { x, y, z } = self.block;
+        write!(f, "block ({x},{y},{z}) warp {} lane {}", self.warp, self.lane)
+    }
+}
+
+/// Why a launch did not end well. After an error, the CUDA threads that had not ended are abandoned where they stood: no
+/// destructor of an object on their stacks runs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// A field of the configuration is out of range. Nothing ran.
+    #[error("{field} is {value}, allowed is {min} to {max}")]
+    BadConfig {
+        /// Which field.
+        field: &'static str,
+        /// What it was.
+        value: u128,
+        /// Smallest allowed value.
+        min: u64,
+        /// Largest allowed value.
+        max: u64,
+    },
+    /// A launch from inside a kernel. Nothing ran.
+    #[error("a kernel cannot launch a kernel")]
+    Nested,
+    /// The system refused memory or an OS thread.
+    #[error("no {what}: {source}")]
+    Resources {
+        /// What was asked for.
+        what: String,
+        /// What the system answered.
+        source: std::io::Error,
+    },
+    /// Threads wait for each other, or for a thread that has exited, and nothing can release them.
+    #[error("deadlock: {report}")]
+    Deadlock {
+        /// One line per group of waiting threads: where, in which operation, who came and who is missing.
+        report: String,
+    },
+    /// Lanes that meet disagree on the mask or on the operation.
+    #[error("{thread}: {operation} with mask {mask:#010x}: {conflict}")]
+    MaskMismatch {
+        /// The thread whose call showed it.
+        thread: ThreadId,
+        /// What it called.
+        operation: &'static str,
+        /// With which mask (0 for a barrier of the block).
+        mask: u32,
+        /// With what that disagrees.
+        conflict: String,
+    },
+    /// A panic, a failed assertion, `simt_fail`, `__trap` or a C++ exception in a kernel.
+    #[error("{thread}: {message}")]
+    Panic {
+        /// The thread in which it happened.
+        thread: ThreadId,
+        /// Its text.
+        message: String,
+    },
+    /// The launch did not end in time.
+    #[error("not done after {deadline:?}: {report}")]
+    Deadline {
+        /// The configured time.
+        deadline: Duration,
+        /// What the threads were doing, as for a deadlock.
+        report: String,
+    },
+    /// A thread wrote below its stack.
+    #[error("{thread}: overflowed its stack of {stack_bytes} bytes")]
+    StackOverflow {
+        /// The thread.
+        thread: ThreadId,
+        /// Size of a stack.
+        stack_bytes: usize,
+    },
+    /// A block wrote past its dynamic shared memory.
+    #[error("block ({},{},{}) wrote past its {shared_bytes} bytes of shared memory", block.x, block.y, block.z)]
+    SharedOverflow {
+        /// The block.
+        block: Dim3,
+        /// Size of its dynamic shared memory.
+        shared_bytes: usize,
+    },
+}

@@ -1,0 +1,221 @@
+//! Launching a grid: the entry of a kernel, what its workers share, and the call that runs them.
+
+// UNSAFETY: calls compiled kernels.
+#![expect(unsafe_code, reason = "an entry is foreign code, its arguments are untyped pointers")]
+
+use std::ffi::c_void;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::config::{LaunchConfig, Shape};
+use crate::error::LaunchError;
+use crate::grid::GridBarrier;
+use crate::idle;
+use crate::thread::current;
+use crate::worker::Worker;
+
+/// What `SIMT_EXPORT(kernel)` makes of a kernel: called once per CUDA thread with one pointer per parameter.
+pub type Entry = unsafe extern "C-unwind" fn(*mut *mut c_void);
+
+/// A kernel by name, as [`build`](crate#building-kernels) lists them.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    /// The name of the `__global__` function.
+    pub name: &'static str,
+    /// Its entry.
+    pub entry: Entry,
+}
+
+/// The table that `simt::build` writes: `pub static KERNELS: &[simt::Kernel]`. A macro, so that the lints of the crate that
+/// includes it do not look at generated code.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! kernel_table {
+    ($($name:literal = $entry:ident,)*) => {
+        /// The kernels of this package, compiled for the CPU by `simt::build`.
+        pub static KERNELS: &[$crate::Kernel] = {
+            unsafe extern "C-unwind" {
+                $( fn $entry(args: *mut *mut ::core::ffi::c_void); )*
+            }
+            &[$( $crate::Kernel { name: $name, entry: $entry } ),*]
+        };
+    };
+}
+
+/// What a launch did.
+#[derive(Clone, Debug, Default)]
+pub struct LaunchStats {
+    /// CUDA threads that ran.
+    pub threads: u64,
+    /// Switches into a CUDA thread.
+    pub switches: u64,
+    /// Calls of warp operations and block barriers, counted per thread.
+    pub meetings: u64,
+    /// How often an OS thread slept because all runnable threads polled.
+    pub sleeps: u64,
+    /// Blocks that were resident together at most, per worker, summed.
+    pub seats: u64,
+    /// Wall-clock time of the launch.
+    pub elapsed: Duration,
+}
+
+/// Entry and arguments of a launch.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    entry: Entry,
+    args: *mut *mut c_void,
+}
+
+// SAFETY: the caller of `launch` promises that any number of OS threads may call the entry with these arguments.
+unsafe impl Send for Call {}
+// SAFETY: as for Send.
+unsafe impl Sync for Call {}
+
+impl Call {
+    /// Runs the kernel as the current CUDA thread.
+    ///
+    /// # Safety
+    /// Within the `launch` call that the arguments were given to, on the stack of a CUDA thread.
+    pub(crate) unsafe fn run(self) {
+        // SAFETY: entry and arguments belong together: the contract of `launch`.
+        unsafe { (self.entry)(self.args) };
+    }
+}
+
+/// A counter on a cache line of its own.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Progress(AtomicU64);
+
+/// What the workers of a launch share.
+pub(crate) struct Launch {
+    pub(crate) call: Call,
+    pub(crate) shape: Shape,
+    pub(crate) grid: GridBarrier,
+    started: Instant,
+    deadline: Duration,
+    failed: AtomicBool,
+    failure: Mutex<Option<LaunchError>>,
+    /// What each worker's threads have done so far, published once per turn. A hint: when it moves, a poll may succeed.
+    progress: Box<[Progress]>,
+    /// Workers that sleep. A hint, too: a wake that comes too early costs the sleeper at most its 200 µs.
+    sleepers: AtomicU32,
+}
+
+impl Launch {
+    /// Ends the launch: the first error stays.
+    pub(crate) fn fail(&self, error: LaunchError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failed.store(true, Release);
+        self.grid.wake();
+        idle::wake_all(idle::wake_word());
+    }
+
+    /// Replaces the error by one that explains it better.
+    pub(crate) fn explain(&self, damage: LaunchError) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(damage);
+    }
+
+    /// Whether a worker has failed. Pairs with the store in `fail`.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Acquire)
+    }
+
+    /// The configured time, once it has passed.
+    pub(crate) fn overdue(&self) -> Option<Duration> {
+        (self.started.elapsed() >= self.deadline).then_some(self.deadline)
+    }
+
+    pub(crate) fn publish_progress(&self, worker: u32, progress: u64) {
+        self.progress[worker as usize].0.store(progress, Relaxed);
+    }
+
+    /// Sum of what the other workers have published.
+    pub(crate) fn others_progress(&self, worker: u32) -> u64 {
+        let others = self.progress.iter().enumerate().filter(|&(i, _)| i != worker as usize);
+        others.fold(0u64, |sum, (_, progress)| sum.wrapping_add(progress.0.load(Relaxed)))
+    }
+
+    /// Sleeps on the wake word while it is `seen`.
+    pub(crate) fn sleep(&self, word: &AtomicU32, seen: u32, timeout: Duration) {
+        self.sleepers.fetch_add(1, Relaxed);
+        idle::sleep(word, seen, timeout);
+        self.sleepers.fetch_sub(1, Relaxed);
+    }
+
+    /// Wakes workers of this launch that sleep, since a thread of another one did something.
+    #[inline]
+    pub(crate) fn wake_sleepers(&self) {
+        if self.sleepers.load(Relaxed) != 0 {
+            idle::wake_all(idle::wake_word());
+        }
+    }
+}
+
+/// Runs a kernel on every thread of a grid and returns when all have ended, or with the first error.
+///
+/// Launches from several OS threads are independent of each other.
+///
+/// # Errors
+/// See [`LaunchError`]. After an error, the threads that had not ended are gone, but what they wrote stays written.
+///
+/// # Safety
+/// `entry` must be a kernel's entry, and `args` hold a valid pointer to each of its parameters, in order. Whatever the kernel
+/// accesses through them must be valid for the whole call, from `config.workers` OS threads at a time.
+pub unsafe fn launch(entry: Entry, args: &mut [*mut c_void], config: &LaunchConfig) -> Result<LaunchStats, LaunchError> {
+    let shape = Shape::check(config)?;
+    if current().is_some() {
+        return Err(LaunchError::Nested);
+    }
+    let launch = Arc::new(Launch {
+        call: Call { entry, args: args.as_mut_ptr() },
+        shape,
+        grid: GridBarrier::new(u64::from(shape.blocks) * u64::from(shape.threads)),
+        started: Instant::now(),
+        deadline: config.deadline,
+        failed: AtomicBool::new(false),
+        failure: Mutex::new(None),
+        progress: (0..shape.workers).map(|_| Progress::default()).collect(),
+        sleepers: AtomicU32::new(0),
+    });
+    let mut stats = thread::scope(|scope| {
+        let run = |index: u32| Worker::new(&launch, index).run();
+        let others: Vec<_> = (1..shape.workers)
+            .map_while(|index| {
+                let name = format!("simt-{index}");
+                let spawned = thread::Builder::new().name(name).spawn_scoped(scope, move || run(index));
+                spawned.map_err(|source| launch.fail(no_thread(source))).ok()
+            })
+            .collect();
+        let mut stats = run(0);
+        for other in others {
+            match other.join() {
+                Ok(more) => stats.add(&more),
+                Err(panic) => std::panic::resume_unwind(panic), // a defect of the scheduler
+            }
+        }
+        stats
+    });
+    stats.elapsed = launch.started.elapsed();
+    match launch.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(error) => Err(error),
+        None => Ok(stats),
+    }
+}
+
+fn no_thread(source: io::Error) -> LaunchError {
+    LaunchError::Resources { what: "OS thread for a worker".to_owned(), source }
+}
+
+impl LaunchStats {
+    fn add(&mut self, other: &Self) {
+        self.threads += other.threads;
+        self.switches += other.switches;
+        self.meetings += other.meetings;
+        self.sleeps += other.sleeps;
+        self.seats += other.seats;
+    }
+}

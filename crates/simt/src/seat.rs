@@ -1,0 +1,225 @@
+//! A seat: what one resident block needs (threads, warps, stacks, shared memory). When its block ends, the next one takes it.
+
+// UNSAFETY: warps and threads of a seat point at each other and at it; the shared memory is written by kernels.
+#![expect(unsafe_code, reason = "the end of the shared memory is read back after kernels wrote near it")]
+
+use std::cell::{Cell, UnsafeCell};
+use std::ptr;
+
+use crate::config::{Dim3, Shape, WARP_LANES};
+use crate::error::{LaunchError, ThreadId};
+use crate::launch::Call;
+use crate::op::Op;
+use crate::stack::SlabStack;
+use crate::thread::{Ctx, Thread};
+use crate::warp::Warp;
+use crate::worker::Worker;
+
+/// 128 bytes of shared memory, the alignment that kernels may rely on.
+#[repr(C, align(128))]
+#[derive(Clone, Copy)]
+struct Line([u8; 128]);
+
+/// What shared memory holds when a block starts, and what lies behind its end.
+const FRESH: Line = Line([0xa5; 128]);
+
+/// Room for one block.
+pub(crate) struct Seat {
+    shape: Shape,
+    position: Cell<Dim3>,
+    /// Threads that have not exited; 0 while the seat is free.
+    live: Cell<u32>,
+    /// Threads at the barrier, all in `barrier`; `yes` of them with a predicate that is not zero.
+    arrived: Cell<u32>,
+    yes: Cell<u32>,
+    barrier: Cell<Op>,
+    /// Of the last barrier. Nobody can complete the next one before all have read it.
+    result: Cell<u32>,
+    warps: Box<[Warp]>,
+    threads: Box<[Thread]>,
+    stacks: Box<[SlabStack]>,
+    /// Dynamic shared memory; its unused tail and a whole line behind it stay `FRESH`.
+    shared: Box<[UnsafeCell<Line>]>,
+}
+
+impl Seat {
+    /// A free seat with the given stacks, one per thread.
+    pub(crate) fn new(shape: Shape, stacks: Box<[SlabStack]>) -> Self {
+        let ctx = |index: u32| Ctx {
+            thread: shape.block.position(index),
+            block: Dim3 { x: 0, y: 0, z: 0 },
+            block_dim: shape.block,
+            grid_dim: shape.grid,
+            lane: index % WARP_LANES,
+            warp: index / WARP_LANES,
+            shared: ptr::null_mut(),
+        };
+        let lanes = |warp: u32| match shape.threads - warp * WARP_LANES {
+            lanes @ 1..WARP_LANES => (1 << lanes) - 1,
+            _ => u32::MAX,
+        };
+        Self {
+            shape,
+            position: Cell::new(Dim3 { x: 0, y: 0, z: 0 }),
+            live: Cell::new(0),
+            arrived: Cell::new(0),
+            yes: Cell::new(0),
+            barrier: Cell::new(Op::SYNC),
+            result: Cell::new(0),
+            warps: (0..shape.threads.div_ceil(WARP_LANES)).map(|warp| Warp::new(warp, lanes(warp))).collect(),
+            threads: (0..shape.threads).map(|index| Thread::new(ctx(index))).collect(),
+            stacks,
+            shared: vec![FRESH; shape.shared_bytes.div_ceil(128) + 1].into_iter().map(UnsafeCell::new).collect(),
+        }
+    }
+
+    /// Makes threads, warps, seat and worker known to each other. Once, when the seat has its final address.
+    pub(crate) fn set_owner(&self, worker: &Worker) {
+        for warp in &self.warps {
+            warp.set_owner(worker, self);
+        }
+        for (index, thread) in self.threads.iter().enumerate() {
+            thread.set_warp(&self.warps[index / WARP_LANES as usize]);
+        }
+    }
+
+    /// Seats block number `index`: all its threads are ready to run from the start of the kernel.
+    pub(crate) fn start(&self, index: u32, call: Call) {
+        let position = self.shape.grid.position(index);
+        self.position.set(position);
+        self.live.set(self.shape.threads);
+        self.arrived.set(0);
+        self.yes.set(0);
+        for line in &self.shared {
+            // SAFETY: the seat is free, so no kernel thread that could use the memory exists.
+            unsafe { *line.get() = FRESH };
+        }
+        let shared = self.shared[0].get().cast::<u8>();
+        for (thread, &stack) in self.threads.iter().zip(&self.stacks) {
+            thread.ctx.set(Ctx { block: position, shared, ..thread.ctx.get() });
+            thread.start(stack, call);
+        }
+        for warp in &self.warps {
+            warp.reset();
+        }
+    }
+
+    /// Whether a block sits here.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.live.get() > 0
+    }
+
+    /// Threads that have not exited.
+    pub(crate) fn live(&self) -> u32 {
+        self.live.get()
+    }
+
+    /// Threads at the barrier of the block.
+    pub(crate) fn arrived(&self) -> u32 {
+        self.arrived.get()
+    }
+
+    /// The barrier that they are in.
+    pub(crate) fn barrier_name(&self) -> &'static str {
+        self.barrier.get().name()
+    }
+
+    pub(crate) fn warps(&self) -> &[Warp] {
+        &self.warps
+    }
+
+    /// Lane `lane` of warp `warp`.
+    #[inline]
+    pub(crate) fn thread(&self, warp: u32, lane: u32) -> &Thread {
+        &self.threads[(warp * WARP_LANES + lane) as usize]
+    }
+
+    pub(crate) fn thread_id(&self, warp: u32, lane: u32) -> ThreadId {
+        ThreadId { block: self.position.get(), warp, lane }
+    }
+
+    /// The calling thread comes to the barrier of the block and leaves it when all that live have come.
+    pub(crate) fn meet(&self, me: &Thread, op: Op, predicate: u32) -> u32 {
+        let warp = me.warp();
+        if !op.is_block() {
+            me.fail(LaunchError::Panic { thread: me.id(), message: format!("simt_block_op {} does not exist", op.0) });
+        }
+        if self.arrived.get() > 0 && self.barrier.get() != op {
+            let conflict = format!("{} threads of the block wait in {}", self.arrived.get(), self.barrier.get().name());
+            me.fail(LaunchError::MaskMismatch { thread: me.id(), operation: op.name(), mask: 0, conflict });
+        }
+        self.barrier.set(op);
+        self.arrived.set(self.arrived.get() + 1);
+        self.yes.set(self.yes.get() + u32::from(predicate != 0));
+        warp.worker().count_meeting();
+        if self.arrived.get() == self.live.get() {
+            self.open_barrier();
+        } else {
+            warp.at_barrier.set(warp.at_barrier.get() | 1 << me.lane());
+            warp.worker().block(me);
+            me.suspend();
+        }
+        self.result.get()
+    }
+
+    fn open_barrier(&self) {
+        let (arrived, yes) = (self.arrived.replace(0), self.yes.replace(0));
+        self.result.set(match self.barrier.get() {
+            Op::SYNC_COUNT => yes,
+            Op::SYNC_AND => u32::from(yes == arrived),
+            Op::SYNC_OR => u32::from(yes != 0),
+            _ => 0,
+        });
+        for warp in &self.warps {
+            warp.worker().unblock(warp, warp.at_barrier.replace(0));
+        }
+    }
+
+    /// The kernel of this thread has returned. An exited thread counts as arrived at every barrier of the block, as on the
+    /// hardware; in a meeting of its warp it is missed.
+    pub(crate) fn exit(&self, thread: &Thread) -> Result<(), LaunchError> {
+        let id = thread.id();
+        if !self.stacks[(id.warp * WARP_LANES + id.lane) as usize].is_intact() {
+            return Err(self.overflow(id));
+        }
+        thread.warp().exit(id.lane)?;
+        self.live.set(self.live.get() - 1);
+        if self.live.get() == 0 {
+            return self.check_shared();
+        }
+        if self.arrived.get() == self.live.get() {
+            self.open_barrier();
+        }
+        Ok(())
+    }
+
+    fn overflow(&self, thread: ThreadId) -> LaunchError {
+        LaunchError::StackOverflow { thread, stack_bytes: self.shape.stack_bytes }
+    }
+
+    fn check_shared(&self) -> Result<(), LaunchError> {
+        let bytes = self.shared.iter().flat_map(|line| {
+            // SAFETY: the block's last thread has exited, so nobody writes; `Line` is plain bytes.
+            unsafe { *line.get() }.0
+        });
+        if bytes.skip(self.shape.shared_bytes).any(|byte| byte != FRESH.0[0]) {
+            let (block, shared_bytes) = (self.position.get(), self.shape.shared_bytes);
+            return Err(LaunchError::SharedOverflow { block, shared_bytes });
+        }
+        Ok(())
+    }
+
+    /// After a failure: drops what is left of the threads. Damage that explains the failure better than what was seen first
+    /// (an overflowed stack) is returned.
+    pub(crate) fn abandon(&self) -> Option<LaunchError> {
+        let mut damage = None;
+        for (thread, stack) in self.threads.iter().zip(&self.stacks) {
+            thread.abandon();
+            if !stack.is_intact() {
+                stack.write_canary(); // the stack goes back to the pool
+                damage.get_or_insert_with(|| self.overflow(thread.id()));
+            }
+        }
+        damage
+    }
+}

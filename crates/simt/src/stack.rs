@@ -1,0 +1,193 @@
+//! Stacks of CUDA threads, cut out of one mapping, each with canary words at its low end.
+//!
+//! A mapping per stack would meet the kernel's limit of 65,530 mappings at half as many threads, and costs 7 µs instead of
+//! 0.1. So there is no guard page between stacks: a thread that writes past its stack is found by its canary when it ends
+//! (or when the launch fails), and only the lowest stack has a page below it that faults.
+//!
+//! Slabs are kept for the next launch, since most of the cost of a stack is the first touch of its pages.
+
+// UNSAFETY: maps memory and hands out stack pointers into it.
+#![expect(unsafe_code, reason = "mmap, and the Stack trait of corosensei")]
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use corosensei::stack::{Stack, StackPointer};
+
+use crate::error::LaunchError;
+
+const PAGE: usize = 4096;
+/// Canary words at the low end of a stack.
+const CANARY_WORDS: usize = 32;
+const CANARY_BYTES: usize = CANARY_WORDS * 8;
+/// Tops of successive stacks lie this much apart modulo a page, so that the hot lines of a warp spread over the cache sets.
+const COLOUR_BYTES: usize = 128;
+const COLOURS: usize = PAGE / COLOUR_BYTES;
+/// Stacks that idle slabs may hold together; what is beyond that is unmapped.
+const POOLED_STACKS: usize = 16_384;
+
+static POOL: Mutex<Vec<Slab>> = Mutex::new(Vec::new());
+
+/// A mapping that holds a number of stacks of one size.
+pub(crate) struct Slab {
+    base: NonNull<u8>,
+    mapped: usize,
+    /// Pages of address space per stack, in bytes.
+    stride: usize,
+    stacks: usize,
+}
+
+// SAFETY: a slab is plain memory without an owner thread.
+unsafe impl Send for Slab {}
+
+impl Slab {
+    /// A slab with at least `stacks` stacks of `stack_bytes` each: an idle one, else a new mapping.
+    pub(crate) fn take(stacks: usize, stack_bytes: usize) -> Result<Self, LaunchError> {
+        let stride = (stack_bytes + CANARY_BYTES + PAGE).next_multiple_of(PAGE); // a page for the colours
+        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(i) = pool.iter().position(|slab| slab.stride == stride && slab.stacks >= stacks) {
+            return Ok(pool.swap_remove(i));
+        }
+        drop(pool);
+        Self::map(stacks, stride)
+    }
+
+    /// Keeps the slab for a later launch, or unmaps it.
+    pub(crate) fn put_back(self) {
+        let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+        let held: usize = pool.iter().map(|slab| slab.stacks).sum();
+        if held + self.stacks <= POOLED_STACKS {
+            pool.push(self);
+        }
+    }
+
+    fn map(stacks: usize, stride: usize) -> Result<Self, LaunchError> {
+        // One page below the lowest stack, and one because colours move the tops up.
+        let mapped = stacks * stride + 2 * PAGE;
+        let refused = || LaunchError::Resources {
+            what: format!("{mapped} bytes of stacks for {stacks} threads"),
+            source: io::Error::last_os_error(),
+        };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), mapped, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(refused());
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(refused)?;
+        let slab = Self { base, mapped, stride, stacks };
+        // SAFETY: the first page of the mapping made above, which nothing uses.
+        if unsafe { libc::mprotect(base.as_ptr().cast(), PAGE, libc::PROT_NONE) } != 0 {
+            return Err(refused());
+        }
+        for i in 0..stacks {
+            slab.stack(i).write_canary();
+        }
+        Ok(slab)
+    }
+
+    /// Number of stacks.
+    pub(crate) fn len(&self) -> usize {
+        self.stacks
+    }
+
+    /// Stack number `index` < `len()`.
+    pub(crate) fn stack(&self, index: usize) -> SlabStack {
+        assert!(index < self.stacks, "stack {index} of {}", self.stacks);
+        // The boundary below stack 0 is uncoloured; the canary of a stack lies right above the top of the one below it.
+        let boundary = |i: usize| PAGE + i * self.stride + i % COLOURS * COLOUR_BYTES;
+        let base = self.base.as_ptr() as usize;
+        SlabStack { low: base + boundary(index), high: base + boundary(index + 1) }
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that `map` made; stacks are used only while their slab is held.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+    }
+}
+
+/// One stack of a slab: `[low, high)`, of which the lowest words are the canary.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlabStack {
+    low: usize,
+    high: usize,
+}
+
+impl SlabStack {
+    /// The canary word at `address`: differs from word to word, so that a moved copy does not pass.
+    fn word(address: usize) -> u64 {
+        0x5af0_57ac_c0de_d00d ^ (address as u64).rotate_left(20)
+    }
+
+    fn canary(self) -> impl Iterator<Item = *mut u64> {
+        (0..CANARY_WORDS).map(move |i| (self.low + i * 8) as *mut u64)
+    }
+
+    pub(crate) fn write_canary(self) {
+        for word in self.canary() {
+            // SAFETY: the canary lies inside the slab's mapping, 8-byte aligned, and is no thread's to use.
+            unsafe { word.write_volatile(Self::word(word as usize)) };
+        }
+    }
+
+    /// Whether the canary is whole.
+    pub(crate) fn is_intact(self) -> bool {
+        // SAFETY: as in `write_canary`; volatile, since whoever overflowed wrote behind the compiler's back.
+        self.canary().all(|word| unsafe { word.read_volatile() } == Self::word(word as usize))
+    }
+}
+
+// SAFETY: `[low, high)` is mapped for as long as the slab is held, 16-byte aligned and at least 8 KiB. The guard page that the
+// trait asks for is replaced by the canary: an overflow may damage the stack below before it is reported (module text).
+unsafe impl Stack for SlabStack {
+    fn base(&self) -> StackPointer {
+        StackPointer::new(self.high).unwrap_or(StackPointer::MIN)
+    }
+
+    fn limit(&self) -> StackPointer {
+        StackPointer::new(self.low + CANARY_BYTES).unwrap_or(StackPointer::MIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_do_not_overlap_and_are_as_large_as_asked() {
+        let slab = Slab::map(100, 36 << 10).unwrap();
+        for i in 0..100 {
+            let stack = slab.stack(i);
+            assert!(stack.base().get() - stack.limit().get() >= 32 << 10, "stack {i}");
+            assert_eq!(stack.base().get() % 16, 0);
+            assert_eq!(stack.limit().get() % 16, 0);
+            assert!(i == 0 || slab.stack(i - 1).high == stack.low);
+        }
+    }
+
+    #[test]
+    fn a_write_to_any_canary_word_is_seen() {
+        let slab = Slab::map(2, 36 << 10).unwrap();
+        let stack = slab.stack(1);
+        for word in stack.canary() {
+            assert!(stack.is_intact());
+            // SAFETY: a canary word of a stack that no coroutine uses.
+            unsafe { word.write(0) };
+            assert!(!stack.is_intact());
+            stack.write_canary();
+        }
+    }
+
+    #[test]
+    fn a_slab_serves_again_after_it_was_put_back() {
+        let slab = Slab::take(3, 100 << 10).unwrap();
+        let base = slab.base;
+        slab.put_back();
+        let again = Slab::take(2, 100 << 10).unwrap();
+        assert_eq!(again.base, base);
+        assert_eq!(again.len(), 3);
+    }
+}

@@ -1,0 +1,178 @@
+//! One CUDA thread: what kernels see of it, its coroutine, and the pointer to the thread that runs now.
+
+// UNSAFETY: shares `Ctx` with compiled kernels and runs them on coroutine stacks.
+#![expect(unsafe_code, reason = "the C++ side reads Ctx through a thread-local pointer; coroutines run foreign code")]
+
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use crate::config::Dim3;
+use crate::error::{LaunchError, ThreadId};
+use crate::launch::Call;
+use crate::stack::SlabStack;
+use crate::warp::Warp;
+
+/// What kernels see: `struct simt_ctx` in `include/simt/runtime.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ctx {
+    pub(crate) thread: Dim3,
+    pub(crate) block: Dim3,
+    pub(crate) block_dim: Dim3,
+    pub(crate) grid_dim: Dim3,
+    pub(crate) lane: u32,
+    pub(crate) warp: u32,
+    /// Dynamic shared memory of the block.
+    pub(crate) shared: *mut u8,
+}
+
+const _: () = assert!(size_of::<Ctx>() == 64 && std::mem::offset_of!(Ctx, shared) == 56);
+
+/// One CUDA thread. Everything is a cell: kernels reach it through raw pointers while the scheduler holds a reference.
+#[repr(C, align(64))]
+pub(crate) struct Thread {
+    /// First, so that a pointer to the context is a pointer to the thread.
+    pub(crate) ctx: Cell<Ctx>,
+    /// The warp it belongs to; lives as long as the thread, in the same seat.
+    warp: Cell<*const Warp>,
+    /// Of its coroutine, once that has started.
+    yielder: Cell<*const Yielder<(), ()>>,
+    /// Schedule points passed since its last poll, saturating.
+    pub(crate) since_poll: Cell<u32>,
+    coroutine: UnsafeCell<Option<Coroutine<(), (), (), SlabStack>>>,
+}
+
+const _: () = assert!(size_of::<Thread>() == 128, "two cache lines");
+
+unsafe extern "C" {
+    /// Address of this OS thread's `simt_cur_tls` (runtime/current.c).
+    safe fn simt_cur_slot() -> *mut *const Ctx;
+}
+
+/// The CUDA thread that this OS thread runs now.
+#[inline]
+pub(crate) fn current<'a>() -> Option<&'a Thread> {
+    // SAFETY: the slot is a thread-local that only this OS thread uses. It is null or was set by `Thread::resume` to a thread
+    // that stays in its seat until the launch ends; only code running on that thread's coroutine can get here.
+    unsafe { (*simt_cur_slot()).cast::<Thread>().as_ref() }
+}
+
+/// Where this OS thread stores the thread that it runs; fetched once per worker.
+#[derive(Clone, Copy)]
+pub(crate) struct CurrentSlot(*mut *const Ctx);
+
+impl CurrentSlot {
+    pub(crate) fn of_this_os_thread() -> Self {
+        Self(simt_cur_slot())
+    }
+
+    /// Back to "no kernel runs here".
+    pub(crate) fn clear(self) {
+        // SAFETY: the slot of this OS thread: a worker never leaves the OS thread that made it.
+        unsafe { *self.0 = ptr::null() };
+    }
+}
+
+impl Thread {
+    pub(crate) fn new(ctx: Ctx) -> Self {
+        Self {
+            ctx: Cell::new(ctx),
+            warp: Cell::new(ptr::null()),
+            yielder: Cell::new(ptr::null()),
+            since_poll: Cell::new(0),
+            coroutine: UnsafeCell::new(None),
+        }
+    }
+
+    /// Ties the thread to its warp. Once, when the seat is built; both stay where they are until it is dropped.
+    pub(crate) fn set_warp(&self, warp: &Warp) {
+        self.warp.set(warp);
+    }
+
+    #[inline]
+    pub(crate) fn warp(&self) -> &Warp {
+        // SAFETY: set by `set_warp` to a warp of the same seat, which outlives `self`.
+        unsafe { &*self.warp.get() }
+    }
+
+    #[inline]
+    pub(crate) fn lane(&self) -> u32 {
+        // SAFETY: reads a field of a cell that is not borrowed; a copy of the whole context would cost a cache line.
+        unsafe { (*self.ctx.as_ptr()).lane }
+    }
+
+    pub(crate) fn id(&self) -> ThreadId {
+        let Ctx { block, warp, lane, .. } = self.ctx.get();
+        ThreadId { block, warp, lane }
+    }
+
+    /// Gets ready to run `call` from its start, on `stack`.
+    pub(crate) fn start(&self, stack: SlabStack, call: Call) {
+        self.since_poll.set(0);
+        let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+            let Some(me) = current() else { return };
+            me.yielder.set(yielder);
+            // SAFETY: the caller of `launch` answers for entry and arguments.
+            let kernel = || unsafe { call.run() };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(kernel)) {
+                let message = panic_text(&*panic);
+                // The payload is dropped here, before the thread is abandoned.
+                drop(panic);
+                me.fail(LaunchError::Panic { thread: me.id(), message });
+            }
+        });
+        // SAFETY: the thread is not running (it has ended or never began), so nobody looks at the cell.
+        unsafe { *self.coroutine.get() = Some(coroutine) };
+    }
+
+    /// Runs the thread until its next switch; true when its kernel has returned.
+    #[inline]
+    pub(crate) fn resume(&self, slot: CurrentSlot) -> bool {
+        // SAFETY: the slot of this OS thread, see `CurrentSlot::clear`.
+        unsafe { *slot.0 = ptr::from_ref(self).cast::<Ctx>() };
+        // SAFETY: only the scheduler touches the cell, and not from within a coroutine.
+        match unsafe { &mut *self.coroutine.get() } {
+            Some(coroutine) => matches!(coroutine.resume(()), CoroutineResult::Return(())),
+            None => true,
+        }
+    }
+
+    /// Back to the scheduler. Called on this thread's own coroutine.
+    #[inline]
+    pub(crate) fn suspend(&self) {
+        // SAFETY: set when the coroutine started; it lives at the root of the stack that this call runs on.
+        unsafe { (*self.yielder.get()).suspend(()) };
+    }
+
+    /// Ends the launch with `error`. Switches away for good: unwinding could meet a `noexcept` frame and abort the process.
+    #[cold]
+    pub(crate) fn fail(&self, error: LaunchError) -> ! {
+        self.warp().worker().fail(error);
+        loop {
+            self.suspend();
+        }
+    }
+
+    /// Forgets what is left of the coroutine; nothing on its stack is dropped.
+    pub(crate) fn abandon(&self) {
+        // SAFETY: called by the scheduler between switches, so the coroutine does not run.
+        let coroutine = unsafe { &mut *self.coroutine.get() };
+        if let Some(mut coroutine) = coroutine.take() {
+            // SAFETY: frames of kernels hold nothing whose destructor safety depends on (documented on `LaunchError`); our own
+            // frames below them hold plain values.
+            unsafe { coroutine.force_reset() };
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (None, Some(text)) => text.clone(),
+        (None, None) => "a panic without a text".to_owned(),
+    }
+}

@@ -1,0 +1,232 @@
+//! One warp: which of its lanes may run, and the meetings at which they wait for each other.
+//!
+//! A lane takes part in at most one meeting at a time, so what it brings and what it gets lie in arrays indexed by lane,
+//! shared by all meetings of the warp. The last lane to come computes the results of all.
+
+// UNSAFETY: points back to its worker and its lanes.
+#![expect(unsafe_code, reason = "threads, warps and worker point at each other; all live as long as the seat")]
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::error::LaunchError;
+use crate::op::Op;
+use crate::seat::Seat;
+use crate::thread::Thread;
+use crate::worker::Worker;
+
+/// Lanes of one mask that wait for each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meeting {
+    pub(crate) op: Op,
+    pub(crate) mask: u32,
+    /// Lanes that have come; a proper subset of `mask`.
+    pub(crate) arrived: u32,
+}
+
+/// One warp of a seat. Bit masks are over its lanes.
+pub(crate) struct Warp {
+    /// Lanes that may run in this turn.
+    pub(crate) ready: Cell<u32>,
+    /// Lanes that gave way (yield, poll) and may run in the next turn.
+    pub(crate) later: Cell<u32>,
+    /// Lanes that have not exited.
+    pub(crate) alive: Cell<u32>,
+    /// Lanes at a barrier of the block.
+    pub(crate) at_barrier: Cell<u32>,
+    /// Lanes at a barrier of the grid.
+    pub(crate) at_grid: Cell<u32>,
+    /// Whether the worker's queue holds this warp.
+    pub(crate) queued: Cell<bool>,
+    /// Lanes that polled in the worker's present quiet spell, if `marked_in` is its number.
+    marks: Cell<u32>,
+    marked_in: Cell<u64>,
+    /// Lanes that exist: all 32 but in the last warp of a block.
+    pub(crate) lanes: u32,
+    /// Index in the block.
+    pub(crate) index: u32,
+    worker: Cell<*const Worker>,
+    seat: Cell<*const Seat>,
+    meetings: Cell<usize>,
+    pending: [Cell<Meeting>; 32],
+    values: [Cell<u64>; 32],
+    sources: [Cell<u32>; 32],
+    results: [Cell<u64>; 32],
+}
+
+impl Warp {
+    pub(crate) fn new(index: u32, lanes: u32) -> Self {
+        let nothing = Meeting { op: Op::SYNC_WARP, mask: 0, arrived: 0 };
+        Self {
+            ready: Cell::new(0),
+            later: Cell::new(0),
+            alive: Cell::new(0),
+            at_barrier: Cell::new(0),
+            at_grid: Cell::new(0),
+            queued: Cell::new(false),
+            marks: Cell::new(0),
+            marked_in: Cell::new(0),
+            lanes,
+            index,
+            worker: Cell::new(ptr::null()),
+            seat: Cell::new(ptr::null()),
+            meetings: Cell::new(0),
+            pending: std::array::from_fn(|_| Cell::new(nothing)),
+            values: [const { Cell::new(0) }; 32],
+            sources: [const { Cell::new(0) }; 32],
+            results: [const { Cell::new(0) }; 32],
+        }
+    }
+
+    /// Ties the warp to its seat and worker. Once, when the seat is built.
+    pub(crate) fn set_owner(&self, worker: &Worker, seat: &Seat) {
+        self.worker.set(worker);
+        self.seat.set(seat);
+    }
+
+    #[inline]
+    pub(crate) fn worker(&self) -> &Worker {
+        // SAFETY: set by `set_owner`; the worker owns the seat that owns this warp.
+        unsafe { &*self.worker.get() }
+    }
+
+    #[inline]
+    pub(crate) fn seat(&self) -> &Seat {
+        // SAFETY: set by `set_owner` to the boxed seat that owns this warp.
+        unsafe { &*self.seat.get() }
+    }
+
+    /// All lanes at the start of a block.
+    pub(crate) fn reset(&self) {
+        self.ready.set(self.lanes);
+        self.alive.set(self.lanes);
+        for mask in [&self.later, &self.at_barrier, &self.at_grid, &self.marks] {
+            mask.set(0);
+        }
+        self.meetings.set(0);
+        self.queued.set(false);
+    }
+
+    /// Meetings that wait for lanes.
+    pub(crate) fn meetings(&self) -> impl Iterator<Item = Meeting> {
+        self.pending[..self.meetings.get()].iter().map(Cell::get)
+    }
+
+    /// The calling lane comes to the meeting (`op`, `mask`) and returns with its result when all of `mask` have come.
+    pub(crate) fn meet(&self, me: &Thread, op: Op, mask: u32, value: u64, source: u32) -> u64 {
+        let lane = me.lane();
+        let bit = 1 << lane;
+        let worker = self.worker();
+        // Lanes that do not exist may be named: code for full warps says so in a partial one, too.
+        let mask = mask & self.lanes;
+        if mask & bit == 0 || mask & !self.alive.get() != 0 || !op.is_warp() {
+            self.refuse(me, op, mask);
+        }
+        worker.count_meeting();
+        self.values[lane as usize].set(value);
+        self.sources[lane as usize].set(source);
+        let (index, meeting) = self.join(me, Meeting { op, mask, arrived: bit });
+        if meeting.arrived != mask {
+            self.pending[index].set(meeting);
+            worker.block(me);
+            me.suspend();
+        } else {
+            self.close(index);
+            let results = op.combine(mask, &self.values.each_ref().map(Cell::get), &self.sources.each_ref().map(Cell::get));
+            // Other lanes may have the result of their own meeting still to fetch.
+            for (lane, result) in results.into_iter().enumerate().filter(|&(lane, _)| mask >> lane & 1 == 1) {
+                self.results[lane].set(result);
+            }
+            worker.unblock(self, mask & !bit);
+        }
+        self.results[lane as usize].get()
+    }
+
+    /// The meeting of this mask with `come.arrived` added, and its place; refuses one that can never take place.
+    #[inline]
+    fn join(&self, me: &Thread, come: Meeting) -> (usize, Meeting) {
+        let bit = come.arrived;
+        let count = self.meetings.get();
+        for (index, cell) in self.pending[..count].iter().enumerate() {
+            let there = cell.get();
+            if there.mask == come.mask {
+                if there.op != come.op {
+                    self.mismatch(me, come, there);
+                }
+                return (index, Meeting { arrived: there.arrived | bit, ..there });
+            }
+            // They wait for me, and I would wait for one of them.
+            if there.mask & bit != 0 && there.arrived & come.mask != 0 {
+                self.mismatch(me, come, there);
+            }
+        }
+        self.meetings.set(count + 1);
+        (count, come)
+    }
+
+    #[inline]
+    fn close(&self, index: usize) {
+        let last = self.meetings.get() - 1;
+        self.pending[index].set(self.pending[last].get());
+        self.meetings.set(last);
+    }
+
+    #[cold]
+    fn mismatch(&self, me: &Thread, come: Meeting, there: Meeting) -> ! {
+        let Meeting { op, mask, arrived } = there;
+        let conflict = format!("lanes {arrived:#010x} wait in {} with mask {mask:#010x}", op.name());
+        me.fail(LaunchError::MaskMismatch { thread: me.id(), operation: come.op.name(), mask: come.mask, conflict })
+    }
+
+    #[cold]
+    fn refuse(&self, me: &Thread, op: Op, mask: u32) -> ! {
+        let (thread, operation) = (me.id(), op.name());
+        if !op.is_warp() {
+            me.fail(LaunchError::Panic { thread, message: format!("simt_warp_op {} does not exist", op.0) });
+        }
+        if mask & 1 << me.lane() == 0 {
+            let conflict = "the mask lacks the calling lane".to_owned();
+            me.fail(LaunchError::MaskMismatch { thread, operation, mask, conflict });
+        }
+        let gone = mask & !self.alive.get();
+        let report = format!("{thread}: {operation} with mask {mask:#010x} waits for lanes {gone:#010x}, which have exited");
+        me.fail(LaunchError::Deadlock { report })
+    }
+
+    /// Lane `lane` has exited: whoever waits for it waits for ever.
+    pub(crate) fn exit(&self, lane: u32) -> Result<(), LaunchError> {
+        let bit = 1 << lane;
+        self.alive.set(self.alive.get() & !bit);
+        let Some(Meeting { op, mask, arrived }) = self.meetings().find(|meeting| meeting.mask & bit != 0) else {
+            return Ok(());
+        };
+        let thread = self.seat().thread_id(self.index, lane);
+        let operation = op.name();
+        let report = format!("{thread} has exited, but lanes {arrived:#010x} wait for it in {operation} with mask {mask:#010x}");
+        Err(LaunchError::Deadlock { report })
+    }
+
+    /// Marks a lane as polling in quiet spell `spell`; false if it was.
+    #[inline]
+    pub(crate) fn mark(&self, lane: u32, spell: u64) -> bool {
+        let marks = self.marked(spell);
+        self.marks.set(marks | 1 << lane);
+        self.marked_in.set(spell);
+        marks >> lane & 1 == 0
+    }
+
+    /// Takes the mark of a lane away; true if it had one.
+    #[inline]
+    pub(crate) fn unmark(&self, lane: u32, spell: u64) -> bool {
+        let marks = self.marked(spell);
+        self.marks.set(marks & !(1 << lane));
+        self.marked_in.set(spell);
+        marks >> lane & 1 == 1
+    }
+
+    /// Lanes that are marked in quiet spell `spell`.
+    #[inline]
+    pub(crate) fn marked(&self, spell: u64) -> u32 {
+        if self.marked_in.get() == spell { self.marks.get() } else { 0 }
+    }
+}

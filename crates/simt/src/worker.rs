@@ -1,0 +1,420 @@
+//! The scheduler of one OS thread: which CUDA thread runs next.
+//!
+//! Warps that have a lane to run stand in a queue. With seed 0, the first warp gets a turn: its ready lanes run one after the
+//! other, again and again as long as meetings release them, so that the lanes of a warp stay in the cache; lanes that give way
+//! wait for the next turn. With another seed, warp and lane are picked at random, and the seed also draws how fine-grained the
+//! schedule is (how many loads are switches, how many steps a warp gets in a row), since some defects need long runs of one
+//! thread and others need many switches.
+//!
+//! With seed 0 a block is seated only when those that sit cannot go on (or after a number of turns): blocks that do not wait
+//! for each other then run one after the other on the same stacks. With another seed all blocks sit from the start.
+//!
+//! A thread that polls is marked until something happens (`progress`), which begins a new quiet spell. When all runnable
+//! threads of the worker are marked, they have all looked in vain since the last thing that happened: time to sleep.
+
+// UNSAFETY: the queue holds pointers to warps.
+#![expect(unsafe_code, reason = "warps stand in a queue of their worker by pointer")]
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{Shape, WARP_LANES};
+use crate::error::LaunchError;
+use crate::grid::Outcome;
+use crate::idle::Sleeper;
+use crate::launch::{Launch, LaunchStats};
+use crate::order::Order;
+use crate::seats::Seats;
+use crate::thread::{CurrentSlot, Thread};
+use crate::warp::Warp;
+
+/// Passes over the ready lanes of a warp in one turn.
+const PASSES: u32 = 64;
+/// With seed 0, one of so many loads gives way to others.
+const YIELD_EVERY: u32 = 16;
+/// With seed 0, a block is seated at the latest after so many turns of those that sit.
+const TURNS_PER_BLOCK: u64 = 256;
+/// The clock and the failure of other workers are looked at every so many turns.
+const TURNS_PER_LOOK: u64 = 64;
+/// A thread is no longer taken for polling after so many switches without a poll.
+const STEPS_BETWEEN_POLLS: u32 = 8;
+/// How long a worker whose threads all wait for the grid sleeps before it looks at clock and failures.
+const GRID_WAIT: Duration = Duration::from_millis(5);
+
+/// One OS thread's part of a launch.
+pub(crate) struct Worker {
+    launch: Arc<Launch>,
+    index: u32,
+    slot: CurrentSlot,
+    order: Order,
+    seats: Seats,
+    queue: RefCell<VecDeque<*const Warp>>,
+    /// The next block to seat.
+    next_block: Cell<u64>,
+    /// Threads that have begun and not ended.
+    live: Cell<u64>,
+    /// Threads that can run, and how many of them are marked as polling.
+    runnable: Cell<u32>,
+    polling: Cell<u32>,
+    /// Threads in a barrier of the grid, and its generation when the first of them came.
+    at_grid: Cell<u64>,
+    /// Number of the present quiet spell: goes up with everything that a thread does.
+    spell: Cell<u64>,
+    /// Rounds in a row in which all threads polled in vain.
+    vain_rounds: Cell<u32>,
+    /// Loads left before one gives way (seed 0).
+    yield_credit: Cell<u32>,
+    /// Things done by threads of this worker.
+    work: Cell<u64>,
+    turns: Cell<u64>,
+    switches: Cell<u64>,
+    meetings: Cell<u64>,
+    sleeps: Cell<u64>,
+    threads: Cell<u64>,
+    /// Set when the launch has failed, here or elsewhere.
+    stop: Cell<bool>,
+}
+
+impl Worker {
+    /// Worker number `index` of a launch, on the calling OS thread.
+    pub(crate) fn new(launch: &Arc<Launch>, index: u32) -> Self {
+        let shape = launch.shape;
+        Self {
+            launch: Arc::clone(launch),
+            index,
+            slot: CurrentSlot::of_this_os_thread(),
+            order: Order::new(shape.seed, index),
+            seats: Seats::new(shape),
+            queue: RefCell::default(),
+            next_block: Cell::new(u64::from(index)),
+            live: Cell::new(0),
+            runnable: Cell::new(0),
+            polling: Cell::new(0),
+            at_grid: Cell::new(0),
+            spell: Cell::new(1),
+            vain_rounds: Cell::new(0),
+            yield_credit: Cell::new(YIELD_EVERY),
+            work: Cell::new(0),
+            turns: Cell::new(0),
+            switches: Cell::new(0),
+            meetings: Cell::new(0),
+            sleeps: Cell::new(0),
+            threads: Cell::new(0),
+            stop: Cell::new(false),
+        }
+    }
+
+    /// Runs this worker's blocks to their end, or until the launch fails.
+    pub(crate) fn run(self) -> LaunchStats {
+        if let Err(error) = self.schedule() {
+            self.fail(error);
+        }
+        self.slot.clear();
+        let stats = LaunchStats {
+            threads: self.threads.get(),
+            switches: self.switches.get(),
+            meetings: self.meetings.get(),
+            sleeps: self.sleeps.get(),
+            seats: self.seats.count() as u64,
+            elapsed: Duration::ZERO,
+        };
+        if let Some(damage) = self.seats.close() {
+            self.launch.explain(damage);
+        }
+        stats
+    }
+
+    fn schedule(&self) -> Result<(), LaunchError> {
+        let mut sleeper = Sleeper::new();
+        let mut grid = self.launch.grid.generation();
+        while self.order.is_random() && self.seat_next()? {}
+        while !self.stop.get() {
+            match self.pick() {
+                Some(warp) if self.order.is_random() => self.random_turn(warp),
+                Some(warp) => self.turn(warp),
+                None if self.seat_next()? => {}
+                None if self.live.get() == 0 => break,
+                None => self.stuck(grid)?,
+            }
+            let turns = self.turns.get() + 1;
+            self.turns.set(turns);
+            let all_poll = self.polling.get() == self.runnable.get() && self.runnable.get() > 0;
+            if all_poll && !self.seat_next()? {
+                self.rest(&mut sleeper);
+                self.look_around()?;
+            }
+            if turns.is_multiple_of(TURNS_PER_LOOK) {
+                self.look_around()?;
+            }
+            if turns.is_multiple_of(TURNS_PER_BLOCK) {
+                self.seat_next()?;
+            }
+            if self.at_grid.get() > 0 && self.launch.grid.generation() != grid {
+                grid = self.launch.grid.generation();
+                self.at_grid.set(0);
+                self.seats.for_each_taken(|seat| {
+                    seat.warps().iter().for_each(|warp| self.unblock(warp, warp.at_grid.replace(0)));
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Seats the next block of this worker, if one is left.
+    fn seat_next(&self) -> Result<bool, LaunchError> {
+        let Shape { blocks, workers, threads, .. } = self.launch.shape;
+        let next = self.next_block.get();
+        if next >= u64::from(blocks) {
+            return Ok(false);
+        }
+        let left = (u64::from(blocks) - next).div_ceil(u64::from(workers));
+        let seat = self.seats.take(self, usize::try_from(left).unwrap_or(usize::MAX))?;
+        let block = u32::try_from(next).unwrap_or(u32::MAX);
+        seat.start(block, self.launch.call);
+        self.next_block.set(next + u64::from(workers));
+        self.live.set(self.live.get() + u64::from(threads));
+        self.threads.set(self.threads.get() + u64::from(threads));
+        self.runnable.set(self.runnable.get() + threads);
+        seat.warps().iter().for_each(|warp| self.enqueue(warp));
+        self.progress();
+        Ok(true)
+    }
+
+    /// The warp whose turn it is, taken from the queue.
+    fn pick(&self) -> Option<&Warp> {
+        let mut queue = self.queue.borrow_mut();
+        let warp = if self.order.is_random() {
+            let count = u32::try_from(queue.len()).unwrap_or(u32::MAX);
+            if count == 0 { None } else { queue.swap_remove_back(self.order.below(count) as usize) }
+        } else {
+            queue.pop_front()
+        }?;
+        // SAFETY: `enqueue` stored a warp of a seat of this worker; seats live as long as the worker.
+        Some(unsafe { &*warp })
+    }
+
+    /// Puts a warp that has something to run into the queue; not one that stands there or has its turn.
+    fn enqueue(&self, warp: &Warp) {
+        if !warp.queued.replace(true) {
+            self.queue.borrow_mut().push_back(warp);
+        }
+    }
+
+    /// Seed 0: runs the ready lanes in order, and again those that a meeting released meanwhile.
+    fn turn(&self, warp: &Warp) {
+        for _ in 0..PASSES {
+            let mut pass = warp.ready.replace(0);
+            if pass == 0 {
+                break;
+            }
+            while pass != 0 {
+                self.step(warp, pass.trailing_zeros());
+                pass &= pass - 1;
+                if self.stop.get() {
+                    return;
+                }
+            }
+        }
+        self.end_turn(warp);
+    }
+
+    /// Any other seed: a random number of steps of random lanes.
+    fn random_turn(&self, warp: &Warp) {
+        for _ in 0..self.order.steps() {
+            let ready = warp.ready.get() | warp.later.replace(0);
+            if ready == 0 || self.stop.get() {
+                break;
+            }
+            let start = self.order.below(WARP_LANES);
+            let lane = (ready.rotate_right(start).trailing_zeros() + start) % WARP_LANES;
+            warp.ready.set(ready & !(1 << lane));
+            self.step(warp, lane);
+        }
+        self.end_turn(warp);
+    }
+
+    fn end_turn(&self, warp: &Warp) {
+        warp.ready.set(warp.ready.get() | warp.later.replace(0));
+        warp.queued.set(false);
+        if warp.ready.get() != 0 {
+            self.enqueue(warp);
+        }
+    }
+
+    /// Runs one lane until it switches back.
+    #[inline]
+    fn step(&self, warp: &Warp, lane: u32) {
+        self.switches.set(self.switches.get() + 1);
+        let thread = warp.seat().thread(warp.index, lane);
+        if thread.resume(self.slot) {
+            self.exited(thread);
+        }
+    }
+
+    fn exited(&self, thread: &Thread) {
+        self.progress();
+        self.runnable.set(self.runnable.get() - 1);
+        self.live.set(self.live.get() - 1);
+        let seat = thread.warp().seat();
+        if let Err(error) = seat.exit(thread) {
+            return self.fail(error);
+        }
+        if !seat.is_taken() {
+            self.seats.put_back(seat);
+        }
+        if self.launch.shape.cooperative {
+            self.judge(self.launch.grid.exit());
+        }
+    }
+
+    /// No lane can run and no block is left to seat.
+    fn stuck(&self, grid: u32) -> Result<(), LaunchError> {
+        let elsewhere = self.at_grid.get() == self.live.get() && self.launch.shape.workers > 1;
+        if !elsewhere {
+            return Err(LaunchError::Deadlock { report: self.seats.report() });
+        }
+        self.launch.grid.wait(grid, GRID_WAIT);
+        self.look_around()
+    }
+
+    /// Looks at the clock and at the other workers.
+    fn look_around(&self) -> Result<(), LaunchError> {
+        if self.launch.has_failed() {
+            self.stop.set(true);
+        }
+        if self.launch.shape.workers > 1 {
+            self.launch.publish_progress(self.index, self.work.get());
+        }
+        match self.launch.overdue() {
+            Some(deadline) => Err(LaunchError::Deadline { deadline, report: self.seats.report() }),
+            None => Ok(()),
+        }
+    }
+
+    /// All runnable threads have polled since the last thing that a thread of this worker did.
+    fn rest(&self, sleeper: &mut Sleeper) {
+        self.begin_spell();
+        let rounds = self.vain_rounds.get() + 1;
+        self.vain_rounds.set(if sleeper.rest(&self.launch, self.index, rounds) { 0 } else { rounds });
+        self.sleeps.set(sleeper.sleeps());
+    }
+
+    fn begin_spell(&self) {
+        self.spell.set(self.spell.get() + 1);
+        self.polling.set(0);
+    }
+
+    /// Ends the launch with an error. The calling thread, if it is a kernel's, must not go on.
+    #[cold]
+    pub(crate) fn fail(&self, error: LaunchError) {
+        self.launch.fail(error);
+        self.stop.set(true);
+    }
+
+    /// A thread did something that a poll may see.
+    #[inline]
+    pub(crate) fn progress(&self) {
+        self.begin_spell();
+        self.vain_rounds.set(0);
+        self.work.set(self.work.get().wrapping_add(1));
+        if self.launch.shape.workers > 1 {
+            self.launch.wake_sleepers();
+        }
+    }
+
+    /// A load: gives way to others now and then.
+    #[inline]
+    pub(crate) fn yield_now(&self, me: &Thread) {
+        if self.order.is_random() {
+            if !self.order.yields() {
+                return;
+            }
+        } else {
+            let credit = self.yield_credit.get();
+            if credit > 0 {
+                self.yield_credit.set(credit - 1);
+                return;
+            }
+            self.yield_credit.set(YIELD_EVERY - 1);
+        }
+        self.count_step(me);
+        self.step_aside(me);
+    }
+
+    /// A look that found nothing.
+    #[inline]
+    pub(crate) fn poll(&self, me: &Thread) {
+        me.since_poll.set(0);
+        if me.warp().mark(me.lane(), self.spell.get()) {
+            self.polling.set(self.polling.get() + 1);
+        }
+        self.step_aside(me);
+    }
+
+    #[inline]
+    fn step_aside(&self, me: &Thread) {
+        let later = &me.warp().later;
+        later.set(later.get() | 1 << me.lane());
+        me.suspend();
+    }
+
+    /// A switch that is not a poll: after some of them, a thread is no longer taken for polling.
+    #[inline]
+    fn count_step(&self, me: &Thread) {
+        let steps = me.since_poll.get().saturating_add(1);
+        me.since_poll.set(steps);
+        if steps == STEPS_BETWEEN_POLLS && me.warp().unmark(me.lane(), self.spell.get()) {
+            self.polling.set(self.polling.get() - 1);
+        }
+    }
+
+    /// The calling thread is about to wait for others. It keeps its mark: waiting is not doing something.
+    #[inline]
+    pub(crate) fn block(&self, me: &Thread) {
+        self.count_step(me);
+        self.runnable.set(self.runnable.get() - 1);
+        let marked = me.warp().marked(self.spell.get()) >> me.lane() & 1;
+        self.polling.set(self.polling.get() - marked);
+    }
+
+    /// Lanes of `warp` that waited may go on.
+    #[inline]
+    pub(crate) fn unblock(&self, warp: &Warp, lanes: u32) {
+        if lanes == 0 {
+            return;
+        }
+        self.runnable.set(self.runnable.get() + lanes.count_ones());
+        self.polling.set(self.polling.get() + (lanes & warp.marked(self.spell.get())).count_ones());
+        warp.ready.set(warp.ready.get() | lanes);
+        self.enqueue(warp);
+    }
+
+    #[inline]
+    pub(crate) fn count_meeting(&self) {
+        self.meetings.set(self.meetings.get() + 1);
+    }
+
+    /// The calling thread comes to the barrier of the grid and leaves it when all threads of the grid have come.
+    pub(crate) fn grid_sync(&self, me: &Thread) {
+        if !self.launch.shape.cooperative {
+            let message = "simt_grid_sync in a launch that is not cooperative".to_owned();
+            me.fail(LaunchError::Panic { thread: me.id(), message });
+        }
+        self.meetings.set(self.meetings.get() + 1);
+        let warp = me.warp();
+        warp.at_grid.set(warp.at_grid.get() | 1 << me.lane());
+        self.at_grid.set(self.at_grid.get() + 1);
+        self.block(me);
+        self.judge(self.launch.grid.arrive());
+        me.suspend();
+    }
+
+    fn judge(&self, outcome: Outcome) {
+        if let Outcome::Broken { exited } = outcome {
+            let report = format!("{exited} threads of the grid have exited and never come to simt_grid_sync; {}", self.seats.report());
+            self.fail(LaunchError::Deadlock { report });
+        }
+    }
+}

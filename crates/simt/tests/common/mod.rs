@@ -1,0 +1,27 @@
+//! Launching the test kernels by name.
+
+use std::ffi::c_void;
+
+use simt::{LaunchConfig, LaunchError, LaunchStats};
+
+mod table {
+    include!(concat!(env!("OUT_DIR"), "/simt_kernels.rs"));
+}
+
+/// Launches a test kernel with the given argument array.
+pub(crate) fn run(name: &str, args: &mut [*mut c_void], config: &LaunchConfig) -> Result<LaunchStats, LaunchError> {
+    let kernel = table::KERNELS.iter().find(|kernel| kernel.name == name).unwrap_or_else(|| panic!("no kernel {name}"));
+    // SAFETY: each test passes what the kernel in tests/kernels/ declares, and keeps it alive during the call.
+    unsafe { simt::launch(kernel.entry, args, config) }
+}
+
+/// One block (or some) of `threads`, plain order.
+pub(crate) fn shape(blocks: u32, threads: u32) -> LaunchConfig {
+    LaunchConfig { grid: blocks.into(), block: threads.into(), ..LaunchConfig::default() }
+}
+
+/// The argument array of a launch. For use within the call of `run` only: the values live until the end of the statement.
+#[macro_export]
+macro_rules! args {
+    ($($value:expr),* $(,)?) => { &mut [$( std::ptr::from_mut(&mut { $value }).cast::<std::ffi::c_void>() ),*] };
+}

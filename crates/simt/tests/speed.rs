@@ -1,0 +1,61 @@
+//! Prints what a switch, a meeting and a thread cost: `cargo test -p simt --test speed -- --ignored --nocapture`.
+
+// UNSAFETY: launches kernels, calls the plain loop to compare with.
+#![expect(unsafe_code, reason = "launching a kernel is unsafe")]
+#![expect(clippy::print_stdout, clippy::cast_precision_loss, reason = "it is a table of measurements")]
+
+mod common;
+
+use std::ffi::c_void;
+use std::time::Instant;
+
+use common::{run, shape};
+use simt::LaunchConfig;
+
+unsafe extern "C" {
+    fn speed_plain(x: *const f32, a: f32, n: i32) -> f32;
+}
+
+/// The best of five launches, in ns per `count` of what the launch did.
+fn measure(what: &str, unit: &str, kernel: &str, args: &mut [*mut c_void], config: &LaunchConfig, count: f64) {
+    let best = (0..5).map(|_| run(kernel, args, config).unwrap().elapsed.as_nanos() as f64 / count).fold(f64::MAX, f64::min);
+    println!("{what:<58} {best:9.1} ns/{unit}");
+}
+
+#[test]
+#[ignore = "prints timings"]
+fn what_things_cost() {
+    let mut out = 0u32;
+    for (blocks, threads, n) in [(1, 32, 20_000), (1, 256, 2_000), (8, 256, 200), (2, 1024, 200)] {
+        let switches = f64::from(blocks * threads) * f64::from(n);
+        for seed in [0, 1, 2, 3] {
+            let config = LaunchConfig { seed, ..shape(blocks, threads) };
+            measure(&format!("poll {blocks}x{threads} seed {seed}"), "switch", "speed_polls", args![n], &config, switches);
+        }
+        let config = shape(blocks, threads);
+        measure(&format!("yield {blocks}x{threads}"), "call", "speed_yields", args![n], &config, switches);
+        let warps = switches / 32.0;
+        measure(&format!("shuffle of a full warp, {blocks}x{threads}"), "warp", "speed_shuffles", args![n, &raw mut out], &config, warps);
+        let config = LaunchConfig { seed: 1, ..config };
+        measure(&format!("shuffle of a full warp, {blocks}x{threads} seed 1"), "warp", "speed_shuffles", args![n, &raw mut out], &config, warps);
+        let config = shape(blocks, threads);
+        measure(&format!("__syncthreads, {blocks}x{threads}"), "thread", "speed_barriers", args![n], &config, switches);
+    }
+    for (blocks, threads) in [(1, 32), (1, 256), (132, 256)] {
+        let config = shape(blocks, threads);
+        measure(&format!("empty kernel {blocks}x{threads}"), "thread", "speed_nothing", args![0], &config, f64::from(blocks * threads));
+        let config = LaunchConfig { seed: 1, ..config };
+        measure(&format!("empty kernel {blocks}x{threads}, all resident"), "thread", "speed_nothing", args![0], &config, f64::from(blocks * threads));
+    }
+    let x = vec![0.5f32; 4096];
+    let mut sums = vec![0f32; 256];
+    let loops = 256.0 * 4096.0;
+    measure("loop without schedule points", "element", "speed_compute", args![x.as_ptr(), 2f32, 4096i32, sums.as_mut_ptr()], &shape(1, 256), loops);
+    let started = Instant::now();
+    let mut sum = 0.0;
+    for _ in 0..256 {
+        // SAFETY: 4096 elements, as said.
+        sum += unsafe { speed_plain(x.as_ptr(), 2.0, 4096) };
+    }
+    println!("{:<58} {:9.1} ns/element (sum {sum})", "the same as a plain function", started.elapsed().as_nanos() as f64 / loops);
+}
