@@ -179,8 +179,12 @@ abi_struct! {
         pub combine_received: Outcome,
         /// Rows that the peer says it has processed.
         pub rows_combined: u32,
-        /// 1: the rows sent to it came back complete, so that they were added.
+        /// 1: all rows sent to it have come back, so that they are added.
         pub valid: u32,
+        /// Received rows whose header was out of range: not processed.
+        pub malformed: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
     }
 }
 
@@ -231,14 +235,18 @@ abi_struct! {
         pub stage: CallStage,
         /// How each phase ended: dispatch send, dispatch receive, combine send, combine receive.
         pub phase: [Status; 4],
-        /// 1 while the phase that runs does its work; 0: it ends without touching anything.
-        pub run: u32,
-        /// Header values of received slots that were out of range, and so ignored.
-        pub malformed: u32,
+        /// 1: the phase that runs was called in turn.
+        pub in_turn: u32,
+        /// 1: the phase cannot do its work, and tells the peers so.
+        pub stopped: u32,
+        /// Reserved, zero.
+        pub reserved0: u32,
+        /// 1: a peer has not released the slots yet, so that everybody is told what this rank has released.
+        pub tell: u32,
         /// token << 32 | expert of the first choice that was refused; all ones if none was.
         pub refused: u64,
         /// Reserved, zero.
-        pub reserved: [u32; 10],
+        pub reserved: [u32; 8],
     }
 }
 
@@ -341,7 +349,7 @@ const _: () = {
     assert!(size_of::<MoePeer>() == 128);
     assert!(size_of::<MoeContext>() == 384);
     assert!(core::mem::offset_of!(MoeContext, call) == 256);
-    assert!(size_of::<MoeHandlePeer>() == 32);
+    assert!(size_of::<MoeHandlePeer>() == 40);
     assert!(size_of::<MoeHandle>() == 128);
 };
 

@@ -436,10 +436,14 @@ struct MoeHandlePeer {
   Outcome combine_received;
   /// Rows that the peer says it has processed.
   uint32_t rows_combined;
-  /// 1: the rows sent to it came back complete, so that they were added.
+  /// 1: all rows sent to it have come back, so that they are added.
   uint32_t valid;
+  /// Received rows whose header was out of range: not processed.
+  uint32_t malformed;
+  /// Reserved, zero.
+  uint32_t reserved;
 };
-static_assert(sizeof(MoeHandlePeer) == 32 && alignof(MoeHandlePeer) == 4);
+static_assert(sizeof(MoeHandlePeer) == 40 && alignof(MoeHandlePeer) == 4);
 static_assert(offsetof(MoeHandlePeer, rows_sent) == 0);
 static_assert(offsetof(MoeHandlePeer, dispatch_sent) == 4);
 static_assert(offsetof(MoeHandlePeer, rows_received) == 8);
@@ -448,6 +452,8 @@ static_assert(offsetof(MoeHandlePeer, combine_sent) == 16);
 static_assert(offsetof(MoeHandlePeer, combine_received) == 20);
 static_assert(offsetof(MoeHandlePeer, rows_combined) == 24);
 static_assert(offsetof(MoeHandlePeer, valid) == 28);
+static_assert(offsetof(MoeHandlePeer, malformed) == 32);
+static_assert(offsetof(MoeHandlePeer, reserved) == 36);
 
 /// One row that dispatch received, as its header said, after the range checks.
 struct MoeSource {
@@ -497,14 +503,18 @@ struct alignas(128) MoeHandle {
   CallStage stage;
   /// How each phase ended: dispatch send, dispatch receive, combine send, combine receive.
   Status phase[4];
-  /// 1 while the phase that runs does its work; 0: it ends without touching anything.
-  uint32_t run;
-  /// Header values of received slots that were out of range, and so ignored.
-  uint32_t malformed;
+  /// 1: the phase that runs was called in turn.
+  uint32_t in_turn;
+  /// 1: the phase cannot do its work, and tells the peers so.
+  uint32_t stopped;
+  /// Reserved, zero.
+  uint32_t reserved0;
+  /// 1: a peer has not released the slots yet, so that everybody is told what this rank has released.
+  uint32_t tell;
   /// token << 32 | expert of the first choice that was refused; all ones if none was.
   uint64_t refused;
   /// Reserved, zero.
-  uint32_t reserved[10];
+  uint32_t reserved[8];
 };
 static_assert(sizeof(MoeHandle) == 128 && alignof(MoeHandle) == 128);
 static_assert(offsetof(MoeHandle, peers) == 0);
@@ -517,10 +527,12 @@ static_assert(offsetof(MoeHandle, epoch) == 44);
 static_assert(offsetof(MoeHandle, tokens) == 48);
 static_assert(offsetof(MoeHandle, stage) == 52);
 static_assert(offsetof(MoeHandle, phase) == 56);
-static_assert(offsetof(MoeHandle, run) == 72);
-static_assert(offsetof(MoeHandle, malformed) == 76);
-static_assert(offsetof(MoeHandle, refused) == 80);
-static_assert(offsetof(MoeHandle, reserved) == 88);
+static_assert(offsetof(MoeHandle, in_turn) == 72);
+static_assert(offsetof(MoeHandle, stopped) == 76);
+static_assert(offsetof(MoeHandle, reserved0) == 80);
+static_assert(offsetof(MoeHandle, tell) == 84);
+static_assert(offsetof(MoeHandle, refused) == 88);
+static_assert(offsetof(MoeHandle, reserved) == 96);
 
 /// Send phase of dispatch. Cooperative launch.
 struct DispatchSendParams {

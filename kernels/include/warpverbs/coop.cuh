@@ -79,6 +79,8 @@ struct Warp {
   WV_DEVICE uint32_t before(bool flag) const {
     return __popc(__ballot_sync(ALL, flag) & ((1u << lane()) - 1));
   }
+  /// The lanes whose `value` equals this lane's, as bits.
+  WV_DEVICE uint32_t match(uint32_t value) const { return __match_any_sync(ALL, value); }
 };
 
 }  // namespace wv

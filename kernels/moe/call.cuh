@@ -1,0 +1,123 @@
+// One phase of one call as a thread sees it: the layer, the handle, addresses of slots and signals,
+// deadlines.
+#pragma once
+
+#include <warpverbs/peer.cuh>
+#include <warpverbs/wait.cuh>
+
+#include "words.cuh"
+
+namespace wv::moe {
+
+/// Places of the four phases in `MoeHandle::phase`.
+enum Phase : uint32_t { DISPATCH_SEND, DISPATCH_RECEIVE, COMBINE_SEND, COMBINE_RECEIVE };
+
+/// What all threads of a phase share. Made after the barrier behind `begin`, so the handle says
+/// which call it is.
+struct Call {
+  MoeContext& moe;
+  MoeHandle& handle;
+  const TeamContext& team;
+  uint32_t kind;
+  Phase phase;
+  uint32_t call;
+  /// Place of this call's signal among those of a peer, and of its words among the state of a peer.
+  uint32_t index;
+  Deadline deadline;
+
+  WV_DEVICE Call(MoeContext* layer, MoeHandle* of, Phase which)
+      : moe(*layer),
+        handle(*of),
+        team(*layer->team),
+        kind(which < COMBINE_SEND ? KIND_DISPATCH : KIND_COMBINE),
+        phase(which),
+        call(of->call),
+        index(signal_index(kind, call)),
+        deadline(Deadline::in(platform::load_relaxed_sys(&team.config->deadline_ns))) {}
+
+  WV_DEVICE uint32_t rank() const { return team.rank; }
+  WV_DEVICE uint32_t ranks() const { return team.ranks; }
+  WV_DEVICE uint32_t set() const { return set_of(call); }
+
+  /// Whether the phase was called in turn; else it touches nothing.
+  WV_DEVICE bool in_turn() const { return handle.in_turn != 0; }
+  /// Whether the phase can do its work; else it only tells the peers so. Steady after the next
+  /// barrier.
+  WV_DEVICE bool runs() const { return platform::load_relaxed(&handle.stopped) == 0; }
+
+  /// Keeps the first failure of the phase.
+  WV_DEVICE void report(Status status) const {
+    if (status == Status::ok) return;
+    platform::compare_exchange_relaxed(reinterpret_cast<uint32_t*>(&handle.phase[phase]),
+                                       static_cast<uint32_t>(Status::ok),
+                                       static_cast<uint32_t>(status));
+  }
+  /// The same, and the phase does no further work.
+  WV_DEVICE void stop(Status status) const {
+    report(status);
+    platform::store_relaxed(&handle.stopped, 1u);
+  }
+
+  /// Signal `index` that `peer` writes here.
+  WV_DEVICE MoeSignal* signal_from(uint32_t peer, uint32_t i) const {
+    return reinterpret_cast<MoeSignal*>(moe.signals.base) + peer * SIGNALS_PER_PEER + i;
+  }
+  /// Byte offset of this call's signal of this rank in the signal window of any peer.
+  WV_DEVICE uint64_t signal_offset() const {
+    return (uint64_t{rank()} * SIGNALS_PER_PEER + index) * sizeof(MoeSignal);
+  }
+
+  /// Byte offset in the slot window of row `row` from `source`, in this call's set.
+  WV_DEVICE uint64_t dispatch_slot(uint32_t source, uint32_t row) const {
+    return (uint64_t{set()} * ranks() + source) * moe.max_tokens * moe.slot_bytes +
+           row * moe.slot_bytes;
+  }
+  WV_DEVICE uint64_t combine_slot(uint32_t source, uint32_t row) const {
+    return moe.combine_slots + combine_row(source, row);
+  }
+  /// Byte offset in the staging window of token `token`, in this call's set.
+  WV_DEVICE uint64_t dispatch_staging(uint32_t token) const {
+    return (uint64_t{set()} * moe.max_tokens + token) * moe.slot_bytes;
+  }
+  WV_DEVICE uint64_t combine_staging(uint32_t source, uint32_t row) const {
+    return moe.combine_staging + combine_row(source, row);
+  }
+
+  /// The QP that carries this kind and set to `peer`, and what ends a wait for that peer.
+  WV_DEVICE Status open(uint32_t peer, Qp<Sharing::shared>* qp) const {
+    return open_qp(peer_qp(team, peer, index % team.qps_per_peer), qp);
+  }
+  WV_DEVICE Watch watch(const Qp<Sharing::shared>& qp) const {
+    return {qp.watch().err, &team.config->abort};
+  }
+
+ private:
+  WV_DEVICE uint64_t combine_row(uint32_t source, uint32_t row) const {
+    return ((uint64_t{set()} * ranks() + source) * moe.max_tokens + row) * moe.row_bytes;
+  }
+};
+
+/// Starts a phase that follows another: the handle must be at stage `after` and the call not
+/// closed, else the phase does nothing and ends `invalid`. One thread; a barrier follows.
+WV_DEVICE void begin(MoeContext* moe, MoeHandle* handle, Phase phase, CallStage after) {
+  const uint32_t kind = phase < COMBINE_SEND ? KIND_DISPATCH : KIND_COMBINE;
+  const bool receives = phase == DISPATCH_RECEIVE || phase == COMBINE_RECEIVE;
+  const bool closed = receives && !newer(handle->call, moe->released[kind]);
+  const bool in_turn = handle->stage == after && !closed;
+  handle->phase[phase] = in_turn ? Status::ok : Status::invalid;
+  handle->in_turn = in_turn;
+  handle->stopped = 0;
+  handle->tell = 0;
+  if (in_turn) {
+    handle->stage = static_cast<CallStage>(static_cast<uint32_t>(after) + 1);
+  }
+}
+
+/// Copies `bytes` (a multiple of 16) between aligned addresses: one warp.
+WV_DEVICE void copy(uint64_t to, uint64_t from, uint64_t bytes) {
+  auto* const target = reinterpret_cast<platform::Vec16*>(to);
+  const auto* const source = reinterpret_cast<const platform::Vec16*>(from);
+  for (uint64_t i = lane(); i < bytes / 16; i += 32) target[i] = source[i];
+}
+
+}  // namespace wv::moe

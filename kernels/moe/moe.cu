@@ -1,0 +1,23 @@
+// The MoE kernels, one per phase. Launch each cooperatively, with blocks of a multiple of 32
+// threads.
+#include "combine.cuh"
+
+extern "C" __global__ void wv_moe_dispatch_send(wv::DispatchSendParams p) {
+  wv::moe::dispatch_send<wv::moe::Credits::required>(p);
+}
+WV_EXPORT(wv_moe_dispatch_send)
+
+extern "C" __global__ void wv_moe_dispatch_receive(wv::DispatchReceiveParams p) {
+  wv::moe::dispatch_receive(p);
+}
+WV_EXPORT(wv_moe_dispatch_receive)
+
+extern "C" __global__ void wv_moe_combine_send(wv::CombineSendParams p) {
+  wv::moe::combine_send(p);
+}
+WV_EXPORT(wv_moe_combine_send)
+
+extern "C" __global__ void wv_moe_combine_receive(wv::CombineReceiveParams p) {
+  wv::moe::combine_receive(p);
+}
+WV_EXPORT(wv_moe_combine_receive)

@@ -1,0 +1,61 @@
+// The words of a signal, and how calls compare. Pure functions.
+//
+// data      epoch:16 | call:32 | count+1:16    not_sent  first:32 | number:32
+// credit    released[dispatch]:32 | released[combine]:32    alive  call:32 | beat:32
+#pragma once
+
+#include <warpverbs/abi.h>
+#include <warpverbs/platform.cuh>
+
+namespace wv::moe {
+
+/// Whether call `a` is newer than call `b`. Call numbers wrap.
+WV_DEVICE bool newer(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) > 0; }
+
+/// The slot set of a call.
+WV_DEVICE uint32_t set_of(uint32_t call) { return call % SETS; }
+
+/// Place of a signal among those of one peer.
+WV_DEVICE uint32_t signal_index(uint32_t kind, uint32_t call) { return kind * SETS + set_of(call); }
+
+/// What a data word says; `call` 0 if nothing was sent yet.
+struct Data {
+  uint32_t epoch;
+  uint32_t call;
+  uint32_t count;
+};
+
+WV_DEVICE uint64_t pack(const Data& data) {
+  return uint64_t{data.epoch & 0xffff} << 48 | uint64_t{data.call} << 16 | (data.count + 1);
+}
+WV_DEVICE Data unpack_data(uint64_t word) {
+  return {static_cast<uint32_t>(word >> 48), static_cast<uint32_t>(word >> 16),
+          (static_cast<uint32_t>(word) & 0xffff) - 1};
+}
+
+/// Two 32-bit numbers of a word, the first one in the upper half.
+WV_DEVICE uint64_t pack(uint32_t first, uint32_t second) { return uint64_t{first} << 32 | second; }
+WV_DEVICE uint32_t first(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+WV_DEVICE uint32_t second(uint64_t word) { return static_cast<uint32_t>(word); }
+
+/// The half of a credit word that speaks of `kind`.
+WV_DEVICE uint32_t released(uint64_t credit, uint32_t kind) {
+  return kind == KIND_DISPATCH ? first(credit) : second(credit);
+}
+
+/// Whether a `not_sent` word names `call` (of the same set).
+WV_DEVICE bool names(uint64_t not_sent, uint32_t call) {
+  return call - first(not_sent) < 2 * second(not_sent);
+}
+
+/// What travels behind the payload: one inline write, words 0 and 1 of the signal.
+struct DataSignal {
+  uint64_t data, credit;
+};
+
+/// What travels alone: one inline write, words 1 to 3 of the signal.
+struct ControlSignal {
+  uint64_t credit, not_sent, alive;
+};
+
+}  // namespace wv::moe
