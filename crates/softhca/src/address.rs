@@ -1,0 +1,124 @@
+//! The IP address of an HCA: its place on the wire and, as GID 3, its name to peers.
+//!
+//! An HCA owns UDP port 4791 (RoCEv2) on its address. The bind is the claim: without `SO_REUSEADDR` the kernel
+//! gives an address to one socket only, and takes it back when the process ends, however it ends.
+
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+
+use thiserror::Error;
+
+/// The UDP port of RoCEv2.
+pub const ROCE_PORT: u16 = 4791;
+
+/// How many loopback addresses are tried before giving up: with a random start, even a machine with
+/// thousands of HCAs has free ones among so many.
+const ATTEMPTS: u32 = 1000;
+
+/// Why an HCA has no address.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// Another HCA, or another program, has it.
+    #[error("address {ip}:{ROCE_PORT} is in use")]
+    InUse {
+        /// The address that was asked for.
+        ip: Ipv4Addr,
+    },
+    /// The kernel refuses it: mostly an address that this machine does not have.
+    #[error("cannot use address {ip}:{ROCE_PORT}: {source}")]
+    Refused {
+        /// The address that was tried.
+        ip: Ipv4Addr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Every loopback address that was tried is taken.
+    #[error(
+        "UDP port {ROCE_PORT} is in use on all of {ATTEMPTS} loopback addresses tried: another program \
+         (Soft-RoCE?) seems to hold it on every address; give the HCA an address of its own"
+    )]
+    NoneFree,
+}
+
+/// Claims `ip`, or a free loopback address, for as long as the socket lives.
+///
+/// `random` decides where among the 16 million loopback addresses the search begins, so that processes
+/// which start together rarely try the same ones. 127.0.0.1 is left to other programs.
+///
+/// # Errors
+///
+/// If the address, or every one tried, is in use or cannot be used.
+pub(crate) fn claim(
+    ip: Option<Ipv4Addr>,
+    random: u32,
+) -> Result<(UdpSocket, Ipv4Addr), AddressError> {
+    match ip {
+        Some(ip) => Ok((bind(ip)?, ip)),
+        None => (0..ATTEMPTS)
+            .find_map(|attempt| {
+                let ip = loopback(random.wrapping_add(attempt));
+                match bind(ip) {
+                    Ok(socket) => Some(Ok((socket, ip))),
+                    Err(AddressError::InUse { .. }) => None,
+                    Err(error) => Some(Err(error)),
+                }
+            })
+            .unwrap_or(Err(AddressError::NoneFree)),
+    }
+}
+
+fn bind(ip: Ipv4Addr) -> Result<UdpSocket, AddressError> {
+    UdpSocket::bind((ip, ROCE_PORT)).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => AddressError::InUse { ip },
+        _ => AddressError::Refused { ip, source },
+    })
+}
+
+/// A loopback address for any number: 127.1.0.1 to 127.254.255.254, no octet of which is 0 at the end or 255.
+fn loopback(number: u32) -> Ipv4Addr {
+    let [_, a, b, c] = number.to_be_bytes();
+    Ipv4Addr::new(127, a % 254 + 1, b, c % 254 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_gives_an_ordinary_loopback_address() {
+        for number in (0..=u32::from(u16::MAX)).map(|n| n.wrapping_mul(0x9e37_79b1)) {
+            let [net, a, _, c] = loopback(number).octets();
+            assert_eq!(net, 127);
+            assert!((1..=254).contains(&a) && (1..=254).contains(&c), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_claimed_address_is_refused_by_name_until_it_is_given_back() {
+        let (socket, ip) = claim(None, fastrand::u32(..)).unwrap();
+        let error = claim(Some(ip), 0).unwrap_err();
+        assert!(matches!(error, AddressError::InUse { .. }));
+        assert_eq!(error.to_string(), format!("address {ip}:4791 is in use"));
+        drop(socket);
+        claim(Some(ip), 0).unwrap();
+    }
+
+    #[test]
+    fn a_search_that_starts_at_a_taken_address_takes_the_next() {
+        let seed = fastrand::u32(..);
+        let (_one, first) = claim(None, seed).unwrap();
+        let (_two, second) = claim(None, seed).unwrap();
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_refused_by_name() {
+        let ip = Ipv4Addr::new(192, 0, 2, 1); // reserved for documentation
+        let error = claim(Some(ip), 0).unwrap_err().to_string();
+        assert!(
+            error.starts_with("cannot use address 192.0.2.1:4791: "),
+            "{error}"
+        );
+    }
+}

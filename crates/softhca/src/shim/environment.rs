@@ -1,0 +1,213 @@
+//! The devices of a preloaded library, as its environment asks for them.
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `SOFTHCA_DEVICES` | how many HCAs the process has, 1 to 64 | 1 |
+//! | `SOFTHCA_IP` | IPv4 address of `mlx5_0`; the next devices take the addresses above it | first free of 127/8 |
+//! | `SOFTHCA_STRICT` | 1: a WQE runs only after its doorbell; 0: its doorbell record is enough | 1 |
+//! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
+//! | `SOFTHCA_DIR` | directory, made by `wv sim`, for the sysfs tree | a private one |
+
+use std::env::{self, VarError};
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+use std::sync::Mutex;
+
+use thiserror::Error;
+
+use super::start;
+use crate::{Hca, HcaConfig, HcaError};
+
+/// Kept for the life of the process: a preloaded library's devices are never removed.
+static DEVICES: Mutex<Vec<Hca>> = Mutex::new(Vec::new());
+
+const MAX_DEVICES: u32 = 64;
+
+#[derive(Debug, Error)]
+enum EnvironmentError {
+    #[error("{name}={value} is not {expected}")]
+    Value {
+        name: &'static str,
+        value: String,
+        expected: &'static str,
+    },
+    #[error("SOFTHCA_IP={first} leaves no address for device {index}")]
+    Addresses { first: Ipv4Addr, index: u32 },
+    #[error(transparent)]
+    Hca(#[from] HcaError),
+}
+
+/// Makes the devices; says on stderr why there are none, if so.
+pub(super) fn make_devices() {
+    match try_make_devices() {
+        Ok(devices) => {
+            if let Ok(mut kept) = DEVICES.lock() {
+                *kept = devices;
+            }
+        }
+        Err(error) => complain(&error.to_string()),
+    }
+}
+
+fn try_make_devices() -> Result<Vec<Hca>, EnvironmentError> {
+    configs(&variable)?
+        .into_iter()
+        .map(|config| Ok(Hca::with_config(config)?))
+        .collect()
+}
+
+fn configs(
+    variable: &dyn Fn(&'static str) -> Option<String>,
+) -> Result<Vec<HcaConfig>, EnvironmentError> {
+    let devices = parsed(variable, "SOFTHCA_DEVICES", "a number from 1 to 64")?.unwrap_or(1u32);
+    if !(1..=MAX_DEVICES).contains(&devices) {
+        return Err(EnvironmentError::Value {
+            name: "SOFTHCA_DEVICES",
+            value: devices.to_string(),
+            expected: "a number from 1 to 64",
+        });
+    }
+    let first: Option<Ipv4Addr> = parsed(variable, "SOFTHCA_IP", "an IPv4 address")?;
+    let strict = match parsed(variable, "SOFTHCA_STRICT", "0 or 1")?.unwrap_or(1u8) {
+        0 => false,
+        1 => true,
+        other => {
+            return Err(EnvironmentError::Value {
+                name: "SOFTHCA_STRICT",
+                value: other.to_string(),
+                expected: "0 or 1",
+            });
+        }
+    };
+    let schedule_seed = parsed(variable, "SOFTHCA_SCHEDULE_SEED", "a 64-bit number")?;
+    (0..devices)
+        .map(|index| {
+            let ip = match first {
+                Some(first) => Some(address(first, index)?),
+                None => None,
+            };
+            Ok(HcaConfig {
+                ip,
+                strict,
+                schedule_seed,
+                ..HcaConfig::default()
+            })
+        })
+        .collect()
+}
+
+fn address(first: Ipv4Addr, index: u32) -> Result<Ipv4Addr, EnvironmentError> {
+    u32::from(first)
+        .checked_add(index)
+        .map(Ipv4Addr::from)
+        .ok_or(EnvironmentError::Addresses { first, index })
+}
+
+fn parsed<T: FromStr>(
+    variable: &dyn Fn(&'static str) -> Option<String>,
+    name: &'static str,
+    expected: &'static str,
+) -> Result<Option<T>, EnvironmentError> {
+    match variable(name) {
+        None => Ok(None),
+        Some(value) => match value.parse() {
+            Ok(parsed) => Ok(Some(parsed)),
+            Err(_) => Err(EnvironmentError::Value {
+                name,
+                value,
+                expected,
+            }),
+        },
+    }
+}
+
+/// A variable; unset and empty are the same.
+fn variable(name: &'static str) -> Option<String> {
+    let value = match env::var(name) {
+        Ok(value) => value,
+        Err(VarError::NotPresent) => return None,
+        Err(VarError::NotUnicode(value)) => value.to_string_lossy().into_owned(),
+    };
+    (!value.is_empty()).then_some(value)
+}
+
+/// One line on stderr: for what the program above could only report as "no device".
+pub(super) fn complain(message: &str) {
+    start::stderr(&format!("softhca: {message}\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configs_of(
+        set: &'static [(&'static str, &'static str)],
+    ) -> Result<Vec<HcaConfig>, EnvironmentError> {
+        configs(&|name| {
+            set.iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn nothing_set_gives_one_strict_device() {
+        let configs = configs_of(&[]).unwrap();
+        assert_eq!(configs.len(), 1);
+        assert!(configs[0].strict);
+        assert_eq!(configs[0].ip, None);
+        assert_eq!(configs[0].schedule_seed, None);
+    }
+
+    #[test]
+    fn devices_take_consecutive_addresses() {
+        let configs = configs_of(&[
+            ("SOFTHCA_DEVICES", "3"),
+            ("SOFTHCA_IP", "127.9.8.254"),
+            ("SOFTHCA_STRICT", "0"),
+            ("SOFTHCA_SCHEDULE_SEED", "77"),
+        ])
+        .unwrap();
+        let ips: Vec<_> = configs.iter().map(|config| config.ip.unwrap()).collect();
+        assert_eq!(
+            ips,
+            [
+                Ipv4Addr::new(127, 9, 8, 254),
+                Ipv4Addr::new(127, 9, 8, 255),
+                Ipv4Addr::new(127, 9, 9, 0)
+            ]
+        );
+        assert!(!configs[2].strict);
+        assert_eq!(configs[2].schedule_seed, Some(77));
+    }
+
+    #[test]
+    fn a_bad_value_is_named_with_what_was_expected() {
+        let table: &[(&'static [(&'static str, &'static str)], &str)] = &[
+            (
+                &[("SOFTHCA_DEVICES", "0")],
+                "SOFTHCA_DEVICES=0 is not a number from 1 to 64",
+            ),
+            (
+                &[("SOFTHCA_DEVICES", "65")],
+                "SOFTHCA_DEVICES=65 is not a number from 1 to 64",
+            ),
+            (
+                &[("SOFTHCA_DEVICES", "many")],
+                "SOFTHCA_DEVICES=many is not a number from 1 to 64",
+            ),
+            (
+                &[("SOFTHCA_IP", "::1")],
+                "SOFTHCA_IP=::1 is not an IPv4 address",
+            ),
+            (&[("SOFTHCA_STRICT", "2")], "SOFTHCA_STRICT=2 is not 0 or 1"),
+            (
+                &[("SOFTHCA_IP", "255.255.255.255"), ("SOFTHCA_DEVICES", "2")],
+                "SOFTHCA_IP=255.255.255.255 leaves no address for device 1",
+            ),
+        ];
+        for (set, expected) in table {
+            assert_eq!(configs_of(set).unwrap_err().to_string(), *expected);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The libc symbols that this library takes over, so that unmodified RDMA libraries find software HCAs.
+//!
+//! libibverbs and libmlx5 reach the kernel through a dozen libc functions, all of them called through the
+//! dynamic symbol table. This module exports functions of the same names. Linked into an executable (rlib),
+//! the executable's definitions come first for every library in the process; preloaded (cdylib), the
+//! library's do. Either way no library, kernel module or privilege is needed.
+//!
+//! What is taken over, and why:
+//!
+//! | symbols | why |
+//! |---|---|
+//! | `open*`, `stat*`, `access` | `/dev/infiniband/uverbsN`; `/sys/class/infiniband*` lies in our own tree |
+//! | `fstat*` | libibverbs wants a character device; the descriptor is a memfd |
+//! | `ioctl` | all verbs commands |
+//! | `close`, `dup*`, `fcntl` | when the last descriptor of a context is closed, its objects go |
+//! | `socket` | `NETLINK_RDMA` is refused: it would list the machine's real devices only |
+//! | `fopen*`, `opendir`, `realpath` | those who read `/sys/class/infiniband` by a hard-coded path (UCX) |
+//!
+//! `mmap` is not among them: the uverbs descriptor is a memfd whose bytes *are* the UAR space, so the kernel
+//! itself maps doorbell pages, and code that hooks mmap for its own ends does not matter.
+//!
+//! These functions run in every process that the library is loaded into: before main, inside malloc, in the
+//! child of a vfork, in signal handlers. So until a path or descriptor is known to be ours they allocate
+//! nothing, take no lock, and make exactly the system call that was asked for. Nothing unwinds out of them.
+
+/// Defines exported C functions: `[names] (arguments) => body;`, all of them returning `int`.
+///
+/// Variadic functions are defined with their last argument fixed: on x86-64 and AArch64 Linux a variadic
+/// integer or pointer travels in the register that a fixed one would, and where the caller passed none, the
+/// kernel does not look at it.
+macro_rules! symbols {
+    ($( [$($name:ident)+] $arguments:tt => $body:expr; )+) => { $( symbols! {
+        // SAFETY: our caller keeps the contract of libc's function of this name, which is that of the body.
+        @define [$($name)+] $arguments unsafe { $body }
+    } )+ };
+    (@define [$($name:ident)+] $arguments:tt $body:expr) => { $(
+        // SAFETY: the name is libc's, and so are signature and meaning.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name $arguments -> libc::c_int {
+            $body
+        }
+    )+ };
+}
+
+/// [`symbols`] whose bodies are safe.
+macro_rules! safe_symbols {
+    ($( [$($name:ident)+] $arguments:tt => $body:expr; )+) => {
+        $( symbols!(@define [$($name)+] $arguments $body); )+
+    };
+}
+
+mod descriptor;
+mod environment;
+mod fds;
+mod open;
+mod path;
+mod raw;
+mod start;
+mod stdio;
+
+pub(crate) use fds::{File, insert};
+pub(crate) use raw::{keep_over_exec, process_id, set_nonblocking};
+pub(crate) use start::{at_exit, is_forked_child, tree_path};
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use libc::c_int;
+
+use crate::errno::Errno;
+
+/// Runs the body of a call that is ours and turns its outcome into what C expects. A panic becomes `EIO`.
+fn answer(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
+    // Unwind safety: shared state is behind mutexes that tolerate poisoning.
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(Errno(value))) => raw::fail(value),
+        Err(_) => raw::fail(libc::EIO),
+    }
+}

@@ -1,0 +1,134 @@
+//! The system calls behind the exported symbols, without going through libc's own wrappers.
+//!
+//! `libc::syscall` is the one libc function used here: it is not interposed, it allocates nothing, and it
+//! sets `errno`. One thing is lost against libc's wrappers: these calls are no cancellation points.
+
+// UNSAFETY: system calls with pointers that the caller of a libc function gave.
+#![expect(unsafe_code, reason = "raw system calls")]
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use libc::{c_char, c_int, c_long, c_ulong, c_void, mode_t, stat};
+
+use crate::errno::Errno;
+
+/// The result of a call, as the C `int` that libc's wrapper returns.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "libc's wrappers return int as well"
+)]
+fn int(value: c_long) -> c_int {
+    value as c_int
+}
+
+/// # Safety
+///
+/// As `openat(2)`: `path` is a C string, or the kernel answers `EFAULT`.
+pub(super) unsafe fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the kernel checks `path`; the other arguments are plain numbers.
+    int(unsafe { libc::syscall(libc::SYS_openat, dir, path, flags, mode) })
+}
+
+/// # Safety
+///
+/// `out` is writable for one `struct stat`, or the kernel answers `EFAULT`.
+pub(super) unsafe fn stat_path(path: *const c_char, out: *mut stat) -> c_int {
+    // SAFETY: the kernel checks both pointers. Its `struct stat` is libc's on 64-bit Linux.
+    int(unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path, out, 0) })
+}
+
+/// # Safety
+///
+/// As [`stat_path`].
+pub(super) unsafe fn stat_fd(fd: c_int, out: *mut stat) -> c_int {
+    // SAFETY: the kernel checks `out`.
+    int(unsafe { libc::syscall(libc::SYS_fstat, fd, out) })
+}
+
+/// # Safety
+///
+/// As `access(2)`.
+pub(super) unsafe fn access(path: *const c_char, mode: c_int) -> c_int {
+    // SAFETY: the kernel checks `path`.
+    int(unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path, mode) })
+}
+
+/// # Safety
+///
+/// What `argument` must point to depends on `request`; it is the caller's argument, unchanged.
+pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: handed through as the caller gave it.
+    int(unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) })
+}
+
+pub(super) fn close(fd: c_int) -> c_int {
+    // SAFETY: no pointers. Who owns `fd` is the caller's affair, as with libc's `close`.
+    int(unsafe { libc::syscall(libc::SYS_close, fd) })
+}
+
+pub(super) fn dup(fd: c_int) -> c_int {
+    // SAFETY: no pointers.
+    int(unsafe { libc::syscall(libc::SYS_dup, fd) })
+}
+
+pub(super) fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    // SAFETY: no pointers.
+    int(unsafe { libc::syscall(libc::SYS_dup3, old, new, flags) })
+}
+
+/// # Safety
+///
+/// What `argument` must be depends on `command`; it is the caller's argument, unchanged.
+pub(super) unsafe fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: handed through as the caller gave it.
+    int(unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) })
+}
+
+pub(super) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: no pointers.
+    int(unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) })
+}
+
+/// The process id by system call: right even in a `vfork` child, which shares all memory with its parent.
+pub(crate) fn process_id() -> c_int {
+    // SAFETY: no arguments, cannot fail.
+    int(unsafe { libc::syscall(libc::SYS_getpid) })
+}
+
+/// The id of the calling thread.
+pub(crate) fn thread_id() -> c_int {
+    // SAFETY: no arguments, cannot fail.
+    int(unsafe { libc::syscall(libc::SYS_gettid) })
+}
+
+/// `errno = value`, then -1: how a libc function fails.
+pub(super) fn fail(value: c_int) -> c_int {
+    // SAFETY: `__errno_location` returns the address of this thread's errno, always valid.
+    unsafe { *libc::__errno_location() = value };
+    -1
+}
+
+/// Clears `FD_CLOEXEC`.
+pub(crate) fn keep_over_exec(fd: &OwnedFd) -> Result<(), Errno> {
+    // SAFETY: F_SETFD takes a number.
+    match unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_SETFD, 0) } {
+        0 => Ok(()),
+        _ => Err(Errno::last()),
+    }
+}
+
+/// Sets `O_NONBLOCK`, on a pipe that has no other status flags.
+pub(crate) fn set_nonblocking(fd: &OwnedFd) -> Result<(), Errno> {
+    // SAFETY: F_SETFL takes a number.
+    match unsafe {
+        libc::syscall(
+            libc::SYS_fcntl,
+            fd.as_raw_fd(),
+            libc::F_SETFL,
+            libc::O_NONBLOCK,
+        )
+    } {
+        0 => Ok(()),
+        _ => Err(Errno::last()),
+    }
+}

@@ -1,0 +1,253 @@
+//! The files of the tree: what is in them and who reads them.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use super::counters;
+use super::identity::{GidType, Groups, Identity};
+
+/// Class directories, and the ABI version that libibverbs requires before it looks for devices.
+pub(super) fn write_root(tree: &Path) -> io::Result<()> {
+    for directory in [
+        "class/infiniband",
+        "class/infiniband_verbs",
+        "bus/pci/devices",
+    ] {
+        fs::create_dir_all(tree.join(directory))?;
+    }
+    line(&tree.join("class/infiniband_verbs/abi_version"), "6")
+}
+
+/// Everything about `device`; its link in `class/infiniband_verbs` comes last.
+pub(super) fn write(tree: &Path, device: &Identity) -> io::Result<()> {
+    let pci = pci_path(device);
+    let function = tree.join(&pci);
+    let verbs = function.join(format!("infiniband_verbs/uverbs{}", device.index));
+    let rdma = function.join(format!("infiniband/{}", device.name));
+    fs::create_dir_all(&verbs)?;
+    fs::create_dir_all(&rdma)?;
+    write_function(&function)?;
+    write_verbs(&verbs, device)?;
+    write_rdma(&rdma, device)?;
+    for directory in [&verbs, &rdma] {
+        symlink("../..", directory.join("device"))?;
+    }
+    let up = Path::new("../../..");
+    symlink(
+        up.join(&pci),
+        tree.join("bus/pci/devices").join(device.pci_address()),
+    )?;
+    for link in class_links(device) {
+        let target = Path::new("../..").join(&pci).join(&link.inside);
+        symlink(target, tree.join(link.name))?;
+    }
+    Ok(())
+}
+
+/// Undoes [`write`], also half of it; the link in `class/infiniband_verbs` goes first.
+pub(super) fn remove(tree: &Path, device: &Identity) {
+    for link in class_links(device).iter().rev() {
+        let _ = fs::remove_file(tree.join(&link.name));
+    }
+    let _ = fs::remove_file(tree.join("bus/pci/devices").join(device.pci_address()));
+    let _ = fs::remove_dir_all(tree.join(pci_path(device)));
+}
+
+struct ClassLink {
+    /// Path of the link in the tree.
+    name: PathBuf,
+    /// Path of its target below the PCI function.
+    inside: PathBuf,
+}
+
+/// In the order in which they appear.
+fn class_links(device: &Identity) -> [ClassLink; 2] {
+    let link = |class: &str, name: &str| ClassLink {
+        name: Path::new("class").join(class).join(name),
+        inside: Path::new(class).join(name),
+    };
+    [
+        link("infiniband", &device.name),
+        link("infiniband_verbs", &format!("uverbs{}", device.index)),
+    ]
+}
+
+/// The PCI function, relative to the tree.
+fn pci_path(device: &Identity) -> PathBuf {
+    Path::new("devices/pci0000:00").join(device.pci_address())
+}
+
+/// `modalias` decides which provider takes the device; UCX matches vendor and device and looks at the rest.
+fn write_function(function: &Path) -> io::Result<()> {
+    let vendor = Identity::PCI_VENDOR;
+    let device = Identity::PCI_DEVICE;
+    let modalias = format!("pci:v{vendor:08X}d{device:08X}sv{vendor:08X}sd00000001bc02sc07i00");
+    let files: &[(&str, &str)] = &[
+        ("modalias", &modalias),
+        ("vendor", &format!("{vendor:#06x}")),
+        ("device", &format!("{device:#06x}")),
+        ("class", "0x020700"),
+        ("numa_node", "-1"),
+        ("current_link_speed", "32.0 GT/s PCIe"),
+        ("max_link_speed", "32.0 GT/s PCIe"),
+        ("current_link_width", "16"),
+        ("max_link_width", "16"),
+    ];
+    lines(function, files)
+}
+
+/// What libibverbs needs to open the device.
+fn write_verbs(verbs: &Path, device: &Identity) -> io::Result<()> {
+    let number = device.character_device();
+    let files: &[(&str, &str)] = &[
+        ("ibdev", &device.name),
+        (
+            "dev",
+            &format!("{}:{}", libc::major(number), libc::minor(number)),
+        ),
+        // libmlx5 accepts exactly this.
+        ("abi_version", "1"),
+    ];
+    lines(verbs, files)
+}
+
+/// What describes the device and its one port.
+fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
+    let guid = Groups(&device.node_guid).to_string();
+    let files: &[(&str, &str)] = &[
+        ("node_type", "1: CA"),
+        ("node_guid", &guid),
+        ("sys_image_guid", &guid),
+        ("fw_ver", &Identity::firmware()),
+        ("board_id", Identity::BOARD),
+        ("hca_type", "MT4129"),
+        ("hw_rev", "0"),
+        ("node_desc", &format!("softhca {}", device.name)),
+    ];
+    lines(rdma, files)?;
+    let port = rdma.join("ports/1");
+    for directory in ["gids", "gid_attrs/types", "gid_attrs/ndevs", "pkeys"] {
+        fs::create_dir_all(port.join(directory))?;
+    }
+    let files: &[(&str, &str)] = &[
+        ("state", "4: ACTIVE"),
+        ("phys_state", "5: LinkUp"),
+        ("link_layer", "Ethernet"),
+        ("rate", "400 Gb/sec (4X NDR)"),
+        ("lid", "0x0"),
+        ("sm_lid", "0x0"),
+        ("cap_mask", "0x04010000"),
+        ("pkeys/0", "0xffff"),
+    ];
+    lines(&port, files)?;
+    for (index, (kind, gid)) in device.gids.iter().enumerate() {
+        let kind = match kind {
+            GidType::RoceV1 => "IB/RoCE v1",
+            GidType::RoceV2 => "RoCE v2",
+        };
+        line(
+            &port.join(format!("gids/{index}")),
+            &Groups(gid).to_string(),
+        )?;
+        line(&port.join(format!("gid_attrs/types/{index}")), kind)?;
+        line(&port.join(format!("gid_attrs/ndevs/{index}")), "lo")?;
+    }
+    let counters = port.join("hw_counters");
+    fs::create_dir_all(&counters)?;
+    for name in counters::names() {
+        line(&counters.join(name), "0")?;
+    }
+    Ok(())
+}
+
+fn lines(directory: &Path, files: &[(&str, &str)]) -> io::Result<()> {
+    files
+        .iter()
+        .try_for_each(|(name, value)| line(&directory.join(name), value))
+}
+
+fn line(path: &Path, value: &str) -> io::Result<()> {
+    fs::write(path, format!("{value}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    struct Scratch(PathBuf);
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn scratch(name: &str) -> Scratch {
+        let path = PathBuf::from(format!("/tmp/softhca-test-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    #[test]
+    fn class_links_resolve_to_the_pci_function() {
+        let tree = scratch("links");
+        let device = Identity::new(3, Ipv4Addr::new(127, 0, 0, 9));
+        write_root(&tree.0).unwrap();
+        write(&tree.0, &device).unwrap();
+        let root = tree.0.canonicalize().unwrap();
+        let function = root.join("devices/pci0000:00/0000:00:03.0");
+        for (link, target) in [
+            ("class/infiniband/mlx5_3", "infiniband/mlx5_3"),
+            ("class/infiniband/mlx5_3/device", ""),
+            ("class/infiniband_verbs/uverbs3", "infiniband_verbs/uverbs3"),
+            ("class/infiniband_verbs/uverbs3/device", ""),
+            ("bus/pci/devices/0000:00:03.0", ""),
+        ] {
+            assert_eq!(
+                root.join(link).canonicalize().unwrap(),
+                function.join(target).canonicalize().unwrap(),
+                "{link}"
+            );
+        }
+        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+        assert_eq!(
+            read("class/infiniband_verbs/uverbs3/device/modalias"),
+            "pci:v000015B3d00001021sv000015B3sd00000001bc02sc07i00\n"
+        );
+        assert_eq!(read("class/infiniband_verbs/uverbs3/dev"), "231:195\n");
+        assert_eq!(
+            read("class/infiniband/mlx5_3/ports/1/gids/3"),
+            "0000:0000:0000:0000:0000:ffff:7f00:0009\n"
+        );
+    }
+
+    #[test]
+    fn removing_a_device_leaves_the_others_and_nothing_of_it() {
+        let tree = scratch("remove");
+        let ip = Ipv4Addr::LOCALHOST;
+        write_root(&tree.0).unwrap();
+        write(&tree.0, &Identity::new(0, ip)).unwrap();
+        let before = everything(&tree.0);
+        write(&tree.0, &Identity::new(1, ip)).unwrap();
+        assert!(everything(&tree.0).len() > before.len());
+        remove(&tree.0, &Identity::new(1, ip));
+        assert_eq!(everything(&tree.0), before);
+    }
+
+    fn everything(at: &Path) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.is_symlink() {
+                found.extend(everything(&path));
+            }
+            found.push(path);
+        }
+        found.sort();
+        found
+    }
+}

@@ -1,0 +1,138 @@
+//! Who a software HCA is: name, addresses and ids, all of which follow from its number and its IP address.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+/// A global identifier: 128 bits, network byte order.
+pub(crate) type Gid = [u8; 16];
+
+/// How a GID table entry is used on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GidType {
+    RoceV1,
+    RoceV2,
+}
+
+/// The constant facts about one HCA.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    /// `N` of `mlx5_N`, `uverbsN` and the PCI address.
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    pub(crate) ip: Ipv4Addr,
+    /// Locally administered MAC address: unique because the IP address is.
+    pub(crate) mac: [u8; 6],
+    /// EUI-64 of the MAC address.
+    pub(crate) node_guid: [u8; 8],
+    /// The GID table. The last one, 3, is the one to use: RoCE v2 with the IP address.
+    pub(crate) gids: [(GidType, Gid); 4],
+}
+
+impl Identity {
+    /// PCI vendor: Mellanox.
+    pub(crate) const PCI_VENDOR: u16 = 0x15b3;
+    /// PCI device: ConnectX-7.
+    pub(crate) const PCI_DEVICE: u16 = 0x1021;
+    /// Vendor id of `ibv_query_device`: the OUI of Mellanox.
+    pub(crate) const VENDOR_ID: u32 = 0x02c9;
+    /// Firmware version as `ibv_query_device` packs it.
+    pub(crate) const FIRMWARE: [u16; 3] = [28, 39, 1002];
+    /// What `ibv_devinfo` shows as board; says plainly that this is no hardware.
+    pub(crate) const BOARD: &'static str = "SOFTHCA0000000001";
+    /// How many indices have a PCI address (32 per bus).
+    pub(crate) const MAX_INDEX: u32 = 256 * 32;
+
+    pub(crate) fn new(index: u32, ip: Ipv4Addr) -> Self {
+        let [a, b, c, d] = ip.octets();
+        let mac = [0x02, 0x00, a, b, c, d];
+        // EUI-64: ff:fe in the middle; in a link-local address the universal/local bit is inverted.
+        let node_guid = [mac[0], mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]];
+        let mut link_local = [0; 16];
+        link_local[..2].copy_from_slice(&[0xfe, 0x80]);
+        link_local[8..].copy_from_slice(&node_guid);
+        link_local[8] ^= 0x02;
+        let mapped = ip.to_ipv6_mapped().octets();
+        Self {
+            index,
+            name: format!("mlx5_{index}"),
+            ip,
+            mac,
+            node_guid,
+            gids: [
+                (GidType::RoceV1, link_local),
+                (GidType::RoceV2, link_local),
+                (GidType::RoceV1, mapped),
+                (GidType::RoceV2, mapped),
+            ],
+        }
+    }
+
+    /// Number of the character device, as in `st_rdev`: what the kernel gives `uverbsN`.
+    pub(crate) fn character_device(&self) -> u64 {
+        libc::makedev(231, 192 + self.index)
+    }
+
+    /// `domain:bus:slot.function`.
+    pub(crate) fn pci_address(&self) -> String {
+        format!("0000:{:02x}:{:02x}.0", self.index / 32, self.index % 32)
+    }
+
+    /// Firmware version as sysfs and tools print it.
+    pub(crate) fn firmware() -> String {
+        let [major, minor, patch] = Self::FIRMWARE;
+        format!("{major}.{minor}.{patch}")
+    }
+}
+
+/// Prints 16-bit groups with colons, as sysfs prints GUIDs and GIDs.
+pub(crate) struct Groups<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Groups<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, byte) in self.0.iter().enumerate() {
+            if at > 0 && at % 2 == 0 {
+                f.write_str(":")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gid_3_is_the_mapped_ip_address() {
+        let identity = Identity::new(0, Ipv4Addr::new(127, 1, 2, 3));
+        let (kind, gid) = identity.gids[3];
+        assert_eq!(kind, GidType::RoceV2);
+        assert_eq!(
+            gid,
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 1, 2, 3]
+        );
+    }
+
+    #[test]
+    fn the_link_local_gid_holds_the_mac_address() {
+        let identity = Identity::new(0, Ipv4Addr::new(127, 1, 2, 3));
+        assert_eq!(
+            Groups(&identity.gids[1].1).to_string(),
+            "fe80:0000:0000:0000:0000:7fff:fe01:0203"
+        );
+        assert_eq!(
+            Groups(&identity.node_guid).to_string(),
+            "0200:7fff:fe01:0203"
+        );
+    }
+
+    #[test]
+    fn pci_addresses_are_distinct() {
+        let address = |index| Identity::new(index, Ipv4Addr::LOCALHOST).pci_address();
+        assert_eq!(address(0), "0000:00:00.0");
+        assert_eq!(address(31), "0000:00:1f.0");
+        assert_eq!(address(32), "0000:01:00.0");
+        assert_eq!(address(Identity::MAX_INDEX - 1), "0000:ff:1f.0");
+    }
+}

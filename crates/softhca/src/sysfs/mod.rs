@@ -1,0 +1,161 @@
+//! The sysfs tree in which libibverbs and other tools find the software HCAs of this process.
+//!
+//! It is a real directory, since libibverbs and libc walk it with calls that cannot be taken over, named by
+//! `SYSFS_PATH`. Its shape is that of the kernel: class directories hold links to devices below a PCI function,
+//! so that `realpath` on a class link gives a PCI path.
+//!
+//! A device becomes visible last by its link in `class/infiniband_verbs`, and invisible first by the same, so
+//! that whoever lists devices meanwhile sees whole ones only. The files of `hw_counters` are written anew each
+//! time this process opens one.
+
+mod counters;
+mod files;
+mod identity;
+mod private_dir;
+
+pub(crate) use identity::{GidType, Identity};
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs, io};
+
+use thiserror::Error;
+
+use crate::shim;
+use counters::CounterFile;
+use private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
+
+/// Why a device could not be put into the tree.
+#[derive(Debug, Error)]
+pub(crate) enum SysfsError {
+    #[error(transparent)]
+    Dir(#[from] PrivateDirError),
+    #[error("cannot write the sysfs entries of {device} in {tree}: {source}", tree = .tree.display())]
+    Entry {
+        device: String,
+        tree: PathBuf,
+        source: io::Error,
+    },
+    #[error("device number {index} is above the limit of {limit}", limit = Identity::MAX_INDEX - 1)]
+    Index { index: u32 },
+    #[error("this process was forked from one that has software HCAs, and cannot have its own")]
+    Forked,
+    #[error("no path for the sysfs tree is short enough")]
+    NoPath,
+}
+
+/// The tree, once there is a device in it, with the process that made it.
+static TREE: Mutex<Option<Tree>> = Mutex::new(None);
+static EXISTS: AtomicBool = AtomicBool::new(false);
+
+struct Tree {
+    dir: PrivateDir,
+    owner: libc::c_int,
+}
+
+/// A new path for a tree of this process. Nothing is created.
+pub(crate) fn new_tree_path() -> PathBuf {
+    let parent = match std::env::var_os("SOFTHCA_DIR").map(PathBuf::from) {
+        Some(given) if given.is_absolute() => given,
+        _ => standard_parent(),
+    };
+    parent.join(format!(
+        "p{}-{:08x}",
+        shim::process_id(),
+        fastrand::u32(..)
+    ))
+}
+
+/// Whether this process, or the one it was forked from, has a tree.
+pub(crate) fn tree_exists() -> bool {
+    EXISTS.load(Ordering::Acquire)
+}
+
+/// Makes a device visible. The tree is created with the first one.
+///
+/// # Errors
+///
+/// If the tree or its files cannot be written; then the device is not in it.
+pub(crate) fn add_device(device: &Identity) -> Result<(), SysfsError> {
+    if device.index >= Identity::MAX_INDEX {
+        return Err(SysfsError::Index {
+            index: device.index,
+        });
+    }
+    if shim::is_forked_child() {
+        return Err(SysfsError::Forked);
+    }
+    let mut slot = lock();
+    let tree = match &mut *slot {
+        Some(tree) => tree,
+        None => slot.insert(create_tree()?),
+    };
+    files::write(tree.dir.path(), device).map_err(|source| {
+        files::remove(tree.dir.path(), device);
+        SysfsError::Entry {
+            device: device.name.clone(),
+            tree: tree.dir.path().to_path_buf(),
+            source,
+        }
+    })
+}
+
+fn create_tree() -> Result<Tree, SysfsError> {
+    let path = shim::tree_path();
+    let Some(parent) = path.parent() else {
+        return Err(SysfsError::NoPath); // the path is empty
+    };
+    sweep(&standard_parent());
+    sweep(parent);
+    let dir = PrivateDir::create(&path)?;
+    files::write_root(dir.path()).map_err(|source| SysfsError::Entry {
+        device: "every device".into(),
+        tree: path.clone(),
+        source,
+    })?;
+    EXISTS.store(true, Ordering::Release);
+    shim::at_exit(remove_tree);
+    Ok(Tree {
+        dir,
+        owner: shim::process_id(),
+    })
+}
+
+/// Makes a device invisible.
+pub(crate) fn remove_device(device: &Identity) {
+    if let Some(tree) = &*lock() {
+        files::remove(tree.dir.path(), device);
+    }
+}
+
+/// At exit. What this misses (a killed process) the next start sweeps up.
+extern "C" fn remove_tree() {
+    let tree = match TREE.try_lock() {
+        Ok(mut slot) => slot.take(),
+        // A thread is in the middle of adding a device; it will not finish.
+        Err(_) => return,
+    };
+    if let Some(tree) = tree
+        && tree.owner == shim::process_id()
+    {
+        tree.dir.remove();
+    }
+}
+
+/// Brings the file at `path`, which is about to be opened, up to date: the hardware counters are.
+pub(crate) fn refresh(path: &[u8]) {
+    if let Some(counter) = CounterFile::parse(path)
+        && let Some(value) = counter.value()
+    {
+        let path = Path::new(OsStr::from_bytes(path));
+        // A reader finds the value before, if this fails.
+        let _ = fs::write(path, format!("{value}\n"));
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<Tree>> {
+    TREE.lock().unwrap_or_else(PoisonError::into_inner)
+}

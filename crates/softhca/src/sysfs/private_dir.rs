@@ -1,0 +1,302 @@
+//! A directory of our own in a shared place, that never outlives its owner for long.
+//!
+//! It has mode 0700, lies in a directory of mode 0700 of the same user, and its owner holds an flock on it.
+//! The kernel drops the lock when the owner dies, however it dies; so a directory whose lock can be had is
+//! rubbish, and every owner starts by sweeping up what the dead have left. Creating and sweeping race
+//! without harm: who gets the lock decides, and a creator that finds its new directory swept tries again.
+//!
+//! Names: `pPID-RANDOM` is the tree of a process. `sPID-RANDOM` belongs to `wv sim` and holds the trees of the
+//! processes below it, each with a lock of its own: it goes only when they are all dead.
+
+// UNSAFETY: geteuid.
+#![expect(unsafe_code, reason = "geteuid")]
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Why there is no private directory.
+#[derive(Debug, Error)]
+pub(crate) enum PrivateDirError {
+    /// A system call failed.
+    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// Somebody else could read or change what is in it.
+    #[error(
+        "{path} is not a directory that only user {uid} can use (owner {owner}, mode {mode:o})",
+        path = .path.display()
+    )]
+    NotPrivate {
+        path: PathBuf,
+        uid: u32,
+        owner: u32,
+        mode: u32,
+    },
+    /// Others kept sweeping it away.
+    #[error("{path} was removed again each time it was made", path = .path.display())]
+    Contended { path: PathBuf },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct PrivateDir {
+    path: PathBuf,
+    /// Holds the flock.
+    _lock: File,
+}
+
+impl PrivateDir {
+    /// Makes `path` and, if it is missing, its parent.
+    pub(crate) fn create(path: &Path) -> Result<Self, PrivateDirError> {
+        const ATTEMPTS: u32 = 50;
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        for _ in 0..ATTEMPTS {
+            make_parent(parent)?;
+            match DirBuilder::new().mode(0o700).create(path) {
+                Ok(()) => {}
+                // The last owner of something in the parent has just removed it, or a sweeper is
+                // still busy with our last attempt.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
+                    ) =>
+                {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                Err(source) => return Err(io_error("make", path, source)),
+            }
+            if let Some(lock) = lock(path) {
+                return Ok(Self {
+                    path: path.to_path_buf(),
+                    _lock: lock,
+                });
+            }
+        }
+        Err(PrivateDirError::Contended {
+            path: path.to_path_buf(),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it with everything in it, and the parent if nothing else is in there.
+    pub(crate) fn remove(&self) {
+        // What cannot be removed now is swept by the next start.
+        let _ = fs::remove_dir_all(&self.path);
+        if let Some(parent) = self.path.parent() {
+            let _ = fs::remove_dir(parent);
+        }
+    }
+}
+
+/// The lock on the directory at `path`, if nobody else holds it and the directory is still there.
+fn lock(path: &Path) -> Option<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+        .open(path)
+        .ok()?;
+    file.try_lock().ok()?;
+    let locked = file.metadata().ok()?;
+    let named = fs::symlink_metadata(path).ok()?;
+    (locked.ino() == named.ino() && locked.dev() == named.dev()).then_some(file)
+}
+
+fn make_parent(parent: &Path) -> Result<(), PrivateDirError> {
+    match DirBuilder::new().mode(0o700).create(parent) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => return Err(io_error("make", parent, source)),
+    }
+    let found = match fs::symlink_metadata(parent) {
+        Ok(found) => found,
+        // Removed since: the caller's next step finds that out and comes back.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(io_error("look at", parent, source)),
+    };
+    let uid = effective_uid();
+    if !found.is_dir() || found.uid() != uid || found.mode() & 0o077 != 0 {
+        return Err(PrivateDirError::NotPrivate {
+            path: parent.to_path_buf(),
+            uid,
+            owner: found.uid(),
+            mode: found.mode() & 0o7777,
+        });
+    }
+    Ok(())
+}
+
+/// Removes what dead owners left in `parent`. What cannot be removed is left for the next sweep.
+pub(crate) fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let path = entry.path();
+        match name.as_encoded_bytes().first() {
+            Some(b'p') => {
+                if let Some(_lock) = lock(&path) {
+                    let _ = fs::remove_dir_all(&path);
+                }
+            }
+            Some(b's') => {
+                if let Some(_lock) = lock(&path) {
+                    sweep(&path);
+                    // Fails as long as a process of a dead `wv sim` lives.
+                    let _ = fs::remove_dir(&path);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The directory of this user for private directories: in `$XDG_RUNTIME_DIR` if that is this user's own,
+/// else in `/tmp`.
+pub(crate) fn standard_parent() -> PathBuf {
+    let uid = effective_uid();
+    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+        && runtime.is_absolute()
+        && fs::metadata(&runtime).is_ok_and(|found| found.is_dir() && found.uid() == uid)
+    {
+        return runtime.join("softhca");
+    }
+    PathBuf::from(format!("/tmp/softhca-{uid}"))
+}
+
+fn effective_uid() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+fn io_error(action: &'static str, path: &Path, source: io::Error) -> PrivateDirError {
+    PrivateDirError::Io {
+        action,
+        path: path.to_path_buf(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A fresh path below /tmp, removed at the end of the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = PathBuf::from(format!("/tmp/softhca-test-{}-{count}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn removing_the_last_directory_removes_the_parent() {
+        let scratch = Scratch::new();
+        let one = PrivateDir::create(&scratch.0.join("p1")).unwrap();
+        let two = PrivateDir::create(&scratch.0.join("p2")).unwrap();
+        fs::write(one.path().join("file"), "x").unwrap();
+        one.remove();
+        assert!(scratch.0.exists());
+        two.remove();
+        assert!(!scratch.0.exists());
+    }
+
+    #[test]
+    fn it_and_its_parent_are_for_the_owner_alone() {
+        let scratch = Scratch::new();
+        let dir = PrivateDir::create(&scratch.0.join("p1")).unwrap();
+        for path in [dir.path(), &scratch.0] {
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o700);
+        }
+    }
+
+    #[test]
+    fn a_parent_that_others_can_use_is_refused() {
+        let scratch = Scratch::new();
+        fs::create_dir(&scratch.0).unwrap();
+        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755)).unwrap();
+        let error = PrivateDir::create(&scratch.0.join("p1")).unwrap_err();
+        assert!(
+            matches!(error, PrivateDirError::NotPrivate { mode: 0o755, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_sweep_takes_the_dead_and_leaves_the_living() {
+        let scratch = Scratch::new();
+        let living = PrivateDir::create(&scratch.0.join("p1")).unwrap();
+        drop(PrivateDir::create(&scratch.0.join("p2")).unwrap()); // lock gone, directory left
+        fs::write(scratch.0.join("p2/file"), "x").unwrap();
+        fs::create_dir(scratch.0.join("other")).unwrap();
+        sweep(&scratch.0);
+        assert!(living.path().exists());
+        assert!(!scratch.0.join("p2").exists());
+        assert!(scratch.0.join("other").exists(), "not of our making");
+    }
+
+    #[test]
+    fn a_dead_parent_of_a_living_tree_waits_for_it() {
+        let scratch = Scratch::new();
+        drop(PrivateDir::create(&scratch.0.join("s1")).unwrap());
+        let living = PrivateDir::create(&scratch.0.join("s1/p1")).unwrap();
+        drop(PrivateDir::create(&scratch.0.join("s1/p2")).unwrap());
+        sweep(&scratch.0);
+        assert!(living.path().exists());
+        assert!(!scratch.0.join("s1/p2").exists());
+        drop(living);
+        sweep(&scratch.0);
+        assert!(!scratch.0.join("s1").exists());
+    }
+
+    #[test]
+    fn creators_and_sweepers_do_not_trip_each_other() {
+        let scratch = Scratch::new();
+        let parent = &scratch.0;
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        let path = parent.join(format!("p{thread}-{round}"));
+                        let dir = PrivateDir::create(&path).unwrap();
+                        fs::write(dir.path().join("file"), "x").unwrap();
+                        assert!(path.join("file").exists(), "swept under its owner");
+                        dir.remove();
+                    }
+                });
+            }
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    sweep(parent);
+                }
+            });
+        });
+        assert!(!parent.exists());
+    }
+}

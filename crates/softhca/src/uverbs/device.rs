@@ -1,0 +1,220 @@
+//! Methods of the device itself: the context, the port, the GID table.
+
+use std::sync::atomic::Ordering;
+
+use super::frame::{Call, Method, Spec};
+use super::structs::{AllocUcontextReq, AllocUcontextResp, GidEntry, QueryPortResp};
+use crate::errno::Errno;
+use crate::sysfs::GidType;
+
+const OBJECT: u16 = 0;
+const UHW_IN: u16 = 0x1000;
+const UHW_OUT: u16 = 0x1001;
+/// The context of `QUERY_CONTEXT`, an attribute of the driver.
+const RESP_UCTX: u16 = 0x1000;
+
+/// Completion vectors of a context.
+pub(super) const COMPLETION_VECTORS: u32 = 4;
+/// The one port.
+pub(super) const PORT: u32 = 1;
+/// Entries of the GID table.
+const GIDS: u32 = 4;
+
+pub(super) const METHODS: &[Method] = &[
+    Method {
+        object: OBJECT,
+        method: 2,
+        attributes: &[Spec::number(0, 1), Spec::output(1, 42)],
+        run: query_port,
+    },
+    Method {
+        object: OBJECT,
+        method: 3,
+        attributes: &[
+            Spec::output(0, 4).optional(),
+            Spec::output(1, 8).optional(),
+            Spec::bytes(UHW_IN, 8),
+            Spec::output(UHW_OUT, 0),
+        ],
+        run: open_context,
+    },
+    Method {
+        object: OBJECT,
+        method: 4,
+        attributes: &[
+            Spec::output(0, 4).optional(),
+            Spec::output(1, 8).optional(),
+            Spec::output(RESP_UCTX, 72),
+        ],
+        run: query_context,
+    },
+    Method {
+        object: OBJECT,
+        method: 5,
+        attributes: &[
+            Spec::number(0, 8),
+            Spec::number(1, 4).optional(),
+            Spec::output(2, 0),
+            Spec::output(3, 8),
+        ],
+        run: query_gid_table,
+    },
+    Method {
+        object: OBJECT,
+        method: 6,
+        attributes: &[
+            Spec::number(0, 4),
+            Spec::number(1, 4),
+            Spec::number(2, 4).optional(),
+            Spec::output(3, 32),
+        ],
+        run: query_gid_entry,
+    },
+];
+
+/// `GET_CONTEXT`: once per descriptor, before everything else.
+fn open_context(call: &Call<'_>) -> Result<(), Errno> {
+    const DEVX: u32 = 1;
+    const DYNAMIC_UARS: u64 = 2;
+    let request: AllocUcontextReq = call.read(UHW_IN)?;
+    if request.comp_mask != 0
+        || request.reserved0 != 0
+        || request.reserved1 != 0
+        || request.reserved2 != 0
+        // Older libraries map a fixed set of doorbell pages by offsets that do not exist here.
+        || request.lib_caps & DYNAMIC_UARS == 0
+    {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if request.total_num_bfregs == 0 || request.num_low_latency_bfregs >= request.total_num_bfregs {
+        return Err(Errno::EINVAL);
+    }
+    let context = call.context;
+    if context.established.swap(true, Ordering::AcqRel) {
+        return Err(Errno::EINVAL);
+    }
+    context
+        .devx
+        .store(request.flags & DEVX != 0, Ordering::Release);
+    put_context(call, UHW_OUT)
+}
+
+/// The same answer again, for a program that got the descriptor from another one.
+fn query_context(call: &Call<'_>) -> Result<(), Errno> {
+    call.context.device()?;
+    put_context(call, RESP_UCTX)
+}
+
+fn put_context(call: &Call<'_>, driver: u16) -> Result<(), Errno> {
+    /// Access flags from bit 20 on may be ignored: there is no relaxed ordering to relax.
+    const OPTIONAL_MR_ACCESS: u64 = 1;
+    call.put_pod(0, &COMPLETION_VECTORS)?;
+    call.put_pod(1, &OPTIONAL_MR_ACCESS)?;
+    call.put_pod(driver, &ucontext())
+}
+
+/// What libmlx5 wants to know about a context.
+fn ucontext() -> AllocUcontextResp {
+    const SQD2RTS: u32 = 8;
+    const QUERY_DEVICE: u8 = 1;
+    const NO_INLINE_NEEDED: u8 = 1;
+    AllocUcontextResp {
+        qp_tab_size: 1 << 17,
+        bf_reg_size: 512,
+        tot_bfregs: 0,
+        cache_line_size: 64,
+        max_sq_desc_sz: 1024,
+        max_rq_desc_sz: 512,
+        max_send_wqebb: 32768,
+        max_recv_wr: 32768,
+        max_srq_recv_wr: 32767,
+        num_ports: 1,
+        comp_mask: SQD2RTS,
+        response_length: 72,
+        cqe_version: 1,
+        cmds_supp_uhw: QUERY_DEVICE,
+        eth_min_inline: NO_INLINE_NEEDED,
+        log_uar_size: 12,
+        num_uars_per_page: 1,
+        num_dyn_bfregs: 1024,
+        ..bytemuck::Zeroable::zeroed()
+    }
+}
+
+fn query_port(call: &Call<'_>) -> Result<(), Errno> {
+    const CM_SUPPORTED: u32 = 1 << 16;
+    const IP_BASED_GIDS: u32 = 1 << 26;
+    const ACTIVE: u8 = 4;
+    const MTU_4096: u8 = 5;
+    const WIDTH_4X: u8 = 2;
+    const SPEED_NDR: u8 = 128;
+    const LINK_UP: u8 = 5;
+    const ETHERNET: u8 = 2;
+    const GRH_REQUIRED: u8 = 1;
+    call.context.device()?;
+    if call.u64(0)? != u64::from(PORT) {
+        return Err(Errno::EINVAL);
+    }
+    let port = QueryPortResp {
+        port_cap_flags: CM_SUPPORTED | IP_BASED_GIDS,
+        max_msg_sz: 1 << 30,
+        gid_tbl_len: GIDS,
+        pkey_tbl_len: 1,
+        state: ACTIVE,
+        max_mtu: MTU_4096,
+        active_mtu: MTU_4096,
+        active_width: WIDTH_4X,
+        active_speed: SPEED_NDR,
+        phys_state: LINK_UP,
+        link_layer: ETHERNET,
+        flags: GRH_REQUIRED,
+        ..bytemuck::Zeroable::zeroed()
+    };
+    call.put_pod(1, &port)
+}
+
+/// Answers with as many bytes per entry as the caller's struct has.
+fn query_gid_table(call: &Call<'_>) -> Result<(), Errno> {
+    call.context.device()?;
+    if call.u64(1)? != 0 {
+        return Err(Errno::EINVAL); // no flags are defined
+    }
+    let entry_size = usize::try_from(call.u64(0)?).map_err(|_| Errno::EINVAL)?;
+    if entry_size == 0 || call.len(2) / entry_size < GIDS as usize {
+        return Err(Errno::EINVAL);
+    }
+    let mut table = Vec::with_capacity(entry_size * GIDS as usize);
+    for index in 0..GIDS {
+        let mut entry = bytemuck::bytes_of(&gid_entry(call, index)?).to_vec();
+        entry.resize(entry_size, 0);
+        table.extend(entry);
+    }
+    call.put(2, &table)?;
+    call.put_pod(3, &u64::from(GIDS))
+}
+
+fn query_gid_entry(call: &Call<'_>) -> Result<(), Errno> {
+    call.context.device()?;
+    if call.u64(2)? != 0 || call.u64(0)? != u64::from(PORT) {
+        return Err(Errno::EINVAL);
+    }
+    let entry = gid_entry(call, call.u32(1)?)?;
+    call.put_pod(3, &entry)
+}
+
+fn gid_entry(call: &Call<'_>, index: u32) -> Result<GidEntry, Errno> {
+    /// Interface index of the loopback device.
+    const LOOPBACK: u32 = 1;
+    let gids = &call.context.identity.gids;
+    let (kind, gid) = gids.get(index as usize).ok_or(Errno::EINVAL)?;
+    Ok(GidEntry {
+        gid: *gid,
+        gid_index: index,
+        port_num: PORT,
+        gid_type: match kind {
+            GidType::RoceV1 => 1,
+            GidType::RoceV2 => 2,
+        },
+        netdev_ifindex: LOOPBACK,
+    })
+}

@@ -1,0 +1,206 @@
+//! DevX: commands of the programmer's manual, sent by user space itself, and the memory that they refer to.
+//!
+//! A command that the device refuses ends the ioctl with `EREMOTEIO`, with status and syndrome in its output.
+
+use super::frame::{Call, Method, Spec};
+use super::handles::Object;
+use super::memory::{checked_access, register_umem};
+use crate::device::DeviceError;
+use crate::errno::Errno;
+
+const DEVX: u16 = 0x1000;
+const OBJ: u16 = 0x1001;
+const UMEM: u16 = 0x1002;
+
+/// Every command input and output begins with this many bytes.
+const HEADER: u16 = 16;
+
+const OTHER_IN: u16 = 0x1000;
+const OTHER_OUT: u16 = 0x1001;
+const EQN_VECTOR: u16 = 0x1000;
+const EQN_NUMBER: u16 = 0x1001;
+const OBJ_HANDLE: u16 = 0x1000;
+const OBJ_IN: u16 = 0x1001;
+const OBJ_OUT: u16 = 0x1002;
+const UMEM_HANDLE: u16 = 0x1000;
+const UMEM_ADDRESS: u16 = 0x1001;
+const UMEM_LENGTH: u16 = 0x1002;
+const UMEM_ACCESS: u16 = 0x1003;
+const UMEM_ID: u16 = 0x1004;
+const UMEM_PAGE_SIZES: u16 = 0x1005;
+
+pub(super) const METHODS: &[Method] = &[
+    Method {
+        object: DEVX,
+        method: 0x1000,
+        attributes: &[
+            Spec::bytes(OTHER_IN, HEADER),
+            Spec::output(OTHER_OUT, HEADER),
+        ],
+        run: general,
+    },
+    Method {
+        object: DEVX,
+        method: 0x1002,
+        attributes: &[Spec::number(EQN_VECTOR, 4), Spec::output(EQN_NUMBER, 4)],
+        run: query_eqn,
+    },
+    Method {
+        object: OBJ,
+        method: 0x1000,
+        attributes: OBJECT_COMMAND,
+        run: create,
+    },
+    Method {
+        object: OBJ,
+        method: 0x1001,
+        attributes: &[Spec::object(OBJ_HANDLE)],
+        run: destroy,
+    },
+    Method {
+        object: OBJ,
+        method: 0x1002,
+        attributes: OBJECT_COMMAND,
+        run: modify,
+    },
+    Method {
+        object: OBJ,
+        method: 0x1003,
+        attributes: OBJECT_COMMAND,
+        run: query,
+    },
+    Method {
+        object: UMEM,
+        method: 0x1000,
+        attributes: &[
+            Spec::object(UMEM_HANDLE),
+            Spec::number(UMEM_ADDRESS, 8),
+            Spec::number(UMEM_LENGTH, 8),
+            Spec::number(UMEM_ACCESS, 4),
+            Spec::output(UMEM_ID, 4),
+            // Any page size will do for memory that is used where it lies.
+            Spec::number(UMEM_PAGE_SIZES, 8).optional(),
+        ],
+        run: reg_umem,
+    },
+    Method {
+        object: UMEM,
+        method: 0x1001,
+        attributes: &[Spec::object(UMEM_HANDLE)],
+        run: dereg_umem,
+    },
+];
+
+const OBJECT_COMMAND: &[Spec] = &[
+    Spec::object(OBJ_HANDLE),
+    Spec::bytes(OBJ_IN, HEADER),
+    Spec::output(OBJ_OUT, HEADER),
+];
+
+/// Sends the command in attribute `input` and puts the reply into `output`, also that of a refused command.
+fn command<T>(
+    call: &Call<'_>,
+    input: u16,
+    output: u16,
+    send: impl FnOnce(&[u8], &mut [u8]) -> Result<T, DeviceError>,
+) -> Result<T, Errno> {
+    let input = call.bytes(input)?;
+    let mut reply = vec![0; call.len(output)];
+    match send(&input, &mut reply) {
+        Ok(value) => {
+            call.put(output, &reply)?;
+            Ok(value)
+        }
+        Err(error @ DeviceError::Refused { .. }) => {
+            call.put(output, &reply)?;
+            Err(error.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn general(call: &Call<'_>) -> Result<(), Errno> {
+    let device = call.context.devx()?;
+    command(call, OTHER_IN, OTHER_OUT, |input, output| {
+        device.devx_general(input, output)
+    })
+}
+
+fn query_eqn(call: &Call<'_>) -> Result<(), Errno> {
+    let eqn = call.context.devx()?.eqn(call.u32(EQN_VECTOR)?)?;
+    call.put_pod(EQN_NUMBER, &eqn)
+}
+
+fn create(call: &Call<'_>) -> Result<(), Errno> {
+    let device = call.context.devx()?;
+    let mut made = None;
+    let outcome = command(call, OBJ_IN, OBJ_OUT, |input, output| {
+        made = Some(device.devx_create(input, output)?);
+        Ok(())
+    });
+    // The device may have made the object and the reply not have reached the caller.
+    let Some(object) = made else {
+        return outcome;
+    };
+    let outcome = outcome.and_then(|()| {
+        call.context.publish(Object::Devx { object }, |handle| {
+            call.put_object(OBJ_HANDLE, handle)
+        })
+    });
+    if outcome.is_err() {
+        let _ = device.devx_destroy(object);
+    }
+    outcome
+}
+
+fn destroy(call: &Call<'_>) -> Result<(), Errno> {
+    let handle = call.object(OBJ_HANDLE)?;
+    let object = call.context.handles().devx(handle)?;
+    call.context.devx()?.devx_destroy(object)?;
+    call.context.handles().remove(handle);
+    call.context.subscriptions().forget(object);
+    Ok(())
+}
+
+fn modify(call: &Call<'_>) -> Result<(), Errno> {
+    let device = call.context.devx()?;
+    let object = call.context.handles().devx(call.object(OBJ_HANDLE)?)?;
+    command(call, OBJ_IN, OBJ_OUT, |input, output| {
+        device.devx_modify(object, input, output)
+    })
+}
+
+fn query(call: &Call<'_>) -> Result<(), Errno> {
+    let device = call.context.devx()?;
+    let object = call.context.handles().devx(call.object(OBJ_HANDLE)?)?;
+    command(call, OBJ_IN, OBJ_OUT, |input, output| {
+        device.devx_query(object, input, output)
+    })
+}
+
+fn reg_umem(call: &Call<'_>) -> Result<(), Errno> {
+    let device = call.context.devx()?;
+    let access = checked_access(call.u32(UMEM_ACCESS)?)?;
+    let id = register_umem(
+        device,
+        call.u64(UMEM_ADDRESS)?,
+        call.u64(UMEM_LENGTH)?,
+        access,
+    )?;
+    let outcome = call.context.publish(Object::Umem { id }, |handle| {
+        call.put_object(UMEM_HANDLE, handle)?;
+        call.put_pod(UMEM_ID, &id)
+    });
+    if outcome.is_err() {
+        let _ = device.dereg_umem(id);
+    }
+    outcome
+}
+
+fn dereg_umem(call: &Call<'_>) -> Result<(), Errno> {
+    let handle = call.object(UMEM_HANDLE)?;
+    let id = call.context.handles().umem(handle)?;
+    call.context.devx()?.dereg_umem(id)?;
+    call.context.handles().remove(handle);
+    Ok(())
+}

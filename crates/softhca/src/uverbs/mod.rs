@@ -1,0 +1,188 @@
+//! The kernel's side of `/dev/infiniband/uverbsN`: what happens to an ioctl on such a descriptor.
+//!
+//! [`open`] gives a descriptor; behind it is a [`Context`], the counterpart of the kernel's `ib_uverbs_file`: one
+//! context of the device model, and the handles by which user space names its objects. `frame` checks what all
+//! ioctls have in common; the other modules hold the methods, by kind of object:
+//!
+//! | module | methods |
+//! |---|---|
+//! | `device` | context, device, port, GIDs |
+//! | `write` | commands of the older `write()` interface, which travel inside an ioctl: PD and MR creation |
+//! | `objects` | ending and querying PDs and MRs |
+//! | `devx` | DevX commands, objects, user memory, event queues |
+//! | `uar` | doorbell pages |
+//! | `events` | descriptors that events are read from |
+//!
+//! What is missing is refused as a kernel without it refuses: `EPROTONOSUPPORT` for a method that does not exist,
+//! `EOPNOTSUPP` for a command of the older interface. So far that is everything about queues made by verbs
+//! (`ibv_create_cq`, `ibv_create_qp`): queues are made through DevX.
+
+mod device;
+mod devx;
+mod events;
+mod frame;
+mod handles;
+mod memory;
+mod objects;
+mod structs;
+mod uar;
+mod user;
+mod write;
+
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use libc::c_int;
+
+use crate::device::{Context as DeviceContext, DeviceError};
+use crate::errno::Errno;
+use crate::shim::{self, File};
+use crate::sysfs::Identity;
+use events::Subscriptions;
+use handles::{Handles, Object};
+
+/// `_IOWR(0x1b, 1, struct ib_uverbs_ioctl_hdr)`: the request of every verbs ioctl.
+pub(crate) const RDMA_VERBS_IOCTL: u64 = 0xc018_1b01;
+
+/// What is behind an uverbs descriptor and its duplicates.
+pub(crate) struct Context {
+    identity: Identity,
+    device: DeviceContext,
+    handles: Mutex<Handles>,
+    subscriptions: Mutex<Subscriptions>,
+    /// `GET_CONTEXT` was called, as it must be once, before anything else.
+    established: AtomicBool,
+    /// The caller asked for DevX when it did.
+    devx: AtomicBool,
+}
+
+/// Opens `/dev/infiniband/uverbsINDEX`: the new descriptor. Of `flags` only `O_CLOEXEC` means something.
+///
+/// # Errors
+///
+/// `ENOENT` if there is no such device, `ENODEV` in a forked child of the process that has it.
+pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, Errno> {
+    if shim::is_forked_child() {
+        return Err(Errno::ENODEV);
+    }
+    let identity = identity(index).ok_or(Errno::ENOENT)?;
+    let device = DeviceContext::open(&identity.name)?;
+    let fd = duplicate(&device, flags)?;
+    let context = Arc::new(Context {
+        identity,
+        device: device.clone(),
+        handles: Mutex::default(),
+        subscriptions: Mutex::default(),
+        established: AtomicBool::new(false),
+        devx: AtomicBool::new(false),
+    });
+    let listener = Arc::downgrade(&context);
+    device.set_event_handler(move |event| {
+        if let Some(context) = listener.upgrade() {
+            context.subscriptions().deliver(event);
+        }
+    });
+    shim::insert(fd.as_raw_fd(), context)?;
+    Ok(fd.into_raw_fd())
+}
+
+/// A descriptor of the UAR space for the caller. The device keeps its own.
+fn duplicate(device: &DeviceContext, flags: c_int) -> Result<OwnedFd, Errno> {
+    let fd = device
+        .uar_fd()
+        .try_clone_to_owned()
+        .map_err(|_| Errno::EMFILE)?;
+    if flags & libc::O_CLOEXEC == 0 {
+        shim::keep_over_exec(&fd)?;
+    }
+    Ok(fd)
+}
+
+/// `st_rdev` of `/dev/infiniband/uverbsINDEX`, if there is such a device.
+pub(crate) fn character_device(index: u32) -> Option<u64> {
+    identity(index).map(|identity| identity.character_device())
+}
+
+fn identity(index: u32) -> Option<Identity> {
+    crate::device::identity(&format!("mlx5_{index}"))
+}
+
+impl File for Context {
+    fn ioctl(&self, request: u64, argument: u64) -> Result<c_int, Errno> {
+        if request != RDMA_VERBS_IOCTL {
+            return Err(Errno::ENOTTY);
+        }
+        let methods: &[&[frame::Method]] = &[
+            device::METHODS,
+            write::METHODS,
+            objects::METHODS,
+            devx::METHODS,
+            uar::METHODS,
+            events::METHODS,
+        ];
+        frame::dispatch(self, argument, methods)?;
+        Ok(0)
+    }
+
+    fn character_device(&self) -> Option<u64> {
+        Some(self.identity.character_device())
+    }
+
+    fn closed(&self) {
+        self.handles().clear();
+        self.subscriptions().end();
+        self.device.close();
+    }
+}
+
+impl Context {
+    fn handles(&self) -> MutexGuard<'_, Handles> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn subscriptions(&self) -> MutexGuard<'_, Subscriptions> {
+        self.subscriptions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives `object` a handle and has `tell` tell the caller; takes the handle back if that fails.
+    fn publish(
+        &self,
+        object: Object,
+        tell: impl FnOnce(u32) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let handle = self.handles().insert(object)?;
+        let told = tell(handle);
+        if told.is_err() {
+            self.handles().remove(handle);
+        }
+        told
+    }
+
+    /// The context of the device model, once the caller has established it.
+    fn device(&self) -> Result<&DeviceContext, Errno> {
+        // Acquire: pairs with the release in GET_CONTEXT.
+        if self.established.load(Ordering::Acquire) {
+            Ok(&self.device)
+        } else {
+            Err(Errno::EINVAL)
+        }
+    }
+
+    /// The same, where the method is one of DevX.
+    fn devx(&self) -> Result<&DeviceContext, Errno> {
+        if self.devx.load(Ordering::Acquire) {
+            self.device()
+        } else {
+            Err(Errno::EINVAL)
+        }
+    }
+}
+
+impl From<DeviceError> for Errno {
+    fn from(error: DeviceError) -> Self {
+        Self(error.errno())
+    }
+}

@@ -1,0 +1,199 @@
+//! Structs that the kernel and user space exchange, laid out as in the kernel's headers.
+
+use bytemuck::{Pod, Zeroable};
+
+/// `struct mlx5_ib_alloc_ucontext_req_v2` in `mlx5-abi.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct AllocUcontextReq {
+    pub(super) total_num_bfregs: u32,
+    pub(super) num_low_latency_bfregs: u32,
+    /// Bit 0: DevX.
+    pub(super) flags: u32,
+    pub(super) comp_mask: u32,
+    pub(super) max_cqe_version: u8,
+    pub(super) reserved0: u8,
+    pub(super) reserved1: u16,
+    pub(super) reserved2: u32,
+    /// Bit 0: 4 KiB UAR pages; bit 1: dynamic UARs.
+    pub(super) lib_caps: u64,
+}
+const _: () = assert!(size_of::<AllocUcontextReq>() == 32);
+
+/// `struct mlx5_ib_alloc_ucontext_resp` in `mlx5-abi.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct AllocUcontextResp {
+    pub(super) qp_tab_size: u32,
+    /// Bytes of a BlueFlame register; libmlx5 alternates between its two halves.
+    pub(super) bf_reg_size: u32,
+    /// 0 selects dynamic UARs.
+    pub(super) tot_bfregs: u32,
+    pub(super) cache_line_size: u32,
+    pub(super) max_sq_desc_sz: u16,
+    pub(super) max_rq_desc_sz: u16,
+    pub(super) max_send_wqebb: u32,
+    pub(super) max_recv_wr: u32,
+    pub(super) max_srq_recv_wr: u32,
+    pub(super) num_ports: u16,
+    pub(super) flow_action_flags: u16,
+    pub(super) comp_mask: u32,
+    pub(super) response_length: u32,
+    pub(super) cqe_version: u8,
+    pub(super) cmds_supp_uhw: u8,
+    pub(super) eth_min_inline: u8,
+    pub(super) clock_info_versions: u8,
+    pub(super) hca_core_clock_offset: u64,
+    pub(super) log_uar_size: u32,
+    pub(super) num_uars_per_page: u32,
+    pub(super) num_dyn_bfregs: u32,
+    pub(super) dump_fill_mkey: u32,
+}
+const _: () = assert!(size_of::<AllocUcontextResp>() == 72);
+
+/// `struct ib_uverbs_query_device_resp` in `ib_user_verbs.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct QueryDeviceResp {
+    pub(super) fw_ver: u64,
+    /// Network byte order, as `sys_image_guid`.
+    pub(super) node_guid: [u8; 8],
+    pub(super) sys_image_guid: [u8; 8],
+    pub(super) max_mr_size: u64,
+    pub(super) page_size_cap: u64,
+    pub(super) vendor_id: u32,
+    pub(super) vendor_part_id: u32,
+    pub(super) hw_ver: u32,
+    pub(super) max_qp: u32,
+    pub(super) max_qp_wr: u32,
+    pub(super) device_cap_flags: u32,
+    pub(super) max_sge: u32,
+    pub(super) max_sge_rd: u32,
+    pub(super) max_cq: u32,
+    pub(super) max_cqe: u32,
+    pub(super) max_mr: u32,
+    pub(super) max_pd: u32,
+    pub(super) max_qp_rd_atom: u32,
+    pub(super) max_ee_rd_atom: u32,
+    pub(super) max_res_rd_atom: u32,
+    pub(super) max_qp_init_rd_atom: u32,
+    pub(super) max_ee_init_rd_atom: u32,
+    pub(super) atomic_cap: u32,
+    pub(super) max_ee: u32,
+    pub(super) max_rdd: u32,
+    pub(super) max_mw: u32,
+    pub(super) max_raw_ipv6_qp: u32,
+    pub(super) max_raw_ethy_qp: u32,
+    pub(super) max_mcast_grp: u32,
+    pub(super) max_mcast_qp_attach: u32,
+    pub(super) max_total_mcast_qp_attach: u32,
+    pub(super) max_ah: u32,
+    pub(super) max_fmr: u32,
+    pub(super) max_map_per_fmr: u32,
+    pub(super) max_srq: u32,
+    pub(super) max_srq_wr: u32,
+    pub(super) max_srq_sge: u32,
+    pub(super) max_pkeys: u16,
+    pub(super) local_ca_ack_delay: u8,
+    pub(super) phys_port_cnt: u8,
+    pub(super) reserved: [u8; 4],
+}
+const _: () = assert!(size_of::<QueryDeviceResp>() == 176);
+
+/// `struct ib_uverbs_ex_query_device_resp`: the part above, and what has no software counterpart here, zero.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct ExQueryDeviceResp {
+    pub(super) base: QueryDeviceResp,
+    pub(super) comp_mask: u32,
+    pub(super) response_length: u32,
+    /// On-demand paging.
+    pub(super) odp: [u64; 3],
+    pub(super) timestamp_mask: u64,
+    pub(super) hca_core_clock: u64,
+    pub(super) device_cap_flags_ex: u64,
+    /// RSS, raw packets, tag matching, CQ moderation, device memory, XRC paging.
+    pub(super) rest: [u64; 9],
+}
+const _: () = assert!(size_of::<ExQueryDeviceResp>() == 304);
+
+/// `struct mlx5_ib_query_device_resp`, whose capabilities are all of raw packets, compression and the like.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Mlx5QueryDeviceResp {
+    pub(super) comp_mask: u32,
+    pub(super) response_length: u32,
+    pub(super) capabilities: [u32; 23],
+    pub(super) dci_streams: [u8; 2],
+    pub(super) reserved: u16,
+}
+const _: () = assert!(size_of::<Mlx5QueryDeviceResp>() == 104);
+
+/// `struct ib_uverbs_query_port_resp_ex` in `ib_user_ioctl_verbs.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct QueryPortResp {
+    pub(super) port_cap_flags: u32,
+    pub(super) max_msg_sz: u32,
+    pub(super) bad_pkey_cntr: u32,
+    pub(super) qkey_viol_cntr: u32,
+    pub(super) gid_tbl_len: u32,
+    pub(super) pkey_tbl_len: u16,
+    pub(super) lid: u16,
+    pub(super) sm_lid: u16,
+    pub(super) state: u8,
+    pub(super) max_mtu: u8,
+    pub(super) active_mtu: u8,
+    pub(super) lmc: u8,
+    pub(super) max_vl_num: u8,
+    pub(super) sm_sl: u8,
+    pub(super) subnet_timeout: u8,
+    pub(super) init_type_reply: u8,
+    pub(super) active_width: u8,
+    pub(super) active_speed: u8,
+    pub(super) phys_state: u8,
+    pub(super) link_layer: u8,
+    pub(super) flags: u8,
+    pub(super) reserved: u8,
+    pub(super) port_cap_flags2: u16,
+    pub(super) reserved2: [u8; 6],
+}
+const _: () = assert!(size_of::<QueryPortResp>() == 48);
+
+/// `struct ib_uverbs_gid_entry` in `ib_user_ioctl_verbs.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct GidEntry {
+    pub(super) gid: [u8; 16],
+    pub(super) gid_index: u32,
+    pub(super) port_num: u32,
+    /// 0 InfiniBand, 1 RoCE v1, 2 RoCE v2.
+    pub(super) gid_type: u32,
+    pub(super) netdev_ifindex: u32,
+}
+const _: () = assert!(size_of::<GidEntry>() == 32);
+
+/// `struct ib_uverbs_reg_mr` in `ib_user_verbs.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct RegMr {
+    /// Where `write()` put its reply; no meaning in an ioctl.
+    pub(super) response: u64,
+    pub(super) start: u64,
+    pub(super) length: u64,
+    /// Address that the device uses for `start`.
+    pub(super) hca_va: u64,
+    pub(super) pd_handle: u32,
+    pub(super) access_flags: u32,
+}
+const _: () = assert!(size_of::<RegMr>() == 40);
+
+/// `struct ib_uverbs_reg_mr_resp` in `ib_user_verbs.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct RegMrResp {
+    pub(super) mr_handle: u32,
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
+}
+const _: () = assert!(size_of::<RegMrResp>() == 12);

@@ -1,0 +1,223 @@
+//! `INVOKE_WRITE`: commands of the interface before ioctls, whose structs travel in two attributes.
+//!
+//! rdma-core still sends these for what never got an ioctl method of its own. A command that is not here gives
+//! `EOPNOTSUPP`, one whose structs are too short `ENOSPC`; rdma-core asks for the latter on purpose, to find out
+//! whether the kernel knows the method.
+
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::hca_cap::{CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut};
+
+use super::events;
+use super::frame::{Call, Method, Spec};
+use super::handles::{Mr, Object};
+use super::memory::{checked_access, register_mr};
+use super::structs::{ExQueryDeviceResp, Mlx5QueryDeviceResp, QueryDeviceResp, RegMr, RegMrResp};
+use crate::device::Context as DeviceContext;
+use crate::errno::Errno;
+use crate::sysfs::Identity;
+
+const CORE_IN: u16 = 0;
+const CORE_OUT: u16 = 1;
+const COMMAND: u16 = 2;
+const UHW_IN: u16 = 0x1000;
+const UHW_OUT: u16 = 0x1001;
+
+pub(super) const METHODS: &[Method] = &[Method {
+    object: 0,
+    method: 0,
+    attributes: &[
+        Spec::bytes(CORE_IN, 0).optional(),
+        Spec::output(CORE_OUT, 0).optional(),
+        Spec::number(COMMAND, 8),
+        Spec::bytes(UHW_IN, 0).optional(),
+        Spec::output(UHW_OUT, 0).optional(),
+    ],
+    run: invoke,
+}];
+
+struct Command {
+    number: u64,
+    /// Bytes of the input, with the response pointer that commands of the first kind begin with.
+    input: usize,
+    /// Bytes of the output that the caller must have room for.
+    output: usize,
+    run: fn(&Call<'_>, &DeviceContext) -> Result<(), Errno>,
+}
+
+/// The newer form of a command.
+const EXTENDED: u64 = 0x8000_0000;
+
+const COMMANDS: &[Command] = &[
+    Command {
+        number: 0x1,
+        input: 8,
+        output: 176,
+        run: query_device,
+    },
+    Command {
+        number: EXTENDED | 0x1,
+        input: 8,
+        output: 184,
+        run: query_device_extended,
+    },
+    Command {
+        number: 0x3,
+        input: 8,
+        output: 4,
+        run: alloc_pd,
+    },
+    Command {
+        number: 0x9,
+        input: 40,
+        output: 12,
+        run: reg_mr,
+    },
+    Command {
+        number: 0x11,
+        input: 8,
+        output: 4,
+        run: create_comp_channel,
+    },
+];
+
+fn invoke(call: &Call<'_>) -> Result<(), Errno> {
+    let number = call.u64(COMMAND)?;
+    let command = COMMANDS
+        .iter()
+        .find(|command| command.number == number)
+        .ok_or(Errno::EOPNOTSUPP)?;
+    if call.len(CORE_IN) < command.input || call.len(CORE_OUT) < command.output {
+        return Err(Errno::ENOSPC);
+    }
+    (command.run)(call, call.context.device()?)
+}
+
+fn query_device(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
+    call.put_pod(CORE_OUT, &attributes(call, device)?)
+}
+
+fn query_device_extended(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
+    // comp_mask and reserved: nothing is defined.
+    if call.read::<u64>(CORE_IN)? != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let base = attributes(call, device)?;
+    let reply = ExQueryDeviceResp {
+        base,
+        response_length: 304,
+        device_cap_flags_ex: base.device_cap_flags.into(),
+        ..bytemuck::Zeroable::zeroed()
+    };
+    call.put_pod(CORE_OUT, &reply)?;
+    let driver = Mlx5QueryDeviceResp {
+        response_length: 104,
+        ..bytemuck::Zeroable::zeroed()
+    };
+    call.put_pod(UHW_OUT, &driver)
+}
+
+/// The attributes of a device, derived from its capabilities as the kernel derives them.
+fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp, Errno> {
+    const BAD_PKEY_COUNTER: u32 = 1 << 1;
+    const CHANGE_PHY_PORT: u32 = 1 << 4;
+    const PORT_ACTIVE_EVENT: u32 = 1 << 10;
+    const SYS_IMAGE_GUID: u32 = 1 << 11;
+    const RC_RNR_NAK_GEN: u32 = 1 << 12;
+    const ATOMICS_OF_THE_HCA: u32 = 1;
+    let caps = capabilities(device)?;
+    let identity = &call.context.identity;
+    let [major, minor, patch] = Identity::FIRMWARE.map(u64::from);
+    let power = |log: u32| 1u32.checked_shl(log).unwrap_or(u32::MAX);
+    // A control segment and a remote address take 32 bytes of a WQE, each gather entry 16.
+    let max_sge = caps.max_wqe_sz_sq().saturating_sub(32) / 16;
+    Ok(QueryDeviceResp {
+        fw_ver: major << 32 | minor << 16 | patch,
+        node_guid: identity.node_guid,
+        sys_image_guid: identity.node_guid,
+        max_mr_size: u64::MAX,
+        // All powers of two from the page size up.
+        page_size_cap: u64::MAX << caps.log_pg_sz().min(63),
+        vendor_id: Identity::VENDOR_ID,
+        vendor_part_id: Identity::PCI_DEVICE.into(),
+        hw_ver: 0,
+        max_qp: power(caps.log_max_qp()),
+        max_qp_wr: power(caps.log_max_qp_sz()),
+        device_cap_flags: BAD_PKEY_COUNTER
+            | CHANGE_PHY_PORT
+            | PORT_ACTIVE_EVENT
+            | SYS_IMAGE_GUID
+            | RC_RNR_NAK_GEN,
+        max_sge: max_sge.min(30),
+        max_sge_rd: max_sge.min(30),
+        max_cq: power(caps.log_max_cq()),
+        max_cqe: power(caps.log_max_cq_sz()) - 1,
+        max_mr: power(caps.log_max_mkey()),
+        max_pd: power(caps.log_max_pd()),
+        max_qp_rd_atom: power(caps.log_max_ra_req_qp()),
+        max_res_rd_atom: power(caps.log_max_ra_res_qp().saturating_add(caps.log_max_qp())),
+        max_qp_init_rd_atom: power(caps.log_max_ra_req_qp()),
+        atomic_cap: if caps.atomic() == 1 {
+            ATOMICS_OF_THE_HCA
+        } else {
+            0
+        },
+        max_pkeys: 1,
+        local_ca_ack_delay: u8::try_from(caps.local_ca_ack_delay()).unwrap_or(u8::MAX),
+        phys_port_cnt: 1,
+        ..bytemuck::Zeroable::zeroed()
+    })
+}
+
+fn capabilities(device: &DeviceContext) -> Result<CmdHcaCap, Errno> {
+    let input = QueryHcaCapIn::default()
+        .with_opcode(u32::from(Opcode::QUERY_HCA_CAP.0))
+        .with_op_mod(CapType::GENERAL.current());
+    let mut output = vec![0; QueryHcaCapOut::BYTES];
+    device.devx_general(input.as_bytes(), &mut output)?;
+    Ok(CmdHcaCap::from_prefix(&output[16..]))
+}
+
+fn alloc_pd(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
+    let pdn = device.alloc_pd()?;
+    let outcome = call.context.publish(Object::Pd { pdn }, |handle| {
+        call.put_pod(UHW_OUT, &pdn)?;
+        call.put_pod(CORE_OUT, &handle)
+    });
+    if outcome.is_err() {
+        let _ = device.dealloc_pd(pdn);
+    }
+    outcome
+}
+
+fn reg_mr(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
+    let request: RegMr = call.read(CORE_IN)?;
+    let access = checked_access(request.access_flags)?;
+    // The device sees pages: both addresses of a byte are equally far into one.
+    if (request.start ^ request.hca_va) & 0xfff != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let pdn = call.context.handles().pd(request.pd_handle)?;
+    let keys = register_mr(device, pdn, &request, access)?;
+    let mr = Mr {
+        lkey: keys.lkey,
+        rkey: keys.rkey,
+        length: request.length,
+        iova: request.hca_va,
+    };
+    let outcome = call.context.publish(Object::Mr(mr), |mr_handle| {
+        let reply = RegMrResp {
+            mr_handle,
+            lkey: keys.lkey,
+            rkey: keys.rkey,
+        };
+        call.put_pod(CORE_OUT, &reply)
+    });
+    if outcome.is_err() {
+        let _ = device.dereg_mr(keys.lkey);
+    }
+    outcome
+}
+
+fn create_comp_channel(call: &Call<'_>, _device: &DeviceContext) -> Result<(), Errno> {
+    events::open(call.context, false, |fd| call.put_pod(CORE_OUT, &fd))
+}
