@@ -30,7 +30,11 @@ use private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
 
 /// Why a device could not be put into the tree.
 #[derive(Debug, Error)]
-pub(crate) enum SysfsError {
+#[error(transparent)]
+pub struct SysfsError(#[from] Cause);
+
+#[derive(Debug, Error)]
+enum Cause {
     #[error(transparent)]
     Dir(#[from] PrivateDirError),
     #[error("cannot write the sysfs entries of {device} in {tree}: {source}", tree = .tree.display())]
@@ -80,13 +84,17 @@ pub(crate) fn tree_exists() -> bool {
 ///
 /// If the tree or its files cannot be written; then the device is not in it.
 pub(crate) fn add_device(device: &Identity) -> Result<(), SysfsError> {
+    Ok(add(device)?)
+}
+
+fn add(device: &Identity) -> Result<(), Cause> {
     if device.index >= Identity::MAX_INDEX {
-        return Err(SysfsError::Index {
+        return Err(Cause::Index {
             index: device.index,
         });
     }
     if shim::is_forked_child() {
-        return Err(SysfsError::Forked);
+        return Err(Cause::Forked);
     }
     let mut slot = lock();
     let tree = match &mut *slot {
@@ -95,7 +103,7 @@ pub(crate) fn add_device(device: &Identity) -> Result<(), SysfsError> {
     };
     files::write(tree.dir.path(), device).map_err(|source| {
         files::remove(tree.dir.path(), device);
-        SysfsError::Entry {
+        Cause::Entry {
             device: device.name.clone(),
             tree: tree.dir.path().to_path_buf(),
             source,
@@ -103,15 +111,15 @@ pub(crate) fn add_device(device: &Identity) -> Result<(), SysfsError> {
     })
 }
 
-fn create_tree() -> Result<Tree, SysfsError> {
+fn create_tree() -> Result<Tree, Cause> {
     let path = shim::tree_path();
     let Some(parent) = path.parent() else {
-        return Err(SysfsError::NoPath); // the path is empty
+        return Err(Cause::NoPath); // the path is empty
     };
     sweep(&standard_parent());
     sweep(parent);
     let dir = PrivateDir::create(&path)?;
-    files::write_root(dir.path()).map_err(|source| SysfsError::Entry {
+    files::write_root(dir.path()).map_err(|source| Cause::Entry {
         device: "every device".into(),
         tree: path.clone(),
         source,
