@@ -143,13 +143,8 @@ impl Link {
         if to_responder {
             self.responder.on_request(QPN, &packet, &mut self.far);
         } else {
-            let Packet {
-                head,
-                body,
-                payload,
-            } = packet;
             self.requester
-                .on_response(self.now_ns, QPN, &head, &body, payload, &mut self.near);
+                .on_response(self.now_ns, QPN, &packet, &mut self.near);
         }
         while let Some(completion) = self.requester.take_completion() {
             self.near.complete(QPN, completion.wqe, completion.outcome);

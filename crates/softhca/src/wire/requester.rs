@@ -202,6 +202,11 @@ impl<W> Requester<W> {
         self.messages.is_empty() && self.completions.is_empty()
     }
 
+    /// A packet could go out now, if the destination has room.
+    pub fn wants_to_send(&self) -> bool {
+        self.sendable(u32::MAX).is_some()
+    }
+
     /// When [`Self::on_clock`] wants to be called, if ever.
     pub fn deadline_ns(&self) -> Option<u64> {
         match (self.timer.deadline_ns(), self.hold_until_ns) {

@@ -174,6 +174,11 @@ impl Responder {
         !self.jobs.is_empty()
     }
 
+    /// A request was refused for good.
+    pub fn has_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
     /// Builds the next answer (headers and payload, no padding or ICRC) into `out`; returns its length, or `None`.
     ///
     /// # Panics

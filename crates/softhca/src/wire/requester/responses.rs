@@ -3,27 +3,30 @@
 use super::{Completion, Feedback, Requester};
 use crate::engine::transport::{Device, Failure, OperationKind};
 use crate::wire::headers::{Aeth, NakCode, Syndrome, rnr_delay_ns};
-use crate::wire::packet::{Body, Head};
+use crate::wire::packet::{Body, Packet};
 use crate::wire::psn::PSN_MODULUS;
 
 impl<W> Requester<W> {
-    /// Handles a response packet. `payload` is that of READ responses.
+    /// Handles a response packet.
     pub fn on_response<D: Device<Wqe = W>>(
         &mut self,
         now_ns: u64,
         qpn: u32,
-        head: &Head,
-        body: &Body,
-        payload: &[u8],
+        packet: &Packet<'_>,
         device: &mut D,
     ) -> Feedback {
+        let Packet {
+            head,
+            body,
+            payload,
+        } = *packet;
         let ahead = head.psn.distance_from(self.psn_of(self.unacked));
         let sequence = self.unacked + u64::from(ahead);
         if self.failed || ahead >= PSN_MODULUS / 2 || sequence >= self.sent {
             return Feedback::default(); // Of the past, or about what was never sent.
         }
         let before = self.unacked;
-        let lost = match *body {
+        let lost = match body {
             Body::Acknowledge(aeth) => self.on_acknowledge(now_ns, sequence, aeth),
             Body::ReadResponse(_) => self.on_read_response(now_ns, qpn, sequence, payload, device),
             Body::AtomicAcknowledge { original, .. } => {

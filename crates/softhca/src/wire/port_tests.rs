@@ -1,0 +1,168 @@
+use super::*;
+use crate::engine::transport::Operation;
+use crate::wire::psn::Psn;
+use crate::wire::requester::RequesterConfig;
+use crate::wire::responder::ResponderConfig;
+use crate::wire::testing::{TestDevice, TestWqe, read, write};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+struct Node {
+    port: Port<TestWqe>,
+    device: TestDevice,
+    address: Ipv4Addr,
+}
+
+fn node(memory: usize) -> Node {
+    for _ in 0..1000 {
+        let address = Ipv4Addr::new(
+            127,
+            fastrand::u8(1..255),
+            fastrand::u8(..),
+            fastrand::u8(1..255),
+        );
+        if let Ok(socket) = UdpSocket::bind((address, 4791)) {
+            let port = Port::new(socket).unwrap();
+            return Node {
+                port,
+                device: TestDevice::new(vec![0; memory]),
+                address,
+            };
+        }
+    }
+    panic!("no loopback address is free");
+}
+
+fn connect(node: &mut Node, qpn: u32, remote: Ipv4Addr, remote_qpn: u32) {
+    let first_psn = Psn::new(0xff_fffe);
+    let endpoint = node.port.endpoint();
+    endpoint.connect(
+        qpn,
+        remote,
+        ResponderConfig {
+            remote_qpn,
+            first_psn,
+            mtu: 4096,
+            min_rnr_timer: 12,
+        },
+    );
+    endpoint.start(
+        qpn,
+        RequesterConfig {
+            remote_qpn,
+            first_psn,
+            mtu: 4096,
+            retry_count: 7,
+            rnr_retry: 7,
+            ack_timeout: 14,
+            max_read_atomic: 16,
+            window: 16,
+        },
+    );
+}
+
+fn pair(memory: usize) -> (Node, Node) {
+    let (mut here, mut there) = (node(memory), node(memory));
+    connect(&mut here, 5, there.address, 6);
+    connect(&mut there, 6, here.address, 5);
+    (here, there)
+}
+
+fn submit(node: &mut Node, qpn: u32, tag: usize, data: Vec<u8>, operation: Operation) {
+    node.port
+        .endpoint()
+        .submit(qpn, TestWqe::new(tag, data), operation)
+        .unwrap();
+}
+
+/// Polls both until `done`, in real time; panics after five seconds.
+fn run(here: &mut Node, there: &mut Node, mut done: impl FnMut(&Node) -> bool) {
+    let start = Instant::now();
+    while !done(here) {
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "not done: {:?}",
+            here.port
+        );
+        let now_ns = u64::try_from(start.elapsed().as_nanos()).unwrap();
+        here.port.poll(now_ns, &mut here.device).unwrap();
+        there.port.poll(now_ns, &mut there.device).unwrap();
+    }
+}
+
+#[test]
+fn writes_and_reads_pass_through_sockets() {
+    let (mut here, mut there) = pair(1 << 20);
+    let data: Vec<u8> = (0..1 << 20)
+        .map(|index: u32| index.to_le_bytes()[1])
+        .collect();
+    submit(&mut here, 5, 0, data.clone(), write(0, 1 << 20));
+    submit(&mut here, 5, 1, vec![], read(0, 1 << 20));
+    run(&mut here, &mut there, |here| {
+        here.device.completed.len() == 2
+    });
+    assert_eq!(there.device.memory, data);
+    assert_eq!(here.device.completed, [(0, Ok(())), (1, Ok(()))]);
+    assert_eq!(here.device.returned, [(1, data)]);
+    assert_eq!(
+        here.port.counters().malformed + there.port.counters().bad_icrc,
+        0
+    );
+}
+
+#[test]
+fn strangers_are_counted_and_dropped() {
+    let (mut here, mut there) = pair(64);
+    let mut stranger = node(64);
+    connect(&mut stranger, 5, there.address, 6);
+    submit(&mut stranger, 5, 0, vec![1; 8], write(0, 8));
+    stranger.port.poll(0, &mut stranger.device).unwrap();
+    // A QP that `there` does not have, and bytes that are no packet.
+    connect(&mut stranger, 7, there.address, 99);
+    submit(&mut stranger, 7, 0, vec![1; 8], write(0, 8));
+    stranger.port.poll(0, &mut stranger.device).unwrap();
+    let garbage = UdpSocket::bind("127.0.0.1:0").unwrap();
+    garbage.send_to(b"hello", (there.address, 4791)).unwrap();
+    // The peer's own address and a packet whose ICRC is not right.
+    submit(&mut here, 5, 0, vec![2; 8], write(8, 8));
+    run(&mut here, &mut there, |here| {
+        here.device.completed.len() == 1
+    });
+    let counters = there.port.counters();
+    assert_eq!(
+        (
+            counters.unknown_source,
+            counters.unknown_qp,
+            counters.malformed
+        ),
+        (1, 1, 1)
+    );
+    assert_eq!(there.device.memory[..16], [[0; 8], [2; 8]].concat());
+}
+
+#[test]
+fn a_receiver_that_sleeps_costs_retransmissions_and_no_data() {
+    let (mut here, mut there) = pair(1 << 20);
+    let data: Vec<u8> = (0..1 << 20)
+        .map(|index: u32| index.to_le_bytes()[2])
+        .collect();
+    submit(&mut here, 5, 0, data.clone(), write(0, 1 << 20));
+    let start = Instant::now();
+    let (mut asleep, mut done) = (true, false);
+    while !done {
+        let elapsed = start.elapsed();
+        assert!(elapsed < Duration::from_secs(5));
+        let now_ns = u64::try_from(elapsed.as_nanos()).unwrap();
+        here.port.poll(now_ns, &mut here.device).unwrap();
+        if elapsed > Duration::from_millis(50) {
+            asleep = false;
+        }
+        if !asleep {
+            there.port.poll(now_ns, &mut there.device).unwrap();
+        }
+        done = !here.device.completed.is_empty();
+    }
+    assert_eq!(there.device.memory, data);
+    let counters = here.port.counters();
+    assert!((1..40).contains(&counters.retransmissions), "{counters:?}");
+}

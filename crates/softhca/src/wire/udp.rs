@@ -1,0 +1,337 @@
+//! The UDP carrier: one unconnected socket per HCA, batches of packets per system call.
+//!
+//! The socket is bound to the HCA's address and port 4791, so the source port, which routers take as flow label, is 4791
+//! too. IP_MTU_DISCOVER=DO gives identification 0 and DF, as the ICRC assumes it; a packet too large for the path is
+//! not sent, and counts as lost. The kernel drops what does not fit into a receiver's buffer without telling anybody.
+//!
+//! Packets for one destination that follow each other and are of one size go out as one message (UDP GSO) and come in as
+//! one (UDP GRO), where the kernel has that; else one message each. All buffers are made once.
+
+// UNSAFETY: sendmmsg, recvmmsg and setsockopt take pointers to arrays that live on the stack or in this module's buffers.
+#![expect(unsafe_code, reason = "batched socket calls of libc")]
+
+mod queue;
+
+use super::endpoint::PacketSink;
+use super::icrc::ROCE_PORT;
+use queue::SendQueue;
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// What is asked for as socket buffers; the kernel may give less (`net.core.rmem_max`).
+pub const SOCKET_BUFFER_BYTES: u32 = 8 << 20;
+
+/// Messages per system call.
+const BATCH: usize = 16;
+/// Room for one control message that holds an integer.
+const CONTROL_BYTES: usize = 32;
+
+/// The socket of one HCA with its buffers.
+#[derive(Debug)]
+pub struct UdpCarrier {
+    socket: UdpSocket,
+    queue: SendQueue,
+    received: Box<[u8]>,
+    counters: CarrierCounters,
+}
+
+/// What happened at the socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CarrierCounters {
+    /// Packets that the kernel refused to send.
+    pub refused: u64,
+    /// System calls that sent something.
+    pub send_calls: u64,
+    /// System calls that received something.
+    pub receive_calls: u64,
+}
+
+impl UdpCarrier {
+    /// Takes over a socket that is bound to an HCA's address.
+    ///
+    /// # Errors
+    /// The kernel refuses to make it non-blocking or to set DF.
+    pub fn new(socket: UdpSocket) -> io::Result<Self> {
+        Self::with_buffers(socket, SOCKET_BUFFER_BYTES)
+    }
+
+    /// [`Self::new`] with socket buffers of `bytes`, as far as the kernel allows it.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_buffers(socket: UdpSocket, bytes: u32) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        set_option(
+            &socket,
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_DO,
+        )?;
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        for (force, plain) in [
+            (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+            (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+        ] {
+            if set_option(&socket, libc::SOL_SOCKET, force, bytes).is_err() {
+                set_option(&socket, libc::SOL_SOCKET, plain, bytes)?;
+            }
+        }
+        let joins = set_option(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
+        if let Err(error) = set_option(&socket, libc::SOL_UDP, libc::UDP_GRO, 1)
+            && error.raw_os_error() != Some(libc::ENOPROTOOPT)
+        {
+            return Err(error);
+        }
+        Ok(Self {
+            socket,
+            queue: SendQueue::new(joins),
+            received: vec![0; BATCH * (1 << 16)].into_boxed_slice(),
+            counters: CarrierCounters::default(),
+        })
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> CarrierCounters {
+        self.counters
+    }
+
+    /// Packets wait for the socket to become writable.
+    pub fn is_blocked(&self) -> bool {
+        self.queue.sent < self.queue.runs.len()
+    }
+
+    /// Where packets are put; [`Self::flush`] sends them.
+    pub fn sink(&mut self) -> &mut impl PacketSink {
+        &mut self.queue
+    }
+
+    /// Sends what was put into the sink; false if the socket takes no more for now.
+    pub fn flush(&mut self) -> bool {
+        while self.is_blocked() {
+            match self.send_batch() {
+                Ok(runs) => {
+                    self.counters.send_calls += 1;
+                    self.queue.sent += runs;
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::ENOBUFS) => return false,
+                    Some(libc::EINTR) => {}
+                    _ => self.after_refusal(&error),
+                },
+            }
+        }
+        self.queue.clear();
+        true
+    }
+
+    /// Receives one batch and hands over every packet in it with its source; true if there may be more.
+    ///
+    /// # Errors
+    /// The socket is broken. Nothing there is not an error.
+    pub fn receive(&mut self, mut packet: impl FnMut(SocketAddrV4, &[u8])) -> io::Result<bool> {
+        // SAFETY: all-zero is a valid value of each of these C structs (null pointers, zero lengths).
+        let (mut names, mut parts, mut messages): (
+            [libc::sockaddr_in; BATCH],
+            [libc::iovec; BATCH],
+            [libc::mmsghdr; BATCH],
+        ) = unsafe { zeroed() };
+        let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
+        let buffers = self.received.chunks_exact_mut(1 << 16);
+        for ((((message, name), part), control), buffer) in messages
+            .iter_mut()
+            .zip(&mut names)
+            .zip(&mut parts)
+            .zip(&mut controls)
+            .zip(buffers)
+        {
+            *part = libc::iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: buffer.len(),
+            };
+            let header = &mut message.msg_hdr;
+            header.msg_name = std::ptr::from_mut(name).cast();
+            header.msg_namelen = SOCKADDR_BYTES;
+            header.msg_iov = part;
+            header.msg_iovlen = 1;
+            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_controllen = CONTROL_BYTES;
+        }
+        // SAFETY: every header points to a name, an iovec, a control buffer and a data buffer of the lengths given, which
+        // live until the end of this function and are borrowed by nobody else.
+        let count = unsafe {
+            libc::recvmmsg(
+                self.socket.as_raw_fd(),
+                messages.as_mut_ptr(),
+                BATCH_COUNT,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let Ok(count) = usize::try_from(count) else {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN) => Ok(false),
+                Some(libc::EINTR) => Ok(true),
+                _ => Err(error),
+            };
+        };
+        self.counters.receive_calls += 1;
+        for index in 0..count {
+            let (message, name) = (&messages[index], &names[index]);
+            let start = index << 16;
+            let bytes = usize::try_from(message.msg_len).unwrap_or(0).min(1 << 16);
+            let data = &self.received[start..start + bytes];
+            let source = SocketAddrV4::new(
+                Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
+                u16::from_be(name.sin_port),
+            );
+            let segment = received_segment(&message.msg_hdr).unwrap_or(bytes).max(1);
+            data.chunks(segment)
+                .for_each(|datagram| packet(source, datagram));
+        }
+        Ok(count == BATCH)
+    }
+
+    /// Hands the kernel up to [`BATCH`] runs; returns how many it took.
+    fn send_batch(&mut self) -> io::Result<usize> {
+        // SAFETY: all-zero is a valid value of each of these C structs (null pointers, zero lengths).
+        let (mut names, mut parts, mut messages): (
+            [libc::sockaddr_in; BATCH],
+            [libc::iovec; BATCH],
+            [libc::mmsghdr; BATCH],
+        ) = unsafe { zeroed() };
+        let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
+        let runs = &self.queue.runs[self.queue.sent..];
+        let count = runs.len().min(BATCH);
+        for (index, run) in runs.iter().take(count).enumerate() {
+            names[index] = socket_address(run.destination);
+            let data = &mut self.queue.bytes[run.start..run.start + run.bytes];
+            parts[index] = libc::iovec {
+                iov_base: data.as_mut_ptr().cast(),
+                iov_len: data.len(),
+            };
+            let header = &mut messages[index].msg_hdr;
+            header.msg_name = std::ptr::from_mut(&mut names[index]).cast();
+            header.msg_namelen = SOCKADDR_BYTES;
+            header.msg_iov = &mut parts[index];
+            header.msg_iovlen = 1;
+            if run.bytes > run.segment_bytes {
+                header.msg_control = controls[index].0.as_mut_ptr().cast();
+                header.msg_controllen = put_segment(&mut controls[index], run.segment_bytes);
+            }
+        }
+        // SAFETY: the first `count` headers point to a name, an iovec, a control buffer and data of the lengths given, which
+        // live until the end of this function; `count` is at most the array's length.
+        let sent = unsafe {
+            libc::sendmmsg(
+                self.socket.as_raw_fd(),
+                messages.as_mut_ptr(),
+                u32::try_from(count).unwrap_or(BATCH_COUNT),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// The kernel refuses the first unsent run: its packets are tried one by one, and one that is alone is lost.
+    fn after_refusal(&mut self, error: &io::Error) {
+        let run = self.queue.runs[self.queue.sent];
+        if run.bytes > run.segment_bytes {
+            if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) {
+                self.queue.stop_joining(); // This path cannot segment.
+            }
+            self.queue.split();
+        } else {
+            self.counters.refused += 1;
+            self.queue.sent += 1;
+        }
+    }
+}
+
+impl AsFd for UdpCarrier {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn set_option(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: `value` is readable for the length given, and the file descriptor is open as long as `socket` is borrowed.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(&value).cast(),
+            INT_BYTES,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn socket_address(ip: Ipv4Addr) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: AF_INET,
+        sin_port: ROCE_PORT.to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(ip).to_be(),
+        },
+        sin_zero: [0; 8],
+    }
+}
+
+/// Space for one control message, aligned as its header must be.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+/// Asks for segments of `bytes` each; returns the control data's length.
+fn put_segment(control: &mut Control, bytes: usize) -> usize {
+    let value = u16::try_from(bytes).unwrap_or(u16::MAX);
+    let header = control.0.as_mut_ptr().cast::<libc::cmsghdr>();
+    // SAFETY: the buffer is aligned for a cmsghdr and larger than CMSG_SPACE(2); all of it belongs to `control`.
+    unsafe {
+        (*header).cmsg_len = libc::CMSG_LEN(U16_BYTES) as usize;
+        (*header).cmsg_level = libc::SOL_UDP;
+        (*header).cmsg_type = libc::UDP_SEGMENT;
+        libc::CMSG_DATA(header).cast::<u16>().write_unaligned(value);
+        libc::CMSG_SPACE(U16_BYTES) as usize
+    }
+}
+
+/// The size of the segments that were joined into a received message, if they were.
+fn received_segment(header: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has filled the control buffer that `header` points to and set its length; the CMSG functions stay
+    // within it, and an UDP_GRO message holds an int.
+    unsafe {
+        let mut control = libc::CMSG_FIRSTHDR(header);
+        while let Some(found) = control.as_ref() {
+            if found.cmsg_level == libc::SOL_UDP && found.cmsg_type == libc::UDP_GRO {
+                return usize::try_from(libc::CMSG_DATA(control).cast::<i32>().read_unaligned())
+                    .ok();
+            }
+            control = libc::CMSG_NXTHDR(header, control);
+        }
+    }
+    None
+}
+
+const BATCH_COUNT: u32 = 16;
+const SOCKADDR_BYTES: u32 = 16;
+const INT_BYTES: u32 = 4;
+const U16_BYTES: u32 = 2;
+const AF_INET: libc::sa_family_t = 2;
+const _: () = {
+    assert!(BATCH_COUNT as usize == BATCH);
+    assert!(SOCKADDR_BYTES as usize == size_of::<libc::sockaddr_in>());
+    assert!(AF_INET as i32 == libc::AF_INET);
+};
+
+#[cfg(test)]
+#[path = "udp/tests.rs"]
+mod tests;

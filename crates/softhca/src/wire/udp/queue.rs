@@ -1,0 +1,191 @@
+//! Packets that wait to be sent, one behind the other in memory, in runs that one message can carry.
+
+use crate::wire::endpoint::PacketSink;
+use crate::wire::packet::MAX_OVERHEAD_BYTES;
+use std::net::Ipv4Addr;
+
+/// The largest packet: path MTU 4096 and everything around it, rounded up.
+pub(crate) const MAX_PACKET_BYTES: usize = (4096 + MAX_OVERHEAD_BYTES).next_multiple_of(64);
+/// Packets of the largest size that the queue holds.
+const QUEUE_PACKETS: usize = 64;
+/// The most that fits into one UDP message.
+const MESSAGE_BYTES: usize = 65_507;
+/// Most segments of one message that every kernel takes.
+const MESSAGE_SEGMENTS: usize = 64;
+
+/// Packets that wait to be sent.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    pub(super) bytes: Box<[u8]>,
+    used: usize,
+    pub(super) runs: Vec<Run>,
+    /// Runs that are already sent.
+    pub(super) sent: usize,
+    /// Packets may share a run.
+    joins: bool,
+}
+
+/// Packets of one size for one destination; the last may be shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) destination: Ipv4Addr,
+    pub(super) start: usize,
+    pub(super) bytes: usize,
+    pub(super) segment_bytes: usize,
+}
+
+impl Run {
+    /// A packet of `bytes` may follow.
+    fn takes(&self, bytes: usize, destination: Ipv4Addr) -> bool {
+        self.destination == destination
+            && bytes <= self.segment_bytes
+            && self.bytes.is_multiple_of(self.segment_bytes)
+            && self.bytes / self.segment_bytes < MESSAGE_SEGMENTS
+            && self.bytes + bytes <= MESSAGE_BYTES
+    }
+}
+
+impl SendQueue {
+    pub(super) fn new(joins: bool) -> Self {
+        Self {
+            bytes: vec![0; QUEUE_PACKETS * MAX_PACKET_BYTES].into_boxed_slice(),
+            used: 0,
+            runs: Vec::with_capacity(4 * QUEUE_PACKETS),
+            sent: 0,
+            joins,
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+        self.sent = 0;
+        self.runs.clear();
+    }
+
+    /// Packets do not share runs from now on.
+    pub(super) fn stop_joining(&mut self) {
+        self.joins = false;
+    }
+
+    /// Gives every packet that waits a run of its own.
+    pub(super) fn split(&mut self) {
+        let waiting = self.runs.split_off(self.sent);
+        for run in waiting {
+            for start in (run.start..run.start + run.bytes).step_by(run.segment_bytes) {
+                let bytes = run.segment_bytes.min(run.start + run.bytes - start);
+                self.runs.push(Run {
+                    start,
+                    bytes,
+                    segment_bytes: bytes,
+                    ..run
+                });
+            }
+        }
+    }
+}
+
+impl PacketSink for SendQueue {
+    fn slot(&mut self) -> Option<&mut [u8]> {
+        // What waits for the socket goes first: no more before it is gone.
+        if self.sent > 0 {
+            None
+        } else {
+            self.bytes.get_mut(self.used..self.used + MAX_PACKET_BYTES)
+        }
+    }
+
+    fn commit(&mut self, bytes: usize, destination: Ipv4Addr) {
+        match self.runs.last_mut() {
+            Some(run) if self.joins && run.takes(bytes, destination) => run.bytes += bytes,
+            _ => self.runs.push(Run {
+                destination,
+                start: self.used,
+                bytes,
+                segment_bytes: bytes,
+            }),
+        }
+        self.used += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+    const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+    fn queue(joins: bool, packets: &[(usize, Ipv4Addr)]) -> SendQueue {
+        let mut queue = SendQueue::new(joins);
+        for (bytes, destination) in packets {
+            queue.slot().unwrap();
+            queue.commit(*bytes, *destination);
+        }
+        queue
+    }
+
+    fn shape(queue: &SendQueue) -> Vec<(usize, usize, usize)> {
+        queue
+            .runs
+            .iter()
+            .map(|run| (run.start, run.bytes, run.segment_bytes))
+            .collect()
+    }
+
+    #[test]
+    fn packets_of_one_size_for_one_destination_share_a_run_that_a_shorter_one_ends() {
+        let packets = [
+            (100, HERE),
+            (100, HERE),
+            (40, HERE),
+            (40, HERE),
+            (40, THERE),
+            (60, THERE),
+        ];
+        let joined = queue(true, &packets);
+        assert_eq!(
+            shape(&joined),
+            [(0, 240, 100), (240, 40, 40), (280, 40, 40), (320, 60, 60)]
+        );
+        assert_eq!(queue(false, &packets).runs.len(), packets.len());
+    }
+
+    #[test]
+    fn a_run_keeps_to_the_limits_of_a_message() {
+        let long = queue(true, &[(4168, HERE); 20]);
+        assert_eq!(
+            shape(&long),
+            [(0, 15 * 4168, 4168), (15 * 4168, 5 * 4168, 4168)]
+        );
+        let small = queue(true, &[(20, HERE); 100]);
+        assert_eq!(shape(&small), [(0, 64 * 20, 20), (64 * 20, 36 * 20, 20)]);
+    }
+
+    #[test]
+    fn splitting_leaves_every_packet_in_its_place() {
+        let mut queue = queue(true, &[(100, HERE), (100, HERE), (40, HERE), (50, THERE)]);
+        queue.stop_joining();
+        queue.split();
+        assert_eq!(
+            shape(&queue),
+            [(0, 100, 100), (100, 100, 100), (200, 40, 40), (240, 50, 50)]
+        );
+        queue.commit(50, THERE);
+        assert_eq!(queue.runs.len(), 5);
+    }
+
+    #[test]
+    fn a_full_queue_and_one_that_is_partly_sent_take_no_more() {
+        let mut queue = SendQueue::new(true);
+        let mut taken = 0;
+        while queue.slot().is_some() {
+            queue.commit(MAX_PACKET_BYTES, HERE);
+            taken += 1;
+        }
+        assert_eq!(taken, QUEUE_PACKETS);
+        queue.clear();
+        queue.commit(100, HERE);
+        queue.sent = 1;
+        assert!(queue.slot().is_none());
+    }
+}
