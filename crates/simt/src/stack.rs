@@ -21,9 +21,9 @@ const PAGE: usize = 4096;
 /// Canary words at the low end of a stack.
 const CANARY_WORDS: usize = 32;
 const CANARY_BYTES: usize = CANARY_WORDS * 8;
-/// Tops of successive stacks lie this much apart modulo a page, so that the hot lines of a warp spread over the cache sets.
+/// Added to the size of a stack, a multiple of the page: with it and the canary, the tops of successive stacks lie 384 bytes
+/// apart modulo a page, so that the hot lines of a warp spread over the cache sets.
 const COLOUR_BYTES: usize = 128;
-const COLOURS: usize = PAGE / COLOUR_BYTES;
 /// Stacks that idle slabs may hold together; what is beyond that is unmapped.
 const POOLED_STACKS: usize = 16_384;
 
@@ -33,7 +33,7 @@ static POOL: Mutex<Vec<Slab>> = Mutex::new(Vec::new());
 pub(crate) struct Slab {
     base: NonNull<u8>,
     mapped: usize,
-    /// Pages of address space per stack, in bytes.
+    /// Address space per stack, in bytes.
     stride: usize,
     stacks: usize,
 }
@@ -44,7 +44,7 @@ unsafe impl Send for Slab {}
 impl Slab {
     /// A slab with at least `stacks` stacks of `stack_bytes` each: an idle one, else a new mapping.
     pub(crate) fn take(stacks: usize, stack_bytes: usize) -> Result<Self, LaunchError> {
-        let stride = (stack_bytes + CANARY_BYTES + PAGE).next_multiple_of(PAGE); // a page for the colours
+        let stride = stack_bytes.next_multiple_of(PAGE) + CANARY_BYTES + COLOUR_BYTES;
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(i) = pool.iter().position(|slab| slab.stride == stride && slab.stacks >= stacks) {
             return Ok(pool.swap_remove(i));
@@ -63,8 +63,7 @@ impl Slab {
     }
 
     fn map(stacks: usize, stride: usize) -> Result<Self, LaunchError> {
-        // One page below the lowest stack, and one because colours move the tops up.
-        let mapped = stacks * stride + 2 * PAGE;
+        let mapped = PAGE + stacks * stride; // one page below the lowest stack
         let refused = || LaunchError::Resources {
             what: format!("{mapped} bytes of stacks for {stacks} threads"),
             source: io::Error::last_os_error(),
@@ -95,10 +94,9 @@ impl Slab {
     /// Stack number `index` < `len()`.
     pub(crate) fn stack(&self, index: usize) -> SlabStack {
         assert!(index < self.stacks, "stack {index} of {}", self.stacks);
-        // The boundary below stack 0 is uncoloured; the canary of a stack lies right above the top of the one below it.
-        let boundary = |i: usize| PAGE + i * self.stride + i % COLOURS * COLOUR_BYTES;
-        let base = self.base.as_ptr() as usize;
-        SlabStack { low: base + boundary(index), high: base + boundary(index + 1) }
+        // The canary of a stack shares a page with the top of the one below it, which is touched anyway.
+        let low = self.base.as_ptr() as usize + PAGE + index * self.stride;
+        SlabStack { low, high: low + self.stride }
     }
 }
 
@@ -158,7 +156,7 @@ mod tests {
 
     #[test]
     fn stacks_do_not_overlap_and_are_as_large_as_asked() {
-        let slab = Slab::map(100, 36 << 10).unwrap();
+        let slab = Slab::map(100, (32 << 10) + 384).unwrap();
         for i in 0..100 {
             let stack = slab.stack(i);
             assert!(stack.base().get() - stack.limit().get() >= 32 << 10, "stack {i}");
@@ -170,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_write_to_any_canary_word_is_seen() {
-        let slab = Slab::map(2, 36 << 10).unwrap();
+        let slab = Slab::map(2, (32 << 10) + 384).unwrap();
         let stack = slab.stack(1);
         for word in stack.canary() {
             assert!(stack.is_intact());

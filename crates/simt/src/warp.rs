@@ -147,21 +147,20 @@ impl Warp {
     fn join(&self, me: &Thread, come: Meeting) -> (usize, Meeting) {
         let bit = come.arrived;
         let count = self.meetings.get();
+        let mut found = (count, come);
         for (index, cell) in self.pending[..count].iter().enumerate() {
             let there = cell.get();
-            if there.mask == come.mask {
-                if there.op != come.op {
-                    self.mismatch(me, come, there);
-                }
-                return (index, Meeting { arrived: there.arrived | bit, ..there });
-            }
-            // They wait for me, and I would wait for one of them.
-            if there.mask & bit != 0 && there.arrived & come.mask != 0 {
+            if there.mask == come.mask && there.op == come.op {
+                found = (index, Meeting { arrived: there.arrived | bit, ..there });
+            } else if there.mask & bit != 0 && there.arrived & come.mask != 0 {
+                // They wait for me, and I would wait for one of them.
                 self.mismatch(me, come, there);
             }
         }
-        self.meetings.set(count + 1);
-        (count, come)
+        if found.0 == count {
+            self.meetings.set(count + 1);
+        }
+        found
     }
 
     #[inline]

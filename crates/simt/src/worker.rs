@@ -38,6 +38,8 @@ const YIELD_EVERY: u32 = 16;
 const TURNS_PER_BLOCK: u64 = 256;
 /// The clock and the failure of other workers are looked at every so many turns.
 const TURNS_PER_LOOK: u64 = 64;
+/// With another seed, a lane that has polled in vain runs again before something happened at one of so many picks.
+const QUIET_LANE_ONCE_IN: u32 = 16;
 /// A thread is no longer taken for polling after so many switches without a poll.
 const STEPS_BETWEEN_POLLS: u32 = 8;
 /// How long a worker whose threads all wait for the grid sleeps before it looks at clock and failures.
@@ -220,15 +222,22 @@ impl Worker {
         self.end_turn(warp);
     }
 
-    /// Any other seed: a random number of steps of random lanes.
+    /// Any other seed: a random number of steps of random lanes. Lanes that have polled in this quiet spell are mostly left
+    /// alone, else it would take long until all have; not always, since who runs instead may wait for them.
     fn random_turn(&self, warp: &Warp) {
         for _ in 0..self.order.steps() {
             let ready = warp.ready.get() | warp.later.replace(0);
-            if ready == 0 || self.stop.get() {
+            let fresh = ready & !warp.marked(self.spell.get());
+            let among = match fresh {
+                0 if self.order.below(QUIET_LANE_ONCE_IN) == 0 => ready,
+                fresh => fresh,
+            };
+            if among == 0 || self.stop.get() {
+                warp.ready.set(ready);
                 break;
             }
             let start = self.order.below(WARP_LANES);
-            let lane = (ready.rotate_right(start).trailing_zeros() + start) % WARP_LANES;
+            let lane = (among.rotate_right(start).trailing_zeros() + start) % WARP_LANES;
             warp.ready.set(ready & !(1 << lane));
             self.step(warp, lane);
         }
