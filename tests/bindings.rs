@@ -22,7 +22,7 @@ const FUNCTIONS: [&str; 25] = [
     "ibv_get_device_name",
     "ibv_close_device",
     "ibv_query_port",
-    "_ibv_query_gid_ex",
+    "_ibv_query_gid_table",
     "ibv_alloc_pd",
     "ibv_dealloc_pd",
     "ibv_reg_mr",
@@ -37,7 +37,7 @@ const FUNCTIONS: [&str; 25] = [
     "mlx5dv_devx_obj_modify",
     "mlx5dv_devx_obj_query",
     "mlx5dv_devx_obj_destroy",
-    "mlx5dv_devx_umem_reg",
+    "mlx5dv_devx_umem_reg_ex",
     "mlx5dv_devx_umem_dereg",
     "mlx5dv_devx_alloc_uar",
     "mlx5dv_devx_free_uar",
@@ -45,19 +45,21 @@ const FUNCTIONS: [&str; 25] = [
 ];
 
 /// Types that no function names, and enums whose constants are used.
-const TYPES: [&str; 3] = ["ibv_port_attr", "ibv_access_flags", "mlx5dv_obj_type"];
-
-/// Enumerators of nameless enums.
-const CONSTANTS: [&str; 4] = [
-    "IBV_GID_TYPE_ROCE_V2",
-    "IBV_LINK_LAYER_ETHERNET",
-    "IBV_PORT_ACTIVE",
-    "MLX5DV_CONTEXT_FLAGS_DEVX",
+const TYPES: [&str; 5] = [
+    "ibv_port_attr",
+    "ibv_access_flags",
+    "ibv_gid_type",
+    "mlx5dv_obj_type",
+    "mlx5dv_context_attr_flags",
 ];
 
+/// Enumerators of nameless enums.
+const CONSTANTS: [&str; 1] = ["IBV_LINK_LAYER_ETHERNET"];
+
 /// Types that are only pointed to: their fields are nobody's business.
-const OPAQUE: [&str; 3] = [
-    "ibv_(context|device|pd|ah|qp|cq|srq|wq|dm)",
+const OPAQUE: [&str; 4] = [
+    "_ibv_device_ops",
+    "ibv_(context|pd|ah|qp|cq|srq|wq|dm)",
     "mlx5dv_(qp|cq|srq|rwq|dm)",
     "_compat_ibv_port_attr",
 ];
@@ -180,6 +182,7 @@ fn structures_that_cross_the_border_have_the_sizes_of_the_installed_headers() {
     use warpverbs::sys::bindings as sys;
     let headers = sizes_of_the_headers();
     let ours = [
+        ("ibv_device", size_of::<sys::ibv_device>()),
         ("ibv_gid_entry", size_of::<sys::ibv_gid_entry>()),
         ("ibv_port_attr", size_of::<sys::ibv_port_attr>()),
         ("ibv_mr", size_of::<sys::ibv_mr>()),

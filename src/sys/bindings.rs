@@ -28,6 +28,10 @@ pub struct ibv_gid__bindgen_ty_1 {
     pub subnet_prefix: __be64,
     pub interface_id: __be64,
 }
+pub const IBV_GID_TYPE_IB: ibv_gid_type = 0;
+pub const IBV_GID_TYPE_ROCE_V1: ibv_gid_type = 1;
+pub const IBV_GID_TYPE_ROCE_V2: ibv_gid_type = 2;
+pub type ibv_gid_type = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ibv_gid_entry {
@@ -37,6 +41,22 @@ pub struct ibv_gid_entry {
     pub gid_type: u32,
     pub ndev_ifindex: u32,
 }
+pub const IBV_NODE_UNKNOWN: ibv_node_type = -1;
+pub const IBV_NODE_CA: ibv_node_type = 1;
+pub const IBV_NODE_SWITCH: ibv_node_type = 2;
+pub const IBV_NODE_ROUTER: ibv_node_type = 3;
+pub const IBV_NODE_RNIC: ibv_node_type = 4;
+pub const IBV_NODE_USNIC: ibv_node_type = 5;
+pub const IBV_NODE_USNIC_UDP: ibv_node_type = 6;
+pub const IBV_NODE_UNSPECIFIED: ibv_node_type = 7;
+pub type ibv_node_type = ::core::ffi::c_int;
+pub const IBV_TRANSPORT_UNKNOWN: ibv_transport_type = -1;
+pub const IBV_TRANSPORT_IB: ibv_transport_type = 0;
+pub const IBV_TRANSPORT_IWARP: ibv_transport_type = 1;
+pub const IBV_TRANSPORT_USNIC: ibv_transport_type = 2;
+pub const IBV_TRANSPORT_USNIC_UDP: ibv_transport_type = 3;
+pub const IBV_TRANSPORT_UNSPECIFIED: ibv_transport_type = 4;
+pub type ibv_transport_type = ::core::ffi::c_int;
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Copy, Clone)]
@@ -166,8 +186,19 @@ pub struct ibv_ah {
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Copy, Clone)]
+pub struct _ibv_device_ops {
+    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 16usize]>,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
 pub struct ibv_device {
-    pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 664usize]>,
+    pub _ops: _ibv_device_ops,
+    pub node_type: ibv_node_type,
+    pub transport_type: ibv_transport_type,
+    pub name: [::core::ffi::c_char; 64usize],
+    pub dev_name: [::core::ffi::c_char; 64usize],
+    pub dev_path: [::core::ffi::c_char; 256usize],
+    pub ibdev_path: [::core::ffi::c_char; 256usize],
 }
 #[repr(C)]
 #[derive(Debug)]
@@ -330,6 +361,8 @@ pub struct mlx5_wqe_av__bindgen_ty_1__bindgen_ty_1 {
     pub qkey: __be32,
     pub reserved: __be32,
 }
+pub const MLX5DV_CONTEXT_FLAGS_DEVX: mlx5dv_context_attr_flags = 1;
+pub type mlx5dv_context_attr_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct mlx5dv_context_attr {
@@ -345,6 +378,16 @@ pub struct mlx5dv_devx_obj {
 #[derive(Copy, Clone)]
 pub struct mlx5dv_devx_umem {
     pub umem_id: u32,
+}
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct mlx5dv_devx_umem_in {
+    pub addr: *mut ::core::ffi::c_void,
+    pub size: usize,
+    pub access: u32,
+    pub pgsz_bitmap: u64,
+    pub comp_mask: u64,
+    pub dmabuf_fd: ::core::ffi::c_int,
 }
 #[repr(C)]
 #[derive(Copy, Clone)]
@@ -368,14 +411,13 @@ pub struct Rdma {
         port_num: u8,
         port_attr: *mut _compat_ibv_port_attr,
     ) -> ::core::ffi::c_int,
-    pub _ibv_query_gid_ex: unsafe extern "C" fn(
+    pub _ibv_query_gid_table: unsafe extern "C" fn(
         context: *mut ibv_context,
-        port_num: u32,
-        gid_index: u32,
-        entry: *mut ibv_gid_entry,
+        entries: *mut ibv_gid_entry,
+        max_entries: usize,
         flags: u32,
         entry_size: usize,
-    ) -> ::core::ffi::c_int,
+    ) -> isize,
     pub ibv_alloc_pd: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_pd,
     pub ibv_dealloc_pd: unsafe extern "C" fn(pd: *mut ibv_pd) -> ::core::ffi::c_int,
     pub ibv_reg_mr: unsafe extern "C" fn(
@@ -424,11 +466,9 @@ pub struct Rdma {
         out: *mut ::core::ffi::c_void,
         outlen: usize,
     ) -> ::core::ffi::c_int,
-    pub mlx5dv_devx_umem_reg: unsafe extern "C" fn(
+    pub mlx5dv_devx_umem_reg_ex: unsafe extern "C" fn(
         ctx: *mut ibv_context,
-        addr: *mut ::core::ffi::c_void,
-        size: usize,
-        access: u32,
+        umem_in: *mut mlx5dv_devx_umem_in,
     ) -> *mut mlx5dv_devx_umem,
     pub mlx5dv_devx_umem_dereg:
         unsafe extern "C" fn(umem: *mut mlx5dv_devx_umem) -> ::core::ffi::c_int,
@@ -463,7 +503,8 @@ impl Rdma {
             unsafe { __library.get(b"ibv_get_device_name\0") }.map(|sym| *sym)?;
         let ibv_close_device = unsafe { __library.get(b"ibv_close_device\0") }.map(|sym| *sym)?;
         let ibv_query_port = unsafe { __library.get(b"ibv_query_port\0") }.map(|sym| *sym)?;
-        let _ibv_query_gid_ex = unsafe { __library.get(b"_ibv_query_gid_ex\0") }.map(|sym| *sym)?;
+        let _ibv_query_gid_table =
+            unsafe { __library.get(b"_ibv_query_gid_table\0") }.map(|sym| *sym)?;
         let ibv_alloc_pd = unsafe { __library.get(b"ibv_alloc_pd\0") }.map(|sym| *sym)?;
         let ibv_dealloc_pd = unsafe { __library.get(b"ibv_dealloc_pd\0") }.map(|sym| *sym)?;
         let ibv_reg_mr = unsafe { __library.get(b"ibv_reg_mr\0") }.map(|sym| *sym)?;
@@ -485,8 +526,8 @@ impl Rdma {
             unsafe { __library.get(b"mlx5dv_devx_obj_destroy\0") }.map(|sym| *sym)?;
         let mlx5dv_devx_general_cmd =
             unsafe { __library.get(b"mlx5dv_devx_general_cmd\0") }.map(|sym| *sym)?;
-        let mlx5dv_devx_umem_reg =
-            unsafe { __library.get(b"mlx5dv_devx_umem_reg\0") }.map(|sym| *sym)?;
+        let mlx5dv_devx_umem_reg_ex =
+            unsafe { __library.get(b"mlx5dv_devx_umem_reg_ex\0") }.map(|sym| *sym)?;
         let mlx5dv_devx_umem_dereg =
             unsafe { __library.get(b"mlx5dv_devx_umem_dereg\0") }.map(|sym| *sym)?;
         let mlx5dv_devx_alloc_uar =
@@ -502,7 +543,7 @@ impl Rdma {
             ibv_get_device_name,
             ibv_close_device,
             ibv_query_port,
-            _ibv_query_gid_ex,
+            _ibv_query_gid_table,
             ibv_alloc_pd,
             ibv_dealloc_pd,
             ibv_reg_mr,
@@ -517,7 +558,7 @@ impl Rdma {
             mlx5dv_devx_obj_modify,
             mlx5dv_devx_obj_destroy,
             mlx5dv_devx_general_cmd,
-            mlx5dv_devx_umem_reg,
+            mlx5dv_devx_umem_reg_ex,
             mlx5dv_devx_umem_dereg,
             mlx5dv_devx_alloc_uar,
             mlx5dv_devx_free_uar,
@@ -550,16 +591,15 @@ impl Rdma {
     ) -> ::core::ffi::c_int {
         unsafe { (self.ibv_query_port)(context, port_num, port_attr) }
     }
-    pub unsafe fn _ibv_query_gid_ex(
+    pub unsafe fn _ibv_query_gid_table(
         &self,
         context: *mut ibv_context,
-        port_num: u32,
-        gid_index: u32,
-        entry: *mut ibv_gid_entry,
+        entries: *mut ibv_gid_entry,
+        max_entries: usize,
         flags: u32,
         entry_size: usize,
-    ) -> ::core::ffi::c_int {
-        unsafe { (self._ibv_query_gid_ex)(context, port_num, gid_index, entry, flags, entry_size) }
+    ) -> isize {
+        unsafe { (self._ibv_query_gid_table)(context, entries, max_entries, flags, entry_size) }
     }
     pub unsafe fn ibv_alloc_pd(&self, context: *mut ibv_context) -> *mut ibv_pd {
         unsafe { (self.ibv_alloc_pd)(context) }
@@ -645,14 +685,12 @@ impl Rdma {
     ) -> ::core::ffi::c_int {
         unsafe { (self.mlx5dv_devx_general_cmd)(context, in_, inlen, out, outlen) }
     }
-    pub unsafe fn mlx5dv_devx_umem_reg(
+    pub unsafe fn mlx5dv_devx_umem_reg_ex(
         &self,
         ctx: *mut ibv_context,
-        addr: *mut ::core::ffi::c_void,
-        size: usize,
-        access: u32,
+        umem_in: *mut mlx5dv_devx_umem_in,
     ) -> *mut mlx5dv_devx_umem {
-        unsafe { (self.mlx5dv_devx_umem_reg)(ctx, addr, size, access) }
+        unsafe { (self.mlx5dv_devx_umem_reg_ex)(ctx, umem_in) }
     }
     pub unsafe fn mlx5dv_devx_umem_dereg(&self, umem: *mut mlx5dv_devx_umem) -> ::core::ffi::c_int {
         unsafe { (self.mlx5dv_devx_umem_dereg)(umem) }

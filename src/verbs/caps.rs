@@ -1,0 +1,107 @@
+//! What a device can do: QUERY_HCA_CAP, typed and checked.
+
+use std::ops::RangeInclusive;
+
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::hca_cap::{AtomicCaps, CapType, QueryHcaCapIn, QueryHcaCapOut};
+
+use super::command;
+use super::context::OpenDevice;
+use super::error::VerbsError;
+use super::qp_attr::LOG_MIN_DEPTH;
+
+/// Capabilities that the runtime uses. PRM "HCA Capabilities"; names are the manual's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// log2 of the longest send queue, WQEBBs; 8 to 15.
+    pub log_max_qp_sz: u8,
+    /// log2 of the number of QPs.
+    pub log_max_qp: u8,
+    /// log2 of the longest message, bytes; at most 31.
+    pub log_max_msg: u8,
+    /// log2 of outstanding reads and atomics of a QP as requester; at most 7, the range of the QP context.
+    pub log_max_ra_req_qp: u8,
+    /// The same as responder.
+    pub log_max_ra_res_qp: u8,
+    /// Whether remote atomics of 8 bytes work: compare-and-swap and fetch-and-add.
+    pub atomics: bool,
+    /// Whether the masked forms work too.
+    pub masked_atomics: bool,
+    /// Source ports that a RoCEv2 QP may use; `None` if the device chooses.
+    pub udp_source_ports: Option<RangeInclusive<u16>>,
+    /// Whether QPs can belong to a set of counters.
+    pub counter_sets: bool,
+    /// Whether a QP may ask that payload is written in order; else the device does so anyway, or cannot be told.
+    pub qp_data_in_order: bool,
+    /// Whether RC QPs may be told to place data out of order.
+    pub ooo_placement: bool,
+    /// Most bytes of a send WQE.
+    pub max_wqe_sz_sq: u16,
+}
+
+/// What a field of the QP context can hold.
+const LOG_SQ_LIMIT: u32 = 15;
+const LOG_RA_LIMIT: u32 = 7;
+
+impl Caps {
+    /// Reads and checks.
+    pub(super) fn query(device: &OpenDevice) -> Result<Self, VerbsError> {
+        let general = query(device, CapType::GENERAL)?;
+        let general = general.cmd_hca_cap();
+        let needed = [
+            ("rc", general.rc(), 1),
+            ("roce", general.roce(), 1),
+            ("cq_oi", general.cq_oi(), 1),
+            ("port_type", general.port_type(), 1),
+        ];
+        for (what, has, needed) in needed {
+            if has != needed {
+                return Err(device.lacks(what, has, needed));
+            }
+        }
+        let log_max_qp_sz = general.log_max_qp_sz();
+        if log_max_qp_sz < LOG_MIN_DEPTH.into() {
+            let needed = format!("at least {LOG_MIN_DEPTH}");
+            return Err(device.lacks("log_max_qp_sz", log_max_qp_sz, needed));
+        }
+        let roce = query(device, CapType::ROCE)?;
+        let roce = roce.roce_caps();
+        let atomic = match general.atomic() {
+            0 => AtomicCaps::default(),
+            _ => *query(device, CapType::ATOMIC)?.atomic_caps(),
+        };
+        let eight_bytes = atomic.atomic_size_qp() & 8 != 0;
+        let operations = |wanted| eight_bytes && atomic.atomic_operations() & wanted == wanted;
+        Ok(Self {
+            log_max_qp_sz: narrow(log_max_qp_sz.min(LOG_SQ_LIMIT)),
+            log_max_qp: narrow(general.log_max_qp()),
+            log_max_msg: narrow(general.log_max_msg()),
+            log_max_ra_req_qp: narrow(general.log_max_ra_req_qp().min(LOG_RA_LIMIT)),
+            log_max_ra_res_qp: narrow(general.log_max_ra_res_qp().min(LOG_RA_LIMIT)),
+            atomics: operations(AtomicCaps::OP_CMP_SWAP | AtomicCaps::OP_FETCH_ADD),
+            masked_atomics: operations(
+                AtomicCaps::OP_MASKED_CMP_SWAP | AtomicCaps::OP_MASKED_FETCH_ADD,
+            ),
+            udp_source_ports: (roce.sw_r_roce_src_udp_port() != 0).then(|| {
+                let port = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
+                port(roce.r_roce_min_src_udp_port())..=port(roce.r_roce_max_src_udp_port())
+            }),
+            counter_sets: general.max_qp_cnt() != 0,
+            qp_data_in_order: general.qp_data_in_order() != 0,
+            ooo_placement: general.dp_ordering_ooo_all_rc() != 0,
+            max_wqe_sz_sq: u16::try_from(general.max_wqe_sz_sq()).unwrap_or(u16::MAX),
+        })
+    }
+}
+
+fn query(device: &OpenDevice, kind: CapType) -> Result<QueryHcaCapOut, VerbsError> {
+    let input = QueryHcaCapIn::default()
+        .with_opcode(u32::from(Opcode::QUERY_HCA_CAP.0))
+        .with_op_mod(kind.current());
+    command::general(device, &input)
+}
+
+/// A capability of at most 8 bits.
+fn narrow(value: u32) -> u8 {
+    u8::try_from(value).unwrap_or(u8::MAX)
+}

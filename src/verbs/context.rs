@@ -1,0 +1,310 @@
+//! An open device.
+
+// UNSAFETY: calls into libibverbs and libmlx5 with the device's context.
+#![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::caps::Caps;
+use super::device::{DeviceInfo, DeviceList, DeviceSelector};
+use super::error::{CommandError, VerbsError};
+use super::gid::{Gid, GidEntry};
+use super::port::PortInfo;
+use super::uar::DoorbellRegister;
+use crate::sys::Rdma;
+use crate::sys::bindings::{
+    MLX5DV_CONTEXT_FLAGS_DEVX, ibv_context, ibv_device, mlx5dv_context_attr,
+};
+
+/// The port that the runtime uses: a ConnectX function has one.
+pub(super) const PORT: u8 = 1;
+
+/// An open device with DevX, an active Ethernet port and everything that the runtime needs of it. Every object made through
+/// it keeps it open.
+#[derive(Debug)]
+pub struct Context {
+    info: DeviceInfo,
+    caps: Caps,
+    port: PortInfo,
+    gids: Vec<GidEntry>,
+    /// Addresses of the doorbell registers in use.
+    registers: Mutex<BTreeSet<u64>>,
+    /// The register that QPs share which ask for that.
+    pub(super) shared_register: Mutex<Weak<DoorbellRegister>>,
+    /// Closed last.
+    open: OpenDevice,
+}
+
+impl Context {
+    /// Opens a device, reads its capabilities, port and GIDs, and checks them.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoDevice`] names every device that is there and why it does not do; with a device selected by name, the
+    /// reason itself: [`VerbsError::Call`], [`VerbsError::Command`] or [`VerbsError::Capability`].
+    pub fn open(selector: &DeviceSelector) -> Result<Arc<Self>, VerbsError> {
+        let list = DeviceList::new(Rdma::load()?)?;
+        let mut found = Vec::new();
+        for device in list.devices() {
+            let info = list.info(device);
+            let wanted = match selector {
+                DeviceSelector::Auto => true,
+                DeviceSelector::Name(name) => *name == info.name,
+            };
+            let name = info.name.clone();
+            let reason = match wanted.then(|| Self::open_device(device, info)) {
+                Some(Ok(context)) => return Ok(Arc::new(context)),
+                Some(Err(error)) if *selector != DeviceSelector::Auto => return Err(error),
+                Some(Err(error)) => error.to_string(),
+                None => "has another name".to_owned(),
+            };
+            found.push(format!("{name}: {reason}"));
+        }
+        Err(VerbsError::NoDevice {
+            wanted: selector.to_string(),
+            found,
+        })
+    }
+
+    fn open_device(device: NonNull<ibv_device>, info: DeviceInfo) -> Result<Self, VerbsError> {
+        if !info.mlx5 {
+            return Err(VerbsError::Capability {
+                device: info.name,
+                what: "provider",
+                has: "another one".to_owned(),
+                needed: "libmlx5".to_owned(),
+            });
+        }
+        let open = OpenDevice::new(device, &info.name)?;
+        let port = PortInfo::query(&open)?;
+        let caps = Caps::query(&open)?;
+        let gids = GidEntry::query(&open, port.gid_table_length)?;
+        Ok(Self {
+            info,
+            caps,
+            port,
+            gids,
+            registers: Mutex::default(),
+            shared_register: Mutex::default(),
+            open,
+        })
+    }
+
+    /// Kernel name, `mlx5_0`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// What the list says about the device.
+    #[must_use]
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// Capabilities, as read and checked at opening.
+    #[must_use]
+    pub fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    /// The port, as it was at opening.
+    #[must_use]
+    pub fn port(&self) -> &PortInfo {
+        &self.port
+    }
+
+    /// All GIDs of the port, as they were at opening.
+    #[must_use]
+    pub fn gids(&self) -> &[GidEntry] {
+        &self.gids
+    }
+
+    /// The GID at `index` of the port's table.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] if there is none.
+    pub fn gid(&self, index: u32) -> Result<Gid, VerbsError> {
+        let entry = self.gids.iter().find(|entry| entry.index == index);
+        entry.map(|entry| entry.gid).ok_or_else(|| {
+            let known: Vec<_> = self.gids.iter().map(|entry| entry.index).collect();
+            VerbsError::argument("GID index", index, format!("one of {known:?}"))
+        })
+    }
+
+    /// The GID that the runtime speaks from: RoCEv2, IPv4 before IPv6, routable before link-local, lowest index first.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Capability`] if the port has no RoCEv2 GID.
+    pub fn roce_v2_gid(&self) -> Result<GidEntry, VerbsError> {
+        GidEntry::choose(&self.gids).ok_or_else(|| VerbsError::Capability {
+            device: self.info.name.clone(),
+            what: "GID table",
+            has: format!("{} entries, none of RoCEv2", self.gids.len()),
+            needed: "a RoCEv2 GID: an IP address on the port's interface".to_owned(),
+        })
+    }
+
+    pub(super) fn rdma(&self) -> &'static Rdma {
+        self.open.rdma
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_context {
+        self.open.raw()
+    }
+
+    /// Number of the event queue that CQs are created on; the runtime never arms one, so it stays silent.
+    pub(super) fn event_queue(&self) -> Result<u32, VerbsError> {
+        let mut eqn = u32::MAX;
+        // SAFETY: the context is open, and `eqn` lives through the call.
+        let errno = unsafe {
+            self.rdma()
+                .mlx5dv_devx_query_eqn(self.raw(), 0, &raw mut eqn)
+        };
+        match errno {
+            0 if eqn < 1 << 8 => Ok(eqn),
+            0 => Err(self.bad_reply("eqn", eqn, "a number of 8 bits")),
+            errno => Err(self.failed("mlx5dv_devx_query_eqn", errno)),
+        }
+    }
+
+    pub(super) fn registers(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.registers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn device(&self) -> &OpenDevice {
+        &self.open
+    }
+
+    /// A failed call of libibverbs on this device.
+    pub(super) fn failed(&self, call: &'static str, errno: i32) -> VerbsError {
+        self.open.failed(call, errno)
+    }
+
+    /// A refused command of this device.
+    pub(super) fn refused(&self, source: CommandError) -> VerbsError {
+        self.open.refused(source)
+    }
+
+    /// A reply of this device that cannot be.
+    pub(super) fn bad_reply(
+        &self,
+        what: &'static str,
+        value: impl ToString,
+        limit: impl ToString,
+    ) -> VerbsError {
+        VerbsError::BadReply {
+            device: self.info.name.clone(),
+            what,
+            value: value.to_string(),
+            limit: limit.to_string(),
+        }
+    }
+}
+
+/// The context of libibverbs; closed when dropped.
+pub(super) struct OpenDevice {
+    rdma: &'static Rdma,
+    raw: NonNull<ibv_context>,
+    name: String,
+}
+
+// SAFETY: libibverbs contexts may be used from any thread, also at the same time (ibv_open_device(3), "thread safe").
+unsafe impl Send for OpenDevice {}
+// SAFETY: as for Send.
+unsafe impl Sync for OpenDevice {}
+
+impl OpenDevice {
+    fn new(device: NonNull<ibv_device>, name: &str) -> Result<Self, VerbsError> {
+        let rdma = Rdma::load()?;
+        let mut attr = mlx5dv_context_attr {
+            flags: MLX5DV_CONTEXT_FLAGS_DEVX,
+            comp_mask: 0,
+        };
+        // SAFETY: `device` is in a list that the caller has not freed; `attr` lives through the call.
+        let raw = unsafe { rdma.mlx5dv_open_device(device.as_ptr(), &raw mut attr) };
+        match NonNull::new(raw) {
+            Some(raw) => Ok(Self {
+                rdma,
+                raw,
+                name: name.to_owned(),
+            }),
+            None => Err(VerbsError::Call {
+                call: "mlx5dv_open_device (with DevX)",
+                device: name.to_owned(),
+                errno: last_errno(),
+            }),
+        }
+    }
+
+    pub(super) fn rdma(&self) -> &'static Rdma {
+        self.rdma
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_context {
+        self.raw.as_ptr()
+    }
+
+    pub(super) fn failed(&self, call: &'static str, errno: i32) -> VerbsError {
+        VerbsError::Call {
+            call,
+            device: self.name.clone(),
+            errno,
+        }
+    }
+
+    pub(super) fn refused(&self, source: CommandError) -> VerbsError {
+        VerbsError::Command {
+            device: self.name.clone(),
+            source,
+        }
+    }
+
+    /// Something that the device lacks.
+    pub(super) fn lacks(
+        &self,
+        what: &'static str,
+        has: impl ToString,
+        needed: impl ToString,
+    ) -> VerbsError {
+        VerbsError::Capability {
+            device: self.name.clone(),
+            what,
+            has: has.to_string(),
+            needed: needed.to_string(),
+        }
+    }
+}
+
+impl Drop for OpenDevice {
+    fn drop(&mut self) {
+        // SAFETY: the context is open, and every object of it holds a reference to `self`'s owner, so none is left.
+        let errno = unsafe { self.rdma.ibv_close_device(self.raw.as_ptr()) };
+        if errno != 0 {
+            tracing::error!("{}", self.failed("ibv_close_device", errno));
+        }
+    }
+}
+
+impl fmt::Debug for OpenDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenDevice")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `errno` of this thread's last failed call; EIO if the call set none.
+pub(super) fn last_errno() -> i32 {
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(errno) if errno != 0 => errno,
+        _ => libc::EIO,
+    }
+}

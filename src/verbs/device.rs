@@ -1,0 +1,171 @@
+//! Which RDMA devices there are.
+
+// UNSAFETY: walks the device list of libibverbs.
+#![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
+
+use std::ffi::{CStr, c_char};
+use std::fmt;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+
+use super::context::last_errno;
+use super::error::VerbsError;
+use crate::sys::Rdma;
+use crate::sys::bindings::ibv_device;
+
+/// One RDMA device, as the list shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Kernel name, `mlx5_0`.
+    pub name: String,
+    /// Whether libmlx5 drives it.
+    pub mlx5: bool,
+    /// `board_id` of sysfs; empty if there is none.
+    pub board: String,
+    /// `fw_ver` of sysfs; empty if there is none.
+    pub firmware: String,
+}
+
+impl DeviceInfo {
+    /// Whether this is the software HCA.
+    #[must_use]
+    pub fn is_soft(&self) -> bool {
+        self.board.starts_with("SOFTHCA")
+    }
+}
+
+/// Which device to open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DeviceSelector {
+    /// The first device in the list that DevX can drive and whose port is active on Ethernet.
+    #[default]
+    Auto,
+    /// The device of this name.
+    Name(String),
+}
+
+impl fmt::Display for DeviceSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("that DevX can drive, with an active Ethernet port"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// All RDMA devices of this machine, mlx5 or not, in the order of libibverbs.
+///
+/// # Errors
+///
+/// [`VerbsError::Load`] without libmlx5, [`VerbsError::Call`] if the list cannot be had.
+pub fn device_list() -> Result<Vec<DeviceInfo>, VerbsError> {
+    let list = DeviceList::new(Rdma::load()?)?;
+    Ok(list
+        .devices()
+        .iter()
+        .map(|device| list.info(*device))
+        .collect())
+}
+
+/// The list of libibverbs, which must be freed after the devices wanted have been opened.
+pub(super) struct DeviceList {
+    rdma: &'static Rdma,
+    /// None where there is no InfiniBand at all.
+    list: Option<NonNull<*mut ibv_device>>,
+    count: usize,
+}
+
+impl DeviceList {
+    pub(super) fn new(rdma: &'static Rdma) -> Result<Self, VerbsError> {
+        let mut count = 0;
+        // SAFETY: `count` is written during the call.
+        let list = unsafe { rdma.ibv_get_device_list(&raw mut count) };
+        match (NonNull::new(list), usize::try_from(count)) {
+            (Some(list), Ok(count)) => Ok(Self {
+                rdma,
+                list: Some(list),
+                count,
+            }),
+            // No InfiniBand in this kernel: no device, which is an answer and not a failure.
+            (None, _) if last_errno() == libc::ENOSYS => Ok(Self {
+                rdma,
+                list: None,
+                count: 0,
+            }),
+            _ => Err(VerbsError::Call {
+                call: "ibv_get_device_list",
+                device: "this machine".to_owned(),
+                errno: last_errno(),
+            }),
+        }
+    }
+
+    pub(super) fn devices(&self) -> Vec<NonNull<ibv_device>> {
+        let Some(list) = self.list else {
+            return Vec::new();
+        };
+        (0..self.count)
+            // SAFETY: the list has `count` entries and is not freed before `self` is dropped.
+            .filter_map(|nth| NonNull::new(unsafe { *list.as_ptr().add(nth) }))
+            .collect()
+    }
+
+    pub(super) fn info(&self, device: NonNull<ibv_device>) -> DeviceInfo {
+        // SAFETY: `device` comes from this list, which keeps it alive and does not change it.
+        let entry = unsafe { device.as_ref() };
+        let path = PathBuf::from(text(&entry.ibdev_path));
+        let attribute = |name| {
+            let text = std::fs::read_to_string(path.join(name)).unwrap_or_default();
+            text.trim_end().to_owned()
+        };
+        DeviceInfo {
+            name: text(&entry.name),
+            // SAFETY: as above.
+            mlx5: unsafe { self.rdma.mlx5dv_is_supported(device.as_ptr()) },
+            board: attribute("board_id"),
+            firmware: attribute("fw_ver"),
+        }
+    }
+}
+
+impl Drop for DeviceList {
+    fn drop(&mut self) {
+        if let Some(list) = self.list.take() {
+            // SAFETY: the list is freed once; nothing that points into it outlives `self`.
+            unsafe { self.rdma.ibv_free_device_list(list.as_ptr()) };
+        }
+    }
+}
+
+/// The string in a fixed array, up to its NUL or its end.
+fn text(array: &[c_char]) -> String {
+    let bytes: &[u8] = bytemuck::cast_slice(array);
+    CStr::from_bytes_until_nul(bytes)
+        .map_or_else(|_| String::from_utf8_lossy(bytes), CStr::to_string_lossy)
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_nul_ends_with_its_array() {
+        let array: [c_char; 4] = bytemuck::cast(*b"mlx5");
+        assert_eq!(text(&array), "mlx5");
+        let array: [c_char; 4] = bytemuck::cast(*b"rx\0e");
+        assert_eq!(text(&array), "rx");
+    }
+
+    #[test]
+    fn the_board_tells_the_software_hca() {
+        let device = |board: &str| DeviceInfo {
+            name: "mlx5_0".to_owned(),
+            mlx5: true,
+            board: board.to_owned(),
+            firmware: String::new(),
+        };
+        assert!(device("SOFTHCA0000000001").is_soft());
+        assert!(!device("MT_0000000838").is_soft());
+    }
+}

@@ -1,0 +1,185 @@
+//! What can go wrong on the way to an HCA.
+
+use mlx5_prm::cmd::{Opcode, Status};
+
+use crate::memheap::HeapError;
+use crate::sys::LoadError;
+
+/// A command that the HCA refused, or that never reached it.
+///
+/// Reply buffers start as 0xff, so a reply that nobody wrote is status 0xff, never success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{opcode} refused: {}", self.answer())]
+pub struct CommandError {
+    /// The command.
+    pub opcode: Opcode,
+    /// Status byte of the reply; [`CommandError::NO_REPLY`] if there was none.
+    pub status: Status,
+    /// Syndrome of the reply: the firmware's reason.
+    pub syndrome: u32,
+    /// What the kernel answered, 0 if it was content.
+    pub errno: i32,
+}
+
+impl CommandError {
+    /// The status of a reply buffer that nobody wrote.
+    pub const NO_REPLY: Status = Status(0xff);
+
+    fn answer(&self) -> String {
+        let errno = match self.errno {
+            0 => String::new(),
+            errno => format!(" ({})", std::io::Error::from_raw_os_error(errno)),
+        };
+        if self.status == Self::NO_REPLY {
+            return format!("no reply{errno}");
+        }
+        format!(
+            "status {}, syndrome {:#010x}{errno}",
+            self.status, self.syndrome
+        )
+    }
+}
+
+/// A refusal or failure of `verbs`. Whatever was made on the way has been taken down again.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerbsError {
+    /// libmlx5 is not there.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// No device fits the selection.
+    #[error("no RDMA device {wanted}: {}", Self::seen(.found))]
+    NoDevice {
+        /// What was asked for.
+        wanted: String,
+        /// Each device that is there, with why it does not do.
+        found: Vec<String>,
+    },
+    /// A libibverbs or libmlx5 call failed.
+    #[error("{call} on {device}: {}", std::io::Error::from_raw_os_error(*.errno))]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// The device.
+        device: String,
+        /// Its reason.
+        errno: i32,
+    },
+    /// The HCA refused a command.
+    #[error("{device}: {source}")]
+    Command {
+        /// The device.
+        device: String,
+        /// Opcode, status and syndrome.
+        source: CommandError,
+    },
+    /// The device lacks something, or has too little of it.
+    #[error("{device}: {what} is {has}, needed: {needed}")]
+    Capability {
+        /// The device.
+        device: String,
+        /// PRM name of the capability or attribute.
+        what: &'static str,
+        /// What it has.
+        has: String,
+        /// What is needed.
+        needed: String,
+    },
+    /// A value out of its range, from the caller or from a peer.
+    #[error("{what} is {value}: expected {limit}")]
+    BadArgument {
+        /// Which value.
+        what: &'static str,
+        /// The value.
+        value: String,
+        /// What is allowed.
+        limit: String,
+    },
+    /// The device answered with something that cannot be.
+    #[error("{device}: {what} is {value}: expected {limit}")]
+    BadReply {
+        /// The device.
+        device: String,
+        /// Which value.
+        what: &'static str,
+        /// The value.
+        value: String,
+        /// What is allowed.
+        limit: String,
+    },
+    /// The control heap is full.
+    #[error("control heap: {0}")]
+    Heap(#[from] HeapError),
+}
+
+impl VerbsError {
+    /// The HCA's answer, if that is what this is.
+    #[must_use]
+    pub fn command(&self) -> Option<&CommandError> {
+        match self {
+            Self::Command { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+
+    pub(super) fn argument(what: &'static str, value: impl ToString, limit: impl ToString) -> Self {
+        Self::BadArgument {
+            what,
+            value: value.to_string(),
+            limit: limit.to_string(),
+        }
+    }
+
+    fn seen(found: &[String]) -> String {
+        match found {
+            [] => "none is listed".to_owned(),
+            found => found.join("; "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_nobody_wrote_is_not_success() {
+        let error = CommandError {
+            opcode: Opcode::CREATE_QP,
+            status: CommandError::NO_REPLY,
+            syndrome: u32::MAX,
+            errno: 5,
+        };
+        let text = error.to_string();
+        assert!(
+            text.starts_with("CREATE_QP (0x500) refused: no reply (Input/output error"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_refusal_has_status_and_syndrome() {
+        let error = CommandError {
+            opcode: Opcode::INIT2RTR_QP,
+            status: Status::BAD_PARAM,
+            syndrome: 0x00ab_cdef,
+            errno: 0,
+        };
+        assert_eq!(
+            error.to_string(),
+            "INIT2RTR_QP (0x503) refused: status BAD_PARAM (0x3), syndrome 0x00abcdef"
+        );
+    }
+
+    #[test]
+    fn no_device_says_what_there_is() {
+        let error = VerbsError::NoDevice {
+            wanted: "mlx5_7".to_owned(),
+            found: vec!["mlx5_0: another name".to_owned()],
+        };
+        assert_eq!(
+            error.to_string(),
+            "no RDMA device mlx5_7: mlx5_0: another name"
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! GIDs: the addresses of a port.
+
+// UNSAFETY: reads the GID table through libibverbs.
+#![expect(unsafe_code, reason = "calls into libibverbs")]
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::context::{OpenDevice, PORT};
+use super::error::VerbsError;
+use crate::sys::bindings::{IBV_GID_TYPE_ROCE_V2, ibv_gid, ibv_gid_entry};
+
+/// A GID: 16 bytes in network order. For RoCEv2 an IP address, IPv4 as `::ffff:a.b.c.d`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The address as IPv4, if it is one.
+    #[must_use]
+    pub fn ipv4(&self) -> Option<Ipv4Addr> {
+        Ipv6Addr::from(self.0).to_ipv4_mapped()
+    }
+
+    /// Whether the address is valid on its link only.
+    #[must_use]
+    pub fn is_link_local(&self) -> bool {
+        match self.ipv4() {
+            Some(address) => address.is_link_local(),
+            None => Ipv6Addr::from(self.0).is_unicast_link_local(),
+        }
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Ipv6Addr::from(self.0), f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One entry of a port's GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GidEntry {
+    /// Index in the table; packets name their source by it.
+    pub index: u32,
+    /// The GID.
+    pub gid: Gid,
+    /// Whether packets from it are RoCEv2, that is UDP.
+    pub roce_v2: bool,
+}
+
+impl GidEntry {
+    /// The valid entries of the port's table, which has at most `length`.
+    pub(super) fn query(device: &OpenDevice, length: usize) -> Result<Vec<Self>, VerbsError> {
+        let empty = ibv_gid_entry {
+            gid: ibv_gid { raw: [0; 16] },
+            gid_index: 0,
+            port_num: 0,
+            gid_type: 0,
+            ndev_ifindex: 0,
+        };
+        let mut entries = vec![empty; length];
+        // SAFETY: the context is open; there is room for `entries.len()` entries of the size stated.
+        let count = unsafe {
+            device.rdma()._ibv_query_gid_table(
+                device.raw(),
+                entries.as_mut_ptr(),
+                entries.len(),
+                0,
+                size_of::<ibv_gid_entry>(),
+            )
+        };
+        let Ok(count) = usize::try_from(count) else {
+            // Negative: minus errno.
+            let errno = i32::try_from(-count).unwrap_or(libc::EIO);
+            return Err(device.failed("ibv_query_gid_table", errno));
+        };
+        entries.truncate(count);
+        entries.retain(|entry| entry.port_num == u32::from(PORT));
+        Ok(entries.iter().map(Self::from_entry).collect())
+    }
+
+    /// See [`Context::roce_v2_gid`](super::Context::roce_v2_gid).
+    pub(super) fn choose(entries: &[Self]) -> Option<Self> {
+        let usable = entries.iter().filter(|entry| entry.roce_v2);
+        usable
+            .min_by_key(|entry| {
+                let gid = &entry.gid;
+                (gid.is_link_local(), gid.ipv4().is_none(), entry.index)
+            })
+            .copied()
+    }
+
+    fn from_entry(entry: &ibv_gid_entry) -> Self {
+        Self {
+            index: entry.gid_index,
+            // SAFETY: every bit pattern of the union is 16 bytes.
+            gid: Gid(unsafe { entry.gid.raw }),
+            roce_v2: entry.gid_type == IBV_GID_TYPE_ROCE_V2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: u32, address: &str, roce_v2: bool) -> GidEntry {
+        let address: Ipv6Addr = address.parse().unwrap();
+        GidEntry {
+            index,
+            gid: Gid(address.octets()),
+            roce_v2,
+        }
+    }
+
+    #[test]
+    fn the_source_is_roce_v2_routable_and_ipv4_if_possible() {
+        let table = [
+            entry(0, "fe80::1", false),
+            entry(1, "fe80::1", true),
+            entry(2, "::ffff:10.0.0.1", false),
+            entry(3, "::ffff:10.0.0.1", true),
+            entry(4, "2001:db8::1", true),
+            entry(5, "::ffff:10.0.0.2", true),
+        ];
+        assert_eq!(GidEntry::choose(&table), Some(table[3]));
+        assert_eq!(GidEntry::choose(&table[..2]), Some(table[1]));
+        assert_eq!(GidEntry::choose(&table[4..5]), Some(table[4]));
+        assert_eq!(GidEntry::choose(&table[..1]), None);
+    }
+
+    #[test]
+    fn an_ipv4_gid_prints_its_address() {
+        let gid = entry(3, "::ffff:127.1.2.3", true).gid;
+        assert_eq!(gid.to_string(), "::ffff:127.1.2.3");
+        assert_eq!(gid.ipv4(), Some(Ipv4Addr::new(127, 1, 2, 3)));
+    }
+}

@@ -1,0 +1,212 @@
+//! Memory regions: what a QP may read and write, and the keys that name it.
+
+// UNSAFETY: hands memory to the HCA, which reads and writes it behind the compiler's back.
+#![expect(unsafe_code, reason = "calls into libibverbs")]
+
+use std::fmt;
+use std::ops::BitOr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::context::last_errno;
+use super::error::VerbsError;
+use super::pd::Pd;
+use crate::sys::bindings::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE, ibv_mr,
+};
+
+/// What may be done with a region. Local reads always may. Relaxed ordering is never asked for: signals rely on order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Access(u32);
+
+impl Access {
+    /// Nothing but local reads.
+    pub const LOCAL_READ: Self = Self(0);
+    /// The HCA may write on behalf of local requests: read replies, results of atomics.
+    pub const LOCAL_WRITE: Self = Self(IBV_ACCESS_LOCAL_WRITE);
+    /// Peers may write. Needs `LOCAL_WRITE`.
+    pub const REMOTE_WRITE: Self = Self(IBV_ACCESS_REMOTE_WRITE);
+    /// Peers may read.
+    pub const REMOTE_READ: Self = Self(IBV_ACCESS_REMOTE_READ);
+    /// Peers may do atomics. Needs `LOCAL_WRITE`.
+    pub const REMOTE_ATOMIC: Self = Self(IBV_ACCESS_REMOTE_ATOMIC);
+    /// Everything above.
+    pub const ALL: Self = Self(
+        IBV_ACCESS_LOCAL_WRITE
+            | IBV_ACCESS_REMOTE_WRITE
+            | IBV_ACCESS_REMOTE_READ
+            | IBV_ACCESS_REMOTE_ATOMIC,
+    );
+
+    /// Whether everything in `other` is allowed.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(super) const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = [
+            (Self::LOCAL_WRITE, "LOCAL_WRITE"),
+            (Self::REMOTE_WRITE, "REMOTE_WRITE"),
+            (Self::REMOTE_READ, "REMOTE_READ"),
+            (Self::REMOTE_ATOMIC, "REMOTE_ATOMIC"),
+        ];
+        let set = names.iter().filter(|(bit, _)| self.contains(*bit));
+        let names: Vec<_> = std::iter::once("LOCAL_READ")
+            .chain(set.map(|(_, name)| *name))
+            .collect();
+        f.write_str(&names.join(" | "))
+    }
+}
+
+/// A registered region. Dropping it takes its keys away from everybody.
+pub struct Mr {
+    pd: Arc<Pd>,
+    raw: NonNull<ibv_mr>,
+    addr: u64,
+    bytes: u64,
+    lkey: u32,
+    rkey: u32,
+}
+
+// SAFETY: libibverbs objects may be used from any thread; this one is only named in its deregistration.
+unsafe impl Send for Mr {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    /// Registers `bytes` bytes at `addr`, host memory or GPU memory that the kernel can pin.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] for an empty range, one that wraps around, or remote rights to write without the local one;
+    /// [`VerbsError::Call`] if the kernel refuses.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays allocated until the result is dropped, and nobody holds a Rust reference to any of it while a request
+    /// that names one of the keys may run: the HCA and, with remote rights, every peer that knows the rkey read and write it
+    /// at any time.
+    pub unsafe fn register(
+        pd: &Arc<Pd>,
+        addr: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        let context = pd.context();
+        if bytes == 0 || addr.checked_add(bytes).is_none() {
+            return Err(VerbsError::argument(
+                "memory region",
+                format!("{bytes} bytes at {addr:#x}"),
+                "at least one byte, without wrapping around",
+            ));
+        }
+        let writes = [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
+        if writes.iter().any(|right| access.contains(*right))
+            && !access.contains(Access::LOCAL_WRITE)
+        {
+            return Err(VerbsError::argument(
+                "access of a memory region",
+                format!("{access:?}"),
+                "LOCAL_WRITE with remote rights to write",
+            ));
+        }
+        let length = usize::try_from(bytes)
+            .map_err(|_| VerbsError::argument("memory region", bytes, usize::MAX))?;
+        let flags = i32::try_from(access.bits())
+            .map_err(|_| VerbsError::argument("access", access.bits(), i32::MAX))?;
+        let start = std::ptr::with_exposed_provenance_mut(
+            usize::try_from(addr)
+                .map_err(|_| VerbsError::argument("memory region", addr, usize::MAX))?,
+        );
+        // SAFETY: the domain is alive; the memory is the caller's, who keeps it.
+        let raw = unsafe { context.rdma().ibv_reg_mr(pd.raw(), start, length, flags) };
+        let raw = NonNull::new(raw).ok_or_else(|| context.failed("ibv_reg_mr", last_errno()))?;
+        // SAFETY: libibverbs returned a region, whose fields do not change while it is registered.
+        let (lkey, rkey) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
+        Ok(Self {
+            pd: Arc::clone(pd),
+            raw,
+            addr,
+            bytes,
+            lkey,
+            rkey,
+        })
+    }
+
+    /// First byte; requests name addresses from here on.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Key for local requests.
+    #[must_use]
+    pub fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// Key for peers.
+    #[must_use]
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        let context = self.pd.context();
+        // SAFETY: the region is registered, and only this call takes it down.
+        let errno = unsafe { context.rdma().ibv_dereg_mr(self.raw.as_ptr()) };
+        if errno != 0 {
+            tracing::error!("leaked: {}", context.failed("ibv_dereg_mr", errno));
+        }
+    }
+}
+
+impl fmt::Debug for Mr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mr")
+            .field("addr", &format_args!("{:#x}", self.addr))
+            .field("bytes", &self.bytes)
+            .field("lkey", &format_args!("{:#x}", self.lkey))
+            .field("rkey", &format_args!("{:#x}", self.rkey))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_print_by_name_and_combine() {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        assert_eq!(
+            format!("{access:?}"),
+            "LOCAL_READ | LOCAL_WRITE | REMOTE_WRITE"
+        );
+        assert!(Access::ALL.contains(access) && !access.contains(Access::REMOTE_ATOMIC));
+    }
+}

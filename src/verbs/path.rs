@@ -1,0 +1,87 @@
+//! The Ethernet address behind a GID.
+//!
+//! The kernel knows the route and the neighbour; an address handle, made and destroyed at once, asks it. DevX QPs need the
+//! MAC in their context, verbs QPs get it from the kernel in the same way.
+
+// UNSAFETY: calls into libibverbs and libmlx5.
+#![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
+
+use std::ptr::NonNull;
+
+use super::context::{PORT, last_errno};
+use super::error::VerbsError;
+use super::pd::Pd;
+use super::qp_attr::PathAttr;
+use crate::sys::bindings::{
+    MLX5DV_OBJ_AH, ibv_ah, ibv_ah_attr, ibv_gid, ibv_global_route, mlx5dv_ah, mlx5dv_obj,
+};
+
+/// An address handle; destroyed when dropped.
+struct AddressHandle<'a> {
+    pd: &'a Pd,
+    raw: NonNull<ibv_ah>,
+}
+
+/// MAC of the next hop to `path.remote_gid` from GID `sgid_index`. May take as long as ARP does.
+pub(super) fn resolve_mac(pd: &Pd, path: &PathAttr, sgid_index: u8) -> Result<[u8; 6], VerbsError> {
+    let mut attr = ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: ibv_gid {
+                raw: path.remote_gid.0,
+            },
+            flow_label: 0,
+            sgid_index,
+            hop_limit: path.hop_limit,
+            traffic_class: path.traffic_class,
+        },
+        dlid: 0,
+        sl: path.priority,
+        src_path_bits: 0,
+        static_rate: 0,
+        is_global: 1,
+        port_num: PORT,
+    };
+    let rdma = pd.context().rdma();
+    // SAFETY: the domain is alive and `attr` lives through the call.
+    let raw = unsafe { rdma.ibv_create_ah(pd.raw(), &raw mut attr) };
+    let raw = NonNull::new(raw).ok_or_else(|| {
+        let call = "ibv_create_ah (the MAC of the peer's GID)";
+        pd.context().failed(call, last_errno())
+    })?;
+    AddressHandle { pd, raw }.mac()
+}
+
+impl AddressHandle<'_> {
+    fn mac(&self) -> Result<[u8; 6], VerbsError> {
+        let context = self.pd.context();
+        let mut out = mlx5dv_ah {
+            av: std::ptr::null_mut(),
+            comp_mask: 0,
+        };
+        // SAFETY: all fields are pointers, for which zero is null.
+        let mut object: mlx5dv_obj = unsafe { std::mem::zeroed() };
+        object.ah.in_ = self.raw.as_ptr();
+        object.ah.out = &raw mut out;
+        let kind = u64::from(MLX5DV_OBJ_AH);
+        // SAFETY: the handle is alive and `out` lives through the call; no other kind of object is asked for.
+        let errno = unsafe { context.rdma().mlx5dv_init_obj(&raw mut object, kind) };
+        if errno != 0 {
+            return Err(context.failed("mlx5dv_init_obj(AH)", errno));
+        }
+        let av = NonNull::new(out.av)
+            .ok_or_else(|| context.bad_reply("address vector", "null", "an address"))?;
+        // SAFETY: the vector is part of the handle, which is alive.
+        Ok(unsafe { av.as_ref().rmac })
+    }
+}
+
+impl Drop for AddressHandle<'_> {
+    fn drop(&mut self) {
+        let context = self.pd.context();
+        // SAFETY: the handle is alive, and only this call takes it down.
+        let errno = unsafe { context.rdma().ibv_destroy_ah(self.raw.as_ptr()) };
+        if errno != 0 {
+            tracing::error!("leaked: {}", context.failed("ibv_destroy_ah", errno));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Protection domains.
+
+// UNSAFETY: calls into libibverbs and libmlx5 with the domain.
+#![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::context::{Context, last_errno};
+use super::error::VerbsError;
+use crate::sys::bindings::{MLX5DV_OBJ_PD, ibv_pd, mlx5dv_obj, mlx5dv_pd};
+
+/// A protection domain: QPs may use only the memory registered in theirs.
+pub struct Pd {
+    context: Arc<Context>,
+    raw: NonNull<ibv_pd>,
+    pdn: u32,
+}
+
+// SAFETY: libibverbs objects may be used from any thread; this one is only named in calls.
+unsafe impl Send for Pd {}
+// SAFETY: as for Send.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    /// Allocates a domain.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Call`].
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: the context is open.
+        let raw = unsafe { context.rdma().ibv_alloc_pd(context.raw()) };
+        let raw = NonNull::new(raw).ok_or_else(|| context.failed("ibv_alloc_pd", last_errno()))?;
+        let mut pd = Self {
+            context: Arc::clone(context),
+            raw,
+            pdn: 0,
+        };
+        pd.pdn = pd.query_pdn()?;
+        Ok(Arc::new(pd))
+    }
+
+    /// Number of the domain, as commands name it.
+    #[must_use]
+    pub fn pdn(&self) -> u32 {
+        self.pdn
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_pd {
+        self.raw.as_ptr()
+    }
+
+    fn query_pdn(&self) -> Result<u32, VerbsError> {
+        let mut out = mlx5dv_pd {
+            pdn: u32::MAX,
+            comp_mask: 0,
+        };
+        // SAFETY: all fields are pointers, for which zero is null.
+        let mut object: mlx5dv_obj = unsafe { std::mem::zeroed() };
+        object.pd.in_ = self.raw();
+        object.pd.out = &raw mut out;
+        let rdma = self.context.rdma();
+        // SAFETY: the domain is alive and `out` lives through the call; no other kind of object is asked for.
+        let errno = unsafe { rdma.mlx5dv_init_obj(&raw mut object, u64::from(MLX5DV_OBJ_PD)) };
+        if errno != 0 {
+            return Err(self.context.failed("mlx5dv_init_obj(PD)", errno));
+        }
+        if out.pdn >= 1 << 24 {
+            return Err(self
+                .context
+                .bad_reply("pdn", out.pdn, "a number of 24 bits"));
+        }
+        Ok(out.pdn)
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: the domain is alive; MRs and QPs in it hold a reference to `self`, so none is left.
+        let errno = unsafe { self.context.rdma().ibv_dealloc_pd(self.raw()) };
+        if errno != 0 {
+            tracing::error!("leaked: {}", self.context.failed("ibv_dealloc_pd", errno));
+        }
+    }
+}
+
+impl fmt::Debug for Pd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pd")
+            .field("device", &self.context.name())
+            .field("pdn", &self.pdn)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,371 @@
+//! What a QP is told: its shape, its path, its patience. Checked once, when it is used.
+
+use mlx5_prm::qpc::Qpc;
+
+use super::caps::Caps;
+use super::error::VerbsError;
+use super::gid::Gid;
+use super::port::{Mtu, PortInfo};
+use crate::abi::{MAX_DEPTH, MIN_DEPTH};
+
+/// log2 of the bounds that kernels set.
+#[expect(clippy::cast_possible_truncation, reason = "at most 31")]
+pub(super) const LOG_MIN_DEPTH: u8 = MIN_DEPTH.ilog2() as u8;
+#[expect(clippy::cast_possible_truncation, reason = "at most 31")]
+const LOG_MAX_DEPTH: u8 = MAX_DEPTH.ilog2() as u8;
+
+/// The shape of a QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpConfig {
+    /// log2 of the send queue's length in WQEBBs: 8 to 15 (`abi::MIN_DEPTH` to `abi::MAX_DEPTH`), and at most the device's.
+    /// Default 10.
+    pub log_depth: u8,
+    /// One thread at a time posts; kernels then leave out flags and atomics. Default false.
+    pub exclusive: bool,
+    /// Share one doorbell register with all QPs of the context that ask for it; the software HCA refuses. Default false.
+    pub share_doorbell_register: bool,
+    /// Ask for payload in order, where the device can be asked. Default true.
+    pub data_in_order: bool,
+    /// Counter set, where the device has them. Default none: the device's own.
+    pub counter_set: Option<u8>,
+    /// Port of a link aggregation group for outgoing packets, 1 to 15; 0 lets the device choose. Default 0.
+    pub lag_port: u8,
+}
+
+impl Default for QpConfig {
+    fn default() -> Self {
+        Self {
+            log_depth: 10,
+            exclusive: false,
+            share_doorbell_register: false,
+            data_in_order: true,
+            counter_set: None,
+            lag_port: 0,
+        }
+    }
+}
+
+impl QpConfig {
+    /// Ring length in WQEBBs.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        1 << self.log_depth
+    }
+
+    /// Bytes of control heap that a QP of this shape takes, alignment not counted: context, flags and send queue.
+    #[must_use]
+    pub fn control_bytes(&self) -> u64 {
+        crate::abi::control_bytes(self.depth())
+    }
+
+    pub(super) fn check(&self, caps: &Caps) -> Result<(), VerbsError> {
+        let limit = caps.log_max_qp_sz.min(LOG_MAX_DEPTH);
+        in_range("log_depth", self.log_depth, LOG_MIN_DEPTH, limit)?;
+        in_range("lag_port", self.lag_port, 0, 15)?;
+        if let Some(set) = self.counter_set
+            && !caps.counter_sets
+        {
+            return Err(VerbsError::argument(
+                "counter_set",
+                set,
+                "none: the device has no counter sets",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The way to the peer. What a peer or a store says goes in here, so all of it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathAttr {
+    /// QP number of the peer, 24 bits.
+    pub remote_qpn: u32,
+    /// GID of the peer.
+    pub remote_gid: Gid,
+    /// Number of the first packet that the peer will send, 24 bits: chosen at random by the peer.
+    pub psn: u32,
+    /// Own GID, by index; default: the context's RoCEv2 GID.
+    pub gid_index: Option<u32>,
+    /// Payload of a packet; default: what the port carries. Both ends must say the same.
+    pub mtu: Option<Mtu>,
+    /// IP traffic class; its upper six bits are the DSCP. Default 0.
+    pub traffic_class: u8,
+    /// Ethernet priority, 0 to 7. Default 0.
+    pub priority: u8,
+    /// IP time to live, at least 1. Default 64.
+    pub hop_limit: u8,
+    /// PRM code of the delay that a receiver-not-ready answer asks for, 0 to 31. Default 12 (0.64 ms).
+    pub min_rnr_timer: u8,
+    /// Which rail this is; spreads source ports. Default 0.
+    pub rail: u8,
+}
+
+impl PathAttr {
+    /// A path with all defaults.
+    #[must_use]
+    pub fn new(remote_qpn: u32, remote_gid: Gid, psn: u32) -> Self {
+        Self {
+            remote_qpn,
+            remote_gid,
+            psn,
+            gid_index: None,
+            mtu: None,
+            traffic_class: 0,
+            priority: 0,
+            hop_limit: 64,
+            min_rnr_timer: 12,
+            rail: 0,
+        }
+    }
+
+    /// Checks everything that needs no device, and settles the MTU.
+    pub(super) fn check(&self, port: &PortInfo) -> Result<Mtu, VerbsError> {
+        in_24_bits("remote QPN", self.remote_qpn)?;
+        in_24_bits("PSN", self.psn)?;
+        in_range("priority", self.priority, 0, 7)?;
+        in_range("hop limit", self.hop_limit, 1, u8::MAX)?;
+        in_range("RNR timer", self.min_rnr_timer, 0, 31)?;
+        if self.remote_gid == Gid::default() {
+            return Err(VerbsError::argument(
+                "remote GID",
+                self.remote_gid,
+                "an address",
+            ));
+        }
+        let mtu = self.mtu.unwrap_or(port.active_mtu);
+        if mtu > port.active_mtu {
+            let limit = format!("at most the port's {}", port.active_mtu);
+            return Err(VerbsError::argument("MTU", mtu, limit));
+        }
+        Ok(mtu)
+    }
+}
+
+/// How long to try. The peer is given up after about `4.096 us * 2^timeout * (retry + 1)`, often some times that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendAttr {
+    /// Number of the first packet, 24 bits; choose it at random, and at least 2^22 away from the last incarnation's.
+    pub psn: u32,
+    /// Retransmission timeout 4.096 us * 2^n, 12 to 20. Default 14 (67 ms).
+    pub timeout: u8,
+    /// Retries after a timeout or a sequence error, 0 to 7. Default 7.
+    pub retry: u8,
+    /// Retries after receiver-not-ready, 0 to 7, of which 7 is for ever. Default 7.
+    pub rnr_retry: u8,
+    /// log2 of the packets between two requests for acknowledgement. Default 0: every packet.
+    pub log_ack_req_freq: u8,
+}
+
+impl SendAttr {
+    /// All defaults.
+    #[must_use]
+    pub fn new(psn: u32) -> Self {
+        Self {
+            psn,
+            timeout: 14,
+            retry: 7,
+            rnr_retry: 7,
+            log_ack_req_freq: 0,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), VerbsError> {
+        in_24_bits("PSN", self.psn)?;
+        in_range("timeout", self.timeout, 12, 20)?;
+        in_range("retry", self.retry, 0, 7)?;
+        in_range("RNR retry", self.rnr_retry, 0, 7)?;
+        in_range("log_ack_req_freq", self.log_ack_req_freq, 0, 8)
+    }
+}
+
+/// UDP source port of a QP: spreads QPs over equal-cost paths, and stays the same for both QPNs whatever the time is.
+///
+/// The hash is that of Linux (`rdma_calc_flow_label`, `rdma_flow_label_to_udp_sport`), with the rail mixed in.
+pub(super) fn udp_source_port(caps: &Caps, qpn: u32, remote_qpn: u32, rail: u8) -> u16 {
+    let Some(ports) = &caps.udp_source_ports else {
+        return 0;
+    };
+    let mut v = (u64::from(qpn) * u64::from(remote_qpn)) ^ (u64::from(rail) << 7);
+    v ^= v >> 20;
+    v ^= v >> 40;
+    let label = (v & 0xf_ffff) as u32;
+    let spread = (label & 0x3fff) ^ ((label & 0xf_c000) >> 14);
+    #[expect(clippy::cast_possible_truncation, reason = "14 bits")]
+    let wanted = 0xc000 | spread as u16;
+    if ports.contains(&wanted) {
+        return wanted;
+    }
+    let count = u32::from(ports.end().saturating_sub(*ports.start())) + 1;
+    #[expect(clippy::cast_possible_truncation, reason = "below the number of ports")]
+    let nth = (spread % count) as u16;
+    ports.start() + nth
+}
+
+/// Codes of the QP context that follow from the capabilities.
+pub(super) fn atomic_mode(caps: &Caps) -> u32 {
+    if caps.atomics {
+        Qpc::ATOMIC_MODE_UP_TO_8B
+    } else {
+        0
+    }
+}
+
+fn in_range(what: &'static str, value: u8, least: u8, most: u8) -> Result<(), VerbsError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(VerbsError::argument(
+        what,
+        value,
+        format!("{least} to {most}"),
+    ))
+}
+
+fn in_24_bits(what: &'static str, value: u32) -> Result<(), VerbsError> {
+    if value < 1 << 24 {
+        return Ok(());
+    }
+    Err(VerbsError::argument(
+        what,
+        format!("{value:#x}"),
+        "a number of 24 bits",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caps() -> Caps {
+        Caps {
+            log_max_qp_sz: 12,
+            log_max_qp: 17,
+            log_max_msg: 30,
+            log_max_ra_req_qp: 4,
+            log_max_ra_res_qp: 4,
+            atomics: true,
+            masked_atomics: true,
+            udp_source_ports: Some(0xc000..=0xffff),
+            counter_sets: false,
+            qp_data_in_order: false,
+            ooo_placement: false,
+            max_wqe_sz_sq: 1024,
+        }
+    }
+
+    const PORT: PortInfo = PortInfo {
+        number: 1,
+        active_mtu: Mtu::B1024,
+        gid_table_length: 8,
+    };
+
+    #[test]
+    fn a_shape_beyond_the_device_names_value_and_limit() {
+        let refused = |config: QpConfig| config.check(&caps()).unwrap_err().to_string();
+        QpConfig::default().check(&caps()).unwrap();
+        let deep = QpConfig {
+            log_depth: 13,
+            ..QpConfig::default()
+        };
+        assert_eq!(refused(deep), "log_depth is 13: expected 8 to 12");
+        let flat = QpConfig {
+            log_depth: 7,
+            ..QpConfig::default()
+        };
+        assert_eq!(refused(flat), "log_depth is 7: expected 8 to 12");
+        let counted = QpConfig {
+            counter_set: Some(3),
+            ..QpConfig::default()
+        };
+        assert!(refused(counted).contains("no counter sets"));
+    }
+
+    #[test]
+    fn a_path_from_a_peer_is_checked_field_by_field() {
+        let good = PathAttr::new(7, Gid([1; 16]), 0xff_ffff);
+        assert_eq!(good.check(&PORT).unwrap(), Mtu::B1024);
+        let bad = [
+            PathAttr {
+                remote_qpn: 1 << 24,
+                ..good
+            },
+            PathAttr {
+                psn: 1 << 24,
+                ..good
+            },
+            PathAttr {
+                remote_gid: Gid::default(),
+                ..good
+            },
+            PathAttr {
+                mtu: Some(Mtu::B2048),
+                ..good
+            },
+            PathAttr {
+                priority: 8,
+                ..good
+            },
+            PathAttr {
+                hop_limit: 0,
+                ..good
+            },
+            PathAttr {
+                min_rnr_timer: 32,
+                ..good
+            },
+        ];
+        for path in bad {
+            assert!(path.check(&PORT).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn patience_outside_the_context_field_is_refused() {
+        let good = SendAttr::new(0);
+        good.check().unwrap();
+        for bad in [
+            SendAttr {
+                timeout: 11,
+                ..good
+            },
+            SendAttr {
+                timeout: 21,
+                ..good
+            },
+            SendAttr { retry: 8, ..good },
+            SendAttr {
+                rnr_retry: 8,
+                ..good
+            },
+            SendAttr {
+                psn: 1 << 24,
+                ..good
+            },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn source_ports_spread_and_stay_in_the_range_of_the_device() {
+        let wide = caps();
+        let ports: std::collections::BTreeSet<u16> = (0..256)
+            .map(|qpn| udp_source_port(&wide, 0x100 + qpn, 0x500 + 3 * qpn, 0))
+            .collect();
+        assert!(ports.len() > 200, "{} different ports of 256", ports.len());
+        assert!(ports.iter().all(|port| *port >= 0xc000));
+        let narrow = Caps {
+            udp_source_ports: Some(0xd000..=0xd003),
+            ..caps()
+        };
+        for qpn in 0..100 {
+            let port = udp_source_port(&narrow, qpn, 77, 1);
+            assert!((0xd000..=0xd003).contains(&port), "{port:#x}");
+        }
+        let none = Caps {
+            udp_source_ports: None,
+            ..caps()
+        };
+        assert_eq!(udp_source_port(&none, 1, 2, 0), 0);
+    }
+}
