@@ -415,3 +415,7 @@ impl<W> Endpoint<W> {
         self.qps.get(&qpn)?.requester.as_ref()
     }
 }
+
+#[cfg(test)]
+#[path = "endpoint_tests.rs"]
+mod tests;

@@ -95,10 +95,14 @@ impl Device for TestDevice {
         if offset == 0 {
             self.returned.push((wqe.tag, vec![]));
         }
-        let (tag, bytes) = self.returned.last_mut().unwrap();
+        let (_, bytes) = self
+            .returned
+            .iter_mut()
+            .rfind(|(tag, _)| *tag == wqe.tag)
+            .unwrap();
         assert_eq!(
-            (*tag, bytes.len() as u64),
-            (wqe.tag, offset),
+            bytes.len() as u64,
+            offset,
             "responses come in order, each byte once"
         );
         bytes.extend(data);
