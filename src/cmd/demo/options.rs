@@ -1,0 +1,103 @@
+//! What `wv demo` can be told.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Layout of the files that `--dump` writes, for the help.
+const DUMP_HELP: &str = "Write inputs and outputs as .npy to DIR, made if missing: \
+    stepS_rankR_{tokens,routing,weights} are the inputs ([tokens, hidden] uint16 BF16 bits, [tokens, top-k] int32, float32); \
+    stepS_rankR_received is what dispatch brought, one row per choice of a token, expert after expert ([rows, hidden] uint16), \
+    stepS_rankR_sources where each row comes from ([rows, 3] int32: expert, rank, token); \
+    stepS_rankR_output is what combine returned ([tokens, hidden] uint16)";
+
+/// Options of `wv demo`.
+#[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
+pub struct DemoOptions {
+    /// Rank processes, 1 to 64
+    #[arg(long, default_value_t = 4)]
+    pub ranks: u32,
+    /// Tokens of each rank in each step, 1 to 65,534
+    #[arg(long, default_value_t = 128)]
+    pub tokens: u32,
+    /// BF16 elements of a token, a multiple of 8 [default: that of the tokens file, 384 with the shipped data, else 1024]
+    #[arg(long)]
+    pub hidden: Option<u32>,
+    /// Experts of all ranks together [default: 64]
+    #[arg(long)]
+    pub experts: Option<u32>,
+    /// Experts that each token chooses, 1 to 32 [default: that of the routing file, else 8]
+    #[arg(long)]
+    pub top_k: Option<u32>,
+    /// Steps: dispatch, experts, combine, check
+    #[arg(long, default_value_t = 8)]
+    pub steps: u32,
+    /// Seed of everything that is generated
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Activations [rows, hidden]: uint16 with BF16 bits, or float32
+    #[arg(long, value_name = "FILE.npy")]
+    pub tokens_file: Option<PathBuf>,
+    /// Chosen experts [rows, top-k], int32 or int64; -1 is no choice. Rank r of R takes rows ((step·R + r)·tokens + i) mod rows
+    #[arg(long, value_name = "FILE.npy")]
+    pub routing: Option<PathBuf>,
+    /// Weights of the choices [rows, top-k], float32 [default with a routing file: 1/top-k]
+    #[arg(long, value_name = "FILE.npy", requires = "routing")]
+    pub weights: Option<PathBuf>,
+    /// Generate the routing: even, skewed, or every token to the same experts
+    #[arg(long, value_enum, conflicts_with = "routing")]
+    pub routing_kind: Option<RoutingKind>,
+    /// RDMA device: auto takes one that DevX can drive if there is one, else the software HCA; sim; or a name
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// Where kernels run: auto, simt (the CPU), or the number of a GPU
+    #[arg(long, default_value = "auto")]
+    pub gpu: String,
+    /// Bound of the whole run, in seconds
+    #[arg(long, default_value_t = 120)]
+    pub timeout: u64,
+    /// Say which bytes, QPs and signals this shape takes, and do not run
+    #[arg(long)]
+    pub explain: bool,
+    /// The result as one JSON object on stdout; everything else goes to stderr
+    #[arg(long)]
+    pub json: bool,
+    #[arg(long, value_name = "DIR", help = DUMP_HELP)]
+    pub dump: Option<PathBuf>,
+}
+
+/// How a generated routing spreads tokens over experts.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RoutingKind {
+    /// Every expert alike
+    Uniform,
+    /// The i-th most popular expert with weight 1/i
+    Zipf,
+    /// Every token to experts 0 to top-k - 1
+    AllToOne,
+}
+
+impl Default for DemoOptions {
+    /// What an empty command line means.
+    fn default() -> Self {
+        #[derive(clap::Parser)]
+        struct Empty {
+            #[command(flatten)]
+            options: DemoOptions,
+        }
+        <Empty as clap::Parser>::parse_from(["demo"]).options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_command_line_is_four_ranks_of_128_tokens_for_eight_steps() {
+        let options = DemoOptions::default();
+        assert_eq!((options.ranks, options.tokens, options.steps), (4, 128, 8));
+        assert_eq!((options.seed, options.timeout), (1, 120));
+        assert_eq!(options.device, "auto");
+    }
+}
