@@ -9,6 +9,7 @@ mod error;
 mod launch;
 mod memory;
 mod select;
+pub mod simt;
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use std::time::Duration;
 pub use error::GpuError;
 pub use launch::{Dim3, Event, Launch};
 pub use memory::{DeviceMemory, HostMapped, MappedMmio};
-pub use select::GpuSelector;
+pub use select::{GpuSelector, open};
 
 /// One device that runs kernels. Object safe: the runtime holds `Arc<dyn Gpu>`.
 pub trait Gpu: Send + Sync + fmt::Debug {

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use super::GpuError;
+use super::simt::SimtGpu;
+use super::{Gpu, GpuError};
 
 /// Which device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,33 @@ impl fmt::Display for GpuSelector {
     }
 }
 
+/// Opens a device.
+///
+/// # Errors
+///
+/// [`GpuError::NoDriver`] or [`GpuError::NoDevice`] if a CUDA device was named and cannot be had; `Auto` then takes simt.
+pub fn open(selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
+    match selector {
+        GpuSelector::Simt => Ok(SimtGpu::open()?),
+        GpuSelector::Cuda(ordinal) => open_cuda(ordinal),
+        GpuSelector::Auto => match open_cuda(0) {
+            Ok(gpu) => Ok(gpu),
+            Err(GpuError::NoDriver { detail }) => {
+                tracing::debug!("no CUDA driver ({detail}): kernels run on the CPU");
+                Ok(SimtGpu::open()?)
+            }
+            Err(GpuError::NoDevice { .. }) => Ok(SimtGpu::open()?),
+            Err(other) => Err(other),
+        },
+    }
+}
+
+fn open_cuda(_ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
+    Err(GpuError::NoDriver {
+        detail: "built without the feature `cuda`".to_owned(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,5 +93,10 @@ mod tests {
             refusal.contains("gpu0") && refusal.contains("auto, simt"),
             "{refusal}"
         );
+    }
+
+    #[test]
+    fn auto_opens_something_everywhere() {
+        assert!(!open(GpuSelector::Auto).unwrap().label().is_empty());
     }
 }

@@ -1,0 +1,310 @@
+//! Kernels on the CPU: device memory is ordinary memory, the stream is a thread.
+//!
+//! The kernels of this crate come from the table that the build script makes (`kernels/**/*.cu` compiled by the host
+//! compiler); a user's own come from a table made by `simt::build` and are added with [`SimtGpu::with_kernels`].
+
+// UNSAFETY: launches kernels, whose arguments are addresses.
+#![expect(
+    unsafe_code,
+    reason = "launching a kernel is unsafe, see `Gpu::launch`"
+)]
+
+mod hooks;
+mod memory;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::memory::{DeviceMemory, HostMapped, MappedMmio};
+use super::{Event, Gpu, GpuError, Launch};
+use memory::Arena;
+use stream::Stream;
+
+pub use hooks::connect;
+
+/// The kernels of this crate, compiled for the CPU.
+mod table {
+    include!(concat!(env!("OUT_DIR"), "/simt_kernels.rs"));
+}
+
+/// Most threads of a block, as on a GPU.
+const MAX_BLOCK: u64 = 1024;
+
+/// Most bytes of dynamic shared memory of a block: what sm_90 offers.
+const MAX_SHARED_BYTES: usize = 227 << 10;
+
+/// Most bytes of a kernel's parameters, as before CUDA 12.1.
+const MAX_PARAMS: usize = 4096;
+
+/// A "GPU" whose kernels run on a thread of this process.
+#[derive(Debug)]
+pub struct SimtGpu {
+    arena: Arc<Arena>,
+    stream: Stream,
+    kernels: BTreeMap<&'static str, ::simt::Entry>,
+    workers: usize,
+}
+
+/// How a [`SimtGpu`] runs its kernels.
+#[derive(Clone, Copy, Debug)]
+pub struct SimtOptions<'a> {
+    /// Kernels besides those of this crate; a name that the crate has too means the extra one. Default none.
+    pub kernels: &'a [::simt::Kernel],
+    /// OS threads that the blocks of a launch are spread over, 1 to 256. Default 1: schedules then depend on the seed alone.
+    pub workers: usize,
+}
+
+impl Default for SimtOptions<'_> {
+    fn default() -> Self {
+        Self {
+            kernels: &[],
+            workers: 1,
+        }
+    }
+}
+
+impl SimtGpu {
+    /// A device with the kernels of this crate and default options.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::OutOfMemory`] if its thread cannot be started.
+    pub fn open() -> Result<Arc<Self>, GpuError> {
+        Self::with_options(&SimtOptions::default())
+    }
+
+    /// A device that also knows `extra` kernels.
+    ///
+    /// # Errors
+    ///
+    /// As [`SimtGpu::open`].
+    pub fn with_kernels(extra: &[::simt::Kernel]) -> Result<Arc<Self>, GpuError> {
+        Self::with_options(&SimtOptions {
+            kernels: extra,
+            ..SimtOptions::default()
+        })
+    }
+
+    /// A device with these options.
+    ///
+    /// # Errors
+    ///
+    /// As [`SimtGpu::open`], and [`GpuError::BadArgument`] for a number of workers out of range.
+    pub fn with_options(options: &SimtOptions<'_>) -> Result<Arc<Self>, GpuError> {
+        if !(1..=256).contains(&options.workers) {
+            return Err(GpuError::BadArgument {
+                what: "workers",
+                value: options.workers.to_string(),
+                limit: "1 to 256".to_owned(),
+            });
+        }
+        hooks::find();
+        let kernels = table::KERNELS
+            .iter()
+            .chain(options.kernels)
+            .map(|kernel| (kernel.name, kernel.entry))
+            .collect();
+        Ok(Arc::new(Self {
+            arena: Arc::default(),
+            stream: Stream::start()?,
+            kernels,
+            workers: options.workers,
+        }))
+    }
+
+    /// Names of all kernels, sorted.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.kernels.keys().copied()
+    }
+
+    fn check(spec: &Launch<'_>, params: &[u8]) -> Result<(), String> {
+        let (blocks, threads) = (spec.grid.count(), spec.block.count());
+        if blocks == 0 || threads == 0 {
+            return Err(format!(
+                "grid {:?} of blocks {:?} is empty",
+                spec.grid, spec.block
+            ));
+        }
+        if threads > MAX_BLOCK {
+            return Err(format!("{threads} threads in a block, at most {MAX_BLOCK}"));
+        }
+        if spec.shared_bytes > MAX_SHARED_BYTES {
+            let bytes = spec.shared_bytes;
+            return Err(format!(
+                "{bytes} bytes of shared memory, at most {MAX_SHARED_BYTES}"
+            ));
+        }
+        if params.len() > MAX_PARAMS {
+            return Err(format!(
+                "{} bytes of parameters, at most {MAX_PARAMS}",
+                params.len()
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Gpu for SimtGpu {
+    fn label(&self) -> String {
+        "simt".to_owned()
+    }
+
+    fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.arena.alloc(bytes, align)
+    }
+
+    fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
+        self.arena.write(addr, bytes)
+    }
+
+    fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
+        self.arena.read(addr, out)
+    }
+
+    fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
+        memory::map_mmio(host, bytes)
+    }
+
+    fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
+        self.arena.map_host(bytes)
+    }
+
+    unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {
+        let Some(&entry) = self.kernels.get(spec.kernel) else {
+            return Err(GpuError::UnknownKernel {
+                kernel: spec.kernel.to_owned(),
+                known: self.kernels().map(str::to_owned).collect(),
+            });
+        };
+        Self::check(spec, params).map_err(|detail| GpuError::BadLaunch {
+            kernel: spec.kernel.to_owned(),
+            detail,
+        })?;
+        let config = ::simt::LaunchConfig {
+            grid: dim3(spec.grid),
+            block: dim3(spec.block),
+            shared_bytes: spec.shared_bytes,
+            cooperative: spec.cooperative,
+            workers: self.workers,
+            seed: spec.seed,
+            deadline: spec.deadline,
+            ..::simt::LaunchConfig::default()
+        };
+        let mut params = Params::new(params);
+        let work = move || {
+            let mut args = [params.as_mut_ptr()];
+            // SAFETY: `entry` is a kernel of this name that takes one struct, whose bytes `params` are; the caller of `launch`
+            // keeps what they point to. `params` and `args` live through the call, which returns when the kernel has ended.
+            let result = unsafe { ::simt::launch(entry, &mut args, &config) };
+            match result {
+                Ok(stats) => {
+                    tracing::trace!(?stats, "kernel ended");
+                    Ok(())
+                }
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        self.stream.submit(spec.kernel, Box::new(work))
+    }
+}
+
+/// A kernel's parameters, aligned as any type of CUDA C++ may ask.
+struct Params(Vec<u128>);
+
+impl Params {
+    fn new(bytes: &[u8]) -> Self {
+        let mut words = vec![0u128; bytes.len().div_ceil(size_of::<u128>()).max(1)];
+        bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+        Self(words)
+    }
+
+    fn as_mut_ptr(&mut self) -> *mut c_void {
+        self.0.as_mut_ptr().cast()
+    }
+}
+
+fn dim3(dim: super::Dim3) -> ::simt::Dim3 {
+    ::simt::Dim3::from((dim.x, dim.y, dim.z))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    /// A kernel by hand: adds 1 to the word that its parameter points to.
+    unsafe extern "C-unwind" fn add_one(args: *mut *mut c_void) {
+        // SAFETY: launched with one parameter, the address of a word of device memory.
+        unsafe {
+            let word = *(*args).cast::<*mut u32>();
+            *word += 1;
+        }
+    }
+
+    /// A kernel that fails.
+    unsafe extern "C-unwind" fn fail(_: *mut *mut c_void) {
+        panic!("as planned");
+    }
+
+    fn gpu() -> Arc<SimtGpu> {
+        let kernel = |name, entry| ::simt::Kernel { name, entry };
+        SimtGpu::with_kernels(&[kernel("add_one", add_one), kernel("fail", fail)]).unwrap()
+    }
+
+    fn launch(gpu: &SimtGpu, spec: &Launch<'_>, word: u64) -> Result<Event, GpuError> {
+        // SAFETY: `add_one` takes an address; the tests keep the word until they have waited. `fail` takes nothing.
+        unsafe { gpu.launch(spec, &word.to_ne_bytes()) }
+    }
+
+    #[test]
+    fn launches_run_in_order_on_memory_that_the_host_reads_back() {
+        let gpu = gpu();
+        let word = gpu.alloc(4, 4).unwrap();
+        let events: Vec<_> = (0..10)
+            .map(|_| launch(&gpu, &Launch::new("add_one", 1, 32), word.addr()).unwrap())
+            .collect();
+        gpu.wait(&events[9], LONG).unwrap();
+        let mut out = [0; 4];
+        gpu.read(word.addr(), &mut out).unwrap();
+        assert_eq!(u32::from_ne_bytes(out), 320);
+    }
+
+    #[test]
+    fn a_kernel_that_fails_is_an_error_of_its_event_and_the_device_goes_on() {
+        let gpu = gpu();
+        let word = gpu.alloc(4, 4).unwrap();
+        let event = launch(&gpu, &Launch::new("fail", 2, 32), 0).unwrap();
+        let error = gpu.wait(&event, LONG).unwrap_err().to_string();
+        assert!(
+            error.contains("kernel fail failed") && error.contains("as planned"),
+            "{error}"
+        );
+        let event = launch(&gpu, &Launch::new("add_one", 1, 1), word.addr()).unwrap();
+        gpu.wait(&event, LONG).unwrap();
+    }
+
+    #[test]
+    fn launches_beyond_the_limits_name_value_and_limit() {
+        let gpu = gpu();
+        let refused = |spec: Launch<'_>| launch(&gpu, &spec, 0).unwrap_err().to_string();
+        let unknown = refused(Launch::new("add_two", 1, 1));
+        assert!(
+            unknown.contains("\"add_two\"") && unknown.contains("\"add_one\""),
+            "{unknown}"
+        );
+        assert!(refused(Launch::new("add_one", 0, 32)).contains("is empty"));
+        assert!(
+            refused(Launch::new("add_one", 1, 1025))
+                .contains("1025 threads in a block, at most 1024")
+        );
+        let wide = Launch {
+            shared_bytes: 1 << 20,
+            ..Launch::new("add_one", 1, 1)
+        };
+        assert!(refused(wide).contains("1048576 bytes of shared memory, at most 232448"));
+    }
+}

@@ -1,0 +1,346 @@
+//! Device memory of the simt backend: anonymous pages, tracked while they live.
+//!
+//! Each allocation is a mapping of its own between two inaccessible pages, so a kernel that runs off either end stops there
+//! instead of in its neighbour. Pages cost nothing until they are touched (`MAP_NORESERVE`). Copies from the host are checked
+//! against the live allocations and done word by word through atomics: a kernel or the software HCA may write the same memory
+//! at the same time, and then the copy sees each word before or after, never a torn one.
+
+// UNSAFETY: maps and unmaps memory, and copies to and from it by address.
+#![expect(unsafe_code, reason = "mmap, and atomics in mapped memory")]
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::gpu::GpuError;
+use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio};
+
+/// Inaccessible bytes on either side of an allocation.
+const GUARD: usize = 4096;
+
+/// Largest alignment: that of a huge page, which GPU allocations have.
+const MAX_ALIGN: usize = 2 << 20;
+
+/// The live allocations of one device: first byte to length.
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    live: Mutex<BTreeMap<u64, usize>>,
+}
+
+impl Arena {
+    pub(super) fn alloc(
+        self: &Arc<Self>,
+        bytes: usize,
+        align: usize,
+    ) -> Result<DeviceMemory, GpuError> {
+        let allocation = Allocation::new(self, bytes, align, "device")?;
+        let addr = allocation.start.as_ptr().expose_provenance() as u64;
+        Ok(DeviceMemory::new(addr, bytes, Box::new(allocation)))
+    }
+
+    pub(super) fn map_host(self: &Arc<Self>, bytes: usize) -> Result<HostMapped, GpuError> {
+        let allocation = Allocation::new(self, bytes, 64, "host")?;
+        let (start, addr) = (
+            allocation.start,
+            allocation.start.as_ptr().expose_provenance() as u64,
+        );
+        // SAFETY: the allocation is `bytes` zeroed bytes on a page boundary, and is held by the result.
+        Ok(unsafe { HostMapped::new(start, addr, bytes, Box::new(allocation)) })
+    }
+
+    pub(super) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
+        // The lock is held through the copy, so that nobody unmaps the allocation meanwhile.
+        let live = self.lock();
+        let to = locate(&live, addr, bytes.len())?;
+        // SAFETY: `locate` found the range inside one live allocation.
+        unsafe { copy(to, bytes.len(), |at, word| word.write(&bytes[at..])) };
+        Ok(())
+    }
+
+    pub(super) fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError> {
+        let live = self.lock();
+        let from = locate(&live, addr, out.len())?;
+        // SAFETY: as in `write`.
+        unsafe { copy(from, out.len(), |at, word| word.read(&mut out[at..])) };
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The host address of `bytes` bytes at `addr`, if they lie in one live allocation.
+fn locate(live: &BTreeMap<u64, usize>, addr: u64, bytes: usize) -> Result<*mut u8, GpuError> {
+    let below = live.range(..=addr).next_back();
+    if let Some((&start, &length)) = below
+        && let Ok(offset) = usize::try_from(addr - start)
+        && offset.checked_add(bytes).is_some_and(|end| end <= length)
+    {
+        return Ok(std::ptr::with_exposed_provenance_mut(addr as usize));
+    }
+    let nearest = below.map_or_else(String::new, |(start, length)| {
+        format!("; the one below starts at {start:#x} and has {length} bytes")
+    });
+    Err(GpuError::BadRange {
+        addr,
+        bytes,
+        nearest,
+    })
+}
+
+/// One step of a copy: a byte or an aligned word of device memory.
+enum Word<'a> {
+    Byte(&'a AtomicU8),
+    Eight(&'a AtomicU64),
+}
+
+impl Word<'_> {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Byte(_) => 1,
+            Self::Eight(_) => 8,
+        }
+    }
+
+    fn write(&self, from: &[u8]) {
+        match self {
+            Self::Byte(byte) => byte.store(from[0], Relaxed),
+            Self::Eight(word) => {
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(&from[..8]);
+                word.store(u64::from_ne_bytes(bytes), Relaxed);
+            }
+        }
+    }
+
+    fn read(&self, to: &mut [u8]) {
+        match self {
+            Self::Byte(byte) => to[0] = byte.load(Relaxed),
+            Self::Eight(word) => to[..8].copy_from_slice(&word.load(Relaxed).to_ne_bytes()),
+        }
+    }
+}
+
+/// Walks `bytes` bytes at `start`: single bytes up to an 8-byte boundary, words, single bytes.
+///
+/// # Safety
+///
+/// The range is mapped, readable and writable, and stays so during the call.
+unsafe fn copy(start: *mut u8, bytes: usize, mut step: impl FnMut(usize, Word<'_>)) {
+    let mut at = 0;
+    while at < bytes {
+        // SAFETY: `at` is inside the range.
+        let place = unsafe { start.add(at) };
+        let word = if place.addr().is_multiple_of(8) && bytes - at >= 8 {
+            // SAFETY: aligned and inside the range; other access is atomic or by C++ code and the HCA, which Rust cannot see.
+            Word::Eight(unsafe { AtomicU64::from_ptr(place.cast()) })
+        } else {
+            // SAFETY: as above, without the need of alignment.
+            Word::Byte(unsafe { AtomicU8::from_ptr(place) })
+        };
+        let width = word.bytes();
+        step(at, word);
+        at += width;
+    }
+}
+
+/// A live mapping, guards included.
+#[derive(Debug)]
+struct Allocation {
+    arena: Arc<Arena>,
+    mapping: NonNull<u8>,
+    mapping_bytes: usize,
+    start: NonNull<u8>,
+}
+
+// SAFETY: the pointers are only used to unmap; access is through the arena or atomics.
+unsafe impl Send for Allocation {}
+// SAFETY: as for Send.
+unsafe impl Sync for Allocation {}
+
+impl Hold for Allocation {}
+
+impl Allocation {
+    fn new(
+        arena: &Arc<Arena>,
+        bytes: usize,
+        align: usize,
+        kind: &'static str,
+    ) -> Result<Self, GpuError> {
+        let refused = |value: String, limit: String| GpuError::BadArgument {
+            what: "allocation",
+            value,
+            limit,
+        };
+        if bytes == 0 {
+            return Err(refused("0 bytes".to_owned(), "at least 1".to_owned()));
+        }
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            let limit = format!("a power of two, at most {MAX_ALIGN}");
+            return Err(refused(format!("aligned to {align}"), limit));
+        }
+        let no_memory = |detail: String| GpuError::OutOfMemory {
+            kind,
+            bytes,
+            detail,
+        };
+        let align = align.max(GUARD);
+        let length = bytes
+            .checked_next_multiple_of(GUARD)
+            .ok_or_else(|| no_memory("longer than the address space".to_owned()))?;
+        let mapping_bytes = length
+            .checked_add(align + GUARD)
+            .ok_or_else(|| no_memory("longer than the address space".to_owned()))?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let mapping = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapping_bytes,
+                libc::PROT_NONE,
+                flags,
+                -1,
+                0,
+            )
+        };
+        let mapping = match NonNull::new(mapping.cast::<u8>()) {
+            Some(mapping) if mapping.as_ptr().cast() != libc::MAP_FAILED => mapping,
+            _ => return Err(no_memory(std::io::Error::last_os_error().to_string())),
+        };
+        // At least one guard page in front: the first multiple of `align` behind it.
+        let front = (mapping.addr().get() + GUARD).next_multiple_of(align) - mapping.addr().get();
+        // SAFETY: front <= align, for `mapping` and `align` are multiples of GUARD; so `front + length` is inside the mapping.
+        let start = unsafe { mapping.add(front) };
+        let allocation = Self {
+            arena: Arc::clone(arena),
+            mapping,
+            mapping_bytes,
+            start,
+        };
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: `length` bytes at `start` are part of the new mapping, which nobody else knows.
+        if unsafe { libc::mprotect(start.as_ptr().cast(), length, rights) } != 0 {
+            return Err(no_memory(std::io::Error::last_os_error().to_string()));
+        }
+        let addr = start.as_ptr().expose_provenance() as u64;
+        arena.lock().insert(addr, bytes);
+        Ok(allocation)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let mut live = self.arena.lock();
+        live.remove(&(self.start.addr().get() as u64));
+        // SAFETY: the mapping is this allocation's own, unmapped once; who still uses it breaks the contract of `Gpu::launch` or
+        // of the registration.
+        unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapping_bytes) };
+    }
+}
+
+/// A register page needs no mapping: kernels run in this process.
+#[derive(Debug)]
+struct SameProcess;
+
+impl Hold for SameProcess {}
+
+pub(super) fn map_mmio(host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
+    if host.is_null() || !host.addr().is_multiple_of(8) || bytes == 0 {
+        return Err(GpuError::BadArgument {
+            what: "register page",
+            value: format!("{bytes} bytes at {host:p}"),
+            limit: "at least one byte at a multiple of 8".to_owned(),
+        });
+    }
+    Ok(MappedMmio::new(
+        host.expose_provenance() as u64,
+        Box::new(SameProcess),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_zero_aligned_and_reads_back_at_every_offset() {
+        let arena = Arc::new(Arena::default());
+        for align in [1, 64, 4096, 1 << 16, MAX_ALIGN] {
+            let memory = arena.alloc(100, align).unwrap();
+            assert!(memory.addr().is_multiple_of(align as u64), "align {align}");
+            let mut out = [0xaa; 100];
+            arena.read(memory.addr(), &mut out).unwrap();
+            assert_eq!(out, [0; 100]);
+            for offset in 0..16 {
+                let bytes: Vec<u8> = (0..37).map(|n| n + offset).collect();
+                arena
+                    .write(memory.addr() + u64::from(offset), &bytes)
+                    .unwrap();
+                let mut out = vec![0; 37];
+                arena
+                    .read(memory.addr() + u64::from(offset), &mut out)
+                    .unwrap();
+                assert_eq!(out, bytes, "offset {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn copies_outside_the_live_allocations_are_refused_with_the_nearest_one() {
+        let arena = Arc::new(Arena::default());
+        let memory = arena.alloc(100, 8).unwrap();
+        let addr = memory.addr();
+        arena.write(addr + 99, &[1]).unwrap();
+        let refusal = arena.write(addr + 99, &[1, 2]).unwrap_err().to_string();
+        assert!(
+            refusal.contains(&format!(
+                "the one below starts at {addr:#x} and has 100 bytes"
+            )),
+            "{refusal}"
+        );
+        assert!(arena.read(addr - 1, &mut [0; 2]).is_err());
+        assert!(arena.read(u64::MAX, &mut [0; 2]).is_err());
+        arena.read(addr + 100, &mut []).unwrap();
+        drop(memory);
+        assert!(arena.read(addr, &mut [0]).is_err(), "freed");
+    }
+
+    #[test]
+    fn impossible_allocations_are_refused() {
+        let arena = Arc::new(Arena::default());
+        for (bytes, align) in [
+            (0, 8),
+            (8, 0),
+            (8, 24),
+            (8, 2 * MAX_ALIGN),
+            (usize::MAX, 8),
+            (1 << 60, 8),
+        ] {
+            assert!(
+                arena.alloc(bytes, align).is_err(),
+                "{bytes} bytes aligned to {align}"
+            );
+        }
+        assert!(arena.lock().is_empty());
+    }
+
+    #[test]
+    fn host_mapped_words_are_where_kernels_see_them() {
+        let arena = Arc::new(Arena::default());
+        let host = arena.map_host(16).unwrap();
+        host.u64_at(8).store(0x1122_3344_5566_7788, Relaxed);
+        let mut out = [0; 4];
+        arena.read(host.addr() + 8, &mut out).unwrap();
+        assert_eq!(out, [0x88, 0x77, 0x66, 0x55]);
+        assert_eq!(host.u32_at(12).load(Relaxed), 0x1122_3344);
+    }
+
+    #[test]
+    #[should_panic(expected = "a word of 8 bytes at 16 of 16 host-mapped bytes")]
+    fn a_host_mapped_word_outside_is_a_bug() {
+        let host = Arc::new(Arena::default()).map_host(16).unwrap();
+        let _ = host.u64_at(16);
+    }
+}
