@@ -1,0 +1,187 @@
+//! The child process: what reaches it, and how its end becomes ours.
+//!
+//! Signals are blocked and taken one by one. What came from the terminal reached the child as well, since it is in
+//! the same process group; everything else is sent on. When the child is stopped, this process stops too, so that
+//! the shell gets the terminal back, and both go on together.
+
+// UNSAFETY: signal masks, sigwaitinfo, waitpid, kill and dlopen.
+#![expect(unsafe_code, reason = "signals and child processes through libc")]
+
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use libc::{c_int, pid_t, sigset_t};
+
+/// What is sent on.
+const FORWARDED: [c_int; 9] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+];
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Exited(u8),
+    Signalled(c_int),
+}
+
+/// The program sees `name` as its own name (`argv[0]`), as the shell would have it.
+pub(super) fn set_name(command: &mut Command, name: &OsStr) {
+    command.arg0(name);
+}
+
+/// Runs the command to its end.
+pub(super) fn run(mut command: Command) -> io::Result<Ending> {
+    let signals = set_of(FORWARDED.into_iter().chain([libc::SIGCHLD]));
+    let before = block(&signals)?;
+    // A parent that ignores SIGCHLD hands that down, and then nobody can wait for a child.
+    // SAFETY: the default action is always valid.
+    let on_child = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    // SAFETY: both calls are async-signal-safe, and what they get are plain values.
+    unsafe {
+        command.pre_exec(move || {
+            libc::signal(libc::SIGCHLD, on_child);
+            set_mask(&before)
+        });
+    }
+    let outcome = match command.spawn() {
+        Ok(child) => match pid_t::try_from(child.id()) {
+            Ok(pid) => wait(pid, &signals),
+            Err(_) => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        },
+        Err(error) => Err(error),
+    };
+    set_mask(&before)?;
+    outcome
+}
+
+fn wait(child: pid_t, signals: &sigset_t) -> io::Result<Ending> {
+    loop {
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: an initialised set, and room for one `siginfo_t`, valid as zeros.
+        let (signal, info) = unsafe {
+            let signal = libc::sigwaitinfo(signals, info.as_mut_ptr());
+            (signal, info.assume_init())
+        };
+        match signal {
+            libc::SIGCHLD => {
+                if let Some(ending) = look_at(child)? {
+                    return Ok(ending);
+                }
+            }
+            -1 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            // From the terminal: sent to the whole process group, the child included.
+            _ if info.si_code == libc::SI_KERNEL => {}
+            _ => send(child, signal),
+        }
+    }
+}
+
+/// What has happened to the child: its end, or that it was stopped.
+fn look_at(child: pid_t) -> io::Result<Option<Ending>> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is writable.
+        match unsafe { libc::waitpid(child, &mut status, libc::WNOHANG | libc::WUNTRACED) } {
+            0 => return Ok(None),
+            -1 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            _ if libc::WIFEXITED(status) => {
+                let status = libc::WEXITSTATUS(status);
+                return Ok(Some(Ending::Exited(
+                    u8::try_from(status).unwrap_or(u8::MAX),
+                )));
+            }
+            _ if libc::WIFSIGNALED(status) => {
+                return Ok(Some(Ending::Signalled(libc::WTERMSIG(status))));
+            }
+            // Stopped by hand; whoever did it will continue it.
+            _ if libc::WSTOPSIG(status) == libc::SIGSTOP => {}
+            _ => {
+                // Stopped by the terminal. So are we, until the shell continues us; then it goes on, too.
+                // SAFETY: no preconditions.
+                unsafe { libc::raise(libc::SIGSTOP) };
+                send(child, libc::SIGCONT);
+            }
+        }
+    }
+}
+
+fn send(child: pid_t, signal: c_int) {
+    // SAFETY: no preconditions. The child has not been waited for, so the number is still its own; a child that
+    // changed its user cannot be signalled, which is what a shell would find, too.
+    let _ = unsafe { libc::kill(child, signal) };
+}
+
+/// Ends this process by `signal`, as the child ended.
+pub(super) fn end_likewise(signal: c_int) -> ! {
+    // SAFETY: calls without preconditions on values that live here. The child has dumped core if anybody should.
+    unsafe {
+        let none = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        libc::setrlimit(libc::RLIMIT_CORE, &none);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set_of([signal]), std::ptr::null_mut());
+        libc::raise(signal);
+    }
+    // A signal whose default is not to end a process.
+    std::process::exit(128 + signal)
+}
+
+/// Whether the dynamic loader finds and loads `file`.
+pub(super) fn can_load(file: &str) -> Result<(), libloading::Error> {
+    // SAFETY: the initialisers of the RDMA libraries, the only ones asked for, have no requirements.
+    unsafe { libloading::Library::new(file) }.map(drop)
+}
+
+fn set_of(signals: impl IntoIterator<Item = c_int>) -> sigset_t {
+    let mut set = MaybeUninit::<sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set that the others change.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Blocks `signals`; the mask before.
+fn block(signals: &sigset_t) -> io::Result<sigset_t> {
+    let mut before = MaybeUninit::<sigset_t>::uninit();
+    // SAFETY: an initialised set, and room for another.
+    match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, signals, before.as_mut_ptr()) } {
+        // SAFETY: filled by the call that succeeded.
+        0 => Ok(unsafe { before.assume_init() }),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn set_mask(mask: &sigset_t) -> io::Result<()> {
+    // SAFETY: an initialised set.
+    match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
