@@ -6,7 +6,10 @@
 //! without harm: who gets the lock decides, and a creator that finds its new directory swept tries again.
 //!
 //! Names: `pPID-RANDOM` is the tree of a process. `sPID-RANDOM` belongs to `wv sim` and holds the trees of the
-//! processes below it, each with a lock of its own: it goes only when they are all dead.
+//! processes below it, each with a lock of its own: it is swept only when they are all dead.
+//!
+//! This file is compiled into `wv` too (`src/cmd/sim.rs`), which must not link softhca but has to keep the same
+//! rule. It uses nothing of its crate.
 
 // UNSAFETY: geteuid.
 #![expect(unsafe_code, reason = "geteuid")]
@@ -91,11 +94,17 @@ impl PrivateDir {
         &self.path
     }
 
-    /// Removes it with everything in it, and the parent if nothing else is in there.
+    /// Removes it with everything in it, and the standard parent if nothing else is in there.
     pub(crate) fn remove(&self) {
-        // What cannot be removed now is swept by the next start.
-        let _ = fs::remove_dir_all(&self.path);
-        if let Some(parent) = self.path.parent() {
+        // Who still lives in it may be adding files. What cannot be removed now is swept by a later start.
+        for _ in 0..3 {
+            match fs::remove_dir_all(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                _ => break,
+            }
+        }
+        let parent = standard_parent();
+        if self.path.starts_with(&parent) {
             let _ = fs::remove_dir(parent);
         }
     }
@@ -115,11 +124,11 @@ fn lock(path: &Path) -> Option<File> {
 }
 
 fn make_parent(parent: &Path) -> Result<(), PrivateDirError> {
-    match DirBuilder::new().mode(0o700).create(parent) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(source) => return Err(io_error("make", parent, source)),
-    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(parent)
+        .map_err(|source| io_error("make", parent, source))?;
     let found = match fs::symlink_metadata(parent) {
         Ok(found) => found,
         // Removed since: the caller's next step finds that out and comes back.
@@ -216,15 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn removing_the_last_directory_removes_the_parent() {
+    fn removing_it_takes_what_is_in_it_and_no_neighbour() {
         let scratch = Scratch::new();
         let one = PrivateDir::create(&scratch.0.join("p1")).unwrap();
         let two = PrivateDir::create(&scratch.0.join("p2")).unwrap();
         fs::write(one.path().join("file"), "x").unwrap();
         one.remove();
-        assert!(scratch.0.exists());
-        two.remove();
-        assert!(!scratch.0.exists());
+        assert!(!one.path().exists());
+        assert!(two.path().exists());
     }
 
     #[test]
@@ -297,6 +305,6 @@ mod tests {
                 }
             });
         });
-        assert!(!parent.exists());
+        assert_eq!(fs::read_dir(parent).unwrap().count(), 0);
     }
 }
