@@ -1,5 +1,13 @@
 //! A software mlx5 HCA below unmodified libibverbs and libmlx5.
 
+pub mod address;
 pub mod device;
 pub mod engine;
+mod errno;
+mod shim;
+mod sysfs;
+mod uverbs;
 pub mod wire;
+
+pub use device::{Counters, DeviceError, FailCommand, Hca, HcaConfig, HcaError, ObjectCounts};
+pub use sysfs::SysfsError;
