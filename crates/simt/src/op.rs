@@ -1,5 +1,31 @@
 //! Operations at which the threads of a warp or block meet. Numbers agree with `include/simt/runtime.h`.
 
+use std::cell::Cell;
+
+/// What the lanes of a warp bring to a meeting and take from it, by lane.
+pub(crate) struct Lanes {
+    pub(crate) values: [Cell<u64>; 32],
+    /// For shuffles: the lane that a lane reads.
+    pub(crate) sources: [Cell<u32>; 32],
+    pub(crate) results: [Cell<u64>; 32],
+}
+
+impl Lanes {
+    pub(crate) fn new() -> Self {
+        Self {
+            values: [const { Cell::new(0) }; 32],
+            sources: [const { Cell::new(0) }; 32],
+            results: [const { Cell::new(0) }; 32],
+        }
+    }
+}
+
+/// The lanes of a mask, in order.
+fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
+    let next = |rest: u32| (rest != 0).then_some(rest);
+    std::iter::successors(next(mask), move |rest| next(rest & (rest - 1))).map(|rest| rest.trailing_zeros() as usize)
+}
+
 /// Number of an operation, as a kernel passes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Op(pub(crate) u32);
@@ -55,49 +81,45 @@ impl Op {
         }
     }
 
-    /// The results of a warp operation, one per lane; meaningless for lanes outside `mask`.
-    ///
-    /// `values` and `sources` are what each lane of `mask` brought; a shuffle from outside the mask gives all ones.
-    pub(crate) fn combine(self, mask: u32, values: &[u64; 32], sources: &[u32; 32]) -> [u64; 32] {
-        let lanes = || (0..32usize).filter(move |&lane| mask >> lane & 1 == 1);
-        let votes = || lanes().fold(0u32, |votes, lane| votes | u32::from(values[lane] != 0) << lane);
+    /// Computes the result of a warp operation for each lane of `mask`, and touches no other lane's.
+    pub(crate) fn combine(self, mask: u32, lanes: &Lanes) {
+        let votes = || lanes_of(mask).fold(0u32, |votes, lane| votes | u32::from(lanes.values[lane].get() != 0) << lane);
+        let share = |result: u64| lanes_of(mask).for_each(|lane| lanes.results[lane].set(result));
         #[expect(clippy::cast_possible_truncation, reason = "reductions are defined on 32-bit values")]
-        let reduce = |f: fn(u32, u32) -> u32| lanes().map(|lane| values[lane] as u32).reduce(f).map_or(0, u64::from);
+        let word = |lane: usize| lanes.values[lane].get() as u32;
+        let reduce = |f: fn(u32, u32) -> u32| share(lanes_of(mask).map(word).reduce(f).map_or(0, u64::from));
         match self {
-            Self::SYNC_WARP => [0; 32],
             Self::SHFL | Self::SHFL_UP | Self::SHFL_DOWN | Self::SHFL_XOR => {
-                let mut out = [0; 32];
-                for (out, &source) in out.iter_mut().zip(sources) {
-                    let inside = mask >> (source & 31) & 1 == 1 && source < 32;
-                    *out = if inside { values[(source & 31) as usize] } else { u64::MAX };
+                for lane in lanes_of(mask) {
+                    let source = lanes.sources[lane].get() as usize;
+                    let inside = source < 32 && mask >> source & 1 == 1;
+                    // All ones for a lane that is not there: undefined on a GPU, and a NaN in every float format.
+                    lanes.results[lane].set(if inside { lanes.values[source].get() } else { u64::MAX });
                 }
-                out
             }
-            Self::BALLOT => [u64::from(votes()); 32],
-            Self::ANY => [u64::from(votes() != 0); 32],
-            Self::ALL => [u64::from(votes() == mask); 32],
+            Self::BALLOT => share(votes().into()),
+            Self::ANY => share((votes() != 0).into()),
+            Self::ALL => share((votes() == mask).into()),
             Self::MATCH_ANY => {
-                let mut out = [0; 32];
-                for lane in lanes() {
-                    let same = lanes().filter(|&other| values[other] == values[lane]);
-                    out[lane] = u64::from(same.fold(0u32, |same, other| same | 1 << other));
+                for lane in lanes_of(mask) {
+                    let same = lanes_of(mask).filter(|&other| lanes.values[other] == lanes.values[lane]);
+                    lanes.results[lane].set(same.fold(0, |same, other| same | 1 << other));
                 }
-                out
             }
             Self::MATCH_ALL => {
-                let first = mask.trailing_zeros() as usize;
-                let same = lanes().all(|lane| values[lane] == values[first]);
-                [if same { u64::from(mask) } else { 0 }; 32]
+                let first = &lanes.values[mask.trailing_zeros() as usize & 31];
+                let same = lanes_of(mask).all(|lane| lanes.values[lane] == *first);
+                share(if same { mask.into() } else { 0 });
             }
-            Self::REDUCE_ADD => [reduce(u32::wrapping_add); 32],
-            Self::REDUCE_MIN => [reduce(u32::min); 32],
-            Self::REDUCE_MAX => [reduce(u32::max); 32],
-            Self::REDUCE_MIN_SIGNED => [reduce(|a, b| a.cast_signed().min(b.cast_signed()).cast_unsigned()); 32],
-            Self::REDUCE_MAX_SIGNED => [reduce(|a, b| a.cast_signed().max(b.cast_signed()).cast_unsigned()); 32],
-            Self::REDUCE_AND => [reduce(|a, b| a & b); 32],
-            Self::REDUCE_OR => [reduce(|a, b| a | b); 32],
-            Self::REDUCE_XOR => [reduce(|a, b| a ^ b); 32],
-            _ => [0; 32],
+            Self::REDUCE_ADD => reduce(u32::wrapping_add),
+            Self::REDUCE_MIN => reduce(u32::min),
+            Self::REDUCE_MAX => reduce(u32::max),
+            Self::REDUCE_MIN_SIGNED => reduce(|a, b| a.cast_signed().min(b.cast_signed()).cast_unsigned()),
+            Self::REDUCE_MAX_SIGNED => reduce(|a, b| a.cast_signed().max(b.cast_signed()).cast_unsigned()),
+            Self::REDUCE_AND => reduce(|a, b| a & b),
+            Self::REDUCE_OR => reduce(|a, b| a | b),
+            Self::REDUCE_XOR => reduce(|a, b| a ^ b),
+            _ => {}
         }
     }
 
@@ -116,39 +138,44 @@ impl Op {
 mod tests {
     use super::*;
 
-    fn values(f: impl Fn(u32) -> u64) -> [u64; 32] {
-        std::array::from_fn(|lane| f(u32::try_from(lane).unwrap()))
+    /// Results of `op` by lane, 0 for lanes outside the mask.
+    fn combine(op: Op, mask: u32, value: impl Fn(u32) -> u64, source: impl Fn(u32) -> u32) -> Vec<u64> {
+        let lanes = Lanes::new();
+        for lane in 0..32 {
+            lanes.values[lane as usize].set(value(lane));
+            lanes.sources[lane as usize].set(source(lane));
+        }
+        op.combine(mask, &lanes);
+        lanes.results.iter().map(Cell::get).collect()
     }
 
     #[test]
     fn a_shuffle_from_outside_the_mask_reads_all_ones() {
-        let sources = std::array::from_fn(|lane| u32::try_from(lane).unwrap() ^ 8);
-        let out = Op::SHFL_XOR.combine(0xff, &values(u64::from), &sources);
-        assert_eq!(out[3], u64::MAX);
-        let out = Op::SHFL_XOR.combine(u32::MAX, &values(u64::from), &sources);
-        assert_eq!(out, values(|lane| u64::from(lane ^ 8)));
+        let out = combine(Op::SHFL_XOR, 0xff, u64::from, |lane| lane ^ 8);
+        assert_eq!((out[3], out[8]), (u64::MAX, 0));
+        let out = combine(Op::SHFL_XOR, u32::MAX, u64::from, |lane| lane ^ 8);
+        assert_eq!(out, (0..32).map(|lane| lane ^ 8).collect::<Vec<_>>());
     }
 
     #[test]
     fn votes_look_only_at_lanes_of_the_mask() {
-        let odd = values(|lane| u64::from(lane & 1));
-        assert_eq!(Op::BALLOT.combine(0x0000_ffff, &odd, &[0; 32])[0], 0xaaaa);
-        assert_eq!(Op::ALL.combine(0xaaaa_aaaa, &odd, &[0; 32])[1], 1);
-        assert_eq!(Op::ANY.combine(0x5555_5555, &odd, &[0; 32])[0], 0);
+        let odd = |lane: u32| u64::from(lane & 1);
+        assert_eq!(combine(Op::BALLOT, 0x0000_ffff, odd, |_| 0)[0], 0xaaaa);
+        assert_eq!(combine(Op::ALL, 0xaaaa_aaaa, odd, |_| 0)[1], 1);
+        assert_eq!(combine(Op::ANY, 0x5555_5555, odd, |_| 0)[0], 0);
     }
 
     #[test]
     fn matches_group_lanes_of_equal_value() {
-        let out = Op::MATCH_ANY.combine(0xff, &values(|lane| u64::from(lane % 3)), &[0; 32]);
-        assert_eq!(&out[..8], &[0x49, 0x92, 0x24, 0x49, 0x92, 0x24, 0x49, 0x92]);
-        assert_eq!(Op::MATCH_ALL.combine(0xf0, &values(|lane| u64::from(lane / 4)), &[0; 32])[4], 0xf0);
-        assert_eq!(Op::MATCH_ALL.combine(0xf8, &values(|lane| u64::from(lane / 4)), &[0; 32])[4], 0);
+        let out = combine(Op::MATCH_ANY, 0xff, |lane| u64::from(lane % 3), |_| 0);
+        assert_eq!(&out[..9], &[0x49, 0x92, 0x24, 0x49, 0x92, 0x24, 0x49, 0x92, 0]);
+        assert_eq!(combine(Op::MATCH_ALL, 0xf0, |lane| u64::from(lane / 4), |_| 0)[4], 0xf0);
+        assert_eq!(combine(Op::MATCH_ALL, 0xf8, |lane| u64::from(lane / 4), |_| 0)[4], 0);
     }
 
     #[test]
     fn reductions_know_signs() {
-        let v = values(|lane| u64::from((lane.cast_signed() - 16).cast_unsigned()));
-        let get = |op: Op| op.combine(u32::MAX, &v, &[0; 32])[7];
+        let get = |op| combine(op, u32::MAX, |lane| u64::from((lane.cast_signed() - 16).cast_unsigned()), |_| 0)[7];
         assert_eq!(get(Op::REDUCE_MIN_SIGNED), u64::from((-16i32).cast_unsigned()));
         assert_eq!(get(Op::REDUCE_MAX_SIGNED), 15);
         assert_eq!(get(Op::REDUCE_MIN), 0);

@@ -75,11 +75,9 @@ impl Seat {
 
     /// Makes threads, warps, seat and worker known to each other. Once, when the seat has its final address.
     pub(crate) fn set_owner(&self, worker: &Worker) {
-        for warp in &self.warps {
-            warp.set_owner(worker, self);
-        }
-        for (index, thread) in self.threads.iter().enumerate() {
-            thread.set_warp(&self.warps[index / WARP_LANES as usize]);
+        for (warp, threads) in self.warps.iter().zip(self.threads.chunks(WARP_LANES as usize)) {
+            warp.set_owner(worker, self, threads);
+            threads.iter().for_each(|thread| thread.set_warp(warp));
         }
     }
 
@@ -128,25 +126,16 @@ impl Seat {
         &self.warps
     }
 
-    /// Lane `lane` of warp `warp`.
-    #[inline]
-    pub(crate) fn thread(&self, warp: u32, lane: u32) -> &Thread {
-        &self.threads[(warp * WARP_LANES + lane) as usize]
-    }
-
     pub(crate) fn thread_id(&self, warp: u32, lane: u32) -> ThreadId {
         ThreadId { block: self.position.get(), warp, lane }
     }
 
     /// The calling thread comes to the barrier of the block and leaves it when all that live have come.
+    #[inline(always)]
     pub(crate) fn meet(&self, me: &Thread, op: Op, predicate: u32) -> u32 {
         let warp = me.warp();
-        if !op.is_block() {
-            me.fail(LaunchError::Panic { thread: me.id(), message: format!("simt_block_op {} does not exist", op.0) });
-        }
-        if self.arrived.get() > 0 && self.barrier.get() != op {
-            let conflict = format!("{} threads of the block wait in {}", self.arrived.get(), self.barrier.get().name());
-            me.fail(LaunchError::MaskMismatch { thread: me.id(), operation: op.name(), mask: 0, conflict });
+        if !op.is_block() || (self.arrived.get() > 0 && self.barrier.get() != op) {
+            self.refuse(me, op);
         }
         self.barrier.set(op);
         self.arrived.set(self.arrived.get() + 1);
@@ -160,6 +149,15 @@ impl Seat {
             me.suspend();
         }
         self.result.get()
+    }
+
+    #[cold]
+    fn refuse(&self, me: &Thread, op: Op) -> ! {
+        if !op.is_block() {
+            me.fail(LaunchError::Panic { thread: me.id(), message: format!("simt_block_op {} does not exist", op.0) });
+        }
+        let conflict = format!("{} threads of the block wait in {}", self.arrived.get(), self.barrier.get().name());
+        me.fail(LaunchError::MaskMismatch { thread: me.id(), operation: op.name(), mask: 0, conflict });
     }
 
     fn open_barrier(&self) {

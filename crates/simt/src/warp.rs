@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ptr;
 
 use crate::error::LaunchError;
-use crate::op::Op;
+use crate::op::{Lanes, Op};
 use crate::seat::Seat;
 use crate::thread::Thread;
 use crate::worker::Worker;
@@ -47,11 +47,11 @@ pub(crate) struct Warp {
     pub(crate) index: u32,
     worker: Cell<*const Worker>,
     seat: Cell<*const Seat>,
+    /// Its lane 0 in the seat's table of threads.
+    first: Cell<*const Thread>,
     meetings: Cell<usize>,
     pending: [Cell<Meeting>; 32],
-    values: [Cell<u64>; 32],
-    sources: [Cell<u32>; 32],
-    results: [Cell<u64>; 32],
+    lane_data: Lanes,
 }
 
 impl Warp {
@@ -70,18 +70,27 @@ impl Warp {
             index,
             worker: Cell::new(ptr::null()),
             seat: Cell::new(ptr::null()),
+            first: Cell::new(ptr::null()),
             meetings: Cell::new(0),
             pending: std::array::from_fn(|_| Cell::new(nothing)),
-            values: [const { Cell::new(0) }; 32],
-            sources: [const { Cell::new(0) }; 32],
-            results: [const { Cell::new(0) }; 32],
+            lane_data: Lanes::new(),
         }
     }
 
-    /// Ties the warp to its seat and worker. Once, when the seat is built.
-    pub(crate) fn set_owner(&self, worker: &Worker, seat: &Seat) {
+    /// Ties the warp to its worker, its seat and its threads there. Once, when the seat is built.
+    pub(crate) fn set_owner(&self, worker: &Worker, seat: &Seat, threads: &[Thread]) {
+        assert!(threads.len() == self.lanes.count_ones() as usize, "a thread per lane");
         self.worker.set(worker);
         self.seat.set(seat);
+        self.first.set(threads.as_ptr());
+    }
+
+    /// The thread of a lane that exists.
+    #[inline(always)]
+    pub(crate) fn thread(&self, lane: u32) -> &Thread {
+        debug_assert!(self.lanes >> lane & 1 == 1, "lane {lane} of {:#x}", self.lanes);
+        // SAFETY: `set_owner` checked that the table holds a thread for each lane of `self.lanes`, which starts at lane 0.
+        unsafe { &*self.first.get().add(lane as usize) }
     }
 
     #[inline]
@@ -113,6 +122,7 @@ impl Warp {
     }
 
     /// The calling lane comes to the meeting (`op`, `mask`) and returns with its result when all of `mask` have come.
+    #[inline(always)]
     pub(crate) fn meet(&self, me: &Thread, op: Op, mask: u32, value: u64, source: u32) -> u64 {
         let lane = me.lane();
         let bit = 1 << lane;
@@ -123,27 +133,30 @@ impl Warp {
             self.refuse(me, op, mask);
         }
         worker.count_meeting();
-        self.values[lane as usize].set(value);
-        self.sources[lane as usize].set(source);
+        self.lane_data.values[lane as usize].set(value);
+        self.lane_data.sources[lane as usize].set(source);
         let (index, meeting) = self.join(me, Meeting { op, mask, arrived: bit });
         if meeting.arrived != mask {
             self.pending[index].set(meeting);
             worker.block(me);
             me.suspend();
         } else {
-            self.close(index);
-            let results = op.combine(mask, &self.values.each_ref().map(Cell::get), &self.sources.each_ref().map(Cell::get));
-            // Other lanes may have the result of their own meeting still to fetch.
-            for (lane, result) in results.into_iter().enumerate().filter(|&(lane, _)| mask >> lane & 1 == 1) {
-                self.results[lane].set(result);
-            }
-            worker.unblock(self, mask & !bit);
+            self.complete(index, op, mask, bit);
         }
-        self.results[lane as usize].get()
+        self.lane_data.results[lane as usize].get()
+    }
+
+    /// The last lane has come: everybody's result is computed, the others may go on.
+    fn complete(&self, index: usize, op: Op, mask: u32, last: u32) {
+        let end = self.meetings.get() - 1;
+        self.pending[index].set(self.pending[end].get());
+        self.meetings.set(end);
+        op.combine(mask, &self.lane_data);
+        self.worker().unblock(self, mask & !last);
     }
 
     /// The meeting of this mask with `come.arrived` added, and its place; refuses one that can never take place.
-    #[inline]
+    #[inline(always)]
     fn join(&self, me: &Thread, come: Meeting) -> (usize, Meeting) {
         let bit = come.arrived;
         let count = self.meetings.get();
@@ -161,13 +174,6 @@ impl Warp {
             self.meetings.set(count + 1);
         }
         found
-    }
-
-    #[inline]
-    fn close(&self, index: usize) {
-        let last = self.meetings.get() - 1;
-        self.pending[index].set(self.pending[last].get());
-        self.meetings.set(last);
     }
 
     #[cold]

@@ -49,6 +49,8 @@ const GRID_WAIT: Duration = Duration::from_millis(5);
 pub(crate) struct Worker {
     launch: Arc<Launch>,
     index: u32,
+    /// Whether the launch has other workers.
+    shared: bool,
     slot: CurrentSlot,
     order: Order,
     seats: Seats,
@@ -64,6 +66,8 @@ pub(crate) struct Worker {
     at_grid: Cell<u64>,
     /// Number of the present quiet spell: goes up with everything that a thread does.
     spell: Cell<u64>,
+    /// Whether a thread has polled since `progress` last began a spell.
+    quiet: Cell<bool>,
     /// Rounds in a row in which all threads polled in vain.
     vain_rounds: Cell<u32>,
     /// Loads left before one gives way (seed 0).
@@ -86,6 +90,7 @@ impl Worker {
         Self {
             launch: Arc::clone(launch),
             index,
+            shared: shape.workers > 1,
             slot: CurrentSlot::of_this_os_thread(),
             order: Order::new(shape.seed, index),
             seats: Seats::new(shape),
@@ -96,6 +101,7 @@ impl Worker {
             polling: Cell::new(0),
             at_grid: Cell::new(0),
             spell: Cell::new(1),
+            quiet: Cell::new(false),
             vain_rounds: Cell::new(0),
             yield_credit: Cell::new(YIELD_EVERY),
             work: Cell::new(0),
@@ -253,10 +259,10 @@ impl Worker {
     }
 
     /// Runs one lane until it switches back.
-    #[inline]
+    #[inline(always)]
     fn step(&self, warp: &Warp, lane: u32) {
         self.switches.set(self.switches.get() + 1);
-        let thread = warp.seat().thread(warp.index, lane);
+        let thread = warp.thread(lane);
         if thread.resume(self.slot) {
             self.exited(thread);
         }
@@ -280,7 +286,7 @@ impl Worker {
 
     /// No lane can run and no block is left to seat.
     fn stuck(&self, grid: u32) -> Result<(), LaunchError> {
-        let elsewhere = self.at_grid.get() == self.live.get() && self.launch.shape.workers > 1;
+        let elsewhere = self.at_grid.get() == self.live.get() && self.shared;
         if !elsewhere {
             return Err(LaunchError::Deadlock { report: self.seats.report() });
         }
@@ -293,7 +299,7 @@ impl Worker {
         if self.launch.has_failed() {
             self.stop.set(true);
         }
-        if self.launch.shape.workers > 1 {
+        if self.shared {
             self.launch.publish_progress(self.index, self.work.get());
         }
         match self.launch.overdue() {
@@ -323,18 +329,21 @@ impl Worker {
     }
 
     /// A thread did something that a poll may see.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn progress(&self) {
-        self.begin_spell();
-        self.vain_rounds.set(0);
-        self.work.set(self.work.get().wrapping_add(1));
-        if self.launch.shape.workers > 1 {
+        if self.quiet.get() {
+            self.begin_spell();
+            self.vain_rounds.set(0);
+            self.quiet.set(false);
+        }
+        if self.shared {
+            self.work.set(self.work.get().wrapping_add(1));
             self.launch.wake_sleepers();
         }
     }
 
     /// A load: gives way to others now and then.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn yield_now(&self, me: &Thread) {
         if self.order.is_random() {
             if !self.order.yields() {
@@ -353,16 +362,17 @@ impl Worker {
     }
 
     /// A look that found nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&self, me: &Thread) {
         me.since_poll.set(0);
+        self.quiet.set(true);
         if me.warp().mark(me.lane(), self.spell.get()) {
             self.polling.set(self.polling.get() + 1);
         }
         self.step_aside(me);
     }
 
-    #[inline]
+    #[inline(always)]
     fn step_aside(&self, me: &Thread) {
         let later = &me.warp().later;
         later.set(later.get() | 1 << me.lane());
@@ -370,7 +380,7 @@ impl Worker {
     }
 
     /// A switch that is not a poll: after some of them, a thread is no longer taken for polling.
-    #[inline]
+    #[inline(always)]
     fn count_step(&self, me: &Thread) {
         let steps = me.since_poll.get().saturating_add(1);
         me.since_poll.set(steps);
@@ -380,7 +390,7 @@ impl Worker {
     }
 
     /// The calling thread is about to wait for others. It keeps its mark: waiting is not doing something.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn block(&self, me: &Thread) {
         self.count_step(me);
         self.runnable.set(self.runnable.get() - 1);
@@ -400,7 +410,7 @@ impl Worker {
         self.enqueue(warp);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count_meeting(&self) {
         self.meetings.set(self.meetings.get() + 1);
     }

@@ -34,7 +34,7 @@ fn a_polling_launch_uses_less_than_a_third_of_a_core() {
             (cpu_time() - cpu, started.elapsed())
         });
         assert!(cpu < wall * 3 / 10, "{kernel} seed {seed}: {cpu:?} of {wall:?}, {looks} looks");
-        assert!(looks > 300, "{kernel} seed {seed}: only {looks} looks in {wall:?}");
+        assert!(looks > 50, "{kernel} seed {seed}: only {looks} looks in {wall:?}");
     }
 }
 
@@ -67,6 +67,6 @@ fn the_wake_word_ends_a_sleep() {
         run("poll_flag", args![flag.as_ptr(), &raw mut looks], &shape(1, 1)).unwrap()
     });
     assert!(stop.load(Relaxed));
-    // Without the word, 100 ms hold about 500 sleeps of 200 µs with one look each.
-    assert!(looks > 5_000, "{looks} looks, {stats:?}");
+    // Without the word, 100 ms hold at most about 500 sleeps of 200 µs with one look each.
+    assert!(looks > 1_500, "{looks} looks, {stats:?}");
 }

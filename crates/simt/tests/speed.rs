@@ -9,6 +9,8 @@ mod common;
 use std::ffi::c_void;
 
 use common::{run, shape};
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, Yielder};
 use simt::LaunchConfig;
 
 unsafe extern "C" {
@@ -34,11 +36,38 @@ fn measure(what: &str, unit: &str, kernel: &str, args: &mut [*mut c_void], confi
     println!("{what:<58} {best:9.1} ns/{unit}");
 }
 
+/// What a switch costs without simt: coroutines on stacks of 33 KiB that suspend themselves from a function.
+fn bare_switch(count: usize) {
+    #[inline(never)]
+    fn suspend(yielder: &Yielder<(), ()>) {
+        yielder.suspend(());
+        std::hint::black_box(());
+    }
+    let stack = || DefaultStack::new(32 << 10).unwrap();
+    let body = |yielder: &Yielder<(), ()>, ()| loop {
+        suspend(yielder);
+    };
+    let mut coroutines: Vec<_> = (0..count).map(|_| Coroutine::<(), (), ()>::with_stack(stack(), body)).collect();
+    let rounds = 200_000 / count;
+    let mut best = f64::MAX;
+    for _ in 0..10 {
+        let started = cpu_ns();
+        for _ in 0..rounds {
+            for coroutine in &mut coroutines {
+                coroutine.resume(());
+            }
+        }
+        best = best.min((cpu_ns() - started) / (rounds * count) as f64);
+    }
+    println!("{:<58} {best:9.1} ns/switch", format!("bare corosensei, {count} coroutines"));
+}
+
 #[test]
 #[ignore = "prints timings"]
 fn what_things_cost() {
     let mut out = 0u32;
-    for (blocks, threads, n) in [(1, 32, 20_000), (1, 256, 2_000), (8, 256, 200), (2, 1024, 200)] {
+    [32, 256, 2048].map(bare_switch);
+    for (blocks, threads, n) in [(1, 32, 5_000), (1, 256, 500), (8, 256, 100), (2, 1024, 100)] {
         let switches = f64::from(blocks * threads) * f64::from(n);
         for seed in [0, 1, 2, 3] {
             let config = LaunchConfig { seed, ..shape(blocks, threads) };
