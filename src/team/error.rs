@@ -1,0 +1,114 @@
+//! What can go wrong in a team.
+
+use std::time::Duration;
+
+use super::store::StoreError;
+use crate::gpu::GpuError;
+use crate::verbs::VerbsError;
+
+/// An error of a team.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TeamError {
+    /// A rank that the team does not have.
+    #[error("rank {rank} is unknown: the team has ranks 0 to {}", ranks.saturating_sub(1))]
+    UnknownRank {
+        /// The rank.
+        rank: u32,
+        /// Ranks of the team.
+        ranks: u32,
+    },
+    /// A value outside its limits.
+    #[error("{what} is {value}; it must be {limit}")]
+    Limit {
+        /// Which value.
+        what: &'static str,
+        /// The value.
+        value: String,
+        /// What is allowed.
+        limit: String,
+    },
+    /// A rank that is in the store already.
+    #[error("rank {rank} has joined already: another process has this rank, or the store belongs to an earlier run")]
+    RankTaken {
+        /// The rank.
+        rank: u32,
+    },
+    /// Ranks were started with different settings.
+    #[error("{what} is {first} at rank {first_rank} but {second} at rank {second_rank}")]
+    Mismatch {
+        /// Which setting.
+        what: String,
+        /// One rank.
+        first_rank: u32,
+        /// Its value.
+        first: String,
+        /// Another rank.
+        second_rank: u32,
+        /// Its value.
+        second: String,
+    },
+    /// Another rank gave up.
+    #[error("rank {rank} failed: {message}")]
+    PeerFailed {
+        /// The rank.
+        rank: u32,
+        /// Its error.
+        message: String,
+    },
+    /// Ranks that did not come.
+    #[error("{} within {waited:.1?} ({topic})", Self::absent(.missing))]
+    Absent {
+        /// The ranks.
+        missing: Vec<u32>,
+        /// What they should have told.
+        topic: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// A record in the store that cannot be what a rank writes.
+    #[error("what rank {rank} told as {topic} cannot be: {reason}")]
+    Record {
+        /// The rank.
+        rank: u32,
+        /// Which record.
+        topic: String,
+        /// Why.
+        reason: String,
+    },
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The HCA.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// The device that runs kernels.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+}
+
+impl TeamError {
+    pub(super) fn limit(what: &'static str, value: impl ToString, limit: impl ToString) -> Self {
+        Self::Limit {
+            what,
+            value: value.to_string(),
+            limit: limit.to_string(),
+        }
+    }
+
+    /// Whether the cause is at another rank, which has told it itself.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::PeerFailed { .. })
+    }
+
+    fn absent(missing: &[u32]) -> String {
+        match missing {
+            [rank] => format!("rank {rank} has not come"),
+            ranks => {
+                let names: Vec<String> = ranks.iter().map(u32::to_string).collect();
+                format!("ranks {} have not come", names.join(", "))
+            }
+        }
+    }
+}
