@@ -42,14 +42,14 @@ open_enum! {
         TO_ERR_QP = 0x507,
         /// Ready-to-send to send-queue drained.
         RTS2SQD_QP = 0x508,
-        /// Changes attributes in send-queue drained.
-        SQD2SQD_QP = 0x509,
+        /// Send-queue drained to ready-to-send, in older manuals.
+        SQD2RTS_QP = 0x509,
         /// Any state to Reset.
         TO_RST_QP = 0x50a,
         /// Reads a queue pair's context.
         QUERY_QP = 0x50b,
         /// Send-queue drained to ready-to-send.
-        SQD2RTS_QP = 0x50c,
+        SQD_RTS_QP = 0x50c,
         /// Changes attributes in Init.
         INIT2INIT_QP = 0x50e,
         /// Context of the NIC's virtual port.

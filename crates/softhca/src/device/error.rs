@@ -17,6 +17,16 @@ pub enum DeviceError {
         /// Syndrome of the output; see [`super::syndrome`].
         syndrome: u32,
     },
+    /// A call that the kernel turns into a command of its own failed because a test asked for it.
+    #[error("{opcode} failed as asked for: status {status}, syndrome {syndrome:#010x}")]
+    Failed {
+        /// Which command.
+        opcode: Opcode,
+        /// Status asked for.
+        status: Status,
+        /// Syndrome asked for.
+        syndrome: u32,
+    },
     /// The command may not be sent this way (a create command through `general`, say), or names another object than
     /// the handle it came with.
     #[error("{opcode} is not a command for this call")]
@@ -95,6 +105,7 @@ impl DeviceError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Refused { .. } => libc::EREMOTEIO,
+            Self::Failed { status, .. } => status_errno(*status),
             Self::WrongCommand { .. } | Self::ShortCommand { .. } | Self::Range { .. } => {
                 libc::EINVAL
             }
@@ -105,6 +116,20 @@ impl DeviceError {
             Self::Full { .. } => libc::ENOMEM,
             Self::Os { errno, .. } => *errno,
         }
+    }
+}
+
+/// What the kernel makes of the status of a command that it sent itself (`cmd_status_to_err` in mlx5_core).
+fn status_errno(status: Status) -> i32 {
+    match status {
+        Status::INTERNAL_ERR
+        | Status::BAD_SYS_STATE
+        | Status::BAD_INP_LEN
+        | Status::BAD_OUTP_LEN => libc::EIO,
+        Status::RES_BUSY => libc::EBUSY,
+        Status::LIM_ERR => libc::ENOMEM,
+        Status::NO_RES => libc::EAGAIN,
+        _ => libc::EINVAL,
     }
 }
 

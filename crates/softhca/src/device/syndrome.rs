@@ -20,6 +20,7 @@ syndromes! {
     UNKNOWN_OP_MOD = 0x5c_0002, "the command has no such opcode modifier";
     INPUT_TOO_SHORT = 0x5c_0003, "the input is shorter than the command needs";
     OUTPUT_TOO_SHORT = 0x5c_0004, "the output is shorter than the command needs";
+    NO_SUCH_DEVICE = 0x5c_0005, "the device is gone";
     NO_SUCH_PD = 0x5c_0010, "there is no such protection domain in this context";
     NO_SUCH_UMEM = 0x5c_0011, "there is no such UMEM in this context";
     NO_SUCH_UAR = 0x5c_0012, "there is no such UAR page in this context";
@@ -51,5 +52,6 @@ syndromes! {
     QP_PORT = 0x5c_004c, "the port is not 1";
     MKEY_MODE = 0x5c_0050, "the access mode is not MTT";
     MKEY_RANGE = 0x5c_0051, "the key covers more than its UMEM";
+    PD_IN_USE = 0x5c_0052, "regions, keys or queue pairs use the protection domain";
     NO_MORE_OBJECTS = 0x5c_0060, "the device has no object of this kind left";
 }

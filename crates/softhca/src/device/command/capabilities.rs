@@ -1,0 +1,93 @@
+//! `QUERY_HCA_CAP`: what this device can do. Maximum and current values are the same.
+
+use super::super::state::limits;
+use super::super::syndrome;
+use super::{Call, Outcome, Refusal};
+use crate::address::ROCE_PORT;
+use mlx5_prm::cmd::Status;
+use mlx5_prm::hca_cap::{AtomicCaps, CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut, RoceCaps};
+use mlx5_prm::wqe::WQEBB_BYTES;
+
+pub(super) fn query(call: &mut Call<'_>) -> Outcome {
+    let op_mod = QueryHcaCapIn::from_prefix(call.input).op_mod();
+    // A 15-bit number.
+    let wanted = CapType((op_mod >> 1 & 0x7fff) as u16);
+    let reply = QueryHcaCapOut::default();
+    let reply = match wanted {
+        CapType::GENERAL => reply.with_cmd_hca_cap(general()),
+        CapType::ATOMIC => reply.with_atomic_caps(atomic()),
+        CapType::ROCE => reply.with_roce_caps(roce()),
+        // hca_cap_2 is 0, and nothing is paged on demand: kinds that exist and are all zero.
+        CapType::GENERAL_2 | CapType::ODP => reply,
+        _ => return Err(Refusal::new(Status::BAD_OP, syndrome::UNKNOWN_OP_MOD)),
+    };
+    call.reply(reply.as_bytes());
+    Ok(None)
+}
+
+/// Only what is there; libmlx5 takes each bit at its word.
+fn general() -> CmdHcaCap {
+    CmdHcaCap::default()
+        .with_log_max_qp_sz(limits::LOG_QUEUE)
+        .with_log_max_qp(limits::LOG_QPS)
+        .with_log_max_cq_sz(limits::LOG_CQ_ENTRIES)
+        .with_log_max_cq(limits::LOG_CQS)
+        .with_log_max_eq_sz(16)
+        .with_log_max_eq(4)
+        .with_log_max_mkey(limits::LOG_KEYS)
+        .with_log_max_mrw_sz(48)
+        .with_log_max_ra_req_qp(limits::LOG_READS)
+        .with_log_max_ra_res_qp(limits::LOG_READS)
+        .with_gid_table_size(0)
+        .with_pkey_table_size(0)
+        .with_port_type(1)
+        .with_num_ports(1)
+        .with_log_max_msg(limits::LOG_MESSAGE)
+        .with_max_tc(8)
+        .with_cqe_version(1)
+        .with_roce(1)
+        .with_atomic(1)
+        .with_cq_oi(1)
+        .with_rc(1)
+        .with_uar_4k(1)
+        .with_uar_sz(5)
+        .with_log_pg_sz(12)
+        .with_bf(1)
+        .with_log_bf_reg_size(9)
+        .with_max_wqe_sz_sq(limits::WQE_BYTES)
+        .with_max_wqe_sz_rq(16 << limits::LOG_RQ_STRIDE)
+        .with_log_max_pd(limits::LOG_PDS)
+        .with_log_max_umem(limits::LOG_UMEMS)
+        .with_max_num_eqs(16)
+        .with_device_frequency_mhz(1000)
+        .with_device_frequency_khz(1_000_000)
+        .with_num_of_uars_per_page(1)
+        .with_log_max_atomic_size_qp(3)
+}
+
+const _: () = assert!(limits::WQE_BYTES as usize % WQEBB_BYTES == 0);
+
+fn atomic() -> AtomicCaps {
+    /// 2^2 and 2^3 bytes.
+    const SIZES: u32 = 1 << 2 | 1 << 3;
+    AtomicCaps::default()
+        .with_atomic_req_8b_endianness_mode(1)
+        .with_atomic_operations(
+            AtomicCaps::OP_CMP_SWAP
+                | AtomicCaps::OP_FETCH_ADD
+                | AtomicCaps::OP_MASKED_CMP_SWAP
+                | AtomicCaps::OP_MASKED_FETCH_ADD,
+        )
+        .with_atomic_size_qp(SIZES)
+}
+
+fn roce() -> RoceCaps {
+    RoceCaps::default()
+        .with_sw_r_roce_src_udp_port(1)
+        .with_l3_type(1)
+        .with_roce_version(1 << 2)
+        .with_r_roce_dest_udp_port(ROCE_PORT.into())
+        .with_r_roce_max_src_udp_port(0xffff)
+        .with_r_roce_min_src_udp_port(0xc000)
+        .with_roce_address_table_size(4)
+}

@@ -1,0 +1,120 @@
+//! Commands of completion queues.
+
+use super::super::context::DevxObject;
+use super::super::cq::Cq;
+use super::super::state::{HcaState, limits};
+use super::super::syndrome;
+use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
+use mlx5_prm::cmd::Status;
+use mlx5_prm::cq::{CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
+
+/// Bytes of the input up to `cq_umem_id`.
+const CREATE_BYTES: usize = 0x5c;
+
+pub(super) fn create(call: &mut Call<'_>) -> Outcome {
+    call.need_input(CREATE_BYTES)?;
+    let input = CreateCqIn::from_prefix(call.input);
+    let context = call.context;
+    let cqc = *input.cqc();
+    let hca = call.hca()?;
+    if cqc.log_cq_size() > limits::LOG_CQ_ENTRIES {
+        return Err(Refusal::new(Status::LIM_ERR, syndrome::CQ_TOO_LONG));
+    }
+    if cqc.cqe_sz() > 1 {
+        return Err(Refusal::bad_param(syndrome::CQE_SIZE));
+    }
+    let vectors = limits::FIRST_EQN..limits::FIRST_EQN + limits::COMPLETION_VECTORS;
+    if !vectors.contains(&cqc.c_eqn()) {
+        return Err(Refusal::bad_resource(syndrome::NO_SUCH_EQ));
+    }
+    need_uar(hca, context, cqc.uar_page())?;
+    let start = ring_start(input.cq_umem_offset(), cqc.page_offset())?;
+    let bytes = Cq::entry_bytes(&cqc) << cqc.log_cq_size();
+    let ring = umem_part(
+        hca,
+        context,
+        input.cq_umem_id(),
+        start,
+        bytes,
+        syndrome::QUEUE_OUTSIDE_UMEM,
+    )?;
+    if !ring.address().is_multiple_of(64) {
+        return Err(Refusal::bad_param(syndrome::QUEUE_MISALIGNED));
+    }
+    let record = record_part(hca, context, cqc.dbr_umem_id(), cqc.dbr_addr())?;
+    let cqn = hca
+        .cqs
+        .insert(Cq {
+            context,
+            uar: cqc.uar_page(),
+            umems: [input.cq_umem_id(), cqc.dbr_umem_id()],
+            ring,
+            record,
+            cqc: cqc.with_status(0),
+            producer: 0,
+            overrun: false,
+        })
+        .ok_or(Refusal::FULL)?;
+    call.reply_number(cqn);
+    Ok(Some(DevxObject::Cq(cqn)))
+}
+
+pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
+    let cqn = QueryCqIn::from_prefix(call.input).cqn();
+    find(call, cqn)?;
+    let hca = call.hca()?;
+    let used = hca
+        .qps
+        .iter()
+        .any(|(_, qp)| qp.send_cqn == cqn || qp.receive_cqn == cqn);
+    if used {
+        return Err(Refusal::new(Status::RES_BUSY, syndrome::CQ_IN_USE));
+    }
+    remove_cq(hca, cqn);
+    Ok(None)
+}
+
+/// Takes a completion queue away.
+pub(in super::super) fn remove_cq(hca: &mut HcaState, cqn: u32) {
+    hca.cqs.remove(cqn);
+    hca.checker.forget(cqn);
+}
+
+pub(super) fn query(call: &mut Call<'_>) -> Outcome {
+    let cqn = QueryCqIn::from_prefix(call.input).cqn();
+    let cqc = find(call, cqn)?.queried();
+    call.reply(QueryCqOut::default().with_cqc(cqc).as_bytes());
+    Ok(None)
+}
+
+pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
+    /// Bits of `modify_field_select`.
+    const PERIOD: u32 = 1 << 0;
+    const MAX_COUNT: u32 = 1 << 1;
+    const OI: u32 = 1 << 2;
+    let input = ModifyCqIn::from_prefix(call.input);
+    let select = input.modify_field_select();
+    if input.op_mod() != 0 || select & !(PERIOD | MAX_COUNT | OI) != 0 {
+        return Err(Refusal::bad_param(syndrome::CQ_FIELD));
+    }
+    let cq = find(call, input.cqn())?;
+    if select & PERIOD != 0 {
+        cq.cqc.set_cq_period(input.cqc().cq_period());
+    }
+    if select & MAX_COUNT != 0 {
+        cq.cqc.set_cq_max_count(input.cqc().cq_max_count());
+    }
+    if select & OI != 0 {
+        cq.cqc.set_oi(input.cqc().oi());
+    }
+    Ok(None)
+}
+
+fn find<'a>(call: &'a mut Call<'_>, cqn: u32) -> Result<&'a mut Cq, Refusal> {
+    let context = call.context;
+    call.hca()?
+        .cqs
+        .get_mut(cqn)
+        .filter(|cq| cq.context == context)
+        .ok_or(Refusal::bad_resource(syndrome::NO_SUCH_CQ))
+}

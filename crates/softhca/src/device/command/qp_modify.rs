@@ -1,0 +1,176 @@
+//! Transitions of queue pairs: which fields of the context each takes, and what it does.
+
+use super::super::qp::Route;
+use super::super::qp_state;
+use super::super::state::GID_INDEX;
+use super::super::syndrome;
+use super::qp::find;
+use super::{Call, Outcome, Refusal};
+use crate::engine::{flush, path};
+use mlx5_prm::cmd::{CmdIn, Opcode, Status};
+use mlx5_prm::qp::{QpModifyIn, QpState, Qpc};
+
+/// Bytes of the input up to the end of the context.
+const CONTEXT_END: usize = 0x18 + Qpc::BYTES;
+
+pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
+    let opcode = CmdIn::from_prefix(call.input).op();
+    let input = QpModifyIn::from_prefix(call.input);
+    let qpn = input.qpn();
+    let state = find(call, qpn)?.state;
+    let next = qp_state::after(state, opcode)
+        .ok_or(Refusal::new(Status::BAD_QP_STATE, syndrome::QP_STATE))?;
+    match opcode {
+        Opcode::TO_RST_QP => reset(call, qpn)?,
+        Opcode::TO_ERR_QP => flush::enter_error(call.slot()?, qpn),
+        _ => {
+            call.need_input(CONTEXT_END)?;
+            match opcode {
+                Opcode::RST2INIT_QP | Opcode::INIT2INIT_QP => init(call, qpn, &input)?,
+                Opcode::INIT2RTR_QP => ready_to_receive(call, qpn, &input)?,
+                Opcode::RTR2RTS_QP => ready_to_send(call, qpn, &input)?,
+                _ => optional(call, qpn, &input)?,
+            }
+            find(call, qpn)?.state = next;
+            // What arrived early can be looked at now.
+            call.hca()?.schedule(qpn);
+        }
+    }
+    Ok(None)
+}
+
+/// Forgets everything but what the QP was made with; all counters of the device are 0 again.
+fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
+    call.slot()?.wire.endpoint().disconnect(qpn);
+    let qp = find(call, qpn)?;
+    qp.state = QpState::RST;
+    qp.qpc = qp.made;
+    qp.send.reset();
+    if let Some(receive) = &mut qp.receive {
+        receive.taken = 0;
+        receive.current = None;
+    }
+    qp.route = Route::None;
+    qp.send_psn = 0;
+    qp.receive_psn = 0;
+    call.hca()?.checker.forget(qpn);
+    Ok(())
+}
+
+fn init(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
+    let given = input.qpc();
+    let port = given.primary_address_path().vhca_port_num();
+    if port > 1 {
+        return Err(Refusal::bad_param(syndrome::QP_PORT));
+    }
+    let qp = find(call, qpn)?;
+    qp.qpc.set_rre(given.rre());
+    qp.qpc.set_rwe(given.rwe());
+    qp.qpc.set_rae(given.rae());
+    qp.qpc.set_atomic_mode(given.atomic_mode());
+    qp.qpc.set_pm_state(given.pm_state());
+    qp.qpc.set_counter_set_id(given.counter_set_id());
+    qp.qpc
+        .primary_address_path_mut()
+        .set_vhca_port_num(port.max(1));
+    Ok(())
+}
+
+fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
+    let given = *input.qpc();
+    let path = given.primary_address_path();
+    if !(1..=Qpc::MTU_4096).contains(&given.mtu()) {
+        return Err(Refusal::bad_param(syndrome::MTU));
+    }
+    if path.src_addr_index() as usize != GID_INDEX {
+        return Err(Refusal::bad_param(syndrome::GID_INDEX));
+    }
+    let gid = path.rgid_rip();
+    let [prefix @ .., _, _, _, _] = gid;
+    if prefix != [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {
+        return Err(Refusal::bad_param(syndrome::REMOTE_GID));
+    }
+    let route = call.fabric.by_gid(&gid).map_or(Route::Wire, Route::Process);
+    let qp = find(call, qpn)?;
+    let mut qpc = qp.qpc;
+    apply_optional(&mut qpc, input);
+    qpc.set_mtu(given.mtu());
+    qpc.set_log_msg_max(given.log_msg_max());
+    qpc.set_remote_qpn(given.remote_qpn());
+    qpc.set_next_rcv_psn(given.next_rcv_psn());
+    qpc.set_log_rra_max(given.log_rra_max());
+    qpc.set_min_rnr_nak(given.min_rnr_nak());
+    let port = qpc.primary_address_path().vhca_port_num();
+    *qpc.primary_address_path_mut() = path.with_vhca_port_num(port);
+    if qpc.rae() != 0 && qpc.atomic_mode() == 0 {
+        return Err(Refusal::bad_param(syndrome::ATOMIC_MODE));
+    }
+    qp.qpc = qpc;
+    qp.receive_psn = given.next_rcv_psn();
+    qp.route = route;
+    if route == Route::Wire {
+        path::connect(call.slot()?.wire.endpoint(), qpn, &qpc);
+    }
+    Ok(())
+}
+
+fn ready_to_send(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
+    let given = *input.qpc();
+    let qp = find(call, qpn)?;
+    let mut qpc = qp.qpc;
+    apply_optional(&mut qpc, input);
+    qpc.set_next_send_psn(given.next_send_psn());
+    qpc.set_retry_count(given.retry_count());
+    qpc.set_rnr_retry(given.rnr_retry());
+    qpc.set_log_sra_max(given.log_sra_max());
+    qpc.set_log_ack_req_freq(given.log_ack_req_freq());
+    let timeout = given.primary_address_path().ack_timeout();
+    qpc.primary_address_path_mut().set_ack_timeout(timeout);
+    qp.qpc = qpc;
+    qp.send_psn = given.next_send_psn();
+    if qp.route == Route::Wire {
+        path::start(call.slot()?.wire.endpoint(), qpn, &qpc);
+    }
+    Ok(())
+}
+
+fn optional(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
+    let qp = find(call, qpn)?;
+    let mut qpc = qp.qpc;
+    apply_optional(&mut qpc, input);
+    qp.qpc = qpc;
+    Ok(())
+}
+
+/// The fields that `opt_param_mask` names.
+fn apply_optional(qpc: &mut Qpc, input: &QpModifyIn) {
+    let given = input.qpc();
+    let has = |bit: u32| input.opt_param_mask() & bit != 0;
+    if has(QpModifyIn::OPT_RRE) {
+        qpc.set_rre(given.rre());
+    }
+    if has(QpModifyIn::OPT_RWE) {
+        qpc.set_rwe(given.rwe());
+    }
+    if has(QpModifyIn::OPT_RAE) {
+        qpc.set_rae(given.rae());
+        if given.atomic_mode() != 0 {
+            qpc.set_atomic_mode(given.atomic_mode());
+        }
+    }
+    if has(QpModifyIn::OPT_RNR_TIMEOUT) {
+        qpc.set_min_rnr_nak(given.min_rnr_nak());
+    }
+    if has(QpModifyIn::OPT_RRA_MAX) {
+        qpc.set_log_rra_max(given.log_rra_max());
+    }
+    if has(QpModifyIn::OPT_SRA_MAX) {
+        qpc.set_log_sra_max(given.log_sra_max());
+    }
+    if has(QpModifyIn::OPT_RETRY_COUNT) {
+        qpc.set_retry_count(given.retry_count());
+    }
+    if has(QpModifyIn::OPT_RNR_RETRY) {
+        qpc.set_rnr_retry(given.rnr_retry());
+    }
+}

@@ -1,0 +1,53 @@
+//! Queries that concern no object.
+
+use super::super::syndrome;
+use super::{Call, Outcome, Refusal};
+use crate::sysfs::GidType;
+use mlx5_prm::roce::{
+    QueryLagOut, QueryNicVportContextOut, QueryRoceAddressIn, QueryRoceAddressOut, RoceAddrLayout,
+};
+
+pub(super) fn roce_address(call: &mut Call<'_>) -> Outcome {
+    let index = QueryRoceAddressIn::from_prefix(call.input).roce_address_index();
+    let identity = &call.hca()?.identity;
+    let (kind, gid) = identity
+        .gids
+        .get(index as usize)
+        .ok_or(Refusal::bad_param(syndrome::NO_SUCH_GID))?;
+    let [a, b, c, d, e, f] = identity.mac;
+    let is_ipv4 = gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    let entry = RoceAddrLayout::default()
+        .with_source_l3_address(*gid)
+        .with_source_mac_47_32(u32::from_be_bytes([0, 0, a, b]))
+        .with_source_mac_31_0(u32::from_be_bytes([c, d, e, f]))
+        .with_roce_l3_type(match (kind, is_ipv4) {
+            (GidType::RoceV1, _) => 0,
+            (GidType::RoceV2, true) => 1,
+            (GidType::RoceV2, false) => 2,
+        })
+        .with_roce_version(match kind {
+            GidType::RoceV1 => 0,
+            GidType::RoceV2 => 2,
+        });
+    call.reply(
+        QueryRoceAddressOut::default()
+            .with_roce_address(entry)
+            .as_bytes(),
+    );
+    Ok(None)
+}
+
+pub(super) fn vport_context(call: &mut Call<'_>) -> Outcome {
+    call.reply(
+        QueryNicVportContextOut::default()
+            .with_roce_en(1)
+            .as_bytes(),
+    );
+    Ok(None)
+}
+
+/// No aggregation.
+pub(super) fn lag(call: &mut Call<'_>) -> Outcome {
+    call.reply(QueryLagOut::default().as_bytes());
+    Ok(None)
+}

@@ -1,0 +1,80 @@
+//! What a device counts, and how many objects live on it.
+
+/// Counters of one HCA since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Send WQEs begun, flushed ones not included.
+    pub wqes: u64,
+    /// Doorbells taken from UAR registers.
+    pub doorbells: u64,
+    /// Completion entries written, failed ones included.
+    pub cqes: u64,
+    /// Failed completion entries written.
+    pub error_cqes: u64,
+    /// Payload bytes sent: writes and sends, and answers to reads.
+    pub bytes_sent: u64,
+    /// Payload bytes received: writes and sends of peers, and results of own reads.
+    pub bytes_received: u64,
+    /// RDMA WRITE WQEs, with and without immediate, inline ones included.
+    pub write_requests: u64,
+    /// RDMA WRITE WQEs with inline data: what the runtime's signals are.
+    pub inline_write_requests: u64,
+    /// RDMA READ WQEs.
+    pub read_requests: u64,
+    /// Atomic WQEs, masked ones included.
+    pub atomic_requests: u64,
+    /// Packets sent over UDP, those sent again included.
+    pub packets_sent: u64,
+    /// Packets received over UDP.
+    pub packets_received: u64,
+    /// Packets sent again.
+    pub retransmissions: u64,
+    /// Packets received again and dropped.
+    pub duplicates: u64,
+    /// What the checker objected to, repetitions included.
+    pub findings: u64,
+}
+
+/// Live objects of one HCA.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ObjectCounts {
+    /// Opened contexts.
+    pub context: usize,
+    /// Protection domains.
+    pub pd: usize,
+    /// Registered regions.
+    pub mr: usize,
+    /// Memory keys made by command.
+    pub mkey: usize,
+    /// UMEMs.
+    pub umem: usize,
+    /// UAR pages.
+    pub uar: usize,
+    /// Completion queues.
+    pub cq: usize,
+    /// Queue pairs.
+    pub qp: usize,
+    /// Event queues made by command.
+    pub eq: usize,
+    /// Event descriptors.
+    pub event_fd: usize,
+}
+
+impl ObjectCounts {
+    /// All of them.
+    #[must_use]
+    pub const fn total(&self) -> usize {
+        self.context
+            + self.pd
+            + self.mr
+            + self.mkey
+            + self.umem
+            + self.uar
+            + self.cq
+            + self.qp
+            + self.eq
+            + self.event_fd
+    }
+}

@@ -1,0 +1,183 @@
+//! A completion queue: a ring of entries in registered memory that the device writes.
+
+use super::memory::Region;
+use mlx5_prm::cq::Cqc;
+use mlx5_prm::doorbell::cq_record;
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) context: u32,
+    pub(crate) uar: u32,
+    /// UMEMs of the ring and of the doorbell record.
+    pub(crate) umems: [u32; 2],
+    pub(crate) ring: Region,
+    pub(crate) record: Region,
+    /// As made, with later changes.
+    pub(crate) cqc: Cqc,
+    /// Entries written.
+    pub(crate) producer: u32,
+    pub(crate) overrun: bool,
+}
+
+/// The queue was full: the entry is lost and the queue is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overrun {
+    pub(crate) producer: u32,
+    pub(crate) consumer: u32,
+    pub(crate) entries: u32,
+}
+
+impl Cq {
+    /// `status` of a context: the queue has overrun.
+    pub(crate) const STATUS_OVERRUN: u32 = 9;
+    /// Bytes of an entry without the word that hands it over.
+    const BODY: usize = 60;
+
+    pub(crate) fn entries(&self) -> u32 {
+        1 << self.cqc.log_cq_size()
+    }
+
+    /// Bytes of an entry, 64 or 128.
+    pub(crate) fn entry_bytes(cqc: &Cqc) -> u64 {
+        64 << cqc.cqe_sz()
+    }
+
+    /// Writes an entry: body first, then the four bytes that hold index and owner, in one release store.
+    ///
+    /// # Errors
+    ///
+    /// The consumer is a whole ring behind, and the queue does not ignore that. Says so once; a queue that has overrun
+    /// takes entries silently and drops them.
+    pub(crate) fn push(&mut self, mut entry: [u8; 64]) -> Result<bool, Overrun> {
+        if self.overrun {
+            return Ok(false);
+        }
+        let entries = self.entries();
+        if self.cqc.oi() == 0 {
+            let consumer = self.record.load_be32(cq_record::CONSUMER_INDEX) & cq_record::INDEX_MASK;
+            let ahead = self.producer.wrapping_sub(consumer) & cq_record::INDEX_MASK;
+            if ahead >= entries {
+                self.overrun = true;
+                self.cqc.set_status(Self::STATUS_OVERRUN);
+                return Err(Overrun {
+                    producer: self.producer & cq_record::INDEX_MASK,
+                    consumer,
+                    entries,
+                });
+            }
+        }
+        let collapsed = self.cqc.cc() != 0;
+        let index = if collapsed {
+            0
+        } else {
+            self.producer & (entries - 1)
+        };
+        let pass = self.producer >> self.cqc.log_cq_size() & 1;
+        let owner = if collapsed { 0 } else { pass };
+        entry[63] = entry[63] & !1 | owner.to_be_bytes()[3];
+        let stride = Self::entry_bytes(&self.cqc);
+        // The entry proper is the last 64 bytes of a longer one. PANIC: the ring has `entries` strides.
+        let at = (u64::from(index) * stride + stride - 64) as usize;
+        self.ring.write(at, &entry[..Self::BODY]);
+        let last = [entry[60], entry[61], entry[62], entry[63]];
+        self.ring.store_release(at + Self::BODY, last);
+        self.producer = self.producer.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// The context as `QUERY_CQ` shows it.
+    pub(crate) fn queried(&self) -> Cqc {
+        let consumer = self.record.load_be32(cq_record::CONSUMER_INDEX) & cq_record::INDEX_MASK;
+        self.cqc
+            .with_producer_counter(self.producer & cq_record::INDEX_MASK)
+            .with_consumer_counter(consumer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::memory::tests_memory;
+
+    fn cq(memory: &mut Vec<u64>, cqc: Cqc) -> Cq {
+        memory.resize(1024, u64::MAX);
+        memory[0] = 0;
+        let all = tests_memory(memory);
+        Cq {
+            context: 0,
+            uar: 0,
+            umems: [0; 2],
+            ring: all.part(64, 64 << 6).unwrap(),
+            record: all.part(0, 8).unwrap(),
+            cqc,
+            producer: 0,
+            overrun: false,
+        }
+    }
+
+    fn entry(index: u16) -> [u8; 64] {
+        let mut entry = [0; 64];
+        entry[60..62].copy_from_slice(&index.to_be_bytes());
+        entry
+    }
+
+    fn byte(cq: &Cq, at: usize) -> u8 {
+        let mut out = [0];
+        cq.ring.read(at, &mut out);
+        out[0]
+    }
+
+    #[test]
+    fn the_owner_bit_changes_with_each_pass() {
+        let mut memory = Vec::new();
+        let mut cq = cq(&mut memory, Cqc::default().with_log_cq_size(1).with_oi(1));
+        let owners: Vec<u8> = (0..6u16)
+            .map(|n| {
+                cq.push(entry(n)).unwrap();
+                byte(&cq, usize::from(n % 2) * 64 + 63)
+            })
+            .collect();
+        assert_eq!(owners, [0, 0, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_collapsed_queue_writes_entry_0_only() {
+        let mut memory = Vec::new();
+        let cqc = Cqc::default().with_log_cq_size(2).with_cc(1).with_oi(1);
+        let mut cq = cq(&mut memory, cqc);
+        for n in 0..9u16 {
+            cq.push(entry(n)).unwrap();
+            assert_eq!(byte(&cq, 61), n.to_be_bytes()[1]);
+            assert_eq!(byte(&cq, 63), 0);
+            assert_eq!(byte(&cq, 64), 0xff);
+        }
+    }
+
+    #[test]
+    fn a_full_queue_overruns_once_and_then_stays_silent() {
+        let mut memory = Vec::new();
+        let mut cq = cq(&mut memory, Cqc::default().with_log_cq_size(1));
+        assert_eq!(cq.push(entry(0)), Ok(true));
+        assert_eq!(cq.push(entry(1)), Ok(true));
+        let overrun = Overrun {
+            producer: 2,
+            consumer: 0,
+            entries: 2,
+        };
+        assert_eq!(cq.push(entry(2)), Err(overrun));
+        assert_eq!(cq.push(entry(3)), Ok(false));
+        assert_eq!(byte(&cq, 61), 0);
+        assert_eq!(cq.queried().status(), Cq::STATUS_OVERRUN);
+    }
+
+    #[test]
+    fn of_a_long_entry_only_the_second_half_is_written() {
+        let mut memory = Vec::new();
+        let cqc = Cqc::default().with_log_cq_size(1).with_cqe_sz(1);
+        let mut cq = cq(&mut memory, cqc);
+        cq.push(entry(7)).unwrap();
+        assert_eq!(byte(&cq, 0), 0xff);
+        assert_eq!(byte(&cq, 64 + 61), 7);
+    }
+}

@@ -1,0 +1,216 @@
+//! The owner's handle of an HCA.
+
+use super::counters::{Counters, ObjectCounts};
+use super::faults::FailCommand;
+use super::state::{Fabric, HcaState, Slot};
+use crate::address::{self, AddressError};
+use crate::engine;
+use crate::sysfs::{self, Identity, SysfsError};
+use crate::wire::port::Port;
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use thiserror::Error;
+
+/// How an HCA is made.
+#[derive(Clone, Debug)]
+pub struct HcaConfig {
+    /// Its IPv4 address; `None` takes a free one of 127/8.
+    pub ip: Option<Ipv4Addr>,
+    /// A WQE runs only after a store to the QP's doorbell register; otherwise its doorbell record is enough.
+    pub strict: bool,
+    /// Seed of a random order of QPs, batch sizes and delays; `None` is round-robin.
+    pub schedule_seed: Option<u64>,
+}
+
+impl Default for HcaConfig {
+    fn default() -> Self {
+        Self {
+            ip: None,
+            strict: true,
+            schedule_seed: None,
+        }
+    }
+}
+
+/// Why there is no HCA.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HcaError {
+    /// No address for it.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// It cannot be shown to libibverbs.
+    #[error(transparent)]
+    Sysfs(#[from] SysfsError),
+    /// Its socket or the engine thread could not be set up.
+    #[error("cannot {what}: {source}")]
+    Os {
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// Too many in this process's life.
+    #[error("no more than {limit} HCAs can be made in one process")]
+    TooMany {
+        /// How many can.
+        limit: u32,
+    },
+}
+
+/// An HCA of this process. Dropping it removes the device; contexts that are open then keep what they have, and the
+/// device goes with the last of them.
+#[derive(Debug)]
+pub struct Hca {
+    number: usize,
+    identity: Identity,
+}
+
+impl Hca {
+    /// Makes the next `mlx5_N` at a free address.
+    ///
+    /// # Errors
+    ///
+    /// See [`HcaError`].
+    pub fn new() -> Result<Self, HcaError> {
+        Self::with_config(HcaConfig::default())
+    }
+
+    /// Makes the next `mlx5_N`.
+    ///
+    /// # Errors
+    ///
+    /// See [`HcaError`].
+    pub fn with_config(config: HcaConfig) -> Result<Self, HcaError> {
+        let (socket, ip) = address::claim(config.ip, fastrand::u32(..))?;
+        let wire = Port::new(socket).map_err(|source| HcaError::Os {
+            what: "set up the UDP socket",
+            source,
+        })?;
+        engine::start().map_err(|source| HcaError::Os {
+            what: "start the engine thread",
+            source,
+        })?;
+        let mut fabric = Fabric::lock();
+        let number = fabric.hcas.len();
+        let index = u32::try_from(number)
+            .ok()
+            .filter(|index| *index < Identity::MAX_INDEX)
+            .ok_or(HcaError::TooMany {
+                limit: Identity::MAX_INDEX,
+            })?;
+        let identity = Identity::new(index, ip);
+        let state = HcaState::new(
+            number,
+            identity.clone(),
+            config.strict,
+            config.schedule_seed,
+        );
+        fabric.hcas.push(Some(Slot { state, wire }));
+        drop(fabric);
+        let hca = Self { number, identity };
+        // Visible last. If this fails, dropping the handle takes the device away again.
+        sysfs::add_device(&hca.identity)?;
+        engine::kick();
+        Ok(hca)
+    }
+
+    /// `mlx5_N`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.identity.name
+    }
+
+    /// GID 3: RoCE v2 with the IP address, `::ffff:a.b.c.d`.
+    #[must_use]
+    pub fn gid(&self) -> [u8; 16] {
+        self.with(|slot| slot.state.gid())
+    }
+
+    /// The IP address.
+    #[must_use]
+    pub fn ip(&self) -> Ipv4Addr {
+        self.identity.ip
+    }
+
+    /// Live objects.
+    #[must_use]
+    pub fn live_objects(&self) -> ObjectCounts {
+        self.with(|slot| slot.state.live())
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.with(|slot| slot.counters())
+    }
+
+    /// Lets a command fail that is still to come. Failures asked for earlier stay.
+    pub fn fail_command(&self, fault: FailCommand) {
+        self.with(|slot| slot.state.faults.add(fault));
+    }
+
+    /// What the checker objected to, in words; each kind once per object.
+    #[must_use]
+    pub fn findings(&self) -> Vec<String> {
+        self.with(|slot| slot.state.checker.texts().to_vec())
+    }
+
+    /// The engine ignores this HCA for so long: doorbells stay where they are, packets in the socket.
+    pub fn pause(&self, duration: Duration) {
+        let until =
+            engine::now_ns().saturating_add(duration.as_nanos().try_into().unwrap_or(u64::MAX));
+        self.with(|slot| slot.state.paused_until_ns = until);
+    }
+
+    fn with<T>(&self, use_it: impl FnOnce(&mut Slot) -> T) -> T {
+        let mut fabric = Fabric::lock();
+        match fabric.slot(self.number) {
+            Some(slot) => use_it(slot),
+            // PANIC: the state stays in its place until this handle, its owner, is dropped.
+            None => unreachable!("the HCA lives as long as its handle"),
+        }
+    }
+}
+
+impl Drop for Hca {
+    fn drop(&mut self) {
+        sysfs::remove_device(&self.identity);
+        let mut fabric = Fabric::lock();
+        if let Some(hca) = fabric.hca(self.number) {
+            hca.orphan = true;
+            let open = hca.contexts.len();
+            if open > 0 {
+                eprintln!(
+                    "softhca: {} is removed while {open} contexts are open; it goes with the last",
+                    self.identity.name
+                );
+            }
+        }
+        fabric.sweep(self.number);
+    }
+}
+
+/// Names of all devices, in order.
+#[must_use]
+pub fn device_names() -> Vec<String> {
+    let fabric = Fabric::lock();
+    fabric
+        .all()
+        .filter(|slot| !slot.state.orphan)
+        .map(|slot| slot.state.identity.name.clone())
+        .collect()
+}
+
+/// Name and addresses of a device.
+pub(crate) fn identity(name: &str) -> Option<Identity> {
+    let fabric = Fabric::lock();
+    fabric.by_name(name).map(|slot| slot.state.identity.clone())
+}
+
+/// Counters of a device.
+#[must_use]
+pub fn counters(name: &str) -> Option<Counters> {
+    Fabric::lock().by_name(name).map(Slot::counters)
+}

@@ -1,0 +1,333 @@
+//! Memory of this process that was registered with the device: the only place that touches it.
+//!
+//! No reference to such memory is ever made: whoever registered it writes it at any time, from other threads and other
+//! languages. Everything is a copy to or from private memory, or an atomic access of at most 8 bytes.
+//!
+//! What this cannot promise: that the memory is still mapped. Registration is an `unsafe` promise by the caller (the
+//! kernel pins pages instead); a program that unmaps registered memory and lets the device use it ends in a fault.
+//!
+//! Order: [`Region::write`] makes the bytes of one call visible no later than those of the next, and the last words of
+//! a write after all its other bytes; 8-byte words on 8-byte boundaries are never seen half-written in small writes.
+
+// UNSAFETY: copies and atomics on addresses that registrations vouch for; mincore.
+#![expect(unsafe_code, reason = "access to registered memory by address")]
+
+use std::ptr;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Writes up to this size go out in words; of longer ones only the end.
+const WORDWISE_BYTES: usize = 64;
+
+/// A range of registered memory. A copy is valid while the registration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    address: usize,
+    bytes: usize,
+}
+
+impl Region {
+    /// A range that somebody registers.
+    ///
+    /// `None` if it wraps around the address space.
+    ///
+    /// # Safety
+    ///
+    /// The range stays mapped, readable, and writable where this module's writing functions are used, for as long as the
+    /// region or a part of it is used.
+    pub(crate) unsafe fn new(address: u64, bytes: u64) -> Option<Self> {
+        let address = usize::try_from(address).ok()?;
+        let bytes = usize::try_from(bytes).ok()?;
+        address.checked_add(bytes)?;
+        Some(Self { address, bytes })
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address as u64
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// The part of `bytes` bytes at `offset`, if it is inside.
+    pub(crate) fn part(&self, offset: u64, bytes: u64) -> Option<Self> {
+        let end = offset.checked_add(bytes)?;
+        if end > self.bytes() {
+            return None;
+        }
+        Some(Self {
+            // PANIC: offset and bytes are at most self.bytes, which is a usize, and the end does not wrap.
+            address: self.address + usize::try_from(offset).ok()?,
+            bytes: usize::try_from(bytes).ok()?,
+        })
+    }
+
+    fn pointer(&self, offset: usize) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(self.address + offset)
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        assert!(
+            offset <= self.bytes && bytes <= self.bytes - offset,
+            "{bytes} bytes at {offset} are outside a region of {} bytes",
+            self.bytes
+        );
+    }
+
+    /// Copies from `offset` to `out`.
+    ///
+    /// # Panics
+    ///
+    /// If the bytes are outside the region: a bug of the caller.
+    pub(crate) fn read(&self, offset: usize, out: &mut [u8]) {
+        self.check(offset, out.len());
+        // SAFETY: the source is inside the region (checked) and mapped (contract of `new`); the destination is private.
+        unsafe { ptr::copy_nonoverlapping(self.pointer(offset), out.as_mut_ptr(), out.len()) };
+    }
+
+    /// Copies `data` to `offset`, in the order that the module promises.
+    ///
+    /// # Panics
+    ///
+    /// If the bytes are outside the region: a bug of the caller.
+    pub(crate) fn write(&self, offset: usize, data: &[u8]) {
+        self.check(offset, data.len());
+        // SAFETY: the destination is inside the region (checked), mapped and writable (contract of `new`).
+        unsafe { write_in_order(data.as_ptr(), self.pointer(offset), data.len()) };
+    }
+
+    /// Copies all of this region to `target`, which has the same length. They may overlap.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ: a bug of the caller.
+    pub(crate) fn copy_to(&self, target: &Self) {
+        assert!(self.bytes == target.bytes, "regions of different lengths");
+        // SAFETY: both regions are mapped, the target is writable (contract of `new`).
+        unsafe { write_in_order(self.pointer(0), target.pointer(0), self.bytes) };
+    }
+
+    /// Loads a big-endian dword. Acquire: pairs with the release store or fence of the software that wrote it.
+    ///
+    /// # Panics
+    ///
+    /// If it is outside the region or off its boundary: a bug of the caller.
+    pub(crate) fn load_be32(&self, offset: usize) -> u32 {
+        u32::from_be(self.atomic32(offset).load(Ordering::Acquire))
+    }
+
+    /// Stores 4 bytes at once. Release: whoever sees them sees what was written before.
+    ///
+    /// # Panics
+    ///
+    /// If they are outside the region or off their boundary: a bug of the caller.
+    pub(crate) fn store_release(&self, offset: usize, bytes: [u8; 4]) {
+        self.atomic32(offset)
+            .store(u32::from_ne_bytes(bytes), Ordering::Release);
+    }
+
+    /// Replaces the 8-byte word at offset 0 by `change` of it, atomically; the old one.
+    ///
+    /// # Panics
+    ///
+    /// If the region is no aligned word: a bug of the caller.
+    pub(crate) fn update64(&self, mut change: impl FnMut(u64) -> u64) -> u64 {
+        self.check(0, 8);
+        assert!(self.address.is_multiple_of(8), "atomic off its boundary");
+        // SAFETY: inside the region, aligned (both checked), mapped and writable (contract of `new`); other accesses
+        // of the same word by other agents are atomic too, or races of their program.
+        let word = unsafe { AtomicU64::from_ptr(self.pointer(0).cast()) };
+        let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
+        old.unwrap_or_else(|old| old)
+    }
+
+    /// As [`Self::update64`], for 4 bytes.
+    ///
+    /// # Panics
+    ///
+    /// If the region is no aligned dword: a bug of the caller.
+    pub(crate) fn update32(&self, mut change: impl FnMut(u32) -> u32) -> u32 {
+        let word = self.atomic32(0);
+        let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
+        old.unwrap_or_else(|old| old)
+    }
+
+    fn atomic32(&self, offset: usize) -> &AtomicU32 {
+        self.check(offset, 4);
+        assert!(
+            (self.address + offset).is_multiple_of(4),
+            "dword off its boundary"
+        );
+        // SAFETY: inside the region, aligned (both checked), mapped (contract of `new`).
+        unsafe { AtomicU32::from_ptr(self.pointer(offset).cast()) }
+    }
+}
+
+/// Copies so that the end becomes visible after the rest.
+///
+/// # Safety
+///
+/// `source` is readable and `target` writable for `bytes` bytes.
+unsafe fn write_in_order(source: *const u8, target: *mut u8, bytes: usize) {
+    let bulk = if bytes > WORDWISE_BYTES {
+        // The last 16 bytes, and what comes before them in their word.
+        let end = target.addr() + bytes;
+        ((end - 16) & !7) - target.addr()
+    } else {
+        0
+    };
+    // Private copy of the end, first: the source may overlap the target.
+    let mut end = [0; WORDWISE_BYTES];
+    let end = &mut end[..bytes - bulk];
+    // SAFETY: `bulk..bytes` is inside both ranges; at most 64 bytes (24 after a bulk copy).
+    unsafe { ptr::copy_nonoverlapping(source.add(bulk), end.as_mut_ptr(), end.len()) };
+    // SAFETY: `bulk` is less than `bytes`. A memmove, since a program may write to itself.
+    unsafe { ptr::copy(source, target, bulk) };
+    // SAFETY: as above.
+    unsafe { store_words(end, target.add(bulk)) };
+}
+
+/// Stores `data` in ascending order, in words of 8 bytes where `target` is aligned, else in bytes. Each store is a
+/// release: it is seen after all that was written before.
+///
+/// # Safety
+///
+/// `target` is writable for `data.len()` bytes.
+unsafe fn store_words(data: &[u8], target: *mut u8) {
+    let mut at = 0;
+    while at < data.len() {
+        // SAFETY: `at` is below the length.
+        let place = unsafe { target.add(at) };
+        if let Some(word) = data[at..].first_chunk::<8>()
+            && place.addr().is_multiple_of(8)
+        {
+            // SAFETY: 8 bytes are left and `place` is aligned.
+            let atomic = unsafe { AtomicU64::from_ptr(place.cast()) };
+            atomic.store(u64::from_ne_bytes(*word), Ordering::Release);
+            at += 8;
+        } else if let Some(word) = data[at..].first_chunk::<4>()
+            && place.addr().is_multiple_of(4)
+        {
+            // SAFETY: 4 bytes are left and `place` is aligned.
+            let atomic = unsafe { AtomicU32::from_ptr(place.cast()) };
+            atomic.store(u32::from_ne_bytes(*word), Ordering::Release);
+            at += 4;
+        } else {
+            // SAFETY: one byte is left.
+            let atomic = unsafe { AtomicU8::from_ptr(place) };
+            atomic.store(data[at], Ordering::Release);
+            at += 1;
+        }
+    }
+}
+
+/// Whether every page of the range is mapped now.
+pub(crate) fn is_mapped(address: u64, bytes: u64) -> bool {
+    const PAGE: usize = 4096;
+    const CHUNK: usize = 1 << 14;
+    let (Ok(first), Some(end)) = (
+        usize::try_from(address).map(|address| address & !(PAGE - 1)),
+        address
+            .checked_add(bytes)
+            .and_then(|end| usize::try_from(end).ok()),
+    ) else {
+        return false;
+    };
+    let mut resident = vec![0u8; CHUNK];
+    let mut at = first;
+    while at < end {
+        let span = (end - at).min(CHUNK * PAGE);
+        // SAFETY: mincore looks only at the page tables; `resident` has a byte for each page of the span.
+        let result = unsafe {
+            libc::mincore(
+                ptr::with_exposed_provenance_mut(at),
+                span,
+                resident.as_mut_ptr().cast(),
+            )
+        };
+        if result != 0 {
+            return false;
+        }
+        at += span;
+    }
+    true
+}
+
+/// A region for tests that never access it.
+#[cfg(test)]
+pub(crate) fn tests_region(address: u64, bytes: u64) -> Region {
+    // SAFETY: the callers do not access the region.
+    unsafe { Region::new(address, bytes) }.unwrap()
+}
+
+/// A region over `memory`, for tests that keep it alive and look at it through the region only.
+#[cfg(test)]
+pub(crate) fn tests_memory(memory: &mut [u64]) -> Region {
+    let address = memory.as_mut_ptr().expose_provenance() as u64;
+    // SAFETY: see above.
+    unsafe { Region::new(address, size_of_val(memory) as u64) }.unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(memory: &mut [u64]) -> Region {
+        tests_memory(memory)
+    }
+
+    #[test]
+    fn writes_of_every_length_and_alignment_arrive_and_touch_nothing_else() {
+        for bytes in (0..100).chain([1000, 4096]) {
+            for shift in 0..9 {
+                let mut memory = vec![0x5a5a_5a5a_5a5a_5a5au64; 600];
+                let data: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+                let all = region(&mut memory);
+                all.write(16 + shift, &data);
+                let mut back = vec![0; 4800];
+                all.read(0, &mut back);
+                let end = 16 + shift + bytes;
+                assert_eq!(back[16 + shift..end], data, "{bytes} bytes at {shift}");
+                assert!(back[..16 + shift].iter().all(|byte| *byte == 0x5a));
+                assert!(back[end..].iter().all(|byte| *byte == 0x5a));
+            }
+        }
+    }
+
+    #[test]
+    fn overlapping_copies_move_the_bytes_as_they_were() {
+        for bytes in [8, 40, 64, 65, 100, 1000] {
+            for (from, to) in [(0, 8), (8, 0), (3, 5), (5, 3)] {
+                let mut memory = vec![0u64; 200];
+                let all = region(&mut memory);
+                let data: Vec<u8> = (0..bytes).map(|n| (n * 7 % 251) as u8).collect();
+                all.write(from, &data);
+                let source = all.part(from as u64, bytes as u64).unwrap();
+                source.copy_to(&all.part(to as u64, bytes as u64).unwrap());
+                let mut back = vec![0; bytes];
+                all.read(to, &mut back);
+                assert_eq!(back, data, "{bytes} bytes from {from} to {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn parts_end_inside_the_region() {
+        let mut memory = [0u64; 2];
+        let all = region(&mut memory);
+        assert!(all.part(16, 0).is_some());
+        assert!(all.part(8, 8).is_some());
+        assert!(all.part(8, 9).is_none());
+        assert!(all.part(u64::MAX, 2).is_none());
+    }
+
+    #[test]
+    fn a_hole_in_the_address_space_is_not_mapped() {
+        let memory = vec![0u8; 10_000];
+        let address = memory.as_ptr().expose_provenance() as u64;
+        assert!(is_mapped(address, 10_000));
+        assert!(!is_mapped(0x1000, 1));
+        assert!(!is_mapped(address, 1 << 46));
+        assert!(!is_mapped(u64::MAX, 2));
+    }
+}

@@ -1,0 +1,312 @@
+//! The state of all HCAs of the process, behind one lock.
+//!
+//! The engine thread holds the lock while it works, a bounded time per turn, and gives way to anybody who waits for it:
+//! a plain mutex would let it take the lock again and again.
+
+use super::checker::Checker;
+use super::counters::{Counters, ObjectCounts};
+use super::cq::Cq;
+use super::faults::Faults;
+use super::keys::{Access, KeyError, MemoryKey, Umem};
+use super::memory::Region;
+use super::qp::Qp;
+use super::table::Table;
+use super::uar::{MappedPage, UarSpace};
+use super::work::Work;
+use super::{DeviceError, Event};
+use crate::sysfs::Identity;
+use crate::wire::port::Port;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What the device can hold. `QUERY_HCA_CAP` says so.
+pub(crate) mod limits {
+    pub(crate) const LOG_QPS: u32 = 15;
+    pub(crate) const LOG_CQS: u32 = 15;
+    pub(crate) const LOG_KEYS: u32 = 16;
+    pub(crate) const LOG_PDS: u32 = 15;
+    pub(crate) const LOG_UMEMS: u32 = 16;
+    pub(crate) const CONTEXTS: usize = 1024;
+    /// log2 of WQEBBs of a send queue and of WQEs of a receive queue.
+    pub(crate) const LOG_QUEUE: u32 = 15;
+    /// log2 of 16-byte units of a receive WQE: 512 bytes.
+    pub(crate) const LOG_RQ_STRIDE: u32 = 5;
+    pub(crate) const LOG_CQ_ENTRIES: u32 = 22;
+    /// Largest send WQE: 63 units of 16 bytes, rounded up to whole WQEBBs.
+    pub(crate) const WQE_BYTES: u32 = 1024;
+    /// log2 of the largest message.
+    pub(crate) const LOG_MESSAGE: u32 = 30;
+    /// log2 of outstanding reads and atomics.
+    pub(crate) const LOG_READS: u32 = 4;
+    /// Completion vectors; vector v has event queue `FIRST_EQN + v`.
+    pub(crate) const COMPLETION_VECTORS: u32 = 4;
+    pub(crate) const FIRST_EQN: u32 = 1;
+}
+
+/// Everything.
+#[derive(Debug)]
+pub(crate) struct Fabric {
+    /// By number: the N of mlx5_N. A removed one leaves its place empty.
+    pub(crate) hcas: Vec<Option<Slot>>,
+}
+
+/// An HCA and its wire. Apart, since the wire works on the HCA.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) state: HcaState,
+    pub(crate) wire: Port<Work>,
+}
+
+static FABRIC: Mutex<Fabric> = Mutex::new(Fabric { hcas: Vec::new() });
+/// How many threads other than the engine want the lock.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+impl Fabric {
+    /// Takes the lock, for everybody but the engine.
+    pub(crate) fn lock() -> MutexGuard<'static, Self> {
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        let guard = FABRIC.lock().unwrap_or_else(PoisonError::into_inner);
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    /// Takes the lock, for the engine.
+    pub(crate) fn lock_for_engine() -> MutexGuard<'static, Self> {
+        FABRIC.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody waits for the engine to let go.
+    pub(crate) fn is_wanted() -> bool {
+        WAITING.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn slot(&mut self, number: usize) -> Option<&mut Slot> {
+        self.hcas.get_mut(number)?.as_mut()
+    }
+
+    pub(crate) fn hca(&mut self, number: usize) -> Option<&mut HcaState> {
+        Some(&mut self.slot(number)?.state)
+    }
+
+    /// The HCA of this process that has the GID.
+    pub(crate) fn by_gid(&self, gid: &[u8; 16]) -> Option<usize> {
+        self.all()
+            .find(|slot| slot.state.gid() == *gid)
+            .map(|slot| slot.state.number)
+    }
+
+    /// The HCA of this name that has an owner.
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Slot> {
+        self.all()
+            .find(|slot| slot.state.identity.name == name && !slot.state.orphan)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Slot> {
+        self.hcas.iter().flatten()
+    }
+
+    /// Removes an HCA whose owner has let go, once nobody has it open.
+    pub(crate) fn sweep(&mut self, number: usize) {
+        if let Some(slot) = self.hcas.get_mut(number)
+            && slot
+                .as_ref()
+                .is_some_and(|slot| slot.state.orphan && slot.state.contexts.len() == 0)
+        {
+            *slot = None;
+        }
+    }
+}
+
+impl Slot {
+    pub(crate) fn counters(&self) -> Counters {
+        let wire = self.wire.counters();
+        Counters {
+            findings: self.state.checker.total(),
+            packets_sent: wire.packets_sent,
+            packets_received: wire.packets_received,
+            retransmissions: wire.retransmissions,
+            duplicates: wire.duplicates,
+            ..self.state.counters
+        }
+    }
+}
+
+/// One HCA.
+pub(crate) struct HcaState {
+    pub(crate) number: usize,
+    pub(crate) identity: Identity,
+    /// A WQE runs only after its doorbell.
+    pub(crate) strict: bool,
+    /// Order of work is drawn by lot.
+    pub(crate) lottery: Option<fastrand::Rng>,
+    /// The owner's handle is gone.
+    pub(crate) orphan: bool,
+    pub(crate) contexts: Table<ContextState>,
+    /// Protection domains: the context that each belongs to.
+    pub(crate) pds: Table<u32>,
+    pub(crate) keys: Table<MemoryKey>,
+    pub(crate) umems: Table<Umem>,
+    pub(crate) uars: Table<Uar>,
+    pub(crate) cqs: Table<Cq>,
+    pub(crate) qps: Table<Qp>,
+    /// Low byte of the next key.
+    pub(crate) variant: u8,
+    pub(crate) counters: Counters,
+    pub(crate) checker: Checker,
+    pub(crate) faults: Faults,
+    /// QPs with work, next first.
+    pub(crate) ready: VecDeque<u32>,
+    /// The engine leaves this HCA alone until then.
+    pub(crate) paused_until_ns: u64,
+    /// Events to deliver, with the context that gets them.
+    pub(crate) events: Vec<(u32, Event)>,
+    /// QPs whose operation waits for its peer, and until when.
+    pub(crate) stalled: Vec<(u64, u32)>,
+    /// Software may have something new to see: a completion or bytes of a peer.
+    pub(crate) news: bool,
+    /// Scratch of the engine.
+    pub(crate) pieces: Vec<Region>,
+    /// Scratch of the engine: doorbells just taken (page, register, value).
+    pub(crate) rung: Vec<(u32, usize, u64)>,
+}
+
+/// An opened device.
+pub(crate) struct ContextState {
+    pub(crate) space: Arc<UarSpace>,
+    /// Pages of the space: the UAR page id of each.
+    pub(crate) pages: Table<()>,
+    pub(crate) handler: Option<Arc<dyn Fn(Event) + Send + Sync>>,
+    pub(crate) event_fds: usize,
+}
+
+/// A UAR page.
+#[derive(Debug)]
+pub(crate) struct Uar {
+    pub(crate) context: u32,
+    /// Which page of the context's space.
+    pub(crate) index: u32,
+    pub(crate) page: MappedPage,
+    /// The QP last rung through each register.
+    pub(crate) rung_by: [Option<u32>; 2],
+}
+
+impl HcaState {
+    pub(crate) fn new(number: usize, identity: Identity, strict: bool, seed: Option<u64>) -> Self {
+        // Each HCA has numbers of its own, so that a number taken to the wrong HCA is no object there.
+        let lane = u32::from(identity.ip).wrapping_mul(0x9e37_79b1) >> 25 << 16;
+        Self {
+            number,
+            identity,
+            strict,
+            lottery: seed.map(|seed| fastrand::Rng::with_seed(seed ^ number as u64)),
+            orphan: false,
+            contexts: Table::new(1, limits::CONTEXTS),
+            pds: Table::new(lane + 1, 1 << limits::LOG_PDS),
+            keys: Table::new(lane + 0x100, 1 << limits::LOG_KEYS),
+            umems: Table::new(lane + 1, 1 << limits::LOG_UMEMS),
+            uars: Table::new(1, UarSpace::PAGES),
+            cqs: Table::new(lane + 0x400, 1 << limits::LOG_CQS),
+            qps: Table::new(lane + 0x40, 1 << limits::LOG_QPS),
+            variant: 0x11,
+            counters: Counters::default(),
+            checker: Checker::default(),
+            faults: Faults::default(),
+            ready: VecDeque::new(),
+            paused_until_ns: 0,
+            events: Vec::new(),
+            stalled: Vec::new(),
+            news: false,
+            pieces: Vec::new(),
+            rung: Vec::new(),
+        }
+    }
+
+    /// GID 3: RoCE v2 with the IP address.
+    pub(crate) fn gid(&self) -> [u8; 16] {
+        self.identity.gids[GID_INDEX].1
+    }
+
+    pub(crate) fn live(&self) -> ObjectCounts {
+        let regions = self.keys.iter().filter(|(_, key)| key.umem.is_none());
+        let mr = regions.count();
+        ObjectCounts {
+            context: self.contexts.len(),
+            pd: self.pds.len(),
+            mr,
+            mkey: self.keys.len() - mr,
+            umem: self.umems.len(),
+            uar: self.uars.len(),
+            cq: self.cqs.len(),
+            qp: self.qps.len(),
+            eq: 0,
+            event_fd: self.contexts.iter().map(|(_, open)| open.event_fds).sum(),
+        }
+    }
+
+    /// The memory that `key` gives a QP of domain `pdn`.
+    pub(crate) fn resolve(
+        &self,
+        key: u32,
+        pdn: u32,
+        va: u64,
+        bytes: u64,
+        need: Access,
+    ) -> Result<Region, KeyError> {
+        let found = self
+            .keys
+            .get(key >> 8)
+            .filter(|found| u32::from(found.variant) == key & 0xff)
+            .ok_or(KeyError::NoKey)?;
+        found.resolve(pdn, va, bytes, need)
+    }
+
+    /// Puts a QP into the list of those with work.
+    pub(crate) fn schedule(&mut self, qpn: u32) {
+        if let Some(qp) = self.qps.get_mut(qpn)
+            && !qp.send.scheduled
+        {
+            qp.send.scheduled = true;
+            self.ready.push_back(qpn);
+        }
+    }
+
+    /// Notes an event for the context of a QP.
+    pub(crate) fn raise(&mut self, context: u32, event: Event) {
+        self.events.push((context, event));
+    }
+
+    /// A failure that a test asked for.
+    pub(crate) fn strike(&mut self, opcode: mlx5_prm::cmd::Opcode) -> Result<(), DeviceError> {
+        match self.faults.strike(opcode) {
+            None => Ok(()),
+            Some((status, syndrome)) => Err(DeviceError::Failed {
+                opcode,
+                status,
+                syndrome,
+            }),
+        }
+    }
+}
+
+/// The entry of the GID table that QPs may use.
+pub(crate) const GID_INDEX: usize = 3;
+
+impl fmt::Debug for HcaState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HcaState")
+            .field("identity", &self.identity)
+            .field("live", &self.live())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ContextState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContextState")
+            .field("space", &self.space)
+            .field("event_fds", &self.event_fds)
+            .finish_non_exhaustive()
+    }
+}

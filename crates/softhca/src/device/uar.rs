@@ -1,0 +1,165 @@
+//! UAR pages: doorbell registers in a memfd that the opener maps.
+//!
+//! A register holds one value and cannot queue stores. The engine takes a doorbell by exchanging the register with 0,
+//! which no doorbell is, since it holds a QP number.
+
+// UNSAFETY: memfd_create, ftruncate, mmap, munmap, and atomics in the mapped pages.
+#![expect(unsafe_code, reason = "shared doorbell pages")]
+
+use super::DeviceError;
+use mlx5_prm::doorbell::uar;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where doorbells are looked for in a page: both halves of both registers, with the register's number.
+const PLACES: [(usize, usize); 4] = [
+    (uar::register(0), 0),
+    (uar::register(0) + uar::HALF, 0),
+    (uar::register(1), 1),
+    (uar::register(1) + uar::HALF, 1),
+];
+
+/// The memfd of a context: all its UAR pages, one behind the other.
+#[derive(Debug)]
+pub(crate) struct UarSpace {
+    fd: OwnedFd,
+}
+
+impl UarSpace {
+    /// Offset of page 0.
+    pub(crate) const FIRST_OFFSET: u64 = 0x10000 * uar::PAGE_BYTES as u64;
+    /// Pages of a context.
+    pub(crate) const PAGES: usize = 0x2000;
+
+    pub(crate) fn new() -> Result<Self, DeviceError> {
+        // SAFETY: a C string and flags.
+        let fd = unsafe { libc::memfd_create(c"softhca-uar".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(os_error("memfd_create"));
+        }
+        // SAFETY: just opened, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let bytes = Self::FIRST_OFFSET + (Self::PAGES * uar::PAGE_BYTES) as u64;
+        let Ok(bytes) = libc::off_t::try_from(bytes) else {
+            return Err(DeviceError::Range {
+                what: "size of the UAR space",
+                value: bytes,
+                limit: libc::off_t::MAX as u64,
+            });
+        };
+        // SAFETY: an open descriptor. The file is sparse: pages come with their first use.
+        if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes) } != 0 {
+            return Err(os_error("ftruncate"));
+        }
+        Ok(Self { fd })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Offset of page `index` in the memfd.
+    pub(crate) fn offset(index: usize) -> u64 {
+        Self::FIRST_OFFSET + (index * uar::PAGE_BYTES) as u64
+    }
+
+    /// Maps page `index` for the engine and clears its registers.
+    pub(crate) fn map(&self, index: usize) -> Result<MappedPage, DeviceError> {
+        let Ok(offset) = libc::off_t::try_from(Self::offset(index)) else {
+            return Err(DeviceError::Full {
+                what: "UAR page",
+                limit: Self::PAGES,
+            });
+        };
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                uar::PAGE_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                self.fd.as_raw_fd(),
+                offset,
+            )
+        };
+        let Some(base) = NonNull::new(base).filter(|_| base != libc::MAP_FAILED) else {
+            return Err(os_error("mmap"));
+        };
+        let page = MappedPage { base: base.cast() };
+        for (place, _) in PLACES {
+            page.register(place).store(0, Ordering::Relaxed);
+        }
+        Ok(page)
+    }
+}
+
+/// A page as the engine sees it.
+#[derive(Debug)]
+pub(crate) struct MappedPage {
+    base: NonNull<u8>,
+}
+
+// SAFETY: the page is accessed by atomics only, and unmapped once, by its owner.
+unsafe impl Send for MappedPage {}
+
+impl MappedPage {
+    /// Takes the doorbells that were stored since the last call: (register, value).
+    pub(crate) fn take(&self, mut rung: impl FnMut(usize, u64)) {
+        for (place, register) in PLACES {
+            let word = self.register(place);
+            // Relaxed look first: an exchange would take the cache line from the ringer each time.
+            if word.load(Ordering::Relaxed) != 0 {
+                // Acquire: pairs with the ringer's release, so that the doorbell record and WQEs are seen.
+                let value = word.swap(0, Ordering::Acquire);
+                if value != 0 {
+                    rung(register, value);
+                }
+            }
+        }
+    }
+
+    fn register(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the offsets of PLACES are inside the page and aligned; the page is mapped while `self` lives; all
+        // agents store whole words.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+}
+
+impl Drop for MappedPage {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), uar::PAGE_BYTES) };
+    }
+}
+
+fn os_error(call: &'static str) -> DeviceError {
+    DeviceError::Os {
+        call,
+        errno: std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doorbell_is_taken_once_from_either_half() {
+        let space = UarSpace::new().unwrap();
+        let (device, software) = (space.map(3).unwrap(), space.map(3).unwrap());
+        let take = || {
+            let mut seen = Vec::new();
+            device.take(|register, value| seen.push((register, value)));
+            seen
+        };
+        assert_eq!(take(), []);
+        software.register(0xb00).store(7, Ordering::Release);
+        software.register(0x800).store(9, Ordering::Release);
+        assert_eq!(take(), [(0, 9), (1, 7)]);
+        assert_eq!(take(), []);
+    }
+}

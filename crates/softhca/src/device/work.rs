@@ -1,0 +1,106 @@
+//! A send WQE in the making: what the device remembers of it between fetch and completion.
+
+use crate::engine::transport::Operation;
+use mlx5_prm::wqe::WqeOpcode;
+
+/// A piece of local memory that a WQE names. Looked up anew at each use: the key may go meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub(crate) lkey: u32,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Local data of a WQE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Local {
+    /// None: a message of 0 bytes.
+    Nothing,
+    /// One segment, the usual case.
+    One(Segment),
+    /// Several segments, in order.
+    Many(Box<[Segment]>),
+    /// Bytes that were in the WQE itself.
+    Inline(InlineBytes),
+}
+
+impl Local {
+    /// The segments; none for inline data.
+    pub(crate) fn segments(&self) -> &[Segment] {
+        match self {
+            Self::Nothing | Self::Inline(_) => &[],
+            Self::One(segment) => std::slice::from_ref(segment),
+            Self::Many(segments) => segments,
+        }
+    }
+}
+
+/// Inline data: short ones without an allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum InlineBytes {
+    Short([u8; 32], u8),
+    Long(Box<[u8]>),
+}
+
+impl InlineBytes {
+    pub(crate) fn new(data: &[u8]) -> Self {
+        match u8::try_from(data.len()) {
+            Ok(length) if length <= 32 => {
+                let mut bytes = [0; 32];
+                bytes[..data.len()].copy_from_slice(data);
+                Self::Short(bytes, length)
+            }
+            _ => Self::Long(data.into()),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(bytes, length) => &bytes[..usize::from(*length)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// A send WQE that has been fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// Index of its first WQEBB.
+    pub(crate) index: u16,
+    /// WQEBBs.
+    pub(crate) blocks: u16,
+    pub(crate) opcode: WqeOpcode,
+    /// A completion is wanted also on success.
+    pub(crate) signalled: bool,
+    /// Bytes that the completion reports.
+    pub(crate) bytes: u32,
+    pub(crate) local: Local,
+}
+
+/// An operation in progress inside the process.
+#[derive(Clone, Debug)]
+pub(crate) struct Current {
+    pub(crate) work: Work,
+    pub(crate) operation: Operation,
+    /// Bytes moved so far.
+    pub(crate) done: u64,
+    /// When the peer was first found not to answer.
+    pub(crate) silent_since_ns: Option<u64>,
+    /// Times that the peer had no receive WQE.
+    pub(crate) rnr_count: u32,
+    /// Not to be tried before.
+    pub(crate) not_before_ns: u64,
+}
+
+impl Current {
+    pub(crate) fn new(work: Work, operation: Operation) -> Self {
+        Self {
+            work,
+            operation,
+            done: 0,
+            silent_since_ns: None,
+            rnr_count: 0,
+            not_before_ns: 0,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Completion entries: who gets one, and what is in it.
+
+use crate::device::Event;
+use crate::device::checker::Finding;
+use crate::device::state::HcaState;
+use crate::device::work::Work;
+use crate::engine::transport::{Received, SendWith};
+use mlx5_prm::be::{Be16, Be32, Be64};
+use mlx5_prm::cqe::{Cqe64, CqeOpcode, ErrCqe, Syndrome};
+use mlx5_prm::qp::QpState;
+use mlx5_prm::wqe::WqeOpcode;
+
+/// Vendor syndromes; hardware has its own.
+mod vendor {
+    /// The WQE itself failed.
+    pub(super) const FAILED: u8 = 0x77;
+    /// The WQE was flushed.
+    pub(super) const FLUSHED: u8 = 0xf9;
+    /// A receive failed.
+    pub(super) const RECEIVE: u8 = 0x88;
+}
+
+/// A send WQE is over and well.
+pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u64) {
+    let Some(qp) = hca.qps.get_mut(qpn) else {
+        return;
+    };
+    qp.send.retired = work.index.wrapping_add(work.blocks);
+    if !work.signalled {
+        return;
+    }
+    let cqe = Cqe64 {
+        srqn_uidx: Be32::new(qp.qpc.user_index()),
+        byte_cnt: Be32::new(work.bytes),
+        timestamp: Be64::new(now_ns),
+        sop_drop_qpn: Be32::new(u32::from(work.opcode.0) << 24 | qpn),
+        wqe_counter: Be16::new(work.index),
+        op_own: CqeOpcode::REQ.0 << 4,
+        ..Cqe64::default()
+    };
+    let cqn = qp.send_cqn;
+    push(hca, cqn, bytemuck::cast(cqe));
+}
+
+/// A send WQE has failed or is flushed. The caller moves the QP to the error state.
+pub(super) fn fail_send(
+    hca: &mut HcaState,
+    qpn: u32,
+    index: u16,
+    blocks: u16,
+    opcode: WqeOpcode,
+    syndrome: Syndrome,
+) {
+    let Some(qp) = hca.qps.get_mut(qpn) else {
+        return;
+    };
+    qp.send.retired = index.wrapping_add(blocks);
+    let err = ErrCqe {
+        srqn_uidx: Be32::new(qp.qpc.user_index()),
+        vendor_err_synd: if syndrome == Syndrome::WR_FLUSH_ERR {
+            vendor::FLUSHED
+        } else {
+            vendor::FAILED
+        },
+        syndrome: syndrome.0,
+        s_wqe_opcode_qpn: Be32::new(u32::from(opcode.0) << 24 | qpn),
+        wqe_counter: Be16::new(index),
+        op_own: CqeOpcode::REQ_ERR.0 << 4,
+        ..ErrCqe::default()
+    };
+    let cqn = qp.send_cqn;
+    hca.counters.error_cqes += 1;
+    push(hca, cqn, bytemuck::cast(err));
+}
+
+/// A message that consumed receive WQE `index` has arrived.
+pub(super) fn complete_receive(
+    hca: &mut HcaState,
+    qpn: u32,
+    index: u16,
+    received: &Received,
+    now_ns: u64,
+) {
+    let Some(qp) = hca.qps.get(qpn) else {
+        return;
+    };
+    let (opcode, with) = match (received.send, received.with) {
+        (false, SendWith::Immediate(value) | SendWith::Invalidate(value)) => {
+            (CqeOpcode::RESP_WR_IMM, value)
+        }
+        (false, SendWith::Nothing) => (CqeOpcode::RESP_WR_IMM, 0),
+        (true, SendWith::Nothing) => (CqeOpcode::RESP_SEND, 0),
+        (true, SendWith::Immediate(value)) => (CqeOpcode::RESP_SEND_IMM, value),
+        (true, SendWith::Invalidate(key)) => (CqeOpcode::RESP_SEND_INV, key),
+    };
+    let cqe = Cqe64 {
+        flags_rqpn: Be32::new(qp.qpc.remote_qpn()),
+        srqn_uidx: Be32::new(qp.qpc.user_index()),
+        imm_inval_pkey: Be32::new(with),
+        byte_cnt: Be32::new(received.bytes),
+        timestamp: Be64::new(now_ns),
+        sop_drop_qpn: Be32::new(qpn),
+        wqe_counter: Be16::new(index),
+        op_own: opcode.0 << 4 | u8::from(received.solicited) << 1,
+        ..Cqe64::default()
+    };
+    let cqn = qp.receive_cqn;
+    push(hca, cqn, bytemuck::cast(cqe));
+}
+
+/// A receive WQE has failed or is flushed.
+pub(super) fn fail_receive(hca: &mut HcaState, qpn: u32, index: u16, syndrome: Syndrome) {
+    let Some(qp) = hca.qps.get(qpn) else {
+        return;
+    };
+    let err = ErrCqe {
+        srqn_uidx: Be32::new(qp.qpc.user_index()),
+        vendor_err_synd: if syndrome == Syndrome::WR_FLUSH_ERR {
+            vendor::FLUSHED
+        } else {
+            vendor::RECEIVE
+        },
+        syndrome: syndrome.0,
+        s_wqe_opcode_qpn: Be32::new(qpn),
+        wqe_counter: Be16::new(index),
+        op_own: CqeOpcode::RESP_ERR.0 << 4,
+        ..ErrCqe::default()
+    };
+    let cqn = qp.receive_cqn;
+    hca.counters.error_cqes += 1;
+    push(hca, cqn, bytemuck::cast(err));
+}
+
+/// Writes an entry. A queue that overruns takes its QPs with it.
+fn push(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
+    let Some(cq) = hca.cqs.get_mut(cqn) else {
+        return;
+    };
+    let context = cq.context;
+    match cq.push(entry) {
+        Ok(written) => {
+            hca.counters.cqes += u64::from(written);
+            hca.news |= written;
+        }
+        Err(overrun) => {
+            hca.checker.note(Finding::CqOverrun, cqn, || {
+                format!(
+                    "CQ {cqn:#x} overran: {} entries, {} written and {} consumed",
+                    overrun.entries, overrun.producer, overrun.consumer
+                )
+            });
+            hca.raise(context, Event::CqError(cqn));
+            for qpn in hca
+                .qps
+                .numbers(|qp| qp.send_cqn == cqn || qp.receive_cqn == cqn)
+            {
+                enter_error(hca, qpn);
+            }
+        }
+    }
+}
+
+/// Moves a QP to the error state. What it has outstanding is flushed in its next turn.
+pub(super) fn enter_error(hca: &mut HcaState, qpn: u32) {
+    if let Some(qp) = hca.qps.get_mut(qpn)
+        && qp.state != QpState::ERR
+    {
+        qp.state = QpState::ERR;
+        qp.wire_must_fail = true;
+        hca.schedule(qpn);
+    }
+}

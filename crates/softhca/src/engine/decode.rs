@@ -1,0 +1,515 @@
+//! Send WQEs, from bytes to operations. Pure: no memory, no objects.
+//!
+//! Source: PRM "Send WQE Format"; what libmlx5 builds in `mlx5_post_send` and UCX in `uct_ib_mlx5_ep`.
+
+use crate::device::work::{InlineBytes, Local, Segment};
+use crate::engine::transport::{Operation, OperationKind, SendWith};
+use crate::wire::headers::{AtomicEth, AtomicOp};
+use mlx5_prm::wqe::{
+    AtomicSeg, CtrlSeg, DataSeg, InlineHeader, MaskedCas32Seg, MaskedCas64Seg, MaskedFa32Seg,
+    MaskedFa64Seg, OPMOD_MASKED_4_BYTES, OPMOD_MASKED_8_BYTES, RaddrSeg, SEG_BYTES, WqeOpcode,
+};
+use std::fmt;
+
+/// A decoded WQE: what to do, with which local data. `None` is a NOP.
+pub(crate) type Decoded = (Option<Operation>, Local);
+
+/// Why a WQE makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DecodeError {
+    /// The device does not know the opcode.
+    Opcode(WqeOpcode),
+    /// The opcode modifier of a masked atomic is neither 8 (4 bytes) nor 9 (8 bytes).
+    OpMod(u8),
+    /// `ds` is too small for the segments that the opcode needs.
+    Short { ds: usize, need: usize },
+    /// Inline data reaches beyond `ds`.
+    InlineBeyondEnd { bytes: usize, room: usize },
+    /// Inline data where the device would have to write.
+    InlineResult,
+    /// The message is longer than the device allows.
+    TooLong { bytes: u64, limit: u64 },
+    /// The result of an atomic does not fit its segment.
+    AtomicLength { bytes: u64, need: u64 },
+}
+
+impl DecodeError {
+    /// A wrong length, not a wrong WQE.
+    pub(crate) fn is_length(self) -> bool {
+        matches!(self, Self::TooLong { .. } | Self::AtomicLength { .. })
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Opcode(opcode) => write!(f, "opcode {opcode} is unknown"),
+            Self::OpMod(opmod) => write!(
+                f,
+                "opcode modifier {opmod} of a masked atomic is not 8 or 9"
+            ),
+            Self::Short { ds, need } => write!(f, "ds is {ds}, the opcode needs at least {need}"),
+            Self::InlineBeyondEnd { bytes, room } => {
+                write!(f, "{bytes} inline bytes where ds leaves room for {room}")
+            }
+            Self::InlineResult => write!(f, "inline data where the result goes"),
+            Self::TooLong { bytes, limit } => {
+                write!(f, "a message of {bytes} bytes, the limit is {limit}")
+            }
+            Self::AtomicLength { bytes, need } => {
+                write!(f, "{bytes} bytes for the result of an atomic of {need}")
+            }
+        }
+    }
+}
+
+/// Largest message: log_max_msg.
+pub(crate) const MAX_MESSAGE: u64 = 1 << crate::device::state::limits::LOG_MESSAGE;
+
+/// Decodes the WQE `wqe`, exactly `ds` units long.
+///
+/// # Errors
+///
+/// See [`DecodeError`].
+pub(crate) fn decode(ctrl: &CtrlSeg, wqe: &[u8]) -> Result<Decoded, DecodeError> {
+    let opcode = ctrl.opcode();
+    let mut rest = Segments { wqe, at: SEG_BYTES };
+    let kind = match opcode {
+        WqeOpcode::NOP => return Ok((None, Local::Nothing)),
+        WqeOpcode::RDMA_WRITE | WqeOpcode::RDMA_WRITE_IMM => {
+            let to = rest.take::<RaddrSeg>()?;
+            OperationKind::Write {
+                va: to.raddr.get(),
+                rkey: to.rkey.get(),
+                immediate: (opcode == WqeOpcode::RDMA_WRITE_IMM).then(|| ctrl.imm.get()),
+            }
+        }
+        WqeOpcode::RDMA_READ => {
+            let from = rest.take::<RaddrSeg>()?;
+            OperationKind::Read {
+                va: from.raddr.get(),
+                rkey: from.rkey.get(),
+            }
+        }
+        WqeOpcode::ATOMIC_CS
+        | WqeOpcode::ATOMIC_FA
+        | WqeOpcode::ATOMIC_MASKED_CS
+        | WqeOpcode::ATOMIC_MASKED_FA => OperationKind::Atomic(atomic(ctrl, &mut rest)?),
+        WqeOpcode::SEND => OperationKind::Send {
+            with: SendWith::Nothing,
+        },
+        WqeOpcode::SEND_IMM => OperationKind::Send {
+            with: SendWith::Immediate(ctrl.imm.get()),
+        },
+        WqeOpcode::SEND_INVAL => OperationKind::Send {
+            with: SendWith::Invalidate(ctrl.imm.get()),
+        },
+        _ => return Err(DecodeError::Opcode(opcode)),
+    };
+    let (local, bytes) = rest.data()?;
+    let bytes = check_length(&kind, &local, bytes)?;
+    let operation = Operation {
+        kind,
+        bytes,
+        solicited: ctrl.fm_ce_se & CtrlSeg::SE != 0,
+        fence: ctrl.fm_ce_se & CtrlSeg::FM_MASK != 0,
+    };
+    Ok((Some(operation), local))
+}
+
+fn check_length(kind: &OperationKind, local: &Local, bytes: u64) -> Result<u32, DecodeError> {
+    let writes_back = matches!(kind, OperationKind::Read { .. } | OperationKind::Atomic(_));
+    if writes_back && matches!(local, Local::Inline(_)) {
+        return Err(DecodeError::InlineResult);
+    }
+    if let OperationKind::Atomic(atomic) = kind {
+        let need = operand_bytes(&atomic.op);
+        if bytes != need {
+            return Err(DecodeError::AtomicLength { bytes, need });
+        }
+    }
+    match u32::try_from(bytes) {
+        Ok(length) if bytes <= MAX_MESSAGE => Ok(length),
+        _ => Err(DecodeError::TooLong {
+            bytes,
+            limit: MAX_MESSAGE,
+        }),
+    }
+}
+
+/// Width of an atomic's operand.
+pub(crate) fn operand_bytes(op: &AtomicOp) -> u64 {
+    match *op {
+        AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd { .. } => 8,
+        AtomicOp::MaskedCompareSwap { bytes, .. } | AtomicOp::MaskedFetchAdd { bytes, .. } => {
+            bytes.into()
+        }
+    }
+}
+
+fn atomic(ctrl: &CtrlSeg, rest: &mut Segments<'_>) -> Result<AtomicEth, DecodeError> {
+    let at = rest.take::<RaddrSeg>()?;
+    let opcode = ctrl.opcode();
+    let op = match (opcode, ctrl.opmod()) {
+        (WqeOpcode::ATOMIC_CS, _) => {
+            let operands = rest.take::<AtomicSeg>()?;
+            AtomicOp::CompareSwap {
+                compare: operands.compare.get(),
+                swap: operands.swap_add.get(),
+            }
+        }
+        (WqeOpcode::ATOMIC_FA, _) => AtomicOp::FetchAdd {
+            add: rest.take::<AtomicSeg>()?.swap_add.get(),
+        },
+        (WqeOpcode::ATOMIC_MASKED_CS, OPMOD_MASKED_4_BYTES) => {
+            let operands = rest.take::<MaskedCas32Seg>()?;
+            AtomicOp::MaskedCompareSwap {
+                bytes: 4,
+                compare: operands.compare.get().into(),
+                swap: operands.swap.get().into(),
+                compare_mask: operands.compare_mask.get().into(),
+                swap_mask: operands.swap_mask.get().into(),
+            }
+        }
+        (WqeOpcode::ATOMIC_MASKED_CS, OPMOD_MASKED_8_BYTES) => {
+            let operands = rest.take::<MaskedCas64Seg>()?;
+            AtomicOp::MaskedCompareSwap {
+                bytes: 8,
+                compare: operands.compare.get(),
+                swap: operands.swap.get(),
+                compare_mask: operands.compare_mask.get(),
+                swap_mask: operands.swap_mask.get(),
+            }
+        }
+        (WqeOpcode::ATOMIC_MASKED_FA, OPMOD_MASKED_4_BYTES) => {
+            let operands = rest.take::<MaskedFa32Seg>()?;
+            AtomicOp::MaskedFetchAdd {
+                bytes: 4,
+                add: operands.add.get().into(),
+                boundary: operands.field_boundary.get().into(),
+            }
+        }
+        (WqeOpcode::ATOMIC_MASKED_FA, OPMOD_MASKED_8_BYTES) => {
+            let operands = rest.take::<MaskedFa64Seg>()?;
+            AtomicOp::MaskedFetchAdd {
+                bytes: 8,
+                add: operands.add.get(),
+                boundary: operands.field_boundary.get(),
+            }
+        }
+        (_, opmod) => return Err(DecodeError::OpMod(opmod)),
+    };
+    Ok(AtomicEth {
+        va: at.raddr.get(),
+        rkey: at.rkey.get(),
+        op,
+    })
+}
+
+/// The segments behind the control segment.
+struct Segments<'a> {
+    wqe: &'a [u8],
+    at: usize,
+}
+
+impl Segments<'_> {
+    /// Takes a segment of a fixed size, a multiple of 16 bytes.
+    fn take<T: bytemuck::AnyBitPattern>(&mut self) -> Result<T, DecodeError> {
+        let end = self.at + size_of::<T>();
+        let short = DecodeError::Short {
+            ds: self.wqe.len() / SEG_BYTES,
+            need: end / SEG_BYTES,
+        };
+        let bytes = self.wqe.get(self.at..end).ok_or(short)?;
+        self.at = end;
+        bytemuck::try_pod_read_unaligned(bytes).map_err(|_| short)
+    }
+
+    /// Takes the rest: data segments and inline data. Also their length.
+    fn data(mut self) -> Result<(Local, u64), DecodeError> {
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut inline: Vec<u8> = Vec::new();
+        let mut bytes = 0;
+        let mut first = None;
+        while self.at < self.wqe.len() {
+            let data: DataSeg = self.take()?;
+            let count = data.byte_count.get();
+            if count & InlineHeader::INLINE != 0 {
+                self.at -= SEG_BYTES;
+                let data = self.inline_data(count & InlineHeader::LENGTH_MASK)?;
+                bytes += data.len() as u64;
+                inline.extend_from_slice(data);
+                continue;
+            }
+            let segment = Segment {
+                lkey: data.lkey.get(),
+                address: data.addr.get(),
+                // A length of 0 stands for 2^31, which is too long for this device and will be said so.
+                bytes: match count {
+                    0 => 1 << 31,
+                    count => count.into(),
+                },
+            };
+            bytes += segment.bytes;
+            match first {
+                None => first = Some(segment),
+                Some(first) => {
+                    if segments.is_empty() {
+                        segments.push(first);
+                    }
+                    segments.push(segment);
+                }
+            }
+        }
+        let local = match (first, segments.is_empty(), inline.is_empty()) {
+            (None, _, true) => Local::Nothing,
+            (None, _, false) => Local::Inline(InlineBytes::new(&inline)),
+            (Some(first), true, true) => Local::One(first),
+            (Some(_), false, true) => Local::Many(segments.into()),
+            // Both kinds in one WQE: nobody builds that, and the device does not take it.
+            (Some(_), _, false) => return Err(DecodeError::InlineResult),
+        };
+        Ok((local, bytes))
+    }
+
+    /// Inline data at the current unit: header and payload, padded to whole units.
+    fn inline_data(&mut self, bytes: u32) -> Result<&[u8], DecodeError> {
+        let bytes = bytes as usize;
+        let start = self.at + size_of::<InlineHeader>();
+        let room = self.wqe.len() - start;
+        if bytes > room {
+            return Err(DecodeError::InlineBeyondEnd { bytes, room });
+        }
+        self.at = (start + bytes).next_multiple_of(SEG_BYTES);
+        Ok(&self.wqe[start..start + bytes])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mlx5_prm::be::{Be32, Be64};
+    use proptest::prelude::*;
+
+    fn raddr(va: u64, rkey: u32) -> RaddrSeg {
+        RaddrSeg {
+            raddr: Be64::new(va),
+            rkey: Be32::new(rkey),
+            ..RaddrSeg::default()
+        }
+    }
+
+    fn data(bytes: u32, lkey: u32, address: u64) -> DataSeg {
+        DataSeg {
+            byte_count: Be32::new(bytes),
+            lkey: Be32::new(lkey),
+            addr: Be64::new(address),
+        }
+    }
+
+    fn run(opcode: WqeOpcode, opmod: u8, units: &[&[u8]]) -> Result<Decoded, DecodeError> {
+        let body: Vec<u8> = units.concat();
+        let ds = u8::try_from(1 + body.len().div_ceil(16)).unwrap();
+        let mut ctrl = CtrlSeg::new(opcode, 0, 1, ds).with_opmod(opmod);
+        ctrl.imm = Be32::new(0x1234_5678);
+        let mut wqe = bytemuck::bytes_of(&ctrl).to_vec();
+        wqe.extend(body);
+        wqe.resize(usize::from(ds) * 16, 0);
+        decode(&ctrl, &wqe)
+    }
+
+    fn bytes<T: bytemuck::NoUninit>(value: &T) -> &[u8] {
+        bytemuck::bytes_of(value)
+    }
+
+    #[test]
+    fn a_write_of_three_segments_keeps_their_order() {
+        let (operation, local) = run(
+            WqeOpcode::RDMA_WRITE,
+            0,
+            &[
+                bytes(&raddr(0x1000, 7)),
+                bytes(&data(16, 1, 0xa0)),
+                bytes(&data(8, 2, 0xb0)),
+                bytes(&data(4, 3, 0xc0)),
+            ],
+        )
+        .unwrap();
+        let operation = operation.unwrap();
+        assert_eq!(operation.bytes, 28);
+        assert_eq!(
+            operation.kind,
+            OperationKind::Write {
+                va: 0x1000,
+                rkey: 7,
+                immediate: None
+            }
+        );
+        let lkeys: Vec<u32> = local.segments().iter().map(|part| part.lkey).collect();
+        assert_eq!(lkeys, [1, 2, 3]);
+    }
+
+    #[test]
+    fn inline_data_follows_its_header_and_may_be_padded() {
+        let mut inline = bytes(&InlineHeader::new(17)).to_vec();
+        inline.extend(1..=17u8);
+        let (operation, local) =
+            run(WqeOpcode::RDMA_WRITE, 0, &[bytes(&raddr(0, 0)), &inline]).unwrap();
+        assert_eq!(operation.unwrap().bytes, 17);
+        let Local::Inline(data) = local else {
+            panic!("{local:?} is not inline")
+        };
+        assert!(data.bytes().iter().copied().eq(1..=17));
+    }
+
+    #[test]
+    fn a_write_without_data_has_length_0() {
+        let (operation, local) = run(WqeOpcode::RDMA_WRITE_IMM, 0, &[bytes(&raddr(1, 2))]).unwrap();
+        assert_eq!(local, Local::Nothing);
+        assert_eq!(
+            operation.unwrap().kind,
+            OperationKind::Write {
+                va: 1,
+                rkey: 2,
+                immediate: Some(0x1234_5678)
+            }
+        );
+    }
+
+    #[test]
+    fn masked_atomics_of_both_widths_decode_their_operands() {
+        let cas = MaskedCas32Seg {
+            swap: Be32::new(1),
+            compare: Be32::new(2),
+            swap_mask: Be32::new(3),
+            compare_mask: Be32::new(4),
+        };
+        let at = raddr(0x40, 9);
+        let (operation, _) = run(
+            WqeOpcode::ATOMIC_MASKED_CS,
+            OPMOD_MASKED_4_BYTES,
+            &[bytes(&at), bytes(&cas), bytes(&data(4, 1, 0))],
+        )
+        .unwrap();
+        let expected = AtomicEth {
+            va: 0x40,
+            rkey: 9,
+            op: AtomicOp::MaskedCompareSwap {
+                bytes: 4,
+                compare: 2,
+                swap: 1,
+                compare_mask: 4,
+                swap_mask: 3,
+            },
+        };
+        assert_eq!(operation.unwrap().kind, OperationKind::Atomic(expected));
+
+        let cas = MaskedCas64Seg {
+            swap: Be64::new(1),
+            compare: Be64::new(2),
+            swap_mask: Be64::new(3),
+            compare_mask: Be64::new(4),
+        };
+        let (operation, _) = run(
+            WqeOpcode::ATOMIC_MASKED_CS,
+            OPMOD_MASKED_8_BYTES,
+            &[bytes(&at), bytes(&cas), bytes(&data(8, 1, 0))],
+        )
+        .unwrap();
+        assert_eq!(operation.unwrap().bytes, 8);
+    }
+
+    #[test]
+    fn wrong_wqes_are_refused_by_what_is_wrong() {
+        let at = raddr(0, 0);
+        let cases = [
+            (
+                run(WqeOpcode(0x33), 0, &[]),
+                DecodeError::Opcode(WqeOpcode(0x33)),
+            ),
+            (
+                run(WqeOpcode::RDMA_WRITE, 0, &[]),
+                DecodeError::Short { ds: 1, need: 2 },
+            ),
+            (
+                run(WqeOpcode::ATOMIC_MASKED_FA, 5, &[bytes(&at)]),
+                DecodeError::OpMod(5),
+            ),
+            (
+                run(
+                    WqeOpcode::RDMA_WRITE,
+                    0,
+                    &[bytes(&at), bytes(&InlineHeader::new(13)), &[0; 12]],
+                ),
+                DecodeError::InlineBeyondEnd {
+                    bytes: 13,
+                    room: 12,
+                },
+            ),
+            (
+                run(
+                    WqeOpcode::RDMA_READ,
+                    0,
+                    &[bytes(&at), bytes(&InlineHeader::new(4)), &[0; 12]],
+                ),
+                DecodeError::InlineResult,
+            ),
+            (
+                run(
+                    WqeOpcode::RDMA_WRITE,
+                    0,
+                    &[
+                        bytes(&at),
+                        bytes(&data(1 << 30, 0, 0)),
+                        bytes(&data(1, 0, 0)),
+                    ],
+                ),
+                DecodeError::TooLong {
+                    bytes: (1 << 30) + 1,
+                    limit: 1 << 30,
+                },
+            ),
+            (
+                run(
+                    WqeOpcode::RDMA_WRITE,
+                    0,
+                    &[bytes(&at), bytes(&data(0, 0, 0))],
+                ),
+                DecodeError::TooLong {
+                    bytes: 1 << 31,
+                    limit: 1 << 30,
+                },
+            ),
+            (
+                run(
+                    WqeOpcode::ATOMIC_FA,
+                    0,
+                    &[
+                        bytes(&at),
+                        bytes(&AtomicSeg::default()),
+                        bytes(&data(4, 0, 0)),
+                    ],
+                ),
+                DecodeError::AtomicLength { bytes: 4, need: 8 },
+            ),
+        ];
+        for (got, expected) in cases {
+            assert_eq!(got.unwrap_err(), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_are_refused(opcode: u8, opmod: u8, body in proptest::collection::vec(any::<u8>(), 0..1024)) {
+            let ds = (1 + body.len() / 16).min(63) as u8;
+            let ctrl = CtrlSeg::new(WqeOpcode(opcode), 0, 1, ds).with_opmod(opmod);
+            let mut wqe = bytemuck::bytes_of(&ctrl).to_vec();
+            wqe.extend(&body[..(usize::from(ds) - 1) * 16]);
+            if let Ok((Some(operation), local)) = decode(&ctrl, &wqe) {
+                let inline = match &local { Local::Inline(data) => data.bytes().len() as u64, _ => 0 };
+                let segments: u64 = local.segments().iter().map(|part| part.bytes).sum();
+                prop_assert_eq!(u64::from(operation.bytes), inline + segments);
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Doorbells: taken from the UAR registers, checked against the doorbell record, which says how far to run.
+
+use crate::device::checker::Finding;
+use crate::device::qp::Qp;
+use crate::device::state::HcaState;
+use mlx5_prm::doorbell::doorbell_qpn;
+use mlx5_prm::qp::QpState;
+
+/// Takes all doorbells of an HCA; whether there was one.
+pub(super) fn take(hca: &mut HcaState) -> bool {
+    let mut rung = std::mem::take(&mut hca.rung);
+    rung.clear();
+    for (page_id, uar) in hca.uars.iter() {
+        uar.page
+            .take(|register, value| rung.push((page_id, register, value)));
+    }
+    for &(page_id, register, value) in &rung {
+        ring(hca, page_id, register, doorbell_qpn(value));
+    }
+    let any = !rung.is_empty();
+    hca.rung = rung;
+    any
+}
+
+/// One doorbell.
+fn ring(hca: &mut HcaState, page_id: u32, register: usize, qpn: u32) {
+    hca.counters.doorbells += 1;
+    let known = hca.qps.get(qpn).is_some_and(|qp| qp.uar == page_id);
+    if !known {
+        hca.checker.note(Finding::DoorbellStray, qpn, || {
+            format!(
+                "a doorbell in register {register} of UAR page {page_id:#x} names QP {qpn:#x}, which does not use that page"
+            )
+        });
+        return;
+    }
+    if let Some(uar) = hca.uars.get_mut(page_id) {
+        let before = uar.rung_by[register].replace(qpn);
+        if let Some(other) = before.filter(|other| *other != qpn)
+            && hca.strict
+            && hca.qps.get(other).is_some()
+        {
+            hca.checker.note(Finding::RegisterShared, qpn, || {
+                format!(
+                    "QPs {other:#x} and {qpn:#x} are rung through the same register {register} of UAR page {page_id:#x}: \
+                     one doorbell can hide the other"
+                )
+            });
+        }
+    }
+    look(hca, qpn);
+}
+
+/// In lax mode the doorbell record alone is enough: looks at that of every QP; whether one has moved.
+pub(super) fn look_at_records(hca: &mut HcaState) -> bool {
+    let moved = hca.qps.numbers(|qp| {
+        matches!(qp.state, QpState::RTS | QpState::ERR)
+            && qp.send.ring.is_some()
+            && qp.send_record() != qp.send.posted
+    });
+    for &qpn in &moved {
+        look(hca, qpn);
+    }
+    !moved.is_empty()
+}
+
+/// Takes the send counter of the doorbell record over.
+fn look(hca: &mut HcaState, qpn: u32) {
+    let Some(qp) = hca.qps.get_mut(qpn) else {
+        return;
+    };
+    if !matches!(qp.state, QpState::RTS | QpState::ERR | QpState::SQD) {
+        return;
+    }
+    let posted = qp.send_record();
+    match check(qp, posted) {
+        Ok(()) => {
+            qp.send.posted = posted;
+            hca.schedule(qpn);
+        }
+        Err(wrong) => {
+            let (before, fetched, retired) = (qp.send.posted, qp.send.fetched, qp.send.retired);
+            let depth = qp.send.depth();
+            match wrong {
+                Wrong::Backwards => {
+                    hca.checker.note(Finding::DoorbellBackwards, qpn, || {
+                        format!(
+                            "QP {qpn:#x}: the doorbell record went back from {before} to {posted}"
+                        )
+                    });
+                    // Nothing to run: what was allowed before stays allowed.
+                    hca.schedule(qpn);
+                }
+                Wrong::BeyondRing => {
+                    hca.checker.note(Finding::DoorbellBeyondRing, qpn, || {
+                        format!(
+                            "QP {qpn:#x}: the doorbell record says {posted}, but the device is at {fetched} and the ring \
+                             has {depth} WQEBBs"
+                        )
+                    });
+                    accept(hca, qpn, posted);
+                }
+                Wrong::Reused => {
+                    hca.checker.note(Finding::RingReusedEarly, qpn, || {
+                        format!(
+                            "QP {qpn:#x}: the doorbell record says {posted}, but WQE {retired} is not complete and the \
+                             ring has {depth} WQEBBs: its slot was reused too early"
+                        )
+                    });
+                    accept(hca, qpn, posted);
+                }
+            }
+        }
+    }
+}
+
+fn accept(hca: &mut HcaState, qpn: u32, posted: u16) {
+    if let Some(qp) = hca.qps.get_mut(qpn) {
+        qp.send.posted = posted;
+    }
+    hca.schedule(qpn);
+}
+
+/// What is wrong with a send counter.
+enum Wrong {
+    Backwards,
+    /// Slots that were not fetched yet have been overwritten.
+    BeyondRing,
+    /// Slots whose WQEs are not complete yet have been overwritten.
+    Reused,
+}
+
+fn check(qp: &Qp, posted: u16) -> Result<(), Wrong> {
+    let send = &qp.send;
+    let depth = send.depth();
+    // Half of the number circle: further ahead is behind.
+    if posted.wrapping_sub(send.posted) >= 0x8000 && posted != send.posted {
+        return Err(Wrong::Backwards);
+    }
+    if posted.wrapping_sub(send.fetched) > depth {
+        return Err(Wrong::BeyondRing);
+    }
+    if posted.wrapping_sub(send.retired) > depth {
+        return Err(Wrong::Reused);
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Send WQEs in their ring: where they lie, and whether they are what the doorbell promised.
+
+use crate::device::checker::Finding;
+use crate::device::memory::Region;
+use crate::device::state::HcaState;
+use mlx5_prm::cqe::Syndrome;
+use mlx5_prm::wqe::{CtrlSeg, SEG_BYTES, WQEBB_BYTES};
+
+/// A WQE copied out of its ring.
+pub(super) struct Fetched {
+    pub(super) ctrl: CtrlSeg,
+    pub(super) blocks: u16,
+    /// The WQE; `ds` units of it count.
+    pub(super) bytes: [u8; Self::MAX_BYTES],
+}
+
+impl Fetched {
+    /// 63 units, rounded up to whole blocks.
+    const MAX_BYTES: usize = 1024;
+
+    pub(super) fn wqe(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.ctrl.ds()) * SEG_BYTES]
+    }
+}
+
+/// A WQE that cannot be run.
+pub(super) struct BadWqe {
+    pub(super) ctrl: CtrlSeg,
+    pub(super) syndrome: Syndrome,
+}
+
+/// WQEBBs that a WQE takes.
+pub(super) fn blocks(ctrl: &CtrlSeg) -> u16 {
+    u16::from(ctrl.ds()).div_ceil(4)
+}
+
+/// The control segment at `index`, of a ring of a power of two of WQEBBs.
+pub(super) fn control(ring: &Region, index: u16) -> CtrlSeg {
+    let mut bytes = [0; SEG_BYTES];
+    ring.read(offset(ring, index), &mut bytes);
+    bytemuck::cast(bytes)
+}
+
+/// Byte offset of block `index`; the ring's length is a power of two.
+fn offset(ring: &Region, index: u16) -> usize {
+    let mask = (ring.bytes() - 1) as usize;
+    (usize::from(index) * WQEBB_BYTES) & mask
+}
+
+/// Copies the WQE at `index` out, `posted` being the index behind the last that may run.
+///
+/// # Errors
+///
+/// It is not the WQE that belongs there; the checker has been told.
+pub(super) fn fetch(
+    hca: &mut HcaState,
+    qpn: u32,
+    ring: &Region,
+    index: u16,
+    posted: u16,
+) -> Result<Fetched, BadWqe> {
+    let ctrl = control(ring, index);
+    let blocks = blocks(&ctrl);
+    let left = posted.wrapping_sub(index);
+    let bad = |hca: &mut HcaState, finding, text: String| {
+        hca.checker.note(finding, qpn, || text);
+        Err(BadWqe {
+            ctrl,
+            syndrome: Syndrome::LOCAL_QP_OP_ERR,
+        })
+    };
+    if ctrl.index() != index {
+        let found = ctrl.index();
+        return bad(
+            hca,
+            Finding::WqeIndex,
+            format!(
+                "QP {qpn:#x}: the WQE due has index {index}, its slot holds index {found} ({}); it was rung before it \
+                 was written, or overwritten before it was run",
+                ctrl.opcode()
+            ),
+        );
+    }
+    if ctrl.qpn() != qpn {
+        let found = ctrl.qpn();
+        return bad(
+            hca,
+            Finding::WqeQpn,
+            format!("QP {qpn:#x}: WQE {index} names QP {found:#x}"),
+        );
+    }
+    if blocks == 0 || usize::from(blocks) * WQEBB_BYTES > ring.bytes() as usize {
+        let ds = ctrl.ds();
+        return bad(
+            hca,
+            Finding::WqeLength,
+            format!("QP {qpn:#x}: WQE {index} has ds {ds}, which is 0 or more than the ring"),
+        );
+    }
+    if blocks > left {
+        return bad(
+            hca,
+            Finding::WqeBeyondDoorbell,
+            format!(
+                "QP {qpn:#x}: WQE {index} takes {blocks} WQEBBs, but the doorbell record allows {left}"
+            ),
+        );
+    }
+    let mut fetched = Fetched {
+        ctrl,
+        blocks,
+        bytes: [0; Fetched::MAX_BYTES],
+    };
+    let bytes = usize::from(ctrl.ds()) * SEG_BYTES;
+    let start = offset(ring, index);
+    // A WQE may wrap at the end of the ring.
+    let first = bytes.min(ring.bytes() as usize - start);
+    ring.read(start, &mut fetched.bytes[..first]);
+    ring.read(0, &mut fetched.bytes[first..bytes]);
+    Ok(fetched)
+}

@@ -1,0 +1,466 @@
+//! Operations between QPs of one process: memory to memory, no packets.
+//!
+//! The peer may be another HCA, another QP, or the very same QP. Sequence numbers are kept as on the wire, so that a
+//! bring-up that got them wrong fails here too. A peer that would not answer (not ready, not there, asleep) is waited for as
+//! long as the wire would wait; a peer without a receive WQE as often as the QP's attributes say.
+
+use super::{local, path};
+use crate::device::checker::Finding;
+use crate::device::keys::Access;
+use crate::device::memory::Region;
+use crate::device::qp_state;
+use crate::device::state::{Fabric, HcaState};
+use crate::device::work::{Current, Local};
+use crate::engine::transport::{Device, Failure, OperationKind, ReceiveError, Received, SendWith};
+use crate::wire::headers::{NakCode, rnr_delay_ns};
+use crate::wire::psn::Psn;
+use crate::wire::timer::patience_ns;
+
+/// Bytes that are moved before others have their turn.
+const CHUNK: u64 = 1 << 20;
+/// How often a peer that does not answer is looked at again.
+const SILENCE_STEP_NS: u64 = 100_000;
+
+/// What a step led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The operation is over.
+    Done(Result<(), Failure>),
+    /// A part has been moved: go on in the next turn.
+    Again,
+    /// Nothing can be done before this time.
+    Wait(u64),
+}
+
+/// One end of a connection: HCA number and QP number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) hca: usize,
+    pub(super) qpn: u32,
+}
+
+/// Carries `current`, of QP `own`, a step further.
+pub(super) fn step(
+    fabric: &mut Fabric,
+    own: End,
+    peer_hca: usize,
+    current: &mut Current,
+    now_ns: u64,
+) -> Step {
+    let peer = match find_peer(fabric, own, peer_hca, now_ns) {
+        Ok(peer) => peer,
+        Err(Silence::Asleep) => return Step::Wait(now_ns + SILENCE_STEP_NS),
+        Err(why) => return silence(fabric, own, current, now_ns, why),
+    };
+    current.silent_since_ns = None;
+    let outcome = match current.operation.kind {
+        OperationKind::Write {
+            va,
+            rkey,
+            immediate,
+        } => write(fabric, own, peer, current, va, rkey, immediate),
+        OperationKind::Read { va, rkey } => read(fabric, own, peer, current, va, rkey),
+        OperationKind::Atomic(atomic) => {
+            let old = remote(fabric, peer, |hca| hca.remote_atomic(peer.qpn, &atomic));
+            old.and_then(|old| {
+                let bytes = old.to_ne_bytes();
+                let bytes = if cfg!(target_endian = "big") {
+                    &bytes[8 - current.operation.bytes as usize..]
+                } else {
+                    &bytes[..current.operation.bytes as usize]
+                };
+                let segments = current.work.local.segments();
+                on(fabric, own.hca, |hca| {
+                    Ok(local::scatter(hca, own.qpn, segments, 0, bytes)?)
+                })
+            })
+        }
+        OperationKind::Send { with } => send(fabric, own, peer, current, with),
+    };
+    match outcome {
+        Ok(()) => {
+            advance(fabric, own, peer, current.operation.bytes);
+            Step::Done(Ok(()))
+        }
+        Err(Stop::Failed(failure)) => Step::Done(Err(failure)),
+        Err(Stop::Again) => Step::Again,
+        Err(Stop::NotReady) => not_ready(fabric, own, peer, current, now_ns),
+    }
+}
+
+/// Why an operation is not over yet, or for good.
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    Failed(Failure),
+    Again,
+    NotReady,
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Why the peer does not answer.
+#[derive(Clone, Copy, Debug)]
+enum Silence {
+    /// It is not there, or not connected to us.
+    Absent,
+    /// It expects another sequence number.
+    Psn { expected: u32, sent: u32 },
+    /// Its HCA sleeps because a test said so: patience has no limit.
+    Asleep,
+}
+
+fn find_peer(fabric: &mut Fabric, own: End, peer_hca: usize, now_ns: u64) -> Result<End, Silence> {
+    let hca = fabric.hca(own.hca).ok_or(Silence::Absent)?;
+    let own_gid = hca.gid();
+    let qp = hca.qps.get(own.qpn).ok_or(Silence::Absent)?;
+    let (remote_qpn, sent) = (qp.qpc.remote_qpn(), qp.send_psn);
+    let hca = fabric.hca(peer_hca).ok_or(Silence::Absent)?;
+    if hca.paused_until_ns > now_ns {
+        return Err(Silence::Asleep);
+    }
+    let peer = hca.qps.get(remote_qpn).ok_or(Silence::Absent)?;
+    let is_ours = peer.qpc.remote_qpn() == own.qpn
+        && peer.qpc.primary_address_path().rgid_rip() == own_gid
+        && qp_state::receives(peer.state);
+    if !is_ours {
+        return Err(Silence::Absent);
+    }
+    let expected = peer.receive_psn;
+    if expected != sent {
+        return Err(Silence::Psn { expected, sent });
+    }
+    Ok(End {
+        hca: peer_hca,
+        qpn: remote_qpn,
+    })
+}
+
+/// The peer does not answer: give up when the QP's patience is over.
+fn silence(
+    fabric: &mut Fabric,
+    own: End,
+    current: &mut Current,
+    now_ns: u64,
+    why: Silence,
+) -> Step {
+    let since = *current.silent_since_ns.get_or_insert(now_ns);
+    let Some(hca) = fabric.hca(own.hca) else {
+        return Step::Done(Err(Failure::RetryExceeded));
+    };
+    let patience = hca.qps.get(own.qpn).and_then(|qp| {
+        let timeout = qp.qpc.primary_address_path().ack_timeout();
+        patience_ns(path::byte(timeout), path::byte(qp.qpc.retry_count()))
+    });
+    if patience.is_none_or(|patience| now_ns.saturating_sub(since) < patience) {
+        return Step::Wait(now_ns + SILENCE_STEP_NS);
+    }
+    if let Silence::Psn { expected, sent } = why {
+        let qpn = own.qpn;
+        hca.checker.note(Finding::PsnMismatch, qpn, || {
+            format!(
+                "QP {qpn:#x} gave up: it sends PSN {sent:#x} and its peer expects {expected:#x}; the two ends were not \
+                 given the same numbers, or only one of them was reset"
+            )
+        });
+    }
+    Step::Done(Err(Failure::RetryExceeded))
+}
+
+/// The peer has no receive WQE: again after the time that it asks for, as often as the QP allows.
+fn not_ready(fabric: &mut Fabric, own: End, peer: End, current: &mut Current, now_ns: u64) -> Step {
+    /// `rnr_retry`: for ever.
+    const FOR_EVER: u32 = 7;
+    let timer = fabric
+        .hca(peer.hca)
+        .and_then(|hca| hca.qps.get(peer.qpn))
+        .map_or(0, |qp| qp.qpc.min_rnr_nak());
+    let retries = fabric
+        .hca(own.hca)
+        .and_then(|hca| hca.qps.get(own.qpn))
+        .map_or(0, |qp| qp.qpc.rnr_retry());
+    if retries != FOR_EVER && current.rnr_count >= retries {
+        return Step::Done(Err(Failure::RnrRetryExceeded));
+    }
+    current.rnr_count += 1;
+    Step::Wait(now_ns + rnr_delay_ns(path::byte(timer)))
+}
+
+fn write(
+    fabric: &mut Fabric,
+    own: End,
+    peer: End,
+    current: &mut Current,
+    va: u64,
+    rkey: u32,
+    immediate: Option<u32>,
+) -> Result<(), Stop> {
+    let total = u64::from(current.operation.bytes);
+    if total > CHUNK && current.done == 0 {
+        // The whole message, before its first byte.
+        drop(pieces(
+            fabric,
+            own,
+            &current.work.local,
+            0,
+            total,
+            Access::LOCAL_READ,
+        )?);
+        remote(fabric, peer, |hca| {
+            hca.grant_write(peer.qpn, rkey, va, total)
+        })?;
+    }
+    if current.done < total {
+        let bytes = (total - current.done).min(CHUNK);
+        let (local, done) = (&current.work.local, current.done);
+        let sources = pieces(fabric, own, local, done, bytes, Access::LOCAL_READ)?;
+        let target = remote(fabric, peer, |hca| {
+            hca.grant_write(peer.qpn, rkey, va.wrapping_add(done), bytes)
+        })?;
+        if let Local::Inline(inline) = local {
+            // Inline data is shorter than a chunk.
+            target.write(0, inline.bytes());
+        }
+        for (source, target) in matched(&sources, &target) {
+            source.copy_to(&target);
+        }
+        give_back(fabric, own, sources);
+        count(fabric, own, peer, bytes);
+        current.done += bytes;
+        if current.done < total {
+            return Err(Stop::Again);
+        }
+    }
+    if let Some(immediate) = immediate {
+        receive_begin(fabric, peer)?;
+        let received = Received {
+            bytes: current.operation.bytes,
+            send: false,
+            with: SendWith::Immediate(immediate),
+            solicited: current.operation.solicited,
+        };
+        on(fabric, peer.hca, |hca| {
+            hca.receive_done(peer.qpn, &received);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn read(
+    fabric: &mut Fabric,
+    own: End,
+    peer: End,
+    current: &mut Current,
+    va: u64,
+    rkey: u32,
+) -> Result<(), Stop> {
+    let total = u64::from(current.operation.bytes);
+    if total > CHUNK && current.done == 0 {
+        drop(pieces(
+            fabric,
+            own,
+            &current.work.local,
+            0,
+            total,
+            Access::LOCAL_WRITE,
+        )?);
+        remote(fabric, peer, |hca| {
+            hca.grant_read(peer.qpn, rkey, va, total)
+        })?;
+    }
+    if current.done < total {
+        let bytes = (total - current.done).min(CHUNK);
+        let done = current.done;
+        let targets = pieces(
+            fabric,
+            own,
+            &current.work.local,
+            done,
+            bytes,
+            Access::LOCAL_WRITE,
+        )?;
+        let source = remote(fabric, peer, |hca| {
+            hca.grant_read(peer.qpn, rkey, va.wrapping_add(done), bytes)
+        })?;
+        for (target, source) in matched(&targets, &source) {
+            source.copy_to(&target);
+        }
+        give_back(fabric, own, targets);
+        count(fabric, peer, own, bytes);
+        current.done += bytes;
+        if current.done < total {
+            return Err(Stop::Again);
+        }
+    }
+    Ok(())
+}
+
+fn send(
+    fabric: &mut Fabric,
+    own: End,
+    peer: End,
+    current: &mut Current,
+    with: SendWith,
+) -> Result<(), Stop> {
+    const PIECE: u64 = 1 << 16;
+    let total = u64::from(current.operation.bytes);
+    if current.done == 0 {
+        drop(pieces(
+            fabric,
+            own,
+            &current.work.local,
+            0,
+            total,
+            Access::LOCAL_READ,
+        )?);
+        receive_begin(fabric, peer)?;
+    }
+    let stop = total.min(current.done + CHUNK);
+    let mut buffer = [0; PIECE as usize];
+    while current.done < stop {
+        let bytes = (stop - current.done).min(PIECE);
+        let buffer = &mut buffer[..bytes as usize];
+        let (local, done) = (&current.work.local, current.done);
+        on(fabric, own.hca, |hca| {
+            Ok(local::gather(hca, own.qpn, local, done, buffer)?)
+        })?;
+        remote(fabric, peer, |hca| {
+            hca.receive_bytes(peer.qpn, done, buffer)
+        })?;
+        on(fabric, own.hca, |hca| {
+            hca.counters.bytes_sent += bytes;
+            Ok(())
+        })?;
+        current.done += bytes;
+    }
+    if current.done < total {
+        return Err(Stop::Again);
+    }
+    let received = Received {
+        bytes: current.operation.bytes,
+        send: true,
+        with,
+        solicited: current.operation.solicited,
+    };
+    on(fabric, peer.hca, |hca| {
+        hca.receive_done(peer.qpn, &received);
+        Ok(())
+    })
+}
+
+fn receive_begin(fabric: &mut Fabric, peer: End) -> Result<(), Stop> {
+    on(fabric, peer.hca, |hca| match hca.receive_begin(peer.qpn) {
+        Ok(()) => Ok(()),
+        Err(ReceiveError::NotReady) => Err(Stop::NotReady),
+        Err(ReceiveError::Refused(code)) => {
+            hca.responder_failed(peer.qpn, code);
+            Err(Stop::Failed(failure(code)))
+        }
+    })
+}
+
+/// The memory of `bytes` bytes from `offset` of the local data; none for inline data. The vector is the HCA's scratch.
+fn pieces(
+    fabric: &mut Fabric,
+    own: End,
+    data: &Local,
+    offset: u64,
+    bytes: u64,
+    need: Access,
+) -> Result<Vec<Region>, Stop> {
+    on(fabric, own.hca, |hca| {
+        let mut pieces = std::mem::take(&mut hca.pieces);
+        pieces.clear();
+        if !matches!(data, Local::Inline(_)) {
+            local::resolve(
+                hca,
+                own.qpn,
+                data.segments(),
+                offset,
+                bytes,
+                need,
+                &mut pieces,
+            )?;
+        }
+        Ok(pieces)
+    })
+}
+
+fn give_back(fabric: &mut Fabric, own: End, pieces: Vec<Region>) {
+    if let Some(hca) = fabric.hca(own.hca) {
+        hca.pieces = pieces;
+    }
+}
+
+/// Each piece with the part of `whole` that stands opposite.
+fn matched(pieces: &[Region], whole: &Region) -> impl Iterator<Item = (Region, Region)> {
+    let mut at = 0;
+    pieces.iter().filter_map(move |piece| {
+        let part = whole.part(at, piece.bytes());
+        at += piece.bytes();
+        Some((*piece, part?))
+    })
+}
+
+/// Runs `call` on the peer's HCA. A refusal fails both ends.
+fn remote<T>(
+    fabric: &mut Fabric,
+    peer: End,
+    call: impl FnOnce(&mut HcaState) -> Result<T, NakCode>,
+) -> Result<T, Stop> {
+    on(fabric, peer.hca, |hca| {
+        call(hca).map_err(|code| {
+            hca.responder_failed(peer.qpn, code);
+            Stop::Failed(failure(code))
+        })
+    })
+}
+
+/// Runs `call` on an HCA. Both ends were found at the start of the step, and the lock is held.
+fn on<T>(
+    fabric: &mut Fabric,
+    hca: usize,
+    call: impl FnOnce(&mut HcaState) -> Result<T, Stop>,
+) -> Result<T, Stop> {
+    match fabric.hca(hca) {
+        Some(hca) => call(hca),
+        None => Err(Stop::Failed(Failure::RetryExceeded)),
+    }
+}
+
+fn failure(code: NakCode) -> Failure {
+    match code {
+        NakCode::INVALID_REQUEST => Failure::RemoteInvalidRequest,
+        NakCode::REMOTE_ACCESS_ERROR => Failure::RemoteAccess,
+        _ => Failure::RemoteOperation,
+    }
+}
+
+fn count(fabric: &mut Fabric, from: End, to: End, bytes: u64) {
+    if let Some(hca) = fabric.hca(from.hca) {
+        hca.counters.bytes_sent += bytes;
+    }
+    if let Some(hca) = fabric.hca(to.hca) {
+        hca.counters.bytes_received += bytes;
+        hca.news = true;
+    }
+}
+
+/// Both ends count the packets that the operation would have been.
+fn advance(fabric: &mut Fabric, own: End, peer: End, bytes: u32) {
+    let mut packets = 1;
+    if let Some(qp) = fabric.hca(own.hca).and_then(|hca| hca.qps.get_mut(own.qpn)) {
+        packets = bytes.div_ceil(path::mtu_bytes(&qp.qpc)).max(1);
+        qp.send_psn = Psn::new(qp.send_psn).add(packets).value();
+    }
+    if let Some(qp) = fabric
+        .hca(peer.hca)
+        .and_then(|hca| hca.qps.get_mut(peer.qpn))
+    {
+        qp.receive_psn = Psn::new(qp.receive_psn).add(packets).value();
+    }
+}

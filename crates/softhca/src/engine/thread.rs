@@ -1,0 +1,100 @@
+//! The engine thread: one per process, for all HCAs.
+//!
+//! It works as long as there is work, looks around for [`SPIN`] after that, and then sleeps: first briefly, each time twice as
+//! long, up to [`LONGEST_SLEEP`]. A program that calls `softhca_kick` behind its doorbells never waits for that; one that does
+//! not, loses at most one sleep.
+
+use super::turn::{Report, turn};
+use super::{now_ns, wake};
+use crate::device::state::Fabric;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::thread;
+use std::time::Duration;
+
+/// How long the engine looks around before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
+const LONGEST_SLEEP: Duration = Duration::from_millis(4);
+/// How long the engine keeps off the lock while others want it.
+const COURTESY: Duration = Duration::from_millis(1);
+
+/// Whether the thread runs.
+static STARTED: Mutex<bool> = Mutex::new(false);
+
+/// Starts the engine if it does not run yet.
+///
+/// # Errors
+///
+/// No thread or eventfd left.
+pub(crate) fn start() -> io::Result<()> {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*started {
+        wake::prepare()?;
+        wake::without_signals(|| thread::Builder::new().name("softhca".to_owned()).spawn(run))?;
+        *started = true;
+    }
+    Ok(())
+}
+
+fn run() {
+    let mut idle_since_ns = now_ns();
+    let mut nap = SHORTEST_SLEEP;
+    loop {
+        let report = one_turn();
+        if report.busy {
+            idle_since_ns = now_ns();
+            nap = SHORTEST_SLEEP;
+            continue;
+        }
+        if now_ns().saturating_sub(idle_since_ns) < SPIN.as_nanos() as u64 {
+            std::hint::spin_loop();
+            continue;
+        }
+        wake::fall_asleep();
+        let report = one_turn();
+        if report.busy {
+            wake::stay_awake();
+            idle_since_ns = now_ns();
+            nap = SHORTEST_SLEEP;
+            continue;
+        }
+        let mut time = report.open.then_some(nap);
+        if let Some(deadline_ns) = report.deadline_ns {
+            let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+            time = Some(time.map_or(left, |time| time.min(left)));
+        }
+        wake::sleep(&descriptors(), time);
+        nap = (nap * 2).min(LONGEST_SLEEP);
+    }
+}
+
+/// Takes the lock for one turn, then tells everybody what has happened.
+fn one_turn() -> Report {
+    let now = now_ns();
+    let mut fabric = Fabric::lock_for_engine();
+    let mut report = turn(&mut fabric, now);
+    drop(fabric);
+    if report.news {
+        wake::announce();
+    }
+    for (handler, event) in report.events.drain(..) {
+        handler(event);
+    }
+    let until = now_ns() + COURTESY.as_nanos() as u64;
+    while Fabric::is_wanted() && now_ns() < until {
+        thread::yield_now();
+    }
+    report
+}
+
+/// The sockets, and what to wait for on each. One that is closed meanwhile ends the sleep early, no more.
+fn descriptors() -> Vec<(RawFd, i16)> {
+    let fabric = Fabric::lock_for_engine();
+    fabric
+        .all()
+        .map(|slot| (slot.wire.as_fd().as_raw_fd(), slot.wire.poll_events()))
+        .collect()
+}

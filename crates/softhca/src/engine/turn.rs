@@ -1,0 +1,179 @@
+//! One turn of the engine over all HCAs: doorbells, QPs, wire.
+
+use super::loopback::End;
+use super::send::{self, Turn};
+use super::{doorbell, now_ns};
+use crate::device::Event;
+use crate::device::state::{Fabric, HcaState};
+use std::sync::Arc;
+
+/// WQEs of a QP before the next has its turn.
+const BUDGET: usize = 64;
+/// How long a turn over all QPs lasts, about, so that others get the lock.
+const TURN_NS: u64 = 200_000;
+
+/// An event and who gets it.
+pub(super) type Delivery = (Arc<dyn Fn(Event) + Send + Sync>, Event);
+
+/// What a turn led to.
+#[derive(Default)]
+pub(super) struct Report {
+    /// Something was done, or is left to do at once.
+    pub(super) busy: bool,
+    /// Software has something new to see.
+    pub(super) news: bool,
+    /// When something is to be done even if nothing happens.
+    pub(super) deadline_ns: Option<u64>,
+    /// Somebody has a device open: doorbells may come.
+    pub(super) open: bool,
+    pub(super) events: Vec<Delivery>,
+}
+
+impl Report {
+    fn wake_at(&mut self, at_ns: u64) {
+        self.deadline_ns = Some(self.deadline_ns.map_or(at_ns, |other| other.min(at_ns)));
+    }
+}
+
+/// Does a bounded piece of work. `now_ns` is CLOCK_MONOTONIC.
+pub(super) fn turn(fabric: &mut Fabric, now_ns: u64) -> Report {
+    let mut report = Report::default();
+    for number in 0..fabric.hcas.len() {
+        let Some(hca) = fabric.hca(number) else {
+            continue;
+        };
+        report.open |= hca.contexts.len() > 0;
+        if hca.paused_until_ns > now_ns {
+            report.wake_at(hca.paused_until_ns);
+            continue;
+        }
+        if doze(hca, now_ns) {
+            report.busy = true;
+            continue;
+        }
+        report.busy |= doorbell::take(hca);
+        if !hca.strict {
+            report.busy |= doorbell::look_at_records(hca);
+        }
+        wake_stalled(hca, now_ns, &mut report);
+        run_ready(fabric, number, now_ns, &mut report);
+        poll_wire(fabric, number, &mut report);
+        if let Some(hca) = fabric.hca(number) {
+            report.news |= std::mem::take(&mut hca.news);
+            deliver(hca, &mut report);
+        }
+    }
+    report
+}
+
+/// With a lottery: lets an HCA miss a turn now and then, rarely for long.
+fn doze(hca: &mut HcaState, now_ns: u64) -> bool {
+    let Some(lottery) = &mut hca.lottery else {
+        return false;
+    };
+    if lottery.u32(0..256) == 0 {
+        hca.paused_until_ns = now_ns + lottery.u64(0..300_000);
+        return true;
+    }
+    lottery.u32(0..4) == 0
+}
+
+/// QPs whose time has come stand in line again.
+fn wake_stalled(hca: &mut HcaState, now_ns: u64, report: &mut Report) {
+    let mut at = 0;
+    while let Some(&(until, qpn)) = hca.stalled.get(at) {
+        if until <= now_ns {
+            hca.stalled.swap_remove(at);
+            hca.schedule(qpn);
+        } else {
+            report.wake_at(until);
+            at += 1;
+        }
+    }
+}
+
+/// Gives each QP that stands in line a turn.
+fn run_ready(fabric: &mut Fabric, number: usize, now_ns: u64, report: &mut Report) {
+    let Some(hca) = fabric.hca(number) else {
+        return;
+    };
+    for _ in 0..hca.ready.len() {
+        let Some(hca) = fabric.hca(number) else {
+            return;
+        };
+        let Some((qpn, budget)) = draw(hca) else {
+            return;
+        };
+        if let Some(qp) = hca.qps.get_mut(qpn) {
+            qp.send.scheduled = false;
+        } else {
+            continue; // gone
+        }
+        report.busy = true;
+        match send::turn(fabric, End { hca: number, qpn }, budget, now_ns) {
+            Turn::Idle => {}
+            Turn::More => {
+                if let Some(hca) = fabric.hca(number) {
+                    hca.schedule(qpn);
+                }
+            }
+            Turn::Wait(until) => {
+                if let Some(hca) = fabric.hca(number) {
+                    hca.stalled.push((until, qpn));
+                    report.wake_at(until);
+                }
+            }
+        }
+        if self::now_ns() > now_ns + TURN_NS {
+            return;
+        }
+    }
+}
+
+/// The next QP and how many WQEs it may run: in order, or by lot.
+fn draw(hca: &mut HcaState) -> Option<(u32, usize)> {
+    let Some(lottery) = &mut hca.lottery else {
+        return Some((hca.ready.pop_front()?, BUDGET));
+    };
+    let waiting = hca.ready.len();
+    if waiting == 0 {
+        return None;
+    }
+    let qpn = hca.ready.swap_remove_back(lottery.usize(0..waiting))?;
+    Some((qpn, lottery.usize(1..=8)))
+}
+
+fn poll_wire(fabric: &mut Fabric, number: usize, report: &mut Report) {
+    let Some(slot) = fabric.slot(number) else {
+        return;
+    };
+    // The clock anew: QPs may have run for a while.
+    match slot.wire.poll(now_ns(), &mut slot.state) {
+        Ok(activity) => report.busy |= activity.busy || activity.unfinished,
+        Err(error) => {
+            // A broken socket is silence: QPs give up in their own time. Said once.
+            let number = slot.state.identity.index;
+            slot.state
+                .checker
+                .note(crate::device::checker::Finding::Socket, number, || {
+                    format!("the UDP socket failed: {error}")
+                });
+        }
+    }
+    report.busy |= slot.wire.has_work();
+    if let Some(at_ns) = slot.wire.deadline_ns() {
+        report.wake_at(at_ns);
+    }
+}
+
+fn deliver(hca: &mut HcaState, report: &mut Report) {
+    for (context, event) in hca.events.drain(..) {
+        if let Some(handler) = hca
+            .contexts
+            .get(context)
+            .and_then(|open| open.handler.clone())
+        {
+            report.events.push((handler, event));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Sleeping and waking: of the engine, and of software that waits for the device.
+//!
+//! The engine sleeps in `ppoll` on its sockets and an eventfd. [`softhca_kick`] writes the eventfd, but only if the engine is
+//! asleep or about to be. Software that waits for completions or bytes of peers sleeps on a futex word that the
+//! engine bumps.
+
+// UNSAFETY: exported C symbols; eventfd, ppoll, futex.
+#![expect(unsafe_code, reason = "exported symbols and waiting calls of Linux")]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::time::Duration;
+
+/// Bumped after each turn in which software got something new to see.
+static WAKE_WORD: AtomicU32 = AtomicU32::new(0);
+/// The engine is asleep, or decided to be.
+static ASLEEP: AtomicBool = AtomicBool::new(false);
+static BELL: OnceLock<OwnedFd> = OnceLock::new();
+
+/// The futex word that changes (and is woken) when a completion was written or a peer's bytes have arrived.
+///
+/// Wait for a change with `FUTEX_WAIT`: load the word, look at the memory, then wait while the word is as loaded.
+#[unsafe(no_mangle)]
+pub extern "C" fn softhca_wake_word() -> *const u32 {
+    WAKE_WORD.as_ptr()
+}
+
+/// Tells the engine that a doorbell was stored, so that a sleeping engine looks at once.
+#[unsafe(no_mangle)]
+pub extern "C" fn softhca_kick() {
+    kick();
+}
+
+/// See [`softhca_kick`].
+pub(crate) fn kick() {
+    // Orders the doorbell's store before the load: either the engine's last look sees the doorbell, or we see ASLEEP.
+    // Pairs with the fence in `fall_asleep`.
+    fence(Ordering::SeqCst);
+    if ASLEEP.load(Ordering::Relaxed) && ASLEEP.swap(false, Ordering::Relaxed) {
+        ring();
+    }
+}
+
+fn ring() {
+    if let Some(bell) = BELL.get() {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: 8 bytes to an open eventfd. It is non-blocking; a full counter rings as well.
+        unsafe { libc::write(bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+}
+
+/// Opens the eventfd. Once, before the engine starts.
+pub(super) fn prepare() -> io::Result<()> {
+    if BELL.get().is_some() {
+        return Ok(());
+    }
+    // SAFETY: a plain system call.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and nobody else's. If another thread was first, this one is closed again.
+    let _ = BELL.set(unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok(())
+}
+
+/// Announces that the engine will sleep. It must look around once more before it does.
+pub(super) fn fall_asleep() {
+    ASLEEP.store(true, Ordering::Relaxed);
+    // Pairs with the fence in `kick`.
+    fence(Ordering::SeqCst);
+}
+
+/// The last look found something: no sleep.
+pub(super) fn stay_awake() {
+    ASLEEP.store(false, Ordering::Relaxed);
+}
+
+/// Sleeps until a descriptor is ready, somebody kicks, or the time is over; `None` is for ever.
+pub(super) fn sleep(descriptors: &[(RawFd, i16)], time: Option<Duration>) {
+    let Some(bell) = BELL.get() else {
+        return;
+    };
+    let mut polled: Vec<libc::pollfd> = descriptors
+        .iter()
+        .copied()
+        .chain([(bell.as_raw_fd(), libc::POLLIN)])
+        .map(|(fd, events)| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        })
+        .collect();
+    let time = time.map(|time| libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(time.subsec_nanos()),
+    });
+    let timeout = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let count = polled.len() as libc::nfds_t;
+    // SAFETY: an array of `count` entries and a timespec or null, all alive during the call.
+    unsafe { libc::ppoll(polled.as_mut_ptr(), count, timeout, ptr::null()) };
+    stay_awake();
+    let mut rung = [0u8; 8];
+    // SAFETY: 8 bytes from an open eventfd; it is non-blocking.
+    unsafe { libc::read(bell.as_raw_fd(), rung.as_mut_ptr().cast(), rung.len()) };
+}
+
+/// Tells waiting software that there is something new to see.
+pub(super) fn announce() {
+    // Release: whoever sees the new word sees what was written before it.
+    WAKE_WORD.fetch_add(1, Ordering::Release);
+    // SAFETY: the word is a static; the call wakes whoever waits on it.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            WAKE_WORD.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            i32::MAX,
+        )
+    };
+}
+
+/// Blocks all signals for the calling thread while `run` runs: threads made meanwhile start with them blocked.
+pub(super) fn without_signals<T>(run: impl FnOnce() -> T) -> T {
+    // SAFETY: signal sets are plain data; both calls concern the calling thread only.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+        let result = run();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
+        result
+    }
+}
