@@ -1,1 +1,107 @@
-//! The public error of the runtime.
+//! The public error of the runtime: any layer's error, with the layer's name.
+//!
+//! The layers convert into it (`impl From<VerbsError> for Error` stands in `verbs`, and so on); this module knows none of
+//! them. A caller that wants the details asks for the type with [`Error::downcast_ref`].
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Which part of the runtime failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Layer {
+    /// Configuration and environment variables.
+    Config,
+    /// The HCA and its driver.
+    Verbs,
+    /// The device that runs kernels.
+    Gpu,
+    /// Ranks, rendezvous and windows.
+    Team,
+    /// Dispatch and combine.
+    Moe,
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Config => "configuration",
+            Self::Verbs => "verbs",
+            Self::Gpu => "gpu",
+            Self::Team => "team",
+            Self::Moe => "moe",
+        })
+    }
+}
+
+/// Anything that the runtime refuses or fails at. Prints as the layer's own error, which names the value and the limit.
+///
+/// ```
+/// use warpverbs::error::{Error, Layer};
+/// use warpverbs::gpu::{GpuError, GpuSelector};
+///
+/// let refused: Result<GpuSelector, Error> = "gpu7".parse().map_err(Error::from);
+/// let error = refused.unwrap_err();
+/// assert_eq!(error.layer(), Layer::Gpu);
+/// assert!(matches!(error.downcast_ref(), Some(GpuError::BadArgument { .. })));
+/// ```
+#[derive(Debug)]
+pub struct Error {
+    layer: Layer,
+    cause: Box<dyn StdError + Send + Sync>,
+}
+
+impl Error {
+    /// Wraps an error of `layer`.
+    pub fn new(layer: Layer, cause: impl StdError + Send + Sync + 'static) -> Self {
+        Self {
+            layer,
+            cause: Box::new(cause),
+        }
+    }
+
+    /// Where it comes from.
+    #[must_use]
+    pub fn layer(&self) -> Layer {
+        self.layer
+    }
+
+    /// The layer's error, if it is an `E`.
+    #[must_use]
+    pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
+        self.cause.downcast_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.cause, f)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.cause.source()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("ranks is 9: expected 1 to 8")]
+    struct TooMany(#[source] std::num::TryFromIntError);
+
+    #[test]
+    fn an_error_prints_and_explains_itself_as_its_cause_does() {
+        let number = u8::try_from(256).unwrap_err();
+        let error = Error::new(Layer::Team, TooMany(number));
+        assert_eq!(error.to_string(), "ranks is 9: expected 1 to 8");
+        assert_eq!(error.source().unwrap().to_string(), number.to_string());
+        assert!(
+            error.downcast_ref::<TooMany>().is_some()
+                && error.downcast_ref::<fmt::Error>().is_none()
+        );
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::{Error, Layer};
+
 /// A refusal or failure of a [`Gpu`](super::Gpu).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -100,4 +102,10 @@ pub enum GpuError {
         /// How long the wait was.
         waited: Duration,
     },
+}
+
+impl From<GpuError> for Error {
+    fn from(error: GpuError) -> Self {
+        Self::new(Layer::Gpu, error)
+    }
 }

@@ -2,6 +2,7 @@
 
 use mlx5_prm::cmd::{Opcode, Status};
 
+use crate::error::{Error, Layer};
 use crate::memheap::HeapError;
 use crate::sys::LoadError;
 
@@ -135,6 +136,12 @@ impl VerbsError {
             [] => "none is listed".to_owned(),
             found => found.join("; "),
         }
+    }
+}
+
+impl From<VerbsError> for Error {
+    fn from(error: VerbsError) -> Self {
+        Self::new(Layer::Verbs, error)
     }
 }
 
