@@ -1,5 +1,9 @@
 //! What can go wrong in a MoE layer.
 
+use super::CallReport;
+use crate::gpu::GpuError;
+use crate::team::TeamError;
+
 /// An error of a MoE layer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -80,4 +84,13 @@ pub enum MoeError {
         /// Its address.
         address: u64,
     },
+    /// A call that did not go through for all ranks.
+    #[error("{0}")]
+    Call(Box<CallReport>),
+    /// The team.
+    #[error(transparent)]
+    Team(#[from] TeamError),
+    /// The device.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
 }

@@ -1,13 +1,26 @@
 //! Dispatch and combine of MoE tokens, and their scalar reference.
+//!
+//! A token goes once to each rank that holds an expert it chose, with the numbers and weights of its choices; that rank
+//! spreads it over its experts, adds up what they made of it, and sends one row back; the source adds the rows of the ranks.
+//! All of that is done by kernels, in four phases ([`Moe::dispatch_send`] to [`Moe::combine_receive`]) between which other work
+//! may run. [`reference`] says what the result is, bit for bit.
 
 pub mod bf16;
+mod call;
 mod config;
 mod error;
+mod layer;
 mod layout;
 pub mod reference;
+mod report;
 mod routing;
+mod workspace;
 
+pub use call::MoeCall;
 pub use config::{Home, MAX_EXPERTS, MAX_RANKS, MoeConfig, Placement};
 pub use error::MoeError;
+pub use layer::{DispatchInput, DispatchOutput, Grid, Moe};
 pub use layout::{Layout, RequiredBytes, required_bytes};
+pub use report::CallReport;
 pub use routing::check_routing;
+pub use workspace::{Combined, Workspace};

@@ -24,6 +24,11 @@ impl Batch {
     /// # Errors
     /// The first thing that is wrong, with its value and limit.
     pub fn check(&self, config: &MoeConfig) -> Result<(), MoeError> {
+        self.check_lengths(config)?;
+        check_routing(&self.experts, config.top_k, config.experts)
+    }
+
+    pub(super) fn check_lengths(&self, config: &MoeConfig) -> Result<(), MoeError> {
         let (hidden, top_k) = (config.hidden as usize, config.top_k as usize);
         let tokens = self.experts.len() / top_k;
         let lengths = [
@@ -42,7 +47,7 @@ impl Batch {
                 max_tokens: config.max_tokens,
             });
         }
-        check_routing(&self.experts, config.top_k, config.experts)
+        Ok(())
     }
 
     /// Number of tokens.

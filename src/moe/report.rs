@@ -1,0 +1,161 @@
+//! How a call went, as its handle says.
+
+use std::fmt;
+
+use crate::abi::{CallStage, MoeHandle, MoeHandlePeer, Outcome, Status};
+
+/// Names of the phases, in the order of [`MoeHandle::phase`].
+const PHASES: [&str; 4] = [
+    "dispatch send",
+    "dispatch receive",
+    "combine send",
+    "combine receive",
+];
+
+/// One call at one rank: how each phase ended, and what became of each peer.
+#[derive(Clone, Debug)]
+pub struct CallReport {
+    /// This rank.
+    pub rank: u32,
+    /// Number of the call; 0 if the handle was never used.
+    pub call: u32,
+    /// How far it is.
+    pub stage: CallStage,
+    /// Dispatch send, dispatch receive, combine send, combine receive; only those up to `stage` have run.
+    pub phases: [Status; 4],
+    /// The first choice that dispatch refused: token and expert id.
+    pub refused: Option<(u32, i32)>,
+    /// By rank.
+    pub peers: Vec<MoeHandlePeer>,
+}
+
+impl CallReport {
+    pub(super) fn new(rank: u32, handle: &MoeHandle, peers: Vec<MoeHandlePeer>) -> Self {
+        let refused = (handle.refused != u64::MAX && handle.call != 0).then(|| {
+            let [a, b, c, d, e, f, g, h] = handle.refused.to_be_bytes();
+            (
+                u32::from_be_bytes([a, b, c, d]),
+                i32::from_be_bytes([e, f, g, h]),
+            )
+        });
+        Self {
+            rank,
+            call: handle.call,
+            stage: handle.stage,
+            phases: handle.phase,
+            refused,
+            peers,
+        }
+    }
+
+    /// Whether every phase so far went through for every peer.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let ran = self.phases.iter().take(self.stage.0 as usize);
+        let good = ran.into_iter().all(|status| *status == Status::OK);
+        good && self.call != 0 && self.peers.iter().all(|peer| self.trouble(peer).is_none())
+    }
+
+    /// What went wrong with one peer.
+    fn trouble(&self, peer: &MoeHandlePeer) -> Option<String> {
+        let outcomes = [
+            (peer.dispatch_sent, Outcome::SENT),
+            (peer.dispatch_received, Outcome::ACCEPTED),
+            (peer.combine_sent, Outcome::SENT),
+            (peer.combine_received, Outcome::ACCEPTED),
+        ];
+        let ran = PHASES.iter().zip(outcomes).take(self.stage.0 as usize);
+        let mut words: Vec<String> = ran
+            .filter(|(_, (is, wanted))| is != wanted)
+            .map(|(phase, (is, _))| format!("{phase} {is}"))
+            .collect();
+        if self.stage.0 >= CallStage::DISPATCHED.0 && peer.malformed != 0 {
+            words.push(format!(
+                "{} rows with a header out of range",
+                peer.malformed
+            ));
+        }
+        if self.stage == CallStage::COMBINED && peer.rows_combined != peer.rows_sent {
+            words.push(format!(
+                "{} of {} rows came back",
+                peer.rows_combined, peer.rows_sent
+            ));
+        }
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+}
+
+impl fmt::Display for CallReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {} of rank {}", self.call, self.rank)?;
+        let mut parts = Vec::new();
+        if let Some((token, expert)) = self.refused {
+            parts.push(format!(
+                "token {token} chooses expert {expert}, which is out of range or chosen twice"
+            ));
+        }
+        for (phase, status) in PHASES.iter().zip(self.phases).take(self.stage.0 as usize) {
+            if status != Status::OK {
+                parts.push(format!("{phase} ended with {status}"));
+            }
+        }
+        for (rank, peer) in self.peers.iter().enumerate() {
+            if let Some(words) = self.trouble(peer) {
+                parts.push(format!("rank {rank}: {words}"));
+            }
+        }
+        match parts.is_empty() {
+            true => f.write_str(" is complete"),
+            false => write!(f, ": {}", parts.join("; ")),
+        }
+    }
+}
+
+impl std::error::Error for CallReport {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytemuck::Zeroable;
+
+    fn peer() -> MoeHandlePeer {
+        MoeHandlePeer {
+            dispatch_sent: Outcome::SENT,
+            dispatch_received: Outcome::ACCEPTED,
+            ..MoeHandlePeer::zeroed()
+        }
+    }
+
+    #[test]
+    fn only_phases_that_have_run_count() {
+        let handle = MoeHandle {
+            call: 3,
+            stage: CallStage::DISPATCHED,
+            refused: u64::MAX,
+            ..MoeHandle::zeroed()
+        };
+        let report = CallReport::new(1, &handle, vec![peer(); 2]);
+        assert!(report.is_complete());
+        assert_eq!(report.to_string(), "call 3 of rank 1 is complete");
+    }
+
+    #[test]
+    fn a_report_names_the_phase_the_peer_and_the_refused_choice() {
+        let mut late = peer();
+        late.dispatch_received = Outcome::GAVE_UP;
+        let handle = MoeHandle {
+            call: 4,
+            stage: CallStage::DISPATCHED,
+            phase: [Status::INVALID, Status::TIMEOUT, Status::OK, Status::OK],
+            refused: 7 << 32 | 99,
+            ..MoeHandle::zeroed()
+        };
+        let report = CallReport::new(0, &handle, vec![peer(), late]);
+        assert!(!report.is_complete());
+        assert_eq!(
+            report.to_string(),
+            "call 4 of rank 0: token 7 chooses expert 99, which is out of range or chosen twice; \
+             dispatch send ended with invalid; dispatch receive ended with timeout; rank 1: dispatch receive gave_up"
+        );
+    }
+}
