@@ -417,5 +417,4 @@ impl<W> Endpoint<W> {
 }
 
 #[cfg(test)]
-#[path = "endpoint_tests.rs"]
 mod tests;

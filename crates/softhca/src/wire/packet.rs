@@ -475,5 +475,4 @@ const fn pad_of(bytes: usize) -> u8 {
 }
 
 #[cfg(test)]
-#[path = "packet_tests.rs"]
 mod tests;

@@ -123,5 +123,4 @@ impl<W> AsFd for Port<W> {
 }
 
 #[cfg(test)]
-#[path = "port_tests.rs"]
 mod tests;

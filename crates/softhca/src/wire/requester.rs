@@ -428,3 +428,6 @@ fn request_body<W>(message: &Message<W>, sequence: u64, packets: u64, mtu: u32) 
         OperationKind::Atomic(atomic) => Body::Atomic(atomic),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -347,3 +347,6 @@ const ACK: Syndrome = Syndrome::Ack {
 fn packets_of(bytes: u32, mtu: u32) -> u32 {
     bytes.div_ceil(mtu).max(1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -333,5 +333,4 @@ const _: () = {
 };
 
 #[cfg(test)]
-#[path = "udp/tests.rs"]
 mod tests;

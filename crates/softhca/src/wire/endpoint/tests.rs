@@ -348,3 +348,41 @@ fn a_failed_qp_flushes_and_a_disconnected_one_is_forgotten() {
     assert_eq!(network.hosts[0].endpoint.counters().unknown_qp, 1);
     assert_eq!(network.hosts[0].device.memory, vec![0; 4096]);
 }
+
+#[test]
+fn a_qp_that_is_disconnected_leaves_its_window_to_the_others() {
+    let mut network = Network::full_mesh(2, 1 << 16, 0);
+    // Eight QPs to host 1, which gets nothing: those that go must not hold what they had in flight.
+    for extra in 0..8 {
+        let host = &mut network.hosts[0];
+        let (remote_qpn, first_psn) = (1, Psn::new(0));
+        let receive = ResponderConfig {
+            remote_qpn,
+            first_psn,
+            mtu: MTU,
+            min_rnr_timer: 12,
+        };
+        host.endpoint.connect(extra, address(1), receive);
+        let send = RequesterConfig {
+            remote_qpn,
+            first_psn,
+            mtu: MTU,
+            retry_count: 7,
+            rnr_retry: 7,
+            ack_timeout: 14,
+            max_read_atomic: 16,
+            window: 16,
+        };
+        host.endpoint.start(extra, send);
+        host.endpoint
+            .submit(extra, TestWqe::new(0, vec![0; 16_384]), write(0, 16_384))
+            .unwrap();
+    }
+    network.run_host(0);
+    assert_eq!(network.hosts[0].endpoint.counters().packets_sent, 64);
+    for extra in 0..4 {
+        network.hosts[0].endpoint.disconnect(extra);
+    }
+    network.run_host(0);
+    assert_eq!(network.hosts[0].endpoint.counters().packets_sent, 128);
+}
