@@ -1,0 +1,228 @@
+//! One QP in plain memory, without verbs: context, flags, ring, a register, and a window that is its own peer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
+use warpverbs::abi::test_kernels::PutWordsParams;
+use warpverbs::abi::{
+    DevicePtr, EMPTY_BYTE, MODE_EXCLUSIVE, PeerEntry, QpContext, Status, Window, control_bytes,
+    parked,
+};
+use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch, open};
+
+use super::nic::{Behaviour, Nic, Queue};
+
+pub const QPN: u32 = 0x00_1234;
+pub const LKEY: u32 = 0x1111_2222;
+pub const RKEY: u32 = 0x3333_4444;
+const SECOND: u64 = 1_000_000_000;
+
+/// A QP of `depth` WQEBBs and a window of `words` source words followed by as many target words.
+pub struct Ring {
+    pub gpu: Arc<dyn Gpu>,
+    pub depth: u32,
+    pub words: usize,
+    first: u64,
+    control: DeviceMemory,
+    register: DeviceMemory,
+    window: DeviceMemory,
+    peer: DeviceMemory,
+    results: DeviceMemory,
+}
+
+/// Most threads of a launch.
+const MAX_THREADS: usize = 1024;
+
+impl Ring {
+    /// A ring whose first index is `first`, as if it had been used before.
+    pub fn new(depth: u32, words: usize, first: u64, mode: u32) -> Self {
+        let gpu = open(GpuSelector::Simt).unwrap();
+        let alloc = |bytes: usize| gpu.alloc(bytes, 128).unwrap();
+        let ring = Self {
+            depth,
+            words,
+            first,
+            control: alloc(control_bytes(depth) as usize),
+            register: alloc(8),
+            window: alloc(16 * words),
+            peer: alloc(size_of::<PeerEntry>()),
+            results: alloc(8 * MAX_THREADS),
+            gpu,
+        };
+        let mut image = vec![EMPTY_BYTE; control_bytes(depth) as usize];
+        let flag = size_of::<QpContext>() + 8 * (first as usize & (depth as usize - 1));
+        image[flag..flag + 8].copy_from_slice(&parked(first).to_ne_bytes());
+        image[..size_of::<QpContext>()].copy_from_slice(bytes_of(&ring.context(mode)));
+        ring.gpu.write(ring.control.addr(), &image).unwrap();
+        let peer = PeerEntry {
+            base: ring.window.addr(),
+            rkey_be: RKEY.to_be(),
+            rail_generation: 0,
+        };
+        ring.gpu.write(ring.peer.addr(), bytes_of(&peer)).unwrap();
+        let source: Vec<u64> = (0..words as u64).map(Self::word).collect();
+        ring.gpu
+            .write(ring.window.addr(), cast_slice(&source))
+            .unwrap();
+        ring
+    }
+
+    /// A shared ring.
+    pub fn shared(depth: u32, words: usize, first: u64) -> Self {
+        Self::new(depth, words, first, 0)
+    }
+
+    /// An exclusive ring.
+    pub fn exclusive(depth: u32, words: usize, first: u64) -> Self {
+        Self::new(depth, words, first, MODE_EXCLUSIVE)
+    }
+
+    /// Source word `k`: all different, none zero.
+    pub fn word(k: u64) -> u64 {
+        (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn context(&self, mode: u32) -> QpContext {
+        let base = self.control.addr();
+        let flags = base + size_of::<QpContext>() as u64;
+        let mut context = QpContext {
+            sq: (flags + 8 * u64::from(self.depth)).into(),
+            flags: flags.into(),
+            dbrec: (base + QpContext::SQ_DBREC_OFFSET as u64).into(),
+            doorbell: self.register.addr().into(),
+            cqe: (base + QpContext::CQE_OFFSET as u64).into(),
+            qpn_be: (QPN << 8).to_be(),
+            mask: self.depth - 1,
+            depth: self.depth,
+            mode,
+            qpn: QPN,
+            claim: self.first,
+            resv: self.first,
+            cons: self.first,
+            doorbell_index: self.first,
+            ..QpContext::zeroed()
+        };
+        context.sq_dbrec[1] = ((self.first & 0xffff) as u32).to_be();
+        // As if the last WQE before `first` had completed, or 0xff if there was none.
+        context.cqe_line = [EMPTY_BYTE; 128];
+        if self.first > 0 {
+            context.cqe_line[60..62].copy_from_slice(&((self.first - 1) as u16).to_be_bytes());
+            context.cqe_line[63] = 0;
+        }
+        context
+    }
+
+    /// A NIC on this ring.
+    pub fn nic(&self, behaviour: Behaviour) -> Nic {
+        let context = self.context(0);
+        let queue = Queue {
+            sq: context.sq.addr(),
+            depth: self.depth,
+            dbrec: context.dbrec.addr(),
+            cqe: context.cqe.addr(),
+            doorbell: context.doorbell.addr(),
+            qpn: QPN,
+            first: self.first,
+        };
+        // SAFETY: simt's device memory is memory of this process, and every test stops its NIC before it drops the ring.
+        unsafe { Nic::start(queue, behaviour) }
+    }
+
+    /// Where the context is.
+    pub fn qp(&self) -> DevicePtr<QpContext> {
+        self.control.addr().into()
+    }
+
+    /// The context as it is now.
+    pub fn read_context(&self) -> QpContext {
+        self.read(self.control.addr(), 1)[0]
+    }
+
+    /// The 64 bytes of WQE `index`.
+    pub fn wqe(&self, index: u64) -> [u8; 64] {
+        let at = self.context(0).sq.addr() + (index & u64::from(self.depth - 1)) * 64;
+        self.read::<[u8; 64]>(at, 1)[0]
+    }
+
+    /// Changes the context.
+    pub fn patch(&self, offset: usize, bytes: &[u8]) {
+        self.gpu
+            .write(self.control.addr() + offset as u64, bytes)
+            .unwrap();
+    }
+
+    /// The peer-table entry.
+    pub fn peer(&self) -> DevicePtr<PeerEntry> {
+        self.peer.addr().into()
+    }
+
+    /// The window.
+    pub fn window(&self) -> Window {
+        Window {
+            id: 0,
+            lkey_be: LKEY.to_be(),
+            base: self.window.addr(),
+            bytes: 16 * self.words as u64,
+        }
+    }
+
+    /// Parameters for `count` words of each thread, with a deadline of 20 s.
+    pub fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
+        PutWordsParams {
+            qp: self.qp(),
+            peer: self.peer(),
+            window: self.window(),
+            src_offset: 0,
+            dst_offset: 8 * self.words as u64,
+            deadline_ns: 20 * SECOND,
+            status: self.results.addr().into(),
+            done: (self.results.addr() + 4 * MAX_THREADS as u64).into(),
+            count,
+            wait_every,
+        }
+    }
+
+    /// Runs `kernel` on `blocks` x `threads`; returns how each thread ended and how many words it put.
+    pub fn run(&self, launch: &Launch<'_>, params: &impl Pod) -> Vec<(Status, u32)> {
+        // SAFETY: the parameters are those of the kernel and name memory of this ring, which outlives the wait below; the
+        // NIC and the kernel share it by the posting protocol.
+        let event = unsafe { self.gpu.launch(launch, bytes_of(params)) }.unwrap();
+        self.gpu.wait(&event, Duration::from_secs(60)).unwrap();
+        self.results((launch.grid.count() * launch.block.count()) as usize)
+    }
+
+    /// What the first `threads` threads stored.
+    pub fn results(&self, threads: usize) -> Vec<(Status, u32)> {
+        let status = self.read(self.results.addr(), threads);
+        let done = self.read(self.results.addr() + 4 * MAX_THREADS as u64, threads);
+        status.into_iter().zip(done).collect()
+    }
+
+    /// Where results are stored.
+    pub fn status(&self) -> DevicePtr<Status> {
+        self.results.addr().into()
+    }
+
+    /// The target words.
+    pub fn target(&self) -> Vec<u64> {
+        self.read(self.window.addr() + 8 * self.words as u64, self.words)
+    }
+
+    /// Positions of target words that are not the source's.
+    pub fn wrong_words(&self) -> Vec<usize> {
+        let wrong = |&(k, word): &(usize, u64)| word != Self::word(k as u64);
+        self.target()
+            .into_iter()
+            .enumerate()
+            .filter(wrong)
+            .map(|(k, _)| k)
+            .collect()
+    }
+
+    fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
+        let mut out = vec![T::zeroed(); count];
+        self.gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
+        out
+    }
+}
