@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut sources = Vec::new();
-    collect(Path::new("kernels"), &mut sources)?;
+    let (mut sources, mut ptx) = (Vec::new(), Vec::new());
+    collect(Path::new("kernels"), "cu", &mut sources)?;
+    collect(Path::new("kernels"), "ptx", &mut ptx)?;
     sources.sort();
+    ptx.sort();
+    write_ptx_table(&ptx)?;
     println!("cargo::rerun-if-env-changed=UPDATE");
     if env::var_os("UPDATE").is_some() {
         // Kernels cannot compile while abi.h is stale, and the test that rewrites it needs the library: build it without.
@@ -24,16 +27,41 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Every `.cu` below `folder`.
-fn collect(folder: &Path, sources: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
+/// The checked-in PTX for `src/gpu/cuda/ptx.rs`: architecture, path and text of every `kernels/ptx/sm_NN/**/*.ptx`.
+fn write_ptx_table(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let mut rows = String::new();
+    for file in files {
+        let path = file.strip_prefix("kernels/ptx")?;
+        let folder = path.iter().next().and_then(|name| name.to_str());
+        let arch = folder.and_then(|name| name.strip_prefix("sm_")?.parse::<u32>().ok());
+        let arch = arch.ok_or_else(|| format!("{}: not below sm_NN", file.display()))?;
+        rows += &format!(
+            "    ({arch}, {path:?}, include_str!({:?})),\n",
+            root.join(file)
+        );
+    }
+    let table = Path::new(&env::var("OUT_DIR")?).join("ptx.rs");
+    fs::write(
+        table,
+        format!("pub(super) static PTX: &[(u32, &str, &str)] = &[\n{rows}];\n"),
+    )?;
+    Ok(())
+}
+
+/// Every file below `folder` whose name ends in `.suffix`.
+fn collect(folder: &Path, suffix: &str, files: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
     // Also headers and new files: cargo looks at everything below.
     println!("cargo::rerun-if-changed={}", folder.display());
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            collect(&path, sources)?;
-        } else if path.extension().is_some_and(|extension| extension == "cu") {
-            sources.push(path);
+            collect(&path, suffix, files)?;
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == suffix)
+        {
+            files.push(path);
         }
     }
     Ok(())

@@ -5,9 +5,12 @@
 //! kernels, through host-mapped words or memory that no kernel touches at that time). `simt` runs the kernels on the CPU and
 //! its device memory is ordinary memory, which the software HCA reads and writes directly. `cuda` is the driver API.
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod error;
 mod launch;
 mod memory;
+mod ranges;
 mod select;
 pub mod simt;
 

@@ -70,6 +70,12 @@ pub fn open(selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
     }
 }
 
+#[cfg(feature = "cuda")]
+fn open_cuda(ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
+    Ok(super::cuda::CudaGpu::open(ordinal)?)
+}
+
+#[cfg(not(feature = "cuda"))]
 fn open_cuda(_ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
     Err(GpuError::NoDriver {
         detail: "built without the feature `cuda`".to_owned(),

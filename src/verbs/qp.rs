@@ -93,6 +93,13 @@ pub struct TransitionError<S: State> {
     pub source: VerbsError,
 }
 
+/// For callers that give the QP up: it is destroyed.
+impl<S: State> From<Box<TransitionError<S>>> for VerbsError {
+    fn from(error: Box<TransitionError<S>>) -> Self {
+        error.source
+    }
+}
+
 /// What the HCA says about a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpStatus {

@@ -1,0 +1,131 @@
+//! The checked-in PTX: which kernels there are, for which architectures, and how long their parameters are.
+
+use std::collections::BTreeMap;
+
+/// Made by the build script of every `kernels/ptx/sm_NN/**/*.ptx`: architecture, path, text.
+mod table {
+    include!(concat!(env!("OUT_DIR"), "/ptx.rs"));
+}
+
+/// One PTX file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    /// Path below `kernels/ptx`, for messages.
+    pub(super) path: &'static str,
+    /// The text, without a NUL.
+    pub(super) text: &'static str,
+}
+
+/// A kernel in a PTX file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry<'a> {
+    pub(super) name: &'a str,
+    /// Bytes of its one parameter struct.
+    pub(super) param_bytes: usize,
+}
+
+/// The newest PTX that a device of `arch` (90 for sm_90) can run, and the architecture that it is for.
+pub(super) fn sources(arch: u32) -> (u32, Vec<Source>) {
+    let mut by_arch: BTreeMap<u32, Vec<Source>> = BTreeMap::new();
+    for &(for_arch, path, text) in table::PTX {
+        by_arch
+            .entry(for_arch)
+            .or_default()
+            .push(Source { path, text });
+    }
+    let newest = by_arch.range(..=arch).next_back();
+    newest.map_or((0, Vec::new()), |(arch, sources)| (*arch, sources.clone()))
+}
+
+/// The kernels of a PTX text: `.entry NAME(` and the sum of its parameters.
+pub(super) fn entries(text: &str) -> Vec<Entry<'_>> {
+    text.split(".entry ")
+        .skip(1)
+        .filter_map(|rest| {
+            let (name, rest) = rest.split_once(['(', '\n'])?;
+            let (params, _) = rest.split_once(')')?;
+            Some(Entry {
+                name: name.trim(),
+                param_bytes: params.split(',').filter_map(param_bytes).sum(),
+            })
+        })
+        .collect()
+}
+
+/// `.param .align 8 .b8 NAME[112]` or `.param .u64 NAME`.
+fn param_bytes(param: &str) -> Option<usize> {
+    let mut words = param
+        .split_whitespace()
+        .skip_while(|word| *word != ".param")
+        .skip(1);
+    let mut kind = words.next()?;
+    if kind == ".align" {
+        kind = words.nth(1)?;
+    }
+    let bits: usize = kind
+        .trim_start_matches(|c: char| !c.is_ascii_digit())
+        .parse()
+        .ok()?;
+    let count = match words.next()?.split_once('[') {
+        Some((_, length)) => length.trim_end_matches(']').parse().ok()?,
+        None => 1,
+    };
+    Some(bits / 8 * count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "
+.version 9.0
+.target sm_90
+.visible .entry wv_put(
+\t.param .align 8 .b8 wv_put_param_0[112]
+)
+.maxntid 1024
+{
+\tret;
+}
+.visible .entry two(
+\t.param .u64 two_param_0,
+\t.param .u32 two_param_1
+)
+{ ret; }
+.visible .entry none()
+{ ret; }
+";
+
+    #[test]
+    fn kernels_and_the_length_of_their_parameters_are_read_from_the_text() {
+        let expected = [("wv_put", 112), ("two", 12), ("none", 0)];
+        let expected = expected.map(|(name, param_bytes)| Entry { name, param_bytes });
+        assert_eq!(entries(TEXT), expected);
+    }
+
+    #[test]
+    fn every_checked_in_file_holds_kernels_of_one_struct_and_no_nul() {
+        for arch in [80, 90] {
+            for source in sources(arch).1 {
+                let entries = entries(source.text);
+                assert!(!entries.is_empty(), "{}", source.path);
+                assert!(!source.text.contains('\0'), "{}", source.path);
+                for entry in entries {
+                    assert!(
+                        (1..=4096).contains(&entry.param_bytes),
+                        "{} in {}",
+                        entry.name,
+                        source.path
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_gets_the_newest_architecture_that_it_can_run() {
+        assert_eq!(sources(75).1.len(), 0);
+        let (newest, _) = sources(120);
+        assert!(newest <= 120);
+    }
+}

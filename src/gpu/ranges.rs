@@ -1,0 +1,108 @@
+//! The live allocations of a device, by address: what copies are checked against.
+
+use std::collections::BTreeMap;
+
+use super::GpuError;
+
+/// Largest alignment of an allocation: that of a huge page.
+pub(super) const MAX_ALIGN: usize = 2 << 20;
+
+/// First byte to length of what is allocated.
+#[derive(Debug, Default)]
+pub(super) struct Ranges(BTreeMap<u64, usize>);
+
+impl Ranges {
+    pub(super) fn insert(&mut self, addr: u64, bytes: usize) {
+        self.0.insert(addr, bytes);
+    }
+
+    pub(super) fn remove(&mut self, addr: u64) {
+        self.0.remove(&addr);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `bytes` bytes at `addr` lie inside one allocation.
+    pub(super) fn check(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
+        let below = self.0.range(..=addr).next_back();
+        if let Some((start, length)) = below
+            && let Ok(offset) = usize::try_from(addr - start)
+            && offset.checked_add(bytes).is_some_and(|end| end <= *length)
+        {
+            return Ok(());
+        }
+        let nearest = below.map_or_else(String::new, |(start, length)| {
+            format!("; the one below starts at {start:#x} and has {length} bytes")
+        });
+        Err(GpuError::BadRange {
+            addr,
+            bytes,
+            nearest,
+        })
+    }
+}
+
+/// Whether an allocation of this length and alignment makes sense.
+pub(super) fn check_request(bytes: usize, align: usize) -> Result<(), GpuError> {
+    let refused = |value: String, limit: String| {
+        let what = "allocation";
+        Err(GpuError::BadArgument { what, value, limit })
+    };
+    if bytes == 0 {
+        return refused("0 bytes".to_owned(), "at least 1".to_owned());
+    }
+    if !align.is_power_of_two() || align > MAX_ALIGN {
+        let limit = format!("a power of two, at most {MAX_ALIGN}");
+        return refused(format!("aligned to {align}"), limit);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lies_in_one_allocation_passes() {
+        let mut live = Ranges::default();
+        live.insert(0x1000, 100);
+        live.insert(0x1064, 100);
+        for (addr, bytes) in [(0x1000, 100), (0x1063, 1), (0x1064, 0), (0x1064, 100)] {
+            live.check(addr, bytes).unwrap();
+        }
+        for (addr, bytes) in [
+            (0xfff, 2),
+            (0x1000, 101),
+            (0x1000, usize::MAX),
+            (u64::MAX, 1),
+            (0x10c8, 1),
+        ] {
+            live.check(addr, bytes).unwrap_err();
+        }
+        live.remove(0x1000);
+        let error = live.check(0x1000, 1).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "1 bytes at 0x1000 are not inside a live device allocation"
+        );
+        let error = live.check(0x1064, 101).unwrap_err().to_string();
+        assert!(
+            error.ends_with("; the one below starts at 0x1064 and has 100 bytes"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn impossible_requests_are_refused() {
+        check_request(1, 1).unwrap();
+        for (bytes, align) in [(0, 8), (8, 0), (8, 24), (8, 2 * MAX_ALIGN)] {
+            assert!(
+                check_request(bytes, align).is_err(),
+                "{bytes} bytes aligned to {align}"
+            );
+        }
+    }
+}
