@@ -2,12 +2,23 @@
 
 #[cfg(feature = "test-kernels")]
 #[path = "src/build/mod.rs"]
-#[expect(unreachable_pub, dead_code, reason = "the same source is the public module `simt::build`")]
+#[expect(
+    unreachable_pub,
+    dead_code,
+    reason = "the same source is the public module `simt::build`"
+)]
 mod build;
 
 fn main() {
     println!("cargo::rerun-if-changed=runtime/current.c");
-    cc::Build::new().file("runtime/current.c").flag("-g1").compile("simt_current");
+    cc::Build::new()
+        .file("runtime/current.c")
+        .flag("-g1")
+        .compile("simt_current");
     #[cfg(feature = "test-kernels")]
-    build::kernels(["warp.cu", "block.cu", "defects.cu", "speed.cu"].map(|name| format!("tests/kernels/{name}"))).compile();
+    build::kernels(
+        ["warp.cu", "block.cu", "defects.cu", "speed.cu"]
+            .map(|name| format!("tests/kernels/{name}")),
+    )
+    .compile();
 }

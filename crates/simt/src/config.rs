@@ -25,7 +25,11 @@ impl Dim3 {
 
     /// Position number `index` in a box of this size, x fastest.
     pub(crate) fn position(self, index: u32) -> Self {
-        Self { x: index % self.x, y: index / self.x % self.y, z: index / self.x / self.y }
+        Self {
+            x: index % self.x,
+            y: index / self.x % self.y,
+            z: index / self.x / self.y,
+        }
     }
 }
 
@@ -106,17 +110,17 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Whether all blocks sit from the start: random schedules are to mix all of them.
-    pub(crate) fn seats_all_blocks(&self) -> bool {
-        self.seed != 0
-    }
-
     pub(crate) fn check(config: &LaunchConfig) -> Result<Self, LaunchError> {
         let Dim3 { x, y, z } = config.grid;
         within("grid.x", x, 1, 0x7fff_ffff)?;
         within("grid.y", y, 1, 65_535)?;
         within("grid.z", z, 1, 65_535)?;
-        let blocks = within("blocks of the grid", config.grid.count(), 1, u64::from(u32::MAX))?;
+        let blocks = within(
+            "blocks of the grid",
+            config.grid.count(),
+            1,
+            u64::from(u32::MAX),
+        )?;
         let Dim3 { x, y, z } = config.block;
         within("block.x", x, 1, 1024)?;
         within("block.y", y, 1, 1024)?;
@@ -140,12 +144,27 @@ impl Shape {
 }
 
 /// `value` as a `u32` if it lies in `min..=max` (`max` ≤ `u32::MAX`).
-fn within(field: &'static str, value: impl Into<u128>, min: u64, max: u64) -> Result<u32, LaunchError> {
+fn within(
+    field: &'static str,
+    value: impl Into<u128>,
+    min: u64,
+    max: u64,
+) -> Result<u32, LaunchError> {
     let value = value.into();
     if value < u128::from(min) || value > u128::from(max) {
-        return Err(LaunchError::BadConfig { field, value, min, max });
+        return Err(LaunchError::BadConfig {
+            field,
+            value,
+            min,
+            max,
+        });
     }
-    u32::try_from(value).map_err(|_| LaunchError::BadConfig { field, value, min, max })
+    u32::try_from(value).map_err(|_| LaunchError::BadConfig {
+        field,
+        value,
+        min,
+        max,
+    })
 }
 
 #[cfg(test)]
@@ -159,16 +178,49 @@ mod tests {
     #[test]
     fn sizes_one_past_the_limit_are_refused_with_value_and_limit() {
         let good = LaunchConfig::default;
-        assert_eq!(refused(&LaunchConfig { grid: Dim3::from(0), ..good() }), "grid.x is 0, allowed is 1 to 2147483647");
-        assert_eq!(refused(&LaunchConfig { block: Dim3::from(1025), ..good() }), "block.x is 1025, allowed is 1 to 1024");
+        assert_eq!(
+            refused(&LaunchConfig {
+                grid: Dim3::from(0),
+                ..good()
+            }),
+            "grid.x is 0, allowed is 1 to 2147483647"
+        );
+        assert_eq!(
+            refused(&LaunchConfig {
+                block: Dim3::from(1025),
+                ..good()
+            }),
+            "block.x is 1025, allowed is 1 to 1024"
+        );
         let block = Dim3::from((32, 33));
-        assert_eq!(refused(&LaunchConfig { block, ..good() }), "threads of a block is 1056, allowed is 1 to 1024");
-        assert_eq!(refused(&LaunchConfig { workers: 0, ..good() }), "workers is 0, allowed is 1 to 256");
+        assert_eq!(
+            refused(&LaunchConfig { block, ..good() }),
+            "threads of a block is 1056, allowed is 1 to 1024"
+        );
+        assert_eq!(
+            refused(&LaunchConfig {
+                workers: 0,
+                ..good()
+            }),
+            "workers is 0, allowed is 1 to 256"
+        );
         let grid = Dim3::from((0x7fff_ffff, 65_535, 65_535));
         let all = "blocks of the grid is 9223090559730712575, allowed is 1 to 4294967295";
         assert_eq!(refused(&LaunchConfig { grid, ..good() }), all);
-        assert!(refused(&LaunchConfig { shared_bytes: 232_449, ..good() }).starts_with("shared_bytes is 232449"));
-        assert!(refused(&LaunchConfig { stack_bytes: 8191, ..good() }).starts_with("stack_bytes is 8191"));
+        assert!(
+            refused(&LaunchConfig {
+                shared_bytes: 232_449,
+                ..good()
+            })
+            .starts_with("shared_bytes is 232449")
+        );
+        assert!(
+            refused(&LaunchConfig {
+                stack_bytes: 8191,
+                ..good()
+            })
+            .starts_with("stack_bytes is 8191")
+        );
     }
 
     #[test]

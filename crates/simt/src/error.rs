@@ -19,7 +19,11 @@ pub struct ThreadId {
 impl fmt::Display for ThreadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Dim3 { x, y, z } = self.block;
-        write!(f, "block ({x},{y},{z}) warp {} lane {}", self.warp, self.lane)
+        write!(
+            f,
+            "block ({x},{y},{z}) warp {} lane {}",
+            self.warp, self.lane
+        )
     }
 }
 

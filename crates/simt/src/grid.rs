@@ -1,6 +1,8 @@
 //! The barrier of a whole grid, across workers.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
+};
 use std::time::Duration;
 
 use crate::idle;
@@ -32,7 +34,11 @@ pub(crate) enum Outcome {
 
 impl GridBarrier {
     pub(crate) fn new(total: u64) -> Self {
-        Self { total, count: AtomicU64::new(0), generation: AtomicU32::new(0) }
+        Self {
+            total,
+            count: AtomicU64::new(0),
+            generation: AtomicU32::new(0),
+        }
     }
 
     /// Pairs with `arrive`: what threads wrote before the barrier is visible to who sees the new generation.

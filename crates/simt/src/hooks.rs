@@ -3,7 +3,10 @@
 //! Outside a launch (the same code called by host C++), schedule points do nothing and meetings panic.
 
 // UNSAFETY: exports C symbols and dereferences what kernels pass.
-#![expect(unsafe_code, reason = "no_mangle exports; a register address and a C string come from the kernel")]
+#![expect(
+    unsafe_code,
+    reason = "no_mangle exports; a register address and a C string come from the kernel"
+)]
 
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU64, Ordering::Release};
@@ -36,11 +39,17 @@ extern "C-unwind" fn simt_poll() {
 
 #[unsafe(no_mangle)]
 extern "C-unwind" fn simt_now_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: writes the local `now`; CLOCK_MONOTONIC always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     // Never negative, and below 2^63 ns for 292 years of uptime.
-    now.tv_sec.cast_unsigned().wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec.cast_unsigned())
+    now.tv_sec
+        .cast_unsigned()
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(now.tv_nsec.cast_unsigned())
 }
 
 /// # Safety
@@ -64,9 +73,14 @@ extern "C-unwind" fn simt_lane_id() -> u32 {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn simt_fail(message: *const c_char) -> ! {
     // SAFETY: a C string by this function's contract.
-    let message = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
-    let Some(me) = current() else { outside(&message) };
-    me.fail(LaunchError::Panic { thread: me.id(), message })
+    let message = unsafe { CStr::from_ptr(message) }
+        .to_string_lossy()
+        .into_owned();
+    let Some(me) = current() else {
+        outside(&message)
+    };
+    let thread = me.id();
+    me.fail(move |_| LaunchError::Panic { thread, message })
 }
 
 #[unsafe(no_mangle)]
@@ -96,7 +110,10 @@ fn inside<'a>(what: &str) -> &'a Thread {
 }
 
 #[cold]
-#[expect(clippy::panic, reason = "a call outside a launch is a defect of the calling C++ code, which has no error to return")]
+#[expect(
+    clippy::panic,
+    reason = "a call outside a launch is a defect of the calling C++ code, which has no error to return"
+)]
 fn outside(what: &str) -> ! {
     panic!("called outside a launch: {what}")
 }

@@ -5,7 +5,10 @@
 //! that nobody announces.
 
 // UNSAFETY: the futex and prctl system calls, and a kick hook that is a C function.
-#![expect(unsafe_code, reason = "system calls, and a function pointer kept in an atomic")]
+#![expect(
+    unsafe_code,
+    reason = "system calls, and a function pointer kept in an atomic"
+)]
 
 use std::mem::transmute;
 use std::ptr;
@@ -53,13 +56,28 @@ pub(crate) fn sleep(word: &AtomicU32, seen: u32, timeout: Duration) {
     };
     // SAFETY: the word is alive and aligned, the timeout is a local; the call only reads them. All its outcomes (woken, value
     // differs, time out, interrupted) mean the same to the caller: look again.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, seen, &raw const timeout) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            seen,
+            &raw const timeout,
+        )
+    };
 }
 
 /// Wakes everybody who sleeps on `word`.
 pub(crate) fn wake_all(word: &AtomicU32) {
     // SAFETY: the word is alive and aligned; the call does not write.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            i32::MAX,
+        )
+    };
 }
 
 /// Rounds in which all threads poll in vain before the first sleep.
@@ -81,7 +99,13 @@ pub(crate) struct Sleeper {
 impl Sleeper {
     pub(crate) fn new() -> Self {
         let word = wake_word();
-        Self { word, seen_word: word.load(Acquire), seen_others: 0, sleeps: 0, timer: None }
+        Self {
+            word,
+            seen_word: word.load(Acquire),
+            seen_others: 0,
+            sleeps: 0,
+            timer: None,
+        }
     }
 
     /// Round number `round` ≥ 1 in a row in which all threads polled in vain is over. Returns at once for the first rounds,
@@ -118,7 +142,9 @@ impl SharpTimer {
             old
         };
         // 0 would mean "back to the default of this thread", which is the right thing if the question failed.
-        Self { old_slack_ns: libc::c_ulong::try_from(old).unwrap_or(0) }
+        Self {
+            old_slack_ns: libc::c_ulong::try_from(old).unwrap_or(0),
+        }
     }
 }
 

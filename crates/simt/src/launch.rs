@@ -1,11 +1,16 @@
 //! Launching a grid: the entry of a kernel, what its workers share, and the call that runs them.
 
 // UNSAFETY: calls compiled kernels.
-#![expect(unsafe_code, reason = "an entry is foreign code, its arguments are untyped pointers")]
+#![expect(
+    unsafe_code,
+    reason = "an entry is foreign code, its arguments are untyped pointers"
+)]
 
 use std::ffi::c_void;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -101,14 +106,17 @@ pub(crate) struct Launch {
     failure: Mutex<Option<LaunchError>>,
     /// What each worker's threads have done so far, published once per turn. A hint: when it moves, a poll may succeed.
     progress: Box<[Progress]>,
-    /// Workers that sleep. A hint, too: a wake that comes too early costs the sleeper at most its 200 µs.
-    sleepers: AtomicU32,
+    /// Whether a worker sleeps. A hint, too: a wake that comes too early costs the sleeper at most its 200 µs.
+    sleeper: AtomicBool,
 }
 
 impl Launch {
     /// Ends the launch: the first error stays.
     pub(crate) fn fail(&self, error: LaunchError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(error);
         self.failed.store(true, Release);
         self.grid.wake();
         idle::wake_all(idle::wake_word());
@@ -135,21 +143,26 @@ impl Launch {
 
     /// Sum of what the other workers have published.
     pub(crate) fn others_progress(&self, worker: u32) -> u64 {
-        let others = self.progress.iter().enumerate().filter(|&(i, _)| i != worker as usize);
-        others.fold(0u64, |sum, (_, progress)| sum.wrapping_add(progress.0.load(Relaxed)))
+        let others = self
+            .progress
+            .iter()
+            .enumerate()
+            .filter(|&(i, _)| i != worker as usize);
+        others.fold(0u64, |sum, (_, progress)| {
+            sum.wrapping_add(progress.0.load(Relaxed))
+        })
     }
 
     /// Sleeps on the wake word while it is `seen`.
     pub(crate) fn sleep(&self, word: &AtomicU32, seen: u32, timeout: Duration) {
-        self.sleepers.fetch_add(1, Relaxed);
+        self.sleeper.store(true, Relaxed);
         idle::sleep(word, seen, timeout);
-        self.sleepers.fetch_sub(1, Relaxed);
     }
 
     /// Wakes workers of this launch that sleep, since a thread of another one did something.
     #[inline]
     pub(crate) fn wake_sleepers(&self) {
-        if self.sleepers.load(Relaxed) != 0 {
+        if self.sleeper.load(Relaxed) && self.sleeper.swap(false, Relaxed) {
             idle::wake_all(idle::wake_word());
         }
     }
@@ -165,13 +178,20 @@ impl Launch {
 /// # Safety
 /// `entry` must be a kernel's entry, and `args` hold a valid pointer to each of its parameters, in order. Whatever the kernel
 /// accesses through them must be valid for the whole call, from `config.workers` OS threads at a time.
-pub unsafe fn launch(entry: Entry, args: &mut [*mut c_void], config: &LaunchConfig) -> Result<LaunchStats, LaunchError> {
+pub unsafe fn launch(
+    entry: Entry,
+    args: &mut [*mut c_void],
+    config: &LaunchConfig,
+) -> Result<LaunchStats, LaunchError> {
     let shape = Shape::check(config)?;
     if current().is_some() {
         return Err(LaunchError::Nested);
     }
     let launch = Arc::new(Launch {
-        call: Call { entry, args: args.as_mut_ptr() },
+        call: Call {
+            entry,
+            args: args.as_mut_ptr(),
+        },
         shape,
         grid: GridBarrier::new(u64::from(shape.blocks) * u64::from(shape.threads)),
         started: Instant::now(),
@@ -179,15 +199,19 @@ pub unsafe fn launch(entry: Entry, args: &mut [*mut c_void], config: &LaunchConf
         failed: AtomicBool::new(false),
         failure: Mutex::new(None),
         progress: (0..shape.workers).map(|_| Progress::default()).collect(),
-        sleepers: AtomicU32::new(0),
+        sleeper: AtomicBool::new(false),
     });
     let mut stats = thread::scope(|scope| {
         let run = |index: u32| Worker::new(&launch, index).run();
         let others: Vec<_> = (1..shape.workers)
             .map_while(|index| {
                 let name = format!("simt-{index}");
-                let spawned = thread::Builder::new().name(name).spawn_scoped(scope, move || run(index));
-                spawned.map_err(|source| launch.fail(no_thread(source))).ok()
+                let spawned = thread::Builder::new()
+                    .name(name)
+                    .spawn_scoped(scope, move || run(index));
+                spawned
+                    .map_err(|source| launch.fail(no_thread(source)))
+                    .ok()
             })
             .collect();
         let mut stats = run(0);
@@ -200,14 +224,22 @@ pub unsafe fn launch(entry: Entry, args: &mut [*mut c_void], config: &LaunchConf
         stats
     });
     stats.elapsed = launch.started.elapsed();
-    match launch.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    match launch
+        .failure
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take()
+    {
         Some(error) => Err(error),
         None => Ok(stats),
     }
 }
 
 fn no_thread(source: io::Error) -> LaunchError {
-    LaunchError::Resources { what: "OS thread for a worker".to_owned(), source }
+    LaunchError::Resources {
+        what: "OS thread for a worker".to_owned(),
+        source,
+    }
 }
 
 impl LaunchStats {

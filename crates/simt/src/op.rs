@@ -23,7 +23,8 @@ impl Lanes {
 /// The lanes of a mask, in order.
 fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     let next = |rest: u32| (rest != 0).then_some(rest);
-    std::iter::successors(next(mask), move |rest| next(rest & (rest - 1))).map(|rest| rest.trailing_zeros() as usize)
+    std::iter::successors(next(mask), move |rest| next(rest & (rest - 1)))
+        .map(|rest| rest.trailing_zeros() as usize)
 }
 
 /// Number of an operation, as a kernel passes it.
@@ -83,18 +84,30 @@ impl Op {
 
     /// Computes the result of a warp operation for each lane of `mask`, and touches no other lane's.
     pub(crate) fn combine(self, mask: u32, lanes: &Lanes) {
-        let votes = || lanes_of(mask).fold(0u32, |votes, lane| votes | u32::from(lanes.values[lane].get() != 0) << lane);
+        let votes = || {
+            lanes_of(mask).fold(0u32, |votes, lane| {
+                votes | u32::from(lanes.values[lane].get() != 0) << lane
+            })
+        };
         let share = |result: u64| lanes_of(mask).for_each(|lane| lanes.results[lane].set(result));
-        #[expect(clippy::cast_possible_truncation, reason = "reductions are defined on 32-bit values")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "reductions are defined on 32-bit values"
+        )]
         let word = |lane: usize| lanes.values[lane].get() as u32;
-        let reduce = |f: fn(u32, u32) -> u32| share(lanes_of(mask).map(word).reduce(f).map_or(0, u64::from));
+        let reduce =
+            |f: fn(u32, u32) -> u32| share(lanes_of(mask).map(word).reduce(f).map_or(0, u64::from));
         match self {
             Self::SHFL | Self::SHFL_UP | Self::SHFL_DOWN | Self::SHFL_XOR => {
                 for lane in lanes_of(mask) {
                     let source = lanes.sources[lane].get() as usize;
                     let inside = source < 32 && mask >> source & 1 == 1;
                     // All ones for a lane that is not there: undefined on a GPU, and a NaN in every float format.
-                    lanes.results[lane].set(if inside { lanes.values[source].get() } else { u64::MAX });
+                    lanes.results[lane].set(if inside {
+                        lanes.values[source].get()
+                    } else {
+                        u64::MAX
+                    });
                 }
             }
             Self::BALLOT => share(votes().into()),
@@ -102,7 +115,8 @@ impl Op {
             Self::ALL => share((votes() == mask).into()),
             Self::MATCH_ANY => {
                 for lane in lanes_of(mask) {
-                    let same = lanes_of(mask).filter(|&other| lanes.values[other] == lanes.values[lane]);
+                    let same =
+                        lanes_of(mask).filter(|&other| lanes.values[other] == lanes.values[lane]);
                     lanes.results[lane].set(same.fold(0, |same, other| same | 1 << other));
                 }
             }
@@ -114,8 +128,12 @@ impl Op {
             Self::REDUCE_ADD => reduce(u32::wrapping_add),
             Self::REDUCE_MIN => reduce(u32::min),
             Self::REDUCE_MAX => reduce(u32::max),
-            Self::REDUCE_MIN_SIGNED => reduce(|a, b| a.cast_signed().min(b.cast_signed()).cast_unsigned()),
-            Self::REDUCE_MAX_SIGNED => reduce(|a, b| a.cast_signed().max(b.cast_signed()).cast_unsigned()),
+            Self::REDUCE_MIN_SIGNED => {
+                reduce(|a, b| a.cast_signed().min(b.cast_signed()).cast_unsigned())
+            }
+            Self::REDUCE_MAX_SIGNED => {
+                reduce(|a, b| a.cast_signed().max(b.cast_signed()).cast_unsigned())
+            }
             Self::REDUCE_AND => reduce(|a, b| a & b),
             Self::REDUCE_OR => reduce(|a, b| a | b),
             Self::REDUCE_XOR => reduce(|a, b| a ^ b),
@@ -139,7 +157,12 @@ mod tests {
     use super::*;
 
     /// Results of `op` by lane, 0 for lanes outside the mask.
-    fn combine(op: Op, mask: u32, value: impl Fn(u32) -> u64, source: impl Fn(u32) -> u32) -> Vec<u64> {
+    fn combine(
+        op: Op,
+        mask: u32,
+        value: impl Fn(u32) -> u64,
+        source: impl Fn(u32) -> u32,
+    ) -> Vec<u64> {
         let lanes = Lanes::new();
         for lane in 0..32 {
             lanes.values[lane as usize].set(value(lane));
@@ -168,15 +191,34 @@ mod tests {
     #[test]
     fn matches_group_lanes_of_equal_value() {
         let out = combine(Op::MATCH_ANY, 0xff, |lane| u64::from(lane % 3), |_| 0);
-        assert_eq!(&out[..9], &[0x49, 0x92, 0x24, 0x49, 0x92, 0x24, 0x49, 0x92, 0]);
-        assert_eq!(combine(Op::MATCH_ALL, 0xf0, |lane| u64::from(lane / 4), |_| 0)[4], 0xf0);
-        assert_eq!(combine(Op::MATCH_ALL, 0xf8, |lane| u64::from(lane / 4), |_| 0)[4], 0);
+        assert_eq!(
+            &out[..9],
+            &[0x49, 0x92, 0x24, 0x49, 0x92, 0x24, 0x49, 0x92, 0]
+        );
+        assert_eq!(
+            combine(Op::MATCH_ALL, 0xf0, |lane| u64::from(lane / 4), |_| 0)[4],
+            0xf0
+        );
+        assert_eq!(
+            combine(Op::MATCH_ALL, 0xf8, |lane| u64::from(lane / 4), |_| 0)[4],
+            0
+        );
     }
 
     #[test]
     fn reductions_know_signs() {
-        let get = |op| combine(op, u32::MAX, |lane| u64::from((lane.cast_signed() - 16).cast_unsigned()), |_| 0)[7];
-        assert_eq!(get(Op::REDUCE_MIN_SIGNED), u64::from((-16i32).cast_unsigned()));
+        let get = |op| {
+            combine(
+                op,
+                u32::MAX,
+                |lane| u64::from((lane.cast_signed() - 16).cast_unsigned()),
+                |_| 0,
+            )[7]
+        };
+        assert_eq!(
+            get(Op::REDUCE_MIN_SIGNED),
+            u64::from((-16i32).cast_unsigned())
+        );
         assert_eq!(get(Op::REDUCE_MAX_SIGNED), 15);
         assert_eq!(get(Op::REDUCE_MIN), 0);
         assert_eq!(get(Op::REDUCE_MAX), u64::from(u32::MAX));

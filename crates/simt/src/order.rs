@@ -16,12 +16,20 @@ pub(crate) struct Order {
 impl Order {
     pub(crate) fn new(seed: u64, worker: u32) -> Self {
         if seed == 0 {
-            return Self { state: None, yield_every: 1, burst: 1 };
+            return Self {
+                state: None,
+                yield_every: 1,
+                burst: 1,
+            };
         }
         let mut rng = fastrand::Rng::with_seed(seed ^ u64::from(worker).rotate_left(48));
         let yield_every = 1 << rng.u32(0..6);
         let burst = 1 << rng.u32(0..7);
-        Self { state: Some(Cell::new(rng.get_seed())), yield_every, burst }
+        Self {
+            state: Some(Cell::new(rng.get_seed())),
+            yield_every,
+            burst,
+        }
     }
 
     /// Whether picks are random.

@@ -10,8 +10,13 @@ const LINES: usize = 24;
 
 /// One line per group of threads that have not ended.
 pub(crate) fn describe<'a>(seats: impl Iterator<Item = &'a Seat>) -> String {
-    let lines: Vec<String> =
-        seats.flat_map(|seat| seat.warps().iter().flat_map(|warp| describe_warp(seat, warp))).collect();
+    let lines: Vec<String> = seats
+        .flat_map(|seat| {
+            seat.warps()
+                .iter()
+                .flat_map(|warp| describe_warp(seat, warp))
+        })
+        .collect();
     let mut text = lines[..lines.len().min(LINES)].join("; ");
     if lines.len() > LINES {
         let _ = write!(text, "; and {} more", lines.len() - LINES);
@@ -21,20 +26,33 @@ pub(crate) fn describe<'a>(seats: impl Iterator<Item = &'a Seat>) -> String {
 
 fn describe_warp(seat: &Seat, warp: &Warp) -> Vec<String> {
     let place = seat.thread_id(warp.index, 0);
-    let place = format!("block ({},{},{}) warp {}", place.block.x, place.block.y, place.block.z, place.warp);
+    let place = format!(
+        "block ({},{},{}) warp {}",
+        place.block.x, place.block.y, place.block.z, place.warp
+    );
     let mut lines = Vec::new();
     let mut waiting = warp.at_barrier.get() | warp.at_grid.get();
     for Meeting { op, mask, arrived } in warp.meetings() {
         waiting |= arrived;
         let missing = whereabouts(warp, mask & !arrived);
-        lines.push(format!("{place}: lanes {arrived:#010x} wait in {} with mask {mask:#010x} for {missing}", op.name()));
+        lines.push(format!(
+            "{place}: lanes {arrived:#010x} wait in {} with mask {mask:#010x} for {missing}",
+            op.name()
+        ));
     }
     if warp.at_barrier.get() != 0 {
         let (lanes, name) = (warp.at_barrier.get(), seat.barrier_name());
-        lines.push(format!("{place}: lanes {lanes:#010x} wait in {name}, where {} of {} are", seat.arrived(), seat.live()));
+        lines.push(format!(
+            "{place}: lanes {lanes:#010x} wait in {name}, where {} of {} are",
+            seat.arrived(),
+            seat.live()
+        ));
     }
     if warp.at_grid.get() != 0 {
-        lines.push(format!("{place}: lanes {:#010x} wait in simt_grid_sync", warp.at_grid.get()));
+        lines.push(format!(
+            "{place}: lanes {:#010x} wait in simt_grid_sync",
+            warp.at_grid.get()
+        ));
     }
     let running = warp.alive.get() & !waiting;
     if running != 0 {
@@ -46,7 +64,10 @@ fn describe_warp(seat: &Seat, warp: &Warp) -> Vec<String> {
 /// Where the lanes are that a meeting misses.
 fn whereabouts(warp: &Warp, missing: u32) -> String {
     let mut groups = vec![
-        (warp.at_barrier.get(), "at a barrier of the block".to_owned()),
+        (
+            warp.at_barrier.get(),
+            "at a barrier of the block".to_owned(),
+        ),
         (warp.at_grid.get(), "at a barrier of the grid".to_owned()),
     ];
     for Meeting { op, mask, arrived } in warp.meetings() {
@@ -55,6 +76,8 @@ fn whereabouts(warp: &Warp, missing: u32) -> String {
     let accounted = groups.iter().fold(0, |all, (lanes, _)| all | lanes);
     groups.push((!accounted, "running".to_owned()));
     let missed = groups.iter().filter(|(lanes, _)| lanes & missing != 0);
-    let parts: Vec<_> = missed.map(|(lanes, what)| format!("lanes {:#010x} ({what})", lanes & missing)).collect();
+    let parts: Vec<_> = missed
+        .map(|(lanes, what)| format!("lanes {:#010x} ({what})", lanes & missing))
+        .collect();
     parts.join(", ")
 }

@@ -1,7 +1,10 @@
 //! A seat: what one resident block needs (threads, warps, stacks, shared memory). When its block ends, the next one takes it.
 
 // UNSAFETY: warps and threads of a seat point at each other and at it; the shared memory is written by kernels.
-#![expect(unsafe_code, reason = "the end of the shared memory is read back after kernels wrote near it")]
+#![expect(
+    unsafe_code,
+    reason = "the end of the shared memory is read back after kernels wrote near it"
+)]
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
@@ -66,16 +69,27 @@ impl Seat {
             yes: Cell::new(0),
             barrier: Cell::new(Op::SYNC),
             result: Cell::new(0),
-            warps: (0..shape.threads.div_ceil(WARP_LANES)).map(|warp| Warp::new(warp, lanes(warp))).collect(),
-            threads: (0..shape.threads).map(|index| Thread::new(ctx(index))).collect(),
+            warps: (0..shape.threads.div_ceil(WARP_LANES))
+                .map(|warp| Warp::new(warp, lanes(warp)))
+                .collect(),
+            threads: (0..shape.threads)
+                .map(|index| Thread::new(ctx(index)))
+                .collect(),
             stacks,
-            shared: vec![FRESH; shape.shared_bytes.div_ceil(128) + 1].into_iter().map(UnsafeCell::new).collect(),
+            shared: vec![FRESH; shape.shared_bytes.div_ceil(128) + 1]
+                .into_iter()
+                .map(UnsafeCell::new)
+                .collect(),
         }
     }
 
     /// Makes threads, warps, seat and worker known to each other. Once, when the seat has its final address.
     pub(crate) fn set_owner(&self, worker: &Worker) {
-        for (warp, threads) in self.warps.iter().zip(self.threads.chunks(WARP_LANES as usize)) {
+        for (warp, threads) in self
+            .warps
+            .iter()
+            .zip(self.threads.chunks(WARP_LANES as usize))
+        {
             warp.set_owner(worker, self, threads);
             threads.iter().for_each(|thread| thread.set_warp(warp));
         }
@@ -94,7 +108,11 @@ impl Seat {
         }
         let shared = self.shared[0].get().cast::<u8>();
         for (thread, &stack) in self.threads.iter().zip(&self.stacks) {
-            thread.ctx.set(Ctx { block: position, shared, ..thread.ctx.get() });
+            thread.ctx.set(Ctx {
+                block: position,
+                shared,
+                ..thread.ctx.get()
+            });
             thread.start(stack, call);
         }
         for warp in &self.warps {
@@ -127,7 +145,11 @@ impl Seat {
     }
 
     pub(crate) fn thread_id(&self, warp: u32, lane: u32) -> ThreadId {
-        ThreadId { block: self.position.get(), warp, lane }
+        ThreadId {
+            block: self.position.get(),
+            warp,
+            lane,
+        }
     }
 
     /// The calling thread comes to the barrier of the block and leaves it when all that live have come.
@@ -153,11 +175,22 @@ impl Seat {
 
     #[cold]
     fn refuse(&self, me: &Thread, op: Op) -> ! {
-        if !op.is_block() {
-            me.fail(LaunchError::Panic { thread: me.id(), message: format!("simt_block_op {} does not exist", op.0) });
-        }
-        let conflict = format!("{} threads of the block wait in {}", self.arrived.get(), self.barrier.get().name());
-        me.fail(LaunchError::MaskMismatch { thread: me.id(), operation: op.name(), mask: 0, conflict });
+        let (thread, arrived, barrier) = (me.id(), self.arrived.get(), self.barrier.get());
+        me.fail(move |_| {
+            if !op.is_block() {
+                return LaunchError::Panic {
+                    thread,
+                    message: format!("simt_block_op {} does not exist", op.0),
+                };
+            }
+            let conflict = format!("{arrived} threads of the block wait in {}", barrier.name());
+            LaunchError::MaskMismatch {
+                thread,
+                operation: op.name(),
+                mask: 0,
+                conflict,
+            }
+        })
     }
 
     fn open_barrier(&self) {
@@ -192,7 +225,10 @@ impl Seat {
     }
 
     fn overflow(&self, thread: ThreadId) -> LaunchError {
-        LaunchError::StackOverflow { thread, stack_bytes: self.shape.stack_bytes }
+        LaunchError::StackOverflow {
+            thread,
+            stack_bytes: self.shape.stack_bytes,
+        }
     }
 
     fn check_shared(&self) -> Result<(), LaunchError> {
@@ -200,9 +236,15 @@ impl Seat {
             // SAFETY: the block's last thread has exited, so nobody writes; `Line` is plain bytes.
             unsafe { *line.get() }.0
         });
-        if bytes.skip(self.shape.shared_bytes).any(|byte| byte != FRESH.0[0]) {
+        if bytes
+            .skip(self.shape.shared_bytes)
+            .any(|byte| byte != FRESH.0[0])
+        {
             let (block, shared_bytes) = (self.position.get(), self.shape.shared_bytes);
-            return Err(LaunchError::SharedOverflow { block, shared_bytes });
+            return Err(LaunchError::SharedOverflow {
+                block,
+                shared_bytes,
+            });
         }
         Ok(())
     }

@@ -23,7 +23,13 @@ pub(crate) struct Seats {
 impl Seats {
     pub(crate) fn new(shape: Shape) -> Self {
         let (all, free, slabs) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Self { shape, all, free, slabs, spare: Cell::new(0) }
+        Self {
+            shape,
+            all,
+            free,
+            slabs,
+            spare: Cell::new(0),
+        }
     }
 
     /// Number of seats made so far.
@@ -32,7 +38,7 @@ impl Seats {
     }
 
     /// A free seat. `wanted` is how many the worker may need from now on, this one included.
-    pub(crate) fn take(&self, worker: &Worker, wanted: usize) -> Result<Rc<Seat>, LaunchError> {
+    pub(crate) fn take(&self, worker: &Worker, wanted: u64) -> Result<Rc<Seat>, LaunchError> {
         if let Some(seat) = self.free.borrow_mut().pop() {
             return Ok(seat);
         }
@@ -43,43 +49,71 @@ impl Seats {
     }
 
     /// Stacks for one seat. Slabs double in size, so that there are few mappings and little is mapped in vain.
-    fn stacks(&self, wanted: usize) -> Result<Box<[SlabStack]>, LaunchError> {
+    fn stacks(&self, wanted: u64) -> Result<Box<[SlabStack]>, LaunchError> {
         let threads = self.shape.threads as usize;
         let mut slabs = self.slabs.borrow_mut();
         if self.spare.get() < threads {
-            let seats = if self.shape.seats_all_blocks() { wanted } else { self.count().max(1).min(wanted) };
+            let seats = self
+                .count()
+                .max(1)
+                .min(usize::try_from(wanted).unwrap_or(usize::MAX));
             let slab = Slab::take(seats * threads, self.shape.stack_bytes)?;
             self.spare.set(slab.len());
             slabs.push(slab);
         }
         let first = slabs.last().map_or(0, Slab::len) - self.spare.get();
         self.spare.set(self.spare.get() - threads);
-        Ok(slabs.last().into_iter().flat_map(|slab| (first..first + threads).map(|i| slab.stack(i))).collect())
+        Ok(slabs
+            .last()
+            .into_iter()
+            .flat_map(|slab| (first..first + threads).map(|i| slab.stack(i)))
+            .collect())
     }
 
     /// The block of this seat has ended.
     pub(crate) fn put_back(&self, seat: &Seat) {
         let all = self.all.borrow();
-        self.free.borrow_mut().extend(all.iter().find(|other| std::ptr::eq(&raw const ***other, seat)).map(Rc::clone));
+        self.free.borrow_mut().extend(
+            all.iter()
+                .find(|other| std::ptr::eq(&raw const ***other, seat))
+                .map(Rc::clone),
+        );
     }
 
     /// Calls `f` for each seat with a block.
     pub(crate) fn for_each_taken(&self, f: impl FnMut(&Seat)) {
-        self.all.borrow().iter().map(|seat| &**seat).filter(|seat| seat.is_taken()).for_each(f);
+        self.all
+            .borrow()
+            .iter()
+            .map(|seat| &**seat)
+            .filter(|seat| seat.is_taken())
+            .for_each(f);
     }
 
     /// What the threads of all blocks are doing.
     pub(crate) fn report(&self) -> String {
         let all = self.all.borrow();
-        report::describe(all.iter().map(|seat| &**seat).filter(|seat| seat.is_taken()))
+        report::describe(
+            all.iter()
+                .map(|seat| &**seat)
+                .filter(|seat| seat.is_taken()),
+        )
     }
 
-    /// Ends the launch for this worker; stacks go back to the pool. After a failure, returns damage that explains it better.
-    pub(crate) fn close(self) -> Option<LaunchError> {
+    /// Takes all threads that have not ended off their stacks. Returns damage that explains why a launch failed.
+    pub(crate) fn abandon(&self) -> Option<LaunchError> {
         let mut damage = None;
         self.for_each_taken(|seat| damage = damage.take().or(seat.abandon()));
-        drop((self.all, self.free));
-        self.slabs.into_inner().into_iter().for_each(Slab::put_back);
         damage
+    }
+}
+
+impl Drop for Seats {
+    fn drop(&mut self) {
+        // Idempotent. Without it, dropping a coroutine would unwind its kernel.
+        self.abandon();
+        self.free.get_mut().clear();
+        self.all.get_mut().clear();
+        self.slabs.get_mut().drain(..).for_each(Slab::put_back);
     }
 }

@@ -46,7 +46,13 @@ impl Slab {
     pub(crate) fn take(stacks: usize, stack_bytes: usize) -> Result<Self, LaunchError> {
         let stride = stack_bytes.next_multiple_of(PAGE) + CANARY_BYTES + COLOUR_BYTES;
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(i) = pool.iter().position(|slab| slab.stride == stride && slab.stacks >= stacks) {
+        let fits = |(_, slab): &(usize, &Self)| slab.stride == stride && slab.stacks >= stacks;
+        if let Some((i, _)) = pool
+            .iter()
+            .enumerate()
+            .filter(fits)
+            .min_by_key(|(_, slab)| slab.stacks)
+        {
             return Ok(pool.swap_remove(i));
         }
         drop(pool);
@@ -70,16 +76,32 @@ impl Slab {
         };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), mapped, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
         if base == libc::MAP_FAILED {
             return Err(refused());
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(refused)?;
-        let slab = Self { base, mapped, stride, stacks };
+        let slab = Self {
+            base,
+            mapped,
+            stride,
+            stacks,
+        };
         // SAFETY: the first page of the mapping made above, which nothing uses.
         if unsafe { libc::mprotect(base.as_ptr().cast(), PAGE, libc::PROT_NONE) } != 0 {
             return Err(refused());
         }
+        // SAFETY: as above. Threads use the ends of their stacks only; a huge page would make all of them resident.
+        unsafe { libc::madvise(base.as_ptr().cast(), mapped, libc::MADV_NOHUGEPAGE) };
         for i in 0..stacks {
             slab.stack(i).write_canary();
         }
@@ -96,7 +118,10 @@ impl Slab {
         assert!(index < self.stacks, "stack {index} of {}", self.stacks);
         // The canary of a stack shares a page with the top of the one below it, which is touched anyway.
         let low = self.base.as_ptr() as usize + PAGE + index * self.stride;
-        SlabStack { low, high: low + self.stride }
+        SlabStack {
+            low,
+            high: low + self.stride,
+        }
     }
 }
 
@@ -134,7 +159,8 @@ impl SlabStack {
     /// Whether the canary is whole.
     pub(crate) fn is_intact(self) -> bool {
         // SAFETY: as in `write_canary`; volatile, since whoever overflowed wrote behind the compiler's back.
-        self.canary().all(|word| unsafe { word.read_volatile() } == Self::word(word as usize))
+        self.canary()
+            .all(|word| unsafe { word.read_volatile() } == Self::word(word as usize))
     }
 }
 
@@ -159,7 +185,10 @@ mod tests {
         let slab = Slab::map(100, (32 << 10) + 384).unwrap();
         for i in 0..100 {
             let stack = slab.stack(i);
-            assert!(stack.base().get() - stack.limit().get() >= 32 << 10, "stack {i}");
+            assert!(
+                stack.base().get() - stack.limit().get() >= 32 << 10,
+                "stack {i}"
+            );
             assert_eq!(stack.base().get() % 16, 0);
             assert_eq!(stack.limit().get() % 16, 0);
             assert!(i == 0 || slab.stack(i - 1).high == stack.low);

@@ -4,7 +4,10 @@
 //! shared by all meetings of the warp. The last lane to come computes the results of all.
 
 // UNSAFETY: points back to its worker and its lanes.
-#![expect(unsafe_code, reason = "threads, warps and worker point at each other; all live as long as the seat")]
+#![expect(
+    unsafe_code,
+    reason = "threads, warps and worker point at each other; all live as long as the seat"
+)]
 
 use std::cell::Cell;
 use std::ptr;
@@ -56,7 +59,11 @@ pub(crate) struct Warp {
 
 impl Warp {
     pub(crate) fn new(index: u32, lanes: u32) -> Self {
-        let nothing = Meeting { op: Op::SYNC_WARP, mask: 0, arrived: 0 };
+        let nothing = Meeting {
+            op: Op::SYNC_WARP,
+            mask: 0,
+            arrived: 0,
+        };
         Self {
             ready: Cell::new(0),
             later: Cell::new(0),
@@ -79,7 +86,10 @@ impl Warp {
 
     /// Ties the warp to its worker, its seat and its threads there. Once, when the seat is built.
     pub(crate) fn set_owner(&self, worker: &Worker, seat: &Seat, threads: &[Thread]) {
-        assert!(threads.len() == self.lanes.count_ones() as usize, "a thread per lane");
+        assert!(
+            threads.len() == self.lanes.count_ones() as usize,
+            "a thread per lane"
+        );
         self.worker.set(worker);
         self.seat.set(seat);
         self.first.set(threads.as_ptr());
@@ -88,7 +98,11 @@ impl Warp {
     /// The thread of a lane that exists.
     #[inline(always)]
     pub(crate) fn thread(&self, lane: u32) -> &Thread {
-        debug_assert!(self.lanes >> lane & 1 == 1, "lane {lane} of {:#x}", self.lanes);
+        debug_assert!(
+            self.lanes >> lane & 1 == 1,
+            "lane {lane} of {:#x}",
+            self.lanes
+        );
         // SAFETY: `set_owner` checked that the table holds a thread for each lane of `self.lanes`, which starts at lane 0.
         unsafe { &*self.first.get().add(lane as usize) }
     }
@@ -135,7 +149,14 @@ impl Warp {
         worker.count_meeting();
         self.lane_data.values[lane as usize].set(value);
         self.lane_data.sources[lane as usize].set(source);
-        let (index, meeting) = self.join(me, Meeting { op, mask, arrived: bit });
+        let (index, meeting) = self.join(
+            me,
+            Meeting {
+                op,
+                mask,
+                arrived: bit,
+            },
+        );
         if meeting.arrived != mask {
             self.pending[index].set(meeting);
             worker.block(me);
@@ -164,7 +185,13 @@ impl Warp {
         for (index, cell) in self.pending[..count].iter().enumerate() {
             let there = cell.get();
             if there.mask == come.mask && there.op == come.op {
-                found = (index, Meeting { arrived: there.arrived | bit, ..there });
+                found = (
+                    index,
+                    Meeting {
+                        arrived: there.arrived | bit,
+                        ..there
+                    },
+                );
             } else if there.mask & bit != 0 && there.arrived & come.mask != 0 {
                 // They wait for me, and I would wait for one of them.
                 self.mismatch(me, come, there);
@@ -178,36 +205,63 @@ impl Warp {
 
     #[cold]
     fn mismatch(&self, me: &Thread, come: Meeting, there: Meeting) -> ! {
-        let Meeting { op, mask, arrived } = there;
-        let conflict = format!("lanes {arrived:#010x} wait in {} with mask {mask:#010x}", op.name());
-        me.fail(LaunchError::MaskMismatch { thread: me.id(), operation: come.op.name(), mask: come.mask, conflict })
+        let (thread, operation) = (me.id(), come.op.name());
+        me.fail(move |_| {
+            let Meeting { op, mask, arrived } = there;
+            let conflict = format!(
+                "lanes {arrived:#010x} wait in {} with mask {mask:#010x}",
+                op.name()
+            );
+            LaunchError::MaskMismatch {
+                thread,
+                operation,
+                mask: come.mask,
+                conflict,
+            }
+        })
     }
 
     #[cold]
     fn refuse(&self, me: &Thread, op: Op, mask: u32) -> ! {
         let (thread, operation) = (me.id(), op.name());
-        if !op.is_warp() {
-            me.fail(LaunchError::Panic { thread, message: format!("simt_warp_op {} does not exist", op.0) });
-        }
-        if mask & 1 << me.lane() == 0 {
-            let conflict = "the mask lacks the calling lane".to_owned();
-            me.fail(LaunchError::MaskMismatch { thread, operation, mask, conflict });
-        }
-        let gone = mask & !self.alive.get();
-        let report = format!("{thread}: {operation} with mask {mask:#010x} waits for lanes {gone:#010x}, which have exited");
-        me.fail(LaunchError::Deadlock { report })
+        let (named, gone) = (mask & 1 << me.lane() != 0, mask & !self.alive.get());
+        me.fail(move |_| {
+            if !op.is_warp() {
+                LaunchError::Panic {
+                    thread,
+                    message: format!("simt_warp_op {} does not exist", op.0),
+                }
+            } else if !named {
+                let conflict = "the mask lacks the calling lane".to_owned();
+                LaunchError::MaskMismatch {
+                    thread,
+                    operation,
+                    mask,
+                    conflict,
+                }
+            } else {
+                let gone = format!("waits for lanes {gone:#010x}, which have exited");
+                LaunchError::Deadlock {
+                    report: format!("{thread}: {operation} with mask {mask:#010x} {gone}"),
+                }
+            }
+        })
     }
 
     /// Lane `lane` has exited: whoever waits for it waits for ever.
     pub(crate) fn exit(&self, lane: u32) -> Result<(), LaunchError> {
         let bit = 1 << lane;
         self.alive.set(self.alive.get() & !bit);
-        let Some(Meeting { op, mask, arrived }) = self.meetings().find(|meeting| meeting.mask & bit != 0) else {
+        let Some(Meeting { op, mask, arrived }) =
+            self.meetings().find(|meeting| meeting.mask & bit != 0)
+        else {
             return Ok(());
         };
         let thread = self.seat().thread_id(self.index, lane);
         let operation = op.name();
-        let report = format!("{thread} has exited, but lanes {arrived:#010x} wait for it in {operation} with mask {mask:#010x}");
+        let report = format!(
+            "{thread} has exited, but lanes {arrived:#010x} wait for it in {operation} with mask {mask:#010x}"
+        );
         Err(LaunchError::Deadlock { report })
     }
 
@@ -232,6 +286,10 @@ impl Warp {
     /// Lanes that are marked in quiet spell `spell`.
     #[inline]
     pub(crate) fn marked(&self, spell: u64) -> u32 {
-        if self.marked_in.get() == spell { self.marks.get() } else { 0 }
+        if self.marked_in.get() == spell {
+            self.marks.get()
+        } else {
+            0
+        }
     }
 }

@@ -7,13 +7,15 @@
 //! thread and others need many switches.
 //!
 //! With seed 0 a block is seated only when those that sit cannot go on (or after a number of turns): blocks that do not wait
-//! for each other then run one after the other on the same stacks. With another seed all blocks sit from the start.
+//! for each other then run one after the other on the same stacks. With another seed many blocks sit from the start.
 //!
 //! A thread that polls is marked until something happens (`progress`), which begins a new quiet spell. When all runnable
 //! threads of the worker are marked, they have all looked in vain since the last thing that happened: time to sleep.
 
 // UNSAFETY: the queue holds pointers to warps.
-#![expect(unsafe_code, reason = "warps stand in a queue of their worker by pointer")]
+#![expect(unsafe_code, reason = "warps stand in a queue of their worker")]
+
+mod points;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,7 +24,6 @@ use std::time::Duration;
 
 use crate::config::{Shape, WARP_LANES};
 use crate::error::LaunchError;
-use crate::grid::Outcome;
 use crate::idle::Sleeper;
 use crate::launch::{Launch, LaunchStats};
 use crate::order::Order;
@@ -32,16 +33,14 @@ use crate::warp::Warp;
 
 /// Passes over the ready lanes of a warp in one turn.
 const PASSES: u32 = 64;
-/// With seed 0, one of so many loads gives way to others.
-const YIELD_EVERY: u32 = 16;
 /// With seed 0, a block is seated at the latest after so many turns of those that sit.
 const TURNS_PER_BLOCK: u64 = 256;
 /// The clock and the failure of other workers are looked at every so many turns.
 const TURNS_PER_LOOK: u64 = 64;
+/// With another seed, blocks are seated from the start until so many threads run: enough to mix, and not the memory of all.
+const MIXED_THREADS: u64 = 8192;
 /// With another seed, a lane that has polled in vain runs again before something happened at one of so many picks.
 const QUIET_LANE_ONCE_IN: u32 = 16;
-/// A thread is no longer taken for polling after so many switches without a poll.
-const STEPS_BETWEEN_POLLS: u32 = 8;
 /// How long a worker whose threads all wait for the grid sleeps before it looks at clock and failures.
 const GRID_WAIT: Duration = Duration::from_millis(5);
 
@@ -81,6 +80,20 @@ pub(crate) struct Worker {
     threads: Cell<u64>,
     /// Set when the launch has failed, here or elsewhere.
     stop: Cell<bool>,
+    /// If here: what makes the error.
+    failure: Cell<Option<Why>>,
+}
+
+/// Makes an error on the stack of the scheduler.
+type Why = Box<dyn FnOnce(&Worker) -> LaunchError>;
+
+/// Leaves the OS thread without a current CUDA thread, whatever happens.
+struct ClearOnDrop(CurrentSlot);
+
+impl Drop for ClearOnDrop {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
 }
 
 impl Worker {
@@ -103,7 +116,7 @@ impl Worker {
             spell: Cell::new(1),
             quiet: Cell::new(false),
             vain_rounds: Cell::new(0),
-            yield_credit: Cell::new(YIELD_EVERY),
+            yield_credit: Cell::new(points::YIELD_EVERY),
             work: Cell::new(0),
             turns: Cell::new(0),
             switches: Cell::new(0),
@@ -111,34 +124,37 @@ impl Worker {
             sleeps: Cell::new(0),
             threads: Cell::new(0),
             stop: Cell::new(false),
+            failure: Cell::new(None),
         }
     }
 
     /// Runs this worker's blocks to their end, or until the launch fails.
     pub(crate) fn run(self) -> LaunchStats {
+        let _clear = ClearOnDrop(self.slot);
         if let Err(error) = self.schedule() {
-            self.fail(error);
+            self.launch.fail(error);
         }
-        self.slot.clear();
-        let stats = LaunchStats {
+        if let Some(why) = self.failure.take() {
+            self.launch.fail(why(&self));
+        }
+        if let Some(damage) = self.seats.abandon() {
+            self.launch.explain(damage);
+        }
+        LaunchStats {
             threads: self.threads.get(),
             switches: self.switches.get(),
             meetings: self.meetings.get(),
             sleeps: self.sleeps.get(),
             seats: self.seats.count() as u64,
             elapsed: Duration::ZERO,
-        };
-        if let Some(damage) = self.seats.close() {
-            self.launch.explain(damage);
         }
-        stats
     }
 
     fn schedule(&self) -> Result<(), LaunchError> {
         let mut sleeper = Sleeper::new();
         let mut grid = self.launch.grid.generation();
-        while self.order.is_random() && self.seat_next()? {}
         while !self.stop.get() {
+            while self.order.is_random() && self.live.get() < MIXED_THREADS && self.seat_next()? {}
             match self.pick() {
                 Some(warp) if self.order.is_random() => self.random_turn(warp),
                 Some(warp) => self.turn(warp),
@@ -163,7 +179,9 @@ impl Worker {
                 grid = self.launch.grid.generation();
                 self.at_grid.set(0);
                 self.seats.for_each_taken(|seat| {
-                    seat.warps().iter().for_each(|warp| self.unblock(warp, warp.at_grid.replace(0)));
+                    seat.warps()
+                        .iter()
+                        .for_each(|warp| self.unblock(warp, warp.at_grid.replace(0)));
                 });
             }
         }
@@ -172,13 +190,18 @@ impl Worker {
 
     /// Seats the next block of this worker, if one is left.
     fn seat_next(&self) -> Result<bool, LaunchError> {
-        let Shape { blocks, workers, threads, .. } = self.launch.shape;
+        let Shape {
+            blocks,
+            workers,
+            threads,
+            ..
+        } = self.launch.shape;
         let next = self.next_block.get();
         if next >= u64::from(blocks) {
             return Ok(false);
         }
         let left = (u64::from(blocks) - next).div_ceil(u64::from(workers));
-        let seat = self.seats.take(self, usize::try_from(left).unwrap_or(usize::MAX))?;
+        let seat = self.seats.take(self, left)?;
         let block = u32::try_from(next).unwrap_or(u32::MAX);
         seat.start(block, self.launch.call);
         self.next_block.set(next + u64::from(workers));
@@ -195,7 +218,11 @@ impl Worker {
         let mut queue = self.queue.borrow_mut();
         let warp = if self.order.is_random() {
             let count = u32::try_from(queue.len()).unwrap_or(u32::MAX);
-            if count == 0 { None } else { queue.swap_remove_back(self.order.below(count) as usize) }
+            if count == 0 {
+                None
+            } else {
+                queue.swap_remove_back(self.order.below(count) as usize)
+            }
         } else {
             queue.pop_front()
         }?;
@@ -218,8 +245,12 @@ impl Worker {
                 break;
             }
             while pass != 0 {
-                self.step(warp, pass.trailing_zeros());
+                let lane = pass.trailing_zeros();
                 pass &= pass - 1;
+                if pass != 0 {
+                    warp.thread(pass.trailing_zeros()).prefetch();
+                }
+                self.step(warp, lane);
                 if self.stop.get() {
                     return;
                 }
@@ -274,7 +305,7 @@ impl Worker {
         self.live.set(self.live.get() - 1);
         let seat = thread.warp().seat();
         if let Err(error) = seat.exit(thread) {
-            return self.fail(error);
+            return self.fail(|_| error);
         }
         if !seat.is_taken() {
             self.seats.put_back(seat);
@@ -288,7 +319,9 @@ impl Worker {
     fn stuck(&self, grid: u32) -> Result<(), LaunchError> {
         let elsewhere = self.at_grid.get() == self.live.get() && self.shared;
         if !elsewhere {
-            return Err(LaunchError::Deadlock { report: self.seats.report() });
+            return Err(LaunchError::Deadlock {
+                report: self.seats.report(),
+            });
         }
         self.launch.grid.wait(grid, GRID_WAIT);
         self.look_around()
@@ -303,7 +336,10 @@ impl Worker {
             self.launch.publish_progress(self.index, self.work.get());
         }
         match self.launch.overdue() {
-            Some(deadline) => Err(LaunchError::Deadline { deadline, report: self.seats.report() }),
+            Some(deadline) => Err(LaunchError::Deadline {
+                deadline,
+                report: self.seats.report(),
+            }),
             None => Ok(()),
         }
     }
@@ -311,129 +347,16 @@ impl Worker {
     /// All runnable threads have polled since the last thing that a thread of this worker did.
     fn rest(&self, sleeper: &mut Sleeper) {
         self.begin_spell();
-        let rounds = self.vain_rounds.get() + 1;
-        self.vain_rounds.set(if sleeper.rest(&self.launch, self.index, rounds) { 0 } else { rounds });
+        let round = self.vain_rounds.get() + 1;
+        let start_again = sleeper.rest(&self.launch, self.index, round);
+        self.vain_rounds.set(if start_again { 0 } else { round });
         self.sleeps.set(sleeper.sleeps());
-    }
-
-    fn begin_spell(&self) {
-        self.spell.set(self.spell.get() + 1);
-        self.polling.set(0);
     }
 
     /// Ends the launch with an error. The calling thread, if it is a kernel's, must not go on.
     #[cold]
-    pub(crate) fn fail(&self, error: LaunchError) {
-        self.launch.fail(error);
+    pub(crate) fn fail(&self, why: impl FnOnce(&Self) -> LaunchError + 'static) {
+        self.failure.set(Some(Box::new(why)));
         self.stop.set(true);
-    }
-
-    /// A thread did something that a poll may see.
-    #[inline(always)]
-    pub(crate) fn progress(&self) {
-        if self.quiet.get() {
-            self.begin_spell();
-            self.vain_rounds.set(0);
-            self.quiet.set(false);
-        }
-        if self.shared {
-            self.work.set(self.work.get().wrapping_add(1));
-            self.launch.wake_sleepers();
-        }
-    }
-
-    /// A load: gives way to others now and then.
-    #[inline(always)]
-    pub(crate) fn yield_now(&self, me: &Thread) {
-        if self.order.is_random() {
-            if !self.order.yields() {
-                return;
-            }
-        } else {
-            let credit = self.yield_credit.get();
-            if credit > 0 {
-                self.yield_credit.set(credit - 1);
-                return;
-            }
-            self.yield_credit.set(YIELD_EVERY - 1);
-        }
-        self.count_step(me);
-        self.step_aside(me);
-    }
-
-    /// A look that found nothing.
-    #[inline(always)]
-    pub(crate) fn poll(&self, me: &Thread) {
-        me.since_poll.set(0);
-        self.quiet.set(true);
-        if me.warp().mark(me.lane(), self.spell.get()) {
-            self.polling.set(self.polling.get() + 1);
-        }
-        self.step_aside(me);
-    }
-
-    #[inline(always)]
-    fn step_aside(&self, me: &Thread) {
-        let later = &me.warp().later;
-        later.set(later.get() | 1 << me.lane());
-        me.suspend();
-    }
-
-    /// A switch that is not a poll: after some of them, a thread is no longer taken for polling.
-    #[inline(always)]
-    fn count_step(&self, me: &Thread) {
-        let steps = me.since_poll.get().saturating_add(1);
-        me.since_poll.set(steps);
-        if steps == STEPS_BETWEEN_POLLS && me.warp().unmark(me.lane(), self.spell.get()) {
-            self.polling.set(self.polling.get() - 1);
-        }
-    }
-
-    /// The calling thread is about to wait for others. It keeps its mark: waiting is not doing something.
-    #[inline(always)]
-    pub(crate) fn block(&self, me: &Thread) {
-        self.count_step(me);
-        self.runnable.set(self.runnable.get() - 1);
-        let marked = me.warp().marked(self.spell.get()) >> me.lane() & 1;
-        self.polling.set(self.polling.get() - marked);
-    }
-
-    /// Lanes of `warp` that waited may go on.
-    #[inline]
-    pub(crate) fn unblock(&self, warp: &Warp, lanes: u32) {
-        if lanes == 0 {
-            return;
-        }
-        self.runnable.set(self.runnable.get() + lanes.count_ones());
-        self.polling.set(self.polling.get() + (lanes & warp.marked(self.spell.get())).count_ones());
-        warp.ready.set(warp.ready.get() | lanes);
-        self.enqueue(warp);
-    }
-
-    #[inline(always)]
-    pub(crate) fn count_meeting(&self) {
-        self.meetings.set(self.meetings.get() + 1);
-    }
-
-    /// The calling thread comes to the barrier of the grid and leaves it when all threads of the grid have come.
-    pub(crate) fn grid_sync(&self, me: &Thread) {
-        if !self.launch.shape.cooperative {
-            let message = "simt_grid_sync in a launch that is not cooperative".to_owned();
-            me.fail(LaunchError::Panic { thread: me.id(), message });
-        }
-        self.meetings.set(self.meetings.get() + 1);
-        let warp = me.warp();
-        warp.at_grid.set(warp.at_grid.get() | 1 << me.lane());
-        self.at_grid.set(self.at_grid.get() + 1);
-        self.block(me);
-        self.judge(self.launch.grid.arrive());
-        me.suspend();
-    }
-
-    fn judge(&self, outcome: Outcome) {
-        if let Outcome::Broken { exited } = outcome {
-            let report = format!("{exited} threads of the grid have exited and never come to simt_grid_sync; {}", self.seats.report());
-            self.fail(LaunchError::Deadlock { report });
-        }
     }
 }

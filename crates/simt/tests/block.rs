@@ -15,9 +15,22 @@ use simt::{Dim3, LaunchConfig};
 fn two_blocks_take_turns_through_memory() {
     for (seed, workers) in [(0, 1), (1, 1), (2, 1), (3, 1), (0, 2), (9, 2)] {
         let (mut flags, mut data, mut bad) = ([0u32; 2], 0u32, 0u32);
-        let config = LaunchConfig { seed, workers, ..shape(2, 64) };
-        run("ping_pong", args![flags.as_mut_ptr(), &raw mut data, &raw mut bad, 300i32], &config).unwrap();
-        assert_eq!((flags, data, bad), ([300; 2], 2100, 0), "seed {seed}, {workers} workers");
+        let config = LaunchConfig {
+            seed,
+            workers,
+            ..shape(2, 64)
+        };
+        run(
+            "ping_pong",
+            args![flags.as_mut_ptr(), &raw mut data, &raw mut bad, 300i32],
+            &config,
+        )
+        .unwrap();
+        assert_eq!(
+            (flags, data, bad),
+            ([300; 2], 2100, 0),
+            "seed {seed}, {workers} workers"
+        );
     }
 }
 
@@ -25,8 +38,18 @@ fn two_blocks_take_turns_through_memory() {
 fn a_cooperative_grid_meets_across_workers() {
     for (seed, workers) in [(0, 1), (5, 1), (0, 2), (5, 3)] {
         let (mut words, mut bad) = ([0u32; 7], 0u32);
-        let config = LaunchConfig { seed, workers, cooperative: true, ..shape(7, 40) };
-        run("grid_rounds", args![words.as_mut_ptr(), &raw mut bad, 20i32], &config).unwrap();
+        let config = LaunchConfig {
+            seed,
+            workers,
+            cooperative: true,
+            ..shape(7, 40)
+        };
+        run(
+            "grid_rounds",
+            args![words.as_mut_ptr(), &raw mut bad, 20i32],
+            &config,
+        )
+        .unwrap();
         assert_eq!(bad, 0, "seed {seed}, {workers} workers");
         assert_eq!(words[6], 19_006);
     }
@@ -38,14 +61,48 @@ fn atomics_lose_nothing_between_workers() {
         let n = 8 * 64u32;
         let mut u = [0u32, 0, 0, u32::MAX, 0, u32::MAX, 0, 0, 0, 0, 0];
         let (mut i, mut l, mut f) = ([0i32, 0, i32::MIN], [0u64; 2], [0f32]);
-        let config = LaunchConfig { seed, workers, ..shape(8, 64) };
-        run("atomics", args![u.as_mut_ptr(), i.as_mut_ptr(), l.as_mut_ptr(), f.as_mut_ptr()], &config).unwrap();
+        let config = LaunchConfig {
+            seed,
+            workers,
+            ..shape(8, 64)
+        };
+        run(
+            "atomics",
+            args![
+                u.as_mut_ptr(),
+                i.as_mut_ptr(),
+                l.as_mut_ptr(),
+                f.as_mut_ptr()
+            ],
+            &config,
+        )
+        .unwrap();
         let xor = (0..n).fold(0, |a, b| a ^ b);
-        assert_eq!(u[..9], [n, 0u32.wrapping_sub(2 * n), n - 1, 5, u32::MAX, 0xffff_0000, xor, n % 10, n], "seed {seed}");
+        assert_eq!(
+            u[..9],
+            [
+                n,
+                0u32.wrapping_sub(2 * n),
+                n - 1,
+                5,
+                u32::MAX,
+                0xffff_0000,
+                xor,
+                n % 10,
+                n
+            ],
+            "seed {seed}"
+        );
         assert!((1..=n).contains(&u[9]), "the last exchange wins");
         assert_eq!(u[10], 0, "each thread exchanges a value of its own once");
         assert_eq!(i, [-3 * 512, -511, 511 - 100_000]);
-        assert_eq!(l, [u64::from(n) << 32 | u64::from(n * (n - 1) / 2), u64::from(n - 1) << 33]);
+        assert_eq!(
+            l,
+            [
+                u64::from(n) << 32 | u64::from(n * (n - 1) / 2),
+                u64::from(n - 1) << 33
+            ]
+        );
         assert_eq!(f[0], 256.0);
     }
 }
@@ -54,7 +111,15 @@ fn atomics_lose_nothing_between_workers() {
 fn an_exited_thread_counts_as_arrived_at_a_barrier() {
     for seed in 0..4 {
         let mut out = vec![0u32; 70];
-        run("leaving", args![out.as_mut_ptr()], &LaunchConfig { seed, ..shape(1, 70) }).unwrap();
+        run(
+            "leaving",
+            args![out.as_mut_ptr()],
+            &LaunchConfig {
+                seed,
+                ..shape(1, 70)
+            },
+        )
+        .unwrap();
         let expected: Vec<u32> = (0..70).map(|round| 70 - round).collect();
         assert_eq!(out, expected, "seed {seed}");
     }
@@ -64,7 +129,15 @@ fn an_exited_thread_counts_as_arrived_at_a_barrier() {
 fn barriers_count_and_combine_predicates() {
     for seed in 0..4 {
         let mut out = vec![0u32; 100];
-        run("block_votes", args![out.as_mut_ptr()], &LaunchConfig { seed, ..shape(1, 100) }).unwrap();
+        run(
+            "block_votes",
+            args![out.as_mut_ptr()],
+            &LaunchConfig {
+                seed,
+                ..shape(1, 100)
+            },
+        )
+        .unwrap();
         assert_eq!(out, vec![34 << 4 | 0b1100; 100], "seed {seed}");
     }
 }
@@ -74,8 +147,19 @@ fn coordinates_cover_grid_and_block_once_and_shared_memory_starts_as_a5() {
     for workers in [1, 2] {
         let (grid, block) = (Dim3::from((3, 2, 4)), Dim3::from((5, 3, 3)));
         let (mut seen, mut wrong) = (vec![0u32; 24 * 45], 0u32);
-        let config = LaunchConfig { grid, block, shared_bytes: 333, workers, ..LaunchConfig::default() };
-        let stats = run("coordinates", args![seen.as_mut_ptr(), &raw mut wrong, 333i32], &config).unwrap();
+        let config = LaunchConfig {
+            grid,
+            block,
+            shared_bytes: 333,
+            workers,
+            ..LaunchConfig::default()
+        };
+        let stats = run(
+            "coordinates",
+            args![seen.as_mut_ptr(), &raw mut wrong, 333i32],
+            &config,
+        )
+        .unwrap();
         assert!(seen.iter().all(|&times| times == 1));
         assert_eq!(wrong, 0);
         assert_eq!(stats.threads, 24 * 45);
@@ -92,14 +176,30 @@ fn a_hundred_seeds_of_a_ticket_lock_lose_no_entry() {
         assert_eq!(sorted, (0..96).collect::<Vec<_>>(), "seed {seed}");
         orders.insert(log);
     }
-    assert!(orders.len() > 90, "only {} orders from 100 seeds", orders.len());
-    assert_eq!(ticket_log(42), ticket_log(42), "the same seed gives the same schedule");
+    assert!(
+        orders.len() > 90,
+        "only {} orders from 100 seeds",
+        orders.len()
+    );
+    assert_eq!(
+        ticket_log(42),
+        ticket_log(42),
+        "the same seed gives the same schedule"
+    );
 }
 
 fn ticket_log(seed: u64) -> Vec<u32> {
     let (mut log, mut lock) = (vec![0u32; 97], [0u32; 2]);
-    let config = LaunchConfig { seed, ..shape(3, 32) };
-    run("ticket_log", args![log.as_mut_ptr(), lock.as_mut_ptr()], &config).unwrap();
+    let config = LaunchConfig {
+        seed,
+        ..shape(3, 32)
+    };
+    run(
+        "ticket_log",
+        args![log.as_mut_ptr(), lock.as_mut_ptr()],
+        &config,
+    )
+    .unwrap();
     assert_eq!(log[0], 96, "seed {seed}");
     log.split_off(1)
 }
@@ -109,15 +209,31 @@ fn thirty_three_thousand_threads_run_at_once_and_one_block_after_the_other() {
     // Reduction: blocks do not wait for each other, so a few seats serve all of them.
     let x = vec![1f32; 132 * 256];
     let mut out = vec![0f32; 132];
-    let config = LaunchConfig { shared_bytes: 32, ..shape(132, 256) };
-    let stats = run("block_reduce", args![x.as_ptr(), out.as_mut_ptr(), 33_792i32, 1i32], &config).unwrap();
+    let config = LaunchConfig {
+        shared_bytes: 32,
+        ..shape(132, 256)
+    };
+    let stats = run(
+        "block_reduce",
+        args![x.as_ptr(), out.as_mut_ptr(), 33_792i32, 1i32],
+        &config,
+    )
+    .unwrap();
     assert_eq!(out, vec![256.0; 132]);
     assert_eq!(stats.threads, 33_792);
     assert!(stats.seats <= 4, "{stats:?}");
     // A cooperative grid: all must sit.
     let (mut words, mut bad) = (vec![0u32; 132], 0u32);
-    let config = LaunchConfig { cooperative: true, ..shape(132, 256) };
-    let stats = run("grid_rounds", args![words.as_mut_ptr(), &raw mut bad, 1i32], &config).unwrap();
+    let config = LaunchConfig {
+        cooperative: true,
+        ..shape(132, 256)
+    };
+    let stats = run(
+        "grid_rounds",
+        args![words.as_mut_ptr(), &raw mut bad, 1i32],
+        &config,
+    )
+    .unwrap();
     assert_eq!((bad, stats.seats), (0, 132));
 }
 
@@ -145,7 +261,12 @@ fn a_host_thread_can_release_a_kernel() {
             std::thread::sleep(Duration::from_millis(20));
             flag.store(1, Relaxed);
         });
-        let stats = run("poll_flag", args![flag.as_ptr(), &raw mut looks], &shape(2, 64)).unwrap();
+        let stats = run(
+            "poll_flag",
+            args![flag.as_ptr(), &raw mut looks],
+            &shape(2, 64),
+        )
+        .unwrap();
         assert!(stats.sleeps > 10 && looks > 10, "{stats:?}, {looks} looks");
     });
 }
@@ -158,7 +279,12 @@ fn an_mmio_store_is_followed_by_the_kick_hook() {
     }
     simt::set_kick_hook(kick);
     let (mut register, mut now) = (0u64, [0u64; 2]);
-    run("doorbell", args![&raw mut register, now.as_mut_ptr()], &shape(1, 1)).unwrap();
+    run(
+        "doorbell",
+        args![&raw mut register, now.as_mut_ptr()],
+        &shape(1, 1),
+    )
+    .unwrap();
     assert_eq!(register, 0x1122_3344_5566_7788);
     assert_eq!(KICKS.load(Relaxed), 1);
     assert!(now[0] > 0 && now[1] >= now[0] && now[1] - now[0] < 1_000_000_000);

@@ -16,11 +16,27 @@ const SEEDS: [u64; 6] = [0, 1, 2, 3, 4, 5];
 
 /// The error of a kernel without arguments.
 fn error(kernel: &str, seed: u64, blocks: u32, threads: u32) -> LaunchError {
-    run(kernel, args![0u64], &LaunchConfig { seed, ..shape(blocks, threads) }).unwrap_err()
+    run(
+        kernel,
+        args![0u64],
+        &LaunchConfig {
+            seed,
+            ..shape(blocks, threads)
+        },
+    )
+    .unwrap_err()
 }
 
 fn thread(block: u32, warp: u32, lane: u32) -> ThreadId {
-    ThreadId { block: Dim3 { x: block, y: 0, z: 0 }, warp, lane }
+    ThreadId {
+        block: Dim3 {
+            x: block,
+            y: 0,
+            z: 0,
+        },
+        warp,
+        lane,
+    }
 }
 
 #[test]
@@ -28,10 +44,16 @@ fn a_circle_of_masks_is_a_mismatch_or_a_deadlock_that_names_the_warp() {
     for seed in SEEDS {
         match error("circle", seed, 1, 64) {
             LaunchError::Deadlock { report } => {
-                assert!(report.contains("block (0,0,0) warp 1") && report.contains("__syncwarp with mask"), "seed {seed}: {report}");
+                assert!(
+                    report.contains("block (0,0,0) warp 1")
+                        && report.contains("__syncwarp with mask"),
+                    "seed {seed}: {report}"
+                );
                 assert!(!report.contains("warp 0"), "seed {seed}: {report}");
             }
-            LaunchError::MaskMismatch { thread, operation, .. } => {
+            LaunchError::MaskMismatch {
+                thread, operation, ..
+            } => {
                 assert_eq!((thread.warp, operation), (1, "__syncwarp"), "seed {seed}");
             }
             other => panic!("seed {seed}: {other}"),
@@ -45,7 +67,10 @@ fn a_barrier_in_a_branch_is_a_deadlock_that_says_who_waits_where() {
         let text = error("barrier_in_branch", seed, 2, 64).to_string();
         assert!(text.starts_with("deadlock: block (0,0,0) warp 0: lanes 0xfffffff7 wait in __shfl_sync with mask 0xffffffff for \
              lanes 0x00000008 (at a barrier of the block)"), "seed {seed}: {text}");
-        assert!(text.contains("warp 1: lanes 0x00000008 wait in __syncthreads, where 2 of 64 are"), "seed {seed}: {text}");
+        assert!(
+            text.contains("warp 1: lanes 0x00000008 wait in __syncthreads, where 2 of 64 are"),
+            "seed {seed}: {text}"
+        );
     }
 }
 
@@ -53,10 +78,22 @@ fn a_barrier_in_a_branch_is_a_deadlock_that_says_who_waits_where() {
 fn lanes_that_call_different_operations_are_a_mismatch() {
     for seed in SEEDS {
         match error("other_operation", seed, 1, 32) {
-            LaunchError::MaskMismatch { operation, mask, conflict, .. } => {
-                assert!(["__syncwarp", "__ballot_sync"].contains(&operation), "seed {seed}");
+            LaunchError::MaskMismatch {
+                operation,
+                mask,
+                conflict,
+                ..
+            } => {
+                assert!(
+                    ["__syncwarp", "__ballot_sync"].contains(&operation),
+                    "seed {seed}"
+                );
                 assert_eq!(mask, u32::MAX);
-                let other = if operation == "__syncwarp" { "__ballot_sync" } else { "__syncwarp" };
+                let other = if operation == "__syncwarp" {
+                    "__ballot_sync"
+                } else {
+                    "__syncwarp"
+                };
                 assert!(conflict.contains(other), "seed {seed}: {conflict}");
             }
             other => panic!("seed {seed}: {other}"),
@@ -68,17 +105,42 @@ fn lanes_that_call_different_operations_are_a_mismatch() {
 fn lanes_that_call_with_different_masks_are_a_mismatch() {
     for seed in SEEDS {
         let text = error("other_mask", seed, 1, 32).to_string();
-        assert!(text.contains("0x000000ff") && text.contains("0xffffffff"), "seed {seed}: {text}");
-        assert!(text.contains("__syncwarp") && text.contains("block (0,0,0) warp 0 lane"), "seed {seed}: {text}");
+        assert!(
+            text.contains("0x000000ff") && text.contains("0xffffffff"),
+            "seed {seed}: {text}"
+        );
+        assert!(
+            text.contains("__syncwarp") && text.contains("block (0,0,0) warp 0 lane"),
+            "seed {seed}: {text}"
+        );
     }
-    assert!(matches!(error("other_mask", 0, 1, 32), LaunchError::MaskMismatch { thread: ThreadId { lane: 7, .. }, mask: 0xff, .. }));
+    assert!(matches!(
+        error("other_mask", 0, 1, 32),
+        LaunchError::MaskMismatch {
+            thread: ThreadId { lane: 7, .. },
+            mask: 0xff,
+            ..
+        }
+    ));
 }
 
 #[test]
 fn a_mask_without_the_calling_lane_is_a_mismatch() {
     match error("mask_without_self", 0, 1, 32) {
-        LaunchError::MaskMismatch { thread: at, mask, conflict, .. } => {
-            assert_eq!((at, mask, conflict.as_str()), (thread(0, 0, 0), 0xffff_fffe, "the mask lacks the calling lane"));
+        LaunchError::MaskMismatch {
+            thread: at,
+            mask,
+            conflict,
+            ..
+        } => {
+            assert_eq!(
+                (at, mask, conflict.as_str()),
+                (
+                    thread(0, 0, 0),
+                    0xffff_fffe,
+                    "the mask lacks the calling lane"
+                )
+            );
         }
         other => panic!("{other}"),
     }
@@ -90,8 +152,14 @@ fn a_lane_that_exits_before_a_syncwarp_is_named() {
         let text = error("exit_before_syncwarp", seed, 1, 64).to_string();
         let by_the_exit = "block (0,0,0) warp 1 lane 5 has exited, but lanes";
         let by_a_caller = "waits for lanes 0x00000020, which have exited";
-        assert!(text.contains(by_the_exit) || text.contains(by_a_caller), "seed {seed}: {text}");
-        assert!(text.contains("warp 1") && text.contains("__syncwarp with mask 0xffffffff"), "seed {seed}: {text}");
+        assert!(
+            text.contains(by_the_exit) || text.contains(by_a_caller),
+            "seed {seed}: {text}"
+        );
+        assert!(
+            text.contains("warp 1") && text.contains("__syncwarp with mask 0xffffffff"),
+            "seed {seed}: {text}"
+        );
     }
 }
 
@@ -99,23 +167,41 @@ fn a_lane_that_exits_before_a_syncwarp_is_named() {
 fn threads_in_different_barriers_are_a_mismatch() {
     for seed in SEEDS {
         let text = error("other_barrier", seed, 1, 64).to_string();
-        assert!(text.contains("__syncthreads_or") && text.contains("wait in __syncthreads"), "seed {seed}: {text}");
+        assert!(
+            text.contains("__syncthreads_or") && text.contains("wait in __syncthreads"),
+            "seed {seed}: {text}"
+        );
     }
 }
 
 #[test]
 fn a_grid_sync_that_an_exited_thread_misses_is_a_deadlock() {
     for (seed, workers) in [(0, 1), (1, 1), (0, 2), (1, 3)] {
-        let config = LaunchConfig { seed, workers, cooperative: true, ..shape(3, 48) };
-        let text = run("exit_before_grid_sync", args![0u64], &config).unwrap_err().to_string();
-        assert!(text.starts_with("deadlock: 1 threads of the grid have exited and never come to simt_grid_sync"), "{text}");
+        let config = LaunchConfig {
+            seed,
+            workers,
+            cooperative: true,
+            ..shape(3, 48)
+        };
+        let text = run("exit_before_grid_sync", args![0u64], &config)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with(
+                "deadlock: 1 threads of the grid have exited and never come to simt_grid_sync"
+            ),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn a_grid_sync_in_an_ordinary_launch_is_refused() {
     let text = error("exit_before_grid_sync", 0, 1, 48).to_string();
-    assert_eq!(text, "block (0,0,0) warp 0 lane 0: simt_grid_sync in a launch that is not cooperative");
+    assert_eq!(
+        text,
+        "block (0,0,0) warp 0 lane 0: simt_grid_sync in a launch that is not cooperative"
+    );
 }
 
 #[test]
@@ -130,9 +216,16 @@ fn failures_inside_a_kernel_name_their_thread_and_text() {
     ];
     for (how, text) in (0i32..).zip(texts) {
         for (seed, workers) in [(0, 1), (1, 1), (0, 2)] {
-            let config = LaunchConfig { seed, workers, ..shape(2, 96) };
+            let config = LaunchConfig {
+                seed,
+                workers,
+                ..shape(2, 96)
+            };
             match run("failing", args![how], &config).unwrap_err() {
-                LaunchError::Panic { thread: at, message } => {
+                LaunchError::Panic {
+                    thread: at,
+                    message,
+                } => {
                     assert_eq!(at, thread(1, 2, 6), "{how}");
                     assert!(message.starts_with(text), "{how}: {message}");
                 }
@@ -162,7 +255,12 @@ fn a_kernel_cannot_launch_a_kernel() {
         // SAFETY: never runs: the nested launch is refused.
         let nested = unsafe { simt::launch(entry, &mut [], &shape(1, 1)) };
         // SAFETY: the test passes a pointer to a pointer to a bool.
-        unsafe { (*args).cast::<*mut bool>().read().write(matches!(nested, Err(LaunchError::Nested))) };
+        unsafe {
+            (*args)
+                .cast::<*mut bool>()
+                .read()
+                .write(matches!(nested, Err(LaunchError::Nested)))
+        };
     }
     let mut refused = false;
     // SAFETY: as the entry expects.
@@ -174,15 +272,27 @@ fn a_kernel_cannot_launch_a_kernel() {
 fn an_overflowed_stack_is_found_by_its_canary() {
     let mut out = 0i32;
     for seed in [0, 1] {
-        let config = LaunchConfig { seed, stack_bytes: 16 << 10, ..shape(2, 64) };
+        let config = LaunchConfig {
+            seed,
+            stack_bytes: 16 << 10,
+            ..shape(2, 64)
+        };
         // A little deeper each time: the first overflow hurts only the canary.
         let (depth, error) = (12_000i64..18_000)
             .step_by(64)
-            .find_map(|depth| Some((depth, run("deep", args![depth, &raw mut out], &config).err()?)))
+            .find_map(|depth| {
+                Some((
+                    depth,
+                    run("deep", args![depth, &raw mut out], &config).err()?,
+                ))
+            })
             .expect("no overflow found");
         assert!((15_000..16_512).contains(&depth), "seed {seed}: {depth}");
         match error {
-            LaunchError::StackOverflow { thread: at, stack_bytes } => assert_eq!((at, stack_bytes), (thread(0, 1, 1), 16 << 10)),
+            LaunchError::StackOverflow {
+                thread: at,
+                stack_bytes,
+            } => assert_eq!((at, stack_bytes), (thread(0, 1, 1), 16 << 10)),
             other => panic!("seed {seed}: {other}"),
         }
         run("deep", args![12_000i64, &raw mut out], &config).expect("the slab is whole again");
@@ -191,27 +301,68 @@ fn an_overflowed_stack_is_found_by_its_canary() {
 
 #[test]
 fn a_write_past_the_shared_memory_is_found() {
-    run("past_shared", args![100i32], &LaunchConfig { shared_bytes: 100, ..shape(1, 1) }).unwrap();
-    let error = run("past_shared", args![101i32], &LaunchConfig { shared_bytes: 100, ..shape(1, 1) }).unwrap_err();
-    assert_eq!(error.to_string(), "block (0,0,0) wrote past its 100 bytes of shared memory");
+    run(
+        "past_shared",
+        args![100i32],
+        &LaunchConfig {
+            shared_bytes: 100,
+            ..shape(1, 1)
+        },
+    )
+    .unwrap();
+    let error = run(
+        "past_shared",
+        args![101i32],
+        &LaunchConfig {
+            shared_bytes: 100,
+            ..shape(1, 1)
+        },
+    )
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "block (0,0,0) wrote past its 100 bytes of shared memory"
+    );
 }
 
 #[test]
 fn a_launch_that_does_not_end_stops_at_its_deadline() {
     let flag = 0u32;
-    for (kernel, doing) in [("spin_for_ever", "run or poll"), ("sync_for_ever", "run or poll"), ("poll_flag", "run or poll")] {
+    for (kernel, doing) in [
+        ("spin_for_ever", "run or poll"),
+        ("sync_for_ever", "run or poll"),
+        ("poll_flag", "run or poll"),
+    ] {
         for (seed, workers) in [(0, 1), (1, 1), (0, 2)] {
             let deadline = Duration::from_millis(40);
-            let (config, mut looks) = (LaunchConfig { seed, workers, deadline, ..shape(2, 64) }, 0u32);
+            let (config, mut looks) = (
+                LaunchConfig {
+                    seed,
+                    workers,
+                    deadline,
+                    ..shape(2, 64)
+                },
+                0u32,
+            );
             let started = Instant::now();
             match run(kernel, args![&raw const flag, &raw mut looks], &config).unwrap_err() {
-                LaunchError::Deadline { deadline: configured, report } => {
+                LaunchError::Deadline {
+                    deadline: configured,
+                    report,
+                } => {
                     assert_eq!(configured, deadline);
-                    assert!(report.contains(doing) && report.contains("block ("), "{kernel} seed {seed}: {report}");
+                    assert!(
+                        report.contains(doing) && report.contains("block ("),
+                        "{kernel} seed {seed}: {report}"
+                    );
                 }
                 other => panic!("{kernel} seed {seed}: {other}"),
             }
-            assert!((deadline..deadline + Duration::from_secs(2)).contains(&started.elapsed()), "{:?}", started.elapsed());
+            assert!(
+                (deadline..deadline + Duration::from_secs(2)).contains(&started.elapsed()),
+                "{:?}",
+                started.elapsed()
+            );
         }
     }
 }

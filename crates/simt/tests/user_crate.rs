@@ -64,8 +64,15 @@ fn main() {
 
 fn cargo(directory: &Path, arguments: &[&str], cxx: Option<&str>) -> Output {
     let mut command = Command::new(env!("CARGO"));
-    command.args(arguments).args(["--offline", "--quiet"]).current_dir(directory).stdin(Stdio::null());
-    command.env("CARGO_TARGET_DIR", directory.join("target")).env_remove("CXX").env_remove("RUSTFLAGS");
+    command
+        .args(arguments)
+        .args(["--offline", "--quiet"])
+        .current_dir(directory)
+        .stdin(Stdio::null());
+    command
+        .env("CARGO_TARGET_DIR", directory.join("target"))
+        .env_remove("CXX")
+        .env_remove("RUSTFLAGS");
     if let Some(cxx) = cxx {
         command.env("CXX", cxx);
     }
@@ -93,31 +100,70 @@ fn a_crate_outside_the_workspace_builds_and_runs_its_own_kernel() {
         fs::write(path, text).unwrap();
     }
     // The versions of this workspace are those that an offline registry is sure to have.
-    fs::copy(Path::new(simt).join("../../Cargo.lock"), root.join("Cargo.lock")).unwrap();
+    fs::copy(
+        Path::new(simt).join("../../Cargo.lock"),
+        root.join("Cargo.lock"),
+    )
+    .unwrap();
 
     let output = cargo(root, &["run"], None);
     assert!(output.status.success(), "{}", text(&output));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "1024 threads, y[999] = 1999\n");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "1024 threads, y[999] = 1999\n"
+    );
 
     // A changed header is seen.
-    fs::write(root.join("kernels/include/params.h"), HEADER.replace("int n;", "int n = 0; static_assert(sizeof(int) == 5);")).unwrap();
+    fs::write(
+        root.join("kernels/include/params.h"),
+        HEADER.replace("int n;", "int n = 0; static_assert(sizeof(int) == 5);"),
+    )
+    .unwrap();
     let output = cargo(root, &["build"], None);
-    assert!(!output.status.success() && text(&output).contains("the kernels do not compile"), "{}", text(&output));
+    assert!(
+        !output.status.success() && text(&output).contains("the kernels do not compile"),
+        "{}",
+        text(&output)
+    );
     fs::write(root.join("kernels/include/params.h"), HEADER).unwrap();
 
     let output = cargo(root, &["build"], Some("/nonexistent/g++"));
     assert!(!output.status.success());
-    assert!(text(&output).contains("`/nonexistent/g++` does not run"), "{}", text(&output));
-    assert!(text(&output).contains("apt-get install g++"), "{}", text(&output));
+    assert!(
+        text(&output).contains("`/nonexistent/g++` does not run"),
+        "{}",
+        text(&output)
+    );
+    assert!(
+        text(&output).contains("apt-get install g++"),
+        "{}",
+        text(&output)
+    );
 
     for (source, message) in [
-        (KERNEL.replace("SIMT_EXPORT(saxpy)", ""), "no SIMT_EXPORT(kernel) or WV_EXPORT(kernel) in kernels/saxpy.cu"),
-        (format!("{KERNEL}SIMT_EXPORT(saxpy)"), "kernel saxpy is exported by kernels/saxpy.cu and by kernels/saxpy.cu"),
-        (KERNEL.replace("const int i", "__shared__ int s; const int i"), "use SIMT_DYN_SHARED(T, name)"),
-        (KERNEL.replace("const int i", "if (__activemask()) return; const int i"), "__activemask is refused"),
+        (
+            KERNEL.replace("SIMT_EXPORT(saxpy)", ""),
+            "no SIMT_EXPORT(kernel) or WV_EXPORT(kernel) in kernels/saxpy.cu",
+        ),
+        (
+            format!("{KERNEL}SIMT_EXPORT(saxpy)"),
+            "kernel saxpy is exported by kernels/saxpy.cu and by kernels/saxpy.cu",
+        ),
+        (
+            KERNEL.replace("const int i", "__shared__ int s; const int i"),
+            "use SIMT_DYN_SHARED(T, name)",
+        ),
+        (
+            KERNEL.replace("const int i", "if (__activemask()) return; const int i"),
+            "__activemask is refused",
+        ),
     ] {
         fs::write(root.join("kernels/saxpy.cu"), source).unwrap();
         let output = cargo(root, &["build"], None);
-        assert!(!output.status.success() && text(&output).contains(message), "{message} is not in {}", text(&output));
+        assert!(
+            !output.status.success() && text(&output).contains(message),
+            "{message} is not in {}",
+            text(&output)
+        );
     }
 }

@@ -19,7 +19,8 @@ mod scan;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs, io};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::{env, fs, io, thread};
 
 use scan::exported_kernels;
 
@@ -53,7 +54,9 @@ pub struct Kernels {
 #[non_exhaustive]
 pub enum BuildError {
     /// No C++ compiler.
-    #[error("no C++ compiler: `{compiler}` does not run ({source}). On Debian and Ubuntu: apt-get install g++ (or set CXX)")]
+    #[error(
+        "no C++ compiler: `{compiler}` does not run ({source}). On Debian and Ubuntu: apt-get install g++ (or set CXX)"
+    )]
     NoCompiler {
         /// What was tried.
         compiler: String,
@@ -106,7 +109,8 @@ impl Kernels {
     /// Defines a macro.
     #[must_use]
     pub fn define<'a>(mut self, name: &str, value: impl Into<Option<&'a str>>) -> Self {
-        self.defines.push((name.to_owned(), value.into().map(str::to_owned)));
+        self.defines
+            .push((name.to_owned(), value.into().map(str::to_owned)));
         self
     }
 
@@ -130,7 +134,12 @@ impl Kernels {
     /// # Errors
     /// See [`BuildError`].
     pub fn try_compile(&self) -> Result<(), BuildError> {
-        for path in self.sources.iter().chain(&self.includes).chain([&include_dir()]) {
+        for path in self
+            .sources
+            .iter()
+            .chain(&self.includes)
+            .chain([&include_dir()])
+        {
             println!("cargo::rerun-if-changed={}", path.display());
         }
         let table = self.table()?;
@@ -138,35 +147,93 @@ impl Kernels {
         fs::write(&out, table).map_err(|source| BuildError::File { path: out, source })?;
 
         let mut build = cc::Build::new();
-        build.cpp(true).std("c++20").opt_level(2).debug(false).warnings(false);
+        build
+            .cpp(true)
+            .std("c++20")
+            .opt_level(2)
+            .debug(false)
+            .warnings(false);
         // gcc does not know the suffix, clang would take it for CUDA.
-        for flag in ["-g1", "-x", "c++", "-fno-strict-aliasing", "-fexceptions", "-Wall", "-Wextra"] {
+        for flag in [
+            "-g1",
+            "-x",
+            "c++",
+            "-fno-strict-aliasing",
+            "-fexceptions",
+            "-Wall",
+            "-Wextra",
+        ] {
             build.flag(flag);
         }
-        build.include(include_dir()).includes(&self.includes).files(&self.sources);
+        build.include(include_dir()).includes(&self.includes);
         for (name, value) in &self.defines {
             build.define(name, value.as_deref());
         }
         require_compiler(&build)?;
-        build.try_compile(&self.library).map_err(|error| BuildError::Compile(error.to_string()))
+        build.objects(self.objects(&build)?);
+        build
+            .try_compile(&self.library)
+            .map_err(|error| BuildError::Compile(error.to_string()))
+    }
+
+    /// Compiles the sources, as many at a time as cargo allows.
+    fn objects(&self, build: &cc::Build) -> Result<Vec<PathBuf>, BuildError> {
+        let jobs = env::var("NUM_JOBS")
+            .ok()
+            .and_then(|jobs| jobs.parse().ok())
+            .unwrap_or(1)
+            .max(1);
+        let next = AtomicUsize::new(0);
+        let worker = || {
+            let mut objects = Vec::new();
+            while let Some(source) = self.sources.get(next.fetch_add(1, Relaxed)) {
+                objects.extend(build.clone().file(source).try_compile_intermediates()?);
+            }
+            Ok(objects)
+        };
+        let results: Vec<Result<Vec<PathBuf>, cc::Error>> = thread::scope(|scope| {
+            let spawned: Vec<_> = (0..jobs.min(self.sources.len()))
+                .map(|_| scope.spawn(worker))
+                .collect();
+            let joined = spawned.into_iter().map(thread::ScopedJoinHandle::join);
+            joined
+                .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        let objects: Result<Vec<_>, _> = results.into_iter().collect();
+        Ok(objects
+            .map_err(|error| BuildError::Compile(error.to_string()))?
+            .concat())
     }
 
     /// The text of `simt_kernels.rs`.
     fn table(&self) -> Result<String, BuildError> {
         let mut found: Vec<(String, &Path)> = Vec::new();
         for source in &self.sources {
-            let text = fs::read_to_string(source).map_err(|error| BuildError::File { path: source.clone(), source: error })?;
+            let text = fs::read_to_string(source).map_err(|error| BuildError::File {
+                path: source.clone(),
+                source: error,
+            })?;
             for name in exported_kernels(&text) {
                 if let Some((_, first)) = found.iter().find(|(other, _)| *other == name) {
-                    return Err(BuildError::Duplicate { name, first: first.to_path_buf(), second: source.clone() });
+                    return Err(BuildError::Duplicate {
+                        name,
+                        first: first.to_path_buf(),
+                        second: source.clone(),
+                    });
                 }
                 found.push((name, source));
             }
         }
         if found.is_empty() {
-            return Err(BuildError::NoKernels { sources: self.sources.clone() });
+            return Err(BuildError::NoKernels {
+                sources: self.sources.clone(),
+            });
         }
-        let rows: String = found.iter().map(|(name, _)| format!("    \"{name}\" = simt_entry_{name},\n")).collect();
+        let rows: String = found
+            .iter()
+            .map(|(name, _)| format!("    \"{name}\" = simt_entry_{name},\n"))
+            .collect();
         Ok(format!("::simt::kernel_table! {{\n{rows}}}\n"))
     }
 }
@@ -177,9 +244,14 @@ fn variable(name: &'static str) -> Result<OsString, BuildError> {
 
 /// The `cc` crate would report a missing compiler per file, and not say how to get one.
 fn require_compiler(build: &cc::Build) -> Result<(), BuildError> {
-    let tool = build.try_get_compiler().map_err(|error| BuildError::Compile(error.to_string()))?;
+    let tool = build
+        .try_get_compiler()
+        .map_err(|error| BuildError::Compile(error.to_string()))?;
     match Command::new(tool.path()).arg("--version").output() {
         Ok(_) => Ok(()),
-        Err(source) => Err(BuildError::NoCompiler { compiler: tool.path().display().to_string(), source }),
+        Err(source) => Err(BuildError::NoCompiler {
+            compiler: tool.path().display().to_string(),
+            source,
+        }),
     }
 }

@@ -3,12 +3,23 @@
 /// Names in `SIMT_EXPORT(name)` and `WV_EXPORT(name)`, outside comments and macro definitions, in order.
 pub(super) fn exported_kernels(source: &str) -> Vec<String> {
     let code = without_comments(source);
-    let code: String = code.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(|line| [line, "\n"]).collect();
+    let code: String = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .flat_map(|line| [line, "\n"])
+        .collect();
     let mut names = Vec::new();
     let mut rest = code.as_str();
     while let Some(at) = rest.find("_EXPORT(") {
-        let before = rest[..at].rsplit(|c: char| !is_name(c)).next().unwrap_or("");
-        let name = rest[at + "_EXPORT(".len()..].split(')').next().unwrap_or("").trim();
+        let before = rest[..at]
+            .rsplit(|c: char| !is_name(c))
+            .next()
+            .unwrap_or("");
+        let name = rest[at + "_EXPORT(".len()..]
+            .split(')')
+            .next()
+            .unwrap_or("")
+            .trim();
         if matches!(before, "SIMT" | "WV") && !name.is_empty() && name.chars().all(is_name) {
             names.push(name.to_owned());
         }
@@ -28,8 +39,8 @@ fn without_comments(source: &str) -> String {
     while let Some(c) = rest.chars().next() {
         let skip = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            rest[2..].find("*/").map_or(rest.len(), |end| end + 4)
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            comment.find("*/").map_or(rest.len(), |end| end + 4)
         } else if c == '"' {
             let literal = literal_length(rest);
             out.push_str(&rest[..literal]);

@@ -9,15 +9,26 @@ mod table {
 }
 
 /// Launches a test kernel with the given argument array.
-pub(crate) fn run(name: &str, args: &mut [*mut c_void], config: &LaunchConfig) -> Result<LaunchStats, LaunchError> {
-    let kernel = table::KERNELS.iter().find(|kernel| kernel.name == name).unwrap_or_else(|| panic!("no kernel {name}"));
+pub(crate) fn run(
+    name: &str,
+    args: &mut [*mut c_void],
+    config: &LaunchConfig,
+) -> Result<LaunchStats, LaunchError> {
+    let kernel = table::KERNELS
+        .iter()
+        .find(|kernel| kernel.name == name)
+        .unwrap_or_else(|| panic!("no kernel {name}"));
     // SAFETY: each test passes what the kernel in tests/kernels/ declares, and keeps it alive during the call.
     unsafe { simt::launch(kernel.entry, args, config) }
 }
 
 /// One block (or some) of `threads`, plain order.
 pub(crate) fn shape(blocks: u32, threads: u32) -> LaunchConfig {
-    LaunchConfig { grid: blocks.into(), block: threads.into(), ..LaunchConfig::default() }
+    LaunchConfig {
+        grid: blocks.into(),
+        block: threads.into(),
+        ..LaunchConfig::default()
+    }
 }
 
 /// The argument array of a launch. For use within the call of `run` only: the values live until the end of the statement.

@@ -1,0 +1,137 @@
+//! Schedule points: what a running CUDA thread tells its worker, and where it gives way.
+
+use crate::error::LaunchError;
+use crate::grid::Outcome;
+use crate::thread::Thread;
+use crate::warp::Warp;
+use crate::worker::Worker;
+
+/// With seed 0, one of so many loads gives way to others.
+pub(super) const YIELD_EVERY: u32 = 16;
+/// A thread is no longer taken for polling after so many switches without a poll.
+const STEPS_BETWEEN_POLLS: u32 = 8;
+
+impl Worker {
+    /// Takes all marks away.
+    pub(super) fn begin_spell(&self) {
+        self.spell.set(self.spell.get() + 1);
+        self.polling.set(0);
+    }
+
+    /// A thread did something that a poll may see.
+    #[inline(always)]
+    pub(crate) fn progress(&self) {
+        if self.quiet.get() {
+            self.begin_spell();
+            self.vain_rounds.set(0);
+            self.quiet.set(false);
+        }
+        if self.shared {
+            self.work.set(self.work.get().wrapping_add(1));
+            self.launch.wake_sleepers();
+        }
+    }
+
+    /// A load: gives way to others now and then.
+    #[inline(always)]
+    pub(crate) fn yield_now(&self, me: &Thread) {
+        if self.order.is_random() {
+            if !self.order.yields() {
+                return;
+            }
+        } else {
+            let credit = self.yield_credit.get();
+            if credit > 0 {
+                self.yield_credit.set(credit - 1);
+                return;
+            }
+            self.yield_credit.set(YIELD_EVERY - 1);
+        }
+        self.count_step(me);
+        self.step_aside(me);
+    }
+
+    /// A look that found nothing.
+    #[inline(always)]
+    pub(crate) fn poll(&self, me: &Thread) {
+        me.since_poll.set(0);
+        self.quiet.set(true);
+        if me.warp().mark(me.lane(), self.spell.get()) {
+            self.polling.set(self.polling.get() + 1);
+        }
+        self.step_aside(me);
+    }
+
+    #[inline(always)]
+    fn step_aside(&self, me: &Thread) {
+        let later = &me.warp().later;
+        later.set(later.get() | 1 << me.lane());
+        me.suspend();
+    }
+
+    /// A switch that is not a poll: after some of them, a thread is no longer taken for polling.
+    #[inline(always)]
+    fn count_step(&self, me: &Thread) {
+        let steps = me.since_poll.get().saturating_add(1);
+        me.since_poll.set(steps);
+        if steps == STEPS_BETWEEN_POLLS && me.warp().unmark(me.lane(), self.spell.get()) {
+            self.polling.set(self.polling.get() - 1);
+        }
+    }
+
+    /// The calling thread is about to wait for others. It keeps its mark: waiting is not doing something.
+    #[inline(always)]
+    pub(crate) fn block(&self, me: &Thread) {
+        self.count_step(me);
+        self.runnable.set(self.runnable.get() - 1);
+        let marked = me.warp().marked(self.spell.get()) >> me.lane() & 1;
+        self.polling.set(self.polling.get() - marked);
+    }
+
+    /// Lanes of `warp` that waited may go on.
+    #[inline]
+    pub(crate) fn unblock(&self, warp: &Warp, lanes: u32) {
+        if lanes == 0 {
+            return;
+        }
+        self.runnable.set(self.runnable.get() + lanes.count_ones());
+        self.polling
+            .set(self.polling.get() + (lanes & warp.marked(self.spell.get())).count_ones());
+        warp.ready.set(warp.ready.get() | lanes);
+        self.enqueue(warp);
+    }
+
+    #[inline(always)]
+    pub(crate) fn count_meeting(&self) {
+        self.meetings.set(self.meetings.get() + 1);
+    }
+
+    /// The calling thread comes to the barrier of the grid and leaves it when all threads of the grid have come.
+    pub(crate) fn grid_sync(&self, me: &Thread) {
+        if !self.launch.shape.cooperative {
+            let (thread, message) = (
+                me.id(),
+                "simt_grid_sync in a launch that is not cooperative".to_owned(),
+            );
+            me.fail(move |_| LaunchError::Panic { thread, message });
+        }
+        self.meetings.set(self.meetings.get() + 1);
+        let warp = me.warp();
+        warp.at_grid.set(warp.at_grid.get() | 1 << me.lane());
+        self.at_grid.set(self.at_grid.get() + 1);
+        self.block(me);
+        self.judge(self.launch.grid.arrive());
+        me.suspend();
+    }
+
+    /// Fails the launch if its grid can never meet again.
+    pub(super) fn judge(&self, outcome: Outcome) {
+        if let Outcome::Broken { exited } = outcome {
+            self.fail(move |worker| {
+                let others = worker.seats.report();
+                let report = format!("{exited} threads of the grid have exited and never come to simt_grid_sync; {others}");
+                LaunchError::Deadlock { report }
+            });
+        }
+    }
+}
