@@ -21,6 +21,8 @@ pub struct HcaConfig {
     pub strict: bool,
     /// Seed of a random order of QPs, batch sizes and delays; `None` is round-robin.
     pub schedule_seed: Option<u64>,
+    /// QPs towards an HCA of the same process go from memory to memory; otherwise they send packets, too.
+    pub loopback: bool,
 }
 
 impl Default for HcaConfig {
@@ -29,6 +31,7 @@ impl Default for HcaConfig {
             ip: None,
             strict: true,
             schedule_seed: None,
+            loopback: true,
         }
     }
 }
@@ -101,12 +104,7 @@ impl Hca {
                 limit: Identity::MAX_INDEX,
             })?;
         let identity = Identity::new(index, ip);
-        let state = HcaState::new(
-            number,
-            identity.clone(),
-            config.strict,
-            config.schedule_seed,
-        );
+        let state = HcaState::new(number, identity.clone(), &config);
         fabric.hcas.push(Some(Slot { state, wire }));
         drop(fabric);
         let hca = Self { number, identity };

@@ -13,7 +13,7 @@ use super::qp::Qp;
 use super::table::Table;
 use super::uar::{MappedPage, UarSpace};
 use super::work::Work;
-use super::{DeviceError, Event};
+use super::{DeviceError, Event, HcaConfig};
 use crate::sysfs::Identity;
 use crate::wire::port::Port;
 use std::collections::VecDeque;
@@ -139,6 +139,8 @@ pub(crate) struct HcaState {
     pub(crate) identity: Identity,
     /// A WQE runs only after its doorbell.
     pub(crate) strict: bool,
+    /// QPs towards HCAs of this process send no packets.
+    pub(crate) loopback: bool,
     /// Order of work is drawn by lot.
     pub(crate) lottery: Option<fastrand::Rng>,
     /// The owner's handle is gone.
@@ -193,14 +195,17 @@ pub(crate) struct Uar {
 }
 
 impl HcaState {
-    pub(crate) fn new(number: usize, identity: Identity, strict: bool, seed: Option<u64>) -> Self {
+    pub(crate) fn new(number: usize, identity: Identity, config: &HcaConfig) -> Self {
         // Each HCA has numbers of its own, so that a number taken to the wrong HCA is no object there.
         let lane = u32::from(identity.ip).wrapping_mul(0x9e37_79b1) >> 25 << 16;
         Self {
             number,
             identity,
-            strict,
-            lottery: seed.map(|seed| fastrand::Rng::with_seed(seed ^ number as u64)),
+            strict: config.strict,
+            loopback: config.loopback,
+            lottery: config
+                .schedule_seed
+                .map(|seed| fastrand::Rng::with_seed(seed ^ number as u64)),
             orphan: false,
             contexts: Table::new(1, limits::CONTEXTS),
             pds: Table::new(lane + 1, 1 << limits::LOG_PDS),

@@ -90,7 +90,10 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     if prefix != [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {
         return Err(Refusal::bad_param(syndrome::REMOTE_GID));
     }
-    let route = call.fabric.by_gid(&gid).map_or(Route::Wire, Route::Process);
+    let route = match call.fabric.by_gid(&gid) {
+        Some(peer) if call.hca()?.loopback => Route::Process(peer),
+        _ => Route::Wire,
+    };
     let qp = find(call, qpn)?;
     let mut qpc = qp.qpc;
     apply_optional(&mut qpc, input);

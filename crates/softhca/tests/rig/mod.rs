@@ -1,0 +1,563 @@
+//! Two QPs of two HCAs of this process, driven through the device model alone: registered memory, rings, records and
+//! doorbell registers as software sees them.
+
+// UNSAFETY: registers memory, maps UAR pages, and reads and writes what the device shares.
+#![expect(unsafe_code, reason = "plays the software side of a device")]
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use mlx5_prm::be::{Be32, Be64};
+use mlx5_prm::cmd::{CreateOut, Opcode};
+use mlx5_prm::cq::{Cqc, CreateCqIn};
+use mlx5_prm::cqe::{Cqe64, CqeOpcode};
+use mlx5_prm::doorbell::{doorbell_value, uar};
+use mlx5_prm::qp::{Ads, CreateQpIn, QpModifyIn, Qpc, QueryQpIn, QueryQpOut};
+use mlx5_prm::wqe::{CtrlSeg, DataSeg, InlineHeader, RaddrSeg, WqeOpcode};
+use softhca::device::{Access, Context, DeviceError, DevxObject, MrKeys, UarPage};
+use softhca::{Hca, HcaConfig};
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Memory shared with the device: page-aligned, zeroed, accessed by atomics only.
+pub(crate) struct Memory {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: all access is atomic.
+unsafe impl Send for Memory {}
+// SAFETY: all access is atomic.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(crate) fn new(bytes: usize) -> Self {
+        // SAFETY: a fresh private mapping.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        assert!(base != libc::MAP_FAILED);
+        let base: NonNull<u8> = NonNull::new(base.cast()).unwrap();
+        base.as_ptr().expose_provenance();
+        Self { base, bytes }
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.base.as_ptr().addr() as u64
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes);
+        // SAFETY: inside the mapping and aligned.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    pub(crate) fn dword(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes);
+        // SAFETY: inside the mapping and aligned.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    pub(crate) fn write(&self, offset: usize, data: &[u8]) {
+        assert!(offset + data.len() <= self.bytes);
+        // SAFETY: inside the mapping; the device does not write here while the test does.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                data.as_ptr(),
+                self.base.as_ptr().add(offset),
+                data.len(),
+            );
+        }
+    }
+
+    pub(crate) fn read(&self, offset: usize, bytes: usize) -> Vec<u8> {
+        assert!(offset + bytes <= self.bytes);
+        let mut out = vec![0; bytes];
+        // SAFETY: inside the mapping; what the device writes meanwhile is not looked at.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), out.as_mut_ptr(), bytes);
+        }
+        out
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; registrations end before (field order of their owners).
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// How an end is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) log_depth: u32,
+    /// log2 of CQ entries; `None` is one collapsed entry.
+    pub(crate) log_cq: Option<u32>,
+    /// log2 of receive WQEs.
+    pub(crate) log_receive: Option<u32>,
+    /// Bytes of data memory, all of it registered.
+    pub(crate) data_bytes: usize,
+    pub(crate) access: u32,
+    pub(crate) rwe: u32,
+    pub(crate) rre: u32,
+    pub(crate) rae: u32,
+    pub(crate) ack_timeout: u32,
+    pub(crate) retry_count: u32,
+    pub(crate) rnr_retry: u32,
+    pub(crate) mtu: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            log_depth: 6,
+            log_cq: Some(8),
+            log_receive: None,
+            data_bytes: 1 << 16,
+            access: 0xf,
+            rwe: 1,
+            rre: 1,
+            rae: 1,
+            ack_timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            mtu: 3,
+        }
+    }
+}
+
+/// One QP with everything that it needs.
+pub(crate) struct End {
+    pub(crate) context: Context,
+    pub(crate) pdn: u32,
+    pub(crate) data: Memory,
+    pub(crate) keys: MrKeys,
+    control: Memory,
+    umem: u32,
+    pub(crate) page: UarPage,
+    register: Memory,
+    pub(crate) cqn: u32,
+    pub(crate) qpn: u32,
+    pub(crate) shape: Shape,
+    /// Index of the next WQE.
+    pub(crate) index: u16,
+    /// Entries consumed.
+    pub(crate) consumed: u32,
+    receives: u16,
+}
+
+const RECORD: usize = 0;
+const CQ_RECORD: usize = 64;
+const CQ_RING: usize = 4096;
+const RECEIVE_STRIDE_LOG: u32 = 2;
+
+impl End {
+    pub(crate) fn new(hca: &Hca, shape: Shape) -> Self {
+        let context = Context::open(hca.name()).unwrap();
+        let pdn = context.alloc_pd().unwrap();
+        let data = Memory::new(shape.data_bytes);
+        let address = data.address();
+        // SAFETY: the end owns both the memory and the registration.
+        let keys =
+            unsafe { context.reg_mr(pdn, address, data.bytes(), address, Access(shape.access)) }
+                .unwrap();
+        let receive_bytes = shape.log_receive.map_or(0, |log| 64usize << log);
+        let wq_at = CQ_RING + (64 << shape.log_cq.unwrap_or(0));
+        let control =
+            Memory::new((wq_at + receive_bytes + (64 << shape.log_depth)).next_multiple_of(4096));
+        // SAFETY: as above.
+        let umem =
+            unsafe { context.reg_umem(control.address(), control.bytes(), Access(1)) }.unwrap();
+        let page = context.alloc_uar().unwrap();
+        let register = map_uar(&context, &page);
+        control.write(CQ_RING, &vec![0xff; wq_at - CQ_RING]);
+
+        let eqn = context.eqn(0).unwrap();
+        let cqc = Cqc::default()
+            .with_dbr_umem_id(umem)
+            .with_dbr_addr(CQ_RECORD as u64)
+            .with_uar_page(page.page_id)
+            .with_c_eqn(eqn)
+            .with_log_cq_size(shape.log_cq.unwrap_or(0))
+            .with_cc(u32::from(shape.log_cq.is_none()))
+            .with_oi(u32::from(shape.log_cq.is_none()));
+        let input = CreateCqIn::default()
+            .with_opcode(Opcode::CREATE_CQ.0.into())
+            .with_cqc(cqc)
+            .with_cq_umem_offset(CQ_RING as u64)
+            .with_cq_umem_id(umem);
+        let cqn = create(&context, input.as_bytes()).unwrap().1;
+
+        let qpc = Qpc::default()
+            .with_pd(pdn)
+            .with_log_sq_size(shape.log_depth)
+            .with_rq_type(if shape.log_receive.is_some() { 0 } else { 3 })
+            .with_log_rq_size(shape.log_receive.unwrap_or(0))
+            .with_log_rq_stride(RECEIVE_STRIDE_LOG)
+            .with_uar_page(page.page_id)
+            .with_user_index(0x777)
+            .with_cqn_snd(cqn)
+            .with_cqn_rcv(cqn)
+            .with_dbr_umem_id(umem)
+            .with_dbr_addr(RECORD as u64);
+        let input = CreateQpIn::default()
+            .with_opcode(Opcode::CREATE_QP.0.into())
+            .with_qpc(qpc)
+            .with_wq_umem_offset(wq_at as u64)
+            .with_wq_umem_id(umem);
+        let qpn = create(&context, input.as_bytes()).unwrap().1;
+        Self {
+            context,
+            pdn,
+            data,
+            keys,
+            control,
+            umem,
+            page,
+            register,
+            cqn,
+            qpn,
+            shape,
+            index: 0,
+            consumed: 0,
+            receives: 0,
+        }
+    }
+
+    fn ring_at(&self) -> usize {
+        CQ_RING
+            + (64 << self.shape.log_cq.unwrap_or(0))
+            + self.shape.log_receive.map_or(0, |log| 64usize << log)
+    }
+
+    /// Sends a transition.
+    pub(crate) fn modify(&self, opcode: Opcode, qpc: Qpc) -> Result<(), DeviceError> {
+        let input = QpModifyIn::default()
+            .with_opcode(opcode.0.into())
+            .with_qpn(self.qpn)
+            .with_qpc(qpc);
+        self.context
+            .devx_modify(DevxObject::Qp(self.qpn), input.as_bytes(), &mut [0; 16])
+    }
+
+    /// Reset to Rts, towards `gid` and `remote_qpn`; `psn` is that of both directions.
+    pub(crate) fn connect(&self, gid: [u8; 16], remote_qpn: u32, psn: u32) {
+        self.init();
+        self.ready_to_receive(gid, remote_qpn, psn);
+        self.ready_to_send(psn);
+    }
+
+    pub(crate) fn init(&self) {
+        let path = Ads::default().with_vhca_port_num(1);
+        let qpc = Qpc::default()
+            .with_rwe(self.shape.rwe)
+            .with_rre(self.shape.rre)
+            .with_rae(self.shape.rae)
+            .with_atomic_mode(3)
+            .with_pm_state(3)
+            .with_primary_address_path(path);
+        self.modify(Opcode::RST2INIT_QP, qpc).unwrap();
+    }
+
+    pub(crate) fn ready_to_receive(&self, gid: [u8; 16], remote_qpn: u32, psn: u32) {
+        let path = Ads::default()
+            .with_rgid_rip(gid)
+            .with_src_addr_index(3)
+            .with_hop_limit(64);
+        let qpc = Qpc::default()
+            .with_mtu(self.shape.mtu)
+            .with_log_msg_max(30)
+            .with_remote_qpn(remote_qpn)
+            .with_next_rcv_psn(psn)
+            .with_log_rra_max(4)
+            .with_min_rnr_nak(1)
+            .with_primary_address_path(path);
+        self.modify(Opcode::INIT2RTR_QP, qpc).unwrap();
+    }
+
+    pub(crate) fn ready_to_send(&self, psn: u32) {
+        let path = Ads::default().with_ack_timeout(self.shape.ack_timeout);
+        let qpc = Qpc::default()
+            .with_next_send_psn(psn)
+            .with_retry_count(self.shape.retry_count)
+            .with_rnr_retry(self.shape.rnr_retry)
+            .with_log_sra_max(4)
+            .with_primary_address_path(path);
+        self.modify(Opcode::RTR2RTS_QP, qpc).unwrap();
+    }
+
+    /// To reset; the software side starts at index 0 again.
+    pub(crate) fn reset(&mut self) {
+        self.modify(Opcode::TO_RST_QP, Qpc::default()).unwrap();
+        self.control.write(RECORD, &[0; 8]);
+        self.index = 0;
+        self.receives = 0;
+    }
+
+    pub(crate) fn query(&self) -> Qpc {
+        let input = QueryQpIn::default()
+            .with_opcode(Opcode::QUERY_QP.0.into())
+            .with_qpn(self.qpn);
+        let mut output = [0xff; QueryQpOut::BYTES];
+        self.context
+            .devx_query(DevxObject::Qp(self.qpn), input.as_bytes(), &mut output)
+            .unwrap();
+        *QueryQpOut::from_bytes(&output).unwrap().qpc()
+    }
+
+    /// Writes a WQE at the next index: control segment from `opcode` and `flags`, then `rest`. Its index.
+    pub(crate) fn write_wqe(
+        &mut self,
+        opcode: WqeOpcode,
+        opmod: u8,
+        flags: u8,
+        imm: u32,
+        rest: &[u8],
+    ) -> u16 {
+        let ds = 1 + rest.len().div_ceil(16);
+        let mut ctrl =
+            CtrlSeg::new(opcode, self.index, self.qpn, ds.try_into().unwrap()).with_opmod(opmod);
+        ctrl.fm_ce_se = flags;
+        ctrl.imm = Be32::new(imm);
+        let mut wqe = bytemuck::bytes_of(&ctrl).to_vec();
+        wqe.extend(rest);
+        wqe.resize(ds * 16, 0);
+        self.write_raw(&wqe)
+    }
+
+    /// Writes whole units at the next index, wrapping at the ring's end. Its index.
+    pub(crate) fn write_raw(&mut self, wqe: &[u8]) -> u16 {
+        let ring = 64usize << self.shape.log_depth;
+        let index = self.index;
+        for (unit, bytes) in wqe.chunks(16).enumerate() {
+            let at = (usize::from(index) * 64 + unit * 16) & (ring - 1);
+            self.control.write(self.ring_at() + at, bytes);
+        }
+        self.index = index.wrapping_add(u16::try_from(wqe.len().div_ceil(64)).unwrap());
+        index
+    }
+
+    /// A signalled RDMA WRITE of one segment from `offset` of the own data.
+    pub(crate) fn write(&mut self, offset: u64, bytes: u32, remote: u64, rkey: u32) -> u16 {
+        let rest = [
+            raddr(remote, rkey).as_slice(),
+            &data(bytes, self.keys.lkey, self.data.address() + offset),
+        ]
+        .concat();
+        self.write_wqe(WqeOpcode::RDMA_WRITE, 0, CtrlSeg::CE_ALWAYS, 0, &rest)
+    }
+
+    /// A signalled RDMA WRITE of inline data.
+    pub(crate) fn write_inline(&mut self, bytes: &[u8], remote: u64, rkey: u32) -> u16 {
+        let rest = [raddr(remote, rkey).as_slice(), &inline(bytes)].concat();
+        self.write_wqe(WqeOpcode::RDMA_WRITE, 0, CtrlSeg::CE_ALWAYS, 0, &rest)
+    }
+
+    pub(crate) fn nop(&mut self, signalled: bool) -> u16 {
+        let flags = if signalled { CtrlSeg::CE_ALWAYS } else { 0 };
+        self.write_wqe(WqeOpcode::NOP, 0, flags, 0, &[])
+    }
+
+    /// Posts a receive WQE of one segment.
+    pub(crate) fn post_receive(&mut self, offset: u64, bytes: u32) {
+        let log = self.shape.log_receive.unwrap();
+        let at = self.ring_at() - (64usize << log) + usize::from(self.receives) % (1 << log) * 64;
+        let wqe = [
+            data(bytes, self.keys.lkey, self.data.address() + offset).as_slice(),
+            &data(0, DataSeg::INVALID_LKEY, 0),
+        ]
+        .concat();
+        self.control.write(at, &wqe);
+        self.receives = self.receives.wrapping_add(1);
+        let counter = u32::from(self.receives);
+        self.control
+            .dword(RECORD)
+            .store(counter.to_be(), Ordering::Release);
+    }
+
+    /// Writes the send counter into the doorbell record.
+    pub(crate) fn record(&self) {
+        self.record_as(self.index);
+    }
+
+    pub(crate) fn record_as(&self, index: u16) {
+        self.control
+            .dword(RECORD + 4)
+            .store(u32::from(index).to_be(), Ordering::Release);
+    }
+
+    /// Stores the doorbell into register 0 of the page.
+    pub(crate) fn ring(&self) {
+        self.ring_as(self.qpn);
+    }
+
+    pub(crate) fn ring_as(&self, qpn: u32) {
+        self.register
+            .word(uar::register(0))
+            .store(doorbell_value(self.index, qpn), Ordering::Release);
+        softhca::engine::softhca_kick();
+    }
+
+    pub(crate) fn post(&self) {
+        self.record();
+        self.ring();
+    }
+
+    /// The next entry of an ordinary CQ, or the entry of a collapsed one, if `wanted` likes it within `time`.
+    pub(crate) fn poll_for(
+        &mut self,
+        time: Duration,
+        wanted: impl Fn(&Cqe64) -> bool,
+    ) -> Option<Cqe64> {
+        let until = Instant::now() + time;
+        loop {
+            let found = self.entry();
+            if let Some(cqe) = found.filter(|cqe| wanted(cqe)) {
+                if self.shape.log_cq.is_some() {
+                    self.consumed += 1;
+                    self.control
+                        .dword(CQ_RECORD)
+                        .store((self.consumed & 0xff_ffff).to_be(), Ordering::Release);
+                }
+                return Some(cqe);
+            }
+            if Instant::now() > until {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The next completion, which must come.
+    pub(crate) fn completion(&mut self) -> Cqe64 {
+        self.poll_for(Duration::from_secs(10), |_| true)
+            .expect("no completion within 10 s")
+    }
+
+    fn entry(&self) -> Option<Cqe64> {
+        let (at, owner) = match self.shape.log_cq {
+            Some(log) => (
+                (self.consumed & ((1 << log) - 1)) as usize * 64,
+                Some(self.consumed >> log & 1 == 1),
+            ),
+            None => (0, None),
+        };
+        let last = self
+            .control
+            .dword(CQ_RING + at + 60)
+            .load(Ordering::Acquire);
+        let op_own = last.to_ne_bytes()[3];
+        if op_own >> 4 == CqeOpcode::INVALID.0
+            || owner.is_some_and(|owner| (op_own & 1 == 1) != owner)
+        {
+            return None;
+        }
+        let bytes: [u8; 64] = self.control.read(CQ_RING + at, 64).try_into().unwrap();
+        Some(bytemuck::cast(bytes))
+    }
+
+    /// Posts what was written and waits until `count` entries have come.
+    pub(crate) fn run(&mut self, count: usize) -> Vec<Cqe64> {
+        self.post();
+        (0..count).map(|_| self.completion()).collect()
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // Before the memory goes.
+        self.context.close();
+    }
+}
+
+/// Two HCAs with a connected QP each.
+pub(crate) struct Pair {
+    pub(crate) a: End,
+    pub(crate) b: End,
+    pub(crate) hca_a: Hca,
+    pub(crate) hca_b: Hca,
+}
+
+impl Pair {
+    pub(crate) fn new(shape: Shape) -> Self {
+        Self::with(&HcaConfig::default(), shape.clone(), shape)
+    }
+
+    pub(crate) fn with(config: &HcaConfig, shape_a: Shape, shape_b: Shape) -> Self {
+        let hca_a = Hca::with_config(config.clone()).unwrap();
+        let hca_b = Hca::with_config(config.clone()).unwrap();
+        let a = End::new(&hca_a, shape_a);
+        let b = End::new(&hca_b, shape_b);
+        a.connect(hca_b.gid(), b.qpn, 0x1234);
+        b.connect(hca_a.gid(), a.qpn, 0x1234);
+        Self { a, b, hca_a, hca_b }
+    }
+
+    /// Nothing was found by the checkers.
+    pub(crate) fn assert_clean(&self) {
+        assert_eq!(self.hca_a.findings(), [""; 0]);
+        assert_eq!(self.hca_b.findings(), [""; 0]);
+    }
+}
+
+/// Executes a create command: the object and its number.
+pub(crate) fn create(context: &Context, input: &[u8]) -> Result<(DevxObject, u32), DeviceError> {
+    let mut output = [0xff; 16];
+    let object = context.devx_create(input, &mut output)?;
+    Ok((object, CreateOut::from_bytes(&output).unwrap().number()))
+}
+
+pub(crate) fn map_uar(context: &Context, page: &UarPage) -> Memory {
+    // SAFETY: a fresh shared mapping of the page.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            context.uar_fd().as_raw_fd(),
+            page.offset.try_into().unwrap(),
+        )
+    };
+    assert!(base != libc::MAP_FAILED);
+    Memory {
+        base: NonNull::new(base.cast()).unwrap(),
+        bytes: 4096,
+    }
+}
+
+pub(crate) fn raddr(address: u64, rkey: u32) -> [u8; 16] {
+    bytemuck::cast(RaddrSeg {
+        raddr: Be64::new(address),
+        rkey: Be32::new(rkey),
+        ..RaddrSeg::default()
+    })
+}
+
+pub(crate) fn data(bytes: u32, lkey: u32, address: u64) -> [u8; 16] {
+    bytemuck::cast(DataSeg {
+        byte_count: Be32::new(bytes),
+        lkey: Be32::new(lkey),
+        addr: Be64::new(address),
+    })
+}
+
+pub(crate) fn inline(bytes: &[u8]) -> Vec<u8> {
+    let header = InlineHeader::new(bytes.len().try_into().unwrap());
+    let mut all = bytemuck::bytes_of(&header).to_vec();
+    all.extend(bytes);
+    all.resize(all.len().next_multiple_of(16), 0);
+    all
+}
