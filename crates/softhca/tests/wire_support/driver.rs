@@ -1,0 +1,497 @@
+//! An opened device with one window of memory and QPs in Rts, whose WQEs are written here byte by byte.
+
+// UNSAFETY: maps memory and UAR pages, registers them, and shares rings with the device.
+#![expect(unsafe_code, reason = "plays the part of a user-space driver")]
+
+use mlx5_prm::be::{Be32, Be64};
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::cq::{Cqc, CreateCqIn};
+use mlx5_prm::doorbell::{doorbell_value, qp_record, uar};
+use mlx5_prm::qp::{Ads, CreateQpIn, QpModifyIn, Qpc};
+use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, DataSeg, InlineHeader, RaddrSeg, WqeOpcode};
+use softhca::device::{Access, Context, DevxObject};
+use softhca::{Hca, HcaConfig};
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// log2 of a send ring's WQEBBs.
+const LOG_DEPTH: u32 = 8;
+const DEPTH: u64 = 1 << LOG_DEPTH;
+/// Control memory of a QP: ring, CQE, record of the QP, record of the CQ.
+const CQE_AT: usize = 64 << LOG_DEPTH;
+const QP_RECORD_AT: usize = CQE_AT + 64;
+const CQ_RECORD_AT: usize = QP_RECORD_AT + 64;
+const CONTROL_BYTES: usize = (CQ_RECORD_AT + 64).next_multiple_of(4096);
+
+/// What a peer must know: address, window, QPNs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Peer {
+    pub ip: Ipv4Addr,
+    pub base: u64,
+    pub rkey: u32,
+    pub qpns: Vec<u32>,
+}
+
+impl Peer {
+    pub(crate) fn to_line(&self) -> String {
+        let qpns: Vec<String> = self.qpns.iter().map(u32::to_string).collect();
+        format!("{} {} {} {}", self.ip, self.base, self.rkey, qpns.join(","))
+    }
+
+    pub(crate) fn from_line(line: &str) -> Self {
+        let parts: Vec<&str> = line.split_whitespace().collect();
+        let [ip, base, rkey, qpns] = parts[..] else {
+            panic!("not a peer: {line:?}")
+        };
+        Self {
+            ip: ip.parse().unwrap(),
+            base: base.parse().unwrap(),
+            rkey: rkey.parse().unwrap(),
+            qpns: qpns.split(',').map(|qpn| qpn.parse().unwrap()).collect(),
+        }
+    }
+}
+
+/// How a WQE ended: the syndrome of an error CQE.
+pub(crate) type Outcome = Result<(), u8>;
+
+/// Attributes of QPs that tests vary.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub ack_timeout: u32,
+    pub retry_count: u32,
+}
+
+pub(crate) struct Driver {
+    pub hca: Hca,
+    context: Context,
+    window: Mapping,
+    lkey: u32,
+    rkey: u32,
+    qps: Vec<Qp>,
+}
+
+struct Qp {
+    qpn: u32,
+    control: Mapping,
+    page: Mapping,
+    posted: u64,
+    completed: u64,
+    remote: Option<Peer>,
+}
+
+impl Driver {
+    /// A new HCA with `qps` QPs in reset and a window of `bytes` zero bytes.
+    pub(crate) fn new(qps: usize, bytes: usize) -> Self {
+        let hca = Hca::with_config(HcaConfig::default()).unwrap();
+        let context = Context::open(hca.name()).unwrap();
+        let pdn = context.alloc_pd().unwrap();
+        let window = Mapping::anonymous(bytes);
+        let all = Access(15);
+        // SAFETY: the window stays mapped as long as the driver, which closes the context first.
+        let keys =
+            unsafe { context.reg_mr(pdn, window.address(), bytes as u64, window.address(), all) }
+                .unwrap();
+        let qps = (0..qps).map(|_| Qp::new(&context, pdn)).collect();
+        Self {
+            hca,
+            context,
+            window,
+            lkey: keys.lkey,
+            rkey: keys.rkey,
+            qps,
+        }
+    }
+
+    pub(crate) fn describe(&self) -> Peer {
+        let qpns = self.qps.iter().map(|qp| qp.qpn).collect();
+        Peer {
+            ip: self.hca.ip(),
+            base: self.window.address(),
+            rkey: self.rkey,
+            qpns,
+        }
+    }
+
+    /// Takes QP `qp` to Rts, connected with QP `remote_qp` of `peer`.
+    pub(crate) fn connect(&mut self, qp: usize, peer: &Peer, remote_qp: usize) {
+        self.connect_with(
+            qp,
+            peer,
+            remote_qp,
+            Patience {
+                ack_timeout: 14,
+                retry_count: 7,
+            },
+        );
+    }
+
+    pub(crate) fn connect_with(
+        &mut self,
+        qp: usize,
+        peer: &Peer,
+        remote_qp: usize,
+        patience: Patience,
+    ) {
+        let mut gid = [0; 16];
+        gid[10..12].fill(0xff);
+        gid[12..].copy_from_slice(&peer.ip.octets());
+        let path = Ads::default()
+            .with_src_addr_index(3)
+            .with_rgid_rip(gid)
+            .with_vhca_port_num(1);
+        let rights = Qpc::default()
+            .with_rre(1)
+            .with_rwe(1)
+            .with_rae(1)
+            .with_atomic_mode(Qpc::ATOMIC_MODE_UP_TO_8B)
+            .with_primary_address_path(Ads::default().with_vhca_port_num(1));
+        let receive = Qpc::default()
+            .with_mtu(Qpc::MTU_4096)
+            .with_log_msg_max(30)
+            .with_remote_qpn(peer.qpns[remote_qp])
+            .with_next_rcv_psn(0xff_fff0)
+            .with_log_rra_max(4)
+            .with_min_rnr_nak(12)
+            .with_primary_address_path(path);
+        let send = Qpc::default()
+            .with_next_send_psn(0xff_fff0)
+            .with_retry_count(patience.retry_count)
+            .with_rnr_retry(7)
+            .with_log_sra_max(4)
+            .with_primary_address_path(path.with_ack_timeout(patience.ack_timeout));
+        let qpn = self.qps[qp].qpn;
+        for (opcode, qpc) in [
+            (Opcode::RST2INIT_QP, rights),
+            (Opcode::INIT2RTR_QP, receive),
+            (Opcode::RTR2RTS_QP, send),
+        ] {
+            let input = QpModifyIn::default()
+                .with_opcode(u32::from(opcode.0))
+                .with_qpn(qpn)
+                .with_qpc(qpc);
+            self.context
+                .devx_modify(DevxObject::Qp(qpn), input.as_bytes(), &mut [0; 16])
+                .unwrap();
+        }
+        self.qps[qp].remote = Some(peer.clone());
+    }
+
+    pub(crate) fn fill(&mut self, offset: usize, data: &[u8]) {
+        self.window.write(offset, data);
+    }
+
+    pub(crate) fn read(&self, offset: usize, bytes: usize) -> Vec<u8> {
+        self.window.read(offset, bytes)
+    }
+
+    /// Posts a WRITE of `bytes` from `local` to `remote`, offsets of the windows.
+    pub(crate) fn post_write(&mut self, qp: usize, local: usize, remote: usize, bytes: u32) {
+        let units = [self.raddr(qp, remote), self.data(local, bytes)];
+        self.post(qp, WqeOpcode::RDMA_WRITE, &units);
+    }
+
+    /// Posts a WRITE of 12 bytes that lie in the WQE.
+    pub(crate) fn post_inline(&mut self, qp: usize, data: &[u8; 12], remote: usize) {
+        let mut unit = [0; 16];
+        unit[..4].copy_from_slice(bytemuck::bytes_of(&InlineHeader::new(12)));
+        unit[4..].copy_from_slice(data);
+        let units = [self.raddr(qp, remote), unit];
+        self.post(qp, WqeOpcode::RDMA_WRITE, &units);
+    }
+
+    pub(crate) fn post_read(&mut self, qp: usize, local: usize, remote: usize, bytes: u32) {
+        let units = [self.raddr(qp, remote), self.data(local, bytes)];
+        self.post(qp, WqeOpcode::RDMA_READ, &units);
+    }
+
+    /// Posts a fetch and add; the original value goes to `local`.
+    pub(crate) fn post_fetch_add(&mut self, qp: usize, local: usize, remote: usize, add: u64) {
+        let operands = AtomicSeg {
+            swap_add: Be64::new(add),
+            compare: Be64::new(0),
+        };
+        let units = [
+            self.raddr(qp, remote),
+            bytemuck::cast(operands),
+            self.data(local, 8),
+        ];
+        self.post(qp, WqeOpcode::ATOMIC_FA, &units);
+    }
+
+    /// Posts a WRITE with a key that the peer does not have.
+    pub(crate) fn post_bad_key(&mut self, qp: usize) {
+        let raddr = RaddrSeg {
+            raddr: Be64::new(4096),
+            rkey: Be32::new(0x00de_ad00),
+            ..RaddrSeg::default()
+        };
+        let units = [bytemuck::cast(raddr), self.data(0, 8)];
+        self.post(qp, WqeOpcode::RDMA_WRITE, &units);
+    }
+
+    /// WQEs of `qp` that can be posted now.
+    pub(crate) fn room(&mut self, qp: usize) -> u64 {
+        let qp = &mut self.qps[qp];
+        qp.poll().unwrap();
+        DEPTH - (qp.posted - qp.completed)
+    }
+
+    /// Waits until all WQEs of `qp` are over; the last completion's outcome.
+    pub(crate) fn wait(&mut self, qp: usize) -> Outcome {
+        let end = Instant::now() + Duration::from_secs(30);
+        let qp = &mut self.qps[qp];
+        while qp.completed < qp.posted {
+            let seen = wake_word().load(Ordering::Acquire);
+            qp.poll()?;
+            assert!(
+                Instant::now() < end,
+                "{} of {} WQEs completed",
+                qp.completed,
+                qp.posted
+            );
+            sleep_while(seen);
+        }
+        Ok(())
+    }
+
+    /// Sleeps until the engine has something new, at most a millisecond. What came before the last [`Self::room`] of any QP
+    /// may be missed that long.
+    pub(crate) fn sleep_until_news(&self) {
+        sleep_while(wake_word().load(Ordering::Acquire));
+    }
+
+    fn raddr(&self, qp: usize, offset: usize) -> [u8; 16] {
+        let remote = self.qps[qp].remote.as_ref().expect("connected");
+        bytemuck::cast(RaddrSeg {
+            raddr: Be64::new(remote.base + offset as u64),
+            rkey: Be32::new(remote.rkey),
+            ..RaddrSeg::default()
+        })
+    }
+
+    fn data(&self, offset: usize, bytes: u32) -> [u8; 16] {
+        bytemuck::cast(DataSeg {
+            byte_count: Be32::new(bytes),
+            lkey: Be32::new(self.lkey),
+            addr: Be64::new(self.window.address() + offset as u64),
+        })
+    }
+
+    /// Writes a WQE of one WQEBB, then the record, then the doorbell.
+    fn post(&mut self, qp: usize, opcode: WqeOpcode, units: &[[u8; 16]]) {
+        let qp = &mut self.qps[qp];
+        assert!(qp.posted - qp.completed < DEPTH, "the ring is full");
+        let index = low16(qp.posted);
+        let mut ctrl = CtrlSeg::new(
+            opcode,
+            index,
+            qp.qpn,
+            u8::try_from(1 + units.len()).unwrap(),
+        );
+        ctrl.fm_ce_se = CtrlSeg::CE_ALWAYS;
+        let slot = usize::try_from(qp.posted % DEPTH).unwrap() * 64;
+        qp.control.write(slot, bytemuck::bytes_of(&ctrl));
+        for (at, unit) in units.iter().enumerate() {
+            qp.control.write(slot + 16 * (at + 1), unit);
+        }
+        qp.posted += 1;
+        let next = low16(qp.posted);
+        let record = qp.control.atomic32(QP_RECORD_AT + qp_record::SND);
+        record.store(u32::from(next).to_be(), Ordering::Release);
+        let register = qp.page.atomic64(uar::register(0));
+        register.store(doorbell_value(next, qp.qpn), Ordering::Release);
+        softhca::engine::softhca_kick();
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.context.close();
+    }
+}
+
+impl Qp {
+    fn new(context: &Context, pdn: u32) -> Self {
+        let control = Mapping::anonymous(CONTROL_BYTES);
+        control.write(0, &[0xff; CQE_AT + 64]);
+        // SAFETY: the driver closes the context before it unmaps the control memory.
+        let umem = unsafe {
+            context.reg_umem(control.address(), CONTROL_BYTES as u64, Access::LOCAL_WRITE)
+        }
+        .unwrap();
+        let uar_page = context.alloc_uar().unwrap();
+        let page = Mapping::shared(context, uar_page.offset, uar::PAGE_BYTES);
+        let cqc = Cqc::default()
+            .with_cc(1)
+            .with_oi(1)
+            .with_uar_page(uar_page.page_id)
+            .with_c_eqn(context.eqn(0).unwrap())
+            .with_dbr_umem_id(umem)
+            .with_dbr_addr(CQ_RECORD_AT as u64);
+        let input = CreateCqIn::default()
+            .with_opcode(u32::from(Opcode::CREATE_CQ.0))
+            .with_cqc(cqc)
+            .with_cq_umem_id(umem)
+            .with_cq_umem_offset(CQE_AT as u64);
+        let DevxObject::Cq(cqn) = context.devx_create(input.as_bytes(), &mut [0; 16]).unwrap()
+        else {
+            panic!("not a CQ")
+        };
+        let qpc = Qpc::default()
+            .with_st(Qpc::ST_RC)
+            .with_pm_state(Qpc::PM_STATE_MIGRATED)
+            .with_pd(pdn)
+            .with_uar_page(uar_page.page_id)
+            .with_log_sq_size(LOG_DEPTH)
+            .with_rq_type(Qpc::RQ_TYPE_NONE)
+            .with_cqn_snd(cqn)
+            .with_cqn_rcv(cqn)
+            .with_dbr_umem_id(umem)
+            .with_dbr_addr(QP_RECORD_AT as u64);
+        let input = CreateQpIn::default()
+            .with_opcode(u32::from(Opcode::CREATE_QP.0))
+            .with_qpc(qpc)
+            .with_wq_umem_id(umem);
+        let DevxObject::Qp(qpn) = context.devx_create(input.as_bytes(), &mut [0; 16]).unwrap()
+        else {
+            panic!("not a QP")
+        };
+        Self {
+            qpn,
+            control,
+            page,
+            posted: 0,
+            completed: 0,
+            remote: None,
+        }
+    }
+
+    /// Looks at the collapsed CQE.
+    fn poll(&mut self) -> Outcome {
+        let word = self
+            .control
+            .atomic32(CQE_AT + 60)
+            .load(Ordering::Acquire)
+            .to_ne_bytes();
+        let counter = u16::from_be_bytes([word[0], word[1]]);
+        let ahead = u64::from(counter.wrapping_add(1).wrapping_sub(low16(self.completed)));
+        match word[3] >> 4 {
+            0xf => Ok(()), // never written
+            0 => {
+                assert!(
+                    self.completed + ahead <= self.posted,
+                    "completion of WQE {counter}, which was not posted"
+                );
+                self.completed += ahead;
+                Ok(())
+            }
+            _ => Err(self.control.read(CQE_AT + 55, 1)[0]),
+        }
+    }
+}
+
+fn low16(index: u64) -> u16 {
+    u16::try_from(index & 0xffff).unwrap()
+}
+
+fn wake_word() -> &'static AtomicU32 {
+    // SAFETY: the word is a static of the library.
+    unsafe { AtomicU32::from_ptr(softhca::engine::softhca_wake_word().cast_mut()) }
+}
+
+/// Sleeps until the wake word is not `seen` any more, at most a millisecond.
+fn sleep_while(seen: u32) {
+    let word = wake_word();
+    let limit = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: a futex wait on that word with a time limit.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, seen, &raw const limit) };
+}
+
+/// Mapped memory that a device may write.
+struct Mapping {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Mapping {
+    fn anonymous(bytes: usize) -> Self {
+        Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    }
+
+    fn shared(context: &Context, offset: u64, bytes: usize) -> Self {
+        let offset = libc::off_t::try_from(offset).unwrap();
+        Self::map(
+            bytes,
+            libc::MAP_SHARED,
+            context.uar_fd().as_raw_fd(),
+            offset,
+        )
+    }
+
+    fn map(bytes: usize, flags: i32, fd: i32, offset: libc::off_t) -> Self {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, offset) };
+        assert_ne!(
+            start,
+            libc::MAP_FAILED,
+            "{}",
+            std::io::Error::last_os_error()
+        );
+        Self {
+            start: start.cast(),
+            bytes,
+        }
+    }
+
+    fn address(&self) -> u64 {
+        self.start as u64
+    }
+
+    fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
+        assert!(
+            offset
+                .checked_add(bytes)
+                .is_some_and(|end| end <= self.bytes)
+        );
+        self.start.wrapping_add(offset)
+    }
+
+    fn write(&self, offset: usize, data: &[u8]) {
+        let to = self.at(offset, data.len());
+        // SAFETY: in bounds, checked by `at`; tests do not write what the device uses at that moment.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+    }
+
+    fn read(&self, offset: usize, bytes: usize) -> Vec<u8> {
+        let mut data = vec![0; bytes];
+        // SAFETY: in bounds, checked by `at`; tests read what the device has completed.
+        unsafe { std::ptr::copy_nonoverlapping(self.at(offset, bytes), data.as_mut_ptr(), bytes) };
+        data
+    }
+
+    fn atomic32(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: in bounds, and aligned since mappings are and `offset` is; shared only with the device, which uses atomics.
+        unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
+    }
+
+    fn atomic64(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`; the context that used it is closed, or it never reached the device.
+        unsafe { libc::munmap(self.start.cast(), self.bytes) };
+    }
+}
