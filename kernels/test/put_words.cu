@@ -88,3 +88,26 @@ extern "C" __global__ void wv_test_try_put_words(wv::PutWordsParams p) {
   words.finish(done);
 }
 WV_EXPORT(wv_test_try_put_words)
+
+// Whoever holds the doorbell token rings once and then leaves: the rare end of `serve` becomes the
+// common one.
+extern "C" __global__ void wv_test_put_words_one_round(wv::PutWordsParams p) {
+  Words<Sharing::shared> words(p);
+  uint32_t done = 0;
+  while (words.status == Status::ok && done < p.count) {
+    Put put{};
+    words.status = words.item(done, &put);
+    if (words.status == Status::ok)
+      words.status = wv::sq::admit(words.qp, 1, words.deadline, false);
+    if (words.status != Status::ok) break;
+    const uint64_t index = wv::sq::reserve(words.qp, 1);
+    const bool ask = words.waits_after(done);
+    const bool signalled = ask || wv::sq::passes_quarter(words.qp, index, 1);
+    wv::wqe::write_put(words.qp, index, signalled, put.dst, put.src, put.bytes);
+    wv::sq::publish(words.qp, index, 1, 1);
+    if (ask) words.status = wv::wait(Thread{}, words.qp, {index + 1}, words.deadline);
+    if (words.status == Status::ok) ++done;
+  }
+  words.finish(done);
+}
+WV_EXPORT(wv_test_put_words_one_round)

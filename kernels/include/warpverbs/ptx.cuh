@@ -2,9 +2,8 @@
 // gpu unless the name says sys.
 //
 // Every asm has a "memory" clobber, so the compiler keeps the order of the source. All addresses
-// are global memory: the
-// `.global` forms avoid the shared-memory detour that generic atomics compile to. simt_ops.cuh is
-// the twin for the CPU.
+// are global memory: `.global` avoids the shared-memory detour that generic atomics compile to.
+// simt_ops.cuh is the twin for the CPU.
 #pragma once
 
 #include <cstdint>

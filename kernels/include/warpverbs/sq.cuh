@@ -1,19 +1,17 @@
-// Posting to one send queue from any number of threads: admit, reserve, write, publish, serve. The
-// parked-token protocol.
+// Posting to one send queue from any number of threads: the parked-token protocol.
 //
-//   admit    asks for ring space (`claim`). The only place where a post waits, and it holds nothing
-//   there. reserve  takes indices (`resv`). They fit for certain, so from here to publication
-//   nobody waits. write    fills the WQEs (wqe.cuh). publish  exchanges the flag word of the first
-//   index. There is one doorbell token per QP: a thread holds it, or it is
-//            parked in the flag word of the first index that is not published. Who finds it there
-//            holds it now.
-//   serve    the holder rings for itself and for all that has been published behind it, and parks
-//   the token.
+// - admit asks for ring space (`claim`). The only place where a post waits; it holds nothing there.
+// - reserve takes indices (`resv`). They fit for certain: from here to publication nobody waits.
+// - write fills the WQEs (wqe.cuh).
+// - publish exchanges the flag word of the first index. There is one doorbell token per QP: a
+//   thread holds it, or it is parked in the flag word of the first index that is not published. Who
+//   finds it there holds it now.
+// - serve: the holder rings for itself and for all that was published behind it, then parks it.
 //
 // There is no lock, no head word, and nobody waits for a predecessor. Flag words:
-//   S(i, owed)  owed << 63 | i << 1 | 1      the token is parked at i; owed: everything below i is
-//   not rung yet R(i, n)     n << 49 | i << 1             batch [i, i + n) is written (bit 48 is
-//   reserved for hold-back)
+//
+// - S(i, owed) = owed << 63 | i << 1 | 1: the token is parked at i; owed: not all below i is rung.
+// - R(i, n) = n << 49 | i << 1: batch [i, i + n) is written (bit 48 is kept for hold-back).
 //
 // Checked against non-FIFO store buffers by the model of the posting protocol; its names: I1 a
 // reservation fits, I3 the NIC runs exactly the WQE due, I4 the doorbell record is monotone and
@@ -144,10 +142,9 @@ WV_DEVICE bool park(const Qp<Sharing::shared>& qp, uint64_t end, uint64_t flag, 
   return platform::compare_exchange_relaxed(word, flag, parked(end) | owed) == flag;
 }
 
-/// Rings and parks, up to SERVICE_ROUNDS times. False: batches kept coming, the token is still
-/// held.
-WV_DEVICE bool serve_rounds(const Qp<Sharing::shared>& qp, uint64_t* end) {
-  for (uint32_t round = 0; round < SERVICE_ROUNDS; ++round) {
+/// Rings and parks, up to `rounds` times. False: batches kept coming, the token is still held.
+WV_DEVICE bool serve_rounds(const Qp<Sharing::shared>& qp, uint64_t* end, uint32_t rounds) {
+  for (uint32_t round = 0; round < rounds; ++round) {
     const uint64_t flag = scan(qp, end);
     record(qp, *end);
     ring(qp, *end);
@@ -179,14 +176,17 @@ WV_DEVICE bool leave(const Qp<Sharing::shared>& qp, uint64_t* end) {
 
 /// This thread holds the token and everything below `end` is published: rings, and parks the token.
 /// Bounded.
-WV_DEVICE void serve(const Qp<Sharing::shared>& qp, uint64_t end) {
-  while (!serve_rounds(qp, &end) && !leave(qp, &end)) {
+WV_DEVICE void serve(const Qp<Sharing::shared>& qp, uint64_t end, uint32_t rounds) {
+  while (!serve_rounds(qp, &end, rounds) && !leave(qp, &end)) {
   }
 }
 
 /// Hands the written batch [index, index + n) to the NIC: rings, or leaves it to the thread that
 /// holds the token.
-WV_DEVICE void publish(const Qp<Sharing::shared>& qp, uint64_t index, uint32_t n) {
+///
+/// @param rounds  how often this thread may ring for others before it leaves, at least 1.
+WV_DEVICE void publish(const Qp<Sharing::shared>& qp, uint64_t index, uint32_t n,
+                       uint32_t rounds = SERVICE_ROUNDS) {
   // Release. The WQEs before R(index), pairs with the holder's scan and, through its record, with
   // the NIC; and before this thread's own record, which the NIC may read on behalf of an older
   // doorbell (I3).
@@ -198,7 +198,7 @@ WV_DEVICE void publish(const Qp<Sharing::shared>& qp, uint64_t index, uint32_t n
     flag = platform::exchange_relaxed(word, ready(index, n));
     if (!is_parked(flag, index)) return;  // the holder is obliged to see it
   }
-  serve(qp, index + n);
+  serve(qp, index + n, rounds);
 }
 
 WV_DEVICE void publish(const Qp<Sharing::exclusive>& qp, uint64_t index, uint32_t n) {
