@@ -53,20 +53,18 @@ impl Seats {
         let threads = self.shape.threads as usize;
         let mut slabs = self.slabs.borrow_mut();
         if self.spare.get() < threads {
-            let seats = self
-                .count()
-                .max(1)
-                .min(usize::try_from(wanted).unwrap_or(usize::MAX));
-            let slab = Slab::take(seats * threads, self.shape.stack_bytes)?;
+            let seats = usize::try_from(wanted)
+                .unwrap_or(usize::MAX)
+                .min(self.count().max(1));
+            let slab = Slab::take(threads, seats * threads, self.shape.stack_bytes)?;
             self.spare.set(slab.len());
             slabs.push(slab);
         }
-        let first = slabs.last().map_or(0, Slab::len) - self.spare.get();
-        self.spare.set(self.spare.get() - threads);
-        Ok(slabs
-            .last()
-            .into_iter()
-            .flat_map(|slab| (first..first + threads).map(|i| slab.stack(i)))
+        let spare = self.spare.get();
+        self.spare.set(spare - threads);
+        let newest = slabs.last().into_iter();
+        Ok(newest
+            .flat_map(|slab| (0..threads).map(|i| slab.stack(slab.len() - spare + i)))
             .collect())
     }
 

@@ -42,21 +42,24 @@ pub(crate) struct Slab {
 unsafe impl Send for Slab {}
 
 impl Slab {
-    /// A slab with at least `stacks` stacks of `stack_bytes` each: an idle one, else a new mapping.
-    pub(crate) fn take(stacks: usize, stack_bytes: usize) -> Result<Self, LaunchError> {
+    /// A slab of stacks of `stack_bytes` each: an idle one with room for at least `fewest`, preferably `wanted`, else a new
+    /// mapping for `wanted`.
+    pub(crate) fn take(
+        fewest: usize,
+        wanted: usize,
+        stack_bytes: usize,
+    ) -> Result<Self, LaunchError> {
         let stride = stack_bytes.next_multiple_of(PAGE) + CANARY_BYTES + COLOUR_BYTES;
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |(_, slab): &(usize, &Self)| slab.stride == stride && slab.stacks >= stacks;
-        if let Some((i, _)) = pool
-            .iter()
-            .enumerate()
-            .filter(fits)
-            .min_by_key(|(_, slab)| slab.stacks)
-        {
+        let fits = |(_, slab): &(usize, &Self)| slab.stride == stride && slab.stacks >= fewest;
+        // The smallest that has all that is wanted, or else the largest.
+        let size =
+            |(_, slab): &(usize, &Self)| (slab.stacks < wanted, slab.stacks.abs_diff(wanted));
+        if let Some((i, _)) = pool.iter().enumerate().filter(fits).min_by_key(size) {
             return Ok(pool.swap_remove(i));
         }
         drop(pool);
-        Self::map(stacks, stride)
+        Self::map(wanted, stride)
     }
 
     /// Keeps the slab for a later launch, or unmaps it.
@@ -210,10 +213,10 @@ mod tests {
 
     #[test]
     fn a_slab_serves_again_after_it_was_put_back() {
-        let slab = Slab::take(3, 100 << 10).unwrap();
+        let slab = Slab::take(3, 3, 100 << 10).unwrap();
         let base = slab.base;
         slab.put_back();
-        let again = Slab::take(2, 100 << 10).unwrap();
+        let again = Slab::take(2, 50, 100 << 10).unwrap();
         assert_eq!(again.base, base);
         assert_eq!(again.len(), 3);
     }

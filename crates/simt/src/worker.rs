@@ -37,7 +37,7 @@ const PASSES: u32 = 64;
 const TURNS_PER_BLOCK: u64 = 256;
 /// The clock and the failure of other workers are looked at every so many turns.
 const TURNS_PER_LOOK: u64 = 64;
-/// With another seed, blocks are seated from the start until so many threads run: enough to mix, and not the memory of all.
+/// With another seed, blocks are seated from the start until so many threads sit: enough to mix, and not the memory of all.
 const MIXED_THREADS: u64 = 8192;
 /// With another seed, a lane that has polled in vain runs again before something happened at one of so many picks.
 const QUIET_LANE_ONCE_IN: u32 = 16;
@@ -56,7 +56,8 @@ pub(crate) struct Worker {
     queue: RefCell<VecDeque<*const Warp>>,
     /// The next block to seat.
     next_block: Cell<u64>,
-    /// Threads that have begun and not ended.
+    /// Blocks that sit, and their threads that have not ended.
+    seated: Cell<u64>,
     live: Cell<u64>,
     /// Threads that can run, and how many of them are marked as polling.
     runnable: Cell<u32>,
@@ -109,6 +110,7 @@ impl Worker {
             seats: Seats::new(shape),
             queue: RefCell::default(),
             next_block: Cell::new(u64::from(index)),
+            seated: Cell::new(0),
             live: Cell::new(0),
             runnable: Cell::new(0),
             polling: Cell::new(0),
@@ -154,7 +156,7 @@ impl Worker {
         let mut sleeper = Sleeper::new();
         let mut grid = self.launch.grid.generation();
         while !self.stop.get() {
-            while self.order.is_random() && self.live.get() < MIXED_THREADS && self.seat_next()? {}
+            while self.wants_more_blocks() && self.seat_next()? {}
             match self.pick() {
                 Some(warp) if self.order.is_random() => self.random_turn(warp),
                 Some(warp) => self.turn(warp),
@@ -188,6 +190,12 @@ impl Worker {
         Ok(())
     }
 
+    /// Random orders mix the threads of many blocks.
+    fn wants_more_blocks(&self) -> bool {
+        let threads = self.seated.get() * u64::from(self.launch.shape.threads);
+        self.order.is_random() && threads < MIXED_THREADS
+    }
+
     /// Seats the next block of this worker, if one is left.
     fn seat_next(&self) -> Result<bool, LaunchError> {
         let Shape {
@@ -205,6 +213,7 @@ impl Worker {
         let block = u32::try_from(next).unwrap_or(u32::MAX);
         seat.start(block, self.launch.call);
         self.next_block.set(next + u64::from(workers));
+        self.seated.set(self.seated.get() + 1);
         self.live.set(self.live.get() + u64::from(threads));
         self.threads.set(self.threads.get() + u64::from(threads));
         self.runnable.set(self.runnable.get() + threads);
@@ -308,6 +317,7 @@ impl Worker {
             return self.fail(|_| error);
         }
         if !seat.is_taken() {
+            self.seated.set(self.seated.get() - 1);
             self.seats.put_back(seat);
         }
         if self.launch.shape.cooperative {

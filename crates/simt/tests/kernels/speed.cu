@@ -30,6 +30,9 @@ SIMT_EXPORT(speed_barriers)
 extern "C" __global__ void speed_nothing() {}
 SIMT_EXPORT(speed_nothing)
 
+extern "C" __global__ void speed_grid_sync() { simt_grid_sync(); }
+SIMT_EXPORT(speed_grid_sync)
+
 // A loop without schedule points, and the same as a plain function.
 static __attribute__((noinline)) float saxpy_sum(const float* x, float a, int n) {
   float sum = 0;
