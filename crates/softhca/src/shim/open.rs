@@ -23,8 +23,11 @@ unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -
             uverbs::open(index, flags)
         }),
         Target::InTree => {
-            // SAFETY: a C string: it was classified as one.
-            unsafe { about_to_read(path) };
+            // Who writes is `sysfs::refresh` itself.
+            if flags & libc::O_ACCMODE == libc::O_RDONLY {
+                // SAFETY: a C string: it was classified as one.
+                unsafe { about_to_read(path) };
+            }
             // SAFETY: as our caller's.
             unsafe { raw::openat(dir, path, flags, mode) }
         }

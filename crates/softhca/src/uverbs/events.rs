@@ -218,7 +218,7 @@ fn entry(kind: EventKind, object: DevxObject) -> [u8; 64] {
             entry[32..36].copy_from_slice(&cqn.to_be_bytes());
             entry[43] = OVERRUN;
         }
-        DevxObject::Mkey(_) => {}
+        _ => {} // no events are about others
     }
     entry
 }

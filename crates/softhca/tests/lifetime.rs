@@ -1,0 +1,63 @@
+//! The tree of a program that has the HCA linked in: there while it has devices, gone when it ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use softhca::Hca;
+
+const ROLE: &str = "SOFTHCA_TEST_ROLE";
+
+/// Not a test of its own: what the other tests run as a second process.
+#[test]
+fn owner() {
+    let Some(role) = std::env::var_os(ROLE) else {
+        return;
+    };
+    let hca = Hca::new().unwrap();
+    let tree = PathBuf::from(std::env::var_os("SYSFS_PATH").unwrap());
+    let listed = tree.join("class/infiniband").join(hca.name());
+    assert!(listed.join("node_guid").exists(), "{}", listed.display());
+    if role == "wait" {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}
+
+fn run_owner(role: &str, runtime: &Path) -> std::process::Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "owner", "--test-threads=1"])
+        .env(ROLE, role)
+        .env("XDG_RUNTIME_DIR", runtime)
+        .env_remove("SOFTHCA_DIR")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn trees(runtime: &Path) -> usize {
+    fs::read_dir(runtime.join("softhca")).map_or(0, Iterator::count)
+}
+
+#[test]
+fn the_tree_goes_when_its_program_ends_or_with_the_next_start() {
+    let runtime = PathBuf::from(format!("/tmp/softhca-life-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&runtime);
+    fs::create_dir(&runtime).unwrap();
+
+    assert!(run_owner("end", &runtime).wait().unwrap().success());
+    assert!(!runtime.join("softhca").exists(), "an orderly end");
+
+    let mut killed = run_owner("wait", &runtime);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while trees(&runtime) == 0 {
+        assert!(Instant::now() < deadline, "no tree within 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(trees(&runtime), 1, "a kill leaves the tree");
+    assert!(run_owner("end", &runtime).wait().unwrap().success());
+    assert!(!runtime.join("softhca").exists(), "the next start sweeps");
+    fs::remove_dir_all(&runtime).unwrap();
+}
