@@ -4,13 +4,14 @@
 //! one that may have something to send stands in a queue, and a turn is at most [`TURN_PACKETS`] packets, answers first.
 
 use super::icrc::{Addresses, Flow, ROCE_PORT};
+use super::number_map::NumberMap;
 use super::packet::{Packet, icrc_matches, seal};
 use super::requester::{Feedback, Requester, RequesterConfig};
 use super::responder::{Arrival, Responder, ResponderConfig};
 use super::window::Window;
 use crate::engine::transport::{Device, Operation};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Packets of one kind that a QP sends before the next has its turn.
@@ -51,8 +52,9 @@ pub struct WireCounters {
 #[derive(Debug)]
 pub struct Endpoint<W> {
     address: Ipv4Addr,
-    qps: HashMap<u32, Qp<W>>,
-    destinations: HashMap<Ipv4Addr, Destination>,
+    qps: NumberMap<Qp<W>>,
+    /// By address, as a number.
+    destinations: NumberMap<Destination>,
     /// QPs that may have something to send.
     ready: VecDeque<u32>,
     /// When to look at which QP; may be too early, never too late.
@@ -89,8 +91,8 @@ impl<W> Endpoint<W> {
     pub fn new(address: Ipv4Addr) -> Self {
         Self {
             address,
-            qps: HashMap::new(),
-            destinations: HashMap::new(),
+            qps: NumberMap::default(),
+            destinations: NumberMap::default(),
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             counters: WireCounters::default(),
@@ -123,7 +125,7 @@ impl<W> Endpoint<W> {
         self.qps.insert(qpn, qp);
         let destination = self
             .destinations
-            .entry(remote)
+            .entry(remote.into())
             .or_insert_with(|| Destination {
                 window: Window::new(),
                 waiting: vec![],
@@ -157,14 +159,14 @@ impl<W> Endpoint<W> {
             return;
         };
         self.ready.retain(|other| *other != qpn);
-        let Some(destination) = self.destinations.get_mut(&qp.remote) else {
+        let Some(destination) = self.destinations.get_mut(&qp.remote.into()) else {
             return;
         };
         destination.qps -= 1;
         destination.waiting.retain(|other| *other != qpn);
         destination.window.account(qp.accounted, 0);
         if destination.qps == 0 {
-            self.destinations.remove(&qp.remote);
+            self.destinations.remove(&qp.remote.into());
         } else {
             self.wake_waiting(qp.remote);
         }
@@ -268,6 +270,11 @@ impl<W> Endpoint<W> {
         self.timers.peek().map(|Reverse((at_ns, _))| *at_ns)
     }
 
+    /// No QP is connected.
+    pub fn is_unused(&self) -> bool {
+        self.qps.is_empty()
+    }
+
     /// [`Self::transmit`] may have something to send.
     pub fn has_work(&self) -> bool {
         !self.ready.is_empty()
@@ -305,7 +312,7 @@ impl<W> Endpoint<W> {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             return true;
         };
-        let Some(destination) = self.destinations.get_mut(&qp.remote) else {
+        let Some(destination) = self.destinations.get_mut(&qp.remote.into()) else {
             return true;
         };
         let flow = Flow::v4(self.address, qp.remote);
@@ -363,7 +370,7 @@ impl<W> Endpoint<W> {
                 device.complete(qpn, completion.wqe, completion.outcome);
             }
             let in_flight = requester.in_flight();
-            if let Some(destination) = self.destinations.get_mut(&remote) {
+            if let Some(destination) = self.destinations.get_mut(&remote.into()) {
                 destination.window.acked(feedback.acked);
                 if feedback.lost {
                     destination.window.lost();
@@ -389,7 +396,7 @@ impl<W> Endpoint<W> {
 
     /// The window of `remote` has room: those that wait for it stand in line again.
     fn wake_waiting(&mut self, remote: Ipv4Addr) {
-        let Some(destination) = self.destinations.get_mut(&remote) else {
+        let Some(destination) = self.destinations.get_mut(&remote.into()) else {
             return;
         };
         let mut waiting = std::mem::take(&mut destination.waiting);
@@ -399,7 +406,7 @@ impl<W> Endpoint<W> {
             }
             self.make_ready(qpn);
         }
-        if let Some(destination) = self.destinations.get_mut(&remote) {
+        if let Some(destination) = self.destinations.get_mut(&remote.into()) {
             destination.waiting = waiting; // Keeps its capacity.
         }
     }

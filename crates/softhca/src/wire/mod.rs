@@ -3,6 +3,7 @@
 pub mod endpoint;
 pub mod headers;
 pub mod icrc;
+mod number_map;
 pub mod opcode;
 pub mod packet;
 pub mod port;

@@ -14,11 +14,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Batches that one poll receives, and rounds that it sends, at most.
 const ROUNDS: usize = 4;
 
+/// How often the socket is emptied while no QP is connected: what comes then is for nobody.
+const UNUSED_INTERVAL_NS: u64 = 1_000_000;
+
 /// The wire of one HCA over UDP.
 #[derive(Debug)]
 pub struct Port<W> {
     endpoint: Endpoint<W>,
     carrier: UdpCarrier,
+    /// When the socket was last looked at.
+    received_ns: u64,
 }
 
 /// What a poll did.
@@ -45,6 +50,7 @@ impl<W> Port<W> {
         Ok(Self {
             endpoint: Endpoint::new(address),
             carrier: UdpCarrier::new(socket)?,
+            received_ns: 0,
         })
     }
 
@@ -68,6 +74,11 @@ impl<W> Port<W> {
         device: &mut D,
     ) -> io::Result<Activity> {
         let mut activity = Activity::default();
+        let since_ns = now_ns.saturating_sub(self.received_ns);
+        if self.endpoint.is_unused() && since_ns < UNUSED_INTERVAL_NS {
+            return Ok(activity);
+        }
+        self.received_ns = now_ns;
         let mut more = true;
         for _ in 0..ROUNDS {
             more = self.carrier.receive(|source, datagram| {
