@@ -1,7 +1,7 @@
 //! The wire of one HCA without its socket: QPs, destinations, timers, and who may send next.
 //!
 //! Time, packets and memory come as arguments: the same code runs over UDP and in tests on a virtual clock. QPs take turns:
-//! one that may have something to send stands in a queue, and a turn is at most [`TURN_PACKETS`] packets, answers first.
+//! one that may have something to send stands in a queue, and a turn is at most `TURN_PACKETS` packets, answers first.
 
 use super::icrc::{Addresses, Flow, ROCE_PORT};
 use super::number_map::NumberMap;

@@ -1,6 +1,6 @@
 //! The responder of an RC QP: carries out requests in order, once, and answers.
 //!
-//! No I/O and no clock. Answers wait in a queue of [`Job`]s and become packets when there is room to send, so that a
+//! No I/O and no clock. Answers wait in a queue of jobs and become packets when there is room to send, so that a
 //! READ of any length is served from memory packet by packet. Acknowledges coalesce: one answers for all requests before it
 //! that have no answer of their own, so a batch of arrivals costs one packet.
 //!
