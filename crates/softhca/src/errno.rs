@@ -12,6 +12,7 @@ impl Errno {
     pub(crate) const EBADF: Self = Self(libc::EBADF);
     pub(crate) const EBUSY: Self = Self(libc::EBUSY);
     pub(crate) const EFAULT: Self = Self(libc::EFAULT);
+    pub(crate) const EHOSTUNREACH: Self = Self(libc::EHOSTUNREACH);
     pub(crate) const EINVAL: Self = Self(libc::EINVAL);
     pub(crate) const EIO: Self = Self(libc::EIO);
     pub(crate) const EMFILE: Self = Self(libc::EMFILE);

@@ -117,6 +117,8 @@ fn put_context(call: &Call<'_>, driver: u16) -> Result<(), Errno> {
 fn ucontext() -> AllocUcontextResp {
     const SQD2RTS: u32 = 8;
     const QUERY_DEVICE: u8 = 1;
+    /// `CREATE_AH` tells the MAC.
+    const CREATE_AH: u8 = 2;
     const NO_INLINE_NEEDED: u8 = 1;
     AllocUcontextResp {
         qp_tab_size: 1 << 17,
@@ -132,7 +134,7 @@ fn ucontext() -> AllocUcontextResp {
         comp_mask: SQD2RTS,
         response_length: 72,
         cqe_version: 1,
-        cmds_supp_uhw: QUERY_DEVICE,
+        cmds_supp_uhw: QUERY_DEVICE | CREATE_AH,
         eth_min_inline: NO_INLINE_NEEDED,
         log_uar_size: 12,
         num_uars_per_page: 1,

@@ -14,6 +14,7 @@ pub(super) enum Object {
     Mr(Mr),
     Umem { id: u32 },
     Uar { page_id: u32 },
+    Ah,
     Devx { object: DevxObject },
 }
 
@@ -86,6 +87,11 @@ impl Handles {
             Object::Uar { page_id } => Some(*page_id),
             _ => None,
         })
+    }
+
+    /// Whether `handle` is an address handle.
+    pub(super) fn ah(&self, handle: u32) -> Result<(), Errno> {
+        self.find(handle, |object| matches!(object, Object::Ah).then_some(()))
     }
 
     pub(super) fn devx(&self, handle: u32) -> Result<DevxObject, Errno> {

@@ -10,6 +10,7 @@
 //! | `write` | commands of the older `write()` interface, which travel inside an ioctl: PD and MR creation |
 //! | `objects` | ending and querying PDs and MRs |
 //! | `devx` | DevX commands, objects, user memory, event queues |
+//! | `ah` | address handles: the MAC behind a GID |
 //! | `uar` | doorbell pages |
 //! | `events` | descriptors that events are read from |
 //!
@@ -17,6 +18,7 @@
 //! `EOPNOTSUPP` for a command of the older interface. So far that is everything about queues made by verbs
 //! (`ibv_create_cq`, `ibv_create_qp`): queues are made through DevX.
 
+mod ah;
 mod device;
 mod devx;
 mod events;
@@ -117,6 +119,7 @@ impl File for Context {
             device::METHODS,
             write::METHODS,
             objects::METHODS,
+            ah::METHODS,
             devx::METHODS,
             uar::METHODS,
             events::METHODS,

@@ -173,6 +173,41 @@ pub(super) struct GidEntry {
 }
 const _: () = assert!(size_of::<GidEntry>() == 32);
 
+/// `struct ib_uverbs_create_ah` in `ib_user_verbs.h`, its `ib_uverbs_ah_attr` and `ib_uverbs_global_route` included.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct CreateAh {
+    /// Where `write()` put its reply; no meaning in an ioctl.
+    pub(super) response: u64,
+    pub(super) user_handle: u64,
+    pub(super) pd_handle: u32,
+    pub(super) reserved0: u32,
+    pub(super) dgid: [u8; 16],
+    pub(super) flow_label: u32,
+    pub(super) sgid_index: u8,
+    pub(super) hop_limit: u8,
+    pub(super) traffic_class: u8,
+    pub(super) reserved1: u8,
+    pub(super) dlid: u16,
+    pub(super) sl: u8,
+    pub(super) src_path_bits: u8,
+    pub(super) static_rate: u8,
+    pub(super) is_global: u8,
+    pub(super) port_num: u8,
+    pub(super) reserved2: u8,
+}
+const _: () = assert!(size_of::<CreateAh>() == 56);
+
+/// `struct mlx5_ib_create_ah_resp` in `mlx5-abi.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct CreateAhResp {
+    pub(super) response_length: u32,
+    pub(super) dmac: [u8; 6],
+    pub(super) reserved: [u8; 6],
+}
+const _: () = assert!(size_of::<CreateAhResp>() == 16);
+
 /// `struct ib_uverbs_reg_mr` in `ib_user_verbs.h`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]

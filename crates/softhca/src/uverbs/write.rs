@@ -7,7 +7,7 @@
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::hca_cap::{CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut};
 
-use super::events;
+use super::{ah, events};
 use super::frame::{Call, Method, Spec};
 use super::handles::{Mr, Object};
 use super::memory::{checked_access, register_mr};
@@ -65,6 +65,12 @@ const COMMANDS: &[Command] = &[
         input: 8,
         output: 4,
         run: alloc_pd,
+    },
+    Command {
+        number: 0x5,
+        input: 56,
+        output: 4,
+        run: ah::create,
     },
     Command {
         number: 0x9,
