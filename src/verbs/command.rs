@@ -3,6 +3,7 @@
 // UNSAFETY: calls into libmlx5 with buffers of this process.
 #![expect(unsafe_code, reason = "DevX calls into libmlx5")]
 
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -64,7 +65,6 @@ pub(super) fn general<In: Pod, Out: Pod>(
 ///
 /// Dropping it destroys the object and then drops `M`. If the HCA will not destroy it, `M` is kept for ever: memory that a
 /// device may still write must not be given to anybody else.
-#[derive(Debug)]
 pub(super) struct DevxObject<M> {
     context: Arc<Context>,
     raw: Option<NonNull<mlx5dv_devx_obj>>,
@@ -176,6 +176,13 @@ impl<M> DevxObject<M> {
             }
             errno => Err(self.context.failed("mlx5dv_devx_obj_destroy", errno)),
         }
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for DevxObject<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = self.raw.map(|_| &*self.memory);
+        f.debug_tuple("DevxObject").field(&memory).finish()
     }
 }
 

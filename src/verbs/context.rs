@@ -24,7 +24,6 @@ pub(super) const PORT: u8 = 1;
 
 /// An open device with DevX, an active Ethernet port and everything that the runtime needs of it. Every object made through
 /// it keeps it open.
-#[derive(Debug)]
 pub struct Context {
     info: DeviceInfo,
     caps: Caps,
@@ -209,6 +208,12 @@ impl Context {
     }
 }
 
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context({})", self.info.name)
+    }
+}
+
 /// The context of libibverbs; closed when dropped.
 pub(super) struct OpenDevice {
     rdma: &'static Rdma,
@@ -290,14 +295,6 @@ impl Drop for OpenDevice {
         if errno != 0 {
             tracing::error!("{}", self.failed("ibv_close_device", errno));
         }
-    }
-}
-
-impl fmt::Debug for OpenDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenDevice")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
     }
 }
 

@@ -19,7 +19,6 @@ use crate::sys::bindings::{IBV_ACCESS_LOCAL_WRITE, mlx5dv_devx_umem, mlx5dv_devx
 pub const HEAP_ALIGN: u64 = 4096;
 
 /// A control heap. Blocks and the objects in them keep it alive.
-#[derive(Debug)]
 pub struct ControlHeap {
     addr: u64,
     bytes: u64,
@@ -122,7 +121,6 @@ impl ControlHeap {
 /// A live block of a control heap; dropping it gives it back.
 ///
 /// Whoever gives a block to the HCA drops it only after the HCA's object is gone.
-#[derive(Debug)]
 pub struct ControlBlock {
     heap: Arc<ControlHeap>,
     block: Block,
@@ -219,10 +217,18 @@ impl Drop for Umem {
     }
 }
 
-impl fmt::Debug for Umem {
+impl fmt::Debug for ControlHeap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Umem")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
+        f.debug_struct("ControlHeap")
+            .field("addr", &format_args!("{:#x}", self.addr))
+            .field("umem_id", &self.umem.id)
+            .field("stats", &self.stats())
+            .finish()
+    }
+}
+
+impl fmt::Debug for ControlBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.block, f)
     }
 }

@@ -1,5 +1,6 @@
 //! Queue pairs, one type per state.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -52,14 +53,24 @@ states! {
 ///     let _ = qp.ready_to_send(&SendAttr::new(0));
 /// }
 /// ```
-#[derive(Debug)]
 pub struct Qp<S: State> {
     core: Box<QpCore>,
     state: PhantomData<S>,
 }
 
+impl<S: State> fmt::Debug for Qp<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Qp<{}>({:#x} of {:?})",
+            state_name::<S>(),
+            self.qpn(),
+            self.context()
+        )
+    }
+}
+
 /// What every state has.
-#[derive(Debug)]
 struct QpCore {
     /// First, so that the HCA's object goes before everything that it uses.
     object: DevxObject<QpMemory>,

@@ -1,0 +1,132 @@
+//! What integration tests share: software HCAs that are really there, and QPs on them.
+//!
+//! This is the only place that links softhca into a test binary: without the `use`, nothing of it would be linked, the device
+//! list would be empty and tests would pass against nothing. So [`hca`] fails loudly when its device is not listed, and no
+//! test counts zero devices as a skip.
+
+// UNSAFETY: two C functions of the software HCA, and memory that is registered with it.
+#![expect(unsafe_code, reason = "C symbols of softhca; registered memory")]
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use softhca as _;
+use softhca::{Hca, HcaConfig};
+use warpverbs::gpu::{DeviceMemory, Gpu, simt::SimtGpu};
+use warpverbs::verbs::{
+    Context, ControlHeap, DeviceSelector, Gid, ImageAttr, PathAttr, Pd, Qp, QpConfig, Reset, Rts,
+    SendAttr, VerbsError, device_list,
+};
+
+unsafe extern "C" {
+    safe fn softhca_wake_word() -> *const AtomicU32;
+    safe fn softhca_kick();
+}
+
+extern "C" fn kick() {
+    softhca_kick();
+}
+
+/// A new software HCA, which libibverbs lists.
+pub(crate) fn hca() -> Hca {
+    hca_with(HcaConfig::default())
+}
+
+/// A new software HCA with this configuration.
+pub(crate) fn hca_with(config: HcaConfig) -> Hca {
+    // SAFETY: the word is a static of softhca, used atomically by everybody.
+    let wake = unsafe { softhca_wake_word().as_ref() }.expect("softhca has a wake word");
+    warpverbs::gpu::simt::connect(wake, kick);
+    let hca = Hca::with_config(config).expect("a software HCA");
+    let listed = device_list().expect("the device list");
+    let found = listed.iter().find(|device| device.name == hca.name());
+    let found = found.unwrap_or_else(|| panic!("{} is not listed: {listed:?}", hca.name()));
+    assert!(found.mlx5 && found.is_soft(), "{found:?}");
+    hca
+}
+
+/// One end of connections: an open device, a domain, a control heap in device memory.
+pub(crate) struct Node {
+    pub(crate) heap: Arc<ControlHeap>,
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) context: Arc<Context>,
+    pub(crate) gpu: Arc<dyn Gpu>,
+    /// Freed last.
+    _region: DeviceMemory,
+}
+
+impl Node {
+    /// Opens `hca` and registers a control heap of `heap_bytes` bytes.
+    pub(crate) fn open(hca: &Hca, heap_bytes: usize) -> Result<Self, VerbsError> {
+        let gpu: Arc<dyn Gpu> = SimtGpu::open().expect("simt");
+        let region = gpu.alloc(heap_bytes, 4096).expect("device memory");
+        let context = Context::open(&DeviceSelector::Name(hca.name().to_owned()))?;
+        let pd = Pd::new(&context)?;
+        // SAFETY: the region is dropped after heap and QPs, and only ever accessed through the device or by copies.
+        let heap = unsafe { ControlHeap::new(&context, region.addr(), heap_bytes) }?;
+        Ok(Self {
+            heap,
+            pd,
+            context,
+            gpu,
+            _region: region,
+        })
+    }
+
+    /// A QP in Reset whose memory is as it must be.
+    pub(crate) fn qp(&self, config: &QpConfig) -> Result<Qp<Reset>, VerbsError> {
+        let qp = Qp::create(&self.pd, &self.heap, config)?;
+        self.write_image(&qp, 0);
+        Ok(qp)
+    }
+
+    /// Writes what the QP's memory must hold before it leaves Reset.
+    pub(crate) fn write_image(&self, qp: &Qp<Reset>, base: u64) {
+        let attr = ImageAttr {
+            doorbell: qp.layout().doorbell_addr,
+            atomic_sink: 0,
+            atomic_sink_lkey: 0,
+            generation: 0,
+            base,
+        };
+        for part in qp.layout().image(&attr) {
+            self.gpu
+                .write(part.addr, &part.bytes)
+                .expect("control memory");
+        }
+    }
+
+    /// The GID that QPs of this node speak from.
+    pub(crate) fn gid(&self) -> Gid {
+        self.context.roce_v2_gid().expect("a RoCEv2 GID").gid
+    }
+}
+
+/// First packet numbers of the two ends.
+pub(crate) const PSNS: [u32; 2] = [0x12_3456, 0xfe_dcba];
+
+/// Brings up two QPs that are each other's peer.
+pub(crate) fn connect(nodes: [&Node; 2], config: &QpConfig) -> Result<[Qp<Rts>; 2], VerbsError> {
+    let [a, b] = [nodes[0].qp(config)?, nodes[1].qp(config)?];
+    connect_reset(nodes, [a, b])
+}
+
+/// Brings up two QPs that are in Reset.
+pub(crate) fn connect_reset(
+    nodes: [&Node; 2],
+    qps: [Qp<Reset>; 2],
+) -> Result<[Qp<Rts>; 2], VerbsError> {
+    let [a, b] = qps;
+    let to_b = PathAttr::new(b.qpn(), nodes[1].gid(), PSNS[1]);
+    let to_a = PathAttr::new(a.qpn(), nodes[0].gid(), PSNS[0]);
+    let a = a.init()?.ready_to_receive(&to_b)?;
+    let b = b.init()?.ready_to_receive(&to_a)?;
+    let a = a.ready_to_send(&SendAttr::new(PSNS[0]))?;
+    let b = b.ready_to_send(&SendAttr::new(PSNS[1]))?;
+    Ok([a, b])
+}
+
+// No test file uses all of this.
+const _: fn(HcaConfig) -> Hca = hca_with;
+const _: fn() -> Hca = hca;
+const _: fn([&Node; 2], &QpConfig) -> Result<[Qp<Rts>; 2], VerbsError> = connect;
