@@ -11,7 +11,7 @@ use mlx5_prm::doorbell::{doorbell_index, doorbell_qpn};
 
 /// What makes the NIC run WQEs. All three are seen on silicon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Follow {
+pub(crate) enum Follow {
     /// It runs up to the index of the doorbell.
     Doorbell,
     /// A doorbell makes it read the record, some time later.
@@ -22,45 +22,45 @@ pub enum Follow {
 
 /// The queue, as addresses in this process.
 #[derive(Clone, Copy, Debug)]
-pub struct Queue {
-    pub sq: u64,
-    pub depth: u32,
-    pub dbrec: u64,
-    pub cqe: u64,
-    pub doorbell: u64,
-    pub qpn: u32,
+pub(crate) struct Queue {
+    pub(crate) sq: u64,
+    pub(crate) depth: u32,
+    pub(crate) dbrec: u64,
+    pub(crate) cqe: u64,
+    pub(crate) doorbell: u64,
+    pub(crate) qpn: u32,
     /// Index of the first WQE.
-    pub first: u64,
+    pub(crate) first: u64,
 }
 
 /// How the NIC behaves.
 #[derive(Clone, Copy, Debug)]
-pub struct Behaviour {
-    pub follow: Follow,
+pub(crate) struct Behaviour {
+    pub(crate) follow: Follow,
     /// Seed of its pauses.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// The WQE with this index fails with `syndrome` and those behind it are flushed.
-    pub fail_at: Option<u64>,
+    pub(crate) fail_at: Option<u64>,
 }
 
 /// What happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    pub findings: Vec<String>,
-    pub wqes: u64,
-    pub doorbells: u64,
-    pub cqes: u64,
+pub(crate) struct Report {
+    pub(crate) findings: Vec<String>,
+    pub(crate) wqes: u64,
+    pub(crate) doorbells: u64,
+    pub(crate) cqes: u64,
 }
 
 /// A running NIC.
 #[derive(Debug)]
-pub struct Nic {
+pub(crate) struct Nic {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Report>,
 }
 
 /// Syndrome of the failing WQE: remote access error.
-pub const SYNDROME: u8 = 0x13;
+pub(crate) const SYNDROME: u8 = 0x13;
 
 impl Nic {
     /// Starts it.
@@ -68,7 +68,7 @@ impl Nic {
     /// # Safety
     ///
     /// The addresses of `queue`, and whatever the WQEs in its ring name, are memory of this process that outlives the NIC.
-    pub unsafe fn start(queue: Queue, behaviour: Behaviour) -> Self {
+    pub(crate) unsafe fn start(queue: Queue, behaviour: Behaviour) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut engine = Engine {
             queue,
@@ -96,7 +96,7 @@ impl Nic {
     }
 
     /// Runs what was rung, then stops.
-    pub fn stop(self) -> Report {
+    pub(crate) fn stop(self) -> Report {
         self.stop.store(true, Ordering::Release);
         self.thread.join().expect("the NIC does not panic")
     }
@@ -246,7 +246,10 @@ impl Engine {
         }
         // SAFETY: the WQE names memory that outlives the NIC (contract of `start`). Words are moved whole, as a NIC does.
         unsafe {
-            if bytes % 8 == 0 && target as usize % 8 == 0 && source as usize % 4 == 0 {
+            if bytes.is_multiple_of(8)
+                && (target as usize).is_multiple_of(8)
+                && (source as usize).is_multiple_of(4)
+            {
                 for at in (0..bytes).step_by(8) {
                     let word = source.add(at).cast::<u64>().read_unaligned();
                     AtomicU64::from_ptr(target.add(at).cast()).store(word, Ordering::Release);

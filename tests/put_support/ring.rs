@@ -13,16 +13,16 @@ use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch, open};
 
 use super::nic::{Behaviour, Nic, Queue};
 
-pub const QPN: u32 = 0x00_1234;
-pub const LKEY: u32 = 0x1111_2222;
-pub const RKEY: u32 = 0x3333_4444;
+pub(crate) const QPN: u32 = 0x00_1234;
+pub(crate) const LKEY: u32 = 0x1111_2222;
+pub(crate) const RKEY: u32 = 0x3333_4444;
 const SECOND: u64 = 1_000_000_000;
 
 /// A QP of `depth` WQEBBs and a window of `words` source words followed by as many target words.
-pub struct Ring {
-    pub gpu: Arc<dyn Gpu>,
-    pub depth: u32,
-    pub words: usize,
+pub(crate) struct Ring {
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) depth: u32,
+    pub(crate) words: usize,
     first: u64,
     control: DeviceMemory,
     register: DeviceMemory,
@@ -36,7 +36,7 @@ const MAX_THREADS: usize = 1024;
 
 impl Ring {
     /// A ring whose first index is `first`, as if it had been used before.
-    pub fn new(depth: u32, words: usize, first: u64, mode: u32) -> Self {
+    pub(crate) fn new(depth: u32, words: usize, first: u64, mode: u32) -> Self {
         let gpu = open(GpuSelector::Simt).unwrap();
         let alloc = |bytes: usize| gpu.alloc(bytes, 128).unwrap();
         let ring = Self {
@@ -69,17 +69,17 @@ impl Ring {
     }
 
     /// A shared ring.
-    pub fn shared(depth: u32, words: usize, first: u64) -> Self {
+    pub(crate) fn shared(depth: u32, words: usize, first: u64) -> Self {
         Self::new(depth, words, first, 0)
     }
 
     /// An exclusive ring.
-    pub fn exclusive(depth: u32, words: usize, first: u64) -> Self {
+    pub(crate) fn exclusive(depth: u32, words: usize, first: u64) -> Self {
         Self::new(depth, words, first, MODE_EXCLUSIVE)
     }
 
     /// Source word `k`: all different, none zero.
-    pub fn word(k: u64) -> u64 {
+    pub(crate) fn word(k: u64) -> u64 {
         (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
@@ -114,7 +114,7 @@ impl Ring {
     }
 
     /// A NIC on this ring.
-    pub fn nic(&self, behaviour: Behaviour) -> Nic {
+    pub(crate) fn nic(&self, behaviour: Behaviour) -> Nic {
         let context = self.context(0);
         let queue = Queue {
             sq: context.sq.addr(),
@@ -130,35 +130,35 @@ impl Ring {
     }
 
     /// Where the context is.
-    pub fn qp(&self) -> DevicePtr<QpContext> {
+    pub(crate) fn qp(&self) -> DevicePtr<QpContext> {
         self.control.addr().into()
     }
 
     /// The context as it is now.
-    pub fn read_context(&self) -> QpContext {
+    pub(crate) fn read_context(&self) -> QpContext {
         self.read(self.control.addr(), 1)[0]
     }
 
     /// The 64 bytes of WQE `index`.
-    pub fn wqe(&self, index: u64) -> [u8; 64] {
+    pub(crate) fn wqe(&self, index: u64) -> [u8; 64] {
         let at = self.context(0).sq.addr() + (index & u64::from(self.depth - 1)) * 64;
         self.read::<[u8; 64]>(at, 1)[0]
     }
 
     /// Changes the context.
-    pub fn patch(&self, offset: usize, bytes: &[u8]) {
+    pub(crate) fn patch(&self, offset: usize, bytes: &[u8]) {
         self.gpu
             .write(self.control.addr() + offset as u64, bytes)
             .unwrap();
     }
 
     /// The peer-table entry.
-    pub fn peer(&self) -> DevicePtr<PeerEntry> {
+    pub(crate) fn peer(&self) -> DevicePtr<PeerEntry> {
         self.peer.addr().into()
     }
 
     /// The window.
-    pub fn window(&self) -> Window {
+    pub(crate) fn window(&self) -> Window {
         Window {
             id: 0,
             lkey_be: LKEY.to_be(),
@@ -168,7 +168,7 @@ impl Ring {
     }
 
     /// Parameters for `count` words of each thread, with a deadline of 20 s.
-    pub fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
+    pub(crate) fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
         PutWordsParams {
             qp: self.qp(),
             peer: self.peer(),
@@ -184,7 +184,7 @@ impl Ring {
     }
 
     /// Runs `kernel` on `blocks` x `threads`; returns how each thread ended and how many words it put.
-    pub fn run(&self, launch: &Launch<'_>, params: &impl Pod) -> Vec<(Status, u32)> {
+    pub(crate) fn run(&self, launch: &Launch<'_>, params: &impl Pod) -> Vec<(Status, u32)> {
         // SAFETY: the parameters are those of the kernel and name memory of this ring, which outlives the wait below; the
         // NIC and the kernel share it by the posting protocol.
         let event = unsafe { self.gpu.launch(launch, bytes_of(params)) }.unwrap();
@@ -193,24 +193,24 @@ impl Ring {
     }
 
     /// What the first `threads` threads stored.
-    pub fn results(&self, threads: usize) -> Vec<(Status, u32)> {
+    pub(crate) fn results(&self, threads: usize) -> Vec<(Status, u32)> {
         let status = self.read(self.results.addr(), threads);
         let done = self.read(self.results.addr() + 4 * MAX_THREADS as u64, threads);
         status.into_iter().zip(done).collect()
     }
 
     /// Where results are stored.
-    pub fn status(&self) -> DevicePtr<Status> {
+    pub(crate) fn status(&self) -> DevicePtr<Status> {
         self.results.addr().into()
     }
 
     /// The target words.
-    pub fn target(&self) -> Vec<u64> {
+    pub(crate) fn target(&self) -> Vec<u64> {
         self.read(self.window.addr() + 8 * self.words as u64, self.words)
     }
 
     /// Positions of target words that are not the source's.
-    pub fn wrong_words(&self) -> Vec<usize> {
+    pub(crate) fn wrong_words(&self) -> Vec<usize> {
         let wrong = |&(k, word): &(usize, u64)| word != Self::word(k as u64);
         self.target()
             .into_iter()
