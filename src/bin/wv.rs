@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use warpverbs::cmd::sim;
+use warpverbs::cmd::{demo, sim};
 
 /// GPU-initiated RDMA for MoE dispatch and combine, with or without the hardware.
 #[derive(Parser)]
@@ -15,11 +15,18 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Dispatch and combine MoE tokens among rank processes, checked against a scalar reference
+    Demo(demo::DemoOptions),
+    /// One rank of the demo, started by it
+    #[command(hide = true)]
+    DemoRank(demo::RankOptions),
     Sim(sim::SimArgs),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Demo(options) => demo::run(&options),
+        Command::DemoRank(options) => demo::run_rank(&options),
         Command::Sim(args) => sim::run(&args).unwrap_or_else(|error| {
             eprintln!("wv sim: {error}");
             ExitCode::from(error.exit_status())

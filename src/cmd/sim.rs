@@ -11,7 +11,7 @@
 mod child;
 mod executable;
 #[path = "../../crates/softhca/src/sysfs/private_dir.rs"]
-mod private_dir;
+pub(super) mod private_dir;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -136,6 +136,13 @@ fn run_to_the_end(args: &SimArgs) -> Result<Ending, Cause> {
         command: program,
         source,
     })
+}
+
+/// The `LD_PRELOAD` that gives a process of this program software HCAs of its own.
+pub(super) fn preload_for_ranks() -> Result<OsString, SimError> {
+    let library = softhca_library::find().map_err(Cause::from)?;
+    check_packages()?;
+    Ok(preload(&library, env::var_os("LD_PRELOAD").as_deref())?)
 }
 
 /// Removes the directory when it goes out of scope.

@@ -2,7 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cmd::sim::SimError;
+use crate::gpu::GpuError;
 use crate::moe::MoeError;
+use crate::team::{StoreError, TeamError};
+use crate::verbs::VerbsError;
 
 /// An error of `wv demo`.
 #[derive(Debug, thiserror::Error)]
@@ -27,9 +31,54 @@ pub enum DemoError {
         /// Why.
         reason: String,
     },
-    /// The shape or a routing.
+    /// What a step gave is not what the reference gives.
+    #[error("rank {rank}, step {step}: {words}")]
+    Mismatch {
+        /// The rank.
+        rank: u32,
+        /// The step.
+        step: u32,
+        /// What differs: token, first element, both values.
+        words: String,
+    },
+    /// Rank processes that failed, in words; the first is the cause.
+    #[error("{}", messages.join("\n"))]
+    Ranks {
+        /// One line per rank.
+        messages: Vec<String>,
+    },
+    /// The run took too long.
+    #[error("not done within {seconds} s (--timeout): {progress}")]
+    Timeout {
+        /// The limit.
+        seconds: u64,
+        /// How far it was.
+        progress: String,
+    },
+    /// The checker of the software HCA objected to what the kernels did.
+    #[error("the software HCA has {count} findings; its log says which")]
+    Findings {
+        /// How many.
+        count: u64,
+    },
+    /// Software HCAs cannot be had.
+    #[error(transparent)]
+    Sim(#[from] SimError),
+    /// The shape, a routing or a call.
     #[error(transparent)]
     Moe(#[from] MoeError),
+    /// The team.
+    #[error(transparent)]
+    Team(#[from] TeamError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The HCA.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// The device that runs kernels.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
 }
 
 impl DemoError {
@@ -38,6 +87,15 @@ impl DemoError {
             path: path.to_owned(),
             reason: reason.to_string(),
         }
+    }
+
+    /// Whether the input is to blame, so that another try is in vain.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        matches!(
+            self,
+            Self::Option(_) | Self::File { .. } | Self::Array { .. } | Self::Moe(_)
+        )
     }
 
     pub(super) fn array(name: &str, reason: impl ToString) -> Self {

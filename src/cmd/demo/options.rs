@@ -62,6 +62,7 @@ pub struct DemoOptions {
     /// The result as one JSON object on stdout; everything else goes to stderr
     #[arg(long)]
     pub json: bool,
+    /// Where to write inputs and outputs
     #[arg(long, value_name = "DIR", help = DUMP_HELP)]
     pub dump: Option<PathBuf>,
 }

@@ -1,0 +1,47 @@
+//! What the HCA has counted, from its `hw_counters` files.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::PathBuf;
+
+/// The counters of the software HCA that the demo shows. A real NIC has others; those that it lacks are left out.
+const NAMES: [&str; 14] = [
+    "tx_wqes",
+    "doorbells",
+    "cqes",
+    "error_cqes",
+    "tx_bytes",
+    "rx_bytes",
+    "write_requests",
+    "inline_write_requests",
+    "read_requests",
+    "tx_packets",
+    "rx_packets",
+    "retransmissions",
+    "duplicates",
+    "findings",
+];
+
+/// Values by name.
+pub(super) type Counters = BTreeMap<String, u64>;
+
+/// The counters of `device` now.
+pub(super) fn read(device: &str) -> Counters {
+    let root = env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
+    let directory = root.join(format!("class/infiniband/{device}/ports/1/hw_counters"));
+    let value = |name: &&str| {
+        let text = std::fs::read_to_string(directory.join(name)).ok()?;
+        let value = text.trim().parse().ok()?;
+        Some(((*name).to_owned(), value))
+    };
+    NAMES.iter().filter_map(value).collect()
+}
+
+/// What was counted between two readings.
+pub(super) fn since(before: &Counters, now: &Counters) -> Counters {
+    let difference = |(name, now): (&String, &u64)| {
+        let before = before.get(name).copied().unwrap_or(0);
+        (name.clone(), now.saturating_sub(before))
+    };
+    now.iter().map(difference).collect()
+}

@@ -1,0 +1,74 @@
+//! What a rank process tells the demo: one JSON object per line of its standard output.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::counters::Counters;
+use super::options::DemoOptions;
+
+/// What a rank process is told, in a file that the demo wrote.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Spec {
+    pub(super) options: DemoOptions,
+    /// RDMA device by name; none: the first that DevX can drive.
+    pub(super) device: Option<String>,
+    /// URL of the store, and its run.
+    pub(super) store: String,
+    pub(super) run_id: String,
+    /// Longest wait for other ranks, ms.
+    pub(super) join_timeout_ms: u64,
+    /// Longest wait of a device call, ms.
+    pub(super) deadline_ms: u64,
+    /// Where to write inputs and outputs.
+    pub(super) dump: Option<PathBuf>,
+}
+
+/// What a rank process tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Message {
+    /// The team is there; steps begin.
+    Joined {
+        device: String,
+        soft: bool,
+        gpu: String,
+    },
+    /// A step was checked.
+    Verified { step: u32 },
+    /// All steps were checked.
+    Done(RankResult),
+    /// This rank gives up. `remote`: because of another, which tells it itself.
+    Failed { message: String, remote: bool },
+}
+
+/// What one rank did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct RankResult {
+    pub(super) rank: u32,
+    /// Tokens that it dispatched.
+    pub(super) tokens: u64,
+    /// Choices of those tokens.
+    pub(super) choices: u64,
+    /// Rows that its experts got.
+    pub(super) rows: u64,
+    /// Seconds of each step: dispatch, experts, combine; checks not counted.
+    pub(super) step_seconds: Vec<f64>,
+    /// Counted by the HCA during the steps.
+    pub(super) counters: Counters,
+    /// Control heap: bytes in use, and QPs.
+    pub(super) control_bytes: u64,
+    pub(super) qps: u64,
+    /// Device memory of the layer, without the caller's buffers.
+    pub(super) layer_bytes: u64,
+}
+
+/// Writes `message` to standard output. A demo that does not read any more has ended.
+pub(super) fn tell(message: &Message) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    let mut out = io::stdout().lock();
+    out.write_all(&line)?;
+    out.flush()
+}

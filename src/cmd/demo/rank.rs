@@ -1,0 +1,230 @@
+//! One rank process of the demo: `wv demo-rank`, which nobody calls by hand.
+
+// UNSAFETY: launches the expert kernel on buffers of the workspace.
+#![expect(unsafe_code, reason = "launch of the expert kernel")]
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::counters;
+use super::dump::Dump;
+use super::experts::factors;
+use super::input::Inputs;
+use super::messages::{Message, RankResult, Spec, tell};
+use super::{DemoError, check};
+use crate::abi::{DemoExpertParams, DevicePtr};
+use crate::gpu::{self, DeviceMemory, GpuSelector, Launch};
+use crate::moe::reference::Batch;
+use crate::moe::{Moe, MoeError, Workspace, required_bytes};
+use crate::team::{Team, TeamConfig, open_store};
+use crate::verbs::{Context, DeviceSelector};
+
+/// Options of a rank process.
+#[derive(clap::Args, Debug)]
+pub struct RankOptions {
+    /// What to do, written by the demo
+    #[arg(long)]
+    spec: PathBuf,
+    /// This rank
+    #[arg(long)]
+    rank: u32,
+}
+
+/// Runs one rank and tells the demo how it goes.
+#[must_use]
+pub fn run_rank(options: &RankOptions) -> ExitCode {
+    end_with_the_demo();
+    let (message, code) = match Rank::run(options) {
+        Ok(result) => (Message::Done(result), ExitCode::SUCCESS),
+        Err(error) => {
+            let remote = is_remote(&error);
+            let message = error.to_string();
+            (Message::Failed { message, remote }, ExitCode::FAILURE)
+        }
+    };
+    match tell(&message) {
+        Ok(()) => code,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// The demo holds the other end of standard input: when it ends, however, so does this process.
+fn end_with_the_demo() {
+    std::thread::spawn(|| {
+        let mut rest = Vec::new();
+        let _ = std::io::stdin().lock().read_to_end(&mut rest);
+        std::process::exit(1);
+    });
+}
+
+/// Whether another rank is the cause.
+fn is_remote(error: &DemoError) -> bool {
+    match error {
+        DemoError::Team(error) | DemoError::Moe(MoeError::Team(error)) => error.is_remote(),
+        _ => false,
+    }
+}
+
+struct Rank {
+    spec: Spec,
+    inputs: Inputs,
+    moe: Arc<Moe>,
+    work: Workspace,
+    factors: DeviceMemory,
+    device: String,
+    result: RankResult,
+}
+
+impl Rank {
+    fn run(options: &RankOptions) -> Result<RankResult, DemoError> {
+        let mut rank = Self::join(options)?;
+        let steps = rank.run_steps();
+        if let Err(error) = &steps
+            && !is_remote(error)
+        {
+            rank.moe.team().give_up(&error.to_string());
+        }
+        steps?;
+        Ok(rank.result)
+    }
+
+    /// Reads the inputs, joins the team, makes the layer.
+    fn join(options: &RankOptions) -> Result<Self, DemoError> {
+        let file = |error: &dyn ToString| DemoError::file(&options.spec, error);
+        let text = std::fs::read(&options.spec).map_err(|error| file(&error))?;
+        let spec: Spec = serde_json::from_slice(&text).map_err(|error| file(&error))?;
+        let inputs = Inputs::load(&spec.options)?;
+        let store = open_store(&spec.store, &spec.run_id)?;
+        let selector = match &spec.device {
+            Some(name) => DeviceSelector::Name(name.clone()),
+            None => DeviceSelector::Auto,
+        };
+        let context = Context::open(&selector)?;
+        let gpu = gpu::open(spec.options.gpu.parse::<GpuSelector>()?)?;
+        let config = TeamConfig {
+            timeout: Duration::from_millis(spec.join_timeout_ms),
+            deadline: Duration::from_millis(spec.deadline_ms),
+            ..TeamConfig::new(options.rank, inputs.ranks)
+        };
+        let team = Team::join(config, &context, &gpu, store)?;
+        let moe = Moe::new(&team, "demo", inputs.config)?;
+        let work = Workspace::new(&moe)?;
+        let values: Vec<f32> = moe
+            .local_experts()
+            .iter()
+            .flat_map(|&id| factors(id))
+            .collect();
+        let memory = gpu.alloc(size_of_val(values.as_slice()).max(8), 128)?;
+        if !values.is_empty() {
+            gpu.write(memory.addr(), bytemuck::cast_slice(&values))?;
+        }
+        let result = RankResult {
+            rank: options.rank,
+            control_bytes: team.control_stats().live_bytes,
+            qps: team.config().qps(),
+            layer_bytes: required_bytes(&inputs.config, inputs.ranks)?.library(1),
+            ..RankResult::default()
+        };
+        let _ = tell(&Message::Joined {
+            device: context.name().to_owned(),
+            soft: context.info().is_soft(),
+            gpu: gpu.label(),
+        });
+        Ok(Self {
+            spec,
+            inputs,
+            moe,
+            work,
+            factors: memory,
+            device: context.name().to_owned(),
+            result,
+        })
+    }
+
+    fn run_steps(&mut self) -> Result<(), DemoError> {
+        self.moe.team().barrier("start")?;
+        let before = counters::read(&self.device);
+        for step in 0..self.spec.options.steps {
+            self.step(step)?;
+            let _ = tell(&Message::Verified { step });
+        }
+        // Everybody has got everything, so windows and QPs may go, and nothing is counted any more.
+        self.moe.team().barrier("end")?;
+        self.result.counters = counters::since(&before, &counters::read(&self.device));
+        self.moe.team().barrier("counted")?;
+        Ok(())
+    }
+
+    fn step(&mut self, step: u32) -> Result<(), DemoError> {
+        let rank = self.moe.team().rank();
+        let batches: Vec<Batch> = (0..self.inputs.ranks)
+            .map(|rank| self.inputs.batch(step, rank))
+            .collect();
+        let batch = &batches[rank as usize];
+        let dump = self
+            .spec
+            .dump
+            .as_ref()
+            .map(|directory| Dump::new(directory, step, rank));
+        let wrong = |words: String| DemoError::Mismatch { rank, step, words };
+        self.moe
+            .set_schedule_seed(self.spec.options.seed ^ u64::from(step));
+
+        let start = Instant::now();
+        self.work.send(batch)?;
+        let sources = self.work.receive()?;
+        let mut busy = start.elapsed();
+        self.work.call().check()?;
+        check::dispatch(&self.moe, &self.work, &batches, &sources)?.map_err(wrong)?;
+
+        let start = Instant::now();
+        self.launch_experts()?;
+        self.work.send_back()?;
+        let combined = self.work.receive_back()?;
+        busy += start.elapsed();
+        self.work.call().check()?;
+        check::combine(&self.moe, batch, &combined).map_err(wrong)?;
+
+        if let Some(dump) = dump {
+            dump.inputs(&self.moe, batch)?;
+            dump.received(&self.moe, &self.work, &sources)?;
+            dump.output(&self.moe, &combined)?;
+        }
+        self.result.tokens += batch.tokens(&self.inputs.config) as u64;
+        self.result.choices += batch.experts.iter().filter(|expert| **expert >= 0).count() as u64;
+        self.result.rows += sources.iter().map(|rows| rows.len() as u64).sum::<u64>();
+        self.result.step_seconds.push(busy.as_secs_f64());
+        Ok(())
+    }
+
+    /// The computation of the experts, as a kernel of its own between dispatch and combine.
+    fn launch_experts(&mut self) -> Result<(), DemoError> {
+        let config = &self.inputs.config;
+        let [x, counts, y] = self.work.expert_buffers();
+        let number = |value: usize| u32::try_from(value).expect("experts of a rank");
+        let params = DemoExpertParams {
+            x: DevicePtr::new(x),
+            y: DevicePtr::new(y),
+            counts: DevicePtr::new(counts),
+            factors: DevicePtr::new(self.factors.addr()),
+            local_experts: number(self.moe.local_experts().len()),
+            rows: self.inputs.ranks * config.max_tokens,
+            hidden: config.hidden,
+            reserved: 0,
+        };
+        let grid = self.moe.grid();
+        let launch = Launch::new("wv_demo_expert", grid.blocks, grid.threads);
+        // SAFETY: the buffers are those of the workspace, as large as the layer needs; they, and the factors, stay until
+        // `wait` has seen the kernel's end, and nobody else uses them meanwhile.
+        let event = unsafe {
+            self.moe
+                .team()
+                .gpu()
+                .launch(&launch, bytemuck::bytes_of(&params))
+        }?;
+        Ok(self.work.wait(event)?)
+    }
+}
