@@ -1,5 +1,6 @@
 //! Processes that move bytes through the wire: DevX QPs on HCAs with addresses of their own.
 
+mod rig;
 mod wire_support;
 
 use std::time::{Duration, Instant};

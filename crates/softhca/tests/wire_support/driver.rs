@@ -1,19 +1,19 @@
 //! An opened device with one window of memory and QPs in Rts, whose WQEs are written here byte by byte.
 
-// UNSAFETY: maps memory and UAR pages, registers them, and shares rings with the device.
+// UNSAFETY: registers memory and waits on the engine's futex word.
 #![expect(unsafe_code, reason = "plays the part of a user-space driver")]
 
-use mlx5_prm::be::{Be32, Be64};
+use crate::rig::{Memory, create, data, inline, map_uar, raddr};
+use mlx5_prm::be::Be64;
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cq::{Cqc, CreateCqIn};
 use mlx5_prm::doorbell::{doorbell_value, qp_record, uar};
 use mlx5_prm::qp::{Ads, CreateQpIn, QpModifyIn, Qpc};
-use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, DataSeg, InlineHeader, RaddrSeg, WqeOpcode};
+use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, WqeOpcode};
 use softhca::device::{Access, Context, DevxObject};
 use softhca::{Hca, HcaConfig};
 use std::net::Ipv4Addr;
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// log2 of a send ring's WQEBBs.
@@ -67,7 +67,7 @@ pub(crate) struct Patience {
 pub(crate) struct Driver {
     pub hca: Hca,
     context: Context,
-    window: Mapping,
+    window: Memory,
     lkey: u32,
     rkey: u32,
     qps: Vec<Qp>,
@@ -75,8 +75,8 @@ pub(crate) struct Driver {
 
 struct Qp {
     qpn: u32,
-    control: Mapping,
-    page: Mapping,
+    control: Memory,
+    page: Memory,
     posted: u64,
     completed: u64,
     remote: Option<Peer>,
@@ -88,7 +88,7 @@ impl Driver {
         let hca = Hca::with_config(HcaConfig::default()).unwrap();
         let context = Context::open(hca.name()).unwrap();
         let pdn = context.alloc_pd().unwrap();
-        let window = Mapping::anonymous(bytes);
+        let window = Memory::new(bytes);
         let all = Access(15);
         // SAFETY: the window stays mapped as long as the driver, which closes the context first.
         let keys =
@@ -194,11 +194,9 @@ impl Driver {
     }
 
     /// Posts a WRITE of 12 bytes that lie in the WQE.
-    pub(crate) fn post_inline(&mut self, qp: usize, data: &[u8; 12], remote: usize) {
-        let mut unit = [0; 16];
-        unit[..4].copy_from_slice(bytemuck::bytes_of(&InlineHeader::new(12)));
-        unit[4..].copy_from_slice(data);
-        let units = [self.raddr(qp, remote), unit];
+    pub(crate) fn post_inline(&mut self, qp: usize, bytes: &[u8; 12], remote: usize) {
+        let data = inline(bytes).try_into().expect("one unit");
+        let units = [self.raddr(qp, remote), data];
         self.post(qp, WqeOpcode::RDMA_WRITE, &units);
     }
 
@@ -223,12 +221,7 @@ impl Driver {
 
     /// Posts a WRITE with a key that the peer does not have.
     pub(crate) fn post_bad_key(&mut self, qp: usize) {
-        let raddr = RaddrSeg {
-            raddr: Be64::new(4096),
-            rkey: Be32::new(0x00de_ad00),
-            ..RaddrSeg::default()
-        };
-        let units = [bytemuck::cast(raddr), self.data(0, 8)];
+        let units = [raddr(4096, 0x00de_ad00), self.data(0, 8)];
         self.post(qp, WqeOpcode::RDMA_WRITE, &units);
     }
 
@@ -265,19 +258,11 @@ impl Driver {
 
     fn raddr(&self, qp: usize, offset: usize) -> [u8; 16] {
         let remote = self.qps[qp].remote.as_ref().expect("connected");
-        bytemuck::cast(RaddrSeg {
-            raddr: Be64::new(remote.base + offset as u64),
-            rkey: Be32::new(remote.rkey),
-            ..RaddrSeg::default()
-        })
+        raddr(remote.base + offset as u64, remote.rkey)
     }
 
     fn data(&self, offset: usize, bytes: u32) -> [u8; 16] {
-        bytemuck::cast(DataSeg {
-            byte_count: Be32::new(bytes),
-            lkey: Be32::new(self.lkey),
-            addr: Be64::new(self.window.address() + offset as u64),
-        })
+        data(bytes, self.lkey, self.window.address() + offset as u64)
     }
 
     /// Writes a WQE of one WQEBB, then the record, then the doorbell.
@@ -299,9 +284,9 @@ impl Driver {
         }
         qp.posted += 1;
         let next = low16(qp.posted);
-        let record = qp.control.atomic32(QP_RECORD_AT + qp_record::SND);
+        let record = qp.control.dword(QP_RECORD_AT + qp_record::SND);
         record.store(u32::from(next).to_be(), Ordering::Release);
-        let register = qp.page.atomic64(uar::register(0));
+        let register = qp.page.word(uar::register(0));
         register.store(doorbell_value(next, qp.qpn), Ordering::Release);
         softhca::engine::softhca_kick();
     }
@@ -315,7 +300,7 @@ impl Drop for Driver {
 
 impl Qp {
     fn new(context: &Context, pdn: u32) -> Self {
-        let control = Mapping::anonymous(CONTROL_BYTES);
+        let control = Memory::new(CONTROL_BYTES);
         control.write(0, &[0xff; CQE_AT + 64]);
         // SAFETY: the driver closes the context before it unmaps the control memory.
         let umem = unsafe {
@@ -323,7 +308,7 @@ impl Qp {
         }
         .unwrap();
         let uar_page = context.alloc_uar().unwrap();
-        let page = Mapping::shared(context, uar_page.offset, uar::PAGE_BYTES);
+        let page = map_uar(context, &uar_page);
         let cqc = Cqc::default()
             .with_cc(1)
             .with_oi(1)
@@ -336,10 +321,7 @@ impl Qp {
             .with_cqc(cqc)
             .with_cq_umem_id(umem)
             .with_cq_umem_offset(CQE_AT as u64);
-        let DevxObject::Cq(cqn) = context.devx_create(input.as_bytes(), &mut [0; 16]).unwrap()
-        else {
-            panic!("not a CQ")
-        };
+        let (_, cqn) = create(context, input.as_bytes()).unwrap();
         let qpc = Qpc::default()
             .with_st(Qpc::ST_RC)
             .with_pm_state(Qpc::PM_STATE_MIGRATED)
@@ -355,10 +337,7 @@ impl Qp {
             .with_opcode(u32::from(Opcode::CREATE_QP.0))
             .with_qpc(qpc)
             .with_wq_umem_id(umem);
-        let DevxObject::Qp(qpn) = context.devx_create(input.as_bytes(), &mut [0; 16]).unwrap()
-        else {
-            panic!("not a QP")
-        };
+        let (_, qpn) = create(context, input.as_bytes()).unwrap();
         Self {
             qpn,
             control,
@@ -373,7 +352,7 @@ impl Qp {
     fn poll(&mut self) -> Outcome {
         let word = self
             .control
-            .atomic32(CQE_AT + 60)
+            .dword(CQE_AT + 60)
             .load(Ordering::Acquire)
             .to_ne_bytes();
         let counter = u16::from_be_bytes([word[0], word[1]]);
@@ -412,86 +391,4 @@ fn sleep_while(seen: u32) {
     let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: a futex wait on that word with a time limit.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, seen, &raw const limit) };
-}
-
-/// Mapped memory that a device may write.
-struct Mapping {
-    start: *mut u8,
-    bytes: usize,
-}
-
-impl Mapping {
-    fn anonymous(bytes: usize) -> Self {
-        Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
-    }
-
-    fn shared(context: &Context, offset: u64, bytes: usize) -> Self {
-        let offset = libc::off_t::try_from(offset).unwrap();
-        Self::map(
-            bytes,
-            libc::MAP_SHARED,
-            context.uar_fd().as_raw_fd(),
-            offset,
-        )
-    }
-
-    fn map(bytes: usize, flags: i32, fd: i32, offset: libc::off_t) -> Self {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, offset) };
-        assert_ne!(
-            start,
-            libc::MAP_FAILED,
-            "{}",
-            std::io::Error::last_os_error()
-        );
-        Self {
-            start: start.cast(),
-            bytes,
-        }
-    }
-
-    fn address(&self) -> u64 {
-        self.start as u64
-    }
-
-    fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
-        assert!(
-            offset
-                .checked_add(bytes)
-                .is_some_and(|end| end <= self.bytes)
-        );
-        self.start.wrapping_add(offset)
-    }
-
-    fn write(&self, offset: usize, data: &[u8]) {
-        let to = self.at(offset, data.len());
-        // SAFETY: in bounds, checked by `at`; tests do not write what the device uses at that moment.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
-    }
-
-    fn read(&self, offset: usize, bytes: usize) -> Vec<u8> {
-        let mut data = vec![0; bytes];
-        // SAFETY: in bounds, checked by `at`; tests read what the device has completed.
-        unsafe { std::ptr::copy_nonoverlapping(self.at(offset, bytes), data.as_mut_ptr(), bytes) };
-        data
-    }
-
-    fn atomic32(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: in bounds, and aligned since mappings are and `offset` is; shared only with the device, which uses atomics.
-        unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
-    }
-
-    fn atomic64(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: as above.
-        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map`; the context that used it is closed, or it never reached the device.
-        unsafe { libc::munmap(self.start.cast(), self.bytes) };
-    }
 }
