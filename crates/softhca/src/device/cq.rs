@@ -39,7 +39,7 @@ impl Cq {
     }
 
     /// Bytes of an entry, 64 or 128.
-    pub(crate) fn entry_bytes(cqc: &Cqc) -> u64 {
+    pub(crate) fn entry_bytes(cqc: &Cqc) -> usize {
         64 << cqc.cqe_sz()
     }
 
@@ -78,7 +78,7 @@ impl Cq {
         entry[63] = entry[63] & !1 | owner.to_be_bytes()[3];
         let stride = Self::entry_bytes(&self.cqc);
         // The entry proper is the last 64 bytes of a longer one. PANIC: the ring has `entries` strides.
-        let at = (u64::from(index) * stride + stride - 64) as usize;
+        let at = index as usize * stride + stride - 64;
         self.ring.write(at, &entry[..Self::BODY]);
         let last = [entry[60], entry[61], entry[62], entry[63]];
         self.ring.store_release(at + Self::BODY, last);

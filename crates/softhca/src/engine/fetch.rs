@@ -43,7 +43,7 @@ pub(super) fn control(ring: &Region, index: u16) -> CtrlSeg {
 
 /// Byte offset of block `index`; the ring's length is a power of two.
 fn offset(ring: &Region, index: u16) -> usize {
-    let mask = (ring.bytes() - 1) as usize;
+    let mask = ring.length() - 1;
     (usize::from(index) * WQEBB_BYTES) & mask
 }
 
@@ -89,7 +89,7 @@ pub(super) fn fetch(
             format!("QP {qpn:#x}: WQE {index} names QP {found:#x}"),
         );
     }
-    if blocks == 0 || usize::from(blocks) * WQEBB_BYTES > ring.bytes() as usize {
+    if blocks == 0 || usize::from(blocks) * WQEBB_BYTES > ring.length() {
         let ds = ctrl.ds();
         return bad(
             hca,
@@ -114,7 +114,7 @@ pub(super) fn fetch(
     let bytes = usize::from(ctrl.ds()) * SEG_BYTES;
     let start = offset(ring, index);
     // A WQE may wrap at the end of the ring.
-    let first = bytes.min(ring.bytes() as usize - start);
+    let first = bytes.min(ring.length() - start);
     ring.read(start, &mut fetched.bytes[..first]);
     ring.read(0, &mut fetched.bytes[first..bytes]);
     Ok(fetched)

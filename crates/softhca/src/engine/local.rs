@@ -92,7 +92,7 @@ pub(super) fn gather(
     if found.is_ok() {
         let mut at = 0;
         for piece in &pieces {
-            let end = at + piece.bytes() as usize;
+            let end = at + piece.length();
             piece.read(0, &mut out[at..end]);
             at = end;
         }
@@ -127,7 +127,7 @@ pub(super) fn scatter(
     if found.is_ok() {
         let mut at = 0;
         for piece in &pieces {
-            let end = at + piece.bytes() as usize;
+            let end = at + piece.length();
             piece.write(0, &data[at..end]);
             at = end;
         }

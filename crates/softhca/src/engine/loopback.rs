@@ -306,7 +306,7 @@ fn send(
     current: &mut Current,
     with: SendWith,
 ) -> Result<(), Stop> {
-    const PIECE: u64 = 1 << 16;
+    const PIECE: usize = 1 << 16;
     let total = u64::from(current.operation.bytes);
     if current.done == 0 {
         drop(pieces(
@@ -320,10 +320,11 @@ fn send(
         receive_begin(fabric, peer)?;
     }
     let stop = total.min(current.done + CHUNK);
-    let mut buffer = [0; PIECE as usize];
+    let mut buffer = [0; PIECE];
     while current.done < stop {
-        let bytes = (stop - current.done).min(PIECE);
-        let buffer = &mut buffer[..bytes as usize];
+        let bytes = usize::try_from(stop - current.done).map_or(PIECE, |left| left.min(PIECE));
+        let buffer = &mut buffer[..bytes];
+        let bytes = bytes as u64;
         let (local, done) = (&current.work.local, current.done);
         on(fabric, own.hca, |hca| {
             Ok(local::gather(hca, own.qpn, local, done, buffer)?)

@@ -7,7 +7,7 @@
 //! peer's request ──> responder: keys, memory, receive WQEs
 //! ```
 //!
-//! One thread per process serves all HCAs in turns ([`turn`]); nothing in a turn blocks. In strict mode a WQE runs only after
+//! One thread per process serves all HCAs in turns; nothing in a turn blocks. In strict mode a WQE runs only after
 //! a store to the doorbell register; the doorbell record, not the value stored, decides what runs. Software sees the bytes of
 //! a WQE no later than those of the next WQE of the same QP.
 

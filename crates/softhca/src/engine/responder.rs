@@ -263,8 +263,11 @@ impl Device for HcaState {
 /// The segments of receive WQE `index`: up to the invalid key, those of length 0 skipped.
 fn pieces(queue: &ReceiveQueue, index: u16) -> Vec<Segment> {
     let start = u64::from(index) % queue.entries() * queue.stride;
-    let mut wqe = vec![0; queue.stride as usize];
-    queue.ring.read(start as usize, &mut wqe);
+    let Some(slot) = queue.ring.part(start, queue.stride) else {
+        return Vec::new();
+    };
+    let mut wqe = vec![0; slot.length()];
+    slot.read(0, &mut wqe);
     wqe.chunks_exact(SEG_BYTES)
         .filter_map(|unit| bytemuck::try_pod_read_unaligned::<DataSeg>(unit).ok())
         .take_while(|data| data.lkey.get() != DataSeg::INVALID_LKEY)

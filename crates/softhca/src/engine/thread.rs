@@ -1,6 +1,6 @@
 //! The engine thread: one per process, for all HCAs.
 //!
-//! It works as long as there is work, looks around for [`SPIN`] after that, and then sleeps: first briefly, each time twice as
+//! It works as long as there is work, looks around for [`SPIN_NS`] after that, and then sleeps: first briefly, each time twice as
 //! long, up to [`LONGEST_SLEEP`]. A program that calls `softhca_kick` behind its doorbells never waits for that; one that does
 //! not, loses at most one sleep.
 
@@ -15,11 +15,11 @@ use std::thread;
 use std::time::Duration;
 
 /// How long the engine looks around before it sleeps.
-const SPIN: Duration = Duration::from_micros(20);
+const SPIN_NS: u64 = 20_000;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(4);
 /// How long the engine keeps off the lock while others want it.
-const COURTESY: Duration = Duration::from_millis(1);
+const COURTESY_NS: u64 = 1_000_000;
 
 /// Whether the thread runs.
 static STARTED: Mutex<bool> = Mutex::new(false);
@@ -49,7 +49,7 @@ fn run() {
             nap = SHORTEST_SLEEP;
             continue;
         }
-        if now_ns().saturating_sub(idle_since_ns) < SPIN.as_nanos() as u64 {
+        if now_ns().saturating_sub(idle_since_ns) < SPIN_NS {
             std::hint::spin_loop();
             continue;
         }
@@ -83,7 +83,7 @@ fn one_turn() -> Report {
     for (handler, event) in report.events.drain(..) {
         handler(event);
     }
-    let until = now_ns() + COURTESY.as_nanos() as u64;
+    let until = now_ns() + COURTESY_NS;
     while Fabric::is_wanted() && now_ns() < until {
         thread::yield_now();
     }

@@ -5,99 +5,24 @@
 #![expect(unsafe_code, reason = "plays the software side of a device")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use mlx5_prm::be::{Be32, Be64};
+pub(crate) mod bringup;
+mod memory;
+mod segments;
+
+pub(crate) use memory::{Memory, map_uar};
+pub(crate) use segments::{data, inline, raddr};
+
+use mlx5_prm::be::Be32;
 use mlx5_prm::cmd::{CreateOut, Opcode};
 use mlx5_prm::cq::{Cqc, CreateCqIn};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::doorbell::{doorbell_value, uar};
 use mlx5_prm::qp::{Ads, CreateQpIn, QpModifyIn, Qpc, QueryQpIn, QueryQpOut};
-use mlx5_prm::wqe::{CtrlSeg, DataSeg, InlineHeader, RaddrSeg, WqeOpcode};
+use mlx5_prm::wqe::{CtrlSeg, DataSeg, WqeOpcode};
 use softhca::device::{Access, Context, DeviceError, DevxObject, MrKeys, UarPage};
 use softhca::{Hca, HcaConfig};
-use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// Memory shared with the device: page-aligned, zeroed, accessed by atomics only.
-pub(crate) struct Memory {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: all access is atomic.
-unsafe impl Send for Memory {}
-// SAFETY: all access is atomic.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    pub(crate) fn new(bytes: usize) -> Self {
-        // SAFETY: a fresh private mapping.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        assert!(base != libc::MAP_FAILED);
-        let base: NonNull<u8> = NonNull::new(base.cast()).unwrap();
-        base.as_ptr().expose_provenance();
-        Self { base, bytes }
-    }
-
-    pub(crate) fn address(&self) -> u64 {
-        self.base.as_ptr().addr() as u64
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes as u64
-    }
-
-    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes);
-        // SAFETY: inside the mapping and aligned.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
-    }
-
-    pub(crate) fn dword(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes);
-        // SAFETY: inside the mapping and aligned.
-        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
-    }
-
-    pub(crate) fn write(&self, offset: usize, data: &[u8]) {
-        assert!(offset + data.len() <= self.bytes);
-        // SAFETY: inside the mapping; the device does not write here while the test does.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                data.as_ptr(),
-                self.base.as_ptr().add(offset),
-                data.len(),
-            );
-        }
-    }
-
-    pub(crate) fn read(&self, offset: usize, bytes: usize) -> Vec<u8> {
-        assert!(offset + bytes <= self.bytes);
-        let mut out = vec![0; bytes];
-        // SAFETY: inside the mapping; what the device writes meanwhile is not looked at.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), out.as_mut_ptr(), bytes);
-        }
-        out
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`; registrations end before (field order of their owners).
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
-    }
-}
 
 /// How an end is made.
 #[derive(Clone, Debug)]
@@ -517,47 +442,4 @@ pub(crate) fn create(context: &Context, input: &[u8]) -> Result<(DevxObject, u32
     let mut output = [0xff; 16];
     let object = context.devx_create(input, &mut output)?;
     Ok((object, CreateOut::from_bytes(&output).unwrap().number()))
-}
-
-pub(crate) fn map_uar(context: &Context, page: &UarPage) -> Memory {
-    // SAFETY: a fresh shared mapping of the page.
-    let base = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            4096,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            context.uar_fd().as_raw_fd(),
-            page.offset.try_into().unwrap(),
-        )
-    };
-    assert!(base != libc::MAP_FAILED);
-    Memory {
-        base: NonNull::new(base.cast()).unwrap(),
-        bytes: 4096,
-    }
-}
-
-pub(crate) fn raddr(address: u64, rkey: u32) -> [u8; 16] {
-    bytemuck::cast(RaddrSeg {
-        raddr: Be64::new(address),
-        rkey: Be32::new(rkey),
-        ..RaddrSeg::default()
-    })
-}
-
-pub(crate) fn data(bytes: u32, lkey: u32, address: u64) -> [u8; 16] {
-    bytemuck::cast(DataSeg {
-        byte_count: Be32::new(bytes),
-        lkey: Be32::new(lkey),
-        addr: Be64::new(address),
-    })
-}
-
-pub(crate) fn inline(bytes: &[u8]) -> Vec<u8> {
-    let header = InlineHeader::new(bytes.len().try_into().unwrap());
-    let mut all = bytemuck::bytes_of(&header).to_vec();
-    all.extend(bytes);
-    all.resize(all.len().next_multiple_of(16), 0);
-    all
 }

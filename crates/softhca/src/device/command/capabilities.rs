@@ -65,7 +65,7 @@ fn general() -> CmdHcaCap {
         .with_log_max_atomic_size_qp(3)
 }
 
-const _: () = assert!(limits::WQE_BYTES as usize % WQEBB_BYTES == 0);
+const _: () = assert!((limits::WQE_BYTES as usize).is_multiple_of(WQEBB_BYTES));
 
 fn atomic() -> AtomicCaps {
     /// 2^2 and 2^3 bytes.

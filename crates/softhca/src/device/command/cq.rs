@@ -29,7 +29,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     }
     need_uar(hca, context, cqc.uar_page())?;
     let start = ring_start(input.cq_umem_offset(), cqc.page_offset())?;
-    let bytes = Cq::entry_bytes(&cqc) << cqc.log_cq_size();
+    let bytes = (Cq::entry_bytes(&cqc) as u64) << cqc.log_cq_size();
     let ring = umem_part(
         hca,
         context,

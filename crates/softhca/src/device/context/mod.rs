@@ -1,0 +1,300 @@
+//! An opened device, and the calls by which its objects come and go.
+
+mod devx;
+mod memory;
+
+use super::command;
+use super::counters::ObjectCounts;
+use super::error::DeviceError;
+use super::faults::FailCommand;
+use super::state::{ContextState, Fabric, HcaState, limits};
+use super::table::Table;
+use super::uar::UarSpace;
+use mlx5_prm::cmd::Opcode;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// An opened device. Clones are the same context; [`Context::close`] ends it, as does dropping the last clone.
+///
+/// `errno` values: [`DeviceError::errno`].
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    hca: usize,
+    id: u32,
+    space: Arc<UarSpace>,
+}
+
+/// A registered region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MrKeys {
+    /// Local key; also the number by which the region is ended.
+    pub lkey: u32,
+    /// Remote key.
+    pub rkey: u32,
+}
+
+/// A UAR page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UarPage {
+    /// Page id: what QP and CQ contexts name as `uar_page`.
+    pub page_id: u32,
+    /// Where the page lies in [`Context::uar_fd`], in bytes: the offset for `mmap`.
+    pub offset: u64,
+    /// Bytes, 4096.
+    pub bytes: u64,
+}
+
+/// An object made by a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DevxObject {
+    /// Protection domain.
+    Pd(u32),
+    /// Completion queue.
+    Cq(u32),
+    /// Queue pair.
+    Qp(u32),
+    /// Memory key, by index (the key without its low byte).
+    Mkey(u32),
+}
+
+/// Something that the device tells without having been asked. Delivered on the engine's thread, no lock held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A QP went to the error state without a completion that says so: its responder refused a request.
+    QpRequestError(u32),
+    /// The same, because of a key.
+    QpAccessError(u32),
+    /// A CQ has overrun.
+    CqError(u32),
+}
+
+impl Context {
+    /// Offset of the first UAR page in the memfd; bytes below are free for other uses.
+    pub const FIRST_UAR_OFFSET: u64 = UarSpace::FIRST_OFFSET;
+
+    /// Opens a device.
+    ///
+    /// # Errors
+    ///
+    /// No such device; no memory for the UAR space; a failure asked for ([`FailCommand::ALLOC_UCTX`]).
+    pub fn open(name: &str) -> Result<Self, DeviceError> {
+        let mut fabric = Fabric::lock();
+        let number = fabric
+            .by_name(name)
+            .map(|slot| slot.state.number)
+            .ok_or(DeviceError::NoDevice)?;
+        let hca = fabric.hca(number).ok_or(DeviceError::NoDevice)?;
+        hca.strike(Opcode(FailCommand::ALLOC_UCTX))?;
+        let space = Arc::new(UarSpace::new()?);
+        let limit = hca.contexts.limit();
+        let id = hca
+            .contexts
+            .insert(ContextState {
+                space: Arc::clone(&space),
+                pages: Table::new(0, UarSpace::PAGES),
+                handler: None,
+                event_fds: 0,
+            })
+            .ok_or(DeviceError::Full {
+                what: "context",
+                limit,
+            })?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                hca: number,
+                id,
+                space,
+            }),
+        })
+    }
+
+    /// The memfd that is the UAR space. It lives as long as the context; duplicate it to hand it out.
+    #[must_use]
+    pub fn uar_fd(&self) -> BorrowedFd<'_> {
+        self.inner.space.fd()
+    }
+
+    /// Ends the context and all its objects. Later calls on clones find no objects.
+    pub fn close(&self) {
+        self.inner.close();
+    }
+
+    /// Live objects of the device, those of other contexts included.
+    #[must_use]
+    pub fn live_objects(&self) -> ObjectCounts {
+        let mut fabric = Fabric::lock();
+        fabric
+            .hca(self.inner.hca)
+            .map_or_else(ObjectCounts::default, |hca| hca.live())
+    }
+
+    /// Makes a protection domain; its number.
+    ///
+    /// # Errors
+    ///
+    /// None left; a failure asked for (`ALLOC_PD`).
+    pub fn alloc_pd(&self) -> Result<u32, DeviceError> {
+        self.with(|hca, context| {
+            hca.strike(Opcode::ALLOC_PD)?;
+            let limit = hca.pds.limit();
+            hca.pds
+                .insert(context)
+                .ok_or(DeviceError::Full { what: "PD", limit })
+        })
+    }
+
+    /// Ends a protection domain.
+    ///
+    /// # Errors
+    ///
+    /// Busy while regions, keys or QPs use it.
+    pub fn dealloc_pd(&self, pdn: u32) -> Result<(), DeviceError> {
+        self.with(|hca, context| {
+            own(hca.pds.get(pdn) == Some(&context), "PD", pdn)?;
+            refuse_busy("PD", pdn, pd_users(hca, pdn))?;
+            hca.strike(Opcode::DEALLOC_PD)?;
+            hca.pds.remove(pdn);
+            Ok(())
+        })
+    }
+
+    /// Number of the event queue of a completion vector.
+    ///
+    /// # Errors
+    ///
+    /// No such vector; a failure asked for ([`FailCommand::QUERY_EQN`]).
+    pub fn eqn(&self, vector: u32) -> Result<u32, DeviceError> {
+        self.with(|hca, _| {
+            hca.strike(Opcode(FailCommand::QUERY_EQN))?;
+            if vector >= limits::COMPLETION_VECTORS {
+                return Err(DeviceError::Range {
+                    what: "completion vector",
+                    value: vector.into(),
+                    limit: (limits::COMPLETION_VECTORS - 1).into(),
+                });
+            }
+            Ok(limits::FIRST_EQN + vector)
+        })
+    }
+
+    /// Where [`Event`]s of this context's objects go. The function must not block.
+    pub fn set_event_handler(&self, handler: impl Fn(Event) + Send + Sync + 'static) {
+        let mut fabric = Fabric::lock();
+        if let Some(hca) = fabric.hca(self.inner.hca)
+            && let Some(open) = hca.contexts.get_mut(self.inner.id)
+        {
+            open.handler = Some(Arc::new(handler));
+        }
+    }
+
+    /// Counts an event descriptor of this context in or out (they live outside, but count as objects).
+    pub fn count_event_fd(&self, opened: bool) {
+        let mut fabric = Fabric::lock();
+        if let Some(hca) = fabric.hca(self.inner.hca)
+            && let Some(open) = hca.contexts.get_mut(self.inner.id)
+        {
+            open.event_fds = if opened {
+                open.event_fds + 1
+            } else {
+                open.event_fds.saturating_sub(1)
+            };
+        }
+    }
+
+    /// Runs `call` on the HCA, if this context is still open.
+    fn with<T>(
+        &self,
+        call: impl FnOnce(&mut HcaState, u32) -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        let mut fabric = Fabric::lock();
+        let hca = fabric.hca(self.inner.hca).ok_or(DeviceError::NoDevice)?;
+        if hca.contexts.get(self.inner.id).is_none() {
+            return Err(no_context(self.inner.id));
+        }
+        call(hca, self.inner.id)
+    }
+}
+
+impl Inner {
+    fn close(&self) {
+        let mut fabric = Fabric::lock();
+        let Some(slot) = fabric.slot(self.hca) else {
+            return;
+        };
+        let id = self.id;
+        // In the order in which objects use each other.
+        for qpn in slot.state.qps.numbers(|qp| qp.context == id) {
+            command::remove_qp(slot, qpn);
+        }
+        let hca = &mut slot.state;
+        for cqn in hca.cqs.numbers(|cq| cq.context == id) {
+            command::remove_cq(hca, cqn);
+        }
+        for key in hca.keys.numbers(|key| key.context == id) {
+            hca.keys.remove(key);
+        }
+        for umem in hca.umems.numbers(|umem| umem.context == id) {
+            hca.umems.remove(umem);
+        }
+        for uar in hca.uars.numbers(|uar| uar.context == id) {
+            hca.uars.remove(uar);
+        }
+        for pdn in hca.pds.numbers(|owner| *owner == id) {
+            hca.pds.remove(pdn);
+        }
+        hca.contexts.remove(id);
+        fabric.sweep(self.hca);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("hca", &self.inner.hca)
+            .field("id", &self.inner.id)
+            .finish()
+    }
+}
+
+fn own(found: bool, what: &'static str, number: u32) -> Result<(), DeviceError> {
+    if found {
+        Ok(())
+    } else {
+        Err(DeviceError::NoObject { what, number })
+    }
+}
+
+fn no_context(id: u32) -> DeviceError {
+    DeviceError::NoObject {
+        what: "open context",
+        number: id,
+    }
+}
+
+fn refuse_busy(what: &'static str, number: u32, users: usize) -> Result<(), DeviceError> {
+    if users == 0 {
+        Ok(())
+    } else {
+        Err(DeviceError::Busy {
+            what,
+            number,
+            users,
+        })
+    }
+}
+
+pub(super) fn pd_users(hca: &HcaState, pdn: u32) -> usize {
+    hca.keys.iter().filter(|(_, key)| key.pdn == pdn).count()
+        + hca.qps.iter().filter(|(_, qp)| qp.pdn == pdn).count()
+}

@@ -1,0 +1,227 @@
+//! Tests of decoding.
+
+use super::*;
+use mlx5_prm::be::{Be32, Be64};
+use proptest::prelude::*;
+
+fn raddr(va: u64, rkey: u32) -> RaddrSeg {
+    RaddrSeg {
+        raddr: Be64::new(va),
+        rkey: Be32::new(rkey),
+        ..RaddrSeg::default()
+    }
+}
+
+fn data(bytes: u32, lkey: u32, address: u64) -> DataSeg {
+    DataSeg {
+        byte_count: Be32::new(bytes),
+        lkey: Be32::new(lkey),
+        addr: Be64::new(address),
+    }
+}
+
+fn run(opcode: WqeOpcode, opmod: u8, units: &[&[u8]]) -> Result<Decoded, DecodeError> {
+    let body: Vec<u8> = units.concat();
+    let ds = u8::try_from(1 + body.len().div_ceil(16)).unwrap();
+    let mut ctrl = CtrlSeg::new(opcode, 0, 1, ds).with_opmod(opmod);
+    ctrl.imm = Be32::new(0x1234_5678);
+    let mut wqe = bytemuck::bytes_of(&ctrl).to_vec();
+    wqe.extend(body);
+    wqe.resize(usize::from(ds) * 16, 0);
+    decode(&ctrl, &wqe)
+}
+
+fn bytes<T: bytemuck::NoUninit>(value: &T) -> &[u8] {
+    bytemuck::bytes_of(value)
+}
+
+#[test]
+fn a_write_of_three_segments_keeps_their_order() {
+    let (operation, local) = run(
+        WqeOpcode::RDMA_WRITE,
+        0,
+        &[
+            bytes(&raddr(0x1000, 7)),
+            bytes(&data(16, 1, 0xa0)),
+            bytes(&data(8, 2, 0xb0)),
+            bytes(&data(4, 3, 0xc0)),
+        ],
+    )
+    .unwrap();
+    let operation = operation.unwrap();
+    assert_eq!(operation.bytes, 28);
+    assert_eq!(
+        operation.kind,
+        OperationKind::Write {
+            va: 0x1000,
+            rkey: 7,
+            immediate: None
+        }
+    );
+    let lkeys: Vec<u32> = local.segments().iter().map(|part| part.lkey).collect();
+    assert_eq!(lkeys, [1, 2, 3]);
+}
+
+#[test]
+fn inline_data_follows_its_header_and_may_be_padded() {
+    let mut inline = bytes(&InlineHeader::new(17)).to_vec();
+    inline.extend(1..=17u8);
+    let (operation, local) =
+        run(WqeOpcode::RDMA_WRITE, 0, &[bytes(&raddr(0, 0)), &inline]).unwrap();
+    assert_eq!(operation.unwrap().bytes, 17);
+    let Local::Inline(data) = local else {
+        panic!("{local:?} is not inline")
+    };
+    assert!(data.bytes().iter().copied().eq(1..=17));
+}
+
+#[test]
+fn a_write_without_data_has_length_0() {
+    let (operation, local) = run(WqeOpcode::RDMA_WRITE_IMM, 0, &[bytes(&raddr(1, 2))]).unwrap();
+    assert_eq!(local, Local::Nothing);
+    assert_eq!(
+        operation.unwrap().kind,
+        OperationKind::Write {
+            va: 1,
+            rkey: 2,
+            immediate: Some(0x1234_5678)
+        }
+    );
+}
+
+#[test]
+fn masked_atomics_of_both_widths_decode_their_operands() {
+    let cas = MaskedCas32Seg {
+        swap: Be32::new(1),
+        compare: Be32::new(2),
+        swap_mask: Be32::new(3),
+        compare_mask: Be32::new(4),
+    };
+    let at = raddr(0x40, 9);
+    let (operation, _) = run(
+        WqeOpcode::ATOMIC_MASKED_CS,
+        OPMOD_MASKED_4_BYTES,
+        &[bytes(&at), bytes(&cas), bytes(&data(4, 1, 0))],
+    )
+    .unwrap();
+    let expected = AtomicEth {
+        va: 0x40,
+        rkey: 9,
+        op: AtomicOp::MaskedCompareSwap {
+            bytes: 4,
+            compare: 2,
+            swap: 1,
+            compare_mask: 4,
+            swap_mask: 3,
+        },
+    };
+    assert_eq!(operation.unwrap().kind, OperationKind::Atomic(expected));
+
+    let cas = MaskedCas64Seg {
+        swap: Be64::new(1),
+        compare: Be64::new(2),
+        swap_mask: Be64::new(3),
+        compare_mask: Be64::new(4),
+    };
+    let (operation, _) = run(
+        WqeOpcode::ATOMIC_MASKED_CS,
+        OPMOD_MASKED_8_BYTES,
+        &[bytes(&at), bytes(&cas), bytes(&data(8, 1, 0))],
+    )
+    .unwrap();
+    assert_eq!(operation.unwrap().bytes, 8);
+}
+
+#[test]
+fn wrong_wqes_are_refused_by_what_is_wrong() {
+    let at = raddr(0, 0);
+    let cases = [
+        (
+            run(WqeOpcode(0x33), 0, &[]),
+            DecodeError::Opcode(WqeOpcode(0x33)),
+        ),
+        (
+            run(WqeOpcode::RDMA_WRITE, 0, &[]),
+            DecodeError::Short { ds: 1, need: 2 },
+        ),
+        (
+            run(WqeOpcode::ATOMIC_MASKED_FA, 5, &[bytes(&at)]),
+            DecodeError::OpMod(5),
+        ),
+        (
+            run(
+                WqeOpcode::RDMA_WRITE,
+                0,
+                &[bytes(&at), bytes(&InlineHeader::new(13)), &[0; 12]],
+            ),
+            DecodeError::InlineBeyondEnd {
+                bytes: 13,
+                room: 12,
+            },
+        ),
+        (
+            run(
+                WqeOpcode::RDMA_READ,
+                0,
+                &[bytes(&at), bytes(&InlineHeader::new(4)), &[0; 12]],
+            ),
+            DecodeError::InlineResult,
+        ),
+        (
+            run(
+                WqeOpcode::RDMA_WRITE,
+                0,
+                &[
+                    bytes(&at),
+                    bytes(&data(1 << 30, 0, 0)),
+                    bytes(&data(1, 0, 0)),
+                ],
+            ),
+            DecodeError::TooLong {
+                bytes: (1 << 30) + 1,
+                limit: 1 << 30,
+            },
+        ),
+        (
+            run(
+                WqeOpcode::RDMA_WRITE,
+                0,
+                &[bytes(&at), bytes(&data(0, 0, 0))],
+            ),
+            DecodeError::TooLong {
+                bytes: 1 << 31,
+                limit: 1 << 30,
+            },
+        ),
+        (
+            run(
+                WqeOpcode::ATOMIC_FA,
+                0,
+                &[
+                    bytes(&at),
+                    bytes(&AtomicSeg::default()),
+                    bytes(&data(4, 0, 0)),
+                ],
+            ),
+            DecodeError::AtomicLength { bytes: 4, need: 8 },
+        ),
+    ];
+    for (got, expected) in cases {
+        assert_eq!(got.unwrap_err(), expected);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_decode_or_are_refused(opcode: u8, opmod: u8, body in proptest::collection::vec(any::<u8>(), 0..1024)) {
+        let ds = u8::try_from((1 + body.len() / 16).min(63)).unwrap();
+        let ctrl = CtrlSeg::new(WqeOpcode(opcode), 0, 1, ds).with_opmod(opmod);
+        let mut wqe = bytemuck::bytes_of(&ctrl).to_vec();
+        wqe.extend(&body[..(usize::from(ds) - 1) * 16]);
+        if let Ok((Some(operation), local)) = decode(&ctrl, &wqe) {
+            let inline = match &local { Local::Inline(data) => data.bytes().len() as u64, _ => 0 };
+            let segments: u64 = local.segments().iter().map(|part| part.bytes).sum();
+            prop_assert_eq!(u64::from(operation.bytes), inline + segments);
+        }
+    }
+}

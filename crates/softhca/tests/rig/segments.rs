@@ -1,0 +1,28 @@
+//! Segments of send WQEs, as bytes.
+
+use mlx5_prm::be::{Be32, Be64};
+use mlx5_prm::wqe::{DataSeg, InlineHeader, RaddrSeg};
+
+pub(crate) fn raddr(address: u64, rkey: u32) -> [u8; 16] {
+    bytemuck::cast(RaddrSeg {
+        raddr: Be64::new(address),
+        rkey: Be32::new(rkey),
+        ..RaddrSeg::default()
+    })
+}
+
+pub(crate) fn data(bytes: u32, lkey: u32, address: u64) -> [u8; 16] {
+    bytemuck::cast(DataSeg {
+        byte_count: Be32::new(bytes),
+        lkey: Be32::new(lkey),
+        addr: Be64::new(address),
+    })
+}
+
+pub(crate) fn inline(bytes: &[u8]) -> Vec<u8> {
+    let header = InlineHeader::new(bytes.len().try_into().unwrap());
+    let mut all = bytemuck::bytes_of(&header).to_vec();
+    all.extend(bytes);
+    all.resize(all.len().next_multiple_of(16), 0);
+    all
+}
