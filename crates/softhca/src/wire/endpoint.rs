@@ -46,6 +46,8 @@ pub struct WireCounters {
     pub unknown_qp: u64,
     /// Packets for a QP from an address that is not its peer's.
     pub unknown_source: u64,
+    /// Packets that the kernel did not send: no route, or larger than the path's MTU.
+    pub unsendable: u64,
 }
 
 /// The wire of one HCA.

@@ -103,22 +103,43 @@ fn be16(bytes: usize) -> [u8; 2] {
 mod tests {
     use super::*;
 
-    /// An RDMA WRITE ONLY of "0123456789abcde" from 10.0.0.1 to 10.0.0.2; ICRC computed by scapy 2.5 `BTH.compute_icrc`.
-    #[test]
-    fn a_fixed_write_packet_has_the_icrc_that_scapy_gives() {
+    /// An RDMA WRITE ONLY of "0123456789abcde" to QP 0x11.
+    fn write_packet() -> Vec<u8> {
         let mut covered = vec![0x0a, 0x50, 0xff, 0xff, 0, 0, 0, 0x11, 0x80, 0, 0, 0x64];
         covered.extend([
             0, 0, 0, 0, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0x10, 0x01, 0, 0, 0, 15,
         ]);
         covered.extend(b"0123456789abcde\0");
+        covered
+    }
+
+    /// Computed by scapy 2.5, `BTH.compute_icrc`.
+    #[test]
+    fn a_fixed_packet_over_ipv4_has_the_icrc_that_scapy_gives() {
         let flow = Flow {
             source_port: 49152,
             ..Flow::v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2))
         };
-        assert_eq!(flow.icrc(&covered).to_le_bytes(), SCAPY_V4);
+        assert_eq!(
+            flow.icrc(&write_packet()).to_le_bytes(),
+            [0xdf, 0x95, 0x84, 0xcf]
+        );
     }
 
-    const SCAPY_V4: [u8; 4] = [0xdf, 0x95, 0x84, 0xcf];
+    /// Computed by zlib.crc32 over the pseudo headers written out byte by byte.
+    #[test]
+    fn a_fixed_packet_over_ipv6_has_the_icrc_of_the_recipe() {
+        let host = |number| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number);
+        let flow = Flow {
+            addresses: Addresses::V6(host(1), host(2)),
+            source_port: 49152,
+            destination_port: ROCE_PORT,
+        };
+        assert_eq!(
+            flow.icrc(&write_packet()).to_le_bytes(),
+            [0x78, 0xd8, 0x25, 0x1a]
+        );
+    }
 
     #[test]
     fn congestion_bits_are_not_covered_and_everything_else_is() {

@@ -61,7 +61,10 @@ impl<W> Port<W> {
 
     /// What has been seen so far.
     pub fn counters(&self) -> WireCounters {
-        self.endpoint.counters()
+        WireCounters {
+            unsendable: self.carrier.counters().refused,
+            ..self.endpoint.counters()
+        }
     }
 
     /// Receives, looks at the clock and sends, for a bounded time. `now_ns` is CLOCK_MONOTONIC.

@@ -5,6 +5,7 @@ use crate::wire::headers::{Aeth, NO_CREDITS, NakCode, Syndrome};
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{MAX_OVERHEAD_BYTES, Packet, ReadPart, seal};
 use crate::wire::testing::{TestDevice, TestWqe, fetch_add, read, send, write};
+use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
 const MTU: u32 = 256;
@@ -389,4 +390,57 @@ fn a_full_requester_gives_the_operation_back() {
         .submit(TestWqe::new(99, vec![]), write(0, 0))
         .unwrap_err();
     assert_eq!(back.tag, 99);
+}
+
+fn any_response() -> impl Strategy<Value = Body> {
+    let syndrome = any::<u8>().prop_map(|byte| Aeth::parse(&[byte, 0, 0, 0]));
+    prop_oneof![
+        syndrome.clone().prop_map(Body::Acknowledge),
+        syndrome
+            .clone()
+            .prop_map(|aeth| Body::ReadResponse(ReadPart::Only(aeth))),
+        Just(Body::ReadResponse(ReadPart::Middle)),
+        (syndrome, any::<u64>())
+            .prop_map(|(aeth, original)| Body::AtomicAcknowledge { aeth, original }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_sequence_of_responses_does_harm(
+        operations in prop::collection::vec((0u32..4, 0usize..2000, any::<bool>()), 1..20),
+        responses in prop::collection::vec((0u32..20, any_response(), prop_oneof![Just(256usize), 0usize..300], 0..30 * MS), 0..100),
+    ) {
+        let mut bench = bench(|_| {});
+        let count = operations.len();
+        for (tag, (kind, bytes, fence)) in operations.into_iter().enumerate() {
+            let operation = match kind {
+                0 => write(0, bytes),
+                1 => send(bytes),
+                2 => read(0, bytes),
+                _ => fetch_add(0, 1),
+            };
+            bench.submit(tag, Operation { fence, ..operation });
+        }
+        for (step, body, bytes, pause_ns) in responses {
+            bench.psns();
+            let psn = bench.requester.psn_of(bench.requester.unacked).add(step).sub(2).value();
+            bench.answer(psn, body, &vec![1; bytes]);
+            bench.clock(bench.now_ns + pause_ns);
+            prop_assert!(bench.requester.in_flight() <= 16);
+        }
+        // The peer falls silent: everything ends, in order, and failures last.
+        for _ in 0..100 {
+            bench.psns();
+            let Some(deadline_ns) = bench.requester.deadline_ns() else { break };
+            bench.clock(deadline_ns);
+        }
+        while let Some(completion) = bench.requester.take_completion() {
+            bench.device.complete(1, completion.wqe, completion.outcome);
+        }
+        let completed = &bench.device.completed;
+        prop_assert_eq!(completed.len(), count);
+        prop_assert!(completed.iter().map(|(tag, _)| *tag).eq(0..count));
+        prop_assert!(completed.iter().map(|(_, outcome)| outcome.is_err()).is_sorted());
+    }
 }

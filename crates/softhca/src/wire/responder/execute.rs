@@ -28,6 +28,9 @@ impl From<ReceiveError> for Refusal {
     }
 }
 
+/// The longest message of the standard. Its packets are fewer than half of all PSNs, or exactly half at MTU 256.
+const MAX_MESSAGE_BYTES: u32 = 1 << 31;
+
 const INVALID: Refusal = Refusal::Nak(NakCode::INVALID_REQUEST);
 
 impl Responder {
@@ -167,6 +170,9 @@ impl Responder {
         psn: Psn,
         device: &mut D,
     ) -> Result<u32, Refusal> {
+        if reth.bytes > MAX_MESSAGE_BYTES {
+            return Err(INVALID);
+        }
         self.room_for_answer()?;
         if reth.bytes > 0 {
             device.check_remote(qpn, RemoteAccess::Read, reth.rkey, reth.va, reth.bytes)?;

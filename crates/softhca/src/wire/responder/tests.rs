@@ -5,6 +5,7 @@ use crate::wire::headers::{AtomicEth, AtomicOp};
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{MAX_OVERHEAD_BYTES, SendEnd, WriteEnd, seal};
 use crate::wire::testing::{RKEY, TestDevice};
+use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
 const MTU: u32 = 256;
@@ -315,4 +316,55 @@ fn requests_beyond_the_answers_that_can_wait_are_dropped_and_not_done() {
     assert_eq!(bench.device.atomics_done, 64);
     bench.answers();
     assert_eq!(bench.request(64, add(64).1, &[]), Arrival::Executed);
+}
+
+/// Requests whose fields are often nearly right.
+fn any_request() -> impl Strategy<Value = Body> {
+    let va = prop_oneof![0u64..5000, Just(u64::MAX), any::<u64>()];
+    let rkey = prop_oneof![4 => Just(RKEY), 1 => any::<u32>()];
+    let bytes = prop_oneof![0u32..700, Just(1 << 31), Just(u32::MAX)];
+    let reth = (va, rkey, bytes).prop_map(|(va, rkey, bytes)| Reth { va, rkey, bytes });
+    let write_end = prop::option::of(prop_oneof![
+        Just(WriteEnd::Plain),
+        Just(WriteEnd::Immediate(1))
+    ]);
+    let send_end = prop::option::of(prop_oneof![
+        Just(SendEnd::Plain),
+        Just(SendEnd::Invalidate(1))
+    ]);
+    prop_oneof![
+        (prop::option::of(reth.clone()), write_end)
+            .prop_map(|(start, end)| Body::Write { start, end }),
+        (any::<bool>(), send_end).prop_map(|(starts, end)| Body::Send { starts, end }),
+        reth.clone().prop_map(Body::ReadRequest),
+        reth.prop_map(|reth| Body::Atomic(AtomicEth {
+            va: reth.va,
+            rkey: reth.rkey,
+            op: AtomicOp::FetchAdd { add: 1 }
+        })),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_sequence_of_requests_does_harm(
+        requests in prop::collection::vec((0u32..4, any_request(), prop_oneof![Just(256usize), 0usize..300]), 1..60),
+        receives in prop::collection::vec(0u32..3, 0..5),
+    ) {
+        let mut bench = bench();
+        bench.device.receives = receives.into();
+        let mut answers = 0;
+        for (step, body, bytes) in requests {
+            // Mostly the expected PSN, sometimes the one before or after.
+            let psn = bench.responder.expected.add(step).sub(u32::from(step > 0)).value();
+            bench.request(psn, body, &vec![1; bytes]);
+            // As many answers as fit into a burst; a READ of 2 GiB has more.
+            let mut out = vec![0; MTU as usize + MAX_OVERHEAD_BYTES];
+            while answers < 500 && bench.responder.poll_transmit(1, &mut bench.device, &mut out).is_some() {
+                answers += 1;
+            }
+            answers = 0;
+        }
+        prop_assert!(bench.responder.jobs.len() <= 2 * MAX_JOBS);
+    }
 }
