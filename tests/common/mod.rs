@@ -23,7 +23,8 @@ unsafe extern "C" {
     safe fn softhca_kick();
 }
 
-extern "C" fn kick() {
+/// Tells the HCA that a doorbell was stored.
+pub(crate) extern "C" fn kick() {
     softhca_kick();
 }
 
@@ -129,4 +130,7 @@ pub(crate) fn connect_reset(
 // No test file uses all of this.
 const _: fn(HcaConfig) -> Hca = hca_with;
 const _: fn() -> Hca = hca;
+const _: extern "C" fn() = kick;
+const _: fn([&Node; 2], [Qp<Reset>; 2]) -> Result<[Qp<Rts>; 2], VerbsError> = connect_reset;
+const _: fn(&Hca, usize) -> Result<Node, VerbsError> = Node::open;
 const _: fn([&Node; 2], &QpConfig) -> Result<[Qp<Rts>; 2], VerbsError> = connect;
