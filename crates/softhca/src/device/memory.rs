@@ -286,7 +286,9 @@ mod tests {
         for bytes in (0..100).chain([1000, 4096]) {
             for shift in 0..9 {
                 let mut memory = vec![0x5a5a_5a5a_5a5a_5a5au64; 600];
-                let data: Vec<u8> = (0..bytes).map(|n| (n % 251usize).to_le_bytes()[0]).collect();
+                let data: Vec<u8> = (0..bytes)
+                    .map(|n| (n % 251usize).to_le_bytes()[0])
+                    .collect();
                 let all = region(&mut memory);
                 all.write(16 + shift, &data);
                 let mut back = vec![0; 4800];
@@ -305,7 +307,9 @@ mod tests {
             for (from, to) in [(0, 8), (8, 0), (3, 5), (5, 3)] {
                 let mut memory = vec![0u64; 200];
                 let all = region(&mut memory);
-                let data: Vec<u8> = (0..bytes).map(|n| (n * 7 % 251usize).to_le_bytes()[0]).collect();
+                let data: Vec<u8> = (0..bytes)
+                    .map(|n| (n * 7 % 251usize).to_le_bytes()[0])
+                    .collect();
                 all.write(from, &data);
                 let source = all.part(from as u64, bytes as u64).unwrap();
                 source.copy_to(&all.part(to as u64, bytes as u64).unwrap());

@@ -170,6 +170,8 @@ pub(crate) struct HcaState {
     pub(crate) news: bool,
     /// Scratch of the engine.
     pub(crate) pieces: Vec<Region>,
+    /// Scratch of the engine: the WQE just fetched.
+    pub(crate) wqe: Box<[u8; limits::WQE_BYTES as usize]>,
     /// Scratch of the engine: doorbells just taken (page, register, value).
     pub(crate) rung: Vec<(u32, usize, u64)>,
 }
@@ -224,6 +226,7 @@ impl HcaState {
             stalled: Vec::new(),
             news: false,
             pieces: Vec::new(),
+            wqe: Box::new([0; limits::WQE_BYTES as usize]),
             rung: Vec::new(),
         }
     }

@@ -54,6 +54,11 @@ impl InlineBytes {
         }
     }
 
+    /// These bytes and then `more`.
+    pub(crate) fn followed_by(&self, more: &[u8]) -> Self {
+        Self::new(&[self.bytes(), more].concat())
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Short(bytes, length) => &bytes[..usize::from(*length)],

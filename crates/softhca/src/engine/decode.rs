@@ -25,7 +25,7 @@ pub(crate) enum DecodeError {
     Short { ds: usize, need: usize },
     /// Inline data reaches beyond `ds`.
     InlineBeyondEnd { bytes: usize, room: usize },
-    /// Inline data where the device would have to write.
+    /// Inline data where the device would have to write, or beside data segments.
     InlineResult,
     /// The message is longer than the device allows.
     TooLong { bytes: u64, limit: u64 },
@@ -52,7 +52,12 @@ impl fmt::Display for DecodeError {
             Self::InlineBeyondEnd { bytes, room } => {
                 write!(f, "{bytes} inline bytes where ds leaves room for {room}")
             }
-            Self::InlineResult => write!(f, "inline data where the result goes"),
+            Self::InlineResult => {
+                write!(
+                    f,
+                    "inline data where the result goes or beside data segments"
+                )
+            }
             Self::TooLong { bytes, limit } => {
                 write!(f, "a message of {bytes} bytes, the limit is {limit}")
             }
@@ -228,9 +233,8 @@ impl Segments<'_> {
     /// Takes the rest: data segments and inline data. Also their length.
     fn data(mut self) -> Result<(Local, u64), DecodeError> {
         let mut segments: Vec<Segment> = Vec::new();
-        let mut inline: Vec<u8> = Vec::new();
+        let mut inline: Option<InlineBytes> = None;
         let mut bytes = 0;
-        let mut first = None;
         while self.at < self.wqe.len() {
             let data: DataSeg = self.take()?;
             let count = data.byte_count.get();
@@ -238,7 +242,11 @@ impl Segments<'_> {
                 self.at -= SEG_BYTES;
                 let data = self.inline_data(count & InlineHeader::LENGTH_MASK)?;
                 bytes += data.len() as u64;
-                inline.extend_from_slice(data);
+                // Several inline segments are one piece of data.
+                inline = Some(match inline {
+                    None => InlineBytes::new(data),
+                    Some(before) => before.followed_by(data),
+                });
                 continue;
             }
             let segment = Segment {
@@ -251,25 +259,18 @@ impl Segments<'_> {
                 },
             };
             bytes += segment.bytes;
-            match first {
-                None => first = Some(segment),
-                Some(first) => {
-                    if segments.is_empty() {
-                        segments.push(first);
-                    }
-                    segments.push(segment);
-                }
+            if self.at == self.wqe.len() && segments.is_empty() && inline.is_none() {
+                return Ok((Local::One(segment), bytes));
             }
+            segments.push(segment);
         }
-        let local = match (first, segments.is_empty(), inline.is_empty()) {
-            (None, _, true) => Local::Nothing,
-            (None, _, false) => Local::Inline(InlineBytes::new(&inline)),
-            (Some(first), true, true) => Local::One(first),
-            (Some(_), false, true) => Local::Many(segments.into()),
+        match (inline, segments.is_empty()) {
+            (None, true) => Ok((Local::Nothing, 0)),
+            (Some(inline), true) => Ok((Local::Inline(inline), bytes)),
+            (None, false) => Ok((Local::Many(segments.into()), bytes)),
             // Both kinds in one WQE: nobody builds that, and the device does not take it.
-            (Some(_), _, false) => return Err(DecodeError::InlineResult),
-        };
-        Ok((local, bytes))
+            (Some(_), false) => Err(DecodeError::InlineResult),
+        }
     }
 
     /// Inline data at the current unit: header and payload, padded to whole units.

@@ -6,21 +6,13 @@ use crate::device::state::HcaState;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::wqe::{CtrlSeg, SEG_BYTES, WQEBB_BYTES};
 
-/// A WQE copied out of its ring.
+/// A WQE copied out of its ring, into [`HcaState::wqe`].
+#[derive(Clone, Copy)]
 pub(super) struct Fetched {
     pub(super) ctrl: CtrlSeg,
     pub(super) blocks: u16,
-    /// The WQE; `ds` units of it count.
-    pub(super) bytes: [u8; Self::MAX_BYTES],
-}
-
-impl Fetched {
-    /// 63 units, rounded up to whole blocks.
-    const MAX_BYTES: usize = 1024;
-
-    pub(super) fn wqe(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.ctrl.ds()) * SEG_BYTES]
-    }
+    /// Length.
+    pub(super) bytes: usize,
 }
 
 /// A WQE that cannot be run.
@@ -106,16 +98,15 @@ pub(super) fn fetch(
             ),
         );
     }
-    let mut fetched = Fetched {
-        ctrl,
-        blocks,
-        bytes: [0; Fetched::MAX_BYTES],
-    };
     let bytes = usize::from(ctrl.ds()) * SEG_BYTES;
     let start = offset(ring, index);
     // A WQE may wrap at the end of the ring.
     let first = bytes.min(ring.length() - start);
-    ring.read(start, &mut fetched.bytes[..first]);
-    ring.read(0, &mut fetched.bytes[first..bytes]);
-    Ok(fetched)
+    ring.read(start, &mut hca.wqe[..first]);
+    ring.read(0, &mut hca.wqe[first..bytes]);
+    Ok(Fetched {
+        ctrl,
+        blocks,
+        bytes,
+    })
 }

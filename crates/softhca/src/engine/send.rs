@@ -178,7 +178,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
     }
     hca.counters.wqes += 1;
     let opcode = fetched.ctrl.opcode();
-    let (operation, local) = match decode::decode(&fetched.ctrl, fetched.wqe()) {
+    let (operation, local) = match decode::decode(&fetched.ctrl, &hca.wqe[..fetched.bytes]) {
         Ok(decoded) => decoded,
         Err(error) => {
             hca.checker.note(Finding::WqeSegment, qpn, || {

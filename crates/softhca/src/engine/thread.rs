@@ -1,8 +1,8 @@
 //! The engine thread: one per process, for all HCAs.
 //!
 //! It works as long as there is work, looks around for [`SPIN_NS`] after that, and then sleeps: first briefly, each time twice as
-//! long, up to [`LONGEST_SLEEP`]. A program that calls `softhca_kick` behind its doorbells never waits for that; one that does
-//! not, loses at most one sleep.
+//! long, up to [`LONGEST_SLEEP`]. A program that calls `softhca_kick` behind its doorbells never waits for that, and
+//! once one has been seen the engine dares to sleep longer; a program that does not kick loses at most one sleep.
 
 use super::turn::{Report, turn};
 use super::{now_ns, wake};
@@ -18,6 +18,7 @@ use std::time::Duration;
 const SPIN_NS: u64 = 20_000;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(4);
+const LONGEST_SLEEP_KICKED: Duration = Duration::from_millis(16);
 /// How long the engine keeps off the lock while others want it.
 const COURTESY_NS: u64 = 1_000_000;
 
@@ -43,32 +44,38 @@ fn run() {
     let mut idle_since_ns = now_ns();
     let mut nap = SHORTEST_SLEEP;
     loop {
-        let report = one_turn();
-        if report.busy {
-            idle_since_ns = now_ns();
-            nap = SHORTEST_SLEEP;
-            continue;
+        // The last look before a sleep comes after the announcement, so that no doorbell slips between.
+        let sleepy = now_ns().saturating_sub(idle_since_ns) >= SPIN_NS;
+        if sleepy {
+            wake::fall_asleep();
         }
-        if now_ns().saturating_sub(idle_since_ns) < SPIN_NS {
-            std::hint::spin_loop();
-            continue;
-        }
-        wake::fall_asleep();
         let report = one_turn();
         if report.busy {
             wake::stay_awake();
             idle_since_ns = now_ns();
             nap = SHORTEST_SLEEP;
-            continue;
+        } else if sleepy {
+            wake::sleep(&descriptors(), sleep_time(&report, nap));
+            let longest = if wake::is_kicked() {
+                LONGEST_SLEEP_KICKED
+            } else {
+                LONGEST_SLEEP
+            };
+            nap = (nap * 2).min(longest);
+        } else {
+            std::hint::spin_loop();
         }
-        let mut time = report.open.then_some(nap);
-        if let Some(deadline_ns) = report.deadline_ns {
-            let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
-            time = Some(time.map_or(left, |time| time.min(left)));
-        }
-        wake::sleep(&descriptors(), time);
-        nap = (nap * 2).min(LONGEST_SLEEP);
     }
+}
+
+/// How long to sleep: until the next deadline, and at most `nap` while doorbells may come; `None` is until a kick.
+fn sleep_time(report: &Report, nap: Duration) -> Option<Duration> {
+    let nap = report.open.then_some(nap);
+    let Some(deadline_ns) = report.deadline_ns else {
+        return nap;
+    };
+    let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+    Some(nap.map_or(left, |nap| nap.min(left)))
 }
 
 /// Takes the lock for one turn, then tells everybody what has happened.
@@ -83,9 +90,11 @@ fn one_turn() -> Report {
     for (handler, event) in report.events.drain(..) {
         handler(event);
     }
-    let until = now_ns() + COURTESY_NS;
-    while Fabric::is_wanted() && now_ns() < until {
-        thread::yield_now();
+    if Fabric::is_wanted() {
+        let until = now_ns() + COURTESY_NS;
+        while Fabric::is_wanted() && now_ns() < until {
+            thread::yield_now();
+        }
     }
     report
 }

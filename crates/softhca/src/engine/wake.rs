@@ -18,6 +18,8 @@ use std::time::Duration;
 static WAKE_WORD: AtomicU32 = AtomicU32::new(0);
 /// The engine is asleep, or decided to be.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
+/// [`softhca_kick`] has been called.
+static KICKED: AtomicBool = AtomicBool::new(false);
 static BELL: OnceLock<OwnedFd> = OnceLock::new();
 
 /// The futex word that changes (and is woken) when a completion was written or a peer's bytes have arrived.
@@ -31,7 +33,15 @@ pub extern "C" fn softhca_wake_word() -> *const u32 {
 /// Tells the engine that a doorbell was stored, so that a sleeping engine looks at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn softhca_kick() {
+    if !KICKED.load(Ordering::Relaxed) {
+        KICKED.store(true, Ordering::Relaxed);
+    }
     kick();
+}
+
+/// Whether software tells about its doorbells.
+pub(super) fn is_kicked() -> bool {
+    KICKED.load(Ordering::Relaxed)
 }
 
 /// See [`softhca_kick`].

@@ -1,0 +1,100 @@
+//! What the engine costs. One bound is tested; the numbers are printed by hand:
+//! `cargo test -p softhca --test engine_speed -- --ignored --nocapture`.
+
+mod rig;
+
+use rig::{End, Pair, Shape};
+use softhca::{Hca, HcaConfig};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Processor time of the engine thread of this process.
+fn engine_time() -> Duration {
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
+        let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+        if name.trim() == "softhca" {
+            let times = fs::read_to_string(task.join("schedstat")).unwrap();
+            let ns = times.split_whitespace().next().unwrap().parse().unwrap();
+            return Duration::from_nanos(ns);
+        }
+    }
+    panic!("there is no engine thread");
+}
+
+#[test]
+fn an_idle_engine_sleeps() {
+    // What a rank of eight has: 32 QPs, here to nobody.
+    let hca = Hca::new().unwrap();
+    let mut ends: Vec<End> = (0..32).map(|_| End::new(&hca, Shape::default())).collect();
+    for end in &mut ends {
+        end.connect(hca.gid(), end.qpn, 1);
+        end.nop(true);
+        end.run(1);
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let (before, start) = (engine_time(), Instant::now());
+    std::thread::sleep(Duration::from_millis(1000));
+    let share = (engine_time() - before).as_secs_f64() / start.elapsed().as_secs_f64();
+    eprintln!("idle engine with 32 QPs: {:.2}% of a core", share * 100.0);
+    // Eight ranks together have 5%.
+    assert!(share < 0.05 / 8.0, "{share}");
+}
+
+/// Posts batches and waits for the last of each; WQEs per second, and the least time per WQE from doorbell to completion
+/// of a batch, in nanoseconds: what the engine needs if nobody takes its core.
+fn rate(pair: &mut Pair, bytes: u32, batch: u16, time: Duration) -> (f64, f64) {
+    let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
+    let start = Instant::now();
+    let mut wqes = 0u64;
+    let mut least = Duration::MAX;
+    while start.elapsed() < time {
+        let mut last = 0;
+        for _ in 0..batch {
+            last = if bytes <= 24 {
+                pair.a
+                    .write_inline(&[1; 24][..bytes as usize], remote, rkey)
+            } else {
+                pair.a.write(0, bytes, remote, rkey)
+            };
+        }
+        let rung = Instant::now();
+        pair.a.post();
+        pair.a
+            .poll_for(Duration::from_secs(10), |cqe| cqe.wqe_counter.get() == last)
+            .expect("the batch completes");
+        least = least.min(rung.elapsed());
+        wqes += u64::from(batch);
+    }
+    (
+        wqes as f64 / start.elapsed().as_secs_f64(),
+        least.as_secs_f64() * 1e9 / f64::from(batch),
+    )
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn rates() {
+    for loopback in [true, false] {
+        let config = HcaConfig {
+            loopback,
+            ..HcaConfig::default()
+        };
+        let shape = Shape {
+            log_depth: 10,
+            log_cq: None,
+            data_bytes: 1 << 20,
+            mtu: 5,
+            ..Shape::default()
+        };
+        for (bytes, batch) in [(8, 1), (8, 32), (8, 512), (4096, 32), (1 << 20, 4)] {
+            let mut pair = Pair::with(&config, shape.clone(), shape.clone());
+            let (rate, cost) = rate(&mut pair, bytes, batch, Duration::from_millis(500));
+            eprintln!(
+                "loopback {loopback}, {bytes} bytes, {batch} per doorbell: {:.3} M WQE/s, {:.2} GB/s, at best {cost:.0} ns each",
+                rate / 1e6,
+                rate * f64::from(bytes) / 1e9
+            );
+        }
+    }
+}
