@@ -233,7 +233,7 @@ fn a_receiver_that_sleeps_for_50_ms_costs_time_and_no_data() {
 
 #[test]
 fn any_schedule_moves_the_same_bytes() {
-    for seed in 0..10 {
+    for seed in 0..6 {
         for loopback in [true, false] {
             let config = HcaConfig {
                 schedule_seed: Some(seed),

@@ -299,6 +299,7 @@ fn read(
     Ok(())
 }
 
+#[inline(never)] // its buffer would be part of every step's stack frame
 fn send(
     fabric: &mut Fabric,
     own: End,
@@ -306,7 +307,7 @@ fn send(
     current: &mut Current,
     with: SendWith,
 ) -> Result<(), Stop> {
-    const PIECE: usize = 1 << 16;
+    const PIECE: usize = 1 << 12;
     let total = u64::from(current.operation.bytes);
     if current.done == 0 {
         drop(pieces(

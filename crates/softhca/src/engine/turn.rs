@@ -47,16 +47,16 @@ pub(super) fn turn(fabric: &mut Fabric, now_ns: u64) -> Report {
             report.wake_at(hca.paused_until_ns);
             continue;
         }
-        if doze(hca, now_ns) {
-            report.busy = true;
-            continue;
-        }
         report.busy |= doorbell::take(hca);
         if !hca.strict {
             report.busy |= doorbell::look_at_records(hca);
         }
         wake_stalled(hca, now_ns, &mut report);
-        run_ready(fabric, number, now_ns, &mut report);
+        if doze(hca, now_ns) {
+            report.busy = true;
+        } else {
+            run_ready(fabric, number, now_ns, &mut report);
+        }
         poll_wire(fabric, number, &mut report);
         if let Some(hca) = fabric.hca(number) {
             report.news |= std::mem::take(&mut hca.news);
@@ -66,9 +66,9 @@ pub(super) fn turn(fabric: &mut Fabric, now_ns: u64) -> Report {
     report
 }
 
-/// With a lottery: lets an HCA miss a turn now and then, rarely for long.
+/// With a lottery: lets QPs with work miss a turn now and then, rarely the whole HCA for long.
 fn doze(hca: &mut HcaState, now_ns: u64) -> bool {
-    let Some(lottery) = &mut hca.lottery else {
+    let Some(lottery) = hca.lottery.as_mut().filter(|_| !hca.ready.is_empty()) else {
         return false;
     };
     if lottery.u32(0..256) == 0 {

@@ -24,7 +24,8 @@ static BELL: OnceLock<OwnedFd> = OnceLock::new();
 
 /// The futex word that changes (and is woken) when a completion was written or a peer's bytes have arrived.
 ///
-/// Wait for a change with `FUTEX_WAIT`: load the word, look at the memory, then wait while the word is as loaded.
+/// Wait for a change with `FUTEX_WAIT` and `FUTEX_PRIVATE_FLAG`: load the word, look at the memory, then wait while the word
+/// is as loaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn softhca_wake_word() -> *const u32 {
     WAKE_WORD.as_ptr()
