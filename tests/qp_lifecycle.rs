@@ -62,6 +62,7 @@ fn two_qps_reach_rts_and_leave_nothing_behind() {
 /// One whole bring-up on one device, from opening it to two QPs in Rts; on failure of the QPs the heap must be empty.
 fn bring_up(hca: &Hca) -> Result<(), VerbsError> {
     let node = Node::open(hca, HEAP)?;
+    let _window = node.window(HEAP)?;
     let qps = connect([&node, &node], &QpConfig::default());
     if qps.is_err() {
         assert_eq!(
@@ -113,6 +114,7 @@ fn each_command_of_a_bring_up_fails_in_turn_and_everything_is_taken_down() {
 fn assert_all_tried(failed: &BTreeSet<String>) {
     let wanted = [
         "ibv_alloc_pd",
+        "ibv_reg_mr",
         "mlx5dv_devx_umem_reg_ex",
         "mlx5dv_devx_alloc_uar",
         "mlx5dv_devx_query_eqn",

@@ -1,28 +1,26 @@
 //! QPs made by `verbs` execute work: WQEs built here byte by byte, doorbell record, doorbell register, CQE.
 
-// UNSAFETY: registers memory, and stores to a doorbell register.
-#![expect(unsafe_code, reason = "registered memory and a device register")]
+// UNSAFETY: stores to a doorbell register.
+#![expect(unsafe_code, reason = "a device register")]
 
 mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Node, connect, connect_reset, hca, kick};
+use common::{Node, Window, connect, connect_reset, hca, kick};
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::doorbell::{doorbell_value, qp_record};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, RaddrSeg, WqeOpcode};
 use softhca::Hca;
-use warpverbs::gpu::DeviceMemory;
-use warpverbs::verbs::{Access, Mr, Qp, QpConfig, QpLayout, QpState, Rts};
+use warpverbs::verbs::{Qp, QpConfig, QpLayout, QpState, Rts};
 
-const WINDOW: usize = 8192;
+const WINDOW: u16 = 8192;
 
 /// One end: an HCA, a node, a registered window.
 struct End {
-    mr: Mr,
-    window: DeviceMemory,
+    window: Window,
     node: Node,
     hca: Hca,
 }
@@ -31,22 +29,14 @@ impl End {
     fn new() -> Self {
         let hca = hca();
         let node = Node::open(&hca, 1 << 20).unwrap();
-        let window = node.gpu.alloc(WINDOW, 4096).unwrap();
-        let (addr, bytes) = (window.addr(), WINDOW as u64);
-        // SAFETY: the window is dropped after the MR, and only copied to and from.
-        let mr = unsafe { Mr::register(&node.pd, addr, bytes, Access::ALL) }.unwrap();
-        Self {
-            mr,
-            window,
-            node,
-            hca,
-        }
+        let window = node.window(WINDOW.into()).unwrap();
+        Self { window, node, hca }
     }
 
     fn fill(&self, byte: u8) {
         self.node
             .gpu
-            .write(self.window.addr(), &[byte; WINDOW])
+            .write(self.window.addr(), &[byte; WINDOW as usize])
             .unwrap();
     }
 
@@ -87,8 +77,8 @@ impl<'a> Poster<'a> {
             ..RaddrSeg::default()
         };
         let data = DataSeg {
-            byte_count: Be32::new(WINDOW as u32),
-            lkey: Be32::new(self.end.mr.lkey()),
+            byte_count: Be32::new(WINDOW.into()),
+            lkey: Be32::new(self.end.window.lkey()),
             addr: Be64::new(self.end.window.addr()),
         };
         let gpu = &self.end.node.gpu;
@@ -107,7 +97,8 @@ impl<'a> Poster<'a> {
     }
 
     fn ring(&self) {
-        let register = std::ptr::with_exposed_provenance_mut(self.layout.doorbell_addr as usize);
+        let addr = usize::try_from(self.layout.doorbell_addr).unwrap();
+        let register = std::ptr::with_exposed_provenance_mut(addr);
         let value = doorbell_value(self.next, self.layout.qpn);
         // SAFETY: the register is mapped while the QP lives, and only stored to. Release: after ring and record.
         unsafe { AtomicU64::from_ptr(register) }.store(value, Ordering::Release);
@@ -142,7 +133,7 @@ fn a_write_arrives_when_it_is_rung_and_not_before() {
     let [qp, _peer] = connect([&a.node, &b.node], &QpConfig::default()).unwrap();
     a.fill(0x5a);
     let mut poster = Poster::new(&a, &qp);
-    let index = poster.write(&b, b.mr.rkey());
+    let index = poster.write(&b, b.window.rkey());
     assert!(
         poster
             .completion(index, Duration::from_millis(50))
@@ -153,7 +144,7 @@ fn a_write_arrives_when_it_is_rung_and_not_before() {
     poster.ring();
     let cqe = poster.completion(index, LONG).expect("a completion");
     assert_eq!(cqe.opcode(), CqeOpcode::REQ);
-    assert_eq!((b.byte(0), b.byte(WINDOW as u64 - 1)), (0x5a, 0x5a));
+    assert_eq!((b.byte(0), b.byte(u64::from(WINDOW) - 1)), (0x5a, 0x5a));
     assert_eq!(qp.query().unwrap().hw_sq_wqebb_counter, 1);
     assert_eq!((a.hca.findings(), b.hca.findings()), (vec![], vec![]));
 }
@@ -164,7 +155,7 @@ fn a_wrong_key_is_an_error_cqe_and_a_reset_with_a_new_base_works_again() {
     let qps = connect([&a.node, &b.node], &QpConfig::default()).unwrap();
     let mut poster = Poster::new(&a, &qps[0]);
     a.fill(1);
-    let index = poster.write(&b, b.mr.rkey() ^ 0x5500);
+    let index = poster.write(&b, b.window.rkey() ^ 0x5500);
     poster.ring();
     let cqe = poster.completion(index, LONG).expect("a completion");
     assert_eq!(cqe.opcode(), CqeOpcode::REQ_ERR);
@@ -179,7 +170,7 @@ fn a_wrong_key_is_an_error_cqe_and_a_reset_with_a_new_base_works_again() {
     let mut poster = Poster::new(&a, &qp);
     for round in 2..10 {
         a.fill(round);
-        let index = poster.write(&b, b.mr.rkey());
+        let index = poster.write(&b, b.window.rkey());
         poster.ring();
         let cqe = poster.completion(index, LONG).expect("a completion");
         assert_eq!((cqe.opcode(), b.byte(100)), (CqeOpcode::REQ, round));

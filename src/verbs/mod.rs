@@ -31,6 +31,7 @@ mod qp;
 mod qp_attr;
 mod uar;
 
+pub use crate::memheap::HeapStats;
 pub use caps::Caps;
 pub use context::Context;
 pub use device::{DeviceInfo, DeviceSelector, device_list};

@@ -6,6 +6,7 @@
 
 // UNSAFETY: two C functions of the software HCA, and memory that is registered with it.
 #![expect(unsafe_code, reason = "C symbols of softhca; registered memory")]
+#![allow(dead_code, reason = "no test file uses all of this")]
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -14,8 +15,8 @@ use softhca as _;
 use softhca::{Hca, HcaConfig};
 use warpverbs::gpu::{DeviceMemory, Gpu, simt::SimtGpu};
 use warpverbs::verbs::{
-    Context, ControlHeap, DeviceSelector, Gid, ImageAttr, PathAttr, Pd, Qp, QpConfig, Reset, Rts,
-    SendAttr, VerbsError, device_list,
+    Access, Context, ControlHeap, DeviceSelector, Gid, ImageAttr, Mr, PathAttr, Pd, Qp, QpConfig,
+    Reset, Rts, SendAttr, VerbsError, device_list,
 };
 
 unsafe extern "C" {
@@ -44,6 +45,27 @@ pub(crate) fn hca_with(config: HcaConfig) -> Hca {
     let found = found.unwrap_or_else(|| panic!("{} is not listed: {listed:?}", hca.name()));
     assert!(found.mlx5 && found.is_soft(), "{found:?}");
     hca
+}
+
+/// Registered device memory.
+pub(crate) struct Window {
+    mr: Mr,
+    /// Freed last.
+    memory: DeviceMemory,
+}
+
+impl Window {
+    pub(crate) fn addr(&self) -> u64 {
+        self.memory.addr()
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        self.mr.lkey()
+    }
+
+    pub(crate) fn rkey(&self) -> u32 {
+        self.mr.rkey()
+    }
 }
 
 /// One end of connections: an open device, a domain, a control heap in device memory.
@@ -97,6 +119,15 @@ impl Node {
         }
     }
 
+    /// Device memory that peers may write, read and do atomics in.
+    pub(crate) fn window(&self, bytes: usize) -> Result<Window, VerbsError> {
+        let memory = self.gpu.alloc(bytes, 4096).expect("device memory");
+        let (addr, bytes) = (memory.addr(), memory.bytes() as u64);
+        // SAFETY: the memory is dropped after its registration, and only accessed through the device or by copies.
+        let mr = unsafe { Mr::register(&self.pd, addr, bytes, Access::ALL) }?;
+        Ok(Window { mr, memory })
+    }
+
     /// The GID that QPs of this node speak from.
     pub(crate) fn gid(&self) -> Gid {
         self.context.roce_v2_gid().expect("a RoCEv2 GID").gid
@@ -126,11 +157,3 @@ pub(crate) fn connect_reset(
     let b = b.ready_to_send(&SendAttr::new(PSNS[1]))?;
     Ok([a, b])
 }
-
-// No test file uses all of this.
-const _: fn(HcaConfig) -> Hca = hca_with;
-const _: fn() -> Hca = hca;
-const _: extern "C" fn() = kick;
-const _: fn([&Node; 2], [Qp<Reset>; 2]) -> Result<[Qp<Rts>; 2], VerbsError> = connect_reset;
-const _: fn(&Hca, usize) -> Result<Node, VerbsError> = Node::open;
-const _: fn([&Node; 2], &QpConfig) -> Result<[Qp<Rts>; 2], VerbsError> = connect;
