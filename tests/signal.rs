@@ -2,6 +2,7 @@
 
 // UNSAFETY: kernels are launched on memory that the HCA reads and writes.
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
+#![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
 mod common;
 #[path = "put_support/fabric.rs"]

@@ -260,6 +260,8 @@ pub(crate) fn seeds(few: u64, many: u64) -> std::ops::Range<u64> {
 const _: fn(End) -> Hca = End::into_hca;
 const _: fn(&Pair, usize, &[u8]) = Pair::patch;
 const _: fn(&Pair) -> Vec<usize> = Pair::wrong_words;
+const _: fn(&Pair) -> QpContext = Pair::context;
+const _: fn(&Pair, u32, u32) -> PutWordsParams = Pair::params;
 const _: fn(usize, u8) -> Pair = Pair::shared;
 const _: fn(u64, u64) -> std::ops::Range<u64> = seeds;
 const _: fn(&Pair) -> Vec<String> = Pair::findings;
