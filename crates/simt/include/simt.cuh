@@ -3,8 +3,10 @@
 // a GPU. System headers come first, before any macro of ours.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>

@@ -17,7 +17,7 @@ use crate::op::Op;
 use crate::thread::{Thread, current};
 
 #[unsafe(no_mangle)]
-extern "C-unwind" fn simt_yield() {
+extern "C-unwind" fn simt_yield_slow() {
     if let Some(me) = current() {
         me.warp().worker().yield_now(me);
     }

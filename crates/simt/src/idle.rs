@@ -12,7 +12,7 @@
 
 use std::mem::transmute;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::time::Duration;
 
 use crate::launch::Launch;
@@ -25,17 +25,17 @@ static KICK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// Names the futex word that a software device of this process bumps (and wakes) when it has written something. For launches
 /// that start later.
 pub fn set_wake_word(word: &'static AtomicU32) {
-    WAKE_WORD.store(ptr::from_ref(word).cast_mut(), Relaxed);
+    WAKE_WORD.store(ptr::from_ref(word).cast_mut(), Release);
 }
 
 /// Names the function that tells a software device of this process that a doorbell was stored. It must not unwind.
 pub fn set_kick_hook(kick: extern "C" fn()) {
-    KICK.store(kick as *mut (), Relaxed);
+    KICK.store(kick as *mut (), Release);
 }
 
 /// Calls the kick hook, if there is one.
 pub(crate) fn kick() {
-    let kick = KICK.load(Relaxed);
+    let kick = KICK.load(Acquire);
     if !kick.is_null() {
         // SAFETY: only `set_kick_hook` stores here, a function of exactly this type.
         unsafe { transmute::<*mut (), extern "C" fn()>(kick)() };
@@ -45,7 +45,7 @@ pub(crate) fn kick() {
 /// The word to sleep on.
 pub(crate) fn wake_word() -> &'static AtomicU32 {
     // SAFETY: null or a `&'static AtomicU32` that `set_wake_word` was given.
-    unsafe { WAKE_WORD.load(Relaxed).as_ref() }.unwrap_or(&NO_DEVICE)
+    unsafe { WAKE_WORD.load(Acquire).as_ref() }.unwrap_or(&NO_DEVICE)
 }
 
 /// Sleeps while `word` is `seen`, at most `timeout`. Wakes early when somebody wakes the futex.

@@ -2,13 +2,16 @@
 
 use std::cell::Cell;
 
+/// With seed 0, one of so many loads gives way to others.
+const PLAIN_SWITCH_EVERY: u32 = 16;
+
 /// Picks of one worker. Seed 0 picks nothing: first come, first served.
 #[derive(Debug)]
 pub(crate) struct Order {
     /// State of the generator; `None` with seed 0.
     state: Option<Cell<u64>>,
-    /// One of so many loads gives way, on average; a power of two.
-    yield_every: u32,
+    /// One of so many loads gives way, on average.
+    switch_every: u32,
     /// Steps in a row that a picked warp gets at most; a power of two.
     burst: u32,
 }
@@ -18,16 +21,16 @@ impl Order {
         if seed == 0 {
             return Self {
                 state: None,
-                yield_every: 1,
+                switch_every: PLAIN_SWITCH_EVERY,
                 burst: 1,
             };
         }
         let mut rng = fastrand::Rng::with_seed(seed ^ u64::from(worker).rotate_left(48));
-        let yield_every = 1 << rng.u32(0..6);
+        let switch_every = 1 << rng.u32(0..6);
         let burst = 1 << rng.u32(0..7);
         Self {
             state: Some(Cell::new(rng.get_seed())),
-            yield_every,
+            switch_every,
             burst,
         }
     }
@@ -48,10 +51,14 @@ impl Order {
         pick
     }
 
-    /// Whether this load gives way (random orders only).
+    /// How many loads a thread may pass before one at which it gives way.
     #[inline]
-    pub(crate) fn yields(&self) -> bool {
-        self.yield_every == 1 || self.below(self.yield_every) == 0
+    pub(crate) fn loads(&self) -> u32 {
+        if self.is_random() {
+            self.below(2 * self.switch_every - 1)
+        } else {
+            self.switch_every - 1
+        }
     }
 
     /// How many steps the picked warp gets now.

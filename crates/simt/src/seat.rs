@@ -48,13 +48,18 @@ pub(crate) struct Seat {
 impl Seat {
     /// A free seat with the given stacks, one per thread.
     pub(crate) fn new(shape: Shape, stacks: Box<[SlabStack]>) -> Self {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a block has at most 1024 threads"
+        )]
         let ctx = |index: u32| Ctx {
             thread: shape.block.position(index),
             block: Dim3 { x: 0, y: 0, z: 0 },
             block_dim: shape.block,
             grid_dim: shape.grid,
-            lane: index % WARP_LANES,
-            warp: index / WARP_LANES,
+            lane: (index % WARP_LANES) as u16,
+            warp: (index / WARP_LANES) as u16,
+            credit: 0,
             shared: ptr::null_mut(),
         };
         let lanes = |warp: u32| match shape.threads - warp * WARP_LANES {
@@ -95,8 +100,9 @@ impl Seat {
         }
     }
 
-    /// Seats block number `index`: all its threads are ready to run from the start of the kernel.
-    pub(crate) fn start(&self, index: u32, call: Call) {
+    /// Seats block number `index`: all its threads are ready to run from the start of the kernel. `loads` says how
+    /// many schedule points a thread passes before its first switch.
+    pub(crate) fn start(&self, index: u32, call: Call, loads: impl Fn() -> u32) {
         let position = self.shape.grid.position(index);
         self.position.set(position);
         self.live.set(self.shape.threads);
@@ -113,6 +119,7 @@ impl Seat {
                 shared,
                 ..thread.ctx.get()
             });
+            thread.set_credit(loads());
             thread.start(stack, call);
         }
         for warp in &self.warps {

@@ -28,13 +28,15 @@ pub(crate) struct Ctx {
     pub(crate) block: Dim3,
     pub(crate) block_dim: Dim3,
     pub(crate) grid_dim: Dim3,
-    pub(crate) lane: u32,
-    pub(crate) warp: u32,
+    pub(crate) lane: u16,
+    pub(crate) warp: u16,
+    /// Schedule points left before one switches; compiled kernels count it down.
+    pub(crate) credit: i32,
     /// Dynamic shared memory of the block.
     pub(crate) shared: *mut u8,
 }
 
-const _: () = assert!(size_of::<Ctx>() == 64 && std::mem::offset_of!(Ctx, shared) == 56);
+const _: () = assert!(size_of::<Ctx>() == 64 && std::mem::offset_of!(Ctx, credit) == 52);
 
 /// One CUDA thread. Everything is a cell: kernels reach it through raw pointers while the scheduler holds a reference.
 #[repr(C, align(64))]
@@ -134,14 +136,25 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn lane(&self) -> u32 {
         // SAFETY: reads a field of a cell that is not borrowed; a copy of the whole context would cost a cache line.
-        unsafe { (*self.ctx.as_ptr()).lane }
+        u32::from(unsafe { (*self.ctx.as_ptr()).lane })
+    }
+
+    /// Lets the thread pass `loads` schedule points before one switches.
+    #[inline(always)]
+    pub(crate) fn set_credit(&self, loads: u32) {
+        // SAFETY: writes a field of a cell that is not borrowed.
+        unsafe { (*self.ctx.as_ptr()).credit = loads.cast_signed() };
     }
 
     pub(crate) fn id(&self) -> ThreadId {
         let Ctx {
             block, warp, lane, ..
         } = self.ctx.get();
-        ThreadId { block, warp, lane }
+        ThreadId {
+            block,
+            warp: warp.into(),
+            lane: lane.into(),
+        }
     }
 
     /// Gets ready to run `call` from its start, on `stack`.

@@ -70,8 +70,6 @@ pub(crate) struct Worker {
     quiet: Cell<bool>,
     /// Rounds in a row in which all threads polled in vain.
     vain_rounds: Cell<u32>,
-    /// Loads left before one gives way (seed 0).
-    yield_credit: Cell<u32>,
     /// Things done by threads of this worker.
     work: Cell<u64>,
     turns: Cell<u64>,
@@ -118,7 +116,6 @@ impl Worker {
             spell: Cell::new(1),
             quiet: Cell::new(false),
             vain_rounds: Cell::new(0),
-            yield_credit: Cell::new(points::YIELD_EVERY),
             work: Cell::new(0),
             turns: Cell::new(0),
             switches: Cell::new(0),
@@ -211,7 +208,7 @@ impl Worker {
         let left = (u64::from(blocks) - next).div_ceil(u64::from(workers));
         let seat = self.seats.take(self, left)?;
         let block = u32::try_from(next).unwrap_or(u32::MAX);
-        seat.start(block, self.launch.call);
+        seat.start(block, self.launch.call, || self.order.loads());
         self.next_block.set(next + u64::from(workers));
         self.seated.set(self.seated.get() + 1);
         self.live.set(self.live.get() + u64::from(threads));

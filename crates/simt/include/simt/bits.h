@@ -1,4 +1,5 @@
-// Integer and bit intrinsics, reinterpreting casts, min and max of CUDA's global namespace.
+// Integer, bit and float intrinsics, reinterpreting casts, min and max of CUDA's global namespace. Kernels are compiled with
+// -ffp-contract=off, so a product and a sum are rounded apart unless the source says fma.
 #pragma once
 
 #include <cstdint>
@@ -79,6 +80,14 @@ inline float min(float a, float b) { return __builtin_fminf(a, b); }
 inline float max(float a, float b) { return __builtin_fmaxf(a, b); }
 inline double min(double a, double b) { return __builtin_fmin(a, b); }
 inline double max(double a, double b) { return __builtin_fmax(a, b); }
+
+inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
+inline float __expf(float x) { return __builtin_expf(x); }
+inline float __logf(float x) { return __builtin_logf(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
 
 // A load through the read-only path; on the CPU a load.
 template <class T>

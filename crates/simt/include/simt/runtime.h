@@ -6,13 +6,14 @@
 
 #include "vector.h"
 
-// Coordinates of one CUDA thread. Constant while the thread runs.
+// One CUDA thread. All but `credit` is constant while the thread runs.
 struct simt_ctx {
   uint3 thread, block;
   dim3 block_dim, grid_dim;
-  unsigned lane;         // 0..31 in its warp
-  unsigned warp;         // in its block
-  unsigned char* shared; // dynamic shared memory of the block, 128-byte aligned
+  unsigned short lane;    // 0..31 in its warp
+  unsigned short warp;    // in its block
+  int credit;             // schedule points left before one switches
+  unsigned char* shared;  // dynamic shared memory of the block, 128-byte aligned
 };
 static_assert(sizeof(simt_ctx) == 64, "agrees with Ctx in thread.rs");
 
@@ -21,8 +22,8 @@ extern "C" {
 // The current CUDA thread; null outside a launch. A block never moves between OS threads, so a cached address stays right.
 extern __thread simt_ctx* simt_cur_tls __attribute__((tls_model("initial-exec")));
 
-// A schedule point: another thread of the launch may run here. Every load that looks at memory others write passes one.
-void simt_yield(void);
+// Switches to another thread of the launch, and decides how many schedule points the caller passes before the next switch.
+void simt_yield_slow(void);
 // This thread did something that others may see (a store, a read-modify-write that changed its word).
 void simt_progress(void);
 // This thread looked and found nothing. Others run; when all runnable threads of the launch poll, the OS thread sleeps.
@@ -42,6 +43,12 @@ void simt_grid_sync(void);
 uint64_t simt_warp_op(uint32_t mask, uint32_t op, uint64_t value, uint32_t source);
 // A block barrier: waits for all threads of the block that have not exited.
 uint32_t simt_block_op(uint32_t op, uint32_t value);
+
+// A schedule point: another thread of the launch may run here. Every load that looks at memory others write passes one.
+inline void simt_yield(void) {
+  simt_ctx* const me = simt_cur_tls;
+  if (me != nullptr && --me->credit < 0) simt_yield_slow();
+}
 
 }  // extern "C"
 

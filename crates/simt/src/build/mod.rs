@@ -10,7 +10,7 @@
 //! include!(concat!(env!("OUT_DIR"), "/simt_kernels.rs"));
 //! ```
 //!
-//! Sources are compiled with `-x c++ -std=c++20 -O2 -fno-strict-aliasing -fexceptions -g1`, whatever the profile. The compiler
+//! Sources are compiled with `-x c++ -std=c++20 -O2 -fno-strict-aliasing -fexceptions -ffp-contract=off -g1`, whatever the profile. The compiler
 //! is that of the `cc` crate: `$CXX`, else `c++`. A kernel is listed when its source says `SIMT_EXPORT(name)` or
 //! `WV_EXPORT(name)`.
 
@@ -160,6 +160,7 @@ impl Kernels {
             "c++",
             "-fno-strict-aliasing",
             "-fexceptions",
+            "-ffp-contract=off",
             "-Wall",
             "-Wextra",
         ] {
@@ -253,5 +254,53 @@ fn require_compiler(build: &cc::Build) -> Result<(), BuildError> {
             compiler: tool.path().display().to_string(),
             source,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of these sources, or the error with paths cut to file names.
+    fn table(sources: &[&str]) -> Result<String, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let names = (0..sources.len()).map(|i| directory.path().join(format!("{i}.cu")));
+        let paths: Vec<PathBuf> = names.collect();
+        for (path, text) in paths.iter().zip(sources) {
+            fs::write(path, text).unwrap();
+        }
+        let cut = |error: BuildError| {
+            error
+                .to_string()
+                .replace(&format!("{}/", directory.path().display()), "")
+        };
+        kernels(paths).table().map_err(cut)
+    }
+
+    #[test]
+    fn the_table_lists_the_kernels_of_all_sources() {
+        let expected =
+            "::simt::kernel_table! {\n    \"a\" = simt_entry_a,\n    \"b\" = simt_entry_b,\n}\n";
+        assert_eq!(
+            table(&["SIMT_EXPORT(a)", "WV_EXPORT(b)"]).unwrap(),
+            expected
+        );
+    }
+
+    #[test]
+    fn no_kernels_and_doubled_kernels_are_errors_that_name_the_sources() {
+        let none = "no SIMT_EXPORT(kernel) or WV_EXPORT(kernel) in 0.cu, 1.cu";
+        assert_eq!(table(&["", "// SIMT_EXPORT(a)"]).unwrap_err(), none);
+        let twice = "kernel a is exported by 0.cu and by 1.cu";
+        assert_eq!(
+            table(&["SIMT_EXPORT(a)", "SIMT_EXPORT(a)"]).unwrap_err(),
+            twice
+        );
+    }
+
+    #[test]
+    fn a_missing_source_is_named() {
+        let error = kernels(["no/such.cu"]).table().unwrap_err().to_string();
+        assert!(error.starts_with("no/such.cu: No such file"), "{error}");
     }
 }

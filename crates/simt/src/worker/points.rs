@@ -6,8 +6,6 @@ use crate::thread::Thread;
 use crate::warp::Warp;
 use crate::worker::Worker;
 
-/// With seed 0, one of so many loads gives way to others.
-pub(super) const YIELD_EVERY: u32 = 16;
 /// A thread is no longer taken for polling after so many switches without a poll.
 const STEPS_BETWEEN_POLLS: u32 = 8;
 
@@ -32,21 +30,10 @@ impl Worker {
         }
     }
 
-    /// A load: gives way to others now and then.
+    /// A load at which the thread gives way to others.
     #[inline(always)]
     pub(crate) fn yield_now(&self, me: &Thread) {
-        if self.order.is_random() {
-            if !self.order.yields() {
-                return;
-            }
-        } else {
-            let credit = self.yield_credit.get();
-            if credit > 0 {
-                self.yield_credit.set(credit - 1);
-                return;
-            }
-            self.yield_credit.set(YIELD_EVERY - 1);
-        }
+        me.set_credit(self.order.loads());
         self.count_step(me);
         self.step_aside(me);
     }
