@@ -393,3 +393,18 @@ fn doorbells_before_rts_are_nothing() {
     end.post();
     assert!(end.poll_for(Duration::from_millis(20), |_| true).is_none());
 }
+
+#[test]
+fn a_qp_may_go_with_its_doorbell_still_in_the_register() {
+    for _ in 0..20 {
+        let mut pair = Pair::new(Shape::default());
+        pair.hca_a.pause(Duration::from_secs(5));
+        pair.a.nop(true);
+        pair.a.post();
+        let qp = softhca::device::DevxObject::Qp(pair.a.qpn);
+        pair.a.context.devx_destroy(qp).unwrap();
+        pair.hca_a.pause(Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(1));
+        pair.assert_clean();
+    }
+}

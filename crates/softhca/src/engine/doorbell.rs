@@ -7,7 +7,7 @@ use mlx5_prm::doorbell::doorbell_qpn;
 use mlx5_prm::qp::QpState;
 
 /// Takes all doorbells of an HCA; whether there was one.
-pub(super) fn take(hca: &mut HcaState) -> bool {
+pub(crate) fn take(hca: &mut HcaState) -> bool {
     let mut rung = std::mem::take(&mut hca.rung);
     rung.clear();
     for (page_id, uar) in hca.uars.iter() {

@@ -73,6 +73,7 @@ fn flush_posted(hca: &mut HcaState, qpn: u32) {
         let blocks = fetch::blocks(&ctrl);
         if ctrl.index() != index || blocks == 0 || blocks > left {
             qp.send.fetched = qp.send.posted;
+            qp.send.retired = qp.send.posted;
             return;
         }
         qp.send.fetched = index.wrapping_add(blocks);

@@ -14,7 +14,7 @@
 mod atomics;
 mod completion;
 mod decode;
-mod doorbell;
+pub(crate) mod doorbell;
 mod fetch;
 pub(crate) mod flush;
 mod local;

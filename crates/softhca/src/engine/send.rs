@@ -164,11 +164,12 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
     let fetched = match fetch::fetch(hca, qpn, &ring, index, posted) {
         Ok(fetched) => fetched,
         Err(bad) => {
+            completion::fail_send(hca, qpn, index, 1, bad.ctrl.opcode(), bad.syndrome);
             // Where the next WQE begins is not known: nothing behind this one can be flushed.
             if let Some(qp) = hca.qps.get_mut(qpn) {
                 qp.send.fetched = posted;
+                qp.send.retired = posted;
             }
-            completion::fail_send(hca, qpn, index, 1, bad.ctrl.opcode(), bad.syndrome);
             completion::enter_error(hca, qpn);
             return Begun::Failed;
         }

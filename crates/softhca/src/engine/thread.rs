@@ -9,6 +9,7 @@ use super::{now_ns, wake};
 use crate::device::state::Fabric;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::thread;
@@ -49,7 +50,7 @@ fn run() {
         if sleepy {
             wake::fall_asleep();
         }
-        let report = one_turn();
+        let report = one_turn_or_abort();
         if report.busy {
             wake::stay_awake();
             idle_since_ns = now_ns();
@@ -76,6 +77,20 @@ fn sleep_time(report: &Report, nap: Duration) -> Option<Duration> {
     };
     let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
     Some(nap.map_or(left, |nap| nap.min(left)))
+}
+
+/// A panic here is a bug of the device. Without its engine the process would wait for completions for ever, so it ends,
+/// after the panic's own message.
+fn one_turn_or_abort() -> Report {
+    match catch_unwind(AssertUnwindSafe(one_turn)) {
+        Ok(report) => report,
+        Err(_) => {
+            eprintln!(
+                "softhca: the engine has failed, which is a bug of softhca; the process ends"
+            );
+            std::process::abort();
+        }
+    }
 }
 
 /// Takes the lock for one turn, then tells everybody what has happened.

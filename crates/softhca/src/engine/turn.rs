@@ -119,6 +119,7 @@ fn run_ready(fabric: &mut Fabric, number: usize, now_ns: u64, report: &mut Repor
             }
             Turn::Wait(until) => {
                 if let Some(hca) = fabric.hca(number) {
+                    hca.stalled.retain(|(_, other)| *other != qpn);
                     hca.stalled.push((until, qpn));
                     report.wake_at(until);
                 }

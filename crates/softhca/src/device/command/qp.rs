@@ -6,6 +6,7 @@ use super::super::qp::{Qp, ReceiveQueue, Route, SendQueue};
 use super::super::state::{HcaState, Slot, limits};
 use super::super::syndrome;
 use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
+use crate::engine::doorbell;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::qp::{CreateQpIn, QpState, Qpc, QueryQpIn, QueryQpOut};
 
@@ -136,6 +137,8 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
 
 /// Takes a queue pair away, whatever it is doing.
 pub(in super::super) fn remove_qp(slot: &mut Slot, qpn: u32) {
+    // A doorbell that was stored before this is not a stray one.
+    doorbell::take(&mut slot.state);
     slot.wire.endpoint().disconnect(qpn);
     slot.state.qps.remove(qpn);
     slot.state.checker.forget(qpn);

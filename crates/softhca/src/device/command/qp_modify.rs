@@ -6,7 +6,7 @@ use super::super::state::GID_INDEX;
 use super::super::syndrome;
 use super::qp::find;
 use super::{Call, Outcome, Refusal};
-use crate::engine::{flush, path};
+use crate::engine::{doorbell, flush, path};
 use mlx5_prm::cmd::{CmdIn, Opcode, Status};
 use mlx5_prm::qp::{QpModifyIn, QpState, Qpc};
 
@@ -41,7 +41,10 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
 
 /// Forgets everything but what the QP was made with; all counters of the device are 0 again.
 fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
-    call.slot()?.wire.endpoint().disconnect(qpn);
+    let slot = call.slot()?;
+    // A doorbell that was stored before this is not one for what comes after it.
+    doorbell::take(&mut slot.state);
+    slot.wire.endpoint().disconnect(qpn);
     let qp = find(call, qpn)?;
     qp.state = QpState::RST;
     qp.qpc = qp.made;
