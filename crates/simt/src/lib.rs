@@ -18,6 +18,22 @@
 //!   a plain variable never ends; polls must go through functions that call `simt_yield` or `simt_poll`.
 //! - Shared memory starts as 0xa5 bytes, since on a GPU it holds what the last block left.
 //!
+//! - A failed assertion, `simt_fail`, `__trap`, a C++ exception, a deadlock or an overflowed stack ends the launch with an
+//!   error; the process goes on. A wild pointer is not caught: that is a signal, as in any C++ code.
+//!
+//! # Schedules
+//!
+//! Seed 0 runs warps in turn and is the fastest. Any other seed picks warps and lanes at random, and draws how many loads a
+//! thread passes before it gives way and how many steps a warp gets in a row; with one worker, the same seed gives the same
+//! schedule.
+//!
+//! # Polling
+//!
+//! A thread that waits for memory calls `simt_poll` (or `__nanosleep`) after each look in vain. When all threads of a worker
+//! that can run have done so since the last thing that happened, its OS thread sleeps, from 1 µs doubling to 200 µs. It wakes
+//! early when the word named by [`set_wake_word`] is bumped, or when a thread on another worker did something. Stores and
+//! read-modify-writes that others wait for call `simt_progress`; CUDA's atomics do so by themselves.
+//!
 //! # Building kernels
 //!
 //! `simt::build` (feature `build`) compiles `.cu` files from a build script and lists the kernels that `SIMT_EXPORT` names.

@@ -196,6 +196,24 @@ fn a_grid_sync_that_an_exited_thread_misses_is_a_deadlock() {
 }
 
 #[test]
+fn sizes_one_past_the_limit_are_refused_before_anything_runs() {
+    let large = LaunchConfig {
+        shared_bytes: 232_449,
+        ..shape(1, 32)
+    };
+    for (config, field) in [
+        (shape(0, 32), "grid.x"),
+        (shape(1, 1025), "block.x"),
+        (large, "shared_bytes"),
+    ] {
+        match run("mask_without_self", args![0u64], &config).unwrap_err() {
+            LaunchError::BadConfig { field: named, .. } => assert_eq!(named, field),
+            other => panic!("{field}: {other}"),
+        }
+    }
+}
+
+#[test]
 fn a_grid_sync_in_an_ordinary_launch_is_refused() {
     let text = error("exit_before_grid_sync", 0, 1, 48).to_string();
     assert_eq!(

@@ -82,6 +82,24 @@ fn polling_workers_of_one_launch_sleep_together_and_wake_each_other() {
 }
 
 #[test]
+fn two_workers_whose_threads_all_poll_both_sleep() {
+    let (flag, mut looks) = (AtomicU32::new(0), 0u32);
+    let stats = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(100));
+            flag.store(1, Release);
+        });
+        let config = LaunchConfig {
+            workers: 2,
+            ..shape(2, 64)
+        };
+        run("poll_flag", args![flag.as_ptr(), &raw mut looks], &config).unwrap()
+    });
+    // At most 200 µs each, plus what a busy machine adds.
+    assert!(stats.sleeps > 50, "{stats:?}");
+}
+
+#[test]
 fn the_wake_word_ends_a_sleep() {
     static WORD: AtomicU32 = AtomicU32::new(0);
     simt::set_wake_word(&WORD);
