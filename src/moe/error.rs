@@ -1,6 +1,7 @@
 //! What can go wrong in a MoE layer.
 
 use super::CallReport;
+use crate::error::{Error, Layer};
 use crate::gpu::GpuError;
 use crate::team::TeamError;
 
@@ -93,4 +94,10 @@ pub enum MoeError {
     /// The device.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+}
+
+impl From<MoeError> for Error {
+    fn from(error: MoeError) -> Self {
+        Self::new(Layer::Moe, error)
+    }
 }

@@ -187,6 +187,12 @@ impl Moe {
         self.seed.store(seed, Ordering::Relaxed);
     }
 
+    /// Device address of the [`MoeContext`].
+    #[must_use]
+    pub fn context_addr(&self) -> u64 {
+        self.state.addr()
+    }
+
     /// A handle.
     ///
     /// # Errors

@@ -158,7 +158,7 @@ impl HandleLayout {
         Self {
             peers: cursor.take(ranks.into(), size_of::<MoeHandlePeer>()),
             row_of: cursor.take(rows, size_of::<u32>()),
-            token_of: cursor.take(config.max_tokens.into(), size_of::<u32>()),
+            token_of: cursor.take(rows, size_of::<u32>()),
             sources: cursor.take(rows, size_of::<MoeSource>()),
             picks: cursor.take(rows * u64::from(config.top_k), size_of::<MoePick>()),
             bytes: cursor.take(0, 1),

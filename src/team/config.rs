@@ -52,7 +52,11 @@ impl TeamConfig {
     /// Refuses what is outside the limits.
     pub(super) fn check(&self) -> Result<(), TeamError> {
         if !(1..=MAX_RANKS).contains(&self.ranks) {
-            return Err(TeamError::limit("ranks", self.ranks, format!("1 to {MAX_RANKS}")));
+            return Err(TeamError::limit(
+                "ranks",
+                self.ranks,
+                format!("1 to {MAX_RANKS}"),
+            ));
         }
         if self.rank >= self.ranks {
             return Err(TeamError::UnknownRank {
@@ -93,7 +97,9 @@ impl TeamConfig {
             ("QPs per peer", self.qps_per_peer.into()),
             ("log_depth", self.log_depth.into()),
         ];
-        let mut pairs: Vec<_> = pairs.map(|(name, value)| (name.to_owned(), value.to_string())).into();
+        let mut pairs: Vec<_> = pairs
+            .map(|(name, value)| (name.to_owned(), value.to_string()))
+            .into();
         pairs.push(("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
         pairs
     }
@@ -108,11 +114,23 @@ mod tests {
         let message = |config: TeamConfig| config.check().unwrap_err().to_string();
         let good = TeamConfig::new(0, 4);
         assert!(good.check().is_ok());
-        assert_eq!(message(TeamConfig::new(4, 4)), "rank 4 is unknown: the team has ranks 0 to 3");
-        assert_eq!(message(TeamConfig::new(0, 0)), "ranks is 0; it must be 1 to 1024");
-        let qps = TeamConfig { qps_per_peer: 65, ..good };
+        assert_eq!(
+            message(TeamConfig::new(4, 4)),
+            "rank 4 is unknown: the team has ranks 0 to 3"
+        );
+        assert_eq!(
+            message(TeamConfig::new(0, 0)),
+            "ranks is 0; it must be 1 to 1024"
+        );
+        let qps = TeamConfig {
+            qps_per_peer: 65,
+            ..good
+        };
         assert_eq!(message(qps), "qps_per_peer is 65; it must be 1 to 64");
-        let small = TeamConfig { control_bytes: 4096, ..good };
+        let small = TeamConfig {
+            control_bytes: 4096,
+            ..good
+        };
         assert!(message(small).contains("control_bytes is 4096; it must be at least"));
     }
 

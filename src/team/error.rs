@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::store::StoreError;
+use crate::error::{Error, Layer};
 use crate::gpu::GpuError;
 use crate::verbs::VerbsError;
 
@@ -29,7 +30,9 @@ pub enum TeamError {
         limit: String,
     },
     /// A rank that is in the store already.
-    #[error("rank {rank} has joined already: another process has this rank, or the store belongs to an earlier run")]
+    #[error(
+        "rank {rank} has joined already: another process has this rank, or the store belongs to an earlier run"
+    )]
     RankTaken {
         /// The rank.
         rank: u32,
@@ -110,5 +113,17 @@ impl TeamError {
                 format!("ranks {} have not come", names.join(", "))
             }
         }
+    }
+}
+
+impl From<TeamError> for Error {
+    fn from(error: TeamError) -> Self {
+        Self::new(Layer::Team, error)
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        Self::new(Layer::Team, error)
     }
 }

@@ -1,7 +1,8 @@
 //! What ranks tell each other through the store, and how a failure at one ends the wait at all.
 //!
 //! A rank writes `topic/rank` and reads the same of every other rank. A rank that gives up writes its error to
-//! `failed/rank`; every wait looks there, so the others end soon after with that error and not at their timeout.
+//! `failed/rank-id`; every wait looks there, so the others end soon after with that error and not at their timeout. The id
+//! is of the process or thread: one that took a rank which is not its own is another's failure for the real one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ pub(super) struct Exchange {
     rank: u32,
     ranks: u32,
     timeout: Duration,
+    /// Name of this rank's failure.
+    failed: String,
 }
 
 impl Exchange {
@@ -28,6 +31,7 @@ impl Exchange {
             rank,
             ranks,
             timeout,
+            failed: format!("{rank}-{:08x}", fastrand::u32(..)),
         }
     }
 
@@ -43,7 +47,7 @@ impl Exchange {
 
     /// Tells the others why this rank gives up. A store that cannot be written has to leave them to their timeout.
     pub(super) fn fail_with(&self, message: &str) {
-        let key = format!("failed/{}", self.rank);
+        let key = format!("failed/{}", self.failed);
         if let Err(unwritten) = self.store.put(&key, message.as_bytes()) {
             tracing::error!("rank {} cannot tell its failure: {unwritten}", self.rank);
         }
@@ -52,11 +56,11 @@ impl Exchange {
     /// The failure of another rank, if one has told any.
     pub(super) fn failure(&self) -> Result<(), TeamError> {
         for name in self.store.list("failed")? {
-            let Ok(rank) = name.parse::<u32>() else {
+            let Ok(rank) = name.split('-').next().unwrap_or("").parse::<u32>() else {
                 continue;
             };
-            if rank != self.rank
-                && let Some(message) = self.store.try_get(&format!("failed/{rank}"))?
+            if name != self.failed
+                && let Some(message) = self.store.try_get(&format!("failed/{name}"))?
             {
                 let message = String::from_utf8_lossy(&message).into_owned();
                 return Err(TeamError::PeerFailed { rank, message });
@@ -83,7 +87,8 @@ impl Exchange {
     where
         T: Serialize + DeserializeOwned,
     {
-        let text = serde_json::to_vec(value).map_err(|error| self.record(self.rank, topic, &error))?;
+        let text =
+            serde_json::to_vec(value).map_err(|error| self.record(self.rank, topic, &error))?;
         self.store.put(&format!("{topic}/{}", self.rank), &text)?;
         let start = Instant::now();
         let mut values: Vec<Option<T>> = (0..self.ranks).map(|_| None).collect();
@@ -150,7 +155,13 @@ impl Exchange {
     }
 
     /// Named by the lower rank first, so that both say the same.
-    pub(super) fn mismatch(&self, what: &str, mine: String, rank: u32, theirs: String) -> TeamError {
+    pub(super) fn mismatch(
+        &self,
+        what: &str,
+        mine: String,
+        rank: u32,
+        theirs: String,
+    ) -> TeamError {
         let (first, second) = match self.rank < rank {
             true => ((self.rank, mine), (rank, theirs)),
             false => ((rank, theirs), (self.rank, mine)),
@@ -185,7 +196,9 @@ mod tests {
         thread::scope(|scope| {
             let threads: Vec<_> = exchanges
                 .iter()
-                .map(|exchange| scope.spawn(|| exchange.all("square", &(exchange.rank * exchange.rank))))
+                .map(|exchange| {
+                    scope.spawn(|| exchange.all("square", &(exchange.rank * exchange.rank)))
+                })
                 .collect();
             for thread in threads {
                 assert_eq!(thread.join().unwrap().unwrap(), [0, 1, 4, 9]);
@@ -200,7 +213,9 @@ mod tests {
         let messages: Vec<String> = thread::scope(|scope| {
             let one = scope.spawn(|| exchanges[0].agree("shape", &pairs(128)));
             let two = scope.spawn(|| exchanges[1].agree("shape", &pairs(256)));
-            [one, two].map(|thread| thread.join().unwrap().unwrap_err().to_string()).into()
+            [one, two]
+                .map(|thread| thread.join().unwrap().unwrap_err().to_string())
+                .into()
         });
         assert_eq!(messages[0], "hidden is 128 at rank 0 but 256 at rank 1");
         assert_eq!(messages[0], messages[1]);
@@ -218,7 +233,10 @@ mod tests {
             exchanges[2].fail_with("window is 9; it must be at most 8");
             waiting.map(|thread| thread.join().unwrap()).into()
         });
-        assert_eq!(messages[0], "rank 2 failed: window is 9; it must be at most 8");
+        assert_eq!(
+            messages[0],
+            "rank 2 failed: window is 9; it must be at most 8"
+        );
         assert_eq!(messages[0], messages[1]);
         assert!(start.elapsed() < Duration::from_secs(5));
     }
@@ -228,7 +246,10 @@ mod tests {
         let exchanges = exchanges(4, Duration::from_millis(50));
         exchanges[2].store.put("hello/2", b"1").unwrap();
         let error = exchanges[0].all("hello", &1u32).unwrap_err().to_string();
-        assert!(error.starts_with("ranks 1, 3 have not come within"), "{error}");
+        assert!(
+            error.starts_with("ranks 1, 3 have not come within"),
+            "{error}"
+        );
         assert!(error.ends_with("(hello)"), "{error}");
     }
 
@@ -237,7 +258,10 @@ mod tests {
         let exchanges = exchanges(2, LONG);
         exchanges[1].store.put("hello/1", b"{").unwrap();
         let error = exchanges[0].all("hello", &1u32).unwrap_err().to_string();
-        assert!(error.starts_with("what rank 1 told as hello cannot be: EOF"), "{error}");
+        assert!(
+            error.starts_with("what rank 1 told as hello cannot be: EOF"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -8,8 +8,8 @@ use super::exchange::Exchange;
 use super::{TeamConfig, TeamError};
 use crate::gpu::{Gpu, MappedMmio};
 use crate::verbs::{
-    ControlHeap, Gid, ImageAttr, Init, Mtu, PathAttr, Pd, Qp, QpConfig, Reset, Rts, SendAttr, State,
-    TransitionError, VerbsError,
+    ControlHeap, Gid, ImageAttr, Init, Mtu, PathAttr, Pd, Qp, QpConfig, Reset, Rts, SendAttr,
+    State, TransitionError, VerbsError,
 };
 
 /// Bytes of a page of doorbell registers.
@@ -56,7 +56,11 @@ impl Links {
         let context = pd.context();
         let mut made = Vec::new();
         for peer in 0..config.ranks {
-            let count = if peer == config.rank { 0 } else { config.qps_per_peer };
+            let count = if peer == config.rank {
+                0
+            } else {
+                config.qps_per_peer
+            };
             let links = (0..count).map(|_| make(gpu, pd, heap, config));
             made.push(links.collect::<Result<Vec<_>, TeamError>>()?);
         }
@@ -72,10 +76,12 @@ impl Links {
         let records = exchange.all_checked("links", &own, check)?;
 
         let send = SendAttr {
-            timeout: config.ack_timeout.unwrap_or(match context.info().is_soft() {
-                true => SOFT_ACK_TIMEOUT,
-                false => SendAttr::new(0).timeout,
-            }),
+            timeout: config
+                .ack_timeout
+                .unwrap_or(match context.info().is_soft() {
+                    true => SOFT_ACK_TIMEOUT,
+                    false => SendAttr::new(0).timeout,
+                }),
             ..SendAttr::new(0)
         };
         let mut links = Vec::new();
@@ -100,7 +106,10 @@ impl Links {
     pub(super) fn contexts(&self, config: &TeamConfig) -> Vec<u64> {
         let each = config.qps_per_peer as usize;
         let row = |links: &Vec<Link<Rts>>| {
-            let mut row: Vec<u64> = links.iter().map(|link| link.qp.layout().context_addr).collect();
+            let mut row: Vec<u64> = links
+                .iter()
+                .map(|link| link.qp.layout().context_addr)
+                .collect();
             row.resize(each, 0);
             row
         };
@@ -175,12 +184,23 @@ fn check_record(
 ) -> Result<(), TeamError> {
     let refuse = |reason: String| Err(exchange.record(rank, "links", &reason));
     if record.qps.len() != config.ranks as usize {
-        return refuse(format!("{} peers; the team has {}", record.qps.len(), config.ranks));
+        return refuse(format!(
+            "{} peers; the team has {}",
+            record.qps.len(),
+            config.ranks
+        ));
     }
     for (peer, qps) in (0u32..).zip(&record.qps) {
-        let wanted = if peer == rank { 0 } else { config.qps_per_peer as usize };
+        let wanted = if peer == rank {
+            0
+        } else {
+            config.qps_per_peer as usize
+        };
         if qps.len() != wanted {
-            return refuse(format!("{} QPs to rank {peer}; it must be {wanted}", qps.len()));
+            return refuse(format!(
+                "{} QPs to rank {peer}; it must be {wanted}",
+                qps.len()
+            ));
         }
     }
     if Mtu::from_code(record.mtu).is_none() {

@@ -148,7 +148,13 @@ impl Team {
         let id = u32::try_from(made)
             .ok()
             .filter(|id| *id < MAX_WINDOWS)
-            .ok_or_else(|| TeamError::limit("number of windows", made + 1, format!("at most {MAX_WINDOWS}")))?;
+            .ok_or_else(|| {
+                TeamError::limit(
+                    "number of windows",
+                    made + 1,
+                    format!("at most {MAX_WINDOWS}"),
+                )
+            })?;
         let gpu = self.gpu.as_ref();
         let owned = OwnedWindow::new(&self.exchange, gpu, &self.pd, &self.config, id, bytes)?;
         self.tables.write_window(id, &owned.entries)?;
@@ -237,7 +243,10 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        let left = self.heap.take().map_or(0, |heap| Arc::strong_count(&heap) - 1);
+        let left = self
+            .heap
+            .take()
+            .map_or(0, |heap| Arc::strong_count(&heap) - 1);
         if left != 0 {
             // A QP that the HCA would not destroy still uses its rings, so they are never given to anybody else.
             tracing::error!("{left} users of the control heap are left: its memory is kept");

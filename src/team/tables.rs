@@ -23,7 +23,11 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Fills a new block; `contexts` are the QP pointers, `[peer][qps_per_peer]`.
-    pub(super) fn new(gpu: &Arc<dyn Gpu>, team: &TeamConfig, contexts: &[u64]) -> Result<Self, TeamError> {
+    pub(super) fn new(
+        gpu: &Arc<dyn Gpu>,
+        team: &TeamConfig,
+        contexts: &[u64],
+    ) -> Result<Self, TeamError> {
         let after = |at: u64, bytes: usize| (at + bytes as u64).next_multiple_of(ALIGN);
         let config = after(0, size_of::<TeamContext>());
         let qps = after(config, size_of::<DeviceConfig>());
@@ -63,7 +67,11 @@ impl Tables {
     }
 
     /// Sets the deadline of device calls and whether they end now.
-    pub(super) fn write_config(&self, deadline: std::time::Duration, abort: bool) -> Result<(), TeamError> {
+    pub(super) fn write_config(
+        &self,
+        deadline: std::time::Duration,
+        abort: bool,
+    ) -> Result<(), TeamError> {
         let config = DeviceConfig {
             deadline_ns: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
             abort: abort.into(),
@@ -75,6 +83,8 @@ impl Tables {
     /// Sets the row of `window`: where it lies at each peer.
     pub(super) fn write_window(&self, window: u32, entries: &[PeerEntry]) -> Result<(), TeamError> {
         let row = u64::from(window) * u64::from(self.ranks) * size_of::<PeerEntry>() as u64;
-        Ok(self.gpu.write(self.peers + row, bytemuck::cast_slice(entries))?)
+        Ok(self
+            .gpu
+            .write(self.peers + row, bytemuck::cast_slice(entries))?)
     }
 }

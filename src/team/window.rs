@@ -51,15 +51,17 @@ impl OwnedWindow {
             let limit = format!("1 to {MAX_WINDOW_BYTES} bytes");
             return Err(TeamError::limit("window", bytes, limit));
         }
-        let length = usize::try_from(bytes)
-            .map_err(|_| TeamError::limit("window", bytes, usize::MAX))?;
+        let length =
+            usize::try_from(bytes).map_err(|_| TeamError::limit("window", bytes, usize::MAX))?;
         let memory = gpu.alloc(length, ALIGN)?;
         let register = |_| {
             // SAFETY: `memory` is device memory, to which no Rust reference exists, and it is dropped after the
             // registrations: by the order of the fields, or here, where `keys` is dropped first.
             unsafe { Mr::register(pd, memory.addr(), bytes, Access::ALL) }
         };
-        let keys = (0..config.ranks).map(register).collect::<Result<Vec<_>, _>>()?;
+        let keys = (0..config.ranks)
+            .map(register)
+            .collect::<Result<Vec<_>, _>>()?;
         let own = WindowRecord {
             bytes,
             base: memory.addr(),

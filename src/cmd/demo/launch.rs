@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -31,7 +32,7 @@ impl Workplace {
         let refused = |error: PrivateDirError| DemoError::file(&parent, &error);
         let place = Self(PrivateDir::create(&parent.join(name)).map_err(refused)?);
         for folder in [place.store(), place.hcas()] {
-            fs::create_dir(&folder).map_err(|error| DemoError::file(&folder, &error))?;
+            fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|error| DemoError::file(&folder, &error))?;
         }
         Ok(place)
     }

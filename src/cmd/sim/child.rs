@@ -116,14 +116,23 @@ fn look_at(child: pid_t) -> io::Result<Option<Ending>> {
             }
             // Stopped by hand; whoever did it will continue it.
             _ if libc::WSTOPSIG(status) == libc::SIGSTOP => {}
+            // Stopped by the terminal. So are we, until the shell continues us; then it goes on, too.
             _ => {
-                // Stopped by the terminal. So are we, until the shell continues us; then it goes on, too.
-                // SAFETY: no preconditions.
-                unsafe { libc::raise(libc::SIGSTOP) };
+                if !is_pending(libc::SIGCONT) {
+                    // SAFETY: no preconditions.
+                    unsafe { libc::raise(libc::SIGSTOP) };
+                }
                 send(child, libc::SIGCONT);
             }
         }
     }
+}
+
+/// Stopping would discard a SIGCONT that has come already.
+fn is_pending(signal: c_int) -> bool {
+    let mut pending = set_of([]);
+    // SAFETY: an initialised set, filled by the first call.
+    unsafe { libc::sigpending(&mut pending) == 0 && libc::sigismember(&pending, signal) == 1 }
 }
 
 fn send(child: pid_t, signal: c_int) {

@@ -1,0 +1,240 @@
+//! Ranks of a test: threads of this process, each with a software HCA and a simt device of its own.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use softhca::{Hca, HcaConfig};
+use warpverbs::gpu::{self, Gpu, GpuSelector};
+use warpverbs::moe::reference::{self, Batch, Source};
+use warpverbs::moe::{Combined, Moe, MoeConfig, Workspace, bf16};
+use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+/// How the ranks of a test are set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub team: TeamConfig,
+    /// Schedule of the HCAs' engine; none: as fast as it can.
+    pub hca_seed: Option<u64>,
+}
+
+impl Setup {
+    pub fn new(ranks: u32) -> Self {
+        let team = TeamConfig {
+            timeout: Duration::from_secs(20),
+            deadline: Duration::from_secs(20),
+            ..TeamConfig::new(0, ranks)
+        };
+        Self {
+            team,
+            hca_seed: None,
+        }
+    }
+}
+
+/// The HCAs of a test. Checked at the end: no finding, no live object.
+pub struct Hcas(pub Vec<Arc<Hca>>);
+
+impl Hcas {
+    pub fn new(setup: &Setup) -> Self {
+        let one = |_| {
+            Arc::new(common::hca_with(HcaConfig {
+                schedule_seed: setup.hca_seed,
+                ..HcaConfig::default()
+            }))
+        };
+        Self((0..setup.team.ranks).map(one).collect())
+    }
+
+    pub fn check(&self) {
+        for hca in &self.0 {
+            assert_eq!(hca.findings(), Vec::<String>::new(), "{}", hca.name());
+            let live = hca.live_objects();
+            assert_eq!(live.total(), 0, "{}: {live:?}", hca.name());
+        }
+    }
+}
+
+/// Runs `body` as every rank of a team, each on a thread of its own; the results by rank.
+pub fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync) -> Vec<T> {
+    let hcas = Hcas::new(setup);
+    let end = Barrier::new(setup.team.ranks as usize);
+    let results = on_threads(setup, &hcas, |rank, hca, store| {
+        let team = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap();
+        let result = body(&team);
+        // Also after a failure: nobody takes its windows away while others may still write to them.
+        end.wait();
+        result
+    });
+    hcas.check();
+    results
+}
+
+/// Runs `body` on a thread for each rank, with a store that all share.
+pub fn on_threads<T: Send>(
+    setup: &Setup,
+    hcas: &Hcas,
+    body: impl Fn(u32, &Hca, Arc<dyn Store>) -> T + Sync,
+) -> Vec<T> {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    thread::scope(|scope| {
+        let start = |rank: u32| {
+            let (store, body, hca) = (Arc::clone(&store), &body, &hcas.0[rank as usize]);
+            scope.spawn(move || body(rank, hca, store))
+        };
+        let threads: Vec<_> = (0..setup.team.ranks).map(start).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    })
+}
+
+/// Joins as `config.rank` on `hca`.
+pub fn join(config: TeamConfig, hca: &Hca, store: Arc<dyn Store>) -> Result<Arc<Team>, TeamError> {
+    let context = Context::open(&DeviceSelector::Name(hca.name().to_owned()))?;
+    let gpu: Arc<dyn Gpu> = gpu::open(GpuSelector::Simt)?;
+    Team::join(config, &context, &gpu, store)
+}
+
+/// What the experts of the tests make of a token: depends on expert and token.
+pub fn expert(id: u32, x: &[u16], y: &mut [u16]) {
+    let scale = 0.5 + id as f32 / 64.0;
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = bf16::from_f32(bf16::to_f32(x) * scale + 0.25);
+    }
+}
+
+/// How tokens choose in a generated batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Traffic {
+    /// Of 100 choices so many are -1.
+    pub percent_none: u32,
+    /// Of 100 batches so many have no token.
+    pub percent_empty: u32,
+}
+
+/// Some missing choices, some ranks without a token.
+pub const MIXED: Traffic = Traffic {
+    percent_none: 20,
+    percent_empty: 15,
+};
+
+/// The same batch for all who ask with the same numbers. Tokens differ in every element.
+pub fn batch(config: &MoeConfig, traffic: Traffic, seed: u64, call: u32, rank: u32) -> Batch {
+    let mut random = fastrand::Rng::with_seed(seed ^ u64::from(call) << 40 ^ u64::from(rank) << 20);
+    let tokens = match random.u32(..100) < traffic.percent_empty {
+        true => 0,
+        false => random.u32(1..=config.max_tokens),
+    };
+    let mut batch = Batch::default();
+    for _ in 0..tokens {
+        let x = (0..config.hidden).map(|_| bf16::from_f32(random.f32() * 8.0 - 4.0));
+        batch.x.extend(x);
+        let mut ids: Vec<i32> = (0..i32::try_from(config.experts).unwrap()).collect();
+        random.shuffle(&mut ids);
+        for &id in &ids[..config.top_k as usize] {
+            let none = random.u32(..100) < traffic.percent_none;
+            batch.experts.push(if none { -1 } else { id });
+            batch.weights.push(random.f32());
+        }
+    }
+    batch
+}
+
+/// The batches of all ranks in one call.
+pub fn batches(moe: &Moe, traffic: Traffic, seed: u64, call: u32) -> Vec<Batch> {
+    let one = |rank| batch(moe.config(), traffic, seed, call, rank);
+    (0..moe.team().ranks()).map(one).collect()
+}
+
+/// M1: the rows of each expert are those of the reference, in its order, with every element.
+pub fn check_dispatch(
+    moe: &Moe,
+    batches: &[Batch],
+    work: &Workspace,
+    got: &[Vec<Source>],
+    what: &str,
+) {
+    let config = moe.config();
+    let want = reference::dispatch(config, moe.placement(), batches, moe.team().rank());
+    assert_eq!(got, want, "{what}: sources");
+    for (local, sources) in want.iter().enumerate() {
+        for (row, source) in sources.iter().enumerate() {
+            let x = work.received(local, row).unwrap();
+            let sent = batches[source.rank as usize].token(config, source.token as usize);
+            assert_eq!(x, sent, "{what}: expert {local} row {row} from {source:?}");
+        }
+    }
+}
+
+/// M2: combine equals the reference bit for bit, and every token is valid.
+pub fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str) {
+    let want = reference::combine(moe.config(), moe.placement(), batch, expert);
+    assert_eq!(got.out, want, "{what}");
+    assert!(
+        got.token_valid.iter().all(|valid| *valid),
+        "{what}: {:?}",
+        got.token_valid
+    );
+}
+
+/// One call of one rank in a test: its workspace, its inputs and what they are, phase by phase. Every phase is checked.
+pub struct Call {
+    moe: Arc<Moe>,
+    work: Workspace,
+    batches: Vec<Batch>,
+    what: String,
+}
+
+impl Call {
+    pub fn new(moe: &Arc<Moe>) -> Self {
+        Self {
+            moe: Arc::clone(moe),
+            work: Workspace::new(moe).unwrap(),
+            batches: Vec::new(),
+            what: String::new(),
+        }
+    }
+
+    pub fn send(&mut self, traffic: Traffic, seed: u64, call: u32) {
+        let rank = self.moe.team().rank();
+        self.what = format!("seed {seed}, call {call}, rank {rank}");
+        self.batches = batches(&self.moe, traffic, seed, call);
+        self.moe.set_schedule_seed(seed ^ u64::from(call));
+        self.work.send(&self.batches[rank as usize]).unwrap();
+        self.complete();
+    }
+
+    pub fn receive(&mut self) {
+        let sources = self.work.receive().unwrap();
+        self.complete();
+        check_dispatch(&self.moe, &self.batches, &self.work, &sources, &self.what);
+    }
+
+    pub fn send_back(&mut self) {
+        self.work.experts(expert).unwrap();
+        self.work.send_back().unwrap();
+        self.complete();
+    }
+
+    pub fn receive_back(&mut self) {
+        let combined = self.work.receive_back().unwrap();
+        self.complete();
+        let own = &self.batches[self.moe.team().rank() as usize];
+        check_combine(&self.moe, own, &combined, &self.what);
+    }
+
+    fn complete(&self) {
+        let report = self.work.call().report().unwrap();
+        assert!(report.is_complete(), "{}: {report}", self.what);
+    }
+}
+
+// No test file uses all of this.
+const _: fn(&Setup) -> Hcas = Hcas::new;
+const _: fn(&Arc<Moe>) -> Call = Call::new;

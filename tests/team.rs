@@ -1,0 +1,237 @@
+//! Joining a team: what agrees, what does not, and that a failure at one rank is known at all of them.
+
+mod moe_support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use moe_support::{Hcas, Setup, join, on_threads, run};
+use softhca::FailCommand;
+use warpverbs::moe::{Moe, MoeConfig};
+use warpverbs::team::{MAX_WINDOWS, Store, TeamConfig};
+
+/// "On every rank, within 10 s".
+const SOON: Duration = Duration::from_secs(10);
+
+/// Joins with what `change` makes of each rank's configuration; the errors, by rank.
+fn errors(ranks: u32, change: impl Fn(&mut TeamConfig) + Sync) -> Vec<String> {
+    let setup = Setup::new(ranks);
+    let hcas = Hcas::new(&setup);
+    let start = Instant::now();
+    let errors = on_threads(&setup, &hcas, |rank, hca, store| {
+        let mut config = TeamConfig { rank, ..setup.team };
+        change(&mut config);
+        join(config, hca, store)
+            .map(|team| team.rank())
+            .unwrap_err()
+            .to_string()
+    });
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    hcas.check();
+    errors
+}
+
+#[test]
+fn a_team_comes_and_goes_and_leaves_nothing() {
+    for ranks in [1, 2, 4] {
+        let bytes = run(&Setup::new(ranks), |team| {
+            team.window(4096).unwrap();
+            team.barrier("made").unwrap();
+            team.control_stats().live_bytes
+        });
+        assert!(
+            bytes.iter().all(|bytes| *bytes == bytes_of(ranks)),
+            "{bytes:?}"
+        );
+    }
+}
+
+fn bytes_of(ranks: u32) -> u64 {
+    TeamConfig::new(0, ranks).qps() * 74_496
+}
+
+#[test]
+fn different_settings_are_named_with_both_values_at_every_rank() {
+    let errors = errors(4, |config| {
+        if config.rank == 2 {
+            config.log_depth = 9;
+        }
+    });
+    for error in errors {
+        assert!(
+            error.contains("log_depth is")
+                && error.contains("9 at rank 2")
+                && error.contains("10 at rank"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_different_number_of_ranks_is_named_at_every_rank() {
+    let errors = errors(3, |config| {
+        if config.rank == 1 {
+            config.ranks = 4;
+        }
+    });
+    for error in errors {
+        assert!(
+            error.contains("number of ranks is")
+                && error.contains("4 at rank 1")
+                && error.contains("3 at rank"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_rank_and_one_that_is_taken_are_told_to_all() {
+    let unknown = errors(3, |config| {
+        if config.rank == 2 {
+            config.rank = 7;
+        }
+    });
+    for error in unknown {
+        assert!(
+            error.contains("rank 7 is unknown: the team has ranks 0 to 2"),
+            "{error}"
+        );
+    }
+    let taken = errors(3, |config| {
+        if config.rank == 2 {
+            config.rank = 1;
+        }
+    });
+    assert!(
+        taken
+            .iter()
+            .all(|error| error.contains("rank 1 has joined already")),
+        "{taken:?}"
+    );
+}
+
+#[test]
+fn a_command_that_the_hca_of_one_rank_refuses_ends_all_of_them() {
+    // RST2INIT_QP, INIT2RTR_QP, RTR2RTS_QP, CREATE_QP, CREATE_CQ.
+    for opcode in [0x502, 0x503, 0x504, 0x500, 0x400] {
+        let setup = Setup::new(3);
+        let hcas = Hcas::new(&setup);
+        hcas.0[1].fail_command(FailCommand {
+            opcode: Some(opcode),
+            nth: 3,
+            status: 0x8,
+            syndrome: 0x00ab_cdef,
+        });
+        let start = Instant::now();
+        let errors = on_threads(&setup, &hcas, |rank, hca, store| {
+            let config = TeamConfig { rank, ..setup.team };
+            join(config, hca, store)
+                .map(|team| team.rank())
+                .unwrap_err()
+                .to_string()
+        });
+        assert!(start.elapsed() < SOON);
+        for error in errors {
+            assert!(
+                error.contains("syndrome 0x00abcdef"),
+                "opcode {opcode:#x}: {error}"
+            );
+        }
+        hcas.check();
+    }
+}
+
+#[test]
+fn ranks_that_never_come_are_named_at_the_timeout() {
+    let mut setup = Setup::new(3);
+    setup.team.timeout = Duration::from_millis(200);
+    let hcas = Hcas::new(&setup);
+    let store: Arc<dyn Store> = Arc::new(warpverbs::team::MemoryStore::new());
+    let error = join(
+        TeamConfig {
+            rank: 1,
+            ..setup.team
+        },
+        &hcas.0[1],
+        store,
+    )
+    .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("ranks 0, 2 have not come within"),
+        "{error}"
+    );
+    hcas.check();
+}
+
+#[test]
+fn a_window_must_be_the_same_everywhere_and_inside_its_limits() {
+    let errors = run(&Setup::new(2), |team| {
+        let bytes = 4096 + u64::from(team.rank()) * 64;
+        let start = Instant::now();
+        let error = team.window(bytes).unwrap_err().to_string();
+        assert!(start.elapsed() < SOON);
+        error
+    });
+    for error in &errors {
+        assert!(
+            error.contains("bytes of window 0 is 4096 at rank 0 but 4160 at rank 1"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_window_of_no_bytes_and_one_too_many_are_refused_with_the_limit() {
+    run(&Setup::new(1), |team| {
+        let error = team.window(0).unwrap_err().to_string();
+        assert_eq!(error, "window is 0; it must be 1 to 1099511627776 bytes");
+        for _ in 0..MAX_WINDOWS {
+            team.window(64).unwrap();
+        }
+        let error = team.window(64).unwrap_err().to_string();
+        assert_eq!(error, "number of windows is 17; it must be at most 16");
+    });
+}
+
+#[test]
+fn a_layer_must_have_the_same_shape_everywhere() {
+    let errors = run(&Setup::new(3), |team| {
+        let config = MoeConfig {
+            hidden: if team.rank() == 1 { 128 } else { 64 },
+            experts: 6,
+            top_k: 2,
+            max_tokens: 8,
+        };
+        Moe::new(team, "layer", config).unwrap_err().to_string()
+    });
+    for error in errors {
+        assert!(
+            error.contains("hidden is")
+                && error.contains("128 at rank 1")
+                && error.contains("64 at rank"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_layer_beyond_its_limits_is_refused_at_every_rank() {
+    let errors = run(&Setup::new(2), |team| {
+        let hidden = if team.rank() == 0 { 100 } else { 104 };
+        let config = MoeConfig {
+            hidden,
+            experts: 6,
+            top_k: 2,
+            max_tokens: 8,
+        };
+        Moe::new(team, "layer", config).unwrap_err().to_string()
+    });
+    for error in errors {
+        assert!(
+            error.contains("hidden is 100, which is not a multiple of 8"),
+            "{error}"
+        );
+    }
+}
