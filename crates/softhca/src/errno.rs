@@ -10,7 +10,6 @@ pub(crate) struct Errno(pub(crate) i32);
 impl Errno {
     pub(crate) const EACCES: Self = Self(libc::EACCES);
     pub(crate) const EBADF: Self = Self(libc::EBADF);
-    pub(crate) const EBUSY: Self = Self(libc::EBUSY);
     pub(crate) const EFAULT: Self = Self(libc::EFAULT);
     pub(crate) const EHOSTUNREACH: Self = Self(libc::EHOSTUNREACH);
     pub(crate) const EINVAL: Self = Self(libc::EINVAL);
@@ -23,7 +22,6 @@ impl Errno {
     pub(crate) const ENOTTY: Self = Self(libc::ENOTTY);
     pub(crate) const EOPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
     pub(crate) const EPROTONOSUPPORT: Self = Self(libc::EPROTONOSUPPORT);
-    pub(crate) const EREMOTEIO: Self = Self(libc::EREMOTEIO);
 
     /// The `errno` of the last failed libc call of this thread.
     pub(crate) fn last() -> Self {

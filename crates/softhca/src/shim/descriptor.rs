@@ -1,11 +1,10 @@
-//! `ioctl`, `close`, `dup`, `fcntl`, `fstat` and `socket`: calls on descriptors.
+//! `ioctl`, `close`, `dup`, `fcntl` and `socket`: calls on descriptors.
 
 // UNSAFETY: exported C symbols with the signatures of libc's.
 #![expect(unsafe_code, reason = "exported libc symbols")]
 
-use libc::{c_int, c_ulong, c_void, stat as Stat};
+use libc::{c_int, c_ulong, c_void};
 
-use super::open::show_character_device;
 use super::{answer, fds, raw, start};
 use crate::uverbs;
 
@@ -88,22 +87,6 @@ fn owner(fd: c_int) -> c_int {
     }
 }
 
-/// # Safety
-///
-/// As `fstat(2)`.
-unsafe fn stat_descriptor(fd: c_int, out: *mut Stat) -> c_int {
-    // SAFETY: as our caller's.
-    let value = unsafe { raw::stat_fd(fd, out) };
-    if value == 0
-        && fds::marked(fd)
-        && let Some(device) = fds::find(fd).and_then(|file| file.character_device())
-    {
-        // SAFETY: the kernel has just written one `struct stat` there.
-        show_character_device(unsafe { &mut *out }, device);
-    }
-    value
-}
-
 /// The netlink family of RDMA knows real devices only, so it is refused, and libibverbs reads sysfs, as it does
 /// on kernels without that family.
 fn open_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -115,19 +98,16 @@ fn open_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
 }
 
 symbols! {
-    [ioctl] (fd: c_int, request: c_ulong, argument: *mut c_void) =>
+    [ioctl] (fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int =>
         control_device(fd, request, argument);
-    [fcntl fcntl64] (fd: c_int, command: c_int, argument: *mut c_void) =>
+    [fcntl fcntl64] (fd: c_int, command: c_int, argument: *mut c_void) -> c_int =>
         control(fd, command, argument);
-    [fstat fstat64] (fd: c_int, out: *mut Stat) => stat_descriptor(fd, out);
-    // What programs built against glibc before 2.33 call. There is one version of the struct.
-    [__fxstat __fxstat64] (_version: c_int, fd: c_int, out: *mut Stat) => stat_descriptor(fd, out);
 }
 
 safe_symbols! {
-    [close] (fd: c_int) => close_descriptor(fd);
-    [dup] (fd: c_int) => duplicated(fd, raw::dup(fd));
-    [dup2] (old: c_int, new: c_int) => duplicate_to(old, new);
-    [dup3] (old: c_int, new: c_int, flags: c_int) => duplicated(old, raw::dup3(old, new, flags));
-    [socket] (domain: c_int, kind: c_int, protocol: c_int) => open_socket(domain, kind, protocol);
+    [close] (fd: c_int) -> c_int => close_descriptor(fd);
+    [dup] (fd: c_int) -> c_int => duplicated(fd, raw::dup(fd));
+    [dup2] (old: c_int, new: c_int) -> c_int => duplicate_to(old, new);
+    [dup3] (old: c_int, new: c_int, flags: c_int) -> c_int => duplicated(old, raw::dup3(old, new, flags));
+    [socket] (domain: c_int, kind: c_int, protocol: c_int) -> c_int => open_socket(domain, kind, protocol);
 }

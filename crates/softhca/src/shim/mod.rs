@@ -9,7 +9,7 @@
 //!
 //! | symbols | why |
 //! |---|---|
-//! | `open*`, `stat*`, `access` | `/dev/infiniband/uverbsN`; `/sys/class/infiniband*` lies in our own tree |
+//! | `open*`, `stat*`, `access`, `readlink` | `/dev/infiniband/uverbsN`; `/sys/class/infiniband*` lies in our own tree |
 //! | `fstat*` | libibverbs wants a character device; the descriptor is a memfd |
 //! | `ioctl` | all verbs commands |
 //! | `close`, `dup*`, `fcntl` | when the last descriptor of a context is closed, its objects go |
@@ -23,20 +23,20 @@
 //! child of a vfork, in signal handlers. So until a path or descriptor is known to be ours they allocate
 //! nothing, take no lock, and make exactly the system call that was asked for. Nothing unwinds out of them.
 
-/// Defines exported C functions: `[names] (arguments) => body;`, all of them returning `int`.
+/// Defines exported C functions: `[names] (arguments) -> result => body;`.
 ///
 /// Variadic functions are defined with their last argument fixed: on x86-64 and AArch64 Linux a variadic
 /// integer or pointer travels in the register that a fixed one would, and where the caller passed none, the
 /// kernel does not look at it.
 macro_rules! symbols {
-    ($( [$($name:ident)+] $arguments:tt => $body:expr; )+) => { $( symbols! {
+    ($( [$($name:ident)+] $arguments:tt -> $result:ty => $body:expr; )+) => { $( symbols! {
         // SAFETY: our caller keeps the contract of libc's function of this name, which is that of the body.
-        @define [$($name)+] $arguments unsafe { $body }
+        @define [$($name)+] $arguments -> $result, unsafe { $body }
     } )+ };
-    (@define [$($name:ident)+] $arguments:tt $body:expr) => { $(
+    (@define [$($name:ident)+] $arguments:tt -> $result:ty, $body:expr) => { $(
         // SAFETY: the name is libc's, and so are signature and meaning.
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name $arguments -> libc::c_int {
+        unsafe extern "C" fn $name $arguments -> $result {
             $body
         }
     )+ };
@@ -44,8 +44,8 @@ macro_rules! symbols {
 
 /// [`symbols`] whose bodies are safe.
 macro_rules! safe_symbols {
-    ($( [$($name:ident)+] $arguments:tt => $body:expr; )+) => {
-        $( symbols!(@define [$($name)+] $arguments $body); )+
+    ($( [$($name:ident)+] $arguments:tt -> $result:ty => $body:expr; )+) => {
+        $( symbols!(@define [$($name)+] $arguments -> $result, $body); )+
     };
 }
 
@@ -56,6 +56,7 @@ mod open;
 mod path;
 mod raw;
 mod start;
+mod stat;
 mod stdio;
 
 pub(crate) use fds::{File, insert};

@@ -30,6 +30,21 @@ pub(super) enum Target {
     Class(Redirected),
 }
 
+impl Target {
+    /// The path to hand to the kernel or to libc in place of `given`.
+    pub(super) fn place(&self, given: *const c_char) -> *const c_char {
+        match self {
+            Self::Class(inside) => inside.as_ptr(),
+            _ => given,
+        }
+    }
+
+    /// Whether the path leads into the tree.
+    pub(super) fn is_in_tree(&self) -> bool {
+        matches!(self, Self::InTree | Self::Class(_))
+    }
+}
+
 /// Where a path below `/sys` lies in the tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Redirected {
@@ -40,7 +55,7 @@ impl Redirected {
     /// Longer than any path in the tree.
     const CAPACITY: usize = 512;
 
-    pub(super) fn as_ptr(&self) -> *const c_char {
+    fn as_ptr(&self) -> *const c_char {
         self.bytes.as_ptr().cast()
     }
 

@@ -8,7 +8,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use libc::{c_char, c_int, c_long, c_ulong, c_void, mode_t, stat};
+use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, mode_t, size_t, ssize_t, stat};
 
 use crate::errno::Errno;
 
@@ -32,14 +32,43 @@ pub(super) unsafe fn openat(dir: c_int, path: *const c_char, flags: c_int, mode:
 /// # Safety
 ///
 /// `out` is writable for one `struct stat`, or the kernel answers `EFAULT`.
-pub(super) unsafe fn stat_path(path: *const c_char, out: *mut stat) -> c_int {
+pub(super) unsafe fn stat_at(
+    dir: c_int,
+    path: *const c_char,
+    out: *mut stat,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the kernel checks both pointers. Its `struct stat` is libc's on 64-bit Linux.
-    int(unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path, out, 0) })
+    int(unsafe { libc::syscall(libc::SYS_newfstatat, dir, path, out, flags) })
 }
 
 /// # Safety
 ///
-/// As [`stat_path`].
+/// `out` is writable for one `struct statx`, or the kernel answers `EFAULT`.
+pub(super) unsafe fn statx(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    out: *mut libc::statx,
+) -> c_int {
+    // SAFETY: the kernel checks both pointers.
+    int(unsafe { libc::syscall(libc::SYS_statx, dir, path, flags, mask, out) })
+}
+
+/// # Safety
+///
+/// `out` is writable for `capacity` bytes, or the kernel answers `EFAULT`.
+pub(super) unsafe fn readlink(path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t {
+    // SAFETY: the kernel checks both pointers.
+    let length =
+        unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path, out, capacity) };
+    ssize_t::try_from(length).unwrap_or(-1)
+}
+
+/// # Safety
+///
+/// As [`stat_at`].
 pub(super) unsafe fn stat_fd(fd: c_int, out: *mut stat) -> c_int {
     // SAFETY: the kernel checks `out`.
     int(unsafe { libc::syscall(libc::SYS_fstat, fd, out) })

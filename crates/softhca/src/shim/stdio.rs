@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::{DIR, FILE, c_char, c_void, size_t};
 
 use super::open::about_to_read;
-use super::path::{Redirected, Target, classify};
+use super::path::{Target, classify};
 use super::raw;
 
 /// The definition that would be called without this library, found on first use.
@@ -42,40 +42,19 @@ impl Next {
     }
 }
 
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation")]
-/// Where to look for `path`: itself, or a place in our tree.
-enum Place {
-    Given(*const c_char),
-    Tree(Redirected),
-}
-
-impl Place {
-    /// # Safety
-    ///
-    /// `path` is null or a C string.
-    unsafe fn of(path: *const c_char) -> Self {
-        // SAFETY: by contract.
-        match unsafe { classify(path) } {
-            Target::Other | Target::Node(_) => Self::Given(path),
-            Target::InTree => {
-                // SAFETY: `classify` says so of C strings only.
-                unsafe { about_to_read(path) };
-                Self::Given(path)
-            }
-            Target::Class(inside) => {
-                // SAFETY: `Redirected` holds a C string.
-                unsafe { about_to_read(inside.as_ptr()) };
-                Self::Tree(inside)
-            }
-        }
+/// What `path` means to a function that reads what is there.
+///
+/// # Safety
+///
+/// `path` is null or a C string.
+unsafe fn reading(path: *const c_char) -> Target {
+    // SAFETY: by contract.
+    let target = unsafe { classify(path) };
+    if target.is_in_tree() {
+        // SAFETY: a C string, since it was classified as one.
+        unsafe { about_to_read(target.place(path)) };
     }
-
-    fn as_ptr(&self) -> *const c_char {
-        match self {
-            Self::Given(path) => *path,
-            Self::Tree(inside) => inside.as_ptr(),
-        }
-    }
+    target
 }
 
 macro_rules! fopen_symbols {
@@ -92,9 +71,9 @@ macro_rules! fopen_symbols {
             // SAFETY: the next definition of this symbol, which has libc's signature.
             let next: Function = unsafe { std::mem::transmute(next) };
             // SAFETY: as our caller's.
-            let place = unsafe { Place::of(path) };
-            // SAFETY: as our caller's; `place` lives until the call returns.
-            unsafe { next(place.as_ptr(), mode) }
+            let target = unsafe { reading(path) };
+            // SAFETY: as our caller's; `target` lives until the call returns.
+            unsafe { next(target.place(path), mode) }
         }
     )* };
 }
@@ -113,9 +92,9 @@ unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     // SAFETY: the next definition of this symbol, which has libc's signature.
     let next: Function = unsafe { std::mem::transmute(next) };
     // SAFETY: as our caller's.
-    let place = unsafe { Place::of(path) };
-    // SAFETY: as our caller's; `place` lives until the call returns.
-    unsafe { next(place.as_ptr()) }
+    let target = unsafe { reading(path) };
+    // SAFETY: as our caller's; `target` lives until the call returns.
+    unsafe { next(target.place(path)) }
 }
 
 // SAFETY: the name is libc's, and so are signature and meaning.
@@ -130,9 +109,9 @@ unsafe extern "C" fn realpath(path: *const c_char, resolved: *mut c_char) -> *mu
     // SAFETY: the next definition of this symbol, which has libc's signature.
     let next: Function = unsafe { std::mem::transmute(next) };
     // SAFETY: as our caller's.
-    let place = unsafe { Place::of(path) };
-    // SAFETY: as our caller's; `place` lives until the call returns.
-    unsafe { next(place.as_ptr(), resolved) }
+    let target = unsafe { reading(path) };
+    // SAFETY: as our caller's; `target` lives until the call returns.
+    unsafe { next(target.place(path), resolved) }
 }
 
 // SAFETY: the name is libc's, and so are signature and meaning.
@@ -151,7 +130,7 @@ unsafe extern "C" fn __realpath_chk(
     // SAFETY: the next definition of this symbol, which has glibc's signature.
     let next: Function = unsafe { std::mem::transmute(next) };
     // SAFETY: as our caller's.
-    let place = unsafe { Place::of(path) };
-    // SAFETY: as our caller's; `place` lives until the call returns.
-    unsafe { next(place.as_ptr(), resolved, capacity) }
+    let target = unsafe { reading(path) };
+    // SAFETY: as our caller's; `target` lives until the call returns.
+    unsafe { next(target.place(path), resolved, capacity) }
 }

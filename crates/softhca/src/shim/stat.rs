@@ -1,0 +1,150 @@
+//! `stat` in all its forms, and `readlink`: calls that look at a path without opening it.
+
+// UNSAFETY: exported C symbols with the signatures of libc's.
+#![expect(unsafe_code, reason = "exported libc symbols")]
+
+use libc::{c_char, c_int, c_uint, size_t, ssize_t, stat as Stat, statx as Statx};
+
+use super::path::{Target, classify};
+use super::{answer, fds, raw, start};
+use crate::errno::Errno;
+use crate::uverbs;
+
+/// What anybody may do with a device node of ours.
+const MODE: u32 = libc::S_IFCHR | 0o666;
+
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation")]
+/// The path to look at in place of `given`, or the device number of the node that it names.
+enum Found {
+    Place(Target),
+    Node(u64),
+    Nothing,
+}
+
+/// # Safety
+///
+/// `path` is null or a C string.
+unsafe fn find(path: *const c_char) -> Found {
+    // SAFETY: by contract.
+    let target = unsafe { classify(path) };
+    match target {
+        Target::Node(index) => {
+            start::wake();
+            uverbs::character_device(index).map_or(Found::Nothing, Found::Node)
+        }
+        Target::InTree | Target::Class(_) => {
+            start::wake();
+            Found::Place(target)
+        }
+        Target::Other => Found::Place(target),
+    }
+}
+
+/// # Safety
+///
+/// As `fstatat(2)`.
+unsafe fn stat_at(dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int {
+    // SAFETY: a C string or null by contract.
+    match unsafe { find(path) } {
+        // SAFETY: as our caller's.
+        Found::Place(target) => unsafe { raw::stat_at(dir, target.place(path), out, flags) },
+        Found::Node(device) => answer(|| {
+            // SAFETY: all-zero bytes are a valid `struct stat`.
+            let mut node: Stat = unsafe { std::mem::zeroed() };
+            node.st_nlink = 1;
+            show_character_device(&mut node, device);
+            // SAFETY: writable for one `struct stat` by contract.
+            unsafe { out.write(node) };
+            Ok(0)
+        }),
+        Found::Nothing => answer(|| Err(Errno::ENOENT)),
+    }
+}
+
+fn show_character_device(out: &mut Stat, device: u64) {
+    out.st_mode = MODE;
+    out.st_rdev = device;
+}
+
+/// # Safety
+///
+/// As `statx(2)`.
+unsafe fn statx_at(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    out: *mut Statx,
+) -> c_int {
+    // SAFETY: a C string or null by contract.
+    match unsafe { find(path) } {
+        // SAFETY: as our caller's.
+        Found::Place(target) => unsafe { raw::statx(dir, target.place(path), flags, mask, out) },
+        Found::Node(device) => answer(|| {
+            // SAFETY: all-zero bytes are a valid `struct statx`.
+            let mut node: Statx = unsafe { std::mem::zeroed() };
+            node.stx_mask = libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_NLINK;
+            node.stx_nlink = 1;
+            node.stx_mode = u16::try_from(MODE).map_err(|_| Errno::EIO)?;
+            node.stx_rdev_major = libc::major(device);
+            node.stx_rdev_minor = libc::minor(device);
+            // SAFETY: writable for one `struct statx` by contract.
+            unsafe { out.write(node) };
+            Ok(0)
+        }),
+        Found::Nothing => answer(|| Err(Errno::ENOENT)),
+    }
+}
+
+/// # Safety
+///
+/// As `readlink(2)`.
+unsafe fn read_link(path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t {
+    // SAFETY: a C string or null by contract.
+    match unsafe { find(path) } {
+        // SAFETY: as our caller's.
+        Found::Place(target) => unsafe { raw::readlink(target.place(path), out, capacity) },
+        Found::Node(_) => answer(|| Err(Errno::EINVAL)) as ssize_t, // no link
+        Found::Nothing => answer(|| Err(Errno::ENOENT)) as ssize_t,
+    }
+}
+
+/// # Safety
+///
+/// As `fstat(2)`.
+unsafe fn stat_descriptor(fd: c_int, out: *mut Stat) -> c_int {
+    // SAFETY: as our caller's.
+    let value = unsafe { raw::stat_fd(fd, out) };
+    if value == 0
+        && fds::marked(fd)
+        && let Some(device) = fds::find(fd).and_then(|file| file.character_device())
+    {
+        // SAFETY: the kernel has just written one `struct stat` there.
+        show_character_device(unsafe { &mut *out }, device);
+    }
+    value
+}
+
+const FOLLOW: c_int = 0;
+const NO_FOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
+
+symbols! {
+    [stat stat64] (path: *const c_char, out: *mut Stat) -> c_int =>
+        stat_at(libc::AT_FDCWD, path, out, FOLLOW);
+    [lstat lstat64] (path: *const c_char, out: *mut Stat) -> c_int =>
+        stat_at(libc::AT_FDCWD, path, out, NO_FOLLOW);
+    [fstatat fstatat64] (dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int =>
+        stat_at(dir, path, out, flags);
+    [fstat fstat64] (fd: c_int, out: *mut Stat) -> c_int => stat_descriptor(fd, out);
+    // What programs built against glibc before 2.33 call. There is one version of the struct.
+    [__xstat __xstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int =>
+        stat_at(libc::AT_FDCWD, path, out, FOLLOW);
+    [__lxstat __lxstat64] (_version: c_int, path: *const c_char, out: *mut Stat) -> c_int =>
+        stat_at(libc::AT_FDCWD, path, out, NO_FOLLOW);
+    [__fxstat __fxstat64] (_version: c_int, fd: c_int, out: *mut Stat) -> c_int =>
+        stat_descriptor(fd, out);
+    [statx] (dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut Statx) -> c_int =>
+        statx_at(dir, path, flags, mask, out);
+    [readlink] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t =>
+        read_link(path, out, capacity);
+}
