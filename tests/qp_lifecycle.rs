@@ -303,6 +303,10 @@ fn a_qp_that_the_hca_will_not_destroy_keeps_its_memory() {
     assert_ne!(next.layout().context_addr, taken.context_addr);
     next.destroy().unwrap();
     assert_eq!(node.heap.stats().live_blocks, 3);
+    // Not even the region under the heap is freed.
+    let gpu = std::sync::Arc::clone(&node.gpu);
+    drop(node);
+    gpu.read(taken.context_addr, &mut [0; 768]).unwrap();
 }
 
 #[test]

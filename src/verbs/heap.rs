@@ -6,6 +6,7 @@
 // UNSAFETY: registers memory with the HCA.
 #![expect(unsafe_code, reason = "calls into libmlx5")]
 
+use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,8 @@ pub struct ControlHeap {
     bytes: u64,
     heap: Mutex<MemHeap>,
     umem: Umem,
+    /// Holds the region, if it was given; dropped last.
+    _owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl ControlHeap {
@@ -44,6 +47,39 @@ impl ControlHeap {
         addr: u64,
         bytes: usize,
     ) -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::build(context, addr, bytes, None) }
+    }
+
+    /// As [`ControlHeap::new`], and keeps `owner`, which holds the region, as long as the heap: also when a QP that the HCA
+    /// would not destroy keeps both for ever.
+    ///
+    /// # Errors
+    ///
+    /// As [`ControlHeap::new`]; `owner` is dropped.
+    ///
+    /// # Safety
+    ///
+    /// The region stays allocated until `owner` is dropped, and nobody holds a Rust reference to any of it.
+    pub unsafe fn owning(
+        context: &Arc<Context>,
+        addr: u64,
+        bytes: usize,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: the region lives as long as `owner`, which the heap keeps.
+        unsafe { Self::build(context, addr, bytes, Some(Box::new(owner))) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`ControlHeap::new`], unless `owner` keeps the region.
+    unsafe fn build(
+        context: &Arc<Context>,
+        addr: u64,
+        bytes: usize,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Result<Arc<Self>, VerbsError> {
         let length = bytes as u64;
         if length == 0 || !addr.is_multiple_of(HEAP_ALIGN) || addr.checked_add(length).is_none() {
             return Err(VerbsError::argument(
@@ -59,6 +95,7 @@ impl ControlHeap {
             bytes: length,
             heap: Mutex::new(MemHeap::new(length)),
             umem,
+            _owner: owner,
         }))
     }
 

@@ -74,8 +74,6 @@ pub(crate) struct Node {
     pub(crate) pd: Arc<Pd>,
     pub(crate) context: Arc<Context>,
     pub(crate) gpu: Arc<dyn Gpu>,
-    /// Freed last.
-    _region: DeviceMemory,
 }
 
 impl Node {
@@ -85,14 +83,13 @@ impl Node {
         let region = gpu.alloc(heap_bytes, 4096).expect("device memory");
         let context = Context::open(&DeviceSelector::Name(hca.name().to_owned()))?;
         let pd = Pd::new(&context)?;
-        // SAFETY: the region is dropped after heap and QPs, and only ever accessed through the device or by copies.
-        let heap = unsafe { ControlHeap::new(&context, region.addr(), heap_bytes) }?;
+        // SAFETY: the region lives as long as its owner, and is only ever accessed by the device or by copies.
+        let heap = unsafe { ControlHeap::owning(&context, region.addr(), heap_bytes, region) }?;
         Ok(Self {
             heap,
             pd,
             context,
             gpu,
-            _region: region,
         })
     }
 
