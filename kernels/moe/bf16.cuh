@@ -13,40 +13,57 @@ WV_DEVICE float bf16_to_float(uint32_t bits) { return platform::float_of(bits <<
 /// Nearest, ties to even; too large becomes infinite, a NaN stays one.
 WV_DEVICE uint32_t float_to_bf16(float value) {
   const uint32_t bits = platform::float_bits(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return bits >> 16 | 0x40;
-  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+  return nan ? bits >> 16 | 0x40 : rounded;
 }
 
-/// Element `i` of eight BF16 in a vector.
-WV_DEVICE float element(const platform::Vec16& vector, uint32_t i) {
-  const uint64_t half = i < 4 ? vector.lo : vector.hi;
-  return bf16_to_float(static_cast<uint32_t>(half >> 16 * (i % 4)) & 0xffff);
-}
+/// The eight BF16 of a 16-byte vector.
+struct Elements {
+  uint16_t bits[VECTOR];
 
-/// Eight sums in f32, from zero.
-struct Sums {
+  WV_DEVICE static Elements of(const platform::Vec16& vector) {
+    Elements out;
+    memcpy(out.bits, &vector, sizeof out.bits);
+    return out;
+  }
+  WV_DEVICE platform::Vec16 vector() const {
+    platform::Vec16 out;
+    memcpy(&out, bits, sizeof out);
+    return out;
+  }
+};
+
+/// Eight numbers in f32, from zero.
+struct Floats {
   float values[VECTOR] = {};
 
-  /// Adds `weight` * each element: product rounded, sum rounded.
-  WV_DEVICE void add(float weight, const platform::Vec16& vector) {
-    for (uint32_t i = 0; i < VECTOR; ++i) {
-      values[i] = platform::add_rn(values[i], platform::mul_rn(weight, element(vector, i)));
-    }
-  }
-  /// Adds each element.
-  WV_DEVICE void add(const platform::Vec16& vector) {
-    for (uint32_t i = 0; i < VECTOR; ++i) {
-      values[i] = platform::add_rn(values[i], element(vector, i));
-    }
-  }
-  /// The sums as BF16.
-  WV_DEVICE platform::Vec16 round() const {
-    platform::Vec16 out{0, 0};
-    for (uint32_t i = 0; i < 4; ++i) {
-      out.lo |= uint64_t{float_to_bf16(values[i])} << 16 * i;
-      out.hi |= uint64_t{float_to_bf16(values[i + 4])} << 16 * i;
-    }
+  /// The elements of a vector.
+  WV_DEVICE static Floats of(const platform::Vec16& vector) {
+    const Elements elements = Elements::of(vector);
+    Floats out;
+    for (uint32_t i = 0; i < VECTOR; ++i) out.values[i] = bf16_to_float(elements.bits[i]);
     return out;
+  }
+  /// Adds `weight` * each of `other`: product rounded, sum rounded.
+  WV_DEVICE void add(float weight, const Floats& other) {
+    for (uint32_t i = 0; i < VECTOR; ++i) {
+      values[i] = platform::add_rn(values[i], platform::mul_rn(weight, other.values[i]));
+    }
+  }
+  /// Adds each of `other`.
+  WV_DEVICE void add(const Floats& other) {
+    for (uint32_t i = 0; i < VECTOR; ++i) {
+      values[i] = platform::add_rn(values[i], other.values[i]);
+    }
+  }
+  /// Rounded to BF16.
+  WV_DEVICE platform::Vec16 round() const {
+    Elements out;
+    for (uint32_t i = 0; i < VECTOR; ++i) {
+      out.bits[i] = static_cast<uint16_t>(float_to_bf16(values[i]));
+    }
+    return out.vector();
   }
 };
 

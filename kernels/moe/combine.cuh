@@ -32,8 +32,9 @@ WV_DEVICE void add_experts(const Call& call, const CombineSendParams& p, uint32_
                               : moe.staging.base + call.combine_staging(source, row);
   auto* const out = reinterpret_cast<platform::Vec16*>(target);
   for (uint32_t i = lane(); i < moe.hidden / VECTOR; i += 32) {
-    Sums sums;
-    for (uint32_t term = 0; term < count; ++term) sums.add(terms[term].weight, terms[term].y[i]);
+    Floats sums;
+    for (uint32_t term = 0; term < count; ++term)
+      sums.add(terms[term].weight, Floats::of(terms[term].y[i]));
     out[i] = sums.round();
   }
 }
@@ -123,8 +124,8 @@ WV_DEVICE void add_ranks(const Call& call, const CombineReceiveParams& p, uint32
   auto* const out =
       reinterpret_cast<platform::Vec16*>(p.out) + uint64_t{token} * moe.hidden / VECTOR;
   for (uint32_t i = lane(); i < moe.hidden / VECTOR; i += 32) {
-    Sums sums;
-    for (uint32_t row = 0; row < count; ++row) sums.add(rows[row][i]);
+    Floats sums;
+    for (uint32_t row = 0; row < count; ++row) sums.add(Floats::of(rows[row][i]));
     out[i] = sums.round();
   }
   if (lane() == 0) p.token_valid[token] = valid;

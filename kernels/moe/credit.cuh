@@ -52,7 +52,7 @@ WV_DEVICE uint64_t heard(const Call& call, uint32_t peer) {
 
 /// `peer` was waited for in vain: from now on it is looked at but not waited for, until it says
 /// something new.
-WV_DEVICE void suspect(const Call& call, uint32_t peer) {
+WV_DEVICE_COLD void suspect(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   state.seen = heard(call, peer);
   state.suspect = 1;
@@ -83,7 +83,7 @@ WV_DEVICE Status settle_staging(const Call& call, uint32_t peer) {
 
 /// Writes what this rank has released, and which calls of this set it has not sent. Needs no order
 /// with data. One thread.
-WV_DEVICE Status control(const Call& call, const Qp<Sharing::shared>& qp, uint32_t peer) {
+WV_DEVICE_COLD Status control(const Call& call, const Qp<Sharing::shared>& qp, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   const uint64_t credit = own_credit(call.moe);
   const ControlSignal words{credit,
@@ -100,7 +100,7 @@ WV_DEVICE Status control(const Call& call, const Qp<Sharing::shared>& qp, uint32
 
 /// Puts this call among those that `peer` is told were not sent, with all calls of the set since
 /// the last one that it was told of.
-WV_DEVICE void mark_skipped(const Call& call, uint32_t peer) {
+WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   const uint32_t i = call.index;
   const uint32_t skip_end =

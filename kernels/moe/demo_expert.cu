@@ -15,12 +15,11 @@ extern "C" __global__ void wv_demo_expert(wv::DemoExpertParams p) {
       const auto* const x = reinterpret_cast<const wv::platform::Vec16*>(p.x) + at;
       auto* const y = reinterpret_cast<wv::platform::Vec16*>(p.y) + at;
       for (uint32_t i = wv::lane(); i < vectors; i += 32) {
-        wv::moe::Sums sums;
-        for (uint32_t j = 0; j < VECTOR; ++j) {
-          const float scaled = wv::platform::mul_rn(wv::moe::element(x[i], j), scale);
-          sums.values[j] = wv::platform::add_rn(scaled, shift);
+        auto numbers = wv::moe::Floats::of(x[i]);
+        for (float& number : numbers.values) {
+          number = wv::platform::add_rn(wv::platform::mul_rn(number, scale), shift);
         }
-        y[i] = sums.round();
+        y[i] = numbers.round();
       }
     }
   }
