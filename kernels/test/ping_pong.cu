@@ -8,7 +8,7 @@ using wv::Warp;
 
 namespace {
 
-/// What a signal holds: the round, twice, so that a torn one would show.
+/// What a signal holds: the round, and its complement.
 struct Signal {
   uint64_t round;
   uint64_t check;
@@ -48,18 +48,23 @@ struct Game {
   }
 
   /// Waits for the other side's signal of `round` and counts words that are not of that round.
+  ///
+  /// The two words of a signal are each seen whole, but not both at once: the wait is for both.
   WV_DEVICE Status receive(uint64_t round, uint32_t* mismatches) const {
-    const uint64_t* const word = local(p.signal_offset);
-    uint64_t seen;
-    const Status status = wv::wait_word(
-        Warp{}, word, qp.watch(), deadline, [&](uint64_t value) { return value >= round; }, &seen);
+    const uint64_t* const words = local(p.signal_offset);
+    const Status status = wv::wait_signal(Warp{}, qp.watch(), deadline, [&] {
+      const uint64_t first = wv::platform::load_relaxed_sys(words);
+      const uint64_t second = wv::platform::load_relaxed_sys(words + 1);
+      if (first > round)
+        return Status::invalid;  // the other side does not send before it is answered
+      return first == round && second == ~round ? Status::ok : Status::would_block;
+    });
     if (status != Status::ok) return status;
     const uint64_t first = uint64_t{wv::lane()} * p.words;
     const uint64_t* const piece = local(p.dst_offset) + first;
     for (uint32_t i = 0; i < p.words; ++i) {
       *mismatches += piece[i] != word_of(1 - p.side, round, first + i);
     }
-    if (Warp{}.leader()) *mismatches += seen != round || word[1] != ~round;
     return Status::ok;
   }
 };

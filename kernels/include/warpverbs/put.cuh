@@ -81,8 +81,8 @@ WV_DEVICE Posted put(Scope scope, const Qp<S>& qp, const Put& what, const PostOp
 /// Puts `value` (4 to 28 bytes, a multiple of 4) from registers to `dst`. Warp: each active lane
 /// puts its own.
 ///
-/// A `value` of 8 bytes at an 8-byte boundary, and each 8-byte word of a longer one, is seen whole
-/// by the peer.
+/// The peer sees each 8-byte word at an 8-byte boundary whole, but not several words at once: who
+/// waits for one of them may still find the old value of another.
 /// @return as put.
 template <class Scope, Sharing S, class T>
 WV_DEVICE Posted put_inline(Scope scope, const Qp<S>& qp, RemoteAddr dst, const T& value,
