@@ -66,11 +66,7 @@ pub(crate) fn new_tree_path() -> PathBuf {
         Some(given) if given.is_absolute() => given,
         _ => standard_parent(),
     };
-    parent.join(format!(
-        "p{}-{:08x}",
-        shim::process_id(),
-        fastrand::u32(..)
-    ))
+    parent.join(format!("p{}-{:08x}", shim::process_id(), fastrand::u32(..)))
 }
 
 /// Whether this process, or the one it was forked from, has a tree.

@@ -7,11 +7,11 @@
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::hca_cap::{CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut};
 
-use super::{ah, events};
 use super::frame::{Call, Method, Spec};
 use super::handles::{Mr, Object};
 use super::memory::{checked_access, register_mr};
 use super::structs::{ExQueryDeviceResp, Mlx5QueryDeviceResp, QueryDeviceResp, RegMr, RegMrResp};
+use super::{ah, events};
 use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
 use crate::sysfs::Identity;

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-pub mod frame;
+pub(crate) mod frame;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -36,15 +36,17 @@ fn load(file: &str) -> Library {
 /// `symbol!(library, "name", fn(..) -> ..)`: the function, typed.
 macro_rules! symbol {
     ($library:expr, $name:literal, fn($($argument:ty),*) $(-> $result:ty)?) => {{
-        // SAFETY: the signature is that of the library's header.
-        let symbol: Symbol<'static, unsafe extern "C" fn($($argument),*) $(-> $result)?> =
-            unsafe { $library.get($name.as_bytes()) }.unwrap();
+        type Function = unsafe extern "C" fn($($argument),*) $(-> $result)?;
+        let symbol: Symbol<'static, Function> = {
+            // SAFETY: the signature is that of the library's header.
+            unsafe { $library.get($name.as_bytes()) }.unwrap()
+        };
         symbol
     }};
 }
 
 /// Names in `ibv_get_device_list`.
-pub fn device_names() -> Vec<String> {
+pub(crate) fn device_names() -> Vec<String> {
     with_list(|devices| devices.iter().map(|&device| name(device)).collect())
 }
 
@@ -80,8 +82,8 @@ fn with_list<T>(body: impl FnOnce(&[*mut c_void]) -> T) -> T {
 }
 
 /// An opened device; closed when it is dropped.
-pub struct Device {
-    pub context: *mut c_void,
+pub(crate) struct Device {
+    pub(crate) context: *mut c_void,
 }
 
 // SAFETY: verbs contexts may be used by any thread.
@@ -97,7 +99,7 @@ struct ContextAttr {
 
 impl Device {
     /// Opens the device `name` by `mlx5dv_open_device`, with DevX.
-    pub fn open(wanted: &str) -> io::Result<Self> {
+    pub(crate) fn open(wanted: &str) -> io::Result<Self> {
         let open = symbol!(
             mlx5(),
             "mlx5dv_open_device",
@@ -117,20 +119,20 @@ impl Device {
         })
     }
 
-    pub fn command_fd(&self) -> c_int {
+    pub(crate) fn command_fd(&self) -> c_int {
         // `struct ibv_context`: device, 32 function pointers, then cmd_fd.
         const FD: usize = 8 + 32 * 8;
         // SAFETY: the context is a `struct ibv_context`.
         unsafe { self.context.cast::<u8>().add(FD).cast::<c_int>().read() }
     }
 
-    pub fn alloc_pd(&self) -> io::Result<Pd> {
+    pub(crate) fn alloc_pd(&self) -> io::Result<Pd> {
         let alloc = symbol!(ibverbs(), "ibv_alloc_pd", fn(*mut c_void) -> *mut c_void);
         // SAFETY: a live context.
         Ok(Pd(not_null(unsafe { alloc(self.context) })?))
     }
 
-    pub fn eqn(&self, vector: u32) -> io::Result<u32> {
+    pub(crate) fn eqn(&self, vector: u32) -> io::Result<u32> {
         let query = symbol!(
             mlx5(),
             "mlx5dv_devx_query_eqn",
@@ -143,7 +145,7 @@ impl Device {
     }
 
     /// `flags`: 0 BlueFlame, 1 non-cached.
-    pub fn alloc_uar(&self, flags: u32) -> io::Result<Uar> {
+    pub(crate) fn alloc_uar(&self, flags: u32) -> io::Result<Uar> {
         let alloc = symbol!(
             mlx5(),
             "mlx5dv_devx_alloc_uar",
@@ -155,7 +157,7 @@ impl Device {
     }
 
     /// Registers all of `memory`, which must outlive the registration.
-    pub fn reg_umem(&self, memory: &Memory, access: u32) -> io::Result<Umem> {
+    pub(crate) fn reg_umem(&self, memory: &Memory, access: u32) -> io::Result<Umem> {
         let reg = symbol!(
             mlx5(),
             "mlx5dv_devx_umem_reg",
@@ -174,7 +176,7 @@ impl Device {
     }
 
     /// Sends a general command.
-    pub fn general(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn general(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
         let send = symbol!(
             mlx5(),
             "mlx5dv_devx_general_cmd",
@@ -193,7 +195,7 @@ impl Device {
     }
 
     /// Sends a command that creates an object.
-    pub fn create(&self, input: &[u8], output: &mut [u8]) -> io::Result<Object> {
+    pub(crate) fn create(&self, input: &[u8], output: &mut [u8]) -> io::Result<Object> {
         let send = symbol!(
             mlx5(),
             "mlx5dv_devx_obj_create",
@@ -213,7 +215,7 @@ impl Device {
     }
 
     /// The GID at `index` of port 1.
-    pub fn gid(&self, index: c_int) -> io::Result<[u8; 16]> {
+    pub(crate) fn gid(&self, index: c_int) -> io::Result<[u8; 16]> {
         let query = symbol!(
             ibverbs(),
             "ibv_query_gid",
@@ -236,15 +238,15 @@ impl Drop for Device {
 
 /// `struct mlx5dv_devx_uar`.
 #[repr(C)]
-pub struct UarFields {
-    pub reg_addr: *mut c_void,
-    pub base_addr: *mut c_void,
-    pub page_id: u32,
-    pub mmap_off: i64,
-    pub comp_mask: u64,
+pub(crate) struct UarFields {
+    pub(crate) reg_addr: *mut c_void,
+    pub(crate) base_addr: *mut c_void,
+    pub(crate) page_id: u32,
+    pub(crate) mmap_off: i64,
+    pub(crate) comp_mask: u64,
 }
 
-pub struct Uar(*mut UarFields);
+pub(crate) struct Uar(*mut UarFields);
 
 impl std::ops::Deref for Uar {
     type Target = UarFields;
@@ -263,10 +265,10 @@ impl Drop for Uar {
     }
 }
 
-pub struct Umem(*mut u32);
+pub(crate) struct Umem(*mut u32);
 
 impl Umem {
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         // SAFETY: `struct mlx5dv_devx_umem` begins with the id, and lives until Drop.
         unsafe { self.0.read() }
     }
@@ -280,10 +282,10 @@ impl Drop for Umem {
     }
 }
 
-pub struct Object(*mut c_void);
+pub(crate) struct Object(*mut c_void);
 
 impl Object {
-    pub fn modify(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn modify(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
         let send = symbol!(
             mlx5(),
             "mlx5dv_devx_obj_modify",
@@ -301,7 +303,7 @@ impl Object {
         })
     }
 
-    pub fn query(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn query(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
         let send = symbol!(
             mlx5(),
             "mlx5dv_devx_obj_query",
@@ -320,7 +322,7 @@ impl Object {
     }
 
     /// Destroys it; on failure it still exists.
-    pub fn destroy(self) -> Result<(), (Self, io::Error)> {
+    pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
         let destroy = symbol!(mlx5(), "mlx5dv_devx_obj_destroy", fn(*mut c_void) -> c_int);
         // SAFETY: a live object.
         zero(unsafe { destroy(self.0) }).map_err(|error| (self, error))
@@ -328,7 +330,7 @@ impl Object {
 }
 
 /// Protection domain; freed by [`Pd::dealloc`] only.
-pub struct Pd(*mut c_void);
+pub(crate) struct Pd(*mut c_void);
 
 #[repr(C)]
 struct PdNumber {
@@ -338,7 +340,7 @@ struct PdNumber {
 
 impl Pd {
     /// The number by which commands name it, from `mlx5dv_init_obj`.
-    pub fn pdn(&self) -> u32 {
+    pub(crate) fn pdn(&self) -> u32 {
         let init = symbol!(
             mlx5(),
             "mlx5dv_init_obj",
@@ -358,11 +360,11 @@ impl Pd {
     }
 
     /// Registers all of `memory`, which must outlive the registration.
-    pub fn reg_mr(&self, memory: &Memory, access: u32) -> io::Result<Mr> {
+    pub(crate) fn reg_mr(&self, memory: &Memory, access: u32) -> io::Result<Mr> {
         self.reg_range(memory.address(), memory.bytes(), access)
     }
 
-    pub fn reg_range(&self, address: *mut u8, bytes: usize, access: u32) -> io::Result<Mr> {
+    pub(crate) fn reg_range(&self, address: *mut u8, bytes: usize, access: u32) -> io::Result<Mr> {
         let reg = symbol!(
             ibverbs(),
             "ibv_reg_mr",
@@ -376,23 +378,23 @@ impl Pd {
     }
 
     /// Frees it; on failure it still exists.
-    pub fn dealloc(self) -> Result<(), (Self, io::Error)> {
+    pub(crate) fn dealloc(self) -> Result<(), (Self, io::Error)> {
         let dealloc = symbol!(ibverbs(), "ibv_dealloc_pd", fn(*mut c_void) -> c_int);
         // SAFETY: a live PD.
         zero(unsafe { dealloc(self.0) }).map_err(|error| (self, error))
     }
 }
 
-pub struct Mr(*mut c_void);
+pub(crate) struct Mr(*mut c_void);
 
 impl Mr {
     /// `struct ibv_mr`: context, pd, addr, length, handle, lkey, rkey.
-    pub fn lkey(&self) -> u32 {
+    pub(crate) fn lkey(&self) -> u32 {
         // SAFETY: a live `struct ibv_mr`.
         unsafe { self.0.cast::<u8>().add(36).cast::<u32>().read() }
     }
 
-    pub fn dereg(self) -> io::Result<()> {
+    pub(crate) fn dereg(self) -> io::Result<()> {
         let dereg = symbol!(ibverbs(), "ibv_dereg_mr", fn(*mut c_void) -> c_int);
         // SAFETY: a live region.
         zero(unsafe { dereg(self.0) })
@@ -400,13 +402,13 @@ impl Mr {
 }
 
 /// Zeroed memory at a page boundary that the HCA may be told of.
-pub struct Memory {
+pub(crate) struct Memory {
     address: *mut u8,
     bytes: usize,
 }
 
 impl Memory {
-    pub fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         // SAFETY: a new anonymous mapping.
         let address = unsafe {
             libc::mmap(
@@ -425,11 +427,11 @@ impl Memory {
         }
     }
 
-    pub fn address(&self) -> *mut u8 {
+    pub(crate) fn address(&self) -> *mut u8 {
         self.address
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
@@ -458,7 +460,7 @@ fn zero(result: c_int) -> io::Result<()> {
 }
 
 impl Memory {
-    pub fn write(&self, offset: usize, bytes: &[u8]) {
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.bytes);
         // SAFETY: inside the mapping; nobody holds a reference to it.
         unsafe {
@@ -470,7 +472,7 @@ impl Memory {
 }
 
 /// `ioctl` with an address given as a number: `errno`, or 0.
-pub fn ioctl(fd: c_int, request: libc::c_ulong, address: u64) -> c_int {
+pub(crate) fn ioctl(fd: c_int, request: libc::c_ulong, address: u64) -> c_int {
     // SAFETY: the HCA checks the address; other descriptors are not passed.
     match unsafe { libc::ioctl(fd, request, address) } {
         -1 => io::Error::last_os_error().raw_os_error().unwrap(),
@@ -478,12 +480,12 @@ pub fn ioctl(fd: c_int, request: libc::c_ulong, address: u64) -> c_int {
     }
 }
 
-pub fn is_open(fd: c_int) -> bool {
+pub(crate) fn is_open(fd: c_int) -> bool {
     // SAFETY: F_GETFD takes no argument.
     unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
 }
 
-pub fn close(fd: c_int) {
+pub(crate) fn close(fd: c_int) {
     // SAFETY: a descriptor that nobody else in this process knows of.
     unsafe { libc::close(fd) };
 }
