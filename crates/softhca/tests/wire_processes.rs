@@ -44,6 +44,7 @@ fn window(bytes: usize, hear: &mut dyn FnMut() -> String) {
                 driver.hca.pause(Duration::from_millis(ms.parse().unwrap()));
                 say("asleep");
             }
+            Some(("signals", rounds)) => signals(&driver, rounds.parse().unwrap()),
             Some(("sum", range)) => {
                 let range: Vec<usize> =
                     range.split(' ').map(|word| word.parse().unwrap()).collect();
@@ -53,6 +54,35 @@ fn window(bytes: usize, hear: &mut dyn FnMut() -> String) {
         }
     }
     say(&format!("{:?}", driver.hca.counters()));
+}
+
+/// Bytes of a row, rows of a round, and where a round's signal is.
+const ROW: usize = 784;
+const ROWS: usize = 180;
+const SIGNAL_AT: usize = MB;
+
+/// A row that no other round or place has.
+fn row(round: usize, place: usize) -> Vec<u8> {
+    pattern((round * ROWS + place) as u64 + 1, ROW)
+}
+
+/// Waits for the signal of each round and looks at once whether all its rows are there.
+fn signals(driver: &Driver, rounds: usize) {
+    for round in 1..=rounds {
+        let end = Instant::now() + Duration::from_secs(10);
+        while driver.word(SIGNAL_AT) != round as u64 {
+            assert!(Instant::now() < end, "no signal of round {round}");
+            std::hint::spin_loop();
+        }
+        for place in 0..ROWS {
+            let at = (round % 2 * ROWS + place) * ROW;
+            assert!(
+                driver.read(at, ROW) == row(round, place),
+                "row {place} of round {round} came after the signal"
+            );
+        }
+        say("seen");
+    }
 }
 
 /// Starts a child with a window, and connects four QPs with it.
@@ -120,6 +150,25 @@ fn writes_reads_and_atomics_reach_another_process() {
         counters.packets_sent > 400 && counters.packets_received > 256,
         "{counters:?}"
     );
+}
+
+#[test]
+fn a_signal_is_seen_only_after_the_rows_before_it() {
+    let rounds = 200;
+    let (mut driver, mut child) = pair(2 * MB);
+    child.tell(&format!("signals {rounds}"));
+    for round in 1..=rounds {
+        for place in 0..ROWS {
+            let at = (round % 2 * ROWS + place) * ROW;
+            driver.fill(at, &row(round, place));
+            driver.post_write(round % 4, at, at, u32::try_from(ROW).unwrap());
+        }
+        let mut word = [0; 12];
+        word[..8].copy_from_slice(&(round as u64).to_ne_bytes());
+        driver.post_inline(round % 4, &word, SIGNAL_AT);
+        assert_eq!(child.hear(), "seen", "round {round}");
+        driver.wait(round % 4).unwrap();
+    }
 }
 
 #[test]

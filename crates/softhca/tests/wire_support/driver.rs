@@ -55,7 +55,7 @@ impl Peer {
 }
 
 /// How a WQE ended: the syndrome of an error CQE.
-pub(crate) type Outcome = Result<(), u8>;
+type Outcome = Result<(), u8>;
 
 /// Attributes of QPs that tests vary.
 #[derive(Clone, Copy, Debug)]
@@ -185,6 +185,11 @@ impl Driver {
 
     pub(crate) fn read(&self, offset: usize, bytes: usize) -> Vec<u8> {
         self.window.read(offset, bytes)
+    }
+
+    /// The 8-byte word at `offset` of the window.
+    pub(crate) fn word(&self, offset: usize) -> u64 {
+        self.window.word(offset).load(Ordering::Acquire)
     }
 
     /// Posts a WRITE of `bytes` from `local` to `remote`, offsets of the windows.

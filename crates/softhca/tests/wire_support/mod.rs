@@ -3,5 +3,5 @@
 mod driver;
 mod process;
 
-pub(crate) use driver::{Driver, Outcome, Peer};
+pub(crate) use driver::{Driver, Peer};
 pub(crate) use process::{Child, child_channel};
