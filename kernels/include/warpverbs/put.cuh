@@ -1,13 +1,15 @@
-// Posting: put, put_inline, put_signal, signal, quiet. For one thread or for the 32 lanes of a
+// Posting: put, put_inline, signal, put_signal, flush. For one thread or for the 32 lanes of a
 // warp.
 //
 // A call admits and reserves once, every lane writes its WQE, and one doorbell covers all. It
 // returns when the work is posted, not when it is done: `wait` (wait.cuh) waits for the ticket.
 //
 // Order: what one QP carries takes effect at the peer in the order of the indices, so a signal
-// posted behind data on the same QP lands after it. Two QPs promise nothing to each other. The
-// source of a put must not change until its ticket, or one that was posted later on the same QP, is
-// done; inline bytes are copied.
+// posted behind data on the same QP lands after it. Two QPs promise nothing to each other.
+//
+// Sources: what the calling threads have written, or know of by a barrier, when they call is what
+// the NIC reads; the release fence of the post sees to it. A source must not change until its
+// ticket, or one that was posted later on the same QP, is done. Inline bytes are copied.
 #pragma once
 
 #include "coop.cuh"
@@ -64,9 +66,9 @@ WV_DEVICE bool valid(const Put& put) { return put.bytes - 1 < MAX_PUT_BYTES; }
 
 /// Puts `what`. Warp: each lane whose `active` is set puts its own `what`, lowest lane first.
 ///
-/// @return the ticket, the same for all lanes; `invalid` if a length is 0 or over MAX_PUT_BYTES or
-/// nobody is active;
-///         otherwise as sq::admit. Nothing is posted unless `ok`.
+/// @return the ticket, the same for all lanes; `invalid` if a length is 0 or over MAX_PUT_BYTES,
+/// nobody is active, or more WQEBBs are needed than a quarter of the ring has; otherwise as
+/// sq::admit. Nothing is posted unless `ok`.
 template <class Scope, Sharing S>
 WV_DEVICE Posted put(Scope scope, const Qp<S>& qp, const Put& what, const PostOptions& options,
                      bool active = true) {
