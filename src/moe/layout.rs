@@ -200,6 +200,30 @@ mod tests {
     }
 
     #[test]
+    fn the_arrays_of_a_handle_do_not_overlap() {
+        let shape = MoeConfig {
+            hidden: 8,
+            experts: 64,
+            top_k: 3,
+            max_tokens: 100,
+        };
+        let at = HandleLayout::new(&shape, 7);
+        let rows = 7 * 100u64;
+        let arrays = [
+            (0, size_of::<MoeHandle>() as u64),
+            (at.peers, 7 * size_of::<MoeHandlePeer>() as u64),
+            (at.row_of, rows * 4),
+            (at.token_of, rows * 4),
+            (at.sources, rows * size_of::<MoeSource>() as u64),
+            (at.picks, rows * 3 * size_of::<MoePick>() as u64),
+            (at.bytes, 0),
+        ];
+        for pair in arrays.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
+        }
+    }
+
+    #[test]
     fn the_largest_shape_does_not_overflow() {
         let shape = MoeConfig {
             hidden: 16_384,

@@ -2,37 +2,39 @@
 
 use super::experts::expert;
 use crate::moe::reference::{self, Batch, Source};
-use crate::moe::{Combined, Moe, MoeError, Workspace, bf16};
+use crate::moe::{Combined, MoeConfig, MoeError, Placement, bf16};
 
-/// What a step gave, or the first thing that is wrong with it, in words.
+/// What a step gave is right, or the first thing that is wrong with it, in words.
 pub(super) type Verdict = Result<(), String>;
 
-/// M1: every row that this rank's experts should have got is there, once, in its place, with every element.
+/// M1: every row that the experts of `rank` should have got is there, once, in its place, with every element.
+/// `row(expert, row)` reads one that they have got.
 pub(super) fn dispatch(
-    moe: &Moe,
-    work: &Workspace,
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
     batches: &[Batch],
     got: &[Vec<Source>],
+    row: impl Fn(usize, usize) -> Result<Vec<u16>, MoeError>,
 ) -> Result<Verdict, MoeError> {
-    let config = moe.config();
-    let want = reference::dispatch(config, moe.placement(), batches, moe.team().rank());
+    let want = reference::dispatch(config, placement, batches, rank);
     for (local, (want, got)) in want.iter().zip(got).enumerate() {
-        let id = moe.local_experts()[local];
+        let id = placement.of_rank(rank)[local];
         if want.len() != got.len() {
             let (want, got) = (want.len(), got.len());
             return Ok(Err(format!(
                 "dispatch: expert {id} got {got} rows, reference {want}"
             )));
         }
-        for (row, (want, got)) in want.iter().zip(got).enumerate() {
+        for (place, (want, got)) in want.iter().zip(got).enumerate() {
             if want != got {
                 return Ok(Err(format!(
-                    "dispatch: row {row} of expert {id} is token {} of rank {}, reference token {} of rank {}",
+                    "dispatch: row {place} of expert {id} is token {} of rank {}, reference token {} of rank {}",
                     got.token, got.rank, want.token, want.rank
                 )));
             }
             let sent = batches[want.rank as usize].token(config, want.token as usize);
-            if let Some(difference) = first_difference(&work.received(local, row)?, sent) {
+            if let Some(difference) = first_difference(&row(local, place)?, sent) {
                 return Ok(Err(format!(
                     "dispatch: token {} of rank {} at expert {id}: {difference}",
                     want.token, want.rank
@@ -44,9 +46,14 @@ pub(super) fn dispatch(
 }
 
 /// M2: combine is the reference bit for bit, and every token is valid.
-pub(super) fn combine(moe: &Moe, batch: &Batch, got: &Combined) -> Verdict {
-    let hidden = moe.config().hidden as usize;
-    let want = reference::combine(moe.config(), moe.placement(), batch, expert);
+pub(super) fn combine(
+    config: &MoeConfig,
+    placement: &Placement,
+    batch: &Batch,
+    got: &Combined,
+) -> Verdict {
+    let hidden = config.hidden as usize;
+    let want = reference::combine(config, placement, batch, expert);
     let rows = got.out.chunks_exact(hidden).zip(want.chunks_exact(hidden));
     for (token, (got, want)) in rows.enumerate() {
         if let Some(difference) = first_difference(got, want) {
@@ -76,13 +83,82 @@ fn first_difference(got: &[u16], want: &[u16]) -> Option<String> {
 mod tests {
     use super::*;
 
+    const SHAPE: MoeConfig = MoeConfig {
+        hidden: 8,
+        experts: 2,
+        top_k: 1,
+        max_tokens: 3,
+    };
+
+    fn batch(first: f32) -> Batch {
+        let value = |i: u32| bf16::from_f32(first + f32::from(u8::try_from(i).unwrap()));
+        Batch {
+            x: (0..24).map(value).collect(),
+            experts: vec![0, 1, 0],
+            weights: vec![1.0; 3],
+        }
+    }
+
+    /// What rank 0 of two gets, unless `change` spoils it.
+    fn dispatched(change: impl Fn(&mut Vec<Vec<Source>>, &mut Vec<u16>)) -> Verdict {
+        let (placement, batches) = (Placement::blocks(2, 2), [batch(1.0), batch(40.0)]);
+        let mut got = reference::dispatch(&SHAPE, &placement, &batches, 0);
+        let rows = got[0].iter().map(|source| {
+            let (batch, token) = (&batches[source.rank as usize], source.token as usize);
+            batch.token(&SHAPE, token)
+        });
+        let mut rows = rows.collect::<Vec<_>>().concat();
+        change(&mut got, &mut rows);
+        let row = |_: usize, row: usize| Ok(rows[row * 8..(row + 1) * 8].to_vec());
+        dispatch(&SHAPE, &placement, 0, &batches, &got, row).unwrap()
+    }
+
     #[test]
-    fn a_difference_names_element_and_both_values() {
-        assert_eq!(first_difference(&[1, 2], &[1, 2]), None);
-        let words = first_difference(&[0x3f80, 0x4000], &[0x3f80, 0x3f81]).unwrap();
+    fn a_dispatch_is_compared_row_by_row_and_element_by_element() {
+        dispatched(|_, _| ()).unwrap();
+        let lost = dispatched(|got, _| drop(got[0].pop()));
         assert_eq!(
-            words,
-            "element 1 is 0x4000 (2), reference 0x3f81 (1.0078125)"
+            lost.unwrap_err(),
+            "dispatch: expert 0 got 3 rows, reference 4"
         );
+        let swapped = dispatched(|got, _| got[0].swap(0, 1));
+        assert_eq!(
+            swapped.unwrap_err(),
+            "dispatch: row 0 of expert 0 is token 2 of rank 0, reference token 0 of rank 0"
+        );
+        let torn = dispatched(|_, rows| rows[3 * 8 + 5] = 0x4000);
+        assert_eq!(
+            torn.unwrap_err(),
+            "dispatch: token 2 of rank 1 at expert 0: element 5 is 0x4000 (2), reference 0x4274 (61)"
+        );
+    }
+
+    #[test]
+    fn a_combine_is_compared_element_by_element_and_must_be_valid() {
+        let (placement, batch) = (Placement::blocks(2, 2), batch(1.0));
+        let right = Combined {
+            out: reference::combine(&SHAPE, &placement, &batch, expert),
+            token_valid: vec![true; 3],
+        };
+        let verdict = |got: &Combined| combine(&SHAPE, &placement, &batch, got);
+        verdict(&right).unwrap();
+        let mut wrong = right.clone();
+        wrong.out[8 + 7] ^= 1;
+        let words = verdict(&wrong).unwrap_err();
+        assert!(
+            words.starts_with("combine: token 1: element 7 is 0x"),
+            "{words}"
+        );
+        let mut invalid = right;
+        invalid.token_valid[2] = false;
+        assert_eq!(
+            verdict(&invalid).unwrap_err(),
+            "combine: token 2 has lost an expert"
+        );
+    }
+
+    #[test]
+    fn two_nans_are_the_same() {
+        assert_eq!(first_difference(&[0x7fc0, 2], &[0xffff, 2]), None);
     }
 }

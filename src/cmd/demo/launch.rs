@@ -32,7 +32,10 @@ impl Workplace {
         let refused = |error: PrivateDirError| DemoError::file(&parent, &error);
         let place = Self(PrivateDir::create(&parent.join(name)).map_err(refused)?);
         for folder in [place.store(), place.hcas()] {
-            fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|error| DemoError::file(&folder, &error))?;
+            fs::DirBuilder::new()
+                .mode(0o700)
+                .create(&folder)
+                .map_err(|error| DemoError::file(&folder, &error))?;
         }
         Ok(place)
     }

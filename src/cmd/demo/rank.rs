@@ -178,7 +178,9 @@ impl Rank {
         let sources = self.work.receive()?;
         let mut busy = start.elapsed();
         self.work.call().check()?;
-        check::dispatch(&self.moe, &self.work, &batches, &sources)?.map_err(wrong)?;
+        let (config, placement) = (self.moe.config(), self.moe.placement());
+        let row = |local: usize, row: usize| self.work.received(local, row);
+        check::dispatch(config, placement, rank, &batches, &sources, row)?.map_err(wrong)?;
 
         let start = Instant::now();
         self.launch_experts()?;
@@ -186,7 +188,8 @@ impl Rank {
         let combined = self.work.receive_back()?;
         busy += start.elapsed();
         self.work.call().check()?;
-        check::combine(&self.moe, batch, &combined).map_err(wrong)?;
+        let (config, placement) = (self.moe.config(), self.moe.placement());
+        check::combine(config, placement, batch, &combined).map_err(wrong)?;
 
         if let Some(dump) = dump {
             dump.inputs(&self.moe, batch)?;
