@@ -53,11 +53,13 @@ pub(crate) fn claim(
     ip: Option<Ipv4Addr>,
     random: u32,
 ) -> Result<(UdpSocket, Ipv4Addr), AddressError> {
+    // Children of one fork have the same random numbers, but not the same process id.
+    let start = random ^ std::process::id().wrapping_mul(0x9e37_79b1);
     match ip {
         Some(ip) => Ok((bind(ip)?, ip)),
         None => (0..ATTEMPTS)
             .find_map(|attempt| {
-                let ip = loopback(random.wrapping_add(attempt));
+                let ip = loopback(start.wrapping_add(attempt));
                 match bind(ip) {
                     Ok(socket) => Some(Ok((socket, ip))),
                     Err(AddressError::InUse { .. }) => None,

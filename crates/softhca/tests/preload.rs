@@ -237,6 +237,55 @@ fn sysfs_paths_lead_into_the_tree() {
     assert_eq!(stdout, "0\n", "{stderr}");
 }
 
+#[test]
+fn programs_that_look_around_find_devices_and_links() {
+    let runtime = Runtime::new();
+    let mut command = runtime.preloaded("ls");
+    command.args(["-l", "/sys/class/infiniband", "/dev/infiniband/uverbs0"]);
+    let (stdout, stderr, output) = run(command);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(stderr, "");
+    for expected in [
+        "crw-rw-rw-",
+        "231, 192",
+        "mlx5_0 -> ../../devices/pci0000:00/0000:00:00.0/infiniband/mlx5_0",
+    ] {
+        assert!(stdout.contains(expected), "{expected}: {stdout}");
+    }
+}
+
+#[test]
+fn children_of_a_fork_have_hcas_of_their_own_unless_the_parent_had_some() {
+    let runtime = Runtime::new();
+    let gid = "/sys/class/infiniband/mlx5_0/ports/1/gids/3";
+    let subshell = format!("(read x <{gid}; echo $x)");
+    let mut command = runtime.preloaded("bash");
+    command.args([
+        "-c",
+        &format!("{subshell}; {subshell}; read y <{gid}; echo $y; {subshell}"),
+    ]);
+    let (stdout, stderr, _) = run(command);
+    let gids: Vec<_> = stdout.lines().collect();
+    assert_eq!(gids.len(), 4, "{stdout}{stderr}");
+    assert_ne!(gids[0], gids[1], "two children");
+    assert_ne!(gids[1], gids[2], "child and parent");
+    assert_eq!(gids[2], gids[3], "a later child sees the parent's");
+    assert_eq!(runtime.left(), [] as [PathBuf; 0]);
+
+    // Only seeing: it cannot open it.
+    let mut command = runtime.preloaded("bash");
+    command.args([
+        "-c",
+        &format!("read y <{gid}; (exec 5<>/dev/infiniband/uverbs0)"),
+    ]);
+    let (_, stderr, output) = run(command);
+    assert!(!output.status.success());
+    assert!(
+        stderr.contains("forked from one that had opened"),
+        "{stderr}"
+    );
+}
+
 /// A program that has a tree and lives until it is killed.
 fn long_lived(runtime: &Runtime) -> Child {
     let mut child = runtime

@@ -9,7 +9,7 @@
 //!
 //! | symbols | why |
 //! |---|---|
-//! | `open*`, `stat*`, `access`, `readlink` | `/dev/infiniband/uverbsN`; `/sys/class/infiniband*` lies in our own tree |
+//! | `open*`, `stat*`, `access`, `readlink`, `getxattr` | `/dev/infiniband/uverbsN`; `/sys/class/infiniband*` lies in our own tree |
 //! | `fstat*` | libibverbs wants a character device; the descriptor is a memfd |
 //! | `ioctl` | all verbs commands |
 //! | `close`, `dup*`, `fcntl` | when the last descriptor of a context is closed, its objects go |

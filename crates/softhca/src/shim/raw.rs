@@ -66,6 +66,28 @@ pub(super) unsafe fn readlink(path: *const c_char, out: *mut c_char, capacity: s
     ssize_t::try_from(length).unwrap_or(-1)
 }
 
+/// `getxattr`, or `lgetxattr` where links are not followed.
+///
+/// # Safety
+///
+/// `out` is writable for `capacity` bytes, or the kernel answers `EFAULT`.
+pub(super) unsafe fn getxattr(
+    path: *const c_char,
+    name: *const c_char,
+    out: *mut c_void,
+    capacity: size_t,
+    follow: bool,
+) -> ssize_t {
+    let number = if follow {
+        libc::SYS_getxattr
+    } else {
+        libc::SYS_lgetxattr
+    };
+    // SAFETY: the kernel checks the pointers.
+    let length = unsafe { libc::syscall(number, path, name, out, capacity) };
+    ssize_t::try_from(length).unwrap_or(-1)
+}
+
 /// # Safety
 ///
 /// As [`stat_at`].

@@ -1,9 +1,9 @@
-//! `stat` in all its forms, and `readlink`: calls that look at a path without opening it.
+//! `stat` in all its forms, `readlink`, `getxattr`: calls that look at a path without opening it.
 
 // UNSAFETY: exported C symbols with the signatures of libc's.
 #![expect(unsafe_code, reason = "exported libc symbols")]
 
-use libc::{c_char, c_int, c_uint, size_t, ssize_t, stat as Stat, statx as Statx};
+use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t, stat as Stat, statx as Statx};
 
 use super::path::{Target, classify};
 use super::{answer, fds, raw, start};
@@ -109,6 +109,29 @@ unsafe fn read_link(path: *const c_char, out: *mut c_char, capacity: size_t) -> 
     }
 }
 
+/// Extended attributes, which `ls -l` asks for. Nodes of ours have none.
+///
+/// # Safety
+///
+/// As `getxattr(2)`.
+unsafe fn get_attribute(
+    path: *const c_char,
+    name: *const c_char,
+    out: *mut c_void,
+    capacity: size_t,
+    follow: bool,
+) -> ssize_t {
+    // SAFETY: a C string or null by contract.
+    match unsafe { find(path) } {
+        // SAFETY: as our caller's.
+        Found::Place(target) => unsafe {
+            raw::getxattr(target.place(path), name, out, capacity, follow)
+        },
+        Found::Node(_) => answer(|| Err(Errno::ENODATA)) as ssize_t,
+        Found::Nothing => answer(|| Err(Errno::ENOENT)) as ssize_t,
+    }
+}
+
 /// # Safety
 ///
 /// As `fstat(2)`.
@@ -147,4 +170,10 @@ symbols! {
         statx_at(dir, path, flags, mask, out);
     [readlink] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t =>
         read_link(path, out, capacity);
+    [getxattr]
+    (path: *const c_char, name: *const c_char, out: *mut c_void, capacity: size_t) -> ssize_t =>
+        get_attribute(path, name, out, capacity, true);
+    [lgetxattr]
+    (path: *const c_char, name: *const c_char, out: *mut c_void, capacity: size_t) -> ssize_t =>
+        get_attribute(path, name, out, capacity, false);
 }

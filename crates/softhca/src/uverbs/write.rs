@@ -125,7 +125,7 @@ fn query_device_extended(call: &Call<'_>, device: &DeviceContext) -> Result<(), 
 /// The attributes of a device, derived from its capabilities as the kernel derives them.
 fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp, Errno> {
     const BAD_PKEY_COUNTER: u32 = 1 << 1;
-    const CHANGE_PHY_PORT: u32 = 1 << 4;
+    const CHANGE_PHY_PORT: u32 = 1 << 5;
     const PORT_ACTIVE_EVENT: u32 = 1 << 10;
     const SYS_IMAGE_GUID: u32 = 1 << 11;
     const RC_RNR_NAK_GEN: u32 = 1 << 12;
