@@ -20,8 +20,7 @@ use std::time::Duration;
 
 use crate::abi::{QpContext, Window};
 use crate::gpu::{DeviceMemory, Gpu};
-use crate::memheap::HeapStats;
-use crate::verbs::{Context, ControlHeap, HEAP_ALIGN, Pd};
+use crate::verbs::{Context, ControlHeap, HEAP_ALIGN, HeapStats, Pd};
 
 pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, TeamConfig};
 pub use error::TeamError;
