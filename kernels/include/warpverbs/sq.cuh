@@ -55,8 +55,7 @@ WV_DEVICE bool passes_quarter(const Qp<S>& qp, uint64_t index, uint32_t n) {
 ///
 /// @param try_only  never waits; may then refuse within one batch per poster of a full ring.
 /// @return `ok`; `would_block` (only with try_only); the QP's failure, `aborted` or `timeout`. All
-/// but `ok` leave the QP as
-///         it was.
+/// but `ok` leave the QP as it was.
 WV_DEVICE Status admit(const Qp<Sharing::shared>& qp, uint32_t n, Deadline deadline,
                        bool try_only) {
   QpContext* const context = qp.context;

@@ -15,8 +15,8 @@ namespace wv {
 ///
 /// Needs no fence: nothing in this rank's memory is read because of it. Once per scope.
 /// @return `ok`; `stale_generation` if the QP was recovered since; the QP's failure (the outcome of
-/// what was in flight is
-///         unknown); `aborted`; `timeout` (the QP is healthy and the ticket stays valid).
+/// what was in flight is unknown); `aborted`; `timeout` (the QP is healthy and the ticket stays
+/// valid).
 template <class Scope, Sharing S>
 WV_DEVICE Status wait(Scope scope, const Qp<S>& qp, Ticket ticket, Deadline deadline) {
   Status status = Status::ok;
