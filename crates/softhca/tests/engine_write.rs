@@ -434,7 +434,7 @@ fn a_signal_is_never_seen_before_the_payload_of_the_wqe_before_it() {
         let a = &mut pair.a;
         for round in 1..=2000u64 {
             a.data.write(0, &round.to_ne_bytes().repeat(PAYLOAD / 8));
-            a.write(0, PAYLOAD as u32, remote, rkey);
+            a.write(0, u32::try_from(PAYLOAD).unwrap(), remote, rkey);
             let signal = round.to_ne_bytes().repeat(2);
             let last = a.write_inline(&signal, remote + 8192, rkey);
             a.post();
