@@ -3,10 +3,10 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -60,9 +60,11 @@ impl Drop for Workplace {
 }
 
 /// What a rank has told, or how it ended.
-pub(super) enum Event {
+enum Event {
     Told(Message),
-    /// It has closed its output.
+    /// A line on its standard error: of the software HCA, or of a library.
+    Said(String),
+    /// It has closed one of its two outputs.
     Closed,
 }
 
@@ -102,7 +104,8 @@ impl Ranks {
                 .arg(&path)
                 .args(["--rank", &rank.to_string()])
                 .stdin(Stdio::piped())
-                .stdout(Stdio::piped());
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
             if let Some(preload) = preload {
                 command
                     .env("LD_PRELOAD", preload)
@@ -112,8 +115,9 @@ impl Ranks {
                 .spawn()
                 .map_err(|error| DemoError::file(&program, &error))?;
             ranks.inputs.extend(child.stdin.take());
-            if let Some(output) = child.stdout.take() {
-                listen(rank, output, sender.clone());
+            if let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) {
+                listen(rank, output, sender.clone(), told);
+                listen(rank, errors, sender.clone(), Event::Said);
             }
             ranks.children.push(child);
         }
@@ -131,17 +135,23 @@ impl Ranks {
         let start = Instant::now();
         let mut until = start + limit;
         let mut states: Vec<State> = self.children.iter().map(|_| State::default()).collect();
-        while states.iter().any(|state| !state.closed) {
+        while !states.iter().all(State::has_ended) {
             let left = until.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
-                Ok((rank, Event::Told(message))) => {
-                    progress(rank, &message);
-                    states[rank as usize].hear(message);
-                }
-                Ok((rank, Event::Closed)) => {
-                    let status = self.reap(rank as usize);
-                    states[rank as usize].end(status);
-                    self.tell_of_a_death(rank, &states[rank as usize]);
+                Ok((rank, event)) => {
+                    let state = &mut states[rank as usize];
+                    match event {
+                        Event::Told(message) => {
+                            progress(rank, &message);
+                            state.hear(message);
+                        }
+                        Event::Said(line) => state.said.push(line),
+                        Event::Closed => state.closed += 1,
+                    }
+                    if state.has_ended() {
+                        state.end(self.reap(rank as usize));
+                    }
+                    self.tell_the_others(rank, state);
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
             }
@@ -150,7 +160,7 @@ impl Ranks {
             }
         }
         let failed = states.iter().any(|state| state.failure.is_some());
-        if !failed && states.iter().any(|state| !state.closed) {
+        if !failed && !states.iter().all(State::has_ended) {
             return Err(DemoError::Timeout {
                 seconds: limit.as_secs(),
                 progress: progress_in_words(&states),
@@ -160,6 +170,11 @@ impl Ranks {
             return Err(DemoError::Ranks {
                 messages: failures_in_words(&states),
             });
+        }
+        for (rank, state) in states.iter().enumerate() {
+            for line in &state.said {
+                eprintln!("rank {rank}: {line}");
+            }
         }
         Ok(states
             .into_iter()
@@ -180,17 +195,15 @@ impl Ranks {
         self.children[rank].wait().ok()
     }
 
-    /// A rank that died could not tell the others, so the demo does.
-    fn tell_of_a_death(&self, rank: u32, state: &State) {
-        if let Some(Failure {
-            message,
-            told: false,
-            ..
-        }) = &state.failure
+    /// A rank that died, or that failed before it joined, could not tell the others, so the demo does.
+    fn tell_the_others(&self, rank: u32, state: &mut State) {
+        if let Some(failure) = &mut state.failure
+            && !failure.remote
+            && !failure.passed_on
         {
-            let _ = self
-                .store
-                .put(&format!("failed/{rank}"), message.as_bytes());
+            failure.passed_on = true;
+            let key = format!("failed/{rank}");
+            let _ = self.store.put(&key, failure.message.as_bytes());
         }
     }
 }
@@ -213,14 +226,17 @@ struct State {
     verified: u32,
     result: Option<RankResult>,
     failure: Option<Failure>,
-    closed: bool,
+    /// Lines of its standard error.
+    said: Vec<String>,
+    /// Outputs that it has closed.
+    closed: u32,
 }
 
 struct Failure {
     message: String,
     remote: bool,
-    /// By the rank itself.
-    told: bool,
+    /// Through the store.
+    passed_on: bool,
 }
 
 impl State {
@@ -229,52 +245,61 @@ impl State {
             Message::Joined { .. } => {}
             Message::Verified { step } => self.verified = step + 1,
             Message::Done(result) => self.result = Some(result),
-            Message::Failed { message, remote } => {
-                let told = true;
-                self.failure = Some(Failure {
-                    message,
-                    remote,
-                    told,
-                });
-            }
+            Message::Failed { message, remote } => self.fail(message, remote),
         }
     }
 
+    /// It has closed both of its outputs.
+    fn has_ended(&self) -> bool {
+        self.closed >= 2
+    }
+
     fn end(&mut self, status: Option<ExitStatus>) {
-        self.closed = true;
         let good = status.is_some_and(|status| status.success()) && self.result.is_some();
         if !good && self.failure.is_none() {
             let status = status.map_or_else(
                 || "nobody knows how".to_owned(),
                 |status| status.to_string(),
             );
-            self.failure = Some(Failure {
-                message: format!("its process ended: {status}"),
-                remote: false,
-                told: false,
-            });
+            self.fail(format!("its process ended: {status}"), false);
         }
+    }
+
+    fn fail(&mut self, message: String, remote: bool) {
+        self.failure = Some(Failure {
+            message,
+            remote,
+            passed_on: false,
+        });
+    }
+
+    /// The failure, with what libraries said last, which may be the cause.
+    fn in_words(&self, rank: usize) -> Option<String> {
+        let failure = self.failure.as_ref()?;
+        let message = &failure.message;
+        Some(match self.said.last() {
+            Some(said) if !failure.remote => format!("rank {rank}: {message} ({said})"),
+            _ => format!("rank {rank}: {message}"),
+        })
     }
 }
 
 /// Causes first, one line each; then who ended because of them.
 fn failures_in_words(states: &[State]) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut others = Vec::new();
+    let (mut causes, mut others) = (Vec::new(), Vec::new());
     for (rank, state) in states.iter().enumerate() {
-        match &state.failure {
-            Some(failure) if !failure.remote => {
-                lines.push(format!("rank {rank}: {}", failure.message))
-            }
-            Some(failure) => others.push(format!("rank {rank}: {}", failure.message)),
-            None if !state.closed => {
-                others.push(format!("rank {rank}: was still running, and was ended"))
+        let remote = state.failure.as_ref().is_some_and(|failure| failure.remote);
+        match state.in_words(rank) {
+            Some(words) if remote => others.push(words),
+            Some(words) => causes.push(words),
+            None if !state.has_ended() => {
+                others.push(format!("rank {rank}: still ran, and was ended"))
             }
             None => {}
         }
     }
-    lines.extend(others);
-    lines
+    causes.extend(others);
+    causes
 }
 
 fn progress_in_words(states: &[State]) -> String {
@@ -286,15 +311,26 @@ fn progress_in_words(states: &[State]) -> String {
     format!("ranks have verified {least} to {most} steps")
 }
 
-/// Reads what a rank tells, on a thread that ends with the rank.
-fn listen(rank: u32, output: ChildStdout, events: Sender<(u32, Event)>) {
+/// A line of a rank's standard output.
+fn told(line: String) -> Event {
+    Event::Told(
+        serde_json::from_str(&line).unwrap_or_else(|error| Message::Failed {
+            message: format!("told something that is no message ({error}): {line}"),
+            remote: false,
+        }),
+    )
+}
+
+/// Passes on what comes out of a rank, line by line, on a thread that ends with the rank.
+fn listen(
+    rank: u32,
+    output: impl Read + Send + 'static,
+    events: Sender<(u32, Event)>,
+    event: fn(String) -> Event,
+) {
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            let message = serde_json::from_str(&line).unwrap_or_else(|error| Message::Failed {
-                message: format!("told something that is no message ({error}): {line}"),
-                remote: false,
-            });
-            if events.send((rank, Event::Told(message))).is_err() {
+            if events.send((rank, event(line))).is_err() {
                 return;
             }
         }

@@ -3,12 +3,10 @@
 // UNSAFETY: launches a kernel of the tests on buffers of the test.
 #![expect(unsafe_code, reason = "launch of a test kernel")]
 
-mod moe_support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use moe_support::{
+use crate::support::{
     Hcas, MIXED, Setup, Traffic, batch, batches, check_dispatch, expert, join, on_threads,
 };
 use warpverbs::abi::{DevicePtr, DispatchSendParams, Outcome, Status};

@@ -1,10 +1,8 @@
 //! Dispatch and combine among rank threads on the software HCA, against the scalar reference.
 
-mod moe_support;
-
 use std::sync::Arc;
 
-use moe_support::{Call, MIXED, Setup, Traffic, run};
+use crate::support::{Call, MIXED, Setup, Traffic, run};
 use warpverbs::moe::{Moe, MoeConfig, Placement};
 use warpverbs::team::TeamConfig;
 

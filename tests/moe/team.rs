@@ -1,11 +1,9 @@
 //! Joining a team: what agrees, what does not, and that a failure at one rank is known at all of them.
 
-mod moe_support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use moe_support::{Hcas, Setup, join, on_threads, run};
+use crate::support::{Hcas, Setup, join, on_threads, run};
 use softhca::FailCommand;
 use warpverbs::moe::{Moe, MoeConfig};
 use warpverbs::team::{MAX_WINDOWS, Store, TeamConfig};

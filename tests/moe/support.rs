@@ -16,14 +16,14 @@ use warpverbs::verbs::{Context, DeviceSelector};
 
 /// How the ranks of a test are set up.
 #[derive(Clone, Debug)]
-pub struct Setup {
-    pub team: TeamConfig,
+pub(crate) struct Setup {
+    pub(crate) team: TeamConfig,
     /// Schedule of the HCAs' engine; none: as fast as it can.
-    pub hca_seed: Option<u64>,
+    pub(crate) hca_seed: Option<u64>,
 }
 
 impl Setup {
-    pub fn new(ranks: u32) -> Self {
+    pub(crate) fn new(ranks: u32) -> Self {
         let team = TeamConfig {
             timeout: Duration::from_secs(20),
             deadline: Duration::from_secs(20),
@@ -37,10 +37,10 @@ impl Setup {
 }
 
 /// The HCAs of a test. Checked at the end: no finding, no live object.
-pub struct Hcas(pub Vec<Arc<Hca>>);
+pub(crate) struct Hcas(pub(crate) Vec<Arc<Hca>>);
 
 impl Hcas {
-    pub fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &Setup) -> Self {
         let one = |_| {
             Arc::new(common::hca_with(HcaConfig {
                 schedule_seed: setup.hca_seed,
@@ -50,7 +50,7 @@ impl Hcas {
         Self((0..setup.team.ranks).map(one).collect())
     }
 
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         for hca in &self.0 {
             assert_eq!(hca.findings(), Vec::<String>::new(), "{}", hca.name());
             let live = hca.live_objects();
@@ -60,7 +60,7 @@ impl Hcas {
 }
 
 /// Runs `body` as every rank of a team, each on a thread of its own; the results by rank.
-pub fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync) -> Vec<T> {
+pub(crate) fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync) -> Vec<T> {
     let hcas = Hcas::new(setup);
     let end = Barrier::new(setup.team.ranks as usize);
     let results = on_threads(setup, &hcas, |rank, hca, store| {
@@ -75,7 +75,7 @@ pub fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync) -> Vec
 }
 
 /// Runs `body` on a thread for each rank, with a store that all share.
-pub fn on_threads<T: Send>(
+pub(crate) fn on_threads<T: Send>(
     setup: &Setup,
     hcas: &Hcas,
     body: impl Fn(u32, &Hca, Arc<dyn Store>) -> T + Sync,
@@ -95,14 +95,18 @@ pub fn on_threads<T: Send>(
 }
 
 /// Joins as `config.rank` on `hca`.
-pub fn join(config: TeamConfig, hca: &Hca, store: Arc<dyn Store>) -> Result<Arc<Team>, TeamError> {
+pub(crate) fn join(
+    config: TeamConfig,
+    hca: &Hca,
+    store: Arc<dyn Store>,
+) -> Result<Arc<Team>, TeamError> {
     let context = Context::open(&DeviceSelector::Name(hca.name().to_owned()))?;
     let gpu: Arc<dyn Gpu> = gpu::open(GpuSelector::Simt)?;
     Team::join(config, &context, &gpu, store)
 }
 
 /// What the experts of the tests make of a token: depends on expert and token.
-pub fn expert(id: u32, x: &[u16], y: &mut [u16]) {
+pub(crate) fn expert(id: u32, x: &[u16], y: &mut [u16]) {
     let scale = 0.5 + id as f32 / 64.0;
     for (y, &x) in y.iter_mut().zip(x) {
         *y = bf16::from_f32(bf16::to_f32(x) * scale + 0.25);
@@ -111,21 +115,27 @@ pub fn expert(id: u32, x: &[u16], y: &mut [u16]) {
 
 /// How tokens choose in a generated batch.
 #[derive(Clone, Copy, Debug)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     /// Of 100 choices so many are -1.
-    pub percent_none: u32,
+    pub(crate) percent_none: u32,
     /// Of 100 batches so many have no token.
-    pub percent_empty: u32,
+    pub(crate) percent_empty: u32,
 }
 
 /// Some missing choices, some ranks without a token.
-pub const MIXED: Traffic = Traffic {
+pub(crate) const MIXED: Traffic = Traffic {
     percent_none: 20,
     percent_empty: 15,
 };
 
 /// The same batch for all who ask with the same numbers. Tokens differ in every element.
-pub fn batch(config: &MoeConfig, traffic: Traffic, seed: u64, call: u32, rank: u32) -> Batch {
+pub(crate) fn batch(
+    config: &MoeConfig,
+    traffic: Traffic,
+    seed: u64,
+    call: u32,
+    rank: u32,
+) -> Batch {
     let mut random = fastrand::Rng::with_seed(seed ^ u64::from(call) << 40 ^ u64::from(rank) << 20);
     let tokens = match random.u32(..100) < traffic.percent_empty {
         true => 0,
@@ -147,13 +157,13 @@ pub fn batch(config: &MoeConfig, traffic: Traffic, seed: u64, call: u32, rank: u
 }
 
 /// The batches of all ranks in one call.
-pub fn batches(moe: &Moe, traffic: Traffic, seed: u64, call: u32) -> Vec<Batch> {
+pub(crate) fn batches(moe: &Moe, traffic: Traffic, seed: u64, call: u32) -> Vec<Batch> {
     let one = |rank| batch(moe.config(), traffic, seed, call, rank);
     (0..moe.team().ranks()).map(one).collect()
 }
 
 /// M1: the rows of each expert are those of the reference, in its order, with every element.
-pub fn check_dispatch(
+pub(crate) fn check_dispatch(
     moe: &Moe,
     batches: &[Batch],
     work: &Workspace,
@@ -173,7 +183,7 @@ pub fn check_dispatch(
 }
 
 /// M2: combine equals the reference bit for bit, and every token is valid.
-pub fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str) {
+pub(crate) fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str) {
     let want = reference::combine(moe.config(), moe.placement(), batch, expert);
     assert_eq!(got.out, want, "{what}");
     assert!(
@@ -184,7 +194,7 @@ pub fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str) {
 }
 
 /// One call of one rank in a test: its workspace, its inputs and what they are, phase by phase. Every phase is checked.
-pub struct Call {
+pub(crate) struct Call {
     moe: Arc<Moe>,
     work: Workspace,
     batches: Vec<Batch>,
@@ -192,7 +202,7 @@ pub struct Call {
 }
 
 impl Call {
-    pub fn new(moe: &Arc<Moe>) -> Self {
+    pub(crate) fn new(moe: &Arc<Moe>) -> Self {
         Self {
             moe: Arc::clone(moe),
             work: Workspace::new(moe).unwrap(),
@@ -201,7 +211,7 @@ impl Call {
         }
     }
 
-    pub fn send(&mut self, traffic: Traffic, seed: u64, call: u32) {
+    pub(crate) fn send(&mut self, traffic: Traffic, seed: u64, call: u32) {
         let rank = self.moe.team().rank();
         self.what = format!("seed {seed}, call {call}, rank {rank}");
         self.batches = batches(&self.moe, traffic, seed, call);
@@ -210,19 +220,19 @@ impl Call {
         self.complete();
     }
 
-    pub fn receive(&mut self) {
+    pub(crate) fn receive(&mut self) {
         let sources = self.work.receive().unwrap();
         self.complete();
         check_dispatch(&self.moe, &self.batches, &self.work, &sources, &self.what);
     }
 
-    pub fn send_back(&mut self) {
+    pub(crate) fn send_back(&mut self) {
         self.work.experts(expert).unwrap();
         self.work.send_back().unwrap();
         self.complete();
     }
 
-    pub fn receive_back(&mut self) {
+    pub(crate) fn receive_back(&mut self) {
         let combined = self.work.receive_back().unwrap();
         self.complete();
         let own = &self.batches[self.moe.team().rank() as usize];
@@ -234,7 +244,3 @@ impl Call {
         assert!(report.is_complete(), "{}: {report}", self.what);
     }
 }
-
-// No test file uses all of this.
-const _: fn(&Setup) -> Hcas = Hcas::new;
-const _: fn(&Arc<Moe>) -> Call = Call::new;

@@ -1,0 +1,6 @@
+//! Teams and MoE layers among ranks that are threads: kernels on simt, real libmlx5, software HCAs.
+
+mod faults;
+mod orders;
+mod support;
+mod team;
