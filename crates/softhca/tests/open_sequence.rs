@@ -8,6 +8,7 @@ use mlx5_prm::hca_cap::{CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::qp::{CreateQpIn, CreateQpOut, QpModifyIn, QpState, Qpc, QueryQpIn, QueryQpOut};
 use rdma_core::{Device, Memory, Object, Uar, Umem, device_names};
 use softhca::{FailCommand, Hca};
+use std::time::{Duration, Instant};
 
 const LOCAL_WRITE: u32 = 1;
 const QUEUE_BYTES: usize = 16 * 64;
@@ -259,6 +260,28 @@ fn devices_appear_and_disappear_while_the_program_runs() {
     let names = device_names();
     assert!(!names.contains(&gone), "{names:?}");
     assert!(names.contains(&second.name().to_owned()), "{names:?}");
+}
+
+#[test]
+fn counter_files_are_current_when_they_are_opened() {
+    let (hca, device) = hca();
+    let counter = |name: &str| {
+        let path = format!(
+            "/sys/class/infiniband/{}/ports/1/hw_counters/{name}",
+            hca.name()
+        );
+        std::fs::read_to_string(path).unwrap()
+    };
+    assert_eq!(counter("doorbells"), "0\n");
+    let uar = device.alloc_uar(0).unwrap();
+    // A doorbell of a QP that does not exist: taken and counted all the same.
+    uar.ring(0x00ab_cd01_0000_0000);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while counter("doorbells") != "1\n" {
+        assert!(Instant::now() < deadline, "{:?}", hca.counters());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(counter("tx_wqes"), "0\n");
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub(crate) mod frame;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, ptr};
 
 use libloading::{Library, Symbol};
@@ -254,6 +255,15 @@ impl std::ops::Deref for Uar {
     fn deref(&self) -> &UarFields {
         // SAFETY: valid until it is freed in Drop.
         unsafe { &*self.0 }
+    }
+}
+
+impl Uar {
+    /// One 8-byte store to the doorbell register.
+    pub(crate) fn ring(&self, value: u64) {
+        // SAFETY: the register is mapped, writable and aligned until Drop; others access it by atomics, too.
+        let register = unsafe { AtomicU64::from_ptr(self.reg_addr.cast()) };
+        register.store(value, Ordering::Release);
     }
 }
 
