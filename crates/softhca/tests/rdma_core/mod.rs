@@ -8,6 +8,9 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod frame;
+mod memory;
+
+pub(crate) use memory::Memory;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -411,48 +414,6 @@ impl Mr {
     }
 }
 
-/// Zeroed memory at a page boundary that the HCA may be told of.
-pub(crate) struct Memory {
-    address: *mut u8,
-    bytes: usize,
-}
-
-impl Memory {
-    pub(crate) fn new(bytes: usize) -> Self {
-        // SAFETY: a new anonymous mapping.
-        let address = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(address, libc::MAP_FAILED, "{}", io::Error::last_os_error());
-        Self {
-            address: address.cast(),
-            bytes,
-        }
-    }
-
-    pub(crate) fn address(&self) -> *mut u8 {
-        self.address
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`.
-        unsafe { libc::munmap(self.address.cast(), self.bytes) };
-    }
-}
-
 fn not_null(pointer: *mut c_void) -> io::Result<*mut c_void> {
     if pointer.is_null() {
         return Err(io::Error::last_os_error());
@@ -466,18 +427,6 @@ fn zero(result: c_int) -> io::Result<()> {
         0 => Ok(()),
         -1 => Err(io::Error::last_os_error()),
         error => Err(io::Error::from_raw_os_error(error.abs())),
-    }
-}
-
-impl Memory {
-    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
-        assert!(offset + bytes.len() <= self.bytes);
-        // SAFETY: inside the mapping; nobody holds a reference to it.
-        unsafe {
-            self.address
-                .add(offset)
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-        }
     }
 }
 
