@@ -3,7 +3,7 @@
 //! A token goes once to each rank that holds an expert it chose, with the numbers and weights of its choices; that rank
 //! spreads it over its experts, adds up what they made of it, and sends one row back; the source adds the rows of the ranks.
 //! All of that is done by kernels, in four phases ([`Moe::dispatch_send`] to [`Moe::combine_receive`]) between which other work
-//! may run. [`reference`] says what the result is, bit for bit.
+//! may run. [`mod@reference`] says what the result is, bit for bit.
 
 pub mod bf16;
 mod call;

@@ -19,8 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::abi::{QpContext, Window};
-use crate::gpu::{DeviceMemory, Gpu};
-use crate::verbs::{Context, ControlHeap, HEAP_ALIGN, HeapStats, Pd};
+use crate::config::Config;
+use crate::error::Error;
+use crate::gpu::{self, DeviceMemory, Gpu, GpuSelector};
+use crate::verbs::{Context, ControlHeap, DeviceSelector, HEAP_ALIGN, HeapStats, Pd};
 
 pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, TeamConfig};
 pub use error::TeamError;
@@ -66,6 +68,40 @@ impl Team {
         let exchange = Exchange::new(store, config.rank, config.ranks, config.timeout);
         let joined = Self::join_with(config, context, gpu, &exchange);
         told(&exchange, joined).map(Arc::new)
+    }
+
+    /// Joins as `config` says: opens the device, the GPU and the store that it names. A team of one needs no store.
+    ///
+    /// # Errors
+    /// What cannot be opened; as [`Team::join`].
+    pub fn start(config: &Config) -> Result<Arc<Self>, Error> {
+        let store: Arc<dyn Store> = match (config.ranks, config.store.as_str()) {
+            (1, "") => Arc::new(MemoryStore::new()),
+            (_, url) => open_store(url, &config.run_id)?,
+        };
+        let selector = match config.device.as_str() {
+            "auto" => DeviceSelector::Auto,
+            name => DeviceSelector::Name(name.to_owned()),
+        };
+        let team = TeamConfig {
+            qps_per_peer: config.qps_per_peer,
+            log_depth: config.log_depth,
+            timeout: config.join_timeout,
+            deadline: config.deadline,
+            ..TeamConfig::new(config.rank, config.ranks)
+        };
+        let open = || -> Result<_, Error> {
+            let gpu = gpu::open(config.gpu.parse::<GpuSelector>()?)?;
+            Ok((Context::open(&selector)?, gpu))
+        };
+        match open() {
+            Ok((context, gpu)) => Ok(Self::join(team, &context, &gpu, store)?),
+            Err(error) => {
+                let exchange = Exchange::new(store, config.rank, config.ranks, config.join_timeout);
+                exchange.fail_with(&error.to_string());
+                Err(error)
+            }
+        }
     }
 
     fn join_with(

@@ -193,6 +193,9 @@ pub(crate) fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str
     );
 }
 
+/// BF16 of a NaN.
+const POISON: u16 = 0x7fed;
+
 /// One call of one rank in a test: its workspace, its inputs and what they are, phase by phase. Every phase is checked.
 pub(crate) struct Call {
     moe: Arc<Moe>,
@@ -221,9 +224,37 @@ impl Call {
     }
 
     pub(crate) fn receive(&mut self) {
+        self.poison();
         let sources = self.work.receive().unwrap();
         self.complete();
         check_dispatch(&self.moe, &self.batches, &self.work, &sources, &self.what);
+        let room = (self.moe.team().ranks() * self.moe.config().max_tokens) as usize;
+        for (local, rows) in sources.iter().enumerate() {
+            for row in rows.len()..room {
+                let x = self.work.received(local, row).unwrap();
+                assert!(
+                    x.iter().all(|x| *x == POISON),
+                    "{}: expert {local} row {row} was touched",
+                    self.what
+                );
+            }
+        }
+    }
+
+    /// Fills the output of dispatch with a number that no token has, so that what is touched shows.
+    fn poison(&self) {
+        let config = self.moe.config();
+        let rows =
+            self.moe.local_experts().len() * (self.moe.team().ranks() * config.max_tokens) as usize;
+        let poison = vec![POISON; rows * config.hidden as usize];
+        if !poison.is_empty() {
+            let [recv_x, ..] = self.work.expert_buffers();
+            self.moe
+                .team()
+                .gpu()
+                .write(recv_x, bytemuck::cast_slice(&poison))
+                .unwrap();
+        }
     }
 
     pub(crate) fn send_back(&mut self) {

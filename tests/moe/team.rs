@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Hcas, Setup, join, on_threads, run};
 use softhca::FailCommand;
+use warpverbs::config::Config;
 use warpverbs::moe::{Moe, MoeConfig};
-use warpverbs::team::{MAX_WINDOWS, Store, TeamConfig};
+use warpverbs::team::{MAX_WINDOWS, Store, Team, TeamConfig};
 
 /// "On every rank, within 10 s".
 const SOON: Duration = Duration::from_secs(10);
@@ -232,4 +233,60 @@ fn a_layer_beyond_its_limits_is_refused_at_every_rank() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn ranks_that_a_launcher_started_meet_in_a_directory() {
+    let setup = Setup::new(3);
+    let hcas = Hcas::new(&setup);
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("file://{}", directory.path().display());
+    on_threads(&setup, &hcas, |rank, hca, _| {
+        let variables = [
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", "3".to_owned()),
+            ("WARPVERBS_STORE", store.clone()),
+            ("WARPVERBS_DEVICE", hca.name().to_owned()),
+            ("WARPVERBS_GPU", "simt".to_owned()),
+        ];
+        let find = |name: &str| {
+            let variable = variables.iter().find(|(key, _)| *key == name);
+            variable.map(|(_, value)| value.clone())
+        };
+        let team = Team::start(&Config::from_variables(find).unwrap()).unwrap();
+        assert_eq!((team.rank(), team.ranks()), (rank, 3));
+        team.barrier("end").unwrap();
+    });
+    hcas.check();
+}
+
+#[test]
+fn a_rank_without_its_device_is_told_to_those_that_have_theirs() {
+    let setup = Setup::new(2);
+    let hcas = Hcas::new(&setup);
+    let directory = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let errors = on_threads(&setup, &hcas, |rank, hca, _| {
+        let device = if rank == 1 { "mlx5_none" } else { hca.name() };
+        let config = Config {
+            rank,
+            ranks: 2,
+            store: format!("file://{}", directory.path().display()),
+            device: device.to_owned(),
+            gpu: "simt".to_owned(),
+            ..Config::default()
+        };
+        Team::start(&config)
+            .map(|team| team.rank())
+            .unwrap_err()
+            .to_string()
+    });
+    assert!(start.elapsed() < SOON);
+    assert!(
+        errors
+            .iter()
+            .all(|error| error.contains("no RDMA device mlx5_none")),
+        "{errors:?}"
+    );
+    hcas.check();
 }

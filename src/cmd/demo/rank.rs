@@ -36,6 +36,12 @@ pub struct RankOptions {
 /// Runs one rank and tells the demo how it goes.
 #[must_use]
 pub fn run_rank(options: &RankOptions) -> ExitCode {
+    // On standard error, which the demo shows.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .try_init();
     end_with_the_demo();
     let (message, code) = match Rank::run(options) {
         Ok(result) => (Message::Done(result), ExitCode::SUCCESS),

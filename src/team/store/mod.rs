@@ -72,7 +72,7 @@ pub fn open_store(url: &str, run_id: &str) -> Result<Arc<dyn Store>, StoreError>
 #[non_exhaustive]
 pub enum StoreError {
     /// Not a URL of a store.
-    #[error("the store '{url}' is not file://DIRECTORY")]
+    #[error("the store '{url}' (WARPVERBS_STORE) is not file://DIRECTORY")]
     Url {
         /// What was given.
         url: String,
@@ -154,7 +154,7 @@ mod tests {
         let message = open_store("etcd://localhost", "1").unwrap_err().to_string();
         assert_eq!(
             message,
-            "the store 'etcd://localhost' is not file://DIRECTORY"
+            "the store 'etcd://localhost' (WARPVERBS_STORE) is not file://DIRECTORY"
         );
     }
 }
