@@ -1,6 +1,7 @@
-// CUDA C++ on the CPU: the one header that a kernel includes to be compiled by g++ (or clang++) as plain C++ and run by the
-// Rust crate `simt`, one stackful coroutine per CUDA thread. See crates/simt/src/lib.rs for what is and is not the same as on
-// a GPU. System headers come first, before any macro of ours.
+// CUDA C++ on the CPU: the one header that a kernel includes to be compiled by g++ (or clang++) as
+// plain C++ and run by the Rust crate `simt`, one stackful coroutine per CUDA thread. See
+// crates/simt/src/lib.rs for what is and is not the same as on a GPU. System headers come first,
+// before any macro of ours.
 #pragma once
 
 #include <cmath>
@@ -13,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+// clang-format off: in the order in which to read them
 #include "simt/runtime.h"   // the functions of the Rust side; threadIdx and its like
 #include "simt/vector.h"    // uint2, uint4, float4, ...; dim3
 #include "simt/keywords.h"  // __global__, __device__, ..., SIMT_DYN_SHARED
@@ -21,3 +23,4 @@
 #include "simt/warp.h"      // shuffles, votes, match, reduce
 #include "simt/atomics.h"   // atomicAdd, ...
 #include "simt/export.h"    // SIMT_EXPORT
+// clang-format on

@@ -1,5 +1,6 @@
-// CUDA's atomic functions: relaxed read-modify-writes that return the old value. Each is a schedule point; one that changed
-// its word counts as progress, one that did not (a failed compare-and-swap, adding 0) is only a look.
+// CUDA's atomic functions: relaxed read-modify-writes that return the old value. Each is a schedule
+// point; one that changed its word counts as progress, one that did not (a failed compare-and-swap,
+// adding 0) is only a look.
 #pragma once
 
 #include <cstring>
@@ -36,7 +37,8 @@ inline T atomic_update(T* address, Update update) {
     memcpy(&old, &old_bits, sizeof old);
     const T next = update(old);
     memcpy(&new_bits, &next, sizeof next);
-  } while (!__atomic_compare_exchange_n(word, &old_bits, new_bits, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  } while (!__atomic_compare_exchange_n(word, &old_bits, new_bits, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
   if (new_bits != old_bits) simt_progress();
   return old;
 }
@@ -79,8 +81,9 @@ inline T atomicCAS(T* address, simt::Value<T> compare, simt::Value<T> value) {
   using Word = typename simt::AtomicWord<T>::type;
   simt_yield();
   Word old = static_cast<Word>(compare);
-  const bool swapped = __atomic_compare_exchange_n(reinterpret_cast<Word*>(address), &old, static_cast<Word>(value), false,
-                                                   __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  const bool swapped =
+      __atomic_compare_exchange_n(reinterpret_cast<Word*>(address), &old, static_cast<Word>(value),
+                                  false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   if (swapped && compare != value) simt_progress();
   return static_cast<T>(old);
 }
@@ -107,18 +110,24 @@ inline T atomicXor(T* address, simt::Value<T> value) {
 }
 // Counts up to `limit`, then starts at 0; counts down to 0, then starts at `limit`.
 inline unsigned atomicInc(unsigned* address, unsigned limit) {
-  return simt::atomic_update(address, [limit](unsigned old) { return old >= limit ? 0u : old + 1; });
+  return simt::atomic_update(address,
+                             [limit](unsigned old) { return old >= limit ? 0u : old + 1; });
 }
 inline unsigned atomicDec(unsigned* address, unsigned limit) {
-  return simt::atomic_update(address, [limit](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
+  return simt::atomic_update(
+      address, [limit](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
 }
 
 // Scopes: on the CPU all are as wide as the machine.
-#define SIMT_SCOPED(name)                                                                                     \
-  template <class T>                                                                                          \
-  inline T name##_block(T* address, simt::Value<T> value) { return name(address, value); }                    \
-  template <class T>                                                                                          \
-  inline T name##_system(T* address, simt::Value<T> value) { return name(address, value); }
+#define SIMT_SCOPED(name)                                    \
+  template <class T>                                         \
+  inline T name##_block(T* address, simt::Value<T> value) {  \
+    return name(address, value);                             \
+  }                                                          \
+  template <class T>                                         \
+  inline T name##_system(T* address, simt::Value<T> value) { \
+    return name(address, value);                             \
+  }
 SIMT_SCOPED(atomicAdd)
 SIMT_SCOPED(atomicSub)
 SIMT_SCOPED(atomicExch)

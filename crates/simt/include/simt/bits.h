@@ -1,5 +1,6 @@
-// Integer, bit and float intrinsics, reinterpreting casts, min and max of CUDA's global namespace. Kernels are compiled with
-// -ffp-contract=off, so a product and a sum are rounded apart unless the source says fma.
+// Integer, bit and float intrinsics, reinterpreting casts, min and max of CUDA's global namespace.
+// Kernels are compiled with -ffp-contract=off, so a product and a sum are rounded apart unless the
+// source says fma.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,9 @@ inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 // Leading zeros; 32 (64) for 0, where the C builtin is undefined.
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
-inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x)); }
+inline int __clzll(long long x) {
+  return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x));
+}
 
 inline unsigned __brev(unsigned x) {
   x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
@@ -21,10 +24,12 @@ inline unsigned __brev(unsigned x) {
   return __builtin_bswap32(x);
 }
 inline unsigned long long __brevll(unsigned long long x) {
-  return static_cast<unsigned long long>(__brev(static_cast<unsigned>(x))) << 32 | __brev(static_cast<unsigned>(x >> 32));
+  return static_cast<unsigned long long>(__brev(static_cast<unsigned>(x))) << 32 |
+         __brev(static_cast<unsigned>(x >> 32));
 }
 
-// Four bytes picked out of y:x by the nibbles of `selector`; bit 3 of a nibble replicates the byte's sign (PTX prmt).
+// Four bytes picked out of y:x by the nibbles of `selector`; bit 3 of a nibble replicates the
+// byte's sign (PTX prmt).
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const uint64_t bytes = static_cast<uint64_t>(y) << 32 | x;
   unsigned result = 0;
@@ -43,7 +48,9 @@ inline unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned shift) {
 inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned shift) {
   return static_cast<unsigned>((static_cast<uint64_t>(hi) << 32 | lo) >> (shift & 31));
 }
-inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32); }
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32);
+}
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
 }

@@ -1,5 +1,6 @@
-// SIMT_EXPORT(kernel): the entry that the Rust side calls once per CUDA thread, with the argument array of a launch (one
-// pointer per parameter, as for cuLaunchKernel). `simt::build` finds these lines and lists the kernels.
+// SIMT_EXPORT(kernel): the entry that the Rust side calls once per CUDA thread, with the argument
+// array of a launch (one pointer per parameter, as for cuLaunchKernel). `simt::build` finds these
+// lines and lists the kernels.
 #pragma once
 
 #include <cxxabi.h>
@@ -21,14 +22,16 @@ inline void call(void (*kernel)(Args...), void** args, std::index_sequence<I...>
 }
 
 // Kept out of `invoke`, whose frame every CUDA thread pays for.
-__attribute__((noinline, cold)) inline const char* exception_text(const char* kind, const char* what) {
+__attribute__((noinline, cold)) inline const char* exception_text(const char* kind,
+                                                                  const char* what) {
   static thread_local char text[256];
   snprintf(text, sizeof text, "C++ exception %s%s", kind, what);
   return text;
 }
 
-// Device code cannot throw; library code that it calls on the CPU might. Such an exception must not reach the Rust frames
-// below, which could only abort. A Rust panic on its way through (it has no C++ type) goes on.
+// Device code cannot throw; library code that it calls on the CPU might. Such an exception must not
+// reach the Rust frames below, which could only abort. A Rust panic on its way through (it has no
+// C++ type) goes on.
 template <class... Args>
 inline void invoke(void (*kernel)(Args...), void** args) {
   const char* text;
@@ -42,7 +45,8 @@ inline void invoke(void (*kernel)(Args...), void** args) {
     if (type == nullptr) throw;
     text = exception_text("of type ", type->name());
   }
-  simt_fail(text);  // outside the handlers: the exception is gone, nothing stays open on this OS thread
+  // Outside the handlers: the exception is gone, nothing stays open on this OS thread.
+  simt_fail(text);
 }
 
 }  // namespace simt

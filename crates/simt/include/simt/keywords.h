@@ -22,8 +22,8 @@
 #define gridDim (static_cast<const simt_ctx*>(simt_cur_tls)->grid_dim)
 #define warpSize 32
 
-// T* name = the dynamic shared memory of the block (LaunchConfig::shared_bytes). Filled with 0xa5 when a block starts, since
-// on a GPU it holds whatever the last block left; its end is guarded.
+// T* name = the dynamic shared memory of the block (LaunchConfig::shared_bytes). Filled with 0xa5
+// when a block starts, since on a GPU it holds whatever the last block left; its end is guarded.
 #define SIMT_DYN_SHARED(T, name) T* name = reinterpret_cast<T*>(simt_cur_tls->shared)
 
 // As on the GPU, a failed assert or a trap ends the launch, never the process.
@@ -33,6 +33,7 @@
 #ifndef NDEBUG
 #undef assert
 #define assert(condition) \
-  ((condition) ? (void)0  \
-               : simt_fail("assertion failed: " #condition " (" __FILE__ ":" SIMT_STRING(__LINE__) ")"))
+  ((condition)            \
+       ? (void)0          \
+       : simt_fail("assertion failed: " #condition " (" __FILE__ ":" SIMT_STRING(__LINE__) ")"))
 #endif

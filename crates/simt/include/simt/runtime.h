@@ -1,5 +1,5 @@
-// What the Rust side (crates/simt/src/hooks.rs) offers to compiled kernels. Layout and numbers must agree with it: `Ctx` in
-// thread.rs, `Op` in op.rs; tests/kernels run every operation.
+// What the Rust side (crates/simt/src/hooks.rs) offers to compiled kernels. Layout and numbers must
+// agree with it: `Ctx` in thread.rs, `Op` in op.rs; tests/kernels run every operation.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,23 @@ static_assert(sizeof(simt_ctx) == 64, "agrees with Ctx in thread.rs");
 
 extern "C" {
 
-// The current CUDA thread; null outside a launch. A block never moves between OS threads, so a cached address stays right.
+// The current CUDA thread; null outside a launch. A block never moves between OS threads, so a
+// cached address stays right.
 extern __thread simt_ctx* simt_cur_tls __attribute__((tls_model("initial-exec")));
 
-// Switches to another thread of the launch, and decides how many schedule points the caller passes before the next switch.
+// Switches to another thread of the launch, and decides how many schedule points the caller passes
+// before the next switch.
 void simt_yield_slow(void);
-// This thread did something that others may see (a store, a read-modify-write that changed its word).
+// This thread did something that others may see (a store, a read-modify-write that changed its
+// word).
 void simt_progress(void);
-// This thread looked and found nothing. Others run; when all runnable threads of the launch poll, the OS thread sleeps.
+// This thread looked and found nothing. Others run; when all runnable threads of the launch poll,
+// the OS thread sleeps.
 void simt_poll(void);
 // CLOCK_MONOTONIC in ns: one clock for all processes of the machine.
 uint64_t simt_now_ns(void);
-// 8-byte release store to a device register, then the kick hook of the software device in this process, if there is one.
+// 8-byte release store to a device register, then the kick hook of the software device in this
+// process, if there is one.
 void simt_mmio_store64(uint64_t* reg, uint64_t value);
 // Lane of the calling thread, 0..31.
 uint32_t simt_lane_id(void);
@@ -39,12 +44,14 @@ uint32_t simt_lane_id(void);
 // Barrier of the whole grid; cooperative launches only, every thread of the grid must come.
 void simt_grid_sync(void);
 
-// A warp operation: waits for all lanes of `mask` (the calling lane must be in it), then gives each lane its result.
+// A warp operation: waits for all lanes of `mask` (the calling lane must be in it), then gives each
+// lane its result.
 uint64_t simt_warp_op(uint32_t mask, uint32_t op, uint64_t value, uint32_t source);
 // A block barrier: waits for all threads of the block that have not exited.
 uint32_t simt_block_op(uint32_t op, uint32_t value);
 
-// A schedule point: another thread of the launch may run here. Every load that looks at memory others write passes one.
+// A schedule point: another thread of the launch may run here. Every load that looks at memory
+// others write passes one.
 inline void simt_yield(void) {
   simt_ctx* const me = simt_cur_tls;
   if (me != nullptr && --me->credit < 0) simt_yield_slow();

@@ -1,15 +1,15 @@
 // CUDA's built-in vector types, with CUDA's alignments.
 #pragma once
 
-#define SIMT_VECTOR2(name, T, align)                     \
-  struct __attribute__((aligned(align))) name {          \
-    T x, y;                                              \
-  };                                                     \
+#define SIMT_VECTOR2(name, T, align)            \
+  struct __attribute__((aligned(align))) name { \
+    T x, y;                                     \
+  };                                            \
   inline name make_##name(T x, T y) { return name{x, y}; }
-#define SIMT_VECTOR4(name, T, align)                                     \
-  struct __attribute__((aligned(align))) name {                          \
-    T x, y, z, w;                                                        \
-  };                                                                     \
+#define SIMT_VECTOR4(name, T, align)            \
+  struct __attribute__((aligned(align))) name { \
+    T x, y, z, w;                               \
+  };                                            \
   inline name make_##name(T x, T y, T z, T w) { return name{x, y, z, w}; }
 
 SIMT_VECTOR2(char2, signed char, 2)
