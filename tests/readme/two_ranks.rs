@@ -1,0 +1,40 @@
+// Two ranks share four experts. Runs under `wv sim --`, or as it is where there is a ConnectX.
+use std::{error::Error, sync::Arc, thread};
+use warpverbs::gpu::{self, GpuSelector};
+use warpverbs::moe::{Moe, MoeConfig, Workspace, bf16, reference::Batch};
+use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+fn one_rank(rank: u32, store: Arc<dyn Store>) -> Outcome<f32> {
+    let device = Context::open(&DeviceSelector::Auto)?;
+    let gpu = gpu::open(GpuSelector::Auto)?;
+    let team = Team::join(TeamConfig::new(rank, 2), &device, &gpu, store)?;
+    let (hidden, experts, top_k, max_tokens) = (64, 4, 2, 16);
+    let shape = MoeConfig { hidden, experts, top_k, max_tokens };
+    let moe = Moe::new(&team, "layer0", shape)?;
+
+    // One token, for expert 0 (which lives at rank 0) and expert 3 (which lives at rank 1).
+    let (x, weights) = (vec![bf16::from_f32(1.0 + rank as f32); 64], vec![0.75, 0.25]);
+    let batch = Batch { x, experts: vec![0, 3], weights };
+    let mut work = Workspace::new(&moe)?;
+    work.send(&batch)?; // dispatch: this rank's tokens leave
+    work.receive()?; //    dispatch: the tokens of all ranks for this rank's experts are here
+    work.experts(|expert, x, y| {
+        let scaled = x.iter().map(|&x| bf16::from_f32(bf16::to_f32(x) * (expert + 1) as f32));
+        y.iter_mut().zip(scaled).for_each(|(y, scaled)| *y = scaled);
+    })?;
+    work.send_back()?; // combine
+    let combined = work.receive_back()?;
+    team.barrier("done")?; // nobody takes memory away that others still write
+    Ok(bf16::to_f32(combined.out[0]))
+}
+
+fn main() -> Outcome<()> {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let rank_1 = thread::spawn({ let store = store.clone(); move || one_rank(1, store) });
+    assert_eq!(one_rank(0, store)?, 1.0 * (0.75 * 1.0 + 0.25 * 4.0));
+    assert_eq!(rank_1.join().expect("thread")?, 2.0 * (0.75 * 1.0 + 0.25 * 4.0));
+    Ok(())
+}
