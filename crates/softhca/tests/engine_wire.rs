@@ -242,12 +242,13 @@ fn any_schedule_moves_the_same_bytes() {
             };
             let mut pair = Pair::with(&config, Shape::default(), Shape::default());
             let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
-            for round in 0..50u64 {
-                let at = round % 8 * 64;
-                pair.a.write_inline(&[round as u8; 40], remote + at, rkey);
+            for round in 0..50u8 {
+                let at = u64::from(round % 8) * 64;
+                let word = u64::from(round);
+                pair.a.write_inline(&[round; 40], remote + at, rkey);
                 let signal = pair
                     .a
-                    .write_inline(&round.to_ne_bytes(), remote + 4096 + at, rkey);
+                    .write_inline(&word.to_ne_bytes(), remote + 4096 + at, rkey);
                 let cqes = pair.a.run(2);
                 assert_eq!(
                     cqes[1].wqe_counter.get(),
@@ -257,10 +258,10 @@ fn any_schedule_moves_the_same_bytes() {
                 let at = usize::try_from(at).unwrap();
                 assert_eq!(
                     pair.b.data.read(at, 40),
-                    [round as u8; 40],
+                    [round; 40],
                     "seed {seed} loopback {loopback}"
                 );
-                assert_eq!(pair.b.data.word(4096 + at).load(Ordering::Acquire), round);
+                assert_eq!(pair.b.data.word(4096 + at).load(Ordering::Acquire), word);
             }
             pair.assert_clean();
         }
