@@ -282,7 +282,7 @@ fn describe(options: &DemoOptions, tokens: &Tokens, routing: &Routing) -> String
     let routing = match (routing, &options.routing) {
         (Routing::Table { .. }, Some(path)) => format!("routing of {}", path.display()),
         (Routing::Table { .. }, None) => "their skewed routing".to_owned(),
-        (Routing::Generated { kind, .. }, _) => format!("{kind:?} routing").to_lowercase(),
+        (Routing::Generated { kind, .. }, _) => format!("{} routing", kind.in_words()),
     };
     format!("{tokens}, {routing}")
 }

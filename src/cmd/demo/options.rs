@@ -78,6 +78,16 @@ pub enum RoutingKind {
     AllToOne,
 }
 
+impl RoutingKind {
+    pub(super) fn in_words(self) -> &'static str {
+        match self {
+            Self::Uniform => "uniform",
+            Self::Zipf => "zipf",
+            Self::AllToOne => "all-to-one",
+        }
+    }
+}
+
 impl Default for DemoOptions {
     /// What an empty command line means.
     fn default() -> Self {
