@@ -10,6 +10,7 @@ use super::faults::FailCommand;
 use super::state::{ContextState, Fabric, HcaState, limits};
 use super::table::Table;
 use super::uar::UarSpace;
+use crate::engine;
 use mlx5_prm::cmd::Opcode;
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -104,6 +105,9 @@ impl Context {
                 what: "context",
                 limit,
             })?;
+        drop(fabric);
+        // An engine with nothing open sleeps until it is told; from now on doorbells may come.
+        engine::kick();
         Ok(Self {
             inner: Arc::new(Inner {
                 hca: number,
