@@ -23,7 +23,7 @@ mod two_ranks {
 }
 
 const README: &str = include_str!("../README.md");
-const HALF: u64 = 1024;
+const HALF: usize = 1024;
 
 #[test]
 fn the_readme_shows_the_files_that_run_here() {
@@ -87,7 +87,7 @@ fn a_kernel_of_a_user_exchanges_a_kibibyte() {
         });
         ranks.map(|rank| rank.join().unwrap()).into()
     });
-    assert_eq!(received, [vec![2; HALF as usize], vec![1; HALF as usize]]);
+    assert_eq!(received, [vec![2; HALF], vec![1; HALF]]);
 }
 
 /// Rank r sends bytes that are all r + 1; what it received.
@@ -95,10 +95,10 @@ fn exchange(rank: u32, store: Arc<dyn Store>) -> Vec<u8> {
     let device = Context::open(&DeviceSelector::Auto).unwrap();
     let gpu = gpu::open(GpuSelector::Simt).unwrap();
     let team = Team::join(TeamConfig::new(rank, 2), &device, &gpu, store).unwrap();
-    let window = team.window(2 * HALF + 8).unwrap();
+    let window = team.window(2 * HALF as u64 + 8).unwrap();
     let status = gpu.alloc(4, 4).unwrap();
     let fill = u8::try_from(rank + 1).unwrap();
-    gpu.write(window.base, &[fill; HALF as usize]).unwrap();
+    gpu.write(window.base, &[fill; HALF]).unwrap();
     team.barrier("filled").unwrap();
     let params = ExchangeParams {
         team: team.context_addr(),
@@ -112,8 +112,8 @@ fn exchange(rank: u32, store: Arc<dyn Store>) -> Vec<u8> {
     let mut ended = [0; 4];
     gpu.read(status.addr(), &mut ended).unwrap();
     assert_eq!(u32::from_ne_bytes(ended), Status::OK.0, "rank {rank}");
-    let mut received = vec![0; HALF as usize];
-    gpu.read(window.base + HALF, &mut received).unwrap();
+    let mut received = vec![0; HALF];
+    gpu.read(window.base + HALF as u64, &mut received).unwrap();
     team.barrier("done").unwrap();
     received
 }
