@@ -3,7 +3,7 @@
 //! Source: PRM "Send WQE Format"; what libmlx5 builds in `mlx5_post_send` and UCX in `uct_ib_mlx5_ep`.
 
 use crate::device::work::{InlineBytes, Local, Segment};
-use crate::engine::transport::{Operation, OperationKind, SendWith};
+use crate::engine::transport::{Operation, OperationKind, SendWith, Target};
 use crate::wire::headers::{AtomicEth, AtomicOp};
 use mlx5_prm::wqe::{
     AtomicSeg, CtrlSeg, DataSeg, InlineHeader, MaskedCas32Seg, MaskedCas64Seg, MaskedFa32Seg,
@@ -114,6 +114,7 @@ pub(crate) fn decode(ctrl: &CtrlSeg, wqe: &[u8]) -> Result<Decoded, DecodeError>
     let (local, bytes) = rest.data()?;
     let bytes = check_length(&kind, &local, bytes)?;
     let operation = Operation {
+        to: Target::Connected,
         kind,
         bytes,
         solicited: ctrl.fm_ce_se & CtrlSeg::SE != 0,

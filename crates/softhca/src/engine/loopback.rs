@@ -241,6 +241,7 @@ fn write(
             send: false,
             with: SendWith::Immediate(immediate),
             solicited: current.operation.solicited,
+            source: None,
         };
         on(fabric, peer.hca, |hca| {
             hca.receive_done(peer.qpn, &received);
@@ -347,6 +348,7 @@ fn send(
         send: true,
         with,
         solicited: current.operation.solicited,
+        source: None,
     };
     on(fabric, peer.hca, |hca| {
         hca.receive_done(peer.qpn, &received);
@@ -355,12 +357,14 @@ fn send(
 }
 
 fn receive_begin(fabric: &mut Fabric, peer: End) -> Result<(), Stop> {
-    on(fabric, peer.hca, |hca| match hca.receive_begin(peer.qpn) {
-        Ok(()) => Ok(()),
-        Err(ReceiveError::NotReady) => Err(Stop::NotReady),
-        Err(ReceiveError::Refused(code)) => {
-            hca.responder_failed(peer.qpn, code);
-            Err(Stop::Failed(failure(code)))
+    on(fabric, peer.hca, |hca| {
+        match hca.receive_begin(peer.qpn, None) {
+            Ok(()) => Ok(()),
+            Err(ReceiveError::NotReady) => Err(Stop::NotReady),
+            Err(ReceiveError::Refused(code)) => {
+                hca.responder_failed(peer.qpn, code);
+                Err(Stop::Failed(failure(code)))
+            }
         }
     })
 }

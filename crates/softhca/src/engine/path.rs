@@ -1,6 +1,7 @@
 //! From the address path of a QP context to the wire's configuration.
 
 use crate::device::work::Work;
+use crate::engine::transport::Service;
 use crate::wire::endpoint::Endpoint;
 use crate::wire::psn::Psn;
 use crate::wire::requester::RequesterConfig;
@@ -30,6 +31,7 @@ pub(crate) fn byte(field: u32) -> u8 {
 /// The QP is ready to receive.
 pub(crate) fn connect(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
     let config = ResponderConfig {
+        service: Service::Rc,
         remote_qpn: qpc.remote_qpn(),
         first_psn: Psn::new(qpc.next_rcv_psn()),
         mtu: mtu_bytes(qpc),
@@ -41,6 +43,7 @@ pub(crate) fn connect(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
 /// The QP is ready to send.
 pub(crate) fn start(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
     let config = RequesterConfig {
+        service: Service::Rc,
         remote_qpn: qpc.remote_qpn(),
         first_psn: Psn::new(qpc.next_send_psn()),
         mtu: mtu_bytes(qpc),

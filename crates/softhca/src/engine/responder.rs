@@ -172,7 +172,11 @@ impl Device for HcaState {
         Ok(atomics::apply(&atomic.op, &operand))
     }
 
-    fn receive_begin(&mut self, qpn: u32) -> Result<(), ReceiveError> {
+    fn accepts_datagram(&mut self, _: u32, _: u32) -> bool {
+        false // No QP of this device has that service.
+    }
+
+    fn receive_begin(&mut self, qpn: u32, _: Option<u32>) -> Result<(), ReceiveError> {
         let refused = ReceiveError::Refused;
         let qp = self
             .qps

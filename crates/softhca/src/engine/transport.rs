@@ -9,9 +9,26 @@
 
 use crate::wire::headers::{AtomicEth, NakCode};
 
+/// The transport service of a QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection: no answers, no retries. What cannot be carried out is dropped.
+    Uc,
+    /// Unreliable datagram: single packets of at most the MTU, each with its own destination.
+    Ud,
+    /// The sending half of an extended reliable connection: requests name an SRQ of the peer.
+    XrcInitiator,
+    /// The receiving half of an extended reliable connection: has no receive queue of its own.
+    XrcTarget,
+}
+
 /// What a send WQE asks of the remote QP, in the wire's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
+    /// Who shall do it.
+    pub to: Target,
     /// What to do and where.
     pub kind: OperationKind,
     /// Message length in bytes, at most 2^31; 8 or 4 for atomics.
@@ -22,7 +39,33 @@ pub struct Operation {
     pub fence: bool,
 }
 
-/// The kinds of operation of an RC QP.
+/// To whom an operation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The peer of the connection.
+    Connected,
+    /// The peer of an XRC connection; receive WQEs come from this SRQ of its XRC domain. The packets carry an XRCETH.
+    Srq(u32),
+    /// Somebody: each WQE says whom (UD). The packets carry a DETH.
+    Datagram(Datagram),
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// GID of the HCA; `::ffff:a.b.c.d` for an IPv4 address.
+    pub gid: [u8; 16],
+    /// QP there.
+    pub qpn: u32,
+    /// Queue key that the DETH carries.
+    pub qkey: u32,
+    /// IP time to live.
+    pub hop_limit: u8,
+    /// IP type of service.
+    pub traffic_class: u8,
+}
+
+/// The kinds of operation. A UC QP knows writes and SENDs, a UD QP only SENDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// RDMA WRITE to `va`; with `immediate` it consumes a receive WQE of the remote QP.
@@ -118,6 +161,17 @@ pub struct Received {
     pub with: SendWith,
     /// Solicited event bit of the last packet.
     pub solicited: bool,
+    /// Who sent it, if it is a datagram.
+    pub source: Option<DatagramSource>,
+}
+
+/// The sender of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramSource {
+    /// Its QP.
+    pub qpn: u32,
+    /// GID of its HCA.
+    pub gid: [u8; 16],
 }
 
 /// Why a receive WQE could not be taken.
@@ -130,6 +184,9 @@ pub enum ReceiveError {
 }
 
 /// The engine's side, as the wire sees it. `qpn` is always a QP of this device.
+///
+/// A QP of an unreliable service ([`Service::Uc`], [`Service::Ud`]) has nobody to tell an error to: where a method
+/// returns one, the wire drops the message, without [`Device::responder_failed`]; the engine has done the rest.
 pub trait Device {
     /// What the engine remembers of a WQE while the wire carries it out.
     type Wqe;
@@ -197,14 +254,19 @@ pub trait Device {
     /// What the responder answers.
     fn remote_atomic(&mut self, qpn: u32, atomic: &AtomicEth) -> Result<u64, NakCode>;
 
+    /// Does `qpn` take datagrams that carry this queue key? Asked before [`Device::receive_begin`] for each datagram.
+    fn accepts_datagram(&mut self, qpn: u32, qkey: u32) -> bool;
+
     /// Takes the next receive WQE of `qpn`; it stays current until [`Device::receive_done`]. Called for the first packet of
-    /// a SEND and for the last of a WRITE with immediate.
+    /// a SEND and for the last of a WRITE with immediate. `srqn` is the SRQ that the packet names (XRC). A QP whose last
+    /// message broke off (UC) begins the WQE of that message anew.
     ///
     /// # Errors
-    /// None there, or the QP cannot receive.
-    fn receive_begin(&mut self, qpn: u32) -> Result<(), ReceiveError>;
+    /// None there, or the QP cannot receive. A QP of an unreliable service drops the message in either case.
+    fn receive_begin(&mut self, qpn: u32, srqn: Option<u32>) -> Result<(), ReceiveError>;
 
-    /// Copies one packet of a SEND to `offset` of the current receive WQE.
+    /// Copies one packet of a SEND to `offset` of the current receive WQE. Of a datagram `data` is the payload alone: the
+    /// engine leaves room for the 40 bytes of the GRH in front of it.
     ///
     /// # Errors
     /// What the responder answers, for example that the message is longer than the WQE.

@@ -6,7 +6,7 @@ use super::psn::Psn;
 use super::requester::{Requester, RequesterConfig};
 use super::responder::{Responder, ResponderConfig};
 use super::testing::{RKEY, TestDevice, TestWqe, fetch_add, operation, read, send, write};
-use crate::engine::transport::{Device, Failure, Operation, OperationKind, SendWith};
+use crate::engine::transport::{Device, Failure, Operation, OperationKind, SendWith, Service};
 use std::net::Ipv4Addr;
 
 const MTU: u32 = 256;
@@ -53,6 +53,7 @@ impl Link {
     fn new(seed: u64, faults: Faults, first_psn: u32, memory: Vec<u8>) -> Self {
         let first_psn = Psn::new(first_psn);
         let requester = Requester::new(RequesterConfig {
+            service: Service::Rc,
             remote_qpn: QPN,
             first_psn,
             mtu: MTU,
@@ -63,6 +64,7 @@ impl Link {
             window: 16,
         });
         let responder = Responder::new(ResponderConfig {
+            service: Service::Rc,
             remote_qpn: QPN,
             first_psn,
             mtu: MTU,
@@ -390,6 +392,7 @@ fn a_refusal_names_the_right_operation_also_when_the_nak_gets_lost() {
 fn a_missing_receive_ends_in_rnr_retry_exceeded() {
     let mut link = Link::new(3, CLEAN, 5, vec![0; MEMORY]);
     let config = RequesterConfig {
+        service: Service::Rc,
         remote_qpn: QPN,
         first_psn: Psn::new(5),
         mtu: MTU,

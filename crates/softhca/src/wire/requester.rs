@@ -19,7 +19,7 @@ use super::headers::Reth;
 use super::packet::{Body, Head, SendEnd, WriteEnd, write_headers};
 use super::psn::{PSN_MODULUS, Psn};
 use super::timer::{Expiry, RetransmissionTimer};
-use crate::engine::transport::{Device, Failure, Operation, OperationKind, SendWith};
+use crate::engine::transport::{Device, Failure, Operation, OperationKind, SendWith, Service};
 use std::collections::VecDeque;
 
 /// Operations that a requester holds at once; the engine keeps the others in its ring.
@@ -30,6 +30,8 @@ pub const READ_CHUNK: u64 = 8;
 /// How a QP sends; from the path attributes of RTR2RTS.
 #[derive(Clone, Copy, Debug)]
 pub struct RequesterConfig {
+    /// Transport service.
+    pub service: Service,
     /// The peer's QP number.
     pub remote_qpn: u32,
     /// PSN of the first packet.

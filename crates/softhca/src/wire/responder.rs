@@ -14,7 +14,7 @@ use super::headers::{Aeth, NO_CREDITS, NakCode, Reth, Syndrome};
 use super::opcode::Position;
 use super::packet::{Body, Head, Packet, ReadPart, write_headers};
 use super::psn::{PSN_MODULUS, Psn};
-use crate::engine::transport::Device;
+use crate::engine::transport::{Device, Service};
 use execute::Refusal;
 use std::collections::VecDeque;
 
@@ -26,6 +26,8 @@ pub const REPLAYS: usize = 32;
 /// How a QP receives; from the path attributes of INIT2RTR.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponderConfig {
+    /// Transport service.
+    pub service: Service,
     /// The peer's QP number.
     pub remote_qpn: u32,
     /// PSN of the first packet that will come.

@@ -3,11 +3,15 @@
 use super::headers::{AtomicEth, AtomicOp, NakCode};
 use crate::engine::transport::{
     Device, Failure, Operation, OperationKind, ReceiveError, Received, RemoteAccess, SendWith,
+    Target,
 };
 use std::collections::VecDeque;
 
 /// The only key that the memory of a [`TestDevice`] has.
 pub(crate) const RKEY: u32 = 0x1234;
+
+/// The queue key that all datagrams must carry.
+pub(crate) const QKEY: u32 = 0x1111_1111;
 
 /// A device whose remotely accessible memory starts at address 0 and has the key [`RKEY`].
 #[derive(Debug, Default)]
@@ -151,7 +155,11 @@ impl Device for TestDevice {
         Ok(original)
     }
 
-    fn receive_begin(&mut self, _: u32) -> Result<(), ReceiveError> {
+    fn accepts_datagram(&mut self, _: u32, qkey: u32) -> bool {
+        qkey == QKEY
+    }
+
+    fn receive_begin(&mut self, _: u32, _: Option<u32>) -> Result<(), ReceiveError> {
         match self.receives.front_mut() {
             None => Err(ReceiveError::NotReady),
             Some(0) => {
@@ -219,6 +227,7 @@ pub(crate) fn send(bytes: usize) -> Operation {
 
 pub(crate) fn operation(kind: OperationKind, bytes: usize) -> Operation {
     Operation {
+        to: Target::Connected,
         kind,
         bytes: u32::try_from(bytes).unwrap(),
         solicited: false,

@@ -1,6 +1,7 @@
 //! Many HCAs on a virtual network: small socket buffers, few cores, dead and late peers.
 
 use super::*;
+use crate::engine::transport::Service;
 use crate::wire::packet::MAX_OVERHEAD_BYTES;
 use crate::wire::psn::Psn;
 use crate::wire::testing::{TestDevice, TestWqe, read, write};
@@ -57,6 +58,7 @@ impl Network {
             for there in (0..count).filter(|there| *there != here) {
                 let (remote_qpn, first_psn) = (qpn(there, here), Psn::new(0));
                 let receive = ResponderConfig {
+                    service: Service::Rc,
                     remote_qpn,
                     first_psn,
                     mtu: MTU,
@@ -66,6 +68,7 @@ impl Network {
                 let (retry_count, rnr_retry, ack_timeout) = (7, 7, 14);
                 let (max_read_atomic, window) = (16, 16);
                 let send = RequesterConfig {
+                    service: Service::Rc,
                     remote_qpn,
                     first_psn,
                     mtu: MTU,
@@ -357,6 +360,7 @@ fn a_qp_that_is_disconnected_leaves_its_window_to_the_others() {
         let host = &mut network.hosts[0];
         let (remote_qpn, first_psn) = (1, Psn::new(0));
         let receive = ResponderConfig {
+            service: Service::Rc,
             remote_qpn,
             first_psn,
             mtu: MTU,
@@ -364,6 +368,7 @@ fn a_qp_that_is_disconnected_leaves_its_window_to_the_others() {
         };
         host.endpoint.connect(extra, address(1), receive);
         let send = RequesterConfig {
+            service: Service::Rc,
             remote_qpn,
             first_psn,
             mtu: MTU,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::transport::Operation;
+use crate::engine::transport::{Operation, Service};
 use crate::wire::psn::Psn;
 use crate::wire::requester::RequesterConfig;
 use crate::wire::responder::ResponderConfig;
@@ -40,6 +40,7 @@ fn connect(node: &mut Node, qpn: u32, remote: Ipv4Addr, remote_qpn: u32) {
         qpn,
         remote,
         ResponderConfig {
+            service: Service::Rc,
             remote_qpn,
             first_psn,
             mtu: 4096,
@@ -49,6 +50,7 @@ fn connect(node: &mut Node, qpn: u32, remote: Ipv4Addr, remote_qpn: u32) {
     endpoint.start(
         qpn,
         RequesterConfig {
+            service: Service::Rc,
             remote_qpn,
             first_psn,
             mtu: 4096,

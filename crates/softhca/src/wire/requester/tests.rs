@@ -20,6 +20,7 @@ struct Bench {
 
 fn bench(change: impl FnOnce(&mut RequesterConfig)) -> Bench {
     let mut config = RequesterConfig {
+        service: Service::Rc,
         remote_qpn: 1,
         first_psn: Psn::new(0),
         mtu: MTU,

@@ -90,7 +90,7 @@ impl Responder {
             .filter(|left| (*left == 0) == end.is_some())
             .ok_or(INVALID)?;
         if let Some(WriteEnd::Immediate(_)) = end {
-            device.receive_begin(qpn)?;
+            device.receive_begin(qpn, None)?;
         }
         if bytes > 0 {
             device.remote_write(qpn, rkey, va, packet.payload)?;
@@ -114,6 +114,7 @@ impl Responder {
                     send: false,
                     with,
                     solicited: packet.head.solicited,
+                    source: None,
                 },
             );
         }
@@ -131,7 +132,7 @@ impl Responder {
         let bytes = self.payload_bytes(packet, end.is_some())?;
         let offset = match (starts, self.progress) {
             (true, Progress::None) => {
-                device.receive_begin(qpn)?;
+                device.receive_begin(qpn, None)?;
                 0
             }
             (false, Progress::Send { offset }) => offset,
@@ -157,6 +158,7 @@ impl Responder {
                     send: true,
                     with,
                     solicited: packet.head.solicited,
+                    source: None,
                 },
             );
         }

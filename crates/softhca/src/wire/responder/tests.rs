@@ -19,6 +19,7 @@ struct Bench {
 
 fn bench() -> Bench {
     let config = ResponderConfig {
+        service: Service::Rc,
         remote_qpn: 1,
         first_psn: Psn::new(0),
         mtu: MTU,
