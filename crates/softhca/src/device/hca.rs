@@ -2,13 +2,16 @@
 
 use super::counters::{Counters, ObjectCounts};
 use super::faults::FailCommand;
-use super::state::{Fabric, HcaState, Slot};
+use super::state::{HcaState, Slot};
+use super::world::World;
+use super::{Context, DeviceError};
 use crate::address::{self, AddressError};
 use crate::engine;
 use crate::sysfs::{self, Identity, SysfsError};
 use crate::wire::port::Port;
 use std::io;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -66,6 +69,9 @@ pub enum HcaError {
 /// device goes with the last of them.
 #[derive(Debug)]
 pub struct Hca {
+    world: Arc<World>,
+    /// libibverbs sees it.
+    listed: bool,
     number: usize,
     identity: Identity,
 }
@@ -86,16 +92,26 @@ impl Hca {
     ///
     /// See [`HcaError`].
     pub fn with_config(config: HcaConfig) -> Result<Self, HcaError> {
+        engine::start().map_err(|source| HcaError::Os {
+            what: "start the engine thread",
+            source,
+        })?;
+        let mut hca = Self::in_world(World::of_process(), &config)?;
+        // Visible last. If this fails, dropping the handle takes the device away again.
+        hca.listed = true;
+        sysfs::add_device(&hca.identity)?;
+        engine::kick();
+        Ok(hca)
+    }
+
+    /// Makes the next `mlx5_N` of `world`, which libibverbs does not see.
+    pub(super) fn in_world(world: &Arc<World>, config: &HcaConfig) -> Result<Self, HcaError> {
         let (socket, ip) = address::claim(config.ip, fastrand::u32(..))?;
         let wire = Port::new(socket).map_err(|source| HcaError::Os {
             what: "set up the UDP socket",
             source,
         })?;
-        engine::start().map_err(|source| HcaError::Os {
-            what: "start the engine thread",
-            source,
-        })?;
-        let mut fabric = Fabric::lock();
+        let mut fabric = world.lock();
         let number = fabric.hcas.len();
         let index = u32::try_from(number)
             .ok()
@@ -104,14 +120,24 @@ impl Hca {
                 limit: Identity::MAX_INDEX,
             })?;
         let identity = Identity::new(index, ip);
-        let state = HcaState::new(number, identity.clone(), &config);
+        let state = HcaState::new(number, identity.clone(), config);
         fabric.hcas.push(Some(Slot { state, wire }));
         drop(fabric);
-        let hca = Self { number, identity };
-        // Visible last. If this fails, dropping the handle takes the device away again.
-        sysfs::add_device(&hca.identity)?;
-        engine::kick();
-        Ok(hca)
+        Ok(Self {
+            world: Arc::clone(world),
+            listed: false,
+            number,
+            identity,
+        })
+    }
+
+    /// Opens it, as [`Context::open`] does by name.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::open`].
+    pub fn open(&self) -> Result<Context, DeviceError> {
+        Context::open_in(&self.world, self.name())
     }
 
     /// `mlx5_N`.
@@ -157,13 +183,13 @@ impl Hca {
 
     /// The engine ignores this HCA for so long: doorbells stay where they are, packets in the socket.
     pub fn pause(&self, duration: Duration) {
-        let until =
-            engine::now_ns().saturating_add(duration.as_nanos().try_into().unwrap_or(u64::MAX));
+        let now_ns = self.world.lock().clock.now_ns();
+        let until = now_ns.saturating_add(duration.as_nanos().try_into().unwrap_or(u64::MAX));
         self.with(|slot| slot.state.paused_until_ns = until);
     }
 
     fn with<T>(&self, use_it: impl FnOnce(&mut Slot) -> T) -> T {
-        let mut fabric = Fabric::lock();
+        let mut fabric = self.world.lock();
         match fabric.slot(self.number) {
             Some(slot) => use_it(slot),
             // PANIC: the state stays in its place until this handle, its owner, is dropped.
@@ -174,8 +200,10 @@ impl Hca {
 
 impl Drop for Hca {
     fn drop(&mut self) {
-        sysfs::remove_device(&self.identity);
-        let mut fabric = Fabric::lock();
+        if self.listed {
+            sysfs::remove_device(&self.identity);
+        }
+        let mut fabric = self.world.lock();
         if let Some(hca) = fabric.hca(self.number) {
             hca.orphan = true;
             let open = hca.contexts.len();
@@ -193,7 +221,7 @@ impl Drop for Hca {
 /// Names of all devices, in order.
 #[must_use]
 pub fn device_names() -> Vec<String> {
-    let fabric = Fabric::lock();
+    let fabric = World::of_process().lock();
     fabric
         .all()
         .filter(|slot| !slot.state.orphan)
@@ -203,12 +231,12 @@ pub fn device_names() -> Vec<String> {
 
 /// Name and addresses of a device.
 pub(crate) fn identity(name: &str) -> Option<Identity> {
-    let fabric = Fabric::lock();
+    let fabric = World::of_process().lock();
     fabric.by_name(name).map(|slot| slot.state.identity.clone())
 }
 
 /// Counters of a device.
 #[must_use]
 pub fn counters(name: &str) -> Option<Counters> {
-    Fabric::lock().by_name(name).map(Slot::counters)
+    World::of_process().lock().by_name(name).map(Slot::counters)
 }

@@ -1,6 +1,6 @@
 //! The device model: HCAs, their objects, and the commands that make, change and end them.
 //!
-//! A process has one registry of HCAs. Everything about all of them is behind one lock, taken by calls of this module
+//! A process has one registry of HCAs, its `World`; a [`Simulation`] has one of its own, with a clock that a test moves. Everything about all of them is behind one lock, taken by calls of this module
 //! for microseconds and by the engine thread for a bounded piece of work at a time.
 //!
 //! - [`Hca`] is the owner's handle: makes a device, looks at its counters, makes its commands fail.
@@ -25,11 +25,13 @@ pub(crate) mod keys;
 pub(crate) mod memory;
 pub(crate) mod qp;
 pub(crate) mod qp_state;
+mod simulation;
 pub(crate) mod state;
 pub mod syndrome;
 mod table;
 mod uar;
 pub(crate) mod work;
+pub(crate) mod world;
 
 pub use context::{Context, DevxObject, Event, MrKeys, UarPage};
 pub use counters::{Counters, ObjectCounts};
@@ -38,3 +40,4 @@ pub use faults::FailCommand;
 pub(crate) use hca::identity;
 pub use hca::{Hca, HcaConfig, HcaError, counters, device_names};
 pub use keys::Access;
+pub use simulation::{Simulation, Step};

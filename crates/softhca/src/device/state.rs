@@ -1,7 +1,4 @@
-//! The state of all HCAs of the process, behind one lock.
-//!
-//! The engine thread holds the lock while it works, a bounded time per turn, and gives way to anybody who waits for it:
-//! a plain mutex would let it take the lock again and again.
+//! The state of HCAs that can reach each other by memory, as one value, and of each of them.
 
 use super::checker::Checker;
 use super::counters::{Counters, ObjectCounts};
@@ -14,12 +11,12 @@ use super::table::Table;
 use super::uar::{MappedPage, UarSpace};
 use super::work::Work;
 use super::{DeviceError, Event, HcaConfig};
+use crate::engine;
 use crate::sysfs::Identity;
 use crate::wire::port::Port;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// What the device can hold. `QUERY_HCA_CAP` says so.
 pub(crate) mod limits {
@@ -45,11 +42,30 @@ pub(crate) mod limits {
     pub(crate) const FIRST_EQN: u32 = 1;
 }
 
-/// Everything.
+/// Everything. The process has one, and each [simulation](super::Simulation) one of its own.
 #[derive(Debug)]
 pub(crate) struct Fabric {
     /// By number: the N of mlx5_N. A removed one leaves its place empty.
     pub(crate) hcas: Vec<Option<Slot>>,
+    pub(crate) clock: Clock,
+}
+
+/// Where the time comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// CLOCK_MONOTONIC.
+    Real,
+    /// It stands still until somebody moves it.
+    Virtual(u64),
+}
+
+impl Clock {
+    pub(crate) fn now_ns(self) -> u64 {
+        match self {
+            Self::Real => engine::now_ns(),
+            Self::Virtual(now_ns) => now_ns,
+        }
+    }
 }
 
 /// An HCA and its wire. Apart, since the wire works on the HCA.
@@ -59,27 +75,12 @@ pub(crate) struct Slot {
     pub(crate) wire: Port<Work>,
 }
 
-static FABRIC: Mutex<Fabric> = Mutex::new(Fabric { hcas: Vec::new() });
-/// How many threads other than the engine want the lock.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-
 impl Fabric {
-    /// Takes the lock, for everybody but the engine.
-    pub(crate) fn lock() -> MutexGuard<'static, Self> {
-        WAITING.fetch_add(1, Ordering::Relaxed);
-        let guard = FABRIC.lock().unwrap_or_else(PoisonError::into_inner);
-        WAITING.fetch_sub(1, Ordering::Relaxed);
-        guard
-    }
-
-    /// Takes the lock, for the engine.
-    pub(crate) fn lock_for_engine() -> MutexGuard<'static, Self> {
-        FABRIC.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Somebody waits for the engine to let go.
-    pub(crate) fn is_wanted() -> bool {
-        WAITING.load(Ordering::Relaxed) != 0
+    pub(crate) const fn new(clock: Clock) -> Self {
+        Self {
+            hcas: Vec::new(),
+            clock,
+        }
     }
 
     pub(crate) fn slot(&mut self, number: usize) -> Option<&mut Slot> {
@@ -160,6 +161,8 @@ pub(crate) struct HcaState {
     pub(crate) faults: Faults,
     /// QPs with work, next first.
     pub(crate) ready: VecDeque<u32>,
+    /// The time of the engine's turn.
+    pub(crate) now_ns: u64,
     /// The engine leaves this HCA alone until then.
     pub(crate) paused_until_ns: u64,
     /// Events to deliver, with the context that gets them.
@@ -221,6 +224,7 @@ impl HcaState {
             checker: Checker::default(),
             faults: Faults::default(),
             ready: VecDeque::new(),
+            now_ns: 0,
             paused_until_ns: 0,
             events: Vec::new(),
             stalled: Vec::new(),

@@ -28,6 +28,7 @@ mod turn;
 mod wake;
 
 pub(crate) use thread::start;
+pub(crate) use turn::turn;
 pub(crate) use wake::kick;
 pub use wake::{softhca_kick, softhca_wake_word};
 

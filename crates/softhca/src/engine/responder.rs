@@ -1,6 +1,6 @@
 //! The HCA as its wire sees it, and as an HCA of the same process does: memory, receive WQEs, completions.
 
-use super::{atomics, completion, decode, local, now_ns};
+use super::{atomics, completion, decode, local};
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::keys::Access;
@@ -86,7 +86,7 @@ impl HcaState {
                 return;
             };
             if well {
-                completion::complete_send(self, qpn, &work, now_ns());
+                completion::complete_send(self, qpn, &work, self.now_ns);
             } else {
                 let flushed = Syndrome::WR_FLUSH_ERR;
                 completion::fail_send(self, qpn, work.index, work.blocks, work.opcode, flushed);
@@ -114,7 +114,7 @@ impl Device for HcaState {
         };
         qp.send.completed += 1;
         match outcome {
-            Ok(()) => completion::complete_send(self, qpn, &wqe, now_ns()),
+            Ok(()) => completion::complete_send(self, qpn, &wqe, self.now_ns),
             Err(failure) => {
                 let syndrome = Syndrome(failure.syndrome());
                 completion::fail_send(self, qpn, wqe.index, wqe.blocks, wqe.opcode, syndrome);
@@ -243,7 +243,7 @@ impl Device for HcaState {
             .get_mut(qpn)
             .and_then(|qp| qp.receive.as_mut()?.current.take())
         {
-            completion::complete_receive(self, qpn, current.index, received, now_ns());
+            completion::complete_receive(self, qpn, current.index, received, self.now_ns);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::turn::{Report, turn};
 use super::{now_ns, wake};
-use crate::device::state::Fabric;
+use crate::device::world::World;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -95,9 +95,9 @@ fn one_turn_or_abort() -> Report {
 
 /// Takes the lock for one turn, then tells everybody what has happened.
 fn one_turn() -> Report {
-    let now = now_ns();
-    let mut fabric = Fabric::lock_for_engine();
-    let mut report = turn(&mut fabric, now);
+    let world = World::of_process();
+    let mut fabric = world.lock_for_engine();
+    let mut report = turn(&mut fabric);
     drop(fabric);
     if report.news {
         wake::announce();
@@ -105,9 +105,9 @@ fn one_turn() -> Report {
     for (handler, event) in report.events.drain(..) {
         handler(event);
     }
-    if Fabric::is_wanted() {
+    if world.is_wanted() {
         let until = now_ns() + COURTESY_NS;
-        while Fabric::is_wanted() && now_ns() < until {
+        while world.is_wanted() && now_ns() < until {
             thread::yield_now();
         }
     }
@@ -116,7 +116,7 @@ fn one_turn() -> Report {
 
 /// The sockets, and what to wait for on each. One that is closed meanwhile ends the sleep early, no more.
 fn descriptors() -> Vec<(RawFd, i16)> {
-    let fabric = Fabric::lock_for_engine();
+    let fabric = World::of_process().lock_for_engine();
     fabric
         .all()
         .map(|slot| (slot.wire.as_fd().as_raw_fd(), slot.wire.poll_events()))

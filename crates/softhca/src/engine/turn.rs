@@ -1,32 +1,32 @@
 //! One turn of the engine over all HCAs: doorbells, QPs, wire.
 
+use super::doorbell;
 use super::loopback::End;
 use super::send::{self, Turn};
-use super::{doorbell, now_ns};
 use crate::device::Event;
 use crate::device::state::{Fabric, HcaState};
 use std::sync::Arc;
 
 /// WQEs of a QP before the next has its turn.
 const BUDGET: usize = 64;
-/// How long a turn over all QPs lasts, about, so that others get the lock.
+/// How long a turn over all QPs lasts, about, so that others get the lock. A virtual clock does not move meanwhile.
 const TURN_NS: u64 = 200_000;
 
 /// An event and who gets it.
-pub(super) type Delivery = (Arc<dyn Fn(Event) + Send + Sync>, Event);
+pub(crate) type Delivery = (Arc<dyn Fn(Event) + Send + Sync>, Event);
 
 /// What a turn led to.
 #[derive(Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     /// Something was done, or is left to do at once.
-    pub(super) busy: bool,
+    pub(crate) busy: bool,
     /// Software has something new to see.
-    pub(super) news: bool,
+    pub(crate) news: bool,
     /// When something is to be done even if nothing happens.
-    pub(super) deadline_ns: Option<u64>,
+    pub(crate) deadline_ns: Option<u64>,
     /// Somebody has a device open: doorbells may come.
-    pub(super) open: bool,
-    pub(super) events: Vec<Delivery>,
+    pub(crate) open: bool,
+    pub(crate) events: Vec<Delivery>,
 }
 
 impl Report {
@@ -35,13 +35,15 @@ impl Report {
     }
 }
 
-/// Does a bounded piece of work. `now_ns` is CLOCK_MONOTONIC.
-pub(super) fn turn(fabric: &mut Fabric, now_ns: u64) -> Report {
+/// Does a bounded piece of work. The time is that of the fabric's clock.
+pub(crate) fn turn(fabric: &mut Fabric) -> Report {
+    let now_ns = fabric.clock.now_ns();
     let mut report = Report::default();
     for number in 0..fabric.hcas.len() {
         let Some(hca) = fabric.hca(number) else {
             continue;
         };
+        hca.now_ns = now_ns;
         report.open |= hca.contexts.len() > 0;
         if hca.paused_until_ns > now_ns {
             report.wake_at(hca.paused_until_ns);
@@ -125,7 +127,7 @@ fn run_ready(fabric: &mut Fabric, number: usize, now_ns: u64, report: &mut Repor
                 }
             }
         }
-        if self::now_ns() > now_ns + TURN_NS {
+        if fabric.clock.now_ns() > now_ns + TURN_NS {
             return;
         }
     }
@@ -145,11 +147,13 @@ fn draw(hca: &mut HcaState) -> Option<(u32, usize)> {
 }
 
 fn poll_wire(fabric: &mut Fabric, number: usize, report: &mut Report) {
+    // The clock anew: QPs may have run for a while.
+    let now_ns = fabric.clock.now_ns();
     let Some(slot) = fabric.slot(number) else {
         return;
     };
-    // The clock anew: QPs may have run for a while.
-    match slot.wire.poll(now_ns(), &mut slot.state) {
+    slot.state.now_ns = now_ns;
+    match slot.wire.poll(now_ns, &mut slot.state) {
         Ok(activity) => report.busy |= activity.busy || activity.unfinished,
         Err(error) => {
             // A broken socket is silence: QPs give up in their own time. Said once.

@@ -3,7 +3,6 @@
 use super::{Context, DevxObject};
 use crate::device::command::{self, Class};
 use crate::device::error::DeviceError;
-use crate::device::state::Fabric;
 use crate::engine;
 
 impl Context {
@@ -78,7 +77,7 @@ impl Context {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<Option<DevxObject>, DeviceError> {
-        let mut fabric = Fabric::lock();
+        let mut fabric = self.inner.world.lock();
         command::execute(
             &mut fabric,
             self.inner.hca,

@@ -7,9 +7,10 @@ use super::command;
 use super::counters::ObjectCounts;
 use super::error::DeviceError;
 use super::faults::FailCommand;
-use super::state::{ContextState, Fabric, HcaState, limits};
+use super::state::{ContextState, HcaState, limits};
 use super::table::Table;
 use super::uar::UarSpace;
+use super::world::World;
 use crate::engine;
 use mlx5_prm::cmd::Opcode;
 use std::fmt;
@@ -25,6 +26,7 @@ pub struct Context {
 }
 
 struct Inner {
+    world: Arc<World>,
     hca: usize,
     id: u32,
     space: Arc<UarSpace>,
@@ -84,7 +86,12 @@ impl Context {
     ///
     /// No such device; no memory for the UAR space; a failure asked for ([`FailCommand::ALLOC_UCTX`]).
     pub fn open(name: &str) -> Result<Self, DeviceError> {
-        let mut fabric = Fabric::lock();
+        Self::open_in(World::of_process(), name)
+    }
+
+    /// Opens a device of `world`.
+    pub(super) fn open_in(world: &Arc<World>, name: &str) -> Result<Self, DeviceError> {
+        let mut fabric = world.lock();
         let number = fabric
             .by_name(name)
             .map(|slot| slot.state.number)
@@ -110,6 +117,7 @@ impl Context {
         engine::kick();
         Ok(Self {
             inner: Arc::new(Inner {
+                world: Arc::clone(world),
                 hca: number,
                 id,
                 space,
@@ -131,7 +139,7 @@ impl Context {
     /// Live objects of the device, those of other contexts included.
     #[must_use]
     pub fn live_objects(&self) -> ObjectCounts {
-        let mut fabric = Fabric::lock();
+        let mut fabric = self.inner.world.lock();
         fabric
             .hca(self.inner.hca)
             .map_or_else(ObjectCounts::default, |hca| hca.live())
@@ -188,7 +196,7 @@ impl Context {
 
     /// Where [`Event`]s of this context's objects go. The function must not block.
     pub fn set_event_handler(&self, handler: impl Fn(Event) + Send + Sync + 'static) {
-        let mut fabric = Fabric::lock();
+        let mut fabric = self.inner.world.lock();
         if let Some(hca) = fabric.hca(self.inner.hca)
             && let Some(open) = hca.contexts.get_mut(self.inner.id)
         {
@@ -198,7 +206,7 @@ impl Context {
 
     /// Counts an event descriptor of this context in or out (they live outside, but count as objects).
     pub fn count_event_fd(&self, opened: bool) {
-        let mut fabric = Fabric::lock();
+        let mut fabric = self.inner.world.lock();
         if let Some(hca) = fabric.hca(self.inner.hca)
             && let Some(open) = hca.contexts.get_mut(self.inner.id)
         {
@@ -215,7 +223,7 @@ impl Context {
         &self,
         call: impl FnOnce(&mut HcaState, u32) -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
-        let mut fabric = Fabric::lock();
+        let mut fabric = self.inner.world.lock();
         let hca = fabric.hca(self.inner.hca).ok_or(DeviceError::NoDevice)?;
         if hca.contexts.get(self.inner.id).is_none() {
             return Err(no_context(self.inner.id));
@@ -226,7 +234,7 @@ impl Context {
 
 impl Inner {
     fn close(&self) {
-        let mut fabric = Fabric::lock();
+        let mut fabric = self.world.lock();
         let Some(slot) = fabric.slot(self.hca) else {
             return;
         };
