@@ -289,6 +289,13 @@ impl HcaState {
         self.events.push((context, event));
     }
 
+    /// Notes an event that concerns everybody who has the device open.
+    #[expect(dead_code, reason = "ports and the device do not fail yet")]
+    pub(crate) fn raise_for_all(&mut self, event: Event) {
+        let contexts = self.contexts.iter().map(|(context, _)| (context, event));
+        self.events.extend(contexts);
+    }
+
     /// A failure that a test asked for.
     pub(crate) fn strike(&mut self, opcode: mlx5_prm::cmd::Opcode) -> Result<(), DeviceError> {
         match self.faults.strike(opcode) {

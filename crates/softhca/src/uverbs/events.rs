@@ -194,6 +194,7 @@ impl Subscriptions {
             Event::QpRequestError(qpn) => (EventKind::InvalidRequest, DevxObject::Qp(qpn)),
             Event::QpAccessError(qpn) => (EventKind::AccessError, DevxObject::Qp(qpn)),
             Event::CqError(cqn) => (EventKind::CqError, DevxObject::Cq(cqn)),
+            _ => return, // nobody can subscribe to the others yet
         };
         for subscription in &self.wanted {
             if subscription.object == object && subscription.kind == kind {
