@@ -1,6 +1,7 @@
 //! Memory keys: which memory a key stands for, and who may do what with it.
 
 use super::memory::Region;
+use super::table::Table;
 use std::fmt;
 
 /// Rights of a key, also what an access needs. The low bits are those of `enum ibv_access_flags`.
@@ -31,6 +32,18 @@ impl Access {
         Self(self.0 | other.0)
     }
 
+    /// What the keys behind an indirect key must allow for this: only what the device itself may do counts there.
+    fn behind(self) -> Self {
+        let writes = Self::LOCAL_WRITE
+            .with(Self::REMOTE_WRITE)
+            .with(Self::REMOTE_ATOMIC);
+        if self.0 & writes.0 == 0 {
+            Self::LOCAL_READ
+        } else {
+            Self::LOCAL_WRITE
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::LOCAL_WRITE => "local write",
@@ -51,10 +64,35 @@ pub(crate) struct MemoryKey {
     pub(crate) variant: u8,
     /// Address by which segments name the first byte.
     pub(crate) iova: u64,
-    pub(crate) region: Region,
+    pub(crate) bytes: u64,
+    pub(crate) backing: Backing,
     pub(crate) access: Access,
     /// UMEM that the memory lies in; `None` for a region registered by itself.
     pub(crate) umem: Option<u32>,
+}
+
+/// Where the bytes of a key are.
+#[derive(Debug)]
+pub(crate) enum Backing {
+    /// In one piece.
+    Direct(Region),
+    /// Behind other keys, in order; all of them together have the length of the key.
+    Indirect(Box<[Entry]>),
+}
+
+/// A piece of an indirect key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: u32,
+    pub(crate) va: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Who uses a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyUser {
+    pub(crate) pdn: u32,
+    pub(crate) qpn: u32,
 }
 
 /// Why a key does not allow an access.
@@ -64,20 +102,114 @@ pub(crate) enum KeyError {
     OtherDomain { own: u32, key: u32 },
     Right(Access),
     Outside { start: u64, bytes: u64 },
+    TooDeep,
+}
+
+/// Indirect keys that lie between a segment and its memory.
+const MAX_DEPTH: u32 = 4;
+
+/// The memory of `bytes` bytes at `va` of `key`, if `user` may access it so, appended to `out`.
+///
+/// # Errors
+///
+/// See [`KeyError`]; `out` may have grown.
+pub(crate) fn resolve(
+    keys: &Table<MemoryKey>,
+    key: u32,
+    user: KeyUser,
+    va: u64,
+    bytes: u64,
+    need: Access,
+    out: &mut Vec<Region>,
+) -> Result<(), KeyError> {
+    let found = find(keys, key)?;
+    let offset = found.offset(user, va, bytes, need)?;
+    match &found.backing {
+        Backing::Direct(region) => {
+            out.push(region.part(offset, bytes).ok_or(found.outside())?);
+            Ok(())
+        }
+        Backing::Indirect(entries) => {
+            let span = Span {
+                offset,
+                bytes,
+                need: need.behind(),
+            };
+            resolve_entries(keys, entries, user, span, MAX_DEPTH, out)
+        }
+    }
+}
+
+fn find(keys: &Table<MemoryKey>, key: u32) -> Result<&MemoryKey, KeyError> {
+    keys.get(key >> 8)
+        .filter(|found| u32::from(found.variant) == key & 0xff)
+        .ok_or(KeyError::NoKey)
+}
+
+/// A range of an indirect key, and what is to be done there.
+#[derive(Clone, Copy)]
+struct Span {
+    offset: u64,
+    bytes: u64,
+    need: Access,
+}
+
+fn resolve_entries(
+    keys: &Table<MemoryKey>,
+    entries: &[Entry],
+    user: KeyUser,
+    span: Span,
+    depth: u32,
+    out: &mut Vec<Region>,
+) -> Result<(), KeyError> {
+    let Span {
+        offset: mut skip,
+        bytes: mut left,
+        need,
+    } = span;
+    let deeper = depth.checked_sub(1).ok_or(KeyError::TooDeep)?;
+    for entry in entries {
+        if left == 0 {
+            break;
+        }
+        if skip >= entry.bytes {
+            skip -= entry.bytes;
+            continue;
+        }
+        let take = (entry.bytes - skip).min(left);
+        let inner = find(keys, entry.key)?;
+        let va = entry.va.checked_add(skip).ok_or(inner.outside())?;
+        let offset = inner.offset(user, va, take, need)?;
+        match &inner.backing {
+            Backing::Direct(region) => out.push(region.part(offset, take).ok_or(inner.outside())?),
+            Backing::Indirect(entries) => {
+                let span = Span {
+                    offset,
+                    bytes: take,
+                    need,
+                };
+                resolve_entries(keys, entries, user, span, deeper, out)?;
+            }
+        }
+        skip = 0;
+        left -= take;
+    }
+    if left == 0 {
+        Ok(())
+    } else {
+        Err(KeyError::Outside {
+            start: span.offset,
+            bytes: span.bytes - left,
+        })
+    }
 }
 
 impl MemoryKey {
-    /// The memory of `bytes` bytes at `va`, if a user of domain `pdn` may access it so.
-    pub(crate) fn resolve(
-        &self,
-        pdn: u32,
-        va: u64,
-        bytes: u64,
-        need: Access,
-    ) -> Result<Region, KeyError> {
-        if self.pdn != pdn {
+    /// How far `va` is into the key, if `user` may access the `bytes` there so.
+    fn offset(&self, user: KeyUser, va: u64, bytes: u64, need: Access) -> Result<u64, KeyError> {
+        if self.pdn != user.pdn {
             return Err(KeyError::OtherDomain {
-                own: pdn,
+                own: user.pdn,
                 key: self.pdn,
             });
         }
@@ -85,11 +217,19 @@ impl MemoryKey {
             return Err(KeyError::Right(need));
         }
         va.checked_sub(self.iova)
-            .and_then(|offset| self.region.part(offset, bytes))
-            .ok_or(KeyError::Outside {
-                start: self.iova,
-                bytes: self.region.bytes(),
+            .filter(|offset| {
+                offset
+                    .checked_add(bytes)
+                    .is_some_and(|end| end <= self.bytes)
             })
+            .ok_or(self.outside())
+    }
+
+    fn outside(&self) -> KeyError {
+        KeyError::Outside {
+            start: self.iova,
+            bytes: self.bytes,
+        }
     }
 }
 
@@ -107,6 +247,10 @@ impl fmt::Display for KeyError {
             Self::Outside { start, bytes } => {
                 write!(f, "the key covers {bytes:#x} bytes at {start:#x}")
             }
+            Self::TooDeep => write!(
+                f,
+                "more than {MAX_DEPTH} indirect keys lie behind one another"
+            ),
         }
     }
 }
@@ -121,38 +265,160 @@ pub(crate) struct Umem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::memory::tests_region;
 
-    fn key() -> MemoryKey {
+    const USER: KeyUser = KeyUser { pdn: 3, qpn: 0x40 };
+
+    fn key(access: Access, iova: u64, bytes: u64, backing: Backing) -> MemoryKey {
         MemoryKey {
             context: 0,
             pdn: 3,
-            variant: 0,
-            iova: 0x1000,
-            region: crate::device::memory::tests_region(0x7000, 0x100),
-            access: Access::REMOTE_WRITE.with(Access::LOCAL_READ),
+            variant: 0x11,
+            iova,
+            bytes,
+            backing,
+            access,
             umem: None,
         }
     }
 
+    fn direct(access: Access, iova: u64, address: u64, bytes: u64) -> MemoryKey {
+        let region = tests_region(address, bytes);
+        key(access, iova, bytes, Backing::Direct(region))
+    }
+
+    /// What resolves: (address, bytes).
+    fn parts(
+        keys: &Table<MemoryKey>,
+        key: u32,
+        va: u64,
+        bytes: u64,
+        need: Access,
+    ) -> Result<Vec<(u64, u64)>, KeyError> {
+        let mut out = Vec::new();
+        resolve(keys, key, USER, va, bytes, need, &mut out)?;
+        Ok(out
+            .iter()
+            .map(|part| (part.address(), part.bytes()))
+            .collect())
+    }
+
+    fn table(all: impl IntoIterator<Item = MemoryKey>) -> (Table<MemoryKey>, Vec<u32>) {
+        let mut keys = Table::new(1, 64);
+        let numbers = all
+            .into_iter()
+            .map(|key| {
+                let variant = u32::from(key.variant);
+                keys.insert(key).unwrap() << 8 | variant
+            })
+            .collect();
+        (keys, numbers)
+    }
+
     #[test]
     fn a_key_covers_exactly_its_range_for_its_domain_and_rights() {
-        let key = key();
-        let ok = |va, bytes| key.resolve(3, va, bytes, Access::REMOTE_WRITE).is_ok();
+        let access = Access::REMOTE_WRITE.with(Access::LOCAL_READ);
+        let (keys, numbers) = table([direct(access, 0x1000, 0x7000, 0x100)]);
+        let key = numbers[0];
+        let ok = |va, bytes| parts(&keys, key, va, bytes, Access::REMOTE_WRITE).is_ok();
         assert!(ok(0x1000, 0x100));
         assert!(ok(0x10ff, 1));
         assert!(ok(0x1100, 0));
         assert!(!ok(0x10ff, 2));
         assert!(!ok(0xfff, 1));
         assert!(!ok(u64::MAX, 2));
+        let stranger = KeyUser { pdn: 4, ..USER };
         assert_eq!(
-            key.resolve(4, 0x1000, 1, Access::REMOTE_WRITE),
+            resolve(
+                &keys,
+                key,
+                stranger,
+                0x1000,
+                1,
+                Access::REMOTE_WRITE,
+                &mut Vec::new()
+            ),
             Err(KeyError::OtherDomain { own: 4, key: 3 })
         );
         assert_eq!(
-            key.resolve(3, 0x1000, 1, Access::REMOTE_READ),
+            parts(&keys, key, 0x1000, 1, Access::REMOTE_READ),
             Err(KeyError::Right(Access::REMOTE_READ))
         );
-        let part = key.resolve(3, 0x1010, 4, Access::LOCAL_READ).unwrap();
-        assert_eq!((part.address(), part.bytes()), (0x7010, 4));
+        assert_eq!(
+            parts(&keys, key ^ 1, 0x1000, 1, access),
+            Err(KeyError::NoKey)
+        );
+        assert_eq!(
+            parts(&keys, key, 0x1010, 4, Access::LOCAL_READ),
+            Ok(vec![(0x7010, 4)])
+        );
+    }
+
+    #[test]
+    fn an_indirect_key_gives_the_pieces_behind_it_under_their_local_rights() {
+        let local = Access::LOCAL_READ.with(Access::LOCAL_WRITE);
+        let (mut keys, numbers) = table([
+            direct(local, 0x1000, 0x7000, 0x100),
+            direct(Access::LOCAL_READ, 0, 0x9000, 0x100),
+        ]);
+        let entries = [
+            Entry {
+                key: numbers[0],
+                va: 0x1080,
+                bytes: 0x40,
+            },
+            Entry {
+                key: numbers[1],
+                va: 0x10,
+                bytes: 0x20,
+            },
+        ];
+        let all = local.with(Access::REMOTE_READ).with(Access::REMOTE_WRITE);
+        let outer = key(all, 0x5000, 0x60, Backing::Indirect(entries.into()));
+        let outer = keys.insert(outer).unwrap() << 8 | 0x11;
+        let nested = [Entry {
+            key: outer,
+            va: 0x5030,
+            bytes: 0x20,
+        }; 2];
+        let nested = key(all, 0, 0x40, Backing::Indirect(nested.into()));
+        let nested = keys.insert(nested).unwrap() << 8 | 0x11;
+        assert_eq!(
+            parts(&keys, outer, 0x5030, 0x20, Access::REMOTE_READ),
+            Ok(vec![(0x70b0, 0x10), (0x9010, 0x10)])
+        );
+        assert_eq!(
+            parts(&keys, outer, 0x5000, 0x40, Access::REMOTE_WRITE),
+            Ok(vec![(0x7080, 0x40)])
+        );
+        assert_eq!(
+            parts(&keys, outer, 0x5030, 0x20, Access::REMOTE_WRITE),
+            Err(KeyError::Right(Access::LOCAL_WRITE))
+        );
+        assert_eq!(
+            parts(&keys, nested, 0x18, 0x10, Access::REMOTE_READ),
+            Ok(vec![(0x9018, 8), (0x70b0, 8)])
+        );
+        assert!(parts(&keys, outer, 0x5060, 1, Access::REMOTE_READ).is_err());
+        keys.remove(numbers[1] >> 8);
+        assert_eq!(
+            parts(&keys, outer, 0x5030, 0x20, Access::REMOTE_READ),
+            Err(KeyError::NoKey)
+        );
+    }
+
+    #[test]
+    fn a_key_behind_itself_ends_in_a_refusal() {
+        let all = Access::LOCAL_READ.with(Access::REMOTE_READ);
+        let own = [Entry {
+            key: 1 << 8 | 0x11,
+            va: 0,
+            bytes: 8,
+        }];
+        let (keys, numbers) = table([key(all, 0, 8, Backing::Indirect(own.into()))]);
+        assert_eq!(
+            parts(&keys, numbers[0], 0, 8, Access::REMOTE_READ),
+            Err(KeyError::TooDeep)
+        );
     }
 }

@@ -26,6 +26,7 @@ pub(crate) mod memory;
 pub(crate) mod qp;
 pub(crate) mod qp_state;
 mod simulation;
+pub(crate) mod regions;
 pub(crate) mod state;
 pub mod syndrome;
 mod table;

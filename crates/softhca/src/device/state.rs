@@ -4,7 +4,7 @@ use super::checker::Checker;
 use super::counters::{Counters, ObjectCounts};
 use super::cq::Cq;
 use super::faults::Faults;
-use super::keys::{Access, KeyError, MemoryKey, Umem};
+use super::keys::{self, Access, KeyError, KeyUser, MemoryKey, Umem};
 use super::memory::Region;
 use super::qp::Qp;
 use super::table::Table;
@@ -171,8 +171,10 @@ pub(crate) struct HcaState {
     pub(crate) stalled: Vec<(u64, u32)>,
     /// Software may have something new to see: a completion or bytes of a peer.
     pub(crate) news: bool,
-    /// Scratch of the engine.
+    /// Scratch of the engine: local memory of an operation.
     pub(crate) pieces: Vec<Region>,
+    /// Scratch of the engine: memory that a peer's operation names.
+    pub(crate) granted: Vec<Region>,
     /// Scratch of the engine: the WQE just fetched.
     pub(crate) wqe: Box<[u8; limits::WQE_BYTES as usize]>,
     /// Scratch of the engine: doorbells just taken (page, register, value).
@@ -230,6 +232,7 @@ impl HcaState {
             stalled: Vec::new(),
             news: false,
             pieces: Vec::new(),
+            granted: Vec::new(),
             wqe: Box::new([0; limits::WQE_BYTES as usize]),
             rung: Vec::new(),
         }
@@ -257,21 +260,17 @@ impl HcaState {
         }
     }
 
-    /// The memory that `key` gives a QP of domain `pdn`.
+    /// The memory that `key` gives `user`, piece by piece, appended to `out`.
     pub(crate) fn resolve(
         &self,
         key: u32,
-        pdn: u32,
+        user: KeyUser,
         va: u64,
         bytes: u64,
         need: Access,
-    ) -> Result<Region, KeyError> {
-        let found = self
-            .keys
-            .get(key >> 8)
-            .filter(|found| u32::from(found.variant) == key & 0xff)
-            .ok_or(KeyError::NoKey)?;
-        found.resolve(pdn, va, bytes, need)
+        out: &mut Vec<Region>,
+    ) -> Result<(), KeyError> {
+        keys::resolve(&self.keys, key, user, va, bytes, need, out)
     }
 
     /// Puts a QP into the list of those with work.

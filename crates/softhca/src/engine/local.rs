@@ -1,8 +1,9 @@
 //! Local memory of WQEs: segments looked up by lkey, anew at each use.
 
 use crate::device::checker::Finding;
-use crate::device::keys::Access;
+use crate::device::keys::{Access, KeyUser};
 use crate::device::memory::Region;
+use crate::device::regions;
 use crate::device::state::HcaState;
 use crate::device::work::{Local, Segment};
 use crate::engine::transport::Failure;
@@ -22,6 +23,7 @@ pub(super) fn resolve(
     out: &mut Vec<Region>,
 ) -> Result<(), Failure> {
     let pdn = hca.qps.get(qpn).map_or(0, |qp| qp.pdn);
+    let user = KeyUser { pdn, qpn };
     let mut skip = offset;
     let mut left = bytes;
     for segment in segments {
@@ -36,17 +38,14 @@ pub(super) fn resolve(
         let Some(va) = segment.address.checked_add(skip) else {
             return Err(Failure::LocalProtection);
         };
-        match hca.resolve(segment.lkey, pdn, va, take, need) {
-            Ok(region) => out.push(region),
-            Err(error) => {
-                let lkey = segment.lkey;
-                hca.checker.note(Finding::LocalKey, qpn, || {
-                    format!(
-                        "QP {qpn:#x}: lkey {lkey:#x} does not give {take:#x} bytes at {va:#x}: {error}"
-                    )
-                });
-                return Err(Failure::LocalProtection);
-            }
+        if let Err(error) = hca.resolve(segment.lkey, user, va, take, need, out) {
+            let lkey = segment.lkey;
+            hca.checker.note(Finding::LocalKey, qpn, || {
+                format!(
+                    "QP {qpn:#x}: lkey {lkey:#x} does not give {take:#x} bytes at {va:#x}: {error}"
+                )
+            });
+            return Err(Failure::LocalProtection);
         }
         skip = 0;
         left -= take;
@@ -90,12 +89,7 @@ pub(super) fn gather(
         &mut pieces,
     );
     if found.is_ok() {
-        let mut at = 0;
-        for piece in &pieces {
-            let end = at + piece.length();
-            piece.read(0, &mut out[at..end]);
-            at = end;
-        }
+        regions::read(&pieces, out);
     }
     hca.pieces = pieces;
     found
@@ -125,12 +119,7 @@ pub(super) fn scatter(
         &mut pieces,
     );
     if found.is_ok() {
-        let mut at = 0;
-        for piece in &pieces {
-            let end = at + piece.length();
-            piece.write(0, &data[at..end]);
-            at = end;
-        }
+        regions::write(&pieces, data);
         hca.news = true;
     }
     hca.pieces = pieces;

@@ -8,10 +8,12 @@ use super::{local, path};
 use crate::device::checker::Finding;
 use crate::device::keys::Access;
 use crate::device::memory::Region;
-use crate::device::qp_state;
 use crate::device::state::{Fabric, HcaState};
 use crate::device::work::{Current, Local};
-use crate::engine::transport::{Device, Failure, OperationKind, ReceiveError, Received, SendWith};
+use crate::device::{qp_state, regions};
+use crate::engine::transport::{
+    Device, Failure, OperationKind, ReceiveError, Received, RemoteAccess, SendWith,
+};
 use crate::wire::headers::{NakCode, rnr_delay_ns};
 use crate::wire::psn::Psn;
 use crate::wire::timer::patience_ns;
@@ -59,7 +61,9 @@ pub(super) fn step(
             rkey,
             immediate,
         } => write(fabric, own, peer, current, va, rkey, immediate),
-        OperationKind::Read { va, rkey } => read(fabric, own, peer, current, va, rkey),
+        OperationKind::Read { va, rkey } => {
+            move_bytes(fabric, own, peer, current, RemoteAccess::Read, va, rkey)
+        }
         OperationKind::Atomic(atomic) => {
             let old = remote(fabric, peer, |hca| hca.remote_atomic(peer.qpn, &atomic));
             old.and_then(|old| {
@@ -198,42 +202,7 @@ fn write(
     rkey: u32,
     immediate: Option<u32>,
 ) -> Result<(), Stop> {
-    let total = u64::from(current.operation.bytes);
-    if total > CHUNK && current.done == 0 {
-        // The whole message, before its first byte.
-        drop(pieces(
-            fabric,
-            own,
-            &current.work.local,
-            0,
-            total,
-            Access::LOCAL_READ,
-        )?);
-        remote(fabric, peer, |hca| {
-            hca.grant_write(peer.qpn, rkey, va, total)
-        })?;
-    }
-    if current.done < total {
-        let bytes = (total - current.done).min(CHUNK);
-        let (local, done) = (&current.work.local, current.done);
-        let sources = pieces(fabric, own, local, done, bytes, Access::LOCAL_READ)?;
-        let target = remote(fabric, peer, |hca| {
-            hca.grant_write(peer.qpn, rkey, va.wrapping_add(done), bytes)
-        })?;
-        if let Local::Inline(inline) = local {
-            // Inline data is shorter than a chunk.
-            target.write(0, inline.bytes());
-        }
-        for (source, target) in matched(&sources, &target) {
-            source.copy_to(&target);
-        }
-        give_back(fabric, own, sources);
-        count(fabric, own, peer, bytes);
-        current.done += bytes;
-        if current.done < total {
-            return Err(Stop::Again);
-        }
-    }
+    move_bytes(fabric, own, peer, current, RemoteAccess::Write, va, rkey)?;
     if let Some(immediate) = immediate {
         receive_begin(fabric, peer)?;
         let received = Received {
@@ -251,51 +220,53 @@ fn write(
     Ok(())
 }
 
-fn read(
+/// Moves the next chunk of a WRITE or READ.
+fn move_bytes(
     fabric: &mut Fabric,
     own: End,
     peer: End,
     current: &mut Current,
+    access: RemoteAccess,
     va: u64,
     rkey: u32,
 ) -> Result<(), Stop> {
     let total = u64::from(current.operation.bytes);
-    if total > CHUNK && current.done == 0 {
-        drop(pieces(
-            fabric,
-            own,
-            &current.work.local,
-            0,
-            total,
-            Access::LOCAL_WRITE,
-        )?);
-        remote(fabric, peer, |hca| {
-            hca.grant_read(peer.qpn, rkey, va, total)
-        })?;
+    if current.done == total {
+        return Ok(());
     }
-    if current.done < total {
-        let bytes = (total - current.done).min(CHUNK);
-        let done = current.done;
-        let targets = pieces(
-            fabric,
-            own,
-            &current.work.local,
-            done,
-            bytes,
-            Access::LOCAL_WRITE,
-        )?;
-        let source = remote(fabric, peer, |hca| {
-            hca.grant_read(peer.qpn, rkey, va.wrapping_add(done), bytes)
+    let need = match access {
+        RemoteAccess::Write => Access::LOCAL_READ,
+        RemoteAccess::Read => Access::LOCAL_WRITE,
+    };
+    let local = &current.work.local;
+    let both = |fabric: &mut Fabric, done: u64, bytes: u64| {
+        let near = pieces(fabric, own, local, done, bytes, need)?;
+        let far = remote(fabric, peer, |hca| {
+            hca.grant_remote(peer.qpn, access, rkey, va.wrapping_add(done), bytes)
         })?;
-        for (target, source) in matched(&targets, &source) {
-            source.copy_to(&target);
-        }
-        give_back(fabric, own, targets);
-        count(fabric, peer, own, bytes);
-        current.done += bytes;
-        if current.done < total {
-            return Err(Stop::Again);
-        }
+        Ok::<_, Stop>((near, far))
+    };
+    if total > CHUNK && current.done == 0 {
+        // The whole message, before its first byte.
+        let (near, far) = both(fabric, 0, total)?;
+        give_back(fabric, own, near, peer, far);
+    }
+    let bytes = (total - current.done).min(CHUNK);
+    let (near, far) = both(fabric, current.done, bytes)?;
+    match (access, local) {
+        // Inline data is shorter than a chunk.
+        (RemoteAccess::Write, Local::Inline(inline)) => regions::write(&far, inline.bytes()),
+        (RemoteAccess::Write, _) => regions::copy(&near, &far),
+        (RemoteAccess::Read, _) => regions::copy(&far, &near),
+    }
+    give_back(fabric, own, near, peer, far);
+    match access {
+        RemoteAccess::Write => count(fabric, own, peer, bytes),
+        RemoteAccess::Read => count(fabric, peer, own, bytes),
+    }
+    current.done += bytes;
+    if current.done < total {
+        return Err(Stop::Again);
     }
     Ok(())
 }
@@ -311,14 +282,12 @@ fn send(
     const PIECE: usize = 1 << 12;
     let total = u64::from(current.operation.bytes);
     if current.done == 0 {
-        drop(pieces(
-            fabric,
-            own,
-            &current.work.local,
-            0,
-            total,
-            Access::LOCAL_READ,
-        )?);
+        let local = &current.work.local;
+        let found = pieces(fabric, own, local, 0, total, Access::LOCAL_READ)?;
+        on(fabric, own.hca, |hca| {
+            hca.pieces = found;
+            Ok(())
+        })?;
         receive_begin(fabric, peer)?;
     }
     let stop = total.min(current.done + CHUNK);
@@ -396,20 +365,14 @@ fn pieces(
     })
 }
 
-fn give_back(fabric: &mut Fabric, own: End, pieces: Vec<Region>) {
+/// Gives the scratch vectors of [`pieces`] and of a grant back.
+fn give_back(fabric: &mut Fabric, own: End, near: Vec<Region>, peer: End, far: Vec<Region>) {
     if let Some(hca) = fabric.hca(own.hca) {
-        hca.pieces = pieces;
+        hca.pieces = near;
     }
-}
-
-/// Each piece with the part of `whole` that stands opposite.
-fn matched(pieces: &[Region], whole: &Region) -> impl Iterator<Item = (Region, Region)> {
-    let mut at = 0;
-    pieces.iter().filter_map(move |piece| {
-        let part = whole.part(at, piece.bytes());
-        at += piece.bytes();
-        Some((*piece, part?))
-    })
+    if let Some(hca) = fabric.hca(peer.hca) {
+        hca.granted = far;
+    }
 }
 
 /// Runs `call` on the peer's HCA. A refusal fails both ends.

@@ -3,12 +3,12 @@
 use super::{atomics, completion, decode, local};
 use crate::device::Event;
 use crate::device::checker::Finding;
-use crate::device::keys::Access;
+use crate::device::keys::{Access, KeyUser};
 use crate::device::memory::Region;
 use crate::device::qp::ReceiveQueue;
-use crate::device::qp_state;
 use crate::device::state::HcaState;
 use crate::device::work::{Segment, Work};
+use crate::device::{qp_state, regions};
 use crate::engine::transport::{Device, Failure, ReceiveError, Received, RemoteAccess};
 use crate::wire::headers::{AtomicEth, NakCode};
 use mlx5_prm::cqe::Syndrome;
@@ -16,7 +16,7 @@ use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{DataSeg, SEG_BYTES};
 
 impl HcaState {
-    /// The memory that a peer's request names, if QP `qpn` grants the access.
+    /// The memory that a peer's request names, if QP `qpn` grants the access, piece by piece, appended to `out`.
     fn grant(
         &mut self,
         qpn: u32,
@@ -24,7 +24,8 @@ impl HcaState {
         va: u64,
         bytes: u64,
         need: Access,
-    ) -> Result<Region, NakCode> {
+        out: &mut Vec<Region>,
+    ) -> Result<(), NakCode> {
         let qp = self
             .qps
             .get(qpn)
@@ -41,8 +42,9 @@ impl HcaState {
             });
             return Err(NakCode::INVALID_REQUEST);
         }
-        let pdn = qp.pdn;
-        self.resolve(rkey, pdn, va, bytes, need).map_err(|error| {
+        let user = KeyUser { pdn: qp.pdn, qpn };
+        let found = self.resolve(rkey, user, va, bytes, need, out);
+        found.map_err(|error| {
             self.checker.note(Finding::RemoteKey, qpn, || {
                 format!(
                     "QP {qpn:#x}: the peer's request is refused: rkey {rkey:#x} does not give {bytes:#x} bytes at \
@@ -53,26 +55,29 @@ impl HcaState {
         })
     }
 
-    /// The memory that a peer writes.
-    pub(super) fn grant_write(
+    /// The memory that a peer writes or reads, piece by piece. The vector is the HCA's scratch: it goes back to
+    /// [`HcaState::granted`] after use.
+    pub(super) fn grant_remote(
         &mut self,
         qpn: u32,
+        access: RemoteAccess,
         rkey: u32,
         va: u64,
         bytes: u64,
-    ) -> Result<Region, NakCode> {
-        self.grant(qpn, rkey, va, bytes, Access::REMOTE_WRITE)
-    }
-
-    /// The memory that a peer reads.
-    pub(super) fn grant_read(
-        &mut self,
-        qpn: u32,
-        rkey: u32,
-        va: u64,
-        bytes: u64,
-    ) -> Result<Region, NakCode> {
-        self.grant(qpn, rkey, va, bytes, Access::REMOTE_READ)
+    ) -> Result<Vec<Region>, NakCode> {
+        let need = match access {
+            RemoteAccess::Write => Access::REMOTE_WRITE,
+            RemoteAccess::Read => Access::REMOTE_READ,
+        };
+        let mut granted = std::mem::take(&mut self.granted);
+        granted.clear();
+        match self.grant(qpn, rkey, va, bytes, need, &mut granted) {
+            Ok(()) => Ok(granted),
+            Err(code) => {
+                self.granted = granted;
+                Err(code)
+            }
+        }
     }
 
     /// Ends NOPs that waited for `completed` operations on the wire.
@@ -134,40 +139,49 @@ impl Device for HcaState {
         va: u64,
         bytes: u32,
     ) -> Result<(), NakCode> {
-        match access {
-            RemoteAccess::Write => self.grant_write(qpn, rkey, va, bytes.into())?,
-            RemoteAccess::Read => self.grant_read(qpn, rkey, va, bytes.into())?,
-        };
+        self.granted = self.grant_remote(qpn, access, rkey, va, bytes.into())?;
         Ok(())
     }
 
     fn remote_write(&mut self, qpn: u32, rkey: u32, va: u64, data: &[u8]) -> Result<(), NakCode> {
-        let target = self.grant_write(qpn, rkey, va, data.len() as u64)?;
-        target.write(0, data);
+        let bytes = data.len() as u64;
+        let targets = self.grant_remote(qpn, RemoteAccess::Write, rkey, va, bytes)?;
+        regions::write(&targets, data);
+        self.granted = targets;
         self.counters.bytes_received += data.len() as u64;
         self.news = true;
         Ok(())
     }
 
     fn remote_read(&mut self, qpn: u32, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), NakCode> {
-        let source = self.grant_read(qpn, rkey, va, out.len() as u64)?;
-        source.read(0, out);
+        let bytes = out.len() as u64;
+        let sources = self.grant_remote(qpn, RemoteAccess::Read, rkey, va, bytes)?;
+        regions::read(&sources, out);
+        self.granted = sources;
         self.counters.bytes_sent += out.len() as u64;
         Ok(())
     }
 
     fn remote_atomic(&mut self, qpn: u32, atomic: &AtomicEth) -> Result<u64, NakCode> {
         let bytes = decode::operand_bytes(&atomic.op);
-        let operand = self.grant(qpn, atomic.rkey, atomic.va, bytes, Access::REMOTE_ATOMIC)?;
-        if !atomic.va.is_multiple_of(bytes) || !operand.address().is_multiple_of(bytes) {
-            let va = atomic.va;
+        let (rkey, va) = (atomic.rkey, atomic.va);
+        let mut granted = std::mem::take(&mut self.granted);
+        granted.clear();
+        let outcome = self.grant(qpn, rkey, va, bytes, Access::REMOTE_ATOMIC, &mut granted);
+        let operand = granted
+            .first()
+            .copied()
+            .filter(|operand| operand.bytes() == bytes && operand.address().is_multiple_of(bytes));
+        self.granted = granted;
+        outcome?;
+        let Some(operand) = operand.filter(|_| va.is_multiple_of(bytes)) else {
             self.checker.note(Finding::RemoteRight, qpn, || {
                 format!(
                     "QP {qpn:#x}: the peer's atomic of {bytes} bytes at {va:#x} is off its boundary"
                 )
             });
             return Err(NakCode::INVALID_REQUEST);
-        }
+        };
         self.news = true;
         Ok(atomics::apply(&atomic.op, &operand))
     }

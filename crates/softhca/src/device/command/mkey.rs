@@ -1,7 +1,7 @@
 //! Commands of memory keys: those over a UMEM. Regions registered by the kernel's call are keys too, but not of these.
 
 use super::super::context::DevxObject;
-use super::super::keys::{Access, MemoryKey};
+use super::super::keys::{Access, Backing, MemoryKey};
 use super::super::syndrome;
 use super::{Call, Outcome, Refusal, umem_part};
 use mlx5_prm::mkey::{CreateMkeyIn, DestroyMkeyIn, Mkc};
@@ -51,7 +51,8 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
             // An 8-bit field.
             variant: mkc.mkey_7_0().to_be_bytes()[3],
             iova: mkc.start_addr(),
-            region,
+            bytes: region.bytes(),
+            backing: Backing::Direct(region),
             access,
             umem: Some(input.mkey_umem_id()),
         })
@@ -83,7 +84,7 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
         .with_mkey_7_0(key.variant.into())
         .with_pd(key.pdn)
         .with_start_addr(key.iova)
-        .with_len(key.region.bytes());
+        .with_len(key.bytes);
     let mut reply = [0; 16 + Mkc::BYTES];
     reply[16..].copy_from_slice(mkc.as_bytes());
     call.reply(&reply);

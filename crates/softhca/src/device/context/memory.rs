@@ -2,7 +2,7 @@
 
 use super::{Context, MrKeys, UarPage, no_context, own, refuse_busy};
 use crate::device::error::DeviceError;
-use crate::device::keys::{Access, MemoryKey, Umem};
+use crate::device::keys::{Access, Backing, MemoryKey, Umem};
 use crate::device::memory::{self, Region};
 use crate::device::state::{HcaState, Uar};
 use crate::device::uar::UarSpace;
@@ -51,7 +51,8 @@ impl Context {
                     pdn,
                     variant,
                     iova,
-                    region,
+                    bytes,
+                    backing: Backing::Direct(region),
                     access: access.with(Access::LOCAL_READ),
                     umem: None,
                 })
