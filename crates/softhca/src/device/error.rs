@@ -27,6 +27,12 @@ pub enum DeviceError {
         /// Syndrome asked for.
         syndrome: u32,
     },
+    /// The device has failed for good; only commands that end objects are still carried out.
+    #[error("{opcode} was not carried out: the device has failed")]
+    Dead {
+        /// Which command.
+        opcode: Opcode,
+    },
     /// The command may not be sent this way (a create command through `general`, say), or names another object than
     /// the handle it came with.
     #[error("{opcode} is not a command for this call")]
@@ -109,6 +115,7 @@ impl DeviceError {
             Self::WrongCommand { .. } | Self::ShortCommand { .. } | Self::Range { .. } => {
                 libc::EINVAL
             }
+            Self::Dead { .. } => libc::EIO,
             Self::NoObject { .. } => libc::ENOENT,
             Self::NoDevice => libc::ENODEV,
             Self::Busy { .. } => libc::EBUSY,

@@ -27,6 +27,29 @@ impl FailCommand {
     pub const QUERY_EQN: u16 = 0x302;
 }
 
+/// Whether a device that has failed for good still carries a command out: those that end objects, so that programs can let
+/// go (`mlx5_internal_err_ret_value` of the kernel has the same list).
+pub(crate) fn ends_something(opcode: Opcode) -> bool {
+    matches!(
+        opcode.0,
+        0x202 // DESTROY_MKEY
+            | 0x401 // DESTROY_CQ
+            | 0x501 // DESTROY_QP
+            | 0x507 // 2ERR_QP
+            | 0x50a // 2RST_QP
+            | 0x701 // DESTROY_SRQ
+            | 0x706 // DESTROY_XRC_SRQ
+            | 0x718 // DESTROY_XRQ
+            | 0x801 // DEALLOC_PD
+            | 0x803 // DEALLOC_UAR
+            | 0x80f // DEALLOC_XRCD
+            | 0x90e // DESTROY_RMP
+            | 0xa03 // DESTROY_GENERAL_OBJECT
+            | 0xa06 // DESTROY_UCTX
+            | 0xa0a // DESTROY_UMEM
+    )
+}
+
 /// Failures that wait for their command.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {

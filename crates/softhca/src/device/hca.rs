@@ -188,6 +188,18 @@ impl Hca {
         self.with(|slot| slot.state.paused_until_ns = until);
     }
 
+    /// Takes the port down or brings it up. While it is down no packets pass, and QPs towards this HCA find it silent.
+    pub fn set_port(&self, up: bool) {
+        self.with(|slot| slot.state.set_port(up));
+        engine::kick();
+    }
+
+    /// The device fails for good: no more completions, and of the commands only those that end objects succeed.
+    pub fn die(&self) {
+        self.with(|slot| slot.state.die());
+        engine::kick();
+    }
+
     fn with<T>(&self, use_it: impl FnOnce(&mut Slot) -> T) -> T {
         let mut fabric = self.world.lock();
         match fabric.slot(self.number) {

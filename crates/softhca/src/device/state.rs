@@ -3,7 +3,7 @@
 use super::checker::Checker;
 use super::counters::{Counters, ObjectCounts};
 use super::cq::Cq;
-use super::faults::Faults;
+use super::faults::{self, Faults};
 use super::keys::{self, Access, KeyError, KeyUser, MemoryKey, Umem};
 use super::memory::Region;
 use super::qp::Qp;
@@ -14,6 +14,8 @@ use super::{DeviceError, Event, HcaConfig};
 use crate::engine;
 use crate::sysfs::Identity;
 use crate::wire::port::Port;
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::qp::QpState;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -165,6 +167,10 @@ pub(crate) struct HcaState {
     pub(crate) now_ns: u64,
     /// The engine leaves this HCA alone until then.
     pub(crate) paused_until_ns: u64,
+    /// The port is down: packets are neither sent nor received.
+    pub(crate) port_down: bool,
+    /// The device has failed for good.
+    pub(crate) dead: bool,
     /// Events to deliver, with the context that gets them.
     pub(crate) events: Vec<(u32, Event)>,
     /// QPs whose operation waits for its peer, and until when.
@@ -228,6 +234,8 @@ impl HcaState {
             ready: VecDeque::new(),
             now_ns: 0,
             paused_until_ns: 0,
+            port_down: false,
+            dead: false,
             events: Vec::new(),
             stalled: Vec::new(),
             news: false,
@@ -289,14 +297,45 @@ impl HcaState {
     }
 
     /// Notes an event that concerns everybody who has the device open.
-    #[expect(dead_code, reason = "ports and the device do not fail yet")]
     pub(crate) fn raise_for_all(&mut self, event: Event) {
         let contexts = self.contexts.iter().map(|(context, _)| (context, event));
         self.events.extend(contexts);
     }
 
+    /// The port goes down or comes up; whoever has the device open hears of it.
+    pub(crate) fn set_port(&mut self, up: bool) {
+        if self.port_down == up {
+            self.port_down = !up;
+            self.raise_for_all(if up {
+                Event::PortActive(1)
+            } else {
+                Event::PortDown(1)
+            });
+        }
+    }
+
+    /// The device fails for good: QPs stop without a word, commands fail, whoever has it open hears of it.
+    pub(crate) fn die(&mut self) {
+        if self.dead {
+            return;
+        }
+        self.dead = true;
+        self.port_down = true;
+        for qpn in self.qps.numbers(|_| true) {
+            if let Some(qp) = self.qps.get_mut(qpn) {
+                qp.state = QpState::ERR;
+                qp.wire_must_fail = true;
+            }
+            self.schedule(qpn);
+        }
+        self.raise_for_all(Event::DeviceFatal);
+    }
+
     /// A failure that a test asked for.
-    pub(crate) fn strike(&mut self, opcode: mlx5_prm::cmd::Opcode) -> Result<(), DeviceError> {
+    pub(crate) fn strike(&mut self, opcode: Opcode) -> Result<(), DeviceError> {
+        if self.dead && !faults::ends_something(opcode) {
+            return Err(DeviceError::Dead { opcode });
+        }
         match self.faults.strike(opcode) {
             None => Ok(()),
             Some((status, syndrome)) => Err(DeviceError::Failed {

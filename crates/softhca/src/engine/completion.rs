@@ -133,6 +133,9 @@ pub(super) fn fail_receive(hca: &mut HcaState, qpn: u32, index: u16, syndrome: S
 
 /// Writes an entry. A queue that overruns takes its QPs with it.
 fn push(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
+    if hca.dead {
+        return;
+    }
     let Some(cq) = hca.cqs.get_mut(cqn) else {
         return;
     };

@@ -119,12 +119,18 @@ enum Silence {
 
 fn find_peer(fabric: &mut Fabric, own: End, peer_hca: usize, now_ns: u64) -> Result<End, Silence> {
     let hca = fabric.hca(own.hca).ok_or(Silence::Absent)?;
+    if hca.port_down {
+        return Err(Silence::Absent);
+    }
     let own_gid = hca.gid();
     let qp = hca.qps.get(own.qpn).ok_or(Silence::Absent)?;
     let (remote_qpn, sent) = (qp.qpc.remote_qpn(), qp.send_psn);
     let hca = fabric.hca(peer_hca).ok_or(Silence::Absent)?;
     if hca.paused_until_ns > now_ns {
         return Err(Silence::Asleep);
+    }
+    if hca.port_down {
+        return Err(Silence::Absent);
     }
     let peer = hca.qps.get(remote_qpn).ok_or(Silence::Absent)?;
     let is_ours = peer.qpc.remote_qpn() == own.qpn

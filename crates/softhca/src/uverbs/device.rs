@@ -146,14 +146,16 @@ fn ucontext() -> AllocUcontextResp {
 fn query_port(call: &Call<'_>) -> Result<(), Errno> {
     const CM_SUPPORTED: u32 = 1 << 16;
     const IP_BASED_GIDS: u32 = 1 << 26;
+    const DOWN: u8 = 1;
     const ACTIVE: u8 = 4;
     const MTU_4096: u8 = 5;
     const WIDTH_4X: u8 = 2;
     const SPEED_NDR: u8 = 128;
+    const DISABLED: u8 = 3;
     const LINK_UP: u8 = 5;
     const ETHERNET: u8 = 2;
     const GRH_REQUIRED: u8 = 1;
-    call.context.device()?;
+    let up = call.context.device()?.port_is_up();
     if call.u64(0)? != u64::from(PORT) {
         return Err(Errno::EINVAL);
     }
@@ -162,12 +164,12 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
         max_msg_sz: 1 << 30,
         gid_tbl_len: GIDS,
         pkey_tbl_len: 1,
-        state: ACTIVE,
+        state: if up { ACTIVE } else { DOWN },
         max_mtu: MTU_4096,
         active_mtu: MTU_4096,
         active_width: WIDTH_4X,
         active_speed: SPEED_NDR,
-        phys_state: LINK_UP,
+        phys_state: if up { LINK_UP } else { DISABLED },
         link_layer: ETHERNET,
         flags: GRH_REQUIRED,
         ..bytemuck::Zeroable::zeroed()

@@ -16,6 +16,7 @@ pub(super) use qp::remove_qp;
 
 use super::context::{DevxObject, pd_users};
 use super::error::DeviceError;
+use super::faults;
 use super::state::{Fabric, HcaState, Slot};
 use super::syndrome;
 use mlx5_prm::cmd::{CmdIn, CmdOut, CreateOut, Opcode, Status};
@@ -137,6 +138,15 @@ pub(super) fn execute(
         return Err(wrong);
     }
     output.fill(0);
+    if state.dead && !faults::ends_something(opcode) {
+        /// What the kernel answers for a device that has failed: `MLX5_DRIVER_STATUS_ABORTED`, `MLX5_DRIVER_SYND`.
+        const ABORTED: (u32, u32) = (0xfe, 0xbadd_00de);
+        let header = CmdOut::default()
+            .with_status(ABORTED.0)
+            .with_syndrome(ABORTED.1);
+        output[..CmdOut::BYTES].copy_from_slice(header.as_bytes());
+        return Err(DeviceError::Dead { opcode });
+    }
     let struck = state.faults.strike(opcode);
     let outcome = match struck {
         Some((status, syndrome)) => Err(Refusal { status, syndrome }),

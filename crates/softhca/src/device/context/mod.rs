@@ -215,6 +215,13 @@ impl Context {
         })
     }
 
+    /// The port is up.
+    #[must_use]
+    pub fn port_is_up(&self) -> bool {
+        let mut fabric = Fabric::lock();
+        fabric.hca(self.inner.hca).is_some_and(|hca| !hca.port_down)
+    }
+
     /// Where [`Event`]s of this context's objects go. The function must not block.
     pub fn set_event_handler(&self, handler: impl Fn(Event) + Send + Sync + 'static) {
         let mut fabric = self.inner.world.lock();
