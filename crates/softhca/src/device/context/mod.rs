@@ -218,7 +218,7 @@ impl Context {
     /// The port is up.
     #[must_use]
     pub fn port_is_up(&self) -> bool {
-        let mut fabric = Fabric::lock();
+        let mut fabric = self.inner.world.lock();
         fabric.hca(self.inner.hca).is_some_and(|hca| !hca.port_down)
     }
 
