@@ -41,7 +41,11 @@ fn a_port_that_goes_down_silences_the_peer_over_memory_and_over_packets() {
         let heard = events(&pair.a.context);
         pair.hca_a.set_port(false);
         pair.hca_a.set_port(false);
-        assert_eq!(next(&heard), Some(Event::PortDown(1)), "loopback {loopback}");
+        assert_eq!(
+            next(&heard),
+            Some(Event::PortDown(1)),
+            "loopback {loopback}"
+        );
         assert!(!pair.a.context.port_is_up());
         assert!(pair.b.context.port_is_up());
         let (remote, rkey) = (pair.a.data.address(), pair.a.keys.rkey);
@@ -50,7 +54,11 @@ fn a_port_that_goes_down_silences_the_peer_over_memory_and_over_packets() {
         assert_eq!(cqe.opcode(), CqeOpcode::REQ_ERR, "loopback {loopback}");
         assert_eq!(cqe.as_error().reason(), Syndrome::TRANSPORT_RETRY_EXC_ERR);
         pair.hca_a.set_port(true);
-        assert_eq!(next(&heard), Some(Event::PortActive(1)), "loopback {loopback}");
+        assert_eq!(
+            next(&heard),
+            Some(Event::PortActive(1)),
+            "loopback {loopback}"
+        );
         assert!(pair.a.context.port_is_up());
     }
 }
