@@ -39,6 +39,9 @@ pub enum AddressError {
          (Soft-RoCE?) seems to hold it on every address; give the HCA an address of its own"
     )]
     NoneFree,
+    /// None was given, and the carrier cannot choose one.
+    #[error("this carrier needs an IP address for the HCA")]
+    Missing,
 }
 
 /// Claims `ip`, or a free loopback address, for as long as the socket lives.

@@ -8,6 +8,7 @@ use super::{Context, DeviceError};
 use crate::address::{self, AddressError};
 use crate::engine;
 use crate::sysfs::{self, Identity, SysfsError};
+use crate::wire::config::CarrierConfig;
 use crate::wire::port::Port;
 use std::io;
 use std::net::Ipv4Addr;
@@ -26,6 +27,8 @@ pub struct HcaConfig {
     pub schedule_seed: Option<u64>,
     /// QPs towards an HCA of the same process go from memory to memory; otherwise they send packets, too.
     pub loopback: bool,
+    /// What carries packets to HCAs elsewhere. Every carrier but the default needs `ip`.
+    pub carrier: CarrierConfig,
 }
 
 impl Default for HcaConfig {
@@ -35,6 +38,7 @@ impl Default for HcaConfig {
             strict: true,
             schedule_seed: None,
             loopback: true,
+            carrier: CarrierConfig::default(),
         }
     }
 }
@@ -106,11 +110,7 @@ impl Hca {
 
     /// Makes the next `mlx5_N` of `world`, which libibverbs does not see.
     pub(super) fn in_world(world: &Arc<World>, config: &HcaConfig) -> Result<Self, HcaError> {
-        let (socket, ip) = address::claim(config.ip, fastrand::u32(..))?;
-        let wire = Port::new(socket).map_err(|source| HcaError::Os {
-            what: "set up the UDP socket",
-            source,
-        })?;
+        let (wire, ip) = open_port(config)?;
         let mut fabric = world.lock();
         let number = fabric.hcas.len();
         let index = u32::try_from(number)
@@ -227,6 +227,25 @@ impl Drop for Hca {
             }
         }
         fabric.sweep(self.number);
+    }
+}
+
+/// The wire of a new HCA, and its address.
+fn open_port<W>(config: &HcaConfig) -> Result<(Port<W>, Ipv4Addr), HcaError> {
+    match &config.carrier {
+        CarrierConfig::Udp => {
+            let (socket, ip) = address::claim(config.ip, fastrand::u32(..))?;
+            let port = Port::over_udp(socket).map_err(|source| HcaError::Os {
+                what: "set up the UDP socket",
+                source,
+            })?;
+            Ok((port, ip))
+        }
+        CarrierConfig::Memory(network) => {
+            let ip = config.ip.ok_or(AddressError::Missing)?;
+            let carrier = network.plug(ip).ok_or(AddressError::InUse { ip })?;
+            Ok((Port::new(ip, Box::new(carrier)), ip))
+        }
     }
 }
 

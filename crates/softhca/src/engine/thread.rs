@@ -8,7 +8,7 @@ use super::turn::{Report, turn};
 use super::{now_ns, wake};
 use crate::device::world::World;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -119,6 +119,7 @@ fn descriptors() -> Vec<(RawFd, i16)> {
     let fabric = World::of_process().lock_for_engine();
     fabric
         .all()
-        .map(|slot| (slot.wire.as_fd().as_raw_fd(), slot.wire.poll_events()))
+        .filter_map(|slot| slot.wire.poll_events())
+        .map(|(descriptor, events)| (descriptor.as_raw_fd(), events))
         .collect()
 }

@@ -3,6 +3,7 @@
 //! Time, packets and memory come as arguments: the same code runs over UDP and in tests on a virtual clock. QPs take turns:
 //! one that may have something to send stands in a queue, and a turn is at most `TURN_PACKETS` packets, answers first.
 
+use super::carrier::{PacketSink, Source};
 use super::icrc::{Addresses, Flow, ROCE_PORT};
 use super::number_map::NumberMap;
 use super::packet::{Packet, icrc_matches, seal};
@@ -12,18 +13,10 @@ use super::window::Window;
 use crate::engine::transport::{Device, Operation};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 
 /// Packets of one kind that a QP sends before the next has its turn.
 const TURN_PACKETS: u32 = 16;
-
-/// Where packets go: a carrier's queue.
-pub trait PacketSink {
-    /// Space for one more packet of any size, or `None` when the queue is full.
-    fn slot(&mut self) -> Option<&mut [u8]>;
-    /// The slot's first `bytes` are a packet for `destination`.
-    fn commit(&mut self, bytes: usize, destination: Ipv4Addr);
-}
 
 /// What the wire of an HCA has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -199,10 +192,11 @@ impl<W> Endpoint<W> {
     pub fn receive<D: Device<Wqe = W>>(
         &mut self,
         now_ns: u64,
-        source: SocketAddrV4,
+        source: impl Into<Source>,
         datagram: &[u8],
         device: &mut D,
     ) {
+        let source: Source = source.into();
         let Ok(packet) = Packet::parse(datagram) else {
             self.counters.malformed += 1;
             return;
@@ -212,14 +206,15 @@ impl<W> Endpoint<W> {
             self.counters.unknown_qp += 1;
             return;
         };
-        if qp.remote != *source.ip() {
+        if qp.remote != *source.address.ip() {
             self.counters.unknown_source += 1;
             return;
         }
         let flow = Flow {
-            addresses: Addresses::V4(*source.ip(), self.address),
-            source_port: source.port(),
+            addresses: Addresses::V4(*source.address.ip(), self.address),
+            source_port: source.address.port(),
             destination_port: ROCE_PORT,
+            fragment_fields: source.fragment_fields,
         };
         if !icrc_matches(datagram, &flow) {
             self.counters.bad_icrc += 1;
@@ -283,7 +278,7 @@ impl<W> Endpoint<W> {
     }
 
     /// Fills `sink` with what may be sent now; true if something is left for want of space.
-    pub fn transmit<D: Device<Wqe = W>, S: PacketSink>(
+    pub fn transmit<D: Device<Wqe = W>, S: PacketSink + ?Sized>(
         &mut self,
         now_ns: u64,
         device: &mut D,
@@ -304,7 +299,7 @@ impl<W> Endpoint<W> {
     }
 
     /// Lets a QP send; false if the sink is full.
-    fn turn<D: Device<Wqe = W>, S: PacketSink>(
+    fn turn<D: Device<Wqe = W>, S: PacketSink + ?Sized>(
         &mut self,
         qpn: u32,
         now_ns: u64,

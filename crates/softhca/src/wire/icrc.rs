@@ -6,7 +6,8 @@
 //! behind the padding.
 //!
 //! IPv4's identification and flags are covered too, but a UDP socket neither sets nor sees them. By convention they are what
-//! Linux sends from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact.
+//! Linux sends from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact;
+//! whoever sees whole frames takes them from there.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -25,6 +26,8 @@ pub struct Flow {
     pub source_port: u16,
     /// UDP destination port, [`ROCE_PORT`].
     pub destination_port: u16,
+    /// Identification, flags and fragment offset of an IPv4 header.
+    pub fragment_fields: [u8; 4],
 }
 
 /// A pair of IP addresses of one family.
@@ -37,12 +40,16 @@ pub enum Addresses {
 }
 
 impl Flow {
+    /// [`Self::fragment_fields`] of what softhca sends: identification 0, DF set.
+    pub const UNFRAGMENTED: [u8; 4] = [0, 0, 0x40, 0];
+
     /// A flow between two RoCE ports.
     pub const fn v4(source: Ipv4Addr, destination: Ipv4Addr) -> Self {
         Self {
             addresses: Addresses::V4(source, destination),
             source_port: ROCE_PORT,
             destination_port: ROCE_PORT,
+            fragment_fields: Self::UNFRAGMENTED,
         }
     }
 
@@ -69,9 +76,10 @@ impl Flow {
             Addresses::V4(source, destination) => {
                 let total = be16(20 + udp_bytes);
                 out[..20].copy_from_slice(&[
-                    0x45, 0xff, total[0], total[1], 0, 0, 0x40, 0, 0xff, 17, 0xff, 0xff, 0, 0, 0,
-                    0, 0, 0, 0, 0,
+                    0x45, 0xff, total[0], total[1], 0, 0, 0, 0, 0xff, 17, 0xff, 0xff, 0, 0, 0, 0,
+                    0, 0, 0, 0,
                 ]);
+                out[4..8].copy_from_slice(&self.fragment_fields);
                 out[12..16].copy_from_slice(&source.octets());
                 out[16..20].copy_from_slice(&destination.octets());
                 20
@@ -134,6 +142,7 @@ mod tests {
             addresses: Addresses::V6(host(1), host(2)),
             source_port: 49152,
             destination_port: ROCE_PORT,
+            fragment_fields: Flow::UNFRAGMENTED,
         };
         assert_eq!(
             flow.icrc(&write_packet()).to_le_bytes(),
@@ -159,6 +168,7 @@ mod tests {
             addresses: Addresses::V6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST),
             source_port: 1,
             destination_port: 2,
+            fragment_fields: Flow::UNFRAGMENTED,
         };
         for bytes in 0..16 {
             flow.icrc(&vec![0x55; bytes]);

@@ -1,8 +1,11 @@
-//! RoCEv2: the packet codec, the reliable transport and its UDP carrier.
+//! RoCEv2: the packet codec, the reliable transport and its carriers.
 
+pub mod carrier;
+pub mod config;
 pub mod endpoint;
 pub mod headers;
 pub mod icrc;
+pub mod memory;
 mod number_map;
 pub mod opcode;
 pub mod packet;

@@ -1,28 +1,29 @@
-//! The port of one HCA: its wire and the socket that carries it.
+//! The port of one HCA: its wire and the carrier of its packets.
 //!
 //! The engine calls [`Port::poll`] whenever the descriptor is ready, the deadline has come, or a QP got something to do. A
 //! call does a bounded piece of work: it receives, then looks at the clock (so that what has arrived is not taken for
 //! missing), then sends.
 
+use super::carrier::Carrier;
 use super::endpoint::{Endpoint, WireCounters};
 use super::udp::UdpCarrier;
 use crate::engine::transport::Device;
 use std::io;
-use std::net::{IpAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::BorrowedFd;
 
 /// Batches that one poll receives, and rounds that it sends, at most.
 const ROUNDS: usize = 4;
 
-/// How often the socket is emptied while no QP is connected: what comes then is for nobody.
+/// How often the carrier is emptied while no QP is connected: what comes then is for nobody.
 const UNUSED_INTERVAL_NS: u64 = 1_000_000;
 
-/// The wire of one HCA over UDP.
+/// The wire of one HCA.
 #[derive(Debug)]
 pub struct Port<W> {
     endpoint: Endpoint<W>,
-    carrier: UdpCarrier,
-    /// When the socket was last looked at.
+    carrier: Box<dyn Carrier>,
+    /// When the carrier was last looked at.
     received_ns: u64,
 }
 
@@ -36,22 +37,27 @@ pub struct Activity {
 }
 
 impl<W> Port<W> {
+    /// The wire of the HCA at `address`.
+    pub fn new(address: Ipv4Addr, carrier: Box<dyn Carrier>) -> Self {
+        Self {
+            endpoint: Endpoint::new(address),
+            carrier,
+            received_ns: 0,
+        }
+    }
+
     /// Takes over a socket that is bound to the HCA's IPv4 address and port 4791.
     ///
     /// # Errors
     /// The socket is not bound to an IPv4 address, or the kernel refuses an option.
-    pub fn new(socket: UdpSocket) -> io::Result<Self> {
+    pub fn over_udp(socket: UdpSocket) -> io::Result<Self> {
         let IpAddr::V4(address) = socket.local_addr()?.ip() else {
             return Err(io::Error::new(
                 io::ErrorKind::AddrNotAvailable,
                 "the HCA has no IPv4 address",
             ));
         };
-        Ok(Self {
-            endpoint: Endpoint::new(address),
-            carrier: UdpCarrier::new(socket)?,
-            received_ns: 0,
-        })
+        Ok(Self::new(address, Box::new(UdpCarrier::new(socket)?)))
     }
 
     /// QPs and operations.
@@ -70,7 +76,7 @@ impl<W> Port<W> {
     /// Receives, looks at the clock and sends, for a bounded time. `now_ns` is CLOCK_MONOTONIC.
     ///
     /// # Errors
-    /// The socket is broken.
+    /// The carrier is broken.
     pub fn poll<D: Device<Wqe = W>>(
         &mut self,
         now_ns: u64,
@@ -84,7 +90,7 @@ impl<W> Port<W> {
         self.received_ns = now_ns;
         let mut more = true;
         for _ in 0..ROUNDS {
-            more = self.carrier.receive(|source, datagram| {
+            more = self.carrier.receive(now_ns, &mut |source, datagram| {
                 activity.busy = true;
                 self.endpoint.receive(now_ns, source, datagram, device);
             })?;
@@ -99,8 +105,8 @@ impl<W> Port<W> {
         for _ in 0..ROUNDS {
             let left = self.endpoint.transmit(now_ns, device, self.carrier.sink());
             activity.busy |= self.carrier.is_blocked();
-            if !self.carrier.flush() {
-                return Ok(activity); // The socket says when it takes more.
+            if !self.carrier.flush(now_ns) {
+                return Ok(activity); // The carrier says when it takes more.
             }
             if !left {
                 return Ok(activity);
@@ -112,7 +118,8 @@ impl<W> Port<W> {
 
     /// The next call that time asks for, in CLOCK_MONOTONIC nanoseconds.
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.endpoint.deadline_ns()
+        let deadlines = [self.endpoint.deadline_ns(), self.carrier.deadline_ns()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Something waits to be sent: a poll now would not be idle.
@@ -120,19 +127,14 @@ impl<W> Port<W> {
         self.endpoint.has_work() && !self.carrier.is_blocked()
     }
 
-    /// Events of the descriptor to wait for: `POLLIN`, and `POLLOUT` while packets wait for the socket.
-    pub fn poll_events(&self) -> i16 {
-        if self.carrier.is_blocked() {
-            libc::POLLIN | libc::POLLOUT
+    /// The descriptor to wait for, if the carrier has one, and its events: `POLLIN`, and `POLLOUT` while packets wait.
+    pub fn poll_events(&self) -> Option<(BorrowedFd<'_>, i16)> {
+        let waiting = if self.carrier.is_blocked() {
+            libc::POLLOUT
         } else {
-            libc::POLLIN
-        }
-    }
-}
-
-impl<W> AsFd for Port<W> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.carrier.as_fd()
+            0
+        };
+        Some((self.carrier.descriptor()?, libc::POLLIN | waiting))
     }
 }
 

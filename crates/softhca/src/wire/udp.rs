@@ -12,7 +12,7 @@
 
 mod queue;
 
-use super::endpoint::PacketSink;
+use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver};
 use super::icrc::ROCE_PORT;
 use queue::SendQueue;
 use std::io;
@@ -35,17 +35,6 @@ pub struct UdpCarrier {
     queue: SendQueue,
     received: Box<[u8]>,
     counters: CarrierCounters,
-}
-
-/// What happened at the socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CarrierCounters {
-    /// Packets that the kernel refused to send.
-    pub refused: u64,
-    /// System calls that sent something.
-    pub send_calls: u64,
-    /// System calls that received something.
-    pub receive_calls: u64,
 }
 
 impl UdpCarrier {
@@ -92,106 +81,9 @@ impl UdpCarrier {
         })
     }
 
-    /// What happened so far.
-    pub fn counters(&self) -> CarrierCounters {
-        self.counters
-    }
-
     /// Packets wait for the socket to become writable.
-    pub fn is_blocked(&self) -> bool {
+    fn waits(&self) -> bool {
         self.queue.sent < self.queue.runs.len()
-    }
-
-    /// Where packets are put; [`Self::flush`] sends them.
-    pub fn sink(&mut self) -> &mut impl PacketSink {
-        &mut self.queue
-    }
-
-    /// Sends what was put into the sink; false if the socket takes no more for now.
-    pub fn flush(&mut self) -> bool {
-        while self.is_blocked() {
-            match self.send_batch() {
-                Ok(runs) => {
-                    self.counters.send_calls += 1;
-                    self.queue.sent += runs;
-                }
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EAGAIN | libc::ENOBUFS) => return false,
-                    Some(libc::EINTR) => {}
-                    _ => self.after_refusal(&error),
-                },
-            }
-        }
-        self.queue.clear();
-        true
-    }
-
-    /// Receives one batch and hands over every packet in it with its source; true if there may be more.
-    ///
-    /// # Errors
-    /// The socket is broken. Nothing there is not an error.
-    pub fn receive(&mut self, mut packet: impl FnMut(SocketAddrV4, &[u8])) -> io::Result<bool> {
-        // SAFETY: all-zero is a valid value of each of these C structs (null pointers, zero lengths).
-        let (mut names, mut parts, mut messages): (
-            [libc::sockaddr_in; BATCH],
-            [libc::iovec; BATCH],
-            [libc::mmsghdr; BATCH],
-        ) = unsafe { zeroed() };
-        let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
-        let buffers = self.received.chunks_exact_mut(1 << 16);
-        for ((((message, name), part), control), buffer) in messages
-            .iter_mut()
-            .zip(&mut names)
-            .zip(&mut parts)
-            .zip(&mut controls)
-            .zip(buffers)
-        {
-            *part = libc::iovec {
-                iov_base: buffer.as_mut_ptr().cast(),
-                iov_len: buffer.len(),
-            };
-            let header = &mut message.msg_hdr;
-            header.msg_name = std::ptr::from_mut(name).cast();
-            header.msg_namelen = SOCKADDR_BYTES;
-            header.msg_iov = part;
-            header.msg_iovlen = 1;
-            header.msg_control = control.0.as_mut_ptr().cast();
-            header.msg_controllen = CONTROL_BYTES;
-        }
-        // SAFETY: every header points to a name, an iovec, a control buffer and a data buffer of the lengths given, which
-        // live until the end of this function and are borrowed by nobody else.
-        let count = unsafe {
-            libc::recvmmsg(
-                self.socket.as_raw_fd(),
-                messages.as_mut_ptr(),
-                BATCH_COUNT,
-                libc::MSG_DONTWAIT,
-                std::ptr::null_mut(),
-            )
-        };
-        let Ok(count) = usize::try_from(count) else {
-            let error = io::Error::last_os_error();
-            return match error.raw_os_error() {
-                Some(libc::EAGAIN) => Ok(false),
-                Some(libc::EINTR) => Ok(true),
-                _ => Err(error),
-            };
-        };
-        self.counters.receive_calls += 1;
-        for index in 0..count {
-            let (message, name) = (&messages[index], &names[index]);
-            let start = index << 16;
-            let bytes = usize::try_from(message.msg_len).unwrap_or(0).min(1 << 16);
-            let data = &self.received[start..start + bytes];
-            let source = SocketAddrV4::new(
-                Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
-                u16::from_be(name.sin_port),
-            );
-            let segment = received_segment(&message.msg_hdr).unwrap_or(bytes).max(1);
-            data.chunks(segment)
-                .for_each(|datagram| packet(source, datagram));
-        }
-        Ok(count == BATCH)
     }
 
     /// Hands the kernel up to [`BATCH`] runs; returns how many it took.
@@ -250,9 +142,103 @@ impl UdpCarrier {
     }
 }
 
-impl AsFd for UdpCarrier {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+impl Carrier for UdpCarrier {
+    fn receive(&mut self, _: u64, packet: &mut Receiver<'_>) -> io::Result<bool> {
+        // SAFETY: all-zero is a valid value of each of these C structs (null pointers, zero lengths).
+        let (mut names, mut parts, mut messages): (
+            [libc::sockaddr_in; BATCH],
+            [libc::iovec; BATCH],
+            [libc::mmsghdr; BATCH],
+        ) = unsafe { zeroed() };
+        let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
+        let buffers = self.received.chunks_exact_mut(1 << 16);
+        for ((((message, name), part), control), buffer) in messages
+            .iter_mut()
+            .zip(&mut names)
+            .zip(&mut parts)
+            .zip(&mut controls)
+            .zip(buffers)
+        {
+            *part = libc::iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: buffer.len(),
+            };
+            let header = &mut message.msg_hdr;
+            header.msg_name = std::ptr::from_mut(name).cast();
+            header.msg_namelen = SOCKADDR_BYTES;
+            header.msg_iov = part;
+            header.msg_iovlen = 1;
+            header.msg_control = control.0.as_mut_ptr().cast();
+            header.msg_controllen = CONTROL_BYTES;
+        }
+        // SAFETY: every header points to a name, an iovec, a control buffer and a data buffer of the lengths given, which
+        // live until the end of this function and are borrowed by nobody else.
+        let count = unsafe {
+            libc::recvmmsg(
+                self.socket.as_raw_fd(),
+                messages.as_mut_ptr(),
+                BATCH_COUNT,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let Ok(count) = usize::try_from(count) else {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN) => Ok(false),
+                Some(libc::EINTR) => Ok(true),
+                _ => Err(error),
+            };
+        };
+        self.counters.receive_calls += 1;
+        for index in 0..count {
+            let (message, name) = (&messages[index], &names[index]);
+            let start = index << 16;
+            let bytes = usize::try_from(message.msg_len).unwrap_or(0).min(1 << 16);
+            let data = &self.received[start..start + bytes];
+            let source = SocketAddrV4::new(
+                Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr)),
+                u16::from_be(name.sin_port),
+            );
+            let segment = received_segment(&message.msg_hdr).unwrap_or(bytes).max(1);
+            data.chunks(segment)
+                .for_each(|datagram| packet(source.into(), datagram));
+        }
+        Ok(count == BATCH)
+    }
+
+    fn sink(&mut self) -> &mut dyn PacketSink {
+        &mut self.queue
+    }
+
+    fn flush(&mut self, _: u64) -> bool {
+        while self.waits() {
+            match self.send_batch() {
+                Ok(runs) => {
+                    self.counters.send_calls += 1;
+                    self.queue.sent += runs;
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::ENOBUFS) => return false,
+                    Some(libc::EINTR) => {}
+                    _ => self.after_refusal(&error),
+                },
+            }
+        }
+        self.queue.clear();
+        true
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.waits()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn counters(&self) -> CarrierCounters {
+        self.counters
     }
 }
 

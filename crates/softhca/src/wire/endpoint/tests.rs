@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::engine::transport::Service;
+use crate::wire::carrier::PacketSink;
 use crate::wire::packet::MAX_OVERHEAD_BYTES;
 use crate::wire::psn::Psn;
 use crate::wire::testing::{TestDevice, TestWqe, read, write};
+use std::net::SocketAddrV4;
 
 const MTU: u32 = 1024;
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::engine::transport::{Operation, Service};
+use crate::wire::memory::Network;
 use crate::wire::psn::Psn;
 use crate::wire::requester::RequesterConfig;
 use crate::wire::responder::ResponderConfig;
@@ -22,7 +23,7 @@ fn node(memory: usize) -> Node {
             fastrand::u8(1..255),
         );
         if let Ok(socket) = UdpSocket::bind((address, 4791)) {
-            let port = Port::new(socket).unwrap();
+            let port = Port::over_udp(socket).unwrap();
             return Node {
                 port,
                 device: TestDevice::new(vec![0; memory]),
@@ -178,10 +179,10 @@ fn many_senders_to_one_small_socket_buffer_all_arrive() {
     let socket = UdpSocket::bind((receiver.address, 0)).unwrap();
     drop(std::mem::replace(
         &mut receiver.port.carrier,
-        UdpCarrier::new(socket).unwrap(),
+        Box::new(UdpCarrier::new(socket).unwrap()),
     ));
     let socket = UdpSocket::bind((receiver.address, 4791)).unwrap();
-    receiver.port.carrier = UdpCarrier::with_buffers(socket, 212_992).unwrap();
+    receiver.port.carrier = Box::new(UdpCarrier::with_buffers(socket, 212_992).unwrap());
     let mut senders: Vec<Node> = (0..SENDERS).map(|_| node(0)).collect();
     for (rank, sender) in (0u32..).zip(&mut senders) {
         connect(sender, 1, receiver.address, 100 + rank);
@@ -229,4 +230,35 @@ fn many_senders_to_one_small_socket_buffer_all_arrive() {
         again < needed / 2,
         "{again} packets sent again, {needed} needed"
     );
+}
+
+#[test]
+fn over_a_network_in_memory_time_is_what_the_caller_says() {
+    const LATENCY_NS: u64 = 1000;
+    let network = Network::with_latency(LATENCY_NS);
+    let [mut here, mut there] = [1, 2].map(|host| {
+        let address = Ipv4Addr::new(10, 0, 0, host);
+        Node {
+            port: Port::new(address, Box::new(network.plug(address).unwrap())),
+            device: TestDevice::new(vec![0; 64]),
+            address,
+        }
+    });
+    connect(&mut here, 5, there.address, 6);
+    connect(&mut there, 6, here.address, 5);
+    submit(&mut here, 5, 0, vec![7; 64], write(0, 64));
+    let mut now_ns = 0;
+    loop {
+        here.port.poll(now_ns, &mut here.device).unwrap();
+        there.port.poll(now_ns, &mut there.device).unwrap();
+        if !here.device.completed.is_empty() {
+            break;
+        }
+        let deadlines = [here.port.deadline_ns(), there.port.deadline_ns()];
+        let next_ns = deadlines.into_iter().flatten().min();
+        now_ns = next_ns.expect("somebody waits for something");
+    }
+    // The request there and the acknowledge back.
+    assert_eq!(now_ns, 2 * LATENCY_NS);
+    assert_eq!(there.device.memory, [7; 64]);
 }

@@ -1,11 +1,8 @@
 //! Packets that wait to be sent, one behind the other in memory, in runs that one message can carry.
 
-use crate::wire::endpoint::PacketSink;
-use crate::wire::packet::MAX_OVERHEAD_BYTES;
+use crate::wire::carrier::{MAX_PACKET_BYTES, PacketSink};
 use std::net::Ipv4Addr;
 
-/// The largest packet: path MTU 4096 and everything around it, rounded up.
-pub(crate) const MAX_PACKET_BYTES: usize = (4096 + MAX_OVERHEAD_BYTES).next_multiple_of(64);
 /// Packets of the largest size that the queue holds.
 const QUEUE_PACKETS: usize = 64;
 /// The most that fits into one UDP message.

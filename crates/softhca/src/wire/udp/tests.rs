@@ -40,7 +40,9 @@ fn collect(carrier: &mut UdpCarrier, count: usize) -> Vec<(SocketAddrV4, Vec<u8>
     let end = Instant::now() + Duration::from_secs(5);
     while packets.len() < count && Instant::now() < end {
         carrier
-            .receive(|source, data| packets.push((source, data.to_vec())))
+            .receive(0, &mut |source, data| {
+                packets.push((source.address, data.to_vec()))
+            })
             .unwrap();
     }
     packets
@@ -55,7 +57,7 @@ fn check_that_packets_arrive_as_sent(joins: bool) {
         .map(|(tag, bytes)| vec![tag; bytes])
         .collect();
     put(&mut here, ip(&there), &packets);
-    assert!(here.flush() && !here.is_blocked());
+    assert!(here.flush(0) && !here.is_blocked());
     let source = SocketAddrV4::new(ip(&here), ROCE_PORT);
     let expected: Vec<_> = packets.into_iter().map(|packet| (source, packet)).collect();
     assert_eq!(collect(&mut there, expected.len()), expected);
@@ -76,7 +78,7 @@ fn a_packet_that_the_kernel_refuses_is_counted_and_does_not_block_the_next() {
     let (mut here, mut there) = pair();
     put(&mut here, Ipv4Addr::BROADCAST, &[vec![1; 30]]);
     put(&mut here, ip(&there), &[vec![2; 30]]);
-    assert!(here.flush());
+    assert!(here.flush(0));
     assert_eq!(here.counters().refused, 1);
     assert_eq!(collect(&mut there, 1)[0].1, vec![2; 30]);
 }
@@ -84,5 +86,5 @@ fn a_packet_that_the_kernel_refuses_is_counted_and_does_not_block_the_next() {
 #[test]
 fn nothing_there_is_not_an_error() {
     let (mut here, _there) = pair();
-    assert!(!here.receive(|_, _| panic!("nobody sent")).unwrap());
+    assert!(!here.receive(0, &mut |_, _| panic!("nobody sent")).unwrap());
 }

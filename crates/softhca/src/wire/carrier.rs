@@ -1,0 +1,90 @@
+//! What carries packets from one HCA to others: the boundary between the endpoint and sockets.
+//!
+//! A carrier moves UDP payloads (BTH to ICRC) between IPv4 addresses, may lose and reorder them, and never blocks. Carriers
+//! can be layers: one that holds another and looks at what passes ([`super::capture`]), or interferes with it.
+//!
+//! | carrier | what it is |
+//! |---|---|
+//! | [`super::udp`] | a UDP socket: the default, needs no privilege |
+//! | [`super::memory`] | queues inside the process: every run the same |
+
+use super::icrc::Flow;
+use std::fmt::Debug;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::BorrowedFd;
+
+/// The largest packet: path MTU 4096 and everything around it, rounded up.
+pub const MAX_PACKET_BYTES: usize = (4096 + super::packet::MAX_OVERHEAD_BYTES).next_multiple_of(64);
+
+/// Takes what arrives: where it came from and the UDP payload.
+pub type Receiver<'a> = dyn FnMut(Source, &[u8]) + 'a;
+
+/// Carries packets. Times are CLOCK_MONOTONIC in nanoseconds, or a test's own clock.
+pub trait Carrier: Debug + Send {
+    /// Hands over a batch of what has arrived; true if there may be more.
+    ///
+    /// # Errors
+    /// The carrier is broken. Nothing there is not an error.
+    fn receive(&mut self, now_ns: u64, packet: &mut Receiver<'_>) -> io::Result<bool>;
+
+    /// Where packets are put; [`Self::flush`] sends them.
+    fn sink(&mut self) -> &mut dyn PacketSink;
+
+    /// Sends what was put into the sink; false if it could take no more for now and some of it waits.
+    fn flush(&mut self, now_ns: u64) -> bool;
+
+    /// Packets wait: for the descriptor to become writable, or for the next [`Self::flush`].
+    fn is_blocked(&self) -> bool;
+
+    /// When [`Self::receive`] or [`Self::flush`] has something to do though nothing arrives and nothing is sent.
+    fn deadline_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// What becomes readable when something arrives; `None` if arrivals cannot be waited for.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// What happened so far.
+    fn counters(&self) -> CarrierCounters;
+}
+
+/// Where packets go: a carrier's queue.
+pub trait PacketSink {
+    /// Space for one more packet of any size, or `None` when the queue is full. The same space until [`Self::commit`].
+    fn slot(&mut self) -> Option<&mut [u8]>;
+    /// The slot's first `bytes` are a packet for `destination`.
+    fn commit(&mut self, bytes: usize, destination: Ipv4Addr);
+}
+
+/// What happened at a carrier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CarrierCounters {
+    /// Packets that could not be sent: refused by the kernel, or for an address that nobody has.
+    pub refused: u64,
+    /// Calls that sent something.
+    pub send_calls: u64,
+    /// Calls that received something.
+    pub receive_calls: u64,
+    /// Frames of no use here: not for this HCA, or not RoCEv2.
+    pub foreign: u64,
+}
+
+/// Where a packet came from, and what else the ICRC covers of the way it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// IP address and UDP port.
+    pub address: SocketAddrV4,
+    /// Identification, flags and fragment offset of the IPv4 header. A UDP socket does not show them.
+    pub fragment_fields: [u8; 4],
+}
+
+impl From<SocketAddrV4> for Source {
+    /// With identification 0 and DF set, as softhca sends.
+    fn from(address: SocketAddrV4) -> Self {
+        Self {
+            address,
+            fragment_fields: Flow::UNFRAGMENTED,
+        }
+    }
+}
