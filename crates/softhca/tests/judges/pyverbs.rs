@@ -1,0 +1,137 @@
+//! An independent client: the tests that Debian ships with pyverbs, all that concern one device, with their outcomes.
+//!
+//! They build their own commands, WQEs and memory keys, so a misreading of the manual that our runtime and softhca share
+//! would show here. Expected outcomes are in `pyverbs-44.txt`, for rdma-core 44.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::expectation::{self, Outcome, Outcomes};
+use super::programs::{Ended, Running, Scratch, package_version};
+
+/// Of the tests, so many are ok at least with rdma-core 44; the list says which.
+const LEAST_OK: usize = 30;
+
+const HEAD: &str = "\
+# What becomes of Debian's pyverbs tests of rdma-core 44: see expectation.rs for the rules, and rewrite with
+# UPDATE=1 cargo test -p softhca --test judges. A reason says what the device lacks, in the words of the test.
+";
+
+#[test]
+fn the_pyverbs_tests_of_debian_end_as_expected() {
+    let Some(packed) = packed_tests() else { return };
+    let scratch = Scratch::new();
+    let tests = scratch.path().join("tests");
+    unpack(&packed, &tests);
+    let (outcomes, ended) = run(&scratch, &tests);
+    print!("{}", expectation::table(&outcomes));
+    println!("{:.1} s", ended.took.as_secs_f64());
+
+    let version = package_version("python3-pyverbs").unwrap_or_default();
+    if !version.starts_with("44.") {
+        println!("outcomes are pinned for rdma-core 44 only; this is {version}");
+        return;
+    }
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judges/pyverbs-44.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        expectation::write(&list, HEAD, &outcomes);
+    }
+    let (worse, better) = expectation::compare(&expectation::read(&list), &outcomes);
+    for line in better {
+        println!("{line}: enter it with UPDATE=1");
+    }
+    assert!(
+        worse.is_empty(),
+        "{} worse than expected:\n{}",
+        worse.len(),
+        worse.join("\n")
+    );
+    let ok = expectation::count_ok(&outcomes);
+    assert!(ok >= LEAST_OK, "{ok} tests are ok, of at least {LEAST_OK}");
+}
+
+/// The directory of the tests as Debian packs them: where `./x test` has put the contents of the package that is
+/// installed, or where that package has put its documentation (slim images leave it out).
+fn packed_tests() -> Option<PathBuf> {
+    const WHAT: &str = "pyverbs tests";
+    const SHIPPED: &str = "usr/share/doc/rdma-core/tests";
+    let Some(version) = package_version("python3-pyverbs") else {
+        println!("skipped: {WHAT}: the package python3-pyverbs is not installed");
+        return None;
+    };
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/pyverbs");
+    let package = fs::read_to_string(fetched.join("PACKAGE")).unwrap_or_default();
+    let is_same = package.trim() == format!("python3-pyverbs={version}");
+    let fetched = is_same.then(|| fetched.join(SHIPPED));
+    let installed = Path::new("/").join(SHIPPED);
+    let found = fetched
+        .into_iter()
+        .chain([installed])
+        .find(|path| path.exists());
+    if found.is_none() {
+        println!(
+            "skipped: {WHAT}: ./x test did not fetch python3-pyverbs={version}, and /{SHIPPED} is not there"
+        );
+    }
+    found
+}
+
+/// Copies the tests, which the package holds compressed.
+fn unpack(packed: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(packed).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+    let script = "gunzip *.gz";
+    let status = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(to)
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// All tests in one process, because a start of Python costs a second.
+fn run(scratch: &Scratch, tests: &Path) -> (Outcomes, Ended) {
+    let results = scratch.path().join("results");
+    let mut command = scratch.preloaded(&[], "/usr/bin/python3");
+    command
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judges/run_pyverbs.py"))
+        .args([tests, &results])
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let ended = Running::start(command, scratch, "printed").end_within(Duration::from_secs(100));
+    let text = fs::read_to_string(&results).unwrap_or_default();
+    let mut outcomes = Outcomes::new();
+    let mut has_ended = false;
+    for line in text.lines() {
+        let [outcome, name, text] = line.splitn(3, '\t').collect::<Vec<_>>()[..] else {
+            continue; // cut off
+        };
+        let text = text.replace("\\n", "\n").replace("\\\\", "\\");
+        let outcome = match outcome {
+            // Until the next line about this test.
+            "start" => Outcome::Fail(format!("it ended the process:\n{}", ended.report())),
+            "ok" => Outcome::Ok,
+            "skip" => Outcome::Skip(text),
+            "fail" => Outcome::Fail(text),
+            "end" => {
+                has_ended = true;
+                continue;
+            }
+            _ => panic!("an outcome that nobody knows: {line}"),
+        };
+        outcomes.insert(name.to_owned(), outcome);
+    }
+    let started = outcomes
+        .values()
+        .any(|outcome| matches!(outcome, Outcome::Fail(why) if why.starts_with("it ended")));
+    assert!(!has_ended || ended.is_success(), "{}", ended.report());
+    assert!(
+        has_ended || started,
+        "the tests did not run:\n{}",
+        ended.report()
+    );
+    (outcomes, ended)
+}
