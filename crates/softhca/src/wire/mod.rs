@@ -3,6 +3,7 @@
 pub mod carrier;
 pub mod config;
 pub mod endpoint;
+pub mod faults;
 pub mod headers;
 pub mod icrc;
 pub mod memory;
