@@ -32,7 +32,7 @@ fn impatient() -> Shape {
 
 #[test]
 fn a_port_that_goes_down_silences_the_peer_over_memory_and_over_packets() {
-    for loopback in [true] {
+    for loopback in [true, false] {
         let config = HcaConfig {
             loopback,
             ..HcaConfig::default()
@@ -65,7 +65,7 @@ fn a_port_that_goes_down_silences_the_peer_over_memory_and_over_packets() {
 
 #[test]
 fn what_is_under_way_when_the_port_comes_back_in_time_ends_well() {
-    for loopback in [true] {
+    for loopback in [true, false] {
         let config = HcaConfig {
             loopback,
             ..HcaConfig::default()

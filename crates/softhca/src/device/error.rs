@@ -27,6 +27,12 @@ pub enum DeviceError {
         /// Syndrome asked for.
         syndrome: u32,
     },
+    /// A call found no memory in the kernel, because a test asked for it.
+    #[error("{opcode} found no memory, as asked for")]
+    NoMemory {
+        /// Which command.
+        opcode: Opcode,
+    },
     /// The device has failed for good; only commands that end objects are still carried out.
     #[error("{opcode} was not carried out: the device has failed")]
     Dead {
@@ -120,7 +126,7 @@ impl DeviceError {
             Self::NoDevice => libc::ENODEV,
             Self::Busy { .. } => libc::EBUSY,
             Self::Fault { .. } => libc::EFAULT,
-            Self::Full { .. } => libc::ENOMEM,
+            Self::Full { .. } | Self::NoMemory { .. } => libc::ENOMEM,
             Self::Os { errno, .. } => *errno,
         }
     }

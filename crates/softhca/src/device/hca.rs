@@ -1,7 +1,7 @@
 //! The owner's handle of an HCA.
 
 use super::counters::{Counters, ObjectCounts};
-use super::faults::FailCommand;
+use super::faults::FaultSpec;
 use super::state::{HcaState, Slot};
 use super::world::World;
 use super::{Context, DeviceError};
@@ -13,7 +13,6 @@ use crate::wire::port::Port;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 use thiserror::Error;
 
 /// How an HCA is made.
@@ -29,6 +28,8 @@ pub struct HcaConfig {
     pub loopback: bool,
     /// What carries packets to HCAs elsewhere. Every carrier but the default needs `ip`.
     pub carrier: CarrierConfig,
+    /// What goes wrong.
+    pub faults: Option<FaultSpec>,
 }
 
 impl Default for HcaConfig {
@@ -39,6 +40,7 @@ impl Default for HcaConfig {
             schedule_seed: None,
             loopback: true,
             carrier: CarrierConfig::default(),
+            faults: None,
         }
     }
 }
@@ -121,7 +123,11 @@ impl Hca {
             })?;
         let identity = Identity::new(index, ip);
         let state = HcaState::new(number, identity.clone(), config);
-        fabric.hcas.push(Some(Slot { state, wire }));
+        let mut slot = Slot { state, wire };
+        if let Some(spec) = &config.faults {
+            slot.set_faults(spec, fabric.clock.now_ns());
+        }
+        fabric.hcas.push(Some(slot));
         drop(fabric);
         Ok(Self {
             world: Arc::clone(world),
@@ -170,34 +176,16 @@ impl Hca {
         self.with(|slot| slot.counters())
     }
 
-    /// Lets a command fail that is still to come. Failures asked for earlier stay.
-    pub fn fail_command(&self, fault: FailCommand) {
-        self.with(|slot| slot.state.faults.add(fault));
-    }
-
     /// What the checker objected to, in words; each kind once per object.
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
         self.with(|slot| slot.state.checker.texts().to_vec())
     }
 
-    /// The engine ignores this HCA for so long: doorbells stay where they are, packets in the socket.
-    pub fn pause(&self, duration: Duration) {
+    /// As [`Self::with`], with the time.
+    pub(super) fn with_time<T>(&self, use_it: impl FnOnce(&mut Slot, u64) -> T) -> T {
         let now_ns = self.world.lock().clock.now_ns();
-        let until = now_ns.saturating_add(duration.as_nanos().try_into().unwrap_or(u64::MAX));
-        self.with(|slot| slot.state.paused_until_ns = until);
-    }
-
-    /// Takes the port down or brings it up. While it is down no packets pass, and QPs towards this HCA find it silent.
-    pub fn set_port(&self, up: bool) {
-        self.with(|slot| slot.state.set_port(up));
-        engine::kick();
-    }
-
-    /// The device fails for good: no more completions, and of the commands only those that end objects succeed.
-    pub fn die(&self) {
-        self.with(|slot| slot.state.die());
-        engine::kick();
+        self.with(|slot| use_it(slot, now_ns))
     }
 
     fn with<T>(&self, use_it: impl FnOnce(&mut Slot) -> T) -> T {

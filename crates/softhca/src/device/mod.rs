@@ -19,7 +19,7 @@ mod context;
 mod counters;
 pub(crate) mod cq;
 mod error;
-mod faults;
+pub(crate) mod faults;
 mod hca;
 pub(crate) mod keys;
 pub(crate) mod memory;
@@ -37,7 +37,10 @@ pub(crate) mod world;
 pub use context::{Context, DevxObject, Event, MrKeys, UarPage};
 pub use counters::{Counters, ObjectCounts};
 pub use error::DeviceError;
-pub use faults::FailCommand;
+pub use faults::{
+    CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FailCommand, FaultItemError,
+    FaultSpec, FaultSpecError, ReplayError, TimedFault,
+};
 pub(crate) use hca::identity;
 pub use hca::{Hca, HcaConfig, HcaError, counters, device_names};
 pub use keys::Access;

@@ -61,6 +61,8 @@ pub(crate) struct SendQueue {
     /// Operations handed to the wire, and those it has completed.
     pub(crate) submitted: u64,
     pub(crate) completed: u64,
+    /// A WQE failed because somebody asked for it: those behind it are flushed, whatever became of them.
+    pub(crate) failed_by_fault: bool,
     /// NOPs that wait for the operations before them: (submitted before it, the NOP).
     pub(crate) parked: VecDeque<(u64, Work)>,
 }

@@ -3,19 +3,17 @@
 use super::checker::Checker;
 use super::counters::{Counters, ObjectCounts};
 use super::cq::Cq;
-use super::faults::{self, Faults};
+use super::faults::Faults;
 use super::keys::{self, Access, KeyError, KeyUser, MemoryKey, Umem};
 use super::memory::Region;
 use super::qp::Qp;
 use super::table::Table;
 use super::uar::{MappedPage, UarSpace};
 use super::work::Work;
-use super::{DeviceError, Event, HcaConfig};
+use super::{Event, HcaConfig};
 use crate::engine;
 use crate::sysfs::Identity;
 use crate::wire::port::Port;
-use mlx5_prm::cmd::Opcode;
-use mlx5_prm::qp::QpState;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -167,6 +165,8 @@ pub(crate) struct HcaState {
     pub(crate) now_ns: u64,
     /// The engine leaves this HCA alone until then.
     pub(crate) paused_until_ns: u64,
+    /// Packets to be sent meet faults.
+    pub(crate) faulty_packets: bool,
     /// The port is down: packets are neither sent nor received.
     pub(crate) port_down: bool,
     /// The device has failed for good.
@@ -234,6 +234,7 @@ impl HcaState {
             ready: VecDeque::new(),
             now_ns: 0,
             paused_until_ns: 0,
+            faulty_packets: false,
             port_down: false,
             dead: false,
             events: Vec::new(),
@@ -300,50 +301,6 @@ impl HcaState {
     pub(crate) fn raise_for_all(&mut self, event: Event) {
         let contexts = self.contexts.iter().map(|(context, _)| (context, event));
         self.events.extend(contexts);
-    }
-
-    /// The port goes down or comes up; whoever has the device open hears of it.
-    pub(crate) fn set_port(&mut self, up: bool) {
-        if self.port_down == up {
-            self.port_down = !up;
-            self.raise_for_all(if up {
-                Event::PortActive(1)
-            } else {
-                Event::PortDown(1)
-            });
-        }
-    }
-
-    /// The device fails for good: QPs stop without a word, commands fail, whoever has it open hears of it.
-    pub(crate) fn die(&mut self) {
-        if self.dead {
-            return;
-        }
-        self.dead = true;
-        self.port_down = true;
-        for qpn in self.qps.numbers(|_| true) {
-            if let Some(qp) = self.qps.get_mut(qpn) {
-                qp.state = QpState::ERR;
-                qp.wire_must_fail = true;
-            }
-            self.schedule(qpn);
-        }
-        self.raise_for_all(Event::DeviceFatal);
-    }
-
-    /// A failure that a test asked for.
-    pub(crate) fn strike(&mut self, opcode: Opcode) -> Result<(), DeviceError> {
-        if self.dead && !faults::ends_something(opcode) {
-            return Err(DeviceError::Dead { opcode });
-        }
-        match self.faults.strike(opcode) {
-            None => Ok(()),
-            Some((status, syndrome)) => Err(DeviceError::Failed {
-                opcode,
-                status,
-                syndrome,
-            }),
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::device::Event;
 use crate::device::checker::Finding;
+use crate::device::faults::EntryFate;
 use crate::device::state::HcaState;
 use crate::device::work::Work;
 use crate::engine::transport::{Received, SendWith};
@@ -25,6 +26,17 @@ pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
     };
+    let asked_for = if qp.send.failed_by_fault {
+        Some(Syndrome::WR_FLUSH_ERR)
+    } else {
+        hca.faults.fail_send(qpn).map(Syndrome)
+    };
+    if let Some(syndrome) = asked_for {
+        qp.send.failed_by_fault = true;
+        fail_send(hca, qpn, work.index, work.blocks, work.opcode, syndrome);
+        enter_error(hca, qpn);
+        return;
+    }
     qp.send.retired = work.index.wrapping_add(work.blocks);
     if !work.signalled {
         return;
@@ -131,8 +143,29 @@ pub(super) fn fail_receive(hca: &mut HcaState, qpn: u32, index: u16, syndrome: S
     push(hca, cqn, bytemuck::cast(err));
 }
 
-/// Writes an entry. A queue that overruns takes its QPs with it.
+/// Writes an entry, unless a fault wants it otherwise.
 fn push(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
+    if hca.faults.spare_entries() {
+        return write(hca, cqn, entry);
+    }
+    // The QP number is at the same place in entries of all kinds.
+    let qpn = bytemuck::cast::<_, Cqe64>(entry).sop_drop_qpn.get() & 0xff_ffff;
+    match hca.faults.judge_entry(hca.now_ns, cqn, qpn) {
+        EntryFate::Write => write(hca, cqn, entry),
+        EntryFate::Drop => {}
+        EntryFate::Hold(due_ns) => hca.faults.hold(due_ns, cqn, entry),
+    }
+}
+
+/// Writes the entries that were late and are due.
+pub(super) fn write_late(hca: &mut HcaState) {
+    while let Some((cqn, entry)) = hca.faults.due_entry(hca.now_ns) {
+        write(hca, cqn, entry);
+    }
+}
+
+/// Writes an entry. A queue that overruns takes its QPs with it.
+fn write(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
     if hca.dead {
         return;
     }

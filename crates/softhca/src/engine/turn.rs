@@ -1,8 +1,8 @@
 //! One turn of the engine over all HCAs: doorbells, QPs, wire.
 
-use super::doorbell;
 use super::loopback::End;
 use super::send::{self, Turn};
+use super::{completion, doorbell};
 use crate::device::Event;
 use crate::device::state::{Fabric, HcaState};
 use std::sync::Arc;
@@ -40,15 +40,21 @@ pub(crate) fn turn(fabric: &mut Fabric) -> Report {
     let now_ns = fabric.clock.now_ns();
     let mut report = Report::default();
     for number in 0..fabric.hcas.len() {
-        let Some(hca) = fabric.hca(number) else {
+        let Some(slot) = fabric.slot(number) else {
             continue;
         };
+        slot.on_clock(now_ns);
+        let hca = &mut slot.state;
         hca.now_ns = now_ns;
+        if let Some(at_ns) = hca.faults.deadline_ns() {
+            report.wake_at(at_ns);
+        }
         report.open |= hca.contexts.len() > 0;
         if hca.paused_until_ns > now_ns {
             report.wake_at(hca.paused_until_ns);
             continue;
         }
+        completion::write_late(hca);
         report.busy |= doorbell::take(hca);
         if !hca.strict {
             report.busy |= doorbell::look_at_records(hca);

@@ -7,6 +7,7 @@ use super::carrier::{PacketSink, Source};
 use super::icrc::{Addresses, Flow, ROCE_PORT};
 use super::number_map::NumberMap;
 use super::packet::{Packet, icrc_matches, seal};
+use super::psn::Psn;
 use super::requester::{Feedback, Requester, RequesterConfig};
 use super::responder::{Arrival, Responder, ResponderConfig};
 use super::window::Window;
@@ -165,6 +166,12 @@ impl<W> Endpoint<W> {
         } else {
             self.wake_waiting(qp.remote);
         }
+    }
+
+    /// Number of the request that `qpn` expects next.
+    pub fn expected_psn(&self, qpn: u32) -> Option<Psn> {
+        let responder = self.qps.get(&qpn)?.responder.as_ref()?;
+        Some(responder.expected_psn())
     }
 
     /// [`Self::submit`] would take another operation.

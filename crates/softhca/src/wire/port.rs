@@ -4,8 +4,9 @@
 //! call does a bounded piece of work: it receives, then looks at the clock (so that what has arrived is not taken for
 //! missing), then sends.
 
-use super::carrier::Carrier;
+use super::carrier::{Carrier, Source};
 use super::endpoint::{Endpoint, WireCounters};
+use super::faults::{Direction, FaultLayer, FaultySink};
 use super::udp::UdpCarrier;
 use crate::engine::transport::Device;
 use std::io;
@@ -23,6 +24,8 @@ const UNUSED_INTERVAL_NS: u64 = 1_000_000;
 pub struct Port<W> {
     endpoint: Endpoint<W>,
     carrier: Box<dyn Carrier>,
+    /// What goes wrong between the two; the usual case is nothing.
+    faults: Option<Box<FaultLayer>>,
     /// When the carrier was last looked at.
     received_ns: u64,
 }
@@ -42,6 +45,7 @@ impl<W> Port<W> {
         Self {
             endpoint: Endpoint::new(address),
             carrier,
+            faults: None,
             received_ns: 0,
         }
     }
@@ -63,6 +67,17 @@ impl<W> Port<W> {
     /// QPs and operations.
     pub fn endpoint(&mut self) -> &mut Endpoint<W> {
         &mut self.endpoint
+    }
+
+    /// What goes wrong between endpoint and carrier; from now on there is a layer for it.
+    pub fn faults(&mut self) -> &mut FaultLayer {
+        self.faults
+            .get_or_insert_with(|| Box::new(FaultLayer::new(0, &[], 0)))
+    }
+
+    /// The same, if it was ever asked for.
+    pub fn faults_if_any(&self) -> Option<&FaultLayer> {
+        self.faults.as_deref()
     }
 
     /// What has been seen so far.
@@ -88,22 +103,13 @@ impl<W> Port<W> {
             return Ok(activity);
         }
         self.received_ns = now_ns;
-        let mut more = true;
-        for _ in 0..ROUNDS {
-            more = self.carrier.receive(now_ns, &mut |source, datagram| {
-                activity.busy = true;
-                self.endpoint.receive(now_ns, source, datagram, device);
-            })?;
-            if !more {
-                break;
-            }
-        }
+        let more = self.receive(now_ns, device, &mut activity)?;
         if !more {
             self.endpoint.on_clock(now_ns, device);
         }
         activity.unfinished = more;
         for _ in 0..ROUNDS {
-            let left = self.endpoint.transmit(now_ns, device, self.carrier.sink());
+            let left = self.transmit(now_ns, device);
             activity.busy |= self.carrier.is_blocked();
             if !self.carrier.flush(now_ns) {
                 return Ok(activity); // The carrier says when it takes more.
@@ -116,9 +122,64 @@ impl<W> Port<W> {
         Ok(activity)
     }
 
+    /// Receives some; true if there may be more.
+    fn receive<D: Device<Wqe = W>>(
+        &mut self,
+        now_ns: u64,
+        device: &mut D,
+        activity: &mut Activity,
+    ) -> io::Result<bool> {
+        let endpoint = &mut self.endpoint;
+        let mut arrived = |source: Source, datagram: &[u8]| {
+            activity.busy = true;
+            endpoint.receive(now_ns, source, datagram, device);
+        };
+        for _ in 0..ROUNDS {
+            let more = match &mut self.faults {
+                None => self.carrier.receive(now_ns, &mut arrived)?,
+                Some(layer) => {
+                    let more = self.carrier.receive(now_ns, &mut |source, datagram| {
+                        layer.receive(now_ns, source, datagram, &mut arrived);
+                    })?;
+                    layer.release(now_ns, Direction::In, |source, datagram| {
+                        arrived(source, datagram);
+                        true
+                    });
+                    more
+                }
+            };
+            if !more {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Hands packets to the carrier; true if some are left for want of room.
+    fn transmit<D: Device<Wqe = W>>(&mut self, now_ns: u64, device: &mut D) -> bool {
+        let inner = self.carrier.sink();
+        match &mut self.faults {
+            None => self.endpoint.transmit(now_ns, device, inner),
+            Some(layer) => {
+                let mut sink = FaultySink {
+                    layer,
+                    inner,
+                    now_ns,
+                };
+                sink.release();
+                self.endpoint.transmit(now_ns, device, &mut sink)
+            }
+        }
+    }
+
     /// The next call that time asks for, in CLOCK_MONOTONIC nanoseconds.
     pub fn deadline_ns(&self) -> Option<u64> {
-        let deadlines = [self.endpoint.deadline_ns(), self.carrier.deadline_ns()];
+        let late = self.faults.as_ref().and_then(|layer| layer.deadline_ns());
+        let deadlines = [
+            self.endpoint.deadline_ns(),
+            self.carrier.deadline_ns(),
+            late,
+        ];
         deadlines.into_iter().flatten().min()
     }
 

@@ -119,6 +119,11 @@ impl Responder {
         }
     }
 
+    /// Number of the request that is expected next.
+    pub fn expected_psn(&self) -> Psn {
+        self.expected
+    }
+
     /// Handles a request packet.
     pub fn on_request<D: Device>(
         &mut self,

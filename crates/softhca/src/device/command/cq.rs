@@ -77,6 +77,7 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
 /// Takes a completion queue away.
 pub(in super::super) fn remove_cq(hca: &mut HcaState, cqn: u32) {
     hca.cqs.remove(cqn);
+    hca.faults.forget_cq(cqn);
     hca.checker.forget(cqn);
 }
 

@@ -16,7 +16,7 @@ pub(super) use qp::remove_qp;
 
 use super::context::{DevxObject, pd_users};
 use super::error::DeviceError;
-use super::faults;
+use super::faults::{self, Strike};
 use super::state::{Fabric, HcaState, Slot};
 use super::syndrome;
 use mlx5_prm::cmd::{CmdIn, CmdOut, CreateOut, Opcode, Status};
@@ -147,9 +147,9 @@ pub(super) fn execute(
         output[..CmdOut::BYTES].copy_from_slice(header.as_bytes());
         return Err(DeviceError::Dead { opcode });
     }
-    let struck = state.faults.strike(opcode);
-    let outcome = match struck {
-        Some((status, syndrome)) => Err(Refusal { status, syndrome }),
+    let outcome = match state.faults.strike(opcode) {
+        Some(Strike::NoMemory) => return Err(DeviceError::NoMemory { opcode }),
+        Some(Strike::Refused(status, syndrome)) => Err(Refusal { status, syndrome }),
         None => run(&mut Call {
             fabric,
             hca,

@@ -94,7 +94,13 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
         return Err(Refusal::bad_param(syndrome::REMOTE_GID));
     }
     let route = match call.fabric.by_gid(&gid) {
-        Some(peer) if call.hca()?.loopback => Route::Process(peer),
+        // Both ends must agree.
+        Some(peer)
+            if call.hca()?.uses_memory()
+                && call.fabric.hca(peer).is_some_and(|hca| hca.uses_memory()) =>
+        {
+            Route::Process(peer)
+        }
         _ => Route::Wire,
     };
     let qp = find(call, qpn)?;

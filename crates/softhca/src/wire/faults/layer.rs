@@ -2,7 +2,7 @@
 
 use super::queue::Queue;
 use super::{Direction, Mishap, PacketFault, REORDER_DISTANCE, REORDER_PATIENCE_NS, When};
-use std::net::SocketAddrV4;
+use crate::wire::carrier::Source;
 use std::time::Duration;
 
 /// Packets that are kept for a replay, at most.
@@ -48,7 +48,7 @@ pub enum Fate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// Who sent it.
-    pub source: SocketAddrV4,
+    pub source: Source,
     /// The datagram, from the BTH to the ICRC.
     pub bytes: Vec<u8>,
 }
@@ -129,7 +129,7 @@ impl FaultLayer {
         &mut self,
         now_ns: u64,
         direction: Direction,
-        peer: SocketAddrV4,
+        peer: Source,
         packet: &[u8],
     ) -> Fate {
         if direction == Direction::In {
@@ -148,7 +148,7 @@ impl FaultLayer {
         let mut overtakers = 0;
         let mut copies = 0;
         for (fault, seen) in &mut self.faults {
-            if !fault.selects(direction, *peer.ip(), after) {
+            if !fault.selects(direction, *peer.address.ip(), after) {
                 continue;
             }
             *seen += 1;
@@ -201,9 +201,9 @@ impl FaultLayer {
     pub fn receive(
         &mut self,
         now_ns: u64,
-        source: SocketAddrV4,
+        source: Source,
         packet: &[u8],
-        mut deliver: impl FnMut(SocketAddrV4, &[u8]),
+        mut deliver: impl FnMut(Source, &[u8]),
     ) {
         match self.judge(now_ns, Direction::In, source, packet) {
             Fate::Pass => deliver(source, packet),
@@ -221,7 +221,7 @@ impl FaultLayer {
         &mut self,
         now_ns: u64,
         direction: Direction,
-        mut take: impl FnMut(SocketAddrV4, &[u8]) -> bool,
+        mut take: impl FnMut(Source, &[u8]) -> bool,
     ) {
         let held = &mut self.held[direction as usize];
         while let Some(packet) = held.due(now_ns) {
@@ -238,7 +238,7 @@ impl FaultLayer {
         self.held.iter().filter_map(Queue::deadline_ns).min()
     }
 
-    fn keep(&mut self, source: SocketAddrV4, packet: &[u8]) {
+    fn keep(&mut self, source: Source, packet: &[u8]) {
         let Some(qpn) = self.recording else {
             return;
         };

@@ -11,7 +11,7 @@ mod queue;
 mod sink;
 
 pub use layer::{Fate, FaultCounts, FaultLayer, Recorded};
-pub use sink::FaultySink;
+pub(crate) use sink::FaultySink;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Packets that are held back, until their time has come or others have overtaken them.
 
+use crate::wire::carrier::Source;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::net::SocketAddrV4;
 
 /// Packets held at once in one direction; later ones are lost, as in a full buffer.
 const MAX_HELD: usize = 1 << 16;
@@ -13,7 +13,7 @@ pub(super) struct Held {
     pub(super) due_ns: u64,
     /// Keeps packets of one time in order.
     number: u64,
-    pub(super) peer: SocketAddrV4,
+    pub(super) peer: Source,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Queue {
 
 impl Queue {
     /// Holds a packet back until `due_ns`; false if there is no room.
-    pub(super) fn hold(&mut self, due_ns: u64, peer: SocketAddrV4, bytes: &[u8]) -> bool {
+    pub(super) fn hold(&mut self, due_ns: u64, peer: Source, bytes: &[u8]) -> bool {
         let fits = self.len() < MAX_HELD;
         if fits {
             let held = self.make(due_ns, peer, bytes);
@@ -54,7 +54,7 @@ impl Queue {
         &mut self,
         overtakers: u32,
         due_ns: u64,
-        peer: SocketAddrV4,
+        peer: Source,
         bytes: &[u8],
     ) -> bool {
         let fits = self.len() < MAX_HELD;
@@ -65,7 +65,7 @@ impl Queue {
         fits
     }
 
-    fn make(&mut self, due_ns: u64, peer: SocketAddrV4, bytes: &[u8]) -> Held {
+    fn make(&mut self, due_ns: u64, peer: Source, bytes: &[u8]) -> Held {
         self.count += 1;
         Held {
             due_ns,
@@ -76,10 +76,10 @@ impl Queue {
     }
 
     /// A packet from or to `peer` goes past: those that it overtakes last are due now.
-    pub(super) fn passed(&mut self, now_ns: u64, peer: SocketAddrV4) {
+    pub(super) fn passed(&mut self, now_ns: u64, peer: Source) {
         let mut at = 0;
         while let Some((overtakers, held)) = self.displaced.get_mut(at) {
-            if held.peer.ip() == peer.ip() {
+            if held.peer.address.ip() == peer.address.ip() {
                 *overtakers = overtakers.saturating_sub(1);
                 if *overtakers == 0 {
                     let (_, mut held) = self.displaced.remove(at);

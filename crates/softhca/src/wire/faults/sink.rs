@@ -2,24 +2,21 @@
 
 use super::layer::invert;
 use super::{Direction, Fate, FaultLayer};
-use crate::wire::endpoint::PacketSink;
+use crate::wire::carrier::{PacketSink, Source};
 use crate::wire::icrc::ROCE_PORT;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// A sink whose packets meet the faults of a layer on their way out.
-#[derive(Debug)]
-pub struct FaultySink<'a, S> {
-    /// The faults.
-    pub layer: &'a mut FaultLayer,
+pub(crate) struct FaultySink<'a> {
+    pub(crate) layer: &'a mut FaultLayer,
     /// Where packets go that pass.
-    pub inner: &'a mut S,
-    /// The time.
-    pub now_ns: u64,
+    pub(crate) inner: &'a mut dyn PacketSink,
+    pub(crate) now_ns: u64,
 }
 
-impl<S: PacketSink> FaultySink<'_, S> {
+impl FaultySink<'_> {
     /// Sends what was late and is due.
-    pub fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         let inner = &mut *self.inner;
         self.layer
             .release(self.now_ns, Direction::Out, |peer, packet| {
@@ -27,13 +24,13 @@ impl<S: PacketSink> FaultySink<'_, S> {
                     return false;
                 };
                 slot[..packet.len()].copy_from_slice(packet);
-                inner.commit(packet.len(), *peer.ip());
+                inner.commit(packet.len(), *peer.address.ip());
                 true
             });
     }
 }
 
-impl<S: PacketSink> PacketSink for FaultySink<'_, S> {
+impl PacketSink for FaultySink<'_> {
     fn slot(&mut self) -> Option<&mut [u8]> {
         self.inner.slot()
     }
@@ -43,7 +40,7 @@ impl<S: PacketSink> PacketSink for FaultySink<'_, S> {
         let Some(packet) = self.inner.slot().and_then(|slot| slot.get_mut(..bytes)) else {
             return;
         };
-        let peer = SocketAddrV4::new(destination, ROCE_PORT);
+        let peer = Source::from(SocketAddrV4::new(destination, ROCE_PORT));
         match self.layer.judge(self.now_ns, Direction::Out, peer, packet) {
             Fate::Pass => self.inner.commit(bytes, destination),
             Fate::Damaged { at, bits } => {

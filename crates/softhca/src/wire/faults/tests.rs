@@ -1,13 +1,20 @@
 use super::*;
-use crate::wire::endpoint::PacketSink;
+use crate::wire::carrier::{PacketSink, Source};
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{icrc_matches, seal};
 use proptest::prelude::*;
 use std::net::SocketAddrV4;
 
 const MS: u64 = 1_000_000;
-const PEER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 4791);
-const OTHER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 3), 4791);
+const PEER: Source = source(2);
+const OTHER: Source = source(3);
+
+const fn source(last: u8) -> Source {
+    Source {
+        address: SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 4791),
+        fragment_fields: Flow::UNFRAGMENTED,
+    }
+}
 
 fn layer(faults: &[PacketFault]) -> FaultLayer {
     FaultLayer::new(7, faults, 0)
@@ -163,7 +170,7 @@ fn a_fault_keeps_to_its_direction_its_peer_and_its_time() {
     assert_eq!(out.judge(0, Direction::In, PEER, &[0; 20]), Fate::Pass);
     assert_eq!(out.judge(0, Direction::Out, PEER, &[0; 20]), Fate::Gone);
     let mut peer = only(PacketFault {
-        peer: Some(*PEER.ip()),
+        peer: Some(*PEER.address.ip()),
         ..drop
     });
     assert_eq!(peer.judge(0, Direction::In, OTHER, &[0; 20]), Fate::Pass);
@@ -268,20 +275,20 @@ fn the_sink_of_the_layer_sends_what_passes_and_later_what_was_late() {
             break;
         };
         slot[..10].fill(packet);
-        sink.commit(10, *PEER.ip());
+        sink.commit(10, *PEER.address.ip());
     }
     sink.now_ns = 5;
     sink.release();
     let sent: Vec<u8> = carrier.sent.iter().map(|(_, packet)| packet[0]).collect();
     // 1 was lost, 2 was late.
     assert_eq!(sent, [3, 4, 2]);
-    assert!(carrier.sent.iter().all(|(to, _)| to == PEER.ip()));
+    assert!(carrier.sent.iter().all(|(to, _)| to == PEER.address.ip()));
 }
 
 proptest! {
     #[test]
     fn a_damaged_packet_never_has_a_right_icrc(seed: u64, payload in proptest::collection::vec(any::<u8>(), 0..64)) {
-        let flow = Flow::v4(*PEER.ip(), *OTHER.ip());
+        let flow = Flow::v4(*PEER.address.ip(), *OTHER.address.ip());
         let mut packet = vec![0u8; 12 + payload.len().next_multiple_of(4) + 4];
         packet[12..12 + payload.len()].copy_from_slice(&payload);
         let used = packet.len() - 4;
