@@ -21,6 +21,8 @@ open_enum! {
         RESP_SEND_IMM = 0x3,
         /// A SEND with invalidate has arrived.
         RESP_SEND_INV = 0x4,
+        /// The ring ends here; the queue goes on in another one.
+        RESIZE_CQ = 0x5,
         /// A send WQE has failed; the entry is an [`ErrCqe`].
         REQ_ERR = 0xd,
         /// A receive WQE has failed; the entry is an [`ErrCqe`].

@@ -22,7 +22,6 @@ pub(crate) enum Finding {
     DoorbellBeyondRing,
     RingReusedEarly,
     DoorbellStray,
-    RegisterShared,
     CqOverrun,
     LocalKey,
     RemoteKey,

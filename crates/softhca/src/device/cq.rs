@@ -1,7 +1,9 @@
 //! A completion queue: a ring of entries in registered memory that the device writes.
 
+use super::arming::Arming;
 use super::memory::Region;
 use mlx5_prm::cq::Cqc;
+use mlx5_prm::cqe::CqeOpcode;
 use mlx5_prm::doorbell::cq_record;
 
 /// A completion queue.
@@ -18,6 +20,7 @@ pub(crate) struct Cq {
     /// Entries written.
     pub(crate) producer: u32,
     pub(crate) overrun: bool,
+    pub(crate) arming: Arming,
 }
 
 /// The queue was full: the entry is lost and the queue is dead.
@@ -86,35 +89,57 @@ impl Cq {
         Ok(true)
     }
 
+    /// Entries that software has not consumed.
+    pub(crate) fn waiting(&self) -> u32 {
+        let consumer = self.record.load_be32(cq_record::CONSUMER_INDEX);
+        self.producer.wrapping_sub(consumer) & cq_record::INDEX_MASK
+    }
+
+    /// Ends the ring with an entry that says so, and goes on in another one. That entry has an index, too: software moves
+    /// what it has not consumed to the new ring, one place further.
+    pub(crate) fn resize(&mut self, ring: Region, umem: u32, cqc: Cqc) {
+        let mut entry = [0; 64];
+        entry[63] = CqeOpcode::RESIZE_CQ.0 << 4;
+        // A queue that has overrun writes nothing any more.
+        let _ = self.push(entry);
+        self.ring = ring;
+        self.umems[0] = umem;
+        self.cqc = cqc.with_status(self.cqc.status());
+    }
+
     /// The context as `QUERY_CQ` shows it.
     pub(crate) fn queried(&self) -> Cqc {
         let consumer = self.record.load_be32(cq_record::CONSUMER_INDEX) & cq_record::INDEX_MASK;
         self.cqc
             .with_producer_counter(self.producer & cq_record::INDEX_MASK)
             .with_consumer_counter(consumer)
+            .with_st(self.arm_state())
+    }
+}
+
+/// A queue of at most 64 entries in `memory`.
+#[cfg(test)]
+pub(crate) fn tests_cq(memory: &mut Vec<u64>, cqc: Cqc) -> Cq {
+    memory.resize(1024, u64::MAX);
+    memory[0] = 0;
+    let all = super::memory::tests_memory(memory);
+    Cq {
+        context: 0,
+        uar: 0,
+        umems: [0; 2],
+        ring: all.part(64, 64 << 6).unwrap(),
+        record: all.part(0, 8).unwrap(),
+        cqc,
+        producer: 0,
+        overrun: false,
+        arming: Arming::new(u32::MAX),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::tests_cq as cq;
     use super::*;
-    use crate::device::memory::tests_memory;
-
-    fn cq(memory: &mut Vec<u64>, cqc: Cqc) -> Cq {
-        memory.resize(1024, u64::MAX);
-        memory[0] = 0;
-        let all = tests_memory(memory);
-        Cq {
-            context: 0,
-            uar: 0,
-            umems: [0; 2],
-            ring: all.part(64, 64 << 6).unwrap(),
-            record: all.part(0, 8).unwrap(),
-            cqc,
-            producer: 0,
-            overrun: false,
-        }
-    }
 
     fn entry(index: u16) -> [u8; 64] {
         let mut entry = [0; 64];
@@ -169,6 +194,29 @@ mod tests {
         assert_eq!(cq.push(entry(3)), Ok(false));
         assert_eq!(byte(&cq, 61), 0);
         assert_eq!(cq.queried().status(), Cq::STATUS_OVERRUN);
+    }
+
+    #[test]
+    fn a_resized_queue_ends_its_old_ring_and_goes_on_in_the_new_one() {
+        let mut memory = Vec::new();
+        let mut cq = cq(&mut memory, Cqc::default().with_log_cq_size(2));
+        cq.push(entry(0)).unwrap();
+        assert_eq!(cq.waiting(), 1);
+        let mut other = vec![u64::MAX; 64];
+        let ring = crate::device::memory::tests_memory(&mut other);
+        let old = cq.ring;
+        cq.resize(ring, 5, cq.cqc.with_log_cq_size(3));
+        cq.push(entry(9)).unwrap();
+        let mut last = [0; 4];
+        old.read(64 + 60, &mut last);
+        assert_eq!(last[3], 0x50);
+        assert_eq!(
+            byte(&cq, 64 + 61),
+            0xff,
+            "the place of the entry that ended it"
+        );
+        assert_eq!(byte(&cq, 2 * 64 + 61), 9);
+        assert_eq!(cq.entries(), 8);
     }
 
     #[test]

@@ -17,8 +17,8 @@ pub enum DeviceError {
         /// Syndrome of the output; see [`super::syndrome`].
         syndrome: u32,
     },
-    /// A call that the kernel turns into a command of its own failed because a test asked for it.
-    #[error("{opcode} failed as asked for: status {status}, syndrome {syndrome:#010x}")]
+    /// A call that the kernel turns into a command of its own was refused, or failed because a test asked for it.
+    #[error("the kernel's {opcode} failed: status {status}, syndrome {syndrome:#010x}: {}", syndrome_text(*.syndrome))]
     Failed {
         /// Which command.
         opcode: Opcode,
@@ -112,6 +112,23 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// The same for a command that the kernel sent itself: nobody sees status and syndrome, only `errno`.
+    #[must_use]
+    pub(crate) fn of_kernel(self) -> Self {
+        match self {
+            Self::Refused {
+                opcode,
+                status,
+                syndrome,
+            } => Self::Failed {
+                opcode,
+                status,
+                syndrome,
+            },
+            other => other,
+        }
+    }
+
     /// What the ioctl returns.
     #[must_use]
     pub fn errno(&self) -> i32 {

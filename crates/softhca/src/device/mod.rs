@@ -13,6 +13,7 @@
 //! Memory is used where it lies. A registration is a promise that the range stays mapped until it is ended (what the
 //! kernel gets by pinning pages); it is checked once, when it is made.
 
+pub(crate) mod arming;
 pub(crate) mod checker;
 mod command;
 mod context;

@@ -175,6 +175,8 @@ pub(crate) struct HcaState {
     pub(crate) events: Vec<(u32, Event)>,
     /// QPs whose operation waits for its peer, and until when.
     pub(crate) stalled: Vec<(u64, u32)>,
+    /// CQs whose event is held back, and until when.
+    pub(crate) moderated: Vec<(u64, u32)>,
     /// Software may have something new to see: a completion or bytes of a peer.
     pub(crate) news: bool,
     /// Scratch of the engine: local memory of an operation.
@@ -203,8 +205,17 @@ pub(crate) struct Uar {
     /// Which page of the context's space.
     pub(crate) index: u32,
     pub(crate) page: MappedPage,
-    /// The QP last rung through each register.
-    pub(crate) rung_by: [Option<u32>; 2],
+    /// Completion queues that are armed through the page, and QPs that are rung through it.
+    pub(crate) cqs: Vec<u32>,
+    pub(crate) qps: Vec<UarUser>,
+}
+
+/// A QP that is rung through a UAR page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UarUser {
+    pub(crate) qpn: u32,
+    /// The register that it was last rung through; `None` before the first doorbell.
+    pub(crate) register: Option<usize>,
 }
 
 impl HcaState {
@@ -239,6 +250,7 @@ impl HcaState {
             dead: false,
             events: Vec::new(),
             stalled: Vec::new(),
+            moderated: Vec::new(),
             news: false,
             pieces: Vec::new(),
             granted: Vec::new(),

@@ -37,13 +37,13 @@ syndromes! {
     CQE_SIZE = 0x5c_0031, "cqe_sz is neither 0 (64 bytes) nor 1 (128 bytes)";
     CQ_IN_USE = 0x5c_0032, "a queue pair uses the completion queue";
     CQ_FIELD = 0x5c_0033, "only oi and moderation of a completion queue can be changed";
+    CQ_FULL_FOR_RESIZE = 0x5c_0034, "the entries that wait, and one more, do not fit in the old or the new ring";
     QP_SERVICE = 0x5c_0040, "the transport service is not RC";
     SQ_TOO_LONG = 0x5c_0041, "log_sq_size is above the limit";
     RQ_TOO_LONG = 0x5c_0042, "log_rq_size or log_rq_stride is above the limit";
     RQ_TYPE = 0x5c_0043, "rq_type is neither regular nor none";
     DBR_MODE = 0x5c_0044, "send_dbr_mode is not 0";
     QP_STATE = 0x5c_0045, "the transition is not allowed in this state";
-    SHARED_REGISTER = 0x5c_0046, "the UAR page has no doorbell register left: strict mode wants one per queue pair";
     MTU = 0x5c_0047, "mtu is not 1 to 5";
     REMOTE_GID = 0x5c_0048, "the remote GID is no IPv4 address";
     GID_INDEX = 0x5c_0049, "src_addr_index is not the RoCE v2 entry of the GID table";

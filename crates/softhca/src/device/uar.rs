@@ -13,6 +13,9 @@ use std::ptr;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// What a completion queue's doorbell is looked for at: arm word and queue number, both big-endian.
+const ARM_PLACE: usize = uar::CQ_ARM;
+
 /// Where doorbells are looked for in a page: both halves of both registers, with the register's number.
 const PLACES: [(usize, usize); 4] = [
     (uar::register(0), 0),
@@ -91,6 +94,7 @@ impl UarSpace {
         for (place, _) in PLACES {
             page.register(place).store(0, Ordering::Relaxed);
         }
+        page.register(ARM_PLACE).store(0, Ordering::Relaxed);
         Ok(page)
     }
 }
@@ -120,8 +124,20 @@ impl MappedPage {
         }
     }
 
+    /// Takes the arming that was stored since the last call: the completion queue that it names.
+    pub(crate) fn take_arm(&self) -> Option<u32> {
+        let word = self.register(ARM_PLACE);
+        if word.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        // Acquire: pairs with the store's release, so that the arm word in the doorbell record is seen.
+        let value = word.swap(0, Ordering::Acquire);
+        let [.., a, b, c, d] = value.to_le_bytes();
+        (value != 0).then(|| u32::from_be_bytes([a, b, c, d]) & 0x00ff_ffff)
+    }
+
     fn register(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: the offsets of PLACES are inside the page and aligned; the page is mapped while `self` lives; all
+        // SAFETY: ARM_PLACE and the offsets of PLACES are inside the page and aligned; the page is mapped while `self` lives; all
         // agents store whole words.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
@@ -161,5 +177,16 @@ mod tests {
         software.register(0x800).store(9, Ordering::Release);
         assert_eq!(take(), [(0, 9), (1, 7)]);
         assert_eq!(take(), []);
+    }
+
+    #[test]
+    fn an_arming_names_its_queue() {
+        let space = UarSpace::new().unwrap();
+        let (device, software) = (space.map(0).unwrap(), space.map(0).unwrap());
+        assert_eq!(device.take_arm(), None);
+        let stored = (1u64 << 60 | 5 << 32 | 0x456).to_be();
+        software.register(0x20).store(stored, Ordering::Release);
+        assert_eq!(device.take_arm(), Some(0x456));
+        assert_eq!(device.take_arm(), None);
     }
 }

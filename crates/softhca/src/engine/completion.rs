@@ -1,5 +1,6 @@
 //! Completion entries: who gets one, and what is in it.
 
+use super::arming;
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::faults::EntryFate;
@@ -177,6 +178,12 @@ fn write(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
         Ok(written) => {
             hca.counters.cqes += u64::from(written);
             hca.news |= written;
+            if written {
+                /// `op_own`: the sender asked for an event.
+                const SOLICITED: u8 = 1 << 1;
+                let failed = entry[63] >> 4 >= CqeOpcode::REQ_ERR.0;
+                arming::entry_written(hca, cqn, failed || entry[63] & SOLICITED != 0);
+            }
         }
         Err(overrun) => {
             hca.checker.note(Finding::CqOverrun, cqn, || {

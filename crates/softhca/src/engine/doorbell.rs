@@ -22,42 +22,50 @@ pub(crate) fn take(hca: &mut HcaState) -> bool {
     any
 }
 
-/// One doorbell.
+/// One doorbell. The register holds the last one stored: a QP that may be rung through the same register may have been rung
+/// just before, so those whose record has moved run as well.
 fn ring(hca: &mut HcaState, page_id: u32, register: usize, qpn: u32) {
     hca.counters.doorbells += 1;
-    let known = hca.qps.get(qpn).is_some_and(|qp| qp.uar == page_id);
+    let mut users = match hca.uars.get_mut(page_id) {
+        Some(uar) => std::mem::take(&mut uar.qps),
+        None => Vec::new(),
+    };
+    let mut known = false;
+    for user in &mut users {
+        if user.qpn == qpn {
+            known = true;
+            user.register = Some(register);
+            look(hca, qpn);
+        } else if user.register.is_none_or(|other| other == register) && has_moved(hca, user.qpn) {
+            look(hca, user.qpn);
+        }
+    }
+    if let Some(uar) = hca.uars.get_mut(page_id) {
+        uar.qps = users;
+    }
     if !known {
         hca.checker.note(Finding::DoorbellStray, qpn, || {
             format!(
                 "a doorbell in register {register} of UAR page {page_id:#x} names QP {qpn:#x}, which does not use that page"
             )
         });
-        return;
     }
-    if let Some(uar) = hca.uars.get_mut(page_id) {
-        let before = uar.rung_by[register].replace(qpn);
-        if let Some(other) = before.filter(|other| *other != qpn)
-            && hca.strict
-            && hca.qps.get(other).is_some()
-        {
-            hca.checker.note(Finding::RegisterShared, qpn, || {
-                format!(
-                    "QPs {other:#x} and {qpn:#x} are rung through the same register {register} of UAR page {page_id:#x}: \
-                     one doorbell can hide the other"
-                )
-            });
-        }
-    }
-    look(hca, qpn);
+}
+
+/// Whether the doorbell record of a QP that can send says something new.
+fn has_moved(hca: &HcaState, qpn: u32) -> bool {
+    hca.qps.get(qpn).is_some_and(record_has_moved)
+}
+
+fn record_has_moved(qp: &Qp) -> bool {
+    matches!(qp.state, QpState::RTS | QpState::ERR)
+        && qp.send.ring.is_some()
+        && qp.send_record() != qp.send.posted
 }
 
 /// In lax mode the doorbell record alone is enough: looks at that of every QP; whether one has moved.
 pub(super) fn look_at_records(hca: &mut HcaState) -> bool {
-    let moved = hca.qps.numbers(|qp| {
-        matches!(qp.state, QpState::RTS | QpState::ERR)
-            && qp.send.ring.is_some()
-            && qp.send_record() != qp.send.posted
-    });
+    let moved = hca.qps.numbers(record_has_moved);
     for &qpn in &moved {
         look(hca, qpn);
     }

@@ -11,6 +11,7 @@
 //! a store to the doorbell register; the doorbell record, not the value stored, decides what runs. Software sees the bytes of
 //! a WQE no later than those of the next WQE of the same QP.
 
+mod arming;
 mod atomics;
 mod completion;
 mod decode;

@@ -2,7 +2,7 @@
 
 use super::loopback::End;
 use super::send::{self, Turn};
-use super::{completion, doorbell};
+use super::{arming, completion, doorbell};
 use crate::device::Event;
 use crate::device::state::{Fabric, HcaState};
 use std::sync::Arc;
@@ -59,6 +59,7 @@ pub(crate) fn turn(fabric: &mut Fabric) -> Report {
         if !hca.strict {
             report.busy |= doorbell::look_at_records(hca);
         }
+        report.busy |= arming::take(hca);
         wake_stalled(hca, now_ns, &mut report);
         if doze(hca, now_ns) {
             report.busy = true;
@@ -67,6 +68,9 @@ pub(crate) fn turn(fabric: &mut Fabric) -> Report {
         }
         poll_wire(fabric, number, &mut report);
         if let Some(hca) = fabric.hca(number) {
+            if let Some(due_ns) = arming::look_at_moderated(hca) {
+                report.wake_at(due_ns);
+            }
             report.news |= std::mem::take(&mut hca.news);
             deliver(hca, &mut report);
         }

@@ -59,7 +59,7 @@ fn destroy(call: &Call<'_>) -> Result<(), Errno> {
 }
 
 /// The MAC of the software HCA that has this GID, if one can have it.
-fn mac(gid: [u8; 16]) -> Option<[u8; 6]> {
+pub(super) fn mac(gid: [u8; 16]) -> Option<[u8; 6]> {
     if let Some(ip) = Ipv6Addr::from(gid).to_ipv4_mapped() {
         return (!ip.is_unspecified() && !ip.is_multicast()).then(|| Identity::new(0, ip).mac);
     }

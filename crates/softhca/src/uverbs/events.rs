@@ -1,21 +1,11 @@
-//! Descriptors that a program reads events from: asynchronous events, completion channels, DevX events.
-//!
-//! Each is the reading end of a pipe; [`EventQueue`] holds the other end. A pipe keeps records whole, since they
-//! are shorter than `PIPE_BUF`. When it is full, events are dropped, as the kernel does beyond its limit.
-//!
-//! Which events exist so far: those of DevX objects, for descriptors that subscribed to them. Asynchronous
-//! events and completion channels of verbs are about queues made by verbs, which do not exist yet.
+//! Methods that open descriptors for events, and DevX subscriptions.
 
-use std::fs::File as Pipe;
-use std::io::Write;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use super::Context;
+use super::event_queue::{self, EventQueue, Purpose};
 use super::frame::{Call, Method, Spec};
-use crate::device::{Context as DeviceContext, DevxObject, Event};
+use crate::device::{DevxObject, Event};
 use crate::errno::Errno;
-use crate::shim::{self, File};
 
 const ASYNC_EVENT: u16 = 0x10;
 const ASYNC_EVENT_FD: u16 = 0;
@@ -58,79 +48,7 @@ pub(super) const METHODS: &[Method] = &[
     },
 ];
 
-/// The writing end of a descriptor that events are read from.
-pub(super) struct EventQueue {
-    device: DeviceContext,
-    /// The reading end's number in this process, while it is open.
-    fd: RawFd,
-    /// Gone when reader or context are: the reader then finds the end of the file.
-    writer: Mutex<Option<Pipe>>,
-    /// Records hold only the cookie, not the event itself.
-    omit_data: bool,
-}
-
-/// Opens a descriptor for events and has `publish` tell the caller its number.
-pub(super) fn open(
-    context: &Context,
-    omit_data: bool,
-    publish: impl FnOnce(u32) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    let device = context.device()?.clone();
-    let (reader, writer) = std::io::pipe().map_err(|_| Errno::EMFILE)?;
-    let writer: OwnedFd = writer.into();
-    shim::set_nonblocking(&writer)?;
-    let reader: OwnedFd = reader.into();
-    let queue = Arc::new(EventQueue {
-        device: device.clone(),
-        fd: reader.as_raw_fd(),
-        writer: Mutex::new(Some(writer.into())),
-        omit_data,
-    });
-    device.count_event_fd(true);
-    // From here on, closing the descriptor ends the queue.
-    if let Err(error) = shim::insert(reader.as_raw_fd(), queue.clone()) {
-        queue.closed();
-        return Err(error);
-    }
-    let number = u32::try_from(reader.as_raw_fd()).map_err(|_| Errno::EMFILE)?;
-    publish(number)?; // on failure `reader` closes here
-    context.subscriptions().queues.push(queue);
-    let _given_to_the_caller = reader.into_raw_fd();
-    Ok(())
-}
-
-impl File for EventQueue {
-    fn closed(&self) {
-        self.end();
-        self.device.count_event_fd(false);
-    }
-}
-
-impl EventQueue {
-    fn end(&self) {
-        self.writer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-    }
-
-    fn is_open(&self) -> bool {
-        self.writer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
-    }
-
-    fn push(&self, record: &[u8]) {
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(writer) = &*writer {
-            // Full: the event is lost, and the reader has thousands to read.
-            let _ = (&mut &*writer).write(record);
-        }
-    }
-}
-
-/// Who wants to hear of which events.
+/// The event descriptors of a context, and who wants to hear of which DevX events.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     /// All open event descriptors of the context.
@@ -140,44 +58,128 @@ pub(super) struct Subscriptions {
 
 struct Subscription {
     queue: Arc<EventQueue>,
-    object: DevxObject,
-    kind: EventKind,
+    /// `None`: an event of the device.
+    object: Option<DevxObject>,
+    kind: u16,
     cookie: u64,
 }
 
 /// Event types of the programmer's manual that the device model raises.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(u8)]
-enum EventKind {
-    CqError = 0x04,
-    InvalidRequest = 0x10,
-    AccessError = 0x11,
+mod kind {
+    pub(super) const COMPLETION: u16 = 0x00;
+    pub(super) const ESTABLISHED: u16 = 0x02;
+    pub(super) const SQ_DRAINED: u16 = 0x03;
+    pub(super) const CQ_ERROR: u16 = 0x04;
+    pub(super) const QP_FATAL: u16 = 0x05;
+    pub(super) const INTERNAL_ERROR: u16 = 0x08;
+    pub(super) const PORT_CHANGE: u16 = 0x09;
+    pub(super) const INVALID_REQUEST: u16 = 0x10;
+    pub(super) const ACCESS_ERROR: u16 = 0x11;
+    pub(super) const LAST_WQE: u16 = 0x13;
 }
 
-impl EventKind {
-    fn from_number(number: u16) -> Option<Self> {
-        match number {
-            0x04 => Some(Self::CqError),
-            0x10 => Some(Self::InvalidRequest),
-            0x11 => Some(Self::AccessError),
-            _ => None,
-        }
-    }
+/// Whether `object` (or the device) raises events of type `kind`.
+fn can_raise(object: Option<DevxObject>, kind: u16) -> bool {
+    let kinds: &[u16] = match object {
+        Some(DevxObject::Cq(_)) => &[kind::COMPLETION, kind::CQ_ERROR],
+        Some(DevxObject::Qp(_)) => &[
+            kind::ESTABLISHED,
+            kind::SQ_DRAINED,
+            kind::QP_FATAL,
+            kind::INVALID_REQUEST,
+            kind::ACCESS_ERROR,
+            kind::LAST_WQE,
+        ],
+        Some(_) => &[],
+        None => &[kind::PORT_CHANGE, kind::INTERNAL_ERROR],
+    };
+    kinds.contains(&kind)
+}
 
-    fn is_about(self, object: DevxObject) -> bool {
-        matches!(
-            (self, object),
-            (Self::CqError, DevxObject::Cq(_))
-                | (Self::InvalidRequest | Self::AccessError, DevxObject::Qp(_))
-        )
+/// An event as a subscriber sees it.
+struct Seen {
+    object: Option<DevxObject>,
+    kind: u16,
+    /// Entry of the event queue (`struct mlx5_eqe` in Linux).
+    entry: [u8; 64],
+}
+
+fn seen(event: Event) -> Option<Seen> {
+    /// Where the number of the object stands: behind the data of completions and QP events, at its start for CQ errors.
+    const LAST: usize = 56;
+    const FIRST: usize = 32;
+    let (object, kind, sub_kind, at) = match event {
+        Event::CqCompletion(cqn) => (Some(DevxObject::Cq(cqn)), kind::COMPLETION, 0, LAST),
+        Event::CqError(cqn) => (Some(DevxObject::Cq(cqn)), kind::CQ_ERROR, 0, FIRST),
+        Event::QpEstablished(qpn) => (Some(DevxObject::Qp(qpn)), kind::ESTABLISHED, 0, LAST),
+        Event::QpSqDrained(qpn) => (Some(DevxObject::Qp(qpn)), kind::SQ_DRAINED, 0, LAST),
+        Event::QpFatal(qpn) => (Some(DevxObject::Qp(qpn)), kind::QP_FATAL, 0, LAST),
+        Event::QpRequestError(qpn) => (Some(DevxObject::Qp(qpn)), kind::INVALID_REQUEST, 0, LAST),
+        Event::QpAccessError(qpn) => (Some(DevxObject::Qp(qpn)), kind::ACCESS_ERROR, 0, LAST),
+        Event::QpLastWqe(qpn) => (Some(DevxObject::Qp(qpn)), kind::LAST_WQE, 0, LAST),
+        Event::PortDown(_) => (None, kind::PORT_CHANGE, 1, FIRST),
+        Event::PortActive(_) => (None, kind::PORT_CHANGE, 4, FIRST),
+        Event::DeviceFatal => (None, kind::INTERNAL_ERROR, 0, FIRST),
+        _ => return None, // events of objects that DevX cannot make here
+    };
+    let mut entry = [0; 64];
+    entry[1] = kind.to_be_bytes()[1];
+    entry[3] = sub_kind;
+    if let Some(DevxObject::Qp(number) | DevxObject::Cq(number)) = object {
+        entry[at..at + 4].copy_from_slice(&number.to_be_bytes());
     }
+    match event {
+        Event::CqError(_) => {
+            const OVERRUN: u8 = 1;
+            entry[43] = OVERRUN;
+        }
+        // The port is in the upper half of its byte.
+        Event::PortActive(port) | Event::PortDown(port) => entry[FIRST + 8] = port << 4,
+        _ => {}
+    }
+    Some(Seen {
+        object,
+        kind,
+        entry,
+    })
 }
 
 impl Subscriptions {
+    pub(super) fn add(&mut self, queue: Arc<EventQueue>) {
+        self.queues.retain(|queue| queue.is_open());
+        self.queues.push(queue);
+    }
+
+    /// The open queue whose descriptor is `fd`, if it is for what the caller needs.
+    pub(super) fn find(
+        &self,
+        fd: u32,
+        wanted: impl Fn(Purpose) -> bool,
+    ) -> Result<Arc<EventQueue>, Errno> {
+        self.queues
+            .iter()
+            .find(|queue| u32::try_from(queue.fd).is_ok_and(|open| open == fd) && queue.is_open())
+            .filter(|queue| wanted(queue.purpose))
+            .cloned()
+            .ok_or(Errno::EBADF)
+    }
+
+    /// The descriptor that asynchronous events go to if their object names none: the one opened first.
+    pub(super) fn asynchronous(&self) -> Option<Arc<EventQueue>> {
+        self.queues
+            .iter()
+            .find(|queue| queue.purpose == Purpose::Asynchronous && queue.is_open())
+            .cloned()
+    }
+
+    pub(super) fn queues(&self) -> impl Iterator<Item = &Arc<EventQueue>> {
+        self.queues.iter()
+    }
+
     /// The object is gone: its number may come back with another one.
     pub(super) fn forget(&mut self, object: DevxObject) {
         self.wanted
-            .retain(|subscription| subscription.object != object);
+            .retain(|subscription| subscription.object != Some(object));
     }
 
     /// The context is gone: readers find the end of the file.
@@ -190,42 +192,27 @@ impl Subscriptions {
 
     /// Tells those who subscribed to it.
     pub(super) fn deliver(&self, event: Event) {
-        let (kind, object) = match event {
-            Event::QpRequestError(qpn) => (EventKind::InvalidRequest, DevxObject::Qp(qpn)),
-            Event::QpAccessError(qpn) => (EventKind::AccessError, DevxObject::Qp(qpn)),
-            Event::CqError(cqn) => (EventKind::CqError, DevxObject::Cq(cqn)),
-            _ => return, // nobody can subscribe to the others yet
+        if self.wanted.is_empty() {
+            return;
+        }
+        let Some(seen) = seen(event) else {
+            return;
         };
         for subscription in &self.wanted {
-            if subscription.object == object && subscription.kind == kind {
+            if subscription.object == seen.object && subscription.kind == seen.kind {
                 let mut record = subscription.cookie.to_ne_bytes().to_vec();
-                if !subscription.queue.omit_data {
-                    record.extend(entry(kind, object));
+                if subscription.queue.purpose == (Purpose::Devx { omit_data: false }) {
+                    record.extend(seen.entry);
                 }
-                subscription.queue.push(&record);
+                // Full: the event is lost, and the reader has thousands to read.
+                let _ = subscription.queue.push(&record);
             }
         }
     }
 }
 
-/// The event as an entry of an event queue (`struct mlx5_eqe` in Linux).
-fn entry(kind: EventKind, object: DevxObject) -> [u8; 64] {
-    let mut entry = [0; 64];
-    entry[1] = kind as u8;
-    match object {
-        DevxObject::Qp(qpn) => entry[56..60].copy_from_slice(&qpn.to_be_bytes()),
-        DevxObject::Cq(cqn) => {
-            const OVERRUN: u8 = 1;
-            entry[32..36].copy_from_slice(&cqn.to_be_bytes());
-            entry[43] = OVERRUN;
-        }
-        _ => {} // no events are about others
-    }
-    entry
-}
-
 fn open_asynchronous(call: &Call<'_>) -> Result<(), Errno> {
-    open(call.context, false, |fd| {
+    event_queue::open(call.context, Purpose::Asynchronous, |fd| {
         call.put_object(ASYNC_EVENT_FD, fd)
     })
 }
@@ -237,21 +224,22 @@ fn open_devx(call: &Call<'_>) -> Result<(), Errno> {
     if flags & !OMIT_DATA != 0 {
         return Err(Errno::EINVAL);
     }
-    open(call.context, flags & OMIT_DATA != 0, |fd| {
+    let purpose = Purpose::Devx {
+        omit_data: flags & OMIT_DATA != 0,
+    };
+    event_queue::open(call.context, purpose, |fd| {
         call.put_object(DEVX_EVENT_FD, fd)
     })
 }
 
 fn subscribe(call: &Call<'_>) -> Result<(), Errno> {
     call.context.devx()?;
-    // Events that belong to no object (port changes) are never raised here.
-    if !call.has(SUBSCRIBE_OBJECT) {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    let object = call
-        .context
-        .handles()
-        .devx(call.object(SUBSCRIBE_OBJECT)?)?;
+    let object = if call.has(SUBSCRIBE_OBJECT) {
+        let handle = call.object(SUBSCRIBE_OBJECT)?;
+        Some(call.context.handles().devx(handle)?)
+    } else {
+        None
+    };
     let fd = call.object(SUBSCRIBE_FD)?;
     let cookie = call.u64(SUBSCRIBE_COOKIE)?;
     let types = call.bytes(SUBSCRIBE_TYPES)?;
@@ -260,20 +248,15 @@ fn subscribe(call: &Call<'_>) -> Result<(), Errno> {
     }
     let kinds = types
         .chunks_exact(2)
-        .map(|number| {
-            EventKind::from_number(u16::from_ne_bytes([number[0], number[1]]))
-                .filter(|kind| kind.is_about(object))
+        .map(|number| u16::from_ne_bytes([number[0], number[1]]))
+        .map(|kind| {
+            can_raise(object, kind)
+                .then_some(kind)
                 .ok_or(Errno::EOPNOTSUPP)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let mut subscriptions = call.context.subscriptions();
-    subscriptions.queues.retain(|queue| queue.is_open());
-    let queue = subscriptions
-        .queues
-        .iter()
-        .find(|queue| u32::try_from(queue.fd).is_ok_and(|open| open == fd))
-        .cloned()
-        .ok_or(Errno::EBADF)?;
+    let queue = subscriptions.find(fd, |purpose| matches!(purpose, Purpose::Devx { .. }))?;
     for kind in kinds {
         subscriptions.wanted.push(Subscription {
             queue: queue.clone(),
@@ -290,26 +273,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn event_entries_have_the_literal_layout() {
-        let qp = entry(EventKind::AccessError, DevxObject::Qp(0x0012_3456));
-        assert_eq!(qp[1], 0x11);
-        assert_eq!(qp[56..60], [0, 0x12, 0x34, 0x56]);
-        let cq = entry(EventKind::CqError, DevxObject::Cq(0x77));
-        assert_eq!(cq[1], 0x04);
-        assert_eq!(cq[32..36], [0, 0, 0, 0x77]);
-        assert_eq!(cq[43], 1);
+    fn events_are_subscribed_to_where_they_can_be_raised() {
+        let (cq, qp) = (DevxObject::Cq(1), DevxObject::Qp(2));
+        assert!(can_raise(Some(cq), 0x00));
+        assert!(can_raise(Some(cq), 0x04));
+        assert!(!can_raise(Some(qp), 0x04));
+        assert!(can_raise(Some(qp), 0x13));
+        assert!(!can_raise(Some(qp), 0x09));
+        assert!(can_raise(None, 0x09));
+        assert!(!can_raise(None, 0x04));
     }
 
     #[test]
-    fn event_kinds_fit_their_objects() {
-        for number in 0..=u16::from(u8::MAX) {
-            if let Some(kind) = EventKind::from_number(number) {
-                assert_eq!(kind as u16, number);
-                assert_ne!(
-                    kind.is_about(DevxObject::Qp(1)),
-                    kind.is_about(DevxObject::Cq(1))
-                );
-            }
-        }
+    fn event_entries_have_the_literal_layout() {
+        let qp = seen(Event::QpAccessError(0x0012_3456)).unwrap().entry;
+        assert_eq!(qp[1], 0x11);
+        assert_eq!(qp[56..60], [0, 0x12, 0x34, 0x56]);
+        let cq = seen(Event::CqError(0x77)).unwrap().entry;
+        assert_eq!(cq[1], 0x04);
+        assert_eq!(cq[32..36], [0, 0, 0, 0x77]);
+        assert_eq!(cq[43], 1);
+        let port = seen(Event::PortDown(1)).unwrap().entry;
+        assert_eq!((port[1], port[3], port[40]), (0x09, 1, 0x10));
     }
 }

@@ -3,7 +3,10 @@
 //! A handle is good for one kind of object. A wrong kind gives `EINVAL`, no object `ENOENT`, as in the kernel.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use super::cq::VerbsCq;
+use super::qp::VerbsQp;
 use crate::device::DevxObject;
 use crate::errno::Errno;
 
@@ -16,6 +19,8 @@ pub(super) enum Object {
     Uar { page_id: u32 },
     Ah,
     Devx { object: DevxObject },
+    Cq(Arc<VerbsCq>),
+    Qp(Arc<VerbsQp>),
 }
 
 /// A memory region, as `ibv_query_mr` shows it.
@@ -92,6 +97,20 @@ impl Handles {
     /// Whether `handle` is an address handle.
     pub(super) fn ah(&self, handle: u32) -> Result<(), Errno> {
         self.find(handle, |object| matches!(object, Object::Ah).then_some(()))
+    }
+
+    pub(super) fn cq(&self, handle: u32) -> Result<Arc<VerbsCq>, Errno> {
+        self.find(handle, |object| match object {
+            Object::Cq(queue) => Some(queue.clone()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn qp(&self, handle: u32) -> Result<Arc<VerbsQp>, Errno> {
+        self.find(handle, |object| match object {
+            Object::Qp(queue_pair) => Some(queue_pair.clone()),
+            _ => None,
+        })
     }
 
     pub(super) fn devx(&self, handle: u32) -> Result<DevxObject, Errno> {

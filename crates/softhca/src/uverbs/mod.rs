@@ -12,20 +12,32 @@
 //! | `devx` | DevX commands, objects, user memory, event queues |
 //! | `ah` | address handles: the MAC behind a GID |
 //! | `uar` | doorbell pages |
-//! | `events` | descriptors that events are read from |
+//! | `cq` | completion queues: made, resized, moderated |
+//! | `qp`, `qp_modify`, `qp_query` | queue pairs; `qp_rules` says which attributes a transition takes |
+//! | `events` | descriptors that events are read from, DevX subscriptions; `listeners` has the events of verbs |
+//!
+//! Queues made by verbs are those that DevX makes: their memory is pinned (`pinned`), and the same commands are sent.
 //!
 //! What is missing is refused as a kernel without it refuses: `EPROTONOSUPPORT` for a method that does not exist,
-//! `EOPNOTSUPP` for a command of the older interface. So far that is everything about queues made by verbs
-//! (`ibv_create_cq`, `ibv_create_qp`): queues are made through DevX.
+//! `EOPNOTSUPP` for a command of the older interface.
 
 mod ah;
+mod cq;
 mod device;
 mod devx;
+mod event_queue;
 mod events;
 mod frame;
 mod handles;
+mod listeners;
 mod memory;
 mod objects;
+mod pinned;
+mod qp;
+mod qp_modify;
+mod qp_query;
+mod qp_rules;
+mod queue_structs;
 mod structs;
 mod uar;
 mod user;
@@ -37,12 +49,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libc::c_int;
 
-use crate::device::{Context as DeviceContext, DeviceError};
+use crate::device::{Context as DeviceContext, DeviceError, Event};
 use crate::errno::Errno;
 use crate::shim::{self, File};
 use crate::sysfs::Identity;
+use event_queue::{EventQueue, Purpose};
 use events::Subscriptions;
+use frame::Call;
 use handles::{Handles, Object};
+use listeners::Listeners;
 
 /// `_IOWR(0x1b, 1, struct ib_uverbs_ioctl_hdr)`: the request of every verbs ioctl.
 pub(crate) const RDMA_VERBS_IOCTL: u64 = 0xc018_1b01;
@@ -53,6 +68,7 @@ pub(crate) struct Context {
     device: DeviceContext,
     handles: Mutex<Handles>,
     subscriptions: Mutex<Subscriptions>,
+    listeners: Mutex<Listeners>,
     /// `GET_CONTEXT` was called, as it must be once, before anything else.
     established: AtomicBool,
     /// The caller asked for DevX when it did.
@@ -76,13 +92,14 @@ pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, Errno> {
         device: device.clone(),
         handles: Mutex::default(),
         subscriptions: Mutex::default(),
+        listeners: Mutex::default(),
         established: AtomicBool::new(false),
         devx: AtomicBool::new(false),
     });
     let listener = Arc::downgrade(&context);
     device.set_event_handler(move |event| {
         if let Some(context) = listener.upgrade() {
-            context.subscriptions().deliver(event);
+            context.deliver(event);
         }
     });
     shim::insert(fd.as_raw_fd(), context)?;
@@ -120,6 +137,8 @@ impl File for Context {
             write::METHODS,
             objects::METHODS,
             ah::METHODS,
+            cq::METHODS,
+            qp::METHODS,
             devx::METHODS,
             uar::METHODS,
             events::METHODS,
@@ -133,9 +152,11 @@ impl File for Context {
     }
 
     fn closed(&self) {
-        self.handles().clear();
-        self.subscriptions().end();
         self.device.close();
+        self.listeners().clear();
+        self.subscriptions().end();
+        // Last: queues must be gone before their memory is unpinned.
+        self.handles().clear();
     }
 }
 
@@ -148,6 +169,35 @@ impl Context {
         self.subscriptions
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An event of the device, for whoever waits for it.
+    fn deliver(&self, event: Event) {
+        let subscriptions = self.subscriptions();
+        subscriptions.deliver(event);
+        self.listeners().deliver(event, subscriptions.queues());
+    }
+
+    /// Where the asynchronous events of a new object go: the descriptor in attribute `id`, or the context's own.
+    fn asynchronous_queue(
+        &self,
+        call: &Call<'_>,
+        id: u16,
+    ) -> Result<Option<Arc<EventQueue>>, Errno> {
+        let subscriptions = self.subscriptions();
+        if !call.has(id) {
+            return Ok(subscriptions.asynchronous());
+        }
+        let fd = call.object(id)?;
+        subscriptions
+            .find(fd, |purpose| purpose == Purpose::Asynchronous)
+            .map(Some)
     }
 
     /// Gives `object` a handle and has `tell` tell the caller; takes the handle back if that fails.

@@ -7,11 +7,12 @@
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::hca_cap::{CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut};
 
+use super::event_queue::{self, Purpose};
 use super::frame::{Call, Method, Spec};
 use super::handles::{Mr, Object};
 use super::memory::{checked_access, register_mr};
 use super::structs::{ExQueryDeviceResp, Mlx5QueryDeviceResp, QueryDeviceResp, RegMr, RegMrResp};
-use super::{ah, events};
+use super::{ah, cq, qp_modify, qp_query};
 use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
 use crate::sysfs::Identity;
@@ -83,6 +84,36 @@ const COMMANDS: &[Command] = &[
         input: 8,
         output: 4,
         run: create_comp_channel,
+    },
+    Command {
+        number: 0x13,
+        input: 16,
+        output: 8,
+        run: cq::resize,
+    },
+    Command {
+        number: 0x19,
+        input: 16,
+        output: 128,
+        run: qp_query::query,
+    },
+    Command {
+        number: 0x1a,
+        input: 112,
+        output: 0,
+        run: qp_modify::modify,
+    },
+    Command {
+        number: EXTENDED | 0x1a,
+        input: 112,
+        output: 0,
+        run: qp_modify::modify_extended,
+    },
+    Command {
+        number: EXTENDED | 0x39,
+        input: 16,
+        output: 0,
+        run: cq::moderate,
     },
 ];
 
@@ -225,5 +256,7 @@ fn reg_mr(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
 }
 
 fn create_comp_channel(call: &Call<'_>, _device: &DeviceContext) -> Result<(), Errno> {
-    events::open(call.context, false, |fd| call.put_pod(CORE_OUT, &fd))
+    event_queue::open(call.context, Purpose::Completions, |fd| {
+        call.put_pod(CORE_OUT, &fd)
+    })
 }

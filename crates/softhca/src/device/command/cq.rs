@@ -1,12 +1,15 @@
 //! Commands of completion queues.
 
+use super::super::arming::Arming;
 use super::super::context::DevxObject;
 use super::super::cq::Cq;
+use super::super::memory::Region;
 use super::super::state::{HcaState, limits};
 use super::super::syndrome;
 use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
 use mlx5_prm::cmd::Status;
-use mlx5_prm::cq::{CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
+use mlx5_prm::cq::{Cqc, CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
+use mlx5_prm::doorbell::cq_record;
 
 /// Bytes of the input up to `cq_umem_id`.
 const CREATE_BYTES: usize = 0x5c;
@@ -17,31 +20,15 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let context = call.context;
     let cqc = *input.cqc();
     let hca = call.hca()?;
-    if cqc.log_cq_size() > limits::LOG_CQ_ENTRIES {
-        return Err(Refusal::new(Status::LIM_ERR, syndrome::CQ_TOO_LONG));
-    }
-    if cqc.cqe_sz() > 1 {
-        return Err(Refusal::bad_param(syndrome::CQE_SIZE));
-    }
     let vectors = limits::FIRST_EQN..limits::FIRST_EQN + limits::COMPLETION_VECTORS;
     if !vectors.contains(&cqc.c_eqn()) {
         return Err(Refusal::bad_resource(syndrome::NO_SUCH_EQ));
     }
     need_uar(hca, context, cqc.uar_page())?;
     let start = ring_start(input.cq_umem_offset(), cqc.page_offset())?;
-    let bytes = (Cq::entry_bytes(&cqc) as u64) << cqc.log_cq_size();
-    let ring = umem_part(
-        hca,
-        context,
-        input.cq_umem_id(),
-        start,
-        bytes,
-        syndrome::QUEUE_OUTSIDE_UMEM,
-    )?;
-    if !ring.address().is_multiple_of(64) {
-        return Err(Refusal::bad_param(syndrome::QUEUE_MISALIGNED));
-    }
+    let ring = ring(hca, context, &cqc, input.cq_umem_id(), start)?;
     let record = record_part(hca, context, cqc.dbr_umem_id(), cqc.dbr_addr())?;
+    let arming = Arming::new(record.load_be32(cq_record::ARM));
     let cqn = hca
         .cqs
         .insert(Cq {
@@ -53,8 +40,12 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
             cqc: cqc.with_status(0),
             producer: 0,
             overrun: false,
+            arming,
         })
         .ok_or(Refusal::FULL)?;
+    if let Some(uar) = hca.uars.get_mut(cqc.uar_page()) {
+        uar.cqs.push(cqn);
+    }
     call.reply_number(cqn);
     Ok(Some(DevxObject::Cq(cqn)))
 }
@@ -76,7 +67,11 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
 
 /// Takes a completion queue away.
 pub(in super::super) fn remove_cq(hca: &mut HcaState, cqn: u32) {
-    hca.cqs.remove(cqn);
+    if let Some(cq) = hca.cqs.remove(cqn)
+        && let Some(uar) = hca.uars.get_mut(cq.uar)
+    {
+        uar.cqs.retain(|other| *other != cqn);
+    }
     hca.faults.forget_cq(cqn);
     hca.checker.forget(cqn);
 }
@@ -93,8 +88,12 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
     const PERIOD: u32 = 1 << 0;
     const MAX_COUNT: u32 = 1 << 1;
     const OI: u32 = 1 << 2;
+    const RESIZE: u32 = 1;
     let input = ModifyCqIn::from_prefix(call.input);
     let select = input.modify_field_select();
+    if input.op_mod() == RESIZE {
+        return resize(call, &input);
+    }
     if input.op_mod() != 0 || select & !(PERIOD | MAX_COUNT | OI) != 0 {
         return Err(Refusal::bad_param(syndrome::CQ_FIELD));
     }
@@ -109,6 +108,47 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
         cq.cqc.set_oi(input.cqc().oi());
     }
     Ok(None)
+}
+
+/// Goes on in a new ring. What software has not consumed stays in the old one, which ends with an entry that says so.
+fn resize(call: &mut Call<'_>, input: &ModifyCqIn) -> Outcome {
+    call.need_input(CREATE_BYTES)?;
+    let context = call.context;
+    let cqn = input.cqn();
+    let old = find(call, cqn)?.cqc;
+    let cqc = old
+        .with_log_cq_size(input.cqc().log_cq_size())
+        .with_cqe_sz(input.cqc().cqe_sz());
+    let hca = call.hca()?;
+    let umem = input.cq_umem_id();
+    let start = ring_start(input.cq_umem_offset(), input.cqc().page_offset())?;
+    let ring = ring(hca, context, &cqc, umem, start)?;
+    let cq = find(call, cqn)?;
+    if cq.waiting() + 1 > cq.entries().min(1 << cqc.log_cq_size()) {
+        return Err(Refusal::new(
+            Status::BAD_RES_STATE,
+            syndrome::CQ_FULL_FOR_RESIZE,
+        ));
+    }
+    cq.resize(ring, umem, cqc);
+    Ok(None)
+}
+
+/// The ring of a queue with this context, at `start` of a UMEM.
+fn ring(hca: &HcaState, context: u32, cqc: &Cqc, umem: u32, start: u64) -> Result<Region, Refusal> {
+    if cqc.log_cq_size() > limits::LOG_CQ_ENTRIES {
+        return Err(Refusal::new(Status::LIM_ERR, syndrome::CQ_TOO_LONG));
+    }
+    if cqc.cqe_sz() > 1 {
+        return Err(Refusal::bad_param(syndrome::CQE_SIZE));
+    }
+    let bytes = (Cq::entry_bytes(cqc) as u64) << cqc.log_cq_size();
+    let outside = syndrome::QUEUE_OUTSIDE_UMEM;
+    let ring = umem_part(hca, context, umem, start, bytes, outside)?;
+    if !ring.address().is_multiple_of(64) {
+        return Err(Refusal::bad_param(syndrome::QUEUE_MISALIGNED));
+    }
+    Ok(ring)
 }
 
 fn find<'a>(call: &'a mut Call<'_>, cqn: u32) -> Result<&'a mut Cq, Refusal> {

@@ -3,7 +3,7 @@
 use super::super::context::DevxObject;
 use super::super::memory::Region;
 use super::super::qp::{Qp, ReceiveQueue, Route, SendQueue};
-use super::super::state::{HcaState, Slot, limits};
+use super::super::state::{HcaState, Slot, UarUser, limits};
 use super::super::syndrome;
 use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
 use crate::engine::doorbell;
@@ -47,6 +47,12 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
             receive_psn: 0,
         })
         .ok_or(Refusal::FULL)?;
+    if let Some(uar) = hca.uars.get_mut(qpc.uar_page()) {
+        uar.qps.push(UarUser {
+            qpn,
+            register: None,
+        });
+    }
     call.reply_number(qpn);
     Ok(Some(DevxObject::Qp(qpn)))
 }
@@ -71,14 +77,6 @@ fn check(hca: &HcaState, context: u32, qpc: &Qpc) -> Result<(), Refusal> {
         }
     }
     need_uar(hca, context, qpc.uar_page())?;
-    let sharers = hca
-        .qps
-        .iter()
-        .filter(|(_, qp)| qp.uar == qpc.uar_page())
-        .count();
-    if hca.strict && sharers >= mlx5_prm::doorbell::uar::REGISTERS {
-        return Err(Refusal::bad_param(syndrome::SHARED_REGISTER));
-    }
     Ok(())
 }
 
@@ -140,7 +138,11 @@ pub(in super::super) fn remove_qp(slot: &mut Slot, qpn: u32) {
     // A doorbell that was stored before this is not a stray one.
     doorbell::take(&mut slot.state);
     slot.wire.endpoint().disconnect(qpn);
-    slot.state.qps.remove(qpn);
+    if let Some(qp) = slot.state.qps.remove(qpn)
+        && let Some(uar) = slot.state.uars.get_mut(qp.uar)
+    {
+        uar.qps.retain(|user| user.qpn != qpn);
+    }
     slot.state.checker.forget(qpn);
 }
 

@@ -70,7 +70,7 @@ impl Context {
         Ok(())
     }
 
-    fn execute(
+    pub(super) fn execute(
         &self,
         class: Class,
         object: Option<DevxObject>,

@@ -170,7 +170,8 @@ impl Context {
                 context,
                 index,
                 page,
-                rung_by: [None; 2],
+                cqs: Vec::new(),
+                qps: Vec::new(),
             };
             let page_id = hca.uars.insert(page).ok_or(full)?;
             Ok(UarPage {
@@ -209,7 +210,7 @@ impl Context {
 ///
 /// As [`Region::new`].
 #[expect(unsafe_code, reason = "hands the promise on")]
-unsafe fn register(address: u64, bytes: u64) -> Result<Region, DeviceError> {
+pub(super) unsafe fn register(address: u64, bytes: u64) -> Result<Region, DeviceError> {
     let fault = DeviceError::Fault { address, bytes };
     if !memory::is_mapped(address, bytes) {
         return Err(fault);

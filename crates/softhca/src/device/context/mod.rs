@@ -1,6 +1,7 @@
 //! An opened device, and the calls by which its objects come and go.
 
 mod devx;
+mod kernel;
 mod memory;
 
 use super::command;

@@ -1,0 +1,249 @@
+//! When a completion queue tells that it has entries: arming, solicited entries, moderation.
+//!
+//! Software arms a queue by the second word of its doorbell record and a store to its UAR page. The word holds the index
+//! from which on an entry counts, so that an entry that came in between tells at once; one arming tells once.
+//!
+//! Source: PRM "Completion Queue Doorbell"; `mlx5_arm_cq` in rdma-core.
+
+use super::cq::Cq;
+use mlx5_prm::doorbell::cq_record;
+
+/// Bit of the arm word: only solicited entries and errors tell.
+const SOLICITED_ONLY: u32 = 1 << 24;
+
+/// What a queue waits for before it tells.
+#[derive(Debug, Default)]
+pub(crate) struct Arming {
+    wish: Option<Wish>,
+    /// The arm word last looked at.
+    seen: u32,
+    /// That word was an arming; otherwise it is what stood there when the queue was made.
+    used: bool,
+    /// Index behind the last solicited entry.
+    solicited_end: Option<u32>,
+    /// When to tell, however few entries there are.
+    due_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    solicited_only: bool,
+    /// Entries from this index on count.
+    from: u32,
+}
+
+/// What follows for the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    Nothing,
+    /// Raise it.
+    Now,
+    /// Look again then.
+    At(u64),
+}
+
+impl Arming {
+    /// The arm word at the queue's making is none yet.
+    pub(crate) fn new(word: u32) -> Self {
+        Self {
+            seen: word,
+            ..Self::default()
+        }
+    }
+
+    #[cfg(test)]
+    fn is_armed(&self) -> bool {
+        self.wish.is_some()
+    }
+}
+
+/// Entries between two indices, none if `to` is behind `from`.
+fn ahead(to: u32, from: u32) -> u32 {
+    let distance = to.wrapping_sub(from) & cq_record::INDEX_MASK;
+    if distance > cq_record::INDEX_MASK / 2 {
+        0
+    } else {
+        distance
+    }
+}
+
+impl Cq {
+    /// No arming that was stored before this counts; a word of software's never equals what stands there now.
+    pub(crate) fn disarm(&mut self) {
+        /// Bits that no arm word has are set.
+        const NO_ARMING: u32 = u32::MAX;
+        self.record
+            .store_release(cq_record::ARM, NO_ARMING.to_be_bytes());
+        self.arming = Arming::new(NO_ARMING);
+    }
+
+    /// Looks at the arm word after a store to the UAR page; `named` if that store was for this queue.
+    ///
+    /// A word counts once: what looks like the same again is the store that comes behind a word already seen.
+    pub(crate) fn look_at_arm_word(&mut self, named: bool, now_ns: u64) -> Notice {
+        let word = self.record.load_be32(cq_record::ARM);
+        if word == self.arming.seen && (self.arming.used || !named) {
+            return Notice::Nothing;
+        }
+        self.arming.seen = word;
+        self.arming.used = true;
+        self.arming.wish = Some(Wish {
+            solicited_only: word & SOLICITED_ONLY != 0,
+            from: word & cq_record::INDEX_MASK,
+        });
+        self.arming.due_ns = None;
+        self.judge(now_ns)
+    }
+
+    /// An entry has been written.
+    pub(crate) fn entry_written(&mut self, solicited: bool, now_ns: u64) -> Notice {
+        if solicited {
+            self.arming.solicited_end = Some(self.producer);
+        }
+        self.judge(now_ns)
+    }
+
+    /// Whether to tell now: something has come, and moderation does not want more of it first.
+    pub(crate) fn judge(&mut self, now_ns: u64) -> Notice {
+        let Some(wish) = self.arming.wish else {
+            return Notice::Nothing;
+        };
+        let waiting = ahead(self.producer, wish.from);
+        let counts = if wish.solicited_only {
+            let end = self.arming.solicited_end.unwrap_or(wish.from);
+            ahead(end, wish.from) > 0
+        } else {
+            waiting > 0
+        };
+        if !counts {
+            return Notice::Nothing;
+        }
+        let (wanted, period) = (self.cqc.cq_max_count(), self.cqc.cq_period());
+        let enough = match (wanted, period) {
+            (0, 0) => true,
+            (0, _) => false,
+            (wanted, _) => waiting >= wanted,
+        };
+        let over = self.arming.due_ns.is_some_and(|due| due <= now_ns);
+        if enough || over {
+            self.arming.wish = None;
+            self.arming.due_ns = None;
+            return Notice::Now;
+        }
+        if period == 0 || self.arming.due_ns.is_some() {
+            return Notice::Nothing;
+        }
+        let due = now_ns + u64::from(period) * 1000;
+        self.arming.due_ns = Some(due);
+        Notice::At(due)
+    }
+
+    /// `st` of the context: 6 armed for solicited entries, 9 armed, 10 fired.
+    pub(crate) fn arm_state(&self) -> u32 {
+        match self.arming.wish {
+            None => 10,
+            Some(wish) if wish.solicited_only => 6,
+            Some(_) => 9,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::cq::tests_cq;
+    use mlx5_prm::cq::Cqc;
+
+    fn arm(cq: &mut Cq, word: u32) -> Notice {
+        cq.record.store_release(cq_record::ARM, word.to_be_bytes());
+        cq.look_at_arm_word(true, 0)
+    }
+
+    fn entry(cq: &mut Cq, solicited: bool, now_ns: u64) -> Notice {
+        cq.push([0; 64]).unwrap();
+        cq.entry_written(solicited, now_ns)
+    }
+
+    fn queue(memory: &mut Vec<u64>) -> Cq {
+        tests_cq(memory, Cqc::default().with_log_cq_size(6))
+    }
+
+    #[test]
+    fn an_armed_queue_tells_once() {
+        let mut memory = Vec::new();
+        let mut cq = queue(&mut memory);
+        assert_eq!(entry(&mut cq, false, 0), Notice::Nothing);
+        assert_eq!(arm(&mut cq, 1), Notice::Nothing);
+        assert_eq!(entry(&mut cq, false, 0), Notice::Now);
+        assert_eq!(entry(&mut cq, false, 0), Notice::Nothing);
+        assert_eq!(arm(&mut cq, 1), Notice::Nothing, "a word counts once");
+    }
+
+    #[test]
+    fn entries_behind_the_index_of_the_arming_tell_at_once() {
+        let mut memory = Vec::new();
+        let mut cq = queue(&mut memory);
+        entry(&mut cq, false, 0);
+        entry(&mut cq, false, 0);
+        assert_eq!(arm(&mut cq, 1), Notice::Now);
+        assert_eq!(arm(&mut cq, 1 << 28 | 2), Notice::Nothing);
+        assert!(cq.arming.is_armed());
+    }
+
+    #[test]
+    fn the_first_arming_may_look_like_the_word_that_was_there_if_its_store_names_the_queue() {
+        let mut memory = Vec::new();
+        let mut cq = queue(&mut memory);
+        cq.record.store_release(cq_record::ARM, [0; 4]);
+        cq.arming = Arming::new(0);
+        cq.look_at_arm_word(false, 0);
+        assert!(!cq.arming.is_armed(), "somebody else's store");
+        cq.look_at_arm_word(true, 0);
+        assert!(cq.arming.is_armed());
+        cq.disarm();
+        cq.look_at_arm_word(false, 0);
+        assert!(!cq.arming.is_armed());
+        cq.record.store_release(cq_record::ARM, [0; 4]);
+        cq.look_at_arm_word(false, 0);
+        assert!(cq.arming.is_armed(), "a word that changed is one");
+    }
+
+    #[test]
+    fn armed_for_solicited_entries_others_do_not_tell() {
+        let mut memory = Vec::new();
+        let mut cq = queue(&mut memory);
+        arm(&mut cq, SOLICITED_ONLY);
+        assert_eq!(cq.arm_state(), 6);
+        assert_eq!(entry(&mut cq, false, 0), Notice::Nothing);
+        assert_eq!(entry(&mut cq, true, 0), Notice::Now);
+        assert_eq!(cq.arm_state(), 10);
+        entry(&mut cq, false, 0);
+        let word = 1 << 28 | SOLICITED_ONLY;
+        assert_eq!(arm(&mut cq, word | 2), Notice::Nothing, "before it");
+        assert_eq!(arm(&mut cq, word | 1), Notice::Now, "behind it");
+    }
+
+    #[test]
+    fn moderation_waits_for_entries_or_for_time() {
+        let mut memory = Vec::new();
+        let mut cq = queue(&mut memory);
+        cq.cqc.set_cq_max_count(3);
+        cq.cqc.set_cq_period(10);
+        arm(&mut cq, 0);
+        assert_eq!(entry(&mut cq, false, 1000), Notice::At(11_000));
+        assert_eq!(entry(&mut cq, false, 2000), Notice::Nothing);
+        assert_eq!(entry(&mut cq, false, 3000), Notice::Now);
+        arm(&mut cq, 1 << 28 | 3);
+        assert_eq!(entry(&mut cq, false, 20_000), Notice::At(30_000));
+        assert_eq!(cq.judge(29_999), Notice::Nothing);
+        assert_eq!(cq.judge(30_000), Notice::Now);
+        assert_eq!(cq.judge(30_000), Notice::Nothing);
+    }
+
+    #[test]
+    fn indices_wrap() {
+        assert_eq!(ahead(1, cq_record::INDEX_MASK), 2);
+        assert_eq!(ahead(cq_record::INDEX_MASK, 1), 0);
+        assert_eq!(ahead(7, 7), 0);
+    }
+}

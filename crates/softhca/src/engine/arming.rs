@@ -1,0 +1,68 @@
+//! Completion events: armings are taken from the UAR pages, and events raised when entries are there.
+
+use crate::device::Event;
+use crate::device::arming::Notice;
+use crate::device::state::HcaState;
+
+/// Takes all armings of an HCA; whether there was one.
+///
+/// The register of a page holds one value, and all completion queues of a context are armed through the same one: a store
+/// says which queue it is for, but others may have been stored before it. So all queues of the page are looked at.
+pub(super) fn take(hca: &mut HcaState) -> bool {
+    let now_ns = hca.now_ns;
+    let mut armed = Vec::new();
+    for (_, uar) in hca.uars.iter() {
+        if !uar.cqs.is_empty()
+            && let Some(named) = uar.page.take_arm()
+        {
+            armed.extend(uar.cqs.iter().map(|&cqn| (cqn, cqn == named)));
+        }
+    }
+    for &(cqn, named) in &armed {
+        if let Some(cq) = hca.cqs.get_mut(cqn) {
+            let notice = cq.look_at_arm_word(named, now_ns);
+            follow(hca, cqn, notice);
+        }
+    }
+    !armed.is_empty()
+}
+
+/// An entry has been written to a queue; `solicited` if it is one of those that software may wait for alone.
+pub(super) fn entry_written(hca: &mut HcaState, cqn: u32, solicited: bool) {
+    let now_ns = hca.now_ns;
+    if let Some(cq) = hca.cqs.get_mut(cqn) {
+        let notice = cq.entry_written(solicited, now_ns);
+        follow(hca, cqn, notice);
+    }
+}
+
+/// Raises the events that moderation has held back long enough; when the next is due.
+pub(super) fn look_at_moderated(hca: &mut HcaState) -> Option<u64> {
+    let now_ns = hca.now_ns;
+    let mut at = 0;
+    while let Some(&(due_ns, cqn)) = hca.moderated.get(at) {
+        if due_ns > now_ns {
+            at += 1;
+            continue;
+        }
+        hca.moderated.swap_remove(at);
+        if let Some(cq) = hca.cqs.get_mut(cqn) {
+            let notice = cq.judge(now_ns);
+            follow(hca, cqn, notice);
+        }
+    }
+    hca.moderated.iter().map(|(due_ns, _)| *due_ns).min()
+}
+
+fn follow(hca: &mut HcaState, cqn: u32, notice: Notice) {
+    match notice {
+        Notice::Nothing => {}
+        Notice::At(due_ns) => hca.moderated.push((due_ns, cqn)),
+        Notice::Now => {
+            if let Some(cq) = hca.cqs.get(cqn) {
+                let context = cq.context;
+                hca.raise(context, Event::CqCompletion(cqn));
+            }
+        }
+    }
+}

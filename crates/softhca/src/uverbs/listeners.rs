@@ -1,0 +1,148 @@
+//! Events of objects made by verbs: completion channels and asynchronous events.
+//!
+//! Each object has a user handle (the address of libibverbs' struct), which is what its events carry.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::event_queue::{EventQueue, Purpose};
+use crate::device::{DevxObject, Event};
+
+/// Objects made by verbs, and where their events go.
+#[derive(Default)]
+pub(super) struct Listeners {
+    by_object: HashMap<DevxObject, Listener>,
+}
+
+/// Where the events of an object go.
+#[derive(Default)]
+pub(super) struct Listener {
+    pub(super) user_handle: u64,
+    pub(super) completions: Option<Arc<EventQueue>>,
+    pub(super) asynchronous: Option<Arc<EventQueue>>,
+    sent: EventsRead,
+}
+
+impl Listener {
+    pub(super) fn new(user_handle: u64) -> Self {
+        Self {
+            user_handle,
+            ..Self::default()
+        }
+    }
+}
+
+/// How many events of an object its owner has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct EventsRead {
+    pub(super) completions: u32,
+    pub(super) asynchronous: u32,
+}
+
+/// Bytes of an asynchronous event.
+const ASYNCHRONOUS_BYTES: usize = 16;
+/// Bytes of a completion event.
+const COMPLETION_BYTES: usize = 8;
+
+impl Listeners {
+    pub(super) fn add(&mut self, object: DevxObject, listener: Listener) {
+        self.by_object.insert(object, listener);
+    }
+
+    /// The object is gone: takes back what was not read, and tells what was.
+    pub(super) fn remove(&mut self, object: DevxObject) -> EventsRead {
+        let Some(listener) = self.by_object.remove(&object) else {
+            return EventsRead::default();
+        };
+        let start = listener.user_handle.to_ne_bytes();
+        let unread = |queue: &Option<Arc<EventQueue>>, sent: u32, bytes: usize| match queue {
+            Some(queue) if sent > 0 => u32::try_from(queue.withdraw(bytes, &start)).unwrap_or(sent),
+            _ => 0,
+        };
+        let sent = listener.sent;
+        EventsRead {
+            completions: sent.completions.saturating_sub(unread(
+                &listener.completions,
+                sent.completions,
+                COMPLETION_BYTES,
+            )),
+            asynchronous: sent.asynchronous.saturating_sub(unread(
+                &listener.asynchronous,
+                sent.asynchronous,
+                ASYNCHRONOUS_BYTES,
+            )),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_object.clear();
+    }
+
+    /// Tells the owner of the object. Events of the device and its ports go to all of `queues` that are for such.
+    pub(super) fn deliver<'a>(
+        &mut self,
+        event: Event,
+        queues: impl Iterator<Item = &'a Arc<EventQueue>>,
+    ) {
+        match source(event) {
+            Source::Completion(object) => {
+                if let Some(listener) = self.by_object.get_mut(&object)
+                    && let Some(queue) = &listener.completions
+                    && queue.push(&listener.user_handle.to_ne_bytes())
+                {
+                    listener.sent.completions += 1;
+                }
+            }
+            Source::Object(object, kind) => {
+                if let Some(listener) = self.by_object.get_mut(&object)
+                    && let Some(queue) = &listener.asynchronous
+                    && queue.push(&asynchronous(listener.user_handle, kind))
+                {
+                    listener.sent.asynchronous += 1;
+                }
+            }
+            Source::Device(element, kind) => {
+                for queue in queues.filter(|queue| queue.purpose == Purpose::Asynchronous) {
+                    // A program that does not read loses events, as in the kernel.
+                    let _ = queue.push(&asynchronous(element, kind));
+                }
+            }
+            Source::Unknown => {}
+        }
+    }
+}
+
+/// What an event is about, with its number in `enum ibv_event_type`.
+enum Source {
+    Completion(DevxObject),
+    Object(DevxObject, u32),
+    /// The port's number, or 0 for the device.
+    Device(u64, u32),
+    /// Verbs has no name for it.
+    Unknown,
+}
+
+fn source(event: Event) -> Source {
+    match event {
+        Event::CqCompletion(cqn) => Source::Completion(DevxObject::Cq(cqn)),
+        Event::CqError(cqn) => Source::Object(DevxObject::Cq(cqn), 0),
+        Event::QpFatal(qpn) => Source::Object(DevxObject::Qp(qpn), 1),
+        Event::QpRequestError(qpn) => Source::Object(DevxObject::Qp(qpn), 2),
+        Event::QpAccessError(qpn) => Source::Object(DevxObject::Qp(qpn), 3),
+        Event::QpEstablished(qpn) => Source::Object(DevxObject::Qp(qpn), 4),
+        Event::QpSqDrained(qpn) => Source::Object(DevxObject::Qp(qpn), 5),
+        Event::DeviceFatal => Source::Device(0, 8),
+        Event::PortActive(port) => Source::Device(port.into(), 9),
+        Event::PortDown(port) => Source::Device(port.into(), 10),
+        Event::QpLastWqe(qpn) => Source::Object(DevxObject::Qp(qpn), 16),
+        _ => Source::Unknown,
+    }
+}
+
+/// `struct ib_uverbs_async_event_desc`.
+fn asynchronous(element: u64, kind: u32) -> [u8; ASYNCHRONOUS_BYTES] {
+    let mut record = [0; ASYNCHRONOUS_BYTES];
+    record[..8].copy_from_slice(&element.to_ne_bytes());
+    record[8..12].copy_from_slice(&kind.to_ne_bytes());
+    record
+}

@@ -1,0 +1,46 @@
+//! Memory of queues: a program gives addresses in its own memory, the kernel pins the pages behind them.
+
+// UNSAFETY: pinning memory is a promise about it, which the program that calls the verbs makes.
+#![expect(
+    unsafe_code,
+    reason = "passes on the promise that creating a queue in memory is"
+)]
+
+use crate::device::Context as DeviceContext;
+use crate::errno::Errno;
+
+/// Pinned memory of a queue or of its doorbell record. Dropping it unpins: the queue must be gone by then.
+pub(super) struct Pinned {
+    device: DeviceContext,
+    id: u32,
+}
+
+impl Pinned {
+    /// Pins `bytes` bytes at `address`.
+    pub(super) fn new(device: &DeviceContext, address: u64, bytes: u64) -> Result<Self, Errno> {
+        // SAFETY: who makes a queue by verbs promises that its memory stays mapped until the queue is destroyed. The
+        // device checks that it is mapped now.
+        let id = unsafe { device.pin(address, bytes) }?;
+        Ok(Self {
+            device: device.clone(),
+            id,
+        })
+    }
+
+    /// Pins the doorbell record at `address`.
+    pub(super) fn record(device: &DeviceContext, address: u64) -> Result<Self, Errno> {
+        const BYTES: u64 = 8;
+        Self::new(device, address, BYTES)
+    }
+
+    /// The UMEM by which commands name it.
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.device.unpin(self.id);
+    }
+}

@@ -1,0 +1,236 @@
+//! `MODIFY_QP`: from attributes of verbs to a transition of the programmer's manual.
+//!
+//! Source: `modify_qp` in Linux's uverbs, `mlx5_ib_modify_qp`, `__mlx5_ib_modify_qp` and `mlx5_set_path` in mlx5_ib.
+
+use mlx5_prm::qp::{Ads, QpModifyIn, Qpc};
+
+use super::ah;
+use super::frame::Call;
+use super::qp::{Known, VerbsQp};
+use super::qp_rules::{self, Kind, State, mask};
+use super::queue_structs::{Mlx5ModifyQp, Mlx5ModifyQpResp, ModifyQp, QpDest};
+use crate::device::state::limits;
+use crate::device::{Access, Context as DeviceContext};
+use crate::errno::Errno;
+
+const CORE_IN: u16 = 0;
+const CORE_OUT: u16 = 1;
+const UHW_IN: u16 = 0x1000;
+const UHW_OUT: u16 = 0x1001;
+const PORT: u8 = 1;
+
+/// The command of the first kind.
+pub(super) fn modify(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
+    let request: ModifyQp = call.read(CORE_IN)?;
+    if request.attr_mask & !mask::STANDARD != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    run(call, device, &request)
+}
+
+/// The extended command: as the first one, with a rate limit, which is not there.
+pub(super) fn modify_extended(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
+    /// `struct ib_uverbs_ex_modify_qp_resp`: its length and a reserved word.
+    const REPLY: [u32; 2] = [8, 0];
+    let request: ModifyQp = call.read(CORE_IN)?;
+    if request.attr_mask & !(mask::STANDARD | mask::RATE_LIMIT) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let driver: Mlx5ModifyQp = call.read(UHW_IN)?;
+    if driver.comp_mask != 0 || driver.reserved != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    run(call, device, &request)?;
+    // No options of connection establishment: what was asked for is answered with none.
+    let reply = Mlx5ModifyQpResp {
+        response_length: 16,
+        ..bytemuck::Zeroable::zeroed()
+    };
+    if call.len(UHW_OUT) >= size_of::<Mlx5ModifyQpResp>() {
+        call.put_pod(UHW_OUT, &reply)?;
+    }
+    call.put_pod(CORE_OUT, &REPLY)
+}
+
+fn run(call: &Call<'_>, device: &DeviceContext, request: &ModifyQp) -> Result<(), Errno> {
+    let queue_pair = call.context.handles().qp(request.qp_handle)?;
+    let given = request.attr_mask;
+    check_ranges(request)?;
+    let mut known = queue_pair.known();
+    let current = if given & mask::CUR_STATE != 0 {
+        State::of_verbs(request.cur_qp_state).ok_or(Errno::EINVAL)?
+    } else {
+        known.state
+    };
+    let next = if given & mask::STATE != 0 {
+        State::of_verbs(request.qp_state).ok_or(Errno::EINVAL)?
+    } else {
+        current
+    };
+    // A rate limit belongs to no transition of these services.
+    if !qp_rules::is_allowed(current, next, queue_pair.kind, given) {
+        return Err(Errno::EINVAL);
+    }
+    if current == State::Reset && next == State::Reset {
+        return Ok(());
+    }
+    let qpc = context(&queue_pair, &known, request)?;
+    let opcode = qp_rules::command(current, next).ok_or(Errno::EINVAL)?;
+    let optional = qp_rules::optional_parameters(current, next, queue_pair.kind, given);
+    let input = QpModifyIn::default()
+        .with_opcode(opcode.0.into())
+        .with_qpn(queue_pair.qpn)
+        .with_opt_param_mask(optional)
+        .with_qpc(qpc);
+    device.kernel_modify(queue_pair.object(), input.as_bytes())?;
+    known.state = next;
+    if given & mask::ACCESS_FLAGS != 0 {
+        known.access = request.qp_access_flags;
+    }
+    if given & mask::MAX_DEST_RD_ATOMIC != 0 {
+        known.responder_depth = request.max_dest_rd_atomic;
+    }
+    if given & mask::PORT != 0 {
+        known.port = request.port_num;
+    }
+    Ok(())
+}
+
+fn check_ranges(request: &ModifyQp) -> Result<(), Errno> {
+    const MOST_READS: u8 = 1 << limits::LOG_READS;
+    let given = request.attr_mask;
+    let wrong = [
+        (mask::PORT, request.port_num != PORT),
+        // There is one partition key.
+        (mask::PKEY_INDEX, request.pkey_index != 0),
+        (mask::MAX_QP_RD_ATOMIC, request.max_rd_atomic > MOST_READS),
+        (
+            mask::MAX_DEST_RD_ATOMIC,
+            request.max_dest_rd_atomic > MOST_READS,
+        ),
+        (mask::PATH_MTU, !(1..=5).contains(&request.path_mtu)),
+        // Nothing migrates: there is no alternate path to migrate to.
+        (mask::ALT_PATH, true),
+        (mask::PATH_MIG_STATE, request.path_mig_state != 0),
+        (mask::CAP, true),
+    ];
+    let wrong = wrong.iter().any(|(bit, wrong)| given & bit != 0 && *wrong);
+    if wrong { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+/// The context that the command takes its fields from.
+fn context(queue_pair: &VerbsQp, known: &Known, request: &ModifyQp) -> Result<Qpc, Errno> {
+    const MTU_4096: u32 = Qpc::MTU_4096;
+    /// log2 of a datagram's largest length.
+    const LOG_DATAGRAM: u32 = 12;
+    let given = |bit: u32| request.attr_mask & bit != 0;
+    let mut qpc = Qpc::default()
+        .with_st(queue_pair.kind.service())
+        .with_pm_state(Qpc::PM_STATE_MIGRATED);
+    if queue_pair.kind == Kind::Ud {
+        qpc.set_mtu(MTU_4096);
+        qpc.set_log_msg_max(LOG_DATAGRAM);
+    } else if given(mask::PATH_MTU) {
+        qpc.set_mtu(request.path_mtu.into());
+        qpc.set_log_msg_max(limits::LOG_MESSAGE);
+    }
+    if given(mask::DEST_QPN) {
+        qpc.set_remote_qpn(request.dest_qp_num & 0x00ff_ffff);
+    }
+    if given(mask::RNR_RETRY) {
+        qpc.set_rnr_retry(u32::from(request.rnr_retry) & 7);
+    }
+    if given(mask::RETRY_CNT) {
+        qpc.set_retry_count(u32::from(request.retry_cnt) & 7);
+    }
+    if given(mask::MAX_QP_RD_ATOMIC) {
+        qpc.set_log_sra_max(request.max_rd_atomic.checked_ilog2().unwrap_or(0));
+    }
+    if given(mask::MAX_DEST_RD_ATOMIC) {
+        qpc.set_log_rra_max(request.max_dest_rd_atomic.checked_ilog2().unwrap_or(0));
+    }
+    if given(mask::SQ_PSN) {
+        qpc.set_next_send_psn(request.sq_psn & 0x00ff_ffff);
+    }
+    if given(mask::RQ_PSN) {
+        qpc.set_next_rcv_psn(request.rq_psn & 0x00ff_ffff);
+    }
+    if given(mask::MIN_RNR_TIMER) {
+        qpc.set_min_rnr_nak(u32::from(request.min_rnr_timer) & 0x1f);
+    }
+    if given(mask::QKEY) {
+        qpc.set_q_key(request.qkey);
+    }
+    if given(mask::ACCESS_FLAGS) || given(mask::MAX_DEST_RD_ATOMIC) {
+        set_rights(&mut qpc, known, request);
+    }
+    *qpc.primary_address_path_mut() = path(known, request)?;
+    Ok(qpc)
+}
+
+/// What peers may do: reading needs resources of the responder.
+fn set_rights(qpc: &mut Qpc, known: &Known, request: &ModifyQp) {
+    let given = |bit: u32| request.attr_mask & bit != 0;
+    let depth = if given(mask::MAX_DEST_RD_ATOMIC) {
+        request.max_dest_rd_atomic
+    } else {
+        known.responder_depth
+    };
+    let mut access = if given(mask::ACCESS_FLAGS) {
+        request.qp_access_flags
+    } else {
+        known.access
+    };
+    if depth == 0 {
+        access &= Access::REMOTE_WRITE.0;
+    }
+    let has = |right: Access| u32::from(access & right.0 != 0);
+    qpc.set_rwe(has(Access::REMOTE_WRITE));
+    qpc.set_rre(has(Access::REMOTE_READ));
+    qpc.set_rae(has(Access::REMOTE_ATOMIC));
+    if has(Access::REMOTE_ATOMIC) != 0 {
+        qpc.set_atomic_mode(Qpc::ATOMIC_MODE_UP_TO_8B);
+    }
+}
+
+fn path(known: &Known, request: &ModifyQp) -> Result<Ads, Errno> {
+    let given = |bit: u32| request.attr_mask & bit != 0;
+    let mut path = Ads::default();
+    if given(mask::PORT) {
+        path.set_vhca_port_num(request.port_num.into());
+    }
+    if given(mask::AV) {
+        let port = if given(mask::PORT) {
+            request.port_num
+        } else {
+            known.port
+        };
+        path = address(&request.dest)?.with_vhca_port_num(port.into());
+    }
+    if given(mask::TIMEOUT) {
+        path.set_ack_timeout(u32::from(request.timeout) & 0x1f);
+    }
+    Ok(path)
+}
+
+/// An address vector of RoCE: always with a GID, whose MAC the kernel finds.
+fn address(dest: &QpDest) -> Result<Ads, Errno> {
+    if dest.port_num != PORT || dest.is_global == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mac = ah::mac(dest.dgid).ok_or(Errno::EHOSTUNREACH)?;
+    Ok(Ads::default()
+        .with_grh(1)
+        .with_rgid_rip(dest.dgid)
+        .with_src_addr_index(dest.sgid_index.into())
+        .with_hop_limit(dest.hop_limit.into())
+        .with_tclass(dest.traffic_class.into())
+        .with_dscp(u32::from(dest.traffic_class >> 2))
+        .with_flow_label(dest.flow_label & 0x000f_ffff)
+        .with_stat_rate(u32::from(dest.static_rate) & 0xf)
+        .with_sl(u32::from(dest.sl) & 0xf)
+        .with_eth_prio(u32::from(dest.sl) & 7)
+        .with_rlid(dest.dlid.into())
+        .with_mlid(u32::from(dest.src_path_bits) & 0x7f)
+        .with_rmac(mac))
+}
