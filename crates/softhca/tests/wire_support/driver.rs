@@ -2,6 +2,7 @@
 
 // UNSAFETY: registers memory and waits on the engine's futex word.
 #![expect(unsafe_code, reason = "plays the part of a user-space driver")]
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use crate::rig::{Memory, create, data, inline, map_uar, raddr};
 use mlx5_prm::be::Be64;
@@ -259,6 +260,19 @@ impl Driver {
     /// may be missed that long.
     pub(crate) fn sleep_until_news(&self) {
         sleep_while(wake_word().load(Ordering::Acquire));
+    }
+
+    /// Waits until the 8-byte word at `offset` of the window is `word`.
+    pub(crate) fn wait_for_word(&self, offset: usize, word: u64) {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            let seen = wake_word().load(Ordering::Acquire);
+            if self.word(offset) == word {
+                return;
+            }
+            assert!(Instant::now() < end, "no word {word}");
+            sleep_while(seen);
+        }
     }
 
     fn raddr(&self, qp: usize, offset: usize) -> [u8; 16] {
