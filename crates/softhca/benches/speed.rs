@@ -38,7 +38,10 @@ fn main() {
         ("loopback, 4 KiB WRITE, batches of 32", loopback_large),
         ("loopback, one 8-byte WRITE to its CQE", loopback_latency),
         ("UDP, 1 MiB WRITEs between two processes", wire_bandwidth),
-        ("UDP, 8-byte ping-pong between two processes", wire_ping_pong),
+        (
+            "UDP, 8-byte ping-pong between two processes",
+            wire_ping_pong,
+        ),
         ("idle device, 32 QPs", idle),
         ("1,000 idle QPs beside a busy one", crowd),
     ];
@@ -83,7 +86,9 @@ fn report(name: &str, mut figures: Vec<f64>, more_is_better: bool, target: f64, 
         ("<=", best <= target)
     };
     let verdict = if met { "met" } else { "MISSED" };
-    println!("{name:<46} {best:8.2} {unit} (median {middle:.2}; target {sign} {target} {unit}: {verdict})");
+    println!(
+        "{name:<46} {best:8.2} {unit} (median {middle:.2}; target {sign} {target} {unit}: {verdict})"
+    );
 }
 
 fn shape() -> Shape {
@@ -130,7 +135,10 @@ fn loopback_small(name: &str) {
 
 fn loopback_large(name: &str) {
     let rates = batch_times(4096, 32, 200);
-    let rates = rates.iter().map(|time| 32.0 * 4096.0 / time / 1e9).collect();
+    let rates = rates
+        .iter()
+        .map(|time| 32.0 * 4096.0 / time / 1e9)
+        .collect();
     report(name, rates, true, 20.0, "GB/s");
 }
 

@@ -107,6 +107,10 @@ pub enum SendWith {
 /// Why an operation failed. The engine writes it into the error CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
+    /// The message is longer than the service or the local segments allow.
+    LocalLength,
+    /// The service does not have this operation.
+    LocalOperation,
     /// A local key, range or permission does not fit.
     LocalProtection,
     /// Flushed: an earlier operation of the QP failed, or the QP left Rts.
@@ -129,6 +133,8 @@ impl Failure {
     /// The syndrome byte of the error CQE (PRM "Completion With Error"; `MLX5_CQE_SYNDROME_*` in rdma-core).
     pub const fn syndrome(self) -> u8 {
         match self {
+            Self::LocalLength => 0x01,
+            Self::LocalOperation => 0x02,
             Self::LocalProtection => 0x04,
             Self::Flushed => 0x05,
             Self::BadResponse => 0x10,

@@ -3,15 +3,20 @@
 //! Time, packets and memory come as arguments: the same code runs over UDP and in tests on a virtual clock. QPs take turns:
 //! one that may have something to send stands in a queue, and a turn is at most `TURN_PACKETS` packets, answers first.
 
+mod qp;
+
 use super::carrier::{PacketSink, Source};
+use super::datagram::{self, DatagramConfig, Datagrams};
 use super::icrc::{Addresses, Flow, ROCE_PORT};
 use super::number_map::NumberMap;
+use super::opcode::BthOpcode;
 use super::packet::{Packet, icrc_matches, seal};
 use super::psn::Psn;
 use super::requester::{Feedback, Requester, RequesterConfig};
 use super::responder::{Arrival, Responder, ResponderConfig};
 use super::window::Window;
-use crate::engine::transport::{Device, Operation};
+use crate::engine::transport::{Device, Operation, Service};
+use qp::{Connection, Kind, Qp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::Ipv4Addr;
@@ -32,8 +37,12 @@ pub struct WireCounters {
     pub duplicates: u64,
     /// Requests received ahead of a missing one, and dropped.
     pub out_of_order: u64,
-    /// Datagrams that are no packet of an RC QP.
+    /// Datagrams that are no packet.
     pub malformed: u64,
+    /// Congestion notifications, which are ignored.
+    pub congestion: u64,
+    /// Packets of another service than the QP's.
+    pub wrong_service: u64,
     /// Packets whose ICRC is wrong.
     pub bad_icrc: u64,
     /// Packets for a QP that is not there or not ready.
@@ -56,22 +65,6 @@ pub struct Endpoint<W> {
     /// When to look at which QP; may be too early, never too late.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     counters: WireCounters,
-}
-
-#[derive(Debug)]
-struct Qp<W> {
-    remote: Ipv4Addr,
-    /// `None` once the QP is in the error state for a reason of its own.
-    responder: Option<Responder>,
-    requester: Option<Requester<W>>,
-    /// Stands in `ready`.
-    is_ready: bool,
-    /// Stands in its destination's `waiting`.
-    is_waiting: bool,
-    /// Earliest entry in `timers`.
-    armed_ns: u64,
-    /// Packets of this QP that its destination's window counts.
-    accounted: u32,
 }
 
 #[derive(Debug)]
@@ -108,17 +101,14 @@ impl<W> Endpoint<W> {
     /// Ready to receive: requests from `remote` are carried out from now on. Replaces what `qpn` was before.
     pub fn connect(&mut self, qpn: u32, remote: Ipv4Addr, config: ResponderConfig) {
         self.disconnect(qpn);
-        let responder = Some(Responder::new(config));
-        let qp = Qp {
+        let service = config.service;
+        let connection = Connection {
             remote,
-            responder,
+            service,
+            responder: (service != Service::XrcInitiator).then(|| Responder::new(config)),
             requester: None,
-            is_ready: false,
-            is_waiting: false,
-            armed_ns: u64::MAX,
-            accounted: 0,
         };
-        self.qps.insert(qpn, qp);
+        self.qps.insert(qpn, Qp::new(Kind::Connected(connection)));
         let destination = self
             .destinations
             .entry(remote.into())
@@ -130,21 +120,28 @@ impl<W> Endpoint<W> {
         destination.qps += 1;
     }
 
-    /// Ready to send: operations are taken from now on. Without effect on a QP that is not connected.
+    /// Ready to send: operations are taken from now on. Without effect on a QP that is not connected, and on an XRC target.
     pub fn start(&mut self, qpn: u32, config: RequesterConfig) {
-        if let Some(qp) = self.qps.get_mut(&qpn) {
-            qp.requester = Some(Requester::new(config));
+        if let Some(qp) = self.qps.get_mut(&qpn)
+            && let Kind::Connected(connection) = &mut qp.kind
+            && connection.service != Service::XrcTarget
+        {
+            connection.requester = Some(Requester::new(config));
         }
+    }
+
+    /// `qpn` sends and receives datagrams from now on, from and to anybody. Replaces what it was before.
+    pub fn open_datagram(&mut self, qpn: u32, config: DatagramConfig) {
+        self.disconnect(qpn);
+        self.qps
+            .insert(qpn, Qp::new(Kind::Datagram(Datagrams::new(config))));
     }
 
     /// The QP is in the error state: operations end as flushed, nothing more is carried out. A responder that has
     /// refused a request goes on to repeat that.
     pub fn fail<D: Device<Wqe = W>>(&mut self, qpn: u32, device: &mut D) {
         if let Some(qp) = self.qps.get_mut(&qpn) {
-            qp.responder.take_if(|responder| !responder.has_refused());
-            if let Some(requester) = &mut qp.requester {
-                requester.flush();
-            }
+            qp.fail();
         }
         self.after_change(qpn, Feedback::default(), device);
     }
@@ -155,16 +152,19 @@ impl<W> Endpoint<W> {
             return;
         };
         self.ready.retain(|other| *other != qpn);
-        let Some(destination) = self.destinations.get_mut(&qp.remote.into()) else {
+        let Some(remote) = qp.remote() else {
+            return;
+        };
+        let Some(destination) = self.destinations.get_mut(&remote.into()) else {
             return;
         };
         destination.qps -= 1;
         destination.waiting.retain(|other| *other != qpn);
         destination.window.account(qp.accounted, 0);
         if destination.qps == 0 {
-            self.destinations.remove(&qp.remote.into());
+            self.destinations.remove(&remote.into());
         } else {
-            self.wake_waiting(qp.remote);
+            self.wake_waiting(remote);
         }
     }
 
@@ -176,7 +176,7 @@ impl<W> Endpoint<W> {
 
     /// [`Self::submit`] would take another operation.
     pub fn has_room(&self, qpn: u32) -> bool {
-        self.requester(qpn).is_some_and(Requester::has_room)
+        self.qps.get(&qpn).is_some_and(Qp::has_room)
     }
 
     /// Takes an operation of a started QP.
@@ -187,10 +187,7 @@ impl<W> Endpoint<W> {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             return Err(wqe);
         };
-        let Some(requester) = &mut qp.requester else {
-            return Err(wqe);
-        };
-        requester.submit(wqe, operation)?;
+        qp.submit(wqe, operation)?;
         self.make_ready(qpn);
         Ok(())
     }
@@ -205,7 +202,11 @@ impl<W> Endpoint<W> {
     ) {
         let source: Source = source.into();
         let Ok(packet) = Packet::parse(datagram) else {
-            self.counters.malformed += 1;
+            if datagram.first() == Some(&BthOpcode::CONGESTION.0) {
+                self.counters.congestion += 1;
+            } else {
+                self.counters.malformed += 1;
+            }
             return;
         };
         let qpn = packet.head.dest_qpn;
@@ -213,7 +214,10 @@ impl<W> Endpoint<W> {
             self.counters.unknown_qp += 1;
             return;
         };
-        if qp.remote != *source.address.ip() {
+        if qp
+            .remote()
+            .is_some_and(|remote| remote != *source.address.ip())
+        {
             self.counters.unknown_source += 1;
             return;
         }
@@ -228,22 +232,33 @@ impl<W> Endpoint<W> {
             return;
         }
         let mut feedback = Feedback::default();
-        if packet.body.opcode().is_response() {
-            let Some(requester) = &mut qp.requester else {
-                self.counters.unknown_qp += 1;
-                return;
-            };
-            feedback = requester.on_response(now_ns, qpn, &packet, device);
-        } else {
-            let Some(responder) = &mut qp.responder else {
-                self.counters.unknown_qp += 1;
-                return;
-            };
-            match responder.on_request(qpn, &packet, device) {
-                Arrival::Duplicate => self.counters.duplicates += 1,
-                Arrival::OutOfOrder => self.counters.out_of_order += 1,
-                Arrival::Executed | Arrival::Refused | Arrival::Dropped => {}
+        let arrival = match &mut qp.kind {
+            Kind::Connected(connection) => {
+                if !connection.takes(&packet) {
+                    self.counters.wrong_service += 1;
+                    return;
+                }
+                if packet.opcode().is_response() {
+                    let Some(requester) = &mut connection.requester else {
+                        self.counters.unknown_qp += 1;
+                        return;
+                    };
+                    feedback = requester.on_response(now_ns, qpn, &packet, device);
+                    Arrival::Executed
+                } else {
+                    let Some(responder) = &mut connection.responder else {
+                        self.counters.unknown_qp += 1;
+                        return;
+                    };
+                    responder.on_request(qpn, &packet, device)
+                }
             }
+            Kind::Datagram(_) => datagram::receive(qpn, *source.address.ip(), &packet, device),
+        };
+        match arrival {
+            Arrival::Duplicate => self.counters.duplicates += 1,
+            Arrival::OutOfOrder => self.counters.out_of_order += 1,
+            Arrival::Executed | Arrival::Refused | Arrival::Dropped => {}
         }
         self.counters.packets_received += 1;
         self.after_change(qpn, feedback, device);
@@ -260,11 +275,13 @@ impl<W> Endpoint<W> {
                 continue;
             };
             qp.armed_ns = u64::MAX;
-            let feedback = qp
-                .requester
-                .as_mut()
-                .map(|requester| requester.on_clock(now_ns))
-                .unwrap_or_default();
+            let feedback = match &mut qp.kind {
+                Kind::Connected(Connection {
+                    requester: Some(requester),
+                    ..
+                }) => requester.on_clock(now_ns),
+                _ => Feedback::default(),
+            };
             self.after_change(qpn, feedback, device);
         }
     }
@@ -316,22 +333,39 @@ impl<W> Endpoint<W> {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             return true;
         };
-        let Some(destination) = self.destinations.get_mut(&qp.remote.into()) else {
+        let connection = match &mut qp.kind {
+            Kind::Connected(connection) => connection,
+            Kind::Datagram(datagrams) => {
+                for _ in 0..TURN_PACKETS {
+                    let Some(out) = sink.slot() else { return false };
+                    let Some(outgoing) = datagrams.poll_transmit(qpn, device, out) else {
+                        break;
+                    };
+                    let flow = Flow::v4(self.address, outgoing.destination);
+                    let bytes = seal(out, outgoing.used, &flow);
+                    sink.commit(bytes, outgoing.destination);
+                    self.counters.packets_sent += 1;
+                }
+                return true;
+            }
+        };
+        let remote = connection.remote;
+        let Some(destination) = self.destinations.get_mut(&remote.into()) else {
             return true;
         };
-        let flow = Flow::v4(self.address, qp.remote);
-        if let Some(responder) = &mut qp.responder {
+        let flow = Flow::v4(self.address, remote);
+        if let Some(responder) = &mut connection.responder {
             for _ in 0..TURN_PACKETS {
                 let Some(out) = sink.slot() else { return false };
                 let Some(used) = responder.poll_transmit(qpn, device, out) else {
                     break;
                 };
                 let bytes = seal(out, used, &flow);
-                sink.commit(bytes, qp.remote);
+                sink.commit(bytes, remote);
                 self.counters.packets_sent += 1;
             }
         }
-        let Some(requester) = &mut qp.requester else {
+        let Some(requester) = &mut connection.requester else {
             return true;
         };
         let retransmitted = requester.retransmitted();
@@ -350,7 +384,7 @@ impl<W> Endpoint<W> {
                 break;
             };
             let bytes = seal(out, used, &flow);
-            sink.commit(bytes, qp.remote);
+            sink.commit(bytes, remote);
             self.counters.packets_sent += 1;
             destination
                 .window
@@ -366,23 +400,24 @@ impl<W> Endpoint<W> {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             return;
         };
-        let remote = qp.remote;
-        let mut has_work = qp.responder.as_ref().is_some_and(Responder::has_answer);
-        let mut room = false;
-        if let Some(requester) = &mut qp.requester {
-            while let Some(completion) = requester.take_completion() {
-                device.complete(qpn, completion.wqe, completion.outcome);
-            }
+        qp.report(qpn, device);
+        let mut room = None;
+        if let Kind::Connected(Connection {
+            remote,
+            requester: Some(requester),
+            ..
+        }) = &mut qp.kind
+        {
             let in_flight = requester.in_flight();
-            if let Some(destination) = self.destinations.get_mut(&remote.into()) {
+            if let Some(destination) = self.destinations.get_mut(&(*remote).into()) {
                 destination.window.acked(feedback.acked);
                 if feedback.lost {
                     destination.window.lost();
                 }
-                room = destination.window.account(qp.accounted, in_flight);
+                let has_room = destination.window.account(qp.accounted, in_flight);
+                room = has_room.then_some(*remote);
             }
             qp.accounted = in_flight;
-            has_work |= requester.wants_to_send() && !qp.is_waiting;
             let deadline_ns = requester.deadline_ns();
             if let Some(deadline_ns) = deadline_ns.filter(|deadline_ns| *deadline_ns < qp.armed_ns)
             {
@@ -390,10 +425,11 @@ impl<W> Endpoint<W> {
                 self.timers.push(Reverse((deadline_ns, qpn)));
             }
         }
+        let has_work = qp.has_work();
         if has_work {
             self.make_ready(qpn);
         }
-        if room {
+        if let Some(remote) = room {
             self.wake_waiting(remote);
         }
     }
@@ -420,10 +456,6 @@ impl<W> Endpoint<W> {
             qp.is_ready = true;
             self.ready.push_back(qpn);
         }
-    }
-
-    fn requester(&self, qpn: u32) -> Option<&Requester<W>> {
-        self.qps.get(&qpn)?.requester.as_ref()
     }
 }
 

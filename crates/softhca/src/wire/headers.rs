@@ -3,6 +3,10 @@
 //! Source: IBTA volume 1, chapter 9 "Transport Layer" (BTH, RETH, AETH, AtomicETH, AtomicAckETH, ImmDt, IETH). All fields are
 //! big-endian. `emit` writes whole headers, reserved bits as zero; `parse` ignores reserved bits.
 
+mod atomic;
+
+pub use atomic::{AtomicEth, AtomicOp, MaskedAtomicEth};
+
 use super::opcode::BthOpcode;
 use super::psn::Psn;
 
@@ -106,6 +110,57 @@ impl Reth {
     }
 }
 
+/// Datagram extended transport header: in front of every UD packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deth {
+    /// Queue key; the receiver's must be the same.
+    pub qkey: u32,
+    /// QP that sent the packet, 24 bits.
+    pub source_qpn: u32,
+}
+
+impl Deth {
+    /// Size on the wire.
+    pub const BYTES: usize = 8;
+
+    pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> Self {
+        Self {
+            qkey: be32(bytes, 0),
+            source_qpn: be32(bytes, 4) & 0xff_ffff,
+        }
+    }
+
+    pub(crate) fn emit(&self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        out[..4].copy_from_slice(&self.qkey.to_be_bytes());
+        out[4..].copy_from_slice(&(self.source_qpn & 0xff_ffff).to_be_bytes());
+        out
+    }
+}
+
+/// XRC extended transport header, in front of every XRC request: the SRQ that receives, 24 bits behind 8 reserved ones
+/// (annex A14).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XrcEth {
+    /// Number of the SRQ.
+    pub srqn: u32,
+}
+
+impl XrcEth {
+    /// Size on the wire.
+    pub const BYTES: usize = 4;
+
+    pub(crate) fn parse(bytes: &[u8; Self::BYTES]) -> Self {
+        Self {
+            srqn: be32(bytes, 0) & 0xff_ffff,
+        }
+    }
+
+    pub(crate) fn emit(&self) -> [u8; Self::BYTES] {
+        (self.srqn & 0xff_ffff).to_be_bytes()
+    }
+}
+
 /// Why a responder refuses a request for good (AETH syndrome 0x60 plus this number).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NakCode(pub u8);
@@ -191,186 +246,6 @@ pub const fn rnr_delay_ns(code: u8) -> u64 {
     HUNDREDTHS_OF_MS[(code & 0x1f) as usize] as u64 * 10_000
 }
 
-/// What an atomic does to its operand. The original value always comes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtomicOp {
-    /// 64 bits: becomes `swap` if it equals `compare`.
-    CompareSwap {
-        /// Value expected.
-        compare: u64,
-        /// Value stored on a match.
-        swap: u64,
-    },
-    /// 64 bits: `add` is added, modulo 2^64.
-    FetchAdd {
-        /// Summand.
-        add: u64,
-    },
-    /// `bytes` (4 or 8): bits in `swap_mask` become `swap`'s if bits in `compare_mask` equal `compare`'s.
-    MaskedCompareSwap {
-        /// Operand size: 4 or 8.
-        bytes: u8,
-        /// Value expected, where masked.
-        compare: u64,
-        /// Value stored, where masked.
-        swap: u64,
-        /// Bits that are compared.
-        compare_mask: u64,
-        /// Bits that are replaced.
-        swap_mask: u64,
-    },
-    /// `bytes` (4 or 8): `add` is added; no carry leaves a bit that is set in `boundary`.
-    MaskedFetchAdd {
-        /// Operand size: 4 or 8.
-        bytes: u8,
-        /// Summand.
-        add: u64,
-        /// Top bit of each field.
-        boundary: u64,
-    },
-}
-
-/// Atomic request header: the standard AtomicETH (28 bytes) or, for masked operations, [`MaskedAtomicEth`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtomicEth {
-    /// Remote virtual address, a multiple of the operand size.
-    pub va: u64,
-    /// Remote key.
-    pub rkey: u32,
-    /// What to do there.
-    pub op: AtomicOp,
-}
-
-impl AtomicEth {
-    /// Size on the wire.
-    pub const BYTES: usize = 28;
-
-    pub(crate) fn parse(bytes: &[u8; Self::BYTES], opcode: BthOpcode) -> Self {
-        let (first, second) = (be64(bytes, 12), be64(bytes, 20));
-        let op = if opcode == BthOpcode::FETCH_ADD {
-            AtomicOp::FetchAdd { add: first }
-        } else {
-            AtomicOp::CompareSwap {
-                swap: first,
-                compare: second,
-            }
-        };
-        Self {
-            va: be64(bytes, 0),
-            rkey: be32(bytes, 8),
-            op,
-        }
-    }
-
-    /// The header's bytes: 28 or, for masked operations, 48.
-    pub(crate) fn emit(&self, out: &mut [u8]) -> usize {
-        out[..8].copy_from_slice(&self.va.to_be_bytes());
-        out[8..12].copy_from_slice(&self.rkey.to_be_bytes());
-        match self.op {
-            AtomicOp::CompareSwap { compare, swap } => {
-                put_words(&mut out[12..28], &[swap, compare])
-            }
-            AtomicOp::FetchAdd { add } => put_words(&mut out[12..28], &[add, 0]),
-            AtomicOp::MaskedCompareSwap {
-                bytes,
-                compare,
-                swap,
-                compare_mask,
-                swap_mask,
-            } => {
-                out[12..16].copy_from_slice(&[bytes, 0, 0, 0]);
-                put_words(&mut out[16..48], &[swap, compare, swap_mask, compare_mask]);
-            }
-            AtomicOp::MaskedFetchAdd {
-                bytes,
-                add,
-                boundary,
-            } => {
-                out[12..16].copy_from_slice(&[bytes, 0, 0, 0]);
-                put_words(&mut out[16..48], &[add, 0, boundary, 0]);
-            }
-        }
-        self.wire_bytes()
-    }
-
-    /// Size of this header on the wire.
-    pub const fn wire_bytes(&self) -> usize {
-        match self.op {
-            AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd { .. } => Self::BYTES,
-            AtomicOp::MaskedCompareSwap { .. } | AtomicOp::MaskedFetchAdd { .. } => {
-                MaskedAtomicEth::BYTES
-            }
-        }
-    }
-
-    /// Size of the operand: 8, or 4 for some masked operations.
-    pub const fn operand_bytes(&self) -> u8 {
-        match self.op {
-            AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd { .. } => 8,
-            AtomicOp::MaskedCompareSwap { bytes, .. } | AtomicOp::MaskedFetchAdd { bytes, .. } => {
-                bytes
-            }
-        }
-    }
-
-    /// The opcode that goes with it.
-    pub const fn opcode(&self) -> BthOpcode {
-        match self.op {
-            AtomicOp::CompareSwap { .. } => BthOpcode::COMPARE_SWAP,
-            AtomicOp::FetchAdd { .. } => BthOpcode::FETCH_ADD,
-            AtomicOp::MaskedCompareSwap { .. } => BthOpcode::MASKED_COMPARE_SWAP,
-            AtomicOp::MaskedFetchAdd { .. } => BthOpcode::MASKED_FETCH_ADD,
-        }
-    }
-}
-
-/// Wire form of masked atomics, between softhcas only.
-///
-/// `va 8 | rkey 4 | operand bytes 1 | zero 3 | swap or add 8 | compare 8 | swap mask or boundary 8 | compare mask 8`; a fetch
-/// and add leaves `compare` and `compare mask` zero. The answer is an ordinary ATOMIC ACKNOWLEDGE; of a 4-byte operand the
-/// original value stands in its low 32 bits.
-#[derive(Clone, Copy, Debug)]
-pub struct MaskedAtomicEth;
-
-impl MaskedAtomicEth {
-    /// Size on the wire.
-    pub const BYTES: usize = 48;
-
-    /// Also the operand size if that is neither 4 nor 8, as an error.
-    pub(crate) fn parse(raw: &[u8; Self::BYTES], opcode: BthOpcode) -> Result<AtomicEth, u8> {
-        let bytes = raw[12];
-        if bytes != 4 && bytes != 8 {
-            return Err(bytes);
-        }
-        let op = if opcode == BthOpcode::MASKED_FETCH_ADD {
-            AtomicOp::MaskedFetchAdd {
-                bytes,
-                add: be64(raw, 16),
-                boundary: be64(raw, 32),
-            }
-        } else {
-            AtomicOp::MaskedCompareSwap {
-                bytes,
-                swap: be64(raw, 16),
-                compare: be64(raw, 24),
-                swap_mask: be64(raw, 32),
-                compare_mask: be64(raw, 40),
-            }
-        };
-        Ok(AtomicEth {
-            va: be64(raw, 0),
-            rkey: be32(raw, 8),
-            op,
-        })
-    }
-}
-
-fn put_words(out: &mut [u8], words: &[u64]) {
-    for (chunk, word) in out.chunks_exact_mut(8).zip(words) {
-        chunk.copy_from_slice(&word.to_be_bytes());
-    }
-}
-
 fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
 }
@@ -427,36 +302,6 @@ mod tests {
             assert_eq!(Aeth::parse(&bytes), aeth);
             assert_eq!(aeth.emit(), bytes);
         }
-    }
-
-    #[test]
-    fn atomic_headers_put_swap_before_compare() {
-        let eth = AtomicEth {
-            va: 0x1122_3344_5566_7788,
-            rkey: 0x99aa_bbcc,
-            op: AtomicOp::CompareSwap {
-                compare: 2,
-                swap: 1,
-            },
-        };
-        let mut out = [0xee; 28];
-        assert_eq!(eth.emit(&mut out), 28);
-        let literal = [
-            0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0, 0, 0, 0, 0,
-            0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2,
-        ];
-        assert_eq!(out, literal);
-        assert_eq!(AtomicEth::parse(&literal, BthOpcode::COMPARE_SWAP), eth);
-    }
-
-    #[test]
-    fn a_masked_operand_of_three_bytes_is_refused() {
-        let mut raw = [0; MaskedAtomicEth::BYTES];
-        raw[12] = 3;
-        assert_eq!(
-            MaskedAtomicEth::parse(&raw, BthOpcode::MASKED_FETCH_ADD),
-            Err(3)
-        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Requester and responder joined by a link that loses, reorders, duplicates and corrupts packets, in virtual time.
 
+mod services;
+
 use super::icrc::Flow;
 use super::packet::{Body, MAX_OVERHEAD_BYTES, Packet, icrc_matches, seal};
 use super::psn::Psn;
@@ -51,9 +53,20 @@ struct Link {
 
 impl Link {
     fn new(seed: u64, faults: Faults, first_psn: u32, memory: Vec<u8>) -> Self {
+        Self::between((Service::Rc, Service::Rc), seed, faults, first_psn, memory)
+    }
+
+    /// A link between a requester and a responder of these services.
+    fn between(
+        (near, far): (Service, Service),
+        seed: u64,
+        faults: Faults,
+        first_psn: u32,
+        memory: Vec<u8>,
+    ) -> Self {
         let first_psn = Psn::new(first_psn);
         let requester = Requester::new(RequesterConfig {
-            service: Service::Rc,
+            service: near,
             remote_qpn: QPN,
             first_psn,
             mtu: MTU,
@@ -64,7 +77,7 @@ impl Link {
             window: 16,
         });
         let responder = Responder::new(ResponderConfig {
-            service: Service::Rc,
+            service: far,
             remote_qpn: QPN,
             first_psn,
             mtu: MTU,
@@ -251,7 +264,12 @@ fn model(seed: u64, count: usize) -> (Vec<u8>, Model) {
 
 fn check(seed: u64, faults: Faults, first_psn: u32, count: usize) -> Link {
     let (initial, model) = model(seed, count);
-    let mut link = Link::new(seed ^ 0x5eed, faults, first_psn, initial);
+    let link = Link::new(seed ^ 0x5eed, faults, first_psn, initial);
+    check_on(link, seed, faults, first_psn, model)
+}
+
+fn check_on(mut link: Link, seed: u64, faults: Faults, first_psn: u32, model: Model) -> Link {
+    let count = model.operations.len();
     link.far.receives = model.receives.iter().copied().collect();
     link.run(model.operations);
     let context = format!("seed {seed}, first PSN {first_psn:#x}, {faults:?}");

@@ -2,6 +2,7 @@
 
 pub mod carrier;
 pub mod config;
+pub mod datagram;
 pub mod endpoint;
 pub mod faults;
 pub mod headers;

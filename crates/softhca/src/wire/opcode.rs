@@ -1,10 +1,14 @@
-//! BTH opcodes of the reliable connected service, and the two of our own.
+//! BTH opcodes: four services, one list of operations, and those of our own.
 //!
-//! An opcode byte is `service[7:5] | operation[4:0]` (IBTA volume 1, "Base Transport Header", OpCode field). Service 0 is
-//! RC. Services 6 and 7 (0xc0 to 0xff) are set aside for manufacturers; the masked atomics of mlx5 have no standard wire
-//! form, so softhcas use 0xc0 and 0xc1 among themselves, with the header [`super::headers::MaskedAtomicEth`]. No other device
-//! understands them.
+//! An opcode byte is `service[7:5] | operation[4:0]` (IBTA volume 1, "Base Transport Header", OpCode field; annex A14 for
+//! XRC). The constants here are those of RC; [`BthOpcode::of_service`] makes the same operation of another service, where
+//! that has it: UC has writes and SENDs, UD only SENDs in one packet, XRC all of RC.
+//!
+//! Services 6 and 7 (0xc0 to 0xff) are set aside for manufacturers; the masked atomics of mlx5 have no standard wire
+//! form, so softhcas use 0xc0 and 0xc1 (RC) and 0xe0 and 0xe1 (XRC) among themselves, with the header
+//! [`super::headers::MaskedAtomicEth`]. No other device understands them.
 
+use crate::engine::transport::Service;
 use std::fmt;
 
 /// The opcode byte of a BTH, as received: any value.
@@ -51,11 +55,11 @@ macro_rules! opcodes {
         impl BthOpcode {
             $($(#[$doc])* pub const $name: Self = Self($value);)*
 
-            /// Every opcode that this crate sends or understands.
+            /// Every opcode of RC that this crate sends or understands.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The name, or `None` for an opcode that this crate does not know.
-            pub const fn name(self) -> Option<&'static str> {
+            /// The name of an RC opcode, or `None` for one that this crate does not know.
+            const fn rc_name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(stringify!($name)),)*
                     _ => None,
@@ -119,16 +123,91 @@ opcodes! {
 }
 
 impl BthOpcode {
+    /// Congestion notification of RoCEv2 (annex A17): BTH and 16 reserved bytes. Understood and ignored.
+    pub const CONGESTION: Self = Self(0x81);
+
+    /// The service whose opcode this is, and the RC opcode of the same operation; `None` if no service of this crate has it.
+    pub const fn split(self) -> Option<(WireService, Self)> {
+        let (service, rc) = match self.0 >> 5 {
+            0 => (WireService::Rc, self),
+            1 => (WireService::Uc, Self(self.0 & 0x1f)),
+            3 => (WireService::Ud, Self(self.0 & 0x1f)),
+            5 => (WireService::Xrc, Self(self.0 & 0x1f)),
+            6 => (WireService::Rc, self),
+            7 => (WireService::Xrc, Self(self.0 & 0xdf)),
+            _ => return None,
+        };
+        if service.knows(rc) {
+            Some((service, rc))
+        } else {
+            None
+        }
+    }
+
+    /// This RC opcode's operation in `service`; meaningless if [`WireService::knows`] says no.
+    pub const fn of_service(self, service: WireService) -> Self {
+        Self(
+            self.0
+                | match service {
+                    WireService::Rc => 0,
+                    WireService::Uc => 0x20,
+                    WireService::Ud => 0x60,
+                    WireService::Xrc if self.0 >= 0xc0 => 0x20,
+                    WireService::Xrc => 0xa0,
+                },
+        )
+    }
+
     /// Sent by a responder: it answers and never asks.
     pub const fn is_response(self) -> bool {
-        matches!(self.0, 0x0d..=0x12)
+        matches!(self.0, 0x0d..=0x12 | 0xad..=0xb2)
+    }
+}
+
+/// The services that packets tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WireService {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// Extended reliable connection, both directions.
+    Xrc,
+}
+
+impl WireService {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Rc, Self::Uc, Self::Ud, Self::Xrc];
+
+    /// The service has the operation of this RC opcode.
+    pub const fn knows(self, rc: BthOpcode) -> bool {
+        match self {
+            Self::Rc | Self::Xrc => rc.rc_name().is_some(),
+            Self::Uc => rc.0 <= BthOpcode::WRITE_ONLY_IMM.0,
+            Self::Ud => matches!(rc, BthOpcode::SEND_ONLY | BthOpcode::SEND_ONLY_IMM),
+        }
+    }
+}
+
+impl From<Service> for WireService {
+    fn from(service: Service) -> Self {
+        match service {
+            Service::Rc => Self::Rc,
+            Service::Uc => Self::Uc,
+            Service::Ud => Self::Ud,
+            Service::XrcInitiator | Service::XrcTarget => Self::Xrc,
+        }
     }
 }
 
 impl fmt::Debug for BthOpcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => f.write_str(name),
+        match self.split() {
+            Some((WireService::Rc, rc)) => f.write_str(rc.rc_name().unwrap_or_default()),
+            Some((service, rc)) => write!(f, "{service:?} {}", rc.rc_name().unwrap_or_default()),
+            None if *self == Self::CONGESTION => f.write_str("CONGESTION"),
             None => write!(f, "opcode {:#04x}", self.0),
         }
     }
@@ -149,15 +228,38 @@ mod tests {
     #[test]
     fn an_opcode_prints_its_name_or_its_number() {
         assert_eq!(format!("{:?}", BthOpcode::WRITE_ONLY), "WRITE_ONLY");
-        assert_eq!(format!("{:?}", BthOpcode(0x64)), "opcode 0x64");
+        assert_eq!(format!("{:?}", BthOpcode(0x64)), "Ud SEND_ONLY");
+        assert_eq!(format!("{:?}", BthOpcode(0xe1)), "Xrc MASKED_FETCH_ADD");
+        assert_eq!(format!("{:?}", BthOpcode(0x6a)), "opcode 0x6a");
+    }
+
+    #[test]
+    fn opcodes_of_all_services_split_into_service_and_operation() {
+        let known: Vec<u8> = (0..=255)
+            .filter(|byte| BthOpcode(*byte).split().is_some())
+            .collect();
+        let expected: Vec<u8> = (0x00..=0x14)
+            .chain(0x16..=0x17)
+            .chain(0x20..=0x2b)
+            .chain(0x64..=0x65)
+            .chain(0xa0..=0xb4)
+            .chain(0xb6..=0xb7)
+            .chain([0xc0, 0xc1, 0xe0, 0xe1])
+            .collect();
+        assert_eq!(known, expected);
+        for byte in known {
+            let (service, rc) = BthOpcode(byte).split().unwrap();
+            assert_eq!(rc.of_service(service), BthOpcode(byte));
+        }
     }
 
     #[test]
     fn responses_are_told_from_requests() {
-        let responses: Vec<_> = BthOpcode::ALL
-            .iter()
+        let responses: Vec<_> = (0..=255)
+            .map(BthOpcode)
             .filter(|op| op.is_response())
             .collect();
-        assert_eq!(responses.len(), 6, "{responses:?}");
+        assert_eq!(responses.len(), 12, "{responses:?}");
+        assert!(responses.iter().all(|op| op.split().is_some()));
     }
 }

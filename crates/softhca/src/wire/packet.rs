@@ -4,13 +4,17 @@
 //! panic. It checks form only; whether a packet makes sense is for the requester and the responder to say, and whether it is
 //! intact for [`icrc_matches`].
 
-use super::headers::{Aeth, AtomicEth, Bth, MaskedAtomicEth, Reth};
+mod body;
+
+pub use body::{Body, ReadPart, SendEnd, WriteEnd};
+
+use super::headers::{Aeth, AtomicEth, Bth, Deth, MaskedAtomicEth, Reth, XrcEth};
 use super::icrc::{Flow, ICRC_BYTES};
-use super::opcode::{BthOpcode, Position};
+use super::opcode::{BthOpcode, WireService};
 use super::psn::Psn;
 
-/// The longest run of headers: BTH and the masked atomic header.
-pub const MAX_HEAD_BYTES: usize = Bth::BYTES + MaskedAtomicEth::BYTES;
+/// The longest run of headers: a masked atomic of XRC.
+pub const MAX_HEAD_BYTES: usize = Bth::BYTES + XrcEth::BYTES + MaskedAtomicEth::BYTES;
 /// What a packet needs besides its payload, at most: headers, padding, ICRC.
 pub const MAX_OVERHEAD_BYTES: usize = MAX_HEAD_BYTES + 3 + ICRC_BYTES;
 
@@ -36,93 +40,38 @@ pub struct Head {
     pub ack_request: bool,
     /// Solicited event.
     pub solicited: bool,
+    /// The service, with the header that it puts in front of all others.
+    pub transport: Transport,
 }
 
-/// The kind of a packet, with its extended headers.
+/// The service of a packet, and what each of its packets says for that reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body {
-    /// Part of a SEND.
-    Send {
-        /// A message starts here.
-        starts: bool,
-        /// A message ends here, in this way.
-        end: Option<SendEnd>,
-    },
-    /// Part of an RDMA WRITE.
-    Write {
-        /// A message starts here: it goes to this place.
-        start: Option<Reth>,
-        /// A message ends here, in this way.
-        end: Option<WriteEnd>,
-    },
-    /// Asks for remote bytes.
-    ReadRequest(Reth),
-    /// Part of the answer to a READ request.
-    ReadResponse(ReadPart),
-    /// ACK, NAK or RNR NAK.
-    Acknowledge(Aeth),
-    /// Asks for an atomic.
-    Atomic(AtomicEth),
-    /// The answer to an atomic.
-    AtomicAcknowledge {
-        /// Outcome.
-        aeth: Aeth,
-        /// Value before the operation.
-        original: u64,
-    },
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud(Deth),
+    /// Request of an extended reliable connection.
+    XrcRequest(XrcEth),
+    /// Response of an extended reliable connection.
+    XrcResponse,
 }
 
-/// How a SEND ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendEnd {
-    /// With its payload.
-    Plain,
-    /// With immediate data.
-    Immediate(u32),
-    /// With a key to invalidate.
-    Invalidate(u32),
-}
-
-/// How a WRITE ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteEnd {
-    /// With its payload.
-    Plain,
-    /// With immediate data, which consumes a receive WQE.
-    Immediate(u32),
-}
-
-/// One packet of a READ response; all but middle ones carry an AETH.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadPart {
-    /// First of several.
-    First(Aeth),
-    /// Neither first nor last.
-    Middle,
-    /// Last of several.
-    Last(Aeth),
-    /// The whole response.
-    Only(Aeth),
-}
-
-impl ReadPart {
-    /// The part at `position`, with `aeth` where that part carries one.
-    pub const fn at(position: Position, aeth: Aeth) -> Self {
-        match position {
-            Position::First => Self::First(aeth),
-            Position::Middle => Self::Middle,
-            Position::Last => Self::Last(aeth),
-            Position::Only => Self::Only(aeth),
+impl Transport {
+    /// The service alone.
+    pub const fn service(self) -> WireService {
+        match self {
+            Self::Rc => WireService::Rc,
+            Self::Uc => WireService::Uc,
+            Self::Ud(_) => WireService::Ud,
+            Self::XrcRequest(_) | Self::XrcResponse => WireService::Xrc,
         }
     }
-
-    /// The message ends with this part.
-    pub const fn ends(self) -> bool {
-        matches!(self, Self::Last(_) | Self::Only(_))
-    }
 }
 
-/// Why bytes are not a packet that an RC QP understands.
+/// Why bytes are not a packet that a QP understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// Shorter than its headers and ICRC.
@@ -138,8 +87,8 @@ pub enum PacketError {
     /// Transport version other than 0.
     #[error("transport version {0}, not 0")]
     Version(u8),
-    /// Another service or a reserved operation.
-    #[error("{0:?} is not an RC operation")]
+    /// An unknown service or an operation that the service does not have.
+    #[error("{0:?} is no operation of RC, UC, UD or XRC")]
     Opcode(BthOpcode),
     /// More padding than payload.
     #[error("{pad} bytes of padding in {payload} bytes of payload")]
@@ -174,7 +123,15 @@ impl<'a> Packet<'a> {
         if version != 0 {
             return Err(PacketError::Version(version));
         }
-        let body = reader.body(bth.opcode)?;
+        let (service, rc) = bth.opcode.split().ok_or(PacketError::Opcode(bth.opcode))?;
+        let transport = match service {
+            WireService::Rc => Transport::Rc,
+            WireService::Uc => Transport::Uc,
+            WireService::Ud => Transport::Ud(Deth::parse(reader.take()?)),
+            WireService::Xrc if rc.is_response() => Transport::XrcResponse,
+            WireService::Xrc => Transport::XrcRequest(XrcEth::parse(reader.take()?)),
+        };
+        let body = reader.body(rc)?;
         let payload = reader.payload(bth.pad)?;
         let carries = matches!(
             body,
@@ -191,6 +148,7 @@ impl<'a> Packet<'a> {
             psn: bth.psn,
             ack_request: bth.ack_request,
             solicited: bth.solicited,
+            transport,
         };
         Ok(Self {
             head,
@@ -320,113 +278,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Body {
-    /// The opcode that says so.
+impl Packet<'_> {
+    /// The opcode of the BTH.
     pub const fn opcode(&self) -> BthOpcode {
-        use BthOpcode as Op;
-        match self {
-            Self::Send {
-                starts: true,
-                end: None,
-            } => Op::SEND_FIRST,
-            Self::Send {
-                starts: false,
-                end: None,
-            } => Op::SEND_MIDDLE,
-            Self::Send {
-                starts: false,
-                end: Some(SendEnd::Plain),
-            } => Op::SEND_LAST,
-            Self::Send {
-                starts: true,
-                end: Some(SendEnd::Plain),
-            } => Op::SEND_ONLY,
-            Self::Send {
-                starts: false,
-                end: Some(SendEnd::Immediate(_)),
-            } => Op::SEND_LAST_IMM,
-            Self::Send {
-                starts: true,
-                end: Some(SendEnd::Immediate(_)),
-            } => Op::SEND_ONLY_IMM,
-            Self::Send {
-                starts: false,
-                end: Some(SendEnd::Invalidate(_)),
-            } => Op::SEND_LAST_INVALIDATE,
-            Self::Send {
-                starts: true,
-                end: Some(SendEnd::Invalidate(_)),
-            } => Op::SEND_ONLY_INVALIDATE,
-            Self::Write {
-                start: Some(_),
-                end: None,
-            } => Op::WRITE_FIRST,
-            Self::Write {
-                start: None,
-                end: None,
-            } => Op::WRITE_MIDDLE,
-            Self::Write {
-                start: None,
-                end: Some(WriteEnd::Plain),
-            } => Op::WRITE_LAST,
-            Self::Write {
-                start: None,
-                end: Some(WriteEnd::Immediate(_)),
-            } => Op::WRITE_LAST_IMM,
-            Self::Write {
-                start: Some(_),
-                end: Some(WriteEnd::Plain),
-            } => Op::WRITE_ONLY,
-            Self::Write {
-                start: Some(_),
-                end: Some(WriteEnd::Immediate(_)),
-            } => Op::WRITE_ONLY_IMM,
-            Self::ReadRequest(_) => Op::READ_REQUEST,
-            Self::ReadResponse(ReadPart::First(_)) => Op::READ_RESPONSE_FIRST,
-            Self::ReadResponse(ReadPart::Middle) => Op::READ_RESPONSE_MIDDLE,
-            Self::ReadResponse(ReadPart::Last(_)) => Op::READ_RESPONSE_LAST,
-            Self::ReadResponse(ReadPart::Only(_)) => Op::READ_RESPONSE_ONLY,
-            Self::Acknowledge(_) => Op::ACKNOWLEDGE,
-            Self::Atomic(atomic) => atomic.opcode(),
-            Self::AtomicAcknowledge { .. } => Op::ATOMIC_ACKNOWLEDGE,
-        }
-    }
-
-    /// Writes the extended headers; returns their length.
-    fn emit(&self, out: &mut [u8]) -> usize {
-        let mut at = 0;
-        let mut put = |bytes: &[u8]| {
-            out[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
-        };
-        match self {
-            Self::Send {
-                end: Some(SendEnd::Immediate(word) | SendEnd::Invalidate(word)),
-                ..
-            } => {
-                put(&word.to_be_bytes());
-            }
-            Self::Send { .. } | Self::ReadResponse(ReadPart::Middle) => {}
-            Self::Write { start, end } => {
-                if let Some(reth) = start {
-                    put(&reth.emit());
-                }
-                if let Some(WriteEnd::Immediate(word)) = end {
-                    put(&word.to_be_bytes());
-                }
-            }
-            Self::ReadRequest(reth) => put(&reth.emit()),
-            Self::ReadResponse(
-                ReadPart::First(aeth) | ReadPart::Last(aeth) | ReadPart::Only(aeth),
-            )
-            | Self::Acknowledge(aeth) => put(&aeth.emit()),
-            Self::Atomic(atomic) => return atomic.emit(out),
-            Self::AtomicAcknowledge { aeth, original } => {
-                put(&aeth.emit());
-                put(&original.to_be_bytes());
-            }
-        }
-        at
+        self.body.opcode().of_service(self.head.transport.service())
     }
 }
 
@@ -437,7 +292,7 @@ impl Body {
 /// If `out` is shorter than [`MAX_HEAD_BYTES`].
 pub fn write_headers(head: &Head, body: &Body, payload_bytes: usize, out: &mut [u8]) -> usize {
     let bth = Bth {
-        opcode: body.opcode(),
+        opcode: body.opcode().of_service(head.transport.service()),
         solicited: head.solicited,
         migrated: true,
         pad: pad_of(payload_bytes),
@@ -447,7 +302,19 @@ pub fn write_headers(head: &Head, body: &Body, payload_bytes: usize, out: &mut [
         psn: head.psn,
     };
     out[..Bth::BYTES].copy_from_slice(&bth.emit());
-    Bth::BYTES + body.emit(&mut out[Bth::BYTES..])
+    let mut at = Bth::BYTES;
+    match head.transport {
+        Transport::Ud(deth) => {
+            out[at..at + Deth::BYTES].copy_from_slice(&deth.emit());
+            at += Deth::BYTES;
+        }
+        Transport::XrcRequest(xrc) => {
+            out[at..at + XrcEth::BYTES].copy_from_slice(&xrc.emit());
+            at += XrcEth::BYTES;
+        }
+        Transport::Rc | Transport::Uc | Transport::XrcResponse => {}
+    }
+    at + body.emit(&mut out[at..])
 }
 
 /// Pads and appends the ICRC to a packet whose headers and payload fill `out[..used]`; returns the datagram's length.

@@ -1,4 +1,6 @@
-//! The requester of an RC QP: turns operations into packets, and acknowledges into completions.
+//! The requester of a connected QP: turns operations into packets, and acknowledges into completions.
+//!
+//! For UC nobody acknowledges: what has been sent counts as acknowledged at once. The rest of this text is about RC and XRC.
 //!
 //! No I/O and no clock of its own: time, memory and buffers come as arguments. Packets are numbered by a 64-bit `sequence`
 //! that never wraps; the PSN on the wire is its low 24 bits plus the first PSN.
@@ -15,11 +17,13 @@
 
 mod responses;
 
-use super::headers::Reth;
-use super::packet::{Body, Head, SendEnd, WriteEnd, write_headers};
+use super::headers::{Reth, XrcEth};
+use super::packet::{Body, Head, SendEnd, Transport, WriteEnd, write_headers};
 use super::psn::{PSN_MODULUS, Psn};
 use super::timer::{Expiry, RetransmissionTimer};
-use crate::engine::transport::{Device, Failure, Operation, OperationKind, SendWith, Service};
+use crate::engine::transport::{
+    Device, Failure, Operation, OperationKind, SendWith, Service, Target,
+};
 use std::collections::VecDeque;
 
 /// Operations that a requester holds at once; the engine keeps the others in its ring.
@@ -170,6 +174,9 @@ impl<W> Requester<W> {
             });
             return Ok(());
         }
+        if let Err(failure) = check(self.config.service, &operation) {
+            self.fault.get_or_insert((self.assigned, failure));
+        }
         let packets = match operation.kind {
             OperationKind::Atomic(_) => 1,
             _ => u64::from(operation.bytes.div_ceil(self.config.mtu).max(1)),
@@ -181,6 +188,7 @@ impl<W> Requester<W> {
             packets,
         });
         self.assigned += packets;
+        self.apply_fault();
         Ok(())
     }
 
@@ -275,9 +283,15 @@ impl<W> Requester<W> {
         let head = Head {
             dest_qpn: self.config.remote_qpn,
             psn: self.psn_of(sequence),
-            ack_request: !message.awaits_response()
+            ack_request: self.is_reliable()
+                && !message.awaits_response()
                 && (ends || blocked || self.probing || sequence % 8 == 7),
             solicited: ends && message.operation.solicited,
+            transport: match (self.config.service, message.operation.to) {
+                (Service::Uc, _) => Transport::Uc,
+                (_, Target::Srq(srqn)) => Transport::XrcRequest(XrcEth { srqn }),
+                _ => Transport::Rc,
+            },
         };
         let start = write_headers(&head, &body, carried, out);
         if carried > 0
@@ -290,6 +304,11 @@ impl<W> Requester<W> {
         }
         self.note_sent(now_ns, sequence, cost, ends);
         Some(start + carried)
+    }
+
+    /// The peer acknowledges.
+    fn is_reliable(&self) -> bool {
+        self.config.service != Service::Uc
     }
 
     fn go_back(&mut self) {
@@ -351,7 +370,12 @@ impl<W> Requester<W> {
         if ends {
             self.cursor += 1;
         }
-        self.timer.sent(now_ns);
+        if self.is_reliable() {
+            self.timer.sent(now_ns);
+        } else {
+            self.acknowledge_before(now_ns, self.next);
+            self.apply_fault();
+        }
     }
 
     fn apply_fault(&mut self) {
@@ -390,6 +414,22 @@ impl<W> Requester<W> {
         let low = u32::try_from(sequence % u64::from(PSN_MODULUS)).unwrap_or(0);
         self.config.first_psn.add(low)
     }
+}
+
+/// The service has the operation.
+fn check(service: Service, operation: &Operation) -> Result<(), Failure> {
+    let fits = match (service, operation.to) {
+        (Service::Rc, Target::Connected) | (Service::XrcInitiator, Target::Srq(_)) => true,
+        (Service::Uc, Target::Connected) => matches!(
+            operation.kind,
+            OperationKind::Write { .. }
+                | OperationKind::Send {
+                    with: SendWith::Nothing | SendWith::Immediate(_)
+                }
+        ),
+        _ => false,
+    };
+    fits.then_some(()).ok_or(Failure::LocalOperation)
 }
 
 /// The headers of packet `sequence` of a message; a READ request covers `packets`.

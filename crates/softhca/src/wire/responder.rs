@@ -1,4 +1,6 @@
-//! The responder of an RC QP: carries out requests in order, once, and answers.
+//! The responder of a connected QP: carries out requests in order, once, and answers.
+//!
+//! The rules of UC are in [`unreliable`]; what follows is about RC and XRC.
 //!
 //! No I/O and no clock. Answers wait in a queue of jobs and become packets when there is room to send, so that a
 //! READ of any length is served from memory packet by packet. Acknowledges coalesce: one answers for all requests before it
@@ -9,10 +11,11 @@
 //! [`REPLAYS`] results and not done again.
 
 mod execute;
+mod unreliable;
 
 use super::headers::{Aeth, NO_CREDITS, NakCode, Reth, Syndrome};
 use super::opcode::Position;
-use super::packet::{Body, Head, Packet, ReadPart, write_headers};
+use super::packet::{Body, Head, Packet, ReadPart, Transport, write_headers};
 use super::psn::{PSN_MODULUS, Psn};
 use crate::engine::transport::{Device, Service};
 use execute::Refusal;
@@ -131,6 +134,9 @@ impl Responder {
         packet: &Packet<'_>,
         device: &mut D,
     ) -> Arrival {
+        if self.config.service == Service::Uc {
+            return self.on_unreliable(qpn, packet, device);
+        }
         let ahead = packet.head.psn.distance_from(self.expected);
         if ahead >= PSN_MODULUS / 2 {
             self.on_duplicate(packet);
@@ -201,6 +207,11 @@ impl Responder {
             psn,
             ack_request: false,
             solicited: false,
+            transport: if self.config.service == Service::XrcTarget {
+                Transport::XrcResponse
+            } else {
+                Transport::Rc
+            },
         };
         let job = self.jobs.front_mut()?;
         let used = match job {

@@ -25,7 +25,11 @@ pub(crate) struct TestDevice {
     pub atomics_done: u64,
     /// Receive WQEs: how often each `receive_begin` says "not ready" before it gives one; none left = never.
     pub receives: VecDeque<u32>,
+    /// SRQs that requests have named.
+    pub srqs: Vec<Option<u32>>,
     pub message: Vec<u8>,
+    /// A receive WQE is in use.
+    pub begun: bool,
     pub received: Vec<(Received, Vec<u8>)>,
     pub refused: Option<NakCode>,
 }
@@ -159,12 +163,18 @@ impl Device for TestDevice {
         qkey == QKEY
     }
 
-    fn receive_begin(&mut self, _: u32, _: Option<u32>) -> Result<(), ReceiveError> {
+    fn receive_begin(&mut self, _: u32, srqn: Option<u32>) -> Result<(), ReceiveError> {
+        self.srqs.push(srqn);
+        if self.begun {
+            self.message.clear(); // The one before broke off.
+            return Ok(());
+        }
         match self.receives.front_mut() {
             None => Err(ReceiveError::NotReady),
             Some(0) => {
                 self.receives.pop_front();
                 self.message.clear();
+                self.begun = true;
                 Ok(())
             }
             Some(refusals) => {
@@ -181,6 +191,7 @@ impl Device for TestDevice {
     }
 
     fn receive_done(&mut self, _: u32, received: &Received) {
+        assert!(std::mem::take(&mut self.begun), "a receive WQE is in use");
         self.received
             .push((*received, std::mem::take(&mut self.message)));
     }

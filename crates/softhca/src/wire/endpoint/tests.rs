@@ -1,7 +1,9 @@
 //! Many HCAs on a virtual network: small socket buffers, few cores, dead and late peers.
 
+mod services;
+
 use super::*;
-use crate::engine::transport::Service;
+use crate::engine::transport::{Failure, Service};
 use crate::wire::carrier::PacketSink;
 use crate::wire::packet::MAX_OVERHEAD_BYTES;
 use crate::wire::psn::Psn;
@@ -287,10 +289,7 @@ fn a_dead_destination_does_not_hold_up_the_others() {
     let completed = &network.hosts[0].device.completed;
     let living: Vec<usize> = completed.iter().take(8).map(|(tag, _)| *tag).collect();
     assert_eq!(living, (100..108).collect::<Vec<_>>());
-    assert_eq!(
-        completed[8],
-        (0, Err(crate::engine::transport::Failure::RetryExceeded))
-    );
+    assert_eq!(completed[8], (0, Err(Failure::RetryExceeded)));
     assert_eq!(completed.len(), 16);
     assert_eq!(
         network.hosts[0].endpoint.deadline_ns(),
@@ -332,10 +331,7 @@ fn a_failed_qp_flushes_and_a_disconnected_one_is_forgotten() {
     network.submit(0, 1, TestWqe::new(0, vec![1; 10]), write(0, 10));
     let host = &mut network.hosts[0];
     host.endpoint.fail(qpn(0, 1), &mut host.device);
-    assert_eq!(
-        host.device.completed,
-        [(0, Err(crate::engine::transport::Failure::Flushed))]
-    );
+    assert_eq!(host.device.completed, [(0, Err(Failure::Flushed))]);
     network.submit(0, 1, TestWqe::new(1, vec![1; 10]), write(0, 10));
     let host = &mut network.hosts[0];
     host.endpoint.disconnect(qpn(0, 1));

@@ -153,7 +153,7 @@ impl<W> Requester<W> {
     }
 
     /// Marks all packets before `limit` as acknowledged; false if it stops at one whose response is missing.
-    fn acknowledge_before(&mut self, now_ns: u64, limit: u64) -> bool {
+    pub(super) fn acknowledge_before(&mut self, now_ns: u64, limit: u64) -> bool {
         let before = self.unacked;
         while self.unacked < limit {
             let Some(message) = self

@@ -3,7 +3,7 @@
 use super::*;
 use crate::wire::headers::{Aeth, NO_CREDITS, NakCode, Syndrome};
 use crate::wire::icrc::Flow;
-use crate::wire::packet::{MAX_OVERHEAD_BYTES, Packet, ReadPart, seal};
+use crate::wire::packet::{MAX_OVERHEAD_BYTES, Packet, ReadPart, Transport, seal};
 use crate::wire::testing::{TestDevice, TestWqe, fetch_add, read, send, write};
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
@@ -71,6 +71,7 @@ impl Bench {
             psn: Psn::new(psn),
             ack_request: false,
             solicited: false,
+            transport: Transport::Rc,
         };
         let feedback = self.requester.on_response(
             self.now_ns,
@@ -444,4 +445,55 @@ proptest! {
         prop_assert!(completed.iter().map(|(tag, _)| *tag).eq(0..count));
         prop_assert!(completed.iter().map(|(_, outcome)| outcome.is_err()).is_sorted());
     }
+}
+
+#[test]
+fn what_a_service_lacks_fails_after_the_operations_before_it() {
+    let xrc = |mut operation: Operation| {
+        operation.to = Target::Srq(1);
+        operation
+    };
+    let cases = [
+        (Service::Uc, write(0, 8), read(0, 8)),
+        (Service::Uc, write(0, 8), fetch_add(0, 1)),
+        (Service::Uc, write(0, 8), xrc(write(0, 8))),
+        (Service::Rc, write(0, 8), xrc(write(0, 8))),
+        (Service::XrcInitiator, xrc(write(0, 8)), write(0, 8)),
+    ];
+    for (service, good, bad) in cases {
+        let mut bench = bench(|config| config.service = service);
+        bench.submit(1, good);
+        bench.submit(2, bad);
+        bench.submit(3, good);
+        assert_eq!(bench.sent(64).len(), 1, "{service:?} {bad:?}");
+        if service != Service::Uc {
+            bench.requester.acknowledge_before(0, 1);
+            bench.requester.apply_fault();
+        }
+        let ends: Vec<_> = std::iter::from_fn(|| bench.requester.take_completion())
+            .map(|completion| (completion.wqe.tag, completion.outcome))
+            .collect();
+        assert_eq!(
+            ends,
+            [
+                (1, Ok(())),
+                (2, Err(Failure::LocalOperation)),
+                (3, Err(Failure::Flushed))
+            ],
+            "{service:?} {bad:?}"
+        );
+    }
+}
+
+#[test]
+fn uc_needs_no_answer_and_asks_for_none() {
+    let mut bench = bench(|config| config.service = Service::Uc);
+    for tag in 0..3 {
+        bench.submit(tag, write(0, 1000));
+    }
+    assert_eq!(bench.sent(64).len(), 12);
+    assert_eq!(bench.requester.in_flight(), 0);
+    assert_eq!(bench.requester.deadline_ns(), None);
+    let ends = std::iter::from_fn(|| bench.requester.take_completion());
+    assert_eq!(ends.filter(|end| end.outcome.is_ok()).count(), 3);
 }

@@ -3,7 +3,7 @@
 use super::{Job, Progress, REPLAYS, Responder, packets_of};
 use crate::engine::transport::{Device, ReceiveError, Received, RemoteAccess, SendWith};
 use crate::wire::headers::{AtomicEth, NakCode, Reth};
-use crate::wire::packet::{Body, Packet, SendEnd, WriteEnd};
+use crate::wire::packet::{Body, Packet, SendEnd, Transport, WriteEnd};
 use crate::wire::psn::Psn;
 
 /// Why the expected packet is not carried out.
@@ -90,7 +90,7 @@ impl Responder {
             .filter(|left| (*left == 0) == end.is_some())
             .ok_or(INVALID)?;
         if let Some(WriteEnd::Immediate(_)) = end {
-            device.receive_begin(qpn, None)?;
+            device.receive_begin(qpn, srq(packet))?;
         }
         if bytes > 0 {
             device.remote_write(qpn, rkey, va, packet.payload)?;
@@ -132,7 +132,7 @@ impl Responder {
         let bytes = self.payload_bytes(packet, end.is_some())?;
         let offset = match (starts, self.progress) {
             (true, Progress::None) => {
-                device.receive_begin(qpn, None)?;
+                device.receive_begin(qpn, srq(packet))?;
                 0
             }
             (false, Progress::Send { offset }) => offset,
@@ -220,5 +220,13 @@ impl Responder {
             bytes == self.config.mtu
         };
         fits.then_some(bytes).ok_or(INVALID)
+    }
+}
+
+/// The SRQ that the packet names.
+fn srq(packet: &Packet<'_>) -> Option<u32> {
+    match packet.head.transport {
+        Transport::XrcRequest(xrc) => Some(xrc.srqn),
+        _ => None,
     }
 }
