@@ -170,7 +170,10 @@ impl<W> Endpoint<W> {
 
     /// Number of the request that `qpn` expects next.
     pub fn expected_psn(&self, qpn: u32) -> Option<Psn> {
-        let responder = self.qps.get(&qpn)?.responder.as_ref()?;
+        let Kind::Connected(connection) = &self.qps.get(&qpn)?.kind else {
+            return None;
+        };
+        let responder = connection.responder.as_ref()?;
         Some(responder.expected_psn())
     }
 
