@@ -14,6 +14,7 @@
 //! kernel gets by pinning pages); it is checked once, when it is made.
 
 pub(crate) mod arming;
+mod carrier;
 pub(crate) mod checker;
 mod command;
 mod context;
@@ -35,6 +36,7 @@ mod uar;
 pub(crate) mod work;
 pub(crate) mod world;
 
+pub use carrier::CarrierError;
 pub use context::{Context, DevxObject, Event, MrKeys, UarPage};
 pub use counters::{Counters, ObjectCounts};
 pub use error::DeviceError;

@@ -140,7 +140,7 @@ pub(crate) struct HcaState {
     pub(crate) identity: Identity,
     /// A WQE runs only after its doorbell.
     pub(crate) strict: bool,
-    /// QPs towards HCAs of this process send no packets.
+    /// QPs towards HCAs of this process that want it, too, send no packets.
     pub(crate) loopback: bool,
     /// Order of work is drawn by lot.
     pub(crate) lottery: Option<fastrand::Rng>,
@@ -226,7 +226,7 @@ impl HcaState {
             number,
             identity,
             strict: config.strict,
-            loopback: config.loopback,
+            loopback: config.loopback && config.pcap.is_none(),
             lottery: config
                 .schedule_seed
                 .map(|seed| fastrand::Rng::with_seed(seed ^ number as u64)),
