@@ -31,7 +31,7 @@ pub(crate) mod regions;
 mod simulation;
 pub(crate) mod state;
 pub mod syndrome;
-mod table;
+pub(crate) mod table;
 mod uar;
 pub(crate) mod work;
 pub(crate) mod world;

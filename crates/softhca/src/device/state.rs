@@ -12,6 +12,7 @@ use super::uar::{MappedPage, UarSpace};
 use super::work::Work;
 use super::{Event, HcaConfig};
 use crate::engine;
+use crate::engine::watch::Watch;
 use crate::sysfs::Identity;
 use crate::wire::port::Port;
 use std::collections::VecDeque;
@@ -187,6 +188,8 @@ pub(crate) struct HcaState {
     pub(crate) wqe: Box<[u8; limits::WQE_BYTES as usize]>,
     /// Scratch of the engine: doorbells just taken (page, register, value).
     pub(crate) rung: Vec<(u32, usize, u64)>,
+    /// Which UAR pages the engine looks at.
+    pub(crate) watch: Watch,
 }
 
 /// An opened device.
@@ -256,6 +259,7 @@ impl HcaState {
             granted: Vec::new(),
             wqe: Box::new([0; limits::WQE_BYTES as usize]),
             rung: Vec::new(),
+            watch: Watch::default(),
         }
     }
 

@@ -3,18 +3,28 @@
 use crate::device::checker::Finding;
 use crate::device::qp::Qp;
 use crate::device::state::HcaState;
+use crate::engine::watch::Look;
 use mlx5_prm::doorbell::doorbell_qpn;
 use mlx5_prm::qp::QpState;
 
-/// Takes all doorbells of an HCA; whether there was one.
-pub(crate) fn take(hca: &mut HcaState) -> bool {
+/// Takes all doorbells of an HCA.
+pub(crate) fn take_all(hca: &mut HcaState) {
+    hca.watch.choose(&hca.uars, Look::Everywhere);
+    take(hca);
+}
+
+/// Takes the doorbells of the pages that are due; whether there was one.
+pub(super) fn take(hca: &mut HcaState) -> bool {
     let mut rung = std::mem::take(&mut hca.rung);
     rung.clear();
-    for (page_id, uar) in hca.uars.iter() {
-        uar.page
-            .take(|register, value| rung.push((page_id, register, value)));
+    for &page_id in hca.watch.due() {
+        if let Some(uar) = hca.uars.get(page_id) {
+            uar.page
+                .take(|register, value| rung.push((page_id, register, value)));
+        }
     }
     for &(page_id, register, value) in &rung {
+        hca.watch.found(page_id);
         ring(hca, page_id, register, doorbell_qpn(value));
     }
     let any = !rung.is_empty();

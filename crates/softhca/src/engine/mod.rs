@@ -27,6 +27,7 @@ mod thread;
 pub mod transport;
 mod turn;
 mod wake;
+pub(crate) mod watch;
 
 pub(crate) use thread::start;
 pub(crate) use turn::turn;

@@ -43,7 +43,7 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
 fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let slot = call.slot()?;
     // A doorbell that was stored before this is not one for what comes after it.
-    doorbell::take(&mut slot.state);
+    doorbell::take_all(&mut slot.state);
     slot.wire.endpoint().disconnect(qpn);
     let qp = find(call, qpn)?;
     qp.state = QpState::RST;
