@@ -24,6 +24,7 @@ pub(crate) enum Finding {
     DoorbellStray,
     CqOverrun,
     LocalKey,
+    KeyChange,
     RemoteKey,
     RemoteRight,
     PsnMismatch,

@@ -24,6 +24,7 @@ mod error;
 pub(crate) mod faults;
 mod hca;
 pub(crate) mod keys;
+pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod qp;
 pub(crate) mod qp_state;
@@ -32,12 +33,14 @@ mod simulation;
 pub(crate) mod state;
 pub mod syndrome;
 pub(crate) mod table;
+pub(crate) mod translation;
 mod uar;
+pub(crate) mod umr;
 pub(crate) mod work;
 pub(crate) mod world;
 
 pub use carrier::CarrierError;
-pub use context::{Context, DevxObject, Event, MrKeys, UarPage};
+pub use context::{Context, DevxObject, Event, MrChange, MrKeys, UarPage};
 pub use counters::{Counters, ObjectCounts};
 pub use error::DeviceError;
 pub use faults::{

@@ -4,7 +4,7 @@ use super::checker::Checker;
 use super::counters::{Counters, ObjectCounts};
 use super::cq::Cq;
 use super::faults::Faults;
-use super::keys::{self, Access, KeyError, KeyUser, MemoryKey, Umem};
+use super::keys::{self, Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
 use super::memory::Region;
 use super::qp::Qp;
 use super::table::Table;
@@ -24,6 +24,8 @@ pub(crate) mod limits {
     pub(crate) const LOG_QPS: u32 = 15;
     pub(crate) const LOG_CQS: u32 = 15;
     pub(crate) const LOG_KEYS: u32 = 16;
+    /// log2 of entries of an indirect key's list.
+    pub(crate) const LOG_KEY_LIST: u32 = 16;
     pub(crate) const LOG_PDS: u32 = 15;
     pub(crate) const LOG_UMEMS: u32 = 16;
     pub(crate) const CONTEXTS: usize = 1024;
@@ -269,13 +271,16 @@ impl HcaState {
     }
 
     pub(crate) fn live(&self) -> ObjectCounts {
-        let regions = self.keys.iter().filter(|(_, key)| key.umem.is_none());
+        let regions = self.keys.iter().filter(|(_, key)| key.kind == Kind::Region);
         let mr = regions.count();
+        let windows = self.keys.iter().filter(|(_, key)| key.kind == Kind::Window);
+        let mw = windows.count();
         ObjectCounts {
             context: self.contexts.len(),
             pd: self.pds.len(),
             mr,
-            mkey: self.keys.len() - mr,
+            mw,
+            mkey: self.keys.len() - mr - mw,
             umem: self.umems.len(),
             uar: self.uars.len(),
             cq: self.cqs.len(),
@@ -306,6 +311,12 @@ impl HcaState {
             qp.send.scheduled = true;
             self.ready.push_back(qpn);
         }
+    }
+
+    /// Low byte of a new key.
+    pub(crate) fn next_variant(&mut self) -> u8 {
+        self.variant = self.variant.wrapping_add(1);
+        self.variant
     }
 
     /// Notes an event for the context of a QP.

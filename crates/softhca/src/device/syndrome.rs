@@ -50,8 +50,12 @@ syndromes! {
     RETRY = 0x5c_004a, "a retry count or timeout is out of range";
     ATOMIC_MODE = 0x5c_004b, "remote atomics are allowed but atomic_mode is none";
     QP_PORT = 0x5c_004c, "the port is not 1";
-    MKEY_MODE = 0x5c_0050, "the access mode is not MTT";
+    MKEY_MODE = 0x5c_0050, "the access mode is neither MTT over a UMEM nor KLM nor KSM";
     MKEY_RANGE = 0x5c_0051, "the key covers more than its UMEM";
+    MKEY_SIGNATURE = 0x5c_0053, "keys with signatures or encryption do not exist";
+    MKEY_BY_NAME = 0x5c_0054, "a key cannot be asked for by its index";
+    MKEY_LIST_TOO_LONG = 0x5c_0055, "translations_octword_size is above the limit";
+    MKEY_LIST = 0x5c_0056, "the translation list makes no sense, or is shorter than the key";
     PD_IN_USE = 0x5c_0052, "regions, keys or queue pairs use the protection domain";
     NO_MORE_OBJECTS = 0x5c_0060, "the device has no object of this kind left";
 }

@@ -218,10 +218,7 @@ fn write(
             solicited: current.operation.solicited,
             source: None,
         };
-        on(fabric, peer.hca, |hca| {
-            hca.receive_done(peer.qpn, &received);
-            Ok(())
-        })?;
+        remote(fabric, peer, |hca| hca.receive_done(peer.qpn, &received))?;
     }
     Ok(())
 }
@@ -325,10 +322,7 @@ fn send(
         solicited: current.operation.solicited,
         source: None,
     };
-    on(fabric, peer.hca, |hca| {
-        hca.receive_done(peer.qpn, &received);
-        Ok(())
-    })
+    remote(fabric, peer, |hca| hca.receive_done(peer.qpn, &received))
 }
 
 fn receive_begin(fabric: &mut Fabric, peer: End) -> Result<(), Stop> {

@@ -26,6 +26,7 @@ mod send;
 mod thread;
 pub mod transport;
 mod turn;
+mod umr;
 mod wake;
 pub(crate) mod watch;
 

@@ -7,9 +7,10 @@ use crate::device::keys::{Access, KeyUser};
 use crate::device::memory::Region;
 use crate::device::qp::ReceiveQueue;
 use crate::device::state::HcaState;
+use crate::device::umr::{self, UmrError};
 use crate::device::work::{Segment, Work};
 use crate::device::{qp_state, regions};
-use crate::engine::transport::{Device, Failure, ReceiveError, Received, RemoteAccess};
+use crate::engine::transport::{Device, Failure, ReceiveError, Received, RemoteAccess, SendWith};
 use crate::wire::headers::{AtomicEth, NakCode};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
@@ -78,6 +79,12 @@ impl HcaState {
                 Err(code)
             }
         }
+    }
+
+    /// Invalidates `key` because the peer says so.
+    fn invalidate(&mut self, qpn: u32, key: u32) -> Result<(), UmrError> {
+        let pdn = self.qps.get(qpn).map_or(0, |qp| qp.pdn);
+        umr::invalidate_remotely(&mut self.keys, key, KeyUser { pdn, qpn })
     }
 
     /// Ends NOPs that waited for `completed` operations on the wire.
@@ -251,14 +258,26 @@ impl Device for HcaState {
         Err(code)
     }
 
-    fn receive_done(&mut self, qpn: u32, received: &Received) {
-        if let Some(current) = self
+    fn receive_done(&mut self, qpn: u32, received: &Received) -> Result<(), NakCode> {
+        let Some(current) = self
             .qps
             .get_mut(qpn)
             .and_then(|qp| qp.receive.as_mut()?.current.take())
+        else {
+            return Ok(());
+        };
+        if let SendWith::Invalidate(key) = received.with
+            && let Err(error) = self.invalidate(qpn, key)
         {
-            completion::complete_receive(self, qpn, current.index, received, self.now_ns);
+            self.checker.note(Finding::RemoteKey, qpn, || {
+                format!("QP {qpn:#x}: the peer's request to invalidate rkey {key:#x} is refused: {error}")
+            });
+            let syndrome = Syndrome::LOCAL_ACCESS_ERR;
+            completion::fail_receive(self, qpn, current.index, syndrome);
+            return Err(NakCode::REMOTE_ACCESS_ERROR);
         }
+        completion::complete_receive(self, qpn, current.index, received, self.now_ns);
+        Ok(())
     }
 
     fn responder_failed(&mut self, qpn: u32, code: NakCode) {

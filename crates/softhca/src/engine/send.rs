@@ -1,7 +1,7 @@
 //! A QP's turn: run what its doorbell allows, in order, for a bounded time.
 
 use super::loopback::{self, End, Step};
-use super::{completion, decode, fetch, flush};
+use super::{completion, decode, fetch, flush, umr};
 use crate::device::checker::Finding;
 use crate::device::qp::Route;
 use crate::device::state::Fabric;
@@ -9,7 +9,7 @@ use crate::device::work::{Current, Local, Work};
 use crate::engine::transport::{Operation, OperationKind};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
-use mlx5_prm::wqe::CtrlSeg;
+use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 
 /// What a turn led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,7 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
                 match begin(fabric, own, now_ns) {
                     Begun::Operation(current) => current,
                     Begun::Over => continue,
+                    Begun::Waits => return Turn::Idle, // a completion brings the QP back
                     Begun::Failed => return Turn::More,
                 }
             }
@@ -143,8 +144,10 @@ fn submit(fabric: &mut Fabric, own: End, current: Current) {
 /// What became of a fetched WQE.
 enum Begun {
     Operation(Current),
-    /// A NOP: complete, or waiting for those before it.
+    /// A NOP: complete, or waiting for those before it. A UMR: carried out.
     Over,
+    /// It begins when those before it are over; it has not been taken.
+    Waits,
     Failed,
 }
 
@@ -174,11 +177,36 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
             return Begun::Failed;
         }
     };
+    let opcode = fetched.ctrl.opcode();
     if let Some(qp) = hca.qps.get_mut(qpn) {
+        if opcode == WqeOpcode::UMR && qp.send.completed != qp.send.submitted {
+            return Begun::Waits;
+        }
         qp.send.fetched = index.wrapping_add(fetched.blocks);
     }
     hca.counters.wqes += 1;
-    let opcode = fetched.ctrl.opcode();
+    let signalled = fetched.ctrl.fm_ce_se & CtrlSeg::CE_MASK == CtrlSeg::CE_ALWAYS;
+    if opcode == WqeOpcode::UMR {
+        let work = Work {
+            index,
+            blocks: fetched.blocks,
+            opcode,
+            signalled,
+            bytes: 0,
+            local: Local::Nothing,
+        };
+        return match umr::run(hca, qpn, &fetched.ctrl, fetched.bytes) {
+            Ok(()) => {
+                completion::complete_send(hca, qpn, &work, now_ns);
+                Begun::Over
+            }
+            Err(syndrome) => {
+                completion::fail_send(hca, qpn, index, work.blocks, opcode, syndrome);
+                completion::enter_error(hca, qpn);
+                Begun::Failed
+            }
+        };
+    }
     let (operation, local) = match decode::decode(&fetched.ctrl, &hca.wqe[..fetched.bytes]) {
         Ok(decoded) => decoded,
         Err(error) => {
@@ -200,7 +228,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         index,
         blocks: fetched.blocks,
         opcode,
-        signalled: fetched.ctrl.fm_ce_se & CtrlSeg::CE_MASK == CtrlSeg::CE_ALWAYS,
+        signalled,
         bytes: operation.map_or(0, |operation| operation.bytes),
         local,
     };

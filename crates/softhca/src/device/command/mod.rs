@@ -12,6 +12,7 @@ mod qp_modify;
 mod queries;
 
 pub(super) use cq::remove_cq;
+pub(super) use mkey::access as access_of;
 pub(super) use qp::remove_qp;
 
 use super::context::{DevxObject, pd_users};

@@ -2,7 +2,10 @@
 
 mod devx;
 mod kernel;
+mod keys;
 mod memory;
+
+pub use keys::MrChange;
 
 use super::command;
 use super::counters::ObjectCounts;
