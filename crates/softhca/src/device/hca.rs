@@ -1,6 +1,7 @@
 //! The owner's handle of an HCA.
 
 use super::carrier::{CarrierError, open_carrier};
+use super::checker::{CheckConfig, Finding};
 use super::counters::{Counters, ObjectCounts};
 use super::faults::FaultSpec;
 use super::state::{HcaState, Slot};
@@ -10,6 +11,7 @@ use crate::engine;
 use crate::sysfs::{self, Identity, SysfsError};
 use crate::wire::config::CarrierConfig;
 use crate::wire::port::Port;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -34,6 +36,8 @@ pub struct HcaConfig {
     /// Where to write what crosses the wire, as pcapng; FILE.2, FILE.3 and so on if the file exists. Turns `loopback` off,
     /// so that everything does cross it.
     pub pcap: Option<PathBuf>,
+    /// What its checker looks for, and whether it prints what it finds.
+    pub check: CheckConfig,
 }
 
 impl Default for HcaConfig {
@@ -46,6 +50,7 @@ impl Default for HcaConfig {
             carrier: CarrierConfig::default(),
             faults: None,
             pcap: None,
+            check: CheckConfig::default(),
         }
     }
 }
@@ -186,6 +191,12 @@ impl Hca {
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
         self.with(|slot| slot.state.checker.texts().to_vec())
+    }
+
+    /// What the checker objected to, by kind, repetitions included.
+    #[must_use]
+    pub fn finding_counts(&self) -> BTreeMap<Finding, u64> {
+        self.with(|slot| slot.state.checker.counts().clone())
     }
 
     /// As [`Self::with`], with the time.

@@ -40,6 +40,7 @@ pub(crate) mod work;
 pub(crate) mod world;
 
 pub use carrier::CarrierError;
+pub use checker::{CheckConfig, CheckConfigError, Finding};
 pub use context::{Context, DevxObject, Event, MrChange, MrKeys, UarPage};
 pub use counters::{Counters, ObjectCounts};
 pub use error::DeviceError;

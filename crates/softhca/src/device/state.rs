@@ -227,6 +227,7 @@ impl HcaState {
     pub(crate) fn new(number: usize, identity: Identity, config: &HcaConfig) -> Self {
         // Each HCA has numbers of its own, so that a number taken to the wrong HCA is no object there.
         let lane = u32::from(identity.ip).wrapping_mul(0x9e37_79b1) >> 25 << 16;
+        let checker = Checker::new(&identity.name, &config.check);
         Self {
             number,
             identity,
@@ -245,7 +246,7 @@ impl HcaState {
             qps: Table::new(lane + 0x40, 1 << limits::LOG_QPS),
             variant: 0x11,
             counters: Counters::default(),
-            checker: Checker::default(),
+            checker,
             faults: Faults::default(),
             ready: VecDeque::new(),
             now_ns: 0,
