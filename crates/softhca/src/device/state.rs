@@ -13,6 +13,7 @@ use super::work::Work;
 use super::{Event, HcaConfig};
 use crate::engine;
 use crate::engine::watch::Watch;
+use crate::engine::overlap::Flight;
 use crate::sysfs::Identity;
 use crate::wire::port::Port;
 use std::collections::VecDeque;
@@ -168,6 +169,11 @@ pub(crate) struct HcaState {
     pub(crate) now_ns: u64,
     /// The engine leaves this HCA alone until then.
     pub(crate) paused_until_ns: u64,
+    /// Operations under way that change remote bytes, if the checker wants to know.
+    pub(crate) flights: Vec<Flight>,
+    /// When doorbell records are looked at next that no doorbell came for, and whether one of them is.
+    pub(crate) next_scan_ns: u64,
+    pub(crate) scan_pending: bool,
     /// Packets to be sent meet faults.
     pub(crate) faulty_packets: bool,
     /// The port is down: packets are neither sent nor received.
@@ -251,6 +257,9 @@ impl HcaState {
             ready: VecDeque::new(),
             now_ns: 0,
             paused_until_ns: 0,
+            flights: Vec::new(),
+            next_scan_ns: 0,
+            scan_pending: false,
             faulty_packets: false,
             port_down: false,
             dead: false,
@@ -318,6 +327,21 @@ impl HcaState {
     pub(crate) fn next_variant(&mut self) -> u8 {
         self.variant = self.variant.wrapping_add(1);
         self.variant
+    }
+
+    /// A QP is gone, or was reset: what is remembered of it for the checker goes.
+    pub(crate) fn forget_qp(&mut self, qpn: u32) {
+        self.checker.forget(qpn);
+        self.flights.retain(|flight| flight.qpn != qpn);
+    }
+
+    /// Ends a memory key, by its index.
+    pub(crate) fn end_key(&mut self, index: u32) {
+        if let Some(ended) = self.keys.remove(index) {
+            let key = index << 8 | u32::from(ended.variant);
+            self.checker
+                .key_ended(key, ended.iova, ended.bytes, self.now_ns);
+        }
     }
 
     /// Notes an event for the context of a QP.

@@ -1,6 +1,6 @@
 //! Completion entries: who gets one, and what is in it.
 
-use super::arming;
+use super::{arming, overlap, watch};
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::faults::EntryFate;
@@ -24,6 +24,7 @@ mod vendor {
 
 /// A send WQE is over and well.
 pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u64) {
+    over(hca, qpn, work.index, work.blocks);
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
     };
@@ -55,6 +56,12 @@ pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u
     push(hca, cqn, bytemuck::cast(cqe));
 }
 
+/// A send WQE is over: software may use its slot again as soon as it is told.
+fn over(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
+    watch::completed(hca, qpn, index, blocks);
+    overlap::ended(hca, qpn, index);
+}
+
 /// A send WQE has failed or is flushed. The caller moves the QP to the error state.
 pub(super) fn fail_send(
     hca: &mut HcaState,
@@ -64,6 +71,7 @@ pub(super) fn fail_send(
     opcode: WqeOpcode,
     syndrome: Syndrome,
 ) {
+    over(hca, qpn, index, blocks);
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
     };

@@ -1,5 +1,6 @@
 //! Doorbells: taken from the UAR registers, checked against the doorbell record, which says how far to run.
 
+use super::watch;
 use crate::device::checker::Finding;
 use crate::device::qp::Qp;
 use crate::device::state::HcaState;
@@ -26,6 +27,7 @@ pub(super) fn take(hca: &mut HcaState) -> bool {
     for &(page_id, register, value) in &rung {
         hca.watch.found(page_id);
         ring(hca, page_id, register, doorbell_qpn(value));
+        ring(hca, page_id, register, value);
     }
     let any = !rung.is_empty();
     hca.rung = rung;
@@ -34,7 +36,8 @@ pub(super) fn take(hca: &mut HcaState) -> bool {
 
 /// One doorbell. The register holds the last one stored: a QP that may be rung through the same register may have been rung
 /// just before, so those whose record has moved run as well.
-fn ring(hca: &mut HcaState, page_id: u32, register: usize, qpn: u32) {
+fn ring(hca: &mut HcaState, page_id: u32, register: usize, word: u64) {
+    let qpn = doorbell_qpn(word);
     hca.counters.doorbells += 1;
     let mut users = match hca.uars.get_mut(page_id) {
         Some(uar) => std::mem::take(&mut uar.qps),
@@ -45,6 +48,7 @@ fn ring(hca: &mut HcaState, page_id: u32, register: usize, qpn: u32) {
         if user.qpn == qpn {
             known = true;
             user.register = Some(register);
+            watch::rung(hca, qpn, word);
             look(hca, qpn);
         } else if user.register.is_none_or(|other| other == register) && has_moved(hca, user.qpn) {
             look(hca, user.qpn);
@@ -92,10 +96,7 @@ fn look(hca: &mut HcaState, qpn: u32) {
     }
     let posted = qp.send_record();
     match check(qp, posted) {
-        Ok(()) => {
-            qp.send.posted = posted;
-            hca.schedule(qpn);
-        }
+        Ok(()) => accept(hca, qpn, posted),
         Err(wrong) => {
             let (before, fetched, retired) = (qp.send.posted, qp.send.fetched, qp.send.retired);
             let depth = qp.send.depth();
@@ -134,7 +135,8 @@ fn look(hca: &mut HcaState, qpn: u32) {
 
 fn accept(hca: &mut HcaState, qpn: u32, posted: u16) {
     if let Some(qp) = hca.qps.get_mut(qpn) {
-        qp.send.posted = posted;
+        let before = std::mem::replace(&mut qp.send.posted, posted);
+        watch::posted(hca, qpn, before, posted);
     }
     hca.schedule(qpn);
 }

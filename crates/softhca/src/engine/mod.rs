@@ -20,6 +20,7 @@ mod fetch;
 pub(crate) mod flush;
 mod local;
 mod loopback;
+pub(crate) mod overlap;
 pub(crate) mod path;
 mod responder;
 mod send;

@@ -3,7 +3,7 @@
 use super::{atomics, completion, decode, local};
 use crate::device::Event;
 use crate::device::checker::Finding;
-use crate::device::keys::{Access, KeyUser};
+use crate::device::keys::{Access, KeyError, KeyUser};
 use crate::device::memory::Region;
 use crate::device::qp::ReceiveQueue;
 use crate::device::state::HcaState;
@@ -46,12 +46,18 @@ impl HcaState {
         let user = KeyUser { pdn: qp.pdn, qpn };
         let found = self.resolve(rkey, user, va, bytes, need, out);
         found.map_err(|error| {
-            self.checker.note(Finding::RemoteKey, qpn, || {
-                format!(
-                    "QP {qpn:#x}: the peer's request is refused: rkey {rkey:#x} does not give {bytes:#x} bytes at \
-                     {va:#x}: {error}"
-                )
-            });
+            if error != KeyError::NoKey
+                || !self
+                    .checker
+                    .note_if_ended(qpn, rkey, self.now_ns, "its peer uses")
+            {
+                self.checker.note(Finding::RemoteKey, qpn, || {
+                    format!(
+                        "QP {qpn:#x}: the peer's request is refused: rkey {rkey:#x} does not give {bytes:#x} bytes at \
+                         {va:#x}: {error}"
+                    )
+                });
+            }
             NakCode::REMOTE_ACCESS_ERROR
         })
     }

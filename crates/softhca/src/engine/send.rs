@@ -1,7 +1,7 @@
 //! A QP's turn: run what its doorbell allows, in order, for a bounded time.
 
 use super::loopback::{self, End, Step};
-use super::{completion, decode, fetch, flush, umr};
+use super::{completion, decode, fetch, flush, overlap, umr};
 use crate::device::checker::Finding;
 use crate::device::qp::Route;
 use crate::device::state::Fabric;
@@ -224,6 +224,9 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         }
     };
     count(&mut hca.counters, operation.as_ref(), &local);
+    if let Some(operation) = &operation {
+        overlap::begun(hca, qpn, index, operation);
+    }
     let work = Work {
         index,
         blocks: fetched.blocks,

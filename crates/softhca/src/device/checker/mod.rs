@@ -1,6 +1,7 @@
 //! What the device saw that silicon would not tell: each in words, once.
 
 mod config;
+mod ended;
 mod kinds;
 
 pub use config::{CheckConfig, CheckConfigError};
@@ -16,6 +17,7 @@ pub(crate) struct Checker {
     seen: HashMap<(Finding, u32), u64>,
     counts: BTreeMap<Finding, u64>,
     texts: Vec<String>,
+    ended: ended::EndedKeys,
 }
 
 /// Different texts that are kept; later ones are only counted.

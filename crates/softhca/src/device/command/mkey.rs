@@ -132,7 +132,7 @@ fn over_keys(input: &CreateMkeyIn, mode: Mode, list: &[u8]) -> Result<(Kind, Bac
 pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
     let index = DestroyMkeyIn::from_prefix(call.input).mkey_index();
     find(call, index)?;
-    call.hca()?.keys.remove(index);
+    call.hca()?.end_key(index);
     Ok(None)
 }
 

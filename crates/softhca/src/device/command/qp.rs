@@ -143,7 +143,7 @@ pub(in super::super) fn remove_qp(slot: &mut Slot, qpn: u32) {
     {
         uar.qps.retain(|user| user.qpn != qpn);
     }
-    slot.state.checker.forget(qpn);
+    slot.state.forget_qp(qpn);
 }
 
 pub(super) fn query(call: &mut Call<'_>) -> Outcome {

@@ -56,7 +56,7 @@ fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     qp.route = Route::None;
     qp.send_psn = 0;
     qp.receive_psn = 0;
-    call.hca()?.checker.forget(qpn);
+    call.hca()?.forget_qp(qpn);
     Ok(())
 }
 

@@ -140,7 +140,7 @@ impl Context {
         self.with(|hca, context| {
             keys::region(hca, context, lkey)?;
             hca.strike(Opcode::DESTROY_MKEY)?;
-            hca.keys.remove(lkey >> 8);
+            hca.end_key(lkey >> 8);
             Ok(())
         })
     }
