@@ -2,7 +2,7 @@
 
 use super::memory::Region;
 use super::work::{Current, Work};
-use crate::engine::watch::Watch;
+use crate::engine::scrutiny::Scrutiny;
 use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::qp::{QpState, Qpc};
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ pub(crate) struct SendQueue {
     pub(crate) submitted: u64,
     pub(crate) completed: u64,
     /// What the checker remembers of it.
-    pub(crate) watch: Watch,
+    pub(crate) scrutiny: Scrutiny,
     /// A WQE failed because somebody asked for it: those behind it are flushed, whatever became of them.
     pub(crate) failed_by_fault: bool,
     /// NOPs that wait for the operations before them: (submitted before it, the NOP).

@@ -1,6 +1,6 @@
 //! Completion entries: who gets one, and what is in it.
 
-use super::{arming, overlap, watch};
+use super::{arming, overlap, scrutiny};
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::faults::EntryFate;
@@ -58,7 +58,7 @@ pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u
 
 /// A send WQE is over: software may use its slot again as soon as it is told.
 fn over(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
-    watch::completed(hca, qpn, index, blocks);
+    scrutiny::completed(hca, qpn, index, blocks);
     overlap::ended(hca, qpn, index);
 }
 

@@ -1,6 +1,6 @@
 //! Doorbells: taken from the UAR registers, checked against the doorbell record, which says how far to run.
 
-use super::watch;
+use super::scrutiny;
 use crate::device::checker::Finding;
 use crate::device::qp::Qp;
 use crate::device::state::HcaState;
@@ -26,7 +26,6 @@ pub(super) fn take(hca: &mut HcaState) -> bool {
     }
     for &(page_id, register, value) in &rung {
         hca.watch.found(page_id);
-        ring(hca, page_id, register, doorbell_qpn(value));
         ring(hca, page_id, register, value);
     }
     let any = !rung.is_empty();
@@ -48,7 +47,7 @@ fn ring(hca: &mut HcaState, page_id: u32, register: usize, word: u64) {
         if user.qpn == qpn {
             known = true;
             user.register = Some(register);
-            watch::rung(hca, qpn, word);
+            scrutiny::rung(hca, qpn, word);
             look(hca, qpn);
         } else if user.register.is_none_or(|other| other == register) && has_moved(hca, user.qpn) {
             look(hca, user.qpn);
@@ -136,7 +135,7 @@ fn look(hca: &mut HcaState, qpn: u32) {
 fn accept(hca: &mut HcaState, qpn: u32, posted: u16) {
     if let Some(qp) = hca.qps.get_mut(qpn) {
         let before = std::mem::replace(&mut qp.send.posted, posted);
-        watch::posted(hca, qpn, before, posted);
+        scrutiny::posted(hca, qpn, before, posted);
     }
     hca.schedule(qpn);
 }

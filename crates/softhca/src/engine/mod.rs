@@ -23,6 +23,7 @@ mod loopback;
 pub(crate) mod overlap;
 pub(crate) mod path;
 mod responder;
+pub(crate) mod scrutiny;
 mod send;
 mod thread;
 pub mod transport;

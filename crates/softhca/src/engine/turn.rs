@@ -3,8 +3,7 @@
 use super::loopback::End;
 use super::send::{self, Turn};
 use super::watch::Look;
-use super::{arming, completion, doorbell};
-use super::{arming, completion, doorbell, watch};
+use super::{arming, completion, doorbell, scrutiny};
 use crate::device::Event;
 use crate::device::state::{Fabric, HcaState};
 use std::sync::Arc;
@@ -62,7 +61,7 @@ pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
         report.busy |= doorbell::take(hca);
         if !hca.strict {
             report.busy |= doorbell::look_at_records(hca);
-        } else if let Some(at_ns) = watch::look_for_forgotten_doorbells(hca, now_ns) {
+        } else if let Some(at_ns) = scrutiny::look_for_forgotten_doorbells(hca, now_ns) {
             report.wake_at(at_ns);
         }
         report.busy |= arming::take(hca);
