@@ -46,7 +46,7 @@ impl Context {
                 .is_some_and(|key| key.context == context && key.kind == Kind::Window);
             own(found, "memory window", rkey)?;
             hca.strike(Opcode::DESTROY_MKEY)?;
-            hca.keys.remove(rkey >> 8);
+            hca.end_key(rkey >> 8);
             Ok(())
         })
     }
