@@ -52,6 +52,14 @@ open_enum! {
         SQD_RTS_QP = 0x50c,
         /// Changes attributes in Init.
         INIT2INIT_QP = 0x50e,
+        /// Makes a shared receive queue of an XRC domain.
+        CREATE_XRC_SRQ = 0x705,
+        /// Ends one.
+        DESTROY_XRC_SRQ = 0x706,
+        /// Reads its context.
+        QUERY_XRC_SRQ = 0x707,
+        /// Sets its limit.
+        ARM_XRC_SRQ = 0x708,
         /// Context of the NIC's virtual port.
         QUERY_NIC_VPORT_CONTEXT = 0x754,
         /// One entry of the RoCE address table.
@@ -66,8 +74,20 @@ open_enum! {
         DEALLOC_UAR = 0x803,
         /// Reads or writes a device register.
         ACCESS_REG = 0x805,
+        /// Makes an XRC domain.
+        ALLOC_XRCD = 0x80e,
+        /// Ends an XRC domain.
+        DEALLOC_XRCD = 0x80f,
         /// Link aggregation of the device.
         QUERY_LAG = 0x842,
+        /// Makes a receive memory pool: a shared receive queue.
+        CREATE_RMP = 0x90c,
+        /// Sets its limit.
+        MODIFY_RMP = 0x90d,
+        /// Ends one.
+        DESTROY_RMP = 0x90e,
+        /// Reads its context.
+        QUERY_RMP = 0x90f,
         /// Makes a general object.
         CREATE_GENERAL_OBJECT = 0xa00,
         /// Makes a user memory object.

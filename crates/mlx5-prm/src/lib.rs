@@ -21,5 +21,5 @@ mod open_enum;
 pub mod qp;
 pub mod qpc;
 pub mod roce;
-pub mod umr;
+pub mod srq;
 pub mod wqe;

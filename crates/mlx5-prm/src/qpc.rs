@@ -214,6 +214,12 @@ layout! {
 impl Qpc {
     /// `st`: reliable connection.
     pub const ST_RC: u32 = 0;
+    /// `st`: unreliable connection.
+    pub const ST_UC: u32 = 1;
+    /// `st`: unreliable datagram.
+    pub const ST_UD: u32 = 2;
+    /// `st`: extended reliable connection: the initiator, or without a send queue the target.
+    pub const ST_XRC: u32 = 3;
     /// `pm_state`: migrated, the only one without alternate paths.
     pub const PM_STATE_MIGRATED: u32 = 3;
     /// `rq_type`: a receive queue of its own.

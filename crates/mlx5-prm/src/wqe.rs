@@ -3,7 +3,7 @@
 //! Source: PRM "Send WQE"; `struct mlx5_wqe_*_seg` in rdma-core's mlx5dv.h. A WQE begins on a 64-byte boundary of the
 //! ring (a WQEBB) and may wrap at the ring's end between any two 16-byte units.
 
-use crate::be::{Be32, Be64};
+use crate::be::{Be16, Be32, Be64};
 use crate::open_enum::open_enum;
 use bytemuck::{Pod, Zeroable};
 use core::mem::{offset_of, size_of};
@@ -143,6 +143,67 @@ pub struct RaddrSeg {
     pub reserved: Be32,
 }
 
+/// Address vector of a datagram, the segment behind the control segment of each WQE of a UD queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct DatagramSeg {
+    /// Queue key. With the most significant bit set, that of the queue pair is used instead.
+    pub qkey: Be32,
+    /// Zero.
+    pub reserved4: Be32,
+    /// `extended[31] | qpn[23:0]`: the destination; see [`Self::EXTENDED`].
+    pub dqp_dct: Be32,
+    /// Static rate and service level.
+    pub stat_rate_sl: u8,
+    /// Force loopback and source path bits.
+    pub fl_mlid: u8,
+    /// Remote LID; UDP source port for RoCE.
+    pub rlid: Be16,
+    /// Zero.
+    pub reserved16: [u8; 4],
+    /// MAC of the peer.
+    pub rmac: [u8; 6],
+    /// Traffic class.
+    pub tclass: u8,
+    /// IP time to live.
+    pub hop_limit: u8,
+    /// `grh[30] | gid_index[27:20] | flow_label[19:0]`.
+    pub grh_gid_fl: Be32,
+    /// GID of the peer.
+    pub rgid: [u8; 16],
+}
+
+impl DatagramSeg {
+    /// `dqp_dct`: all 48 bytes are there; otherwise only the first 16.
+    pub const EXTENDED: u32 = 1 << 31;
+    /// `qkey`: take the queue key of the queue pair.
+    pub const OWN_QKEY: u32 = 1 << 31;
+}
+
+/// The segment behind the control segment of each WQE of an XRC initiator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct XrcSeg {
+    /// Shared receive queue of the peer.
+    pub xrc_srqn: Be32,
+    /// Zero.
+    pub reserved: [u8; 12],
+}
+
+/// Header of a WQE of a shared receive queue; data segments follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct SrqNextSeg {
+    /// Zero.
+    pub reserved0: [u8; 2],
+    /// Index of the WQE behind this one in the list.
+    pub next_wqe_index: Be16,
+    /// Signature, if the queue asks for it.
+    pub signature: u8,
+    /// Zero.
+    pub reserved5: [u8; 11],
+}
+
 /// Data segment: a piece of local memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -268,6 +329,15 @@ const _: () = {
             && offset_of!(DataSeg, lkey) == 4
             && offset_of!(DataSeg, addr) == 8
     );
+    assert!(
+        size_of::<DatagramSeg>() == 48
+            && offset_of!(DatagramSeg, dqp_dct) == 8
+            && offset_of!(DatagramSeg, rmac) == 20
+            && offset_of!(DatagramSeg, hop_limit) == 27
+            && offset_of!(DatagramSeg, rgid) == 32
+    );
+    assert!(size_of::<XrcSeg>() == 16);
+    assert!(size_of::<SrqNextSeg>() == 16 && offset_of!(SrqNextSeg, next_wqe_index) == 2);
     assert!(size_of::<InlineHeader>() == 4);
     assert!(size_of::<AtomicSeg>() == 16 && offset_of!(AtomicSeg, compare) == 8);
     assert!(size_of::<MaskedCas32Seg>() == 16 && offset_of!(MaskedCas32Seg, swap_mask) == 8);

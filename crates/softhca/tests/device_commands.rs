@@ -62,10 +62,21 @@ fn bad_queues_are_refused_by_what_is_wrong() {
         change(&mut input);
         refused(create(&b.context, input.as_bytes())).1
     };
-    assert_eq!(qp(&|i| i.qpc_mut().set_st(2)), syndrome::QP_SERVICE);
+    assert_eq!(qp(&|i| i.qpc_mut().set_st(5)), syndrome::QP_SERVICE);
     assert_eq!(qp(&|i| i.qpc_mut().set_pd(0)), syndrome::NO_SUCH_PD);
     assert_eq!(qp(&|i| i.qpc_mut().set_cqn_rcv(0)), syndrome::NO_SUCH_CQ);
-    assert_eq!(qp(&|i| i.qpc_mut().set_rq_type(1)), syndrome::RQ_TYPE);
+    assert_eq!(qp(&|i| i.qpc_mut().set_rq_type(2)), syndrome::RQ_TYPE);
+    assert_eq!(qp(&|i| i.qpc_mut().set_rq_type(1)), syndrome::NO_SUCH_SRQ);
+    let xrc_with_receive_queue = |i: &mut CreateQpIn| {
+        i.qpc_mut().set_st(Qpc::ST_XRC);
+        i.qpc_mut().set_rq_type(Qpc::RQ_TYPE_REGULAR);
+    };
+    assert_eq!(qp(&xrc_with_receive_queue), syndrome::RQ_TYPE);
+    let target_without_domain = |i: &mut CreateQpIn| {
+        i.qpc_mut().set_st(Qpc::ST_XRC);
+        i.qpc_mut().set_no_sq(1);
+    };
+    assert_eq!(qp(&target_without_domain), syndrome::NO_SUCH_XRCD);
     assert_eq!(
         qp(&|i| i.qpc_mut().set_send_dbr_mode(1)),
         syndrome::DBR_MODE
@@ -276,7 +287,7 @@ fn capabilities_and_addresses_are_told() {
     let caps = *QueryHcaCapOut::from_bytes(&output).unwrap().cmd_hca_cap();
     assert_eq!(
         (caps.port_type(), caps.rc(), caps.uc(), caps.cqe_version()),
-        (1, 1, 0, 1)
+        (1, 1, 1, 1)
     );
     assert_eq!(caps.max_wqe_sz_sq(), 1024);
     let output = ask(CapType::ATOMIC).unwrap();

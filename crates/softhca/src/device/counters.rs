@@ -46,8 +46,6 @@ pub struct ObjectCounts {
     pub pd: usize,
     /// Registered regions.
     pub mr: usize,
-    /// Memory windows.
-    pub mw: usize,
     /// Memory keys made by command.
     pub mkey: usize,
     /// UMEMs.
@@ -58,6 +56,10 @@ pub struct ObjectCounts {
     pub cq: usize,
     /// Queue pairs.
     pub qp: usize,
+    /// Shared receive queues.
+    pub srq: usize,
+    /// XRC domains.
+    pub xrcd: usize,
     /// Event queues made by command.
     pub eq: usize,
     /// Event descriptors.
@@ -71,12 +73,13 @@ impl ObjectCounts {
         self.context
             + self.pd
             + self.mr
-            + self.mw
             + self.mkey
             + self.umem
             + self.uar
             + self.cq
             + self.qp
+            + self.srq
+            + self.xrcd
             + self.eq
             + self.event_fd
     }

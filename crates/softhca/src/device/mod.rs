@@ -14,7 +14,6 @@
 //! kernel gets by pinning pages); it is checked once, when it is made.
 
 pub(crate) mod arming;
-mod carrier;
 pub(crate) mod checker;
 mod command;
 mod context;
@@ -24,24 +23,21 @@ mod error;
 pub(crate) mod faults;
 mod hca;
 pub(crate) mod keys;
-pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod qp;
 pub(crate) mod qp_state;
 pub(crate) mod regions;
 mod simulation;
+pub(crate) mod srq;
 pub(crate) mod state;
 pub mod syndrome;
-pub(crate) mod table;
-pub(crate) mod translation;
+mod table;
 mod uar;
-pub(crate) mod umr;
 pub(crate) mod work;
 pub(crate) mod world;
+pub(crate) mod xrcd;
 
-pub use carrier::CarrierError;
-pub use checker::{CheckConfig, CheckConfigError, Finding};
-pub use context::{Context, DevxObject, Event, MrChange, MrKeys, UarPage};
+pub use context::{Context, DevxObject, Event, MrKeys, UarPage};
 pub use counters::{Counters, ObjectCounts};
 pub use error::DeviceError;
 pub use faults::{
@@ -52,3 +48,4 @@ pub(crate) use hca::identity;
 pub use hca::{Hca, HcaConfig, HcaError, counters, device_names};
 pub use keys::Access;
 pub use simulation::{Simulation, Step};
+pub use xrcd::XrcFile;

@@ -1,23 +1,29 @@
-//! A reliable-connection queue pair: rings, counters, path.
+//! A queue pair: rings, counters, path.
 
+use super::keys::KeyUser;
 use super::memory::Region;
-use super::work::{Current, Work};
-use crate::engine::scrutiny::Scrutiny;
+use super::work::{Current, Segment, Work};
+use crate::engine::transport::Service;
+use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::qp::{QpState, Qpc};
+use mlx5_prm::wqe::WqeOpcode;
 use std::collections::VecDeque;
 
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) context: u32,
+    pub(crate) service: Service,
+    /// 0: none, as are the numbers below (an XRC target has none of these).
     pub(crate) pdn: u32,
     pub(crate) uar: u32,
     pub(crate) send_cqn: u32,
     pub(crate) receive_cqn: u32,
     /// UMEMs of the rings and of the doorbell record.
     pub(crate) umems: [u32; 2],
-    pub(crate) record: Region,
+    /// `None`: there is neither a send queue nor a receive queue of its own.
+    pub(crate) record: Option<Region>,
     pub(crate) state: QpState,
     /// As made; transitions put their fields in.
     pub(crate) qpc: Qpc,
@@ -25,6 +31,12 @@ pub(crate) struct Qp {
     pub(crate) made: Qpc,
     pub(crate) send: SendQueue,
     pub(crate) receive: Option<ReceiveQueue>,
+    /// The SRQ that it takes receive WQEs from.
+    pub(crate) srqn: Option<u32>,
+    /// The receive WQE that a message is using.
+    pub(crate) receiving: Option<Receiving>,
+    /// Notices that are owed or have been given, once per life.
+    pub(crate) notices: Notices,
     pub(crate) route: Route,
     /// The wire has not been told yet that the QP is in error.
     pub(crate) wire_must_fail: bool,
@@ -42,6 +54,19 @@ pub(crate) enum Route {
     Process(usize),
     /// Somewhere behind a socket.
     Wire,
+    /// Wherever each WQE says.
+    Datagram,
+}
+
+/// Events of a QP that are raised once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Notices {
+    /// Is to be told when the send queue has drained.
+    pub(crate) drain: bool,
+    /// Has been told that the last WQE of the SRQ is taken.
+    pub(crate) last_wqe: bool,
+    /// Has been told of the first request that arrived before Rts.
+    pub(crate) established: bool,
 }
 
 /// The send queue. All indices count WQEBBs modulo 2^16.
@@ -62,12 +87,21 @@ pub(crate) struct SendQueue {
     /// Operations handed to the wire, and those it has completed.
     pub(crate) submitted: u64,
     pub(crate) completed: u64,
-    /// What the checker remembers of it.
-    pub(crate) scrutiny: Scrutiny,
     /// A WQE failed because somebody asked for it: those behind it are flushed, whatever became of them.
     pub(crate) failed_by_fault: bool,
     /// NOPs that wait for the operations before them: (submitted before it, the NOP).
     pub(crate) parked: VecDeque<(u64, Work)>,
+    /// A WQE that cannot be run and fails once those before it are over. Nothing behind it is begun.
+    pub(crate) doomed: Option<Doomed>,
+}
+
+/// A WQE that cannot be run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doomed {
+    pub(crate) index: u16,
+    pub(crate) blocks: u16,
+    pub(crate) opcode: WqeOpcode,
+    pub(crate) syndrome: Syndrome,
 }
 
 impl SendQueue {
@@ -76,6 +110,19 @@ impl SendQueue {
         self.ring
             .and_then(|ring| u16::try_from(ring.bytes() / 64).ok())
             .unwrap_or(0)
+    }
+
+    /// Operations are on the wire.
+    pub(crate) fn is_outstanding(&self) -> bool {
+        self.submitted != self.completed
+    }
+
+    /// Everything that was begun is over.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.current.is_none()
+            && self.doomed.is_none()
+            && self.parked.is_empty()
+            && !self.is_outstanding()
     }
 
     /// As after 2RST: nothing posted, counters 0.
@@ -96,15 +143,24 @@ pub(crate) struct ReceiveQueue {
     pub(crate) stride: u64,
     /// The next receive WQE to take, modulo 2^16.
     pub(crate) taken: u16,
-    /// The one that a message is using.
-    pub(crate) current: Option<Received>,
 }
 
 /// A receive WQE in use.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub(crate) struct Receiving {
+    /// The SRQ that it was taken from.
+    pub(crate) srqn: Option<u32>,
+    /// Whose keys its segments name.
+    pub(crate) user: KeyUser,
     pub(crate) index: u16,
-    pub(crate) pieces: Vec<super::work::Segment>,
+    pub(crate) pieces: Vec<Segment>,
+}
+
+impl Receiving {
+    /// Bytes that fit.
+    pub(crate) fn room(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.bytes).sum()
+    }
 }
 
 impl ReceiveQueue {
@@ -116,20 +172,39 @@ impl ReceiveQueue {
 impl Qp {
     /// The send counter of the doorbell record.
     pub(crate) fn send_record(&self) -> u16 {
-        // The record holds a 16-bit counter.
-        (self.record.load_be32(qp_record::SND) & 0xffff) as u16
+        self.counter(qp_record::SND)
     }
 
     /// The receive counter of the doorbell record.
     pub(crate) fn receive_record(&self) -> u16 {
-        (self.record.load_be32(qp_record::RCV) & 0xffff) as u16
+        self.counter(qp_record::RCV)
+    }
+
+    fn counter(&self, at: usize) -> u16 {
+        // The record holds a 16-bit counter.
+        self.record
+            .map_or(0, |record| (record.load_be32(at) & 0xffff) as u16)
+    }
+
+    /// The XRC domain that it belongs to.
+    pub(crate) fn xrcd(&self) -> Option<u32> {
+        (self.service == Service::XrcTarget).then(|| self.qpc.xrcd())
+    }
+
+    /// Receive WQEs come from an SRQ, its own or one that packets name.
+    pub(crate) fn shares_receives(&self) -> bool {
+        self.srqn.is_some() || self.service == Service::XrcTarget
     }
 
     /// The context as `QUERY_QP` shows it.
     pub(crate) fn queried(&self) -> Qpc {
         let taken = self.receive.as_ref().map_or(0, |queue| queue.taken);
+        let state = match self.state {
+            QpState::SQD if !self.send.is_drained() => QpState::SQ_DRAINING,
+            state => state,
+        };
         self.qpc
-            .with_state(u32::from(self.state.0))
+            .with_state(u32::from(state.0))
             .with_next_send_psn(self.send_psn)
             .with_next_rcv_psn(self.receive_psn)
             .with_hw_sq_wqebb_counter(u32::from(self.send.fetched))

@@ -4,16 +4,16 @@ use super::checker::Checker;
 use super::counters::{Counters, ObjectCounts};
 use super::cq::Cq;
 use super::faults::Faults;
-use super::keys::{self, Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
+use super::keys::{self, Access, KeyError, KeyUser, MemoryKey, Umem};
 use super::memory::Region;
 use super::qp::Qp;
+use super::srq::Srq;
 use super::table::Table;
 use super::uar::{MappedPage, UarSpace};
 use super::work::Work;
+use super::xrcd::Xrcd;
 use super::{Event, HcaConfig};
 use crate::engine;
-use crate::engine::overlap::Flight;
-use crate::engine::watch::Watch;
 use crate::sysfs::Identity;
 use crate::wire::port::Port;
 use std::collections::VecDeque;
@@ -25,8 +25,6 @@ pub(crate) mod limits {
     pub(crate) const LOG_QPS: u32 = 15;
     pub(crate) const LOG_CQS: u32 = 15;
     pub(crate) const LOG_KEYS: u32 = 16;
-    /// log2 of entries of an indirect key's list.
-    pub(crate) const LOG_KEY_LIST: u32 = 16;
     pub(crate) const LOG_PDS: u32 = 15;
     pub(crate) const LOG_UMEMS: u32 = 16;
     pub(crate) const CONTEXTS: usize = 1024;
@@ -35,6 +33,11 @@ pub(crate) mod limits {
     /// log2 of 16-byte units of a receive WQE: 512 bytes.
     pub(crate) const LOG_RQ_STRIDE: u32 = 5;
     pub(crate) const LOG_CQ_ENTRIES: u32 = 22;
+    /// log2 of shared receive queues, of either kind.
+    pub(crate) const LOG_SRQS: u32 = 15;
+    /// log2 of 16-byte units of a WQE of a shared receive queue: 1024 bytes.
+    pub(crate) const LOG_SRQ_STRIDE: u32 = 6;
+    pub(crate) const LOG_XRCDS: u32 = 10;
     /// Largest send WQE: 63 units of 16 bytes, rounded up to whole WQEBBs.
     pub(crate) const WQE_BYTES: u32 = 1024;
     /// log2 of the largest message.
@@ -144,7 +147,7 @@ pub(crate) struct HcaState {
     pub(crate) identity: Identity,
     /// A WQE runs only after its doorbell.
     pub(crate) strict: bool,
-    /// QPs towards HCAs of this process that want it, too, send no packets.
+    /// QPs towards HCAs of this process send no packets.
     pub(crate) loopback: bool,
     /// Order of work is drawn by lot.
     pub(crate) lottery: Option<fastrand::Rng>,
@@ -158,6 +161,8 @@ pub(crate) struct HcaState {
     pub(crate) uars: Table<Uar>,
     pub(crate) cqs: Table<Cq>,
     pub(crate) qps: Table<Qp>,
+    pub(crate) srqs: Table<Srq>,
+    pub(crate) xrcds: Table<Xrcd>,
     /// Low byte of the next key.
     pub(crate) variant: u8,
     pub(crate) counters: Counters,
@@ -169,11 +174,6 @@ pub(crate) struct HcaState {
     pub(crate) now_ns: u64,
     /// The engine leaves this HCA alone until then.
     pub(crate) paused_until_ns: u64,
-    /// Operations under way that change remote bytes, if the checker wants to know.
-    pub(crate) flights: Vec<Flight>,
-    /// When doorbell records are looked at next that no doorbell came for, and whether one of them is.
-    pub(crate) next_scan_ns: u64,
-    pub(crate) scan_pending: bool,
     /// Packets to be sent meet faults.
     pub(crate) faulty_packets: bool,
     /// The port is down: packets are neither sent nor received.
@@ -196,8 +196,6 @@ pub(crate) struct HcaState {
     pub(crate) wqe: Box<[u8; limits::WQE_BYTES as usize]>,
     /// Scratch of the engine: doorbells just taken (page, register, value).
     pub(crate) rung: Vec<(u32, usize, u64)>,
-    /// Which UAR pages the engine looks at.
-    pub(crate) watch: Watch,
 }
 
 /// An opened device.
@@ -233,12 +231,11 @@ impl HcaState {
     pub(crate) fn new(number: usize, identity: Identity, config: &HcaConfig) -> Self {
         // Each HCA has numbers of its own, so that a number taken to the wrong HCA is no object there.
         let lane = u32::from(identity.ip).wrapping_mul(0x9e37_79b1) >> 25 << 16;
-        let checker = Checker::new(&identity.name, &config.check);
         Self {
             number,
             identity,
             strict: config.strict,
-            loopback: config.loopback && config.pcap.is_none(),
+            loopback: config.loopback,
             lottery: config
                 .schedule_seed
                 .map(|seed| fastrand::Rng::with_seed(seed ^ number as u64)),
@@ -250,16 +247,15 @@ impl HcaState {
             uars: Table::new(1, UarSpace::PAGES),
             cqs: Table::new(lane + 0x400, 1 << limits::LOG_CQS),
             qps: Table::new(lane + 0x40, 1 << limits::LOG_QPS),
+            srqs: Table::new(lane + 0x80, 1 << limits::LOG_SRQS),
+            xrcds: Table::new(lane + 1, 1 << limits::LOG_XRCDS),
             variant: 0x11,
             counters: Counters::default(),
-            checker,
+            checker: Checker::default(),
             faults: Faults::default(),
             ready: VecDeque::new(),
             now_ns: 0,
             paused_until_ns: 0,
-            flights: Vec::new(),
-            next_scan_ns: 0,
-            scan_pending: false,
             faulty_packets: false,
             port_down: false,
             dead: false,
@@ -271,7 +267,6 @@ impl HcaState {
             granted: Vec::new(),
             wqe: Box::new([0; limits::WQE_BYTES as usize]),
             rung: Vec::new(),
-            watch: Watch::default(),
         }
     }
 
@@ -281,20 +276,19 @@ impl HcaState {
     }
 
     pub(crate) fn live(&self) -> ObjectCounts {
-        let regions = self.keys.iter().filter(|(_, key)| key.kind == Kind::Region);
+        let regions = self.keys.iter().filter(|(_, key)| key.umem.is_none());
         let mr = regions.count();
-        let windows = self.keys.iter().filter(|(_, key)| key.kind == Kind::Window);
-        let mw = windows.count();
         ObjectCounts {
             context: self.contexts.len(),
             pd: self.pds.len(),
             mr,
-            mw,
-            mkey: self.keys.len() - mr - mw,
+            mkey: self.keys.len() - mr,
             umem: self.umems.len(),
             uar: self.uars.len(),
             cq: self.cqs.len(),
             qp: self.qps.len(),
+            srq: self.srqs.len(),
+            xrcd: self.xrcds.len(),
             eq: 0,
             event_fd: self.contexts.iter().map(|(_, open)| open.event_fds).sum(),
         }
@@ -320,27 +314,6 @@ impl HcaState {
         {
             qp.send.scheduled = true;
             self.ready.push_back(qpn);
-        }
-    }
-
-    /// Low byte of a new key.
-    pub(crate) fn next_variant(&mut self) -> u8 {
-        self.variant = self.variant.wrapping_add(1);
-        self.variant
-    }
-
-    /// A QP is gone, or was reset: what is remembered of it for the checker goes.
-    pub(crate) fn forget_qp(&mut self, qpn: u32) {
-        self.checker.forget(qpn);
-        self.flights.retain(|flight| flight.qpn != qpn);
-    }
-
-    /// Ends a memory key, by its index.
-    pub(crate) fn end_key(&mut self, index: u32) {
-        if let Some(ended) = self.keys.remove(index) {
-            let key = index << 8 | u32::from(ended.variant);
-            self.checker
-                .key_ended(key, ended.iova, ended.bytes, self.now_ns);
         }
     }
 

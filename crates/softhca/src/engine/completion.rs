@@ -1,9 +1,11 @@
 //! Completion entries: who gets one, and what is in it.
 
-use super::{arming, overlap, scrutiny};
+use super::arming;
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::faults::EntryFate;
+use crate::device::qp::Receiving;
+use crate::device::srq::SrqKind;
 use crate::device::state::HcaState;
 use crate::device::work::Work;
 use crate::engine::transport::{Received, SendWith};
@@ -22,9 +24,13 @@ mod vendor {
     pub(super) const RECEIVE: u8 = 0x88;
 }
 
+/// `flags_rqpn`: there is a GRH, or something in its place.
+const GRH: u32 = 1 << 28;
+/// `flags_rqpn` with RoCE: what is in its place is an IPv4 header (`MLX5_CQE_ROCE_L3_HEADER_TYPE_IPV4` in Linux).
+const IPV4: u32 = 2 << 24;
+
 /// A send WQE is over and well.
 pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u64) {
-    over(hca, qpn, work.index, work.blocks);
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
     };
@@ -56,12 +62,6 @@ pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u
     push(hca, cqn, bytemuck::cast(cqe));
 }
 
-/// A send WQE is over: software may use its slot again as soon as it is told.
-fn over(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
-    scrutiny::completed(hca, qpn, index, blocks);
-    overlap::ended(hca, qpn, index);
-}
-
 /// A send WQE has failed or is flushed. The caller moves the QP to the error state.
 pub(super) fn fail_send(
     hca: &mut HcaState,
@@ -71,7 +71,6 @@ pub(super) fn fail_send(
     opcode: WqeOpcode,
     syndrome: Syndrome,
 ) {
-    over(hca, qpn, index, blocks);
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
     };
@@ -98,12 +97,17 @@ pub(super) fn fail_send(
 pub(super) fn complete_receive(
     hca: &mut HcaState,
     qpn: u32,
-    index: u16,
+    receiving: &Receiving,
     received: &Received,
     now_ns: u64,
 ) {
-    let Some(qp) = hca.qps.get(qpn) else {
+    let Some((cqn, user_index)) = receiver(hca, qpn, receiving.srqn) else {
         return;
+    };
+    let sender = match (received.source, hca.qps.get(qpn)) {
+        (Some(source), _) => GRH | IPV4 | source.qpn,
+        (None, Some(qp)) => qp.qpc.remote_qpn(),
+        (None, None) => 0,
     };
     let (opcode, with) = match (received.send, received.with) {
         (false, SendWith::Immediate(value) | SendWith::Invalidate(value)) => {
@@ -115,27 +119,46 @@ pub(super) fn complete_receive(
         (true, SendWith::Invalidate(key)) => (CqeOpcode::RESP_SEND_INV, key),
     };
     let cqe = Cqe64 {
-        flags_rqpn: Be32::new(qp.qpc.remote_qpn()),
-        srqn_uidx: Be32::new(qp.qpc.user_index()),
+        flags_rqpn: Be32::new(sender),
+        srqn_uidx: Be32::new(user_index),
         imm_inval_pkey: Be32::new(with),
         byte_cnt: Be32::new(received.bytes),
         timestamp: Be64::new(now_ns),
         sop_drop_qpn: Be32::new(qpn),
-        wqe_counter: Be16::new(index),
+        wqe_counter: Be16::new(receiving.index),
         op_own: opcode.0 << 4 | u8::from(received.solicited) << 1,
         ..Cqe64::default()
     };
-    let cqn = qp.receive_cqn;
     push(hca, cqn, bytemuck::cast(cqe));
 }
 
-/// A receive WQE has failed or is flushed.
-pub(super) fn fail_receive(hca: &mut HcaState, qpn: u32, index: u16, syndrome: Syndrome) {
-    let Some(qp) = hca.qps.get(qpn) else {
+/// Where the completion of a receive WQE goes, and the number by which software knows whose it is: those of the SRQ if
+/// that is one of an XRC domain, otherwise those of the QP.
+fn receiver(hca: &HcaState, qpn: u32, srqn: Option<u32>) -> Option<(u32, u32)> {
+    if let Some(srqn) = srqn
+        && let SrqKind::Xrc {
+            cqn, user_index, ..
+        } = hca.srqs.get(srqn)?.kind
+    {
+        return Some((cqn, user_index));
+    }
+    let qp = hca.qps.get(qpn)?;
+    Some((qp.receive_cqn, qp.qpc.user_index()))
+}
+
+/// A receive WQE, of the QP's own queue or of an SRQ, has failed or is flushed.
+pub(super) fn fail_receive(
+    hca: &mut HcaState,
+    qpn: u32,
+    srqn: Option<u32>,
+    index: u16,
+    syndrome: Syndrome,
+) {
+    let Some((cqn, user_index)) = receiver(hca, qpn, srqn) else {
         return;
     };
     let err = ErrCqe {
-        srqn_uidx: Be32::new(qp.qpc.user_index()),
+        srqn_uidx: Be32::new(user_index),
         vendor_err_synd: if syndrome == Syndrome::WR_FLUSH_ERR {
             vendor::FLUSHED
         } else {
@@ -147,7 +170,6 @@ pub(super) fn fail_receive(hca: &mut HcaState, qpn: u32, index: u16, syndrome: S
         op_own: CqeOpcode::RESP_ERR.0 << 4,
         ..ErrCqe::default()
     };
-    let cqn = qp.receive_cqn;
     hca.counters.error_cqes += 1;
     push(hca, cqn, bytemuck::cast(err));
 }
@@ -205,9 +227,33 @@ fn write(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
                 .qps
                 .numbers(|qp| qp.send_cqn == cqn || qp.receive_cqn == cqn)
             {
-                enter_error(hca, qpn);
+                fatal(hca, qpn);
             }
         }
+    }
+}
+
+/// The device cannot go on with a QP.
+fn fatal(hca: &mut HcaState, qpn: u32) {
+    if let Some(qp) = hca.qps.get(qpn).filter(|qp| qp.state != QpState::ERR) {
+        let context = qp.context;
+        hca.raise(context, Event::QpFatal(qpn));
+    }
+    enter_error(hca, qpn);
+}
+
+/// A send WQE has failed. A reliable QP is in error then; of an unreliable one only the send queue, and the receive side
+/// goes on (InfiniBand specification, "Queue Pair and EE Context States", and the transition that `mlx5_ib` has from
+/// there back to Rts).
+pub(super) fn send_failed(hca: &mut HcaState, qpn: u32) {
+    match hca.qps.get_mut(qpn) {
+        Some(qp) if !qp.service.is_reliable() => {
+            if matches!(qp.state, QpState::RTS | QpState::SQD) {
+                qp.state = QpState::SQER;
+                hca.schedule(qpn);
+            }
+        }
+        _ => enter_error(hca, qpn),
     }
 }
 

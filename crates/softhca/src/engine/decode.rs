@@ -3,11 +3,12 @@
 //! Source: PRM "Send WQE Format"; what libmlx5 builds in `mlx5_post_send` and UCX in `uct_ib_mlx5_ep`.
 
 use crate::device::work::{InlineBytes, Local, Segment};
-use crate::engine::transport::{Operation, OperationKind, SendWith, Target};
+use crate::engine::transport::{Datagram, Operation, OperationKind, SendWith, Service, Target};
 use crate::wire::headers::{AtomicEth, AtomicOp};
 use mlx5_prm::wqe::{
-    AtomicSeg, CtrlSeg, DataSeg, InlineHeader, MaskedCas32Seg, MaskedCas64Seg, MaskedFa32Seg,
-    MaskedFa64Seg, OPMOD_MASKED_4_BYTES, OPMOD_MASKED_8_BYTES, RaddrSeg, SEG_BYTES, WqeOpcode,
+    AtomicSeg, CtrlSeg, DataSeg, DatagramSeg, InlineHeader, MaskedCas32Seg, MaskedCas64Seg,
+    MaskedFa32Seg, MaskedFa64Seg, OPMOD_MASKED_4_BYTES, OPMOD_MASKED_8_BYTES, RaddrSeg, SEG_BYTES,
+    WqeOpcode, XrcSeg,
 };
 use std::fmt;
 
@@ -19,6 +20,10 @@ pub(crate) type Decoded = (Option<Operation>, Local);
 pub(crate) enum DecodeError {
     /// The device does not know the opcode.
     Opcode(WqeOpcode),
+    /// The device knows the opcode, but not for this service.
+    Service { opcode: WqeOpcode, service: Service },
+    /// The address vector of a datagram is the short form, which RoCE does not know.
+    ShortAddress,
     /// The opcode modifier of a masked atomic is neither 8 (4 bytes) nor 9 (8 bytes).
     OpMod(u8),
     /// `ds` is too small for the segments that the opcode needs.
@@ -44,6 +49,10 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Opcode(opcode) => write!(f, "opcode {opcode} is unknown"),
+            Self::Service { opcode, service } => {
+                write!(f, "opcode {opcode} is none for a QP of service {service:?}")
+            }
+            Self::ShortAddress => write!(f, "the address vector lacks its extended bit"),
             Self::OpMod(opmod) => write!(
                 f,
                 "opcode modifier {opmod} of a masked atomic is not 8 or 9"
@@ -71,16 +80,39 @@ impl fmt::Display for DecodeError {
 /// Largest message: log_max_msg.
 pub(crate) const MAX_MESSAGE: u64 = 1 << crate::device::state::limits::LOG_MESSAGE;
 
-/// Decodes the WQE `wqe`, exactly `ds` units long.
+/// What the meaning of a WQE depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender {
+    pub(crate) service: Service,
+    /// Queue key of the QP.
+    pub(crate) qkey: u32,
+    /// Payload of a packet, which is the longest message of a UD QP.
+    pub(crate) mtu: u32,
+}
+
+/// Decodes the WQE `wqe`, exactly `ds` units long, of a QP.
 ///
 /// # Errors
 ///
 /// See [`DecodeError`].
-pub(crate) fn decode(ctrl: &CtrlSeg, wqe: &[u8]) -> Result<Decoded, DecodeError> {
+pub(crate) fn decode(sender: &Sender, ctrl: &CtrlSeg, wqe: &[u8]) -> Result<Decoded, DecodeError> {
     let opcode = ctrl.opcode();
+    if opcode == WqeOpcode::NOP {
+        return Ok((None, Local::Nothing));
+    }
+    let service = sender.service;
+    if !is_for(opcode, service) {
+        return Err(DecodeError::Service { opcode, service });
+    }
     let mut rest = Segments { wqe, at: SEG_BYTES };
+    let to = match service {
+        Service::Rc | Service::Uc => Target::Connected,
+        Service::XrcInitiator | Service::XrcTarget => {
+            Target::Srq(rest.take::<XrcSeg>()?.xrc_srqn.get() & 0x00ff_ffff)
+        }
+        Service::Ud => Target::Datagram(datagram(sender, &rest.take()?)?),
+    };
     let kind = match opcode {
-        WqeOpcode::NOP => return Ok((None, Local::Nothing)),
         WqeOpcode::RDMA_WRITE | WqeOpcode::RDMA_WRITE_IMM => {
             let to = rest.take::<RaddrSeg>()?;
             OperationKind::Write {
@@ -112,9 +144,13 @@ pub(crate) fn decode(ctrl: &CtrlSeg, wqe: &[u8]) -> Result<Decoded, DecodeError>
         _ => return Err(DecodeError::Opcode(opcode)),
     };
     let (local, bytes) = rest.data()?;
-    let bytes = check_length(&kind, &local, bytes)?;
+    let limit = match service {
+        Service::Ud => sender.mtu.into(),
+        _ => MAX_MESSAGE,
+    };
+    let bytes = check_length(&kind, &local, bytes, limit)?;
     let operation = Operation {
-        to: Target::Connected,
+        to,
         kind,
         bytes,
         solicited: ctrl.fm_ce_se & CtrlSeg::SE != 0,
@@ -123,7 +159,55 @@ pub(crate) fn decode(ctrl: &CtrlSeg, wqe: &[u8]) -> Result<Decoded, DecodeError>
     Ok((Some(operation), local))
 }
 
-fn check_length(kind: &OperationKind, local: &Local, bytes: u64) -> Result<u32, DecodeError> {
+/// Whether a service has an opcode: an unreliable connection does not wait for answers, and there is no packet by which it
+/// could ask for an invalidation; a datagram is a SEND.
+///
+/// Opcodes that are not known at all are left to the decoder.
+fn is_for(opcode: WqeOpcode, service: Service) -> bool {
+    let sends = matches!(opcode, WqeOpcode::SEND | WqeOpcode::SEND_IMM);
+    let writes = matches!(opcode, WqeOpcode::RDMA_WRITE | WqeOpcode::RDMA_WRITE_IMM);
+    let answered = matches!(
+        opcode,
+        WqeOpcode::SEND_INVAL
+            | WqeOpcode::RDMA_READ
+            | WqeOpcode::ATOMIC_CS
+            | WqeOpcode::ATOMIC_FA
+            | WqeOpcode::ATOMIC_MASKED_CS
+            | WqeOpcode::ATOMIC_MASKED_FA
+    );
+    match service {
+        Service::Rc | Service::XrcInitiator => true,
+        Service::Uc => !answered,
+        Service::Ud => sends || !(writes || answered),
+        Service::XrcTarget => false,
+    }
+}
+
+/// Where a datagram goes.
+fn datagram(sender: &Sender, to: &DatagramSeg) -> Result<Datagram, DecodeError> {
+    if to.dqp_dct.get() & DatagramSeg::EXTENDED == 0 {
+        return Err(DecodeError::ShortAddress);
+    }
+    let qkey = to.qkey.get();
+    Ok(Datagram {
+        gid: to.rgid,
+        qpn: to.dqp_dct.get() & 0x00ff_ffff,
+        qkey: if qkey & DatagramSeg::OWN_QKEY == 0 {
+            qkey
+        } else {
+            sender.qkey
+        },
+        hop_limit: to.hop_limit,
+        traffic_class: to.tclass,
+    })
+}
+
+fn check_length(
+    kind: &OperationKind,
+    local: &Local,
+    bytes: u64,
+    limit: u64,
+) -> Result<u32, DecodeError> {
     let writes_back = matches!(kind, OperationKind::Read { .. } | OperationKind::Atomic(_));
     if writes_back && matches!(local, Local::Inline(_)) {
         return Err(DecodeError::InlineResult);
@@ -135,11 +219,8 @@ fn check_length(kind: &OperationKind, local: &Local, bytes: u64) -> Result<u32, 
         }
     }
     match u32::try_from(bytes) {
-        Ok(length) if bytes <= MAX_MESSAGE => Ok(length),
-        _ => Err(DecodeError::TooLong {
-            bytes,
-            limit: MAX_MESSAGE,
-        }),
+        Ok(length) if bytes <= limit => Ok(length),
+        _ => Err(DecodeError::TooLong { bytes, limit }),
     }
 }
 

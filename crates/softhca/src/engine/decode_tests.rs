@@ -4,6 +4,16 @@ use super::*;
 use mlx5_prm::be::{Be32, Be64};
 use proptest::prelude::*;
 
+const RC: Sender = sender(Service::Rc);
+
+const fn sender(service: Service) -> Sender {
+    Sender {
+        service,
+        qkey: 0x22,
+        mtu: 1024,
+    }
+}
+
 fn raddr(va: u64, rkey: u32) -> RaddrSeg {
     RaddrSeg {
         raddr: Be64::new(va),
@@ -28,7 +38,7 @@ fn run(opcode: WqeOpcode, opmod: u8, units: &[&[u8]]) -> Result<Decoded, DecodeE
     let mut wqe = bytemuck::bytes_of(&ctrl).to_vec();
     wqe.extend(body);
     wqe.resize(usize::from(ds) * 16, 0);
-    decode(&ctrl, &wqe)
+    decode(&RC, &ctrl, &wqe)
 }
 
 fn bytes<T: bytemuck::NoUninit>(value: &T) -> &[u8] {
@@ -218,7 +228,7 @@ proptest! {
         let ctrl = CtrlSeg::new(WqeOpcode(opcode), 0, 1, ds).with_opmod(opmod);
         let mut wqe = bytemuck::bytes_of(&ctrl).to_vec();
         wqe.extend(&body[..(usize::from(ds) - 1) * 16]);
-        if let Ok((Some(operation), local)) = decode(&ctrl, &wqe) {
+        if let Ok((Some(operation), local)) = decode(&RC, &ctrl, &wqe) {
             let inline = match &local { Local::Inline(data) => data.bytes().len() as u64, _ => 0 };
             let segments: u64 = local.segments().iter().map(|part| part.bytes).sum();
             prop_assert_eq!(u64::from(operation.bytes), inline + segments);

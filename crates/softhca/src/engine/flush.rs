@@ -1,11 +1,13 @@
 //! The end of a QP: everything that it has outstanding completes as flushed.
 
 use super::{completion, fetch};
+use crate::device::Event;
 use crate::device::qp::Route;
 use crate::device::state::{HcaState, Slot};
+use crate::device::work::Current;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
-use mlx5_prm::wqe::CtrlSeg;
+use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 
 /// Moves a QP to the error state and flushes what it has outstanding.
 pub(crate) fn enter_error(slot: &mut Slot, qpn: u32) {
@@ -14,35 +16,40 @@ pub(crate) fn enter_error(slot: &mut Slot, qpn: u32) {
 }
 
 /// Flushes what a QP in the error state has outstanding: the operation in progress, those on the wire, posted send WQEs,
-/// receive WQEs. Called again whenever more may have been posted.
+/// receive WQEs. If only its send queue is in error, the receive WQEs stay. Called again whenever more may have been posted.
 pub(super) fn flush(slot: &mut Slot, qpn: u32) {
     let Some(qp) = slot.state.qps.get_mut(qpn) else {
         return;
     };
-    if qp.state != QpState::ERR {
+    if !matches!(qp.state, QpState::ERR | QpState::SQER) {
         return;
     }
-    if std::mem::take(&mut qp.wire_must_fail) && qp.route == Route::Wire {
+    // A send queue that failed has nothing left on the wire.
+    let on_wire = matches!(qp.route, Route::Wire | Route::Datagram);
+    if std::mem::take(&mut qp.wire_must_fail) && on_wire {
         slot.wire.endpoint().fail(qpn, &mut slot.state);
     }
     let hca = &mut slot.state;
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
     };
-    if let Some(current) = qp.send.current.take() {
-        let work = current.work;
-        completion::fail_send(
-            hca,
-            qpn,
-            work.index,
-            work.blocks,
-            work.opcode,
-            Syndrome::WR_FLUSH_ERR,
-        );
+    if let Some(Current { work, .. }) = qp.send.current.take() {
+        flush_send(hca, qpn, work.index, work.blocks, work.opcode);
     }
     flush_parked(hca, qpn);
+    if let Some(qp) = hca.qps.get_mut(qpn)
+        && let Some(doomed) = qp.send.doomed.take()
+    {
+        flush_send(hca, qpn, doomed.index, doomed.blocks, doomed.opcode);
+    }
     flush_posted(hca, qpn);
-    flush_receives(hca, qpn);
+    if hca.qps.get(qpn).is_some_and(|qp| qp.state == QpState::ERR) {
+        flush_receives(hca, qpn);
+    }
+}
+
+fn flush_send(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16, opcode: WqeOpcode) {
+    completion::fail_send(hca, qpn, index, blocks, opcode, Syndrome::WR_FLUSH_ERR);
 }
 
 /// NOPs that waited for operations on the wire; those are all over now.
@@ -50,14 +57,7 @@ fn flush_parked(hca: &mut HcaState, qpn: u32) {
     while let Some(qp) = hca.qps.get_mut(qpn)
         && let Some((_, work)) = qp.send.parked.pop_front()
     {
-        completion::fail_send(
-            hca,
-            qpn,
-            work.index,
-            work.blocks,
-            work.opcode,
-            Syndrome::WR_FLUSH_ERR,
-        );
+        flush_send(hca, qpn, work.index, work.blocks, work.opcode);
     }
 }
 
@@ -77,30 +77,37 @@ fn flush_posted(hca: &mut HcaState, qpn: u32) {
             return;
         }
         qp.send.fetched = index.wrapping_add(blocks);
-        completion::fail_send(
-            hca,
-            qpn,
-            index,
-            blocks,
-            ctrl.opcode(),
-            Syndrome::WR_FLUSH_ERR,
-        );
+        flush_send(hca, qpn, index, blocks, ctrl.opcode());
     }
 }
 
+/// The receive WQE that a message was using, and those of the QP's own queue. Those of an SRQ stay for others; instead
+/// the QP's owner is told that it takes no more of them.
 fn flush_receives(hca: &mut HcaState, qpn: u32) {
+    if let Some(qp) = hca.qps.get_mut(qpn)
+        && let Some(receiving) = qp.receiving.take()
+    {
+        let (srqn, index) = (receiving.srqn, receiving.index);
+        completion::fail_receive(hca, qpn, srqn, index, Syndrome::WR_FLUSH_ERR);
+    }
     while let Some(qp) = hca.qps.get_mut(qpn) {
         let posted = qp.receive_record();
         let Some(queue) = &mut qp.receive else {
-            return;
+            break;
         };
-        queue.current = None;
         let index = queue.taken;
         // More than a ring ahead is no counter of this queue.
         if u64::from(posted.wrapping_sub(index)) > queue.entries() || posted == index {
             return;
         }
         queue.taken = index.wrapping_add(1);
-        completion::fail_receive(hca, qpn, index, Syndrome::WR_FLUSH_ERR);
+        completion::fail_receive(hca, qpn, None, index, Syndrome::WR_FLUSH_ERR);
+    }
+    if let Some(qp) = hca.qps.get_mut(qpn)
+        && qp.shares_receives()
+        && !std::mem::replace(&mut qp.notices.last_wqe, true)
+    {
+        let context = qp.context;
+        hca.raise(context, Event::QpLastWqe(qpn));
     }
 }

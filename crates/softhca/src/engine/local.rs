@@ -1,12 +1,18 @@
 //! Local memory of WQEs: segments looked up by lkey, anew at each use.
 
 use crate::device::checker::Finding;
-use crate::device::keys::{Access, KeyError, KeyUser};
+use crate::device::keys::{Access, KeyUser};
 use crate::device::memory::Region;
 use crate::device::regions;
 use crate::device::state::HcaState;
 use crate::device::work::{Local, Segment};
 use crate::engine::transport::Failure;
+
+/// The user of the keys in a QP's own WQEs.
+pub(super) fn user(hca: &HcaState, qpn: u32) -> KeyUser {
+    let pdn = hca.qps.get(qpn).map_or(0, |qp| qp.pdn);
+    KeyUser { pdn, qpn }
+}
 
 /// The memory of `bytes` bytes from `offset` of `segments`, piece by piece, appended to `out`.
 ///
@@ -15,15 +21,14 @@ use crate::engine::transport::Failure;
 /// A key does not allow it (the checker has been told), or the segments are shorter.
 pub(super) fn resolve(
     hca: &mut HcaState,
-    qpn: u32,
+    user: KeyUser,
     segments: &[Segment],
     offset: u64,
     bytes: u64,
     need: Access,
     out: &mut Vec<Region>,
 ) -> Result<(), Failure> {
-    let pdn = hca.qps.get(qpn).map_or(0, |qp| qp.pdn);
-    let user = KeyUser { pdn, qpn };
+    let qpn = user.qpn;
     let mut skip = offset;
     let mut left = bytes;
     for segment in segments {
@@ -40,17 +45,11 @@ pub(super) fn resolve(
         };
         if let Err(error) = hca.resolve(segment.lkey, user, va, take, need, out) {
             let lkey = segment.lkey;
-            if error != KeyError::NoKey
-                || !hca
-                    .checker
-                    .note_if_ended(qpn, lkey, hca.now_ns, "a WQE uses")
-            {
-                hca.checker.note(Finding::LocalKey, qpn, || {
-                    format!(
-                        "QP {qpn:#x}: lkey {lkey:#x} does not give {take:#x} bytes at {va:#x}: {error}"
-                    )
-                });
-            }
+            hca.checker.note(Finding::LocalKey, qpn, || {
+                format!(
+                    "QP {qpn:#x}: lkey {lkey:#x} does not give {take:#x} bytes at {va:#x}: {error}"
+                )
+            });
             return Err(Failure::LocalProtection);
         }
         skip = 0;
@@ -85,9 +84,10 @@ pub(super) fn gather(
     }
     let mut pieces = std::mem::take(&mut hca.pieces);
     pieces.clear();
+    let user = user(hca, qpn);
     let found = resolve(
         hca,
-        qpn,
+        user,
         local.segments(),
         offset,
         out.len() as u64,
@@ -101,7 +101,7 @@ pub(super) fn gather(
     found
 }
 
-/// Copies `data` to `offset` of `segments`.
+/// Copies `data` to `offset` of `segments`, which are those of the QP's own WQE.
 ///
 /// # Errors
 ///
@@ -113,11 +113,27 @@ pub(super) fn scatter(
     offset: u64,
     data: &[u8],
 ) -> Result<(), Failure> {
+    let user = user(hca, qpn);
+    scatter_for(hca, user, segments, offset, data)
+}
+
+/// Copies `data` to `offset` of `segments`, whose keys `user` uses.
+///
+/// # Errors
+///
+/// As [`resolve`].
+pub(super) fn scatter_for(
+    hca: &mut HcaState,
+    user: KeyUser,
+    segments: &[Segment],
+    offset: u64,
+    data: &[u8],
+) -> Result<(), Failure> {
     let mut pieces = std::mem::take(&mut hca.pieces);
     pieces.clear();
     let found = resolve(
         hca,
-        qpn,
+        user,
         segments,
         offset,
         data.len() as u64,

@@ -12,7 +12,7 @@ use crate::device::state::{Fabric, HcaState};
 use crate::device::work::{Current, Local};
 use crate::device::{qp_state, regions};
 use crate::engine::transport::{
-    Device, Failure, OperationKind, ReceiveError, Received, RemoteAccess, SendWith,
+    Device, Failure, OperationKind, ReceiveError, Received, RemoteAccess, SendWith, Target,
 };
 use crate::wire::headers::{NakCode, rnr_delay_ns};
 use crate::wire::psn::Psn;
@@ -49,9 +49,14 @@ pub(super) fn step(
     current: &mut Current,
     now_ns: u64,
 ) -> Step {
+    let reliable = fabric
+        .hca(own.hca)
+        .and_then(|hca| hca.qps.get(own.qpn))
+        .is_some_and(|qp| qp.service.is_reliable());
     let peer = match find_peer(fabric, own, peer_hca, now_ns) {
         Ok(peer) => peer,
         Err(Silence::Asleep) => return Step::Wait(now_ns + SILENCE_STEP_NS),
+        Err(_) if !reliable => return lost(fabric, own, current),
         Err(why) => return silence(fabric, own, current, now_ns, why),
     };
     current.silent_since_ns = None;
@@ -83,10 +88,17 @@ pub(super) fn step(
     };
     match outcome {
         Ok(()) => {
-            advance(fabric, own, peer, current.operation.bytes);
+            advance(fabric, own, Some(peer), current.operation.bytes);
             Step::Done(Ok(()))
         }
         Err(Stop::Failed(failure)) => Step::Done(Err(failure)),
+        Err(Stop::Refused(_) | Stop::NotReady) if !reliable => lost(fabric, own, current),
+        Err(Stop::Refused(code)) => {
+            if let Some(hca) = fabric.hca(peer.hca) {
+                hca.responder_failed(peer.qpn, code);
+            }
+            Step::Done(Err(failure(code)))
+        }
         Err(Stop::Again) => Step::Again,
         Err(Stop::NotReady) => not_ready(fabric, own, peer, current, now_ns),
     }
@@ -95,7 +107,10 @@ pub(super) fn step(
 /// Why an operation is not over yet, or for good.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
+    /// At the own end.
     Failed(Failure),
+    /// At the peer's.
+    Refused(NakCode),
     Again,
     NotReady,
 }
@@ -124,7 +139,7 @@ fn find_peer(fabric: &mut Fabric, own: End, peer_hca: usize, now_ns: u64) -> Res
     }
     let own_gid = hca.gid();
     let qp = hca.qps.get(own.qpn).ok_or(Silence::Absent)?;
-    let (remote_qpn, sent) = (qp.qpc.remote_qpn(), qp.send_psn);
+    let (remote_qpn, sent, service) = (qp.qpc.remote_qpn(), qp.send_psn, qp.service);
     let hca = fabric.hca(peer_hca).ok_or(Silence::Absent)?;
     if hca.paused_until_ns > now_ns {
         return Err(Silence::Asleep);
@@ -133,20 +148,39 @@ fn find_peer(fabric: &mut Fabric, own: End, peer_hca: usize, now_ns: u64) -> Res
         return Err(Silence::Absent);
     }
     let peer = hca.qps.get(remote_qpn).ok_or(Silence::Absent)?;
-    let is_ours = peer.qpc.remote_qpn() == own.qpn
+    let is_ours = peer.service == service.peer()
+        && peer.qpc.remote_qpn() == own.qpn
         && peer.qpc.primary_address_path().rgid_rip() == own_gid
         && qp_state::receives(peer.state);
     if !is_ours {
         return Err(Silence::Absent);
     }
     let expected = peer.receive_psn;
-    if expected != sent {
+    // Without acknowledges each message begins the numbers anew.
+    if expected != sent && service.is_reliable() {
         return Err(Silence::Psn { expected, sent });
     }
     Ok(End {
         hca: peer_hca,
         qpn: remote_qpn,
     })
+}
+
+/// An unreliable peer does not take the message. It was sent all the same, if it could be.
+fn lost(fabric: &mut Fabric, own: End, current: &Current) -> Step {
+    let bytes = u64::from(current.operation.bytes);
+    let local = &current.work.local;
+    match pieces(fabric, own, local, 0, bytes, Access::LOCAL_READ) {
+        Err(Stop::Failed(failure)) => return Step::Done(Err(failure)),
+        Err(_) => {}
+        Ok(found) => {
+            if let Some(hca) = fabric.hca(own.hca) {
+                hca.pieces = found;
+            }
+        }
+    }
+    advance(fabric, own, None, current.operation.bytes);
+    Step::Done(Ok(()))
 }
 
 /// The peer does not answer: give up when the QP's patience is over.
@@ -210,7 +244,7 @@ fn write(
 ) -> Result<(), Stop> {
     move_bytes(fabric, own, peer, current, RemoteAccess::Write, va, rkey)?;
     if let Some(immediate) = immediate {
-        receive_begin(fabric, peer)?;
+        receive_begin(fabric, peer, current)?;
         let received = Received {
             bytes: current.operation.bytes,
             send: false,
@@ -218,7 +252,10 @@ fn write(
             solicited: current.operation.solicited,
             source: None,
         };
-        remote(fabric, peer, |hca| hca.receive_done(peer.qpn, &received))?;
+        on(fabric, peer.hca, |hca| {
+            hca.receive_done(peer.qpn, &received);
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -291,7 +328,7 @@ fn send(
             hca.pieces = found;
             Ok(())
         })?;
-        receive_begin(fabric, peer)?;
+        receive_begin(fabric, peer, current)?;
     }
     let stop = total.min(current.done + CHUNK);
     let mut buffer = [0; PIECE];
@@ -322,19 +359,23 @@ fn send(
         solicited: current.operation.solicited,
         source: None,
     };
-    remote(fabric, peer, |hca| hca.receive_done(peer.qpn, &received))
+    on(fabric, peer.hca, |hca| {
+        hca.receive_done(peer.qpn, &received);
+        Ok(())
+    })
 }
 
-fn receive_begin(fabric: &mut Fabric, peer: End) -> Result<(), Stop> {
+fn receive_begin(fabric: &mut Fabric, peer: End, current: &Current) -> Result<(), Stop> {
+    let srqn = match current.operation.to {
+        Target::Srq(srqn) => Some(srqn),
+        Target::Connected | Target::Datagram(_) => None,
+    };
     on(fabric, peer.hca, |hca| {
-        match hca.receive_begin(peer.qpn, None) {
-            Ok(()) => Ok(()),
-            Err(ReceiveError::NotReady) => Err(Stop::NotReady),
-            Err(ReceiveError::Refused(code)) => {
-                hca.responder_failed(peer.qpn, code);
-                Err(Stop::Failed(failure(code)))
-            }
-        }
+        hca.receive_begin(peer.qpn, srqn)
+            .map_err(|error| match error {
+                ReceiveError::NotReady => Stop::NotReady,
+                ReceiveError::Refused(code) => Stop::Refused(code),
+            })
     })
 }
 
@@ -351,15 +392,8 @@ fn pieces(
         let mut pieces = std::mem::take(&mut hca.pieces);
         pieces.clear();
         if !matches!(data, Local::Inline(_)) {
-            local::resolve(
-                hca,
-                own.qpn,
-                data.segments(),
-                offset,
-                bytes,
-                need,
-                &mut pieces,
-            )?;
+            let user = local::user(hca, own.qpn);
+            local::resolve(hca, user, data.segments(), offset, bytes, need, &mut pieces)?;
         }
         Ok(pieces)
     })
@@ -375,18 +409,13 @@ fn give_back(fabric: &mut Fabric, own: End, near: Vec<Region>, peer: End, far: V
     }
 }
 
-/// Runs `call` on the peer's HCA. A refusal fails both ends.
+/// Runs `call` on the peer's HCA.
 fn remote<T>(
     fabric: &mut Fabric,
     peer: End,
     call: impl FnOnce(&mut HcaState) -> Result<T, NakCode>,
 ) -> Result<T, Stop> {
-    on(fabric, peer.hca, |hca| {
-        call(hca).map_err(|code| {
-            hca.responder_failed(peer.qpn, code);
-            Stop::Failed(failure(code))
-        })
-    })
+    on(fabric, peer.hca, |hca| call(hca).map_err(Stop::Refused))
 }
 
 /// Runs `call` on an HCA. Both ends were found at the start of the step, and the lock is held.
@@ -419,17 +448,19 @@ fn count(fabric: &mut Fabric, from: End, to: End, bytes: u64) {
     }
 }
 
-/// Both ends count the packets that the operation would have been.
-fn advance(fabric: &mut Fabric, own: End, peer: End, bytes: u32) {
-    let mut packets = 1;
-    if let Some(qp) = fabric.hca(own.hca).and_then(|hca| hca.qps.get_mut(own.qpn)) {
-        packets = bytes.div_ceil(path::mtu_bytes(&qp.qpc)).max(1);
-        qp.send_psn = Psn::new(qp.send_psn).add(packets).value();
-    }
-    if let Some(qp) = fabric
-        .hca(peer.hca)
-        .and_then(|hca| hca.qps.get_mut(peer.qpn))
+/// Both ends count the packets that the operation would have been. A UC receiver goes by the numbers it sees.
+fn advance(fabric: &mut Fabric, own: End, peer: Option<End>, bytes: u32) {
+    let Some(qp) = fabric.hca(own.hca).and_then(|hca| hca.qps.get_mut(own.qpn)) else {
+        return;
+    };
+    let packets = bytes.div_ceil(path::mtu_bytes(&qp.qpc)).max(1);
+    qp.send_psn = Psn::new(qp.send_psn).add(packets).value();
+    let next = qp.send_psn;
+    if let Some(peer) = peer
+        && let Some(qp) = fabric
+            .hca(peer.hca)
+            .and_then(|hca| hca.qps.get_mut(peer.qpn))
     {
-        qp.receive_psn = Psn::new(qp.receive_psn).add(packets).value();
+        qp.receive_psn = next;
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::device::work::Work;
 use crate::engine::transport::Service;
+use crate::wire::datagram::DatagramConfig;
 use crate::wire::endpoint::Endpoint;
 use crate::wire::psn::Psn;
 use crate::wire::requester::RequesterConfig;
@@ -10,7 +11,7 @@ use mlx5_prm::qp::Qpc;
 use std::net::Ipv4Addr;
 
 /// Packets of a QP under way at once.
-const WINDOW: u32 = 64;
+const WINDOW: u32 = 16;
 
 /// The IPv4 address in a GID of the form `::ffff:a.b.c.d`.
 fn remote_address(qpc: &Qpc) -> Ipv4Addr {
@@ -29,9 +30,9 @@ pub(crate) fn byte(field: u32) -> u8 {
 }
 
 /// The QP is ready to receive.
-pub(crate) fn connect(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
+pub(crate) fn connect(wire: &mut Endpoint<Work>, qpn: u32, service: Service, qpc: &Qpc) {
     let config = ResponderConfig {
-        service: Service::Rc,
+        service,
         remote_qpn: qpc.remote_qpn(),
         first_psn: Psn::new(qpc.next_rcv_psn()),
         mtu: mtu_bytes(qpc),
@@ -41,9 +42,9 @@ pub(crate) fn connect(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
 }
 
 /// The QP is ready to send.
-pub(crate) fn start(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
+pub(crate) fn start(wire: &mut Endpoint<Work>, qpn: u32, service: Service, qpc: &Qpc) {
     let config = RequesterConfig {
-        service: Service::Rc,
+        service,
         remote_qpn: qpc.remote_qpn(),
         first_psn: Psn::new(qpc.next_send_psn()),
         mtu: mtu_bytes(qpc),
@@ -54,6 +55,15 @@ pub(crate) fn start(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
         window: WINDOW,
     };
     wire.start(qpn, config);
+}
+
+/// The QP sends and receives datagrams.
+pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
+    let config = DatagramConfig {
+        mtu: mtu_bytes(qpc),
+        first_psn: Psn::new(qpc.next_send_psn()),
+    };
+    wire.open_datagram(qpn, config);
 }
 
 #[cfg(test)]

@@ -1,20 +1,18 @@
 //! The HCA as its wire sees it, and as an HCA of the same process does: memory, receive WQEs, completions.
 
-use super::{atomics, completion, decode, local};
+use super::{atomics, completion, decode, local, receive};
 use crate::device::Event;
 use crate::device::checker::Finding;
-use crate::device::keys::{Access, KeyError, KeyUser};
+use crate::device::keys::{Access, KeyUser};
 use crate::device::memory::Region;
-use crate::device::qp::ReceiveQueue;
+use crate::device::qp::Qp;
 use crate::device::state::HcaState;
-use crate::device::umr::{self, UmrError};
-use crate::device::work::{Segment, Work};
+use crate::device::work::Work;
 use crate::device::{qp_state, regions};
-use crate::engine::transport::{Device, Failure, ReceiveError, Received, RemoteAccess, SendWith};
+use crate::engine::transport::{Device, Failure, ReceiveError, Received, RemoteAccess};
 use crate::wire::headers::{AtomicEth, NakCode};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
-use mlx5_prm::wqe::{DataSeg, SEG_BYTES};
 
 impl HcaState {
     /// The memory that a peer's request names, if QP `qpn` grants the access, piece by piece, appended to `out`.
@@ -27,6 +25,7 @@ impl HcaState {
         need: Access,
         out: &mut Vec<Region>,
     ) -> Result<(), NakCode> {
+        receive::established(self, qpn);
         let qp = self
             .qps
             .get(qpn)
@@ -43,23 +42,34 @@ impl HcaState {
             });
             return Err(NakCode::INVALID_REQUEST);
         }
-        let user = KeyUser { pdn: qp.pdn, qpn };
+        let user = KeyUser {
+            pdn: self.remote_domain(qp, rkey),
+            qpn,
+        };
         let found = self.resolve(rkey, user, va, bytes, need, out);
         found.map_err(|error| {
-            if error != KeyError::NoKey
-                || !self
-                    .checker
-                    .note_if_ended(qpn, rkey, self.now_ns, "its peer uses")
-            {
-                self.checker.note(Finding::RemoteKey, qpn, || {
-                    format!(
-                        "QP {qpn:#x}: the peer's request is refused: rkey {rkey:#x} does not give {bytes:#x} bytes at \
-                         {va:#x}: {error}"
-                    )
-                });
-            }
+            self.checker.note(Finding::RemoteKey, qpn, || {
+                format!(
+                    "QP {qpn:#x}: the peer's request is refused: rkey {rkey:#x} does not give {bytes:#x} bytes at \
+                     {va:#x}: {error}"
+                )
+            });
             NakCode::REMOTE_ACCESS_ERROR
         })
+    }
+
+    /// The domain that keys of a peer's requests must be of. An XRC target has none: a key is good if one of the SRQs of
+    /// its XRC domain is of the key's domain (the specification asks for the very SRQ that the request names).
+    fn remote_domain(&self, qp: &Qp, rkey: u32) -> u32 {
+        let Some(xrcd) = qp.xrcd() else {
+            return qp.pdn;
+        };
+        let pdn = self.keys.get(rkey >> 8).map_or(0, |key| key.pdn);
+        let shared = self
+            .srqs
+            .iter()
+            .any(|(_, srq)| srq.xrcd() == Some(xrcd) && srq.pdn == pdn);
+        if shared { pdn } else { 0 }
     }
 
     /// The memory that a peer writes or reads, piece by piece. The vector is the HCA's scratch: it goes back to
@@ -87,19 +97,13 @@ impl HcaState {
         }
     }
 
-    /// Invalidates `key` because the peer says so.
-    fn invalidate(&mut self, qpn: u32, key: u32) -> Result<(), UmrError> {
-        let pdn = self.qps.get(qpn).map_or(0, |qp| qp.pdn);
-        umr::invalidate_remotely(&mut self.keys, key, KeyUser { pdn, qpn })
-    }
-
     /// Ends NOPs that waited for `completed` operations on the wire.
     fn release_parked(&mut self, qpn: u32) {
         while let Some(qp) = self.qps.get_mut(qpn)
             && let Some((after, _)) = qp.send.parked.front()
             && *after <= qp.send.completed
         {
-            let well = qp.state != QpState::ERR;
+            let well = !matches!(qp.state, QpState::ERR | QpState::SQER);
             let Some((_, work)) = qp.send.parked.pop_front() else {
                 return;
             };
@@ -136,7 +140,7 @@ impl Device for HcaState {
             Err(failure) => {
                 let syndrome = Syndrome(failure.syndrome());
                 completion::fail_send(self, qpn, wqe.index, wqe.blocks, wqe.opcode, syndrome);
-                completion::enter_error(self, qpn);
+                completion::send_failed(self, qpn);
             }
         }
         self.release_parked(qpn);
@@ -199,91 +203,20 @@ impl Device for HcaState {
         Ok(atomics::apply(&atomic.op, &operand))
     }
 
-    fn accepts_datagram(&mut self, _: u32, _: u32) -> bool {
-        false // No QP of this device has that service.
+    fn accepts_datagram(&mut self, qpn: u32, qkey: u32) -> bool {
+        receive::accepts_datagram(self, qpn, qkey)
     }
 
-    fn receive_begin(&mut self, qpn: u32, _: Option<u32>) -> Result<(), ReceiveError> {
-        let refused = ReceiveError::Refused;
-        let qp = self
-            .qps
-            .get_mut(qpn)
-            .filter(|qp| qp_state::receives(qp.state))
-            .ok_or(refused(NakCode::REMOTE_OPERATIONAL_ERROR))?;
-        let posted = qp.receive_record();
-        let Some(queue) = &mut qp.receive else {
-            self.checker.note(Finding::RemoteRight, qpn, || {
-                format!("QP {qpn:#x}: the peer's message needs a receive WQE, and there is no receive queue")
-            });
-            return Err(refused(NakCode::INVALID_REQUEST));
-        };
-        let index = queue.taken;
-        let ahead = posted.wrapping_sub(index);
-        if ahead == 0 {
-            return Err(ReceiveError::NotReady);
-        }
-        let entries = queue.entries();
-        if u64::from(ahead) > entries {
-            self.checker.note(Finding::ReceiveBeyondRing, qpn, || {
-                format!(
-                    "QP {qpn:#x}: the receive counter of the doorbell record is {ahead} ahead of the device, the ring \
-                     has {entries} WQEs"
-                )
-            });
-            return Err(refused(NakCode::REMOTE_OPERATIONAL_ERROR));
-        }
-        queue.taken = index.wrapping_add(1);
-        queue.current = Some(crate::device::qp::Received {
-            index,
-            pieces: pieces(queue, index),
-        });
-        Ok(())
+    fn receive_begin(&mut self, qpn: u32, srqn: Option<u32>) -> Result<(), ReceiveError> {
+        receive::begin(self, qpn, srqn)
     }
 
     fn receive_bytes(&mut self, qpn: u32, offset: u64, data: &[u8]) -> Result<(), NakCode> {
-        let Some(current) = self
-            .qps
-            .get_mut(qpn)
-            .and_then(|qp| qp.receive.as_mut()?.current.take())
-        else {
-            return Err(NakCode::REMOTE_OPERATIONAL_ERROR);
-        };
-        let room: u64 = current.pieces.iter().map(|piece| piece.bytes).sum();
-        let (syndrome, code) = if offset.saturating_add(data.len() as u64) > room {
-            (Syndrome::LOCAL_LENGTH_ERR, NakCode::INVALID_REQUEST)
-        } else if local::scatter(self, qpn, &current.pieces, offset, data).is_err() {
-            (Syndrome::LOCAL_PROT_ERR, NakCode::REMOTE_OPERATIONAL_ERROR)
-        } else {
-            self.counters.bytes_received += data.len() as u64;
-            if let Some(queue) = self.qps.get_mut(qpn).and_then(|qp| qp.receive.as_mut()) {
-                queue.current = Some(current);
-            }
-            return Ok(());
-        };
-        completion::fail_receive(self, qpn, current.index, syndrome);
-        Err(code)
+        receive::bytes(self, qpn, offset, data)
     }
 
-    fn receive_done(&mut self, qpn: u32, received: &Received) -> Result<(), NakCode> {
-        let Some(current) = self
-            .qps
-            .get_mut(qpn)
-            .and_then(|qp| qp.receive.as_mut()?.current.take())
-        else {
-            return Ok(());
-        };
-        if let SendWith::Invalidate(key) = received.with
-            && let Err(error) = self.invalidate(qpn, key)
-        {
-            self.checker.note(Finding::RemoteKey, qpn, || {
-                format!("QP {qpn:#x}: the peer's request to invalidate rkey {key:#x} is refused: {error}")
-            });
-            let syndrome = Syndrome::LOCAL_ACCESS_ERR;
-            completion::fail_receive(self, qpn, current.index, syndrome);
-            return Err(NakCode::REMOTE_ACCESS_ERROR);
-        }
-        completion::complete_receive(self, qpn, current.index, received, self.now_ns);
-        Ok(())
+    fn receive_done(&mut self, qpn: u32, received: &Received) {
+        receive::done(self, qpn, received);
     }
 
     fn responder_failed(&mut self, qpn: u32, code: NakCode) {
@@ -301,24 +234,4 @@ impl Device for HcaState {
             },
         );
     }
-}
-
-/// The segments of receive WQE `index`: up to the invalid key, those of length 0 skipped.
-fn pieces(queue: &ReceiveQueue, index: u16) -> Vec<Segment> {
-    let start = u64::from(index) % queue.entries() * queue.stride;
-    let Some(slot) = queue.ring.part(start, queue.stride) else {
-        return Vec::new();
-    };
-    let mut wqe = vec![0; slot.length()];
-    slot.read(0, &mut wqe);
-    wqe.chunks_exact(SEG_BYTES)
-        .filter_map(|unit| bytemuck::try_pod_read_unaligned::<DataSeg>(unit).ok())
-        .take_while(|data| data.lkey.get() != DataSeg::INVALID_LKEY)
-        .filter(|data| data.byte_count.get() != 0)
-        .map(|data| Segment {
-            lkey: data.lkey.get(),
-            address: data.addr.get(),
-            bytes: data.byte_count.get().into(),
-        })
-        .collect()
 }

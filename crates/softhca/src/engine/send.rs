@@ -1,15 +1,17 @@
 //! A QP's turn: run what its doorbell allows, in order, for a bounded time.
 
+use super::decode::Sender;
 use super::loopback::{self, End, Step};
-use super::{completion, decode, fetch, flush, overlap, umr};
+use super::{completion, datagram, decode, fetch, flush, path};
+use crate::device::Event;
 use crate::device::checker::Finding;
-use crate::device::qp::Route;
-use crate::device::state::Fabric;
+use crate::device::qp::{Doomed, Route};
+use crate::device::state::{Fabric, HcaState};
 use crate::device::work::{Current, Local, Work};
-use crate::engine::transport::{Operation, OperationKind};
+use crate::engine::transport::{Operation, OperationKind, Target};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
-use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
+use mlx5_prm::wqe::CtrlSeg;
 
 /// What a turn led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +38,25 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
             return Turn::Idle;
         };
         match qp.state {
-            QpState::RTS => {}
-            QpState::ERR => {
+            QpState::RTS | QpState::SQD => {}
+            QpState::ERR | QpState::SQER => {
                 flush::flush(slot, own.qpn);
                 return Turn::Idle;
             }
-            // Drained: what has begun goes on, nothing new does.
-            QpState::SQD if qp.send.current.is_some() => {}
             _ => return Turn::Idle,
+        }
+        if let Some(doomed) = qp.send.doomed {
+            if qp.send.is_outstanding() {
+                return Turn::Idle; // a completion brings the QP back
+            }
+            qp.send.doomed = None;
+            fail(&mut slot.state, own.qpn, &doomed);
+            return Turn::More;
+        }
+        // Draining: what has begun goes on, nothing new does.
+        if qp.state == QpState::SQD && qp.send.current.is_none() {
+            tell_drained(&mut slot.state, own.qpn);
+            return Turn::Idle;
         }
         let route = qp.route;
         let mut current = match qp.send.current.take() {
@@ -58,14 +71,20 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
                 match begin(fabric, own, now_ns) {
                     Begun::Operation(current) => current,
                     Begun::Over => continue,
-                    Begun::Waits => return Turn::Idle, // a completion brings the QP back
                     Begun::Failed => return Turn::More,
                 }
             }
         };
-        let Route::Process(peer) = route else {
-            submit(fabric, own, current);
-            continue;
+        let peer = match way(fabric, own, route, &current) {
+            Way::Process(peer) => peer,
+            Way::Wire => {
+                submit(fabric, own, current);
+                continue;
+            }
+            Way::Later => {
+                keep(fabric, own, current);
+                return Turn::Idle; // a completion brings the QP back
+            }
         };
         if current.not_before_ns > now_ns {
             let until = current.not_before_ns;
@@ -73,7 +92,12 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
             return Turn::Wait(until);
         }
         let before = current.done;
-        let step = loopback::step(fabric, own, peer, &mut current, now_ns);
+        let step = match current.operation.to {
+            Target::Datagram(to) => datagram::step(fabric, own, peer, &to, &current, now_ns),
+            Target::Connected | Target::Srq(_) => {
+                loopback::step(fabric, own, peer, &mut current, now_ns)
+            }
+        };
         bytes += current.done - before;
         match step {
             Step::Done(outcome) => end(fabric, own, &current.work, outcome, now_ns),
@@ -89,6 +113,56 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
         }
     }
     Turn::More
+}
+
+/// How an operation gets to its peer.
+enum Way {
+    /// By memory, to an HCA of this process.
+    Process(usize),
+    Wire,
+    /// Not before operations that are on the wire are over.
+    Later,
+}
+
+/// The way of an operation. Datagrams of one QP may go both ways; they end in the order in which they were posted.
+fn way(fabric: &mut Fabric, own: End, route: Route, current: &Current) -> Way {
+    let to = match (route, current.operation.to) {
+        (Route::Process(peer), _) => return Way::Process(peer),
+        (Route::Datagram, Target::Datagram(to)) => to,
+        _ => return Way::Wire,
+    };
+    let peer = fabric.by_gid(&to.gid);
+    let Some(slot) = fabric.slot(own.hca) else {
+        return Way::Later;
+    };
+    let peer = peer.filter(|_| slot.state.loopback);
+    let outstanding = slot
+        .state
+        .qps
+        .get(own.qpn)
+        .is_some_and(|qp| qp.send.is_outstanding());
+    match peer {
+        Some(peer) if !outstanding => Way::Process(peer),
+        None if slot.wire.endpoint().has_room(own.qpn) => Way::Wire,
+        _ => Way::Later,
+    }
+}
+
+/// Says, once for each time that it was asked to drain, that everything begun is over.
+fn tell_drained(hca: &mut HcaState, qpn: u32) {
+    if let Some(qp) = hca.qps.get_mut(qpn)
+        && qp.send.is_drained()
+        && std::mem::take(&mut qp.notices.drain)
+    {
+        let context = qp.context;
+        hca.raise(context, Event::QpSqDrained(qpn));
+    }
+}
+
+/// A WQE cannot be run.
+fn fail(hca: &mut HcaState, qpn: u32, wqe: &Doomed) {
+    completion::fail_send(hca, qpn, wqe.index, wqe.blocks, wqe.opcode, wqe.syndrome);
+    completion::send_failed(hca, qpn);
 }
 
 /// Puts an operation that is not over back.
@@ -114,7 +188,7 @@ fn end(
         Err(failure) => {
             let syndrome = Syndrome(failure.syndrome());
             completion::fail_send(hca, own.qpn, work.index, work.blocks, work.opcode, syndrome);
-            completion::enter_error(hca, own.qpn);
+            completion::send_failed(hca, own.qpn);
         }
     }
 }
@@ -144,10 +218,8 @@ fn submit(fabric: &mut Fabric, own: End, current: Current) {
 /// What became of a fetched WQE.
 enum Begun {
     Operation(Current),
-    /// A NOP: complete, or waiting for those before it. A UMR: carried out.
+    /// A NOP: complete, or waiting for those before it.
     Over,
-    /// It begins when those before it are over; it has not been taken.
-    Waits,
     Failed,
 }
 
@@ -161,53 +233,37 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         return Begun::Failed;
     };
     let (index, posted) = (qp.send.fetched, qp.send.posted);
+    let sender = Sender {
+        service: qp.service,
+        qkey: qp.qpc.q_key(),
+        mtu: path::mtu_bytes(&qp.qpc),
+    };
     let Some(ring) = qp.send.ring else {
         return Begun::Failed;
     };
     let fetched = match fetch::fetch(hca, qpn, &ring, index, posted) {
         Ok(fetched) => fetched,
         Err(bad) => {
-            completion::fail_send(hca, qpn, index, 1, bad.ctrl.opcode(), bad.syndrome);
             // Where the next WQE begins is not known: nothing behind this one can be flushed.
             if let Some(qp) = hca.qps.get_mut(qpn) {
                 qp.send.fetched = posted;
-                qp.send.retired = posted;
+                qp.send.doomed = Some(Doomed {
+                    index,
+                    blocks: posted.wrapping_sub(index),
+                    opcode: bad.ctrl.opcode(),
+                    syndrome: bad.syndrome,
+                });
             }
-            completion::enter_error(hca, qpn);
             return Begun::Failed;
         }
     };
-    let opcode = fetched.ctrl.opcode();
     if let Some(qp) = hca.qps.get_mut(qpn) {
-        if opcode == WqeOpcode::UMR && qp.send.completed != qp.send.submitted {
-            return Begun::Waits;
-        }
         qp.send.fetched = index.wrapping_add(fetched.blocks);
     }
     hca.counters.wqes += 1;
-    let signalled = fetched.ctrl.fm_ce_se & CtrlSeg::CE_MASK == CtrlSeg::CE_ALWAYS;
-    if opcode == WqeOpcode::UMR {
-        let work = Work {
-            index,
-            blocks: fetched.blocks,
-            opcode,
-            signalled,
-            bytes: 0,
-            local: Local::Nothing,
-        };
-        return match umr::run(hca, qpn, &fetched.ctrl, fetched.bytes) {
-            Ok(()) => {
-                completion::complete_send(hca, qpn, &work, now_ns);
-                Begun::Over
-            }
-            Err(syndrome) => {
-                completion::fail_send(hca, qpn, index, work.blocks, opcode, syndrome);
-                completion::enter_error(hca, qpn);
-                Begun::Failed
-            }
-        };
-    }
-    let (operation, local) = match decode::decode(&fetched.ctrl, &hca.wqe[..fetched.bytes]) {
+    let opcode = fetched.ctrl.opcode();
+    let (operation, local) = match decode::decode(&sender, &fetched.ctrl, &hca.wqe[..fetched.bytes])
+    {
         Ok(decoded) => decoded,
         Err(error) => {
             hca.checker.note(Finding::WqeSegment, qpn, || {
@@ -218,20 +274,23 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
             } else {
                 Syndrome::LOCAL_QP_OP_ERR
             };
-            completion::fail_send(hca, qpn, index, fetched.blocks, opcode, syndrome);
-            completion::enter_error(hca, qpn);
+            if let Some(qp) = hca.qps.get_mut(qpn) {
+                qp.send.doomed = Some(Doomed {
+                    index,
+                    blocks: fetched.blocks,
+                    opcode,
+                    syndrome,
+                });
+            }
             return Begun::Failed;
         }
     };
     count(&mut hca.counters, operation.as_ref(), &local);
-    if let Some(operation) = &operation {
-        overlap::begun(hca, qpn, index, operation);
-    }
     let work = Work {
         index,
         blocks: fetched.blocks,
         opcode,
-        signalled,
+        signalled: fetched.ctrl.fm_ce_se & CtrlSeg::CE_MASK == CtrlSeg::CE_ALWAYS,
         bytes: operation.map_or(0, |operation| operation.bytes),
         local,
     };
@@ -239,7 +298,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         Some(operation) => Begun::Operation(Current::new(work, operation)),
         None => {
             if let Some(qp) = hca.qps.get_mut(qpn)
-                && qp.send.completed != qp.send.submitted
+                && qp.send.is_outstanding()
             {
                 let after = qp.send.submitted;
                 qp.send.parked.push_back((after, work));

@@ -24,6 +24,24 @@ pub enum Service {
     XrcTarget,
 }
 
+impl Service {
+    /// Requests are answered, and sent again until they are.
+    #[must_use]
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::XrcInitiator | Self::XrcTarget)
+    }
+
+    /// The service of the other end.
+    #[must_use]
+    pub const fn peer(self) -> Self {
+        match self {
+            Self::XrcInitiator => Self::XrcTarget,
+            Self::XrcTarget => Self::XrcInitiator,
+            same => same,
+        }
+    }
+}
+
 /// What a send WQE asks of the remote QP, in the wire's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
@@ -279,10 +297,7 @@ pub trait Device {
     fn receive_bytes(&mut self, qpn: u32, offset: u64, data: &[u8]) -> Result<(), NakCode>;
 
     /// The message that holds the current receive WQE is complete.
-    ///
-    /// # Errors
-    /// What the responder answers: the key that the message invalidates cannot be.
-    fn receive_done(&mut self, qpn: u32, received: &Received) -> Result<(), NakCode>;
+    fn receive_done(&mut self, qpn: u32, received: &Received);
 
     /// The responder of `qpn` has refused a request: the QP belongs in the error state. It goes on to answer
     /// duplicates and to repeat its refusal until the engine disconnects it.

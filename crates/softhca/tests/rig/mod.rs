@@ -7,26 +7,34 @@
 
 pub(crate) mod bringup;
 mod memory;
-mod segments;
+pub(crate) mod segments;
+pub(crate) mod shared;
+mod states;
 
 pub(crate) use memory::{Memory, map_uar};
 pub(crate) use segments::{data, inline, raddr};
+
+use shared::{SharedQueue, Xrc};
 
 use mlx5_prm::be::Be32;
 use mlx5_prm::cmd::{CreateOut, Opcode};
 use mlx5_prm::cq::{Cqc, CreateCqIn};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::doorbell::{doorbell_value, uar};
-use mlx5_prm::qp::{Ads, CreateQpIn, QpModifyIn, Qpc, QueryQpIn, QueryQpOut};
+use mlx5_prm::qp::{CreateQpIn, Qpc};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, WqeOpcode};
-use softhca::device::{Access, Context, DeviceError, DevxObject, MrKeys, UarPage};
+use softhca::device::{Access, Context, DeviceError, DevxObject, Event, MrKeys, UarPage};
 use softhca::{Hca, HcaConfig};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How an end is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
+    pub(crate) kind: Kind,
+    /// log2 of WQEs of a shared receive queue.
+    pub(crate) log_srq: Option<u32>,
     pub(crate) log_depth: u32,
     /// log2 of CQ entries; `None` is one collapsed entry.
     pub(crate) log_cq: Option<u32>,
@@ -47,6 +55,8 @@ pub(crate) struct Shape {
 impl Default for Shape {
     fn default() -> Self {
         Self {
+            kind: Kind::Rc,
+            log_srq: None,
             log_depth: 6,
             log_cq: Some(8),
             log_receive: None,
@@ -63,6 +73,23 @@ impl Default for Shape {
     }
 }
 
+/// Transport service of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Rc,
+    Uc,
+    Ud,
+    XrcInitiator,
+    XrcTarget,
+}
+
+/// Queue key of UD ends.
+pub(crate) const QKEY: u32 = 0x1122_3344;
+/// User index of the QPs.
+pub(crate) const QP_INDEX: u32 = 0x777;
+/// User index of SRQs of XRC domains.
+pub(crate) const SRQ_INDEX: u32 = 0x555;
+
 /// One QP with everything that it needs.
 pub(crate) struct End {
     pub(crate) context: Context,
@@ -75,6 +102,9 @@ pub(crate) struct End {
     register: Memory,
     pub(crate) cqn: u32,
     pub(crate) qpn: u32,
+    pub(crate) srq: Option<SharedQueue>,
+    /// Events of the context so far.
+    pub(crate) events: Arc<Mutex<Vec<Event>>>,
     pub(crate) shape: Shape,
     /// Index of the next WQE.
     pub(crate) index: u16,
@@ -90,8 +120,20 @@ const RECEIVE_STRIDE_LOG: u32 = 2;
 
 impl End {
     pub(crate) fn new(hca: &Hca, shape: Shape) -> Self {
-        let context = Context::open(hca.name()).unwrap();
+        Self::build(Context::open(hca.name()).unwrap(), shape, None)
+    }
+
+    /// Another end in the context of this one, on its SRQ. Both go when the first of them does.
+    pub(crate) fn beside(&self, shape: Shape) -> Self {
+        let shared = self.srq.as_ref().map(|srq| srq.number);
+        Self::build(self.context.clone(), shape, shared)
+    }
+
+    fn build(context: Context, shape: Shape, shared: Option<u32>) -> Self {
         let pdn = context.alloc_pd().unwrap();
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&events);
+        context.set_event_handler(move |event| sink.lock().unwrap().push(event));
         let data = Memory::new(shape.data_bytes);
         let address = data.address();
         // SAFETY: the end owns both the memory and the registration.
@@ -125,14 +167,38 @@ impl End {
             .with_cq_umem_id(umem);
         let cqn = create(&context, input.as_bytes()).unwrap().1;
 
+        let is_target = shape.kind == Kind::XrcTarget;
+        let xrcd = is_target.then(|| context.open_xrcd(None, true, false).unwrap());
+        let srq = shape.log_srq.map(|log| {
+            let xrc = xrcd.map(|xrcd| Xrc {
+                xrcd,
+                cqn,
+                user_index: SRQ_INDEX,
+            });
+            SharedQueue::new(&context, pdn, log, xrc)
+        });
+        let shared = shared.or(srq.as_ref().map(|srq| srq.number));
         let qpc = Qpc::default()
+            .with_st(match shape.kind {
+                Kind::Rc => Qpc::ST_RC,
+                Kind::Uc => Qpc::ST_UC,
+                Kind::Ud => Qpc::ST_UD,
+                Kind::XrcInitiator | Kind::XrcTarget => Qpc::ST_XRC,
+            })
+            .with_no_sq(is_target.into())
+            .with_xrcd(xrcd.unwrap_or(0))
             .with_pd(pdn)
             .with_log_sq_size(shape.log_depth)
-            .with_rq_type(if shape.log_receive.is_some() { 0 } else { 3 })
+            .with_rq_type(match (shared, shape.log_receive) {
+                (Some(_), _) => Qpc::RQ_TYPE_SRQ,
+                (None, Some(_)) => Qpc::RQ_TYPE_REGULAR,
+                (None, None) => Qpc::RQ_TYPE_NONE,
+            })
+            .with_srqn_rmpn_xrqn(shared.unwrap_or(0))
             .with_log_rq_size(shape.log_receive.unwrap_or(0))
             .with_log_rq_stride(RECEIVE_STRIDE_LOG)
             .with_uar_page(page.page_id)
-            .with_user_index(0x777)
+            .with_user_index(QP_INDEX)
             .with_cqn_snd(cqn)
             .with_cqn_rcv(cqn)
             .with_dbr_umem_id(umem)
@@ -154,6 +220,8 @@ impl End {
             register,
             cqn,
             qpn,
+            srq,
+            events,
             shape,
             index: 0,
             consumed: 0,
@@ -165,81 +233,6 @@ impl End {
         CQ_RING
             + (64 << self.shape.log_cq.unwrap_or(0))
             + self.shape.log_receive.map_or(0, |log| 64usize << log)
-    }
-
-    /// Sends a transition.
-    pub(crate) fn modify(&self, opcode: Opcode, qpc: Qpc) -> Result<(), DeviceError> {
-        let input = QpModifyIn::default()
-            .with_opcode(opcode.0.into())
-            .with_qpn(self.qpn)
-            .with_qpc(qpc);
-        self.context
-            .devx_modify(DevxObject::Qp(self.qpn), input.as_bytes(), &mut [0; 16])
-    }
-
-    /// Reset to Rts, towards `gid` and `remote_qpn`; `psn` is that of both directions.
-    pub(crate) fn connect(&self, gid: [u8; 16], remote_qpn: u32, psn: u32) {
-        self.init();
-        self.ready_to_receive(gid, remote_qpn, psn);
-        self.ready_to_send(psn);
-    }
-
-    pub(crate) fn init(&self) {
-        let path = Ads::default().with_vhca_port_num(1);
-        let qpc = Qpc::default()
-            .with_rwe(self.shape.rwe)
-            .with_rre(self.shape.rre)
-            .with_rae(self.shape.rae)
-            .with_atomic_mode(3)
-            .with_pm_state(3)
-            .with_primary_address_path(path);
-        self.modify(Opcode::RST2INIT_QP, qpc).unwrap();
-    }
-
-    pub(crate) fn ready_to_receive(&self, gid: [u8; 16], remote_qpn: u32, psn: u32) {
-        let path = Ads::default()
-            .with_rgid_rip(gid)
-            .with_src_addr_index(3)
-            .with_hop_limit(64);
-        let qpc = Qpc::default()
-            .with_mtu(self.shape.mtu)
-            .with_log_msg_max(30)
-            .with_remote_qpn(remote_qpn)
-            .with_next_rcv_psn(psn)
-            .with_log_rra_max(4)
-            .with_min_rnr_nak(1)
-            .with_primary_address_path(path);
-        self.modify(Opcode::INIT2RTR_QP, qpc).unwrap();
-    }
-
-    pub(crate) fn ready_to_send(&self, psn: u32) {
-        let path = Ads::default().with_ack_timeout(self.shape.ack_timeout);
-        let qpc = Qpc::default()
-            .with_next_send_psn(psn)
-            .with_retry_count(self.shape.retry_count)
-            .with_rnr_retry(self.shape.rnr_retry)
-            .with_log_sra_max(4)
-            .with_primary_address_path(path);
-        self.modify(Opcode::RTR2RTS_QP, qpc).unwrap();
-    }
-
-    /// To reset; the software side starts at index 0 again.
-    pub(crate) fn reset(&mut self) {
-        self.modify(Opcode::TO_RST_QP, Qpc::default()).unwrap();
-        self.control.write(RECORD, &[0; 8]);
-        self.index = 0;
-        self.receives = 0;
-    }
-
-    pub(crate) fn query(&self) -> Qpc {
-        let input = QueryQpIn::default()
-            .with_opcode(Opcode::QUERY_QP.0.into())
-            .with_qpn(self.qpn);
-        let mut output = [0xff; QueryQpOut::BYTES];
-        self.context
-            .devx_query(DevxObject::Qp(self.qpn), input.as_bytes(), &mut output)
-            .unwrap();
-        *QueryQpOut::from_bytes(&output).unwrap().qpc()
     }
 
     /// Writes a WQE at the next index: control segment from `opcode` and `flags`, then `rest`. Its index.
@@ -272,13 +265,6 @@ impl End {
         }
         self.index = index.wrapping_add(u16::try_from(wqe.len().div_ceil(64)).unwrap());
         index
-    }
-
-    /// Overwrites bytes of the WQE at `index`.
-    pub(crate) fn overwrite(&self, index: u16, offset: usize, bytes: &[u8]) {
-        let ring = 64usize << self.shape.log_depth;
-        let at = (usize::from(index) * 64 + offset) & (ring - 1);
-        self.control.write(self.ring_at() + at, bytes);
     }
 
     /// A signalled RDMA WRITE of one segment from `offset` of the own data.
@@ -339,18 +325,6 @@ impl End {
         self.register
             .word(uar::register(0))
             .store(doorbell_value(self.index, qpn), Ordering::Release);
-        softhca::engine::softhca_kick();
-    }
-
-    /// Stores the first 8 bytes of the WQE at `index` into register 0 of the page, as libmlx5 does.
-    pub(crate) fn ring_last(&self, index: u16) {
-        let ring = 64usize << self.shape.log_depth;
-        let at = (usize::from(index) * 64) & (ring - 1);
-        let bytes = self.control.read(self.ring_at() + at, 8);
-        let word = u64::from_le_bytes(bytes.try_into().unwrap());
-        self.register
-            .word(uar::register(0))
-            .store(word, Ordering::Release);
         softhca::engine::softhca_kick();
     }
 

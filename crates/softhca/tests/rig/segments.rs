@@ -1,13 +1,30 @@
 //! Segments of send WQEs, as bytes.
 
 use mlx5_prm::be::{Be32, Be64};
-use mlx5_prm::wqe::{DataSeg, InlineHeader, RaddrSeg};
+use mlx5_prm::wqe::{DataSeg, DatagramSeg, InlineHeader, RaddrSeg, XrcSeg};
 
 pub(crate) fn raddr(address: u64, rkey: u32) -> [u8; 16] {
     bytemuck::cast(RaddrSeg {
         raddr: Be64::new(address),
         rkey: Be32::new(rkey),
         ..RaddrSeg::default()
+    })
+}
+
+pub(crate) fn datagram(gid: [u8; 16], qpn: u32, qkey: u32) -> [u8; 48] {
+    bytemuck::cast(DatagramSeg {
+        qkey: Be32::new(qkey),
+        dqp_dct: Be32::new(DatagramSeg::EXTENDED | qpn),
+        hop_limit: 64,
+        rgid: gid,
+        ..DatagramSeg::default()
+    })
+}
+
+pub(crate) fn xrc(srqn: u32) -> [u8; 16] {
+    bytemuck::cast(XrcSeg {
+        xrc_srqn: Be32::new(srqn),
+        ..XrcSeg::default()
     })
 }
 

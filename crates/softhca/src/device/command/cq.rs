@@ -57,7 +57,8 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
     let used = hca
         .qps
         .iter()
-        .any(|(_, qp)| qp.send_cqn == cqn || qp.receive_cqn == cqn);
+        .any(|(_, qp)| qp.send_cqn == cqn || qp.receive_cqn == cqn)
+        || hca.srqs.iter().any(|(_, srq)| srq.cqn() == Some(cqn));
     if used {
         return Err(Refusal::new(Status::RES_BUSY, syndrome::CQ_IN_USE));
     }

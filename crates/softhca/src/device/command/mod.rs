@@ -10,10 +10,11 @@ mod mkey;
 mod qp;
 mod qp_modify;
 mod queries;
+mod srq;
 
 pub(super) use cq::remove_cq;
-pub(super) use mkey::access as access_of;
 pub(super) use qp::remove_qp;
+pub(super) use srq::remove_srq;
 
 use super::context::{DevxObject, pd_users};
 use super::error::DeviceError;
@@ -180,6 +181,16 @@ fn handler(class: Class, opcode: Opcode) -> Option<fn(&mut Call<'_>) -> Outcome>
         (Class::Create, Opcode::CREATE_MKEY) => mkey::create,
         (Class::Create, Opcode::CREATE_CQ) => cq::create,
         (Class::Create, Opcode::CREATE_QP) => qp::create,
+        (Class::Create, Opcode::CREATE_RMP) => srq::create_rmp,
+        (Class::Create, Opcode::CREATE_XRC_SRQ) => srq::create_xrc_srq,
+        (Class::Create, Opcode::ALLOC_XRCD) => srq::alloc_xrcd,
+        (Class::Destroy, Opcode::DESTROY_RMP) => srq::destroy_rmp,
+        (Class::Destroy, Opcode::DESTROY_XRC_SRQ) => srq::destroy_xrc_srq,
+        (Class::Destroy, Opcode::DEALLOC_XRCD) => srq::dealloc_xrcd,
+        (Class::Query, Opcode::QUERY_RMP) => srq::query_rmp,
+        (Class::Query, Opcode::QUERY_XRC_SRQ) => srq::query_xrc_srq,
+        (Class::Modify, Opcode::MODIFY_RMP) => srq::modify_rmp,
+        (Class::Modify, Opcode::ARM_XRC_SRQ) => srq::arm_xrc_srq,
         (Class::Destroy, Opcode::DEALLOC_PD) => dealloc_pd,
         (Class::Destroy, Opcode::DESTROY_MKEY) => mkey::destroy,
         (Class::Destroy, Opcode::DESTROY_CQ) => cq::destroy,
@@ -222,6 +233,13 @@ fn named(opcode: Opcode, input: &[u8]) -> Option<DevxObject> {
         Opcode::DESTROY_MKEY | Opcode::QUERY_MKEY => Some(DevxObject::Mkey(number)),
         Opcode::DESTROY_CQ | Opcode::QUERY_CQ | Opcode::MODIFY_CQ => Some(DevxObject::Cq(number)),
         Opcode::DESTROY_QP | Opcode::QUERY_QP => Some(DevxObject::Qp(number)),
+        Opcode::DESTROY_RMP | Opcode::QUERY_RMP | Opcode::MODIFY_RMP => {
+            Some(DevxObject::Rmp(number))
+        }
+        Opcode::DESTROY_XRC_SRQ | Opcode::QUERY_XRC_SRQ | Opcode::ARM_XRC_SRQ => {
+            Some(DevxObject::XrcSrq(number))
+        }
+        Opcode::DEALLOC_XRCD => Some(DevxObject::Xrcd(number)),
         _ if is_transition(opcode) => Some(DevxObject::Qp(number)),
         _ => None,
     }
@@ -234,6 +252,9 @@ pub(super) fn destroy_input(object: DevxObject) -> [u8; 16] {
         DevxObject::Mkey(index) => (Opcode::DESTROY_MKEY, index),
         DevxObject::Cq(cqn) => (Opcode::DESTROY_CQ, cqn),
         DevxObject::Qp(qpn) => (Opcode::DESTROY_QP, qpn),
+        DevxObject::Rmp(number) => (Opcode::DESTROY_RMP, number),
+        DevxObject::XrcSrq(number) => (Opcode::DESTROY_XRC_SRQ, number),
+        DevxObject::Xrcd(number) => (Opcode::DEALLOC_XRCD, number),
     };
     let mut input = [0; 16];
     input[..2].copy_from_slice(&opcode.0.to_be_bytes());

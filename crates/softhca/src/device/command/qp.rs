@@ -2,11 +2,14 @@
 
 use super::super::context::DevxObject;
 use super::super::memory::Region;
-use super::super::qp::{Qp, ReceiveQueue, Route, SendQueue};
+use super::super::qp::{Notices, Qp, ReceiveQueue, Route, SendQueue};
+use super::super::srq::SrqKind;
 use super::super::state::{HcaState, Slot, UarUser, limits};
 use super::super::syndrome;
+use super::srq::find_xrcd;
 use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
 use crate::engine::doorbell;
+use crate::engine::transport::Service;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::qp::{CreateQpIn, QpState, Qpc, QueryQpIn, QueryQpOut};
 
@@ -19,19 +22,42 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let context = call.context;
     let qpc = *input.qpc();
     let hca = call.hca()?;
-    check(hca, context, &qpc)?;
-    let (send, receive) = rings(hca, context, &input)?;
-    let record = record_part(hca, context, qpc.dbr_umem_id(), qpc.dbr_addr())?;
-    let made = qpc.with_state(0);
+    let service = service(&qpc)?;
+    check(hca, context, &qpc, service)?;
+    let mut made = qpc.with_state(0);
+    let (mut send, mut receive, mut record) = (None, None, None);
+    let mut umems = [0; 2];
+    if service == Service::XrcTarget {
+        // It has neither queues nor a domain of keys: those are of the SRQs of its XRC domain.
+        for clear in [
+            Qpc::set_pd,
+            Qpc::set_uar_page,
+            Qpc::set_cqn_snd,
+            Qpc::set_cqn_rcv,
+        ] {
+            clear(&mut made, 0);
+        }
+    } else {
+        (send, receive) = rings(hca, context, &input)?;
+        record = Some(record_part(
+            hca,
+            context,
+            qpc.dbr_umem_id(),
+            qpc.dbr_addr(),
+        )?);
+        umems = [input.wq_umem_id(), qpc.dbr_umem_id()];
+    }
+    let shared = qpc.rq_type() == Qpc::RQ_TYPE_SRQ && !is_xrc(service);
     let qpn = hca
         .qps
         .insert(Qp {
             context,
-            pdn: qpc.pd(),
-            uar: qpc.uar_page(),
-            send_cqn: qpc.cqn_snd(),
-            receive_cqn: qpc.cqn_rcv(),
-            umems: [input.wq_umem_id(), qpc.dbr_umem_id()],
+            service,
+            pdn: made.pd(),
+            uar: made.uar_page(),
+            send_cqn: made.cqn_snd(),
+            receive_cqn: made.cqn_rcv(),
+            umems,
             record,
             state: QpState::RST,
             qpc: made,
@@ -41,13 +67,16 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
                 ..SendQueue::default()
             },
             receive,
+            srqn: shared.then(|| qpc.srqn_rmpn_xrqn()),
+            receiving: None,
+            notices: Notices::default(),
             route: Route::None,
             wire_must_fail: false,
             send_psn: 0,
             receive_psn: 0,
         })
         .ok_or(Refusal::FULL)?;
-    if let Some(uar) = hca.uars.get_mut(qpc.uar_page()) {
+    if let Some(uar) = hca.uars.get_mut(made.uar_page()) {
         uar.qps.push(UarUser {
             qpn,
             register: None,
@@ -57,21 +86,49 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     Ok(Some(DevxObject::Qp(qpn)))
 }
 
+/// The service that a context asks for. Of the two ends of an XRC connection the target is the one without send queue.
+fn service(qpc: &Qpc) -> Result<Service, Refusal> {
+    match (qpc.st(), qpc.no_sq()) {
+        (Qpc::ST_RC, _) => Ok(Service::Rc),
+        (Qpc::ST_UC, _) => Ok(Service::Uc),
+        (Qpc::ST_UD, _) => Ok(Service::Ud),
+        (Qpc::ST_XRC, 0) => Ok(Service::XrcInitiator),
+        (Qpc::ST_XRC, _) => Ok(Service::XrcTarget),
+        _ => Err(Refusal::bad_param(syndrome::QP_SERVICE)),
+    }
+}
+
+fn is_xrc(service: Service) -> bool {
+    matches!(service, Service::XrcInitiator | Service::XrcTarget)
+}
+
 /// Refuses what this device does not have, and objects that do not exist.
-fn check(hca: &HcaState, context: u32, qpc: &Qpc) -> Result<(), Refusal> {
-    if qpc.st() != Qpc::ST_RC {
-        return Err(Refusal::bad_param(syndrome::QP_SERVICE));
+fn check(hca: &HcaState, context: u32, qpc: &Qpc, service: Service) -> Result<(), Refusal> {
+    if service == Service::XrcTarget {
+        return find_xrcd(hca, qpc.xrcd(), context);
     }
     if qpc.send_dbr_mode() != 0 {
         return Err(Refusal::bad_param(syndrome::DBR_MODE));
     }
-    if !matches!(qpc.rq_type(), Qpc::RQ_TYPE_REGULAR | Qpc::RQ_TYPE_NONE) {
-        return Err(Refusal::bad_param(syndrome::RQ_TYPE));
+    match qpc.rq_type() {
+        Qpc::RQ_TYPE_NONE => {}
+        Qpc::RQ_TYPE_REGULAR if !is_xrc(service) => {}
+        // An XRC initiator is made with one that it does not use.
+        Qpc::RQ_TYPE_SRQ if is_xrc(service) => {}
+        Qpc::RQ_TYPE_SRQ => {
+            hca.srqs
+                .get(qpc.srqn_rmpn_xrqn())
+                .filter(|srq| srq.context == context && srq.kind == SrqKind::Basic)
+                .ok_or(Refusal::bad_resource(syndrome::NO_SUCH_SRQ))?;
+        }
+        _ => return Err(Refusal::bad_param(syndrome::RQ_TYPE)),
     }
     if hca.pds.get(qpc.pd()) != Some(&context) {
         return Err(Refusal::bad_resource(syndrome::NO_SUCH_PD));
     }
-    for cqn in [qpc.cqn_snd(), qpc.cqn_rcv()] {
+    // An XRC initiator receives nothing.
+    let receive_cqn = (!is_xrc(service)).then(|| qpc.cqn_rcv());
+    for cqn in [Some(qpc.cqn_snd()), receive_cqn].into_iter().flatten() {
         if hca.cqs.get(cqn).is_none_or(|cq| cq.context != context) {
             return Err(Refusal::bad_resource(syndrome::NO_SUCH_CQ));
         }
@@ -111,7 +168,6 @@ fn rings(
             ring: part(0, receive_bytes)?,
             stride,
             taken: 0,
-            current: None,
         });
     }
     // The send ring begins on a WQEBB.
@@ -136,14 +192,14 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
 /// Takes a queue pair away, whatever it is doing.
 pub(in super::super) fn remove_qp(slot: &mut Slot, qpn: u32) {
     // A doorbell that was stored before this is not a stray one.
-    doorbell::take_all(&mut slot.state);
+    doorbell::take(&mut slot.state);
     slot.wire.endpoint().disconnect(qpn);
     if let Some(qp) = slot.state.qps.remove(qpn)
         && let Some(uar) = slot.state.uars.get_mut(qp.uar)
     {
         uar.qps.retain(|user| user.qpn != qpn);
     }
-    slot.state.forget_qp(qpn);
+    slot.state.checker.forget(qpn);
 }
 
 pub(super) fn query(call: &mut Call<'_>) -> Outcome {

@@ -1,11 +1,12 @@
 //! Transitions of queue pairs: which fields of the context each takes, and what it does.
 
-use super::super::qp::Route;
+use super::super::qp::{Notices, Route};
 use super::super::qp_state;
 use super::super::state::GID_INDEX;
 use super::super::syndrome;
 use super::qp::find;
 use super::{Call, Outcome, Refusal};
+use crate::engine::transport::Service;
 use crate::engine::{doorbell, flush, path};
 use mlx5_prm::cmd::{CmdIn, Opcode, Status};
 use mlx5_prm::qp::{QpModifyIn, QpState, Qpc};
@@ -31,7 +32,13 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
                 Opcode::RTR2RTS_QP => ready_to_send(call, qpn, &input)?,
                 _ => optional(call, qpn, &input)?,
             }
-            find(call, qpn)?.state = next;
+            let qp = find(call, qpn)?;
+            qp.state = next;
+            qp.notices.drain |= opcode == Opcode::RTS2SQD_QP;
+            if opcode == Opcode::SQERR2RTS_QP {
+                // The wire has given up what it had, as the device has.
+                start(call, qpn)?;
+            }
             // What arrived early can be looked at now.
             call.hca()?.schedule(qpn);
         }
@@ -43,7 +50,7 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
 fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let slot = call.slot()?;
     // A doorbell that was stored before this is not one for what comes after it.
-    doorbell::take_all(&mut slot.state);
+    doorbell::take(&mut slot.state);
     slot.wire.endpoint().disconnect(qpn);
     let qp = find(call, qpn)?;
     qp.state = QpState::RST;
@@ -51,12 +58,13 @@ fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     qp.send.reset();
     if let Some(receive) = &mut qp.receive {
         receive.taken = 0;
-        receive.current = None;
     }
+    qp.receiving = None;
+    qp.notices = Notices::default();
     qp.route = Route::None;
     qp.send_psn = 0;
     qp.receive_psn = 0;
-    call.hca()?.forget_qp(qpn);
+    call.hca()?.checker.forget(qpn);
     Ok(())
 }
 
@@ -73,6 +81,9 @@ fn init(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal
     qp.qpc.set_atomic_mode(given.atomic_mode());
     qp.qpc.set_pm_state(given.pm_state());
     qp.qpc.set_counter_set_id(given.counter_set_id());
+    if qp.service == Service::Ud {
+        qp.qpc.set_q_key(given.q_key());
+    }
     qp.qpc
         .primary_address_path_mut()
         .set_vhca_port_num(port.max(1));
@@ -81,6 +92,9 @@ fn init(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal
 
 fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
     let given = *input.qpc();
+    if find(call, qpn)?.service == Service::Ud {
+        return ready_for_datagrams(call, qpn, input);
+    }
     let path = given.primary_address_path();
     if !(1..=Qpc::MTU_4096).contains(&given.mtu()) {
         return Err(Refusal::bad_param(syndrome::MTU));
@@ -118,12 +132,25 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
         return Err(Refusal::bad_param(syndrome::ATOMIC_MODE));
     }
     qp.qpc = qpc;
+    let service = qp.service;
     qp.receive_psn = given.next_rcv_psn();
     qp.route = route;
     if route == Route::Wire {
-        path::connect(call.slot()?.wire.endpoint(), qpn, &qpc);
+        path::connect(call.slot()?.wire.endpoint(), qpn, service, &qpc);
     }
     Ok(())
+}
+
+/// A UD QP has no peer: the path is in each WQE.
+fn ready_for_datagrams(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
+    let qp = find(call, qpn)?;
+    let mut qpc = qp.qpc;
+    apply_optional(&mut qpc, input);
+    // The MTU of the port, whatever is given.
+    qpc.set_mtu(Qpc::MTU_4096);
+    qp.qpc = qpc;
+    qp.route = Route::Datagram;
+    start(call, qpn)
 }
 
 fn ready_to_send(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
@@ -140,8 +167,20 @@ fn ready_to_send(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<()
     qpc.primary_address_path_mut().set_ack_timeout(timeout);
     qp.qpc = qpc;
     qp.send_psn = given.next_send_psn();
-    if qp.route == Route::Wire {
-        path::start(call.slot()?.wire.endpoint(), qpn, &qpc);
+    start(call, qpn)
+}
+
+/// Lets the wire take operations.
+fn start(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
+    let qp = find(call, qpn)?;
+    let (qpc, service, route) = (qp.qpc.with_next_send_psn(qp.send_psn), qp.service, qp.route);
+    let endpoint = call.slot()?.wire.endpoint();
+    match route {
+        Route::Wire if service != Service::XrcTarget => {
+            path::start(endpoint, qpn, service, &qpc);
+        }
+        Route::Datagram => path::open_datagram(endpoint, qpn, &qpc),
+        _ => {}
     }
     Ok(())
 }
@@ -184,5 +223,8 @@ fn apply_optional(qpc: &mut Qpc, input: &QpModifyIn) {
     }
     if has(QpModifyIn::OPT_RNR_RETRY) {
         qpc.set_rnr_retry(given.rnr_retry());
+    }
+    if has(QpModifyIn::OPT_Q_KEY) {
+        qpc.set_q_key(given.q_key());
     }
 }

@@ -82,19 +82,15 @@ impl Context {
             });
         }
         // SAFETY: the caller's promise.
-        let memory = unsafe { super::memory::register(address, bytes, true) }?;
+        let region = unsafe { super::memory::register(address, bytes) }?;
         self.with(|hca, context| {
             let limit = hca.umems.limit();
-            let full = DeviceError::Full {
-                what: "UMEM",
-                limit,
-            };
-            let umem = Umem {
-                context,
-                region: memory.region,
-                mapping: memory.mapping,
-            };
-            hca.umems.insert(umem).ok_or(full)
+            hca.umems
+                .insert(Umem { context, region })
+                .ok_or(DeviceError::Full {
+                    what: "UMEM",
+                    limit,
+                })
         })
     }
 

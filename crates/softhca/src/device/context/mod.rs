@@ -2,10 +2,10 @@
 
 mod devx;
 mod kernel;
-mod keys;
 mod memory;
+mod xrcd;
 
-pub use keys::MrChange;
+pub(super) use xrcd::{close as close_xrcd, xrcd_users};
 
 use super::command;
 use super::counters::ObjectCounts;
@@ -67,6 +67,12 @@ pub enum DevxObject {
     Qp(u32),
     /// Memory key, by index (the key without its low byte).
     Mkey(u32),
+    /// Receive memory pool: the shared receive queue of QPs.
+    Rmp(u32),
+    /// Shared receive queue of an XRC domain.
+    XrcSrq(u32),
+    /// XRC domain.
+    Xrcd(u32),
 }
 
 /// Something that the device tells without having been asked. Delivered on the engine's thread, no lock held.
@@ -256,12 +262,10 @@ impl Context {
         call: impl FnOnce(&mut HcaState, u32) -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
         let mut fabric = self.inner.world.lock();
-        let now_ns = fabric.clock.now_ns();
         let hca = fabric.hca(self.inner.hca).ok_or(DeviceError::NoDevice)?;
         if hca.contexts.get(self.inner.id).is_none() {
             return Err(no_context(self.inner.id));
         }
-        hca.now_ns = now_ns;
         call(hca, self.inner.id)
     }
 }
@@ -278,6 +282,18 @@ impl Inner {
             command::remove_qp(slot, qpn);
         }
         let hca = &mut slot.state;
+        for srqn in hca.srqs.numbers(|srq| srq.context == id) {
+            command::remove_srq(hca, srqn);
+        }
+        for number in hca.xrcds.numbers(|xrcd| xrcd.is_open_in(id)) {
+            while hca
+                .xrcds
+                .get(number)
+                .is_some_and(|xrcd| xrcd.is_open_in(id))
+            {
+                close_xrcd(hca, number, id);
+            }
+        }
         for cqn in hca.cqs.numbers(|cq| cq.context == id) {
             command::remove_cq(hca, cqn);
         }
@@ -343,4 +359,5 @@ fn refuse_busy(what: &'static str, number: u32, users: usize) -> Result<(), Devi
 pub(super) fn pd_users(hca: &HcaState, pdn: u32) -> usize {
     hca.keys.iter().filter(|(_, key)| key.pdn == pdn).count()
         + hca.qps.iter().filter(|(_, qp)| qp.pdn == pdn).count()
+        + hca.srqs.iter().filter(|(_, srq)| srq.pdn == pdn).count()
 }

@@ -1,0 +1,242 @@
+//! A shared receive queue: WQEs that the QPs attached to it, or an XRC domain's, take in the order of a linked list.
+//!
+//! Each WQE begins with a header that names the next. Software links the WQEs it has got back behind the last one, in
+//! whatever order they were completed, and counts in the doorbell record how many of the list it has posted; the device
+//! follows the links. Source: PRM "Shared Receive Queue"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core.
+
+use super::memory::Region;
+use super::work::Segment;
+use mlx5_prm::doorbell::qp_record;
+use mlx5_prm::wqe::{DataSeg, SEG_BYTES, SrqNextSeg};
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) context: u32,
+    /// Domain of the keys in its WQEs.
+    pub(crate) pdn: u32,
+    pub(crate) kind: SrqKind,
+    /// UMEMs of the WQEs and of the doorbell record.
+    pub(crate) umems: [u32; 2],
+    pub(crate) ring: Region,
+    /// Bytes of a WQE.
+    pub(crate) stride: u64,
+    pub(crate) record: Region,
+    /// Index of the next WQE to take.
+    pub(crate) next: u16,
+    /// WQEs taken, modulo 2^16.
+    pub(crate) taken: u16,
+    /// With fewer WQEs than this an event is due, once; 0 is never.
+    pub(crate) limit: u16,
+    /// A link led out of the queue: nothing can be taken any more.
+    pub(crate) broken: bool,
+}
+
+/// Who takes WQEs, and where completions go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SrqKind {
+    /// The QPs that were made with it; completions go where theirs go.
+    Basic,
+    /// The target QPs of an XRC domain, as packets say.
+    Xrc {
+        xrcd: u32,
+        cqn: u32,
+        user_index: u32,
+    },
+}
+
+/// Why no WQE can be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakeError {
+    /// None is posted.
+    Empty,
+    /// The counter of the doorbell record is further ahead than the queue is long.
+    BeyondQueue { ahead: u16 },
+    /// The WQE before this names one that does not exist.
+    Link { index: u16 },
+    /// One of these was found before.
+    Broken,
+}
+
+impl Srq {
+    pub(crate) fn entries(&self) -> u64 {
+        self.ring.bytes() / self.stride
+    }
+
+    /// The XRC domain that it belongs to.
+    pub(crate) fn xrcd(&self) -> Option<u32> {
+        match self.kind {
+            SrqKind::Basic => None,
+            SrqKind::Xrc { xrcd, .. } => Some(xrcd),
+        }
+    }
+
+    /// The CQ of its own.
+    pub(crate) fn cqn(&self) -> Option<u32> {
+        match self.kind {
+            SrqKind::Basic => None,
+            SrqKind::Xrc { cqn, .. } => Some(cqn),
+        }
+    }
+
+    /// WQEs that are posted and not taken.
+    pub(crate) fn available(&self) -> u16 {
+        // The record holds a 16-bit counter.
+        let posted = (self.record.load_be32(qp_record::RCV) & 0xffff) as u16;
+        posted.wrapping_sub(self.taken)
+    }
+
+    /// Takes the next WQE: its index and segments.
+    pub(crate) fn take(&mut self) -> Result<(u16, Vec<Segment>), TakeError> {
+        if self.broken {
+            return Err(TakeError::Broken);
+        }
+        let ahead = self.available();
+        if ahead == 0 {
+            return Err(TakeError::Empty);
+        }
+        let index = self.next;
+        let start = u64::from(index) * self.stride;
+        let slot = match self.ring.part(start, self.stride) {
+            Some(slot) if u64::from(ahead) <= self.entries() => slot,
+            Some(_) => {
+                self.broken = true;
+                return Err(TakeError::BeyondQueue { ahead });
+            }
+            None => {
+                self.broken = true;
+                return Err(TakeError::Link { index });
+            }
+        };
+        let mut wqe = vec![0; slot.length()];
+        slot.read(0, &mut wqe);
+        let (header, rest) = wqe.split_at(size_of::<SrqNextSeg>());
+        let header: SrqNextSeg = bytemuck::pod_read_unaligned(header);
+        // Looked at when it is followed: that of the last WQE posted need not lead anywhere.
+        self.next = header.next_wqe_index.get();
+        self.taken = self.taken.wrapping_add(1);
+        Ok((index, segments(rest)))
+    }
+
+    /// The event that is due once fewer WQEs are there than the limit says; disarms.
+    pub(crate) fn passes_limit(&mut self) -> bool {
+        let passed = self.limit != 0 && self.available() < self.limit;
+        if passed {
+            self.limit = 0;
+        }
+        passed
+    }
+}
+
+/// The segments of a receive WQE: up to the invalid key, those of length 0 skipped.
+pub(crate) fn segments(wqe: &[u8]) -> Vec<Segment> {
+    wqe.chunks_exact(SEG_BYTES)
+        .filter_map(|unit| bytemuck::try_pod_read_unaligned::<DataSeg>(unit).ok())
+        .take_while(|data| data.lkey.get() != DataSeg::INVALID_LKEY)
+        .filter(|data| data.byte_count.get() != 0)
+        .map(|data| Segment {
+            lkey: data.lkey.get(),
+            address: data.addr.get(),
+            bytes: data.byte_count.get().into(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::memory::tests_memory;
+
+    const STRIDE: usize = 32;
+
+    /// A queue of 4 WQEs, each linked to the next, its record in front.
+    fn srq(memory: &mut Vec<u64>) -> Srq {
+        memory.resize(1 + 4 * STRIDE / 8, 0);
+        let all = tests_memory(memory);
+        let srq = Srq {
+            context: 0,
+            pdn: 0,
+            kind: SrqKind::Basic,
+            umems: [0; 2],
+            ring: all.part(8, 4 * STRIDE as u64).unwrap(),
+            stride: STRIDE as u64,
+            record: all.part(0, 8).unwrap(),
+            next: 0,
+            taken: 0,
+            limit: 0,
+            broken: false,
+        };
+        for index in 0..4 {
+            link(&srq, index, index + 1);
+            srq.ring.write(
+                usize::from(index) * STRIDE + 16,
+                &(u32::from(index) + 1).to_be_bytes(),
+            );
+        }
+        srq
+    }
+
+    fn link(srq: &Srq, index: u16, next: u16) {
+        let at = usize::from(index) * STRIDE + 2;
+        srq.ring.write(at, &next.to_be_bytes());
+    }
+
+    fn post(srq: &Srq, counter: u16) {
+        srq.record.write(0, &u32::from(counter).to_be_bytes());
+    }
+
+    #[test]
+    fn wqes_are_taken_in_the_order_of_their_links() {
+        let mut memory = Vec::new();
+        let mut srq = srq(&mut memory);
+        assert_eq!(srq.take(), Err(TakeError::Empty));
+        post(&srq, 2);
+        let (index, segments) = srq.take().unwrap();
+        assert_eq!((index, segments[0].bytes), (0, 1));
+        assert_eq!(srq.take().unwrap().0, 1);
+        assert_eq!(srq.take(), Err(TakeError::Empty));
+        // 1 comes back before 0: both behind 3.
+        link(&srq, 3, 1);
+        link(&srq, 1, 0);
+        post(&srq, 6);
+        let order: Vec<u16> = (0..4).map(|_| srq.take().unwrap().0).collect();
+        assert_eq!(order, [2, 3, 1, 0]);
+    }
+
+    #[test]
+    fn a_link_out_of_the_queue_breaks_it_when_it_is_followed() {
+        let mut memory = Vec::new();
+        let mut srq = srq(&mut memory);
+        post(&srq, 4);
+        for _ in 0..4 {
+            srq.take().unwrap();
+        }
+        assert_eq!(srq.take(), Err(TakeError::Empty));
+        post(&srq, 5);
+        assert_eq!(srq.take(), Err(TakeError::Link { index: 4 }));
+        assert_eq!(srq.take(), Err(TakeError::Broken));
+    }
+
+    #[test]
+    fn a_counter_further_ahead_than_the_queue_is_long_is_no_counter() {
+        let mut memory = Vec::new();
+        let mut srq = srq(&mut memory);
+        post(&srq, 5);
+        assert_eq!(srq.take(), Err(TakeError::BeyondQueue { ahead: 5 }));
+    }
+
+    #[test]
+    fn the_limit_is_passed_once() {
+        let mut memory = Vec::new();
+        let mut srq = srq(&mut memory);
+        post(&srq, 4);
+        srq.limit = 3;
+        let passed: Vec<bool> = (0..3)
+            .map(|_| {
+                srq.take().unwrap();
+                srq.passes_limit()
+            })
+            .collect();
+        assert_eq!(passed, [false, true, false]);
+    }
+}

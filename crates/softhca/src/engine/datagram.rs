@@ -1,0 +1,88 @@
+//! Datagrams between QPs of one process. They are over once they are out, whatever becomes of them.
+
+use super::local;
+use super::loopback::{End, Step};
+use crate::device::state::Fabric;
+use crate::device::work::Current;
+use crate::engine::transport::{
+    Datagram, DatagramSource, Device, OperationKind, Received, SendWith,
+};
+
+/// Longest datagram: the MTU of a port.
+const MAX_BYTES: usize = 4096;
+/// How often a peer that sleeps is looked at again.
+const SLEEP_STEP_NS: u64 = 100_000;
+
+/// Carries a datagram of QP `own` to an HCA of this process.
+#[inline(never)] // its buffer would be part of every turn's stack frame
+pub(super) fn step(
+    fabric: &mut Fabric,
+    own: End,
+    peer_hca: usize,
+    to: &Datagram,
+    current: &Current,
+    now_ns: u64,
+) -> Step {
+    let OperationKind::Send { with } = current.operation.kind else {
+        return Step::Done(Ok(())); // decoded as nothing else
+    };
+    if fabric
+        .hca(peer_hca)
+        .is_some_and(|hca| hca.paused_until_ns > now_ns)
+    {
+        return Step::Wait(now_ns + SLEEP_STEP_NS);
+    }
+    let mut buffer = [0; MAX_BYTES];
+    let length = usize::try_from(current.operation.bytes).map_or(MAX_BYTES, |b| b.min(MAX_BYTES));
+    let data = &mut buffer[..length];
+    let Some(hca) = fabric.hca(own.hca) else {
+        return Step::Done(Ok(()));
+    };
+    if let Err(failure) = local::gather(hca, own.qpn, &current.work.local, 0, data) {
+        return Step::Done(Err(failure));
+    }
+    hca.counters.bytes_sent += u64::from(current.operation.bytes);
+    let source = DatagramSource {
+        qpn: own.qpn,
+        gid: hca.gid(),
+    };
+    deliver(
+        fabric,
+        peer_hca,
+        to,
+        data,
+        with,
+        current.operation.solicited,
+        source,
+    );
+    Step::Done(Ok(()))
+}
+
+/// At the other side. Every reason not to take a datagram drops it.
+fn deliver(
+    fabric: &mut Fabric,
+    peer_hca: usize,
+    to: &Datagram,
+    data: &[u8],
+    with: SendWith,
+    solicited: bool,
+    source: DatagramSource,
+) {
+    let Some(hca) = fabric.hca(peer_hca) else {
+        return;
+    };
+    if !hca.accepts_datagram(to.qpn, to.qkey) || hca.receive_begin(to.qpn, None).is_err() {
+        return;
+    }
+    if !data.is_empty() && hca.receive_bytes(to.qpn, 0, data).is_err() {
+        return;
+    }
+    let received = Received {
+        bytes: u32::try_from(data.len()).unwrap_or(0),
+        send: true,
+        with,
+        solicited,
+        source: Some(source),
+    };
+    hca.receive_done(to.qpn, &received);
+}

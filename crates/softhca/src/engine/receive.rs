@@ -1,0 +1,246 @@
+//! Receive WQEs: taken for a message, filled, completed. From the QP's own queue, from the SRQ that it was made with, or
+//! from the one that an XRC packet names.
+
+use super::completion;
+use super::{grh, local};
+use crate::device::Event;
+use crate::device::checker::Finding;
+use crate::device::keys::KeyUser;
+use crate::device::qp::{Qp, Receiving};
+use crate::device::qp_state;
+use crate::device::srq::{TakeError, segments};
+use crate::device::state::HcaState;
+use crate::engine::transport::{DatagramSource, ReceiveError, Received, SendWith, Service};
+use crate::wire::headers::NakCode;
+use mlx5_prm::cqe::Syndrome;
+use mlx5_prm::qp::QpState;
+
+const BROKEN: ReceiveError = ReceiveError::Refused(NakCode::REMOTE_OPERATIONAL_ERROR);
+const INVALID: ReceiveError = ReceiveError::Refused(NakCode::INVALID_REQUEST);
+
+/// Whether `qpn` takes datagrams with this queue key.
+pub(super) fn accepts_datagram(hca: &mut HcaState, qpn: u32, qkey: u32) -> bool {
+    let Some(qp) = hca
+        .qps
+        .get(qpn)
+        .filter(|qp| qp.service == Service::Ud && qp_state::receives(qp.state))
+    else {
+        return false;
+    };
+    let own = qp.qpc.q_key();
+    if own != qkey {
+        hca.checker.note(Finding::QueueKey, qpn, || {
+            format!(
+                "QP {qpn:#x}: a datagram with queue key {qkey:#x} is dropped, the QP has {own:#x}"
+            )
+        });
+    }
+    own == qkey
+}
+
+/// Takes the next receive WQE for a message. That of a message that broke off is used again.
+pub(super) fn begin(hca: &mut HcaState, qpn: u32, srqn: Option<u32>) -> Result<(), ReceiveError> {
+    established(hca, qpn);
+    let qp = hca
+        .qps
+        .get_mut(qpn)
+        .filter(|qp| qp_state::receives(qp.state))
+        .ok_or(BROKEN)?;
+    if qp.receiving.is_some() {
+        return Ok(());
+    }
+    let shared = match qp.service {
+        Service::XrcTarget => Some(srqn.ok_or(INVALID)?),
+        _ => qp.srqn,
+    };
+    let receiving = match shared {
+        Some(srqn) => take_shared(hca, qpn, srqn)?,
+        None => take_own(hca, qpn)?,
+    };
+    if let Some(qp) = hca.qps.get_mut(qpn) {
+        qp.receiving = Some(receiving);
+    }
+    Ok(())
+}
+
+/// Tells, once, that a QP has been found by its peer before it is ready to send.
+pub(super) fn established(hca: &mut HcaState, qpn: u32) {
+    if let Some(qp) = hca.qps.get_mut(qpn)
+        && qp.state == QpState::RTR
+        && qp.service != Service::Ud
+        && !std::mem::replace(&mut qp.notices.established, true)
+    {
+        let context = qp.context;
+        hca.raise(context, Event::QpEstablished(qpn));
+    }
+}
+
+fn take_own(hca: &mut HcaState, qpn: u32) -> Result<Receiving, ReceiveError> {
+    let qp = hca.qps.get_mut(qpn).ok_or(BROKEN)?;
+    let posted = qp.receive_record();
+    let user = KeyUser { pdn: qp.pdn, qpn };
+    let Some(queue) = &mut qp.receive else {
+        hca.checker.note(Finding::RemoteRight, qpn, || {
+            format!(
+                "QP {qpn:#x}: the peer's message needs a receive WQE, and there is no receive queue"
+            )
+        });
+        return Err(INVALID);
+    };
+    let index = queue.taken;
+    let ahead = posted.wrapping_sub(index);
+    if ahead == 0 {
+        return Err(ReceiveError::NotReady);
+    }
+    let entries = queue.entries();
+    if u64::from(ahead) > entries {
+        hca.checker.note(Finding::ReceiveBeyondRing, qpn, || {
+            format!(
+                "QP {qpn:#x}: the receive counter of the doorbell record is {ahead} ahead of the device, the ring has \
+                 {entries} WQEs"
+            )
+        });
+        return Err(BROKEN);
+    }
+    queue.taken = index.wrapping_add(1);
+    let start = u64::from(index) % entries * queue.stride;
+    let mut pieces = Vec::new();
+    if let Some(slot) = queue.ring.part(start, queue.stride) {
+        let mut wqe = vec![0; slot.length()];
+        slot.read(0, &mut wqe);
+        pieces = segments(&wqe);
+    }
+    Ok(Receiving {
+        srqn: None,
+        user,
+        index,
+        pieces,
+    })
+}
+
+fn take_shared(hca: &mut HcaState, qpn: u32, srqn: u32) -> Result<Receiving, ReceiveError> {
+    let xrcd = hca.qps.get(qpn).and_then(Qp::xrcd);
+    // A basic SRQ has no XRC domain, and neither has a QP that was made with one.
+    let Some(srq) = hca.srqs.get_mut(srqn).filter(|srq| srq.xrcd() == xrcd) else {
+        hca.checker.note(Finding::RemoteRight, qpn, || {
+            format!(
+                "QP {qpn:#x}: the peer names SRQ {srqn:#x}, which is not one of the QP's XRC domain"
+            )
+        });
+        return Err(INVALID);
+    };
+    let (context, user) = (srq.context, KeyUser { pdn: srq.pdn, qpn });
+    let entries = srq.entries();
+    match srq.take() {
+        Ok((index, pieces)) => {
+            if srq.passes_limit() {
+                hca.raise(context, Event::SrqLimit(srqn));
+            }
+            Ok(Receiving {
+                srqn: Some(srqn),
+                user,
+                index,
+                pieces,
+            })
+        }
+        Err(TakeError::Empty) => Err(ReceiveError::NotReady),
+        Err(TakeError::Broken) => Err(BROKEN),
+        Err(error) => {
+            hca.checker.note(Finding::SrqList, srqn, || match error {
+                TakeError::Link { index } => format!(
+                    "SRQ {srqn:#x}: a WQE names {index} as the next, there are {entries}"
+                ),
+                TakeError::BeyondQueue { ahead } => format!(
+                    "SRQ {srqn:#x}: the counter of the doorbell record is {ahead} ahead of the device, there are \
+                     {entries} WQEs"
+                ),
+                TakeError::Empty | TakeError::Broken => String::new(),
+            });
+            hca.raise(context, Event::SrqError(srqn));
+            Err(BROKEN)
+        }
+    }
+}
+
+/// Fills a part of the current receive WQE.
+pub(super) fn bytes(hca: &mut HcaState, qpn: u32, offset: u64, data: &[u8]) -> Result<(), NakCode> {
+    let Some((receiving, front)) = current(hca, qpn) else {
+        return Err(NakCode::REMOTE_OPERATIONAL_ERROR);
+    };
+    let outcome = fill(hca, &receiving, offset.saturating_add(front), data);
+    match outcome {
+        Ok(()) => {
+            hca.counters.bytes_received += data.len() as u64;
+            if let Some(qp) = hca.qps.get_mut(qpn) {
+                qp.receiving = Some(receiving);
+            }
+            Ok(())
+        }
+        Err(syndrome) => Err(fail(hca, qpn, &receiving, syndrome)),
+    }
+}
+
+/// The message that uses the current receive WQE is complete.
+pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) {
+    let Some((receiving, front)) = current(hca, qpn) else {
+        return;
+    };
+    let mut received = *received;
+    if let Some(source) = received.source {
+        let header = header(hca, &source, &received);
+        if let Err(syndrome) = fill(hca, &receiving, 0, &header) {
+            fail(hca, qpn, &receiving, syndrome);
+            return;
+        }
+        received.bytes = received
+            .bytes
+            .saturating_add(u32::try_from(front).unwrap_or(0));
+    }
+    completion::complete_receive(hca, qpn, &receiving, &received, hca.now_ns);
+}
+
+/// The current receive WQE, taken out, and how many bytes a header takes in front of the message.
+fn current(hca: &mut HcaState, qpn: u32) -> Option<(Receiving, u64)> {
+    let qp = hca.qps.get_mut(qpn)?;
+    let front = match qp.service {
+        Service::Ud => grh::BYTES as u64,
+        _ => 0,
+    };
+    Some((qp.receiving.take()?, front))
+}
+
+fn fill(
+    hca: &mut HcaState,
+    receiving: &Receiving,
+    offset: u64,
+    data: &[u8],
+) -> Result<(), Syndrome> {
+    if offset.saturating_add(data.len() as u64) > receiving.room() {
+        return Err(Syndrome::LOCAL_LENGTH_ERR);
+    }
+    local::scatter_for(hca, receiving.user, &receiving.pieces, offset, data)
+        .map_err(|_| Syndrome::LOCAL_PROT_ERR)
+}
+
+/// The receive WQE fails. What the peer is told; where it is told nothing, the QP's end is decided here.
+///
+/// As `ConnectX` does it, an unreliable QP goes to the error state too (the specification would let it drop the message).
+fn fail(hca: &mut HcaState, qpn: u32, receiving: &Receiving, syndrome: Syndrome) -> NakCode {
+    let (srqn, index) = (receiving.srqn, receiving.index);
+    completion::fail_receive(hca, qpn, srqn, index, syndrome);
+    let reliable = hca.qps.get(qpn).is_some_and(|qp| qp.service.is_reliable());
+    if !reliable {
+        completion::enter_error(hca, qpn);
+    }
+    if syndrome == Syndrome::LOCAL_LENGTH_ERR {
+        NakCode::INVALID_REQUEST
+    } else {
+        NakCode::REMOTE_OPERATIONAL_ERROR
+    }
+}
+
+/// What stands in front of a datagram.
+fn header(hca: &HcaState, source: &DatagramSource, received: &Received) -> [u8; grh::BYTES] {
+    let immediate = matches!(received.with, SendWith::Immediate(_));
+    grh::ipv4(&source.gid, &hca.gid(), received.bytes, immediate)
+}
