@@ -3,7 +3,7 @@
 mod rdma_core;
 
 use rdma_core::frame::{Attribute, Frame, MANDATORY, send, word};
-use rdma_core::{Device, ioctl};
+use rdma_core::{Device, Memory, ioctl};
 use softhca::Hca;
 
 fn opened() -> (Hca, Device) {
@@ -152,6 +152,235 @@ fn handles_of_the_wrong_kind_are_refused() {
     assert_eq!(destroy(7, 1, 0, 123_456), libc::ENOENT);
     assert_eq!(destroy(7, 1, 0, u64::MAX), libc::EINVAL);
     assert_eq!(destroy(0x1001, 0x1001, 0x1000, 123_456), libc::ENOENT);
+}
+
+/// A call that would make a completion queue of 16 entries in `memory`.
+fn create_cq(memory: &Memory, out: u64) -> Vec<Attribute> {
+    let address = memory.address().expose_provenance() as u64;
+    let mut driver = [0u8; 32];
+    driver[..8].copy_from_slice(&address.to_ne_bytes());
+    driver[8..16].copy_from_slice(&(address + 8192).to_ne_bytes());
+    driver[16..20].copy_from_slice(&64u32.to_ne_bytes());
+    driver[22..24].copy_from_slice(&2u16.to_ne_bytes());
+    driver[24..26].copy_from_slice(&1u16.to_ne_bytes());
+    memory.write(12288, &driver);
+    let attribute = |id, len, data| Attribute {
+        id,
+        len,
+        flags: MANDATORY,
+        data,
+        ..Attribute::default()
+    };
+    vec![
+        attribute(0, 0, 0),
+        attribute(1, 4, 15),
+        attribute(2, 8, 0x5a5a),
+        attribute(4, 4, 0),
+        attribute(6, 4, out),
+        attribute(0x1000, 32, address + 12288),
+        attribute(0x1001, 8, out + 8),
+    ]
+}
+
+#[test]
+fn completion_queues_are_refused_where_the_kernel_refuses_them() {
+    let (hca, device) = opened();
+    let fd = device.command_fd();
+    let memory = Memory::new(1 << 14);
+    let mut reply = [0u64; 4];
+    let out = reply.as_mut_ptr().expose_provenance() as u64;
+    let create = |change: &dyn Fn(&mut Vec<Attribute>)| {
+        let mut attributes = create_cq(&memory, out);
+        change(&mut attributes);
+        Frame::new(3, 0, &attributes).send(fd)
+    };
+    let driver = |at: usize, bytes: &[u8]| {
+        let mut attributes = create_cq(&memory, out);
+        memory.write(12288 + at, bytes);
+        Frame::new(3, 0, &attributes.split_off(0)).send(fd)
+    };
+    assert_eq!(create(&|_| ()), 0);
+    let before = hca.live_objects();
+    assert_eq!(create(&|a| a[1].data = u64::MAX), libc::EINVAL, "entries");
+    assert_eq!(create(&|a| a[1].data = 1 << 23), libc::EINVAL, "entries");
+    assert_eq!(create(&|a| a[3].data = 77), libc::EINVAL, "vector");
+    assert_eq!(create(&|a| a[5].len = 8), libc::EINVAL, "short driver data");
+    assert_eq!(create(&|a| a[5].data = 8), libc::EFAULT);
+    assert_eq!(
+        create(&|a| a[4].data = 8),
+        libc::EFAULT,
+        "no room for the reply"
+    );
+    let channel = |fd: u64| {
+        create(&|attributes| {
+            attributes.push(Attribute {
+                id: 3,
+                flags: MANDATORY,
+                data: fd,
+                ..Attribute::default()
+            });
+        })
+    };
+    assert_eq!(channel(0), libc::EBADF, "no completion channel");
+    let flags = |flags: u64| {
+        create(&|attributes| {
+            attributes.push(Attribute {
+                id: 5,
+                len: 4,
+                flags: MANDATORY,
+                data: flags,
+                ..Attribute::default()
+            });
+        })
+    };
+    assert_eq!(flags(3), 0);
+    assert_eq!(flags(4), libc::EOPNOTSUPP);
+    let mut before = before;
+    before.cq += 1;
+    before.umem += 2;
+    assert_eq!(driver(0, &8u64.to_ne_bytes()), libc::EFAULT, "ring");
+    assert_eq!(driver(8, &12u64.to_ne_bytes()), libc::EFAULT, "record");
+    assert_eq!(driver(16, &65u32.to_ne_bytes()), libc::EINVAL, "entry size");
+    assert_eq!(driver(20, &[1]), libc::EOPNOTSUPP, "compression");
+    assert_eq!(driver(22, &0u16.to_ne_bytes()), libc::EINVAL, "static UAR");
+    assert_eq!(driver(24, &999u16.to_ne_bytes()), libc::EINVAL, "UAR page");
+    assert_eq!(driver(28, &[1]), libc::EINVAL, "reserved");
+    assert_eq!(hca.live_objects(), before, "what was refused left nothing");
+}
+
+#[test]
+fn queue_pairs_are_refused_where_the_kernel_refuses_them() {
+    let (hca, device) = opened();
+    let fd = device.command_fd();
+    let memory = Memory::new(1 << 14);
+    let address = memory.address().expose_provenance() as u64;
+    let mut reply = [0u64; 8];
+    let out = reply.as_mut_ptr().expose_provenance() as u64;
+    let pd = device.alloc_pd().unwrap();
+    let mut queue = create_cq(&memory, out);
+    assert_eq!(Frame::new(3, 0, &queue).send(fd), 0);
+    queue.clear();
+    let attribute = |id, len, data| Attribute {
+        id,
+        len,
+        flags: MANDATORY,
+        data,
+        ..Attribute::default()
+    };
+    let create = |change: &dyn Fn(&mut Vec<Attribute>), at: usize, bytes: &[u8]| {
+        let mut driver = [0u8; 56];
+        driver[..8].copy_from_slice(&address.to_ne_bytes());
+        driver[8..16].copy_from_slice(&(address + 8192).to_ne_bytes());
+        driver[16..20].copy_from_slice(&16u32.to_ne_bytes());
+        driver[20..24].copy_from_slice(&16u32.to_ne_bytes());
+        driver[24..28].copy_from_slice(&4u32.to_ne_bytes());
+        driver[28..32].copy_from_slice(&(1u32 << 10).to_ne_bytes());
+        driver[36..40].copy_from_slice(&1u32.to_ne_bytes());
+        driver[at..at + bytes.len()].copy_from_slice(bytes);
+        memory.write(12288, &driver);
+        memory.write(12288 + 64, &[0; 20]);
+        let mut attributes = vec![
+            attribute(0, 0, 0),
+            attribute(2, 0, pd.handle().into()),
+            attribute(4, 0, 0),
+            attribute(5, 0, 0),
+            attribute(7, 8, 0x5a5a),
+            attribute(8, 20, address + 12288 + 64),
+            attribute(9, 8, 2),
+            attribute(0xd, 20, out),
+            attribute(0xe, 4, out + 24),
+            attribute(0x1000, 56, address + 12288),
+            attribute(0x1001, 40, out + 24),
+        ];
+        // The handle of the queue is the one behind the PD's.
+        attributes[2].data = u64::from(pd.handle()) + 1;
+        attributes[3].data = u64::from(pd.handle()) + 1;
+        change(&mut attributes);
+        Frame::new(4, 0, &attributes).send(fd)
+    };
+    let same: &dyn Fn(&mut Vec<Attribute>) = &|_| ();
+    let before = hca.live_objects();
+    for (what, outcome, errno) in [
+        ("no PD", create(&|a| a[1].data = 9999, 0, &[]), libc::ENOENT),
+        (
+            "a PD that is a CQ",
+            create(&|a| a[1].data += 1, 0, &[]),
+            libc::EINVAL,
+        ),
+        (
+            "a CQ that is a PD",
+            create(&|a| a[2].data -= 1, 0, &[]),
+            libc::EINVAL,
+        ),
+        (
+            "no CQ given",
+            create(&|a| drop(a.remove(2)), 0, &[]),
+            libc::EINVAL,
+        ),
+        (
+            "raw packets",
+            create(&|a| a[6].data = 8, 0, &[]),
+            libc::EOPNOTSUPP,
+        ),
+        (
+            "driver",
+            create(&|a| a[6].data = 0xff, 0, &[]),
+            libc::EOPNOTSUPP,
+        ),
+        (
+            "flags",
+            create(&|a| a.push(attribute(0xa, 4, 2)), 0, &[]),
+            libc::EOPNOTSUPP,
+        ),
+        ("no reply", create(&|a| a[7].data = 8, 0, &[]), libc::EFAULT),
+        ("ring", create(same, 0, &8u64.to_ne_bytes()), libc::EFAULT),
+        ("record", create(same, 8, &8u64.to_ne_bytes()), libc::EFAULT),
+        (
+            "send blocks",
+            create(same, 16, &15u32.to_ne_bytes()),
+            libc::EINVAL,
+        ),
+        (
+            "send blocks",
+            create(same, 16, &u32::MAX.to_ne_bytes()),
+            libc::EINVAL,
+        ),
+        (
+            "receive WQEs",
+            create(same, 20, &17u32.to_ne_bytes()),
+            libc::EINVAL,
+        ),
+        (
+            "receive shift",
+            create(same, 24, &60u32.to_ne_bytes()),
+            libc::EINVAL,
+        ),
+        (
+            "no page index",
+            create(same, 28, &0u32.to_ne_bytes()),
+            libc::EINVAL,
+        ),
+        (
+            "user index",
+            create(same, 32, &u32::MAX.to_ne_bytes()),
+            libc::EINVAL,
+        ),
+        (
+            "UAR page",
+            create(same, 36, &u32::MAX.to_ne_bytes()),
+            libc::EINVAL,
+        ),
+        (
+            "UAR page",
+            create(same, 36, &99u32.to_ne_bytes()),
+            libc::EINVAL,
+        ),
+    ] {
+        assert_eq!(outcome, errno, "{what}");
+    }
+    assert_eq!(hca.live_objects(), before, "what was refused left nothing");
+    assert_eq!(create(same, 0, &[]), 0);
+    assert_eq!(hca.live_objects().qp, before.qp + 1);
 }
 
 #[test]

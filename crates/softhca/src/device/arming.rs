@@ -1,7 +1,9 @@
 //! When a completion queue tells that it has entries: arming, solicited entries, moderation.
 //!
 //! Software arms a queue by the second word of its doorbell record and a store to its UAR page. The word holds the index
-//! from which on an entry counts, so that an entry that came in between tells at once; one arming tells once.
+//! from which on an entry counts, so that an entry that came in between tells at once; one arming tells once. An entry that
+//! an event has told of already (`last_notified_index` of the context) does not tell again: programs that arm a queue before
+//! they poll it would find every event twice.
 //!
 //! Source: PRM "Completion Queue Doorbell"; `mlx5_arm_cq` in rdma-core.
 
@@ -21,6 +23,8 @@ pub(crate) struct Arming {
     used: bool,
     /// Index behind the last solicited entry.
     solicited_end: Option<u32>,
+    /// Index behind the last entry that an event told of.
+    notified: u32,
     /// When to tell, however few entries there are.
     due_ns: Option<u64>,
 }
@@ -87,9 +91,14 @@ impl Cq {
         }
         self.arming.seen = word;
         self.arming.used = true;
+        let (consumed, notified) = (word & cq_record::INDEX_MASK, self.arming.notified);
         self.arming.wish = Some(Wish {
             solicited_only: word & SOLICITED_ONLY != 0,
-            from: word & cq_record::INDEX_MASK,
+            from: if ahead(notified, consumed) > 0 {
+                notified
+            } else {
+                consumed
+            },
         });
         self.arming.due_ns = None;
         self.judge(now_ns)
@@ -126,6 +135,7 @@ impl Cq {
         };
         let over = self.arming.due_ns.is_some_and(|due| due <= now_ns);
         if enough || over {
+            self.arming.notified = self.producer & cq_record::INDEX_MASK;
             self.arming.wish = None;
             self.arming.due_ns = None;
             return Notice::Now;
@@ -136,6 +146,11 @@ impl Cq {
         let due = now_ns + u64::from(period) * 1000;
         self.arming.due_ns = Some(due);
         Notice::At(due)
+    }
+
+    /// `last_notified_index` of the context.
+    pub(crate) fn last_notified(&self) -> u32 {
+        self.arming.notified
     }
 
     /// `st` of the context: 6 armed for solicited entries, 9 armed, 10 fired.
@@ -180,6 +195,19 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_was_told_does_not_tell_again() {
+        let mut memory = Vec::new();
+        let mut cq = queue(&mut memory);
+        arm(&mut cq, 0);
+        assert_eq!(entry(&mut cq, false, 0), Notice::Now);
+        assert_eq!(arm(&mut cq, 1 << 28), Notice::Nothing);
+        assert_eq!(entry(&mut cq, false, 0), Notice::Now);
+        assert_eq!(entry(&mut cq, false, 0), Notice::Nothing);
+        assert_eq!(arm(&mut cq, 2 << 28), Notice::Now, "the third was not told");
+        assert_eq!(cq.last_notified(), 3);
+    }
+
+    #[test]
     fn entries_behind_the_index_of_the_arming_tell_at_once() {
         let mut memory = Vec::new();
         let mut cq = queue(&mut memory);
@@ -219,8 +247,11 @@ mod tests {
         assert_eq!(cq.arm_state(), 10);
         entry(&mut cq, false, 0);
         let word = 1 << 28 | SOLICITED_ONLY;
-        assert_eq!(arm(&mut cq, word | 2), Notice::Nothing, "before it");
-        assert_eq!(arm(&mut cq, word | 1), Notice::Now, "behind it");
+        assert_eq!(arm(&mut cq, word | 1), Notice::Nothing, "told already");
+        cq.arming.wish = None;
+        entry(&mut cq, true, 0);
+        assert_eq!(arm(&mut cq, word | 4), Notice::Nothing, "consumed");
+        assert_eq!(arm(&mut cq, word | 3), Notice::Now, "behind the index");
     }
 
     #[test]

@@ -114,6 +114,7 @@ impl Cq {
             .with_producer_counter(self.producer & cq_record::INDEX_MASK)
             .with_consumer_counter(consumer)
             .with_st(self.arm_state())
+            .with_last_notified_index(self.last_notified())
     }
 }
 

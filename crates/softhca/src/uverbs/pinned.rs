@@ -6,6 +6,7 @@
     reason = "passes on the promise that creating a queue in memory is"
 )]
 
+use super::user;
 use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
 
@@ -18,6 +19,7 @@ pub(super) struct Pinned {
 impl Pinned {
     /// Pins `bytes` bytes at `address`.
     pub(super) fn new(device: &DeviceContext, address: u64, bytes: u64) -> Result<Self, Errno> {
+        need_writable(address, bytes)?;
         // SAFETY: who makes a queue by verbs promises that its memory stays mapped until the queue is destroyed. The
         // device checks that it is mapped now.
         let id = unsafe { device.pin(address, bytes) }?;
@@ -37,6 +39,21 @@ impl Pinned {
     pub(super) fn id(&self) -> u32 {
         self.id
     }
+}
+
+/// Finds out whether the device may write the memory, at its start and at its end: stores what is there already. Nobody else
+/// writes it yet, since the queue is only being made.
+fn need_writable(address: u64, bytes: u64) -> Result<(), Errno> {
+    let last = bytes
+        .checked_sub(1)
+        .and_then(|offset| address.checked_add(offset))
+        .ok_or(Errno::EINVAL)?;
+    for byte in [address, last] {
+        let mut value = [0];
+        user::read(byte, &mut value)?;
+        user::write(byte, &value)?;
+    }
+    Ok(())
 }
 
 impl Drop for Pinned {

@@ -372,6 +372,12 @@ impl Pd {
         number.pdn
     }
 
+    /// `struct ibv_pd`: context, handle.
+    pub(crate) fn handle(&self) -> u32 {
+        // SAFETY: a live `struct ibv_pd`.
+        unsafe { self.0.cast::<u8>().add(8).cast::<u32>().read() }
+    }
+
     /// Registers all of `memory`, which must outlive the registration.
     pub(crate) fn reg_mr(&self, memory: &Memory, access: u32) -> io::Result<Mr> {
         self.reg_range(memory.address(), memory.bytes(), access)
