@@ -98,10 +98,20 @@ layout! {
         log_max_mkey / with_log_max_mkey / set_log_max_mkey @ 0x0ea : 6,
         /// log2 of the number of event queues.
         log_max_eq / with_log_max_eq / set_log_max_eq @ 0x0fc : 4,
+        /// `mkc` may name a key that discards and fills.
+        dump_fill_mkey / with_dump_fill_mkey / set_dump_fill_mkey @ 0x0f8 : 1,
+        /// Indirect keys that may lie behind one another.
+        max_indirection / with_max_indirection / set_max_indirection @ 0x100 : 8,
         /// Keys of one entity size are possible.
         fixed_buffer_size / with_fixed_buffer_size / set_fixed_buffer_size @ 0x108 : 1,
         /// log2 of the longest region.
         log_max_mrw_sz / with_log_max_mrw_sz / set_log_max_mrw_sz @ 0x109 : 7,
+        /// UMR WQEs may have offsets of more than 16 bits.
+        umr_extended_translation_offset / with_umr_extended_translation_offset / set_umr_extended_translation_offset @ 0x118 : 1,
+        /// There is a key that stands for no memory.
+        null_mkey / with_null_mkey / set_null_mkey @ 0x119 : 1,
+        /// log2 of the longest list of an indirect key.
+        log_max_klm_list_size / with_log_max_klm_list_size / set_log_max_klm_list_size @ 0x11a : 6,
         /// log2 of outstanding reads and atomics as requester.
         log_max_ra_req_qp / with_log_max_ra_req_qp / set_log_max_ra_req_qp @ 0x14a : 6,
         /// log2 of outstanding reads and atomics as responder.
@@ -136,6 +146,14 @@ layout! {
         cqe_version / with_cqe_version / set_cqe_version @ 0x1fc : 4,
         /// Datagrams need only a short address vector.
         compact_address_vector / with_compact_address_vector / set_compact_address_vector @ 0x200 : 1,
+        /// UMR WQEs cannot change the size of an entry.
+        umr_modify_entity_size_disabled / with_umr_modify_entity_size_disabled / set_umr_modify_entity_size_disabled @ 0x207 : 1,
+        /// UMR WQEs cannot change whether atomics are allowed.
+        umr_modify_atomic_disabled / with_umr_modify_atomic_disabled / set_umr_modify_atomic_disabled @ 0x208 : 1,
+        /// UMR WQEs cannot change indirect keys.
+        umr_indirect_mkey_disabled / with_umr_indirect_mkey_disabled / set_umr_indirect_mkey_disabled @ 0x209 : 1,
+        /// Fence that the WQE behind a UMR needs: 0 strong, 1 small, 2 none.
+        umr_fence / with_umr_fence / set_umr_fence @ 0x20a : 2,
         /// Signature errors can drain.
         drain_sigerr / with_drain_sigerr / set_drain_sigerr @ 0x20f : 1,
         /// Command checksums.
@@ -164,7 +182,9 @@ layout! {
         block_lb_mc / with_block_lb_mc / set_block_lb_mc @ 0x228 : 1,
         /// Cross-channel queues exist.
         cd / with_cd / set_cd @ 0x22c : 1,
-        /// Inline scatter.
+        /// Lists of UMR WQEs may be where a key says.
+        umr_ptr_rlkey / with_umr_ptr_rlkey / set_umr_ptr_rlkey @ 0x230 : 1,
+        /// Memory windows: keys that UMR WQEs bind and peers invalidate.
         imaicl / with_imaicl / set_imaicl @ 0x231 : 1,
         /// Q_Key violation counter.
         qkv / with_qkv / set_qkv @ 0x236 : 1,
@@ -287,6 +307,12 @@ layout! {
     pub struct HcaCap2[0x100] {
         /// log2 of the granularity in which queue pair numbers can be reserved.
         log_reserved_qpn_granularity / with_log_reserved_qpn_granularity / set_log_reserved_qpn_granularity @ 0x93 : 5,
+        /// Send queues without doorbell record, rung by the device itself.
+        send_dbr_mode_no_dbr_int / with_send_dbr_mode_no_dbr_int / set_send_dbr_mode_no_dbr_int @ 0x2e0 : 1,
+        /// Send queues without doorbell record, rung by software.
+        send_dbr_mode_no_dbr_ext / with_send_dbr_mode_no_dbr_ext / set_send_dbr_mode_no_dbr_ext @ 0x2e1 : 1,
+        /// log2 of the longest such queue.
+        log_max_send_dbr_less_qp_sq / with_log_max_send_dbr_less_qp_sq / set_log_max_send_dbr_less_qp_sq @ 0x2e3 : 5,
     }
 }
 

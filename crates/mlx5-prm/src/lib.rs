@@ -22,4 +22,5 @@ pub mod qp;
 pub mod qpc;
 pub mod roce;
 pub mod srq;
+pub mod umr;
 pub mod wqe;

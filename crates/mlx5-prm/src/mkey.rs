@@ -15,6 +15,8 @@ layout! {
         access_mode_4_2 / with_access_mode_4_2 / set_access_mode_4_2 @ 0x03 : 3,
         /// Writes may be reordered on PCIe.
         relaxed_ordering_write / with_relaxed_ordering_write / set_relaxed_ordering_write @ 0x0d : 1,
+        /// An operation that reads it fences small.
+        small_fence_on_rdma_read_response / with_small_fence_on_rdma_read_response / set_small_fence_on_rdma_read_response @ 0x0f : 1,
         /// May be changed by UMR WQEs.
         umr_en / with_umr_en / set_umr_en @ 0x10 : 1,
         /// Remote atomics allowed.
@@ -35,6 +37,12 @@ layout! {
         mkey_7_0 / with_mkey_7_0 / set_mkey_7_0 @ 0x38 : 8,
         /// The key covers the whole address space.
         length64 / with_length64 / set_length64 @ 0x60 : 1,
+        /// There is a signature context.
+        bsf_en / with_bsf_en / set_bsf_en @ 0x61 : 1,
+        /// UMR WQEs are ordered with accesses.
+        sync_umr / with_sync_umr / set_sync_umr @ 0x62 : 1,
+        /// Peers may invalidate it by a SEND.
+        en_rinval / with_en_rinval / set_en_rinval @ 0x67 : 1,
         /// Protection domain.
         pd / with_pd / set_pd @ 0x68 : 24,
         /// First address that the key covers.
@@ -47,8 +55,10 @@ layout! {
         translations_octword_size / with_translations_octword_size / set_translations_octword_size @ 0x1a0 : 32,
         /// Reads may be reordered on PCIe.
         relaxed_ordering_read / with_relaxed_ordering_read / set_relaxed_ordering_read @ 0x1d9 : 1,
-        /// log2 of the page size.
+        /// log2 of the page size; of a KSM list: of what an entry covers.
         log_page_size / with_log_page_size / set_log_page_size @ 0x1db : 5,
+        /// There is encryption.
+        crypto_en / with_crypto_en / set_crypto_en @ 0x1e3 : 2,
     }
 }
 
@@ -59,6 +69,10 @@ impl Mkc {
     pub const ACCESS_MODE_MTT: u32 = 1;
     /// Access mode: a list of other keys.
     pub const ACCESS_MODE_KLM: u32 = 2;
+    /// Access mode: a list of pieces, all of the same length, of other keys.
+    pub const ACCESS_MODE_KSM: u32 = 3;
+    /// `qpn`: any queue pair may use the key.
+    pub const ANY_QP: u32 = 0x00ff_ffff;
 
     /// The access mode, put together.
     #[must_use]
@@ -75,6 +89,8 @@ impl Mkc {
 
 layout! {
     /// Input of `CREATE_MKEY`.
+    ///
+    /// Behind it comes the translation list, in entries of 16 bytes.
     pub struct CreateMkeyIn[0x110] {
         /// `CREATE_MKEY`.
         opcode / with_opcode / set_opcode @ 0x00 : 16,

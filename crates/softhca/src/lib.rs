@@ -9,5 +9,8 @@ mod sysfs;
 mod uverbs;
 pub mod wire;
 
-pub use device::{Counters, DeviceError, FailCommand, Hca, HcaConfig, HcaError, ObjectCounts};
+pub use device::{
+    CheckConfig, Counters, DeviceError, FailCommand, FaultSpec, Finding, Hca, HcaConfig, HcaError,
+    ObjectCounts,
+};
 pub use sysfs::SysfsError;

@@ -46,6 +46,8 @@ pub struct ObjectCounts {
     pub pd: usize,
     /// Registered regions.
     pub mr: usize,
+    /// Memory windows.
+    pub mw: usize,
     /// Memory keys made by command.
     pub mkey: usize,
     /// UMEMs.
@@ -73,6 +75,7 @@ impl ObjectCounts {
         self.context
             + self.pd
             + self.mr
+            + self.mw
             + self.mkey
             + self.umem
             + self.uar

@@ -1,17 +1,20 @@
 //! The owner's handle of an HCA.
 
+use super::carrier::{CarrierError, open_carrier};
+use super::checker::{CheckConfig, Finding};
 use super::counters::{Counters, ObjectCounts};
 use super::faults::FaultSpec;
 use super::state::{HcaState, Slot};
 use super::world::World;
 use super::{Context, DeviceError};
-use crate::address::{self, AddressError};
 use crate::engine;
 use crate::sysfs::{self, Identity, SysfsError};
 use crate::wire::config::CarrierConfig;
 use crate::wire::port::Port;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -30,6 +33,11 @@ pub struct HcaConfig {
     pub carrier: CarrierConfig,
     /// What goes wrong.
     pub faults: Option<FaultSpec>,
+    /// Where to write what crosses the wire, as pcapng; FILE.2, FILE.3 and so on if the file exists. Turns `loopback` off,
+    /// so that everything does cross it.
+    pub pcap: Option<PathBuf>,
+    /// What its checker looks for, and whether it prints what it finds.
+    pub check: CheckConfig,
 }
 
 impl Default for HcaConfig {
@@ -41,6 +49,8 @@ impl Default for HcaConfig {
             loopback: true,
             carrier: CarrierConfig::default(),
             faults: None,
+            pcap: None,
+            check: CheckConfig::default(),
         }
     }
 }
@@ -49,13 +59,10 @@ impl Default for HcaConfig {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HcaError {
-    /// No address for it.
-    #[error(transparent)]
-    Address(#[from] AddressError),
     /// It cannot be shown to libibverbs.
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
-    /// Its socket or the engine thread could not be set up.
+    /// The engine thread could not be set up.
     #[error("cannot {what}: {source}")]
     Os {
         /// What failed.
@@ -63,6 +70,9 @@ pub enum HcaError {
         /// Why.
         source: io::Error,
     },
+    /// It has no address, or nothing can carry its packets.
+    #[error(transparent)]
+    Carrier(#[from] CarrierError),
     /// Too many in this process's life.
     #[error("no more than {limit} HCAs can be made in one process")]
     TooMany {
@@ -112,7 +122,8 @@ impl Hca {
 
     /// Makes the next `mlx5_N` of `world`, which libibverbs does not see.
     pub(super) fn in_world(world: &Arc<World>, config: &HcaConfig) -> Result<Self, HcaError> {
-        let (wire, ip) = open_port(config)?;
+        let (ip, carrier) = open_carrier(config)?;
+        let wire = Port::new(ip, carrier);
         let mut fabric = world.lock();
         let number = fabric.hcas.len();
         let index = u32::try_from(number)
@@ -182,6 +193,12 @@ impl Hca {
         self.with(|slot| slot.state.checker.texts().to_vec())
     }
 
+    /// What the checker objected to, by kind, repetitions included.
+    #[must_use]
+    pub fn finding_counts(&self) -> BTreeMap<Finding, u64> {
+        self.with(|slot| slot.state.checker.counts().clone())
+    }
+
     /// As [`Self::with`], with the time.
     pub(super) fn with_time<T>(&self, use_it: impl FnOnce(&mut Slot, u64) -> T) -> T {
         let now_ns = self.world.lock().clock.now_ns();
@@ -215,25 +232,6 @@ impl Drop for Hca {
             }
         }
         fabric.sweep(self.number);
-    }
-}
-
-/// The wire of a new HCA, and its address.
-fn open_port<W>(config: &HcaConfig) -> Result<(Port<W>, Ipv4Addr), HcaError> {
-    match &config.carrier {
-        CarrierConfig::Udp => {
-            let (socket, ip) = address::claim(config.ip, fastrand::u32(..))?;
-            let port = Port::over_udp(socket).map_err(|source| HcaError::Os {
-                what: "set up the UDP socket",
-                source,
-            })?;
-            Ok((port, ip))
-        }
-        CarrierConfig::Memory(network) => {
-            let ip = config.ip.ok_or(AddressError::Missing)?;
-            let carrier = network.plug(ip).ok_or(AddressError::InUse { ip })?;
-            Ok((Port::new(ip, Box::new(carrier)), ip))
-        }
     }
 }
 

@@ -14,6 +14,7 @@
 //! kernel gets by pinning pages); it is checked once, when it is made.
 
 pub(crate) mod arming;
+mod carrier;
 pub(crate) mod checker;
 mod command;
 mod context;
@@ -23,6 +24,7 @@ mod error;
 pub(crate) mod faults;
 mod hca;
 pub(crate) mod keys;
+pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod qp;
 pub(crate) mod qp_state;
@@ -31,13 +33,17 @@ mod simulation;
 pub(crate) mod srq;
 pub(crate) mod state;
 pub mod syndrome;
-mod table;
+pub(crate) mod table;
+pub(crate) mod translation;
 mod uar;
+pub(crate) mod umr;
 pub(crate) mod work;
 pub(crate) mod world;
 pub(crate) mod xrcd;
 
-pub use context::{Context, DevxObject, Event, MrKeys, UarPage};
+pub use carrier::CarrierError;
+pub use checker::{CheckConfig, CheckConfigError, Finding};
+pub use context::{Context, DevxObject, Event, MrChange, MrKeys, UarPage};
 pub use counters::{Counters, ObjectCounts};
 pub use error::DeviceError;
 pub use faults::{

@@ -3,6 +3,7 @@
 use super::keys::KeyUser;
 use super::memory::Region;
 use super::work::{Current, Segment, Work};
+use crate::engine::scrutiny::Scrutiny;
 use crate::engine::transport::Service;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::doorbell::qp_record;
@@ -87,6 +88,8 @@ pub(crate) struct SendQueue {
     /// Operations handed to the wire, and those it has completed.
     pub(crate) submitted: u64,
     pub(crate) completed: u64,
+    /// What the checker remembers of it.
+    pub(crate) scrutiny: Scrutiny,
     /// A WQE failed because somebody asked for it: those behind it are flushed, whatever became of them.
     pub(crate) failed_by_fault: bool,
     /// NOPs that wait for the operations before them: (submitted before it, the NOP).

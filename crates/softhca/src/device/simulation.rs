@@ -6,7 +6,7 @@
 use super::state::Clock;
 use super::world::World;
 use super::{Hca, HcaConfig, HcaError};
-use crate::engine;
+use crate::engine::{self, watch::Look};
 use std::sync::Arc;
 
 /// HCAs of their own, on a clock of their own.
@@ -58,7 +58,7 @@ impl Simulation {
     pub fn step(&self, now_ns: u64) -> Step {
         let mut fabric = self.world.lock_for_engine();
         fabric.clock = Clock::Virtual(now_ns.max(fabric.clock.now_ns()));
-        let report = engine::turn(&mut fabric);
+        let report = engine::turn(&mut fabric, Look::Everywhere);
         drop(fabric);
         for (handler, event) in report.events {
             handler(event);

@@ -4,7 +4,7 @@ use super::checker::Checker;
 use super::counters::{Counters, ObjectCounts};
 use super::cq::Cq;
 use super::faults::Faults;
-use super::keys::{self, Access, KeyError, KeyUser, MemoryKey, Umem};
+use super::keys::{self, Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
 use super::memory::Region;
 use super::qp::Qp;
 use super::srq::Srq;
@@ -14,6 +14,8 @@ use super::work::Work;
 use super::xrcd::Xrcd;
 use super::{Event, HcaConfig};
 use crate::engine;
+use crate::engine::overlap::Flight;
+use crate::engine::watch::Watch;
 use crate::sysfs::Identity;
 use crate::wire::port::Port;
 use std::collections::VecDeque;
@@ -25,6 +27,8 @@ pub(crate) mod limits {
     pub(crate) const LOG_QPS: u32 = 15;
     pub(crate) const LOG_CQS: u32 = 15;
     pub(crate) const LOG_KEYS: u32 = 16;
+    /// log2 of entries of an indirect key's list.
+    pub(crate) const LOG_KEY_LIST: u32 = 16;
     pub(crate) const LOG_PDS: u32 = 15;
     pub(crate) const LOG_UMEMS: u32 = 16;
     pub(crate) const CONTEXTS: usize = 1024;
@@ -147,7 +151,7 @@ pub(crate) struct HcaState {
     pub(crate) identity: Identity,
     /// A WQE runs only after its doorbell.
     pub(crate) strict: bool,
-    /// QPs towards HCAs of this process send no packets.
+    /// QPs towards HCAs of this process that want it, too, send no packets.
     pub(crate) loopback: bool,
     /// Order of work is drawn by lot.
     pub(crate) lottery: Option<fastrand::Rng>,
@@ -174,6 +178,11 @@ pub(crate) struct HcaState {
     pub(crate) now_ns: u64,
     /// The engine leaves this HCA alone until then.
     pub(crate) paused_until_ns: u64,
+    /// Operations under way that change remote bytes, if the checker wants to know.
+    pub(crate) flights: Vec<Flight>,
+    /// When doorbell records are looked at next that no doorbell came for, and whether one of them is.
+    pub(crate) next_scan_ns: u64,
+    pub(crate) scan_pending: bool,
     /// Packets to be sent meet faults.
     pub(crate) faulty_packets: bool,
     /// The port is down: packets are neither sent nor received.
@@ -196,6 +205,8 @@ pub(crate) struct HcaState {
     pub(crate) wqe: Box<[u8; limits::WQE_BYTES as usize]>,
     /// Scratch of the engine: doorbells just taken (page, register, value).
     pub(crate) rung: Vec<(u32, usize, u64)>,
+    /// Which UAR pages the engine looks at.
+    pub(crate) watch: Watch,
 }
 
 /// An opened device.
@@ -231,11 +242,12 @@ impl HcaState {
     pub(crate) fn new(number: usize, identity: Identity, config: &HcaConfig) -> Self {
         // Each HCA has numbers of its own, so that a number taken to the wrong HCA is no object there.
         let lane = u32::from(identity.ip).wrapping_mul(0x9e37_79b1) >> 25 << 16;
+        let checker = Checker::new(&identity.name, &config.check);
         Self {
             number,
             identity,
             strict: config.strict,
-            loopback: config.loopback,
+            loopback: config.loopback && config.pcap.is_none(),
             lottery: config
                 .schedule_seed
                 .map(|seed| fastrand::Rng::with_seed(seed ^ number as u64)),
@@ -251,11 +263,14 @@ impl HcaState {
             xrcds: Table::new(lane + 1, 1 << limits::LOG_XRCDS),
             variant: 0x11,
             counters: Counters::default(),
-            checker: Checker::default(),
+            checker,
             faults: Faults::default(),
             ready: VecDeque::new(),
             now_ns: 0,
             paused_until_ns: 0,
+            flights: Vec::new(),
+            next_scan_ns: 0,
+            scan_pending: false,
             faulty_packets: false,
             port_down: false,
             dead: false,
@@ -267,6 +282,7 @@ impl HcaState {
             granted: Vec::new(),
             wqe: Box::new([0; limits::WQE_BYTES as usize]),
             rung: Vec::new(),
+            watch: Watch::default(),
         }
     }
 
@@ -276,13 +292,16 @@ impl HcaState {
     }
 
     pub(crate) fn live(&self) -> ObjectCounts {
-        let regions = self.keys.iter().filter(|(_, key)| key.umem.is_none());
+        let regions = self.keys.iter().filter(|(_, key)| key.kind == Kind::Region);
         let mr = regions.count();
+        let windows = self.keys.iter().filter(|(_, key)| key.kind == Kind::Window);
+        let mw = windows.count();
         ObjectCounts {
             context: self.contexts.len(),
             pd: self.pds.len(),
             mr,
-            mkey: self.keys.len() - mr,
+            mw,
+            mkey: self.keys.len() - mr - mw,
             umem: self.umems.len(),
             uar: self.uars.len(),
             cq: self.cqs.len(),
@@ -314,6 +333,27 @@ impl HcaState {
         {
             qp.send.scheduled = true;
             self.ready.push_back(qpn);
+        }
+    }
+
+    /// Low byte of a new key.
+    pub(crate) fn next_variant(&mut self) -> u8 {
+        self.variant = self.variant.wrapping_add(1);
+        self.variant
+    }
+
+    /// A QP is gone, or was reset: what is remembered of it for the checker goes.
+    pub(crate) fn forget_qp(&mut self, qpn: u32) {
+        self.checker.forget(qpn);
+        self.flights.retain(|flight| flight.qpn != qpn);
+    }
+
+    /// Ends a memory key, by its index.
+    pub(crate) fn end_key(&mut self, index: u32) {
+        if let Some(ended) = self.keys.remove(index) {
+            let key = index << 8 | u32::from(ended.variant);
+            self.checker
+                .key_ended(key, ended.iova, ended.bytes, self.now_ns);
         }
     }
 

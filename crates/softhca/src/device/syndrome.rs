@@ -55,11 +55,15 @@ syndromes! {
     SRQ_TOO_LONG = 0x5c_004d, "the number of WQEs or their length is out of range";
     SRQ_TYPE = 0x5c_004e, "the shared receive queue is no linked list, or has signatures";
     SRQ_LIMIT = 0x5c_004f, "the limit is not below the number of WQEs";
-    SRQ_STATE = 0x5c_0053, "the state of the shared receive queue is not ready";
-    SRQ_IN_USE = 0x5c_0054, "a queue pair uses the shared receive queue";
-    XRCD_IN_USE = 0x5c_0055, "queue pairs or shared receive queues use the XRC domain";
-    MKEY_MODE = 0x5c_0050, "the access mode is not MTT";
+    MKEY_MODE = 0x5c_0050, "the access mode is neither MTT over a UMEM nor KLM nor KSM";
     MKEY_RANGE = 0x5c_0051, "the key covers more than its UMEM";
     PD_IN_USE = 0x5c_0052, "regions, keys or queues use the protection domain";
+    MKEY_SIGNATURE = 0x5c_0053, "keys with signatures or encryption do not exist";
+    MKEY_BY_NAME = 0x5c_0054, "a key cannot be asked for by its index";
+    MKEY_LIST_TOO_LONG = 0x5c_0055, "translations_octword_size is above the limit";
+    MKEY_LIST = 0x5c_0056, "the translation list makes no sense, or is shorter than the key";
+    SRQ_STATE = 0x5c_0057, "the state of the shared receive queue is not ready";
+    SRQ_IN_USE = 0x5c_0058, "a queue pair uses the shared receive queue";
+    XRCD_IN_USE = 0x5c_0059, "queue pairs or shared receive queues use the XRC domain";
     NO_MORE_OBJECTS = 0x5c_0060, "the device has no object of this kind left";
 }

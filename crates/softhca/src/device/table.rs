@@ -86,6 +86,18 @@ impl<T> Table<T> {
             .filter_map(|(object, number)| Some((number, object.as_ref()?)))
     }
 
+    /// Numbers of the objects in the `slots` slots from `first`; where to go on. Begins anew behind the last slot.
+    pub(crate) fn slice(&self, first: usize, slots: usize, mut found: impl FnMut(u32)) -> usize {
+        let first = if first < self.slots.len() { first } else { 0 };
+        let numbers = (self.base..).skip(first);
+        for (object, number) in self.slots[first..].iter().zip(numbers).take(slots) {
+            if object.is_some() {
+                found(number);
+            }
+        }
+        first + slots
+    }
+
     /// Numbers of the objects that `wanted` picks.
     pub(crate) fn numbers(&self, wanted: impl Fn(&T) -> bool) -> Vec<u32> {
         self.iter()
@@ -99,6 +111,20 @@ impl<T> Table<T> {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn slices_come_round_to_every_object() {
+        let mut table = Table::new(0x40, 100);
+        let numbers: Vec<u32> = (0..10).map(|n| table.insert(n).unwrap()).collect();
+        table.remove(numbers[3]);
+        let (mut next, mut found) = (0, vec![]);
+        for _ in 0..6 {
+            next = table.slice(next, 4, |number| found.push(number - 0x40));
+        }
+        let round = [0, 1, 2, 4, 5, 6, 7, 8, 9];
+        assert_eq!(found, [round, round].concat());
+        assert_eq!(Table::<()>::new(1, 4).slice(7, 4, |_| unreachable!()), 4);
+    }
 
     #[test]
     fn a_number_comes_back_only_after_all_others() {

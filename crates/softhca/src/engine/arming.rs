@@ -4,19 +4,25 @@ use crate::device::Event;
 use crate::device::arming::Notice;
 use crate::device::state::HcaState;
 
-/// Takes all armings of an HCA; whether there was one.
+/// Takes the armings of the pages that are due; whether there was one.
 ///
 /// The register of a page holds one value, and all completion queues of a context are armed through the same one: a store
 /// says which queue it is for, but others may have been stored before it. So all queues of the page are looked at.
 pub(super) fn take(hca: &mut HcaState) -> bool {
     let now_ns = hca.now_ns;
     let mut armed = Vec::new();
-    for (_, uar) in hca.uars.iter() {
-        if !uar.cqs.is_empty()
+    let mut last = None;
+    for &page_id in hca.watch.due() {
+        if let Some(uar) = hca.uars.get(page_id)
+            && !uar.cqs.is_empty()
             && let Some(named) = uar.page.take_arm()
         {
             armed.extend(uar.cqs.iter().map(|&cqn| (cqn, cqn == named)));
+            last = Some(page_id);
         }
+    }
+    if let Some(page_id) = last {
+        hca.watch.found(page_id);
     }
     for &(cqn, named) in &armed {
         if let Some(cq) = hca.cqs.get_mut(cqn) {

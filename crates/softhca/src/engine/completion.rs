@@ -1,6 +1,6 @@
 //! Completion entries: who gets one, and what is in it.
 
-use super::arming;
+use super::{arming, overlap, scrutiny};
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::faults::EntryFate;
@@ -31,6 +31,7 @@ const IPV4: u32 = 2 << 24;
 
 /// A send WQE is over and well.
 pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u64) {
+    over(hca, qpn, work.index, work.blocks);
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
     };
@@ -62,6 +63,12 @@ pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u
     push(hca, cqn, bytemuck::cast(cqe));
 }
 
+/// A send WQE is over: software may use its slot again as soon as it is told.
+fn over(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
+    scrutiny::completed(hca, qpn, index, blocks);
+    overlap::ended(hca, qpn, index);
+}
+
 /// A send WQE has failed or is flushed. The caller moves the QP to the error state.
 pub(super) fn fail_send(
     hca: &mut HcaState,
@@ -71,6 +78,7 @@ pub(super) fn fail_send(
     opcode: WqeOpcode,
     syndrome: Syndrome,
 ) {
+    over(hca, qpn, index, blocks);
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
     };

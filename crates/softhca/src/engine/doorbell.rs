@@ -1,21 +1,32 @@
 //! Doorbells: taken from the UAR registers, checked against the doorbell record, which says how far to run.
 
+use super::scrutiny;
 use crate::device::checker::Finding;
 use crate::device::qp::Qp;
 use crate::device::state::HcaState;
+use crate::engine::watch::Look;
 use mlx5_prm::doorbell::doorbell_qpn;
 use mlx5_prm::qp::QpState;
 
-/// Takes all doorbells of an HCA; whether there was one.
-pub(crate) fn take(hca: &mut HcaState) -> bool {
+/// Takes all doorbells of an HCA.
+pub(crate) fn take_all(hca: &mut HcaState) {
+    hca.watch.choose(&hca.uars, Look::Everywhere);
+    take(hca);
+}
+
+/// Takes the doorbells of the pages that are due; whether there was one.
+pub(super) fn take(hca: &mut HcaState) -> bool {
     let mut rung = std::mem::take(&mut hca.rung);
     rung.clear();
-    for (page_id, uar) in hca.uars.iter() {
-        uar.page
-            .take(|register, value| rung.push((page_id, register, value)));
+    for &page_id in hca.watch.due() {
+        if let Some(uar) = hca.uars.get(page_id) {
+            uar.page
+                .take(|register, value| rung.push((page_id, register, value)));
+        }
     }
     for &(page_id, register, value) in &rung {
-        ring(hca, page_id, register, doorbell_qpn(value));
+        hca.watch.found(page_id);
+        ring(hca, page_id, register, value);
     }
     let any = !rung.is_empty();
     hca.rung = rung;
@@ -24,7 +35,8 @@ pub(crate) fn take(hca: &mut HcaState) -> bool {
 
 /// One doorbell. The register holds the last one stored: a QP that may be rung through the same register may have been rung
 /// just before, so those whose record has moved run as well.
-fn ring(hca: &mut HcaState, page_id: u32, register: usize, qpn: u32) {
+fn ring(hca: &mut HcaState, page_id: u32, register: usize, word: u64) {
+    let qpn = doorbell_qpn(word);
     hca.counters.doorbells += 1;
     let mut users = match hca.uars.get_mut(page_id) {
         Some(uar) => std::mem::take(&mut uar.qps),
@@ -35,6 +47,7 @@ fn ring(hca: &mut HcaState, page_id: u32, register: usize, qpn: u32) {
         if user.qpn == qpn {
             known = true;
             user.register = Some(register);
+            scrutiny::rung(hca, qpn, word);
             look(hca, qpn);
         } else if user.register.is_none_or(|other| other == register) && has_moved(hca, user.qpn) {
             look(hca, user.qpn);
@@ -85,10 +98,7 @@ fn look(hca: &mut HcaState, qpn: u32) {
     }
     let posted = qp.send_record();
     match check(qp, posted) {
-        Ok(()) => {
-            qp.send.posted = posted;
-            hca.schedule(qpn);
-        }
+        Ok(()) => accept(hca, qpn, posted),
         Err(wrong) => {
             let (before, fetched, retired) = (qp.send.posted, qp.send.fetched, qp.send.retired);
             let depth = qp.send.depth();
@@ -127,7 +137,8 @@ fn look(hca: &mut HcaState, qpn: u32) {
 
 fn accept(hca: &mut HcaState, qpn: u32, posted: u16) {
     if let Some(qp) = hca.qps.get_mut(qpn) {
-        qp.send.posted = posted;
+        let before = std::mem::replace(&mut qp.send.posted, posted);
+        scrutiny::posted(hca, qpn, before, posted);
     }
     hca.schedule(qpn);
 }

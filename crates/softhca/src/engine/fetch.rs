@@ -1,5 +1,6 @@
 //! Send WQEs in their ring: where they lie, and whether they are what the doorbell promised.
 
+use super::scrutiny;
 use crate::device::checker::Finding;
 use crate::device::memory::Region;
 use crate::device::state::HcaState;
@@ -104,6 +105,7 @@ pub(super) fn fetch(
     let first = bytes.min(ring.length() - start);
     ring.read(start, &mut hca.wqe[..first]);
     ring.read(0, &mut hca.wqe[first..bytes]);
+    scrutiny::fetched(hca, qpn, index, blocks);
     Ok(Fetched {
         ctrl,
         blocks,

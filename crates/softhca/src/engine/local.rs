@@ -1,7 +1,7 @@
 //! Local memory of WQEs: segments looked up by lkey, anew at each use.
 
 use crate::device::checker::Finding;
-use crate::device::keys::{Access, KeyUser};
+use crate::device::keys::{Access, KeyError, KeyUser};
 use crate::device::memory::Region;
 use crate::device::regions;
 use crate::device::state::HcaState;
@@ -45,11 +45,17 @@ pub(super) fn resolve(
         };
         if let Err(error) = hca.resolve(segment.lkey, user, va, take, need, out) {
             let lkey = segment.lkey;
-            hca.checker.note(Finding::LocalKey, qpn, || {
-                format!(
-                    "QP {qpn:#x}: lkey {lkey:#x} does not give {take:#x} bytes at {va:#x}: {error}"
-                )
-            });
+            if error != KeyError::NoKey
+                || !hca
+                    .checker
+                    .note_if_ended(qpn, lkey, hca.now_ns, "a WQE uses")
+            {
+                hca.checker.note(Finding::LocalKey, qpn, || {
+                    format!(
+                        "QP {qpn:#x}: lkey {lkey:#x} does not give {take:#x} bytes at {va:#x}: {error}"
+                    )
+                });
+            }
             return Err(Failure::LocalProtection);
         }
         skip = 0;

@@ -252,10 +252,7 @@ fn write(
             solicited: current.operation.solicited,
             source: None,
         };
-        on(fabric, peer.hca, |hca| {
-            hca.receive_done(peer.qpn, &received);
-            Ok(())
-        })?;
+        remote(fabric, peer, |hca| hca.receive_done(peer.qpn, &received))?;
     }
     Ok(())
 }
@@ -359,10 +356,7 @@ fn send(
         solicited: current.operation.solicited,
         source: None,
     };
-    on(fabric, peer.hca, |hca| {
-        hca.receive_done(peer.qpn, &received);
-        Ok(())
-    })
+    remote(fabric, peer, |hca| hca.receive_done(peer.qpn, &received))
 }
 
 fn receive_begin(fabric: &mut Fabric, peer: End, current: &Current) -> Result<(), Stop> {

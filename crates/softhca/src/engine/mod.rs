@@ -22,14 +22,18 @@ pub(crate) mod flush;
 mod grh;
 mod local;
 mod loopback;
+pub(crate) mod overlap;
 pub(crate) mod path;
 mod receive;
 mod responder;
+pub(crate) mod scrutiny;
 mod send;
 mod thread;
 pub mod transport;
 mod turn;
+mod umr;
 mod wake;
+pub(crate) mod watch;
 
 pub(crate) use thread::start;
 pub(crate) use turn::turn;

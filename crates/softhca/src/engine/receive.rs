@@ -181,22 +181,33 @@ pub(super) fn bytes(hca: &mut HcaState, qpn: u32, offset: u64, data: &[u8]) -> R
 }
 
 /// The message that uses the current receive WQE is complete.
-pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) {
+pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) -> Result<(), NakCode> {
     let Some((receiving, front)) = current(hca, qpn) else {
-        return;
+        return Ok(());
     };
+    if let SendWith::Invalidate(key) = received.with
+        && let Err(error) = hca.invalidate(qpn, key)
+    {
+        hca.checker.note(Finding::RemoteKey, qpn, || {
+            format!(
+                "QP {qpn:#x}: the peer's request to invalidate rkey {key:#x} is refused: {error}"
+            )
+        });
+        fail(hca, qpn, &receiving, Syndrome::LOCAL_ACCESS_ERR);
+        return Err(NakCode::REMOTE_ACCESS_ERROR);
+    }
     let mut received = *received;
     if let Some(source) = received.source {
         let header = header(hca, &source, &received);
         if let Err(syndrome) = fill(hca, &receiving, 0, &header) {
-            fail(hca, qpn, &receiving, syndrome);
-            return;
+            return Err(fail(hca, qpn, &receiving, syndrome));
         }
         received.bytes = received
             .bytes
             .saturating_add(u32::try_from(front).unwrap_or(0));
     }
     completion::complete_receive(hca, qpn, &receiving, &received, hca.now_ns);
+    Ok(())
 }
 
 /// The current receive WQE, taken out, and how many bytes a header takes in front of the message.

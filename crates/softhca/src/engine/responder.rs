@@ -3,10 +3,11 @@
 use super::{atomics, completion, decode, local, receive};
 use crate::device::Event;
 use crate::device::checker::Finding;
-use crate::device::keys::{Access, KeyUser};
+use crate::device::keys::{Access, KeyError, KeyUser};
 use crate::device::memory::Region;
 use crate::device::qp::Qp;
 use crate::device::state::HcaState;
+use crate::device::umr::{self, UmrError};
 use crate::device::work::Work;
 use crate::device::{qp_state, regions};
 use crate::engine::transport::{Device, Failure, ReceiveError, Received, RemoteAccess};
@@ -48,12 +49,18 @@ impl HcaState {
         };
         let found = self.resolve(rkey, user, va, bytes, need, out);
         found.map_err(|error| {
-            self.checker.note(Finding::RemoteKey, qpn, || {
-                format!(
-                    "QP {qpn:#x}: the peer's request is refused: rkey {rkey:#x} does not give {bytes:#x} bytes at \
-                     {va:#x}: {error}"
-                )
-            });
+            if error != KeyError::NoKey
+                || !self
+                    .checker
+                    .note_if_ended(qpn, rkey, self.now_ns, "its peer uses")
+            {
+                self.checker.note(Finding::RemoteKey, qpn, || {
+                    format!(
+                        "QP {qpn:#x}: the peer's request is refused: rkey {rkey:#x} does not give {bytes:#x} bytes at \
+                         {va:#x}: {error}"
+                    )
+                });
+            }
             NakCode::REMOTE_ACCESS_ERROR
         })
     }
@@ -95,6 +102,12 @@ impl HcaState {
                 Err(code)
             }
         }
+    }
+
+    /// Invalidates `key` because the peer says so.
+    pub(super) fn invalidate(&mut self, qpn: u32, key: u32) -> Result<(), UmrError> {
+        let pdn = self.qps.get(qpn).map_or(0, |qp| qp.pdn);
+        umr::invalidate_remotely(&mut self.keys, key, KeyUser { pdn, qpn })
     }
 
     /// Ends NOPs that waited for `completed` operations on the wire.
@@ -215,8 +228,8 @@ impl Device for HcaState {
         receive::bytes(self, qpn, offset, data)
     }
 
-    fn receive_done(&mut self, qpn: u32, received: &Received) {
-        receive::done(self, qpn, received);
+    fn receive_done(&mut self, qpn: u32, received: &Received) -> Result<(), NakCode> {
+        receive::done(self, qpn, received)
     }
 
     fn responder_failed(&mut self, qpn: u32, code: NakCode) {

@@ -2,7 +2,7 @@
 
 use super::decode::Sender;
 use super::loopback::{self, End, Step};
-use super::{completion, datagram, decode, fetch, flush, path};
+use super::{completion, datagram, decode, fetch, flush, overlap, path, umr};
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::qp::{Doomed, Route};
@@ -11,7 +11,7 @@ use crate::device::work::{Current, Local, Work};
 use crate::engine::transport::{Operation, OperationKind, Target};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
-use mlx5_prm::wqe::CtrlSeg;
+use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 
 /// What a turn led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +71,7 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
                 match begin(fabric, own, now_ns) {
                     Begun::Operation(current) => current,
                     Begun::Over => continue,
+                    Begun::Waits => return Turn::Idle, // a completion brings the QP back
                     Begun::Failed => return Turn::More,
                 }
             }
@@ -218,8 +219,10 @@ fn submit(fabric: &mut Fabric, own: End, current: Current) {
 /// What became of a fetched WQE.
 enum Begun {
     Operation(Current),
-    /// A NOP: complete, or waiting for those before it.
+    /// A NOP: complete, or waiting for those before it. A UMR: carried out.
     Over,
+    /// It begins when those before it are over; it has not been taken.
+    Waits,
     Failed,
 }
 
@@ -257,11 +260,42 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
             return Begun::Failed;
         }
     };
+    let opcode = fetched.ctrl.opcode();
     if let Some(qp) = hca.qps.get_mut(qpn) {
+        if opcode == WqeOpcode::UMR && qp.send.completed != qp.send.submitted {
+            return Begun::Waits;
+        }
         qp.send.fetched = index.wrapping_add(fetched.blocks);
     }
     hca.counters.wqes += 1;
-    let opcode = fetched.ctrl.opcode();
+    let signalled = fetched.ctrl.fm_ce_se & CtrlSeg::CE_MASK == CtrlSeg::CE_ALWAYS;
+    if opcode == WqeOpcode::UMR {
+        let work = Work {
+            index,
+            blocks: fetched.blocks,
+            opcode,
+            signalled,
+            bytes: 0,
+            local: Local::Nothing,
+        };
+        return match umr::run(hca, qpn, &fetched.ctrl, fetched.bytes) {
+            Ok(()) => {
+                completion::complete_send(hca, qpn, &work, now_ns);
+                Begun::Over
+            }
+            Err(syndrome) => {
+                if let Some(qp) = hca.qps.get_mut(qpn) {
+                    qp.send.doomed = Some(Doomed {
+                        index,
+                        blocks: work.blocks,
+                        opcode,
+                        syndrome,
+                    });
+                }
+                Begun::Failed
+            }
+        };
+    }
     let (operation, local) = match decode::decode(&sender, &fetched.ctrl, &hca.wqe[..fetched.bytes])
     {
         Ok(decoded) => decoded,
@@ -286,11 +320,14 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         }
     };
     count(&mut hca.counters, operation.as_ref(), &local);
+    if let Some(operation) = &operation {
+        overlap::begun(hca, qpn, index, operation);
+    }
     let work = Work {
         index,
         blocks: fetched.blocks,
         opcode,
-        signalled: fetched.ctrl.fm_ce_se & CtrlSeg::CE_MASK == CtrlSeg::CE_ALWAYS,
+        signalled,
         bytes: operation.map_or(0, |operation| operation.bytes),
         local,
     };

@@ -5,6 +5,7 @@
 //! once one has been seen the engine dares to sleep longer; a program that does not kick loses at most one sleep.
 
 use super::turn::{Report, turn};
+use super::watch::Look;
 use super::{now_ns, wake};
 use crate::device::world::World;
 use std::io;
@@ -50,7 +51,11 @@ fn run() {
         if sleepy {
             wake::fall_asleep();
         }
-        let report = one_turn_or_abort();
+        let report = one_turn_or_abort(if sleepy {
+            Look::Everywhere
+        } else {
+            Look::Brief
+        });
         if report.busy {
             wake::stay_awake();
             idle_since_ns = now_ns();
@@ -81,8 +86,8 @@ fn sleep_time(report: &Report, nap: Duration) -> Option<Duration> {
 
 /// A panic here is a bug of the device. Without its engine the process would wait for completions for ever, so it ends,
 /// after the panic's own message.
-fn one_turn_or_abort() -> Report {
-    match catch_unwind(AssertUnwindSafe(one_turn)) {
+fn one_turn_or_abort(look: Look) -> Report {
+    match catch_unwind(AssertUnwindSafe(|| one_turn(look))) {
         Ok(report) => report,
         Err(_) => {
             eprintln!(
@@ -94,10 +99,10 @@ fn one_turn_or_abort() -> Report {
 }
 
 /// Takes the lock for one turn, then tells everybody what has happened.
-fn one_turn() -> Report {
+fn one_turn(look: Look) -> Report {
     let world = World::of_process();
     let mut fabric = world.lock_for_engine();
-    let mut report = turn(&mut fabric);
+    let mut report = turn(&mut fabric, look);
     drop(fabric);
     if report.news {
         wake::announce();
@@ -114,11 +119,14 @@ fn one_turn() -> Report {
     report
 }
 
-/// The sockets, and what to wait for on each. One that is closed meanwhile ends the sleep early, no more.
+/// The sockets, and what to wait for on each. One that is closed meanwhile ends the sleep early, no more. An HCA that is
+/// paused does not look at its socket: what waits there must not end the sleep.
 fn descriptors() -> Vec<(RawFd, i16)> {
     let fabric = World::of_process().lock_for_engine();
+    let now_ns = fabric.clock.now_ns();
     fabric
         .all()
+        .filter(|slot| slot.state.paused_until_ns <= now_ns)
         .filter_map(|slot| slot.wire.poll_events())
         .map(|(descriptor, events)| (descriptor.as_raw_fd(), events))
         .collect()

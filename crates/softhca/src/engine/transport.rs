@@ -297,7 +297,10 @@ pub trait Device {
     fn receive_bytes(&mut self, qpn: u32, offset: u64, data: &[u8]) -> Result<(), NakCode>;
 
     /// The message that holds the current receive WQE is complete.
-    fn receive_done(&mut self, qpn: u32, received: &Received);
+    ///
+    /// # Errors
+    /// What the responder answers: the key that the message invalidates cannot be.
+    fn receive_done(&mut self, qpn: u32, received: &Received) -> Result<(), NakCode>;
 
     /// The responder of `qpn` has refused a request: the QP belongs in the error state. It goes on to answer
     /// duplicates and to repeat its refusal until the engine disconnects it.

@@ -2,7 +2,8 @@
 
 use super::loopback::End;
 use super::send::{self, Turn};
-use super::{arming, completion, doorbell};
+use super::watch::Look;
+use super::{arming, completion, doorbell, scrutiny};
 use crate::device::Event;
 use crate::device::state::{Fabric, HcaState};
 use std::sync::Arc;
@@ -35,8 +36,9 @@ impl Report {
     }
 }
 
-/// Does a bounded piece of work. The time is that of the fabric's clock.
-pub(crate) fn turn(fabric: &mut Fabric) -> Report {
+/// Does a bounded piece of work. The time is that of the fabric's clock. What a brief look misses is found within a bounded
+/// number of turns.
+pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
     let now_ns = fabric.clock.now_ns();
     let mut report = Report::default();
     for number in 0..fabric.hcas.len() {
@@ -55,9 +57,12 @@ pub(crate) fn turn(fabric: &mut Fabric) -> Report {
             continue;
         }
         completion::write_late(hca);
+        hca.watch.choose(&hca.uars, look);
         report.busy |= doorbell::take(hca);
         if !hca.strict {
             report.busy |= doorbell::look_at_records(hca);
+        } else if let Some(at_ns) = scrutiny::look_for_forgotten_doorbells(hca, now_ns) {
+            report.wake_at(at_ns);
         }
         report.busy |= arming::take(hca);
         wake_stalled(hca, now_ns, &mut report);

@@ -6,16 +6,21 @@
 //! | `SOFTHCA_IP` | IPv4 address of `mlx5_0`; the next devices take the addresses above it | first free of 127/8 |
 //! | `SOFTHCA_STRICT` | 1: a WQE runs only after its doorbell; 0: its doorbell record is enough | 1 |
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
+//! | `SOFTHCA_FAULT` | what goes wrong, see `FaultSpec` | nothing |
+//! | `SOFTHCA_CHECK` | what the checker looks for, see `CheckConfig` | what costs nothing; prints |
+//! | `SOFTHCA_FINDINGS` | a file that gets a line for each finding | none |
 //! | `SOFTHCA_DIR` | directory, made by `wv sim`, for the sysfs tree | a private one |
 
 use std::env::{self, VarError};
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Mutex;
 
 use thiserror::Error;
 
 use super::start;
+use crate::device::{CheckConfig, CheckConfigError, FaultSpec, FaultSpecError};
 use crate::{Hca, HcaConfig, HcaError};
 
 /// Kept for the life of the process: a preloaded library's devices are never removed.
@@ -33,6 +38,10 @@ enum EnvironmentError {
     },
     #[error("SOFTHCA_IP={first} leaves no address for device {index}")]
     Addresses { first: Ipv4Addr, index: u32 },
+    #[error("SOFTHCA_FAULT: {0}")]
+    Faults(#[from] FaultSpecError),
+    #[error("SOFTHCA_CHECK: {0}")]
+    Check(#[from] CheckConfigError),
     #[error(transparent)]
     Hca(#[from] HcaError),
 }
@@ -80,6 +89,12 @@ fn configs(
         }
     };
     let schedule_seed = parsed(variable, "SOFTHCA_SCHEDULE_SEED", "a 64-bit number")?;
+    let faults = match variable("SOFTHCA_FAULT") {
+        Some(text) => Some(text.parse::<FaultSpec>()?),
+        None => None,
+    };
+    let mut check = CheckConfig::printing().with(&variable("SOFTHCA_CHECK").unwrap_or_default())?;
+    check.file = variable("SOFTHCA_FINDINGS").map(PathBuf::from);
     (0..devices)
         .map(|index| {
             let ip = match first {
@@ -90,6 +105,8 @@ fn configs(
                 ip,
                 strict,
                 schedule_seed,
+                faults: faults.clone(),
+                check: check.clone(),
                 ..HcaConfig::default()
             })
         })

@@ -1,5 +1,6 @@
 //! Who a software HCA is: name, addresses and ids, all of which follow from its number and its IP address.
 
+use crate::wire::frame::mac_of;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -43,8 +44,7 @@ impl Identity {
     pub(crate) const MAX_INDEX: u32 = 256 * 32;
 
     pub(crate) fn new(index: u32, ip: Ipv4Addr) -> Self {
-        let [a, b, c, d] = ip.octets();
-        let mac = [0x02, 0x00, a, b, c, d];
+        let mac = mac_of(ip);
         // EUI-64: ff:fe in the middle; in a link-local address the universal/local bit is inverted.
         let node_guid = [mac[0], mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]];
         let mut link_local = [0; 16];

@@ -28,6 +28,7 @@ const UMEM_LENGTH: u16 = 0x1002;
 const UMEM_ACCESS: u16 = 0x1003;
 const UMEM_ID: u16 = 0x1004;
 const UMEM_PAGE_SIZES: u16 = 0x1005;
+const UMEM_DMABUF_FD: u16 = 0x1006;
 
 pub(super) const METHODS: &[Method] = &[
     Method {
@@ -80,6 +81,7 @@ pub(super) const METHODS: &[Method] = &[
             Spec::output(UMEM_ID, 4),
             // Any page size will do for memory that is used where it lies.
             Spec::number(UMEM_PAGE_SIZES, 8).optional(),
+            Spec::object(UMEM_DMABUF_FD).optional(),
         ],
         run: reg_umem,
     },
@@ -180,13 +182,21 @@ fn query(call: &Call<'_>) -> Result<(), Errno> {
 
 fn reg_umem(call: &Call<'_>) -> Result<(), Errno> {
     let device = call.context.devx()?;
-    let access = checked_access(call.u32(UMEM_ACCESS)?)?;
-    let id = register_umem(
-        device,
-        call.u64(UMEM_ADDRESS)?,
-        call.u64(UMEM_LENGTH)?,
-        access,
-    )?;
+    let flags = call.u32(UMEM_ACCESS)?;
+    /// Local write, remote write, remote read, relaxed ordering.
+    const ALLOWED: u32 = 7 | 1 << 20;
+    if flags & !ALLOWED != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let access = checked_access(flags)?;
+    let (address, bytes) = (call.u64(UMEM_ADDRESS)?, call.u64(UMEM_LENGTH)?);
+    let id = if call.has(UMEM_DMABUF_FD) {
+        // The address is an offset there.
+        let fd = call.object(UMEM_DMABUF_FD)?.cast_signed();
+        device.reg_dmabuf_umem(fd, address, bytes)?
+    } else {
+        register_umem(device, address, bytes, access)?
+    };
     let outcome = call.context.publish(Object::Umem { id }, |handle| {
         call.put_object(UMEM_HANDLE, handle)?;
         call.put_pod(UMEM_ID, &id)

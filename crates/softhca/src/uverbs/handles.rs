@@ -15,6 +15,7 @@ use crate::errno::Errno;
 pub(super) enum Object {
     Pd { pdn: u32 },
     Mr(Mr),
+    Window { rkey: u32 },
     Umem { id: u32 },
     Uar { page_id: u32 },
     Ah,
@@ -74,6 +75,21 @@ impl Handles {
     pub(super) fn mr(&self, handle: u32) -> Result<Mr, Errno> {
         self.find(handle, |object| match object {
             Object::Mr(mr) => Some(*mr),
+            _ => None,
+        })
+    }
+
+    /// Puts the new attributes of a region that has changed in.
+    pub(super) fn set_mr(&mut self, handle: u32, mr: Mr) {
+        if let Some(object @ Object::Mr(_)) = self.objects.get_mut(&handle) {
+            *object = Object::Mr(mr);
+        }
+    }
+
+    /// The rkey that the window behind `handle` was made with.
+    pub(super) fn window(&self, handle: u32) -> Result<u32, Errno> {
+        self.find(handle, |object| match object {
+            Object::Window { rkey } => Some(*rkey),
             _ => None,
         })
     }

@@ -7,27 +7,31 @@
 )]
 
 use super::structs::RegMr;
-use crate::device::{Access, Context as DeviceContext, MrKeys};
+use crate::device::{Access, Context as DeviceContext, MrChange, MrKeys};
 use crate::errno::Errno;
 
-/// Access flags that may be ignored where they mean nothing (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
-const OPTIONAL: u32 = 0x3ff0_0000;
-/// Hint that the memory is in huge pages.
-const HUGETLB: u32 = 1 << 7;
-
-/// The access rights in `flags`, by the kernel's rules: peers may write only what the device may write.
+/// The access rights in `flags`, by the kernel's rules (`ib_check_mr_access`): peers may write only what the device may
+/// write. Flags that say how, and not what, are accepted and mean nothing here.
 pub(super) fn checked_access(flags: u32) -> Result<Access, Errno> {
+    /// Flags that may be ignored where they mean nothing (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`): relaxed ordering.
+    const OPTIONAL: u32 = 0x3ff0_0000;
+    const ON_DEMAND: u32 = 1 << 6;
+    const FLUSH: u32 = 1 << 8 | 1 << 9;
+    /// Zero-based addresses (the caller gives the iova) and the hint that pages are huge.
+    const HOW: u32 = 1 << 5 | 1 << 7;
     let Access(local) = Access::LOCAL_WRITE;
     let remote = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
-    let known = local | remote | Access::REMOTE_READ.0;
-    let rights = flags & !(OPTIONAL | HUGETLB);
-    if rights & !known != 0 {
-        return Err(Errno::EOPNOTSUPP); // memory windows, on-demand paging, zero-based
-    }
-    if rights & remote != 0 && rights & local == 0 {
+    let rights = local | remote | Access::REMOTE_READ.0 | Access::MW_BIND.0;
+    if flags & remote != 0 && flags & local == 0 {
         return Err(Errno::EINVAL);
     }
-    Ok(Access(rights))
+    if flags & !(rights | HOW | ON_DEMAND | FLUSH | OPTIONAL) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & (ON_DEMAND | FLUSH) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(Access(flags & rights))
 }
 
 pub(super) fn register_mr(
@@ -40,6 +44,16 @@ pub(super) fn register_mr(
     // checks that it is mapped now, and with which rights.
     let keys = unsafe { device.reg_mr(pdn, request.start, request.length, request.hca_va, access) };
     Ok(keys?)
+}
+
+pub(super) fn reregister_mr(
+    device: &DeviceContext,
+    lkey: u32,
+    change: MrChange,
+    memory: Option<(u64, u64, u64)>,
+) -> Result<(), Errno> {
+    // SAFETY: as above.
+    Ok(unsafe { device.rereg_mr(lkey, change, memory) }?)
 }
 
 pub(super) fn register_umem(
@@ -65,12 +79,15 @@ mod tests {
             (4, Ok(Access(4))),
             (2, Err(Errno::EINVAL)),
             (8, Err(Errno::EINVAL)),
-            (0x10, Err(Errno::EOPNOTSUPP)),
-            (0x20, Err(Errno::EOPNOTSUPP)),
+            (0x10, Ok(Access(0x10))),
+            (0x20, Ok(Access(0))),
             (0x40, Err(Errno::EOPNOTSUPP)),
             (0x81, Ok(Access(1))),
+            (0x101, Err(Errno::EOPNOTSUPP)),
+            (0x401, Err(Errno::EINVAL)),
             (1 | 1 << 20, Ok(Access(1))),
-            (1 | 1 << 30, Err(Errno::EOPNOTSUPP)),
+            (2 | 1 << 20, Err(Errno::EINVAL)),
+            (1 | 1 << 30, Err(Errno::EINVAL)),
         ];
         for (flags, expected) in table {
             assert_eq!(checked_access(flags), expected, "{flags:#x}");

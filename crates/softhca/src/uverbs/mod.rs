@@ -7,8 +7,9 @@
 //! | module | methods |
 //! |---|---|
 //! | `device` | context, device, port, GIDs |
-//! | `write` | commands of the older `write()` interface, which travel inside an ioctl: PD and MR creation |
-//! | `objects` | ending and querying PDs and MRs |
+//! | `write` | commands of the older `write()` interface, which travel inside an ioctl |
+//! | `objects` | ending and querying PDs |
+//! | `regions` | memory regions and windows |
 //! | `devx` | DevX commands, objects, user memory, event queues |
 //! | `ah` | address handles: the MAC behind a GID |
 //! | `uar` | doorbell pages |
@@ -38,6 +39,7 @@ mod qp_modify;
 mod qp_query;
 mod qp_rules;
 mod queue_structs;
+mod regions;
 mod structs;
 mod uar;
 mod user;
@@ -136,6 +138,7 @@ impl File for Context {
             device::METHODS,
             write::METHODS,
             objects::METHODS,
+            regions::METHODS,
             ah::METHODS,
             cq::METHODS,
             qp::METHODS,

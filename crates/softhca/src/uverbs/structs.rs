@@ -232,3 +232,50 @@ pub(super) struct RegMrResp {
     pub(super) rkey: u32,
 }
 const _: () = assert!(size_of::<RegMrResp>() == 12);
+
+/// `struct ib_uverbs_rereg_mr` in `ib_user_verbs.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct ReregMr {
+    /// Where `write()` put its reply; no meaning in an ioctl.
+    pub(super) response: u64,
+    pub(super) mr_handle: u32,
+    /// What changes: bit 0 the memory, bit 1 the domain, bit 2 the rights.
+    pub(super) flags: u32,
+    pub(super) start: u64,
+    pub(super) length: u64,
+    pub(super) hca_va: u64,
+    pub(super) pd_handle: u32,
+    pub(super) access_flags: u32,
+}
+const _: () = assert!(size_of::<ReregMr>() == 48);
+
+/// `struct ib_uverbs_rereg_mr_resp` in `ib_user_verbs.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct ReregMrResp {
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
+}
+const _: () = assert!(size_of::<ReregMrResp>() == 8);
+
+/// `struct ib_uverbs_alloc_mw` in `ib_user_verbs.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct AllocMw {
+    /// Where `write()` put its reply; no meaning in an ioctl.
+    pub(super) response: u64,
+    pub(super) pd_handle: u32,
+    pub(super) mw_type: u8,
+    pub(super) reserved: [u8; 3],
+}
+const _: () = assert!(size_of::<AllocMw>() == 16);
+
+/// `struct ib_uverbs_alloc_mw_resp` in `ib_user_verbs.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct AllocMwResp {
+    pub(super) mw_handle: u32,
+    pub(super) rkey: u32,
+}
+const _: () = assert!(size_of::<AllocMwResp>() == 8);

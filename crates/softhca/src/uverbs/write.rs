@@ -9,10 +9,9 @@ use mlx5_prm::hca_cap::{CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut};
 
 use super::event_queue::{self, Purpose};
 use super::frame::{Call, Method, Spec};
-use super::handles::{Mr, Object};
-use super::memory::{checked_access, register_mr};
-use super::structs::{ExQueryDeviceResp, Mlx5QueryDeviceResp, QueryDeviceResp, RegMr, RegMrResp};
-use super::{ah, cq, qp_modify, qp_query};
+use super::handles::Object;
+use super::structs::{ExQueryDeviceResp, Mlx5QueryDeviceResp, QueryDeviceResp};
+use super::{ah, cq, qp_modify, qp_query, regions};
 use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
 use crate::sysfs::Identity;
@@ -77,7 +76,19 @@ const COMMANDS: &[Command] = &[
         number: 0x9,
         input: 40,
         output: 12,
-        run: reg_mr,
+        run: regions::register,
+    },
+    Command {
+        number: 0xb,
+        input: 48,
+        output: 8,
+        run: regions::reregister,
+    },
+    Command {
+        number: 0xe,
+        input: 16,
+        output: 8,
+        run: regions::alloc_window,
     },
     Command {
         number: 0x11,
@@ -160,6 +171,9 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
     const PORT_ACTIVE_EVENT: u32 = 1 << 10;
     const SYS_IMAGE_GUID: u32 = 1 << 11;
     const RC_RNR_NAK_GEN: u32 = 1 << 12;
+    const MEM_WINDOW: u32 = 1 << 17;
+    const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
+    const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
     const ATOMICS_OF_THE_HCA: u32 = 1;
     let caps = capabilities(device)?;
     let identity = &call.context.identity;
@@ -183,12 +197,23 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
             | CHANGE_PHY_PORT
             | PORT_ACTIVE_EVENT
             | SYS_IMAGE_GUID
-            | RC_RNR_NAK_GEN,
+            | RC_RNR_NAK_GEN
+            | MEM_MGT_EXTENSIONS
+            | if caps.imaicl() == 1 {
+                MEM_WINDOW | MEM_WINDOW_TYPE_2B
+            } else {
+                0
+            },
         max_sge: max_sge.min(30),
         max_sge_rd: max_sge.min(30),
         max_cq: power(caps.log_max_cq()),
         max_cqe: power(caps.log_max_cq_sz()) - 1,
         max_mr: power(caps.log_max_mkey()),
+        max_mw: if caps.imaicl() == 1 {
+            power(caps.log_max_mkey())
+        } else {
+            0
+        },
         max_pd: power(caps.log_max_pd()),
         max_qp_rd_atom: power(caps.log_max_ra_req_qp()),
         max_res_rd_atom: power(caps.log_max_ra_res_qp().saturating_add(caps.log_max_qp())),
@@ -222,35 +247,6 @@ fn alloc_pd(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
     });
     if outcome.is_err() {
         let _ = device.dealloc_pd(pdn);
-    }
-    outcome
-}
-
-fn reg_mr(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno> {
-    let request: RegMr = call.read(CORE_IN)?;
-    let access = checked_access(request.access_flags)?;
-    // The device sees pages: both addresses of a byte are equally far into one.
-    if (request.start ^ request.hca_va) & 0xfff != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let pdn = call.context.handles().pd(request.pd_handle)?;
-    let keys = register_mr(device, pdn, &request, access)?;
-    let mr = Mr {
-        lkey: keys.lkey,
-        rkey: keys.rkey,
-        length: request.length,
-        iova: request.hca_va,
-    };
-    let outcome = call.context.publish(Object::Mr(mr), |mr_handle| {
-        let reply = RegMrResp {
-            mr_handle,
-            lkey: keys.lkey,
-            rkey: keys.rkey,
-        };
-        call.put_pod(CORE_OUT, &reply)
-    });
-    if outcome.is_err() {
-        let _ = device.dereg_mr(keys.lkey);
     }
     outcome
 }

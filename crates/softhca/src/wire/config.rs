@@ -1,14 +1,109 @@
 //! Which carrier an HCA has.
 
 use super::memory::Network;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use thiserror::Error;
 
 /// What carries the packets of an HCA.
+///
+/// As text (`SOFTHCA_CARRIER`): `udp`, `frames:LOCAL:PORT,REMOTE:PORT` or `packet:INTERFACE`.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum CarrierConfig {
     /// A UDP socket bound to the HCA's address and port 4791.
     #[default]
     Udp,
+    /// Ethernet frames, one in each UDP datagram between two sockets, as QEMU's `-netdev dgram` has it. The HCA is a host
+    /// of its own on that Ethernet and needs an address there.
+    Frames {
+        /// The socket's own address.
+        local: SocketAddr,
+        /// The only one that it talks to.
+        remote: SocketAddr,
+    },
+    /// Ethernet frames on a network interface of this machine, through a packet socket (root). The HCA is a host of its own
+    /// there and needs an address that nobody else has, this machine included.
+    Packet {
+        /// Name of the interface.
+        interface: String,
+    },
     /// A network in memory, on which the HCA needs an address of its own.
     Memory(Network),
+}
+
+/// Why a text is no [`CarrierConfig`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{text:?} is not udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE")]
+pub struct UnknownCarrier {
+    /// What was given.
+    pub text: String,
+}
+
+impl FromStr for CarrierConfig {
+    type Err = UnknownCarrier;
+
+    fn from_str(text: &str) -> Result<Self, UnknownCarrier> {
+        let parsed = match text.split_once(':') {
+            None if text == "udp" => Some(Self::Udp),
+            Some(("frames", ends)) => ends.split_once(',').and_then(|(local, remote)| {
+                Some(Self::Frames {
+                    local: local.parse().ok()?,
+                    remote: remote.parse().ok()?,
+                })
+            }),
+            // What Linux takes as a name: IFNAMSIZ is 16 with the zero byte.
+            Some(("packet", name)) if (1..16).contains(&name.len()) => Some(Self::Packet {
+                interface: name.to_owned(),
+            }),
+            _ => None,
+        };
+        parsed.ok_or_else(|| UnknownCarrier {
+            text: text.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_carrier_has_a_text() {
+        let parse = |text: &str| text.parse::<CarrierConfig>();
+        assert!(matches!(parse("udp"), Ok(CarrierConfig::Udp)));
+        let Ok(CarrierConfig::Frames { local, remote }) = parse("frames:127.0.0.1:5002,[::1]:5001")
+        else {
+            panic!("frames");
+        };
+        assert_eq!(
+            [local.to_string(), remote.to_string()],
+            ["127.0.0.1:5002", "[::1]:5001"]
+        );
+        let Ok(CarrierConfig::Packet { interface }) = parse("packet:veth0") else {
+            panic!("packet");
+        };
+        assert_eq!(interface, "veth0");
+    }
+
+    #[test]
+    fn other_text_is_refused_with_what_would_be_right() {
+        for text in [
+            "",
+            "tcp",
+            "udp:",
+            "frames:127.0.0.1:5002",
+            "frames:localhost:1,localhost:2",
+            "packet:",
+            "packet:a_name_of_16_byte",
+        ] {
+            let error = text.parse::<CarrierConfig>().unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!(
+                    "{text:?} is not udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE"
+                )
+            );
+        }
+    }
 }

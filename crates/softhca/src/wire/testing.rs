@@ -190,10 +190,11 @@ impl Device for TestDevice {
         Ok(())
     }
 
-    fn receive_done(&mut self, _: u32, received: &Received) {
+    fn receive_done(&mut self, _: u32, received: &Received) -> Result<(), NakCode> {
         assert!(std::mem::take(&mut self.begun), "a receive WQE is in use");
         self.received
             .push((*received, std::mem::take(&mut self.message)));
+        Ok(())
     }
 
     fn responder_failed(&mut self, _: u32, code: NakCode) {

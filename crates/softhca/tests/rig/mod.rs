@@ -267,6 +267,13 @@ impl End {
         index
     }
 
+    /// Overwrites bytes of the WQE at `index`.
+    pub(crate) fn overwrite(&self, index: u16, offset: usize, bytes: &[u8]) {
+        let ring = 64usize << self.shape.log_depth;
+        let at = (usize::from(index) * 64 + offset) & (ring - 1);
+        self.control.write(self.ring_at() + at, bytes);
+    }
+
     /// A signalled RDMA WRITE of one segment from `offset` of the own data.
     pub(crate) fn write(&mut self, offset: u64, bytes: u32, remote: u64, rkey: u32) -> u16 {
         let rest = [
@@ -325,6 +332,18 @@ impl End {
         self.register
             .word(uar::register(0))
             .store(doorbell_value(self.index, qpn), Ordering::Release);
+        softhca::engine::softhca_kick();
+    }
+
+    /// Stores the first 8 bytes of the WQE at `index` into register 0 of the page, as libmlx5 does.
+    pub(crate) fn ring_last(&self, index: u16) {
+        let ring = 64usize << self.shape.log_depth;
+        let at = (usize::from(index) * 64) & (ring - 1);
+        let bytes = self.control.read(self.ring_at() + at, 8);
+        let word = u64::from_le_bytes(bytes.try_into().unwrap());
+        self.register
+            .word(uar::register(0))
+            .store(word, Ordering::Release);
         softhca::engine::softhca_kick();
     }
 

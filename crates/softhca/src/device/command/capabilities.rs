@@ -1,5 +1,6 @@
 //! `QUERY_HCA_CAP`: what this device can do. Maximum and current values are the same.
 
+use super::super::keys::MAX_DEPTH;
 use super::super::state::limits;
 use super::super::syndrome;
 use super::{Call, Outcome, Refusal};
@@ -25,6 +26,9 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
+/// `umr_fence`: a UMR WQE runs when all before it are over, and is over before the next begins.
+const UMR_NEEDS_NO_FENCE: u32 = 2;
+
 /// Only what is there; libmlx5 takes each bit at its word.
 fn general() -> CmdHcaCap {
     CmdHcaCap::default()
@@ -36,6 +40,12 @@ fn general() -> CmdHcaCap {
         .with_log_max_eq(4)
         .with_log_max_mkey(limits::LOG_KEYS)
         .with_log_max_mrw_sz(48)
+        .with_fixed_buffer_size(1)
+        .with_log_max_klm_list_size(limits::LOG_KEY_LIST)
+        .with_max_indirection(MAX_DEPTH)
+        .with_umr_ptr_rlkey(1)
+        .with_umr_fence(UMR_NEEDS_NO_FENCE)
+        .with_imaicl(1)
         .with_log_max_ra_req_qp(limits::LOG_READS)
         .with_log_max_ra_res_qp(limits::LOG_READS)
         .with_gid_table_size(0)

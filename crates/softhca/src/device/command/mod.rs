@@ -13,6 +13,7 @@ mod queries;
 mod srq;
 
 pub(super) use cq::remove_cq;
+pub(super) use mkey::access as access_of;
 pub(super) use qp::remove_qp;
 pub(super) use srq::remove_srq;
 

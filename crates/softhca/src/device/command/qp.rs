@@ -192,14 +192,14 @@ pub(super) fn destroy(call: &mut Call<'_>) -> Outcome {
 /// Takes a queue pair away, whatever it is doing.
 pub(in super::super) fn remove_qp(slot: &mut Slot, qpn: u32) {
     // A doorbell that was stored before this is not a stray one.
-    doorbell::take(&mut slot.state);
+    doorbell::take_all(&mut slot.state);
     slot.wire.endpoint().disconnect(qpn);
     if let Some(qp) = slot.state.qps.remove(qpn)
         && let Some(uar) = slot.state.uars.get_mut(qp.uar)
     {
         uar.qps.retain(|user| user.qpn != qpn);
     }
-    slot.state.checker.forget(qpn);
+    slot.state.forget_qp(qpn);
 }
 
 pub(super) fn query(call: &mut Call<'_>) -> Outcome {

@@ -50,7 +50,7 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
 fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     let slot = call.slot()?;
     // A doorbell that was stored before this is not one for what comes after it.
-    doorbell::take(&mut slot.state);
+    doorbell::take_all(&mut slot.state);
     slot.wire.endpoint().disconnect(qpn);
     let qp = find(call, qpn)?;
     qp.state = QpState::RST;
@@ -64,7 +64,7 @@ fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     qp.route = Route::None;
     qp.send_psn = 0;
     qp.receive_psn = 0;
-    call.hca()?.checker.forget(qpn);
+    call.hca()?.forget_qp(qpn);
     Ok(())
 }
 

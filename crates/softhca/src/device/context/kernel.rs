@@ -82,15 +82,19 @@ impl Context {
             });
         }
         // SAFETY: the caller's promise.
-        let region = unsafe { super::memory::register(address, bytes) }?;
+        let memory = unsafe { super::memory::register(address, bytes, true) }?;
         self.with(|hca, context| {
             let limit = hca.umems.limit();
-            hca.umems
-                .insert(Umem { context, region })
-                .ok_or(DeviceError::Full {
-                    what: "UMEM",
-                    limit,
-                })
+            let full = DeviceError::Full {
+                what: "UMEM",
+                limit,
+            };
+            let umem = Umem {
+                context,
+                region: memory.region,
+                mapping: memory.mapping,
+            };
+            hca.umems.insert(umem).ok_or(full)
         })
     }
 

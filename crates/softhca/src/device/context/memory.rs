@@ -1,13 +1,16 @@
 //! Memory of a context: regions, UMEMs, UAR pages.
 
+use super::keys::{self, MrChange};
 use super::{Context, MrKeys, UarPage, no_context, own, refuse_busy};
 use crate::device::error::DeviceError;
-use crate::device::keys::{Access, Backing, MemoryKey, Umem};
-use crate::device::memory::{self, Region};
+use crate::device::keys::{Access, Backing, Kind, MemoryKey, Umem};
+use crate::device::mapping::{self, Backed};
+use crate::device::memory::Region;
 use crate::device::state::{HcaState, Uar};
 use crate::device::uar::UarSpace;
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::doorbell::uar;
+use std::os::fd::RawFd;
 
 impl Context {
     /// Registers `bytes` bytes at `address`, which remote and local segments name as `iova`.
@@ -19,7 +22,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// No such PD; not mapped; a failure asked for (`CREATE_MKEY`).
+    /// No such PD; not mapped, or not with the rights that `access` needs; a failure asked for (`CREATE_MKEY`).
     #[expect(unsafe_code, reason = "takes the promise that a registration is")]
     pub unsafe fn reg_mr(
         &self,
@@ -30,42 +33,102 @@ impl Context {
         access: Access,
     ) -> Result<MrKeys, DeviceError> {
         // SAFETY: the caller's promise.
-        let region = unsafe { register(address, bytes) }?;
-        if iova.checked_add(bytes).is_none() {
-            return Err(DeviceError::Range {
-                what: "iova",
-                value: iova,
-                limit: u64::MAX - bytes,
-            });
-        }
+        let memory = unsafe { register(address, bytes, access.writes()) }?;
+        self.insert_mr(pdn, memory, iova, access)
+    }
+
+    /// Registers `bytes` bytes at `offset` of a DMA-BUF or memfd.
+    ///
+    /// # Errors
+    ///
+    /// No such PD; no such buffer, or a shorter one; a failure asked for (`CREATE_MKEY`).
+    pub fn reg_dmabuf_mr(
+        &self,
+        pdn: u32,
+        fd: RawFd,
+        offset: u64,
+        bytes: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<MrKeys, DeviceError> {
+        let memory = mapping::map(fd, offset, bytes, access.writes())?;
+        self.insert_mr(pdn, memory, iova, access)
+    }
+
+    fn insert_mr(
+        &self,
+        pdn: u32,
+        memory: Backed,
+        iova: u64,
+        access: Access,
+    ) -> Result<MrKeys, DeviceError> {
+        let bytes = memory.region.bytes();
+        check_iova(iova, bytes)?;
         self.with(|hca, context| {
             own(hca.pds.get(pdn) == Some(&context), "PD", pdn)?;
             hca.strike(Opcode::CREATE_MKEY)?;
-            hca.variant = hca.variant.wrapping_add(1);
-            let variant = hca.variant;
-            let limit = hca.keys.limit();
-            let index = hca
-                .keys
-                .insert(MemoryKey {
-                    context,
-                    pdn,
-                    variant,
-                    iova,
-                    bytes,
-                    backing: Backing::Direct(region),
-                    access: access.with(Access::LOCAL_READ),
-                    umem: None,
-                })
-                .ok_or(DeviceError::Full {
-                    what: "memory key",
-                    limit,
-                })?;
-            let key = index << 8 | u32::from(variant);
+            let key = MemoryKey {
+                context,
+                pdn,
+                variant: hca.next_variant(),
+                kind: Kind::Region,
+                free: false,
+                qpn: None,
+                remote_invalidate: false,
+                iova,
+                bytes,
+                backing: Backing::Direct(memory.region),
+                access: access.with(Access::LOCAL_READ),
+                mapping: memory.mapping,
+            };
+            let key = keys::insert(hca, key)?;
             Ok(MrKeys {
                 lkey: key,
                 rkey: key,
             })
         })
+    }
+
+    /// Changes a region; its keys stay the same. With `memory` (address, bytes, iova) it stands for that from now on.
+    /// A change that is refused leaves it as it was.
+    ///
+    /// # Safety
+    ///
+    /// As [`Context::reg_mr`], for the new memory under the new rights or the old memory under the new rights.
+    ///
+    /// # Errors
+    ///
+    /// No such region or PD; not mapped; a failure asked for (`CREATE_MKEY`).
+    #[expect(unsafe_code, reason = "takes the promise that a registration is")]
+    pub unsafe fn rereg_mr(
+        &self,
+        lkey: u32,
+        change: MrChange,
+        memory: Option<(u64, u64, u64)>,
+    ) -> Result<(), DeviceError> {
+        let (old, access) = self.with(|hca, context| {
+            let key = keys::region(hca, context, lkey)?;
+            let old = match &key.backing {
+                Backing::Direct(region) => (region.address(), region.bytes()),
+                Backing::Indirect(_) => (0, 0),
+            };
+            Ok((old, change.access.unwrap_or(key.access)))
+        })?;
+        let memory = match memory {
+            Some((address, bytes, iova)) => {
+                check_iova(iova, bytes)?;
+                // SAFETY: the caller's promise.
+                Some((unsafe { register(address, bytes, access.writes()) }?, iova))
+            }
+            None => {
+                let (address, bytes) = old;
+                if !mapping::is_accessible(address, bytes, access.writes()) {
+                    return Err(DeviceError::Fault { address, bytes });
+                }
+                None
+            }
+        };
+        self.change_mr(lkey, change, memory)
     }
 
     /// Ends a region by its lkey.
@@ -75,14 +138,9 @@ impl Context {
     /// No such region.
     pub fn dereg_mr(&self, lkey: u32) -> Result<(), DeviceError> {
         self.with(|hca, context| {
-            let found = hca.keys.get(lkey >> 8).is_some_and(|key| {
-                key.context == context
-                    && key.umem.is_none()
-                    && u32::from(key.variant) == lkey & 0xff
-            });
-            own(found, "region", lkey)?;
+            keys::region(hca, context, lkey)?;
             hca.strike(Opcode::DESTROY_MKEY)?;
-            hca.keys.remove(lkey >> 8);
+            hca.end_key(lkey >> 8);
             Ok(())
         })
     }
@@ -95,7 +153,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// Not mapped; empty; a failure asked for (`CREATE_UMEM`).
+    /// Not mapped or not writable, whatever `_access` says; empty; a failure asked for (`CREATE_UMEM`).
     #[expect(unsafe_code, reason = "takes the promise that a registration is")]
     pub unsafe fn reg_umem(
         &self,
@@ -111,16 +169,32 @@ impl Context {
             });
         }
         // SAFETY: the caller's promise.
-        let region = unsafe { register(address, bytes) }?;
+        self.insert_umem(unsafe { register(address, bytes, true) }?)
+    }
+
+    /// Registers `bytes` bytes at `offset` of a DMA-BUF or memfd for queues and doorbell records; the UMEM id.
+    ///
+    /// # Errors
+    ///
+    /// No such buffer, or a shorter one; a failure asked for (`CREATE_UMEM`).
+    pub fn reg_dmabuf_umem(&self, fd: RawFd, offset: u64, bytes: u64) -> Result<u32, DeviceError> {
+        self.insert_umem(mapping::map(fd, offset, bytes, true)?)
+    }
+
+    fn insert_umem(&self, memory: Backed) -> Result<u32, DeviceError> {
         self.with(|hca, context| {
             hca.strike(Opcode::CREATE_UMEM)?;
             let limit = hca.umems.limit();
-            hca.umems
-                .insert(Umem { context, region })
-                .ok_or(DeviceError::Full {
-                    what: "UMEM",
-                    limit,
-                })
+            let umem = Umem {
+                context,
+                region: memory.region,
+                mapping: memory.mapping,
+            };
+            let full = DeviceError::Full {
+                what: "UMEM",
+                limit,
+            };
+            hca.umems.insert(umem).ok_or(full)
         })
     }
 
@@ -210,19 +284,38 @@ impl Context {
 ///
 /// As [`Region::new`].
 #[expect(unsafe_code, reason = "hands the promise on")]
-pub(super) unsafe fn register(address: u64, bytes: u64) -> Result<Region, DeviceError> {
+pub(super) unsafe fn register(
+    address: u64,
+    bytes: u64,
+    write: bool,
+) -> Result<Backed, DeviceError> {
     let fault = DeviceError::Fault { address, bytes };
-    if !memory::is_mapped(address, bytes) {
+    if !mapping::is_accessible(address, bytes, write) {
         return Err(fault);
     }
     // SAFETY: the caller's promise.
-    unsafe { Region::new(address, bytes) }.ok_or(fault)
+    let region = unsafe { Region::new(address, bytes) }.ok_or(fault)?;
+    Ok(Backed {
+        region,
+        mapping: None,
+    })
+}
+
+fn check_iova(iova: u64, bytes: u64) -> Result<(), DeviceError> {
+    if iova.checked_add(bytes).is_none() {
+        return Err(DeviceError::Range {
+            what: "iova",
+            value: iova,
+            limit: u64::MAX - bytes,
+        });
+    }
+    Ok(())
 }
 
 fn umem_users(hca: &HcaState, id: u32) -> usize {
     hca.keys
         .iter()
-        .filter(|(_, key)| key.umem == Some(id))
+        .filter(|(_, key)| key.kind == Kind::Umem(id))
         .count()
         + hca
             .cqs

@@ -2,10 +2,13 @@
 
 mod devx;
 mod kernel;
+mod keys;
 mod memory;
 mod xrcd;
 
 pub(super) use xrcd::{close as close_xrcd, xrcd_users};
+
+pub use keys::MrChange;
 
 use super::command;
 use super::counters::ObjectCounts;
@@ -262,10 +265,12 @@ impl Context {
         call: impl FnOnce(&mut HcaState, u32) -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
         let mut fabric = self.inner.world.lock();
+        let now_ns = fabric.clock.now_ns();
         let hca = fabric.hca(self.inner.hca).ok_or(DeviceError::NoDevice)?;
         if hca.contexts.get(self.inner.id).is_none() {
             return Err(no_context(self.inner.id));
         }
+        hca.now_ns = now_ns;
         call(hca, self.inner.id)
     }
 }

@@ -102,9 +102,6 @@ impl Responder {
             left,
             bytes: message_bytes,
         };
-        if end.is_some() {
-            self.message_done();
-        }
         if let Some(WriteEnd::Immediate(word)) = end {
             let (bytes, with) = (message_bytes, SendWith::Immediate(word));
             device.receive_done(
@@ -116,7 +113,10 @@ impl Responder {
                     solicited: packet.head.solicited,
                     source: None,
                 },
-            );
+            )?;
+        }
+        if end.is_some() {
+            self.message_done();
         }
         Ok(1)
     }
@@ -144,7 +144,6 @@ impl Responder {
         let offset = offset + u64::from(bytes);
         self.progress = Progress::Send { offset };
         if let Some(end) = end {
-            self.message_done();
             let with = match end {
                 SendEnd::Plain => SendWith::Nothing,
                 SendEnd::Immediate(word) => SendWith::Immediate(word),
@@ -160,7 +159,8 @@ impl Responder {
                     solicited: packet.head.solicited,
                     source: None,
                 },
-            );
+            )?;
+            self.message_done();
         }
         Ok(1)
     }

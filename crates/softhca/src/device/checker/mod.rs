@@ -1,49 +1,46 @@
 //! What the device saw that silicon would not tell: each in words, once.
 
-use std::collections::HashMap;
+mod config;
+mod ended;
+mod kinds;
+
+pub use config::{CheckConfig, CheckConfigError};
+pub use kinds::Finding;
+
+use std::collections::{BTreeMap, HashMap};
 
 /// Findings of one HCA. The text of a kind is kept for the first time it happens on an object; repetitions are counted.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
+    config: CheckConfig,
+    device: String,
     seen: HashMap<(Finding, u32), u64>,
+    counts: BTreeMap<Finding, u64>,
     texts: Vec<String>,
-    total: u64,
-}
-
-/// Kinds of findings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Finding {
-    WqeIndex,
-    WqeQpn,
-    WqeLength,
-    WqeBeyondDoorbell,
-    WqeSegment,
-    DoorbellBackwards,
-    DoorbellBeyondRing,
-    RingReusedEarly,
-    DoorbellStray,
-    CqOverrun,
-    LocalKey,
-    RemoteKey,
-    RemoteRight,
-    PsnMismatch,
-    ReceiveBeyondRing,
-    SrqList,
-    QueueKey,
-    Socket,
+    ended: ended::EndedKeys,
 }
 
 /// Different texts that are kept; later ones are only counted.
 const MAX_TEXTS: usize = 1000;
 
 impl Checker {
+    pub(crate) fn new(device: &str, config: &CheckConfig) -> Self {
+        Self {
+            config: config.clone(),
+            device: device.to_owned(),
+            ..Self::default()
+        }
+    }
+
     /// Notes a finding about the object `number`; says `text` if it is the first of its kind there.
     pub(crate) fn note(&mut self, finding: Finding, number: u32, text: impl FnOnce() -> String) {
-        self.total += 1;
+        *self.counts.entry(finding).or_insert(0) += 1;
         let times = self.seen.entry((finding, number)).or_insert(0);
         *times += 1;
         if *times == 1 && self.texts.len() < MAX_TEXTS {
-            self.texts.push(text());
+            let text = text();
+            self.config.tell(&self.device, finding, &text);
+            self.texts.push(text);
         }
     }
 
@@ -56,8 +53,17 @@ impl Checker {
         &self.texts
     }
 
+    pub(crate) fn counts(&self) -> &BTreeMap<Finding, u64> {
+        &self.counts
+    }
+
     pub(crate) fn total(&self) -> u64 {
-        self.total
+        self.counts.values().sum()
+    }
+
+    /// What costs time is only done if this says so.
+    pub(crate) fn config(&self) -> &CheckConfig {
+        &self.config
     }
 }
 
@@ -72,7 +78,16 @@ mod tests {
             checker.note(Finding::CqOverrun, 7, || "CQ 0x7 overran".to_owned());
         }
         checker.note(Finding::CqOverrun, 8, || "CQ 0x8 overran".to_owned());
-        assert_eq!(checker.texts(), ["CQ 0x7 overran", "CQ 0x8 overran"]);
-        assert_eq!(checker.total(), 4);
+        checker.note(Finding::WqeIndex, 7, || "QP 0x7".to_owned());
+        assert_eq!(
+            checker.texts(),
+            ["CQ 0x7 overran", "CQ 0x8 overran", "QP 0x7"]
+        );
+        assert_eq!(checker.total(), 5);
+        assert_eq!(checker.counts()[&Finding::CqOverrun], 4);
+        assert_eq!(checker.counts()[&Finding::WqeIndex], 1);
+        checker.forget(7);
+        checker.note(Finding::CqOverrun, 7, || "CQ 0x7 again".to_owned());
+        assert_eq!(checker.texts().last().unwrap(), "CQ 0x7 again");
     }
 }

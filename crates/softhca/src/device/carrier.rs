@@ -1,0 +1,120 @@
+//! Opens the carrier that a configuration asks for.
+
+use super::HcaConfig;
+use crate::address::{self, AddressError};
+use crate::wire::capture::{Capture, Tap};
+use crate::wire::carrier::Carrier;
+use crate::wire::config::CarrierConfig;
+use crate::wire::frame::mac_of;
+use crate::wire::frames::{FrameCarrier, FrameSocket};
+use crate::wire::udp::UdpCarrier;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why nothing can carry an HCA's packets.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CarrierError {
+    /// No address for the HCA.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The kernel refuses an option of the UDP socket.
+    #[error("cannot set up the UDP socket: {0}")]
+    Udp(io::Error),
+    /// The socket that carries frames over UDP.
+    #[error("cannot carry frames from {local}: {source}")]
+    Frames {
+        /// Its local end.
+        local: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The interface, or the right to use it.
+    #[error(
+        "cannot carry frames on interface {interface}: {source}{}",
+        hint(source)
+    )]
+    Interface {
+        /// Its name.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The capture file.
+    #[error("cannot write the capture {}: {source}", path.display())]
+    Capture {
+        /// The file that was asked for.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        " (packet sockets need CAP_NET_RAW, which mostly only root has)"
+    } else {
+        ""
+    }
+}
+
+/// The HCA's address and what carries its packets.
+pub(super) fn open_carrier(
+    config: &HcaConfig,
+) -> Result<(Ipv4Addr, Box<dyn Carrier>), CarrierError> {
+    let (ip, carrier): (_, Box<dyn Carrier>) = match &config.carrier {
+        CarrierConfig::Udp => {
+            let (socket, ip) = address::claim(config.ip, fastrand::u32(..))?;
+            let carrier = UdpCarrier::new(socket).map_err(CarrierError::Udp)?;
+            (ip, Box::new(carrier))
+        }
+        CarrierConfig::Memory(network) => {
+            let ip = config.ip.ok_or(AddressError::Missing)?;
+            let carrier = network.plug(ip).ok_or(AddressError::InUse { ip })?;
+            (ip, Box::new(carrier))
+        }
+        CarrierConfig::Frames { local, remote } => {
+            let ip = config.ip.ok_or(AddressError::Missing)?;
+            let socket = FrameSocket::over_udp(*local, *remote).map_err(|source| {
+                let local = *local;
+                CarrierError::Frames { local, source }
+            })?;
+            // It captures by itself: whole frames, as they were.
+            let capture = capture(config, ip)?;
+            return Ok((ip, Box::new(FrameCarrier::new(socket, ip, capture))));
+        }
+        CarrierConfig::Packet { interface } => {
+            let ip = config.ip.ok_or(AddressError::Missing)?;
+            let socket = FrameSocket::on_interface(interface, mac_of(ip)).map_err(|source| {
+                let interface = interface.clone();
+                CarrierError::Interface { interface, source }
+            })?;
+            let capture = capture(config, ip)?;
+            return Ok((ip, Box::new(FrameCarrier::new(socket, ip, capture))));
+        }
+    };
+    match capture(config, ip)? {
+        None => Ok((ip, carrier)),
+        Some(capture) => Ok((ip, Box::new(Tap::new(carrier, capture, ip)))),
+    }
+}
+
+/// The capture that `config` asks for. Says so where its name is another than was asked for.
+fn capture(config: &HcaConfig, ip: Ipv4Addr) -> Result<Option<Capture>, CarrierError> {
+    let Some(path) = &config.pcap else {
+        return Ok(None);
+    };
+    let capture = Capture::create(path, &format!("softhca {ip}")).map_err(|source| {
+        CarrierError::Capture {
+            path: path.clone(),
+            source,
+        }
+    })?;
+    if capture.path() != path {
+        let (at, asked) = (capture.path().display(), path.display());
+        eprintln!("softhca: the HCA at {ip} is captured in {at}, since {asked} exists");
+    }
+    Ok(Some(capture))
+}

@@ -1,0 +1,122 @@
+//! What the checker looks for, and where it says what it found.
+
+use super::Finding;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// What the checker of an HCA does besides what costs nothing.
+///
+/// As text (`SOFTHCA_CHECK`): a list with commas of `quiet` (nothing on stderr), `print`, `wqe`, `overlap`, and `all` for the
+/// last two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckConfig {
+    /// Each finding is printed once on stderr. Programs that look at [`crate::Hca::findings`] need it not; devices of a
+    /// preloaded library do it.
+    pub print: bool,
+    /// Looks at the bytes of each WQE when its doorbell comes, when it is fetched and when it completes: none may change.
+    pub wqe_bytes: bool,
+    /// Looks for operations under way on different QPs that change the same remote bytes. A program may have reasons.
+    pub overlap: bool,
+    /// A file that gets a line for each finding.
+    pub file: Option<PathBuf>,
+}
+
+/// A word that is none of the list's.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is not quiet, print, wqe, overlap or all")]
+pub struct CheckConfigError(pub String);
+
+impl CheckConfig {
+    /// Each finding is printed once on stderr.
+    #[must_use]
+    pub fn printing() -> Self {
+        Self {
+            print: true,
+            ..Self::default()
+        }
+    }
+
+    /// Changes what the words of `list` say.
+    ///
+    /// # Errors
+    ///
+    /// A word that is none.
+    pub fn with(mut self, list: &str) -> Result<Self, CheckConfigError> {
+        for word in list.split(',').map(str::trim) {
+            match word {
+                "" => {}
+                "quiet" => self.print = false,
+                "print" => self.print = true,
+                "wqe" => self.wqe_bytes = true,
+                "overlap" => self.overlap = true,
+                "all" => {
+                    self.wqe_bytes = true;
+                    self.overlap = true;
+                }
+                other => return Err(CheckConfigError(other.to_owned())),
+            }
+        }
+        Ok(self)
+    }
+
+    /// Says what was found, in one write each, so that lines of several processes do not mix. Nowhere to say it is no
+    /// reason to fail.
+    pub(super) fn tell(&self, device: &str, finding: Finding, text: &str) {
+        if self.print {
+            let line = format!("softhca: {device}: {text} [{finding}]\n");
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+        if let Some(path) = &self.file
+            && let Ok(mut file) = OpenOptions::new().append(true).create(true).open(path)
+        {
+            let line = format!("{finding} {} {device}: {text}\n", std::process::id());
+            let _ = file.write_all(line.as_bytes());
+        }
+    }
+}
+
+impl FromStr for CheckConfig {
+    type Err = CheckConfigError;
+
+    fn from_str(list: &str) -> Result<Self, CheckConfigError> {
+        Self::default().with(list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_add_up_and_a_wrong_one_is_named() {
+        let all: CheckConfig = "all".parse().unwrap();
+        assert!(all.wqe_bytes && all.overlap && !all.print);
+        let quiet = CheckConfig::printing().with("quiet, wqe").unwrap();
+        assert!(quiet.wqe_bytes && !quiet.overlap && !quiet.print);
+        let error = "wqe,everything".parse::<CheckConfig>().unwrap_err();
+        assert!(error.to_string().starts_with("\"everything\" is not"));
+    }
+
+    #[test]
+    fn each_finding_is_a_line_in_the_file() {
+        let path = std::env::temp_dir().join(format!("softhca-findings-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let config = CheckConfig {
+            file: Some(path.clone()),
+            ..CheckConfig::default()
+        };
+        config.tell("mlx5_0", Finding::WqeQpn, "a");
+        config.tell("mlx5_0", Finding::CqOverrun, "b");
+        let id = std::process::id();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(
+            text,
+            format!("wqe-qpn {id} mlx5_0: a\ncq-overrun {id} mlx5_0: b\n")
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! What is behind addresses and descriptors that somebody registers: which pages are there, and with which rights.
+//!
+//! The kernel pins the pages of a region. Here the answer is that of the moment of registration: a program that unmaps
+//! its memory later, or truncates its file, and lets the device use it ends in a fault.
+
+// UNSAFETY: mmap and munmap of descriptors, fstat, fcntl, fstatfs.
+#![expect(unsafe_code, reason = "mappings of registered descriptors")]
+
+use super::DeviceError;
+use super::memory::{Region, is_mapped};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::ptr::{self, NonNull};
+
+const PAGE: u64 = 4096;
+
+/// Memory of a key or UMEM, with the mapping that it lies in if the device made it.
+#[derive(Debug)]
+pub(crate) struct Backed {
+    pub(crate) region: Region,
+    pub(crate) mapping: Option<Mapping>,
+}
+
+/// A mapping of our own. Its end unmaps.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<libc::c_void>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is accessed through `Region` only, which is about shared memory, and unmapped once, by its owner.
+unsafe impl Send for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`; regions in it end with the key or UMEM that owns this.
+        unsafe { libc::munmap(self.base.as_ptr(), self.bytes) };
+    }
+}
+
+/// Maps `bytes` bytes at `offset` of a DMA-BUF or of a memfd, which stands in for one.
+///
+/// # Errors
+///
+/// The kernel's: `EBADF` if it is no descriptor, `EINVAL` if it is one of something else, or shorter.
+pub(crate) fn map(
+    fd: RawFd,
+    offset: u64,
+    bytes: u64,
+    writable: bool,
+) -> Result<Backed, DeviceError> {
+    let length = buffer_bytes(fd)?;
+    let refused = DeviceError::Os {
+        call: "mmap of a DMA-BUF",
+        errno: libc::EINVAL,
+    };
+    let end = offset.checked_add(bytes).ok_or(refused)?;
+    if end > length || bytes == 0 {
+        return Err(DeviceError::Range {
+            what: "end of a region of a DMA-BUF",
+            value: end,
+            limit: length,
+        });
+    }
+    let start = offset & !(PAGE - 1);
+    let in_page = offset - start;
+    let (Ok(mapped), Ok(file_offset)) = (
+        usize::try_from(in_page + bytes),
+        libc::off_t::try_from(start),
+    ) else {
+        return Err(refused);
+    };
+    let rights = if writable {
+        libc::PROT_READ | libc::PROT_WRITE
+    } else {
+        libc::PROT_READ
+    };
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let base = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            mapped,
+            rights,
+            libc::MAP_SHARED,
+            fd,
+            file_offset,
+        )
+    };
+    let Some(base) = NonNull::new(base).filter(|_| base != libc::MAP_FAILED) else {
+        return Err(refused);
+    };
+    let mapping = Mapping {
+        base,
+        bytes: mapped,
+    };
+    let address = base.as_ptr().expose_provenance() as u64;
+    // SAFETY: inside the mapping, which lives as long as the key or UMEM that gets both.
+    let region = unsafe { Region::new(address + in_page, bytes) }.ok_or(refused)?;
+    Ok(Backed {
+        region,
+        mapping: Some(mapping),
+    })
+}
+
+/// Length of the DMA-BUF or memfd that `fd` is.
+fn buffer_bytes(fd: RawFd) -> Result<u64, DeviceError> {
+    const DMA_BUF_MAGIC: u64 = 0x444d_4142;
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: room for the answer.
+    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
+        return Err(DeviceError::Os {
+            call: "dma_buf_get",
+            errno: libc::EBADF,
+        });
+    }
+    let mut system = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: room for the answer.
+    let is_dma_buf = unsafe { libc::fstatfs(fd, system.as_mut_ptr()) } == 0 && {
+        // SAFETY: filled in by a call that succeeded.
+        let kind = unsafe { system.assume_init() }.f_type;
+        u64::try_from(kind).is_ok_and(|kind| kind == DMA_BUF_MAGIC)
+    };
+    if is_dma_buf {
+        // SAFETY: the position of a DMA-BUF means nothing else.
+        let end = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
+        return Ok(u64::try_from(end).unwrap_or(0));
+    }
+    // SAFETY: a descriptor and a query; only files in memory have seals.
+    let is_memfd = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) } >= 0;
+    if !is_memfd {
+        return Err(DeviceError::Os {
+            call: "dma_buf_get",
+            errno: libc::EINVAL,
+        });
+    }
+    // SAFETY: filled in by a call that succeeded.
+    let bytes = unsafe { stat.assume_init() }.st_size;
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
+/// Whether every byte of the range is mapped now, readable, and writable if `write` says so.
+pub(crate) fn is_accessible(address: u64, bytes: u64, write: bool) -> bool {
+    let Some(end) = address.checked_add(bytes) else {
+        return false;
+    };
+    let Ok(maps) = File::open("/proc/self/maps") else {
+        return is_mapped(address, bytes);
+    };
+    covered(BufReader::new(maps), address, end, write)
+}
+
+/// Whether the mappings in `maps`, in ascending order, cover `at..end` without a hole.
+fn covered(maps: impl BufRead, mut at: u64, end: u64, write: bool) -> bool {
+    for line in maps.lines() {
+        if at >= end {
+            return true;
+        }
+        let Some((first, last, rights)) = line.as_ref().ok().and_then(|line| parse(line)) else {
+            return false;
+        };
+        if last <= at {
+            continue;
+        }
+        let allowed = rights.first() == Some(&b'r') && (!write || rights.get(1) == Some(&b'w'));
+        if first > at || !allowed {
+            return false;
+        }
+        at = last;
+    }
+    at >= end
+}
+
+/// A line of `/proc/self/maps`: first address, the one behind the last, rights.
+fn parse(line: &str) -> Option<(u64, u64, &[u8])> {
+    let (range, rest) = line.split_once(' ')?;
+    let (first, last) = range.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some((number(first)?, number(last)?, rest.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_covered_by_mappings_without_holes_and_with_the_right_rights() {
+        let maps =
+            b"1000-3000 rw-p 0 0:0 0 [heap]\n3000-4000 r--p 0 0:0 0\n5000-6000 rw-p 0 0:0 0\n\
+            6000-7000 ---p 0 0:0 0\n";
+        let reads = |at, end| covered(&maps[..], at, end, false);
+        let writes = |at, end| covered(&maps[..], at, end, true);
+        assert!(reads(0x1000, 0x4000) && reads(0x1fff, 0x3001) && reads(0x5000, 0x6000));
+        assert!(!reads(0xfff, 0x1001) && !reads(0x3fff, 0x4001) && !reads(0x3000, 0x6000));
+        assert!(!reads(0x6000, 0x6001) && !reads(0x7000, 0x7001));
+        assert!(writes(0x1000, 0x3000) && !writes(0x2fff, 0x3001));
+    }
+
+    #[test]
+    fn memory_of_this_process_is_accessible_and_the_zero_page_is_not() {
+        let memory = vec![0u8; 10_000];
+        let address = memory.as_ptr().expose_provenance() as u64;
+        assert!(is_accessible(address, 10_000, true));
+        assert!(!is_accessible(0x1000, 1, false));
+        assert!(!is_accessible(u64::MAX, 2, false));
+        let text = is_accessible as *const () as usize as u64;
+        assert!(is_accessible(text, 1, false));
+        assert!(!is_accessible(text, 1, true));
+    }
+}

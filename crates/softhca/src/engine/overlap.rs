@@ -1,0 +1,67 @@
+//! Remote ranges that are being changed: operations of different QPs have no order between them, so two that are under way at
+//! once and change the same bytes leave either's there. Looked for if [`CheckConfig::overlap`](crate::device::CheckConfig)
+//! says so.
+
+use super::transport::{Operation, OperationKind};
+use crate::device::checker::Finding;
+use crate::device::state::HcaState;
+
+/// An operation under way that changes remote bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flight {
+    pub(crate) qpn: u32,
+    index: u16,
+    peer: [u8; 16],
+    start: u64,
+    /// The last byte, so that a range may end with the address space.
+    last: u64,
+}
+
+/// A WQE has been fetched that asks for `operation`.
+pub(super) fn begun(hca: &mut HcaState, qpn: u32, index: u16, operation: &Operation) {
+    if !hca.checker.config().overlap {
+        return;
+    }
+    let start = match operation.kind {
+        OperationKind::Write { va, .. } => va,
+        OperationKind::Atomic(atomic) => atomic.va,
+        OperationKind::Read { .. } | OperationKind::Send { .. } => return,
+    };
+    let Some(qp) = hca.qps.get(qpn) else {
+        return;
+    };
+    let Some(length) = u64::from(operation.bytes).checked_sub(1) else {
+        return; // no bytes
+    };
+    let flight = Flight {
+        qpn,
+        index,
+        peer: qp.qpc.primary_address_path().rgid_rip(),
+        start,
+        last: start.saturating_add(length),
+    };
+    let other = hca.flights.iter().copied().find(|other| {
+        other.qpn != qpn
+            && other.peer == flight.peer
+            && other.start <= flight.last
+            && flight.start <= other.last
+    });
+    if let Some(other) = other {
+        hca.checker.note(Finding::Overlap, qpn, || {
+            format!(
+                "QP {qpn:#x}: WQE {index} changes {:#x}..={:#x} of its peer while WQE {} of QP {:#x} changes {:#x}..={:#x}: \
+                 nothing orders the two",
+                flight.start, flight.last, other.index, other.qpn, other.start, other.last
+            )
+        });
+    }
+    hca.flights.push(flight);
+}
+
+/// The WQE is over.
+pub(super) fn ended(hca: &mut HcaState, qpn: u32, index: u16) {
+    if !hca.flights.is_empty() {
+        hca.flights
+            .retain(|flight| flight.qpn != qpn || flight.index != index);
+    }
+}

@@ -1,0 +1,86 @@
+//! Who has which MAC address, and what waits for an answer to that.
+
+use super::Mac;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// Packets that wait for a peer's MAC address.
+pub const HELD_PACKETS: usize = 32;
+/// How often a peer is asked.
+pub const ATTEMPTS: u32 = 5;
+const INTERVAL_NS: u64 = 100_000_000;
+
+/// The hosts that are known or asked for.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    known: BTreeMap<Ipv4Addr, Mac>,
+    asked: BTreeMap<Ipv4Addr, Question>,
+}
+
+/// A host whose MAC address is not known.
+#[derive(Debug, Default)]
+struct Question {
+    held: Vec<Vec<u8>>,
+    asked: u32,
+    /// When to ask again.
+    next_ns: u64,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resolved {
+    /// It can go.
+    At(Mac),
+    /// It was taken, and waits.
+    Held,
+    /// Too many wait already.
+    Dropped,
+}
+
+impl Neighbours {
+    /// Where a packet for `ip` goes.
+    pub(super) fn resolve(&mut self, ip: Ipv4Addr, packet: &[u8]) -> Resolved {
+        if let Some(mac) = self.known.get(&ip) {
+            return Resolved::At(*mac);
+        }
+        let question = self.asked.entry(ip).or_default();
+        if question.held.len() >= HELD_PACKETS {
+            return Resolved::Dropped;
+        }
+        question.held.push(packet.to_vec());
+        Resolved::Held
+    }
+
+    /// `ip` has said that it is at `mac`; returns what waited for that. Strangers are noted only if they spoke `to_us`.
+    pub(super) fn learn(&mut self, ip: Ipv4Addr, mac: Mac, to_us: bool) -> Vec<Vec<u8>> {
+        let question = self.asked.remove(&ip);
+        if to_us || question.is_some() || self.known.contains_key(&ip) {
+            self.known.insert(ip, mac);
+        }
+        question.map(|question| question.held).unwrap_or_default()
+    }
+
+    /// Whom to ask now, and how many packets are given up with those who do not answer.
+    pub(super) fn due(&mut self, now_ns: u64) -> (Vec<Ipv4Addr>, u64) {
+        let (mut questions, mut lost) = (vec![], 0);
+        self.asked.retain(|ip, question| {
+            if question.next_ns > now_ns {
+                return true;
+            }
+            if question.asked == ATTEMPTS {
+                lost += question.held.len() as u64;
+                return false;
+            }
+            question.asked += 1;
+            question.next_ns = now_ns.saturating_add(INTERVAL_NS);
+            questions.push(*ip);
+            true
+        });
+        (questions, lost)
+    }
+
+    /// When [`Self::due`] has something to say.
+    pub(super) fn deadline_ns(&self) -> Option<u64> {
+        self.asked.values().map(|question| question.next_ns).min()
+    }
+}

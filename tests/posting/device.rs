@@ -1,0 +1,216 @@
+//! What happens around the threads: stores that become visible, the NIC, errors, the host's recovery, polling.
+
+use super::configuration::{Configuration, Mutant, Nic, Property};
+use super::state::{State, Word, Words, block, parked};
+
+/// A broken property, in words.
+#[derive(Clone, Debug)]
+pub(crate) struct Violation {
+    pub(crate) property: Property,
+    pub(crate) text: String,
+}
+
+pub(crate) fn broken(property: Property, text: String) -> Violation {
+    Violation { property, text }
+}
+
+impl Configuration {
+    /// A store of `generation` becomes visible.
+    pub(crate) fn commit(
+        &self,
+        words: &mut Words,
+        word: usize,
+        value: i32,
+        generation: i32,
+    ) -> Result<(), Violation> {
+        if generation != words[Word::GENERATION] && !self.free {
+            return Err(broken(
+                Property::Generation,
+                format!(
+                    "a store of generation {generation} lands in {}",
+                    words[Word::GENERATION]
+                ),
+            ));
+        }
+        let mut value = value;
+        if word == Word::RECORD && value < words[Word::RECORD] {
+            return Err(broken(
+                Property::Record,
+                format!(
+                    "the record goes back from {} to {value}",
+                    words[Word::RECORD]
+                ),
+            ));
+        }
+        if word == Word::DOORBELL {
+            if self.record && words[Word::RECORD] < value {
+                return Err(broken(
+                    Property::Record,
+                    format!("doorbell {value} ahead of record {}", words[Word::RECORD]),
+                ));
+            }
+            // An older doorbell that lands late is ignored.
+            value = value.max(words[Word::DOORBELL]);
+            words[Word::ARMED] = i32::from(self.nic == Nic::Samples);
+        }
+        let old = words[word];
+        if word >= self.block(0)
+            && old != 0
+            && block::index(old) >= words[Word::BASE] + words[Word::RUN]
+        {
+            return Err(broken(
+                Property::LiveWqe,
+                format!("live WQE {} is overwritten", block::index(old)),
+            ));
+        }
+        words[word] = value;
+        Ok(())
+    }
+
+    /// `poll()`: the word that it changes and the new value. cons is read first, then the CQE.
+    pub(crate) fn poll(&self, words: &Words) -> Result<Option<(usize, i32)>, Violation> {
+        let counter = words[Word::CQE];
+        if counter < 0 {
+            // An error entry: latch, never advance.
+            return Ok((words[Word::ERR] == 0).then_some((Word::ERR, 1)));
+        }
+        let cons = words[Word::CONS];
+        let ahead = (counter + 1 - cons).rem_euclid(self.modulus);
+        if ahead == 0 || ahead > self.depth {
+            return Ok(None);
+        }
+        let completed = words[Word::BASE] + words[Word::RUN];
+        if cons + ahead > completed {
+            return Err(broken(
+                Property::Completed,
+                format!("cons {} beyond completed {completed}", cons + ahead),
+            ));
+        }
+        Ok(Some((Word::CONS, cons + ahead)))
+    }
+
+    /// Steps of NIC and host from `state`.
+    pub(crate) fn around(
+        &self,
+        state: &State,
+        emit: &mut impl FnMut(State),
+    ) -> Result<(), Violation> {
+        let words = &state.words;
+        let alive = words[Word::DEAD] == 0;
+        let with = |changes: &[(usize, i32)]| {
+            let mut next = *state;
+            for (word, value) in changes {
+                next.words[*word] = *value;
+            }
+            next
+        };
+        if alive && words[Word::ARMED] != 0 {
+            emit(with(&[
+                (Word::ARMED, 0),
+                (Word::LIMIT, words[Word::RECORD]),
+            ]));
+        }
+        if alive && let Some(changes) = self.run_one(words)? {
+            emit(with(&changes));
+        }
+        if alive && words[Word::GENERATION] == 0 {
+            if self.nic_error {
+                emit(with(&[(Word::DEAD, 1), (Word::CQE, -1)]));
+            }
+            if self.host_error {
+                emit(with(&[(Word::DEAD, 1), (Word::ERR, 2)]));
+            }
+        }
+        if self.recover {
+            if state.recovery == 0 && words[Word::ERR] != 0 {
+                let mut next = with(&[(Word::CLOSED, 1)]);
+                next.recovery = 1;
+                emit(next);
+            } else if state.recovery == 1
+                && (words[Word::READERS] == 0 || self.mutant == Mutant::NoGrace)
+            {
+                emit(self.reset(state));
+            }
+        }
+        Ok(())
+    }
+
+    /// The NIC runs the next WQE, if it knows of one.
+    fn run_one(&self, words: &Words) -> Result<Option<[(usize, i32); 2]>, Violation> {
+        let known = match self.nic {
+            Nic::Follows => words[Word::RECORD],
+            Nic::Samples => words[Word::LIMIT],
+            Nic::Strict => words[Word::DOORBELL],
+        };
+        let run = words[Word::RUN];
+        let left = (known - run).rem_euclid(self.modulus);
+        if left == 0 || left > self.depth {
+            return Ok(None);
+        }
+        let due = words[Word::BASE] + run;
+        let fetched = words[self.block(run)];
+        if block::index(fetched) != due || block::kind(fetched) == block::TAIL {
+            return Err(broken(
+                Property::Due,
+                format!(
+                    "the NIC fetched {} where {due} was due",
+                    block::index(fetched)
+                ),
+            ));
+        }
+        let length = 1 + block::kind(fetched);
+        if length == 2 && words[self.block(run + 1)] != block::new(due + 1, block::TAIL, false) {
+            return Err(broken(
+                Property::Due,
+                format!("the second half of {due} is missing"),
+            ));
+        }
+        let counter = if block::is_signalled(fetched) {
+            // The entry names the first WQEBB of its WQE.
+            run.rem_euclid(self.modulus)
+        } else {
+            words[Word::CQE]
+        };
+        Ok(Some([(Word::RUN, run + length), (Word::CQE, counter)]))
+    }
+
+    /// The host resets the QP and sets everything up for the next generation.
+    fn reset(&self, state: &State) -> State {
+        let old = &state.words;
+        let resv = old[Word::RESV];
+        let base = if self.mutant == Mutant::IndicesKept {
+            resv
+        } else {
+            (resv + self.modulus - 1) / self.modulus * self.modulus
+        };
+        let mut next = *state;
+        let words = &mut next.words;
+        *words = [0; _];
+        for word in [
+            Word::CLAIM,
+            Word::RESV,
+            Word::CONS,
+            Word::DOORBELL_INDEX,
+            Word::BASE,
+            Word::TOKEN,
+        ] {
+            words[word] = base;
+        }
+        for word in [Word::RECORD, Word::DOORBELL, Word::LIMIT] {
+            words[word] = base / self.modulus * self.modulus;
+        }
+        words[Word::CQE] = self.modulus - 1;
+        words[Word::GENERATION] = old[Word::GENERATION] + 1;
+        words[Word::READERS] = old[Word::READERS];
+        if self.mutant == Mutant::RingNotCleared {
+            words[Word::FLAGS..].copy_from_slice(&old[Word::FLAGS..]);
+        }
+        words[self.flag(base)] = if self.mutant == Mutant::TokenNotPlaced {
+            0
+        } else {
+            parked(base, false)
+        };
+        next.recovery = 2;
+        next
+    }
+}

@@ -1,0 +1,281 @@
+//! Breadth-first search over all states, and what must hold where nothing can move.
+
+use super::configuration::{Admission, Configuration, Property};
+use super::device::{Violation, broken};
+use super::state::{At, State, Thread, Word, parked};
+
+/// No configuration comes near: a mistake in one must not eat the machine.
+const MOST_STATES: usize = 4_000_000;
+
+/// What a search found.
+pub(crate) struct Found {
+    pub(crate) states: usize,
+    pub(crate) violation: Option<Violation>,
+}
+
+impl Configuration {
+    pub(crate) fn search(&self) -> Found {
+        let mut search = Search {
+            configuration: self,
+            met: Met::new(),
+            before: Vec::new(),
+            ends: Vec::new(),
+        };
+        let violation = search.run().err();
+        Found {
+            states: search.met.count(),
+            violation,
+        }
+    }
+
+    fn first_state(&self) -> State {
+        // Equal programs share the number of the first of them.
+        let number = |program| self.programs.iter().position(|other| other == program);
+        let threads: Vec<Thread> = self
+            .programs
+            .iter()
+            .filter_map(number)
+            .map(|number| Thread::new(u8::try_from(number).unwrap()))
+            .collect();
+        let mut state = State::new(&threads);
+        state.words[Word::CQE] = self.modulus - 1;
+        state.words[self.flag(0)] = parked(0, false);
+        state
+    }
+
+    /// Words that this depth uses.
+    fn word_count(&self) -> usize {
+        self.block(self.depth - 1) + 1
+    }
+
+    /// All states one step away.
+    fn successors(&self, state: &State, emit: &mut impl FnMut(State)) -> Result<(), Violation> {
+        self.around(state, emit)?;
+        let threads = state.threads();
+        for number in 0..threads.len() {
+            // An identical thread has the same successors.
+            if number == 0 || threads[number] != threads[number - 1] {
+                self.thread_steps(state, number, emit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What must hold where nothing can move.
+    fn at_rest(&self, state: &State) -> Result<(), Violation> {
+        let words = &state.words;
+        let unfinished = |thread: &Thread| {
+            let ops = self.programs[usize::from(thread.program)].len();
+            usize::from(thread.done) < ops || !thread.buffer.is_empty()
+        };
+        if state.threads().iter().any(unfinished) {
+            let places: Vec<At> = state.threads().iter().map(|thread| thread.at).collect();
+            return Err(broken(
+                Property::Ends,
+                format!("a thread hangs: {places:?}"),
+            ));
+        }
+        if self.recover && words[Word::ERR] != 0 && state.recovery < 2 {
+            return Err(broken(Property::Ends, "the recovery hangs".to_owned()));
+        }
+        if words[Word::READERS] != 0 {
+            return Err(broken(
+                Property::Rest,
+                format!("{} readers at rest", words[Word::READERS]),
+            ));
+        }
+        let (claim, resv) = (words[Word::CLAIM], words[Word::RESV]);
+        if claim != resv && self.admission == Admission::Claim {
+            return Err(broken(
+                Property::Rest,
+                format!("claim {claim} and resv {resv} differ at rest"),
+            ));
+        }
+        if words[Word::DEAD] != 0 {
+            return Ok(());
+        }
+        let run = words[Word::BASE] + words[Word::RUN];
+        if run != resv {
+            return Err(broken(
+                Property::NothingLost,
+                format!("a lost doorbell: posted {resv}, run {run}"),
+            ));
+        }
+        if words[Word::TOKEN] != resv {
+            return Err(broken(
+                Property::OneToken,
+                format!("token at {}, resv {resv}", words[Word::TOKEN]),
+            ));
+        }
+        Ok(())
+    }
+}
+
+struct Search<'a> {
+    configuration: &'a Configuration,
+    met: Met,
+    /// For liveness: (state, one before it).
+    before: Vec<(u32, u32)>,
+    ends: Vec<u32>,
+}
+
+impl Search<'_> {
+    fn run(&mut self) -> Result<(), Violation> {
+        let configuration = self.configuration;
+        let words = configuration.word_count();
+        let mut state = configuration.first_state();
+        let mut bytes = Vec::new();
+        state.pack(words, &mut bytes);
+        self.met.number(&bytes);
+        let mut me = 0;
+        // States are numbered in the order in which they are met, which is that of the search.
+        while let Some(packed) = self.met.state(me) {
+            state.unpack(words, packed);
+            let mut moved = false;
+            configuration.successors(&state, &mut |mut next| {
+                next.sort();
+                if next != state {
+                    moved = true;
+                    next.pack(words, &mut bytes);
+                    let id = self.met.number(&bytes);
+                    if configuration.live {
+                        self.before.push((id, me));
+                    }
+                }
+            })?;
+            if !moved {
+                configuration.at_rest(&state)?;
+            }
+            if configuration.live && configuration.at_rest(&state).is_ok() {
+                self.ends.push(me);
+            }
+            let met = self.met.count();
+            assert!(
+                met <= MOST_STATES,
+                "{}: more than {MOST_STATES} states",
+                configuration.name
+            );
+            me += 1;
+        }
+        if configuration.live {
+            self.all_states_can_end()?;
+        }
+        Ok(())
+    }
+
+    /// From every state a state at rest is reachable: backwards from those.
+    fn all_states_can_end(&mut self) -> Result<(), Violation> {
+        let states = self.met.count();
+        let index = |id: u32| usize::try_from(id).unwrap();
+        let mut before: Vec<Vec<u32>> = vec![Vec::new(); states];
+        for (state, earlier) in self.before.drain(..) {
+            before[index(state)].push(earlier);
+        }
+        let mut can_end = vec![false; states];
+        let mut left = self.ends.clone();
+        for end in &left {
+            can_end[index(*end)] = true;
+        }
+        while let Some(state) = left.pop() {
+            for earlier in &before[index(state)] {
+                if !std::mem::replace(&mut can_end[index(*earlier)], true) {
+                    left.push(*earlier);
+                }
+            }
+        }
+        let stuck = can_end.iter().filter(|can| !**can).count();
+        if stuck != 0 {
+            return Err(broken(
+                Property::Ends,
+                format!("livelock: from {stuck} states no end can be reached"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The states met, packed, in the order in which they were met.
+struct Met {
+    bytes: Vec<u8>,
+    /// Where each state ends in `bytes`.
+    ends: Vec<usize>,
+    /// Open addressing: number + 1 of a state, or 0. A power of two, at most half full.
+    table: Vec<u32>,
+}
+
+impl Met {
+    fn new() -> Self {
+        Self {
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            table: vec![0; 1 << 12],
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn state(&self, number: u32) -> Option<&[u8]> {
+        let number = usize::try_from(number).unwrap();
+        let end = *self.ends.get(number)?;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.bytes[start..end])
+    }
+
+    /// The number of a state; a new one gets the next.
+    fn number(&mut self, state: &[u8]) -> u32 {
+        if self.table.len() <= 2 * self.count() {
+            self.grow();
+        }
+        let place = self.place(state);
+        if self.table[place] == 0 {
+            self.bytes.extend(state);
+            self.ends.push(self.bytes.len());
+            self.table[place] = u32::try_from(self.ends.len()).unwrap();
+        }
+        self.table[place] - 1
+    }
+
+    /// Where `state` stands in the table, or would.
+    fn place(&self, state: &[u8]) -> usize {
+        let mask = self.table.len() - 1;
+        let mut place = hash(state) & mask;
+        while self.table[place] != 0 && self.state(self.table[place] - 1) != Some(state) {
+            place = (place + 1) & mask;
+        }
+        place
+    }
+
+    fn grow(&mut self) {
+        self.table = vec![0; 4 * self.table.len()];
+        let mask = self.table.len() - 1;
+        for number in 0..u32::try_from(self.count()).unwrap() {
+            let mut place = self.state(number).map_or(0, hash) & mask;
+            while self.table[place] != 0 {
+                place = (place + 1) & mask;
+            }
+            self.table[place] = number + 1;
+        }
+    }
+}
+
+/// Multiply and fold, 8 bytes at a time.
+fn hash(bytes: &[u8]) -> usize {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = 0u64;
+    for chunk in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let product = u128::from(hash ^ u64::from_le_bytes(word)) * u128::from(ODD);
+        let [low, high] = halves(product);
+        hash = low ^ high.rotate_left(17);
+    }
+    usize::try_from(hash).unwrap()
+}
+
+fn halves(product: u128) -> [u64; 2] {
+    let bytes = product.to_le_bytes();
+    let half = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+    [half(0), half(8)]
+}

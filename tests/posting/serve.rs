@@ -1,0 +1,163 @@
+//! Serving: what the holder of the token does until it is parked again.
+
+use super::configuration::{Mutant, Nic, Property};
+use super::device::{Violation, broken};
+use super::state::{At, Word, bit, parked};
+use super::thread::Step;
+
+/// The words as the store buffer names them.
+const DOORBELL_INDEX: u8 = 3;
+const RECORD: u8 = 8;
+const DOORBELL: u8 = 9;
+const _: () = assert!(DOORBELL_INDEX as usize == Word::DOORBELL_INDEX);
+const _: () = assert!(RECORD as usize == Word::RECORD);
+const _: () = assert!(DOORBELL as usize == Word::DOORBELL);
+
+/// Rounds beyond the budget after which a holder that does not count them is caught.
+const UNCOUNTED: i32 = 6;
+
+impl Step<'_> {
+    /// Sweeps published batches; then holds back, leaves, or rings.
+    pub(crate) fn scan(&mut self) -> Result<(), Violation> {
+        self.in_generation()?;
+        let (head, flag, swept_must) = self.sweep();
+        let must = if self.is(Mutant::OwnHintOnly) {
+            self.has(bit::MUST)
+        } else {
+            swept_must
+        };
+        let leaves = self.has(bit::QUIET);
+        let owner_will_come = self.word(Word::RESV) > head || self.is(Mutant::HandOverToNobody);
+        let hands_over = leaves && !self.configuration.leave_quietly && owner_will_come;
+        let at = match (must, leaves) {
+            (false, _) => At::HoldFence,
+            (true, true) if hands_over => At::LeaveCas,
+            (true, true) => At::LeaveFence,
+            (true, false) => At::RingFence,
+        };
+        let announces = matches!(at, At::LeaveFence | At::RingFence);
+        let has_record = self.configuration.record;
+        self.goto(at, |thread| {
+            thread.head = head;
+            thread.flag = flag;
+            if must {
+                thread.bits |= bit::MUST;
+            }
+            if announces {
+                thread.buffer.push((DOORBELL_INDEX, head));
+                if has_record {
+                    thread.buffer.push((RECORD, head));
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Held back: own WQEs are visible before the token moves on.
+    pub(crate) fn hold_fence(&mut self) -> Result<(), Violation> {
+        let c = self.configuration;
+        if self.fenced() || c.record || self.is(Mutant::HoldBackWithoutFence) {
+            self.in_generation()?;
+            self.goto(At::Park, |_| ());
+        }
+        Ok(())
+    }
+
+    /// fence.release, then the doorbell.
+    pub(crate) fn ring_fence(&mut self) -> Result<(), Violation> {
+        if self.fenced() || self.is(Mutant::NoFenceBeforeDoorbell) {
+            self.in_generation()?;
+            let head = self.thread.head;
+            self.goto(At::Park, |thread| {
+                thread.buffer.push((DOORBELL, head));
+                thread.bits &= !bit::MUST;
+            });
+        }
+        Ok(())
+    }
+
+    /// Compare-and-swap of the flag seen by the parked token; where it fails, one more batch has been published.
+    pub(crate) fn park(&mut self) -> Result<(), Violation> {
+        self.in_generation()?;
+        let c = self.configuration;
+        let (head, round) = (self.thread.head, self.thread.round);
+        if self.unchanged() || self.is(Mutant::ParkByStore) {
+            self.parks(false, None);
+        } else if self.has(bit::QUIET) {
+            self.quiet_round()?;
+        } else if self.is(Mutant::RoundsNotCounted) {
+            if round + 1 > c.budget + UNCOUNTED {
+                return Err(broken(
+                    Property::Bounded,
+                    format!("{} rounds at {head}", round + 1),
+                ));
+            }
+            self.goto(At::Scan, |thread| thread.round = round + 1);
+        } else {
+            let over = round + 1 >= c.budget;
+            self.goto(At::Scan, |thread| {
+                thread.round = if over { 0 } else { round + 1 };
+                if over {
+                    thread.bits |= bit::QUIET;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// The index is reserved: its owner comes, inherits the token and rings.
+    pub(crate) fn leave_cas(&mut self) -> Result<(), Violation> {
+        self.in_generation()?;
+        if self.unchanged() {
+            self.parks(!self.is(Mutant::DebtForgotten), None);
+            Ok(())
+        } else {
+            self.quiet_round()
+        }
+    }
+
+    pub(crate) fn leave_fence(&mut self) -> Result<(), Violation> {
+        if self.fenced() {
+            self.in_generation()?;
+            self.goto(At::LeavePark, |_| ());
+        }
+        Ok(())
+    }
+
+    /// Nobody is on the way: park first, ring after.
+    pub(crate) fn leave_park(&mut self) -> Result<(), Violation> {
+        self.in_generation()?;
+        if self.unchanged() {
+            let doorbell = (DOORBELL, self.thread.head);
+            let rings = !self.is(Mutant::LeaveWithoutDoorbell);
+            self.parks(false, rings.then_some(doorbell));
+            Ok(())
+        } else {
+            self.quiet_round()
+        }
+    }
+
+    fn unchanged(&self) -> bool {
+        self.word(self.configuration.flag(self.thread.head)) == self.thread.flag
+    }
+
+    fn parks(&mut self, owed: bool, store: Option<(u8, i32)>) {
+        let head = self.thread.head;
+        let flag = (self.configuration.flag(head), parked(head, owed));
+        self.posted(&[flag, (Word::TOKEN, head)], store);
+    }
+
+    /// No doorbell has been sent since the budget was used up: at most `depth` more WQEBBs can appear.
+    fn quiet_round(&mut self) -> Result<(), Violation> {
+        let c = self.configuration;
+        let round = self.thread.round + 1;
+        if c.nic == Nic::Strict && round > c.depth {
+            return Err(broken(
+                Property::Bounded,
+                format!("{round} quiet rounds, depth {}", c.depth),
+            ));
+        }
+        self.goto(At::Scan, |thread| thread.round = round.min(c.depth + 1));
+        Ok(())
+    }
+}

@@ -1,0 +1,406 @@
+//! What the model remembers: shared words, threads with their store buffers, and the compact form of both.
+//!
+//! A search copies states by the million: nothing in here is on the heap.
+
+/// Most WQEBBs of a ring, threads, and stores that a thread has not yet made visible.
+const DEPTH: usize = 8;
+const THREADS: usize = 4;
+const STORES: usize = 12;
+
+/// Shared words, by index in [`State::words`]. Flags of ring indices and WQEBBs follow at [`Word::FLAGS`].
+pub(crate) struct Word;
+
+impl Word {
+    /// Ring space asked for.
+    pub(crate) const CLAIM: usize = 0;
+    /// Next index to reserve.
+    pub(crate) const RESV: usize = 1;
+    /// Completed, as software knows it.
+    pub(crate) const CONS: usize = 2;
+    /// Last doorbell, as software knows it.
+    pub(crate) const DOORBELL_INDEX: usize = 3;
+    /// First index of this generation.
+    pub(crate) const BASE: usize = 4;
+    /// Latched error, 0 for none.
+    pub(crate) const ERR: usize = 5;
+    /// Guards held.
+    pub(crate) const READERS: usize = 6;
+    /// The host lets no guard in.
+    pub(crate) const CLOSED: usize = 7;
+    /// NIC: the doorbell record.
+    pub(crate) const RECORD: usize = 8;
+    /// NIC: the doorbell register.
+    pub(crate) const DOORBELL: usize = 9;
+    /// NIC: the collapsed CQE's counter, -1 for an error entry.
+    pub(crate) const CQE: usize = 10;
+    /// NIC: WQEBBs run in this generation.
+    pub(crate) const RUN: usize = 11;
+    /// NIC: the QP is in the error state.
+    pub(crate) const DEAD: usize = 12;
+    /// NIC that samples: a doorbell was seen, the record not yet read.
+    pub(crate) const ARMED: usize = 13;
+    /// NIC that samples: the record as it was read.
+    pub(crate) const LIMIT: usize = 14;
+    /// Ghost: generation.
+    pub(crate) const GENERATION: usize = 15;
+    /// Ghost: where the token is parked, -1 while it is held.
+    pub(crate) const TOKEN: usize = 16;
+    /// The first flag; `depth` of them, then `depth` WQEBBs.
+    pub(crate) const FLAGS: usize = 17;
+    /// All, for the largest depth.
+    const COUNT: usize = Self::FLAGS + 2 * DEPTH;
+}
+
+/// All shared words.
+pub(crate) type Words = [i32; Word::COUNT];
+
+/// The token parked at `index`; whoever takes it must ring if `owed`.
+pub(crate) fn parked(index: i32, owed: bool) -> i32 {
+    index << 8 | i32::from(owed) << 1 | 1
+}
+
+/// A batch of `blocks` at `index` is written; `more`: it need not be rung for its own sake.
+pub(crate) fn written(index: i32, blocks: i32, more: bool) -> i32 {
+    index << 8 | blocks << 4 | i32::from(more) << 1 | 4
+}
+
+/// `flag` says that a batch at `index` is written: (WQEBBs, more).
+pub(crate) fn batch_at(flag: i32, index: i32) -> Option<(i32, bool)> {
+    (flag >> 8 == index && flag & 4 != 0).then_some((flag >> 4 & 15, flag & 2 != 0))
+}
+
+/// A WQEBB's content.
+pub(crate) mod block {
+    /// One WQEBB.
+    pub(crate) const SINGLE: i32 = 0;
+    /// First of two.
+    pub(crate) const HEAD: i32 = 1;
+    /// Second of two.
+    pub(crate) const TAIL: i32 = 2;
+
+    pub(crate) fn new(index: i32, kind: i32, signalled: bool) -> i32 {
+        (index + 1) << 3 | i32::from(signalled) << 2 | kind
+    }
+
+    /// The index that a block was written for; -1 for one never written.
+    pub(crate) fn index(block: i32) -> i32 {
+        (block >> 3) - 1
+    }
+
+    pub(crate) fn kind(block: i32) -> i32 {
+        block & 3
+    }
+
+    pub(crate) fn is_signalled(block: i32) -> bool {
+        block & 4 != 0
+    }
+}
+
+/// Where a thread is in its operation. The names are those of the protocol's sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum At {
+    Idle,
+    GuardCheck,
+    GuardCountLate,
+    GuardDrop,
+    Flush,
+    Stale,
+    Admit,
+    AdmitWait,
+    Undo,
+    Reserve,
+    ReserveByCas,
+    SlotWait,
+    Write,
+    Peek,
+    Publish,
+    Scan,
+    HoldFence,
+    RingFence,
+    Park,
+    LeaveCas,
+    LeaveFence,
+    LeavePark,
+    Wait,
+}
+
+impl At {
+    const ALL: [Self; 23] = [
+        Self::Idle,
+        Self::GuardCheck,
+        Self::GuardCountLate,
+        Self::GuardDrop,
+        Self::Flush,
+        Self::Stale,
+        Self::Admit,
+        Self::AdmitWait,
+        Self::Undo,
+        Self::Reserve,
+        Self::ReserveByCas,
+        Self::SlotWait,
+        Self::Write,
+        Self::Peek,
+        Self::Publish,
+        Self::Scan,
+        Self::HoldFence,
+        Self::RingFence,
+        Self::Park,
+        Self::LeaveCas,
+        Self::LeaveFence,
+        Self::LeavePark,
+        Self::Wait,
+    ];
+}
+
+/// Bits of [`Thread::bits`].
+pub(crate) mod bit {
+    /// The batch need not be rung for its own sake.
+    pub(crate) const MORE: i32 = 1;
+    /// The holder of the token must ring.
+    pub(crate) const MUST: i32 = 2;
+    /// The operation is the NOP of a wait.
+    pub(crate) const NOP: i32 = 4;
+    /// The budget is used up: no doorbell until the token is parked.
+    pub(crate) const QUIET: i32 = 8;
+    /// The ticket waited for was posted with MORE.
+    pub(crate) const HELD: i32 = 16;
+    /// The wait has posted its NOP.
+    pub(crate) const NOP_POSTED: i32 = 32;
+}
+
+/// A thread of the model. Equal programs have equal numbers, so that threads can be sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Thread {
+    pub(crate) program: u8,
+    /// Operations done.
+    pub(crate) done: u8,
+    pub(crate) at: At,
+    /// First index of the batch.
+    pub(crate) index: i32,
+    /// WQEBBs of the batch.
+    pub(crate) blocks: i32,
+    /// As holder of the token: behind the last batch swept.
+    pub(crate) head: i32,
+    /// As holder: the flag seen there.
+    pub(crate) flag: i32,
+    /// As holder: rounds, ringing ones and then quiet ones.
+    pub(crate) round: i32,
+    pub(crate) bits: i32,
+    pub(crate) ticket: i32,
+    pub(crate) generation: i32,
+    /// Stores that nobody else sees yet. Stores to one word stay in order.
+    pub(crate) buffer: Buffer,
+}
+
+/// Stores on their way, oldest first: word and value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Buffer {
+    length: usize,
+    /// Behind `length`: zeros.
+    stores: [(u8, i32); STORES],
+}
+
+impl Buffer {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    pub(crate) fn stores(&self) -> &[(u8, i32)] {
+        &self.stores[..self.length]
+    }
+
+    pub(crate) fn push(&mut self, store: (u8, i32)) {
+        self.stores[self.length] = store;
+        self.length += 1;
+    }
+
+    pub(crate) fn remove(&mut self, at: usize) {
+        self.stores.copy_within(at + 1..self.length, at);
+        self.length -= 1;
+        self.stores[self.length] = (0, 0);
+    }
+}
+
+impl Thread {
+    pub(crate) fn new(program: u8) -> Self {
+        Self {
+            program,
+            done: 0,
+            at: At::Idle,
+            index: 0,
+            blocks: 0,
+            head: 0,
+            flag: 0,
+            round: 0,
+            bits: 0,
+            ticket: 0,
+            generation: 0,
+            buffer: Buffer::default(),
+        }
+    }
+
+    /// The same thread between operations, at `at`, with its unseen stores.
+    pub(crate) fn cleared(&self, at: At) -> Self {
+        Self {
+            done: self.done,
+            at,
+            buffer: self.buffer,
+            ..Self::new(self.program)
+        }
+    }
+}
+
+/// Everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) words: Words,
+    threads: [Thread; THREADS],
+    count: usize,
+    /// Steps of a recovery done by the host.
+    pub(crate) recovery: u8,
+}
+
+impl State {
+    /// Words all 0.
+    pub(crate) fn new(threads: &[Thread]) -> Self {
+        let mut all = [Thread::new(0); THREADS];
+        all[..threads.len()].copy_from_slice(threads);
+        let mut state = Self {
+            words: [0; Word::COUNT],
+            threads: all,
+            count: threads.len(),
+            recovery: 0,
+        };
+        state.sort();
+        state
+    }
+
+    pub(crate) fn threads(&self) -> &[Thread] {
+        &self.threads[..self.count]
+    }
+
+    pub(crate) fn thread(&mut self, number: usize) -> &mut Thread {
+        &mut self.threads[number]
+    }
+
+    /// Threads with the same program are interchangeable: sorted, such states are one.
+    pub(crate) fn sort(&mut self) {
+        self.threads[..self.count].sort_unstable();
+    }
+
+    /// Bytes that identify the state among those with the same depth and threads.
+    pub(crate) fn pack(&self, words: usize, out: &mut Vec<u8>) {
+        out.clear();
+        for word in &self.words[..words] {
+            put(out, *word);
+        }
+        for thread in self.threads() {
+            out.extend([thread.program, thread.done, thread.at as u8]);
+            for value in [
+                thread.index,
+                thread.blocks,
+                thread.head,
+                thread.flag,
+                thread.round,
+                thread.bits,
+                thread.ticket,
+                thread.generation,
+            ] {
+                put(out, value);
+            }
+            out.push(u8::try_from(thread.buffer.length).unwrap());
+            for (word, value) in thread.buffer.stores() {
+                out.push(*word);
+                put(out, *value);
+            }
+        }
+        out.push(self.recovery);
+    }
+
+    /// Undoes [`Self::pack`].
+    pub(crate) fn unpack(&mut self, words: usize, bytes: &[u8]) {
+        let mut from = Reader { bytes };
+        for word in &mut self.words[..words] {
+            *word = from.value();
+        }
+        for thread in &mut self.threads[..self.count] {
+            *thread = Thread {
+                program: from.byte(),
+                done: from.byte(),
+                at: At::ALL[usize::from(from.byte())],
+                index: from.value(),
+                blocks: from.value(),
+                head: from.value(),
+                flag: from.value(),
+                round: from.value(),
+                bits: from.value(),
+                ticket: from.value(),
+                generation: from.value(),
+                buffer: Buffer::default(),
+            };
+            for _ in 0..from.byte() {
+                let word = from.byte();
+                thread.buffer.push((word, from.value()));
+            }
+        }
+        self.recovery = from.byte();
+    }
+}
+
+/// Values from -100 to 149, nearly all, take one byte.
+fn put(out: &mut Vec<u8>, value: i32) {
+    match u8::try_from(value.saturating_add(100)) {
+        Ok(short) if short < 250 => out.push(short),
+        _ => {
+            out.push(255);
+            out.extend(value.to_le_bytes());
+        }
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn byte(&mut self) -> u8 {
+        let (first, rest) = self.bytes.split_first().unwrap();
+        self.bytes = rest;
+        *first
+    }
+
+    fn value(&mut self) -> i32 {
+        match self.byte() {
+            255 => {
+                let (value, rest) = self.bytes.split_first_chunk().unwrap();
+                self.bytes = rest;
+                i32::from_le_bytes(*value)
+            }
+            short => i32::from(short) - 100,
+        }
+    }
+}
+
+#[test]
+fn a_packed_state_comes_back() {
+    let mut thread = Thread::new(3);
+    thread.at = At::Wait;
+    thread.flag = parked(1000, true);
+    thread.round = -1;
+    for store in [(7, written(500, 3, true)), (8, 1), (9, -1)] {
+        thread.buffer.push(store);
+    }
+    thread.buffer.remove(1);
+    let mut state = State::new(&[thread, Thread::new(0)]);
+    state.words[..6].copy_from_slice(&[-1, 149, 150, i32::MAX, -101, i32::MIN]);
+    state.recovery = 2;
+    let mut bytes = Vec::new();
+    state.pack(6, &mut bytes);
+    let mut back = State::new(&[Thread::new(1), Thread::new(1)]);
+    back.unpack(6, &bytes);
+    assert_eq!(back, state);
+    for (number, at) in At::ALL.into_iter().enumerate() {
+        assert_eq!(at as usize, number);
+    }
+}

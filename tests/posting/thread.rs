@@ -1,0 +1,422 @@
+//! A thread's next step: begin, write, publish, wait. `admission` and `serve` have the rest.
+
+use super::configuration::{Configuration, Mutant, Op, Property};
+use super::device::{Violation, broken};
+use super::state::{At, State, Thread, Word, Words, batch_at, bit, block, parked, written};
+
+/// A thread of a state about to take a step.
+pub(crate) struct Step<'a> {
+    pub(crate) configuration: &'a Configuration,
+    pub(crate) words: &'a Words,
+    pub(crate) thread: &'a Thread,
+    pub(crate) op: Op,
+    /// What the steps found so far lead to: words and the thread afterwards. No place has more than three.
+    next: [Option<(Words, Thread)>; 3],
+}
+
+impl Configuration {
+    /// Steps of thread `number`, also its stores that may become visible.
+    pub(crate) fn thread_steps(
+        &self,
+        state: &State,
+        number: usize,
+        emit: &mut impl FnMut(State),
+    ) -> Result<(), Violation> {
+        let thread = &state.threads()[number];
+        let stores = thread.buffer.stores();
+        for (at, (word, value)) in stores.iter().enumerate() {
+            // Stores to one word become visible in order, others in any.
+            if stores[..at].iter().any(|(earlier, _)| earlier == word) {
+                continue;
+            }
+            let mut next = *state;
+            self.commit(
+                &mut next.words,
+                usize::from(*word),
+                *value,
+                thread.generation,
+            )?;
+            next.thread(number).buffer.remove(at);
+            emit(next);
+        }
+        let op = self.programs[usize::from(thread.program)].get(usize::from(thread.done));
+        if op.is_none() && thread.at == At::Idle {
+            return Ok(());
+        }
+        let mut step = Step {
+            configuration: self,
+            words: &state.words,
+            thread,
+            op: op.copied().unwrap_or_default(),
+            next: [None; 3],
+        };
+        step.take()?;
+        for (words, thread) in step.next.into_iter().flatten() {
+            let mut next = *state;
+            next.words = words;
+            *next.thread(number) = thread;
+            emit(next);
+        }
+        Ok(())
+    }
+}
+
+impl Step<'_> {
+    fn take(&mut self) -> Result<(), Violation> {
+        match self.thread.at {
+            At::Idle => self.begin(),
+            At::GuardCountLate => self.goto_with(At::Admit, &[self.add(Word::READERS, 1)], |_| ()),
+            At::GuardCheck => self.guard_check(),
+            At::GuardDrop => self.guard_drop(),
+            At::Flush => self.flush()?,
+            At::Stale => self.stale()?,
+            At::Admit => self.admit()?,
+            At::ReserveByCas => self.reserve_by_cas()?,
+            At::Undo => self.undo()?,
+            At::AdmitWait => self.admit_wait()?,
+            At::Reserve => self.reserve()?,
+            At::SlotWait => self.slot_wait()?,
+            At::Write => self.write()?,
+            At::Peek => self.peek()?,
+            At::Publish => self.publish()?,
+            At::Wait => self.wait()?,
+            At::Scan => self.scan()?,
+            At::HoldFence => self.hold_fence()?,
+            At::RingFence => self.ring_fence()?,
+            At::Park => self.park()?,
+            At::LeaveCas => self.leave_cas()?,
+            At::LeaveFence => self.leave_fence()?,
+            At::LeavePark => self.leave_park()?,
+        }
+        Ok(())
+    }
+
+    // ---- how steps are written down ----
+
+    pub(crate) fn word(&self, word: usize) -> i32 {
+        self.words[word]
+    }
+
+    pub(crate) fn is(&self, mutant: Mutant) -> bool {
+        self.configuration.mutant == mutant
+    }
+
+    pub(crate) fn has(&self, bit: i32) -> bool {
+        self.thread.bits & bit != 0
+    }
+
+    pub(crate) fn fenced(&self) -> bool {
+        self.thread.buffer.is_empty()
+    }
+
+    pub(crate) fn add(&self, word: usize, by: i32) -> (usize, i32) {
+        (word, self.words[word] + by)
+    }
+
+    /// Changes `words` at once (a read-modify-write, or a load that found something) and goes on at `at`.
+    pub(crate) fn goto_with(
+        &mut self,
+        at: At,
+        words: &[(usize, i32)],
+        change: impl FnOnce(&mut Thread),
+    ) {
+        let mut thread = *self.thread;
+        thread.at = at;
+        change(&mut thread);
+        self.finish(words, thread);
+    }
+
+    pub(crate) fn goto(&mut self, at: At, change: impl FnOnce(&mut Thread)) {
+        self.goto_with(at, &[], change);
+    }
+
+    pub(crate) fn finish(&mut self, words: &[(usize, i32)], thread: Thread) {
+        let mut all = *self.words;
+        for (word, value) in words {
+            all[*word] = *value;
+        }
+        let free = self.next.iter_mut().find(|next| next.is_none());
+        *free.unwrap() = Some((all, thread));
+    }
+
+    /// The operation is over; its own result does not matter here.
+    pub(crate) fn ends(&mut self, words: &[(usize, i32)]) {
+        let thread = *self.thread;
+        self.ends_as(&thread, words);
+    }
+
+    fn ends_as(&mut self, before: &Thread, words: &[(usize, i32)]) {
+        let mut thread = before.cleared(At::Idle);
+        if self.configuration.guard {
+            thread.at = At::GuardDrop;
+            thread.generation = before.generation;
+        } else {
+            thread.done += 1;
+        }
+        self.finish(words, thread);
+    }
+
+    /// The put returns its ticket. `store` is one more store, not yet visible.
+    pub(crate) fn posted(&mut self, words: &[(usize, i32)], store: Option<(u8, i32)>) {
+        let mut before = *self.thread;
+        if let Some(store) = store {
+            before.buffer.push(store);
+        }
+        let is_nop = self.has(bit::NOP);
+        if !is_nop && !self.op.flags.wait {
+            self.ends_as(&before, words);
+        } else {
+            let mut thread = before.cleared(At::Wait);
+            thread.generation = before.generation;
+            if is_nop {
+                thread.bits = bit::NOP_POSTED;
+                thread.ticket = before.ticket;
+            } else {
+                thread.bits = before.bits & bit::HELD;
+                thread.ticket = before.index + before.blocks;
+            }
+            self.finish(words, thread);
+        }
+    }
+
+    /// Ghost: nothing of an old generation acts after the reset.
+    pub(crate) fn in_generation(&self) -> Result<(), Violation> {
+        let now = self.word(Word::GENERATION);
+        if self.thread.generation != now && !self.configuration.free {
+            return Err(broken(
+                Property::Generation,
+                format!(
+                    "a thread of generation {} acts in {now} at {:?}",
+                    self.thread.generation, self.thread.at
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    // ---- guard ----
+
+    fn begin(&mut self) {
+        let op = self.op;
+        let bits = if op.flags.more {
+            bit::MORE | bit::HELD
+        } else {
+            0
+        };
+        let generation = self.word(Word::GENERATION);
+        let start = |thread: &mut Thread| {
+            thread.blocks = op.blocks;
+            thread.bits = bits;
+            thread.generation = generation;
+        };
+        if !self.configuration.guard {
+            self.goto(first(op), |thread| {
+                start(thread);
+                thread.generation = 0;
+            });
+        } else if self.word(Word::CLOSED) != 0 {
+            // Not let in: the caller tries again later.
+        } else if self.is(Mutant::ClosedReadBeforeCount) {
+            self.goto(At::GuardCountLate, start);
+        } else {
+            self.goto_with(At::GuardCheck, &[self.add(Word::READERS, 1)], start);
+        }
+    }
+
+    fn guard_check(&mut self) {
+        if self.word(Word::CLOSED) != 0 {
+            let thread = self.thread.cleared(At::Idle);
+            self.finish(&[self.add(Word::READERS, -1)], thread);
+        } else if self.op.flags.stale {
+            let ticket = self.op.blocks;
+            self.goto(At::Stale, |thread| thread.ticket = ticket);
+        } else {
+            let generation = self.word(Word::GENERATION);
+            self.goto(first(self.op), |thread| thread.generation = generation);
+        }
+    }
+
+    fn guard_drop(&mut self) {
+        if !self.fenced() && !self.is(Mutant::GuardDroppedWithoutFence) {
+            return;
+        }
+        let mut thread = self.thread.cleared(At::Idle);
+        thread.done += 1;
+        if !self.fenced() {
+            thread.generation = self.thread.generation;
+        }
+        self.finish(&[self.add(Word::READERS, -1)], thread);
+    }
+
+    // ---- what is no put ----
+
+    /// Everything reserved so far is rung, or a NOP is posted that rings.
+    fn flush(&mut self) -> Result<(), Violation> {
+        self.in_generation()?;
+        if self.word(Word::DOORBELL_INDEX) >= self.word(Word::RESV)
+            || self.is(Mutant::FlushDoesNothing)
+        {
+            self.ends(&[]);
+        } else {
+            self.goto(At::Admit, |thread| thread.blocks = 1);
+        }
+        Ok(())
+    }
+
+    fn stale(&mut self) -> Result<(), Violation> {
+        let ticket = self.thread.ticket;
+        let generation = self.word(Word::GENERATION);
+        let is_stale =
+            ticket <= self.word(Word::BASE) && !self.is(Mutant::NoStaleCheck) && generation != 0;
+        if self.word(Word::CONS) >= ticket && !is_stale && generation > 0 {
+            return Err(broken(
+                Property::Stale,
+                format!("ticket {ticket} of generation 0 reported done in {generation}"),
+            ));
+        }
+        self.ends(&[]);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), Violation> {
+        self.in_generation()?;
+        let ticket = self.thread.ticket;
+        let stale = ticket <= self.word(Word::BASE) && self.word(Word::GENERATION) != 0;
+        if stale || self.word(Word::CONS) >= ticket || self.word(Word::ERR) != 0 {
+            self.ends(&[]);
+            return Ok(());
+        }
+        if let Some(change) = self.configuration.poll(self.words)? {
+            self.goto_with(At::Wait, &[change], |_| ());
+        }
+        let unrung = ticket > self.word(Word::DOORBELL_INDEX);
+        if self.has(bit::HELD) && unrung && !self.is(Mutant::WaitDoesNotRing) {
+            self.goto(At::Admit, |thread| {
+                thread.blocks = 1;
+                thread.bits = bit::NOP;
+            });
+        }
+        Ok(())
+    }
+
+    // ---- WQEs and publication ----
+
+    fn write(&mut self) -> Result<(), Violation> {
+        self.in_generation()?;
+        let c = self.configuration;
+        let (index, blocks) = (self.thread.index, self.thread.blocks);
+        let is_nop = self.has(bit::NOP);
+        let crosses = c.crosses(index, blocks);
+        let wanted = self.op.flags.wait;
+        let signalled = if self.is(Mutant::SignalOnRequestOnly) && !is_nop {
+            wanted
+        } else {
+            wanted || is_nop || crosses
+        };
+        let two = self.op.flags.two && !is_nop;
+        let two_signalled = self.is(Mutant::TwoBlocksSignalled);
+        let wqe = |at| {
+            let here = index + at;
+            let content = match at {
+                0 if two => block::new(here, block::HEAD, two_signalled),
+                1 if two => block::new(here, block::TAIL, false),
+                _ => block::new(here, block::SINGLE, signalled && at == blocks - 1),
+            };
+            (u8::try_from(c.block(here)).unwrap(), content)
+        };
+        let keep = !is_nop && (!crosses || self.is(Mutant::HoldBackWithoutLimit));
+        self.goto(At::Peek, |thread| {
+            for at in 0..blocks {
+                thread.buffer.push(wqe(at));
+            }
+            if !keep {
+                thread.bits &= !bit::MORE;
+            }
+        });
+        Ok(())
+    }
+
+    fn peek(&mut self) -> Result<(), Violation> {
+        self.in_generation()?;
+        let c = self.configuration;
+        // With a record: it may be read on behalf of an older doorbell, so WQEs are fenced before it is written.
+        if !self.fenced()
+            && c.record
+            && !self.is(Mutant::OneFenceWithRecord)
+            && !self.is(Mutant::NoPublishFence)
+        {
+            return Ok(());
+        }
+        let flag = self.word(c.flag(self.thread.index));
+        if is_parked(flag, self.thread.index) {
+            self.take_token(flag, None)
+        } else {
+            self.goto(At::Publish, |_| ());
+            Ok(())
+        }
+    }
+
+    /// fence.release, then one exchange.
+    fn publish(&mut self) -> Result<(), Violation> {
+        if !self.fenced() && !self.is(Mutant::NoPublishFence) {
+            return Ok(());
+        }
+        self.in_generation()?;
+        let c = self.configuration;
+        let (index, blocks) = (self.thread.index, self.thread.blocks);
+        let word = c.flag(index);
+        let flag = self.word(word);
+        let exchanged = (word, written(index, blocks, self.has(bit::MORE)));
+        if is_parked(flag, index) {
+            self.take_token(flag, Some(exchanged))
+        } else {
+            self.posted(&[exchanged], None);
+            Ok(())
+        }
+    }
+
+    fn take_token(&mut self, flag: i32, exchanged: Option<(usize, i32)>) -> Result<(), Violation> {
+        let index = self.thread.index;
+        let token = self.word(Word::TOKEN);
+        if token != index {
+            return Err(broken(
+                Property::OneToken,
+                format!("the token is taken at {index}, but it is at {token} (-1: held)"),
+            ));
+        }
+        let owed = flag & 2 != 0;
+        let must = !self.has(bit::MORE) || owed;
+        let held = (Word::TOKEN, -1);
+        self.goto_with(At::Scan, &[held, exchanged.unwrap_or(held)], |thread| {
+            thread.head = index + thread.blocks;
+            if must {
+                thread.bits |= bit::MUST;
+            }
+        });
+        Ok(())
+    }
+
+    /// What the holder of the token sees: behind the last published batch, the flag there, whether it must ring.
+    pub(crate) fn sweep(&self) -> (i32, i32, bool) {
+        let c = self.configuration;
+        let mut head = self.thread.head;
+        let mut must = self.has(bit::MUST);
+        loop {
+            let flag = self.word(c.flag(head));
+            let Some((blocks, more)) = batch_at(flag, head) else {
+                return (head, flag, must);
+            };
+            must |= !more;
+            head += blocks;
+        }
+    }
+}
+
+/// Where an operation begins once the guard is taken.
+fn first(op: Op) -> At {
+    if op.flags.flush { At::Flush } else { At::Admit }
+}
+
+fn is_parked(flag: i32, index: i32) -> bool {
+    flag == parked(index, false) || flag == parked(index, true)
+}
