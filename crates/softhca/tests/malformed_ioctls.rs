@@ -407,7 +407,7 @@ fn nothing_works_before_the_context_is_established() {
     // The probe of rdma-core: a command without its structs.
     let mut probe = Frame::new(0, 0, &[attribute(2, 8, 1)]);
     assert_eq!(probe.send(fd), libc::ENOSPC);
-    let mut unknown = Frame::new(0, 0, &[attribute(2, 8, 0x22)]);
+    let mut unknown = Frame::new(0, 0, &[attribute(2, 8, 0x1e)]);
     assert_eq!(unknown.send(fd), libc::EOPNOTSUPP);
     drop(node);
     assert_eq!(hca.live_objects().total(), 0);

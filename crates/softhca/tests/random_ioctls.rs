@@ -90,7 +90,9 @@ fn random_attribute_sets_give_errors_and_never_a_crash() {
             .collect();
         // What a command finds in its input: often a real opcode.
         if random.bool() {
-            let opcodes = [0x100u16, 0x200, 0x400, 0x500, 0x502, 0x50b];
+            let opcodes = [
+                0x100u16, 0x200, 0x400, 0x500, 0x502, 0x50b, 0x705, 0x80e, 0x90c,
+            ];
             let opcode = random.choice(opcodes).unwrap();
             memory.write(random.usize(..1 << 19), &opcode.to_be_bytes());
         }
@@ -99,6 +101,7 @@ fn random_attribute_sets_give_errors_and_never_a_crash() {
         const EXPECTED: &[i32] = &[
             0,
             libc::EINVAL,
+            libc::EAGAIN, // of an XRC domain that is not to be made
             libc::EFAULT,
             libc::ENOENT,
             libc::EBADF,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::cq::VerbsCq;
 use super::qp::VerbsQp;
+use super::srq::VerbsSrq;
 use crate::device::DevxObject;
 use crate::errno::Errno;
 
@@ -22,6 +23,8 @@ pub(super) enum Object {
     Devx { object: DevxObject },
     Cq(Arc<VerbsCq>),
     Qp(Arc<VerbsQp>),
+    Srq(Arc<VerbsSrq>),
+    Xrcd { number: u32 },
 }
 
 /// A memory region, as `ibv_query_mr` shows it.
@@ -125,6 +128,21 @@ impl Handles {
     pub(super) fn qp(&self, handle: u32) -> Result<Arc<VerbsQp>, Errno> {
         self.find(handle, |object| match object {
             Object::Qp(queue_pair) => Some(queue_pair.clone()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn srq(&self, handle: u32) -> Result<Arc<VerbsSrq>, Errno> {
+        self.find(handle, |object| match object {
+            Object::Srq(queue) => Some(queue.clone()),
+            _ => None,
+        })
+    }
+
+    /// The number of the XRC domain behind `handle`.
+    pub(super) fn xrcd(&self, handle: u32) -> Result<u32, Errno> {
+        self.find(handle, |object| match object {
+            Object::Xrcd { number } => Some(*number),
             _ => None,
         })
     }

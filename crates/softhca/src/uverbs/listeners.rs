@@ -84,6 +84,20 @@ impl Listeners {
         event: Event,
         queues: impl Iterator<Item = &'a Arc<EventQueue>>,
     ) {
+        if let Event::SrqError(number) | Event::SrqLimit(number) = event {
+            // SRQs of both kinds have numbers of one range.
+            for object in [DevxObject::Rmp(number), DevxObject::XrcSrq(number)] {
+                self.tell(
+                    object,
+                    if event == Event::SrqError(number) {
+                        14
+                    } else {
+                        15
+                    },
+                );
+            }
+            return;
+        }
         match source(event) {
             Source::Completion(object) => {
                 if let Some(listener) = self.by_object.get_mut(&object)
@@ -93,14 +107,7 @@ impl Listeners {
                     listener.sent.completions += 1;
                 }
             }
-            Source::Object(object, kind) => {
-                if let Some(listener) = self.by_object.get_mut(&object)
-                    && let Some(queue) = &listener.asynchronous
-                    && queue.push(&asynchronous(listener.user_handle, kind))
-                {
-                    listener.sent.asynchronous += 1;
-                }
-            }
+            Source::Object(object, kind) => self.tell(object, kind),
             Source::Device(element, kind) => {
                 for queue in queues.filter(|queue| queue.purpose == Purpose::Asynchronous) {
                     // A program that does not read loses events, as in the kernel.
@@ -108,6 +115,16 @@ impl Listeners {
                 }
             }
             Source::Unknown => {}
+        }
+    }
+
+    /// Tells the owner of an object of an asynchronous event.
+    fn tell(&mut self, object: DevxObject, kind: u32) {
+        if let Some(listener) = self.by_object.get_mut(&object)
+            && let Some(queue) = &listener.asynchronous
+            && queue.push(&asynchronous(listener.user_handle, kind))
+        {
+            listener.sent.asynchronous += 1;
         }
     }
 }

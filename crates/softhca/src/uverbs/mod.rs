@@ -40,10 +40,13 @@ mod qp_query;
 mod qp_rules;
 mod queue_structs;
 mod regions;
+mod srq;
+mod srq_structs;
 mod structs;
 mod uar;
 mod user;
 mod write;
+mod xrcd;
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -142,6 +145,8 @@ impl File for Context {
             ah::METHODS,
             cq::METHODS,
             qp::METHODS,
+            srq::METHODS,
+            xrcd::METHODS,
             devx::METHODS,
             uar::METHODS,
             events::METHODS,

@@ -121,7 +121,12 @@ fn create(call: &Call<'_>) -> Result<(), Errno> {
         .with_pm_state(Qpc::PM_STATE_MIGRATED)
         .with_uar_page(request.bfreg_index)
         .with_user_index(user_index(&request)?);
-    let (qpc, wq_umem) = sizes.put(qpc, device, &request, &mut memory)?;
+    let (qpc, wq_umem) = if kind == Kind::XrcTarget {
+        // It has no queues: those are the SRQs of its XRC domain.
+        (qpc.with_no_sq(1), 0)
+    } else {
+        sizes.put(qpc, device, &request, &mut memory)?
+    };
     let input = CreateQpIn::default()
         .with_opcode(Opcode::CREATE_QP.0.into())
         .with_qpc(qpc)
@@ -203,20 +208,32 @@ fn driver_reply() -> Mlx5CreateQpResp {
 
 /// The objects that a queue pair stands on.
 fn resources(call: &Call<'_>, kind: Kind) -> Result<Qpc, Errno> {
-    if kind == Kind::XrcTarget || call.has(XRCD) || call.has(SRQ) {
-        return Err(Errno::EOPNOTSUPP);
-    }
     let handles = call.context.handles();
+    if kind == Kind::XrcTarget {
+        return Ok(Qpc::default()
+            .with_rq_type(Qpc::RQ_TYPE_SRQ)
+            .with_xrcd(handles.xrcd(call.object(XRCD)?)?));
+    }
+    if call.has(XRCD) || (call.has(SRQ) && !kind.has_receive_ring()) {
+        return Err(Errno::EINVAL);
+    }
     let send_cqn = handles.cq(call.object(SEND_CQ)?)?.cqn();
     let receive_cqn = if kind == Kind::XrcInitiator {
         send_cqn
     } else {
         handles.cq(call.object(RECEIVE_CQ)?)?.cqn()
     };
-    Ok(Qpc::default()
+    let qpc = Qpc::default()
         .with_pd(handles.pd(call.object(PD)?)?)
         .with_cqn_snd(send_cqn)
-        .with_cqn_rcv(receive_cqn))
+        .with_cqn_rcv(receive_cqn);
+    if !call.has(SRQ) {
+        return Ok(qpc);
+    }
+    let number = handles.srq(call.object(SRQ)?)?.number();
+    Ok(qpc
+        .with_rq_type(Qpc::RQ_TYPE_SRQ)
+        .with_srqn_rmpn_xrqn(number))
 }
 
 /// What the rings hold.
@@ -285,7 +302,9 @@ impl Sizes {
             memory.push(rings);
         }
         if self.receive_wqes == 0 {
-            qpc.set_rq_type(Qpc::RQ_TYPE_NONE);
+            if qpc.rq_type() == Qpc::RQ_TYPE_REGULAR {
+                qpc.set_rq_type(Qpc::RQ_TYPE_NONE);
+            }
         } else {
             qpc.set_log_rq_size(self.receive_wqes.trailing_zeros());
             qpc.set_log_rq_stride(self.receive_shift - 4);

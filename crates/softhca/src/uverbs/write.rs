@@ -11,7 +11,7 @@ use super::event_queue::{self, Purpose};
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;
 use super::structs::{ExQueryDeviceResp, Mlx5QueryDeviceResp, QueryDeviceResp};
-use super::{ah, cq, qp_modify, qp_query, regions};
+use super::{ah, cq, qp_modify, qp_query, regions, srq, xrcd};
 use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
 use crate::sysfs::Identity;
@@ -115,6 +115,36 @@ const COMMANDS: &[Command] = &[
         run: qp_modify::modify,
     },
     Command {
+        number: 0x20,
+        input: 32,
+        output: 16,
+        run: srq::create_by_write,
+    },
+    Command {
+        number: 0x21,
+        input: 16,
+        output: 0,
+        run: srq::modify,
+    },
+    Command {
+        number: 0x22,
+        input: 16,
+        output: 16,
+        run: srq::query,
+    },
+    Command {
+        number: 0x25,
+        input: 16,
+        output: 4,
+        run: xrcd::open,
+    },
+    Command {
+        number: 0x27,
+        input: 48,
+        output: 16,
+        run: srq::create_extended_by_write,
+    },
+    Command {
         number: EXTENDED | 0x1a,
         input: 112,
         output: 0,
@@ -174,6 +204,7 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
     const MEM_WINDOW: u32 = 1 << 17;
     const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
     const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
+    const XRC: u32 = 1 << 20;
     const ATOMICS_OF_THE_HCA: u32 = 1;
     let caps = capabilities(device)?;
     let identity = &call.context.identity;
@@ -203,7 +234,8 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
                 MEM_WINDOW | MEM_WINDOW_TYPE_2B
             } else {
                 0
-            },
+            }
+            | if caps.xrc() == 1 { XRC } else { 0 },
         max_sge: max_sge.min(30),
         max_sge_rd: max_sge.min(30),
         max_cq: power(caps.log_max_cq()),
@@ -223,6 +255,10 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
         } else {
             0
         },
+        max_srq: power(caps.log_max_srq()),
+        max_srq_wr: power(caps.log_max_srq_sz()) - 1,
+        // As many as a receive WQE holds beside the link to the next.
+        max_srq_sge: caps.max_wqe_sz_rq() / 16 - 1,
         max_pkeys: 1,
         local_ca_ack_delay: u8::try_from(caps.local_ca_ack_delay()).unwrap_or(u8::MAX),
         phys_port_cnt: 1,
