@@ -46,8 +46,10 @@ pub(crate) fn judges_are_there(what: &str) -> bool {
 pub(crate) fn dissect(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
     let mut tshark = Command::new("tshark");
     tshark.arg("-n").arg("-r").arg(file).args(["-Y", filter]);
-    // Its guess that bytes of a SEND are a remote procedure call, and a broken one at that.
-    tshark.args(["--disable-protocol", "rpcordma"]);
+    // What it takes payloads for without a sign of it, and then finds malformed.
+    for guess in ["rpcrdma_infiniband", "eth_over_ib", "mellanox_eoib"] {
+        tshark.args(["--disable-heuristic", guess]);
+    }
     tshark.args(["-o", "ip.check_checksum:TRUE"]);
     tshark.args(["-o", "udp.check_checksum:TRUE"]);
     tshark.args(["-T", "fields", "-E", "separator=|"]);
