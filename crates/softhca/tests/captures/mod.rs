@@ -52,7 +52,7 @@ pub(crate) fn dissect(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<Str
     }
     tshark.args(["-o", "ip.check_checksum:TRUE"]);
     tshark.args(["-o", "udp.check_checksum:TRUE"]);
-    tshark.args(["-T", "fields", "-E", "separator=|"]);
+    tshark.args(["-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]);
     for field in fields {
         tshark.args(["-e", field]);
     }
