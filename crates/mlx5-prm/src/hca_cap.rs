@@ -12,12 +12,20 @@ crate::open_enum::open_enum! {
     pub struct CapType(u16) {
         /// [`CmdHcaCap`].
         GENERAL = 0x0,
+        /// Offloads of an Ethernet port.
+        ETHERNET_OFFLOADS = 0x1,
         /// On-demand paging.
         ODP = 0x2,
         /// [`AtomicCaps`].
         ATOMIC = 0x3,
         /// [`RoceCaps`].
         ROCE = 0x4,
+        /// Steering of received and sent packets.
+        FLOW_TABLE = 0x7,
+        /// Rates and scheduling.
+        QOS = 0xc,
+        /// Memory of the device.
+        DEVICE_MEMORY = 0xf,
         /// [`HcaCap2`].
         GENERAL_2 = 0x20,
     }

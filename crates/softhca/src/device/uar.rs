@@ -63,6 +63,34 @@ impl UarSpace {
         self.fd.as_fd()
     }
 
+    /// Puts what others may read at `offset`, which is below the UAR pages.
+    pub(crate) fn publish(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let end = offset.saturating_add(bytes.len() as u64);
+        let Some(place) = libc::off_t::try_from(offset)
+            .ok()
+            .filter(|_| end <= Self::FIRST_OFFSET)
+        else {
+            return Err(DeviceError::Range {
+                what: "end of what is below the UAR pages",
+                value: end,
+                limit: Self::FIRST_OFFSET,
+            });
+        };
+        // SAFETY: an open descriptor, and `bytes` is readable for its length.
+        let written = unsafe {
+            libc::pwrite(
+                self.fd.as_raw_fd(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                place,
+            )
+        };
+        if usize::try_from(written) != Ok(bytes.len()) {
+            return Err(os_error("pwrite"));
+        }
+        Ok(())
+    }
+
     /// Offset of page `index` in the memfd.
     pub(crate) fn offset(index: usize) -> u64 {
         Self::FIRST_OFFSET + (index * uar::PAGE_BYTES) as u64

@@ -9,8 +9,6 @@
 //! | `SOFTHCA_FAULT` | what goes wrong, see `FaultSpec` | nothing |
 //! | `SOFTHCA_CHECK` | what the checker looks for, see `CheckConfig` | what costs nothing; prints |
 //! | `SOFTHCA_FINDINGS` | a file that gets a line for each finding | none |
-//! | `SOFTHCA_CARRIER` | `udp`, `frames:LOCAL:PORT,REMOTE:PORT` or `packet:INTERFACE`; see [`CarrierConfig`] | `udp` |
-//! | `SOFTHCA_PCAP` | file for what crosses the wire, in pcapng; the next devices and processes take FILE.2 and so on | none |
 //! | `SOFTHCA_DIR` | directory, made by `wv sim`, for the sysfs tree | a private one |
 
 use std::env::{self, VarError};
@@ -23,7 +21,6 @@ use thiserror::Error;
 
 use super::start;
 use crate::device::{CheckConfig, CheckConfigError, FaultSpec, FaultSpecError};
-use crate::wire::config::CarrierConfig;
 use crate::{Hca, HcaConfig, HcaError};
 
 /// Kept for the life of the process: a preloaded library's devices are never removed.
@@ -98,9 +95,6 @@ fn configs(
     };
     let mut check = CheckConfig::printing().with(&variable("SOFTHCA_CHECK").unwrap_or_default())?;
     check.file = variable("SOFTHCA_FINDINGS").map(PathBuf::from);
-    let carrier: CarrierConfig =
-        parsed(variable, "SOFTHCA_CARRIER", CarrierConfig::EXPECTED)?.unwrap_or_default();
-    let pcap = variable("SOFTHCA_PCAP").map(PathBuf::from);
     (0..devices)
         .map(|index| {
             let ip = match first {
@@ -113,8 +107,6 @@ fn configs(
                 schedule_seed,
                 faults: faults.clone(),
                 check: check.clone(),
-                carrier: carrier.clone(),
-                pcap: pcap.clone(),
                 ..HcaConfig::default()
             })
         })
@@ -191,8 +183,6 @@ mod tests {
             ("SOFTHCA_IP", "127.9.8.254"),
             ("SOFTHCA_STRICT", "0"),
             ("SOFTHCA_SCHEDULE_SEED", "77"),
-            ("SOFTHCA_CARRIER", "packet:veth0"),
-            ("SOFTHCA_PCAP", "/tmp/wire"),
         ])
         .unwrap();
         let ips: Vec<_> = configs.iter().map(|config| config.ip.unwrap()).collect();
@@ -206,8 +196,6 @@ mod tests {
         );
         assert!(!configs[2].strict);
         assert_eq!(configs[2].schedule_seed, Some(77));
-        assert!(matches!(configs[2].carrier, CarrierConfig::Packet { .. }));
-        assert_eq!(configs[2].pcap, Some(PathBuf::from("/tmp/wire")));
     }
 
     #[test]
@@ -228,10 +216,6 @@ mod tests {
             (
                 &[("SOFTHCA_IP", "::1")],
                 "SOFTHCA_IP=::1 is not an IPv4 address",
-            ),
-            (
-                &[("SOFTHCA_CARRIER", "pigeon")],
-                "SOFTHCA_CARRIER=pigeon is not udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE",
             ),
             (&[("SOFTHCA_STRICT", "2")], "SOFTHCA_STRICT=2 is not 0 or 1"),
             (

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::clock;
 use super::frame::{Call, Method, Spec};
 use super::structs::{AllocUcontextReq, AllocUcontextResp, GidEntry, QueryPortResp};
 use crate::errno::Errno;
@@ -136,6 +137,7 @@ fn ucontext() -> AllocUcontextResp {
         cqe_version: 1,
         cmds_supp_uhw: QUERY_DEVICE | CREATE_AH,
         eth_min_inline: NO_INLINE_NEEDED,
+        clock_info_versions: clock::VERSIONS,
         log_uar_size: 12,
         num_uars_per_page: 1,
         num_dyn_bfregs: 1024,

@@ -23,6 +23,7 @@
 //! `EOPNOTSUPP` for a command of the older interface.
 
 mod ah;
+mod clock;
 mod cq;
 mod device;
 mod devx;
@@ -91,6 +92,7 @@ pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, Errno> {
     }
     let identity = identity(index).ok_or(Errno::ENOENT)?;
     let device = DeviceContext::open(&identity.name)?;
+    clock::publish(&device)?;
     let fd = duplicate(&device, flags)?;
     let context = Arc::new(Context {
         identity,

@@ -11,7 +11,7 @@ use super::event_queue::{self, Purpose};
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;
 use super::structs::{ExQueryDeviceResp, Mlx5QueryDeviceResp, QueryDeviceResp};
-use super::{ah, cq, qp_modify, qp_query, regions, srq, xrcd};
+use super::{ah, clock, cq, qp_modify, qp_query, regions, srq, xrcd};
 use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
 use crate::sysfs::Identity;
@@ -183,6 +183,8 @@ fn query_device_extended(call: &Call<'_>, device: &DeviceContext) -> Result<(), 
     let reply = ExQueryDeviceResp {
         base,
         response_length: 304,
+        timestamp_mask: clock::MASK,
+        hca_core_clock: clock::KHZ,
         device_cap_flags_ex: base.device_cap_flags.into(),
         ..bytemuck::Zeroable::zeroed()
     };

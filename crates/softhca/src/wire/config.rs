@@ -34,15 +34,10 @@ pub enum CarrierConfig {
 
 /// Why a text is no [`CarrierConfig`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{text:?} is not {}", CarrierConfig::EXPECTED)]
+#[error("{text:?} is not udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE")]
 pub struct UnknownCarrier {
     /// What was given.
     pub text: String,
-}
-
-impl CarrierConfig {
-    /// What a text may be.
-    pub const EXPECTED: &str = "udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE";
 }
 
 impl FromStr for CarrierConfig {

@@ -2,5 +2,11 @@
 //! preloaded. Every wait is bounded; a judge that is not installed is skipped, and says so.
 
 mod expectation;
+mod grid;
+mod loss;
+mod namespace;
+mod pair;
+mod perftest;
+mod pingpong;
 mod programs;
 mod pyverbs;

@@ -69,6 +69,7 @@ class Recorder(unittest.TestResult):
 
 
 def main(directory, results, names):
+    faulthandler.enable()
     sys.path.insert(0, directory)
     sys.argv[1:] = ["--dev", "mlx5_0", "--gid", "3"]
     tests = SourceFileLoader("tests", os.path.join(directory, "__init__.py")).load_module()

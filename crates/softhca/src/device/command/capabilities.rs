@@ -18,8 +18,13 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
         CapType::GENERAL => reply.with_cmd_hca_cap(general()),
         CapType::ATOMIC => reply.with_atomic_caps(atomic()),
         CapType::ROCE => reply.with_roce_caps(roce()),
-        // hca_cap_2 is 0, and nothing is paged on demand: kinds that exist and are all zero.
-        CapType::GENERAL_2 | CapType::ODP => reply,
+        // Kinds that exist and are all zero, because nothing of them is here.
+        CapType::ETHERNET_OFFLOADS
+        | CapType::ODP
+        | CapType::FLOW_TABLE
+        | CapType::QOS
+        | CapType::DEVICE_MEMORY
+        | CapType::GENERAL_2 => reply,
         _ => return Err(Refusal::new(Status::BAD_OP, syndrome::UNKNOWN_OP_MOD)),
     };
     call.reply(reply.as_bytes());

@@ -165,6 +165,11 @@ impl Context {
         self.inner.space.fd()
     }
 
+    /// Puts what the opener may read at `offset` of [`Context::uar_fd`], below [`Context::FIRST_UAR_OFFSET`].
+    pub(crate) fn publish(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.inner.space.publish(offset, bytes)
+    }
+
     /// Ends the context and all its objects. Later calls on clones find no objects.
     pub fn close(&self) {
         self.inner.close();

@@ -1,0 +1,59 @@
+//! The device's clock, as libmlx5 maps it: how time stamps of CQEs become times of day.
+//!
+//! A page of the context's memfd, at the offset that libmlx5 asks `mmap` for. The kernel rewrites it now and then, since
+//! the clock of a NIC has a rate of its own and wraps; the clock of this device counts nanoseconds and does neither.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytemuck::{Pod, Zeroable};
+use mlx5_prm::doorbell::uar;
+
+use crate::device::{Context, DeviceError};
+use crate::engine::now_ns;
+
+/// Ticks per millisecond.
+pub(super) const KHZ: u64 = 1_000_000;
+/// Bits of a time stamp.
+pub(super) const MASK: u64 = u64::MAX;
+/// Versions of the page, a bit each: the first is the only one.
+pub(super) const VERSIONS: u8 = 1;
+
+/// Where libmlx5 maps it: `MLX5_IB_MMAP_CLOCK_INFO` in the command field of a page number, version 0 below it.
+const OFFSET: u64 = (7 << 8) * uar::PAGE_BYTES as u64;
+const _: () = assert!(OFFSET < Context::FIRST_UAR_OFFSET);
+
+/// `struct mlx5_ib_clock_info` in `mlx5-abi.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ClockInfo {
+    /// Bit 0 is set while the page is written.
+    sign: u32,
+    reserved: u32,
+    /// Time of day at `cycles`.
+    nsec: u64,
+    cycles: u64,
+    frac: u64,
+    /// Nanoseconds are cycles times this, shifted down.
+    mult: u32,
+    shift: u32,
+    mask: u64,
+    /// How often the page changes at least, in nanoseconds.
+    overflow_period: u64,
+}
+const _: () = assert!(size_of::<ClockInfo>() == 56);
+
+/// Writes the page of `device`.
+pub(super) fn publish(device: &Context) -> Result<(), DeviceError> {
+    let since_epoch = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let page = ClockInfo {
+        nsec: u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX / 2),
+        cycles: now_ns(),
+        mult: 1,
+        mask: MASK,
+        overflow_period: MASK / 2,
+        ..Zeroable::zeroed()
+    };
+    device.publish(OFFSET, bytemuck::bytes_of(&page))
+}

@@ -1,0 +1,75 @@
+//! Tools over a wire that loses, doubles and reorders packets in both directions: data and counts are right all the same.
+
+use std::time::Duration;
+
+use super::pair::{self, PairEnded, Places};
+use super::programs::{Scratch, is_installed};
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// `command` is a tool and its options; both HCAs have `faults`.
+fn run(command: &str, faults: &str) -> Option<PairEnded> {
+    let mut words = command.split_whitespace();
+    let tool = words.next().unwrap();
+    let (package, gid) = if tool.starts_with("ibv_") {
+        ("ibverbs-utils", "-g")
+    } else {
+        ("perftest", "-x")
+    };
+    if !is_installed(tool, package, "tools over a bad wire") {
+        return None;
+    }
+    let mut places = Places::here();
+    for place in [&mut places.server, &mut places.client] {
+        place.environment.push(("SOFTHCA_FAULT", faults.to_owned()));
+    }
+    let options: Vec<_> = ["-d", "mlx5_0", gid, "3"]
+        .into_iter()
+        .chain(words)
+        .collect();
+    let ended = pair::run(&Scratch::new(), &places, tool, &options, LIMIT);
+    println!("{command}: {:.2} s", ended.took().as_secs_f64());
+    Some(ended)
+}
+
+#[test]
+fn tools_end_well_with_loss_duplication_and_reordering() {
+    let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"));
+    let commands = [
+        "ibv_rc_pingpong -c -n 300",
+        "ibv_rc_pingpong -c -e -n 100 -s 300000",
+        "ibv_srq_pingpong -c -n 50",
+        "ib_write_bw -u 10 -n 200 -s 65536",
+        "ib_write_bw -u 10 -n 200 -s 65536 -b -q 4",
+        "ib_write_lat -u 10 -n 200",
+        "ib_read_bw -u 10 -n 200 -s 65536",
+        "ib_send_bw -u 10 -n 200 -s 65536 -q 4",
+        "ib_send_lat -u 10 -n 200 -s 10000",
+        "ib_atomic_bw -u 10 -n 500",
+        "ib_atomic_lat -u 10 -n 200 -A CMP_AND_SWAP",
+    ];
+    let mut failures = String::new();
+    for (index, command) in commands.iter().enumerate() {
+        let faults = format!("seed={},drop=1%,dup=0.5%,reorder=1%", seed + index);
+        let Some(ended) = run(command, &faults) else {
+            continue;
+        };
+        if let Err(report) = ended.check(&["invalid data", "rror", "ailed", "ouldn't"]) {
+            failures += &format!("SOFTHCA_FAULT={faults} (SEED={seed})\n{report}");
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+#[test]
+fn a_tool_whose_packets_are_all_lost_says_so() {
+    let Some(ended) = run("ibv_rc_pingpong -n 10", "drop-out=100%") else {
+        return;
+    };
+    let complaint = "transport retry counter exceeded (12)";
+    assert!(
+        ended.client.printed.contains(complaint),
+        "{}",
+        ended.client.report()
+    );
+}

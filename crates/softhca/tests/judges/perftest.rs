@@ -1,0 +1,162 @@
+//! perftest's `ib_{write,read,send,atomic}_{bw,lat}` between two processes: a sample of the grid of their options that
+//! has every pair of values, or the whole grid with `WV_TEST_FULL=1`.
+//!
+//! These tools do not look at the data (the pingpongs and the pyverbs tests do): they count completions, and every error
+//! completion ends them.
+
+use std::time::Duration;
+
+use super::grid::{self, Cell, Tool};
+use super::namespace::Namespaces;
+use super::pair::{self, Places};
+use super::programs::{Scratch, is_installed};
+
+/// A run is made to take less than 5 s; on a machine that does other things too it may take longer.
+const LIMIT: Duration = Duration::from_secs(40);
+
+const COMPLAINTS: &[&str] = &["rror", "ailed", "ouldn't", "nable to"];
+
+/// Numbers of messages, such that no run takes long.
+fn iterations(cell: &Cell) -> &'static str {
+    match (cell.tool.is_latency, cell.has("-a")) {
+        // As many as a list is long.
+        (_, true) if cell.has("-l 8") => "8",
+        // The least that perftest takes.
+        (_, true) => "5",
+        (true, false) => "200",
+        (false, false) => "800",
+    }
+}
+
+fn run(places: &Places, scratch: &Scratch, cell: &Cell) -> Result<Duration, String> {
+    let mut options = vec!["-d", "mlx5_0", "-x", "3", "-F", "-n", iterations(cell)];
+    options.extend(cell.options());
+    let ended = pair::run(scratch, places, &cell.tool.name(), &options, LIMIT);
+    ended.check(COMPLAINTS)?;
+    let rows = ended
+        .client
+        .printed
+        .lines()
+        .filter(|line| is_row(line))
+        .count();
+    let expected = match (cell.has("-a"), cell.has("-c UD")) {
+        (true, false) => 23, // 2 bytes to 8 MiB
+        _ => 1,
+    };
+    if rows < expected {
+        return Err(format!(
+            "{rows} rows of results, not {expected}:\n{}",
+            ended.client.report()
+        ));
+    }
+    Ok(ended.took())
+}
+
+/// Size, iterations and figures.
+fn is_row(line: &str) -> bool {
+    let mut fields = 0;
+    line.split_whitespace().all(|field| {
+        fields += 1;
+        field.parse::<f64>().is_ok()
+    }) && fields >= 4
+}
+
+fn check(verb: &'static str, is_latency: bool) {
+    let tool = Tool { verb, is_latency };
+    if !is_installed(&tool.name(), "perftest", &tool.name()) {
+        return;
+    }
+    let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"));
+    let cells = grid::cells();
+    let existing = cells.iter().filter(|cell| cell.tool == tool).count();
+    let is_full = std::env::var_os("WV_TEST_FULL").is_some();
+    let mut cells = if is_full {
+        cells
+    } else {
+        grid::sample(&cells, seed)
+    };
+    cells.retain(|cell| cell.tool == tool);
+
+    let (scratch, places) = (Scratch::new(), Places::here());
+    let mut failures = Vec::new();
+    let mut slowest = (Duration::ZERO, String::new());
+    for cell in &cells {
+        match run(&places, &scratch, cell) {
+            Ok(took) => slowest = slowest.max((took, cell.line())),
+            Err(report) => failures.push(report),
+        }
+    }
+    println!(
+        "{}: {} cells run of {existing} cells existing, seed {seed}",
+        tool.name(),
+        cells.len()
+    );
+    println!("slowest: {:.2} s, {}", slowest.0.as_secs_f64(), slowest.1);
+    assert!(
+        failures.is_empty(),
+        "{} of {} cells failed (SEED={seed}):\n{}",
+        failures.len(),
+        cells.len(),
+        failures.join("\n")
+    );
+}
+
+#[test]
+fn ib_write_bw_runs_with_all_pairs_of_options() {
+    check("write", false);
+}
+
+#[test]
+fn ib_write_lat_runs_with_all_pairs_of_options() {
+    check("write", true);
+}
+
+#[test]
+fn ib_read_bw_runs_with_all_pairs_of_options() {
+    check("read", false);
+}
+
+#[test]
+fn ib_read_lat_runs_with_all_pairs_of_options() {
+    check("read", true);
+}
+
+#[test]
+fn ib_send_bw_runs_with_all_pairs_of_options() {
+    check("send", false);
+}
+
+#[test]
+fn ib_send_lat_runs_with_all_pairs_of_options() {
+    check("send", true);
+}
+
+#[test]
+fn ib_atomic_bw_runs_with_all_pairs_of_options() {
+    check("atomic", false);
+}
+
+#[test]
+fn ib_atomic_lat_runs_with_all_pairs_of_options() {
+    check("atomic", true);
+}
+
+#[test]
+fn each_tool_runs_between_two_network_namespaces() {
+    if !is_installed(
+        "ib_write_bw",
+        "perftest",
+        "perftest between network namespaces",
+    ) {
+        return;
+    }
+    let Some(namespaces) = Namespaces::new("perftest between network namespaces") else {
+        return;
+    };
+    let scratch = Scratch::new();
+    let cells = grid::cells();
+    for tool in Tool::all() {
+        let cell = cells.iter().find(|cell| cell.tool == tool).unwrap();
+        run(&namespaces.places(), &scratch, cell).unwrap_or_else(|report| panic!("{report}"));
+    }
+}
