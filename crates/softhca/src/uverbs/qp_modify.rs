@@ -54,8 +54,12 @@ pub(super) fn modify_extended(call: &Call<'_>, device: &DeviceContext) -> Result
 
 fn run(call: &Call<'_>, device: &DeviceContext, request: &ModifyQp) -> Result<(), Errno> {
     let queue_pair = call.context.handles().qp(request.qp_handle)?;
-    let given = request.attr_mask;
     check_ranges(request)?;
+    let given = qp_rules::heeded(queue_pair.kind, request.attr_mask);
+    let request = &ModifyQp {
+        attr_mask: given,
+        ..*request
+    };
     let mut known = queue_pair.known();
     let current = if given & mask::CUR_STATE != 0 {
         State::of_verbs(request.cur_qp_state).ok_or(Errno::EINVAL)?

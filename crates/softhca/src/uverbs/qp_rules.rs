@@ -169,6 +169,15 @@ fn attributes(current: State, next: State, kind: Kind) -> Option<(u32, u32)> {
     })
 }
 
+/// What the kernel looks at: programs treat XRC like RC, and name what only the other end has (`modify_qp_mask`).
+pub(super) fn heeded(kind: Kind, given: u32) -> u32 {
+    match kind {
+        Kind::XrcInitiator => given & !(mask::MAX_DEST_RD_ATOMIC | mask::MIN_RNR_TIMER),
+        Kind::XrcTarget => given & !(mask::MAX_QP_RD_ATOMIC | mask::RETRY_CNT | mask::RNR_RETRY),
+        _ => given,
+    }
+}
+
 /// Whether the transition exists and has the attributes it must have and no others.
 pub(super) fn is_allowed(current: State, next: State, kind: Kind, given: u32) -> bool {
     use State::{Rtr, Rts, Sqd, Sqe};
@@ -297,6 +306,17 @@ mod tests {
                 assert_eq!(enough, bit == mask::STATE, "{next:?} without {bit:#x}");
             }
         }
+    }
+
+    #[test]
+    fn both_ends_of_xrc_may_be_treated_like_rc() {
+        for kind in [Kind::XrcInitiator, Kind::XrcTarget] {
+            let rtr = heeded(kind, RC_RTR);
+            assert!(is_allowed(Init, Rtr, kind, rtr), "{kind:?}");
+            let rts = heeded(kind, RC_RTS);
+            assert!(is_allowed(Rtr, Rts, kind, rts), "{kind:?}");
+        }
+        assert_eq!(heeded(Kind::Rc, RC_RTR | RC_RTS), RC_RTR | RC_RTS);
     }
 
     #[test]
