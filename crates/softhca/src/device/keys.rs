@@ -2,6 +2,7 @@
 
 use super::mapping::Mapping;
 use super::memory::Region;
+use super::null::{self, NULL_KEY};
 use super::table::Table;
 use super::translation::Translation;
 use std::fmt;
@@ -161,7 +162,11 @@ pub(crate) fn resolve(
     need: Access,
     out: &mut Vec<Region>,
 ) -> Result<(), KeyError> {
-    let found = find(keys, key)?;
+    let found = match find(keys, key) {
+        Ok(found) => found,
+        Err(_) if key == NULL_KEY => return null::resolve(bytes, need, out),
+        Err(error) => return Err(error),
+    };
     let offset = found.offset(user, va, bytes, need)?;
     match &found.backing {
         Backing::Direct(region) => {
@@ -208,6 +213,11 @@ fn resolve_list(
         let offset = span.offset.saturating_add(done);
         let piece = list.at(offset).ok_or(KeyError::ListEnds { offset })?;
         let bytes = piece.bytes.min(span.bytes - done);
+        done += bytes;
+        if piece.key == NULL_KEY {
+            null::resolve(bytes, span.need, out)?;
+            continue;
+        }
         let inner = find(keys, piece.key)?;
         let offset = inner.offset(user, piece.va, bytes, span.need)?;
         match &inner.backing {
@@ -223,7 +233,6 @@ fn resolve_list(
                 resolve_list(keys, list, user, span, deeper, out)?;
             }
         }
-        done += bytes;
     }
     Ok(())
 }

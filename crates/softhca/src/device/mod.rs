@@ -26,6 +26,7 @@ mod hca;
 pub(crate) mod keys;
 pub(crate) mod mapping;
 pub(crate) mod memory;
+pub(crate) mod null;
 pub(crate) mod qp;
 pub(crate) mod qp_state;
 pub(crate) mod regions;
@@ -53,5 +54,6 @@ pub use faults::{
 pub(crate) use hca::identity;
 pub use hca::{Hca, HcaConfig, HcaError, counters, device_names};
 pub use keys::Access;
+pub(crate) use null::NULL_KEY;
 pub use simulation::{Simulation, Step};
 pub use xrcd::XrcFile;

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::clock;
 use super::frame::{Call, Method, Spec};
 use super::structs::{AllocUcontextReq, AllocUcontextResp, GidEntry, QueryPortResp};
+use crate::device::NULL_KEY;
 use crate::errno::Errno;
 use crate::sysfs::GidType;
 
@@ -116,7 +117,9 @@ fn put_context(call: &Call<'_>, driver: u16) -> Result<(), Errno> {
 
 /// What libmlx5 wants to know about a context.
 fn ucontext() -> AllocUcontextResp {
+    const DUMP_FILL_MKEY: u32 = 2;
     const SQD2RTS: u32 = 8;
+    const MKEY_UPDATE_TAG: u32 = 0x20;
     const QUERY_DEVICE: u8 = 1;
     /// `CREATE_AH` tells the MAC.
     const CREATE_AH: u8 = 2;
@@ -132,7 +135,7 @@ fn ucontext() -> AllocUcontextResp {
         max_recv_wr: 32768,
         max_srq_recv_wr: 32767,
         num_ports: 1,
-        comp_mask: SQD2RTS,
+        comp_mask: DUMP_FILL_MKEY | SQD2RTS | MKEY_UPDATE_TAG,
         response_length: 72,
         cqe_version: 1,
         cmds_supp_uhw: QUERY_DEVICE | CREATE_AH,
@@ -141,6 +144,7 @@ fn ucontext() -> AllocUcontextResp {
         log_uar_size: 12,
         num_uars_per_page: 1,
         num_dyn_bfregs: 1024,
+        dump_fill_mkey: NULL_KEY,
         ..bytemuck::Zeroable::zeroed()
     }
 }

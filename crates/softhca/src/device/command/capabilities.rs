@@ -51,6 +51,7 @@ fn general() -> CmdHcaCap {
         .with_umr_ptr_rlkey(1)
         .with_umr_fence(UMR_NEEDS_NO_FENCE)
         .with_imaicl(1)
+        .with_dump_fill_mkey(1)
         .with_log_max_ra_req_qp(limits::LOG_READS)
         .with_log_max_ra_res_qp(limits::LOG_READS)
         .with_gid_table_size(0)

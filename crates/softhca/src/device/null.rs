@@ -1,0 +1,75 @@
+//! The null key: it stands for no memory. What is written to it is gone, what is read from it is zero.
+//!
+//! `ibv_alloc_null_mr` hands it out; the library knows it from the answer to opening the device. Every QP of every domain
+//! may use it, as a local key.
+
+// UNSAFETY: regions over memory that is leaked on purpose.
+#![expect(unsafe_code, reason = "memory that stands for none")]
+
+use super::keys::{Access, KeyError};
+use super::memory::Region;
+use std::sync::LazyLock;
+
+/// The key. Its index is below those of all tables.
+pub(crate) const NULL_KEY: u32 = 0x8000;
+
+/// Bytes that an access is cut into.
+const PIECE_BYTES: usize = 1 << 18;
+
+/// Zeroes that nobody writes.
+static ZEROES: LazyLock<Region> = LazyLock::new(leaked);
+/// Where writes go.
+static SINK: LazyLock<Region> = LazyLock::new(leaked);
+
+fn leaked() -> Region {
+    let memory = Box::leak(vec![0u64; PIECE_BYTES / 8].into_boxed_slice());
+    let address = memory.as_mut_ptr().expose_provenance() as u64;
+    // SAFETY: never freed, and accessed through regions only from now on.
+    let region = unsafe { Region::new(address, PIECE_BYTES as u64) };
+    // PANIC: an allocation does not wrap around the address space.
+    region.expect("an allocation ends before the address space does")
+}
+
+/// The memory of `bytes` bytes of the null key, appended to `out`.
+pub(crate) fn resolve(bytes: u64, need: Access, out: &mut Vec<Region>) -> Result<(), KeyError> {
+    let whole = if need == Access::LOCAL_READ {
+        &*ZEROES
+    } else if need == Access::LOCAL_WRITE {
+        &*SINK
+    } else {
+        return Err(KeyError::Right(need));
+    };
+    let mut left = bytes;
+    while left > 0 {
+        let take = left.min(whole.bytes());
+        out.extend(whole.part(0, take));
+        left -= take;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::regions;
+    use super::*;
+
+    #[test]
+    fn writes_are_gone_and_reads_are_zero_whatever_the_length() {
+        for bytes in [1, 8, PIECE_BYTES, PIECE_BYTES * 2 + 3] {
+            let mut targets = Vec::new();
+            resolve(bytes as u64, Access::LOCAL_WRITE, &mut targets).unwrap();
+            regions::write(&targets, &vec![0xa5; bytes]);
+            let mut sources = Vec::new();
+            resolve(bytes as u64, Access::LOCAL_READ, &mut sources).unwrap();
+            let mut data = vec![0xff; bytes];
+            regions::read(&sources, &mut data);
+            assert_eq!(data, vec![0; bytes]);
+        }
+    }
+
+    #[test]
+    fn peers_may_not_use_it() {
+        let refused = resolve(1, Access::REMOTE_WRITE, &mut Vec::new());
+        assert_eq!(refused, Err(KeyError::Right(Access::REMOTE_WRITE)));
+    }
+}
