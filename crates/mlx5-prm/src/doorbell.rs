@@ -37,6 +37,8 @@ pub mod uar {
     pub const REGISTER_STRIDE: usize = 0x200;
     /// A register has two halves; software may alternate between them, they mean the same.
     pub const HALF: usize = 0x100;
+    /// Byte offset of the register for send queues without a doorbell record: what is stored there says how far to run.
+    pub const NO_RECORD: usize = 0x600;
     /// Byte offset at which completion queues are armed.
     pub const CQ_ARM: usize = 0x20;
 

@@ -220,6 +220,10 @@ impl Qpc {
     pub const ST_UD: u32 = 2;
     /// `st`: extended reliable connection: the initiator, or without a send queue the target.
     pub const ST_XRC: u32 = 3;
+    /// `send_dbr_mode`: the doorbell record says how far to run.
+    pub const SEND_DBR_MODE_RECORD: u32 = 0;
+    /// `send_dbr_mode`: there is no record, the doorbell says it; software rings.
+    pub const SEND_DBR_MODE_NONE: u32 = 1;
     /// `pm_state`: migrated, the only one without alternate paths.
     pub const PM_STATE_MIGRATED: u32 = 3;
     /// `rq_type`: a receive queue of its own.

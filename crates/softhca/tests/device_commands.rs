@@ -78,7 +78,7 @@ fn bad_queues_are_refused_by_what_is_wrong() {
     };
     assert_eq!(qp(&target_without_domain), syndrome::NO_SUCH_XRCD);
     assert_eq!(
-        qp(&|i| i.qpc_mut().set_send_dbr_mode(1)),
+        qp(&|i| i.qpc_mut().set_send_dbr_mode(2)),
         syndrome::DBR_MODE
     );
     assert_eq!(

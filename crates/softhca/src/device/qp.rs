@@ -77,6 +77,8 @@ pub(crate) struct SendQueue {
     pub(crate) ring: Option<Region>,
     /// Behind the last WQE that a doorbell allowed to run.
     pub(crate) posted: u16,
+    /// What the last doorbell said, if there is no doorbell record to say it.
+    pub(crate) rung: Option<u16>,
     /// The next WQE to fetch.
     pub(crate) fetched: u16,
     /// Behind the last WQE that is over.
@@ -133,6 +135,7 @@ impl SendQueue {
         *self = Self {
             ring: self.ring,
             scheduled: self.scheduled,
+            rung: self.rung.map(|_| 0),
             ..Self::default()
         };
     }
@@ -173,9 +176,11 @@ impl ReceiveQueue {
 }
 
 impl Qp {
-    /// The send counter of the doorbell record.
+    /// The send counter of the doorbell record; without one, that of the last doorbell.
     pub(crate) fn send_record(&self) -> u16 {
-        self.counter(qp_record::SND)
+        self.send
+            .rung
+            .unwrap_or_else(|| self.counter(qp_record::SND))
     }
 
     /// The receive counter of the doorbell record.

@@ -44,7 +44,8 @@ syndromes! {
     SQ_TOO_LONG = 0x5c_0041, "log_sq_size is above the limit";
     RQ_TOO_LONG = 0x5c_0042, "log_rq_size or log_rq_stride is above the limit";
     RQ_TYPE = 0x5c_0043, "rq_type is none of regular, shared, none";
-    DBR_MODE = 0x5c_0044, "send_dbr_mode is not 0";
+    DBR_MODE = 0x5c_0044, "send_dbr_mode is neither 0 (record) nor 1 (none, rung by software), or there is no send queue";
+    SHARED_REGISTER = 0x5c_0046, "a send queue without doorbell record needs a UAR page of its own";
     QP_STATE = 0x5c_0045, "the transition is not allowed in this state";
     MTU = 0x5c_0047, "mtu is not 1 to 5";
     REMOTE_GID = 0x5c_0048, "the remote GID is no IPv4 address";

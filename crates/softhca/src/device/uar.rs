@@ -16,12 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What a completion queue's doorbell is looked for at: arm word and queue number, both big-endian.
 const ARM_PLACE: usize = uar::CQ_ARM;
 
-/// Where doorbells are looked for in a page: both halves of both registers, with the register's number.
-const PLACES: [(usize, usize); 4] = [
+/// Where doorbells are looked for in a page: both halves of both registers, and the register of queues without a doorbell
+/// record; with the register's number.
+const PLACES: [(usize, usize); 5] = [
     (uar::register(0), 0),
     (uar::register(0) + uar::HALF, 0),
     (uar::register(1), 1),
     (uar::register(1) + uar::HALF, 1),
+    (uar::NO_RECORD, 2),
 ];
 
 /// The memfd of a context: all its UAR pages, one behind the other.

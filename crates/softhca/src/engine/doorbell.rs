@@ -5,7 +5,7 @@ use crate::device::checker::Finding;
 use crate::device::qp::Qp;
 use crate::device::state::HcaState;
 use crate::engine::watch::Look;
-use mlx5_prm::doorbell::doorbell_qpn;
+use mlx5_prm::doorbell::{doorbell_index, doorbell_qpn};
 use mlx5_prm::qp::QpState;
 
 /// Takes all doorbells of an HCA.
@@ -47,7 +47,9 @@ fn ring(hca: &mut HcaState, page_id: u32, register: usize, word: u64) {
         if user.qpn == qpn {
             known = true;
             user.register = Some(register);
-            scrutiny::rung(hca, qpn, word);
+            if !takes_word(hca, qpn, word) {
+                scrutiny::rung(hca, qpn, word);
+            }
             look(hca, qpn);
         } else if user.register.is_none_or(|other| other == register) && has_moved(hca, user.qpn) {
             look(hca, user.qpn);
@@ -63,6 +65,31 @@ fn ring(hca: &mut HcaState, page_id: u32, register: usize, word: u64) {
             )
         });
     }
+}
+
+/// Of a QP without doorbell record the doorbell itself says how far to run; whether this is one.
+fn takes_word(hca: &mut HcaState, qpn: u32, word: u64) -> bool {
+    let Some(qp) = hca.qps.get_mut(qpn) else {
+        return false;
+    };
+    if qp.send.rung.is_none() {
+        return false;
+    }
+    if !matches!(qp.state, QpState::RTS | QpState::ERR | QpState::SQD) {
+        return true;
+    }
+    let index = doorbell_index(word);
+    qp.send.rung = Some(index);
+    // The word may be the beginning of the last WQE, which has a length; then it names that and not the index behind it.
+    if word.to_le_bytes()[7] != 0 {
+        hca.checker.note(Finding::DoorbellNamesLast, qpn, || {
+            format!(
+                "QP {qpn:#x}: a doorbell is the beginning of WQE {index}; without a doorbell record that means all WQEs before it, \
+                 and not it"
+            )
+        });
+    }
+    true
 }
 
 /// Whether the doorbell record of a QP that can send says something new.
@@ -102,12 +129,19 @@ fn look(hca: &mut HcaState, qpn: u32) {
         Err(wrong) => {
             let (before, fetched, retired) = (qp.send.posted, qp.send.fetched, qp.send.retired);
             let depth = qp.send.depth();
+            let source = match &mut qp.send.rung {
+                Some(rung) => {
+                    if matches!(wrong, Wrong::Backwards) {
+                        *rung = before;
+                    }
+                    "doorbell"
+                }
+                None => "doorbell record",
+            };
             match wrong {
                 Wrong::Backwards => {
                     hca.checker.note(Finding::DoorbellBackwards, qpn, || {
-                        format!(
-                            "QP {qpn:#x}: the doorbell record went back from {before} to {posted}"
-                        )
+                        format!("QP {qpn:#x}: the {source} went back from {before} to {posted}")
                     });
                     // Nothing to run: what was allowed before stays allowed.
                     hca.schedule(qpn);
@@ -115,7 +149,7 @@ fn look(hca: &mut HcaState, qpn: u32) {
                 Wrong::BeyondRing => {
                     hca.checker.note(Finding::DoorbellBeyondRing, qpn, || {
                         format!(
-                            "QP {qpn:#x}: the doorbell record says {posted}, but the device is at {fetched} and the ring \
+                            "QP {qpn:#x}: the {source} says {posted}, but the device is at {fetched} and the ring \
                              has {depth} WQEBBs"
                         )
                     });
@@ -124,7 +158,7 @@ fn look(hca: &mut HcaState, qpn: u32) {
                 Wrong::Reused => {
                     hca.checker.note(Finding::RingReusedEarly, qpn, || {
                         format!(
-                            "QP {qpn:#x}: the doorbell record says {posted}, but WQE {retired} is not complete and the \
+                            "QP {qpn:#x}: the {source} says {posted}, but WQE {retired} is not complete and the \
                              ring has {depth} WQEBBs: its slot was reused too early"
                         )
                     });

@@ -106,7 +106,10 @@ impl HcaState {
 
     /// Invalidates `key` because the peer says so.
     pub(super) fn invalidate(&mut self, qpn: u32, key: u32) -> Result<(), UmrError> {
-        let pdn = self.qps.get(qpn).map_or(0, |qp| qp.pdn);
+        let pdn = self
+            .qps
+            .get(qpn)
+            .map_or(0, |qp| self.remote_domain(qp, key));
         umr::invalidate_remotely(&mut self.keys, key, KeyUser { pdn, qpn })
     }
 

@@ -262,7 +262,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
     };
     let opcode = fetched.ctrl.opcode();
     if let Some(qp) = hca.qps.get_mut(qpn) {
-        if opcode == WqeOpcode::UMR && qp.send.completed != qp.send.submitted {
+        if opcode == WqeOpcode::UMR && qp.send.is_outstanding() {
             return Begun::Waits;
         }
         qp.send.fetched = index.wrapping_add(fetched.blocks);

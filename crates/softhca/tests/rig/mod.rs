@@ -36,6 +36,8 @@ pub(crate) struct Shape {
     /// log2 of WQEs of a shared receive queue.
     pub(crate) log_srq: Option<u32>,
     pub(crate) log_depth: u32,
+    /// No doorbell record: the doorbell says how far to run.
+    pub(crate) no_record: bool,
     /// log2 of CQ entries; `None` is one collapsed entry.
     pub(crate) log_cq: Option<u32>,
     /// log2 of receive WQEs.
@@ -58,6 +60,7 @@ impl Default for Shape {
             kind: Kind::Rc,
             log_srq: None,
             log_depth: 6,
+            no_record: false,
             log_cq: Some(8),
             log_receive: None,
             data_bytes: 1 << 16,
@@ -201,6 +204,7 @@ impl End {
             .with_user_index(QP_INDEX)
             .with_cqn_snd(cqn)
             .with_cqn_rcv(cqn)
+            .with_send_dbr_mode(shape.no_record.into())
             .with_dbr_umem_id(umem)
             .with_dbr_addr(RECORD as u64);
         let input = CreateQpIn::default()
@@ -323,9 +327,20 @@ impl End {
             .store(u32::from(index).to_be(), Ordering::Release);
     }
 
-    /// Stores the doorbell into register 0 of the page.
+    /// Stores the doorbell into register 0 of the page, or into that of queues without record.
     pub(crate) fn ring(&self) {
-        self.ring_as(self.qpn);
+        if self.shape.no_record {
+            self.ring_without_record(self.index);
+        } else {
+            self.ring_as(self.qpn);
+        }
+    }
+
+    pub(crate) fn ring_without_record(&self, index: u16) {
+        self.register
+            .word(uar::NO_RECORD)
+            .store(doorbell_value(index, self.qpn), Ordering::Release);
+        softhca::engine::softhca_kick();
     }
 
     pub(crate) fn ring_as(&self, qpn: u32) {
@@ -348,7 +363,9 @@ impl End {
     }
 
     pub(crate) fn post(&self) {
-        self.record();
+        if !self.shape.no_record {
+            self.record();
+        }
         self.ring();
     }
 

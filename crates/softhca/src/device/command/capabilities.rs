@@ -6,7 +6,9 @@ use super::super::syndrome;
 use super::{Call, Outcome, Refusal};
 use crate::address::ROCE_PORT;
 use mlx5_prm::cmd::Status;
-use mlx5_prm::hca_cap::{AtomicCaps, CapType, CmdHcaCap, QueryHcaCapIn, QueryHcaCapOut, RoceCaps};
+use mlx5_prm::hca_cap::{
+    AtomicCaps, CapType, CmdHcaCap, HcaCap2, QueryHcaCapIn, QueryHcaCapOut, RoceCaps,
+};
 use mlx5_prm::wqe::WQEBB_BYTES;
 
 pub(super) fn query(call: &mut Call<'_>) -> Outcome {
@@ -18,13 +20,13 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
         CapType::GENERAL => reply.with_cmd_hca_cap(general()),
         CapType::ATOMIC => reply.with_atomic_caps(atomic()),
         CapType::ROCE => reply.with_roce_caps(roce()),
+        CapType::GENERAL_2 => reply.with_hca_cap_2(general_2()),
         // Kinds that exist and are all zero, because nothing of them is here.
         CapType::ETHERNET_OFFLOADS
         | CapType::ODP
         | CapType::FLOW_TABLE
         | CapType::QOS
-        | CapType::DEVICE_MEMORY
-        | CapType::GENERAL_2 => reply,
+        | CapType::DEVICE_MEMORY => reply,
         _ => return Err(Refusal::new(Status::BAD_OP, syndrome::UNKNOWN_OP_MOD)),
     };
     call.reply(reply.as_bytes());
@@ -37,6 +39,7 @@ const UMR_NEEDS_NO_FENCE: u32 = 2;
 /// Only what is there; libmlx5 takes each bit at its word.
 fn general() -> CmdHcaCap {
     CmdHcaCap::default()
+        .with_hca_cap_2(1)
         .with_log_max_qp_sz(limits::LOG_QUEUE)
         .with_log_max_qp(limits::LOG_QPS)
         .with_log_max_cq_sz(limits::LOG_CQ_ENTRIES)
@@ -86,6 +89,12 @@ fn general() -> CmdHcaCap {
         .with_device_frequency_khz(1_000_000)
         .with_num_of_uars_per_page(1)
         .with_log_max_atomic_size_qp(3)
+}
+
+fn general_2() -> HcaCap2 {
+    HcaCap2::default()
+        .with_send_dbr_mode_no_dbr_ext(1)
+        .with_log_max_send_dbr_less_qp_sq(limits::LOG_QUEUE)
 }
 
 const _: () = assert!((limits::WQE_BYTES as usize).is_multiple_of(WQEBB_BYTES));

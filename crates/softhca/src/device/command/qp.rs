@@ -24,6 +24,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let hca = call.hca()?;
     let service = service(&qpc)?;
     check(hca, context, &qpc, service)?;
+    let no_record = qpc.send_dbr_mode() == Qpc::SEND_DBR_MODE_NONE;
     let mut made = qpc.with_state(0);
     let (mut send, mut receive, mut record) = (None, None, None);
     let mut umems = [0; 2];
@@ -39,13 +40,12 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
         }
     } else {
         (send, receive) = rings(hca, context, &input)?;
-        record = Some(record_part(
-            hca,
-            context,
-            qpc.dbr_umem_id(),
-            qpc.dbr_addr(),
-        )?);
-        umems = [input.wq_umem_id(), qpc.dbr_umem_id()];
+        umems[0] = input.wq_umem_id();
+        if !no_record || receive.is_some() {
+            let (umem, offset) = (qpc.dbr_umem_id(), qpc.dbr_addr());
+            record = Some(record_part(hca, context, umem, offset)?);
+            umems[1] = umem;
+        }
     }
     let shared = qpc.rq_type() == Qpc::RQ_TYPE_SRQ && !is_xrc(service);
     let qpn = hca
@@ -64,6 +64,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
             made,
             send: SendQueue {
                 ring: send,
+                rung: no_record.then_some(0),
                 ..SendQueue::default()
             },
             receive,
@@ -107,9 +108,7 @@ fn check(hca: &HcaState, context: u32, qpc: &Qpc, service: Service) -> Result<()
     if service == Service::XrcTarget {
         return find_xrcd(hca, qpc.xrcd(), context);
     }
-    if qpc.send_dbr_mode() != 0 {
-        return Err(Refusal::bad_param(syndrome::DBR_MODE));
-    }
+    check_register(hca, qpc)?;
     match qpc.rq_type() {
         Qpc::RQ_TYPE_NONE => {}
         Qpc::RQ_TYPE_REGULAR if !is_xrc(service) => {}
@@ -134,6 +133,25 @@ fn check(hca: &HcaState, context: u32, qpc: &Qpc, service: Service) -> Result<()
         }
     }
     need_uar(hca, context, qpc.uar_page())?;
+    Ok(())
+}
+
+/// Without a doorbell record every doorbell counts, and a register holds one only: it must not be shared.
+fn check_register(hca: &HcaState, qpc: &Qpc) -> Result<(), Refusal> {
+    let no_record = match qpc.send_dbr_mode() {
+        Qpc::SEND_DBR_MODE_RECORD => false,
+        Qpc::SEND_DBR_MODE_NONE if qpc.no_sq() == 0 => true,
+        _ => return Err(Refusal::bad_param(syndrome::DBR_MODE)),
+    };
+    let page = hca.uars.get(qpc.uar_page());
+    let sharers = page.map_or(&[][..], |uar| &uar.qps);
+    let needs_own = |user: &UarUser| {
+        let other = hca.qps.get(user.qpn);
+        no_record || other.is_some_and(|qp| qp.send.rung.is_some())
+    };
+    if sharers.iter().any(needs_own) {
+        return Err(Refusal::bad_param(syndrome::SHARED_REGISTER));
+    }
     Ok(())
 }
 

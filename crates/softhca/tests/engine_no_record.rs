@@ -1,0 +1,142 @@
+//! Send queues without a doorbell record: the index in the doorbell decides what runs.
+
+mod rig;
+
+use mlx5_prm::cmd::{Opcode, Status};
+use mlx5_prm::cqe::CqeOpcode;
+use mlx5_prm::hca_cap::{CapType, CmdHcaCap, HcaCap2, QueryHcaCapIn, QueryHcaCapOut};
+use mlx5_prm::qp::Qpc;
+use rig::bringup::{bring_up, create_qp, refused};
+use rig::{Pair, Shape, create};
+use softhca::Hca;
+use softhca::device::syndrome;
+use std::time::Duration;
+
+fn without_record() -> Shape {
+    Shape {
+        no_record: true,
+        ..Shape::default()
+    }
+}
+
+fn query(hca: &Hca, kind: CapType) -> Vec<u8> {
+    let input = QueryHcaCapIn::default()
+        .with_opcode(Opcode::QUERY_HCA_CAP.0.into())
+        .with_op_mod(kind.current());
+    let mut output = vec![0; QueryHcaCapOut::BYTES];
+    let context = softhca::device::Context::open(hca.name()).unwrap();
+    context.devx_general(input.as_bytes(), &mut output).unwrap();
+    output.split_off(16)
+}
+
+#[test]
+fn the_capability_says_so() {
+    let hca = Hca::new().unwrap();
+    let general = CmdHcaCap::from_prefix(&query(&hca, CapType::GENERAL));
+    assert_eq!(general.hca_cap_2(), 1);
+    let second = HcaCap2::from_prefix(&query(&hca, CapType::GENERAL_2));
+    assert_eq!(second.send_dbr_mode_no_dbr_ext(), 1);
+    assert_eq!(second.send_dbr_mode_no_dbr_int(), 0);
+    assert_eq!(
+        second.log_max_send_dbr_less_qp_sq(),
+        general.log_max_qp_sz()
+    );
+}
+
+#[test]
+fn the_index_in_the_doorbell_says_how_far_to_run_and_the_record_nothing() {
+    let mut pair = Pair::new(without_record());
+    let (va, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
+    for n in 0..4u64 {
+        pair.a.write(n * 8, 8, va + n * 8, rkey);
+    }
+    // The record is memory like any other.
+    pair.a.record_as(4);
+    pair.a.ring_without_record(2);
+    for index in 0..2 {
+        assert_eq!(pair.a.completion().wqe_counter.get(), index);
+    }
+    let none = pair.a.poll_for(Duration::from_millis(50), |_| true);
+    assert!(none.is_none(), "{none:?}");
+    pair.a.record_as(0);
+    pair.a.ring();
+    for index in 2..4 {
+        assert_eq!(pair.a.completion().wqe_counter.get(), index);
+    }
+    pair.assert_clean();
+}
+
+#[test]
+fn indices_run_through_2_to_the_16_and_start_at_0_after_a_reset() {
+    let mut pair = Pair::new(without_record());
+    for _ in 0..1100 {
+        for slot in 0..60 {
+            pair.a.nop(slot == 59);
+        }
+        assert_eq!(pair.a.run(1)[0].opcode(), CqeOpcode::REQ);
+    }
+    pair.a.reset();
+    pair.b.reset();
+    pair.a.connect(pair.hca_b.gid(), pair.b.qpn, 7);
+    pair.b.connect(pair.hca_a.gid(), pair.a.qpn, 7);
+    pair.a.data.write(0, b"again...");
+    let (va, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
+    assert_eq!(pair.a.write(0, 8, va, rkey), 0);
+    assert_eq!(pair.a.run(1)[0].opcode(), CqeOpcode::REQ);
+    assert_eq!(pair.b.data.read(0, 8), b"again...");
+    pair.assert_clean();
+}
+
+#[test]
+fn a_doorbell_that_names_the_last_wqe_or_goes_back_is_found_out() {
+    let mut pair = Pair::new(without_record());
+    pair.a.nop(true);
+    pair.a.run(1);
+    let last = pair.a.nop(true);
+    pair.a.ring_last(last);
+    let none = pair.a.poll_for(Duration::from_millis(50), |_| true);
+    assert!(none.is_none(), "{none:?}");
+    let findings = pair.hca_a.findings();
+    assert!(findings[0].contains("beginning of WQE 1"), "{findings:?}");
+    pair.a.ring();
+    pair.a.completion();
+    pair.a.ring_without_record(1);
+    std::thread::sleep(Duration::from_millis(20));
+    let findings = pair.hca_a.findings();
+    assert!(
+        findings[1].contains("went back from 2 to 1"),
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn a_register_of_such_a_queue_is_its_own() {
+    let hca = Hca::new().unwrap();
+    let made = bring_up(&hca).unwrap();
+    let wanted = create_qp(made.pdn, made.umem, made.page_id, made.cqn);
+    let mode = |mode| wanted.with_qpc(wanted.qpc().with_send_dbr_mode(mode));
+    let attempt = |input: &mlx5_prm::qp::CreateQpIn| create(&made.context, input.as_bytes());
+    let shared = (Status::BAD_PARAM, syndrome::SHARED_REGISTER);
+    let own = attempt(&mode(Qpc::SEND_DBR_MODE_NONE)).unwrap().0;
+    assert_eq!(refused(attempt(&mode(Qpc::SEND_DBR_MODE_RECORD))), shared);
+    assert_eq!(refused(attempt(&mode(Qpc::SEND_DBR_MODE_NONE))), shared);
+    made.context.devx_destroy(own).unwrap();
+    let other = attempt(&mode(Qpc::SEND_DBR_MODE_RECORD)).unwrap().0;
+    assert_eq!(refused(attempt(&mode(Qpc::SEND_DBR_MODE_NONE))), shared);
+    made.context.devx_destroy(other).unwrap();
+    let bad = (Status::BAD_PARAM, syndrome::DBR_MODE);
+    assert_eq!(refused(attempt(&mode(2))), bad);
+}
+
+#[test]
+fn such_a_queue_needs_no_umem_for_a_record() {
+    let hca = Hca::new().unwrap();
+    let made = bring_up(&hca).unwrap();
+    let wanted = create_qp(made.pdn, made.umem, made.page_id, made.cqn);
+    let qpc = wanted
+        .qpc()
+        .with_send_dbr_mode(Qpc::SEND_DBR_MODE_NONE)
+        .with_dbr_umem_id(0);
+    let made_qp = create(&made.context, wanted.with_qpc(qpc).as_bytes());
+    assert!(made_qp.is_ok(), "{made_qp:?}");
+}
