@@ -61,7 +61,8 @@ fn flush_parked(hca: &mut HcaState, qpn: u32) {
     }
 }
 
-/// Send WQEs that were posted and not begun. A block that holds no WQE of this index ends it: its length is unknown.
+/// Send WQEs that were posted and not begun. A block that holds no WQE of this index ends it: its length is unknown, and
+/// its completion stands for all behind it.
 fn flush_posted(hca: &mut HcaState, qpn: u32) {
     while let Some(qp) = hca.qps.get_mut(qpn)
         && qp.send.fetched != qp.send.posted
@@ -70,12 +71,11 @@ fn flush_posted(hca: &mut HcaState, qpn: u32) {
         let index = qp.send.fetched;
         let ctrl: CtrlSeg = fetch::control(&ring, index);
         let left = qp.send.posted.wrapping_sub(index);
-        let blocks = fetch::blocks(&ctrl);
-        if ctrl.index() != index || blocks == 0 || blocks > left {
-            qp.send.fetched = qp.send.posted;
-            qp.send.retired = qp.send.posted;
-            return;
-        }
+        let own = ctrl.index() == index && ctrl.qpn() == qpn;
+        let blocks = match fetch::blocks(&ctrl) {
+            blocks if own && (1..=left).contains(&blocks) => blocks,
+            _ => left,
+        };
         qp.send.fetched = index.wrapping_add(blocks);
         flush_send(hca, qpn, index, blocks, ctrl.opcode());
     }

@@ -16,6 +16,14 @@ use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 
 impl HcaState {
+    /// Refuses what comes for a QP that takes no requests.
+    fn need_receiving(&self, qpn: u32) -> Result<(), NakCode> {
+        let qp = self.qps.get(qpn);
+        qp.filter(|qp| qp_state::receives(qp.state))
+            .map(|_| ())
+            .ok_or(NakCode::REMOTE_OPERATIONAL_ERROR)
+    }
+
     /// The memory that a peer's request names, if QP `qpn` grants the access, piece by piece, appended to `out`.
     fn grant(
         &mut self,
@@ -27,11 +35,7 @@ impl HcaState {
         out: &mut Vec<Region>,
     ) -> Result<(), NakCode> {
         receive::established(self, qpn);
-        let qp = self
-            .qps
-            .get(qpn)
-            .filter(|qp| qp_state::receives(qp.state))
-            .ok_or(NakCode::REMOTE_OPERATIONAL_ERROR)?;
+        let qp = self.qps.get(qpn).ok_or(NakCode::REMOTE_OPERATIONAL_ERROR)?;
         let (right, name) = match need {
             Access::REMOTE_WRITE => (qp.qpc.rwe(), "writes"),
             Access::REMOTE_READ => (qp.qpc.rre(), "reads"),
@@ -82,6 +86,19 @@ impl HcaState {
     /// The memory that a peer writes or reads, piece by piece. The vector is the HCA's scratch: it goes back to
     /// [`HcaState::granted`] after use.
     pub(super) fn grant_remote(
+        &mut self,
+        qpn: u32,
+        access: RemoteAccess,
+        rkey: u32,
+        va: u64,
+        bytes: u64,
+    ) -> Result<Vec<Region>, NakCode> {
+        self.need_receiving(qpn)?;
+        self.granted(qpn, access, rkey, va, bytes)
+    }
+
+    /// As [`Self::grant_remote`], also for a QP that has refused a later request meanwhile.
+    fn granted(
         &mut self,
         qpn: u32,
         access: RemoteAccess,
@@ -188,7 +205,8 @@ impl Device for HcaState {
 
     fn remote_read(&mut self, qpn: u32, rkey: u32, va: u64, out: &mut [u8]) -> Result<(), NakCode> {
         let bytes = out.len() as u64;
-        let sources = self.grant_remote(qpn, RemoteAccess::Read, rkey, va, bytes)?;
+        // The request was accepted: its answer goes out before the refusal of one behind it.
+        let sources = self.granted(qpn, RemoteAccess::Read, rkey, va, bytes)?;
         regions::read(&sources, out);
         self.granted = sources;
         self.counters.bytes_sent += out.len() as u64;
@@ -198,6 +216,7 @@ impl Device for HcaState {
     fn remote_atomic(&mut self, qpn: u32, atomic: &AtomicEth) -> Result<u64, NakCode> {
         let bytes = decode::operand_bytes(&atomic.op);
         let (rkey, va) = (atomic.rkey, atomic.va);
+        self.need_receiving(qpn)?;
         let mut granted = std::mem::take(&mut self.granted);
         granted.clear();
         let outcome = self.grant(qpn, rkey, va, bytes, Access::REMOTE_ATOMIC, &mut granted);

@@ -262,7 +262,10 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
     };
     let opcode = fetched.ctrl.opcode();
     if let Some(qp) = hca.qps.get_mut(qpn) {
-        if opcode == WqeOpcode::UMR && qp.send.is_outstanding() {
+        // A NOP with the fence bit holds up what is behind it.
+        let fenced = fetched.ctrl.fm_ce_se & CtrlSeg::FM_MASK != 0;
+        let waits = opcode == WqeOpcode::UMR || (opcode == WqeOpcode::NOP && fenced);
+        if waits && qp.send.is_outstanding() {
             return Begun::Waits;
         }
         qp.send.fetched = index.wrapping_add(fetched.blocks);

@@ -76,6 +76,8 @@ pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
             if let Some(due_ns) = arming::look_at_moderated(hca) {
                 report.wake_at(due_ns);
             }
+            // What the wire brought may have given QPs something to do.
+            report.busy |= !hca.ready.is_empty();
             report.news |= std::mem::take(&mut hca.news);
             deliver(hca, &mut report);
         }

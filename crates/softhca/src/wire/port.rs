@@ -175,11 +175,15 @@ impl<W> Port<W> {
     /// The next call that time asks for, in CLOCK_MONOTONIC nanoseconds.
     pub fn deadline_ns(&self) -> Option<u64> {
         let late = self.faults.as_ref().and_then(|layer| layer.deadline_ns());
-        let deadlines = [
-            self.endpoint.deadline_ns(),
-            self.carrier.deadline_ns(),
-            late,
-        ];
+        let arrival_ns = self.carrier.deadline_ns().map(|at_ns| {
+            // What comes for nobody waits, as in `poll`.
+            if self.endpoint.is_unused() {
+                at_ns.max(self.received_ns.saturating_add(UNUSED_INTERVAL_NS))
+            } else {
+                at_ns
+            }
+        });
+        let deadlines = [self.endpoint.deadline_ns(), arrival_ns, late];
         deadlines.into_iter().flatten().min()
     }
 

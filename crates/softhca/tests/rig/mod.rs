@@ -123,7 +123,7 @@ const RECEIVE_STRIDE_LOG: u32 = 2;
 
 impl End {
     pub(crate) fn new(hca: &Hca, shape: Shape) -> Self {
-        Self::build(Context::open(hca.name()).unwrap(), shape, None)
+        Self::build(hca.open().unwrap(), shape, None)
     }
 
     /// Another end in the context of this one, on its SRQ. Both go when the first of them does.
@@ -301,14 +301,19 @@ impl End {
 
     /// Posts a receive WQE of one segment.
     pub(crate) fn post_receive(&mut self, offset: u64, bytes: u32) {
-        let log = self.shape.log_receive.unwrap();
-        let at = self.ring_at() - (64usize << log) + usize::from(self.receives) % (1 << log) * 64;
         let wqe = [
             data(bytes, self.keys.lkey, self.data.address() + offset).as_slice(),
             &data(0, DataSeg::INVALID_LKEY, 0),
         ]
         .concat();
-        self.control.write(at, &wqe);
+        self.post_receive_bytes(&wqe);
+    }
+
+    /// Posts a receive WQE of up to 64 bytes.
+    pub(crate) fn post_receive_bytes(&mut self, wqe: &[u8]) {
+        let log = self.shape.log_receive.unwrap();
+        let at = self.ring_at() - (64usize << log) + usize::from(self.receives) % (1 << log) * 64;
+        self.control.write(at, wqe);
         self.receives = self.receives.wrapping_add(1);
         let counter = u32::from(self.receives);
         self.control

@@ -1,0 +1,146 @@
+//! Programs that once went wrong, in their smallest form.
+
+use super::program::{
+    Damage, Key, Local, MEMORY, Operation, Program, Receive, Remote, Rights, Round, Segment, Setup,
+    With, Work, Wqe,
+};
+
+/// Over packets, one batch after the other; the sides take turns as told.
+fn program(batches: Vec<(usize, Vec<Receive>, Vec<Wqe>)>) -> Program {
+    let all = Rights {
+        write: true,
+        read: true,
+        atomic: true,
+    };
+    let batch = |(side, receives, wqes)| Round::Batch {
+        side,
+        work: Work { receives, wqes },
+    };
+    Program {
+        setup: Setup {
+            loopback: false,
+            strict: true,
+            schedule_seed: None,
+            mtu: 3,
+            latency_ns: 1000,
+            psn: 7,
+            rnr_retry: 1,
+            rights: [all; 2],
+            start: 0,
+        },
+        rounds: batches.into_iter().map(batch).collect(),
+    }
+}
+
+fn wqe(operation: Operation, segments: Vec<Segment>) -> Wqe {
+    Wqe {
+        operation,
+        local: Local::Segments(segments),
+        signalled: true,
+        solicited: false,
+        fence: false,
+        damage: None,
+    }
+}
+
+fn piece(at: u64, bytes: u32) -> Segment {
+    Segment {
+        key: Key::All,
+        at,
+        bytes,
+    }
+}
+
+fn remote(at: u64) -> Remote {
+    Remote { key: Key::All, at }
+}
+
+fn read(bytes: u32) -> Wqe {
+    wqe(
+        Operation::Read {
+            from: remote(0x100),
+        },
+        vec![piece(0x4000, bytes)],
+    )
+}
+
+fn write(to: Remote) -> Wqe {
+    wqe(
+        Operation::Write {
+            to,
+            immediate: None,
+        },
+        vec![piece(0, 64)],
+    )
+}
+
+/// Ends where there is no memory.
+fn nowhere(bytes: u32) -> Segment {
+    piece(MEMORY - 8, bytes)
+}
+
+/// A WQE that makes no sense fails behind the READ before it, which is not answered yet.
+pub(crate) fn nonsense_behind_a_read() -> Program {
+    let nonsense = Wqe {
+        damage: Some(Damage::Opcode(0x2f)),
+        ..read(8)
+    };
+    program(vec![(0, vec![], vec![read(9000), nonsense, read(8)])])
+}
+
+/// So does one that is not where it should be.
+pub(crate) fn a_stray_behind_a_read() -> Program {
+    let stray = Wqe {
+        damage: Some(Damage::Index(5)),
+        ..read(8)
+    };
+    program(vec![(0, vec![], vec![read(9000), stray, read(8)])])
+}
+
+/// A READ that was accepted is answered though the request behind it is refused.
+pub(crate) fn a_refusal_behind_a_read() -> Program {
+    program(vec![(
+        0,
+        vec![],
+        vec![read(9000), write(remote(MEMORY)), read(8)],
+    )])
+}
+
+/// A receive WQE that holds half a message is flushed with the others.
+pub(crate) fn half_a_message() -> Program {
+    let send = wqe(
+        Operation::Send {
+            with: With::Nothing,
+        },
+        vec![piece(0, 2000), nowhere(100)],
+    );
+    let receive = || Receive {
+        segments: vec![piece(0x2000, 4000)],
+    };
+    program(vec![
+        (0, vec![receive(), receive()], vec![send]),
+        (1, vec![], vec![write(remote(0))]),
+    ])
+}
+
+/// What is behind a fenced NOP starts after the READ before it, which fails.
+pub(crate) fn a_fenced_nop() -> Program {
+    let fails = wqe(
+        Operation::Read {
+            from: remote(0x100),
+        },
+        vec![piece(0x4000, 8), nowhere(100)],
+    );
+    let nop = Wqe {
+        fence: true,
+        ..wqe(Operation::Nop, vec![])
+    };
+    program(vec![(0, vec![], vec![fails, nop, write(remote(0x3000))])])
+}
+
+/// A peer that does not answer: its HCA has no connected QP at all.
+pub(crate) fn silence() -> Program {
+    let mut program = program(vec![(0, vec![], vec![read(8), write(remote(0))])]);
+    program.rounds.insert(0, Round::Silence { side: 1 });
+    program
+}
