@@ -20,12 +20,26 @@ crate::open_enum::open_enum! {
         ATOMIC = 0x3,
         /// [`RoceCaps`].
         ROCE = 0x4,
+        /// Offloads of IP over InfiniBand.
+        IPOIB = 0x5,
         /// Steering of received and sent packets.
         FLOW_TABLE = 0x7,
+        /// Flow tables of the switch.
+        ESWITCH_FLOW_TABLE = 0x8,
+        /// The switch.
+        ESWITCH = 0x9,
+        /// Reductions.
+        VECTOR_CALC = 0xb,
         /// Rates and scheduling.
         QOS = 0xc,
         /// Memory of the device.
         DEVICE_MEMORY = 0xf,
+        /// TLS offload.
+        TLS = 0x11,
+        /// Events of the device.
+        DEVICE_EVENT = 0x14,
+        /// Encryption.
+        CRYPTO = 0x1a,
         /// [`HcaCap2`].
         GENERAL_2 = 0x20,
     }

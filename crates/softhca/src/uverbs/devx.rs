@@ -2,6 +2,7 @@
 //!
 //! A command that the device refuses ends the ioctl with `EREMOTEIO`, with status and syndrome in its output.
 
+use super::event_queue::Purpose;
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;
 use super::memory::{checked_access, register_umem};
@@ -22,6 +23,9 @@ const EQN_NUMBER: u16 = 0x1001;
 const OBJ_HANDLE: u16 = 0x1000;
 const OBJ_IN: u16 = 0x1001;
 const OBJ_OUT: u16 = 0x1002;
+const ASYNC_FD: u16 = 0x1002;
+const ASYNC_NUMBER: u16 = 0x1003;
+const ASYNC_OUT_BYTES: u16 = 0x1004;
 const UMEM_HANDLE: u16 = 0x1000;
 const UMEM_ADDRESS: u16 = 0x1001;
 const UMEM_LENGTH: u16 = 0x1002;
@@ -69,6 +73,18 @@ pub(super) const METHODS: &[Method] = &[
         method: 0x1003,
         attributes: OBJECT_COMMAND,
         run: query,
+    },
+    Method {
+        object: OBJ,
+        method: 0x1004,
+        attributes: &[
+            Spec::object(OBJ_HANDLE),
+            Spec::bytes(OBJ_IN, HEADER),
+            Spec::object(ASYNC_FD),
+            Spec::number(ASYNC_NUMBER, 8),
+            Spec::number(ASYNC_OUT_BYTES, 2),
+        ],
+        run: query_asynchronously,
     },
     Method {
         object: UMEM,
@@ -178,6 +194,37 @@ fn query(call: &Call<'_>) -> Result<(), Errno> {
     command(call, OBJ_IN, OBJ_OUT, |input, output| {
         device.devx_query(object, input, output)
     })
+}
+
+/// The answer is read from a descriptor: the caller's number, then the output, also that of a refused command.
+fn query_asynchronously(call: &Call<'_>) -> Result<(), Errno> {
+    /// What a packet of a pipe holds, without the number.
+    const LONGEST: usize = 4096 - 8;
+    let device = call.context.devx()?;
+    let object = call.context.handles().devx(call.object(OBJ_HANDLE)?)?;
+    let bytes = usize::try_from(call.u32(ASYNC_OUT_BYTES)?).map_err(|_| Errno::EINVAL)?;
+    if !(usize::from(HEADER)..=LONGEST).contains(&bytes) {
+        return Err(Errno::EINVAL);
+    }
+    let queue = call
+        .context
+        .subscriptions()
+        .find(call.object(ASYNC_FD)?, |purpose| {
+            purpose == Purpose::DevxCommands
+        })?;
+    let mut output = vec![0; bytes];
+    match device.devx_query(object, &call.bytes(OBJ_IN)?, &mut output) {
+        Ok(()) | Err(DeviceError::Refused { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut record = call.u64(ASYNC_NUMBER)?.to_ne_bytes().to_vec();
+    record.extend(output);
+    // As the kernel, which lets so many answers wait and no more.
+    if queue.push(&record) {
+        Ok(())
+    } else {
+        Err(Errno::ENOMEM)
+    }
 }
 
 fn reg_umem(call: &Call<'_>) -> Result<(), Errno> {

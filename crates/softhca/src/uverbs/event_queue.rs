@@ -11,7 +11,7 @@
 
 use std::fs::File as Pipe;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +29,15 @@ pub(super) enum Purpose {
     Completions,
     /// DevX events: a cookie, and behind it the entry of the event queue unless it is left out.
     Devx { omit_data: bool },
+    /// Answers to DevX queries: a number of the caller's, and the command's output behind it.
+    DevxCommands,
+}
+
+impl Purpose {
+    /// Records have no fixed length: one read gives one record, however long a buffer it has.
+    fn has_packets(self) -> bool {
+        matches!(self, Self::Devx { .. } | Self::DevxCommands)
+    }
 }
 
 /// The writing end, and a private copy of the reading one.
@@ -53,7 +62,11 @@ pub(super) fn open(
     publish: impl FnOnce(u32) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let device = context.device()?.clone();
-    let (reader, writer) = pipe()?;
+    let (reader, writer) = if purpose.has_packets() {
+        packet_pipe()?
+    } else {
+        pipe()?
+    };
     // Before the descriptor is known: what is copied later counts as open.
     let copy = reader.try_clone().map_err(|_| Errno::EMFILE)?;
     let queue = Arc::new(EventQueue {
@@ -84,6 +97,46 @@ fn pipe() -> Result<(OwnedFd, Pipe), Errno> {
     let writer: OwnedFd = writer.into();
     shim::set_nonblocking(&writer)?;
     Ok((reader.into(), writer.into()))
+}
+
+/// The same, and one read gives what one write gave. Each write takes a page.
+fn packet_pipe() -> Result<(OwnedFd, Pipe), Errno> {
+    /// What a pipe of any user may be enlarged to.
+    const BYTES: libc::c_int = 1 << 20;
+    let mut fds = [-1; 2];
+    // SAFETY: room for two descriptors.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_DIRECT) } != 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: just opened, and nobody else's.
+    let [reader, writer] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    // O_DIRECT stays: it is the same word of flags.
+    // SAFETY: flags of a descriptor of ours; where a larger pipe is refused, it holds fewer records.
+    unsafe {
+        libc::fcntl(
+            writer.as_raw_fd(),
+            libc::F_SETFL,
+            libc::O_NONBLOCK | libc::O_DIRECT,
+        );
+        libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES);
+    }
+    Ok((reader, writer.into()))
+}
+
+/// A copy of the caller's eventfd.
+pub(super) fn copy_eventfd(fd: u32) -> Result<Pipe, Errno> {
+    let known = std::fs::read_link(format!("/proc/self/fd/{fd}")).map_err(|_| Errno::EBADF)?;
+    if known.as_os_str() != "anon_inode:[eventfd]" {
+        return Err(Errno::EINVAL);
+    }
+    let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
+    // SAFETY: copies a descriptor that the caller named; the copy is ours.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    if copy < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) }.into())
 }
 
 impl File for EventQueue {
@@ -189,6 +242,28 @@ mod tests {
     #[test]
     fn an_empty_pipe_is_drained_at_once() {
         assert_eq!(ends().drain(), []);
+    }
+
+    #[test]
+    fn one_read_gives_one_packet() {
+        let (reader, writer) = packet_pipe().unwrap();
+        for record in [&b"first"[..], b"second, longer", b"third"] {
+            (&mut &writer).write_all(record).unwrap();
+        }
+        let mut reader = Pipe::from(reader);
+        let mut buffer = [0; 64];
+        for expected in [&b"first"[..], b"second, longer", b"third"] {
+            let bytes = reader.read(&mut buffer).unwrap();
+            assert_eq!(&buffer[..bytes], expected);
+        }
+    }
+
+    #[test]
+    fn only_an_eventfd_is_copied_as_one() {
+        assert_eq!(copy_eventfd(0x7fff_ffff).unwrap_err(), Errno::EBADF);
+        let (reader, _writer) = pipe().unwrap();
+        let fd = u32::try_from(reader.as_raw_fd()).unwrap();
+        assert_eq!(copy_eventfd(fd).unwrap_err(), Errno::EINVAL);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Methods that open descriptors for events, and DevX subscriptions.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use super::event_queue::{self, EventQueue, Purpose};
@@ -13,9 +14,12 @@ const DEVX: u16 = 0x1000;
 const DEVX_EVENT: u16 = 0x1005;
 const DEVX_EVENT_FD: u16 = 0x1000;
 const DEVX_EVENT_FLAGS: u16 = 0x1001;
+const DEVX_COMMANDS: u16 = 0x1004;
+const DEVX_COMMANDS_FD: u16 = 0x1000;
 const SUBSCRIBE_FD: u16 = 0x1000;
 const SUBSCRIBE_OBJECT: u16 = 0x1001;
 const SUBSCRIBE_TYPES: u16 = 0x1002;
+const SUBSCRIBE_EVENTFD: u16 = 0x1003;
 const SUBSCRIBE_COOKIE: u16 = 0x1004;
 
 pub(super) const METHODS: &[Method] = &[
@@ -34,7 +38,12 @@ pub(super) const METHODS: &[Method] = &[
         ],
         run: open_devx,
     },
-    // Without the attribute for an eventfd to be signalled instead (0x1003): whoever insists on it is refused.
+    Method {
+        object: DEVX_COMMANDS,
+        method: 0x1000,
+        attributes: &[Spec::object(DEVX_COMMANDS_FD)],
+        run: open_devx_commands,
+    },
     Method {
         object: DEVX,
         method: 0x1003,
@@ -42,6 +51,7 @@ pub(super) const METHODS: &[Method] = &[
             Spec::object(SUBSCRIBE_FD),
             Spec::object(SUBSCRIBE_OBJECT).optional(),
             Spec::bytes(SUBSCRIBE_TYPES, 2),
+            Spec::number(SUBSCRIBE_EVENTFD, 4).optional(),
             Spec::number(SUBSCRIBE_COOKIE, 8).optional(),
         ],
         run: subscribe,
@@ -62,6 +72,8 @@ struct Subscription {
     object: Option<DevxObject>,
     kind: u16,
     cookie: u64,
+    /// Signalled instead.
+    eventfd: Option<Arc<std::fs::File>>,
 }
 
 /// Event types of the programmer's manual that the device model raises.
@@ -200,6 +212,11 @@ impl Subscriptions {
         };
         for subscription in &self.wanted {
             if subscription.object == seen.object && subscription.kind == seen.kind {
+                if let Some(eventfd) = &subscription.eventfd {
+                    // A counter that is full has been signalled.
+                    let _ = (&mut &**eventfd).write(&1u64.to_ne_bytes());
+                    continue;
+                }
                 let mut record = subscription.cookie.to_ne_bytes().to_vec();
                 if subscription.queue.purpose == (Purpose::Devx { omit_data: false }) {
                     record.extend(seen.entry);
@@ -232,6 +249,13 @@ fn open_devx(call: &Call<'_>) -> Result<(), Errno> {
     })
 }
 
+fn open_devx_commands(call: &Call<'_>) -> Result<(), Errno> {
+    call.context.devx()?;
+    event_queue::open(call.context, Purpose::DevxCommands, |fd| {
+        call.put_object(DEVX_COMMANDS_FD, fd)
+    })
+}
+
 fn subscribe(call: &Call<'_>) -> Result<(), Errno> {
     call.context.devx()?;
     let object = if call.has(SUBSCRIBE_OBJECT) {
@@ -255,6 +279,16 @@ fn subscribe(call: &Call<'_>) -> Result<(), Errno> {
                 .ok_or(Errno::EOPNOTSUPP)
         })
         .collect::<Result<Vec<_>, _>>()?;
+    let eventfd = if call.has(SUBSCRIBE_EVENTFD) {
+        // One counter cannot tell several kinds apart.
+        if kinds.len() != 1 {
+            return Err(Errno::EINVAL);
+        }
+        let copy = event_queue::copy_eventfd(call.u32(SUBSCRIBE_EVENTFD)?)?;
+        Some(Arc::new(copy))
+    } else {
+        None
+    };
     let mut subscriptions = call.context.subscriptions();
     let queue = subscriptions.find(fd, |purpose| matches!(purpose, Purpose::Devx { .. }))?;
     for kind in kinds {
@@ -263,6 +297,7 @@ fn subscribe(call: &Call<'_>) -> Result<(), Errno> {
             object,
             kind,
             cookie,
+            eventfd: eventfd.clone(),
         });
     }
     Ok(())

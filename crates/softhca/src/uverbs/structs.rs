@@ -112,8 +112,12 @@ pub(super) struct ExQueryDeviceResp {
     pub(super) timestamp_mask: u64,
     pub(super) hca_core_clock: u64,
     pub(super) device_cap_flags_ex: u64,
-    /// RSS, raw packets, tag matching, CQ moderation, device memory, XRC paging.
-    pub(super) rest: [u64; 9],
+    /// RSS, raw packets, tag matching.
+    pub(super) lacking: [u64; 6],
+    /// Largest count, longest period; each 16 bits.
+    pub(super) cq_moderation: u64,
+    /// Device memory, XRC paging.
+    pub(super) rest: [u64; 2],
 }
 const _: () = assert!(size_of::<ExQueryDeviceResp>() == 304);
 

@@ -180,12 +180,15 @@ fn query_device_extended(call: &Call<'_>, device: &DeviceContext) -> Result<(), 
         return Err(Errno::EINVAL);
     }
     let base = attributes(call, device)?;
+    /// Largest count and, 16 bits up, longest period in microseconds.
+    const MODERATION: u64 = 0xfff << 16 | 0xffff;
     let reply = ExQueryDeviceResp {
         base,
         response_length: 304,
         timestamp_mask: clock::MASK,
         hca_core_clock: clock::KHZ,
         device_cap_flags_ex: base.device_cap_flags.into(),
+        cq_moderation: MODERATION,
         ..bytemuck::Zeroable::zeroed()
     };
     call.put_pod(CORE_OUT, &reply)?;
@@ -261,6 +264,7 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
         max_srq_wr: power(caps.log_max_srq_sz()) - 1,
         // As many as a receive WQE holds beside the link to the next.
         max_srq_sge: caps.max_wqe_sz_rq() / 16 - 1,
+        max_ah: i32::MAX.unsigned_abs(),
         max_pkeys: 1,
         local_ca_ack_delay: u8::try_from(caps.local_ca_ack_delay()).unwrap_or(u8::MAX),
         phys_port_cnt: 1,

@@ -48,6 +48,12 @@ impl Drop for Memory {
 }
 
 impl Memory {
+    pub(crate) fn read(&self, offset: usize, out: &mut [u8]) {
+        assert!(out.len() <= self.bytes() && offset <= self.bytes() - out.len());
+        // SAFETY: inside the mapping (checked).
+        unsafe { ptr::copy(self.address().add(offset), out.as_mut_ptr(), out.len()) };
+    }
+
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.bytes);
         // SAFETY: inside the mapping; nobody holds a reference to it.

@@ -49,6 +49,8 @@ macro_rules! symbol {
     }};
 }
 
+pub(crate) mod verbs;
+
 /// Names in `ibv_get_device_list`.
 pub(crate) fn device_names() -> Vec<String> {
     with_list(|devices| devices.iter().map(|&device| name(device)).collect())

@@ -24,9 +24,16 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
         // Kinds that exist and are all zero, because nothing of them is here.
         CapType::ETHERNET_OFFLOADS
         | CapType::ODP
+        | CapType::IPOIB
         | CapType::FLOW_TABLE
+        | CapType::ESWITCH_FLOW_TABLE
+        | CapType::ESWITCH
+        | CapType::VECTOR_CALC
         | CapType::QOS
-        | CapType::DEVICE_MEMORY => reply,
+        | CapType::DEVICE_MEMORY
+        | CapType::TLS
+        | CapType::DEVICE_EVENT
+        | CapType::CRYPTO => reply,
         _ => return Err(Refusal::new(Status::BAD_OP, syndrome::UNKNOWN_OP_MOD)),
     };
     call.reply(reply.as_bytes());
@@ -67,6 +74,7 @@ fn general() -> CmdHcaCap {
         .with_roce(1)
         .with_atomic(1)
         .with_cq_oi(1)
+        .with_cq_moderation(1)
         .with_rc(1)
         .with_uc(1)
         .with_ud(1)
