@@ -185,8 +185,20 @@ fn the_first_doorbell_after_a_reset_is_measured_from_0() {
     found(
         &pair.hca_a,
         Finding::DoorbellBeyondRing,
-        "the doorbell record says 69, but the device is at 0 and the ring has 64 WQEBBs",
+        "the first doorbell record says 69, but the ring has 64 WQEBBs",
     );
+
+    // So far that it could be taken for a step back.
+    let mut far = Pair::new(Shape::default());
+    far.a.record_as(40_000);
+    far.a.ring();
+    found(
+        &far.hca_a,
+        Finding::DoorbellBeyondRing,
+        "the first doorbell record says 40000",
+    );
+    assert_eq!(count(&far.hca_a, Finding::DoorbellBackwards), 0);
+    assert_eq!(far.a.completion().opcode(), CqeOpcode::REQ_ERR);
 
     pair.b.reset();
     pair.b.connect(pair.hca_a.gid(), pair.a.qpn, 7);

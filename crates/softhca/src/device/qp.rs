@@ -79,6 +79,8 @@ pub(crate) struct SendQueue {
     pub(crate) posted: u16,
     /// What the last doorbell said, if there is no doorbell record to say it.
     pub(crate) rung: Option<u16>,
+    /// A doorbell has been taken since the QP was made or reset.
+    pub(crate) begun: bool,
     /// The next WQE to fetch.
     pub(crate) fetched: u16,
     /// Behind the last WQE that is over.

@@ -155,6 +155,15 @@ fn look(hca: &mut HcaState, qpn: u32) {
                     });
                     accept(hca, qpn, posted);
                 }
+                Wrong::NotReset => {
+                    hca.checker.note(Finding::DoorbellBeyondRing, qpn, || {
+                        format!(
+                            "QP {qpn:#x}: the first {source} says {posted}, but the ring has {depth} WQEBBs: a new QP and a \
+                             reset begin at 0"
+                        )
+                    });
+                    accept(hca, qpn, posted);
+                }
                 Wrong::Reused => {
                     hca.checker.note(Finding::RingReusedEarly, qpn, || {
                         format!(
@@ -172,6 +181,7 @@ fn look(hca: &mut HcaState, qpn: u32) {
 fn accept(hca: &mut HcaState, qpn: u32, posted: u16) {
     if let Some(qp) = hca.qps.get_mut(qpn) {
         let before = std::mem::replace(&mut qp.send.posted, posted);
+        qp.send.begun = true;
         scrutiny::posted(hca, qpn, before, posted);
     }
     hca.schedule(qpn);
@@ -182,6 +192,8 @@ enum Wrong {
     Backwards,
     /// Slots that were not fetched yet have been overwritten.
     BeyondRing,
+    /// The first since the QP was made or reset, which cannot have posted so much.
+    NotReset,
     /// Slots whose WQEs are not complete yet have been overwritten.
     Reused,
 }
@@ -189,6 +201,10 @@ enum Wrong {
 fn check(qp: &Qp, posted: u16) -> Result<(), Wrong> {
     let send = &qp.send;
     let depth = send.depth();
+    // A reset has begun the numbers at 0: what is beyond the ring was counted from elsewhere.
+    if !send.begun && posted > depth {
+        return Err(Wrong::NotReset);
+    }
     // Half of the number circle: further ahead is behind.
     if posted.wrapping_sub(send.posted) >= 0x8000 && posted != send.posted {
         return Err(Wrong::Backwards);

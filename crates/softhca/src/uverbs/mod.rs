@@ -15,6 +15,8 @@
 //! | `uar` | doorbell pages |
 //! | `cq` | completion queues: made, resized, moderated |
 //! | `qp`, `qp_modify`, `qp_query` | queue pairs; `qp_rules` says which attributes a transition takes |
+//! | `srq` | shared receive queues, basic and of XRC domains |
+//! | `xrcd` | XRC domains |
 //! | `events` | descriptors that events are read from, DevX subscriptions; `listeners` has the events of verbs |
 //!
 //! Queues made by verbs are those that DevX makes: their memory is pinned (`pinned`), and the same commands are sent.
