@@ -370,3 +370,82 @@ fn a_missing_library_is_an_error_that_names_the_places() {
     command.env("WARPVERBS_SOFTHCA", "/nowhere.so");
     run(command).assert_refused(125, &["WARPVERBS_SOFTHCA=/nowhere.so is no file"]);
 }
+
+#[test]
+fn flags_reach_the_command_as_variables_and_mistakes_in_them_are_told_before_it_starts() {
+    let scratch = Scratch::new();
+    let mut command = scratch.sim(&[
+        "--fault",
+        "seed=3,drop=1%",
+        "--check",
+        "all",
+        "--carrier",
+        "udp",
+        "--pcap",
+        "capture.pcapng",
+        "--",
+        "bash",
+        "-c",
+        "echo $SOFTHCA_FAULT $SOFTHCA_CHECK $SOFTHCA_CARRIER $SOFTHCA_PCAP",
+    ]);
+    command.current_dir(scratch.path());
+    let seen = run(command);
+    let pcap = scratch.path().join("capture.pcapng");
+    assert_eq!(
+        seen.stdout,
+        format!("seed=3,drop=1% all udp {}\n", pcap.display()),
+        "{}",
+        seen.stderr
+    );
+    for (flag, value, words) in [
+        (
+            "--fault",
+            "drop=1%,dup=2",
+            "fault \"dup=2\": \"2\" is not a chance",
+        ),
+        (
+            "--check",
+            "some",
+            "\"some\" is not quiet, print, wqe, overlap or all",
+        ),
+        ("--carrier", "tcp", "SOFTHCA_CARRIER=tcp is not udp"),
+    ] {
+        let seen = run(scratch.sim(&[flag, value, "--", "touch", "started"]));
+        assert_eq!(seen.code(), Some(125), "{}", seen.stderr);
+        assert!(seen.stderr.contains(words), "{}", seen.stderr);
+    }
+    let mut command = scratch.shell("touch started");
+    command.env("SOFTHCA_FAULT", "rain=1%");
+    let seen = run(command);
+    assert!(seen.stderr.contains("no item \"rain\""), "{}", seen.stderr);
+    assert!(!Path::new("started").exists());
+    assert!(scratch.is_clean());
+}
+
+#[test]
+fn capabilities_are_listed_without_a_command() {
+    let scratch = Scratch::new();
+    let seen = run(scratch.sim(&["--list-capabilities"]));
+    assert_eq!(seen.code(), Some(0), "{}", seen.stderr);
+    for line in [
+        "bytes of a send WQE               1024\n",
+        "on-demand paging                  no",
+    ] {
+        assert!(seen.stdout.contains(line), "{}", seen.stdout);
+    }
+}
+
+#[test]
+fn findings_are_summed_up_at_the_end_and_do_not_change_the_exit_status() {
+    let scratch = Scratch::new();
+    let seen = run(scratch.shell(
+        "echo cq-overrun 1 mlx5_0: x >> $SOFTHCA_FINDINGS; echo cq-overrun 2 mlx5_0: y >> $SOFTHCA_FINDINGS; exit 3",
+    ));
+    assert_eq!(seen.code(), Some(3));
+    assert_eq!(
+        seen.stderr,
+        "wv sim: 2 findings of the checker: 2 cq-overrun\n"
+    );
+    assert_eq!(run(scratch.shell("true")).stderr, "");
+    assert!(scratch.is_clean());
+}

@@ -10,8 +10,10 @@
 
 mod child;
 mod executable;
+mod findings;
 #[path = "../../crates/softhca/src/sysfs/private_dir.rs"]
 pub(super) mod private_dir;
+mod settings;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -26,6 +28,7 @@ use super::softhca_library::{self, LibraryError};
 use child::Ending;
 use executable::ExecutableError;
 use private_dir::{PrivateDir, PrivateDirError};
+use settings::SettingsError;
 
 /// Runs COMMAND with software HCAs in place of real ones.
 #[derive(Debug, clap::Args)]
@@ -42,9 +45,31 @@ pub struct SimArgs {
     #[arg(long, value_name = "A.B.C.D")]
     pub ip: Option<Ipv4Addr>,
 
+    /// What goes wrong: drop=1%,dup=0.5%,reorder=1%,corrupt=0.1%,delay=50us..2ms@5%,partition=A.B.C.D,
+    /// cmd=CREATE_QP#2:status=0x5,enomem=CREATE_CQ#1,cqe=wqe#100:syndrome=0x15,cqe=drop#50,cqe=delay#50:10ms,
+    /// port-down@2s,port-up@3s,freeze@1s+200ms,fatal@5s; seed=N for other chances
+    #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
+    pub fault: Option<String>,
+
+    /// What the checker looks for besides what costs nothing: wqe, overlap or all; quiet prints nothing
+    #[arg(long, value_name = "LIST")]
+    pub check: Option<String>,
+
+    /// Writes what crosses the wire to FILE, as pcapng; further devices and processes take FILE.2 and on
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+
+    /// What carries packets: udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE [default: udp]
+    #[arg(long, value_name = "CARRIER")]
+    pub carrier: Option<String>,
+
+    /// Prints what a device has and lacks, and runs nothing
+    #[arg(long)]
+    pub list_capabilities: bool,
+
     /// The program and its arguments
     #[arg(
-        required = true,
+        required_unless_present = "list_capabilities",
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_name = "COMMAND"
@@ -69,6 +94,8 @@ enum Cause {
         package: &'static str,
         reason: libloading::Error,
     },
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     #[error(transparent)]
     Executable(#[from] ExecutableError),
     #[error(transparent)]
@@ -97,6 +124,12 @@ impl SimError {
 ///
 /// If it could not be run.
 pub fn run(args: &SimArgs) -> Result<ExitCode, SimError> {
+    if args.list_capabilities {
+        let library = softhca_library::find().map_err(Cause::from)?;
+        let text = settings::capabilities(&library).map_err(Cause::from)?;
+        print!("{text}");
+        return Ok(ExitCode::SUCCESS);
+    }
     let ending = run_to_the_end(args)?;
     match ending {
         Ending::Exited(status) => Ok(ExitCode::from(status)),
@@ -113,6 +146,8 @@ fn run_to_the_end(args: &SimArgs) -> Result<Ending, Cause> {
     };
     let library = softhca_library::find()?;
     let preload = preload(&library, env::var_os("LD_PRELOAD").as_deref())?;
+    let variables = settings::variables(args)?;
+    settings::check(&library, &variables)?;
     let program = executable::resolve(name)?;
     executable::check(&program)?;
     check_packages()?;
@@ -122,20 +157,23 @@ fn run_to_the_end(args: &SimArgs) -> Result<Ending, Cause> {
         Removed(PrivateDir::create(&private_dir::standard_parent().join(
             format!("s{}-{:08x}", std::process::id(), fastrand::u32(..)),
         ))?);
+    let found = dir.0.path().join("findings");
     let mut command = Command::new(&program);
     child::set_name(&mut command, name);
     command
         .args(arguments)
         .env("LD_PRELOAD", preload)
         .env("SOFTHCA_DIR", dir.0.path())
-        .env("SOFTHCA_DEVICES", args.devices.to_string());
-    if let Some(ip) = args.ip {
-        command.env("SOFTHCA_IP", ip.to_string());
-    }
-    child::run(command).map_err(|source| Cause::Run {
+        .env("SOFTHCA_FINDINGS", &found)
+        .envs(variables);
+    let ending = child::run(command).map_err(|source| Cause::Run {
         command: program,
         source,
-    })
+    })?;
+    if let Some(line) = findings::summary(&found) {
+        eprintln!("{line}");
+    }
+    Ok(ending)
 }
 
 /// The `LD_PRELOAD` that gives a process of this program software HCAs of its own.

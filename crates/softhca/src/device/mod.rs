@@ -20,6 +20,7 @@ mod command;
 mod context;
 mod counters;
 pub(crate) mod cq;
+mod describe;
 mod error;
 pub(crate) mod faults;
 mod hca;
@@ -46,6 +47,7 @@ pub use carrier::CarrierError;
 pub use checker::{CheckConfig, CheckConfigError, Finding};
 pub use context::{Context, DevxObject, Event, MrChange, MrKeys, UarPage};
 pub use counters::{Counters, ObjectCounts};
+pub(crate) use describe::described;
 pub use error::DeviceError;
 pub use faults::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FailCommand, FaultItemError,

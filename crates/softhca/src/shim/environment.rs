@@ -113,6 +113,12 @@ fn configs(
         .collect()
 }
 
+/// What is wrong with a value that somebody wants to give a variable; `None` if nothing is.
+pub(super) fn objection(name: &str, value: &str) -> Option<String> {
+    let only = |asked: &'static str| (asked == name).then(|| value.to_owned());
+    configs(&only).err().map(|error| error.to_string())
+}
+
 fn address(first: Ipv4Addr, index: u32) -> Result<Ipv4Addr, EnvironmentError> {
     u32::from(first)
         .checked_add(index)
@@ -196,6 +202,37 @@ mod tests {
         );
         assert!(!configs[2].strict);
         assert_eq!(configs[2].schedule_seed, Some(77));
+    }
+
+    #[test]
+    fn faults_checks_and_carriers_are_read() {
+        let configs = configs_of(&[
+            ("SOFTHCA_FAULT", "seed=3,drop=1%"),
+            ("SOFTHCA_CHECK", "all,quiet"),
+            ("SOFTHCA_CARRIER", "packet:veth0"),
+            ("SOFTHCA_PCAP", "/tmp/a.pcapng"),
+            ("SOFTHCA_FINDINGS", "/tmp/f"),
+        ])
+        .unwrap();
+        let config = &configs[0];
+        assert_eq!(config.faults.as_ref().unwrap().seed, 3);
+        assert!(config.check.wqe_bytes && !config.check.print);
+        assert_eq!(config.check.file, Some("/tmp/f".into()));
+        assert!(matches!(config.carrier, CarrierConfig::Packet { .. }));
+        assert_eq!(config.pcap, Some("/tmp/a.pcapng".into()));
+        assert!(configs_of(&[]).unwrap()[0].check.print);
+    }
+
+    #[test]
+    fn an_objection_is_what_the_start_would_have_said() {
+        assert_eq!(objection("SOFTHCA_FAULT", "drop=1%"), None);
+        assert_eq!(objection("SOMETHING_ELSE", "?"), None);
+        assert_eq!(
+            objection("SOFTHCA_FAULT", "drop=2").unwrap(),
+            "SOFTHCA_FAULT: fault \"drop=2\": \"2\" is not a chance from 0% to 100%, in steps of 0.0001%, or #N"
+        );
+        assert!(objection("SOFTHCA_CHECK", "al").unwrap().contains("\"al\""));
+        assert!(objection("SOFTHCA_CARRIER", "tcp").unwrap().contains("tcp"));
     }
 
     #[test]

@@ -49,6 +49,7 @@ macro_rules! safe_symbols {
     };
 }
 
+mod describe;
 mod descriptor;
 mod environment;
 mod fds;

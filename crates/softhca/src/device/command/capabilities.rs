@@ -44,7 +44,7 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
 const UMR_NEEDS_NO_FENCE: u32 = 2;
 
 /// Only what is there; libmlx5 takes each bit at its word.
-fn general() -> CmdHcaCap {
+pub(in super::super) fn general() -> CmdHcaCap {
     CmdHcaCap::default()
         .with_hca_cap_2(1)
         .with_log_max_qp_sz(limits::LOG_QUEUE)

@@ -12,6 +12,7 @@ mod qp_modify;
 mod queries;
 mod srq;
 
+pub(super) use capabilities::general as general_capabilities;
 pub(super) use cq::remove_cq;
 pub(super) use mkey::access as access_of;
 pub(super) use qp::remove_qp;

@@ -1,0 +1,55 @@
+//! What a device has and lacks, in words for people.
+//!
+//! The numbers are those of `QUERY_HCA_CAP`, so that this cannot say anything else.
+
+use super::command::general_capabilities;
+use std::fmt::Write;
+
+/// What the device lacks: who asks for it gets the error that is named here.
+const LACKS: &[(&str, &str)] = &[
+    ("raw packet QPs, flow steering, RSS", "EOPNOTSUPP"),
+    ("dynamically connected transport (DC)", "EOPNOTSUPP"),
+    ("on-demand paging", "EOPNOTSUPP"),
+    (
+        "device memory, tag matching, signature, crypto",
+        "EOPNOTSUPP",
+    ),
+    ("counters, flow counters", "EPROTONOSUPPORT or EOPNOTSUPP"),
+    ("multicast", "EOPNOTSUPP"),
+];
+
+/// Lines of text.
+pub(crate) fn described() -> String {
+    let caps = general_capabilities();
+    let yes_no = |bit: u32| if bit == 0 { "no" } else { "yes" };
+    let mut text = String::new();
+    let mut line = |name: &str, value: &dyn std::fmt::Display| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name:<34}{value}");
+    };
+    line("queue pairs", &(1u64 << caps.log_max_qp()));
+    line("WQEBBs of a send queue", &(1u64 << caps.log_max_qp_sz()));
+    line("bytes of a send WQE", &caps.max_wqe_sz_sq());
+    line("completion queues", &(1u64 << caps.log_max_cq()));
+    line(
+        "entries of a completion queue",
+        &(1u64 << caps.log_max_cq_sz()),
+    );
+    line("memory keys", &(1u64 << caps.log_max_mkey()));
+    line("protection domains", &(1u64 << caps.log_max_pd()));
+    line("UMEMs", &(1u64 << caps.log_max_umem()));
+    line("bytes of a message", &(1u64 << caps.log_max_msg()));
+    line(
+        "outstanding reads and atomics",
+        &(1u64 << caps.log_max_ra_req_qp()),
+    );
+    line("RC", &yes_no(caps.rc()));
+    line("XRC", &yes_no(caps.xrc()));
+    line("atomics", &yes_no(caps.atomic()));
+    line("CQ overrun ignore", &yes_no(caps.cq_oi()));
+    line("RoCE", &yes_no(caps.roce()));
+    for (name, error) in LACKS {
+        line(name, &format_args!("no ({error})"));
+    }
+    text
+}
