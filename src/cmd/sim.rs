@@ -51,6 +51,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
     pub fault: Option<String>,
 
+    /// Which card the devices look like: cx6, cx6dx, cx7 or bf3 [default: cx7]
+    #[arg(long, value_name = "CARD")]
+    pub profile: Option<String>,
+
     /// What the checker looks for besides what costs nothing: wqe, overlap or all; quiet prints nothing
     #[arg(long, value_name = "LIST")]
     pub check: Option<String>,

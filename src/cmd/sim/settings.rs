@@ -35,7 +35,8 @@ pub(super) enum SettingsError {
 }
 
 /// What the library looks at besides what `wv` itself sets.
-const CHECKED: [&str; 5] = [
+const CHECKED: [&str; 6] = [
+    "SOFTHCA_PROFILE",
     "SOFTHCA_FAULT",
     "SOFTHCA_CHECK",
     "SOFTHCA_CARRIER",
@@ -48,6 +49,7 @@ pub(super) fn variables(args: &SimArgs) -> Result<Vec<(&'static str, OsString)>,
     let mut variables = vec![("SOFTHCA_DEVICES", args.devices.to_string().into())];
     let given = [
         ("SOFTHCA_IP", args.ip.map(|ip| ip.to_string())),
+        ("SOFTHCA_PROFILE", args.profile.clone()),
         ("SOFTHCA_FAULT", args.fault.clone()),
         ("SOFTHCA_CHECK", args.check.clone()),
         ("SOFTHCA_CARRIER", args.carrier.clone()),

@@ -8,6 +8,7 @@ use super::state::{HcaState, Slot};
 use super::world::World;
 use super::{Context, DeviceError};
 use crate::engine;
+use crate::profile::Profile;
 use crate::sysfs::{self, Identity, SysfsError};
 use crate::wire::config::CarrierConfig;
 use crate::wire::port::Port;
@@ -31,6 +32,8 @@ pub struct HcaConfig {
     pub loopback: bool,
     /// What carries packets to HCAs elsewhere. Every carrier but the default needs `ip`.
     pub carrier: CarrierConfig,
+    /// Which card it looks like.
+    pub profile: Profile,
     /// What goes wrong.
     pub faults: Option<FaultSpec>,
     /// Where to write what crosses the wire, as pcapng; FILE.2, FILE.3 and so on if the file exists. Turns `loopback` off,
@@ -48,6 +51,7 @@ impl Default for HcaConfig {
             schedule_seed: None,
             loopback: true,
             carrier: CarrierConfig::default(),
+            profile: Profile::default(),
             faults: None,
             pcap: None,
             check: CheckConfig::default(),
@@ -132,7 +136,7 @@ impl Hca {
             .ok_or(HcaError::TooMany {
                 limit: Identity::MAX_INDEX,
             })?;
-        let identity = Identity::new(index, ip);
+        let identity = Identity::new(index, ip).with_profile(config.profile);
         let state = HcaState::new(number, identity.clone(), config);
         let mut slot = Slot { state, wire };
         if let Some(spec) = &config.faults {

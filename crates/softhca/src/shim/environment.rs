@@ -6,6 +6,7 @@
 //! | `SOFTHCA_IP` | IPv4 address of `mlx5_0`; the next devices take the addresses above it | first free of 127/8 |
 //! | `SOFTHCA_STRICT` | 1: a WQE runs only after its doorbell; 0: its doorbell record is enough | 1 |
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
+//! | `SOFTHCA_PROFILE` | which card the devices look like: `cx6`, `cx6dx`, `cx7` or `bf3` | `cx7` |
 //! | `SOFTHCA_FAULT` | what goes wrong, see `FaultSpec` | nothing |
 //! | `SOFTHCA_CHECK` | what the checker looks for, see `CheckConfig` | what costs nothing; prints |
 //! | `SOFTHCA_FINDINGS` | a file that gets a line for each finding | none |
@@ -21,6 +22,8 @@ use thiserror::Error;
 
 use super::start;
 use crate::device::{CheckConfig, CheckConfigError, FaultSpec, FaultSpecError};
+use crate::profile::Profile;
+use crate::wire::config::CarrierConfig;
 use crate::{Hca, HcaConfig, HcaError};
 
 /// Kept for the life of the process: a preloaded library's devices are never removed.
@@ -89,6 +92,8 @@ fn configs(
         }
     };
     let schedule_seed = parsed(variable, "SOFTHCA_SCHEDULE_SEED", "a 64-bit number")?;
+    let profile: Profile =
+        parsed(variable, "SOFTHCA_PROFILE", Profile::EXPECTED)?.unwrap_or_default();
     let faults = match variable("SOFTHCA_FAULT") {
         Some(text) => Some(text.parse::<FaultSpec>()?),
         None => None,
@@ -209,6 +214,7 @@ mod tests {
         let configs = configs_of(&[
             ("SOFTHCA_FAULT", "seed=3,drop=1%"),
             ("SOFTHCA_CHECK", "all,quiet"),
+            ("SOFTHCA_PROFILE", "bf3"),
             ("SOFTHCA_CARRIER", "packet:veth0"),
             ("SOFTHCA_PCAP", "/tmp/a.pcapng"),
             ("SOFTHCA_FINDINGS", "/tmp/f"),
@@ -219,6 +225,7 @@ mod tests {
         assert!(config.check.wqe_bytes && !config.check.print);
         assert_eq!(config.check.file, Some("/tmp/f".into()));
         assert!(matches!(config.carrier, CarrierConfig::Packet { .. }));
+        assert_eq!(config.profile, Profile::BlueField3);
         assert_eq!(config.pcap, Some("/tmp/a.pcapng".into()));
         assert!(configs_of(&[]).unwrap()[0].check.print);
     }

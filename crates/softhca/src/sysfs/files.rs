@@ -28,7 +28,7 @@ pub(super) fn write(tree: &Path, device: &Identity) -> io::Result<()> {
     let rdma = function.join(format!("infiniband/{}", device.name));
     fs::create_dir_all(&verbs)?;
     fs::create_dir_all(&rdma)?;
-    write_function(&function)?;
+    write_function(&function, device)?;
     write_verbs(&verbs, device)?;
     write_rdma(&rdma, device)?;
     for directory in [&verbs, &rdma] {
@@ -80,9 +80,10 @@ fn pci_path(device: &Identity) -> PathBuf {
 }
 
 /// `modalias` decides which provider takes the device; UCX matches vendor and device and looks at the rest.
-fn write_function(function: &Path) -> io::Result<()> {
+fn write_function(function: &Path, device: &Identity) -> io::Result<()> {
     let vendor = Identity::PCI_VENDOR;
-    let device = Identity::PCI_DEVICE;
+    let facts = device.profile.facts();
+    let device = facts.pci_device;
     let modalias = format!("pci:v{vendor:08X}d{device:08X}sv{vendor:08X}sd00000001bc02sc07i00");
     let files: &[(&str, &str)] = &[
         ("modalias", &modalias),
@@ -90,8 +91,8 @@ fn write_function(function: &Path) -> io::Result<()> {
         ("device", &format!("{device:#06x}")),
         ("class", "0x020700"),
         ("numa_node", "-1"),
-        ("current_link_speed", "32.0 GT/s PCIe"),
-        ("max_link_speed", "32.0 GT/s PCIe"),
+        ("current_link_speed", facts.pci_speed),
+        ("max_link_speed", facts.pci_speed),
         ("current_link_width", "16"),
         ("max_link_width", "16"),
     ];
@@ -115,14 +116,15 @@ fn write_verbs(verbs: &Path, device: &Identity) -> io::Result<()> {
 
 /// What describes the device and its one port.
 fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
+    let facts = device.profile.facts();
     let guid = Groups(&device.node_guid).to_string();
     let files: &[(&str, &str)] = &[
         ("node_type", "1: CA"),
         ("node_guid", &guid),
         ("sys_image_guid", &guid),
-        ("fw_ver", &Identity::firmware()),
-        ("board_id", Identity::BOARD),
-        ("hca_type", "MT4129"),
+        ("fw_ver", &device.firmware()),
+        ("board_id", facts.board),
+        ("hca_type", facts.hca_type),
         ("hw_rev", "0"),
         ("node_desc", &format!("softhca {}", device.name)),
     ];
@@ -135,7 +137,7 @@ fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
         ("state", "4: ACTIVE"),
         ("phys_state", "5: LinkUp"),
         ("link_layer", "Ethernet"),
-        ("rate", "400 Gb/sec (4X NDR)"),
+        ("rate", facts.rate),
         ("lid", "0x0"),
         ("sm_lid", "0x0"),
         ("cap_mask", "0x04010000"),

@@ -1,5 +1,6 @@
 //! Who a software HCA is: name, addresses and ids, all of which follow from its number and its IP address.
 
+use crate::profile::Profile;
 use crate::wire::frame::mac_of;
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -21,6 +22,8 @@ pub(crate) struct Identity {
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) ip: Ipv4Addr,
+    /// What it looks like.
+    pub(crate) profile: Profile,
     /// Locally administered MAC address: unique because the IP address is.
     pub(crate) mac: [u8; 6],
     /// EUI-64 of the MAC address.
@@ -32,14 +35,8 @@ pub(crate) struct Identity {
 impl Identity {
     /// PCI vendor: Mellanox.
     pub(crate) const PCI_VENDOR: u16 = 0x15b3;
-    /// PCI device: ConnectX-7.
-    pub(crate) const PCI_DEVICE: u16 = 0x1021;
     /// Vendor id of `ibv_query_device`: the OUI of Mellanox.
     pub(crate) const VENDOR_ID: u32 = 0x02c9;
-    /// Firmware version as `ibv_query_device` packs it.
-    pub(crate) const FIRMWARE: [u16; 3] = [28, 39, 1002];
-    /// What `ibv_devinfo` shows as board; says plainly that this is no hardware.
-    pub(crate) const BOARD: &'static str = "SOFTHCA0000000001";
     /// How many indices have a PCI address (32 per bus).
     pub(crate) const MAX_INDEX: u32 = 256 * 32;
 
@@ -56,6 +53,7 @@ impl Identity {
             index,
             name: format!("mlx5_{index}"),
             ip,
+            profile: Profile::default(),
             mac,
             node_guid,
             gids: [
@@ -77,9 +75,14 @@ impl Identity {
         format!("0000:{:02x}:{:02x}.0", self.index / 32, self.index % 32)
     }
 
+    /// The same HCA in another guise.
+    pub(crate) fn with_profile(self, profile: Profile) -> Self {
+        Self { profile, ..self }
+    }
+
     /// Firmware version as sysfs and tools print it.
-    pub(crate) fn firmware() -> String {
-        let [major, minor, patch] = Self::FIRMWARE;
+    pub(crate) fn firmware(&self) -> String {
+        let [major, minor, patch] = self.profile.facts().firmware;
         format!("{major}.{minor}.{patch}")
     }
 }

@@ -156,7 +156,6 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
     const ACTIVE: u8 = 4;
     const MTU_4096: u8 = 5;
     const WIDTH_4X: u8 = 2;
-    const SPEED_NDR: u8 = 128;
     const DISABLED: u8 = 3;
     const LINK_UP: u8 = 5;
     const ETHERNET: u8 = 2;
@@ -174,7 +173,7 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
         max_mtu: MTU_4096,
         active_mtu: MTU_4096,
         active_width: WIDTH_4X,
-        active_speed: SPEED_NDR,
+        active_speed: call.context.identity.profile.facts().speed,
         phys_state: if up { LINK_UP } else { DISABLED },
         link_layer: ETHERNET,
         flags: GRH_REQUIRED,

@@ -213,7 +213,7 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
     const ATOMICS_OF_THE_HCA: u32 = 1;
     let caps = capabilities(device)?;
     let identity = &call.context.identity;
-    let [major, minor, patch] = Identity::FIRMWARE.map(u64::from);
+    let [major, minor, patch] = identity.profile.facts().firmware.map(u64::from);
     let power = |log: u32| 1u32.checked_shl(log).unwrap_or(u32::MAX);
     // A control segment and a remote address take 32 bytes of a WQE, each gather entry 16.
     let max_sge = caps.max_wqe_sz_sq().saturating_sub(32) / 16;
@@ -225,7 +225,7 @@ fn attributes(call: &Call<'_>, device: &DeviceContext) -> Result<QueryDeviceResp
         // All powers of two from the page size up.
         page_size_cap: u64::MAX << caps.log_pg_sz().min(63),
         vendor_id: Identity::VENDOR_ID,
-        vendor_part_id: Identity::PCI_DEVICE.into(),
+        vendor_part_id: identity.profile.facts().pci_device.into(),
         hw_ver: 0,
         max_qp: power(caps.log_max_qp()),
         max_qp_wr: power(caps.log_max_qp_sz()),

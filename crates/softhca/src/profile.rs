@@ -1,0 +1,167 @@
+//! Which card a software HCA looks like.
+//!
+//! Programs choose by PCI device id, firmware version and link speed; those are what a profile decides. What the device can
+//! do and how much of it is the same for all profiles, and `QUERY_HCA_CAP` tells it: a capability is there because the
+//! software has it, never because the card would.
+
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// A card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Profile {
+    /// `ConnectX-6`, 200 Gb/s.
+    ConnectX6,
+    /// `ConnectX-6` Dx, 100 Gb/s.
+    ConnectX6Dx,
+    /// `ConnectX-7`, 400 Gb/s.
+    #[default]
+    ConnectX7,
+    /// `BlueField-3`, 400 Gb/s.
+    BlueField3,
+}
+
+/// What programs see of a card.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// Name in `SOFTHCA_PROFILE`.
+    pub(crate) name: &'static str,
+    pub(crate) pci_device: u16,
+    /// `hca_type` in sysfs.
+    pub(crate) hca_type: &'static str,
+    pub(crate) firmware: [u16; 3],
+    /// `board_id` in sysfs; says plainly that this is no hardware.
+    pub(crate) board: &'static str,
+    /// `rate` in sysfs.
+    pub(crate) rate: &'static str,
+    /// `active_speed` of `ibv_query_port`, with 4 lanes.
+    pub(crate) speed: u8,
+    /// `max_link_speed` of the PCI function, with 16 lanes.
+    pub(crate) pci_speed: &'static str,
+}
+
+/// `enum ib_port_speed` of the kernel.
+mod speed {
+    pub(super) const EDR: u8 = 32;
+    pub(super) const HDR: u8 = 64;
+    pub(super) const NDR: u8 = 128;
+}
+
+/// In the order of the enum. Device ids: `mlx5_core_pci_table` of the kernel; types and firmware: NVIDIA's release notes.
+static TABLE: [(Profile, Facts); 4] = [
+    (
+        Profile::ConnectX6,
+        Facts {
+            name: "cx6",
+            pci_device: 0x101b,
+            hca_type: "MT4123",
+            firmware: [20, 39, 1002],
+            board: "SOFTHCA0000000006",
+            rate: "200 Gb/sec (4X HDR)",
+            speed: speed::HDR,
+            pci_speed: "16.0 GT/s PCIe",
+        },
+    ),
+    (
+        Profile::ConnectX6Dx,
+        Facts {
+            name: "cx6dx",
+            pci_device: 0x101d,
+            hca_type: "MT4125",
+            firmware: [22, 39, 1002],
+            board: "SOFTHCA0000000016",
+            rate: "100 Gb/sec (4X EDR)",
+            speed: speed::EDR,
+            pci_speed: "16.0 GT/s PCIe",
+        },
+    ),
+    (
+        Profile::ConnectX7,
+        Facts {
+            name: "cx7",
+            pci_device: 0x1021,
+            hca_type: "MT4129",
+            firmware: [28, 39, 1002],
+            board: "SOFTHCA0000000001",
+            rate: "400 Gb/sec (4X NDR)",
+            speed: speed::NDR,
+            pci_speed: "32.0 GT/s PCIe",
+        },
+    ),
+    (
+        Profile::BlueField3,
+        Facts {
+            name: "bf3",
+            pci_device: 0xa2dc,
+            hca_type: "MT41692",
+            firmware: [32, 39, 1002],
+            board: "SOFTHCA0000000003",
+            rate: "400 Gb/sec (4X NDR)",
+            speed: speed::NDR,
+            pci_speed: "32.0 GT/s PCIe",
+        },
+    ),
+];
+
+impl Profile {
+    /// The texts that are profiles.
+    pub const EXPECTED: &str = "cx6, cx6dx, cx7 or bf3";
+
+    /// What programs see of it.
+    pub(crate) fn facts(self) -> &'static Facts {
+        TABLE
+            .iter()
+            .find(|(profile, _)| *profile == self)
+            .map_or(&TABLE[2].1, |(_, facts)| facts)
+    }
+}
+
+/// No such profile.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is no profile: {expected}", expected = Profile::EXPECTED)]
+pub struct UnknownProfile(pub String);
+
+impl FromStr for Profile {
+    type Err = UnknownProfile;
+
+    fn from_str(text: &str) -> Result<Self, UnknownProfile> {
+        TABLE
+            .iter()
+            .find(|(_, facts)| facts.name == text)
+            .map(|(profile, _)| *profile)
+            .ok_or_else(|| UnknownProfile(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.facts().name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_profile_has_a_row_and_a_name_of_its_own() {
+        for profile in [
+            Profile::ConnectX6,
+            Profile::ConnectX6Dx,
+            Profile::ConnectX7,
+            Profile::BlueField3,
+        ] {
+            let rows = TABLE.iter().filter(|(row, _)| *row == profile).count();
+            assert_eq!(rows, 1, "{profile:?}");
+            assert_eq!(profile.to_string().parse(), Ok(profile));
+        }
+        assert_eq!(Profile::default().facts().pci_device, 0x1021);
+        let error = "cx8".parse::<Profile>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "\"cx8\" is no profile: cx6, cx6dx, cx7 or bf3"
+        );
+    }
+}
