@@ -119,6 +119,22 @@ fn real_activations_travel_between_four_rank_processes() {
 }
 
 #[test]
+fn activations_arrive_over_a_wire_that_loses_doubles_and_reorders_packets() {
+    let value = Demo::new(&["--steps", "2", "--tokens", "64", "--json"])
+        .set("SOFTHCA_FAULT", "seed=7,drop=1%,dup=0.5%,reorder=1%")
+        .verified();
+    let sum = |name: &str| -> u64 {
+        let ranks = value["per_rank"].as_array().unwrap();
+        ranks
+            .iter()
+            .map(|rank| rank["counters"][name].as_u64().unwrap())
+            .sum()
+    };
+    assert!(sum("retransmissions") > 0, "{value}");
+    assert_eq!((sum("findings"), sum("error_cqes")), (0, 0));
+}
+
+#[test]
 fn the_table_says_what_was_counted_and_on_what() {
     let output = Demo::new(&["--ranks", "2", "--steps", "1", "--tokens", "32"]).run();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -404,6 +404,11 @@ fn flags_reach_the_command_as_variables_and_mistakes_in_them_are_told_before_it_
             "fault \"dup=2\": \"2\" is not a chance",
         ),
         (
+            "--profile",
+            "cx9",
+            "SOFTHCA_PROFILE=cx9 is not cx6, cx6dx, cx7 or bf3",
+        ),
+        (
             "--check",
             "some",
             "\"some\" is not quiet, print, wqe, overlap or all",
@@ -448,4 +453,21 @@ fn findings_are_summed_up_at_the_end_and_do_not_change_the_exit_status() {
     );
     assert_eq!(run(scratch.shell("true")).stderr, "");
     assert!(scratch.is_clean());
+}
+
+#[test]
+fn ibv_devinfo_sees_the_card_of_the_profile() {
+    let scratch = Scratch::new();
+    for (profile, id, firmware, board) in [
+        ("cx6", 0x101b, "20.39.1002", "SOFTHCA0000000006"),
+        ("cx6dx", 0x101d, "22.39.1002", "SOFTHCA0000000016"),
+        ("cx7", 0x1021, "28.39.1002", "SOFTHCA0000000001"),
+        ("bf3", 0xa2dc, "32.39.1002", "SOFTHCA0000000003"),
+    ] {
+        let seen = run(scratch.sim(&["--profile", profile, "--", "ibv_devinfo", "-v"]));
+        let id = format!("vendor_part_id:\t\t\t{id}\n");
+        for words in [firmware, board, &id] {
+            assert!(seen.stdout.contains(words), "{words}: {}", seen.stdout);
+        }
+    }
 }

@@ -110,6 +110,7 @@ fn configs(
                 ip,
                 strict,
                 schedule_seed,
+                profile,
                 faults: faults.clone(),
                 check: check.clone(),
                 ..HcaConfig::default()
