@@ -1,13 +1,11 @@
 //! The ICRC against an independent implementation: scapy's RoCE layer (Debian package python3-scapy).
 
-use softhca::wire::headers::{
-    Aeth, AtomicEth, AtomicOp, Deth, NO_CREDITS, NakCode, Reth, Syndrome, XrcEth,
-};
+mod packets;
+
+use packets::{every_kind, has_payload};
 use softhca::wire::icrc::Flow;
-use softhca::wire::opcode::{BthOpcode, WireService};
-use softhca::wire::packet::{
-    Body, Head, MAX_OVERHEAD_BYTES, ReadPart, SendEnd, Transport, WriteEnd, seal, write_headers,
-};
+use softhca::wire::opcode::BthOpcode;
+use softhca::wire::packet::{Head, MAX_OVERHEAD_BYTES, seal, write_headers};
 use softhca::wire::psn::Psn;
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -26,83 +24,6 @@ for line in sys.stdin:
     print(bytes(packet)[-4:].hex())
 ";
 
-fn bodies() -> Vec<Body> {
-    let reth = Reth {
-        va: 0x7f00_1234_5678_9abc,
-        rkey: 0x0102_0304,
-        bytes: 0x2001,
-    };
-    let ack = Aeth {
-        syndrome: Syndrome::Ack {
-            credits: NO_CREDITS,
-        },
-        msn: 0x12_3456,
-    };
-    let nak = Aeth {
-        syndrome: Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR),
-        msn: 1,
-    };
-    let atomic = |op| {
-        Body::Atomic(AtomicEth {
-            va: reth.va,
-            rkey: reth.rkey,
-            op,
-        })
-    };
-    let mut bodies = vec![
-        Body::ReadRequest(reth),
-        Body::Acknowledge(ack),
-        Body::Acknowledge(nak),
-        Body::AtomicAcknowledge {
-            aeth: ack,
-            original: 0xdead_beef_0bad_cafe,
-        },
-        atomic(AtomicOp::CompareSwap {
-            compare: 1,
-            swap: 2,
-        }),
-        atomic(AtomicOp::FetchAdd { add: 3 }),
-        atomic(AtomicOp::MaskedFetchAdd {
-            bytes: 4,
-            add: 5,
-            boundary: 0x8000_0000,
-        }),
-        atomic(AtomicOp::MaskedCompareSwap {
-            bytes: 8,
-            compare: 1,
-            swap: 2,
-            compare_mask: 3,
-            swap_mask: 4,
-        }),
-    ];
-    for starts in [true, false] {
-        for end in [
-            None,
-            Some(SendEnd::Plain),
-            Some(SendEnd::Immediate(7)),
-            Some(SendEnd::Invalidate(8)),
-        ] {
-            bodies.push(Body::Send { starts, end });
-        }
-        for end in [None, Some(WriteEnd::Plain), Some(WriteEnd::Immediate(9))] {
-            bodies.push(Body::Write {
-                start: starts.then_some(reth),
-                end,
-            });
-        }
-    }
-    bodies.extend(
-        [
-            ReadPart::First(ack),
-            ReadPart::Middle,
-            ReadPart::Last(ack),
-            ReadPart::Only(ack),
-        ]
-        .map(Body::ReadResponse),
-    );
-    bodies
-}
-
 #[test]
 fn the_icrc_of_every_kind_of_packet_is_what_scapy_computes() {
     let probe = Command::new("/usr/bin/python3")
@@ -119,31 +40,9 @@ fn the_icrc_of_every_kind_of_packet_is_what_scapy_computes() {
     let mut input = String::new();
     let mut ours = vec![];
     let mut seen = vec![];
-    let deth = Deth {
-        qkey: 0x8001_0203,
-        source_qpn: 0xab_cdef,
-    };
-    let transports = [
-        Transport::Rc,
-        Transport::Uc,
-        Transport::Ud(deth),
-        Transport::XrcRequest(XrcEth { srqn: 0x12_3456 }),
-        Transport::XrcResponse,
-    ];
-    for (body, transport) in bodies()
-        .into_iter()
-        .flat_map(|body| transports.map(|transport| (body, transport)))
-    {
+    for (body, transport) in every_kind() {
         let opcode = body.opcode();
-        let response = transport == Transport::XrcResponse;
-        let xrc = transport.service() == WireService::Xrc;
-        if !transport.service().knows(opcode) || (xrc && opcode.is_response() != response) {
-            continue;
-        }
-        let carries = matches!(
-            body,
-            Body::Send { .. } | Body::Write { .. } | Body::ReadResponse(_)
-        );
+        let carries = has_payload(&body);
         for payload_bytes in [0, 1, 2, 3, 4, 1000, 4096] {
             let payload_bytes = if carries { payload_bytes } else { 0 };
             let (source, destination) = (

@@ -10,6 +10,8 @@
 //! | `SOFTHCA_FAULT` | what goes wrong, see `FaultSpec` | nothing |
 //! | `SOFTHCA_CHECK` | what the checker looks for, see `CheckConfig` | what costs nothing; prints |
 //! | `SOFTHCA_FINDINGS` | a file that gets a line for each finding | none |
+//! | `SOFTHCA_CARRIER` | `udp`, `frames:LOCAL:PORT,REMOTE:PORT` or `packet:INTERFACE`; see [`CarrierConfig`] | `udp` |
+//! | `SOFTHCA_PCAP` | file for what crosses the wire, in pcapng; the next devices and processes take FILE.2 and so on | none |
 //! | `SOFTHCA_DIR` | directory, made by `wv sim`, for the sysfs tree | a private one |
 
 use std::env::{self, VarError};
@@ -100,6 +102,9 @@ fn configs(
     };
     let mut check = CheckConfig::printing().with(&variable("SOFTHCA_CHECK").unwrap_or_default())?;
     check.file = variable("SOFTHCA_FINDINGS").map(PathBuf::from);
+    let carrier: CarrierConfig =
+        parsed(variable, "SOFTHCA_CARRIER", CarrierConfig::EXPECTED)?.unwrap_or_default();
+    let pcap = variable("SOFTHCA_PCAP").map(PathBuf::from);
     (0..devices)
         .map(|index| {
             let ip = match first {
@@ -113,6 +118,8 @@ fn configs(
                 profile,
                 faults: faults.clone(),
                 check: check.clone(),
+                carrier: carrier.clone(),
+                pcap: pcap.clone(),
                 ..HcaConfig::default()
             })
         })
@@ -195,6 +202,8 @@ mod tests {
             ("SOFTHCA_IP", "127.9.8.254"),
             ("SOFTHCA_STRICT", "0"),
             ("SOFTHCA_SCHEDULE_SEED", "77"),
+            ("SOFTHCA_CARRIER", "packet:veth0"),
+            ("SOFTHCA_PCAP", "/tmp/wire"),
         ])
         .unwrap();
         let ips: Vec<_> = configs.iter().map(|config| config.ip.unwrap()).collect();
@@ -208,6 +217,8 @@ mod tests {
         );
         assert!(!configs[2].strict);
         assert_eq!(configs[2].schedule_seed, Some(77));
+        assert!(matches!(configs[2].carrier, CarrierConfig::Packet { .. }));
+        assert_eq!(configs[2].pcap, Some(PathBuf::from("/tmp/wire")));
     }
 
     #[test]
@@ -261,6 +272,10 @@ mod tests {
             (
                 &[("SOFTHCA_IP", "::1")],
                 "SOFTHCA_IP=::1 is not an IPv4 address",
+            ),
+            (
+                &[("SOFTHCA_CARRIER", "pigeon")],
+                "SOFTHCA_CARRIER=pigeon is not udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE",
             ),
             (&[("SOFTHCA_STRICT", "2")], "SOFTHCA_STRICT=2 is not 0 or 1"),
             (

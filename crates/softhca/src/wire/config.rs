@@ -34,10 +34,15 @@ pub enum CarrierConfig {
 
 /// Why a text is no [`CarrierConfig`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{text:?} is not udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE")]
+#[error("{text:?} is not {}", CarrierConfig::EXPECTED)]
 pub struct UnknownCarrier {
     /// What was given.
     pub text: String,
+}
+
+impl CarrierConfig {
+    /// What a text may be.
+    pub const EXPECTED: &str = "udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE";
 }
 
 impl FromStr for CarrierConfig {

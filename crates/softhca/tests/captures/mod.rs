@@ -1,0 +1,103 @@
+//! What tshark and scapy say about a capture: neither knows anything of softhca.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::path::Path;
+use std::process::Command;
+
+/// Prints, per packet with a BTH, what is wrong with its ICRC; then their number.
+const ICRC_SCRIPT: &str = "
+import sys
+from scapy.layers.l2 import Ether
+from scapy.utils import PcapReader
+from scapy.contrib.roce import BTH
+count = 0
+for number, packet in enumerate(PcapReader(sys.argv[1]), 1):
+    packet = Ether(bytes(packet))
+    if BTH not in packet:
+        continue
+    count += 1
+    have = bytes(packet)[-4:]
+    packet[BTH].icrc = None
+    want = bytes(packet)[-4:]
+    if have != want:
+        print(f'packet {number} ({packet.summary()}): ICRC {have.hex()}, scapy computes {want.hex()}')
+print(count)
+";
+
+/// Whether tshark and scapy are there; says what is skipped if not.
+pub(crate) fn judges_are_there(what: &str) -> bool {
+    let works = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let missing = if !works("tshark", &["--version"]) {
+        "tshark is not installed"
+    } else if !works("/usr/bin/python3", &["-c", "import scapy.contrib.roce"]) {
+        "/usr/bin/python3 has no scapy.contrib.roce (package python3-scapy)"
+    } else {
+        return true;
+    };
+    println!("skipped: {what}: {missing}");
+    false
+}
+
+/// The values of `fields` for each packet that matches `filter`.
+pub(crate) fn dissect(file: &Path, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-n").arg("-r").arg(file).args(["-Y", filter]);
+    // What it takes payloads for without a sign of it, and then finds malformed.
+    for guess in ["rpcrdma_infiniband", "eth_over_ib", "mellanox_eoib"] {
+        tshark.args(["--disable-heuristic", guess]);
+    }
+    tshark.args(["-o", "ip.check_checksum:TRUE"]);
+    tshark.args(["-o", "udp.check_checksum:TRUE"]);
+    tshark.args(["-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]);
+    for field in fields {
+        tshark.args(["-e", field]);
+    }
+    let output = tshark.output().expect("tshark is there");
+    assert!(
+        output.status.success(),
+        "tshark: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.lines()
+        .map(|line| line.split('|').map(str::to_owned).collect())
+        .collect()
+}
+
+/// Fails if tshark finds a packet malformed, or a checksum of ours wrong, or scapy an ICRC. Returns how many RoCE packets
+/// there are.
+pub(crate) fn judge(file: &Path) -> usize {
+    let malformed = dissect(
+        file,
+        "_ws.malformed || _ws.expert.severity == error || ip.checksum.status == 0 || udp.checksum.status == 0",
+        &["frame.number", "_ws.col.Info"],
+    );
+    assert!(malformed.is_empty(), "{}: {malformed:?}", file.display());
+    let output = Command::new("/usr/bin/python3")
+        .args(["-c", ICRC_SCRIPT])
+        .arg(file)
+        .output()
+        .expect("python is there");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines: Vec<&str> = text.lines().collect();
+    let count = lines.pop().and_then(|line| line.parse().ok());
+    let Some(count) = count else {
+        panic!("scapy: {}", String::from_utf8_lossy(&output.stderr))
+    };
+    assert!(lines.is_empty(), "{}: {lines:#?}", file.display());
+    count
+}
+
+/// How many packets there are of each operation, by tshark's name for it.
+pub(crate) fn operations(file: &Path) -> std::collections::BTreeMap<String, usize> {
+    let mut counts = std::collections::BTreeMap::new();
+    for row in dissect(file, "infiniband", &["_ws.col.Info"]) {
+        let name = row[0].split(" QP=").next().unwrap_or_default();
+        *counts.entry(name.to_owned()).or_default() += 1;
+    }
+    counts
+}

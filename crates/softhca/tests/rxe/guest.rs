@@ -1,0 +1,179 @@
+//! The virtual machine: Debian's kernel with Soft-RoCE, the host's root read-only, commands over the serial line.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// TCP port of the guest that the host reaches.
+pub(crate) const GUEST_PORT: u16 = 7000;
+
+/// A running guest. Dropping it ends it.
+pub(crate) struct Guest {
+    machine: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    /// The last lines that were not for us, for whoever asks why something went wrong.
+    tail: VecDeque<String>,
+}
+
+/// How the guest is connected.
+pub(crate) struct Wiring {
+    /// Where QEMU receives frames, and where it sends them.
+    pub(crate) frames: [SocketAddr; 2],
+    /// The host's TCP port that leads to [`GUEST_PORT`].
+    pub(crate) tcp_port: u16,
+}
+
+impl Guest {
+    /// Makes kernel and initramfs below the repository's `.tools` unless they are there; why not, if that fails.
+    pub(crate) fn prepare() -> Result<PathBuf, String> {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let tools = here.join("../../.tools");
+        std::fs::create_dir_all(&tools).map_err(|error| error.to_string())?;
+        let boot = tools.canonicalize().expect("just made").join("rxe");
+        let output = Command::new(here.join("tests/rxe/prepare.sh"))
+            .arg(&boot)
+            .output()
+            .map_err(|error| error.to_string())?;
+        if output.status.success() {
+            Ok(boot)
+        } else {
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            Err(errors.lines().last().unwrap_or_default().to_owned())
+        }
+    }
+
+    /// Starts a guest from what [`Self::prepare`] made.
+    pub(crate) fn boot(boot: &Path, wiring: &Wiring) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rxe/guest.sh");
+        let [local, remote] = wiring.frames;
+        let end = |side: &str, at: SocketAddr| {
+            format!(
+                "{side}.type=inet,{side}.host=127.0.0.1,{side}.port={}",
+                at.port()
+            )
+        };
+        let frames = format!(
+            "dgram,id=wire,{},{}",
+            end("local", local),
+            end("remote", remote)
+        );
+        let tcp = format!(
+            "user,id=tcp,hostfwd=tcp:127.0.0.1:{}-10.0.2.15:{GUEST_PORT}",
+            wiring.tcp_port
+        );
+        // Not KVM: where it is offered to containers and cloud machines, a stock kernel may hang on it.
+        let mut machine = Command::new("qemu-system-x86_64")
+            .args(
+                "-accel tcg,thread=multi -cpu max -smp 2 -m 512 -nodefaults -display none"
+                    .split(' '),
+            )
+            .args([
+                "-serial",
+                "stdio",
+                "-no-reboot",
+                "-netdev",
+                &frames,
+                "-netdev",
+                &tcp,
+            ])
+            .args([
+                "-device",
+                "virtio-net-pci,netdev=wire,romfile=,mac=52:54:00:00:00:02",
+            ])
+            .args([
+                "-device",
+                "virtio-net-pci,netdev=tcp,romfile=,mac=52:54:00:00:00:03",
+            ])
+            .args([
+                "-virtfs",
+                "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+            ])
+            .arg("-kernel")
+            .arg(boot.join("kernel"))
+            .arg("-initrd")
+            .arg(boot.join("initramfs"))
+            .arg("-append")
+            .arg(format!(
+                "console=ttyS0 quiet panic=-1 script={}",
+                script.display()
+            ))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = machine.stdin.take().unwrap();
+        let output = BufReader::new(machine.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).trim().to_owned();
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            machine,
+            input,
+            lines,
+            tail: VecDeque::new(),
+        }
+    }
+
+    /// Waits for a line that begins with `@` and `word`; what follows.
+    pub(crate) fn hear(&mut self, word: &str, patience: Duration) -> String {
+        loop {
+            let line = match self.lines.recv_timeout(patience) {
+                Ok(line) => line,
+                Err(error) => panic!("the guest does not say @{word}: {error}; {:#?}", self.tail),
+            };
+            self.tail.push_back(line.clone());
+            if self.tail.len() > 40 {
+                self.tail.pop_front();
+            }
+            match line.split_once('@') {
+                Some((_, said)) if said.starts_with(word) => {
+                    return said[word.len()..].trim().to_owned();
+                }
+                Some((_, said)) if said.starts_with("failed") => {
+                    panic!("guest: {line}; {:#?}", self.tail)
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Starts a program that serves one connection at [`GUEST_PORT`], and waits until it listens.
+    pub(crate) fn serve(&mut self, program: &str) {
+        let port = format!(":{GUEST_PORT:04X} .* 0A ");
+        writeln!(
+            self.input,
+            "{program} & until grep -qs '{port}' /proc/net/tcp /proc/net/tcp6 || ! kill -0 $!; do sleep 0.02; done; echo @listens; wait $!"
+        )
+        .unwrap();
+        self.hear("listens", Duration::from_secs(30));
+    }
+
+    /// Waits for the end of what was started; its exit status.
+    pub(crate) fn finish(&mut self) -> i32 {
+        let status = self.hear("done", Duration::from_secs(60));
+        status.parse().unwrap()
+    }
+
+    /// The last lines of the guest.
+    pub(crate) fn tail(&self) -> String {
+        format!("{:#?}", self.tail)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.machine.kill();
+        let _ = self.machine.wait();
+    }
+}

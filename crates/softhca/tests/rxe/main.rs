@@ -1,0 +1,298 @@
+//! Linux Soft-RoCE in a virtual machine as the peer of an HCA on the frame carrier: another implementation of the protocol,
+//! in both directions, with and without lost packets.
+//!
+//! The guest boots once for all cases. Guest and host run the same program (`peer.c`, on libibverbs alone, checks every
+//! byte), and `ibv_rc_pingpong` of Debian; between them is a wire of this test, which loses what it is told to lose. What the
+//! HCA captured is judged by tshark and scapy: Soft-RoCE sets the identification field, which the ICRC covers.
+
+#[path = "../captures/mod.rs"]
+mod captures;
+mod guest;
+mod relay;
+
+use guest::{Guest, Wiring};
+use relay::Relay;
+use std::fs;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A case of `peer.c`.
+struct Case {
+    name: &'static str,
+    mtu: u32,
+    rounds: u32,
+    /// softhca asks and Soft-RoCE answers; otherwise the other way round.
+    hca_asks: bool,
+    /// Lost of a thousand packets, to the guest and from it.
+    loss: [u32; 2],
+}
+
+const CASES: [Case; 6] = [
+    Case {
+        name: "softhca asks",
+        mtu: 1024,
+        rounds: 4,
+        hca_asks: true,
+        loss: [0, 0],
+    },
+    Case {
+        name: "Soft-RoCE asks",
+        mtu: 4096,
+        rounds: 4,
+        hca_asks: false,
+        loss: [0, 0],
+    },
+    Case {
+        name: "softhca asks, requests are lost",
+        mtu: 1024,
+        rounds: 4,
+        hca_asks: true,
+        loss: [60, 0],
+    },
+    Case {
+        name: "softhca asks, answers are lost",
+        mtu: 1024,
+        rounds: 4,
+        hca_asks: true,
+        loss: [0, 60],
+    },
+    Case {
+        name: "Soft-RoCE asks, requests are lost",
+        mtu: 1024,
+        rounds: 4,
+        hca_asks: false,
+        loss: [0, 60],
+    },
+    Case {
+        name: "Soft-RoCE asks, answers are lost",
+        mtu: 1024,
+        rounds: 4,
+        hca_asks: false,
+        loss: [60, 0],
+    },
+];
+
+#[test]
+fn soft_roce_and_softhca_exchange_every_operation_in_both_directions() {
+    let skipped = |why: &str| println!("skipped: Soft-RoCE in a virtual machine: {why}");
+    let Ok(version) = Command::new("qemu-system-x86_64").arg("--version").output() else {
+        return skipped("qemu-system-x86_64 (package qemu-system-x86) is not installed");
+    };
+    assert!(version.status.success());
+    let place = Place::new();
+    let peer = match build_peer(&place.0) {
+        Ok(peer) => peer,
+        Err(why) => return skipped(&why),
+    };
+    let boot = match Guest::prepare() {
+        Ok(boot) => boot,
+        Err(why) => return skipped(&why),
+    };
+    run_cases(&place, &peer, &boot);
+}
+
+fn run_cases(place: &Place, peer: &str, boot: &Path) {
+    let start = Instant::now();
+    let seed = fastrand::u64(..u64::MAX / 2);
+    let (at_guest, at_hca) = (free_udp_port(), free_udp_port());
+    let relay = Relay::new(at_guest, at_hca, seed);
+    let tcp_port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .unwrap()
+        .port();
+    let wiring = Wiring {
+        frames: [at_guest, relay.for_guest],
+        tcp_port,
+    };
+    let mut guest = Guest::boot(boot, &wiring);
+    let ready = guest.hear("ready", Duration::from_secs(100));
+    let up = start.elapsed();
+    let host = Host {
+        place,
+        carrier: format!("frames:{at_hca},{}", relay.for_hca),
+    };
+    for (number, case) in CASES.iter().enumerate() {
+        relay.take_counts();
+        relay.lose(case.loss);
+        let [ours, theirs] = if case.hca_asks {
+            ["active", "passive"]
+        } else {
+            ["passive", "active"]
+        };
+        let (mtu, rounds) = (case.mtu, case.rounds);
+        guest.serve(&format!(
+            "{peer} rxe0 1 {mtu} {rounds} {theirs} listen {}",
+            guest::GUEST_PORT
+        ));
+        let ours = format!("{peer} mlx5_0 3 {mtu} {rounds} {ours} connect 127.0.0.1 {tcp_port}");
+        let output = host.run(&ours, number);
+        let counts = relay.take_counts();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && said.starts_with("@ok"),
+            "{}, seed {seed}: {said}{} {counts:?} guest: {}",
+            case.name,
+            String::from_utf8_lossy(&output.stderr),
+            guest.tail()
+        );
+        assert_eq!(guest.finish(), 0, "{}, seed {seed}", case.name);
+        for (way, (_, lost)) in counts.into_iter().enumerate() {
+            assert_eq!(
+                lost > 0,
+                case.loss[way] > 0,
+                "{}, seed {seed}: {counts:?}",
+                case.name
+            );
+        }
+        println!("{}: {} {counts:?}", case.name, said.trim());
+    }
+    relay.lose([0, 0]);
+    guest.serve(&format!(
+        "ibv_rc_pingpong -d rxe0 -g 1 -n 100 -c -p {}",
+        guest::GUEST_PORT
+    ));
+    let pingpong = format!("ibv_rc_pingpong -d mlx5_0 -g 3 -n 100 -c -p {tcp_port} 127.0.0.1");
+    let output = host.run(&pingpong, CASES.len());
+    assert!(output.status.success(), "{output:?} {}", guest.tail());
+    assert_eq!(guest.finish(), 0, "{}", guest.tail());
+    let all = start.elapsed();
+    drop(guest);
+    judge_captures(place);
+    println!(
+        "Soft-RoCE in a virtual machine: up after {:.1} s (kernel, uptime: {ready}), {} cases and a pingpong after {:.1} s, captures judged after {:.1} s",
+        up.as_secs_f64(),
+        CASES.len(),
+        all.as_secs_f64(),
+        start.elapsed().as_secs_f64()
+    );
+}
+
+/// tshark and scapy on what the HCA saw in the cases without loss, which have every operation both ways.
+fn judge_captures(place: &Place) {
+    if !captures::judges_are_there("captures of what Soft-RoCE sends") {
+        return;
+    }
+    // pcapng files one behind the other are a pcapng file.
+    let all = place.0.join("all.pcapng");
+    let whole: Vec<u8> = [0, 1]
+        .into_iter()
+        .flat_map(|number| fs::read(place.capture(number)).unwrap())
+        .collect();
+    fs::write(&all, whole).unwrap();
+    let count = captures::judge(&all);
+    let operations = captures::operations(&all);
+    assert_eq!(operations.values().sum::<usize>(), count);
+    for name in [
+        "RC Send First",
+        "RC Send Middle",
+        "RC Send Last",
+        "RC Send Last Immediate",
+        "RC Send Only",
+        "RC Send Only Immediate",
+        "RC RDMA Write First",
+        "RC RDMA Write Middle",
+        "RC RDMA Write Last",
+        "RC RDMA Write Last Immediate",
+        "RC RDMA Write Only",
+        "RC RDMA Write Only Immediate",
+        "RC RDMA Read Request",
+        "RC RDMA Read Response First",
+        "RC RDMA Read Response Middle",
+        "RC RDMA Read Response Last",
+        "RC RDMA Read Response Only",
+        "RC Acknowledge",
+        "RC Atomic Acknowledge",
+        "RC Compare Swap",
+        "RC Fetch Add",
+    ] {
+        assert!(operations.contains_key(name), "no {name} in {operations:?}");
+    }
+    println!("tshark and scapy agree on {count} packets: {operations:?}");
+}
+
+/// The programs of the host's side.
+struct Host<'a> {
+    place: &'a Place,
+    carrier: String,
+}
+
+impl Host<'_> {
+    /// Runs a command line on softhca, captured as number `number`, and waits a minute for its end at most.
+    fn run(&self, line: &str, number: usize) -> Output {
+        let mut words = line.split(' ');
+        let mut child = Command::new(words.next().unwrap())
+            .args(words)
+            .env("LD_PRELOAD", library())
+            .env("SOFTHCA_IP", "10.0.0.1")
+            .env("SOFTHCA_CARRIER", &self.carrier)
+            .env("SOFTHCA_PCAP", self.place.capture(number))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        while child.try_wait().unwrap().is_none() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = child.kill();
+        child.wait_with_output().unwrap()
+    }
+}
+
+/// The library beside this test.
+fn library() -> PathBuf {
+    let library = std::env::current_exe()
+        .unwrap()
+        .with_file_name("libsofthca.so");
+    assert!(library.exists(), "{} was not built", library.display());
+    library
+}
+
+/// Compiles the program that runs on both sides.
+fn build_peer(place: &Path) -> Result<String, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rxe/peer.c");
+    let program = place.join("peer");
+    let output = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&program)
+        .arg(source)
+        .arg("-libverbs")
+        .output()
+        .map_err(|error| format!("cc: {error}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if errors.contains("infiniband/verbs.h: No such file") {
+        return Err("infiniband/verbs.h (package libibverbs-dev) is not installed".to_owned());
+    }
+    assert!(output.status.success(), "{errors}");
+    Ok(program.to_str().unwrap().to_owned())
+}
+
+fn free_udp_port() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap()
+}
+
+/// A directory that both sides see, and that is gone afterwards.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Self {
+        let name = format!("rxe-{:x}", fastrand::u64(..));
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn capture(&self, number: usize) -> PathBuf {
+        self.0.join(format!("case-{number}.pcapng"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
