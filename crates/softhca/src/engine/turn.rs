@@ -178,7 +178,7 @@ fn poll_wire(fabric: &mut Fabric, number: usize, report: &mut Report) {
             slot.state
                 .checker
                 .note(crate::device::checker::Finding::Socket, number, || {
-                    format!("the UDP socket failed: {error}")
+                    format!("its carrier failed: {error}")
                 });
         }
     }

@@ -4,8 +4,8 @@
 //! too. IP_MTU_DISCOVER=DO gives identification 0 and DF, as the ICRC assumes it; a packet too large for the path is
 //! not sent, and counts as lost. The kernel drops what does not fit into a receiver's buffer without telling anybody.
 //!
-//! Packets for one destination that follow each other and are of one size go out as one message (UDP GSO) and come in as
-//! one (UDP GRO), where the kernel has that; else one message each. All buffers are made once.
+//! On the loopback network, packets for one destination that follow each other and are of one size go out as one message (UDP
+//! GSO) and come in as one (UDP GRO), where the kernel has that; else one message each. All buffers are made once.
 
 // UNSAFETY: sendmmsg, recvmmsg and setsockopt take pointers to arrays that live on the stack or in this module's buffers.
 #![expect(unsafe_code, reason = "batched socket calls of libc")]

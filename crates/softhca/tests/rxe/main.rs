@@ -8,14 +8,17 @@
 #[path = "../captures/mod.rs"]
 mod captures;
 mod guest;
+#[path = "../captures/programs.rs"]
+mod programs;
 mod relay;
 
 use guest::{Guest, Wiring};
+use programs::{Place, build_peer, finish, free_tcp_port, preloaded};
 use relay::Relay;
 use std::fs;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// A case of `peer.c`.
@@ -98,10 +101,7 @@ fn run_cases(place: &Place, peer: &str, boot: &Path) {
     let seed = fastrand::u64(..u64::MAX / 2);
     let (at_guest, at_hca) = (free_udp_port(), free_udp_port());
     let relay = Relay::new(at_guest, at_hca, seed);
-    let tcp_port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .unwrap()
-        .port();
+    let tcp_port = free_tcp_port();
     let wiring = Wiring {
         frames: [at_guest, relay.for_guest],
         tcp_port,
@@ -221,78 +221,17 @@ struct Host<'a> {
 impl Host<'_> {
     /// Runs a command line on softhca, captured as number `number`, and waits a minute for its end at most.
     fn run(&self, line: &str, number: usize) -> Output {
-        let mut words = line.split(' ');
-        let mut child = Command::new(words.next().unwrap())
-            .args(words)
-            .env("LD_PRELOAD", library())
+        let child = preloaded(line)
             .env("SOFTHCA_IP", "10.0.0.1")
             .env("SOFTHCA_CARRIER", &self.carrier)
             .env("SOFTHCA_PCAP", self.place.capture(number))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let end = Instant::now() + Duration::from_secs(60);
-        while child.try_wait().unwrap().is_none() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let _ = child.kill();
-        child.wait_with_output().unwrap()
+        finish(child, Duration::from_secs(60))
     }
-}
-
-/// The library beside this test.
-fn library() -> PathBuf {
-    let library = std::env::current_exe()
-        .unwrap()
-        .with_file_name("libsofthca.so");
-    assert!(library.exists(), "{} was not built", library.display());
-    library
-}
-
-/// Compiles the program that runs on both sides.
-fn build_peer(place: &Path) -> Result<String, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rxe/peer.c");
-    let program = place.join("peer");
-    let output = Command::new("cc")
-        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(&program)
-        .arg(source)
-        .arg("-libverbs")
-        .output()
-        .map_err(|error| format!("cc: {error}"))?;
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    if errors.contains("infiniband/verbs.h: No such file") {
-        return Err("infiniband/verbs.h (package libibverbs-dev) is not installed".to_owned());
-    }
-    assert!(output.status.success(), "{errors}");
-    Ok(program.to_str().unwrap().to_owned())
 }
 
 fn free_udp_port() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.local_addr().unwrap()
-}
-
-/// A directory that both sides see, and that is gone afterwards.
-struct Place(PathBuf);
-
-impl Place {
-    fn new() -> Self {
-        let name = format!("rxe-{:x}", fastrand::u64(..));
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn capture(&self, number: usize) -> PathBuf {
-        self.0.join(format!("case-{number}.pcapng"))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -83,7 +83,7 @@ impl FrameSocket {
         for attempt in 0.. {
             let fd = self.0.as_raw_fd();
             // SAFETY: pointer and length of `frame`.
-            let sent = unsafe { libc::send(fd, frame.as_ptr().cast(), frame.len(), FLAGS) };
+            let sent = unsafe { libc::send(fd, frame.as_ptr().cast(), frame.len(), SEND_FLAGS) };
             if sent >= 0 {
                 break;
             }
@@ -112,7 +112,7 @@ impl FrameSocket {
                     fd,
                     frame.as_mut_ptr().cast(),
                     frame.len(),
-                    FLAGS | libc::MSG_TRUNC,
+                    libc::MSG_DONTWAIT | libc::MSG_TRUNC,
                 )
             };
             if let Ok(bytes) = usize::try_from(bytes) {
@@ -158,7 +158,7 @@ const fn bytes_of<T>(_: &T) -> libc::socklen_t {
     size_of::<T>() as libc::socklen_t
 }
 
-const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 const MR_UNICAST: u16 = 3;
 const AF_PACKET: u16 = 17;
 const ALL_PROTOCOLS: u16 = 3;

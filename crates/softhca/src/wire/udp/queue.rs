@@ -32,9 +32,11 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// A packet of `bytes` may follow.
+    /// A packet of `bytes` may follow. Only on the loopback interface, which does not segment: elsewhere the kernel gives
+    /// the segments of a message the identifications 0, 1, 2 and so on, for which their ICRC would be wrong.
     fn takes(&self, bytes: usize, destination: Ipv4Addr) -> bool {
         self.destination == destination
+            && destination.is_loopback()
             && bytes <= self.segment_bytes
             && self.bytes.is_multiple_of(self.segment_bytes)
             && self.bytes / self.segment_bytes < MESSAGE_SEGMENTS
@@ -145,6 +147,12 @@ mod tests {
             [(0, 240, 100), (240, 40, 40), (280, 40, 40), (320, 60, 60)]
         );
         assert_eq!(queue(false, &packets).runs.len(), packets.len());
+    }
+
+    #[test]
+    fn packets_that_leave_the_machine_do_not_share_a_run() {
+        let far = Ipv4Addr::new(10, 0, 0, 2);
+        assert_eq!(queue(true, &[(100, far), (100, far)]).runs.len(), 2);
     }
 
     #[test]
