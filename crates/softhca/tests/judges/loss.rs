@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::pair::{self, PairEnded, Places};
-use super::programs::{Scratch, is_installed};
+use super::programs::{Scratch, is_installed, seed};
 
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -34,7 +34,7 @@ fn run(command: &str, faults: &str) -> Option<PairEnded> {
 
 #[test]
 fn tools_end_well_with_loss_duplication_and_reordering() {
-    let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"));
+    let seed = seed();
     let commands = [
         "ibv_rc_pingpong -c -n 300",
         "ibv_rc_pingpong -c -e -n 100 -s 300000",
@@ -50,7 +50,7 @@ fn tools_end_well_with_loss_duplication_and_reordering() {
     ];
     let mut failures = String::new();
     for (index, command) in commands.iter().enumerate() {
-        let faults = format!("seed={},drop=1%,dup=0.5%,reorder=1%", seed + index);
+        let faults = format!("seed={},drop=1%,dup=0.5%,reorder=1%", seed + index as u64);
         let Some(ended) = run(command, &faults) else {
             continue;
         };

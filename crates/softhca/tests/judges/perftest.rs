@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::grid::{self, Cell, Tool};
 use super::namespace::Namespaces;
 use super::pair::{self, Places};
-use super::programs::{Scratch, is_installed};
+use super::programs::{Scratch, is_installed, seed};
 
 /// A run is made to take less than 5 s; on a machine that does other things too it may take longer.
 const LIMIT: Duration = Duration::from_secs(40);
@@ -66,7 +66,7 @@ fn check(verb: &'static str, is_latency: bool) {
     if !is_installed(&tool.name(), "perftest", &tool.name()) {
         return;
     }
-    let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"));
+    let seed = seed();
     let cells = grid::cells();
     let existing = cells.iter().filter(|cell| cell.tool == tool).count();
     let is_full = std::env::var_os("WV_TEST_FULL").is_some();

@@ -68,6 +68,11 @@ pub(crate) fn is_installed(program: &str, package: &str, what: &str) -> bool {
     found
 }
 
+/// What random choices start from: `SEED`, or 1.
+pub(crate) fn seed() -> u64 {
+    std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED is a number"))
+}
+
 /// The version of an installed Debian package.
 pub(crate) fn package_version(package: &str) -> Option<String> {
     let output = Command::new("dpkg-query")

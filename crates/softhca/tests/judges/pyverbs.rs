@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::expectation::{self, Outcome, Outcomes};
-use super::programs::{Ended, Running, Scratch, package_version};
+use super::programs::{Ended, Running, Scratch, package_version, seed};
 
 /// Of the tests, so many are ok at least with rdma-core 44; the list says which.
 const LEAST_OK: usize = 108;
@@ -27,7 +27,7 @@ fn the_pyverbs_tests_of_debian_end_as_expected() {
     unpack(&packed, &tests);
     let (outcomes, ended) = run(&scratch, &tests);
     print!("{}", expectation::table(&outcomes));
-    println!("{:.1} s", ended.took.as_secs_f64());
+    println!("{:.1} s, seed {}", ended.took.as_secs_f64(), seed());
 
     let version = package_version("python3-pyverbs").unwrap_or_default();
     if !version.starts_with("44.") {
@@ -44,8 +44,9 @@ fn the_pyverbs_tests_of_debian_end_as_expected() {
     }
     assert!(
         worse.is_empty(),
-        "{} worse than expected:\n{}",
+        "{} worse than expected (SEED={}):\n{}",
         worse.len(),
+        seed(),
         worse.join("\n")
     );
     let ok = expectation::count_ok(&outcomes);
@@ -100,6 +101,7 @@ fn run(scratch: &Scratch, tests: &Path) -> (Outcomes, Ended) {
     command
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judges/run_pyverbs.py"))
         .args([tests, &results])
+        .env("SEED", seed().to_string())
         .env("PYTHONDONTWRITEBYTECODE", "1");
     let ended = Running::start(command, scratch, "printed").end_within(Duration::from_secs(100));
     let text = fs::read_to_string(&results).unwrap_or_default();

@@ -9,6 +9,7 @@ longer than LIMIT seconds ends the process, after the stacks of all threads.
 
 import faulthandler
 import os
+import random
 import sys
 import unittest
 from importlib.machinery import SourceFileLoader
@@ -70,6 +71,8 @@ class Recorder(unittest.TestResult):
 
 def main(directory, results, names):
     faulthandler.enable()
+    # Many tests draw attributes at random.
+    random.seed(int(os.environ["SEED"]))
     sys.path.insert(0, directory)
     sys.argv[1:] = ["--dev", "mlx5_0", "--gid", "3"]
     tests = SourceFileLoader("tests", os.path.join(directory, "__init__.py")).load_module()
