@@ -10,6 +10,7 @@ use mlx5_prm::umr::{Klm, RepeatBlock, RepeatEntry, UmrCtrlSeg};
 use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, WqeOpcode};
 use rig::{End, Pair, Shape, create, data, raddr};
 use softhca::HcaConfig;
+use softhca::device::syndrome;
 
 /// The low byte of all keys made by command here.
 const TAG: u32 = 0x77;
@@ -296,8 +297,9 @@ fn a_ksm_made_by_one_command_serves_writes_and_atomics_at_an_offset() {
         let key = pair.b.keys.lkey;
         // The pages change places.
         let list = [klm(key, base + 4096, 0), klm(key, base, 0)];
-        let input = [&input.as_bytes()[..], &list.concat()].concat();
-        let rkey = create(&pair.b.context, &input).unwrap().1 << 8 | TAG;
+        let mut command = input.as_bytes().to_vec();
+        command.extend(list.concat());
+        let rkey = create(&pair.b.context, &command).unwrap().1 << 8 | TAG;
         pair.a.data.write(0, b"12345678");
         write(&mut pair, base + 0x20 + 4096 - 4, rkey).unwrap();
         assert_eq!(pair.b.data.read(8192 - 4, 4), b"1234");
@@ -433,4 +435,47 @@ fn a_umr_that_makes_no_sense_fails_by_itself() {
     let region = pair.a.keys.lkey;
     let refused = change(&mut pair.a, region, &invalidate());
     assert_eq!(refused, Err(Syndrome::MW_BIND_ERR));
+}
+
+#[test]
+fn keys_that_this_device_does_not_have_are_refused() {
+    let pair = pair(true, Shape::default());
+    let mkc = full(Mkc::default())
+        .with_access_mode_1_0(Mkc::ACCESS_MODE_KLM)
+        .with_qpn(ANY)
+        .with_pd(pair.a.pdn)
+        .with_translations_octword_size(4);
+    let refused = |mkc: Mkc, listed: u32, list: &[[u8; 16]]| {
+        let input = CreateMkeyIn::default()
+            .with_opcode(Opcode::CREATE_MKEY.0.into())
+            .with_mkc(mkc)
+            .with_translations_octword_actual_size(listed);
+        let mut command = input.as_bytes().to_vec();
+        command.extend(list.concat());
+        rig::bringup::refused(create(&pair.a.context, &command)).1
+    };
+    let piece = klm(pair.a.keys.lkey, pair.a.data.address(), 64);
+    for (mkc, listed, expected) in [
+        (mkc.with_bsf_en(1), 0, syndrome::MKEY_SIGNATURE),
+        (mkc.with_bsf_octword_size(4), 0, syndrome::MKEY_SIGNATURE),
+        (mkc.with_crypto_en(1), 0, syndrome::MKEY_SIGNATURE),
+        (mkc.with_access_mode_4_2(1), 0, syndrome::MKEY_MODE),
+        (mkc.with_length64(1), 0, syndrome::MKEY_RANGE),
+        (mkc.with_pd(0x00ff_ffff), 0, syndrome::NO_SUCH_PD),
+        (
+            mkc.with_translations_octword_size(1 << 20),
+            0,
+            syndrome::MKEY_LIST_TOO_LONG,
+        ),
+        // A list that is not there, one that is too long, and one that is shorter than the key.
+        (mkc, 2, syndrome::INPUT_TOO_SHORT),
+        (
+            mkc.with_translations_octword_size(0),
+            1,
+            syndrome::MKEY_LIST,
+        ),
+        (mkc.with_len(65), 1, syndrome::MKEY_LIST),
+    ] {
+        assert_eq!(refused(mkc, listed, &[piece]), expected, "{mkc:?} {listed}");
+    }
 }

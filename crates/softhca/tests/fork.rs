@@ -23,13 +23,16 @@ fn a_forked_child_closes_its_copies_and_the_parent_keeps_its_objects() {
         hca.name().trim_start_matches("mlx5_")
     );
     let fd = device.command_fd();
-    // SAFETY: the child makes system calls and ends by _exit.
+    // SAFETY: the child asks libibverbs once, makes system calls and ends by _exit.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
+        let imported = Device::import(fd).is_ok();
         // SAFETY: a descriptor of this process and a C string.
         let status = unsafe {
-            if libc::close(fd) != 0 {
+            if imported {
+                4
+            } else if libc::close(fd) != 0 {
                 1
             } else if libc::open(node.as_ptr().cast(), libc::O_RDWR) >= 0 {
                 2
@@ -48,7 +51,7 @@ fn a_forked_child_closes_its_copies_and_the_parent_keeps_its_objects() {
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(
         status, 0,
-        "1: close failed, 2: open succeeded, 3: not ENODEV"
+        "1: close failed, 2: open succeeded, 3: not ENODEV, 4: import succeeded"
     );
     assert_eq!(hca.live_objects(), before);
     pd.dealloc().ok().unwrap();

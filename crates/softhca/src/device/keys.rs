@@ -136,12 +136,27 @@ pub(crate) struct KeyUser {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyError {
     NoKey,
-    OtherDomain { own: u32, key: u32 },
+    /// Its low byte is not, or no longer, that of the key with its index.
+    Stale {
+        now: u32,
+    },
+    OtherDomain {
+        own: u32,
+        key: u32,
+    },
     Right(Access),
-    Outside { start: u64, bytes: u64 },
+    Outside {
+        start: u64,
+        bytes: u64,
+    },
     Free,
-    OtherQp { own: u32, key: u32 },
-    ListEnds { offset: u64 },
+    OtherQp {
+        own: u32,
+        key: u32,
+    },
+    ListEnds {
+        offset: u64,
+    },
     TooDeep,
 }
 
@@ -186,9 +201,12 @@ pub(crate) fn resolve(
 
 /// The key with this number, its low byte included.
 pub(crate) fn find(keys: &Table<MemoryKey>, key: u32) -> Result<&MemoryKey, KeyError> {
-    keys.get(key >> 8)
-        .filter(|found| u32::from(found.variant) == key & 0xff)
-        .ok_or(KeyError::NoKey)
+    let found = keys.get(key >> 8).ok_or(KeyError::NoKey)?;
+    if u32::from(found.variant) != key & 0xff {
+        let now = key & !0xff | u32::from(found.variant);
+        return Err(KeyError::Stale { now });
+    }
+    Ok(found)
 }
 
 /// A range of an indirect key, and what is to be done there.
@@ -281,6 +299,7 @@ impl MemoryKey {
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Stale { now } => write!(f, "the key is {now:#x} now"),
             Self::NoKey => write!(f, "there is no such key"),
             Self::OtherDomain { own, key } => {
                 write!(

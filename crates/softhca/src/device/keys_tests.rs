@@ -94,7 +94,7 @@ fn a_key_covers_exactly_its_range_for_its_domain_and_rights() {
     );
     assert_eq!(
         parts(&keys, key ^ 1, 0x1000, 1, access),
-        Err(KeyError::NoKey)
+        Err(KeyError::Stale { now: key })
     );
     assert_eq!(
         parts(&keys, key, 0x1010, 4, Access::LOCAL_READ),

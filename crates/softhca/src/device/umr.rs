@@ -95,7 +95,8 @@ pub(crate) fn change(
     // The low byte of a key that is free means nothing; that of an indirect key is what the WQE makes it.
     let named = found.kind == Kind::Window || frees;
     if named && !found.free && u32::from(found.variant) != key & 0xff {
-        return Err(UmrError::Key(KeyError::NoKey));
+        let now = key & !0xff | u32::from(found.variant);
+        return Err(UmrError::Key(KeyError::Stale { now }));
     }
     if change.flags & UmrCtrlSeg::FLAG_FAIL_IF_NOT_FREE != 0 && !found.free {
         return Err(UmrError::InUse);

@@ -87,11 +87,12 @@ fn a_window_is_open_between_bind_and_unbind_under_its_newest_key() {
     let mut keys = table(FULL, false);
     assert_eq!(write(&keys, WINDOW, USER), Err(KeyError::Free));
     change(&mut keys, WINDOW, USER, &bind(0x12)).unwrap();
-    assert_eq!(write(&keys, WINDOW, USER), Err(KeyError::NoKey));
+    let stale = KeyError::Stale { now: WINDOW + 1 };
+    assert_eq!(write(&keys, WINDOW, USER), Err(stale));
     assert_eq!(write(&keys, WINDOW + 1, USER), Ok(()));
     // The next bind must name the key as it is now.
-    let stale = change(&mut keys, WINDOW, USER, &bind(0x13)).unwrap_err();
-    assert_eq!(stale, UmrError::Key(KeyError::NoKey));
+    let refused = change(&mut keys, WINDOW, USER, &bind(0x13)).unwrap_err();
+    assert_eq!(refused, UmrError::Key(stale));
     change(&mut keys, WINDOW + 1, USER, &bind(0x13)).unwrap();
     assert_eq!(write(&keys, WINDOW + 2, USER), Ok(()));
     change(&mut keys, WINDOW + 2, USER, &unbind()).unwrap();

@@ -45,7 +45,7 @@ pub(super) fn resolve(
         };
         if let Err(error) = hca.resolve(segment.lkey, user, va, take, need, out) {
             let lkey = segment.lkey;
-            if error != KeyError::NoKey
+            if !matches!(error, KeyError::NoKey | KeyError::Stale { .. })
                 || !hca
                     .checker
                     .note_if_ended(qpn, lkey, hca.now_ns, "a WQE uses")

@@ -53,7 +53,7 @@ impl HcaState {
         };
         let found = self.resolve(rkey, user, va, bytes, need, out);
         found.map_err(|error| {
-            if error != KeyError::NoKey
+            if !matches!(error, KeyError::NoKey | KeyError::Stale { .. })
                 || !self
                     .checker
                     .note_if_ended(qpn, rkey, self.now_ns, "its peer uses")

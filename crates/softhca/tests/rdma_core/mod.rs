@@ -49,6 +49,7 @@ macro_rules! symbol {
     }};
 }
 
+mod regions;
 pub(crate) mod verbs;
 
 /// Names in `ibv_get_device_list`.
