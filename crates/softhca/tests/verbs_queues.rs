@@ -2,6 +2,9 @@
 
 mod rdma_core;
 
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::qp::{QueryQpIn, QueryQpOut};
+use rdma_core::frame::{Attribute, Frame, MANDATORY};
 use rdma_core::verbs::{Cap, Channel, Cq, Path, Qp, QpAttr, RC, Send, address, is_readable, steps};
 use rdma_core::{Device, Memory, Mr, Pd};
 use softhca::Hca;
@@ -427,4 +430,41 @@ fn objects_in_use_cannot_be_destroyed() {
     let (_pd, error) = pd.dealloc().unwrap_err();
     busy(error);
     drop(device);
+}
+
+#[test]
+fn devx_commands_read_queues_of_verbs() {
+    let pair = Pair::new();
+    pair.send_and_wait(1);
+    pair.send_and_wait(2);
+    let memory = Memory::new(4096);
+    let at = address(&memory);
+    let attribute = |id, len, data| Attribute {
+        id,
+        len,
+        flags: MANDATORY,
+        data,
+        ..Attribute::default()
+    };
+    let query = |handle: u32, input: &[u8]| {
+        memory.write(0, input);
+        let attributes = [
+            attribute(0x1000, 0, handle.into()),
+            attribute(0x1001, 16, at),
+            attribute(0x1002, 0x110, at + 1024),
+        ];
+        Frame::new(0x1001, 0x1003, &attributes).send(pair.device.command_fd())
+    };
+    let of_qp = QueryQpIn::default()
+        .with_opcode(Opcode::QUERY_QP.0.into())
+        .with_qpn(pair.a.qpn());
+    assert_eq!(query(pair.a.handle(), of_qp.as_bytes()), 0);
+    let mut output = QueryQpOut::default();
+    memory.read(1024, output.as_bytes_mut());
+    assert_eq!(output.qpc().remote_qpn(), pair.b.qpn());
+    assert_eq!(output.qpc().hw_sq_wqebb_counter(), 2);
+    // A handle of another object does not do.
+    assert_eq!(query(pair.b.handle(), of_qp.as_bytes()), libc::EINVAL);
+    assert_eq!(query(pair.cq.handle(), of_qp.as_bytes()), libc::EINVAL);
+    pair.end();
 }

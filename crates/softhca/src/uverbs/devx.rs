@@ -182,7 +182,10 @@ fn destroy(call: &Call<'_>) -> Result<(), Errno> {
 
 fn modify(call: &Call<'_>) -> Result<(), Errno> {
     let device = call.context.devx()?;
-    let object = call.context.handles().devx(call.object(OBJ_HANDLE)?)?;
+    let object = call
+        .context
+        .handles()
+        .for_commands(call.object(OBJ_HANDLE)?)?;
     command(call, OBJ_IN, OBJ_OUT, |input, output| {
         device.devx_modify(object, input, output)
     })
@@ -190,7 +193,10 @@ fn modify(call: &Call<'_>) -> Result<(), Errno> {
 
 fn query(call: &Call<'_>) -> Result<(), Errno> {
     let device = call.context.devx()?;
-    let object = call.context.handles().devx(call.object(OBJ_HANDLE)?)?;
+    let object = call
+        .context
+        .handles()
+        .for_commands(call.object(OBJ_HANDLE)?)?;
     command(call, OBJ_IN, OBJ_OUT, |input, output| {
         device.devx_query(object, input, output)
     })
@@ -201,7 +207,10 @@ fn query_asynchronously(call: &Call<'_>) -> Result<(), Errno> {
     /// What a packet of a pipe holds, without the number.
     const LONGEST: usize = 4096 - 8;
     let device = call.context.devx()?;
-    let object = call.context.handles().devx(call.object(OBJ_HANDLE)?)?;
+    let object = call
+        .context
+        .handles()
+        .for_commands(call.object(OBJ_HANDLE)?)?;
     let bytes = usize::try_from(call.u32(ASYNC_OUT_BYTES)?).map_err(|_| Errno::EINVAL)?;
     if !(usize::from(HEADER)..=LONGEST).contains(&bytes) {
         return Err(Errno::EINVAL);

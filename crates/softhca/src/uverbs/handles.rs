@@ -147,6 +147,17 @@ impl Handles {
         })
     }
 
+    /// What DevX commands may read and change: its own objects, and queues made by verbs.
+    pub(super) fn for_commands(&self, handle: u32) -> Result<DevxObject, Errno> {
+        self.find(handle, |object| match object {
+            Object::Devx { object } => Some(*object),
+            Object::Cq(queue) => Some(DevxObject::Cq(queue.cqn())),
+            Object::Qp(queue_pair) => Some(queue_pair.object()),
+            Object::Srq(queue) => Some(queue.object()),
+            _ => None,
+        })
+    }
+
     pub(super) fn devx(&self, handle: u32) -> Result<DevxObject, Errno> {
         self.find(handle, |object| match object {
             Object::Devx { object } => Some(*object),

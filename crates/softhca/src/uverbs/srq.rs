@@ -91,6 +91,10 @@ impl VerbsSrq {
     pub(super) fn number(&self) -> u32 {
         self.number
     }
+
+    pub(super) fn object(&self) -> DevxObject {
+        self.object
+    }
 }
 
 /// `enum ib_uverbs_srq_type`.

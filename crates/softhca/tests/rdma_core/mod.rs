@@ -301,6 +301,12 @@ impl Drop for Umem {
 pub(crate) struct Object(*mut c_void);
 
 impl Object {
+    /// `struct mlx5dv_devx_obj`: context, handle.
+    pub(crate) fn handle(&self) -> u32 {
+        // SAFETY: a live object.
+        unsafe { self.0.cast::<u8>().add(8).cast::<u32>().read() }
+    }
+
     pub(crate) fn modify(&self, input: &[u8], output: &mut [u8]) -> io::Result<()> {
         let send = symbol!(
             mlx5(),
