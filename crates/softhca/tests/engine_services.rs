@@ -8,7 +8,8 @@ use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
 use rig::segments::{datagram, xrc};
 use rig::{End, Kind, Pair, QKEY, QP_INDEX, SRQ_INDEX, Shape, data, inline, raddr};
-use softhca::HcaConfig;
+use softhca::device::Event;
+use softhca::{Hca, HcaConfig};
 use std::time::Duration;
 
 const SIGNALLED: u8 = CtrlSeg::CE_ALWAYS;
@@ -363,7 +364,7 @@ fn a_drained_send_queue_is_told_once_and_takes_up_again_where_it_was() {
         pair.a.write(0, 4096, remote, rkey);
         pair.a.run(1);
         pair.a.modify(Opcode::RTS2SQD_QP, Qpc::default()).unwrap();
-        let drained = softhca::device::Event::QpSqDrained(pair.a.qpn);
+        let drained = Event::QpSqDrained(pair.a.qpn);
         let until = std::time::Instant::now() + Duration::from_secs(10);
         while pair.a.events.lock().unwrap().is_empty() && std::time::Instant::now() < until {
             std::thread::yield_now();
@@ -378,4 +379,52 @@ fn a_drained_send_queue_is_told_once_and_takes_up_again_where_it_was() {
         assert_eq!(*pair.a.events.lock().unwrap(), [drained]);
         pair.assert_clean();
     }
+}
+
+/// Waits until the events of an end are these.
+fn await_events(end: &End, expected: &[Event]) {
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while *end.events.lock().unwrap() != expected && std::time::Instant::now() < until {
+        std::thread::yield_now();
+    }
+    assert_eq!(*end.events.lock().unwrap(), expected);
+}
+
+#[test]
+fn a_request_before_rts_is_told_once() {
+    for loopback in [true, false] {
+        let config = HcaConfig {
+            loopback,
+            ..HcaConfig::default()
+        };
+        let hca_a = Hca::with_config(config.clone()).unwrap();
+        let hca_b = Hca::with_config(config).unwrap();
+        let mut a = End::new(&hca_a, shape(Kind::Rc));
+        let mut b = End::new(&hca_b, shape(Kind::Rc));
+        a.connect(hca_b.gid(), b.qpn, 3);
+        b.init();
+        b.ready_to_receive(hca_a.gid(), a.qpn, 3);
+        b.post_receive(0, 64);
+        a.write_wqe(WqeOpcode::SEND, 0, SIGNALLED, 0, &inline(b"first"));
+        let (remote, rkey) = (b.data.address(), b.keys.rkey);
+        a.write(0, 8, remote, rkey);
+        assert!(a.run(2).iter().all(|cqe| cqe.opcode() == CqeOpcode::REQ));
+        await_events(&b, &[Event::QpEstablished(b.qpn)]);
+    }
+}
+
+#[test]
+fn qps_of_a_queue_that_overruns_are_told_to_be_lost() {
+    let small = Shape {
+        log_cq: Some(1),
+        ..shape(Kind::Rc)
+    };
+    let mut pair = pair(true, small, shape(Kind::Rc));
+    for _ in 0..3 {
+        pair.a.nop(true);
+    }
+    pair.a.post();
+    let (cqn, qpn) = (pair.a.cqn, pair.a.qpn);
+    await_events(&pair.a, &[Event::CqError(cqn), Event::QpFatal(qpn)]);
+    assert_eq!(state(&pair.a), QpState::ERR.0.into());
 }

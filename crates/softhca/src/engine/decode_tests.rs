@@ -31,6 +31,15 @@ fn data(bytes: u32, lkey: u32, address: u64) -> DataSeg {
 }
 
 fn run(opcode: WqeOpcode, opmod: u8, units: &[&[u8]]) -> Result<Decoded, DecodeError> {
+    run_as(&RC, opcode, opmod, units)
+}
+
+fn run_as(
+    sender: &Sender,
+    opcode: WqeOpcode,
+    opmod: u8,
+    units: &[&[u8]],
+) -> Result<Decoded, DecodeError> {
     let body: Vec<u8> = units.concat();
     let ds = u8::try_from(1 + body.len().div_ceil(16)).unwrap();
     let mut ctrl = CtrlSeg::new(opcode, 0, 1, ds).with_opmod(opmod);
@@ -38,7 +47,7 @@ fn run(opcode: WqeOpcode, opmod: u8, units: &[&[u8]]) -> Result<Decoded, DecodeE
     let mut wqe = bytemuck::bytes_of(&ctrl).to_vec();
     wqe.extend(body);
     wqe.resize(usize::from(ds) * 16, 0);
-    decode(&RC, &ctrl, &wqe)
+    decode(sender, &ctrl, &wqe)
 }
 
 fn bytes<T: bytemuck::NoUninit>(value: &T) -> &[u8] {
@@ -218,6 +227,94 @@ fn wrong_wqes_are_refused_by_what_is_wrong() {
     ];
     for (got, expected) in cases {
         assert_eq!(got.unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn a_datagram_says_where_it_goes_and_by_which_key() {
+    let mut to = DatagramSeg {
+        qkey: Be32::new(0x33),
+        dqp_dct: Be32::new(DatagramSeg::EXTENDED | 0x12_3456),
+        tclass: 9,
+        hop_limit: 64,
+        rgid: [7; 16],
+        ..DatagramSeg::default()
+    };
+    let ud = sender(Service::Ud);
+    let run_ud = |to: &DatagramSeg, bytes_sent: u32| {
+        let data = data(bytes_sent, 1, 0);
+        let units = [bytes(to), bytes(&data)];
+        run_as(&ud, WqeOpcode::SEND_IMM, 0, &units)
+    };
+    let (operation, local) = run_ud(&to, 1024).unwrap();
+    let mut expected = Datagram {
+        gid: [7; 16],
+        qpn: 0x12_3456,
+        qkey: 0x33,
+        hop_limit: 64,
+        traffic_class: 9,
+    };
+    assert_eq!(operation.unwrap().to, Target::Datagram(expected));
+    assert_eq!(local.segments().len(), 1);
+    assert_eq!(
+        run_ud(&to, 1025),
+        Err(DecodeError::TooLong {
+            bytes: 1025,
+            limit: 1024
+        })
+    );
+    to.qkey = Be32::new(DatagramSeg::OWN_QKEY | 0x33);
+    expected.qkey = 0x22;
+    let (operation, _) = run_ud(&to, 1).unwrap();
+    assert_eq!(operation.unwrap().to, Target::Datagram(expected));
+    to.dqp_dct = Be32::new(0x12_3456);
+    assert_eq!(run_ud(&to, 1), Err(DecodeError::ShortAddress));
+    let short = run_as(&ud, WqeOpcode::SEND, 0, &[&[0; 32]]);
+    assert_eq!(short, Err(DecodeError::Short { ds: 3, need: 4 }));
+}
+
+#[test]
+fn an_xrc_request_names_its_queue_first() {
+    let xrc = XrcSeg {
+        xrc_srqn: Be32::new(0xff12_3456),
+        ..XrcSeg::default()
+    };
+    let (raddr, data) = (raddr(8, 9), data(4, 1, 0));
+    let units = [bytes(&xrc), bytes(&raddr), bytes(&data)];
+    let sender = sender(Service::XrcInitiator);
+    let (operation, _) = run_as(&sender, WqeOpcode::RDMA_READ, 0, &units).unwrap();
+    let operation = operation.unwrap();
+    assert_eq!(operation.to, Target::Srq(0x12_3456));
+    assert_eq!(operation.kind, OperationKind::Read { va: 8, rkey: 9 });
+}
+
+#[test]
+fn each_service_has_its_opcodes() {
+    let all = [
+        WqeOpcode::SEND,
+        WqeOpcode::SEND_IMM,
+        WqeOpcode::SEND_INVAL,
+        WqeOpcode::RDMA_WRITE,
+        WqeOpcode::RDMA_WRITE_IMM,
+        WqeOpcode::RDMA_READ,
+        WqeOpcode::ATOMIC_CS,
+        WqeOpcode::ATOMIC_FA,
+        WqeOpcode::ATOMIC_MASKED_CS,
+        WqeOpcode::ATOMIC_MASKED_FA,
+    ];
+    let known = |service| {
+        all.into_iter()
+            .filter(|opcode| is_for(*opcode, service))
+            .count()
+    };
+    assert_eq!(known(Service::Rc), 10);
+    assert_eq!(known(Service::XrcInitiator), 10);
+    assert_eq!(known(Service::Uc), 4);
+    assert_eq!(known(Service::Ud), 2);
+    assert_eq!(known(Service::XrcTarget), 0);
+    for service in [Service::Rc, Service::Uc, Service::Ud, Service::XrcInitiator] {
+        let nop = run_as(&sender(service), WqeOpcode::NOP, 0, &[]);
+        assert_eq!(nop, Ok((None, Local::Nothing)));
     }
 }
 

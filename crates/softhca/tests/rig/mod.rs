@@ -23,7 +23,7 @@ use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::doorbell::{doorbell_value, uar};
 use mlx5_prm::qp::{CreateQpIn, Qpc};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, WqeOpcode};
-use softhca::device::{Access, Context, DeviceError, DevxObject, Event, MrKeys, UarPage};
+use softhca::device::{Access, Context, DeviceError, DevxObject, Event, MrKeys, UarPage, XrcFile};
 use softhca::{Hca, HcaConfig};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) kind: Kind,
+    /// By which file the XRC domain of a target is opened; otherwise it is a new one.
+    pub(crate) xrc_file: Option<XrcFile>,
     /// log2 of WQEs of a shared receive queue.
     pub(crate) log_srq: Option<u32>,
     pub(crate) log_depth: u32,
@@ -58,6 +60,7 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             kind: Kind::Rc,
+            xrc_file: None,
             log_srq: None,
             log_depth: 6,
             no_record: false,
@@ -105,6 +108,7 @@ pub(crate) struct End {
     register: Memory,
     pub(crate) cqn: u32,
     pub(crate) qpn: u32,
+    pub(crate) xrcd: Option<u32>,
     pub(crate) srq: Option<SharedQueue>,
     /// Events of the context so far.
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
@@ -171,7 +175,7 @@ impl End {
         let cqn = create(&context, input.as_bytes()).unwrap().1;
 
         let is_target = shape.kind == Kind::XrcTarget;
-        let xrcd = is_target.then(|| context.open_xrcd(None, true, false).unwrap());
+        let xrcd = is_target.then(|| context.open_xrcd(shape.xrc_file, true, false).unwrap());
         let srq = shape.log_srq.map(|log| {
             let xrc = xrcd.map(|xrcd| Xrc {
                 xrcd,
@@ -224,6 +228,7 @@ impl End {
             register,
             cqn,
             qpn,
+            xrcd,
             srq,
             events,
             shape,
