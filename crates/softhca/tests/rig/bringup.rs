@@ -17,13 +17,16 @@ pub(crate) struct Bringup {
     pub(crate) cqn: u32,
 }
 
+pub(crate) fn bring_up(hca: &Hca) -> Result<Bringup, DeviceError> {
+    bring_up_in(Context::open(hca.name())?)
+}
+
 #[expect(
     unsafe_code,
     reason = "registers memory that outlives the registration"
 )]
-pub(crate) fn bring_up(hca: &Hca) -> Result<Bringup, DeviceError> {
+pub(crate) fn bring_up_in(context: Context) -> Result<Bringup, DeviceError> {
     let memory = Memory::new(1 << 16);
-    let context = Context::open(hca.name())?;
     let pdn = context.alloc_pd()?;
     // SAFETY: the context goes before the memory: as local variables and as fields.
     let mr = unsafe {
