@@ -23,8 +23,10 @@ pub(crate) use ioctls::{ARENA, ioctls};
 pub(crate) use packets::packets;
 pub(crate) use wqes::{IOVA, wqe_keys, wqes};
 
+type Target = (&'static str, fn(&[u8]));
+
 /// All targets, by name.
-pub(crate) const TARGETS: [(&str, fn(&[u8])); 4] = [
+pub(crate) const TARGETS: [Target; 4] = [
     ("ioctls", ioctls),
     ("commands", commands),
     ("wqes", wqes),

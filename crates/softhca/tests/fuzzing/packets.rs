@@ -61,7 +61,7 @@ pub(crate) fn packets(data: &[u8]) {
             // For the QP, with a number that is near.
             packet[5..8].copy_from_slice(&end.qpn.to_be_bytes()[1..]);
             let expected = end.query().next_rcv_psn();
-            let psn = expected.wrapping_add(u32::from(packet[11] as i8 as u32 & 3)) & 0xff_ffff;
+            let psn = expected.wrapping_add(u32::from(packet[11] & 3)) & 0xff_ffff;
             packet[9..12].copy_from_slice(&psn.to_be_bytes()[1..]);
         }
         if flags & 2 != 0 {
