@@ -51,6 +51,8 @@ pub struct WireCounters {
     pub unknown_source: u64,
     /// Packets that the kernel did not send: no route, or larger than the path's MTU.
     pub unsendable: u64,
+    /// Frames on the HCA's Ethernet that are for others, or no RoCE and no ARP.
+    pub foreign_frames: u64,
 }
 
 /// The wire of one HCA.

@@ -82,8 +82,10 @@ impl<W> Port<W> {
 
     /// What has been seen so far.
     pub fn counters(&self) -> WireCounters {
+        let carrier = self.carrier.counters();
         WireCounters {
-            unsendable: self.carrier.counters().refused,
+            unsendable: carrier.refused,
+            foreign_frames: carrier.foreign,
             ..self.endpoint.counters()
         }
     }

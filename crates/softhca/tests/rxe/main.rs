@@ -2,7 +2,7 @@
 //! in both directions, with and without lost packets.
 //!
 //! The guest boots once for all cases. Guest and host run the same program (`peer.c`, on libibverbs alone, checks every
-//! byte), and `ibv_rc_pingpong` of Debian; between them is a wire of this test, which loses what it is told to lose. What the
+//! byte), and Debian's pingpongs; between them is a wire of this test, which loses what it is told to lose. What the
 //! HCA captured is judged by tshark and scapy: Soft-RoCE sets the identification field, which the ICRC covers.
 
 #[path = "../captures/mod.rs"]
@@ -149,19 +149,24 @@ fn run_cases(place: &Place, peer: &str, boot: &Path) {
         println!("{}: {} {counts:?}", case.name, said.trim());
     }
     relay.lose([0, 0]);
-    guest.serve(&format!(
-        "ibv_rc_pingpong -d rxe0 -g 1 -n 100 -c -p {}",
-        guest::GUEST_PORT
-    ));
-    let pingpong = format!("ibv_rc_pingpong -d mlx5_0 -g 3 -n 100 -c -p {tcp_port} 127.0.0.1");
-    let output = host.run(&pingpong, CASES.len());
-    assert!(output.status.success(), "{output:?} {}", guest.tail());
-    assert_eq!(guest.finish(), 0, "{}", guest.tail());
+    for (number, service) in ["rc", "uc", "ud"].into_iter().enumerate() {
+        let tool = format!("ibv_{service}_pingpong -n 100 -c");
+        let port = guest::GUEST_PORT;
+        guest.serve(&format!("{tool} -d rxe0 -g 1 -p {port}"));
+        let line = format!("{tool} -d mlx5_0 -g 3 -p {tcp_port} 127.0.0.1");
+        let output = host.run(&line, CASES.len() + number);
+        assert!(
+            output.status.success(),
+            "{tool}: {output:?} {}",
+            guest.tail()
+        );
+        assert_eq!(guest.finish(), 0, "{tool}: {}", guest.tail());
+    }
     let all = start.elapsed();
     drop(guest);
     judge_captures(place);
     println!(
-        "Soft-RoCE in a virtual machine: up after {:.1} s (kernel, uptime: {ready}), {} cases and a pingpong after {:.1} s, captures judged after {:.1} s",
+        "Soft-RoCE in a virtual machine: up after {:.1} s (kernel, uptime: {ready}), {} cases and three pingpongs after {:.1} s, captures judged after {:.1} s",
         up.as_secs_f64(),
         CASES.len(),
         all.as_secs_f64(),
