@@ -11,7 +11,7 @@ use mlx5_prm::qp::Qpc;
 use std::net::Ipv4Addr;
 
 /// Packets of a QP under way at once.
-const WINDOW: u32 = 64;
+const WINDOW: u32 = 128;
 
 /// The IPv4 address in a GID of the form `::ffff:a.b.c.d`.
 fn remote_address(qpc: &Qpc) -> Ipv4Addr {

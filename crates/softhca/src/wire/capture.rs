@@ -230,6 +230,10 @@ impl Carrier for Tap {
     fn counters(&self) -> CarrierCounters {
         self.inner.counters()
     }
+
+    fn buffer_bytes(&self) -> Option<usize> {
+        self.inner.buffer_bytes()
+    }
 }
 
 impl PacketSink for Tap {

@@ -48,6 +48,12 @@ pub trait Carrier: Debug + Send {
 
     /// What happened so far.
     fn counters(&self) -> CarrierCounters;
+
+    /// Bytes that wait on the receiving side, at most, before packets are dropped; `None` if that is not known. The peers'
+    /// are taken to be the same.
+    fn buffer_bytes(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// Where packets go: a carrier's queue.

@@ -14,7 +14,7 @@ use super::packet::{Packet, icrc_matches, seal};
 use super::psn::Psn;
 use super::requester::{Feedback, Requester, RequesterConfig};
 use super::responder::{Arrival, Responder, ResponderConfig};
-use super::window::Window;
+use super::window::{self, Window};
 use crate::engine::transport::{Device, Operation, Service};
 use qp::{Connection, Kind, Qp};
 use std::cmp::Reverse;
@@ -67,6 +67,10 @@ pub struct Endpoint<W> {
     /// When to look at which QP; may be too early, never too late.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     counters: WireCounters,
+    /// Upper bound of the windows of destinations.
+    window_limit: u32,
+    /// The QP that packets have just been for, and what they told: looked at when they are for another.
+    touched: Option<(u32, Feedback)>,
 }
 
 #[derive(Debug)]
@@ -87,7 +91,14 @@ impl<W> Endpoint<W> {
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             counters: WireCounters::default(),
+            window_limit: window::USUAL_LIMIT,
+            touched: None,
         }
+    }
+
+    /// Peers' sockets have receive buffers of `bytes`. For destinations that come.
+    pub fn set_buffer_bytes(&mut self, bytes: usize) {
+        self.window_limit = window::limit_for(bytes);
     }
 
     /// The HCA's address.
@@ -115,7 +126,7 @@ impl<W> Endpoint<W> {
             .destinations
             .entry(remote.into())
             .or_insert_with(|| Destination {
-                window: Window::new(),
+                window: Window::new(self.window_limit),
                 waiting: vec![],
                 qps: 0,
             });
@@ -154,6 +165,7 @@ impl<W> Endpoint<W> {
             return;
         };
         self.ready.retain(|other| *other != qpn);
+        self.touched.take_if(|(last, _)| *last == qpn);
         let Some(remote) = qp.remote() else {
             return;
         };
@@ -197,7 +209,7 @@ impl<W> Endpoint<W> {
         Ok(())
     }
 
-    /// Handles a datagram.
+    /// Handles a datagram. What becomes of it is seen at the latest in the next [`Self::on_clock`] or [`Self::transmit`].
     pub fn receive<D: Device<Wqe = W>>(
         &mut self,
         now_ns: u64,
@@ -266,11 +278,28 @@ impl<W> Endpoint<W> {
             Arrival::Executed | Arrival::Refused | Arrival::Dropped => {}
         }
         self.counters.packets_received += 1;
-        self.after_change(qpn, feedback, device);
+        match &mut self.touched {
+            Some((last, sum)) if *last == qpn => {
+                sum.acked = sum.acked.saturating_add(feedback.acked);
+                sum.lost |= feedback.lost;
+            }
+            _ => {
+                self.settle(device);
+                self.touched = Some((qpn, feedback));
+            }
+        }
+    }
+
+    /// Draws the consequences of the packets received last.
+    fn settle<D: Device<Wqe = W>>(&mut self, device: &mut D) {
+        if let Some((qpn, feedback)) = self.touched.take() {
+            self.after_change(qpn, feedback, device);
+        }
     }
 
     /// Looks at the clock. Datagrams that have arrived should be handled first.
     pub fn on_clock<D: Device<Wqe = W>>(&mut self, now_ns: u64, device: &mut D) {
+        self.settle(device);
         while let Some(&Reverse((at_ns, qpn))) = self.timers.peek() {
             if at_ns > now_ns {
                 return;
@@ -313,6 +342,7 @@ impl<W> Endpoint<W> {
         device: &mut D,
         sink: &mut S,
     ) -> bool {
+        self.settle(device);
         while let Some(qpn) = self.ready.pop_front() {
             let Some(qp) = self.qps.get_mut(&qpn) else {
                 continue;

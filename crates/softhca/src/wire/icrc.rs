@@ -9,6 +9,7 @@
 //! Linux sends from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact;
 //! whoever sees whole frames takes them from there.
 
+use super::headers::Bth;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Bytes of the ICRC at the end of a packet.
@@ -57,15 +58,17 @@ impl Flow {
     ///
     /// The number's little-endian bytes go on the wire.
     pub fn icrc(&self, covered: &[u8]) -> u32 {
-        let mut crc = crc32fast::Hasher::new();
-        let mut prefix = [0xff; 8 + 40 + 8];
+        // The headers and the BTH in one piece: for IPv4 that is 48 bytes, a good length for the CRC's inner loop.
+        let mut prefix = [0xff; 8 + 40 + 8 + Bth::BYTES];
         let used = 8 + self.pseudo_headers(&mut prefix[8..], covered.len());
-        crc.update(&prefix[..used]);
-        let mut bth = [0xff; 5];
-        let masked = covered.len().min(bth.len());
-        bth[..masked.min(4)].copy_from_slice(&covered[..masked.min(4)]);
-        crc.update(&bth[..masked]);
-        crc.update(&covered[masked..]);
+        let (bth, rest) = covered.split_at(covered.len().min(Bth::BYTES));
+        prefix[used..used + bth.len()].copy_from_slice(bth);
+        if bth.len() > 4 {
+            prefix[used + 4] = 0xff;
+        }
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&prefix[..used + bth.len()]);
+        crc.update(rest);
         crc.finalize()
     }
 

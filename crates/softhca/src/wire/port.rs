@@ -13,7 +13,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::BorrowedFd;
 
-/// Batches that one poll receives, and rounds that it sends, at most.
+/// Rounds that one poll sends, at most.
 const ROUNDS: usize = 4;
 
 /// How often the carrier is emptied while no QP is connected: what comes then is for nobody.
@@ -42,8 +42,12 @@ pub struct Activity {
 impl<W> Port<W> {
     /// The wire of the HCA at `address`.
     pub fn new(address: Ipv4Addr, carrier: Box<dyn Carrier>) -> Self {
+        let mut endpoint = Endpoint::new(address);
+        if let Some(bytes) = carrier.buffer_bytes() {
+            endpoint.set_buffer_bytes(bytes);
+        }
         Self {
-            endpoint: Endpoint::new(address),
+            endpoint,
             carrier,
             faults: None,
             received_ns: 0,
@@ -124,7 +128,7 @@ impl<W> Port<W> {
         Ok(activity)
     }
 
-    /// Receives some; true if there may be more.
+    /// Receives a batch, so that answers do not wait for all that is there; true if there may be more.
     fn receive<D: Device<Wqe = W>>(
         &mut self,
         now_ns: u64,
@@ -136,25 +140,19 @@ impl<W> Port<W> {
             activity.busy = true;
             endpoint.receive(now_ns, source, datagram, device);
         };
-        for _ in 0..ROUNDS {
-            let more = match &mut self.faults {
-                None => self.carrier.receive(now_ns, &mut arrived)?,
-                Some(layer) => {
-                    let more = self.carrier.receive(now_ns, &mut |source, datagram| {
-                        layer.receive(now_ns, source, datagram, &mut arrived);
-                    })?;
-                    layer.release(now_ns, Direction::In, |source, datagram| {
-                        arrived(source, datagram);
-                        true
-                    });
-                    more
-                }
-            };
-            if !more {
-                return Ok(false);
+        match &mut self.faults {
+            None => self.carrier.receive(now_ns, &mut arrived),
+            Some(layer) => {
+                let more = self.carrier.receive(now_ns, &mut |source, datagram| {
+                    layer.receive(now_ns, source, datagram, &mut arrived);
+                })?;
+                layer.release(now_ns, Direction::In, |source, datagram| {
+                    arrived(source, datagram);
+                    true
+                });
+                Ok(more)
             }
         }
-        Ok(true)
     }
 
     /// Hands packets to the carrier; true if some are left for want of room.

@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 pub const SOCKET_BUFFER_BYTES: u32 = 8 << 20;
 
 /// Messages per system call.
-const BATCH: usize = 16;
+const BATCH: usize = 8;
 /// Room for one control message that holds an integer.
 const CONTROL_BYTES: usize = 32;
 
@@ -34,6 +34,7 @@ pub struct UdpCarrier {
     socket: UdpSocket,
     queue: SendQueue,
     received: Box<[u8]>,
+    buffer_bytes: usize,
     counters: CarrierCounters,
 }
 
@@ -73,8 +74,10 @@ impl UdpCarrier {
         {
             return Err(error);
         }
+        let buffer_bytes = receive_buffer(&socket)?;
         Ok(Self {
             socket,
+            buffer_bytes,
             queue: SendQueue::new(joins),
             received: vec![0; BATCH * (1 << 16)].into_boxed_slice(),
             counters: CarrierCounters::default(),
@@ -240,6 +243,10 @@ impl Carrier for UdpCarrier {
     fn counters(&self) -> CarrierCounters {
         self.counters
     }
+
+    fn buffer_bytes(&self) -> Option<usize> {
+        Some(self.buffer_bytes)
+    }
 }
 
 fn set_option(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Result<()> {
@@ -255,6 +262,27 @@ fn set_option(socket: &UdpSocket, level: i32, name: i32, value: i32) -> io::Resu
     };
     if result == 0 {
         Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Bytes of the receive buffer, as the kernel counts them.
+fn receive_buffer(socket: &UdpSocket) -> io::Result<usize> {
+    let mut value: i32 = 0;
+    let mut length = INT_BYTES;
+    // SAFETY: `value` is writable for the length given, and the file descriptor is open as long as `socket` is borrowed.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUF,
+            std::ptr::from_mut(&mut value).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 {
+        Ok(usize::try_from(value).unwrap_or(0))
     } else {
         Err(io::Error::last_os_error())
     }
@@ -307,7 +335,7 @@ fn received_segment(header: &libc::msghdr) -> Option<usize> {
     None
 }
 
-const BATCH_COUNT: u32 = 16;
+const BATCH_COUNT: u32 = 8;
 const SOCKADDR_BYTES: u32 = 16;
 const INT_BYTES: u32 = 4;
 const U16_BYTES: u32 = 2;

@@ -1,17 +1,24 @@
 //! How many packets may be under way to one destination HCA, over all QPs.
 //!
-//! A destination has one socket buffer, and a kernel that drops what does not fit. The window starts at its upper bound,
-//! halves when packets are lost, and grows by one for each window's worth of acknowledges (as TCP's does). Losses
+//! A destination has one socket buffer, and a kernel that drops what does not fit. The window starts at its upper bound (a
+//! share of such a buffer, taking the peer's to be like our own), halves when packets are lost, and grows by one for each window's worth of acknowledges (as TCP's does). Losses
 //! that belong to one event halve it once.
 
-/// Packets under way to one destination, at most.
-const MAX_WINDOW: u32 = 64;
+/// Packets under way to one destination, at most, where the size of its buffer is not known.
+pub(crate) const USUAL_LIMIT: u32 = 64;
+/// With large buffers: more does not make it faster, and what is under way should fit into the caches.
+pub(crate) const LARGEST_LIMIT: u32 = 128;
+/// Senders that share a buffer, as far as the upper bound is concerned.
+const SENDERS: usize = 8;
+/// What a packet of the largest size takes of a socket buffer.
+const PACKET_BYTES: usize = 5000;
 /// The window never falls below this: seven such senders fit into the socket buffer of a stock kernel (about 50 packets).
 const MIN_WINDOW: u32 = 4;
 
 /// The congestion window of one destination, in packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
+    limit: u32,
     size: u32,
     in_flight: u32,
     /// Acknowledges since the window last grew.
@@ -21,9 +28,11 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new() -> Self {
+    /// A window of at most `limit` packets.
+    pub(crate) fn new(limit: u32) -> Self {
         Self {
-            size: MAX_WINDOW,
+            limit,
+            size: limit,
             in_flight: 0,
             credit: 0,
             grace: 0,
@@ -47,7 +56,7 @@ impl Window {
         self.credit += packets;
         if self.credit >= self.size {
             self.credit = 0;
-            self.size = (self.size + 1).min(MAX_WINDOW);
+            self.size = (self.size + 1).min(self.limit);
         }
     }
 
@@ -61,13 +70,19 @@ impl Window {
     }
 }
 
+/// The upper bound of windows where sockets have receive buffers of `bytes`.
+pub(crate) fn limit_for(bytes: usize) -> u32 {
+    let packets = u32::try_from(bytes / SENDERS / PACKET_BYTES).unwrap_or(LARGEST_LIMIT);
+    packets.clamp(USUAL_LIMIT, LARGEST_LIMIT)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_burst_of_losses_halves_the_window_once() {
-        let mut window = Window::new();
+        let mut window = Window::new(USUAL_LIMIT);
         (0..10).for_each(|_| window.lost());
         assert_eq!(window.size, 32);
         window.acked(63);
@@ -80,19 +95,26 @@ mod tests {
 
     #[test]
     fn the_window_stays_between_its_bounds() {
-        let mut window = Window::new();
+        let mut window = Window::new(USUAL_LIMIT);
         for _ in 0..10 {
             window.lost();
             window.acked(64);
         }
         assert_eq!(window.size, MIN_WINDOW + 1);
         (0..10_000).for_each(|_| window.acked(1));
-        assert_eq!(window.size, MAX_WINDOW);
+        assert_eq!(window.size, USUAL_LIMIT);
+    }
+
+    #[test]
+    fn the_bound_is_a_share_of_the_buffer_between_two_limits() {
+        assert_eq!(limit_for(425_984), 64);
+        assert_eq!(limit_for(4 << 20), 104);
+        assert_eq!(limit_for(16 << 20), 128);
     }
 
     #[test]
     fn room_is_what_is_not_in_flight() {
-        let mut window = Window::new();
+        let mut window = Window::new(USUAL_LIMIT);
         assert!(!window.account(0, 60));
         assert_eq!(window.allowance(), 4);
         window.lost();
