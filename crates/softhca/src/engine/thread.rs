@@ -17,7 +17,9 @@ use std::thread;
 use std::time::Duration;
 
 /// How long the engine looks around before it sleeps.
-const SPIN_NS: u64 = 20_000;
+const SPIN_NS: u64 = 40_000;
+/// How long it does so without offering its core to others.
+const SPIN_ALONE_NS: u64 = 1_000;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(4);
 const LONGEST_SLEEP_KICKED: Duration = Duration::from_millis(16);
@@ -68,6 +70,9 @@ fn run() {
                 LONGEST_SLEEP
             };
             nap = (nap * 2).min(longest);
+        } else if now_ns().saturating_sub(idle_since_ns) >= SPIN_ALONE_NS {
+            // Whoever waits for this core may be the one that has the next doorbell to ring.
+            thread::yield_now();
         } else {
             std::hint::spin_loop();
         }
