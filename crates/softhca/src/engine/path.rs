@@ -37,6 +37,7 @@ pub(crate) fn connect(wire: &mut Endpoint<Work>, qpn: u32, service: Service, qpc
         first_psn: Psn::new(qpc.next_rcv_psn()),
         mtu: mtu_bytes(qpc),
         min_rnr_timer: byte(qpc.min_rnr_nak()),
+        max_read_atomic: 1 << qpc.log_rra_max(),
     };
     wire.connect(qpn, remote_address(qpc), config);
 }

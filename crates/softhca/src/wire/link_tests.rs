@@ -82,6 +82,7 @@ impl Link {
             first_psn,
             mtu: MTU,
             min_rnr_timer: 12,
+            max_read_atomic: 16,
         });
         Self {
             now_ns: 0,

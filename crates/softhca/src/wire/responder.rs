@@ -39,6 +39,8 @@ pub struct ResponderConfig {
     pub mtu: u32,
     /// 5-bit RNR timer code that goes into RNR NAKs.
     pub min_rnr_timer: u8,
+    /// READ requests and atomics that the peer may have under way at once.
+    pub max_read_atomic: u32,
 }
 
 /// What became of a request packet.
@@ -98,12 +100,16 @@ enum Job {
         psn: Psn,
         original: u64,
         msn: u32,
+        /// Answers a duplicate.
+        again: bool,
     },
     Read {
         psn: Psn,
         reth: Reth,
         sent: u32,
         msn: u32,
+        /// Answers a duplicate.
+        again: bool,
     },
 }
 
@@ -224,7 +230,9 @@ impl Responder {
                 0,
                 out,
             ),
-            Job::Atomic { psn, original, msn } => {
+            Job::Atomic {
+                psn, original, msn, ..
+            } => {
                 let body = Body::AtomicAcknowledge {
                     aeth: Aeth {
                         syndrome: ACK,
@@ -239,6 +247,7 @@ impl Responder {
                 reth,
                 sent,
                 msn,
+                ..
             } => {
                 let (mtu, index) = (self.config.mtu, *sent);
                 let count = packets_of(reth.bytes, mtu);
@@ -299,10 +308,12 @@ impl Responder {
                     reth,
                     sent: 0,
                     msn: self.msn,
+                    again: true,
                 });
             }
             Body::Atomic(_) => {
-                let replay = self.replays.iter().find(|(other, _)| *other == psn);
+                // The latest first: numbers come again after 2^24 packets.
+                let replay = self.replays.iter().rfind(|(other, _)| *other == psn);
                 if let Some(&(psn, original)) = replay
                     && self.room_for_answer().is_ok()
                 {
@@ -310,6 +321,7 @@ impl Responder {
                         psn,
                         original,
                         msn: self.msn,
+                        again: true,
                     });
                 }
             }

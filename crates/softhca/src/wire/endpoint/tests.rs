@@ -67,6 +67,7 @@ impl Network {
                     first_psn,
                     mtu: MTU,
                     min_rnr_timer: 12,
+                    max_read_atomic: 16,
                 };
                 endpoint.connect(qpn(here, there), address(there), receive);
                 let (retry_count, rnr_retry, ack_timeout) = (7, 7, 14);
@@ -363,6 +364,7 @@ fn a_qp_that_is_disconnected_leaves_its_window_to_the_others() {
             first_psn,
             mtu: MTU,
             min_rnr_timer: 12,
+            max_read_atomic: 16,
         };
         host.endpoint.connect(extra, address(1), receive);
         let send = RequesterConfig {

@@ -46,6 +46,7 @@ fn connect(node: &mut Node, qpn: u32, remote: Ipv4Addr, remote_qpn: u32) {
             first_psn,
             mtu: 4096,
             min_rnr_timer: 12,
+            max_read_atomic: 16,
         },
     );
     endpoint.start(

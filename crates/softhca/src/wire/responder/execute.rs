@@ -62,6 +62,9 @@ impl Responder {
     ) -> Result<u32, Refusal> {
         let (va, rkey, left, message_bytes) = match (start, self.progress) {
             (Some(reth), Progress::None) => {
+                if reth.bytes > MAX_MESSAGE_BYTES {
+                    return Err(INVALID);
+                }
                 if reth.bytes > 0 {
                     device.check_remote(
                         qpn,
@@ -135,7 +138,8 @@ impl Responder {
                 device.receive_begin(qpn, srq(packet))?;
                 0
             }
-            (false, Progress::Send { offset }) => offset,
+            // The last of several packets is not empty.
+            (false, Progress::Send { offset }) if bytes > 0 => offset,
             _ => return Err(INVALID),
         };
         if bytes > 0 {
@@ -175,7 +179,7 @@ impl Responder {
         if reth.bytes > MAX_MESSAGE_BYTES {
             return Err(INVALID);
         }
-        self.room_for_answer()?;
+        self.resource_for_answer()?;
         if reth.bytes > 0 {
             device.check_remote(qpn, RemoteAccess::Read, reth.rkey, reth.va, reth.bytes)?;
         }
@@ -185,6 +189,7 @@ impl Responder {
             reth: *reth,
             sent: 0,
             msn: self.msn,
+            again: false,
         });
         Ok(packets_of(reth.bytes, self.config.mtu))
     }
@@ -196,7 +201,7 @@ impl Responder {
         psn: Psn,
         device: &mut D,
     ) -> Result<u32, Refusal> {
-        self.room_for_answer()?;
+        self.resource_for_answer()?;
         let original = device.remote_atomic(qpn, atomic)?;
         self.message_done();
         if self.replays.len() == REPLAYS {
@@ -207,8 +212,31 @@ impl Responder {
             psn,
             original,
             msn: self.msn,
+            again: false,
         });
         Ok(1)
+    }
+
+    /// A READ or atomic may begin: no message is unfinished, and there is a resource left for its answer.
+    fn resource_for_answer(&self) -> Result<(), Refusal> {
+        if !matches!(self.progress, Progress::None) {
+            return Err(INVALID);
+        }
+        self.room_for_answer()?;
+        // What has been answered is out of here, though it may get lost and be asked for again: a requester that keeps to
+        // the limit never has more waiting.
+        let waiting = |job: &&Job| {
+            matches!(
+                job,
+                Job::Read { again: false, .. } | Job::Atomic { again: false, .. }
+            )
+        };
+        let limit = usize::try_from(self.config.max_read_atomic).unwrap_or(usize::MAX);
+        if self.jobs.iter().filter(waiting).count() < limit {
+            Ok(())
+        } else {
+            Err(INVALID)
+        }
     }
 
     /// The payload's length, if it is one that this place in a message may have.

@@ -19,6 +19,7 @@ fn two_hosts(near: Service, far: Service) -> Network {
                 first_psn,
                 mtu: MTU,
                 min_rnr_timer: 12,
+                max_read_atomic: 16,
             },
         );
         host.endpoint.start(
