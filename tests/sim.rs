@@ -471,3 +471,17 @@ fn ibv_devinfo_sees_the_card_of_the_profile() {
         }
     }
 }
+
+#[test]
+fn a_port_that_is_down_from_the_start_is_seen_so() {
+    let scratch = Scratch::new();
+    let seen = run(scratch.sim(&["--fault", "port-down", "--", "ibv_devinfo"]));
+    assert!(seen.stdout.contains("PORT_DOWN (1)"), "{}", seen.stdout);
+    let seen = run(scratch.sim(&["--fault", "enomem=ALLOC_UCTX", "--", "ibv_devinfo"]));
+    assert_ne!(seen.code(), Some(0));
+    assert!(
+        seen.stderr.contains("Failed to open device"),
+        "{}",
+        seen.stderr
+    );
+}

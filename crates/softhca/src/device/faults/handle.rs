@@ -154,6 +154,8 @@ impl Slot {
             let seed = spec.seed ^ u64::from(u32::from(self.state.identity.ip)) << 32;
             self.wire.faults().set(seed, &spec.packets, now_ns);
         }
+        // What is due at once is there before anybody looks.
+        self.on_clock(now_ns);
     }
 
     /// Whatever time has brought.

@@ -145,8 +145,7 @@ fn what_finds_no_room_is_offered_again() {
         layer.judge(0, Direction::Out, PEER, &[packet; 20]);
     }
     let mut seen = Vec::new();
-    let mut room = 1;
-    for _ in 0..3 {
+    for room in 1..=3 {
         layer.release(10, Direction::Out, |_, packet| {
             let fits = seen.len() < room;
             if fits {
@@ -154,7 +153,6 @@ fn what_finds_no_room_is_offered_again() {
             }
             fits
         });
-        room += 1;
     }
     assert_eq!(seen, [0, 1, 2]);
 }
