@@ -49,6 +49,8 @@ macro_rules! symbol {
     }};
 }
 
+pub(crate) mod pair;
+pub(crate) mod queue_pair;
 mod regions;
 pub(crate) mod verbs;
 
