@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -94,9 +95,14 @@ pub(crate) fn judge(file: &Path) -> usize {
 }
 
 /// How many packets there are of each operation, by tshark's name for it.
-pub(crate) fn operations(file: &Path) -> std::collections::BTreeMap<String, usize> {
-    let mut counts = std::collections::BTreeMap::new();
-    for row in dissect(file, "infiniband", &["_ws.col.Info"]) {
+pub(crate) fn operations(file: &Path) -> BTreeMap<String, usize> {
+    count_operations(file, "infiniband")
+}
+
+/// Of the packets that match `filter`, how many there are of each operation.
+pub(crate) fn count_operations(file: &Path, filter: &str) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for row in dissect(file, filter, &["_ws.col.Info"]) {
         let name = row[0].split("QP=").next().unwrap_or_default().trim();
         *counts.entry(name.to_owned()).or_default() += 1;
     }
