@@ -299,7 +299,7 @@ impl MemoryKey {
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stale { now } => write!(f, "the key is {now:#x} now"),
+            Self::Stale { now } => write!(f, "there is no such key, only {now:#x}"),
             Self::NoKey => write!(f, "there is no such key"),
             Self::OtherDomain { own, key } => {
                 write!(
