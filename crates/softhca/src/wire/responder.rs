@@ -1,6 +1,6 @@
 //! The responder of a connected QP: carries out requests in order, once, and answers.
 //!
-//! The rules of UC are in [`unreliable`]; what follows is about RC and XRC.
+//! The rules of UC are in `unreliable`; what follows is about RC and XRC.
 //!
 //! No I/O and no clock. Answers wait in a queue of jobs and become packets when there is room to send, so that a
 //! READ of any length is served from memory packet by packet. Acknowledges coalesce: one answers for all requests before it
