@@ -35,7 +35,7 @@ fn main() {
     println!("{}", machine());
     let benches: [(&str, fn(&str)); 7] = [
         ("loopback, 8-byte WRITE, batches of 512", loopback_small),
-        ("loopback, 4 KiB WRITE, batches of 32", loopback_large),
+        ("loopback, 4 KiB WRITE, batches of 256", loopback_large),
         ("loopback, one 8-byte WRITE to its CQE", loopback_latency),
         ("UDP, 1 MiB WRITEs between two processes", wire_bandwidth),
         (
@@ -134,10 +134,10 @@ fn loopback_small(name: &str) {
 }
 
 fn loopback_large(name: &str) {
-    let rates = batch_times(4096, 32, 200);
+    let rates = batch_times(4096, 256, 100);
     let rates = rates
         .iter()
-        .map(|time| 32.0 * 4096.0 / time / 1e9)
+        .map(|time| 256.0 * 4096.0 / time / 1e9)
         .collect();
     report(name, rates, true, 20.0, "GB/s");
 }
