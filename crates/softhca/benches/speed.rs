@@ -15,6 +15,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 use wire_support::{Child, Driver, Peer, child_channel};
 
+/// Measures and prints its line, under the name given.
+type Bench = fn(&str);
+
 /// Windows that a figure is the best of.
 const WINDOWS: usize = 20;
 
@@ -33,7 +36,7 @@ fn main() {
         .filter(|argument| !argument.starts_with('-'))
         .collect();
     println!("{}", machine());
-    let benches: [(&str, fn(&str)); 7] = [
+    let benches: [(&str, Bench); 7] = [
         ("loopback, 8-byte WRITE, batches of 512", loopback_small),
         ("loopback, 4 KiB WRITE, batches of 256", loopback_large),
         ("loopback, one 8-byte WRITE to its CQE", loopback_latency),
