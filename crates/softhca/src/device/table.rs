@@ -1,14 +1,15 @@
 //! Numbered objects: a slab whose numbers start at a base and come round late.
 //!
 //! A number is not given out again before all others of the table have been, so that a stale number (of a doorbell, a
-//! packet, a key) hits nothing rather than somebody else.
+//! packet, a key) hits nothing rather than somebody else. What is left of a number is a pointer to nothing: the table of a
+//! program that makes and ends objects for hours stays small.
 
 /// Objects by number.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     base: u32,
     limit: usize,
-    slots: Vec<Option<T>>,
+    slots: Vec<Option<Box<T>>>,
     /// Where the search for a free slot begins.
     next: usize,
     live: usize,
@@ -44,7 +45,7 @@ impl<T> Table<T> {
             }
             slot += 1;
         }
-        self.slots[slot] = Some(object);
+        self.slots[slot] = Some(Box::new(object));
         self.next = slot + 1;
         self.live += 1;
         u32::try_from(slot).ok().map(|slot| self.base + slot)
@@ -56,19 +57,19 @@ impl<T> Table<T> {
     }
 
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
-        self.slots.get(self.slot(number))?.as_ref()
+        self.slots.get(self.slot(number))?.as_deref()
     }
 
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         let slot = self.slot(number);
-        self.slots.get_mut(slot)?.as_mut()
+        self.slots.get_mut(slot)?.as_deref_mut()
     }
 
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let slot = self.slot(number);
         let object = self.slots.get_mut(slot)?.take()?;
         self.live -= 1;
-        Some(object)
+        Some(*object)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -83,7 +84,7 @@ impl<T> Table<T> {
         self.slots
             .iter()
             .zip(self.base..)
-            .filter_map(|(object, number)| Some((number, object.as_ref()?)))
+            .filter_map(|(object, number)| Some((number, object.as_deref()?)))
     }
 
     /// Numbers of the objects in the `slots` slots from `first`; where to go on. Begins anew behind the last slot.
