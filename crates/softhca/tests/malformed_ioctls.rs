@@ -329,7 +329,7 @@ fn queue_pairs_are_refused_where_the_kernel_refuses_them() {
         ),
         (
             "flags",
-            create(&|a| a.push(attribute(0xa, 4, 2)), 0, &[]),
+            create(&|a| a.push(attribute(0xa, 4, 4)), 0, &[]),
             libc::EOPNOTSUPP,
         ),
         ("no reply", create(&|a| a[7].data = 8, 0, &[]), libc::EFAULT),
