@@ -161,6 +161,11 @@ fn is_possible(cell: &Cell) -> bool {
     // for that of its own send, and goes on with a work completion that it never read ("Use separate completion
     // channels for send and receive", commit 2209cf8 of perftest). It ends so on any device that is quick enough.
     let is_broken = tool == "ib_send_lat" && cell.has("-e") && is_before_23_07();
+    // Nor do the bandwidth tools poll all completions before they wait for the next event: 16 of a send queue, as many as
+    // one receive queue has ("Fix BW tests stuck pending completion event", commit 14955fe). These options bring more.
+    let is_stuck = cell.has("-e")
+        && (cell.has("-Q 1") || cell.has("-l 8") || tool == "ib_send_bw" && cell.has("-b"))
+        && is_before_23_07();
     // Messages of UD are single packets; perftest knows it, unless it is told a size.
     let is_too_long = cell.has("-c UD") && cell.has("-s 65536");
     // Nothing repeats what comes before its receive is posted: with these options perftest posts fewer than it sends.
@@ -172,7 +177,7 @@ fn is_possible(cell: &Cell) -> bool {
     let is_drowned = cell.has("-c UC") && cell.has("-a") && tool != "ib_write_bw";
     // XRC brings an SRQ of its own.
     let is_double = cell.has("-c XRC") && cell.has("--use-srq");
-    !(is_broken || is_too_long || is_overrun || is_drowned || is_double)
+    !(is_broken || is_stuck || is_too_long || is_overrun || is_drowned || is_double)
 }
 
 /// Debian 12 has 4.5, which came before 23.01.
