@@ -3,6 +3,7 @@
 // UNSAFETY: launches a kernel of the tests on buffers of the test.
 #![expect(unsafe_code, reason = "launch of a test kernel")]
 
+use softhca::Counters;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,21 @@ impl Ranks {
             .iter()
             .map(|moe| Workspace::new(moe).unwrap())
             .collect()
+    }
+
+    /// Waits until the HCAs have been at rest for a while: what was posted has landed.
+    fn settle(&self) {
+        let counters = || self.hcas.0.iter().map(|hca| hca.counters());
+        let until = Instant::now() + Duration::from_secs(10);
+        let mut quiet = 0;
+        let mut before: Vec<Counters> = counters().collect();
+        while quiet < 10 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+            let now: Vec<Counters> = counters().collect();
+            quiet = if now == before { quiet + 1 } else { 0 };
+            before = now;
+        }
+        assert_eq!(quiet, 10, "the HCAs do not come to rest");
     }
 
     fn end(self) {
@@ -370,6 +386,7 @@ fn late_rank_sees_call_2(kernel: &str, seed: u64) -> bool {
     let send = || OwnSend::launch(&ranks.moes[0], zero.call(), &call_4, kernel, seed);
     let sources = if seed.is_multiple_of(2) {
         drop(send());
+        ranks.settle();
         late.work.receive().unwrap()
     } else {
         // Both at the same time, one of them a little ahead.

@@ -7,6 +7,7 @@
 //!
 //! The reference knows nothing of packets, turns or rings: it is what the specification says about one QP at a time.
 
+mod atomics;
 pub(crate) mod cases;
 mod encode;
 mod fences;

@@ -2,9 +2,10 @@
 //!
 //! A byte that the specification leaves open (the target of an operation that failed half way) is `None` when it is loaded.
 
+use super::atomics::{Bytes, apply, known};
 use super::program::{
-    Atomic, Damage, Key, LOG_RECEIVES, Local, MEMORY, Operation, Receive, Rights, Segment, Setup,
-    With, Work, Wqe,
+    Damage, Key, LOG_RECEIVES, Local, MEMORY, Operation, Receive, Rights, Segment, Setup, With,
+    Work, Wqe,
 };
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -105,8 +106,6 @@ const fn refused(syndrome: u8) -> Failure {
         refused: true,
     }
 }
-
-type Bytes = Vec<Option<u8>>;
 
 impl Side {
     fn new(rights: Rights, start: u16, memory: Vec<u8>) -> Self {
@@ -493,60 +492,4 @@ impl Model {
             self.sides[side].smear(&Vec::from_iter(piece));
         }
     }
-}
-
-fn known(data: Vec<u8>) -> Bytes {
-    data.into_iter().map(Some).collect()
-}
-
-/// The operand after the atomic. Little-endian, as the host; unknown operands stay unknown.
-fn apply(atomic: &Atomic, old: &[Option<u8>]) -> Bytes {
-    let Some(bytes) = old.iter().copied().collect::<Option<Vec<u8>>>() else {
-        return vec![None; old.len()];
-    };
-    let old = bytes
-        .iter()
-        .rev()
-        .fold(0u64, |value, byte| value << 8 | u64::from(*byte));
-    let new = match *atomic {
-        Atomic::CompareSwap { compare, swap } => {
-            if old == compare {
-                swap
-            } else {
-                old
-            }
-        }
-        Atomic::FetchAdd { add } => old.wrapping_add(add),
-        Atomic::MaskedCompareSwap {
-            compare,
-            swap,
-            compare_mask,
-            swap_mask,
-            ..
-        } => {
-            if old & compare_mask == compare & compare_mask {
-                old & !swap_mask | swap & swap_mask
-            } else {
-                old
-            }
-        }
-        Atomic::MaskedFetchAdd {
-            bytes,
-            add,
-            boundary,
-        } => {
-            // Bit by bit, as an adder does it.
-            let mut carry = 0;
-            (0..bytes * 8).fold(0, |sum, bit| {
-                let ones = (old >> bit & 1) + (add >> bit & 1) + carry;
-                carry = if boundary >> bit & 1 == 1 {
-                    0
-                } else {
-                    ones >> 1
-                };
-                sum | (ones & 1) << bit
-            })
-        }
-    };
-    known(new.to_le_bytes()[..bytes.len()].to_vec())
 }
