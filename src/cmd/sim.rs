@@ -55,6 +55,11 @@ pub struct SimArgs {
     #[arg(long, value_name = "CARD")]
     pub profile: Option<String>,
 
+    /// Link layer: eth (RoCE v2), or ib, where an address A.B.C.D has the LID C.D and reaches LIDs of the same A.B
+    /// [default: eth]
+    #[arg(long, value_name = "LINK", verbatim_doc_comment)]
+    pub link: Option<String>,
+
     /// What the checker looks for besides what costs nothing: wqe, overlap or all; quiet prints nothing
     #[arg(long, value_name = "LIST")]
     pub check: Option<String>,

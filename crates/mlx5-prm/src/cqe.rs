@@ -69,9 +69,13 @@ open_enum! {
 #[repr(C)]
 pub struct Cqe64 {
     /// Zero, or fields of packets that RC does not use.
-    pub reserved0: [u8; 28],
+    pub reserved0: [u8; 22],
+    /// LID of the sender (InfiniBand).
+    pub slid: Be16,
     /// Flags and the sender's queue pair (datagrams).
     pub flags_rqpn: Be32,
+    /// Zero, or fields of Ethernet packets.
+    pub reserved28: [u8; 4],
     /// Shared receive queue and user index of the queue pair: `srqn_uidx[23:0]`.
     pub srqn_uidx: Be32,
     /// Immediate data or invalidated key, as the peer's WQE had it.
@@ -118,7 +122,8 @@ pub struct ErrCqe {
 
 const _: () = {
     assert!(size_of::<Cqe64>() == 64 && size_of::<ErrCqe>() == 64);
-    assert!(offset_of!(Cqe64, flags_rqpn) == 28);
+    assert!(offset_of!(Cqe64, slid) == 22);
+    assert!(offset_of!(Cqe64, flags_rqpn) == 24);
     assert!(offset_of!(Cqe64, srqn_uidx) == 32);
     assert!(offset_of!(Cqe64, imm_inval_pkey) == 36);
     assert!(offset_of!(Cqe64, byte_cnt) == 44);

@@ -178,6 +178,8 @@ impl DatagramSeg {
     pub const EXTENDED: u32 = 1 << 31;
     /// `qkey`: take the queue key of the queue pair.
     pub const OWN_QKEY: u32 = 1 << 31;
+    /// `grh_gid_fl`: the packet carries a global route header (`InfiniBand`).
+    pub const GRH: u32 = 1 << 30;
 }
 
 /// The segment behind the control segment of each WQE of an XRC initiator.

@@ -3,6 +3,7 @@
 //! An HCA owns UDP port 4791 (RoCEv2) on its address. The bind is the claim: without `SO_REUSEADDR` the kernel
 //! gives an address to one socket only, and takes it back when the process ends, however it ends.
 
+use crate::link::Link;
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -54,6 +55,7 @@ pub enum AddressError {
 /// If the address, or every one tried, is in use or cannot be used.
 pub(crate) fn claim(
     ip: Option<Ipv4Addr>,
+    link: Link,
     random: u32,
 ) -> Result<(UdpSocket, Ipv4Addr), AddressError> {
     // Children of one fork have the same random numbers, but not the same process id.
@@ -62,7 +64,7 @@ pub(crate) fn claim(
         Some(ip) => Ok((bind(ip)?, ip)),
         None => (0..ATTEMPTS)
             .find_map(|attempt| {
-                let ip = loopback(start.wrapping_add(attempt));
+                let ip = loopback(link, start.wrapping_add(attempt));
                 match bind(ip) {
                     Ok(socket) => Some(Ok((socket, ip))),
                     Err(AddressError::InUse { .. }) => None,
@@ -80,10 +82,14 @@ fn bind(ip: Ipv4Addr) -> Result<UdpSocket, AddressError> {
     })
 }
 
-/// A loopback address for any number: 127.1.0.1 to 127.254.255.254, no octet of which is 0 at the end or 255.
-fn loopback(number: u32) -> Ipv4Addr {
+/// A loopback address for any number: 127.1.0.1 to 127.254.255.254, no octet of which is 0 at the end or 255. On
+/// `InfiniBand` all are of one subnet and have LIDs: 127.73.0.1 to 127.73.191.254.
+fn loopback(link: Link, number: u32) -> Ipv4Addr {
     let [_, a, b, c] = number.to_be_bytes();
-    Ipv4Addr::new(127, a % 254 + 1, b, c % 254 + 1)
+    match link {
+        Link::Ethernet => Ipv4Addr::new(127, a % 254 + 1, b, c % 254 + 1),
+        Link::InfiniBand => Ipv4Addr::new(127, 73, b % 192, c % 254 + 1),
+    }
 }
 
 #[cfg(test)]
@@ -93,34 +99,37 @@ mod tests {
     #[test]
     fn every_number_gives_an_ordinary_loopback_address() {
         for number in (0..=u32::from(u16::MAX)).map(|n| n.wrapping_mul(0x9e37_79b1)) {
-            let [net, a, _, c] = loopback(number).octets();
+            let [net, a, _, c] = loopback(Link::Ethernet, number).octets();
             assert_eq!(net, 127);
             assert!((1..=254).contains(&a) && (1..=254).contains(&c), "{number}");
+            let ip = loopback(Link::InfiniBand, number);
+            assert_eq!(ip.octets()[..2], [127, 73]);
+            assert!(crate::link::lid(ip).is_some(), "{ip}");
         }
     }
 
     #[test]
     fn a_claimed_address_is_refused_by_name_until_it_is_given_back() {
-        let (socket, ip) = claim(None, fastrand::u32(..)).unwrap();
-        let error = claim(Some(ip), 0).unwrap_err();
+        let (socket, ip) = claim(None, Link::Ethernet, fastrand::u32(..)).unwrap();
+        let error = claim(Some(ip), Link::Ethernet, 0).unwrap_err();
         assert!(matches!(error, AddressError::InUse { .. }));
         assert_eq!(error.to_string(), format!("address {ip}:4791 is in use"));
         drop(socket);
-        claim(Some(ip), 0).unwrap();
+        claim(Some(ip), Link::Ethernet, 0).unwrap();
     }
 
     #[test]
     fn a_search_that_starts_at_a_taken_address_takes_the_next() {
         let seed = fastrand::u32(..);
-        let (_one, first) = claim(None, seed).unwrap();
-        let (_two, second) = claim(None, seed).unwrap();
+        let (_one, first) = claim(None, Link::Ethernet, seed).unwrap();
+        let (_two, second) = claim(None, Link::Ethernet, seed).unwrap();
         assert_ne!(first, second);
     }
 
     #[test]
     fn an_address_of_another_machine_is_refused_by_name() {
         let ip = Ipv4Addr::new(192, 0, 2, 1); // reserved for documentation
-        let error = claim(Some(ip), 0).unwrap_err().to_string();
+        let error = claim(Some(ip), Link::Ethernet, 0).unwrap_err().to_string();
         assert!(
             error.starts_with("cannot use address 192.0.2.1:4791: "),
             "{error}"

@@ -4,6 +4,7 @@ pub mod address;
 pub mod device;
 pub mod engine;
 mod errno;
+pub mod link;
 pub mod profile;
 mod shim;
 mod sysfs;

@@ -35,8 +35,9 @@ pub(super) enum SettingsError {
 }
 
 /// What the library looks at besides what `wv` itself sets.
-const CHECKED: [&str; 6] = [
+const CHECKED: [&str; 7] = [
     "SOFTHCA_PROFILE",
+    "SOFTHCA_LINK",
     "SOFTHCA_FAULT",
     "SOFTHCA_CHECK",
     "SOFTHCA_CARRIER",
@@ -50,6 +51,7 @@ pub(super) fn variables(args: &SimArgs) -> Result<Vec<(&'static str, OsString)>,
     let given = [
         ("SOFTHCA_IP", args.ip.map(|ip| ip.to_string())),
         ("SOFTHCA_PROFILE", args.profile.clone()),
+        ("SOFTHCA_LINK", args.link.clone()),
         ("SOFTHCA_FAULT", args.fault.clone()),
         ("SOFTHCA_CHECK", args.check.clone()),
         ("SOFTHCA_CARRIER", args.carrier.clone()),

@@ -66,7 +66,7 @@ pub(super) fn open_carrier(
 ) -> Result<(Ipv4Addr, Box<dyn Carrier>), CarrierError> {
     let (ip, carrier): (_, Box<dyn Carrier>) = match &config.carrier {
         CarrierConfig::Udp => {
-            let (socket, ip) = address::claim(config.ip, fastrand::u32(..))?;
+            let (socket, ip) = address::claim(config.ip, config.link, fastrand::u32(..))?;
             let carrier = UdpCarrier::new(socket).map_err(CarrierError::Udp)?;
             (ip, Box::new(carrier))
         }

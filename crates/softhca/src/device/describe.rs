@@ -3,12 +3,12 @@
 //! The numbers are those of `QUERY_HCA_CAP`, so that this cannot say anything else.
 
 use super::command::general_capabilities;
+use crate::link::Link;
 use std::fmt::Write;
 
 /// What the device lacks. Who asks for it is refused as a kernel without it refuses (`EOPNOTSUPP`, `EPROTONOSUPPORT`, or the
 /// device's own refusal of a command).
 const LACKS: &[&str] = &[
-    "InfiniBand link layer",
     "DC, raw packets, flow steering",
     "on-demand paging",
     "device memory, tag matching",
@@ -18,7 +18,7 @@ const LACKS: &[&str] = &[
 
 /// Lines of text.
 pub(crate) fn described() -> String {
-    let caps = general_capabilities();
+    let caps = general_capabilities(Link::Ethernet);
     let yes_no = |bit: u32| if bit == 0 { "no" } else { "yes" };
     let mut text = String::new();
     let mut line = |name: &str, value: &dyn std::fmt::Display| {
@@ -49,6 +49,7 @@ pub(crate) fn described() -> String {
     line("shared receive queues", &(1u64 << caps.log_max_srq()));
     line("CQ overrun ignore", &yes_no(caps.cq_oi()));
     line("RoCE", &yes_no(caps.roce()));
+    line("InfiniBand link layer", &"yes (SOFTHCA_LINK=ib)");
     for name in LACKS {
         line(name, &"no");
     }

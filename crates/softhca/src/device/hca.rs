@@ -8,6 +8,7 @@ use super::state::{HcaState, Slot};
 use super::world::World;
 use super::{Context, DeviceError};
 use crate::engine;
+use crate::link::{self, Link};
 use crate::profile::Profile;
 use crate::sysfs::{self, Identity, SysfsError};
 use crate::wire::config::CarrierConfig;
@@ -34,6 +35,9 @@ pub struct HcaConfig {
     pub carrier: CarrierConfig,
     /// Which card it looks like.
     pub profile: Profile,
+    /// Its link layer. On `InfiniBand` the address decides the LID: its low 16 bits are 1 to 0xbfff. Without an address it
+    /// gets one of the subnet 127.73.0.0/16.
+    pub link: Link,
     /// What goes wrong.
     pub faults: Option<FaultSpec>,
     /// Where to write what crosses the wire, as pcapng; FILE.2, FILE.3 and so on if the file exists. Turns `loopback` off,
@@ -52,6 +56,7 @@ impl Default for HcaConfig {
             loopback: true,
             carrier: CarrierConfig::default(),
             profile: Profile::default(),
+            link: Link::default(),
             faults: None,
             pcap: None,
             check: CheckConfig::default(),
@@ -77,6 +82,17 @@ pub enum HcaError {
     /// It has no address, or nothing can carry its packets.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
+    /// On `InfiniBand` an address without a LID.
+    #[error(
+        "{ip} has no LID: on InfiniBand the low 16 bits of the address are the LID, which is 0x1 to {last:#x}, not {lid:#x}",
+        last = link::LAST_LID
+    )]
+    Lid {
+        /// The address that was asked for.
+        ip: Ipv4Addr,
+        /// Its low 16 bits.
+        lid: u16,
+    },
     /// Too many in this process's life.
     #[error("no more than {limit} HCAs can be made in one process")]
     TooMany {
@@ -126,6 +142,13 @@ impl Hca {
 
     /// Makes the next `mlx5_N` of `world`, which libibverbs does not see.
     pub(super) fn in_world(world: &Arc<World>, config: &HcaConfig) -> Result<Self, HcaError> {
+        if let Some(ip) = config.ip
+            && config.link.is_infiniband()
+            && link::lid(ip).is_none()
+        {
+            let lid = link::low_bits(ip);
+            return Err(HcaError::Lid { ip, lid });
+        }
         let (ip, carrier) = open_carrier(config)?;
         let wire = Port::new(ip, carrier);
         let mut fabric = world.lock();
@@ -136,7 +159,9 @@ impl Hca {
             .ok_or(HcaError::TooMany {
                 limit: Identity::MAX_INDEX,
             })?;
-        let identity = Identity::new(index, ip).with_profile(config.profile);
+        let identity = Identity::new(index, ip)
+            .with_profile(config.profile)
+            .with_link(config.link);
         let state = HcaState::new(number, identity.clone(), config);
         let mut slot = Slot { state, wire };
         if let Some(spec) = &config.faults {
@@ -167,10 +192,17 @@ impl Hca {
         &self.identity.name
     }
 
-    /// GID 3: RoCE v2 with the IP address, `::ffff:a.b.c.d`.
+    /// The GID that peers name: on Ethernet GID 3, `RoCE` v2 with the IP address, `::ffff:a.b.c.d`; on `InfiniBand` GID 0,
+    /// `fe80::/64` with the port GUID.
     #[must_use]
     pub fn gid(&self) -> [u8; 16] {
-        self.with(|slot| slot.state.gid())
+        self.identity.gid()
+    }
+
+    /// The LID of its port; 0 on Ethernet.
+    #[must_use]
+    pub fn lid(&self) -> u16 {
+        self.identity.lid()
     }
 
     /// The IP address.

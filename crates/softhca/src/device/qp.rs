@@ -10,6 +10,7 @@ use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::wqe::WqeOpcode;
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 
 /// A queue pair.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct Qp {
     /// Notices that are owed or have been given, once per life.
     pub(crate) notices: Notices,
     pub(crate) route: Route,
+    /// Address of the HCA that the path names; unspecified before Rtr.
+    pub(crate) remote: Ipv4Addr,
     /// The wire has not been told yet that the QP is in error.
     pub(crate) wire_must_fail: bool,
     /// Sequence number of the next packet sent, and of the next expected.

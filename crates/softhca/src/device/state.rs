@@ -102,7 +102,7 @@ impl Fabric {
         Some(&mut self.slot(number)?.state)
     }
 
-    /// The HCA of this process that has the GID.
+    /// The HCA of this process that has the address, written as a GID.
     pub(crate) fn by_gid(&self, gid: &[u8; 16]) -> Option<usize> {
         self.all()
             .find(|slot| slot.state.gid() == *gid)
@@ -286,9 +286,9 @@ impl HcaState {
         }
     }
 
-    /// GID 3: RoCE v2 with the IP address.
+    /// Its IP address as a GID, whatever its link layer calls it.
     pub(crate) fn gid(&self) -> [u8; 16] {
-        self.identity.gids[GID_INDEX].1
+        self.identity.address
     }
 
     pub(crate) fn live(&self) -> ObjectCounts {
@@ -369,7 +369,7 @@ impl HcaState {
     }
 }
 
-/// The entry of the GID table that QPs may use.
+/// The entry of the GID table that QPs may use on Ethernet.
 pub(crate) const GID_INDEX: usize = 3;
 
 impl fmt::Debug for HcaState {

@@ -49,7 +49,7 @@ syndromes! {
     QP_STATE = 0x5c_0045, "the transition is not allowed in this state";
     MTU = 0x5c_0047, "mtu is not 1 to 5";
     REMOTE_GID = 0x5c_0048, "the remote GID is no IPv4 address";
-    GID_INDEX = 0x5c_0049, "src_addr_index is not the RoCE v2 entry of the GID table";
+    GID_INDEX = 0x5c_0049, "src_addr_index is not the entry of the GID table that serves: 3 (RoCE v2), on InfiniBand 0";
     RETRY = 0x5c_004a, "a retry count or timeout is out of range";
     ATOMIC_MODE = 0x5c_004b, "remote atomics are allowed but atomic_mode is none";
     QP_PORT = 0x5c_004c, "the port is not 1";
@@ -66,5 +66,7 @@ syndromes! {
     SRQ_STATE = 0x5c_0057, "the state of the shared receive queue is not ready";
     SRQ_IN_USE = 0x5c_0058, "a queue pair uses the shared receive queue";
     XRCD_IN_USE = 0x5c_0059, "queue pairs or shared receive queues use the XRC domain";
+    REMOTE_LID = 0x5c_005a, "rlid is not a unicast LID, and the path has no GRH";
+    REMOTE_PORT_GID = 0x5c_005b, "rgid_rip is not fe80::/64 with the GUID of a software HCA, or not the port of rlid";
     NO_MORE_OBJECTS = 0x5c_0060, "the device has no object of this kind left";
 }

@@ -9,10 +9,12 @@ use crate::device::srq::SrqKind;
 use crate::device::state::HcaState;
 use crate::device::work::Work;
 use crate::engine::transport::{Received, SendWith};
+use crate::link::{self, Link};
 use mlx5_prm::be::{Be16, Be32, Be64};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, ErrCqe, Syndrome};
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::WqeOpcode;
+use std::net::Ipv4Addr;
 
 /// Vendor syndromes; hardware has its own.
 mod vendor {
@@ -112,10 +114,23 @@ pub(super) fn complete_receive(
     let Some((cqn, user_index)) = receiver(hca, qpn, receiving.srqn) else {
         return;
     };
-    let sender = match (received.source, hca.qps.get(qpn)) {
-        (Some(source), _) => GRH | IPV4 | source.qpn,
-        (None, Some(qp)) => qp.qpc.remote_qpn(),
-        (None, None) => 0,
+    let link = hca.identity.link;
+    let (sender, sender_ip) = match (received.source, hca.qps.get(qpn)) {
+        (Some(source), _) => {
+            let [.., a, b, c, d] = source.gid;
+            let header = match (link, source.has_grh) {
+                (Link::Ethernet, _) => GRH | IPV4,
+                (Link::InfiniBand, true) => GRH,
+                (Link::InfiniBand, false) => 0,
+            };
+            (header | source.qpn, Ipv4Addr::new(a, b, c, d))
+        }
+        (None, Some(qp)) => (qp.qpc.remote_qpn(), qp.remote),
+        (None, None) => (0, Ipv4Addr::UNSPECIFIED),
+    };
+    let slid = match link {
+        Link::Ethernet => 0,
+        Link::InfiniBand => link::low_bits(sender_ip),
     };
     let (opcode, with) = match (received.send, received.with) {
         (false, SendWith::Immediate(value) | SendWith::Invalidate(value)) => {
@@ -127,6 +142,7 @@ pub(super) fn complete_receive(
         (true, SendWith::Invalidate(key)) => (CqeOpcode::RESP_SEND_INV, key),
     };
     let cqe = Cqe64 {
+        slid: Be16::new(slid),
         flags_rqpn: Be32::new(sender),
         srqn_uidx: Be32::new(user_index),
         imm_inval_pkey: Be32::new(with),

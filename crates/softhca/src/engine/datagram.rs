@@ -45,6 +45,7 @@ pub(super) fn step(
     let source = DatagramSource {
         qpn: own.qpn,
         gid: hca.gid(),
+        has_grh: to.has_grh,
     };
     deliver(
         fabric,

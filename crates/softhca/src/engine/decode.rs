@@ -4,6 +4,7 @@
 
 use crate::device::work::{InlineBytes, Local, Segment};
 use crate::engine::transport::{Datagram, Operation, OperationKind, SendWith, Service, Target};
+use crate::link;
 use crate::wire::headers::{AtomicEth, AtomicOp};
 use mlx5_prm::wqe::{
     AtomicSeg, CtrlSeg, DataSeg, DatagramSeg, InlineHeader, MaskedCas32Seg, MaskedCas64Seg,
@@ -11,6 +12,7 @@ use mlx5_prm::wqe::{
     WqeOpcode, XrcSeg,
 };
 use std::fmt;
+use std::net::Ipv4Addr;
 
 /// A decoded WQE: what to do, with which local data. `None` is a NOP.
 pub(crate) type Decoded = (Option<Operation>, Local);
@@ -22,7 +24,7 @@ pub(crate) enum DecodeError {
     Opcode(WqeOpcode),
     /// The device knows the opcode, but not for this service.
     Service { opcode: WqeOpcode, service: Service },
-    /// The address vector of a datagram is the short form, which RoCE does not know.
+    /// The address vector of a datagram is the short form, which RoCE does not know and nobody uses on `InfiniBand`.
     ShortAddress,
     /// The opcode modifier of a masked atomic is neither 8 (4 bytes) nor 9 (8 bytes).
     OpMod(u8),
@@ -88,6 +90,8 @@ pub(crate) struct Sender {
     pub(crate) qkey: u32,
     /// Payload of a packet, which is the longest message of a UD QP.
     pub(crate) mtu: u32,
+    /// On `InfiniBand` the address of the sender, whose subnet LIDs are of.
+    pub(crate) infiniband: Option<Ipv4Addr>,
 }
 
 /// Decodes the WQE `wqe`, exactly `ds` units long, of a QP.
@@ -189,8 +193,19 @@ fn datagram(sender: &Sender, to: &DatagramSeg) -> Result<Datagram, DecodeError> 
         return Err(DecodeError::ShortAddress);
     }
     let qkey = to.qkey.get();
+    let (gid, has_grh) = match sender.infiniband {
+        None => (to.rgid, true),
+        Some(own) => {
+            let has_grh = to.grh_gid_fl.get() & DatagramSeg::GRH != 0;
+            let peer = link::peer(own, to.rlid.get(), has_grh.then_some(&to.rgid));
+            // Nobody's datagram is lost on its way.
+            let gid = peer.map_or([0; 16], |peer| peer.to_ipv6_mapped().octets());
+            (gid, has_grh)
+        }
+    };
     Ok(Datagram {
-        gid: to.rgid,
+        gid,
+        has_grh,
         qpn: to.dqp_dct.get() & 0x00ff_ffff,
         qkey: if qkey & DatagramSeg::OWN_QKEY == 0 {
             qkey

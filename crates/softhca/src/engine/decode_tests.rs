@@ -1,7 +1,7 @@
 //! Tests of decoding.
 
 use super::*;
-use mlx5_prm::be::{Be32, Be64};
+use mlx5_prm::be::{Be16, Be32, Be64};
 use proptest::prelude::*;
 
 const RC: Sender = sender(Service::Rc);
@@ -11,6 +11,7 @@ const fn sender(service: Service) -> Sender {
         service,
         qkey: 0x22,
         mtu: 1024,
+        infiniband: None,
     }
 }
 
@@ -249,6 +250,7 @@ fn a_datagram_says_where_it_goes_and_by_which_key() {
     let (operation, local) = run_ud(&to, 1024).unwrap();
     let mut expected = Datagram {
         gid: [7; 16],
+        has_grh: true,
         qpn: 0x12_3456,
         qkey: 0x33,
         hop_limit: 64,
@@ -331,4 +333,35 @@ proptest! {
             prop_assert_eq!(u64::from(operation.bytes), inline + segments);
         }
     }
+}
+
+#[test]
+fn on_infiniband_a_datagram_goes_by_lid_or_by_gid() {
+    let own = Ipv4Addr::new(10, 20, 1, 2);
+    let peer = Ipv4Addr::new(10, 20, 3, 4);
+    let ud = Sender {
+        infiniband: Some(own),
+        ..sender(Service::Ud)
+    };
+    let target = |rlid: u16, grh: u32, rgid: [u8; 16]| {
+        let to = DatagramSeg {
+            dqp_dct: Be32::new(DatagramSeg::EXTENDED | 1),
+            rlid: Be16::new(rlid),
+            grh_gid_fl: Be32::new(grh),
+            rgid,
+            ..DatagramSeg::default()
+        };
+        let (operation, _) = run_as(&ud, WqeOpcode::SEND, 0, &[bytes(&to)]).unwrap();
+        match operation.unwrap().to {
+            Target::Datagram(to) => (to.gid, to.has_grh),
+            other => panic!("{other:?}"),
+        }
+    };
+    let found = peer.to_ipv6_mapped().octets();
+    assert_eq!(target(0x0304, 0, [0; 16]), (found, false));
+    assert_eq!(target(0x0304, 0, [7; 16]), (found, false));
+    let gid = link::gid(peer);
+    assert_eq!(target(0x0304, DatagramSeg::GRH, gid), (found, true));
+    assert_eq!(target(0x0305, DatagramSeg::GRH, gid), ([0; 16], true));
+    assert_eq!(target(0xffff, 0, [0; 16]), ([0; 16], false));
 }

@@ -1,7 +1,8 @@
 //! The 40 bytes in front of a received datagram.
 //!
 //! With RoCE v2 over IPv4 the first 20 mean nothing and the last 20 are the IPv4 header of the packet; that is how
-//! software (`ibv_init_ah_from_wc`) tells it from an IPv6 header. Source: annex A17 of the InfiniBand specification.
+//! software (`ibv_init_ah_from_wc`) tells it from an IPv6 header. Source: annex A17 of the InfiniBand specification. On
+//! `InfiniBand` it is the GRH itself (chapter 8 of the specification).
 
 /// Bytes of a GRH, and of what stands in its place.
 pub(super) const BYTES: usize = 40;
@@ -32,6 +33,30 @@ pub(super) fn ipv4(
     header[16..20].copy_from_slice(&destination[12..]);
     let sum = checksum(header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
+    grh
+}
+
+/// For a datagram of `bytes` bytes, with or without immediate data, between `InfiniBand` GIDs.
+pub(super) fn infiniband(
+    source: &[u8; 16],
+    destination: &[u8; 16],
+    bytes: u32,
+    immediate: bool,
+) -> [u8; BYTES] {
+    /// IP version 6; traffic class and flow label 0.
+    const VERSION: u8 = 6 << 4;
+    /// What follows is a BTH.
+    const IBA_TRANSPORT: u8 = 0x1b;
+    // BTH, DETH and ICRC.
+    let length = 12 + 8 + 4 + if immediate { 4 } else { 0 } + bytes.next_multiple_of(4);
+    let mut grh = [0; BYTES];
+    grh[0] = VERSION;
+    let [_, _, high, low] = length.to_be_bytes();
+    grh[4..6].copy_from_slice(&[high, low]);
+    grh[6] = IBA_TRANSPORT;
+    grh[7] = TIME_TO_LIVE;
+    grh[8..24].copy_from_slice(source);
+    grh[24..].copy_from_slice(destination);
     grh
 }
 

@@ -137,7 +137,7 @@ fn find_peer(fabric: &mut Fabric, own: End, peer_hca: usize, now_ns: u64) -> Res
     if hca.port_down {
         return Err(Silence::Absent);
     }
-    let own_gid = hca.gid();
+    let own_ip = hca.identity.ip;
     let qp = hca.qps.get(own.qpn).ok_or(Silence::Absent)?;
     let (remote_qpn, sent, service) = (qp.qpc.remote_qpn(), qp.send_psn, qp.service);
     let hca = fabric.hca(peer_hca).ok_or(Silence::Absent)?;
@@ -150,7 +150,7 @@ fn find_peer(fabric: &mut Fabric, own: End, peer_hca: usize, now_ns: u64) -> Res
     let peer = hca.qps.get(remote_qpn).ok_or(Silence::Absent)?;
     let is_ours = peer.service == service.peer()
         && peer.qpc.remote_qpn() == own.qpn
-        && peer.qpc.primary_address_path().rgid_rip() == own_gid
+        && peer.remote == own_ip
         && qp_state::receives(peer.state);
     if !is_ours {
         return Err(Silence::Absent);

@@ -5,13 +5,14 @@
 use super::transport::{Operation, OperationKind};
 use crate::device::checker::Finding;
 use crate::device::state::HcaState;
+use std::net::Ipv4Addr;
 
 /// An operation under way that changes remote bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flight {
     pub(crate) qpn: u32,
     index: u16,
-    peer: [u8; 16],
+    peer: Ipv4Addr,
     start: u64,
     /// The last byte, so that a range may end with the address space.
     last: u64,
@@ -36,7 +37,7 @@ pub(super) fn begun(hca: &mut HcaState, qpn: u32, index: u16, operation: &Operat
     let flight = Flight {
         qpn,
         index,
-        peer: qp.qpc.primary_address_path().rgid_rip(),
+        peer: qp.remote,
         start,
         last: start.saturating_add(length),
     };

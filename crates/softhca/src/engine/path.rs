@@ -2,21 +2,29 @@
 
 use crate::device::work::Work;
 use crate::engine::transport::Service;
+use crate::link::{self, Link};
+use crate::sysfs::Identity;
 use crate::wire::datagram::DatagramConfig;
 use crate::wire::endpoint::Endpoint;
 use crate::wire::psn::Psn;
 use crate::wire::requester::RequesterConfig;
 use crate::wire::responder::ResponderConfig;
-use mlx5_prm::qp::Qpc;
-use std::net::Ipv4Addr;
+use mlx5_prm::qp::{Ads, Qpc};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Packets of a QP under way at once.
 const WINDOW: u32 = 128;
 
-/// The IPv4 address in a GID of the form `::ffff:a.b.c.d`.
-fn remote_address(qpc: &Qpc) -> Ipv4Addr {
-    let [.., a, b, c, d] = qpc.primary_address_path().rgid_rip();
-    Ipv4Addr::new(a, b, c, d)
+/// The address of the HCA that a path of `own` names; `None` if no HCA can be there.
+pub(crate) fn remote_address(own: &Identity, path: &Ads) -> Option<Ipv4Addr> {
+    let gid = path.rgid_rip();
+    match own.link {
+        Link::Ethernet => Ipv6Addr::from(gid).to_ipv4_mapped(),
+        Link::InfiniBand => {
+            let rlid = u16::try_from(path.rlid()).ok()?;
+            link::peer(own.ip, rlid, (path.grh() != 0).then_some(&gid))
+        }
+    }
 }
 
 /// Bytes per packet.
@@ -30,7 +38,13 @@ pub(crate) fn byte(field: u32) -> u8 {
 }
 
 /// The QP is ready to receive.
-pub(crate) fn connect(wire: &mut Endpoint<Work>, qpn: u32, service: Service, qpc: &Qpc) {
+pub(crate) fn connect(
+    wire: &mut Endpoint<Work>,
+    qpn: u32,
+    service: Service,
+    qpc: &Qpc,
+    remote: Ipv4Addr,
+) {
     let config = ResponderConfig {
         service,
         remote_qpn: qpc.remote_qpn(),
@@ -39,7 +53,7 @@ pub(crate) fn connect(wire: &mut Endpoint<Work>, qpn: u32, service: Service, qpc
         min_rnr_timer: byte(qpc.min_rnr_nak()),
         max_read_atomic: 1 << qpc.log_rra_max(),
     };
-    wire.connect(qpn, remote_address(qpc), config);
+    wire.connect(qpn, remote, config);
 }
 
 /// The QP is ready to send.
@@ -70,15 +84,18 @@ pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mlx5_prm::qp::Ads;
 
     #[test]
-    fn the_address_is_the_end_of_the_gid_and_the_mtu_is_a_power_of_two() {
+    fn the_address_is_what_the_link_layer_names_and_the_mtu_is_a_power_of_two() {
         let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3];
-        let qpc = Qpc::default()
-            .with_mtu(5)
-            .with_primary_address_path(Ads::default().with_rgid_rip(gid));
-        assert_eq!(remote_address(&qpc), Ipv4Addr::new(10, 1, 2, 3));
+        let own = Identity::new(0, Ipv4Addr::new(10, 1, 9, 9));
+        let path = Ads::default().with_rgid_rip(gid).with_rlid(0x0304);
+        let [by_gid, by_lid] = [[10, 1, 2, 3], [10, 1, 3, 4]].map(Ipv4Addr::from);
+        assert_eq!(remote_address(&own, &path), Some(by_gid));
+        let own = own.with_link(Link::InfiniBand);
+        assert_eq!(remote_address(&own, &path), Some(by_lid));
+        assert_eq!(remote_address(&own, &path.with_grh(1)), None);
+        let qpc = Qpc::default().with_mtu(5);
         assert_eq!(mtu_bytes(&qpc), 4096);
         assert_eq!(mtu_bytes(&qpc.with_mtu(1)), 256);
     }

@@ -11,6 +11,7 @@ use crate::device::qp_state;
 use crate::device::srq::{TakeError, segments};
 use crate::device::state::HcaState;
 use crate::engine::transport::{DatagramSource, ReceiveError, Received, SendWith, Service};
+use crate::link::{self, Link};
 use crate::wire::headers::NakCode;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
@@ -198,8 +199,10 @@ pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) -> Result<
     }
     let mut received = *received;
     if let Some(source) = received.source {
-        let header = header(hca, &source, &received);
-        if let Err(syndrome) = fill(hca, &receiving, 0, &header) {
+        // Without a GRH its place is there, and keeps what was in it.
+        if let Some(header) = header(hca, &source, &received)
+            && let Err(syndrome) = fill(hca, &receiving, 0, &header)
+        {
             return Err(fail(hca, qpn, &receiving, syndrome));
         }
         received.bytes = received
@@ -250,8 +253,24 @@ fn fail(hca: &mut HcaState, qpn: u32, receiving: &Receiving, syndrome: Syndrome)
     }
 }
 
-/// What stands in front of a datagram.
-fn header(hca: &HcaState, source: &DatagramSource, received: &Received) -> [u8; grh::BYTES] {
+/// What stands in front of a datagram, if anything does.
+fn header(
+    hca: &HcaState,
+    source: &DatagramSource,
+    received: &Received,
+) -> Option<[u8; grh::BYTES]> {
     let immediate = matches!(received.with, SendWith::Immediate(_));
-    grh::ipv4(&source.gid, &hca.gid(), received.bytes, immediate)
+    match hca.identity.link {
+        Link::Ethernet => Some(grh::ipv4(
+            &source.gid,
+            &hca.gid(),
+            received.bytes,
+            immediate,
+        )),
+        Link::InfiniBand => source.has_grh.then(|| {
+            let [.., a, b, c, d] = source.gid;
+            let gid = link::gid([a, b, c, d].into());
+            grh::infiniband(&gid, &hca.identity.gid(), received.bytes, immediate)
+        }),
+    }
 }

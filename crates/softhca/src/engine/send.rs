@@ -240,6 +240,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         service: qp.service,
         qkey: qp.qpc.q_key(),
         mtu: path::mtu_bytes(&qp.qpc),
+        infiniband: hca.identity.link.is_infiniband().then_some(hca.identity.ip),
     };
     let Some(ring) = qp.send.ring else {
         return Begun::Failed;

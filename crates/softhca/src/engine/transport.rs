@@ -73,6 +73,8 @@ pub enum Target {
 pub struct Datagram {
     /// GID of the HCA; `::ffff:a.b.c.d` for an IPv4 address.
     pub gid: [u8; 16],
+    /// The receiver gets the header with the GIDs: always with `RoCE`, on `InfiniBand` if the sender used a GRH.
+    pub has_grh: bool,
     /// QP there.
     pub qpn: u32,
     /// Queue key that the DETH carries.
@@ -194,8 +196,10 @@ pub struct Received {
 pub struct DatagramSource {
     /// Its QP.
     pub qpn: u32,
-    /// GID of its HCA.
+    /// GID of its HCA; `::ffff:a.b.c.d` for an IPv4 address.
     pub gid: [u8; 16],
+    /// As in [`Datagram::has_grh`].
+    pub has_grh: bool,
 }
 
 /// Why a receive WQE could not be taken.

@@ -7,6 +7,7 @@
 //! | `SOFTHCA_STRICT` | 1: a WQE runs only after its doorbell; 0: its doorbell record is enough | 1 |
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
 //! | `SOFTHCA_PROFILE` | which card the devices look like: `cx6`, `cx6dx`, `cx7` or `bf3` | `cx7` |
+//! | `SOFTHCA_LINK` | the link layer: `eth`, or `ib` for InfiniBand; see [`crate::link`] | `eth` |
 //! | `SOFTHCA_FAULT` | what goes wrong, see `FaultSpec` | nothing |
 //! | `SOFTHCA_CHECK` | what the checker looks for, see `CheckConfig` | what costs nothing; prints |
 //! | `SOFTHCA_FINDINGS` | a file that gets a line for each finding | none |
@@ -24,6 +25,7 @@ use thiserror::Error;
 
 use super::start;
 use crate::device::{CheckConfig, CheckConfigError, FaultSpec, FaultSpecError};
+use crate::link::Link;
 use crate::profile::Profile;
 use crate::wire::config::CarrierConfig;
 use crate::{Hca, HcaConfig, HcaError};
@@ -96,6 +98,7 @@ fn configs(
     let schedule_seed = parsed(variable, "SOFTHCA_SCHEDULE_SEED", "a 64-bit number")?;
     let profile: Profile =
         parsed(variable, "SOFTHCA_PROFILE", Profile::EXPECTED)?.unwrap_or_default();
+    let link: Link = parsed(variable, "SOFTHCA_LINK", Link::EXPECTED)?.unwrap_or_default();
     let faults = match variable("SOFTHCA_FAULT") {
         Some(text) => Some(text.parse::<FaultSpec>()?),
         None => None,
@@ -116,6 +119,7 @@ fn configs(
                 strict,
                 schedule_seed,
                 profile,
+                link,
                 faults: faults.clone(),
                 check: check.clone(),
                 carrier: carrier.clone(),
@@ -227,6 +231,7 @@ mod tests {
             ("SOFTHCA_FAULT", "seed=3,drop=1%"),
             ("SOFTHCA_CHECK", "all,quiet"),
             ("SOFTHCA_PROFILE", "bf3"),
+            ("SOFTHCA_LINK", "ib"),
             ("SOFTHCA_CARRIER", "packet:veth0"),
             ("SOFTHCA_PCAP", "/tmp/a.pcapng"),
             ("SOFTHCA_FINDINGS", "/tmp/f"),
@@ -239,6 +244,8 @@ mod tests {
         assert!(matches!(config.carrier, CarrierConfig::Packet { .. }));
         assert_eq!(config.profile, Profile::BlueField3);
         assert_eq!(config.pcap, Some("/tmp/a.pcapng".into()));
+        assert_eq!(config.link, Link::InfiniBand);
+        assert_eq!(configs_of(&[]).unwrap()[0].link, Link::Ethernet);
         assert!(configs_of(&[]).unwrap()[0].check.print);
     }
 
@@ -278,6 +285,10 @@ mod tests {
                 "SOFTHCA_CARRIER=pigeon is not udp, frames:ADDRESS:PORT,ADDRESS:PORT or packet:INTERFACE",
             ),
             (&[("SOFTHCA_STRICT", "2")], "SOFTHCA_STRICT=2 is not 0 or 1"),
+            (
+                &[("SOFTHCA_LINK", "IB")],
+                "SOFTHCA_LINK=IB is not ib or eth",
+            ),
             (
                 &[("SOFTHCA_IP", "255.255.255.255"), ("SOFTHCA_DEVICES", "2")],
                 "SOFTHCA_IP=255.255.255.255 leaves no address for device 1",

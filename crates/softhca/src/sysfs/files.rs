@@ -133,20 +133,30 @@ fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
     for directory in ["gids", "gid_attrs/types", "gid_attrs/ndevs", "pkeys"] {
         fs::create_dir_all(port.join(directory))?;
     }
+    let infiniband = device.link.is_infiniband();
+    let link_layer = if infiniband { "InfiniBand" } else { "Ethernet" };
+    // CM is supported; on Ethernet, GIDs are made of IP addresses.
+    let capabilities = if infiniband {
+        "0x00010000"
+    } else {
+        "0x04010000"
+    };
     let files: &[(&str, &str)] = &[
         ("state", "4: ACTIVE"),
         ("phys_state", "5: LinkUp"),
-        ("link_layer", "Ethernet"),
+        ("link_layer", link_layer),
         ("rate", facts.rate),
-        ("lid", "0x0"),
-        ("sm_lid", "0x0"),
-        ("cap_mask", "0x04010000"),
+        ("lid", &format!("{:#x}", device.lid())),
+        ("sm_lid", &format!("{:#x}", device.sm_lid())),
+        ("lid_mask_count", "0"),
+        ("sm_sl", "0"),
+        ("cap_mask", capabilities),
         ("pkeys/0", "0xffff"),
     ];
     lines(&port, files)?;
     for (index, (kind, gid)) in device.gids.iter().enumerate() {
         let kind = match kind {
-            GidType::RoceV1 => "IB/RoCE v1",
+            GidType::InfiniBand | GidType::RoceV1 => "IB/RoCE v1",
             GidType::RoceV2 => "RoCE v2",
         };
         line(
@@ -154,7 +164,10 @@ fn write_rdma(rdma: &Path, device: &Identity) -> io::Result<()> {
             &Groups(gid).to_string(),
         )?;
         line(&port.join(format!("gid_attrs/types/{index}")), kind)?;
-        line(&port.join(format!("gid_attrs/ndevs/{index}")), "lo")?;
+        // A port of InfiniBand has no network device.
+        if !infiniband {
+            line(&port.join(format!("gid_attrs/ndevs/{index}")), "lo")?;
+        }
     }
     let counters = port.join("hw_counters");
     fs::create_dir_all(&counters)?;

@@ -1,5 +1,6 @@
 //! Who a software HCA is: name, addresses and ids, all of which follow from its number and its IP address.
 
+use crate::link::{self, Link};
 use crate::profile::Profile;
 use crate::wire::frame::mac_of;
 use std::fmt;
@@ -11,6 +12,7 @@ pub(crate) type Gid = [u8; 16];
 /// How a GID table entry is used on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GidType {
+    InfiniBand,
     RoceV1,
     RoceV2,
 }
@@ -24,12 +26,15 @@ pub(crate) struct Identity {
     pub(crate) ip: Ipv4Addr,
     /// What it looks like.
     pub(crate) profile: Profile,
+    pub(crate) link: Link,
     /// Locally administered MAC address: unique because the IP address is.
     pub(crate) mac: [u8; 6],
-    /// EUI-64 of the MAC address.
+    /// EUI-64 of the MAC address. It is the port GUID, too.
     pub(crate) node_guid: [u8; 8],
-    /// The GID table. The last one, 3, is the one to use: RoCE v2 with the IP address.
-    pub(crate) gids: [(GidType, Gid); 4],
+    /// The GID table. The last one is the one to use: on Ethernet 3, `RoCE` v2 with the IP address, on `InfiniBand` 0.
+    pub(crate) gids: Vec<(GidType, Gid)>,
+    /// The IP address as a GID: what the engine and the wire call the HCA on every link layer.
+    pub(crate) address: Gid,
 }
 
 impl Identity {
@@ -42,11 +47,8 @@ impl Identity {
 
     pub(crate) fn new(index: u32, ip: Ipv4Addr) -> Self {
         let mac = mac_of(ip);
-        // EUI-64: ff:fe in the middle; in a link-local address the universal/local bit is inverted.
-        let node_guid = [mac[0], mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]];
-        let mut link_local = [0; 16];
-        link_local[..2].copy_from_slice(&[0xfe, 0x80]);
-        link_local[8..].copy_from_slice(&node_guid);
+        // In a link-local IPv6 address the universal/local bit is inverted.
+        let mut link_local = link::gid(ip);
         link_local[8] ^= 0x02;
         let mapped = ip.to_ipv6_mapped().octets();
         Self {
@@ -54,9 +56,11 @@ impl Identity {
             name: format!("mlx5_{index}"),
             ip,
             profile: Profile::default(),
+            link: Link::Ethernet,
             mac,
-            node_guid,
-            gids: [
+            node_guid: link::guid(ip),
+            address: mapped,
+            gids: vec![
                 (GidType::RoceV1, link_local),
                 (GidType::RoceV2, link_local),
                 (GidType::RoceV1, mapped),
@@ -78,6 +82,42 @@ impl Identity {
     /// The same HCA in another guise.
     pub(crate) fn with_profile(self, profile: Profile) -> Self {
         Self { profile, ..self }
+    }
+
+    /// The same HCA on another link layer.
+    pub(crate) fn with_link(self, link: Link) -> Self {
+        match link {
+            Link::Ethernet => self,
+            Link::InfiniBand => Self {
+                link,
+                gids: vec![(GidType::InfiniBand, link::gid(self.ip))],
+                ..self
+            },
+        }
+    }
+
+    /// The GID that peers name.
+    pub(crate) fn gid(&self) -> Gid {
+        match self.link {
+            Link::Ethernet => self.address,
+            Link::InfiniBand => link::gid(self.ip),
+        }
+    }
+
+    /// LID of the port; 0 on Ethernet.
+    pub(crate) fn lid(&self) -> u16 {
+        match self.link {
+            Link::Ethernet => 0,
+            Link::InfiniBand => link::low_bits(self.ip),
+        }
+    }
+
+    /// LID of the subnet manager; 0 on Ethernet.
+    pub(crate) fn sm_lid(&self) -> u16 {
+        match self.link {
+            Link::Ethernet => 0,
+            Link::InfiniBand => link::SM_LID,
+        }
     }
 
     /// Firmware version as sysfs and tools print it.

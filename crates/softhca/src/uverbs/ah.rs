@@ -33,13 +33,20 @@ pub(super) fn create(call: &Call<'_>, _device: &DeviceContext) -> Result<(), Err
     let request: CreateAh = call.read(CORE_IN)?;
     call.context.handles().pd(request.pd_handle)?;
     let known = call.context.identity.gids.len();
+    let infiniband = call.context.identity.link.is_infiniband();
+    let global = request.is_global != 0;
     if request.port_num != PORT
-        || request.is_global != 1
-        || usize::from(request.sgid_index) >= known
+        || request.is_global > 1
+        || !(global || infiniband)
+        || (global && usize::from(request.sgid_index) >= known)
     {
         return Err(Errno::EINVAL);
     }
-    let dmac = mac(request.dgid).ok_or(Errno::EHOSTUNREACH)?;
+    let dmac = if infiniband {
+        [0; 6]
+    } else {
+        mac(request.dgid).ok_or(Errno::EHOSTUNREACH)?
+    };
     let reply = CreateAhResp {
         response_length: 16,
         dmac,

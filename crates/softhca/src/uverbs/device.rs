@@ -19,8 +19,6 @@ const RESP_UCTX: u16 = 0x1000;
 pub(super) const COMPLETION_VECTORS: u32 = 4;
 /// The one port.
 pub(super) const PORT: u32 = 1;
-/// Entries of the GID table.
-const GIDS: u32 = 4;
 
 pub(super) const METHODS: &[Method] = &[
     Method {
@@ -158,28 +156,39 @@ fn query_port(call: &Call<'_>) -> Result<(), Errno> {
     const WIDTH_4X: u8 = 2;
     const DISABLED: u8 = 3;
     const LINK_UP: u8 = 5;
+    const INFINIBAND: u8 = 1;
     const ETHERNET: u8 = 2;
     const GRH_REQUIRED: u8 = 1;
     let up = call.context.device()?.port_is_up();
+    let identity = &call.context.identity;
+    let infiniband = identity.link.is_infiniband();
     if call.u64(0)? != u64::from(PORT) {
         return Err(Errno::EINVAL);
     }
     let port = QueryPortResp {
-        port_cap_flags: CM_SUPPORTED | IP_BASED_GIDS,
+        port_cap_flags: CM_SUPPORTED | if infiniband { 0 } else { IP_BASED_GIDS },
         max_msg_sz: 1 << 30,
-        gid_tbl_len: GIDS,
+        gid_tbl_len: gids(call),
         pkey_tbl_len: 1,
+        lid: identity.lid(),
+        sm_lid: identity.sm_lid(),
+        max_vl_num: u8::from(infiniband),
         state: if up { ACTIVE } else { DOWN },
         max_mtu: MTU_4096,
         active_mtu: MTU_4096,
         active_width: WIDTH_4X,
-        active_speed: call.context.identity.profile.facts().speed,
+        active_speed: identity.profile.facts().speed,
         phys_state: if up { LINK_UP } else { DISABLED },
-        link_layer: ETHERNET,
-        flags: GRH_REQUIRED,
+        link_layer: if infiniband { INFINIBAND } else { ETHERNET },
+        flags: if infiniband { 0 } else { GRH_REQUIRED },
         ..bytemuck::Zeroable::zeroed()
     };
     call.put_pod(1, &port)
+}
+
+/// Entries of the GID table.
+fn gids(call: &Call<'_>) -> u32 {
+    u32::try_from(call.context.identity.gids.len()).unwrap_or(0)
 }
 
 /// Answers with as many bytes per entry as the caller's struct has.
@@ -189,17 +198,18 @@ fn query_gid_table(call: &Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL); // no flags are defined
     }
     let entry_size = usize::try_from(call.u64(0)?).map_err(|_| Errno::EINVAL)?;
-    if entry_size == 0 || call.len(2) / entry_size < GIDS as usize {
+    let gids = gids(call);
+    if entry_size == 0 || call.len(2) / entry_size < gids as usize {
         return Err(Errno::EINVAL);
     }
-    let mut table = Vec::with_capacity(entry_size * GIDS as usize);
-    for index in 0..GIDS {
+    let mut table = Vec::with_capacity(entry_size * gids as usize);
+    for index in 0..gids {
         let mut entry = bytemuck::bytes_of(&gid_entry(call, index)?).to_vec();
         entry.resize(entry_size, 0);
         table.extend(entry);
     }
     call.put(2, &table)?;
-    call.put_pod(3, &u64::from(GIDS))
+    call.put_pod(3, &u64::from(gids))
 }
 
 fn query_gid_entry(call: &Call<'_>) -> Result<(), Errno> {
@@ -221,9 +231,13 @@ fn gid_entry(call: &Call<'_>, index: u32) -> Result<GidEntry, Errno> {
         gid_index: index,
         port_num: PORT,
         gid_type: match kind {
+            GidType::InfiniBand => 0,
             GidType::RoceV1 => 1,
             GidType::RoceV2 => 2,
         },
-        netdev_ifindex: LOOPBACK,
+        netdev_ifindex: match kind {
+            GidType::InfiniBand => 0,
+            _ => LOOPBACK,
+        },
     })
 }

@@ -12,6 +12,7 @@ use super::queue_structs::{Mlx5ModifyQp, Mlx5ModifyQpResp, ModifyQp, QpDest};
 use crate::device::state::limits;
 use crate::device::{Access, Context as DeviceContext};
 use crate::errno::Errno;
+use crate::link::Link;
 
 const CORE_IN: u16 = 0;
 const CORE_OUT: u16 = 1;
@@ -78,7 +79,8 @@ fn run(call: &Call<'_>, device: &DeviceContext, request: &ModifyQp) -> Result<()
     if current == State::Reset && next == State::Reset {
         return Ok(());
     }
-    let qpc = context(&queue_pair, &known, request)?;
+    let link = call.context.identity.link;
+    let qpc = context(link, &queue_pair, &known, request)?;
     let opcode = qp_rules::command(current, next).ok_or(Errno::EINVAL)?;
     let optional = qp_rules::optional_parameters(current, next, queue_pair.kind, given);
     let input = QpModifyIn::default()
@@ -123,7 +125,12 @@ fn check_ranges(request: &ModifyQp) -> Result<(), Errno> {
 }
 
 /// The context that the command takes its fields from.
-fn context(queue_pair: &VerbsQp, known: &Known, request: &ModifyQp) -> Result<Qpc, Errno> {
+fn context(
+    link: Link,
+    queue_pair: &VerbsQp,
+    known: &Known,
+    request: &ModifyQp,
+) -> Result<Qpc, Errno> {
     const MTU_4096: u32 = Qpc::MTU_4096;
     /// log2 of a datagram's largest length.
     const LOG_DATAGRAM: u32 = 12;
@@ -168,7 +175,7 @@ fn context(queue_pair: &VerbsQp, known: &Known, request: &ModifyQp) -> Result<Qp
     if given(mask::ACCESS_FLAGS) || given(mask::MAX_DEST_RD_ATOMIC) {
         set_rights(&mut qpc, known, request);
     }
-    *qpc.primary_address_path_mut() = path(known, request)?;
+    *qpc.primary_address_path_mut() = path(link, known, request)?;
     Ok(qpc)
 }
 
@@ -197,7 +204,7 @@ fn set_rights(qpc: &mut Qpc, known: &Known, request: &ModifyQp) {
     }
 }
 
-fn path(known: &Known, request: &ModifyQp) -> Result<Ads, Errno> {
+fn path(link: Link, known: &Known, request: &ModifyQp) -> Result<Ads, Errno> {
     let given = |bit: u32| request.attr_mask & bit != 0;
     let mut path = Ads::default();
     if given(mask::PORT) {
@@ -209,7 +216,11 @@ fn path(known: &Known, request: &ModifyQp) -> Result<Ads, Errno> {
         } else {
             known.port
         };
-        path = address(&request.dest)?.with_vhca_port_num(port.into());
+        let address = match link {
+            Link::Ethernet => address(&request.dest)?,
+            Link::InfiniBand => infiniband_address(&request.dest)?,
+        };
+        path = address.with_vhca_port_num(port.into());
     }
     if given(mask::TIMEOUT) {
         path.set_ack_timeout(u32::from(request.timeout) & 0x1f);
@@ -237,4 +248,26 @@ fn address(dest: &QpDest) -> Result<Ads, Errno> {
         .with_rlid(dest.dlid.into())
         .with_mlid(u32::from(dest.src_path_bits) & 0x7f)
         .with_rmac(mac))
+}
+
+/// An address vector of `InfiniBand`: with a GID only if it has a GRH.
+fn infiniband_address(dest: &QpDest) -> Result<Ads, Errno> {
+    // There is one entry in the GID table.
+    if dest.port_num != PORT || (dest.is_global != 0 && dest.sgid_index != 0) {
+        return Err(Errno::EINVAL);
+    }
+    let path = Ads::default()
+        .with_rlid(dest.dlid.into())
+        .with_mlid(u32::from(dest.src_path_bits) & 0x7f)
+        .with_stat_rate(u32::from(dest.static_rate) & 0xf)
+        .with_sl(u32::from(dest.sl) & 0xf);
+    if dest.is_global == 0 {
+        return Ok(path);
+    }
+    Ok(path
+        .with_grh(1)
+        .with_rgid_rip(dest.dgid)
+        .with_hop_limit(dest.hop_limit.into())
+        .with_tclass(dest.traffic_class.into())
+        .with_flow_label(dest.flow_label & 0x000f_ffff))
 }

@@ -11,6 +11,7 @@ use super::qp_rules::State;
 use super::queue_structs::{QpDest, QueryQp, QueryQpResp};
 use crate::device::{Access, Context as DeviceContext};
 use crate::errno::Errno;
+use crate::link::Link;
 
 const CORE_IN: u16 = 0;
 const CORE_OUT: u16 = 1;
@@ -30,7 +31,7 @@ pub(super) fn query(call: &Call<'_>, device: &DeviceContext) -> Result<(), Errno
     known.state = state;
     let path = qpc.primary_address_path();
     let reply = QueryQpResp {
-        dest: destination(path),
+        dest: destination(call.context.identity.link, path),
         // libmlx5 fills in what the send queue holds.
         max_recv_wr: queue_pair.receive_wqes,
         max_recv_sge: queue_pair.receive_sge,
@@ -96,7 +97,7 @@ fn migration(qpc: &Qpc) -> u8 {
 }
 
 /// The address of a path; nothing before the path has a port.
-fn destination(path: &Ads) -> QpDest {
+fn destination(link: Link, path: &Ads) -> QpDest {
     let port = byte(path.vhca_port_num());
     if port != PORT {
         return QpDest::zeroed();
@@ -111,7 +112,11 @@ fn destination(path: &Ads) -> QpDest {
         sl: byte(path.sl()),
         src_path_bits: byte(path.mlid()),
         static_rate: byte(path.stat_rate()),
-        is_global: 1,
+        // On Ethernet there is always something like a GRH.
+        is_global: match link {
+            Link::Ethernet => 1,
+            Link::InfiniBand => byte(path.grh()),
+        },
         port_num: port,
         ..QpDest::zeroed()
     }

@@ -166,6 +166,7 @@ pub fn receive<D: Device>(
         source: Some(DatagramSource {
             qpn: deth.source_qpn,
             gid: source.to_ipv6_mapped().octets(),
+            has_grh: !deth.without_grh,
         }),
     };
     // Nobody is told of what became of a datagram.
@@ -196,6 +197,7 @@ fn build<D: Device>(
         transport: Transport::Ud(Deth {
             qkey: to.qkey,
             source_qpn: qpn,
+            without_grh: !to.has_grh,
         }),
     };
     let body = Body::Send {

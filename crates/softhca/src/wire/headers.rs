@@ -117,6 +117,9 @@ pub struct Deth {
     pub qkey: u32,
     /// QP that sent the packet, 24 bits.
     pub source_qpn: u32,
+    /// The first reserved byte is 1 instead of 0: between software HCAs on `InfiniBand` the sender used no GRH (see
+    /// [`crate::link`]).
+    pub without_grh: bool,
 }
 
 impl Deth {
@@ -127,6 +130,7 @@ impl Deth {
         Self {
             qkey: be32(bytes, 0),
             source_qpn: be32(bytes, 4) & 0xff_ffff,
+            without_grh: bytes[4] == 1,
         }
     }
 
@@ -134,6 +138,7 @@ impl Deth {
         let mut out = [0; Self::BYTES];
         out[..4].copy_from_slice(&self.qkey.to_be_bytes());
         out[4..].copy_from_slice(&(self.source_qpn & 0xff_ffff).to_be_bytes());
+        out[4] = u8::from(self.without_grh);
         out
     }
 }

@@ -11,6 +11,7 @@ pub(crate) fn every_kind() -> Vec<(Body, Transport)> {
     let deth = Deth {
         qkey: 0x8001_0203,
         source_qpn: 0xab_cdef,
+        without_grh: false,
     };
     let transports = [
         Transport::Rc,

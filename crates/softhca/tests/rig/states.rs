@@ -41,6 +41,15 @@ impl End {
             .with_rgid_rip(gid)
             .with_src_addr_index(3)
             .with_hop_limit(64);
+        self.ready_to_receive_by(path, remote_qpn, psn).unwrap();
+    }
+
+    pub(crate) fn ready_to_receive_by(
+        &self,
+        path: Ads,
+        remote_qpn: u32,
+        psn: u32,
+    ) -> Result<(), DeviceError> {
         let qpc = Qpc::default()
             .with_mtu(self.shape.mtu)
             .with_log_msg_max(30)
@@ -49,7 +58,7 @@ impl End {
             .with_log_rra_max(4)
             .with_min_rnr_nak(1)
             .with_primary_address_path(path);
-        self.modify(Opcode::INIT2RTR_QP, qpc).unwrap();
+        self.modify(Opcode::INIT2RTR_QP, qpc)
     }
 
     pub(crate) fn ready_to_send(&self, psn: u32) {

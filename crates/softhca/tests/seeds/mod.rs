@@ -462,6 +462,7 @@ fn packets() -> Vec<Seed> {
     let datagram = Transport::Ud(Deth {
         qkey: 0,
         source_qpn: 0x42,
+        without_grh: false,
     });
     for (kind, name, transport) in [
         (0, "rc", Transport::Rc),

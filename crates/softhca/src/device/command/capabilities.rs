@@ -5,6 +5,7 @@ use super::super::state::limits;
 use super::super::syndrome;
 use super::{Call, Outcome, Refusal};
 use crate::address::ROCE_PORT;
+use crate::link::Link;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::hca_cap::{
     AtomicCaps, CapType, CmdHcaCap, HcaCap2, QueryHcaCapIn, QueryHcaCapOut, RoceCaps,
@@ -15,10 +16,12 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let op_mod = QueryHcaCapIn::from_prefix(call.input).op_mod();
     // A 15-bit number.
     let wanted = CapType((op_mod >> 1 & 0x7fff) as u16);
+    let link = call.hca()?.identity.link;
     let reply = QueryHcaCapOut::default();
     let reply = match wanted {
-        CapType::GENERAL => reply.with_cmd_hca_cap(general()),
+        CapType::GENERAL => reply.with_cmd_hca_cap(general(link)),
         CapType::ATOMIC => reply.with_atomic_caps(atomic()),
+        CapType::ROCE if link.is_infiniband() => reply,
         CapType::ROCE => reply.with_roce_caps(roce()),
         CapType::GENERAL_2 => reply.with_hca_cap_2(general_2()),
         // Kinds that exist and are all zero, because nothing of them is here.
@@ -44,7 +47,9 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
 const UMR_NEEDS_NO_FENCE: u32 = 2;
 
 /// Only what is there; libmlx5 takes each bit at its word.
-pub(in super::super) fn general() -> CmdHcaCap {
+pub(in super::super) fn general(link: Link) -> CmdHcaCap {
+    // `port_type`: 0 is InfiniBand, 1 Ethernet.
+    let ethernet = u32::from(!link.is_infiniband());
     CmdHcaCap::default()
         .with_hca_cap_2(1)
         .with_log_max_qp_sz(limits::LOG_QUEUE)
@@ -66,12 +71,12 @@ pub(in super::super) fn general() -> CmdHcaCap {
         .with_log_max_ra_res_qp(limits::LOG_READS)
         .with_gid_table_size(0)
         .with_pkey_table_size(0)
-        .with_port_type(1)
+        .with_port_type(ethernet)
         .with_num_ports(1)
         .with_log_max_msg(limits::LOG_MESSAGE)
         .with_max_tc(8)
         .with_cqe_version(1)
-        .with_roce(1)
+        .with_roce(ethernet)
         .with_atomic(1)
         .with_cq_oi(1)
         .with_cq_moderation(1)

@@ -12,6 +12,7 @@ use crate::engine::doorbell;
 use crate::engine::transport::Service;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::qp::{CreateQpIn, QpState, Qpc, QueryQpIn, QueryQpOut};
+use std::net::Ipv4Addr;
 
 /// Bytes of the input up to `wq_umem_id`.
 const CREATE_BYTES: usize = 0x10c;
@@ -72,6 +73,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
             receiving: None,
             notices: Notices::default(),
             route: Route::None,
+            remote: Ipv4Addr::UNSPECIFIED,
             wire_must_fail: false,
             send_psn: 0,
             receive_psn: 0,

@@ -8,8 +8,11 @@ use super::qp::find;
 use super::{Call, Outcome, Refusal};
 use crate::engine::transport::Service;
 use crate::engine::{doorbell, flush, path};
+use crate::link::Link;
+use crate::sysfs::Identity;
 use mlx5_prm::cmd::{CmdIn, Opcode, Status};
-use mlx5_prm::qp::{QpModifyIn, QpState, Qpc};
+use mlx5_prm::qp::{Ads, QpModifyIn, QpState, Qpc};
+use std::net::Ipv4Addr;
 
 /// Bytes of the input up to the end of the context.
 const CONTEXT_END: usize = 0x18 + Qpc::BYTES;
@@ -62,6 +65,7 @@ fn reset(call: &mut Call<'_>, qpn: u32) -> Result<(), Refusal> {
     qp.receiving = None;
     qp.notices = Notices::default();
     qp.route = Route::None;
+    qp.remote = Ipv4Addr::UNSPECIFIED;
     qp.send_psn = 0;
     qp.receive_psn = 0;
     call.hca()?.forget_qp(qpn);
@@ -99,15 +103,8 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     if !(1..=Qpc::MTU_4096).contains(&given.mtu()) {
         return Err(Refusal::bad_param(syndrome::MTU));
     }
-    if path.src_addr_index() as usize != GID_INDEX {
-        return Err(Refusal::bad_param(syndrome::GID_INDEX));
-    }
-    let gid = path.rgid_rip();
-    let [prefix @ .., _, _, _, _] = gid;
-    if prefix != [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {
-        return Err(Refusal::bad_param(syndrome::REMOTE_GID));
-    }
-    let route = match call.fabric.by_gid(&gid) {
+    let remote = remote(&call.hca()?.identity, path)?;
+    let route = match call.fabric.by_gid(&remote.to_ipv6_mapped().octets()) {
         // Both ends must agree.
         Some(peer)
             if call.hca()?.uses_memory()
@@ -135,10 +132,24 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     let service = qp.service;
     qp.receive_psn = given.next_rcv_psn();
     qp.route = route;
+    qp.remote = remote;
     if route == Route::Wire {
-        path::connect(call.slot()?.wire.endpoint(), qpn, service, &qpc);
+        path::connect(call.slot()?.wire.endpoint(), qpn, service, &qpc, remote);
     }
     Ok(())
+}
+
+/// Whom a path names.
+fn remote(own: &Identity, path: &Ads) -> Result<Ipv4Addr, Refusal> {
+    let (own_gid, not_there) = match own.link {
+        Link::Ethernet => (Some(GID_INDEX), syndrome::REMOTE_GID),
+        Link::InfiniBand if path.grh() != 0 => (Some(0), syndrome::REMOTE_PORT_GID),
+        Link::InfiniBand => (None, syndrome::REMOTE_LID),
+    };
+    if own_gid.is_some_and(|index| path.src_addr_index() as usize != index) {
+        return Err(Refusal::bad_param(syndrome::GID_INDEX));
+    }
+    path::remote_address(own, path).ok_or(Refusal::bad_param(not_there))
 }
 
 /// A UD QP has no peer: the path is in each WQE.

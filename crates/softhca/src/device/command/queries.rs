@@ -13,6 +13,8 @@ pub(super) fn roce_address(call: &mut Call<'_>) -> Outcome {
     let (kind, gid) = identity
         .gids
         .get(index as usize)
+        // A table that ports of InfiniBand do not have.
+        .filter(|(kind, _)| *kind != GidType::InfiniBand)
         .ok_or(Refusal::bad_param(syndrome::NO_SUCH_GID))?;
     let [a, b, c, d, e, f] = identity.mac;
     let is_ipv4 = gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
@@ -21,12 +23,12 @@ pub(super) fn roce_address(call: &mut Call<'_>) -> Outcome {
         .with_source_mac_47_32(u32::from_be_bytes([0, 0, a, b]))
         .with_source_mac_31_0(u32::from_be_bytes([c, d, e, f]))
         .with_roce_l3_type(match (kind, is_ipv4) {
-            (GidType::RoceV1, _) => 0,
+            (GidType::RoceV1 | GidType::InfiniBand, _) => 0,
             (GidType::RoceV2, true) => 1,
             (GidType::RoceV2, false) => 2,
         })
         .with_roce_version(match kind {
-            GidType::RoceV1 => 0,
+            GidType::RoceV1 | GidType::InfiniBand => 0,
             GidType::RoceV2 => 2,
         });
     call.reply(
@@ -38,9 +40,10 @@ pub(super) fn roce_address(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn vport_context(call: &mut Call<'_>) -> Outcome {
+    let roce = u32::from(!call.hca()?.identity.link.is_infiniband());
     call.reply(
         QueryNicVportContextOut::default()
-            .with_roce_en(1)
+            .with_roce_en(roce)
             .as_bytes(),
     );
     Ok(None)

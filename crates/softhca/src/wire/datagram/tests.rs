@@ -11,6 +11,7 @@ const QPN: u32 = 0x77;
 fn to(address: Ipv4Addr) -> Target {
     Target::Datagram(Datagram {
         gid: address.to_ipv6_mapped().octets(),
+        has_grh: true,
         qpn: 5,
         qkey: QKEY,
         hop_limit: 64,
@@ -67,6 +68,7 @@ fn a_datagram_says_who_sent_it_and_arrives_whole() {
     let source = Some(DatagramSource {
         qpn: QPN,
         gid: HERE.to_ipv6_mapped().octets(),
+        has_grh: true,
     });
     let received: Vec<_> = far
         .received
@@ -110,6 +112,7 @@ fn each_packet_goes_to_its_own_destination_and_nowhere_is_no_error() {
     let mut device = TestDevice::default();
     let mut qp = qp();
     let nowhere = Target::Datagram(Datagram {
+        has_grh: true,
         gid: [0xfe; 16],
         qpn: 5,
         qkey: QKEY,

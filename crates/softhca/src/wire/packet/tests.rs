@@ -243,6 +243,7 @@ fn packets() -> Vec<(Head, Body, u8, Vec<u8>)> {
     let deth = Deth {
         qkey: 0x8001_0203,
         source_qpn: 0xab_cdef,
+        without_grh: false,
     };
     let xrc = XrcEth { srqn: 0x12_3456 };
     let mut packets = vec![];

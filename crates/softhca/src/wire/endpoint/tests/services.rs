@@ -101,6 +101,7 @@ fn datagrams_pass_between_qps_that_are_not_connected() {
     for there in [1, 2] {
         message.to = Target::Datagram(Datagram {
             gid: address(there).to_ipv6_mapped().octets(),
+            has_grh: true,
             qpn: 8,
             qkey: QKEY,
             hop_limit: 64,

@@ -1,0 +1,163 @@
+//! The link layer of a port: by which names peers find each other.
+//!
+//! On **Ethernet** (`RoCE` v2, the default) an HCA is found by the GID of its IPv4 address. On **`InfiniBand`** it has a LID,
+//! which paths name without a GRH, and one GID (index 0), which paths name with one:
+//!
+//! | name | made of | the address behind it |
+//! |---|---|---|
+//! | LID, 1 to 0xbfff | the low 16 bits of the IPv4 address | the upper 16 bits of the asker's own address, then the LID |
+//! | port GUID | EUI-64 of the MAC: `0200:AAff:feBB:CCDD` | `AA.BB.CC.DD` |
+//! | GID 0 | `fe80::/64`, then the port GUID | as the GUID |
+//!
+//! So a subnet is a /16 of addresses, and nobody has to be asked: there is no subnet manager (`sm_lid` is 1, one that does not
+//! answer) and no management datagram. LMC is 0, the one partition key is 0xffff.
+//!
+//! What carries the packets knows neither: they are `RoCEv2` over IPv4 on both link layers. Of a datagram that was sent
+//! without a GRH the first reserved byte of the DETH is 1, so that its receiver gets none either. The service level and the
+//! fields of a GRH besides its GIDs are not carried: a receiver sees service level 0 and the GRH's hop limit 64.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+use thiserror::Error;
+
+use crate::wire::frame::mac_of;
+
+/// A link layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// `RoCE` v2.
+    #[default]
+    Ethernet,
+    /// LIDs, and GIDs where a GRH is used.
+    InfiniBand,
+}
+
+impl Link {
+    /// What `SOFTHCA_LINK` may be.
+    pub(crate) const EXPECTED: &'static str = "ib or eth";
+
+    pub(crate) fn is_infiniband(self) -> bool {
+        self == Self::InfiniBand
+    }
+}
+
+/// No such link layer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is no link layer: {expected}", expected = Link::EXPECTED)]
+pub struct UnknownLink(pub String);
+
+impl FromStr for Link {
+    type Err = UnknownLink;
+
+    fn from_str(text: &str) -> Result<Self, UnknownLink> {
+        match text {
+            "eth" => Ok(Self::Ethernet),
+            "ib" => Ok(Self::InfiniBand),
+            _ => Err(UnknownLink(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ethernet => "eth",
+            Self::InfiniBand => "ib",
+        })
+    }
+}
+
+/// The last unicast LID.
+pub(crate) const LAST_LID: u16 = 0xbfff;
+
+/// LID of a subnet manager that does not answer.
+pub(crate) const SM_LID: u16 = 1;
+
+/// The low 16 bits of an address.
+pub(crate) fn low_bits(ip: Ipv4Addr) -> u16 {
+    let [_, _, c, d] = ip.octets();
+    u16::from_be_bytes([c, d])
+}
+
+/// The LID of an address, if it has one.
+pub(crate) fn lid(ip: Ipv4Addr) -> Option<u16> {
+    let lid = low_bits(ip);
+    (1..=LAST_LID).contains(&lid).then_some(lid)
+}
+
+/// EUI-64 of the MAC address that belongs to an IPv4 address.
+pub(crate) fn guid(ip: Ipv4Addr) -> [u8; 8] {
+    let [a, b, c, d, e, f] = mac_of(ip);
+    [a, b, c, 0xff, 0xfe, d, e, f]
+}
+
+/// GID 0 on `InfiniBand`.
+pub(crate) fn gid(ip: Ipv4Addr) -> [u8; 16] {
+    let mut gid = [0; 16];
+    gid[..2].copy_from_slice(&[0xfe, 0x80]);
+    gid[8..].copy_from_slice(&guid(ip));
+    gid
+}
+
+/// The address of an `InfiniBand` GID, if an HCA can have it.
+pub(crate) fn address_of_gid(of: &[u8; 16]) -> Option<Ipv4Addr> {
+    let [.., a, _, _, b, c, d] = *of;
+    let ip = Ipv4Addr::new(a, b, c, d);
+    (gid(ip) == *of && lid(ip).is_some() && !ip.is_multicast()).then_some(ip)
+}
+
+/// The address of whom an `InfiniBand` path of the HCA at `own` names: by its GID if it has a GRH, otherwise by its LID.
+///
+/// `None` if no HCA can be there: a multicast LID, a GID of another form, a LID (0 is none) and a GID of different HCAs.
+pub(crate) fn peer(own: Ipv4Addr, rlid: u16, grh: Option<&[u8; 16]>) -> Option<Ipv4Addr> {
+    if let Some(gid) = grh {
+        return address_of_gid(gid).filter(|ip| rlid == 0 || lid(*ip) == Some(rlid));
+    }
+    let [a, b, ..] = own.octets();
+    let [c, d] = rlid.to_be_bytes();
+    let ip = Ipv4Addr::new(a, b, c, d);
+    lid(ip).map(|_| ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Ipv4Addr = Ipv4Addr::new(10, 20, 1, 2);
+
+    #[test]
+    fn every_name_of_an_hca_leads_to_its_address() {
+        let far = Ipv4Addr::new(10, 20, 0xbf, 0xff);
+        assert_eq!(lid(far), Some(0xbfff));
+        assert_eq!(peer(OWN, 0xbfff, None), Some(far));
+        assert_eq!(peer(OWN, 0xbfff, Some(&gid(far))), Some(far));
+        assert_eq!(peer(OWN, 0, Some(&gid(far))), Some(far));
+        assert_eq!(gid(far)[..9], [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn names_that_no_hca_has_lead_nowhere() {
+        for lid in [0, 0xc000, 0xfffe, 0xffff] {
+            assert_eq!(peer(OWN, lid, None), None, "{lid:#x}");
+        }
+        let far = Ipv4Addr::new(10, 20, 3, 4);
+        assert_eq!(peer(OWN, 0x0305, Some(&gid(far))), None);
+        assert_eq!(peer(OWN, 0, Some(&far.to_ipv6_mapped().octets())), None);
+        let mut other_prefix = gid(far);
+        other_prefix[7] = 1;
+        assert_eq!(peer(OWN, 0, Some(&other_prefix)), None);
+        assert_eq!(peer(OWN, 0, Some(&gid(Ipv4Addr::new(10, 20, 0, 0)))), None);
+    }
+
+    #[test]
+    fn a_link_layer_is_read_as_it_is_written() {
+        for link in [Link::Ethernet, Link::InfiniBand] {
+            assert_eq!(link.to_string().parse(), Ok(link));
+        }
+        assert_eq!(
+            "IB".parse::<Link>().unwrap_err().to_string(),
+            "\"IB\" is no link layer: ib or eth"
+        );
+    }
+}
