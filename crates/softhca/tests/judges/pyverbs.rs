@@ -103,7 +103,7 @@ fn run(scratch: &Scratch, tests: &Path) -> (Outcomes, Ended) {
         .args([tests, &results])
         .env("SEED", seed().to_string())
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    let ended = Running::start(command, scratch, "printed").end_within(Duration::from_secs(100));
+    let ended = Running::start(command, scratch, "printed").end_within(Duration::from_secs(200));
     let text = fs::read_to_string(&results).unwrap_or_default();
     let mut outcomes = Outcomes::new();
     let mut has_ended = false;
