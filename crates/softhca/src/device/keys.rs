@@ -288,6 +288,14 @@ impl MemoryKey {
             .ok_or(self.outside())
     }
 
+    /// The memory of the `bytes` bytes at `va`, if `user` may access it so and it lies in one piece.
+    pub(crate) fn piece(&self, user: KeyUser, va: u64, bytes: u64, need: Access) -> Option<Region> {
+        let Backing::Direct(region) = &self.backing else {
+            return None;
+        };
+        region.part(self.offset(user, va, bytes, need).ok()?, bytes)
+    }
+
     fn outside(&self) -> KeyError {
         KeyError::Outside {
             start: self.iova,

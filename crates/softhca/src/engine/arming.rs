@@ -60,7 +60,8 @@ pub(super) fn look_at_moderated(hca: &mut HcaState) -> Option<u64> {
     hca.moderated.iter().map(|(due_ns, _)| *due_ns).min()
 }
 
-fn follow(hca: &mut HcaState, cqn: u32, notice: Notice) {
+/// Does what a queue wants done about an entry.
+pub(super) fn follow(hca: &mut HcaState, cqn: u32, notice: Notice) {
     match notice {
         Notice::Nothing => {}
         Notice::At(due_ns) => hca.moderated.push((due_ns, cqn)),

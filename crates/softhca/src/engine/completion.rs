@@ -3,6 +3,7 @@
 use super::{arming, overlap, scrutiny};
 use crate::device::Event;
 use crate::device::checker::Finding;
+use crate::device::cq::Overrun;
 use crate::device::faults::EntryFate;
 use crate::device::qp::Receiving;
 use crate::device::srq::SrqKind;
@@ -227,7 +228,6 @@ fn write(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
     let Some(cq) = hca.cqs.get_mut(cqn) else {
         return;
     };
-    let context = cq.context;
     match cq.push(entry) {
         Ok(written) => {
             hca.counters.cqes += u64::from(written);
@@ -239,21 +239,27 @@ fn write(hca: &mut HcaState, cqn: u32, entry: [u8; 64]) {
                 arming::entry_written(hca, cqn, failed || entry[63] & SOLICITED != 0);
             }
         }
-        Err(overrun) => {
-            hca.checker.note(Finding::CqOverrun, cqn, || {
-                format!(
-                    "CQ {cqn:#x} overran: {} entries, {} written and {} consumed",
-                    overrun.entries, overrun.producer, overrun.consumer
-                )
-            });
-            hca.raise(context, Event::CqError(cqn));
-            for qpn in hca
-                .qps
-                .numbers(|qp| qp.send_cqn == cqn || qp.receive_cqn == cqn)
-            {
-                fatal(hca, qpn);
-            }
-        }
+        Err(overrun) => overran(hca, cqn, &overrun),
+    }
+}
+
+/// A queue was full.
+pub(super) fn overran(hca: &mut HcaState, cqn: u32, overrun: &Overrun) {
+    let Some(context) = hca.cqs.get(cqn).map(|cq| cq.context) else {
+        return;
+    };
+    hca.checker.note(Finding::CqOverrun, cqn, || {
+        format!(
+            "CQ {cqn:#x} overran: {} entries, {} written and {} consumed",
+            overrun.entries, overrun.producer, overrun.consumer
+        )
+    });
+    hca.raise(context, Event::CqError(cqn));
+    for qpn in hca
+        .qps
+        .numbers(|qp| qp.send_cqn == cqn || qp.receive_cqn == cqn)
+    {
+        fatal(hca, qpn);
     }
 }
 

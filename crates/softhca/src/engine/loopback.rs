@@ -123,7 +123,7 @@ impl From<Failure> for Stop {
 
 /// Why the peer does not answer.
 #[derive(Clone, Copy, Debug)]
-enum Silence {
+pub(super) enum Silence {
     /// It is not there, or not connected to us.
     Absent,
     /// It expects another sequence number.
@@ -132,7 +132,13 @@ enum Silence {
     Asleep,
 }
 
-fn find_peer(fabric: &mut Fabric, own: End, peer_hca: usize, now_ns: u64) -> Result<End, Silence> {
+/// The other end, if it is there and expects what is sent next.
+pub(super) fn find_peer(
+    fabric: &mut Fabric,
+    own: End,
+    peer_hca: usize,
+    now_ns: u64,
+) -> Result<End, Silence> {
     let hca = fabric.hca(own.hca).ok_or(Silence::Absent)?;
     if hca.port_down {
         return Err(Silence::Absent);

@@ -17,6 +17,7 @@ mod completion;
 mod datagram;
 mod decode;
 pub(crate) mod doorbell;
+mod express;
 mod fetch;
 pub(crate) mod flush;
 mod grh;

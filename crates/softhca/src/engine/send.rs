@@ -2,7 +2,7 @@
 
 use super::decode::Sender;
 use super::loopback::{self, End, Step};
-use super::{completion, datagram, decode, fetch, flush, overlap, path, umr};
+use super::{completion, datagram, decode, express, fetch, flush, overlap, path, umr};
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::qp::{Doomed, Route};
@@ -30,7 +30,16 @@ const TURN_BYTES: u64 = 1 << 20;
 /// Runs up to `budget` WQEs of a QP.
 pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) -> Turn {
     let mut bytes = 0;
-    for _ in 0..budget {
+    let mut left = budget;
+    while left > 0 {
+        if let Some(ran) = express::run(fabric, own, left, TURN_BYTES - bytes, now_ns) {
+            left -= ran.wqes;
+            bytes += ran.bytes;
+            if left == 0 || bytes >= TURN_BYTES {
+                break;
+            }
+        }
+        left -= 1;
         let Some(slot) = fabric.slot(own.hca) else {
             return Turn::Idle;
         };
