@@ -243,20 +243,6 @@ fn wire_ping_pong(name: &str) {
     report(name, times, false, 60.0, "us");
 }
 
-/// Processor time of the engine thread of this process.
-fn engine_time() -> Duration {
-    for task in fs::read_dir("/proc/self/task").unwrap() {
-        let task = task.unwrap().path();
-        let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
-        if name.trim() == "softhca" {
-            let times = fs::read_to_string(task.join("schedstat")).unwrap();
-            let ns = times.split_whitespace().next().unwrap().parse().unwrap();
-            return Duration::from_nanos(ns);
-        }
-    }
-    panic!("there is no engine thread");
-}
-
 /// QPs that are connected to nobody.
 fn idle_ends(hca: &Hca, count: usize) -> Vec<End> {
     let small = Shape {
@@ -278,9 +264,10 @@ fn idle(name: &str) {
     std::thread::sleep(Duration::from_millis(200));
     let shares = (0..5)
         .map(|_| {
-            let (before, start) = (engine_time(), Instant::now());
+            let (before, start) = (rig::engine_time::engine_time(), Instant::now());
             std::thread::sleep(Duration::from_millis(400));
-            (engine_time() - before).as_secs_f64() / start.elapsed().as_secs_f64() * 100.0
+            (rig::engine_time::engine_time() - before).as_secs_f64() / start.elapsed().as_secs_f64()
+                * 100.0
         })
         .collect();
     report(name, shares, false, 1.0, "% of a core");

@@ -5,22 +5,7 @@ mod rig;
 
 use rig::{End, Pair, Shape};
 use softhca::{Hca, HcaConfig};
-use std::fs;
 use std::time::{Duration, Instant};
-
-/// Processor time of the engine thread of this process.
-fn engine_time() -> Duration {
-    for task in fs::read_dir("/proc/self/task").unwrap() {
-        let task = task.unwrap().path();
-        let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
-        if name.trim() == "softhca" {
-            let times = fs::read_to_string(task.join("schedstat")).unwrap();
-            let ns = times.split_whitespace().next().unwrap().parse().unwrap();
-            return Duration::from_nanos(ns);
-        }
-    }
-    panic!("there is no engine thread");
-}
 
 #[test]
 fn an_idle_engine_sleeps() {
@@ -36,9 +21,9 @@ fn an_idle_engine_sleeps() {
     // The least of several windows: what others on the machine do can only add to it.
     let share = (0..5)
         .map(|_| {
-            let (before, start) = (engine_time(), Instant::now());
+            let (before, start) = (rig::engine_time::engine_time(), Instant::now());
             std::thread::sleep(Duration::from_millis(500));
-            (engine_time() - before).as_secs_f64() / start.elapsed().as_secs_f64()
+            (rig::engine_time::engine_time() - before).as_secs_f64() / start.elapsed().as_secs_f64()
         })
         .fold(f64::INFINITY, f64::min);
     eprintln!("idle engine with 32 QPs: {:.2}% of a core", share * 100.0);

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod bringup;
+pub(crate) mod engine_time;
 mod memory;
 pub(crate) mod segments;
 pub(crate) mod shared;
