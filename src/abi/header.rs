@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::test_kernels as test;
 use super::{
-    AbiEnum, AbiStruct, DeviceConfig, PeerEntry, QpContext, Status, TeamContext, Window, moe, qp,
-    team,
+    AbiEnum, AbiStruct, DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window,
+    moe, qp, team,
 };
 
 /// One definition of a header.
@@ -32,6 +32,7 @@ pub fn render() -> String {
     items.extend([
         struct_item::<QpContext>(),
         struct_item::<PeerEntry>(),
+        struct_item::<PeerGuard>(),
         struct_item::<Window>(),
         struct_item::<DeviceConfig>(),
         struct_item::<TeamContext>(),

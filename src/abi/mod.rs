@@ -17,9 +17,12 @@ mod types;
 
 pub use moe::*;
 pub use qp::{
-    EMPTY_BYTE, MAX_DEPTH, MAX_INLINE_BYTES, MAX_PUT_BYTES, MIN_DEPTH, MODE_EXCLUSIVE, QpContext,
-    SERVICE_ROUNDS, WQEBB_BYTES, control_bytes, parked,
+    EMPTY_BYTE, MAX_DEPTH, MAX_INLINE_BYTES, MAX_PUT_BYTES, MIN_DEPTH, MODE_CTA, MODE_EXCLUSIVE,
+    MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, QpContext, SERVICE_ROUNDS,
+    WQEBB_BYTES, control_bytes, parked,
 };
 pub use status::Status;
-pub use team::{DeviceConfig, PeerEntry, RAIL_SHIFT, TeamContext, Window};
+pub use team::{
+    DeviceConfig, MAX_RAILS, PEER_DIRECT, PeerEntry, PeerGuard, RAIL_SHIFT, TeamContext, Window,
+};
 pub use types::{AbiEnum, AbiField, AbiStruct, AbiType, DevicePtr};

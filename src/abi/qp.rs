@@ -15,14 +15,24 @@ abi_const! {
     pub const MAX_PUT_BYTES: u32 = 1 << 30;
     /// Rounds that a holder of the doorbell token serves others before it leaves.
     pub const SERVICE_ROUNDS: u32 = 64;
-    /// `QpContext::mode` bit: one thread at a time uses the QP; no flags, no atomics.
+    /// `QpContext::mode` bit: one thread or one warp at a time uses the QP; no flags, no atomics.
     pub const MODE_EXCLUSIVE: u32 = 1;
+    /// `QpContext::mode` bit: the threads of one block use the QP; flags and atomics of block scope.
+    pub const MODE_CTA: u32 = 2;
+    /// `QpContext::mode` bit: there is no doorbell record, the doorbell says how far to run. PRM "send_dbr_mode".
+    pub const MODE_NO_RECORD: u32 = 4;
+    /// `QpContext::mode` bit: `doorbell` is a word of host memory, from which a host thread rings.
+    pub const MODE_MAILBOX: u32 = 8;
+    /// `QpContext::mode` bit: ring, doorbell record and CQEs lie in host memory.
+    pub const MODE_HOST_QUEUES: u32 = 16;
+    /// `QpContext::mode` bit: the CQ has `depth` entries, so that the first error completion is never overwritten.
+    pub const MODE_WIDE_CQ: u32 = 32;
     /// What the host fills the ring, the flags and the CQE with before a QP leaves Reset.
     pub const EMPTY_BYTE: u8 = 0xff;
 }
 
 abi_struct! {
-    /// One QP as kernels see it: 768 bytes of the control heap, in lines of 128 bytes by who writes them.
+    /// One QP as kernels see it: 896 bytes of the control heap, in lines of 128 bytes by who writes them.
     ///
     /// A line that the NIC reads or writes holds no word that SMs change by atomics. Indices count WQEBBs, are 64 bits wide
     /// and never wrap; ring position = index & mask, 16-bit WQE index = low half.
@@ -36,7 +46,8 @@ abi_struct! {
         pub dbrec: DevicePtr<u32>,
         /// The doorbell register of this QP: 8 bytes of the UAR, write-only. PRM "DoorBell Register".
         pub doorbell: DevicePtr<u64>,
-        /// The one collapsed CQE: 64 bytes, overwritten by the NIC at every completion.
+        /// The one collapsed CQE: 64 bytes, overwritten by the NIC at every completion. With MODE_WIDE_CQ, the first of
+        /// `depth` CQEs.
         pub cqe: DevicePtr<u8>,
         /// Where results of atomics go that nobody asked for: 8 bytes. Never read.
         pub atomic_sink: DevicePtr<u64>,
@@ -47,7 +58,7 @@ abi_struct! {
         pub mask: u32,
         /// Ring length in WQEBBs: a power of two, MIN_DEPTH to MAX_DEPTH.
         pub depth: u32,
-        /// Bit MODE_EXCLUSIVE.
+        /// Bits MODE_EXCLUSIVE to MODE_WIDE_CQ.
         pub mode: u32,
         /// lkey of `atomic_sink`, big-endian.
         pub atomic_sink_lkey_be: u32,
@@ -55,8 +66,16 @@ abi_struct! {
         pub generation: u32,
         /// QP number, 24 bits, for dumps.
         pub qpn: u32,
+        /// Rank at the other end.
+        pub peer: u32,
+        /// The first CQE of the receive queue, `recv_mask + 1` of 64 bytes; null if there is none.
+        pub recv_cqe: DevicePtr<u8>,
+        /// Entries of the receive queue - 1.
+        pub recv_mask: u32,
+        /// Rail of this QP: its number among the HCAs of the rank.
+        pub rail: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 13],
+        pub reserved0: [u32; 8],
 
         /// Ring space asked for, WQEBBs: grants plus refusals not yet undone. Line 1: posters, by atomics.
         pub claim: u64,
@@ -75,8 +94,12 @@ abi_struct! {
         pub err: Status,
         /// vendor_err_synd << 8 | syndrome of the error CQE behind `err`, big-endian fields already swapped.
         pub syndrome: u32,
+        /// CQEs taken from the CQ, with MODE_WIDE_CQ.
+        pub cq_consumed: u64,
+        /// CQEs taken from the receive queue's CQ.
+        pub recv_consumed: u64,
         /// Reserved, zero.
-        pub reserved2: [u64; 12],
+        pub reserved2: [u64; 10],
 
         /// Nonzero: calls on this QP end `aborted`. Line 3: written by the host.
         pub abort: u32,
@@ -94,17 +117,28 @@ abi_struct! {
         pub cq_dbrec: [u32; 2],
         /// Reserved, zero.
         pub reserved5: [u32; 14],
+
+        /// Doorbells rung, by kernels or by the host for them. Line 6: counters, kept through recoveries; the host reads them
+        /// while kernels run.
+        pub doorbells: u64,
+        /// Time that calls have waited for ring space, ns, summed over all callers.
+        pub full_ring_ns: u64,
+        /// Failures latched in `err`.
+        pub errors: u64,
+        /// Reserved, zero.
+        pub reserved6: [u64; 13],
     }
 }
 
 const _: () = {
-    assert!(size_of::<QpContext>() == 768 && align_of::<QpContext>() == 128);
+    assert!(size_of::<QpContext>() == 896 && align_of::<QpContext>() == 128);
     assert!(core::mem::offset_of!(QpContext, claim) == 128);
     assert!(core::mem::offset_of!(QpContext, cons) == 256);
     assert!(core::mem::offset_of!(QpContext, abort) == 384);
     assert!(core::mem::offset_of!(QpContext, cqe_line) == QpContext::CQE_OFFSET);
     assert!(core::mem::offset_of!(QpContext, sq_dbrec) == QpContext::SQ_DBREC_OFFSET);
     assert!(core::mem::offset_of!(QpContext, cq_dbrec) == QpContext::CQ_DBREC_OFFSET);
+    assert!(core::mem::offset_of!(QpContext, doorbells) == 768);
 };
 
 impl QpContext {
@@ -136,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_qp_of_depth_1024_takes_about_73_kib() {
-        assert_eq!(control_bytes(1024), 74_496);
+        assert_eq!(control_bytes(1024), 74_624);
     }
 
     #[test]

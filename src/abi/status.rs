@@ -19,6 +19,8 @@ abi_enum! {
         INVALID / invalid = 6,
         /// The QP was in error and flushed the work: the cause is in the first error, which was not seen.
         FLUSHED / flushed = 7,
+        /// The peer is being replaced or its QPs are being reset: no guard is given out, nothing was posted.
+        CLOSED / closed = 8,
     }
 }
 

@@ -3,8 +3,12 @@
 use super::{DevicePtr, QpContext};
 
 abi_const! {
-    /// `PeerEntry::rail_generation` >> RAIL_SHIFT = rail; below it 24 bits of the peer's generation.
+    /// `PeerEntry::rail_generation` >> RAIL_SHIFT, without PEER_DIRECT = rail, 7 bits; below it 24 bits of the peer's generation.
     pub const RAIL_SHIFT: u32 = 24;
+    /// Bit of `PeerEntry::rail_generation`: `base` is an address that kernels of this rank may load from and store to.
+    pub const PEER_DIRECT: u32 = 1 << 31;
+    /// Most rails of a team.
+    pub const MAX_RAILS: u32 = 16;
 }
 
 abi_struct! {
@@ -16,7 +20,7 @@ abi_struct! {
         pub base: u64,
         /// Remote key, big-endian.
         pub rkey_be: u32,
-        /// rail << RAIL_SHIFT | generation of the peer (24 bits).
+        /// PEER_DIRECT | rail << RAIL_SHIFT | generation of the peer (24 bits).
         pub rail_generation: u32,
     }
 }
@@ -32,6 +36,17 @@ abi_struct! {
         pub base: u64,
         /// Length at every rank.
         pub bytes: u64,
+    }
+}
+
+abi_struct! {
+    /// How many guards of a peer are held at this rank. A line of its own.
+    align(128)
+    pub struct PeerGuard {
+        /// Guards taken and not yet dropped.
+        pub readers: u64,
+        /// Reserved, zero.
+        pub reserved: [u64; 15],
     }
 }
 
@@ -60,19 +75,25 @@ abi_struct! {
         pub qps_per_peer: u32,
         /// Rows of the peer table.
         pub max_windows: u32,
-        /// Reserved, zero.
-        pub reserved: u32,
+        /// Rails: HCAs of each rank. QP i to a peer uses rail i mod rails at both ends.
+        pub rails: u32,
         /// QP i to a peer: qps[peer * qps_per_peer + i]; null where there is none (the rank itself included, if it has no loopback QP).
         pub qps: DevicePtr<DevicePtr<QpContext>>,
-        /// Window w at a peer: peers[w * max_ranks + peer].
+        /// Window w at a peer by rail r: peers[(w * rails + r) * max_ranks + peer].
         pub peers: DevicePtr<PeerEntry>,
         /// Settings.
         pub config: DevicePtr<DeviceConfig>,
+        /// Guards by peer.
+        pub guards: DevicePtr<PeerGuard>,
+        /// By peer, in host memory: nonzero while no guard is given out.
+        pub closed: DevicePtr<u32>,
+        /// Local key of window w for rail r, big-endian: lkeys[w * rails + r].
+        pub lkeys: DevicePtr<u32>,
     }
 }
 
 const _: () = {
     assert!(size_of::<PeerEntry>() == 16 && align_of::<PeerEntry>() == 16);
     assert!(size_of::<Window>() == 24);
-    assert!(size_of::<TeamContext>() == 48);
+    assert!(size_of::<TeamContext>() == 72);
 };

@@ -52,6 +52,7 @@ impl Tables {
             max_ranks: team.ranks,
             qps_per_peer: team.qps_per_peer,
             max_windows: MAX_WINDOWS,
+            rails: 1,
             qps: DevicePtr::<DevicePtr<QpContext>>::new(base + qps),
             peers: DevicePtr::new(base + peers),
             config: DevicePtr::new(base + config),

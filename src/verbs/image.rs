@@ -15,7 +15,7 @@ pub struct QpLayout {
     pub cqn: u32,
     /// Ring length in WQEBBs.
     pub depth: u32,
-    /// The 768-byte context, aligned to 128.
+    /// The 896-byte context, aligned to 128.
     pub context_addr: u64,
     /// Its offset in the control heap.
     pub context_offset: u64,
@@ -155,14 +155,14 @@ mod tests {
             let [context, flags, sq] = LAYOUT.image(&attr(base));
             assert_eq!(
                 (context.addr, context.bytes.len()),
-                (LAYOUT.context_addr, 768)
+                (LAYOUT.context_addr, size_of::<QpContext>())
             );
             assert!(
                 context.bytes[512..576].iter().all(|byte| *byte == 0xff),
                 "CQE"
             );
             assert!(
-                context.bytes[640..].iter().all(|byte| *byte == 0),
+                context.bytes[640..768].iter().all(|byte| *byte == 0),
                 "doorbell records"
             );
             assert_eq!(flags.bytes[..8], (base << 1 | 1).to_le_bytes());

@@ -24,6 +24,8 @@ enum class Status : uint32_t {
   invalid = 6,
   /// The QP was in error and flushed the work: the cause is in the first error, which was not seen.
   flushed = 7,
+  /// The peer is being replaced or its QPs are being reset: no guard is given out, nothing was posted.
+  closed = 8,
 };
 
 /// Bytes of a WQEBB, the unit of the send queue. PRM "WQE Basic Block".
@@ -44,16 +46,37 @@ inline constexpr uint32_t MAX_PUT_BYTES = 0x40000000;
 /// Rounds that a holder of the doorbell token serves others before it leaves.
 inline constexpr uint32_t SERVICE_ROUNDS = 0x40;
 
-/// `QpContext::mode` bit: one thread at a time uses the QP; no flags, no atomics.
+/// `QpContext::mode` bit: one thread or one warp at a time uses the QP; no flags, no atomics.
 inline constexpr uint32_t MODE_EXCLUSIVE = 0x1;
+
+/// `QpContext::mode` bit: the threads of one block use the QP; flags and atomics of block scope.
+inline constexpr uint32_t MODE_CTA = 0x2;
+
+/// `QpContext::mode` bit: there is no doorbell record, the doorbell says how far to run. PRM "send_dbr_mode".
+inline constexpr uint32_t MODE_NO_RECORD = 0x4;
+
+/// `QpContext::mode` bit: `doorbell` is a word of host memory, from which a host thread rings.
+inline constexpr uint32_t MODE_MAILBOX = 0x8;
+
+/// `QpContext::mode` bit: ring, doorbell record and CQEs lie in host memory.
+inline constexpr uint32_t MODE_HOST_QUEUES = 0x10;
+
+/// `QpContext::mode` bit: the CQ has `depth` entries, so that the first error completion is never overwritten.
+inline constexpr uint32_t MODE_WIDE_CQ = 0x20;
 
 /// What the host fills the ring, the flags and the CQE with before a QP leaves Reset.
 inline constexpr uint8_t EMPTY_BYTE = 0xff;
 
-/// `PeerEntry::rail_generation` >> RAIL_SHIFT = rail; below it 24 bits of the peer's generation.
+/// `PeerEntry::rail_generation` >> RAIL_SHIFT, without PEER_DIRECT = rail, 7 bits; below it 24 bits of the peer's generation.
 inline constexpr uint32_t RAIL_SHIFT = 0x18;
 
-/// One QP as kernels see it: 768 bytes of the control heap, in lines of 128 bytes by who writes them.
+/// Bit of `PeerEntry::rail_generation`: `base` is an address that kernels of this rank may load from and store to.
+inline constexpr uint32_t PEER_DIRECT = 0x80000000;
+
+/// Most rails of a team.
+inline constexpr uint32_t MAX_RAILS = 0x10;
+
+/// One QP as kernels see it: 896 bytes of the control heap, in lines of 128 bytes by who writes them.
 ///
 /// A line that the NIC reads or writes holds no word that SMs change by atomics. Indices count WQEBBs, are 64 bits wide
 /// and never wrap; ring position = index & mask, 16-bit WQE index = low half.
@@ -66,7 +89,8 @@ struct alignas(128) QpContext {
   uint32_t *dbrec;
   /// The doorbell register of this QP: 8 bytes of the UAR, write-only. PRM "DoorBell Register".
   uint64_t *doorbell;
-  /// The one collapsed CQE: 64 bytes, overwritten by the NIC at every completion.
+  /// The one collapsed CQE: 64 bytes, overwritten by the NIC at every completion. With MODE_WIDE_CQ, the first of
+  /// `depth` CQEs.
   uint8_t *cqe;
   /// Where results of atomics go that nobody asked for: 8 bytes. Never read.
   uint64_t *atomic_sink;
@@ -77,7 +101,7 @@ struct alignas(128) QpContext {
   uint32_t mask;
   /// Ring length in WQEBBs: a power of two, MIN_DEPTH to MAX_DEPTH.
   uint32_t depth;
-  /// Bit MODE_EXCLUSIVE.
+  /// Bits MODE_EXCLUSIVE to MODE_WIDE_CQ.
   uint32_t mode;
   /// lkey of `atomic_sink`, big-endian.
   uint32_t atomic_sink_lkey_be;
@@ -85,8 +109,16 @@ struct alignas(128) QpContext {
   uint32_t generation;
   /// QP number, 24 bits, for dumps.
   uint32_t qpn;
+  /// Rank at the other end.
+  uint32_t peer;
+  /// The first CQE of the receive queue, `recv_mask + 1` of 64 bytes; null if there is none.
+  uint8_t *recv_cqe;
+  /// Entries of the receive queue - 1.
+  uint32_t recv_mask;
+  /// Rail of this QP: its number among the HCAs of the rank.
+  uint32_t rail;
   /// Reserved, zero.
-  uint32_t reserved0[13];
+  uint32_t reserved0[8];
   /// Ring space asked for, WQEBBs: grants plus refusals not yet undone. Line 1: posters, by atomics.
   uint64_t claim;
   /// Next index; advanced only by a thread whose claim was granted.
@@ -103,8 +135,12 @@ struct alignas(128) QpContext {
   Status err;
   /// vendor_err_synd << 8 | syndrome of the error CQE behind `err`, big-endian fields already swapped.
   uint32_t syndrome;
+  /// CQEs taken from the CQ, with MODE_WIDE_CQ.
+  uint64_t cq_consumed;
+  /// CQEs taken from the receive queue's CQ.
+  uint64_t recv_consumed;
   /// Reserved, zero.
-  uint64_t reserved2[12];
+  uint64_t reserved2[10];
   /// Nonzero: calls on this QP end `aborted`. Line 3: written by the host.
   uint32_t abort;
   /// Reserved, zero.
@@ -119,8 +155,17 @@ struct alignas(128) QpContext {
   uint32_t cq_dbrec[2];
   /// Reserved, zero.
   uint32_t reserved5[14];
+  /// Doorbells rung, by kernels or by the host for them. Line 6: counters, kept through recoveries; the host reads them
+  /// while kernels run.
+  uint64_t doorbells;
+  /// Time that calls have waited for ring space, ns, summed over all callers.
+  uint64_t full_ring_ns;
+  /// Failures latched in `err`.
+  uint64_t errors;
+  /// Reserved, zero.
+  uint64_t reserved6[13];
 };
-static_assert(sizeof(QpContext) == 768 && alignof(QpContext) == 128);
+static_assert(sizeof(QpContext) == 896 && alignof(QpContext) == 128);
 static_assert(offsetof(QpContext, sq) == 0);
 static_assert(offsetof(QpContext, flags) == 8);
 static_assert(offsetof(QpContext, dbrec) == 16);
@@ -134,7 +179,11 @@ static_assert(offsetof(QpContext, mode) == 60);
 static_assert(offsetof(QpContext, atomic_sink_lkey_be) == 64);
 static_assert(offsetof(QpContext, generation) == 68);
 static_assert(offsetof(QpContext, qpn) == 72);
-static_assert(offsetof(QpContext, reserved0) == 76);
+static_assert(offsetof(QpContext, peer) == 76);
+static_assert(offsetof(QpContext, recv_cqe) == 80);
+static_assert(offsetof(QpContext, recv_mask) == 88);
+static_assert(offsetof(QpContext, rail) == 92);
+static_assert(offsetof(QpContext, reserved0) == 96);
 static_assert(offsetof(QpContext, claim) == 128);
 static_assert(offsetof(QpContext, resv) == 136);
 static_assert(offsetof(QpContext, reserved1) == 144);
@@ -143,7 +192,9 @@ static_assert(offsetof(QpContext, doorbell_index) == 264);
 static_assert(offsetof(QpContext, base) == 272);
 static_assert(offsetof(QpContext, err) == 280);
 static_assert(offsetof(QpContext, syndrome) == 284);
-static_assert(offsetof(QpContext, reserved2) == 288);
+static_assert(offsetof(QpContext, cq_consumed) == 288);
+static_assert(offsetof(QpContext, recv_consumed) == 296);
+static_assert(offsetof(QpContext, reserved2) == 304);
 static_assert(offsetof(QpContext, abort) == 384);
 static_assert(offsetof(QpContext, reserved3) == 388);
 static_assert(offsetof(QpContext, cqe_line) == 512);
@@ -151,6 +202,10 @@ static_assert(offsetof(QpContext, sq_dbrec) == 640);
 static_assert(offsetof(QpContext, reserved4) == 648);
 static_assert(offsetof(QpContext, cq_dbrec) == 704);
 static_assert(offsetof(QpContext, reserved5) == 712);
+static_assert(offsetof(QpContext, doorbells) == 768);
+static_assert(offsetof(QpContext, full_ring_ns) == 776);
+static_assert(offsetof(QpContext, errors) == 784);
+static_assert(offsetof(QpContext, reserved6) == 792);
 
 /// Where one window lies at one peer. 16 bytes, read by one relaxed 16-byte load; replaced only inside the peer's grace
 /// period. All zero: the peer has no such window.
@@ -159,13 +214,24 @@ struct alignas(16) PeerEntry {
   uint64_t base;
   /// Remote key, big-endian.
   uint32_t rkey_be;
-  /// rail << RAIL_SHIFT | generation of the peer (24 bits).
+  /// PEER_DIRECT | rail << RAIL_SHIFT | generation of the peer (24 bits).
   uint32_t rail_generation;
 };
 static_assert(sizeof(PeerEntry) == 16 && alignof(PeerEntry) == 16);
 static_assert(offsetof(PeerEntry, base) == 0);
 static_assert(offsetof(PeerEntry, rkey_be) == 8);
 static_assert(offsetof(PeerEntry, rail_generation) == 12);
+
+/// How many guards of a peer are held at this rank. A line of its own.
+struct alignas(128) PeerGuard {
+  /// Guards taken and not yet dropped.
+  uint64_t readers;
+  /// Reserved, zero.
+  uint64_t reserved[15];
+};
+static_assert(sizeof(PeerGuard) == 128 && alignof(PeerGuard) == 128);
+static_assert(offsetof(PeerGuard, readers) == 0);
+static_assert(offsetof(PeerGuard, reserved) == 8);
 
 /// A symmetric window: the same number of bytes at every rank. Passed by value; nothing in it changes while the team lives.
 struct Window {
@@ -210,25 +276,34 @@ struct TeamContext {
   uint32_t qps_per_peer;
   /// Rows of the peer table.
   uint32_t max_windows;
-  /// Reserved, zero.
-  uint32_t reserved;
+  /// Rails: HCAs of each rank. QP i to a peer uses rail i mod rails at both ends.
+  uint32_t rails;
   /// QP i to a peer: qps[peer * qps_per_peer + i]; null where there is none (the rank itself included, if it has no loopback QP).
   QpContext **qps;
-  /// Window w at a peer: peers[w * max_ranks + peer].
+  /// Window w at a peer by rail r: peers[(w * rails + r) * max_ranks + peer].
   PeerEntry *peers;
   /// Settings.
   DeviceConfig *config;
+  /// Guards by peer.
+  PeerGuard *guards;
+  /// By peer, in host memory: nonzero while no guard is given out.
+  uint32_t *closed;
+  /// Local key of window w for rail r, big-endian: lkeys[w * rails + r].
+  uint32_t *lkeys;
 };
-static_assert(sizeof(TeamContext) == 48 && alignof(TeamContext) == 8);
+static_assert(sizeof(TeamContext) == 72 && alignof(TeamContext) == 8);
 static_assert(offsetof(TeamContext, rank) == 0);
 static_assert(offsetof(TeamContext, ranks) == 4);
 static_assert(offsetof(TeamContext, max_ranks) == 8);
 static_assert(offsetof(TeamContext, qps_per_peer) == 12);
 static_assert(offsetof(TeamContext, max_windows) == 16);
-static_assert(offsetof(TeamContext, reserved) == 20);
+static_assert(offsetof(TeamContext, rails) == 20);
 static_assert(offsetof(TeamContext, qps) == 24);
 static_assert(offsetof(TeamContext, peers) == 32);
 static_assert(offsetof(TeamContext, config) == 40);
+static_assert(offsetof(TeamContext, guards) == 48);
+static_assert(offsetof(TeamContext, closed) == 56);
+static_assert(offsetof(TeamContext, lkeys) == 64);
 
 /// Most experts that a token may choose: one per lane of a warp.
 inline constexpr uint32_t MAX_TOP_K = 0x20;

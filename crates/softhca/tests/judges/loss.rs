@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::pair::{self, PairEnded, Places};
-use super::programs::{Scratch, is_installed, seed};
+use super::programs::{Ended, Scratch, is_installed, seed};
 
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -32,6 +32,22 @@ fn run(command: &str, faults: &str) -> Option<PairEnded> {
     Some(ended)
 }
 
+/// How often a command is run whose end lost its last ACK.
+const ATTEMPTS: usize = 4;
+
+/// Whether one end was done with everything and gone while the other still waited for an ACK that had been lost: between two
+/// programs that end on their own, no protocol can exclude it, and a NIC of silicon answers nothing either once the QP is gone.
+fn lost_the_last_ack(ended: &PairEnded) -> bool {
+    let exceeded = |ended: &Ended| {
+        !ended.is_success()
+            && ["retry counter exceeded (12)", "status 12"]
+                .iter()
+                .any(|words| ended.printed.contains(words))
+    };
+    (ended.server.is_success() && exceeded(&ended.client))
+        || (ended.client.is_success() && exceeded(&ended.server))
+}
+
 #[test]
 fn tools_end_well_with_loss_duplication_and_reordering() {
     let seed = seed();
@@ -50,12 +66,21 @@ fn tools_end_well_with_loss_duplication_and_reordering() {
     ];
     let mut failures = String::new();
     for (index, command) in commands.iter().enumerate() {
-        let faults = format!("seed={},drop=1%,dup=0.5%,reorder=1%", seed + index as u64);
-        let Some(ended) = run(command, &faults) else {
-            continue;
-        };
-        if let Err(report) = ended.check(&["invalid data", "rror", "ailed", "ouldn't"]) {
+        for attempt in 0..ATTEMPTS {
+            let seed = seed + (index + attempt * commands.len()) as u64;
+            let faults = format!("seed={seed},drop=1%,dup=0.5%,reorder=1%");
+            let Some(ended) = run(command, &faults) else {
+                break;
+            };
+            let Err(report) = ended.check(&["invalid data", "rror", "ailed", "ouldn't"]) else {
+                break;
+            };
+            if attempt + 1 < ATTEMPTS && lost_the_last_ack(&ended) {
+                println!("again: with {faults} one end's last packet was lost after it had ended");
+                continue;
+            }
             failures += &format!("SOFTHCA_FAULT={faults} (SEED={seed})\n{report}");
+            break;
         }
     }
     assert!(failures.is_empty(), "{failures}");
