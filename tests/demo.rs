@@ -247,7 +247,7 @@ fn explain_prints_the_bytes_without_running() {
         "{text}"
     );
     assert!(
-        line("control heap per QP, bytes").contains("74,496"),
+        line("control heap per QP, bytes").contains("74,624"),
         "{text}"
     );
 }

@@ -65,7 +65,8 @@ extern "C" __global__ void wv_test_mutant_early_reuse(wv::PutWordsParams p) {
 }
 WV_EXPORT(wv_test_mutant_early_reuse)
 
-// Publishes the index and rings before the WQE is written.
+// Publishes the index and rings before the WQE is written, the first few times well before: the NIC
+// has the time to fetch in between on any machine.
 extern "C" __global__ void wv_test_mutant_publish_first(wv::PutWordsParams p) {
   put_words(
       p, [](const auto& qp, const Put& put, bool ask, wv::Deadline deadline, wv::Ticket* ticket) {
@@ -73,7 +74,10 @@ extern "C" __global__ void wv_test_mutant_publish_first(wv::PutWordsParams p) {
         if (status != Status::ok) return status;
         const uint64_t index = wv::sq::reserve(qp, 1);
         wv::sq::publish(qp, index, 1);
-        wv::platform::pause();
+        const uint64_t until = wv::platform::now_ns() + (index < 8 ? 40'000'000 : 0);
+        do {
+          wv::platform::pause();
+        } while (wv::platform::now_ns() < until);
         wv::wqe::write_put(qp, index, ask || wv::sq::passes_quarter(qp, index, 1), put.dst, put.src,
                            put.bytes);
         ticket->index = index + 1;
