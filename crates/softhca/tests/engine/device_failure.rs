@@ -1,9 +1,7 @@
 //! The port and the whole device fail: who hears of it, and what still works.
 
-mod rig;
-
+use crate::rig::{Pair, Shape, create};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
-use rig::{Pair, Shape, create};
 use softhca::HcaConfig;
 use softhca::device::{Context, DeviceError, Event};
 use std::sync::mpsc::{Receiver, channel};

@@ -1,12 +1,10 @@
 //! Faults that were asked for: what the software above sees of them, and that the transport makes good what it can.
 
-mod rig;
-
+use crate::rig::{End, Pair, Shape, data, raddr};
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, WqeOpcode};
-use rig::{End, Pair, Shape, data, raddr};
 use softhca::device::{CommandFault, CommandOutcome, Context, DeviceError, Event, FaultSpec};
 use softhca::{Hca, HcaConfig};
 use std::sync::atomic::Ordering;

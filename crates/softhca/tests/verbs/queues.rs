@@ -1,10 +1,8 @@
 //! Queues made by verbs, through unmodified libibverbs: data, events, sharing.
 
-mod rdma_core;
-
-use rdma_core::pair::{CAP, Pair, WRITE};
-use rdma_core::queue_pair::{Qp, QpAttr, RC, Send, steps};
-use rdma_core::verbs::{Cq, address, is_readable};
+use crate::rdma_core::pair::{CAP, Pair, WRITE};
+use crate::rdma_core::queue_pair::{Qp, QpAttr, RC, Send, steps};
+use crate::rdma_core::verbs::{Cq, address, is_readable};
 
 #[test]
 fn a_message_arrives_and_everything_can_be_taken_down() {

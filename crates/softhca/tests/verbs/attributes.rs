@@ -1,14 +1,12 @@
 //! Attributes of queues made by verbs: what is set is what is shown, and what does not fit is refused.
 
-mod rdma_core;
-
+use crate::rdma_core::frame::{Attribute, Frame, MANDATORY};
+use crate::rdma_core::pair::{CAP, Pair};
+use crate::rdma_core::queue_pair::{Path, QpAttr, RC, steps};
+use crate::rdma_core::verbs::address;
+use crate::rdma_core::{Device, Memory};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::qp::{QueryQpIn, QueryQpOut};
-use rdma_core::frame::{Attribute, Frame, MANDATORY};
-use rdma_core::pair::{CAP, Pair};
-use rdma_core::queue_pair::{Path, QpAttr, RC, steps};
-use rdma_core::verbs::address;
-use rdma_core::{Device, Memory};
 
 #[test]
 fn query_gives_what_modify_has_set() {

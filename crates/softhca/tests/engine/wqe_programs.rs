@@ -2,10 +2,7 @@
 //!
 //! On a virtual clock, one engine turn at a time; a seed decides everything. `WV_TEST_SEED=N` runs that program alone.
 
-mod programs;
-mod rig;
-
-use programs::{Flavour, Outcome, Program, cases, generate, replay, shrink};
+use crate::programs::{Flavour, Outcome, Program, cases, generate, replay, shrink};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn outcome(program: &Program) -> Result<Outcome, String> {

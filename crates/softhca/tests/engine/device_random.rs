@@ -1,12 +1,10 @@
 //! Commands of any bytes: each is answered, none panics.
 
-mod rig;
-
+use crate::rig::bringup::{bring_up, create_qp};
+use crate::rig::create;
+use crate::rig::shared::{Xrc, input};
 use mlx5_prm::cmd::CmdOut;
 use proptest::prelude::*;
-use rig::bringup::{bring_up, create_qp};
-use rig::create;
-use rig::shared::{Xrc, input};
 use softhca::device::DevxObject;
 use softhca::{DeviceError, Hca};
 

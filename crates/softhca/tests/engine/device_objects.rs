@@ -1,10 +1,8 @@
 //! Objects of the device model: who uses whom, who ends with whom, and failures on request.
 
-mod rig;
-
+use crate::rig::bringup::{bring_up, create_cq, create_qp, refused};
+use crate::rig::{End, Shape, create};
 use mlx5_prm::cmd::{Opcode, Status};
-use rig::bringup::{bring_up, create_cq, create_qp, refused};
-use rig::{End, Shape, create};
 use softhca::device::{Access, Context, DevxObject, syndrome};
 use softhca::{DeviceError, FailCommand, Hca};
 

@@ -1,14 +1,12 @@
 //! Shared receive queues: order, limits, errors, and what becomes of their QPs.
 
-mod rig;
-
+use crate::rig::shared::SharedQueue;
+use crate::rig::{End, Pair, QP_INDEX, Shape, data};
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::srq::{Rmpc, Wq};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
-use rig::shared::SharedQueue;
-use rig::{End, Pair, QP_INDEX, Shape, data};
 use softhca::device::{DeviceError, Event};
 use softhca::{Hca, HcaConfig};
 use std::time::{Duration, Instant};
@@ -333,8 +331,8 @@ fn what_makes_no_queue_is_refused_and_what_is_in_use_stays() {
     assert_eq!(refusal(b.context.devx_destroy(object)), Status::RES_BUSY);
 
     let hca = Hca::new().unwrap();
-    let made = rig::bringup::bring_up(&hca).unwrap();
-    let good = rig::shared::input(made.pdn, made.umem, 4, None);
+    let made = crate::rig::bringup::bring_up(&hca).unwrap();
+    let good = crate::rig::shared::input(made.pdn, made.umem, 4, None);
     let input = mlx5_prm::srq::CreateRmpIn::from_prefix(&good);
     let wq = *input.ctx().wq();
     let with = |wq: Wq| input.with_ctx(input.ctx().with_wq(wq));
@@ -354,11 +352,11 @@ fn what_makes_no_queue_is_refused_and_what_is_in_use_stays() {
         ),
     ];
     for (bad, status) in cases {
-        let outcome = rig::create(&made.context, bad.as_bytes());
-        assert_eq!(rig::bringup::refused(outcome).0, status, "{bad:?}");
+        let outcome = crate::rig::create(&made.context, bad.as_bytes());
+        assert_eq!(crate::rig::bringup::refused(outcome).0, status, "{bad:?}");
     }
     let before = made.context.live_objects();
-    let (object, _) = rig::create(&made.context, &good).unwrap();
+    let (object, _) = crate::rig::create(&made.context, &good).unwrap();
     assert_eq!(made.context.live_objects().srq, before.srq + 1);
     assert_eq!(
         made.context.dereg_umem(made.umem).unwrap_err().errno(),

@@ -1,15 +1,13 @@
 //! Commands of the device model: what each takes, refuses, and tells.
 
-mod rig;
-
+use crate::rig::bringup::{bring_up, create_cq, create_qp, refused};
+use crate::rig::create;
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cq::{Cqc, CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
 use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::mkey::{CreateMkeyIn, Mkc};
 use mlx5_prm::qp::{CreateQpIn, QpModifyIn, QpState, Qpc};
 use mlx5_prm::roce::{QueryRoceAddressIn, QueryRoceAddressOut};
-use rig::bringup::{bring_up, create_cq, create_qp, refused};
-use rig::create;
 use softhca::device::{Context, DevxObject, syndrome};
 use softhca::{DeviceError, Hca};
 

@@ -4,8 +4,7 @@
 // UNSAFETY: reads and writes memory that is shared with the device.
 #![expect(unsafe_code, reason = "plays the software side of a device")]
 
-mod rdma_core;
-
+use crate::rdma_core::{Device, Memory, Mr, Object, Pd, Uar, Umem};
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::cmd::{CmdOut, Opcode};
 use mlx5_prm::cq::{Cqc, CreateCqIn, CreateCqOut};
@@ -13,7 +12,6 @@ use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::doorbell::doorbell_value;
 use mlx5_prm::qp::{Ads, CreateQpIn, CreateQpOut, QpModifyIn, Qpc};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, RaddrSeg, WqeOpcode};
-use rdma_core::{Device, Memory, Mr, Object, Pd, Uar, Umem};
 use softhca::Hca;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,13 +1,11 @@
 //! Send queues without a doorbell record: the index in the doorbell decides what runs.
 
-mod rig;
-
+use crate::rig::bringup::{bring_up, create_qp, refused};
+use crate::rig::{Pair, Shape, create};
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cqe::CqeOpcode;
 use mlx5_prm::hca_cap::{CapType, CmdHcaCap, HcaCap2, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::qp::Qpc;
-use rig::bringup::{bring_up, create_qp, refused};
-use rig::{Pair, Shape, create};
 use softhca::Hca;
 use softhca::device::syndrome;
 use std::time::Duration;

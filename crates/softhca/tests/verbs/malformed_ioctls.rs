@@ -1,9 +1,7 @@
 //! Ioctls that no library would send: each gives an error number, none does harm.
 
-mod rdma_core;
-
-use rdma_core::frame::{Attribute, Frame, MANDATORY, send, word};
-use rdma_core::{Device, Memory, ioctl};
+use crate::rdma_core::frame::{Attribute, Frame, MANDATORY, send, word};
+use crate::rdma_core::{Device, Memory, ioctl};
 use softhca::Hca;
 
 fn opened() -> (Hca, Device) {

@@ -1,8 +1,6 @@
 //! Regions as unmodified libibverbs and libmlx5 register, change, share and query them.
 
-mod rdma_core;
-
-use rdma_core::{Device, Memory, Pd};
+use crate::rdma_core::{Device, Memory, Pd};
 use softhca::Hca;
 use std::fs::File;
 use std::io;

@@ -1,12 +1,10 @@
 //! Random WQEs, most of them wrong: the device answers each with a completion, and survives.
 
-mod rig;
-
+use crate::rig::{Pair, Shape, data, inline, raddr};
 use fastrand::Rng;
 use mlx5_prm::cqe::CqeOpcode;
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
-use rig::{Pair, Shape, data, inline, raddr};
 use softhca::HcaConfig;
 use std::time::{Duration, Instant};
 

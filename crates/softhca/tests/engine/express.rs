@@ -1,10 +1,8 @@
 //! Common WQEs go a short way, unless the checker looks at the bytes of WQEs: both ways do the same.
 
-mod rig;
-
+use crate::rig::{Pair, Shape, data, inline, raddr};
 use mlx5_prm::cqe::Cqe64;
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
-use rig::{Pair, Shape, data, inline, raddr};
 use softhca::{Counters, HcaConfig};
 
 const BYTES: u64 = 1 << 14;

@@ -3,13 +3,11 @@
 // UNSAFETY: takes over descriptors that calls have opened.
 #![expect(unsafe_code, reason = "descriptors from numbers")]
 
-mod rdma_core;
-
+use crate::rdma_core::frame::{Attribute, Frame, MANDATORY};
+use crate::rdma_core::verbs::is_readable;
+use crate::rdma_core::{Device, Memory};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cq::{Cqc, CreateCqIn, CreateCqOut, QueryCqIn, QueryCqOut};
-use rdma_core::frame::{Attribute, Frame, MANDATORY};
-use rdma_core::verbs::is_readable;
-use rdma_core::{Device, Memory};
 use softhca::Hca;
 use std::fs::File;
 use std::io::Read;

@@ -1,14 +1,12 @@
 //! Hand-built WQEs between two QPs of one process: what moves bytes and what does not.
 
-mod rig;
-
+use crate::rig::{Pair, Shape, data, inline, raddr};
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::wqe::{
     AtomicSeg, CtrlSeg, MaskedCas64Seg, MaskedFa32Seg, OPMOD_MASKED_4_BYTES, OPMOD_MASKED_8_BYTES,
     WqeOpcode,
 };
-use rig::{Pair, Shape, data, inline, raddr};
 use softhca::HcaConfig;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

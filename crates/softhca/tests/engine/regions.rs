@@ -3,11 +3,9 @@
 // UNSAFETY: registers memory and maps descriptors.
 #![expect(unsafe_code, reason = "plays the software side of a device")]
 
-mod rig;
-
+use crate::rig::{Memory, Pair, Shape, data, raddr};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, ErrCqe, Syndrome};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
-use rig::{Memory, Pair, Shape, data, raddr};
 use softhca::device::{Access, MrChange};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 

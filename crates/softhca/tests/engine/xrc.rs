@@ -1,12 +1,10 @@
 //! XRC domains: shared by file, used across contexts, and the queues in them.
 
-mod rig;
-
+use crate::rig::segments::xrc;
+use crate::rig::{End, Kind, Shape, inline, raddr};
 use mlx5_prm::cmd::Status;
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
-use rig::segments::xrc;
-use rig::{End, Kind, Shape, inline, raddr};
 use softhca::device::{Context, DeviceError, Event, XrcFile};
 use softhca::{Hca, HcaConfig};
 use std::time::{Duration, Instant};

@@ -1,12 +1,10 @@
 //! The same WQEs over packets: two HCAs of one process whose loopback is off, and a seeded schedule.
 
-mod rig;
-
+use crate::rig::{Pair, Shape, data, inline, raddr};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, OPMOD_MASKED_4_BYTES, WqeOpcode};
-use rig::{Pair, Shape, data, inline, raddr};
 use softhca::HcaConfig;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

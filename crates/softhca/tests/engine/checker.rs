@@ -1,11 +1,9 @@
 //! What the checker finds, and that it finds nothing where nothing is wrong.
 
-mod rig;
-
+use crate::rig::{End, Pair, Shape};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::qp::Qpc;
-use rig::{End, Pair, Shape};
 use softhca::{CheckConfig, Finding, Hca, HcaConfig};
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,13 +1,11 @@
 //! UC, UD and XRC: what each service does with messages that fit and with those that do not, by memory and by packets.
 
-mod rig;
-
+use crate::rig::segments::{datagram, xrc};
+use crate::rig::{End, Kind, Pair, QKEY, QP_INDEX, SRQ_INDEX, Shape, data, inline, raddr};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
-use rig::segments::{datagram, xrc};
-use rig::{End, Kind, Pair, QKEY, QP_INDEX, SRQ_INDEX, Shape, data, inline, raddr};
 use softhca::device::Event;
 use softhca::{Hca, HcaConfig};
 use std::time::Duration;

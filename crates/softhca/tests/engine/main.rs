@@ -1,0 +1,25 @@
+//! The engine and the device model: WQEs, doorbells and completions, commands, faults, the checker.
+
+#[path = "../programs/mod.rs"]
+mod programs;
+#[path = "../rig/mod.rs"]
+mod rig;
+
+mod checker;
+mod device_commands;
+mod device_failure;
+mod device_objects;
+mod device_random;
+mod errors;
+mod express;
+mod faults;
+mod keys;
+mod no_record;
+mod random;
+mod regions;
+mod services;
+mod srq;
+mod wire;
+mod wqe_programs;
+mod write;
+mod xrc;

@@ -1,0 +1,11 @@
+//! What programs reach through libibverbs and libmlx5, and what a program may send past them.
+
+#[path = "../rdma_core/mod.rs"]
+mod rdma_core;
+
+mod attributes;
+mod devx_events;
+mod engine_libmlx5;
+mod malformed_ioctls;
+mod memory;
+mod queues;
