@@ -27,6 +27,14 @@ abi_const! {
     pub const MODE_HOST_QUEUES: u32 = 16;
     /// `QpContext::mode` bit: the CQ has `depth` entries, so that the first error completion is never overwritten.
     pub const MODE_WIDE_CQ: u32 = 32;
+    /// `QpContext::atomics` bit: fetch-and-add and compare-and-swap of 8 bytes.
+    pub const ATOMIC_64: u32 = 1;
+    /// `QpContext::atomics` bit: the masked forms of 4 bytes.
+    pub const ATOMIC_MASKED_32: u32 = 2;
+    /// `QpContext::atomics` bit: the masked forms of 8 bytes.
+    pub const ATOMIC_MASKED_64: u32 = 4;
+    /// `QpContext::atomics` bit: results of 8 bytes are big-endian; those of 4 bytes always are.
+    pub const ATOMIC_RESULT_BE: u32 = 8;
     /// What the host fills the ring, the flags and the CQE with before a QP leaves Reset.
     pub const EMPTY_BYTE: u8 = 0xff;
 }
@@ -74,8 +82,10 @@ abi_struct! {
         pub recv_mask: u32,
         /// Rail of this QP: its number among the HCAs of the rank.
         pub rail: u32,
+        /// Bits ATOMIC_64 to ATOMIC_RESULT_BE: what the device can do.
+        pub atomics: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 8],
+        pub reserved0: [u32; 7],
 
         /// Ring space asked for, WQEBBs: grants plus refusals not yet undone. Line 1: posters, by atomics.
         pub claim: u64,

@@ -9,6 +9,7 @@ use super::command;
 use super::context::OpenDevice;
 use super::error::VerbsError;
 use super::qp_attr::LOG_MIN_DEPTH;
+use crate::abi::{ATOMIC_64, ATOMIC_MASKED_32, ATOMIC_MASKED_64, ATOMIC_RESULT_BE};
 
 /// Capabilities that the runtime uses. PRM "HCA Capabilities"; names are the manual's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,10 @@ pub struct Caps {
     pub atomics: bool,
     /// Whether the masked forms work too.
     pub masked_atomics: bool,
+    /// Whether the masked forms of 4 bytes work.
+    pub masked_atomics_of_4: bool,
+    /// Whether results of 8 bytes come in the order of the wire, big-endian, instead of the host's.
+    pub atomic_results_be: bool,
     /// Source ports that a RoCEv2 QP may use; `None` if the device chooses.
     pub udp_source_ports: Option<RangeInclusive<u16>>,
     /// Whether QPs can belong to a set of counters.
@@ -70,18 +75,20 @@ impl Caps {
             0 => AtomicCaps::default(),
             _ => *query(device, CapType::ATOMIC)?.atomic_caps(),
         };
-        let eight_bytes = atomic.atomic_size_qp() & 8 != 0;
-        let operations = |wanted| eight_bytes && atomic.atomic_operations() & wanted == wanted;
+        let operations = |bytes, wanted| {
+            atomic.atomic_size_qp() & bytes != 0 && atomic.atomic_operations() & wanted == wanted
+        };
+        let masked = AtomicCaps::OP_MASKED_CMP_SWAP | AtomicCaps::OP_MASKED_FETCH_ADD;
         Ok(Self {
             log_max_qp_sz: narrow(log_max_qp_sz.min(LOG_SQ_LIMIT)),
             log_max_qp: narrow(general.log_max_qp()),
             log_max_msg: narrow(general.log_max_msg()),
             log_max_ra_req_qp: narrow(general.log_max_ra_req_qp().min(LOG_RA_LIMIT)),
             log_max_ra_res_qp: narrow(general.log_max_ra_res_qp().min(LOG_RA_LIMIT)),
-            atomics: operations(AtomicCaps::OP_CMP_SWAP | AtomicCaps::OP_FETCH_ADD),
-            masked_atomics: operations(
-                AtomicCaps::OP_MASKED_CMP_SWAP | AtomicCaps::OP_MASKED_FETCH_ADD,
-            ),
+            atomics: operations(8, AtomicCaps::OP_CMP_SWAP | AtomicCaps::OP_FETCH_ADD),
+            masked_atomics: operations(8, masked),
+            masked_atomics_of_4: operations(4, masked),
+            atomic_results_be: atomic.atomic_req_8b_endianness_mode() == 0,
             udp_source_ports: (roce.sw_r_roce_src_udp_port() != 0).then(|| {
                 let port = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
                 port(roce.r_roce_min_src_udp_port())..=port(roce.r_roce_max_src_udp_port())
@@ -91,6 +98,25 @@ impl Caps {
             ooo_placement: general.dp_ordering_ooo_all_rc() != 0,
             max_wqe_sz_sq: u16::try_from(general.max_wqe_sz_sq()).unwrap_or(u16::MAX),
         })
+    }
+}
+
+impl Caps {
+    /// What kernels are told of atomics: bits `ATOMIC_64` to `ATOMIC_RESULT_BE`.
+    #[must_use]
+    pub fn atomic_bits(&self) -> u32 {
+        let bits = [
+            (self.atomics, ATOMIC_64),
+            (self.masked_atomics_of_4, ATOMIC_MASKED_32),
+            (self.masked_atomics, ATOMIC_MASKED_64),
+            (self.atomic_results_be, ATOMIC_RESULT_BE),
+        ];
+        // Without rae and atomic_mode, which go by the plain forms, the peer would refuse the masked ones too.
+        let any = if self.atomics { u32::MAX } else { 0 };
+        bits.iter()
+            .filter(|(has, _)| *has)
+            .fold(0, |all, (_, bit)| all | bit)
+            & any
     }
 }
 

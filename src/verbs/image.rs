@@ -33,6 +33,8 @@ pub struct QpLayout {
     pub doorbell_page_addr: u64,
     /// Whether one thread at a time posts.
     pub exclusive: bool,
+    /// What the device can do of atomics, bits `ATOMIC_64` to `ATOMIC_RESULT_BE`.
+    pub atomics: u32,
 }
 
 /// What a QP context holds besides its layout.
@@ -82,6 +84,7 @@ impl QpLayout {
             mode: if self.exclusive { MODE_EXCLUSIVE } else { 0 },
             atomic_sink_lkey_be: attr.atomic_sink_lkey.to_be(),
             generation: attr.generation,
+            atomics: self.atomics,
             claim: attr.base,
             resv: attr.base,
             cons: attr.base,
@@ -137,6 +140,7 @@ mod tests {
         doorbell_addr: 0x7000_0800,
         doorbell_page_addr: 0x7000_0000,
         exclusive: false,
+        atomics: abi::ATOMIC_64,
     };
 
     fn attr(base: u64) -> ImageAttr {

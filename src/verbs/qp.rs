@@ -169,7 +169,7 @@ impl Qp<Reset> {
         let pd = Arc::clone(pd);
         let memory = QpMemory { cq, pd };
         let (object, out) = DevxObject::create::<_, CreateQpOut>(context, &input, memory)?;
-        let layout = layout(out.qpn(), config, &object.memory().cq);
+        let layout = layout(context, out.qpn(), config, &object.memory().cq);
         let core = QpCore {
             object,
             layout,
@@ -423,7 +423,7 @@ fn create_input(
 /// `ts_format`: whatever clock the device's completions carry; nobody reads it.
 const TS_FORMAT_DEFAULT: u32 = 1;
 
-fn layout(qpn: u32, config: &QpConfig, cq: &Cq<QueueMemory>) -> QpLayout {
+fn layout(context: &Context, qpn: u32, config: &QpConfig, cq: &Cq<QueueMemory>) -> QpLayout {
     let queue = cq.memory();
     let context_addr = queue.context.addr();
     QpLayout {
@@ -439,6 +439,7 @@ fn layout(qpn: u32, config: &QpConfig, cq: &Cq<QueueMemory>) -> QpLayout {
         doorbell_addr: queue.register.addr(),
         doorbell_page_addr: queue.register.page_addr(),
         exclusive: config.exclusive,
+        atomics: context.caps().atomic_bits(),
     }
 }
 

@@ -245,6 +245,8 @@ mod tests {
             log_max_ra_res_qp: 4,
             atomics: true,
             masked_atomics: true,
+            masked_atomics_of_4: true,
+            atomic_results_be: false,
             udp_source_ports: Some(0xc000..=0xffff),
             counter_sets: false,
             qp_data_in_order: false,

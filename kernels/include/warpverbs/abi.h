@@ -64,6 +64,18 @@ inline constexpr uint32_t MODE_HOST_QUEUES = 0x10;
 /// `QpContext::mode` bit: the CQ has `depth` entries, so that the first error completion is never overwritten.
 inline constexpr uint32_t MODE_WIDE_CQ = 0x20;
 
+/// `QpContext::atomics` bit: fetch-and-add and compare-and-swap of 8 bytes.
+inline constexpr uint32_t ATOMIC_64 = 0x1;
+
+/// `QpContext::atomics` bit: the masked forms of 4 bytes.
+inline constexpr uint32_t ATOMIC_MASKED_32 = 0x2;
+
+/// `QpContext::atomics` bit: the masked forms of 8 bytes.
+inline constexpr uint32_t ATOMIC_MASKED_64 = 0x4;
+
+/// `QpContext::atomics` bit: results of 8 bytes are big-endian; those of 4 bytes always are.
+inline constexpr uint32_t ATOMIC_RESULT_BE = 0x8;
+
 /// What the host fills the ring, the flags and the CQE with before a QP leaves Reset.
 inline constexpr uint8_t EMPTY_BYTE = 0xff;
 
@@ -117,8 +129,10 @@ struct alignas(128) QpContext {
   uint32_t recv_mask;
   /// Rail of this QP: its number among the HCAs of the rank.
   uint32_t rail;
+  /// Bits ATOMIC_64 to ATOMIC_RESULT_BE: what the device can do.
+  uint32_t atomics;
   /// Reserved, zero.
-  uint32_t reserved0[8];
+  uint32_t reserved0[7];
   /// Ring space asked for, WQEBBs: grants plus refusals not yet undone. Line 1: posters, by atomics.
   uint64_t claim;
   /// Next index; advanced only by a thread whose claim was granted.
@@ -183,7 +197,8 @@ static_assert(offsetof(QpContext, peer) == 76);
 static_assert(offsetof(QpContext, recv_cqe) == 80);
 static_assert(offsetof(QpContext, recv_mask) == 88);
 static_assert(offsetof(QpContext, rail) == 92);
-static_assert(offsetof(QpContext, reserved0) == 96);
+static_assert(offsetof(QpContext, atomics) == 96);
+static_assert(offsetof(QpContext, reserved0) == 100);
 static_assert(offsetof(QpContext, claim) == 128);
 static_assert(offsetof(QpContext, resv) == 136);
 static_assert(offsetof(QpContext, reserved1) == 144);
