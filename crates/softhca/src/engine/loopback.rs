@@ -72,11 +72,11 @@ pub(super) fn step(
         OperationKind::Atomic(atomic) => {
             let old = remote(fabric, peer, |hca| hca.remote_atomic(peer.qpn, &atomic));
             old.and_then(|old| {
-                let bytes = old.to_ne_bytes();
-                let bytes = if cfg!(target_endian = "big") {
-                    &bytes[8 - current.operation.bytes as usize..]
-                } else {
-                    &bytes[..current.operation.bytes as usize]
+                // Of 4 bytes: the low half, big-endian; of 8 bytes as atomic_req_8B_endianness_mode says.
+                let (wide, narrow) = (old.to_ne_bytes(), &old.to_be_bytes()[4..]);
+                let bytes = match current.operation.bytes {
+                    4 => narrow,
+                    _ => wide.as_slice(),
                 };
                 let segments = current.work.local.segments();
                 on(fabric, own.hca, |hca| {

@@ -234,7 +234,7 @@ pub trait Device {
     ) -> Result<(), Failure>;
 
     /// Copies `data` to `offset` of the WQE's local segments: READ responses in order, each byte once; for an atomic the
-    /// original value, in the byte order of the host (4 or 8 bytes).
+    /// original value: 8 bytes in the order of the host, or 4 big-endian.
     ///
     /// # Errors
     /// A local key or range does not fit: the operation ends with this failure.

@@ -80,7 +80,10 @@ fn atomics_immediates_and_sends_arrive() {
     pair.a.run(2);
     assert_eq!(pair.b.data.word(64).load(Ordering::Acquire), 43);
     assert_eq!(pair.a.data.word(0).load(Ordering::Acquire), 40);
-    assert_eq!(pair.a.data.word(8).load(Ordering::Acquire), 42);
+    assert_eq!(
+        pair.a.data.word(8).load(Ordering::Acquire),
+        42_u32.to_be().into()
+    );
 
     pair.b.post_receive(1000, 64);
     pair.b.post_receive(2000, 64);

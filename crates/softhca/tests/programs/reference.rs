@@ -401,8 +401,11 @@ impl Model {
                 if !at.at.is_multiple_of(total) {
                     return Err(refused(REMOTE_INVALID));
                 }
-                let old = peer.load(std::slice::from_ref(&target));
+                let mut old = peer.load(std::slice::from_ref(&target));
                 peer.store(std::slice::from_ref(&target), &apply(atomic, &old));
+                if atomic.bytes() == 4 {
+                    old.reverse(); // big-endian
+                }
                 match pieces {
                     Some(pieces) => self.sides[side].store(&pieces, &old),
                     None => {

@@ -142,7 +142,8 @@ impl<W> Requester<W> {
         };
         let narrow = original & u64::from(u32::MAX);
         let stored = match (atomic.operand_bytes(), u32::try_from(narrow)) {
-            (4, Ok(word)) => device.scatter(qpn, &message.wqe, 0, &word.to_ne_bytes()),
+            // The capability that says how results of 8 bytes come says nothing of these.
+            (4, Ok(word)) => device.scatter(qpn, &message.wqe, 0, &word.to_be_bytes()),
             _ => device.scatter(qpn, &message.wqe, 0, &original.to_ne_bytes()),
         };
         if let Err(failure) = stored {
