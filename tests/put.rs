@@ -12,7 +12,7 @@ mod fabric;
 use fabric::{Pair, seeds};
 use warpverbs::abi::test_kernels::{PutItem, PutListParams};
 use warpverbs::abi::{MODE_EXCLUSIVE, Status};
-use warpverbs::verbs::QpConfig;
+use warpverbs::verbs::{QpConfig, Sharing};
 
 /// Puts `count` words from each of `threads` threads and checks bytes, indices, counters and findings.
 #[track_caller]
@@ -112,7 +112,7 @@ fn an_exclusive_qp_needs_no_atomics() {
     for seed in seeds(2, 10) {
         let config = QpConfig {
             log_depth: 8,
-            exclusive: true,
+            sharing: Sharing::Exclusive,
             ..QpConfig::default()
         };
         let pair = Pair::new(70_000, &config, None);

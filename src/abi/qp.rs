@@ -85,7 +85,10 @@ abi_struct! {
         /// Bits ATOMIC_64 to ATOMIC_RESULT_BE: what the device can do.
         pub atomics: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 7],
+        pub reserved0: [u32; 5],
+        /// `recv_consumed` at which this life of the receive queue began: its receive counter is, modulo 2^16,
+        /// recv_consumed - recv_base + recv_mask + 1.
+        pub recv_base: u64,
 
         /// Ring space asked for, WQEBBs: grants plus refusals not yet undone. Line 1: posters, by atomics.
         pub claim: u64,

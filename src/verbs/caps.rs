@@ -3,12 +3,12 @@
 use std::ops::RangeInclusive;
 
 use mlx5_prm::cmd::Opcode;
-use mlx5_prm::hca_cap::{AtomicCaps, CapType, QueryHcaCapIn, QueryHcaCapOut};
+use mlx5_prm::hca_cap::{AtomicCaps, CapType, HcaCap2, QueryHcaCapIn, QueryHcaCapOut};
 
 use super::command;
 use super::context::OpenDevice;
 use super::error::VerbsError;
-use super::qp_attr::LOG_MIN_DEPTH;
+use super::qp_config::LOG_MIN_DEPTH;
 use crate::abi::{ATOMIC_64, ATOMIC_MASKED_32, ATOMIC_MASKED_64, ATOMIC_RESULT_BE};
 
 /// Capabilities that the runtime uses. PRM "HCA Capabilities"; names are the manual's.
@@ -26,12 +26,18 @@ pub struct Caps {
     pub log_max_ra_res_qp: u8,
     /// Whether remote atomics of 8 bytes work: compare-and-swap and fetch-and-add.
     pub atomics: bool,
-    /// Whether the masked forms work too.
+    /// Whether the masked forms of 8 bytes work too.
     pub masked_atomics: bool,
     /// Whether the masked forms of 4 bytes work.
     pub masked_atomics_of_4: bool,
     /// Whether results of 8 bytes come in the order of the wire, big-endian, instead of the host's.
     pub atomic_results_be: bool,
+    /// Whether a send queue can do without a doorbell record and be rung by software.
+    pub send_dbr_mode_no_dbr_ext: bool,
+    /// log2 of the longest send queue without a doorbell record, WQEBBs.
+    pub log_max_send_dbr_less_qp_sq: u8,
+    /// log2 of the longest completion queue, entries.
+    pub log_max_cq_sz: u8,
     /// Source ports that a RoCEv2 QP may use; `None` if the device chooses.
     pub udp_source_ports: Option<RangeInclusive<u16>>,
     /// Whether QPs can belong to a set of counters.
@@ -75,10 +81,14 @@ impl Caps {
             0 => AtomicCaps::default(),
             _ => *query(device, CapType::ATOMIC)?.atomic_caps(),
         };
-        let operations = |bytes, wanted| {
+        let operations = |bytes: u32, wanted| {
             atomic.atomic_size_qp() & bytes != 0 && atomic.atomic_operations() & wanted == wanted
         };
         let masked = AtomicCaps::OP_MASKED_CMP_SWAP | AtomicCaps::OP_MASKED_FETCH_ADD;
+        let second = match general.hca_cap_2() {
+            0 => HcaCap2::default(),
+            _ => *query(device, CapType::GENERAL_2)?.hca_cap_2(),
+        };
         Ok(Self {
             log_max_qp_sz: narrow(log_max_qp_sz.min(LOG_SQ_LIMIT)),
             log_max_qp: narrow(general.log_max_qp()),
@@ -89,6 +99,9 @@ impl Caps {
             masked_atomics: operations(8, masked),
             masked_atomics_of_4: operations(4, masked),
             atomic_results_be: atomic.atomic_req_8b_endianness_mode() == 0,
+            send_dbr_mode_no_dbr_ext: second.send_dbr_mode_no_dbr_ext() != 0,
+            log_max_send_dbr_less_qp_sq: narrow(second.log_max_send_dbr_less_qp_sq()),
+            log_max_cq_sz: narrow(general.log_max_cq_sz()),
             udp_source_ports: (roce.sw_r_roce_src_udp_port() != 0).then(|| {
                 let port = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
                 port(roce.r_roce_min_src_udp_port())..=port(roce.r_roce_max_src_udp_port())
@@ -130,4 +143,54 @@ fn query(device: &OpenDevice, kind: CapType) -> Result<QueryHcaCapOut, VerbsErro
 /// A capability of at most 8 bits.
 fn narrow(value: u32) -> u8 {
     u8::try_from(value).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// What a small device can do.
+    pub(crate) fn caps() -> Caps {
+        Caps {
+            log_max_qp_sz: 12,
+            log_max_qp: 17,
+            log_max_msg: 30,
+            log_max_ra_req_qp: 4,
+            log_max_ra_res_qp: 4,
+            atomics: true,
+            masked_atomics: true,
+            masked_atomics_of_4: true,
+            atomic_results_be: false,
+            send_dbr_mode_no_dbr_ext: false,
+            log_max_send_dbr_less_qp_sq: 0,
+            log_max_cq_sz: 22,
+            udp_source_ports: Some(0xc000..=0xffff),
+            counter_sets: false,
+            qp_data_in_order: false,
+            ooo_placement: false,
+            max_wqe_sz_sq: 1024,
+        }
+    }
+
+    #[test]
+    fn kernels_are_told_of_atomics_by_size() {
+        assert_eq!(
+            caps().atomic_bits(),
+            ATOMIC_64 | ATOMIC_MASKED_64 | ATOMIC_MASKED_32
+        );
+        let narrow = Caps {
+            masked_atomics: false,
+            atomic_results_be: true,
+            ..caps()
+        };
+        assert_eq!(
+            narrow.atomic_bits(),
+            ATOMIC_64 | ATOMIC_MASKED_32 | ATOMIC_RESULT_BE
+        );
+        let none = Caps {
+            atomics: false,
+            ..caps()
+        };
+        assert_eq!(none.atomic_bits(), 0);
+    }
 }

@@ -3,7 +3,7 @@
 
 use bytemuck::Zeroable;
 
-use crate::abi::{self, DevicePtr, EMPTY_BYTE, MODE_EXCLUSIVE, QpContext, WQEBB_BYTES};
+use crate::abi::{self, DevicePtr, EMPTY_BYTE, QpContext, WQEBB_BYTES};
 
 /// Where everything of a QP lies. Addresses are those of the control heap's region, as kernels and the HCA use them, except
 /// the doorbell's, which is of this process.
@@ -31,9 +31,9 @@ pub struct QpLayout {
     pub doorbell_addr: u64,
     /// The register's page, in this process: what `Gpu::map_mmio` takes.
     pub doorbell_page_addr: u64,
-    /// Whether one thread at a time posts.
-    pub exclusive: bool,
-    /// What the device can do of atomics, bits `ATOMIC_64` to `ATOMIC_RESULT_BE`.
+    /// Bits of [`QpContext::mode`].
+    pub mode: u32,
+    /// What the device can do of atomics: bits of [`QpContext::atomics`].
     pub atomics: u32,
 }
 
@@ -81,10 +81,10 @@ impl QpLayout {
             qpn: self.qpn,
             mask: self.depth - 1,
             depth: self.depth,
-            mode: if self.exclusive { MODE_EXCLUSIVE } else { 0 },
+            mode: self.mode,
+            atomics: self.atomics,
             atomic_sink_lkey_be: attr.atomic_sink_lkey.to_be(),
             generation: attr.generation,
-            atomics: self.atomics,
             claim: attr.base,
             resv: attr.base,
             cons: attr.base,
@@ -139,7 +139,7 @@ mod tests {
         dbrec_addr: 0x10_0000 + QpContext::SQ_DBREC_OFFSET as u64,
         doorbell_addr: 0x7000_0800,
         doorbell_page_addr: 0x7000_0000,
-        exclusive: false,
+        mode: 0,
         atomics: abi::ATOMIC_64,
     };
 

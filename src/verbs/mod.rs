@@ -29,6 +29,7 @@ mod pd;
 mod port;
 mod qp;
 mod qp_attr;
+mod qp_config;
 mod uar;
 
 pub use crate::memheap::HeapStats;
@@ -44,5 +45,6 @@ pub use mr::{Access, Mr};
 pub use pd::Pd;
 pub use port::{Mtu, PortInfo};
 pub use qp::{Init, Qp, QpStatus, Reset, Rtr, Rts, State, TransitionError};
-pub use qp_attr::{PathAttr, QpConfig, SendAttr};
+pub use qp_attr::{PathAttr, SendAttr};
+pub use qp_config::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 pub use uar::DoorbellRegister;

@@ -17,7 +17,8 @@ use super::heap::{ControlBlock, ControlHeap};
 use super::image::QpLayout;
 use super::path::resolve_mac;
 use super::pd::Pd;
-use super::qp_attr::{PathAttr, QpConfig, SendAttr, atomic_mode, udp_source_port};
+use super::qp_attr::{PathAttr, SendAttr, atomic_mode, udp_source_port};
+use super::qp_config::QpConfig;
 use super::uar::DoorbellRegister;
 use crate::abi::{QpContext, WQEBB_BYTES};
 
@@ -139,7 +140,8 @@ impl Qp<Reset> {
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
         let context = pd.context();
-        config.check(context.caps())?;
+        config.check(context.name(), context.caps())?;
+        config.check_built()?;
         if !Arc::ptr_eq(context, heap.context()) {
             return Err(VerbsError::argument(
                 "control heap",
@@ -438,7 +440,7 @@ fn layout(context: &Context, qpn: u32, config: &QpConfig, cq: &Cq<QueueMemory>) 
         dbrec_addr: context_addr + QpContext::SQ_DBREC_OFFSET as u64,
         doorbell_addr: queue.register.addr(),
         doorbell_page_addr: queue.register.page_addr(),
-        exclusive: config.exclusive,
+        mode: config.mode(),
         atomics: context.caps().atomic_bits(),
     }
 }

@@ -1,4 +1,4 @@
-//! What a QP is told: its shape, its path, its patience. Checked once, when it is used.
+//! What a QP is told of its way to the peer and of patience. Checked once, when it is used.
 
 use mlx5_prm::qpc::Qpc;
 
@@ -6,74 +6,6 @@ use super::caps::Caps;
 use super::error::VerbsError;
 use super::gid::Gid;
 use super::port::{Mtu, PortInfo};
-use crate::abi::{MAX_DEPTH, MIN_DEPTH};
-
-/// log2 of the bounds that kernels set.
-#[expect(clippy::cast_possible_truncation, reason = "at most 31")]
-pub(super) const LOG_MIN_DEPTH: u8 = MIN_DEPTH.ilog2() as u8;
-#[expect(clippy::cast_possible_truncation, reason = "at most 31")]
-const LOG_MAX_DEPTH: u8 = MAX_DEPTH.ilog2() as u8;
-
-/// The shape of a QP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QpConfig {
-    /// log2 of the send queue's length in WQEBBs: 8 to 15 (`abi::MIN_DEPTH` to `abi::MAX_DEPTH`), and at most the device's.
-    /// Default 10.
-    pub log_depth: u8,
-    /// One thread at a time posts; kernels then leave out flags and atomics. Default false.
-    pub exclusive: bool,
-    /// Share one doorbell register with all QPs of the context that ask for it; the software HCA refuses. Default false.
-    pub share_doorbell_register: bool,
-    /// Ask for payload in order, where the device can be asked. Default true.
-    pub data_in_order: bool,
-    /// Counter set, where the device has them. Default none: the device's own.
-    pub counter_set: Option<u8>,
-    /// Port of a link aggregation group for outgoing packets, 1 to 15; 0 lets the device choose. Default 0.
-    pub lag_port: u8,
-}
-
-impl Default for QpConfig {
-    fn default() -> Self {
-        Self {
-            log_depth: 10,
-            exclusive: false,
-            share_doorbell_register: false,
-            data_in_order: true,
-            counter_set: None,
-            lag_port: 0,
-        }
-    }
-}
-
-impl QpConfig {
-    /// Ring length in WQEBBs.
-    #[must_use]
-    pub fn depth(&self) -> u32 {
-        1 << self.log_depth
-    }
-
-    /// Bytes of control heap that a QP of this shape takes, alignment not counted: context, flags and send queue.
-    #[must_use]
-    pub fn control_bytes(&self) -> u64 {
-        crate::abi::control_bytes(self.depth())
-    }
-
-    pub(super) fn check(&self, caps: &Caps) -> Result<(), VerbsError> {
-        let limit = caps.log_max_qp_sz.min(LOG_MAX_DEPTH);
-        in_range("log_depth", self.log_depth, LOG_MIN_DEPTH, limit)?;
-        in_range("lag_port", self.lag_port, 0, 15)?;
-        if let Some(set) = self.counter_set
-            && !caps.counter_sets
-        {
-            return Err(VerbsError::argument(
-                "counter_set",
-                set,
-                "none: the device has no counter sets",
-            ));
-        }
-        Ok(())
-    }
-}
 
 /// The way to the peer. What a peer or a store says goes in here, so all of it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +142,12 @@ pub(super) fn atomic_mode(caps: &Caps) -> u32 {
     }
 }
 
-fn in_range(what: &'static str, value: u8, least: u8, most: u8) -> Result<(), VerbsError> {
+pub(super) fn in_range(
+    what: &'static str,
+    value: u8,
+    least: u8,
+    most: u8,
+) -> Result<(), VerbsError> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
@@ -234,53 +171,14 @@ fn in_24_bits(what: &'static str, value: u32) -> Result<(), VerbsError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::caps::tests::caps;
     use super::*;
-
-    fn caps() -> Caps {
-        Caps {
-            log_max_qp_sz: 12,
-            log_max_qp: 17,
-            log_max_msg: 30,
-            log_max_ra_req_qp: 4,
-            log_max_ra_res_qp: 4,
-            atomics: true,
-            masked_atomics: true,
-            masked_atomics_of_4: true,
-            atomic_results_be: false,
-            udp_source_ports: Some(0xc000..=0xffff),
-            counter_sets: false,
-            qp_data_in_order: false,
-            ooo_placement: false,
-            max_wqe_sz_sq: 1024,
-        }
-    }
 
     const PORT: PortInfo = PortInfo {
         number: 1,
         active_mtu: Mtu::B1024,
         gid_table_length: 8,
     };
-
-    #[test]
-    fn a_shape_beyond_the_device_names_value_and_limit() {
-        let refused = |config: QpConfig| config.check(&caps()).unwrap_err().to_string();
-        QpConfig::default().check(&caps()).unwrap();
-        let deep = QpConfig {
-            log_depth: 13,
-            ..QpConfig::default()
-        };
-        assert_eq!(refused(deep), "log_depth is 13: expected 8 to 12");
-        let flat = QpConfig {
-            log_depth: 7,
-            ..QpConfig::default()
-        };
-        assert_eq!(refused(flat), "log_depth is 7: expected 8 to 12");
-        let counted = QpConfig {
-            counter_set: Some(3),
-            ..QpConfig::default()
-        };
-        assert!(refused(counted).contains("no counter sets"));
-    }
 
     #[test]
     fn a_path_from_a_peer_is_checked_field_by_field() {

@@ -132,7 +132,10 @@ struct alignas(128) QpContext {
   /// Bits ATOMIC_64 to ATOMIC_RESULT_BE: what the device can do.
   uint32_t atomics;
   /// Reserved, zero.
-  uint32_t reserved0[7];
+  uint32_t reserved0[5];
+  /// `recv_consumed` at which this life of the receive queue began: its receive counter is, modulo 2^16,
+  /// recv_consumed - recv_base + recv_mask + 1.
+  uint64_t recv_base;
   /// Ring space asked for, WQEBBs: grants plus refusals not yet undone. Line 1: posters, by atomics.
   uint64_t claim;
   /// Next index; advanced only by a thread whose claim was granted.
@@ -199,6 +202,7 @@ static_assert(offsetof(QpContext, recv_mask) == 88);
 static_assert(offsetof(QpContext, rail) == 92);
 static_assert(offsetof(QpContext, atomics) == 96);
 static_assert(offsetof(QpContext, reserved0) == 100);
+static_assert(offsetof(QpContext, recv_base) == 120);
 static_assert(offsetof(QpContext, claim) == 128);
 static_assert(offsetof(QpContext, resv) == 136);
 static_assert(offsetof(QpContext, reserved1) == 144);

@@ -1,0 +1,389 @@
+//! The shape of a QP: who posts, how it is rung, where its queues lie and how they complete. Kernels are told the same by the
+//! mode bits of [`QpContext`].
+
+use super::caps::Caps;
+use super::error::VerbsError;
+use super::qp_attr::in_range;
+use crate::abi::{
+    MAX_DEPTH, MIN_DEPTH, MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD,
+    MODE_WIDE_CQ, QpContext, WQEBB_BYTES,
+};
+
+/// log2 of the bounds that kernels set.
+#[expect(clippy::cast_possible_truncation, reason = "at most 31")]
+pub(super) const LOG_MIN_DEPTH: u8 = MIN_DEPTH.ilog2() as u8;
+#[expect(clippy::cast_possible_truncation, reason = "at most 31")]
+const LOG_MAX_DEPTH: u8 = MAX_DEPTH.ilog2() as u8;
+/// Fewest receive WQEs: with them the send queue behind begins on a line of its own.
+const LOG_MIN_RECV_DEPTH: u8 = 4;
+/// Most receive WQEs: half the range of the receive counter.
+const LOG_MAX_RECV_DEPTH: u8 = 15;
+/// Bytes of a completion entry.
+pub(super) const CQE_BYTES: u64 = 64;
+/// Bytes of a receive WQE: one data segment.
+pub(super) const RECV_WQE_BYTES: u64 = 16;
+/// Bytes of a line that nobody else writes.
+pub(super) const LINE_BYTES: u64 = 128;
+/// Bytes of the lines with the collapsed CQE and with the doorbell records, as they lie in [`QpContext`].
+pub(super) const RECORDS_BYTES: u64 = 2 * LINE_BYTES;
+
+/// Who posts on a QP at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// Any thread of any kernel.
+    #[default]
+    Shared,
+    /// One thread or one warp at a time: no flags, no atomics.
+    Exclusive,
+    /// The threads of one block: flags and atomics of block scope.
+    Cta,
+}
+
+/// How the HCA hears of posted work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Doorbell {
+    /// A record in memory says how far to run; then the register is stored to.
+    #[default]
+    Record,
+    /// There is no record: what is stored to the register says how far to run. By capability
+    /// `send_dbr_mode_no_dbr_ext`; the register's page is no other QP's.
+    NoRecord,
+    /// A record in memory; then a word of host memory, from which a thread of the host stores to the register. For GPUs that
+    /// the register cannot be mapped into.
+    Mailbox,
+}
+
+impl Doorbell {
+    /// The cheapest one that the device has and that needs no host thread.
+    #[must_use]
+    pub fn by_capability(caps: &Caps) -> Self {
+        if caps.send_dbr_mode_no_dbr_ext {
+            Self::NoRecord
+        } else {
+            Self::Record
+        }
+    }
+}
+
+/// Where send queue, doorbell records, CQEs and receive queue lie. Indices and flags always lie in device memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Queues {
+    /// In the control heap, with everything else.
+    #[default]
+    Device,
+    /// In a second heap of host memory that kernels reach: for devices whose memory the HCA cannot reach. Kernels then need
+    /// fences of system scope.
+    Host,
+}
+
+/// How send completions are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CqKind {
+    /// One entry, overwritten by each completion.
+    #[default]
+    Collapsed,
+    /// An entry for each WQEBB of the send queue: the first error is never overwritten.
+    Wide,
+}
+
+/// The shape of a QP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpConfig {
+    /// log2 of the send queue's length in WQEBBs: 8 to 15 (`abi::MIN_DEPTH` to `abi::MAX_DEPTH`), and at most the device's.
+    /// Default 10.
+    pub log_depth: u8,
+    /// Who posts. Default any thread.
+    pub sharing: Sharing,
+    /// How it is rung. Default by record and register.
+    pub doorbell: Doorbell,
+    /// Where its queues lie. Default device memory.
+    pub queues: Queues,
+    /// How sends complete. Default one collapsed entry.
+    pub cq: CqKind,
+    /// log2 of the receive queue's length, 4 to 15: what writes with immediate of the peer consume. Default none.
+    pub log_recv_depth: Option<u8>,
+    /// Share one doorbell register with all QPs of the context that ask for it; the software HCA refuses. Default false.
+    pub share_doorbell_register: bool,
+    /// Ask for payload in order, where the device can be asked. Default true.
+    pub data_in_order: bool,
+    /// Counter set, where the device has them. Default none: the device's own.
+    pub counter_set: Option<u8>,
+    /// Port of a link aggregation group for outgoing packets, 1 to 15; 0 lets the device choose. Default 0.
+    pub lag_port: u8,
+}
+
+impl Default for QpConfig {
+    fn default() -> Self {
+        Self {
+            log_depth: 10,
+            sharing: Sharing::default(),
+            doorbell: Doorbell::default(),
+            queues: Queues::default(),
+            cq: CqKind::default(),
+            log_recv_depth: None,
+            share_doorbell_register: false,
+            data_in_order: true,
+            counter_set: None,
+            lag_port: 0,
+        }
+    }
+}
+
+impl QpConfig {
+    /// Ring length in WQEBBs.
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        1 << self.log_depth
+    }
+
+    /// Receive WQEs; 0 without a receive queue.
+    #[must_use]
+    pub fn recv_depth(&self) -> u32 {
+        self.log_recv_depth.map_or(0, |log| 1 << log)
+    }
+
+    /// Bytes of control heap that a QP of this shape takes, alignment not counted: context and flags, and with
+    /// [`Queues::Device`] the queues.
+    #[must_use]
+    pub fn control_bytes(&self) -> u64 {
+        let own = size_of::<QpContext>() as u64 + u64::from(self.depth()) * 8;
+        match self.queues {
+            Queues::Device => own + self.queue_bytes(),
+            Queues::Host => own,
+        }
+    }
+
+    /// Bytes of the heap in host memory that a QP of this shape takes, alignment not counted; 0 with [`Queues::Device`].
+    #[must_use]
+    pub fn host_bytes(&self) -> u64 {
+        match self.queues {
+            Queues::Device => 0,
+            // The CQE's line and the records, which else lie in the context.
+            Queues::Host => self.queue_bytes() + RECORDS_BYTES,
+        }
+    }
+
+    /// Work queues and, where they have blocks of their own, completion queues.
+    fn queue_bytes(&self) -> u64 {
+        let (depth, recv_depth) = (u64::from(self.depth()), u64::from(self.recv_depth()));
+        let wide = match self.cq {
+            CqKind::Collapsed => 0,
+            CqKind::Wide => depth * CQE_BYTES,
+        };
+        let receive = match recv_depth {
+            0 => 0,
+            _ => recv_depth * (RECV_WQE_BYTES + CQE_BYTES) + LINE_BYTES,
+        };
+        depth * u64::from(WQEBB_BYTES) + wide + receive
+    }
+
+    /// Bits of [`QpContext::mode`].
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        let sharing = match self.sharing {
+            Sharing::Shared => 0,
+            Sharing::Exclusive => MODE_EXCLUSIVE,
+            Sharing::Cta => MODE_CTA,
+        };
+        let doorbell = match self.doorbell {
+            Doorbell::Record => 0,
+            Doorbell::NoRecord => MODE_NO_RECORD,
+            Doorbell::Mailbox => MODE_MAILBOX,
+        };
+        let queues = match self.queues {
+            Queues::Device => 0,
+            Queues::Host => MODE_HOST_QUEUES,
+        };
+        let cq = match self.cq {
+            CqKind::Collapsed => 0,
+            CqKind::Wide => MODE_WIDE_CQ,
+        };
+        sharing | doorbell | queues | cq
+    }
+
+    /// Refuses what `device` cannot do.
+    pub(super) fn check(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {
+        let limit = caps.log_max_qp_sz.min(LOG_MAX_DEPTH);
+        in_range("log_depth", self.log_depth, LOG_MIN_DEPTH, limit)?;
+        in_range("lag_port", self.lag_port, 0, 15)?;
+        if self.cq == CqKind::Wide {
+            let limit = limit.min(caps.log_max_cq_sz);
+            in_range("log_depth", self.log_depth, LOG_MIN_DEPTH, limit)?;
+        }
+        if let Some(log) = self.log_recv_depth {
+            let limit = caps
+                .log_max_qp_sz
+                .min(caps.log_max_cq_sz)
+                .min(LOG_MAX_RECV_DEPTH);
+            in_range("log_recv_depth", log, LOG_MIN_RECV_DEPTH, limit)?;
+        }
+        if self.doorbell == Doorbell::NoRecord {
+            self.check_no_record(device, caps)?;
+        }
+        if let Some(set) = self.counter_set
+            && !caps.counter_sets
+        {
+            return Err(VerbsError::argument(
+                "counter_set",
+                set,
+                "none: the device has no counter sets",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses the modes that have a check but no commands yet.
+    pub(super) fn check_built(&self) -> Result<(), VerbsError> {
+        let plain = Self {
+            doorbell: Doorbell::Record,
+            queues: Queues::Device,
+            cq: CqKind::Collapsed,
+            log_recv_depth: None,
+            ..*self
+        };
+        if *self == plain {
+            return Ok(());
+        }
+        Err(VerbsError::argument(
+            "shape of a QP",
+            format!("{self:?}"),
+            "record, device queues, collapsed CQ, no receive queue",
+        ))
+    }
+
+    fn check_no_record(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {
+        if !caps.send_dbr_mode_no_dbr_ext {
+            return Err(VerbsError::Capability {
+                device: device.to_owned(),
+                what: "send_dbr_mode_no_dbr_ext",
+                has: "0".to_owned(),
+                needed: "1 for a send queue without a doorbell record (Doorbell::NoRecord)"
+                    .to_owned(),
+            });
+        }
+        let limit = caps.log_max_send_dbr_less_qp_sq;
+        in_range(
+            "log_depth without a doorbell record",
+            self.log_depth,
+            LOG_MIN_DEPTH,
+            limit,
+        )?;
+        if self.share_doorbell_register {
+            return Err(VerbsError::argument(
+                "share_doorbell_register without a doorbell record",
+                true,
+                "false: a doorbell that is overwritten is lost",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::caps::tests::caps;
+    use super::*;
+
+    fn refused(config: QpConfig) -> String {
+        config.check("mlx5_7", &caps()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_shape_beyond_the_device_names_value_and_limit() {
+        let good = QpConfig::default();
+        good.check("mlx5_7", &caps()).unwrap();
+        let deep = QpConfig {
+            log_depth: 13,
+            ..good
+        };
+        assert_eq!(refused(deep), "log_depth is 13: expected 8 to 12");
+        let flat = QpConfig {
+            log_depth: 7,
+            ..good
+        };
+        assert_eq!(refused(flat), "log_depth is 7: expected 8 to 12");
+        let counted = QpConfig {
+            counter_set: Some(3),
+            ..good
+        };
+        assert!(refused(counted).contains("no counter sets"));
+        for (log, reason) in [
+            (3, "log_recv_depth is 3: expected 4 to 12"),
+            (13, "log_recv_depth is 13: expected 4 to 12"),
+        ] {
+            let config = QpConfig {
+                log_recv_depth: Some(log),
+                ..good
+            };
+            assert_eq!(refused(config), reason);
+        }
+    }
+
+    #[test]
+    fn a_wide_queue_longer_than_the_devices_longest_is_refused() {
+        let config = QpConfig {
+            cq: CqKind::Wide,
+            ..QpConfig::default()
+        };
+        config.check("mlx5_7", &caps()).unwrap();
+        let short = Caps {
+            log_max_cq_sz: 9,
+            ..caps()
+        };
+        let error = config.check("mlx5_7", &short).unwrap_err().to_string();
+        assert_eq!(error, "log_depth is 10: expected 8 to 9");
+    }
+
+    #[test]
+    fn without_the_capability_there_is_no_queue_without_a_record_and_no_silent_other_one() {
+        let config = QpConfig {
+            doorbell: Doorbell::NoRecord,
+            ..QpConfig::default()
+        };
+        let error = config.check("mlx5_7", &caps()).unwrap_err();
+        assert!(matches!(error, VerbsError::Capability { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("mlx5_7: send_dbr_mode_no_dbr_ext is 0, needed: 1"),
+            "{text}"
+        );
+        let can = Caps {
+            send_dbr_mode_no_dbr_ext: true,
+            log_max_send_dbr_less_qp_sq: 9,
+            ..caps()
+        };
+        let error = config.check("mlx5_7", &can).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "log_depth without a doorbell record is 10: expected 8 to 9"
+        );
+        let shared = QpConfig {
+            log_depth: 9,
+            share_doorbell_register: true,
+            ..config
+        };
+        let error = shared.check("mlx5_7", &can).unwrap_err().to_string();
+        assert!(error.contains("overwritten"), "{error}");
+        assert_eq!(Doorbell::by_capability(&caps()), Doorbell::Record);
+        assert_eq!(Doorbell::by_capability(&can), Doorbell::NoRecord);
+    }
+
+    #[test]
+    fn kernels_learn_each_mode_by_a_bit_of_its_own() {
+        let config = QpConfig {
+            sharing: Sharing::Cta,
+            doorbell: Doorbell::Mailbox,
+            queues: Queues::Host,
+            cq: CqKind::Wide,
+            ..QpConfig::default()
+        };
+        let all = MODE_CTA | MODE_MAILBOX | MODE_HOST_QUEUES | MODE_WIDE_CQ;
+        assert_eq!((QpConfig::default().mode(), config.mode()), (0, all));
+        let lone = QpConfig {
+            sharing: Sharing::Exclusive,
+            doorbell: Doorbell::NoRecord,
+            ..QpConfig::default()
+        };
+        assert_eq!(lone.mode(), MODE_EXCLUSIVE | MODE_NO_RECORD);
+    }
+}
