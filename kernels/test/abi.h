@@ -144,4 +144,24 @@ static_assert(offsetof(WaitParams, ticket) == 16);
 static_assert(offsetof(WaitParams, deadline_ns) == 24);
 static_assert(offsetof(WaitParams, status) == 32);
 
+/// Writes one WQE of each format into a ring, without posting; see `ops_wqe.cu` for the operands.
+struct OpsWqeParams {
+  /// The QP.
+  QpContext *qp;
+  /// Index of the first WQE; each has two WQEBBs.
+  uint64_t index;
+  /// Bit 0: signalled. Bit 1: fenced.
+  uint32_t flags;
+  /// Zero.
+  uint32_t reserved;
+  /// Where the thread stores how it ended.
+  Status *status;
+};
+static_assert(sizeof(OpsWqeParams) == 32 && alignof(OpsWqeParams) == 8);
+static_assert(offsetof(OpsWqeParams, qp) == 0);
+static_assert(offsetof(OpsWqeParams, index) == 8);
+static_assert(offsetof(OpsWqeParams, flags) == 16);
+static_assert(offsetof(OpsWqeParams, reserved) == 20);
+static_assert(offsetof(OpsWqeParams, status) == 24);
+
 }  // namespace wv

@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use super::test_kernels as test;
 use super::{
     AbiEnum, AbiStruct, DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window,
-    moe, qp, team,
+    moe, qp, team, test_kernels, test_ops,
 };
 
 /// One definition of a header.
@@ -44,7 +43,9 @@ pub fn render() -> String {
 /// `kernels/test/abi.h`: parameters of the test kernels.
 #[must_use]
 pub fn render_tests() -> String {
-    file("#include <warpverbs/abi.h>\n", test::items())
+    let mut items = test_kernels::items();
+    items.extend(test_ops::items());
+    file("#include <warpverbs/abi.h>\n", items)
 }
 
 /// The definition of `T` with the asserts that pin its layout.

@@ -13,6 +13,7 @@ mod qp;
 mod status;
 mod team;
 pub mod test_kernels;
+pub mod test_ops;
 mod types;
 
 pub use moe::*;

@@ -111,8 +111,12 @@ abi_struct! {
         pub cq_consumed: u64,
         /// CQEs taken from the receive queue's CQ.
         pub recv_consumed: u64,
+        /// Receive WQEs given back since the QP left Reset; the record's receive counter is this plus the queue's length.
+        pub recv_posted: u64,
+        /// CQEs that were taken and whose WQEs are not given back yet.
+        pub recv_owed: u64,
         /// Reserved, zero.
-        pub reserved2: [u64; 10],
+        pub reserved2: [u64; 8],
 
         /// Nonzero: calls on this QP end `aborted`. Line 3: written by the host.
         pub abort: u32,

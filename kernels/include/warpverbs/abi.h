@@ -156,8 +156,12 @@ struct alignas(128) QpContext {
   uint64_t cq_consumed;
   /// CQEs taken from the receive queue's CQ.
   uint64_t recv_consumed;
+  /// Receive WQEs given back since the QP left Reset; the record's receive counter is this plus the queue's length.
+  uint64_t recv_posted;
+  /// CQEs that were taken and whose WQEs are not given back yet.
+  uint64_t recv_owed;
   /// Reserved, zero.
-  uint64_t reserved2[10];
+  uint64_t reserved2[8];
   /// Nonzero: calls on this QP end `aborted`. Line 3: written by the host.
   uint32_t abort;
   /// Reserved, zero.
@@ -213,7 +217,9 @@ static_assert(offsetof(QpContext, err) == 280);
 static_assert(offsetof(QpContext, syndrome) == 284);
 static_assert(offsetof(QpContext, cq_consumed) == 288);
 static_assert(offsetof(QpContext, recv_consumed) == 296);
-static_assert(offsetof(QpContext, reserved2) == 304);
+static_assert(offsetof(QpContext, recv_posted) == 304);
+static_assert(offsetof(QpContext, recv_owed) == 312);
+static_assert(offsetof(QpContext, reserved2) == 320);
 static_assert(offsetof(QpContext, abort) == 384);
 static_assert(offsetof(QpContext, reserved3) == 388);
 static_assert(offsetof(QpContext, cqe_line) == 512);
