@@ -9,8 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(30);
-/// The peer sleeps so long: what is sent to it is fetched and waits, what is posted behind that is not fetched.
-const PAUSE: Duration = Duration::from_millis(150);
+/// The peer sleeps until it is woken: what is sent to it is fetched and waits, what is posted behind that is not fetched.
+const PAUSE: Duration = Duration::from_secs(20);
 
 fn checked(list: &str) -> HcaConfig {
     HcaConfig {
@@ -65,6 +65,7 @@ fn a_wqe_that_is_changed_between_doorbell_and_fetch_is_found_and_the_others_are_
     let mut pair = pair("wqe");
     let [_, second] = one_under_way_and_one_waiting(&mut pair);
     pair.a.overwrite(second, UNUSED, &[1, 2, 3, 4]);
+    pair.hca_b.pause(Duration::ZERO);
     assert!(all_well(&[pair.a.completion(), pair.a.completion()]));
     found(
         &pair.hca_a,
@@ -79,6 +80,7 @@ fn a_wqe_that_is_changed_between_fetch_and_completion_is_found() {
     let mut pair = pair("all");
     let [first, _] = one_under_way_and_one_waiting(&mut pair);
     pair.a.overwrite(first, UNUSED, &[1, 2, 3, 4]);
+    pair.hca_b.pause(Duration::ZERO);
     assert!(all_well(&[pair.a.completion(), pair.a.completion()]));
     found(
         &pair.hca_a,
@@ -104,6 +106,7 @@ fn nothing_is_found_where_nothing_is_changed_or_nobody_looks() {
     let mut pair = Pair::new(Shape::default());
     let [_, second] = one_under_way_and_one_waiting(&mut pair);
     pair.a.overwrite(second, UNUSED, &[1, 2, 3, 4]);
+    pair.hca_b.pause(Duration::ZERO);
     pair.a.completion();
     pair.a.completion();
     pair.assert_clean();
@@ -280,7 +283,8 @@ fn a_cq_that_overruns_is_found() {
 
 #[test]
 fn writes_of_two_qps_to_one_range_at_once_are_found_if_asked_for() {
-    for (list, distance, expected) in [("overlap", 7, 1), ("overlap", 8, 0), ("", 0, 0)] {
+    for (list, distance, expected) in [("overlap", 7, true), ("overlap", 8, false), ("", 0, false)]
+    {
         let hca_a = Hca::with_config(checked(list)).unwrap();
         let hca_b = Hca::new().unwrap();
         let mut ends: Vec<(End, End)> = (0..2)
@@ -301,14 +305,17 @@ fn writes_of_two_qps_to_one_range_at_once_are_found_if_asked_for() {
             near.post();
             sleep(SHORT);
         }
+        let until = Instant::now() + Duration::from_secs(10);
+        let found = || count(&hca_a, Finding::Overlap) > 0;
+        while expected && !found() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        hca_b.pause(Duration::ZERO);
         for (near, _) in &mut ends {
             near.completion();
             near.completion();
         }
-        assert_eq!(
-            count(&hca_a, Finding::Overlap),
-            expected,
-            "{list} {distance}"
-        );
+        // Once or more often: when the peer wakes, the second write of one QP may meet the first of the other.
+        assert_eq!(found(), expected, "{list} {distance}");
     }
 }

@@ -26,7 +26,8 @@ pub(crate) fn bring_up(hca: &Hca) -> Result<Bringup, DeviceError> {
     reason = "registers memory that outlives the registration"
 )]
 pub(crate) fn bring_up_in(context: Context) -> Result<Bringup, DeviceError> {
-    let memory = Memory::new(1 << 16);
+    // In this order, so that the context goes first also where a step fails.
+    let (memory, context) = (Memory::new(1 << 16), context);
     let pdn = context.alloc_pd()?;
     // SAFETY: the context goes before the memory: as local variables and as fields.
     let mr = unsafe {

@@ -60,9 +60,11 @@ impl Hca {
         self.with_time(|slot, _| slot.state.faults.add(fault));
     }
 
-    /// The engine ignores this HCA for so long: doorbells stay where they are, packets in the socket.
+    /// The engine ignores this HCA for so long: doorbells stay where they are, packets in the socket. A further call replaces
+    /// what is left; [`Duration::ZERO`] ends it.
     pub fn pause(&self, duration: Duration) {
         self.with_time(|slot, now_ns| slot.state.freeze(now_ns, duration));
+        engine::kick();
     }
 
     /// Takes the port down or brings it up. While it is down no packets pass, and QPs towards this HCA find it silent.
