@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     sources.sort();
     ptx.sort();
     write_ptx_table(&ptx)?;
+    write_source_table(&sources)?;
     println!("cargo::rerun-if-env-changed=UPDATE");
     if env::var_os("UPDATE").is_some() {
         // Kernels cannot compile while abi.h is stale, and the test that rewrites it needs the library: build it without.
@@ -45,6 +46,25 @@ fn write_ptx_table(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
     fs::write(
         table,
         format!("pub(super) static PTX: &[(u32, &str, &str)] = &[\n{rows}];\n"),
+    )?;
+    Ok(())
+}
+
+/// The text of every kernel and header for `src/gpu/cuda/sources.rs`, which compiles them on the machine with the GPU.
+fn write_source_table(kernels: &[PathBuf]) -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let mut files = kernels.to_vec();
+    collect(Path::new("kernels"), "cuh", &mut files)?;
+    collect(Path::new("kernels"), "h", &mut files)?;
+    files.sort();
+    let rows: String = files
+        .iter()
+        .map(|file| format!("    ({file:?}, include_str!({:?})),\n", root.join(file)))
+        .collect();
+    let table = Path::new(&env::var("OUT_DIR")?).join("sources.rs");
+    fs::write(
+        table,
+        format!("pub(super) static SOURCES: &[(&str, &str)] = &[\n{rows}];\n"),
     )?;
     Ok(())
 }

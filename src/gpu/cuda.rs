@@ -1,7 +1,8 @@
 //! A CUDA GPU by the driver API, opened at run time: without a driver there is an error, never a panic.
 //!
-//! Kernels come from the checked-in PTX of the newest architecture that the device can run; the driver compiles it when the
-//! device is opened. One stream for launches, one for copies, neither of which waits for any other.
+//! Kernels come from the checked-in PTX of the newest architecture that the device can run, which the driver compiles when
+//! the device is opened; where the driver is too old for it, from the embedded sources through NVRTC. One stream for launches,
+//! one for copies, neither of which waits for any other.
 
 // UNSAFETY: loads and launches kernels by the driver API.
 #![expect(
@@ -10,30 +11,47 @@
 )]
 
 mod driver;
+mod kernels;
 mod memory;
+mod module;
+mod nvrtc;
+mod options;
 mod ptx;
+mod rdma;
+mod register;
+mod sources;
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUmodule};
+use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute};
 
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
-use super::{Event, Gpu, GpuError, Launch};
-use driver::{CudaEvent, CudaStream, Device, check, log};
+use super::{Event, Gpu, GpuError, Launch, RdmaSupport};
+use driver::{CudaEvent, CudaStream, Device, check};
+use kernels::Target;
 use memory::Arena;
+use module::Module;
+pub use options::{Compile, CudaOptions, Placement};
+pub use sources::CudaSource;
 
 /// Dynamic shared memory that needs no permission.
 const SHARED_WITHOUT_ASKING: usize = 48 << 10;
 
+/// How long closing a device waits for kernels that still run.
+const CLOSING: Duration = Duration::from_secs(10);
+
 /// A CUDA device.
 #[derive(Debug)]
 pub struct CudaGpu {
-    kernels: BTreeMap<&'static str, Kernel>,
-    /// Unloaded when the device is closed.
-    _modules: Vec<Module>,
+    kernels: BTreeMap<String, Kernel>,
+    /// Unloaded when the device is closed, unless a kernel still runs.
+    modules: Vec<Module>,
+    placement: Placement,
     arena: Arc<Arena>,
     stream: CudaStream,
     device: Arc<Device>,
@@ -52,30 +70,74 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl CudaGpu {
-    /// Opens CUDA device `ordinal` and loads all kernels.
+    /// Opens CUDA device `ordinal` and loads all kernels of this crate.
     ///
     /// # Errors
     ///
-    /// [`GpuError::NoDriver`], [`GpuError::NoDevice`], or the driver's refusal of a module.
+    /// [`GpuError::NoDriver`], [`GpuError::NoDevice`], [`GpuError::OldDriver`], or the driver's refusal of a module.
     pub fn open(ordinal: u32) -> Result<Arc<Self>, GpuError> {
+        Self::with_options(ordinal, &CudaOptions::default())
+    }
+
+    /// A device that also knows the kernels of these PTX texts.
+    ///
+    /// # Errors
+    ///
+    /// As [`CudaGpu::open`].
+    pub fn with_ptx(ordinal: u32, ptx: &[CudaSource<'_>]) -> Result<Arc<Self>, GpuError> {
+        let default = CudaOptions::default();
+        Self::with_options(ordinal, &CudaOptions { ptx, ..default })
+    }
+
+    /// A device that also knows the kernels of these `.cu` texts, which NVRTC compiles for it. `#include <warpverbs/put.cuh>`
+    /// finds the device library, `#include "NAME"` finds `headers`.
+    ///
+    /// # Errors
+    ///
+    /// As [`CudaGpu::open`], and [`GpuError::Compile`] if NVRTC is not found or refuses one.
+    pub fn with_sources(
+        ordinal: u32,
+        sources: &[CudaSource<'_>],
+        headers: &[CudaSource<'_>],
+    ) -> Result<Arc<Self>, GpuError> {
+        let options = CudaOptions {
+            sources,
+            headers,
+            ..CudaOptions::default()
+        };
+        Self::with_options(ordinal, &options)
+    }
+
+    /// A device with these options.
+    ///
+    /// # Errors
+    ///
+    /// As [`CudaGpu::with_sources`].
+    pub fn with_options(ordinal: u32, options: &CudaOptions<'_>) -> Result<Arc<Self>, GpuError> {
         let device = Device::open(ordinal)?;
         let arena = Arena::new(&device)?;
         let stream = CudaStream::new(&device)?;
+        let target = Target {
+            arch: device.arch(),
+            driver: device.driver_version(),
+        };
+        let load = |image: &kernels::Image| Module::load(&device, image);
+        let loaded = kernels::load_all(target, options, nvrtc::Nvrtc::find, load)?;
         let (mut kernels, mut modules) = (BTreeMap::new(), Vec::new());
-        for source in ptx::sources(device.arch()).1 {
-            let module = Module::load(&device, &source)?;
-            for entry in ptx::entries(source.text) {
+        for (image, module) in loaded {
+            for entry in ptx::entries(&image.ptx) {
                 let kernel = Kernel {
                     function: module.function(entry.name)?,
                     param_bytes: entry.param_bytes,
                 };
-                kernels.insert(entry.name, kernel);
+                kernels.insert(entry.name.to_owned(), kernel);
             }
             modules.push(module);
         }
         Ok(Arc::new(Self {
             kernels,
-            _modules: modules,
+            modules,
+            placement: options.placement,
             arena,
             stream,
             device,
@@ -83,8 +145,26 @@ impl CudaGpu {
     }
 
     /// Names of all kernels, sorted.
-    pub fn kernels(&self) -> impl Iterator<Item = &'static str> + '_ {
-        self.kernels.keys().copied()
+    pub fn kernels(&self) -> impl Iterator<Item = &str> + '_ {
+        self.kernels.keys().map(String::as_str)
+    }
+
+    /// Compute capability, 90 for sm_90.
+    #[must_use]
+    pub fn arch(&self) -> u32 {
+        self.device.arch()
+    }
+
+    /// CUDA version that the driver runs: 13000 for 13.0.
+    #[must_use]
+    pub fn driver_version(&self) -> u32 {
+        self.device.driver_version()
+    }
+
+    /// Number of multiprocessors.
+    #[must_use]
+    pub fn multiprocessors(&self) -> u32 {
+        self.device.multiprocessors()
     }
 
     fn bad_launch(spec: &Launch<'_>, detail: String) -> GpuError {
@@ -98,7 +178,7 @@ impl CudaGpu {
         let Some(kernel) = self.kernels.get(spec.kernel) else {
             return Err(GpuError::UnknownKernel {
                 kernel: spec.kernel.to_owned(),
-                known: self.kernels().map(str::to_owned).collect(),
+                known: self.kernels.keys().cloned().collect(),
             });
         };
         if params.len() != kernel.param_bytes {
@@ -124,7 +204,23 @@ impl Gpu for CudaGpu {
     }
 
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        self.arena.alloc(bytes, align)
+        match self.placement {
+            Placement::Device => self.arena.alloc(bytes, align),
+            Placement::Host => self.arena.alloc_host(bytes, align),
+        }
+    }
+
+    fn alloc_host(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.arena.alloc_host(bytes, align)
+    }
+
+    fn dmabuf(&self, addr: u64, bytes: usize) -> Result<Option<OwnedFd>, GpuError> {
+        self.arena.check(addr, bytes)?;
+        rdma::dmabuf(&self.device, addr, bytes)
+    }
+
+    fn rdma(&self) -> Result<RdmaSupport, GpuError> {
+        rdma::support(&self.device)
     }
 
     fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
@@ -204,60 +300,20 @@ impl Gpu for CudaGpu {
     }
 }
 
-/// A loaded PTX file.
-#[derive(Debug)]
-struct Module {
-    device: Arc<Device>,
-    raw: CUmodule,
-}
-
-// SAFETY: a module handle may be used from any thread.
-unsafe impl Send for Module {}
-// SAFETY: as for Send.
-unsafe impl Sync for Module {}
-
-impl Module {
-    fn load(device: &Arc<Device>, source: &ptx::Source) -> Result<Self, GpuError> {
-        let text = c_string(source.path, source.text)?;
-        device.bind()?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: `raw` is written during the call; the image is NUL-terminated PTX; unloaded in `drop`.
-        let loaded = unsafe { sys::cuModuleLoadData(&raw mut raw, text.as_ptr().cast()) };
-        check("cuModuleLoadData", loaded).map_err(|error| GpuError::BadLaunch {
-            kernel: source.path.to_owned(),
-            detail: format!("{error}; this PTX needs a driver of release 580 or later"),
-        })?;
-        Ok(Self {
-            device: Arc::clone(device),
-            raw,
-        })
-    }
-
-    fn function(&self, name: &str) -> Result<CUfunction, GpuError> {
-        let text = c_string(name, name)?;
-        let mut function = ptr::null_mut();
-        // SAFETY: the module is loaded and its context current; `function` is written during the call.
-        let found = unsafe { sys::cuModuleGetFunction(&raw mut function, self.raw, text.as_ptr()) };
-        check("cuModuleGetFunction", found)?;
-        Ok(function)
-    }
-}
-
-impl Drop for Module {
+impl Drop for CudaGpu {
+    /// Code is not unloaded under a kernel that runs it: then it stays loaded.
     fn drop(&mut self) {
-        log(self.device.bind());
-        // SAFETY: loaded in `load`, unloaded once, after the kernels that name it.
-        log(check("cuModuleUnload", unsafe {
-            sys::cuModuleUnload(self.raw)
-        }));
+        match self.stream.wait_idle(CLOSING) {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::error!(
+                    "a kernel still runs {CLOSING:?} after its device was closed: its code stays loaded"
+                );
+                self.modules.drain(..).for_each(std::mem::forget);
+            }
+            Err(error) => tracing::error!("closing a device: {error}"),
+        }
     }
-}
-
-fn c_string(what: &str, text: &str) -> Result<CString, GpuError> {
-    CString::new(text).map_err(|_| GpuError::BadLaunch {
-        kernel: what.to_owned(),
-        detail: "its text holds a NUL".to_owned(),
-    })
 }
 
 #[cfg(test)]

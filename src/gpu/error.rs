@@ -62,6 +62,30 @@ pub enum GpuError {
         /// The allocation below it, in words; empty if there is none.
         nearest: String,
     },
+    /// Kernels that would not compile, or not flatten to one text.
+    #[error("{file} does not compile: {log}")]
+    Compile {
+        /// The source file.
+        file: String,
+        /// What the compiler says.
+        log: String,
+    },
+    /// The kernels' PTX is newer than the driver, and nothing compiled them for it.
+    #[error(transparent)]
+    OldDriver(Box<OldDriver>),
+    /// A page of doorbell registers that the driver will not map.
+    #[error(
+        "the driver does not map the doorbell page for kernels: as I/O memory {io}; as host memory {memory}. The registers of \
+         a NIC can be mapped by root, or by all if nvidia.ko has been loaded with \
+         NVreg_RegistryDwords=\"PeerMappingOverride=1;\". Without either, choose the mailbox: doorbell = mailbox in the \
+         team's configuration, where a host thread rings"
+    )]
+    Doorbell {
+        /// The driver's refusal of the page as I/O memory.
+        io: String,
+        /// Its refusal as ordinary memory, which the page of a software HCA is.
+        memory: String,
+    },
     /// No kernel of this name.
     #[error("no kernel {kernel:?} among {known:?}")]
     UnknownKernel {
@@ -102,6 +126,29 @@ pub enum GpuError {
         /// How long the wait was.
         waited: Duration,
     },
+}
+
+/// A driver that cannot read the PTX of the kernels.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the driver is too old for the kernels: it runs CUDA {driver}, their PTX {ptx} needs CUDA {needed} ({refusal}). Either \
+     install a driver of release {release} or later, or let NVRTC compile them here: a libnvrtc.so of CUDA {driver} or older, \
+     found by the loader or named by WARPVERBS_NVRTC=/path/to/libnvrtc.so. NVRTC now: {nvrtc}"
+)]
+#[non_exhaustive]
+pub struct OldDriver {
+    /// CUDA version that the driver runs, `12.4`.
+    pub driver: String,
+    /// Version of the PTX, `9.0`.
+    pub ptx: String,
+    /// CUDA version that reads it, `13.0`.
+    pub needed: String,
+    /// Release of the first driver that does, `580`.
+    pub release: u32,
+    /// How the driver refused it.
+    pub refusal: String,
+    /// Why NVRTC did not help.
+    pub nvrtc: String,
 }
 
 impl From<GpuError> for Error {

@@ -11,16 +11,19 @@ mod error;
 mod launch;
 mod memory;
 mod ranges;
+mod rdma;
 mod select;
 pub mod simt;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-pub use error::GpuError;
+pub use error::{GpuError, OldDriver};
 pub use launch::{Dim3, Event, Launch};
 pub use memory::{DeviceMemory, HostMapped, MappedMmio};
-pub use select::{GpuSelector, open};
+pub use rdma::{RdmaSupport, WriteOrdering};
+pub use select::{GpuSelector, open, open_for};
 
 /// One device that runs kernels. Object safe: the runtime holds `Arc<dyn Gpu>`.
 pub trait Gpu: Send + Sync + fmt::Debug {
@@ -35,6 +38,36 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// [`GpuError::BadArgument`], [`GpuError::OutOfMemory`], or the driver's.
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// As [`Gpu::alloc`], in memory that this process has at the same address: for a software HCA, which reads and writes
+    /// what it is given from the CPU, and for queues in host memory. Slower for kernels.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::alloc`].
+    fn alloc_host(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.alloc(bytes, align)
+    }
+
+    /// A DMA-BUF of `bytes` bytes at `addr`, by which an HCA without the driver's peer-memory module registers device memory;
+    /// none if this device has no such thing.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadRange`] unless the range lies inside one live allocation, [`GpuError::BadArgument`] unless it is whole
+    /// pages; the driver's.
+    fn dmabuf(&self, _addr: u64, _bytes: usize) -> Result<Option<OwnedFd>, GpuError> {
+        Ok(None)
+    }
+
+    /// How an HCA reaches this device's memory, and in which order its writes appear there.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    fn rdma(&self) -> Result<RdmaSupport, GpuError> {
+        Ok(RdmaSupport::HOST)
+    }
 
     /// Copies `bytes` into device memory at `addr`, and returns when they are there.
     ///

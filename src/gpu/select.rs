@@ -55,10 +55,20 @@ impl fmt::Display for GpuSelector {
 ///
 /// [`GpuError::NoDriver`] or [`GpuError::NoDevice`] if a CUDA device was named and cannot be had; `Auto` then takes simt.
 pub fn open(selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
+    open_for(selector, false)
+}
+
+/// Opens a device for use with an HCA that is software if `soft`: that one reads memory from the CPU, so a GPU then takes
+/// all its "device memory" from the host.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_for(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuError> {
     match selector {
         GpuSelector::Simt => Ok(SimtGpu::open()?),
-        GpuSelector::Cuda(ordinal) => open_cuda(ordinal),
-        GpuSelector::Auto => match open_cuda(0) {
+        GpuSelector::Cuda(ordinal) => open_cuda(ordinal, soft),
+        GpuSelector::Auto => match open_cuda(0, soft) {
             Ok(gpu) => Ok(gpu),
             Err(GpuError::NoDriver { detail }) => {
                 tracing::debug!("no CUDA driver ({detail}): kernels run on the CPU");
@@ -71,12 +81,21 @@ pub fn open(selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
 }
 
 #[cfg(feature = "cuda")]
-fn open_cuda(ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
-    Ok(super::cuda::CudaGpu::open(ordinal)?)
+fn open_cuda(ordinal: u32, soft: bool) -> Result<Arc<dyn Gpu>, GpuError> {
+    use super::cuda::{CudaGpu, CudaOptions, Placement};
+    let options = CudaOptions {
+        placement: if soft {
+            Placement::Host
+        } else {
+            Placement::Device
+        },
+        ..CudaOptions::default()
+    };
+    Ok(CudaGpu::with_options(ordinal, &options)?)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn open_cuda(_ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
+fn open_cuda(_ordinal: u32, _soft: bool) -> Result<Arc<dyn Gpu>, GpuError> {
     Err(GpuError::NoDriver {
         detail: "built without the feature `cuda`".to_owned(),
     })

@@ -91,8 +91,9 @@ impl Team {
             ..TeamConfig::new(config.rank, config.ranks)
         };
         let open = || -> Result<_, Error> {
-            let gpu = gpu::open(config.gpu.parse::<GpuSelector>()?)?;
-            Ok((Context::open(&selector)?, gpu))
+            let context = Context::open(&selector)?;
+            let gpu = gpu::open_for(config.gpu.parse::<GpuSelector>()?, context.info().is_soft())?;
+            Ok((context, gpu))
         };
         match open() {
             Ok((context, gpu)) => Ok(Self::join(team, &context, &gpu, store)?),

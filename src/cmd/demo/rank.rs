@@ -109,7 +109,8 @@ impl Rank {
             None => DeviceSelector::Auto,
         };
         let context = Context::open(&selector)?;
-        let gpu = gpu::open(spec.options.gpu.parse::<GpuSelector>()?)?;
+        let selector = spec.options.gpu.parse::<GpuSelector>()?;
+        let gpu = gpu::open_for(selector, context.info().is_soft())?;
         let config = TeamConfig {
             timeout: Duration::from_millis(spec.join_timeout_ms),
             deadline: Duration::from_millis(spec.deadline_ms),

@@ -51,6 +51,8 @@ pub(super) struct Device {
     /// Compute capability as in `sm_90`.
     arch: u32,
     cooperative: bool,
+    multiprocessors: u32,
+    driver_version: u32,
 }
 
 // SAFETY: driver contexts may be current on any number of threads.
@@ -97,6 +99,8 @@ impl Device {
             name: String::new(),
             arch: 0,
             cooperative: false,
+            multiprocessors: 0,
+            driver_version: 0,
         };
         this.describe()?;
         Ok(Arc::new(this))
@@ -138,6 +142,14 @@ impl Device {
         self.cooperative
     }
 
+    pub(super) fn multiprocessors(&self) -> u32 {
+        self.multiprocessors
+    }
+
+    pub(super) fn driver_version(&self) -> u32 {
+        self.driver_version
+    }
+
     fn describe(&mut self) -> Result<(), GpuError> {
         let mut name = [0u8; 128];
         // SAFETY: the driver writes at most 128 bytes, NUL included.
@@ -153,10 +165,18 @@ impl Device {
         self.arch = 10 * major + minor;
         self.cooperative =
             self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? != 0;
+        self.multiprocessors =
+            self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let mut version = 0;
+        // SAFETY: `version` is written during the call.
+        check("cuDriverGetVersion", unsafe {
+            sys::cuDriverGetVersion(&raw mut version)
+        })?;
+        self.driver_version = u32::try_from(version).unwrap_or(0);
         Ok(())
     }
 
-    fn attribute(&self, which: CUdevice_attribute) -> Result<u32, GpuError> {
+    pub(super) fn attribute(&self, which: CUdevice_attribute) -> Result<u32, GpuError> {
         let mut value = 0;
         // SAFETY: `value` is written during the call.
         let asked = unsafe { sys::cuDeviceGetAttribute(&raw mut value, which, self.device) };
@@ -202,6 +222,27 @@ impl CudaStream {
 
     pub(super) fn raw(&self) -> CUstream {
         self.raw
+    }
+
+    /// Waits until nothing is in the stream, at most `timeout`; whether that is so.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, also that of a kernel that failed.
+    pub(super) fn wait_idle(&self, timeout: Duration) -> Result<bool, GpuError> {
+        let start = Instant::now();
+        loop {
+            self.device.bind()?;
+            // SAFETY: the stream lives, and its context is current.
+            let state = unsafe { sys::cuStreamQuery(self.raw) };
+            if state != CUresult::CUDA_ERROR_NOT_READY {
+                return check("cuStreamQuery", state).map(|()| true);
+            }
+            if start.elapsed() >= timeout {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 
     /// Waits for everything in the stream. Only for copies, which end.

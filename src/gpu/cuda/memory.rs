@@ -1,16 +1,16 @@
-//! Device memory, register pages and pinned host memory of a CUDA device.
+//! Device memory and pinned host memory of a CUDA device.
 
 // UNSAFETY: calls of the driver API, and copies through a pinned buffer.
 #![expect(unsafe_code, reason = "CUDA driver API")]
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUpointer_attribute};
 
 use super::driver::{CudaStream, Device, check, log};
+use super::register::{PAGE, Pages};
 use crate::gpu::GpuError;
 use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio};
 use crate::gpu::ranges::{Ranges, check_request};
@@ -18,16 +18,12 @@ use crate::gpu::ranges::{Ranges, check_request};
 /// Bytes of the pinned buffer that copies go through, so that they never fall back to a synchronous path.
 const BOUNCE_BYTES: usize = 1 << 20;
 
-/// Page of a register mapping.
-const PAGE: usize = 4096;
-
 /// Everything of one device that kernels can address.
 #[derive(Debug)]
 pub(super) struct Arena {
     device: Arc<Device>,
     live: Mutex<Ranges>,
-    /// Registered register pages, by host address: registering one twice is an error of the driver.
-    pages: Mutex<BTreeMap<usize, Weak<Page>>>,
+    pages: Pages,
     copies: Mutex<Copies>,
 }
 
@@ -47,7 +43,7 @@ impl Arena {
         Ok(Arc::new(Self {
             device: Arc::clone(device),
             live: Mutex::default(),
-            pages: Mutex::default(),
+            pages: Pages::default(),
             copies: Mutex::new(copies),
         }))
     }
@@ -111,9 +107,9 @@ impl Arena {
                 // SAFETY: the buffer holds BOUNCE_BYTES, is used under its lock only, and no copy from it is in flight.
                 unsafe { ptr::copy_nonoverlapping(part.as_ptr(), bounce, part.len()) };
                 // SAFETY: the range lies in a live allocation, kept alive by the lock; the buffer outlives the copy.
-                check("cuMemcpyHtoDAsync", unsafe {
+                check("cuMemcpyAsync", unsafe {
                     let stream = copies.stream.raw();
-                    sys::cuMemcpyHtoDAsync_v2(to, bounce.cast(), part.len(), stream)
+                    sys::cuMemcpyAsync(to, copies.bounce.addr, part.len(), stream)
                 })?;
                 copies.stream.synchronize()?;
             }
@@ -130,9 +126,9 @@ impl Arena {
                 let from = addr + (nth * BOUNCE_BYTES) as u64;
                 let bounce = copies.bounce.host.as_ptr();
                 // SAFETY: as in `write`.
-                check("cuMemcpyDtoHAsync", unsafe {
+                check("cuMemcpyAsync", unsafe {
                     let stream = copies.stream.raw();
-                    sys::cuMemcpyDtoHAsync_v2(bounce.cast(), from, part.len(), stream)
+                    sys::cuMemcpyAsync(copies.bounce.addr, from, part.len(), stream)
                 })?;
                 copies.stream.synchronize()?;
                 // SAFETY: the copy has ended; the buffer is used under its lock only.
@@ -149,28 +145,62 @@ impl Arena {
         Ok(unsafe { HostMapped::new(host, addr, bytes, Box::new(pinned)) })
     }
 
-    /// Registers the page that holds `host`, or takes another reference to its registration.
     pub(super) fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
-        let offset = host.addr() % PAGE;
-        if host.is_null() || !host.addr().is_multiple_of(8) || bytes == 0 || bytes > PAGE - offset {
-            return Err(GpuError::BadArgument {
-                what: "register page",
-                value: format!("{bytes} bytes at {host:p}"),
-                limit: format!("at least one byte at a multiple of 8, within a page of {PAGE}"),
-            });
+        self.pages.map(&self.device, host, bytes)
+    }
+
+    /// Whether the range lies inside one live allocation.
+    pub(super) fn check(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
+        lock(&self.live).check(addr, bytes)
+    }
+
+    /// Host memory that has one address for kernels, for this process and so for a software HCA in it.
+    pub(super) fn alloc_host(
+        self: &Arc<Self>,
+        bytes: usize,
+        align: usize,
+    ) -> Result<DeviceMemory, GpuError> {
+        check_request(bytes, align)?;
+        // The driver gives whole pages.
+        let slack = if align > PAGE { align } else { 0 };
+        let total = bytes
+            .checked_add(slack)
+            .ok_or_else(|| no_memory(bytes, "too long"))?;
+        let pinned = Pinned::new(&self.device, total)?;
+        let host = pinned.host.as_ptr().expose_provenance() as u64;
+        if pinned.addr != host {
+            let detail = format!(
+                "no unified addressing: {:#x} here, {host:#x} there",
+                pinned.addr
+            );
+            return Err(no_memory(bytes, &detail));
         }
-        let start = host.map_addr(|addr| addr - offset);
-        let mut pages = lock(&self.pages);
-        let page = match pages.get(&start.addr()).and_then(Weak::upgrade) {
-            Some(page) => page,
-            None => {
-                let page = Arc::new(Page::register(&self.device, start)?);
-                pages.insert(start.addr(), Arc::downgrade(&page));
-                page
-            }
+        let addr = host.next_multiple_of(align as u64);
+        lock(&self.live).insert(addr, bytes);
+        let allocation = HostAllocation {
+            arena: Arc::clone(self),
+            addr,
+            _pinned: pinned,
         };
-        let addr = page.addr + offset as u64;
-        Ok(MappedMmio::new(addr, Box::new(SharedPage { _page: page })))
+        Ok(DeviceMemory::new(addr, bytes, Box::new(allocation)))
+    }
+}
+
+/// Pinned memory that takes the place of device memory.
+#[derive(Debug)]
+struct HostAllocation {
+    arena: Arc<Arena>,
+    addr: u64,
+    /// Freed after `drop`.
+    _pinned: Pinned,
+}
+
+impl Hold for HostAllocation {}
+
+impl Drop for HostAllocation {
+    fn drop(&mut self) {
+        // No copy can be under way: copies hold this lock.
+        lock(&self.arena.live).remove(self.addr);
     }
 }
 
@@ -247,65 +277,8 @@ impl Drop for Pinned {
     }
 }
 
-/// A page of device registers, mapped into the GPU's address space.
-#[derive(Debug)]
-struct Page {
-    device: Arc<Device>,
-    host: *mut u8,
-    addr: u64,
-}
-
-// SAFETY: the pointer only names the registration.
-unsafe impl Send for Page {}
-// SAFETY: as for Send.
-unsafe impl Sync for Page {}
-
-/// One of the users of a page.
-#[derive(Debug)]
-struct SharedPage {
-    _page: Arc<Page>,
-}
-
-impl Hold for SharedPage {}
-
-impl Page {
-    fn register(device: &Arc<Device>, host: *mut u8) -> Result<Self, GpuError> {
-        device.bind()?;
-        let map = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
-        // A register of a NIC is I/O memory; one of the software HCA is an ordinary page, which the driver refuses as such.
-        let io = map | sys::CU_MEMHOSTREGISTER_IOMEMORY;
-        let register = |flags| {
-            // SAFETY: the page is mapped, by the promise of `Gpu::map_mmio`'s caller, until the result is dropped.
-            check("cuMemHostRegister", unsafe {
-                sys::cuMemHostRegister_v2(host.cast(), PAGE, flags)
-            })
-        };
-        register(io).or_else(|refused| {
-            tracing::debug!("register page is no I/O memory ({refused}): mapping it as memory");
-            register(map)
-        })?;
-        let mut page = Self {
-            device: Arc::clone(device),
-            host,
-            addr: 0,
-        };
-        page.addr = device_address(host)?;
-        Ok(page)
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        log(self.device.bind());
-        // SAFETY: registered in `register`, taken back once.
-        log(check("cuMemHostUnregister", unsafe {
-            sys::cuMemHostUnregister(self.host.cast())
-        }));
-    }
-}
-
 /// Where kernels find host memory that is mapped on the device.
-fn device_address(host: *mut u8) -> Result<u64, GpuError> {
+pub(super) fn device_address(host: *mut u8) -> Result<u64, GpuError> {
     let mut addr = 0;
     // SAFETY: `addr` is written during the call; `host` is allocated or registered as mapped.
     let asked = unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut addr, host.cast(), 0) };

@@ -37,6 +37,62 @@ pub(super) fn sources(arch: u32) -> (u32, Vec<Source>) {
     newest.map_or((0, Vec::new()), |(arch, sources)| (*arch, sources.clone()))
 }
 
+/// `.version 9.0` of a PTX text; zeros if it has none.
+pub(super) fn version(text: &str) -> (u32, u32) {
+    let line = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(".version "));
+    let numbers = line.and_then(|line| line.trim().split_once('.'));
+    let number = |text: &str| text.parse().unwrap_or(0);
+    numbers.map_or((0, 0), |(major, minor)| (number(major), number(minor)))
+}
+
+/// What it takes to read PTX of some version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Needs {
+    /// CUDA version of the driver.
+    pub(super) cuda: (u32, u32),
+    /// First driver release of that version.
+    pub(super) release: u32,
+}
+
+impl Needs {
+    /// By the release notes of PTX and of CUDA, from CUDA 11.8 on.
+    pub(super) fn of(version: (u32, u32)) -> Self {
+        let (cuda, release) = match version {
+            (..=7, _) => ((11, 8), 520),
+            (8, 0) => ((12, 0), 525),
+            (8, 1) => ((12, 1), 530),
+            (8, 2) => ((12, 2), 535),
+            (8, 3) => ((12, 3), 545),
+            (8, 4) => ((12, 4), 550),
+            (8, 5) => ((12, 5), 555),
+            (8, 6) => ((12, 7), 565),
+            (8, 7) => ((12, 8), 570),
+            (8, _) => ((12, 9), 575),
+            (major, minor) => ((major + 4, minor), 580),
+        };
+        Self { cuda, release }
+    }
+}
+
+/// The text with fences, loads and stores of gpu scope widened to system scope; atomics stay, only one GPU does them.
+pub(super) fn widened(text: &str) -> String {
+    const NARROW: [(&str, &str); 9] = [
+        ("fence.release.gpu", "fence.release.sys"),
+        ("fence.acquire.gpu", "fence.acquire.sys"),
+        ("fence.acq_rel.gpu", "fence.acq_rel.sys"),
+        ("fence.sc.gpu", "fence.sc.sys"),
+        ("ld.relaxed.gpu", "ld.relaxed.sys"),
+        ("ld.acquire.gpu", "ld.acquire.sys"),
+        ("st.relaxed.gpu", "st.relaxed.sys"),
+        ("st.release.gpu", "st.release.sys"),
+        ("membar.gl", "membar.sys"),
+    ];
+    let widen = |text: String, (narrow, wide): &(&str, &str)| text.replace(narrow, wide);
+    NARROW.iter().fold(text.to_owned(), widen)
+}
+
 /// The kernels of a PTX text: `.entry NAME(` and the sum of its parameters.
 pub(super) fn entries(text: &str) -> Vec<Entry<'_>> {
     text.split(".entry ")
@@ -101,6 +157,27 @@ mod tests {
         let expected = [("wv_put", 112), ("two", 12), ("none", 0)];
         let expected = expected.map(|(name, param_bytes)| Entry { name, param_bytes });
         assert_eq!(entries(TEXT), expected);
+    }
+
+    #[test]
+    fn the_version_says_which_driver_it_takes() {
+        assert_eq!(version(TEXT), (9, 0));
+        assert_eq!(version("no PTX"), (0, 0));
+        let needs = |version| {
+            let needs = Needs::of(version);
+            (needs.cuda, needs.release)
+        };
+        assert_eq!(needs((9, 0)), ((13, 0), 580));
+        assert_eq!(needs((8, 8)), ((12, 9), 575));
+        assert_eq!(needs((8, 4)), ((12, 4), 550));
+        assert_eq!(needs((7, 8)), ((11, 8), 520));
+    }
+
+    #[test]
+    fn only_what_orders_memory_is_widened() {
+        let text = "ld.relaxed.gpu.global.u64 a; atom.relaxed.gpu.global.add.u64 b; fence.release.gpu; fence.acq_rel.cta;";
+        let wide = "ld.relaxed.sys.global.u64 a; atom.relaxed.gpu.global.add.u64 b; fence.release.sys; fence.acq_rel.cta;";
+        assert_eq!(widened(text), wide);
     }
 
     #[test]

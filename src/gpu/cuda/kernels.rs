@@ -1,0 +1,347 @@
+//! Which images a device is given to load: the checked-in PTX, or what NVRTC makes of the embedded sources where the driver
+//! is too old for it, and a user's own kernels.
+//!
+//! Nothing here calls the driver: loading is a closure, so that every way through is tested without one.
+
+use std::fmt;
+
+use super::nvrtc::{Compiled, Nvrtc};
+use super::options::{Compile, CudaOptions, Placement};
+use super::ptx::{self, Needs};
+use super::sources::{CudaSource, kernel_files};
+use crate::gpu::GpuError;
+use crate::gpu::error::OldDriver;
+
+/// Codes of `CUresult` that another image may avoid: no code for this device, no compiler of PTX in the driver, PTX that it
+/// does not understand or that is too new.
+const REFUSALS: [u32; 4] = [209, 221, 218, 222];
+
+/// Something that the driver loads as one module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Image {
+    /// For messages.
+    pub(super) name: String,
+    /// The PTX, which also says what kernels there are.
+    pub(super) ptx: String,
+    /// Machine code, to be loaded in its place.
+    pub(super) cubin: Option<Vec<u8>>,
+}
+
+/// What is known of the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// 90 for sm_90.
+    pub(super) arch: u32,
+    /// CUDA version that the driver runs: 12040 for 12.4.
+    pub(super) driver: u32,
+}
+
+/// Makes images of sources.
+pub(super) trait Compiler: fmt::Display {
+    /// See [`Nvrtc::compile`].
+    fn compile(
+        &self,
+        main: CudaSource<'_>,
+        headers: &[CudaSource<'_>],
+        arch: u32,
+    ) -> Result<Compiled, GpuError>;
+}
+
+impl Compiler for Nvrtc {
+    fn compile(
+        &self,
+        main: CudaSource<'_>,
+        headers: &[CudaSource<'_>],
+        arch: u32,
+    ) -> Result<Compiled, GpuError> {
+        self.compile(main, headers, arch)
+    }
+}
+
+/// Loads all kernels of the crate and of the options, with `load`.
+pub(super) fn load_all<C: Compiler, M>(
+    target: Target,
+    options: &CudaOptions<'_>,
+    find: impl Fn() -> Result<C, String>,
+    mut load: impl FnMut(&Image) -> Result<M, GpuError>,
+) -> Result<Vec<(Image, M)>, GpuError> {
+    let mut loaded = Vec::new();
+    let mut add = |image: Image| -> Result<(), GpuError> {
+        let image = placed(image, options.placement);
+        let module = load(&image)?;
+        loaded.push((image, module));
+        Ok(())
+    };
+    match options.compile {
+        Compile::Nvrtc => {
+            let nvrtc = find().map_err(|error| no_nvrtc("the kernels", &error))?;
+            compile_crate(&nvrtc, target)
+                .and_then(|images| images.into_iter().try_for_each(&mut add))?;
+        }
+        Compile::Ptx | Compile::Auto => {
+            let (arch, sources) = ptx::sources(target.arch);
+            if arch == 0 {
+                return Err(GpuError::BadLaunch {
+                    kernel: "all kernels".to_owned(),
+                    detail: format!("the device is sm_{}, they need sm_80 or later", target.arch),
+                });
+            }
+            for (nth, source) in sources.iter().enumerate() {
+                let image = Image {
+                    name: source.path.to_owned(),
+                    ptx: source.text.to_owned(),
+                    cubin: None,
+                };
+                let Err(error) = add(image) else { continue };
+                // The first file decides: all are made by one compiler.
+                if nth > 0 || !is_refusal(&error) {
+                    return Err(error);
+                }
+                let old = |nvrtc: String| too_old(target, source.text, &error, nvrtc);
+                if options.compile == Compile::Ptx {
+                    return Err(old("not asked".to_owned()));
+                }
+                let nvrtc = find().map_err(&old)?;
+                tracing::info!("{error}; compiling the kernels with {nvrtc}");
+                let images = compile_crate(&nvrtc, target)?;
+                let refused = |error: GpuError| match is_refusal(&error) {
+                    true => old(format!(
+                        "{nvrtc}, but the driver refuses what it makes: {error}"
+                    )),
+                    false => error,
+                };
+                images.into_iter().try_for_each(&mut add).map_err(refused)?;
+                break;
+            }
+        }
+    }
+    for source in options.ptx {
+        let image = Image {
+            name: source.name.to_owned(),
+            ptx: source.text.to_owned(),
+            cubin: None,
+        };
+        add(image).map_err(|error| match is_refusal(&error) {
+            true => too_old(
+                target,
+                source.text,
+                &error,
+                format!("no source of {}", source.name),
+            ),
+            false => error,
+        })?;
+    }
+    if !options.sources.is_empty() {
+        let nvrtc = find().map_err(|error| no_nvrtc(options.sources[0].name, &error))?;
+        for source in options.sources {
+            let compiled = nvrtc.compile(*source, options.headers, target.arch)?;
+            add(Image {
+                name: source.name.to_owned(),
+                ptx: compiled.ptx,
+                cubin: compiled.cubin,
+            })?;
+        }
+    }
+    Ok(loaded)
+}
+
+fn compile_crate(nvrtc: &impl Compiler, target: Target) -> Result<Vec<Image>, GpuError> {
+    let compile = |source| {
+        let compiled = nvrtc.compile(source, &[], target.arch)?;
+        Ok(Image {
+            name: source.name.to_owned(),
+            ptx: compiled.ptx,
+            cubin: compiled.cubin,
+        })
+    };
+    kernel_files().map(compile).collect()
+}
+
+/// Kernels whose "device memory" is host memory order what others read there by system scope.
+fn placed(image: Image, placement: Placement) -> Image {
+    match placement {
+        Placement::Device => image,
+        Placement::Host => Image {
+            ptx: ptx::widened(&image.ptx),
+            cubin: None,
+            ..image
+        },
+    }
+}
+
+fn is_refusal(error: &GpuError) -> bool {
+    matches!(error, GpuError::Driver { code, .. } if REFUSALS.contains(code))
+}
+
+fn no_nvrtc(file: &str, error: &str) -> GpuError {
+    GpuError::Compile {
+        file: file.to_owned(),
+        log: format!("NVRTC is {error}; name it by WARPVERBS_NVRTC=/path/to/libnvrtc.so"),
+    }
+}
+
+fn too_old(target: Target, text: &str, refusal: &GpuError, nvrtc: String) -> GpuError {
+    let (version, needs) = (ptx::version(text), Needs::of(ptx::version(text)));
+    GpuError::OldDriver(Box::new(OldDriver {
+        driver: format!("{}.{}", target.driver / 1000, target.driver % 1000 / 10),
+        ptx: format!("{}.{}", version.0, version.1),
+        needed: format!("{}.{}", needs.cuda.0, needs.cuda.1),
+        release: needs.release,
+        refusal: refusal.to_string(),
+        nvrtc,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: Target = Target {
+        arch: 90,
+        driver: 12_040,
+    };
+
+    fn refusal(code: u32) -> GpuError {
+        GpuError::Driver {
+            call: "cuModuleLoadData",
+            name: "CUDA_ERROR_UNSUPPORTED_PTX_VERSION".to_owned(),
+            code,
+        }
+    }
+
+    fn missing() -> Result<Nvrtc, String> {
+        Err("not found: libnvrtc.so.13: cannot open shared object file".to_owned())
+    }
+
+    #[test]
+    fn a_driver_that_reads_the_ptx_gets_it_and_nvrtc_is_not_even_looked_for() {
+        let load = |image: &Image| Ok(image.name.clone());
+        let never = || -> Result<Nvrtc, String> { panic!("looked for NVRTC") };
+        let loaded = load_all(OLD, &CudaOptions::default(), never, load).unwrap();
+        let (_, files) = ptx::sources(90);
+        assert_eq!(loaded.len(), files.len());
+        assert!(
+            loaded
+                .iter()
+                .all(|(image, name)| image.name == *name && image.cubin.is_none())
+        );
+    }
+
+    #[test]
+    fn an_old_driver_without_nvrtc_is_an_error_that_names_both_versions_and_both_ways_out() {
+        let load = |_: &Image| Err::<(), _>(refusal(222));
+        let error = load_all(OLD, &CudaOptions::default(), missing, load)
+            .unwrap_err()
+            .to_string();
+        for part in [
+            "runs CUDA 12.4",
+            "PTX 9.0 needs CUDA 13.0",
+            "release 580",
+            "UNSUPPORTED_PTX_VERSION",
+            "WARPVERBS_NVRTC",
+            "libnvrtc.so.13: cannot open",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+
+    #[test]
+    fn another_failure_of_the_driver_is_not_taken_for_an_old_one() {
+        let load = |_: &Image| Err::<(), _>(refusal(2));
+        let error = load_all(OLD, &CudaOptions::default(), missing, load).unwrap_err();
+        assert_eq!(error, refusal(2));
+    }
+
+    struct Fake;
+
+    impl fmt::Display for Fake {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("libnvrtc.so.12 (12.4)")
+        }
+    }
+
+    impl Compiler for Fake {
+        fn compile(
+            &self,
+            main: CudaSource<'_>,
+            _: &[CudaSource<'_>],
+            arch: u32,
+        ) -> Result<Compiled, GpuError> {
+            Ok(Compiled {
+                ptx: format!(".version 8.4\n.target sm_{arch} // {}", main.name),
+                cubin: Some(vec![1; 7]),
+            })
+        }
+    }
+
+    #[test]
+    fn an_old_driver_gets_what_nvrtc_makes_for_its_device() {
+        let load = |image: &Image| match &image.cubin {
+            Some(code) => Ok(code.len()),
+            None => Err(refusal(218)),
+        };
+        let options = CudaOptions::default();
+        let loaded = load_all(OLD, &options, || Ok(Fake), load).unwrap();
+        assert_eq!(loaded.len(), kernel_files().count());
+        for (image, code) in &loaded {
+            assert!(image.ptx.contains("sm_90") && image.ptx.contains(&image.name) && *code == 7);
+        }
+        let refuses_all = |_: &Image| Err::<(), _>(refusal(222));
+        let error = load_all(OLD, &options, || Ok(Fake), refuses_all)
+            .unwrap_err()
+            .to_string();
+        let reason = "libnvrtc.so.12 (12.4), but the driver refuses what it makes";
+        assert!(error.contains(reason), "{error}");
+    }
+
+    #[test]
+    fn nvrtc_alone_if_asked_for() {
+        let options = CudaOptions {
+            compile: Compile::Nvrtc,
+            ..CudaOptions::default()
+        };
+        let loaded = load_all(OLD, &options, || Ok(Fake), |_| Ok(())).unwrap();
+        assert!(loaded.iter().all(|(image, ())| image.cubin.is_some()));
+        let error = load_all(OLD, &options, missing, |_| Ok(())).unwrap_err();
+        assert!(matches!(error, GpuError::Compile { .. }), "{error}");
+    }
+
+    #[test]
+    fn ptx_of_a_user_comes_behind_that_of_the_crate_and_sources_need_nvrtc() {
+        let mine = CudaSource {
+            name: "mine.ptx",
+            text: ".version 8.4\n.visible .entry mine(\n)\n{ ret; }",
+        };
+        let options = CudaOptions {
+            ptx: &[mine],
+            ..CudaOptions::default()
+        };
+        let load = |image: &Image| Ok(image.name.clone());
+        let loaded = load_all(OLD, &options, missing, load).unwrap();
+        assert_eq!(loaded.last().unwrap().1, "mine.ptx");
+        let options = CudaOptions {
+            sources: &[mine],
+            ..CudaOptions::default()
+        };
+        let error = load_all(OLD, &options, missing, load)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("mine.ptx") && error.contains("WARPVERBS_NVRTC"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn kernels_over_host_memory_get_fences_of_system_scope() {
+        let options = CudaOptions {
+            placement: Placement::Host,
+            ..CudaOptions::default()
+        };
+        let loaded = load_all(OLD, &options, missing, |_| Ok(())).unwrap();
+        assert!(!loaded.is_empty());
+        for (image, ()) in loaded {
+            assert!(!image.ptx.contains("fence.release.gpu"), "{}", image.name);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! How a CUDA device is opened.
+
+use super::sources::CudaSource;
+
+/// Where the "device memory" of a GPU lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// In the GPU: for a real NIC.
+    #[default]
+    Device,
+    /// In pinned host memory that kernels reach by PCIe: for a software HCA, which cannot look into a GPU. Fences, loads and
+    /// stores of the kernels are widened to system scope, since the host reads what they write. Slow.
+    Host,
+}
+
+/// Where the kernels of this crate come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compile {
+    /// From the checked-in PTX; from the embedded sources by NVRTC if the driver cannot read it.
+    #[default]
+    Auto,
+    /// From the checked-in PTX or not at all.
+    Ptx,
+    /// From the embedded sources, always.
+    Nvrtc,
+}
+
+/// How a [`CudaGpu`](super::CudaGpu) is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CudaOptions<'a> {
+    /// Where allocations go. Default the GPU.
+    pub placement: Placement,
+    /// Where this crate's kernels come from. Default the checked-in PTX, if the driver can read it.
+    pub compile: Compile,
+    /// PTX texts with kernels besides those of this crate; a name that the crate has too means the extra one.
+    pub ptx: &'a [CudaSource<'a>],
+    /// The same as CUDA C++, which NVRTC compiles; `<warpverbs/..>` is the device library.
+    pub sources: &'a [CudaSource<'a>],
+    /// What `#include "NAME"` in `sources` finds.
+    pub headers: &'a [CudaSource<'a>],
+}

@@ -1,0 +1,38 @@
+//! What a device says of HCAs that read and write its memory.
+
+/// Which observers see the writes of an HCA in the order in which they were made. Later ones include earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WriteOrdering {
+    /// Nobody, before a flush.
+    None,
+    /// Kernels of the device that owns the memory.
+    Owner,
+    /// Kernels of all devices.
+    AllDevices,
+}
+
+/// How an HCA reaches the memory of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaSupport {
+    /// By its address, with the driver's peer-memory module (or because it is host memory).
+    pub registration: bool,
+    /// By a DMA-BUF, see [`Gpu::dmabuf`](super::Gpu::dmabuf).
+    pub dmabuf: bool,
+    /// Order in which an HCA's writes appear.
+    pub write_ordering: WriteOrdering,
+    /// Writes can be flushed by a call of the host.
+    pub flush_by_host: bool,
+    /// Writes can be flushed by a memory operation in a stream.
+    pub flush_by_stream: bool,
+}
+
+impl RdmaSupport {
+    /// Memory of the host.
+    pub const HOST: Self = Self {
+        registration: true,
+        dmabuf: false,
+        write_ordering: WriteOrdering::AllDevices,
+        flush_by_host: false,
+        flush_by_stream: false,
+    };
+}
