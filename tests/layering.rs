@@ -56,8 +56,18 @@ const HEADER_LAYERS: &[&[&str]] = &[
     &["ptx.cuh", "simt_ops.cuh"],
     &["platform.cuh"],
     &["coop.cuh", "spin.cuh"],
-    &["peer.cuh", "qp.cuh", "wqe.cuh", "sq.cuh", "cq.cuh"],
-    &["put.cuh", "get.cuh", "signal.cuh", "wait.cuh"],
+    &["peer.cuh", "qp.cuh", "wqe.cuh", "cq.cuh", "order.cuh"],
+    &["sq.cuh", "admit.cuh", "serve.cuh", "doorbell.cuh"],
+    &["post.cuh"],
+    &[
+        "put.cuh",
+        "get.cuh",
+        "amo.cuh",
+        "imm.cuh",
+        "wait.cuh",
+        "guard.cuh",
+        "path.cuh",
+    ],
 ];
 
 /// Words of CUDA C++ and the one header that may hold each.

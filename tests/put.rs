@@ -193,7 +193,7 @@ fn inline_puts_carry_4_to_28_bytes() {
         .write(list.addr(), bytemuck::bytes_of(&item))
         .unwrap();
     let ends = pair.run(
-        "wv_test_put_inline",
+        "wv_test_put_value",
         1,
         0,
         &list_params(&pair, list.addr(), 1),

@@ -9,6 +9,9 @@
 
 namespace wv::moe {
 
+/// A QP to a peer: many blocks share it, and its other modes are those that the team chose.
+using PeerQp = AnyQp<Sharing::shared>;
+
 /// Places of the four phases in `MoeHandle::phase`.
 enum Phase : uint32_t { DISPATCH_SEND, DISPATCH_RECEIVE, COMBINE_SEND, COMBINE_RECEIVE };
 
@@ -84,12 +87,10 @@ struct Call {
   }
 
   /// The QP that carries this kind and set to `peer`, and what ends a wait for that peer.
-  WV_DEVICE Status open(uint32_t peer, Qp<Sharing::shared>* qp) const {
+  WV_DEVICE Status open(uint32_t peer, PeerQp* qp) const {
     return open_qp(peer_qp(team, peer, index % team.qps_per_peer), qp);
   }
-  WV_DEVICE Watch watch(const Qp<Sharing::shared>& qp) const {
-    return {qp.watch().err, &team.config->abort};
-  }
+  WV_DEVICE Watch watch(const PeerQp& qp) const { return {qp.watch().err, &team.config->abort}; }
 
  private:
   WV_DEVICE uint64_t combine_row(uint32_t source, uint32_t row) const {

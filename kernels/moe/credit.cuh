@@ -74,7 +74,7 @@ WV_DEVICE Deadline patience(const Call& call, uint32_t peer) {
 /// or their QP is in error.
 WV_DEVICE Status settle_staging(const Call& call, uint32_t peer) {
   const Ticket ticket{call.moe.peers[peer].ticket[call.index]};
-  Qp<Sharing::shared> qp;
+  PeerQp qp;
   if (ticket.index == 0) return Status::ok;
   if (const Status status = call.open(peer, &qp); status != Status::ok) return status;
   const Status status = wait(Thread{}, qp, ticket, call.deadline);
@@ -83,7 +83,7 @@ WV_DEVICE Status settle_staging(const Call& call, uint32_t peer) {
 
 /// Writes what this rank has released, and which calls of this set it has not sent. Needs no order
 /// with data. One thread.
-WV_DEVICE_COLD Status control(const Call& call, const Qp<Sharing::shared>& qp, uint32_t peer) {
+WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   const uint64_t credit = own_credit(call.moe);
   const ControlSignal words{credit,

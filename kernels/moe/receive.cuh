@@ -18,7 +18,7 @@ struct Arrival {
 /// the call as not sent, ends the wait at once: nothing will come, and nobody is to blame. Words of
 /// the other set or kind say nothing.
 WV_DEVICE Arrival receive(const Call& call, uint32_t peer) {
-  Qp<Sharing::shared> qp;
+  PeerQp qp;
   if (const Status status = call.open(peer, &qp); status != Status::ok) {
     call.report(status);
     return {Outcome::gave_up, 0};

@@ -18,13 +18,13 @@ struct Piece {
 
 /// Tells `peer` what this rank has released, if it does not know. Whole warp.
 WV_DEVICE void tell(const Call& call, uint32_t peer) {
-  Qp<Sharing::shared> qp;
+  PeerQp qp;
   if (lane() != 0 || call.moe.peers[peer].told == own_credit(call.moe)) return;
   if (call.open(peer, &qp) == Status::ok) control(call, qp, peer);
 }
 
 /// Sends nothing to `peer` in this call, and says so. Whole warp.
-WV_DEVICE Outcome skip(const Call& call, const Qp<Sharing::shared>& qp, uint32_t peer) {
+WV_DEVICE Outcome skip(const Call& call, const PeerQp& qp, uint32_t peer) {
   if (lane() == 0) {
     mark_skipped(call, peer);
     control(call, qp,
@@ -35,7 +35,7 @@ WV_DEVICE Outcome skip(const Call& call, const Qp<Sharing::shared>& qp, uint32_t
 
 /// Waits until data may go to `peer`; `timeout` if the credit does not come. Whole warp.
 template <Credits C>
-WV_DEVICE Status wait_credit(const Call& call, const Qp<Sharing::shared>& qp, uint32_t peer) {
+WV_DEVICE Status wait_credit(const Call& call, const PeerQp& qp, uint32_t peer) {
   if constexpr (C == Credits::ignored) return Status::ok;
   Status status = Status::ok;
   if (lane() == 0 && !has_credit(call, peer)) {
@@ -55,7 +55,7 @@ template <Credits C, class PieceAt>
 WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t pieces,
                        PieceAt piece) {
   constexpr Warp warp;
-  Qp<Sharing::shared> qp;
+  PeerQp qp;
   Status status = call.open(peer, &qp);
   if (status != Status::ok) {
     call.report(status);

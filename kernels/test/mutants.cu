@@ -5,13 +5,13 @@ using wv::Put;
 using wv::Sharing;
 using wv::Status;
 using wv::Thread;
-using wv::test::Words;
+using wv_test::Words;
 
 namespace {
 
 template <class PostOne>
 WV_DEVICE void put_words(const wv::PutWordsParams& p, PostOne post) {
-  Words<Sharing::shared> words(p);
+  Words<wv::Qp<Sharing::shared>> words(p);
   uint32_t done = 0;
   wv::Ticket ticket{0};
   while (words.status == Status::ok && done < p.count) {
@@ -28,6 +28,12 @@ WV_DEVICE void put_words(const wv::PutWordsParams& p, PostOne post) {
   words.finish(done);
 }
 
+template <class Q>
+WV_DEVICE void write(const Q& qp, uint64_t index, bool ask, const Put& put) {
+  const bool ce = ask || wv::sq::passes_quarter(qp, index, 1);
+  wv::wqe::write_put(qp, index, wv::wqe::control(ce, false), put.dst, put.src, put.bytes);
+}
+
 }  // namespace
 
 // Does everything but the store to the UAR: the NIC never hears of the work.
@@ -37,8 +43,7 @@ extern "C" __global__ void wv_test_mutant_no_doorbell(wv::PutWordsParams p) {
         const Status status = wv::sq::admit(qp, 1, deadline, false);
         if (status != Status::ok) return status;
         const uint64_t index = wv::sq::reserve(qp, 1);
-        wv::wqe::write_put(qp, index, ask || wv::sq::passes_quarter(qp, index, 1), put.dst, put.src,
-                           put.bytes);
+        write(qp, index, ask, put);
         wv::platform::fence_release();
         wv::sq::record(qp, index + 1);
         ticket->index = index + 1;
@@ -56,8 +61,7 @@ extern "C" __global__ void wv_test_mutant_early_reuse(wv::PutWordsParams p) {
         const Status status = wv::sq::admit(longer, 1, deadline, false);
         if (status != Status::ok) return status;
         const uint64_t index = wv::sq::reserve(qp, 1);
-        wv::wqe::write_put(qp, index, ask || wv::sq::passes_quarter(qp, index, 1), put.dst, put.src,
-                           put.bytes);
+        write(qp, index, ask, put);
         wv::sq::publish(qp, index, 1);
         ticket->index = index + 1;
         return Status::ok;
@@ -78,8 +82,7 @@ extern "C" __global__ void wv_test_mutant_publish_first(wv::PutWordsParams p) {
         do {
           wv::platform::pause();
         } while (wv::platform::now_ns() < until);
-        wv::wqe::write_put(qp, index, ask || wv::sq::passes_quarter(qp, index, 1), put.dst, put.src,
-                           put.bytes);
+        write(qp, index, ask, put);
         ticket->index = index + 1;
         return Status::ok;
       });

@@ -52,14 +52,14 @@ WV_DEVICE Status put_words(const wv::Qp<wv::Sharing::shared>& qp, const wv::Peer
   for (uint32_t i = 0; i < N; ++i) value.word[i] = N << 16 | i;
   wv::RemoteAddr dst;
   if (!peer.at(base + 32 * (N - 1), sizeof value, &dst)) return Status::invalid;
-  const wv::Posted posted = wv::put_inline(wv::Thread{}, qp, dst, value, {deadline});
+  const wv::Posted posted = wv::put_value(wv::Thread{}, qp, dst, value, {deadline});
   if (posted.status != Status::ok) return posted.status;
   return wv::wait(wv::Thread{}, qp, posted.ticket, deadline);
 }
 
 }  // namespace
 
-extern "C" __global__ void wv_test_put_inline(wv::PutListParams p) {
+extern "C" __global__ void wv_test_put_value(wv::PutListParams p) {
   const wv::Deadline deadline = wv::Deadline::in(p.deadline_ns);
   const wv::PeerWindow peer = wv::load_peer(p.peer, p.window);
   wv::Qp<wv::Sharing::shared> qp;
@@ -79,4 +79,4 @@ extern "C" __global__ void wv_test_put_inline(wv::PutListParams p) {
   }
   p.status[wv::thread_in_grid()] = status;
 }
-WV_EXPORT(wv_test_put_inline)
+WV_EXPORT(wv_test_put_value)

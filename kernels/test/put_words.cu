@@ -8,13 +8,15 @@ using wv::Sharing;
 using wv::Status;
 using wv::Thread;
 using wv::Warp;
-using wv::test::Words;
+using wv_test::Words;
+using Shared = wv::AnyQp<Sharing::shared>;
+using Exclusive = wv::AnyQp<Sharing::exclusive>;
 
 namespace {
 
-template <Sharing S, class Scope>
+template <class Q, class Scope>
 WV_DEVICE void put_words(const wv::PutWordsParams& p, Scope scope) {
-  Words<S> words(p);
+  Words<Q> words(p);
   uint32_t done = 0;
   while (words.status == Status::ok && done < p.count) {
     Put put{};
@@ -34,30 +36,30 @@ WV_DEVICE void put_words(const wv::PutWordsParams& p, Scope scope) {
 }  // namespace
 
 extern "C" __global__ void wv_test_put_words(wv::PutWordsParams p) {
-  put_words<Sharing::shared>(p, Thread{});
+  put_words<Shared>(p, Thread{});
 }
 WV_EXPORT(wv_test_put_words)
 
 // One thread.
 extern "C" __global__ void wv_test_put_words_exclusive(wv::PutWordsParams p) {
-  put_words<Sharing::exclusive>(p, Thread{});
+  put_words<Exclusive>(p, Thread{});
 }
 WV_EXPORT(wv_test_put_words_exclusive)
 
 extern "C" __global__ void wv_test_put_words_warp(wv::PutWordsParams p) {
-  put_words<Sharing::shared>(p, Warp{});
+  put_words<Shared>(p, Warp{});
 }
 WV_EXPORT(wv_test_put_words_warp)
 
 // One warp.
 extern "C" __global__ void wv_test_put_words_warp_exclusive(wv::PutWordsParams p) {
-  put_words<Sharing::exclusive>(p, Warp{});
+  put_words<Exclusive>(p, Warp{});
 }
 WV_EXPORT(wv_test_put_words_warp_exclusive)
 
 // Nobody asks for a ticket; the last step waits until the QP is quiet.
 extern "C" __global__ void wv_test_put_words_unsignalled(wv::PutWordsParams p) {
-  Words<Sharing::shared> words(p);
+  Words<Shared> words(p);
   uint32_t done = 0;
   for (; words.status == Status::ok && done < p.count; ++done) {
     Put put{};
@@ -76,7 +78,7 @@ WV_EXPORT(wv_test_put_words_unsignalled)
 
 // Never waits: ends with `would_block` when the ring is full.
 extern "C" __global__ void wv_test_try_put_words(wv::PutWordsParams p) {
-  Words<Sharing::shared> words(p);
+  Words<Shared> words(p);
   uint32_t done = 0;
   while (words.status == Status::ok && done < p.count) {
     Put put{};
@@ -92,7 +94,7 @@ WV_EXPORT(wv_test_try_put_words)
 // Whoever holds the doorbell token rings once and then leaves: the rare end of `serve` becomes the
 // common one.
 extern "C" __global__ void wv_test_put_words_one_round(wv::PutWordsParams p) {
-  Words<Sharing::shared> words(p);
+  Words<Shared> words(p);
   uint32_t done = 0;
   while (words.status == Status::ok && done < p.count) {
     Put put{};
@@ -103,8 +105,9 @@ extern "C" __global__ void wv_test_put_words_one_round(wv::PutWordsParams p) {
     const uint64_t index = wv::sq::reserve(words.qp, 1);
     const bool ask = words.waits_after(done);
     const bool signalled = ask || wv::sq::passes_quarter(words.qp, index, 1);
-    wv::wqe::write_put(words.qp, index, signalled, put.dst, put.src, put.bytes);
-    wv::sq::publish(words.qp, index, 1, 1);
+    wv::wqe::write_put(words.qp, index, wv::wqe::control(signalled, false), put.dst, put.src,
+                       put.bytes);
+    wv::sq::publish(words.qp, index, 1, false, 1);
     if (ask) words.status = wv::wait(Thread{}, words.qp, {index + 1}, words.deadline);
     if (words.status == Status::ok) ++done;
   }

@@ -5,28 +5,34 @@
 
 #include "abi.h"
 
-namespace wv::test {
+namespace wv_test {
+
+using wv::Deadline;
+using wv::PeerWindow;
+using wv::Put;
+using wv::PutWordsParams;
+using wv::Status;
 
 /// Everything that one thread needs to put its words.
-template <Sharing S>
+template <class Q>
 struct Words {
   const PutWordsParams& p;
-  Qp<S> qp;
+  Q qp;
   PeerWindow peer;
   Deadline deadline;
 
   WV_DEVICE explicit Words(const PutWordsParams& params)
       : p(params), deadline(Deadline::in(p.deadline_ns)) {
-    status = open_qp(p.qp, &qp);
-    peer = load_peer(p.peer, p.window);
+    status = wv::open_qp(p.qp, &qp);
+    peer = wv::load_peer(p.peer, p.window);
   }
 
   /// Word `k` of this thread. `invalid` if it is outside the window.
   WV_DEVICE Status item(uint32_t k, Put* put) const {
-    const uint64_t at = (uint64_t{thread_in_grid()} * p.count + k) * 8;
+    const uint64_t at = (uint64_t{wv::thread_in_grid()} * p.count + k) * 8;
     put->bytes = 8;
     const bool inside = peer.at(p.dst_offset + at, 8, &put->dst) &&
-                        local_at(p.window, p.src_offset + at, 8, &put->src);
+                        wv::local_at(p.window, p.src_offset + at, 8, &put->src);
     return inside ? Status::ok : Status::invalid;
   }
 
@@ -37,11 +43,11 @@ struct Words {
 
   /// Stores how this thread ended.
   WV_DEVICE void finish(uint32_t done) const {
-    p.status[thread_in_grid()] = status;
-    p.done[thread_in_grid()] = done;
+    p.status[wv::thread_in_grid()] = status;
+    p.done[wv::thread_in_grid()] = done;
   }
 
   Status status;
 };
 
-}  // namespace wv::test
+}  // namespace wv_test

@@ -167,12 +167,11 @@ impl QpContext {
     pub const CQ_DBREC_OFFSET: usize = 704;
 }
 
-/// The flag word S(index, 0): the doorbell token is parked at `index` (below 2^47) and nothing is owed. A fresh QP has
-/// `parked(0)` in flag 0.
+/// The flag word S(index, 0): the doorbell token is parked at `index`, of which a flag word holds the low 47 bits, and nothing
+/// is owed. A fresh QP has `parked(0)` in flag 0.
 #[must_use]
 pub const fn parked(index: u64) -> u64 {
-    debug_assert!(index < 1 << 47);
-    index << 1 | 1
+    (index << 1 | 1) & ((1 << 48) - 1)
 }
 
 /// Bytes of control heap that a QP of `depth` WQEBBs takes: context, flags and send queue.
@@ -194,5 +193,6 @@ mod tests {
     fn a_parked_token_is_an_odd_word_that_holds_its_index() {
         assert_eq!(parked(0), 1);
         assert_eq!(parked(65_536), 0x2_0001);
+        assert_eq!(parked((1 << 47) + 3), 7, "the low 47 bits");
     }
 }

@@ -12,7 +12,7 @@
 //!   different operations. Lanes beyond the end of a partial warp may be named. A shuffle from a lane outside the mask gives
 //!   all ones.
 //! - Lanes run in no lock-step at all: code that relies on convergence without `__syncwarp` fails here, at some seed.
-//!   `__activemask` is refused at compile time, as are static `__shared__` variables (`SIMT_DYN_SHARED` instead).
+//!   `__activemask` is refused at compile time, as are static `__shared__` variables (`SIMT_SHARED` instead).
 //! - Memory is that of the CPU: orders weaker than x86's cannot be seen, scopes make no difference.
 //! - A switch happens at schedule points only: meetings, barriers, atomics, `simt_yield`, `simt_poll`, `__nanosleep`. A spin on
 //!   a plain variable never ends; polls must go through functions that call `simt_yield` or `simt_poll`.

@@ -23,6 +23,9 @@ use crate::worker::Worker;
 #[derive(Clone, Copy)]
 struct Line([u8; 128]);
 
+/// Lines of static shared memory, in front of the dynamic one: `kStaticShared` of include/simt/keywords.h, in lines.
+const STATIC_LINES: usize = 32;
+
 /// What shared memory holds when a block starts, and what lies behind its end.
 const FRESH: Line = Line([0xa5; 128]);
 
@@ -41,7 +44,7 @@ pub(crate) struct Seat {
     warps: Box<[Warp]>,
     threads: Box<[Thread]>,
     stacks: Box<[SlabStack]>,
-    /// Dynamic shared memory; its unused tail and a whole line behind it stay `FRESH`.
+    /// Static shared memory, then dynamic; the unused tail and a whole line behind it stay `FRESH`.
     shared: Box<[UnsafeCell<Line>]>,
 }
 
@@ -81,7 +84,7 @@ impl Seat {
                 .map(|index| Thread::new(ctx(index)))
                 .collect(),
             stacks,
-            shared: vec![FRESH; shape.shared_bytes.div_ceil(128) + 1]
+            shared: vec![FRESH; STATIC_LINES + shape.shared_bytes.div_ceil(128) + 1]
                 .into_iter()
                 .map(UnsafeCell::new)
                 .collect(),
@@ -112,7 +115,8 @@ impl Seat {
             // SAFETY: the seat is free, so no kernel thread that could use the memory exists.
             unsafe { *line.get() = FRESH };
         }
-        let shared = self.shared[0].get().cast::<u8>();
+        let dynamic = self.shared.as_ptr().wrapping_add(STATIC_LINES);
+        let shared = UnsafeCell::raw_get(dynamic).cast::<u8>();
         for (thread, &stack) in self.threads.iter().zip(&self.stacks) {
             thread.ctx.set(Ctx {
                 block: position,
@@ -244,7 +248,7 @@ impl Seat {
             unsafe { *line.get() }.0
         });
         if bytes
-            .skip(self.shape.shared_bytes)
+            .skip(STATIC_LINES * size_of::<Line>() + self.shape.shared_bytes)
             .any(|byte| byte != FRESH.0[0])
         {
             let (block, shared_bytes) = (self.position.get(), self.shape.shared_bytes);

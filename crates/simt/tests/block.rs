@@ -108,6 +108,20 @@ fn atomics_lose_nothing_between_workers() {
 }
 
 #[test]
+fn each_block_has_static_shared_memory_of_its_own() {
+    for (seed, workers) in [(0, 1), (4, 1), (0, 2), (7, 2)] {
+        let mut bad = 0u32;
+        let config = LaunchConfig {
+            seed,
+            workers,
+            ..shape(6, 40)
+        };
+        run("static_shared", args![&raw mut bad], &config).unwrap();
+        assert_eq!(bad, 0, "seed {seed}, {workers} workers");
+    }
+}
+
+#[test]
 fn an_exited_thread_counts_as_arrived_at_a_barrier() {
     for seed in 0..4 {
         let mut out = vec![0u32; 70];

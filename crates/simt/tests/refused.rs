@@ -48,7 +48,7 @@ fn a_kernel_that_is_fine_compiles_without_a_word() {
 fn static_shared_variables_are_refused() {
     let text = complaint("__shared__ unsigned s[32]; s[threadIdx.x] = 1; *out = s[0];");
     assert!(
-        text.contains("static __shared__ variables are refused: use SIMT_DYN_SHARED(T, name)"),
+        text.contains("static __shared__ variables are refused: use SIMT_SHARED(T, name)"),
         "{text}"
     );
 }

@@ -1,5 +1,5 @@
-// Who calls: one thread, or the 32 lanes of a warp together. The only file that reads threadIdx and
-// its like.
+// Who calls: one thread, the 32 lanes of a warp together, or all threads of a block. The only file
+// that reads threadIdx and its like.
 //
 // A call that takes a scope is made by every thread of that scope, converged, with the same QP;
 // each brings its own arguments, and all get the same result.
@@ -39,6 +39,14 @@ WV_DEVICE uint32_t warp_in_grid() { return blockIdx.x * block_warps() + warp_in_
 /// Warps of the grid.
 WV_DEVICE uint32_t grid_warps() { return gridDim.x * block_warps(); }
 
+/// Those threads of a scope that raise a flag.
+struct Place {
+  /// How many.
+  uint32_t count;
+  /// How many of them come before this thread.
+  uint32_t before;
+};
+
 /// One thread by itself.
 struct Thread {
   /// The thread that acts for the scope.
@@ -55,6 +63,8 @@ struct Thread {
   WV_DEVICE bool any(bool flag) const { return flag; }
   /// In how many threads before this one `flag` is set.
   WV_DEVICE uint32_t before(bool) const { return 0; }
+  /// Both at once.
+  WV_DEVICE Place place(bool flag) const { return {flag ? 1u : 0u, 0}; }
 };
 
 /// All 32 lanes of a warp. The block has a multiple of 32 threads, in x.
@@ -79,8 +89,67 @@ struct Warp {
   WV_DEVICE uint32_t before(bool flag) const {
     return __popc(__ballot_sync(ALL, flag) & ((1u << lane()) - 1));
   }
+  WV_DEVICE Place place(bool flag) const {
+    const uint32_t votes = __ballot_sync(ALL, flag);
+    return {static_cast<uint32_t>(__popc(votes)),
+            static_cast<uint32_t>(__popc(votes & ((1u << lane()) - 1)))};
+  }
   /// The lanes whose `value` equals this lane's, as bits.
   WV_DEVICE uint32_t match(uint32_t value) const { return __match_any_sync(ALL, value); }
+};
+
+/// All threads of a block, of any number, in x.
+struct Block {
+  WV_DEVICE bool leader() const { return thread_in_block() == 0; }
+  WV_DEVICE void sync() const { block_sync(); }
+  /// `value` has 4 or 8 bytes.
+  template <class T>
+  WV_DEVICE T broadcast(T value) const {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+    uint64_t word = 0;
+    memcpy(&word, &value, sizeof value);
+    word = share(word);
+    memcpy(&value, &word, sizeof value);
+    return value;
+  }
+  WV_DEVICE uint32_t count(bool flag) const {
+    return static_cast<uint32_t>(__syncthreads_count(flag));
+  }
+  WV_DEVICE bool any(bool flag) const { return __syncthreads_or(flag) != 0; }
+  WV_DEVICE uint32_t before(bool flag) const { return place(flag).before; }
+  WV_DEVICE Place place(bool flag) const {
+    WV_SHARED(Counts, counts);
+    const uint32_t votes = __ballot_sync(lanes(), flag);
+    if (lane() == 0) counts->of_warp[warp_in_block()] = static_cast<uint32_t>(__popc(votes));
+    block_sync();
+    Place place{0, static_cast<uint32_t>(__popc(votes & ((1u << lane()) - 1)))};
+    for (uint32_t warp = 0; warp < block_warps(); ++warp) {
+      if (warp < warp_in_block()) place.before += counts->of_warp[warp];
+      place.count += counts->of_warp[warp];
+    }
+    block_sync();  // all have read before anybody writes again
+    return place;
+  }
+
+ private:
+  struct Counts {
+    uint32_t of_warp[32];
+  };
+
+  /// The lanes that this thread's warp has; the last one may have fewer than 32.
+  WV_DEVICE static uint32_t lanes() {
+    const uint32_t rest = block_threads() - warp_in_block() * 32;
+    return rest >= 32 ? Warp::ALL : (1u << rest) - 1;
+  }
+  /// The leader's word.
+  WV_DEVICE static uint64_t share(uint64_t word) {
+    WV_SHARED(uint64_t, slot);
+    if (thread_in_block() == 0) *slot = word;
+    block_sync();
+    word = *slot;
+    block_sync();  // all have read before anybody writes again
+    return word;
+  }
 };
 
 }  // namespace wv

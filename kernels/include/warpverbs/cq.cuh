@@ -1,17 +1,30 @@
-// Completions: one collapsed CQE that the NIC overwrites, turned into a 64-bit index by whoever
-// looks.
+// Completions: CQEs that the NIC writes, turned into a 64-bit index by whoever looks.
+//
+// Collapsed: one CQE that the NIC overwrites at every completion. Wide: an ordinary CQ as long as
+// the ring, taken entry by entry; an error stays where it is, so its cause survives the flush
+// behind it.
 #pragma once
 
 #include "qp.cuh"
 
 namespace wv::cq {
 
+inline constexpr uint32_t CQE_BYTES = 64;
 inline constexpr uint32_t SYNDROME_DWORD = 52;  // .. vendor_err_synd, syndrome
 inline constexpr uint32_t LAST_DWORD = 60;      // wqe_counter (be16), signature, op_own
 inline constexpr uint32_t OPCODE_REQ_ERR = 13;
 inline constexpr uint32_t OPCODE_RESP_ERR = 14;
 inline constexpr uint32_t OPCODE_INVALID = 15;  // what the host filled in
+inline constexpr uint32_t OWNER_BIT = 1u << 24;
 inline constexpr uint32_t SYNDROME_FLUSHED = 0x05;
+
+WV_DEVICE uint32_t load_dword(const uint8_t* cqe, uint32_t at) {
+  return platform::load_relaxed_sys(reinterpret_cast<const uint32_t*>(cqe + at));
+}
+WV_DEVICE bool is_error(uint32_t last) {
+  const uint32_t opcode = last >> 28;
+  return opcode == OPCODE_REQ_ERR || opcode == OPCODE_RESP_ERR;
+}
 
 /// Keeps `status` and `syndrome` as the QP's failure unless it already has one. Sticky until
 /// recovery; nobody latches because of a deadline.
@@ -19,41 +32,76 @@ WV_DEVICE void latch(QpContext* context, Status status, uint32_t syndrome) {
   // err and syndrome are one 8-byte word, so that no reader sees one without the other.
   static_assert(offsetof(QpContext, err) % 8 == 0 &&
                 offsetof(QpContext, syndrome) == offsetof(QpContext, err) + 4);
-  platform::compare_exchange_relaxed(reinterpret_cast<uint64_t*>(&context->err), uint64_t{0},
-                                     uint64_t{syndrome} << 32 | static_cast<uint32_t>(status));
+  const uint64_t failure = uint64_t{syndrome} << 32 | static_cast<uint32_t>(status);
+  const uint64_t old = platform::compare_exchange_relaxed(
+      reinterpret_cast<uint64_t*>(&context->err), uint64_t{0}, failure);
+  if (old == 0) platform::reduce_add(&context->errors, uint64_t{1});
 }
 
-/// Looks at the CQE once: advances `cons` or latches an error. Takes no fence: a completion of a
-/// put says that the bytes are in the peer's memory, and nothing in this rank's memory is read
-/// because of it.
-///
-/// The failure that it keeps is the first one seen. The NIC overwrites the CQE when it flushes the
-/// WQEs behind the failed one, so the cause may be lost; then the status is `flushed`.
-template <Sharing S>
-WV_DEVICE void poll(const Qp<S>& qp) {
-  QpContext* const context = qp.context;
-  // cons before the CQE: the other way round, a thread that is stopped in between may take a
-  // counter that is a whole lap old for a new one.
-  const uint64_t cons = platform::load_relaxed(&context->cons);
-  const uint32_t last =
-      platform::load_relaxed_sys(reinterpret_cast<const uint32_t*>(qp.cqe + LAST_DWORD));
-  const uint32_t opcode = last >> 28;
-  if (opcode == OPCODE_REQ_ERR || opcode == OPCODE_RESP_ERR) {
-    const uint32_t dword =
-        platform::load_relaxed_sys(reinterpret_cast<const uint32_t*>(qp.cqe + SYNDROME_DWORD));
-    const uint32_t syndrome = dword >> 24, vendor = dword >> 16 & 0xff;
-    latch(context, syndrome == SYNDROME_FLUSHED ? Status::flushed : Status::cqe_error,
-          vendor << 8 | syndrome);
-    return;
-  }
+/// Latches the failure that the CQE at `cqe` tells.
+WV_DEVICE_COLD void fail(QpContext* context, const uint8_t* cqe) {
+  const uint32_t dword = load_dword(cqe, SYNDROME_DWORD);
+  const uint32_t syndrome = dword >> 24, vendor = dword >> 16 & 0xff;
+  latch(context, syndrome == SYNDROME_FLUSHED ? Status::flushed : Status::cqe_error,
+        vendor << 8 | syndrome);
+}
+
+/// Raises `cons` to what a CQE with this last dword says, `cons` being what it was before the CQE
+/// was read.
+template <class Q>
+WV_DEVICE void advance(const Q& qp, uint64_t cons, uint32_t last) {
   const uint16_t counter = platform::byteswap(static_cast<uint16_t>(last));
   const auto ahead = static_cast<uint16_t>(counter + 1 - static_cast<uint16_t>(cons));
-  if (opcode == OPCODE_INVALID || ahead == 0 || ahead > qp.depth) return;
-  if constexpr (S == Sharing::exclusive) {
-    platform::store_relaxed(&context->cons, cons + ahead);
+  if (ahead == 0 || ahead > qp.depth) return;
+  if constexpr (Q::is_exclusive()) {
+    platform::store_relaxed(&qp.context->cons, cons + ahead);
   } else {
-    platform::reduce_max(&context->cons, cons + ahead);
+    platform::reduce_max(&qp.context->cons, cons + ahead);
   }
+}
+
+template <class Q>
+WV_DEVICE void poll_collapsed(const Q& qp) {
+  // cons before the CQE: the other way round, a thread that is stopped in between may take a
+  // counter that is a whole lap old for a new one.
+  const uint64_t cons = platform::load_relaxed(&qp.context->cons);
+  const uint32_t last = load_dword(qp.cqe, LAST_DWORD);
+  if (is_error(last)) return fail(qp.context, qp.cqe);
+  if (last >> 28 != OPCODE_INVALID) advance(qp, cons, last);
+}
+
+/// Takes at most one CQE.
+template <class Q>
+WV_DEVICE void poll_wide(const Q& qp) {
+  QpContext* const context = qp.context;
+  // The place, then cons, then the CQE. A CQE of a later lap has the other owner bit; one of two
+  // laps later is more than a ring ahead of this cons.
+  const uint64_t taken = platform::load_relaxed(&context->cq_consumed);
+  const uint64_t cons = platform::load_relaxed(&context->cons);
+  const uint8_t* const cqe = qp.cqe + (taken & qp.mask) * CQE_BYTES;
+  const uint32_t last = load_dword(cqe, LAST_DWORD);
+  const bool odd_lap = (taken & qp.depth) != 0;
+  if (last >> 28 == OPCODE_INVALID || ((last & OWNER_BIT) != 0) != odd_lap) return;
+  if (is_error(last)) return fail(context, cqe);
+  advance(qp, cons, last);
+  // Behind cons: who finds the CQE taken finds cons raised, or a CQE that raises it further.
+  if constexpr (Q::is_exclusive()) {
+    platform::store_relaxed(&context->cq_consumed, taken + 1);
+  } else {
+    platform::compare_exchange_relaxed(&context->cq_consumed, taken, taken + 1);
+  }
+}
+
+/// Looks at the CQ once: advances `cons` or latches an error. Takes no fence: a completion of a put
+/// says that the bytes are in the peer's memory, and nothing in this rank's memory is read because
+/// of it.
+///
+/// The failure that it keeps is the first one seen. A collapsed CQE is overwritten when the NIC
+/// flushes the WQEs behind the failed one, so the cause may be lost; then the status is `flushed`.
+/// A wide CQ keeps the cause.
+template <class Q>
+WV_DEVICE void poll(const Q& qp) {
+  qp.has_wide_cq() ? poll_wide(qp) : poll_collapsed(qp);
 }
 
 }  // namespace wv::cq

@@ -18,6 +18,11 @@
 #define WV_DYN_SHARED(T, name)                                    \
   extern __shared__ __align__(128) unsigned char wv_dyn_shared[]; \
   T* name = reinterpret_cast<T*>(wv_dyn_shared)
+// T* name = one T of this block that every thread of the block finds at this place; its value is
+// undefined until somebody writes it.
+#define WV_SHARED(T, name)       \
+  __shared__ T wv_shared_##name; \
+  T* const name = &wv_shared_##name
 
 #include "ptx.cuh"
 
@@ -29,6 +34,7 @@
 #define WV_DEVICE_COLD [[gnu::noinline]] inline
 #define WV_EXPORT(kernel) SIMT_EXPORT(kernel)
 #define WV_DYN_SHARED(T, name) SIMT_DYN_SHARED(T, name)
+#define WV_SHARED(T, name) SIMT_SHARED(T, name)
 
 #include "simt_ops.cuh"
 

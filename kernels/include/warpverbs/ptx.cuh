@@ -135,6 +135,64 @@ WV_DEVICE void reduce_add(uint64_t* p, uint64_t n) {
 WV_DEVICE void reduce_max(uint64_t* p, uint64_t v) {
   asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+/// The same for a word of host memory that a host thread polls.
+WV_DEVICE void reduce_max_sys(uint64_t* p, uint64_t v) {
+  asm volatile("red.relaxed.sys.global.max.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+// The words of a QP that only one block uses.
+WV_DEVICE uint64_t load_relaxed_cta(const uint64_t* p) {
+  uint64_t v;
+  asm volatile("ld.relaxed.cta.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+WV_DEVICE uint64_t add_relaxed_cta(uint64_t* p, uint64_t n) {
+  uint64_t old;
+  asm volatile("atom.relaxed.cta.global.add.u64 %0, [%1], %2;"
+               : "=l"(old)
+               : "l"(p), "l"(n)
+               : "memory");
+  return old;
+}
+WV_DEVICE uint64_t exchange_relaxed_cta(uint64_t* p, uint64_t v) {
+  uint64_t old;
+  asm volatile("atom.relaxed.cta.global.exch.b64 %0, [%1], %2;"
+               : "=l"(old)
+               : "l"(p), "l"(v)
+               : "memory");
+  return old;
+}
+WV_DEVICE uint64_t compare_exchange_relaxed_cta(uint64_t* p, uint64_t expected, uint64_t desired) {
+  uint64_t old;
+  asm volatile("atom.relaxed.cta.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(old)
+               : "l"(p), "l"(expected), "l"(desired)
+               : "memory");
+  return old;
+}
+WV_DEVICE void reduce_add_cta(uint64_t* p, uint64_t n) {
+  asm volatile("red.relaxed.cta.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
+}
+
+// Acquire, for builds that follow the PTX memory model to the letter.
+WV_DEVICE uint64_t load_acquire(const uint64_t* p) {
+  uint64_t v;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+WV_DEVICE uint64_t load_acquire_cta(const uint64_t* p) {
+  uint64_t v;
+  asm volatile("ld.acquire.cta.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+WV_DEVICE uint64_t exchange_acquire(uint64_t* p, uint64_t v) {
+  uint64_t old;
+  asm volatile("atom.acquire.gpu.global.exch.b64 %0, [%1], %2;"
+               : "=l"(old)
+               : "l"(p), "l"(v)
+               : "memory");
+  return old;
+}
 
 // nvcc accepts `fence.release` and `fence.acquire` for sm_75 to sm_89 without a word and assembles
 // them to an illegal opcode; below sm_90 the wider fence takes their place.
@@ -145,12 +203,17 @@ WV_DEVICE void reduce_max(uint64_t* p, uint64_t v) {
 #define WV_FENCE_RELEASE "fence.acq_rel"
 #define WV_FENCE_ACQUIRE "fence.acq_rel"
 #endif
+WV_DEVICE void fence_release_cta() { asm volatile(WV_FENCE_RELEASE ".cta;" ::: "memory"); }
 WV_DEVICE void fence_release() { asm volatile(WV_FENCE_RELEASE ".gpu;" ::: "memory"); }
 WV_DEVICE void fence_release_sys() { asm volatile(WV_FENCE_RELEASE ".sys;" ::: "memory"); }
 WV_DEVICE void fence_acquire() { asm volatile(WV_FENCE_ACQUIRE ".gpu;" ::: "memory"); }
 WV_DEVICE void fence_acquire_sys() { asm volatile(WV_FENCE_ACQUIRE ".sys;" ::: "memory"); }
 #undef WV_FENCE_RELEASE
 #undef WV_FENCE_ACQUIRE
+/// Both at once.
+WV_DEVICE void fence_acq_rel_cta() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
+WV_DEVICE void fence_acq_rel() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+WV_DEVICE void fence_acq_rel_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 /// Sequentially consistent, system scope: for store, fence, load of two words against a host that
 /// does the reverse.
 WV_DEVICE void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }

@@ -1,4 +1,5 @@
-// A QP as one thread holds it: the constant line of its context in registers.
+// A QP as one thread holds it: the constant line of its context in registers, and what kind of QP
+// it is in its type.
 #pragma once
 
 #include "abi.h"
@@ -11,15 +12,55 @@ namespace wv {
 enum class Sharing {
   /// Any number, in any blocks: the parked-token protocol of sq.cuh.
   shared,
-  /// One thread or one warp at a time, waits included: no atomics, no flags. Whoever hands it over
-  /// orders memory (barrier,
-  /// or release and acquire at gpu scope).
+  /// One thread, warp or block at a time, waits included: no atomics, no flags. Whoever hands it
+  /// over orders memory (barrier, or release and acquire at gpu scope).
   exclusive,
+  /// Any number of threads of one block: the protocol with atomics and flags of block scope. A
+  /// kernel that ends hands the QP over.
+  cta,
+};
+
+/// How the NIC hears of new work. PRM "send_dbr_mode".
+enum class Doorbell {
+  /// By the doorbell record, then the register.
+  record,
+  /// By the register alone: one fence less.
+  no_record,
+  /// The record is written; a host thread rings for the kernel. For a UAR that the GPU cannot map.
+  mailbox,
+  /// As `QpContext::mode` says.
+  any,
+};
+
+/// Where ring, doorbell record and CQEs lie. Indices and flags are in device memory always.
+enum class Queues {
+  /// In device memory: fences of gpu scope.
+  device,
+  /// In host memory: fences of system scope.
+  host,
+  /// As `QpContext::mode` says.
+  any,
+};
+
+/// What the NIC reports completions to.
+enum class CqKind {
+  /// One CQE that it overwrites.
+  collapsed,
+  /// `depth` CQEs: the cause of a failure survives the flush behind it.
+  wide,
+  /// As `QpContext::mode` says.
+  any,
 };
 
 /// Names a post: one past its last WQEBB. Grows over the life of the QP, never wraps.
 struct Ticket {
   uint64_t index;
+  /// The post was held back: nobody has to ring for it before a flush, a wait or a later post.
+  bool held = false;
+
+  /// The ticket of something that is complete already: every wait for it is `ok`.
+  WV_DEVICE static Ticket done() { return {~uint64_t{0}}; }
+  WV_DEVICE bool is_done() const { return index == ~uint64_t{0}; }
 };
 
 /// How a post ended, and its ticket if `status` is `ok`.
@@ -30,8 +71,14 @@ struct Posted {
 
 /// One QP, opened by `open_qp`. Cheap to make: four loads of constants. Holds nothing that a
 /// recovery changes.
-template <Sharing S>
+///
+/// The parameters say what the code of a post is made for; each `any` costs a branch where it
+/// matters. Functions take the whole type: `template <class Scope, class Q> f(Scope, const Q& qp)`.
+template <Sharing S, Doorbell D = Doorbell::record, Queues Q = Queues::device,
+          CqKind C = CqKind::collapsed>
 struct Qp {
+  static constexpr Sharing SHARING = S;
+
   QpContext* context;
   uint8_t* sq;
   uint64_t* flags;
@@ -41,32 +88,86 @@ struct Qp {
   uint32_t qpn_be;
   uint32_t mask;
   uint32_t depth;
+  uint32_t mode;
+
+  WV_DEVICE static constexpr bool is_exclusive() { return S == Sharing::exclusive; }
+  WV_DEVICE static constexpr bool is_cta() { return S == Sharing::cta; }
+  /// Whether there is a doorbell record.
+  WV_DEVICE bool has_record() const {
+    if constexpr (D == Doorbell::any) return (mode & MODE_NO_RECORD) == 0;
+    return D != Doorbell::no_record;
+  }
+  /// Whether a host thread rings.
+  WV_DEVICE bool has_mailbox() const {
+    if constexpr (D == Doorbell::any) return (mode & MODE_MAILBOX) != 0;
+    return D == Doorbell::mailbox;
+  }
+  /// Whether ring, record and CQEs lie in host memory.
+  WV_DEVICE bool in_host_memory() const {
+    if constexpr (Q == Queues::any) return (mode & MODE_HOST_QUEUES) != 0;
+    return Q == Queues::host;
+  }
+  /// Whether there is a CQE per WQE.
+  WV_DEVICE bool has_wide_cq() const {
+    if constexpr (C == CqKind::any) return (mode & MODE_WIDE_CQ) != 0;
+    return C == CqKind::wide;
+  }
 
   /// What ends a wait on this QP.
   WV_DEVICE Watch watch() const { return {&context->err, &context->abort}; }
+
+  /// Whether the code is made for a QP of this `mode`.
+  WV_DEVICE static constexpr bool accepts(uint32_t mode) {
+    const bool both = (mode & MODE_NO_RECORD) != 0 && (mode & MODE_MAILBOX) != 0;
+    return !both && (mode & FIXED) == BITS;
+  }
+
+ private:
+  // The bits that the parameters fix, and their values.
+  static constexpr uint32_t FIXED =
+      MODE_EXCLUSIVE | MODE_CTA | (D == Doorbell::any ? 0 : MODE_NO_RECORD | MODE_MAILBOX) |
+      (Q == Queues::any ? 0 : MODE_HOST_QUEUES) | (C == CqKind::any ? 0 : MODE_WIDE_CQ);
+  static constexpr uint32_t BITS =
+      (S == Sharing::exclusive ? MODE_EXCLUSIVE : 0) | (S == Sharing::cta ? MODE_CTA : 0) |
+      (D == Doorbell::no_record ? MODE_NO_RECORD : 0) |
+      (D == Doorbell::mailbox ? MODE_MAILBOX : 0) | (Q == Queues::host ? MODE_HOST_QUEUES : 0) |
+      (C == CqKind::wide ? MODE_WIDE_CQ : 0);
 };
+
+/// A QP of which only the sharing is fixed.
+template <Sharing S>
+using AnyQp = Qp<S, Doorbell::any, Queues::any, CqKind::any>;
+
+/// The QP at `context`, which was opened as a `Q` before.
+template <class Q>
+WV_DEVICE Q reopen(QpContext* context) {
+  const auto rings = platform::load16_const(&context->sq);
+  const auto bells = platform::load16_const(&context->dbrec);
+  const auto cqes = platform::load16_const(&context->cqe);
+  const auto shape = platform::load16_const(&context->qpn_be);
+  Q qp{};
+  qp.context = context;
+  qp.sq = reinterpret_cast<uint8_t*>(rings.lo);
+  qp.flags = reinterpret_cast<uint64_t*>(rings.hi);
+  qp.dbrec = reinterpret_cast<uint32_t*>(bells.lo);
+  qp.doorbell = reinterpret_cast<uint64_t*>(bells.hi);
+  qp.cqe = reinterpret_cast<const uint8_t*>(cqes.lo);
+  qp.qpn_be = static_cast<uint32_t>(shape.lo);
+  qp.mask = static_cast<uint32_t>(shape.lo >> 32);
+  qp.depth = static_cast<uint32_t>(shape.hi);
+  qp.mode = static_cast<uint32_t>(shape.hi >> 32);
+  return qp;
+}
 
 /// Opens the QP at `context` for the given kind of use.
 ///
-/// @return `invalid` if there is no QP (null) or the host made it for the other kind of use; then
+/// @return `invalid` if there is no QP (null) or the host made it for another kind of use; then
 /// `*qp` must not be used.
-template <Sharing S>
-WV_DEVICE Status open_qp(QpContext* context, Qp<S>* qp) {
+template <class Q>
+WV_DEVICE Status open_qp(QpContext* context, Q* qp) {
   if (context == nullptr) return Status::invalid;
-  const auto rings = platform::load16_const(&context->sq);
-  const auto bells = platform::load16_const(&context->dbrec);
-  const auto shape = platform::load16_const(&context->qpn_be);
-  qp->context = context;
-  qp->sq = reinterpret_cast<uint8_t*>(rings.lo);
-  qp->flags = reinterpret_cast<uint64_t*>(rings.hi);
-  qp->dbrec = reinterpret_cast<uint32_t*>(bells.lo);
-  qp->doorbell = reinterpret_cast<uint64_t*>(bells.hi);
-  qp->cqe = context->cqe_line;
-  qp->qpn_be = static_cast<uint32_t>(shape.lo);
-  qp->mask = static_cast<uint32_t>(shape.lo >> 32);
-  qp->depth = static_cast<uint32_t>(shape.hi);
-  const bool exclusive = (shape.hi >> 32 & MODE_EXCLUSIVE) != 0;
-  return exclusive == (S == Sharing::exclusive) ? Status::ok : Status::invalid;
+  *qp = reopen<Q>(context);
+  return Q::accepts(qp->mode) ? Status::ok : Status::invalid;
 }
 
 }  // namespace wv

@@ -87,6 +87,31 @@ WV_DEVICE void reduce_max(uint64_t* p, uint64_t v) {
   }
 }
 
+WV_DEVICE void reduce_max_sys(uint64_t* p, uint64_t v) { reduce_max(p, v); }
+
+WV_DEVICE uint64_t load_relaxed_cta(const uint64_t* p) { return load_relaxed(p); }
+WV_DEVICE uint64_t add_relaxed_cta(uint64_t* p, uint64_t n) { return add_relaxed(p, n); }
+WV_DEVICE uint64_t exchange_relaxed_cta(uint64_t* p, uint64_t v) { return exchange_relaxed(p, v); }
+WV_DEVICE uint64_t compare_exchange_relaxed_cta(uint64_t* p, uint64_t expected, uint64_t desired) {
+  return compare_exchange_relaxed(p, expected, desired);
+}
+WV_DEVICE void reduce_add_cta(uint64_t* p, uint64_t n) { reduce_add(p, n); }
+
+WV_DEVICE uint64_t load_acquire(const uint64_t* p) {
+  simt_yield();
+  return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+WV_DEVICE uint64_t load_acquire_cta(const uint64_t* p) { return load_acquire(p); }
+WV_DEVICE uint64_t exchange_acquire(uint64_t* p, uint64_t v) {
+  simt_yield();
+  simt_progress();
+  return __atomic_exchange_n(p, v, __ATOMIC_ACQUIRE);
+}
+
+WV_DEVICE void fence_release_cta() { __atomic_thread_fence(__ATOMIC_RELEASE); }
+WV_DEVICE void fence_acq_rel_cta() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+WV_DEVICE void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+WV_DEVICE void fence_acq_rel_sys() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 WV_DEVICE void fence_release() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 WV_DEVICE void fence_release_sys() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 WV_DEVICE void fence_acquire() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }

@@ -1,5 +1,5 @@
 // Waiting: for a ticket (this rank's own work is done), for a signal (a peer's data is here), for a
-// QP to be quiet.
+// QP to be quiet. `test` is the look without the wait.
 #pragma once
 
 #include "coop.cuh"
@@ -9,34 +9,91 @@
 
 namespace wv {
 
+namespace detail {
+
+/// Looks of a wait before it sees to it that a ticket which was held back is rung.
+inline constexpr uint32_t LOOKS_BEFORE_RING = 4;
+
+/// What one look at the indices says about `ticket`: `ok`, `stale_generation` or `would_block`.
+WV_DEVICE Status look(const QpContext* context, Ticket ticket) {
+  // base before cons: after a recovery cons passes every old ticket.
+  if (ticket.index <= platform::load_relaxed(&context->base)) return Status::stale_generation;
+  const bool done = platform::load_relaxed(&context->cons) >= ticket.index;
+  return done ? Status::ok : Status::would_block;
+}
+
+/// Sees to it that the post behind a held ticket is rung: posts a NOP if no doorbell has covered
+/// it. False: there is no ring space for a NOP now.
+template <class Q>
+WV_DEVICE_COLD bool ring_held(QpContext* context, uint64_t ticket) {
+  if (platform::load_relaxed(&context->doorbell_index) >= ticket) return true;
+  const Q qp = reopen<Q>(context);
+  PostOptions options{};
+  options.try_only = true;
+  return post(Thread{}, qp, 1, options, [&](uint64_t index, bool last) {
+           wqe::write_nop(qp, index, wqe::control(last, false));
+         }).status == Status::ok;
+}
+
+}  // namespace detail
+
 /// Waits until the post behind `ticket`, and everything before it on this QP, is done: the bytes
 /// are in the peer's memory and the sources may change. The post must have been signalled, or a
-/// later one.
+/// later one; if its doorbell was held back, the wait rings.
 ///
 /// Needs no fence: nothing in this rank's memory is read because of it. Once per scope.
 /// @return `ok`; `stale_generation` if the QP was recovered since; the QP's failure (the outcome of
 /// what was in flight is unknown); `aborted`; `timeout` (the QP is healthy and the ticket stays
 /// valid).
-template <class Scope, Sharing S>
-WV_DEVICE Status wait(Scope scope, const Qp<S>& qp, Ticket ticket, Deadline deadline) {
+template <class Scope, class Q>
+WV_DEVICE Status wait(Scope scope, const Q& qp, Ticket ticket, Deadline deadline) {
   Status status = Status::ok;
-  if (scope.leader()) {
-    QpContext* const context = qp.context;
+  if (scope.leader() && !ticket.is_done()) {
+    bool rung = !ticket.held;
+    uint32_t looks = 0;
     status = spin_until(qp.watch(), deadline, [&] {
-      // base before cons: after a recovery cons passes every old ticket.
-      if (ticket.index <= platform::load_relaxed(&context->base)) return Status::stale_generation;
-      if (platform::load_relaxed(&context->cons) >= ticket.index) return Status::ok;
+      const Status seen = detail::look(qp.context, ticket);
+      if (seen != Status::would_block) return seen;
       cq::poll(qp);
+      if (!rung && ++looks > detail::LOOKS_BEFORE_RING) {
+        rung = detail::ring_held<Q>(qp.context, ticket.index);
+      }
       return Status::would_block;
     });
+    // However short the wait: who waits often enough gets there.
+    if (status == Status::timeout && !rung) detail::ring_held<Q>(qp.context, ticket.index);
   }
   return scope.broadcast(status);
 }
 
-/// Waits until everything that was posted on this QP before the call is done, signalled or not.
+/// Looks once whether the post behind `ticket` is done; never waits. If its doorbell was held back,
+/// the call rings. Once per scope. @return as wait, but `would_block` instead of `timeout`.
+template <class Scope, class Q>
+WV_DEVICE Status test(Scope scope, const Q& qp, Ticket ticket) {
+  Status status = Status::ok;
+  if (scope.leader() && !ticket.is_done()) {
+    status = detail::look(qp.context, ticket);
+    if (status == Status::would_block) {
+      cq::poll(qp);
+      status = detail::look(qp.context, ticket);
+    }
+    if (status == Status::would_block) {
+      const Status fault = qp.watch().fault();
+      if (fault != Status::ok) {
+        status = fault;
+      } else if (ticket.held) {
+        detail::ring_held<Q>(qp.context, ticket.index);
+      }
+    }
+  }
+  return scope.broadcast(status);
+}
+
+/// Waits until everything that was posted on this QP before the call is done, signalled or not,
+/// held back or not.
 /// @return as wait and put.
-template <class Scope, Sharing S>
-WV_DEVICE Status quiet(Scope scope, const Qp<S>& qp, Deadline deadline) {
+template <class Scope, class Q>
+WV_DEVICE Status quiet(Scope scope, const Q& qp, Deadline deadline) {
   const Posted nop = flush(scope, qp, deadline);
   return nop.status == Status::ok ? wait(scope, qp, nop.ticket, deadline) : nop.status;
 }

@@ -29,6 +29,7 @@ namespace wqe {
 inline constexpr uint32_t OPCODE_NOP = 0x00;
 inline constexpr uint32_t OPCODE_RDMA_WRITE = 0x08;
 inline constexpr uint32_t CE_ALWAYS = 2 << 2;  // fm_ce_se: write a CQE
+inline constexpr uint32_t FENCE = 4 << 5;      // fm_ce_se: start after earlier reads and atomics
 inline constexpr uint32_t INLINE_SEG = 1u << 31;
 inline constexpr uint32_t INLINE_WORDS = MAX_INLINE_BYTES / 4;
 
@@ -50,18 +51,25 @@ WV_DEVICE Payload payload(const T& value) {
   return out;
 }
 
+/// The fm_ce_se byte. `ce`: the completion is reported. `fence`: starts when all earlier reads and
+/// atomics of the QP are done.
+WV_DEVICE uint32_t control(bool ce, bool fence) {
+  return (ce ? CE_ALWAYS : 0) | (fence ? FENCE : 0);
+}
+
 WV_DEVICE uint64_t pair(uint32_t lo, uint32_t hi) { return uint64_t{hi} << 32 | lo; }
 
-template <Sharing S>
-WV_DEVICE uint8_t* at(const Qp<S>& qp, uint64_t index) {
+template <class Q>
+WV_DEVICE uint8_t* at(const Q& qp, uint64_t index) {
   return qp.sq + (index & qp.mask) * WQEBB_BYTES;
 }
 
-template <Sharing S>
-WV_DEVICE void write_ctrl(const Qp<S>& qp, uint64_t index, uint32_t opcode, uint32_t ds, bool ce) {
+template <class Q>
+WV_DEVICE void write_ctrl(const Q& qp, uint64_t index, uint32_t opcode, uint32_t ds,
+                          uint32_t control) {
   const uint32_t index16 = static_cast<uint32_t>(index) & 0xffff;
   const uint64_t first = pair(platform::byteswap(index16 << 8 | opcode), qp.qpn_be | ds << 24);
-  const uint64_t second = ce ? uint64_t{platform::byteswap(CE_ALWAYS)} : 0;
+  const uint64_t second = platform::byteswap(control);
   platform::store16(at(qp, index), {first, second});
 }
 
@@ -69,20 +77,20 @@ WV_DEVICE void write_raddr(uint8_t* segment, RemoteAddr dst) {
   platform::store16(segment, {platform::byteswap(dst.addr), dst.rkey_be});
 }
 
-/// RDMA WRITE of `bytes` from local memory. `ce`: its completion is reported.
-template <Sharing S>
-WV_DEVICE void write_put(const Qp<S>& qp, uint64_t index, bool ce, RemoteAddr dst, LocalAddr src,
-                         uint32_t bytes) {
+/// RDMA WRITE of `bytes` from local memory.
+template <class Q>
+WV_DEVICE void write_put(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
+                         LocalAddr src, uint32_t bytes) {
   uint8_t* const wqe = at(qp, index);
   write_raddr(wqe + 16, dst);
   platform::store16(wqe + 32,
                     {pair(platform::byteswap(bytes), src.lkey_be), platform::byteswap(src.addr)});
-  write_ctrl(qp, index, OPCODE_RDMA_WRITE, 3, ce);
+  write_ctrl(qp, index, OPCODE_RDMA_WRITE, 3, control);
 }
 
 /// RDMA WRITE of bytes that travel inside the WQE.
-template <Sharing S>
-WV_DEVICE void write_inline(const Qp<S>& qp, uint64_t index, bool ce, RemoteAddr dst,
+template <class Q>
+WV_DEVICE void write_inline(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
                             const Payload& data) {
   uint8_t* const wqe = at(qp, index);
   const uint32_t header = platform::byteswap(INLINE_SEG | data.bytes);
@@ -93,13 +101,13 @@ WV_DEVICE void write_inline(const Qp<S>& qp, uint64_t index, bool ce, RemoteAddr
     platform::store16(wqe + 48,
                       {pair(data.words[3], data.words[4]), pair(data.words[5], data.words[6])});
   }
-  write_ctrl(qp, index, OPCODE_RDMA_WRITE, long_form ? 4 : 3, ce);
+  write_ctrl(qp, index, OPCODE_RDMA_WRITE, long_form ? 4 : 3, control);
 }
 
-/// NOP: moves no bytes; always reported.
-template <Sharing S>
-WV_DEVICE void write_nop(const Qp<S>& qp, uint64_t index) {
-  write_ctrl(qp, index, OPCODE_NOP, 1, true);
+/// NOP: moves no bytes.
+template <class Q>
+WV_DEVICE void write_nop(const Q& qp, uint64_t index, uint32_t control) {
+  write_ctrl(qp, index, OPCODE_NOP, 1, control);
 }
 
 }  // namespace wqe

@@ -14,7 +14,7 @@
 
 // One variable per block cannot be had from a static in C++: on the CPU all blocks would share it.
 #define __shared__ \
-  _Pragma("GCC error \"static __shared__ variables are refused: use SIMT_DYN_SHARED(T, name)\"")
+  _Pragma("GCC error \"static __shared__ variables are refused: use SIMT_SHARED(T, name)\"")
 
 #define threadIdx (static_cast<const simt_ctx*>(simt_cur_tls)->thread)
 #define blockIdx (static_cast<const simt_ctx*>(simt_cur_tls)->block)
@@ -25,6 +25,28 @@
 // T* name = the dynamic shared memory of the block (LaunchConfig::shared_bytes). Filled with 0xa5
 // when a block starts, since on a GPU it holds whatever the last block left; its end is guarded.
 #define SIMT_DYN_SHARED(T, name) T* name = reinterpret_cast<T*>(simt_cur_tls->shared)
+
+// T* name = one T of this block that every thread of the block finds at this place in the source;
+// its value is undefined until somebody writes it. At most 4 KiB in all such places of a program.
+#define SIMT_SHARED(T, name)                                                        \
+  static_assert(std::is_trivial<T>::value && alignof(T) <= 16, "plain words only"); \
+  static const size_t name##_place = simt::take_static_shared(sizeof(T));           \
+  T* const name = reinterpret_cast<T*>(simt_cur_tls->shared - simt::kStaticShared + name##_place)
+
+namespace simt {
+
+constexpr size_t kStaticShared =
+    4096;  // in front of the dynamic shared memory: STATIC_LINES of seat.rs
+
+// The next free bytes; each place in the source asks once per process.
+inline size_t take_static_shared(size_t bytes) {
+  static size_t used = 0;
+  const size_t place = __atomic_fetch_add(&used, (bytes + 15) / 16 * 16, __ATOMIC_RELAXED);
+  if (place + bytes > kStaticShared) simt_fail("more than 4096 bytes of static shared memory");
+  return place;
+}
+
+}  // namespace simt
 
 // As on the GPU, a failed assert or a trap ends the launch, never the process.
 #include <cassert>

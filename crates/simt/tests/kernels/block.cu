@@ -84,13 +84,15 @@ SIMT_EXPORT(leaving)
 
 extern "C" __global__ void block_votes(unsigned* out) {
   const unsigned t = threadIdx.x;
-  const int count = __syncthreads_count(t % 3 == 0), all = __syncthreads_and(t < 100), one = __syncthreads_or(t == 99);
+  const int count = __syncthreads_count(t % 3 == 0), all = __syncthreads_and(t < 100),
+            one = __syncthreads_or(t == 99);
   const int none = __syncthreads_or(t == 100), not_all = __syncthreads_and(t != 50);
   out[t] = static_cast<unsigned>(count << 4 | all << 3 | one << 2 | none << 1 | not_all);
 }
 SIMT_EXPORT(block_votes)
 
-// Where each thread is, in a grid and block of three dimensions; *fresh counts shared bytes that are not 0xa5.
+// Where each thread is, in a grid and block of three dimensions; *fresh counts shared bytes that
+// are not 0xa5.
 extern "C" __global__ void coordinates(unsigned* seen, unsigned* wrong, int shared_bytes) {
   const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
@@ -106,7 +108,8 @@ extern "C" __global__ void coordinates(unsigned* seen, unsigned* wrong, int shar
 }
 SIMT_EXPORT(coordinates)
 
-// Threads queue up by tickets and append to a log: any order is right, none may be lost. log[0] is the length.
+// Threads queue up by tickets and append to a log: any order is right, none may be lost. log[0] is
+// the length.
 extern "C" __global__ void ticket_log(unsigned* log, unsigned* lock) {
   const unsigned mine = atomicAdd(&lock[0], 1);
   wait_for(&lock[1], mine);
@@ -145,3 +148,31 @@ extern "C" __global__ void doorbell(unsigned long* reg, unsigned long* now) {
   now[1] = simt_now_ns();
 }
 SIMT_EXPORT(doorbell)
+
+// Each block shares words through static shared memory: a word of its own per place and per type.
+template <class T>
+__device__ T share(T value, unsigned from) {
+  SIMT_SHARED(T, slot);
+  if (threadIdx.x == from) *slot = value;
+  __syncthreads();
+  value = *slot;
+  __syncthreads();
+  return value;
+}
+
+struct Words {
+  unsigned of[16];
+};
+
+extern "C" __global__ void static_shared(unsigned* bad) {
+  SIMT_SHARED(Words, words);
+  words->of[threadIdx.x % 16] = blockIdx.x;
+  __syncthreads();
+  for (unsigned round = 0; round < 20; round++) {
+    const unsigned from = round % blockDim.x, mine = blockIdx.x * 1000 + threadIdx.x;
+    if (share(mine, from) != blockIdx.x * 1000 + from) atomicAdd(bad, 1);
+    if (share(uint64_t{mine} << 32, from) >> 32 != blockIdx.x * 1000 + from) atomicAdd(bad, 1);
+    if (words->of[round % 16] != blockIdx.x) atomicAdd(bad, 1);
+  }
+}
+SIMT_EXPORT(static_shared)

@@ -1,0 +1,52 @@
+// Telling the NIC how far to run: the doorbell record, the register, or a host thread's mailbox.
+//
+// Only the holder of the doorbell token calls these, or the user of an exclusive QP.
+#pragma once
+
+#include "order.cuh"
+
+namespace wv::sq {
+
+inline constexpr uint32_t DBREC_SEND = 1;  // u32 of the doorbell record
+
+/// Writes the doorbell record up to `end` (and what `doorbell_index` and `doorbells` say), then
+/// fences. `doorbells` is the number of this doorbell, from 1.
+///
+/// On a QP without a record this is the fence between the WQEs and the doorbell.
+template <class Q>
+WV_DEVICE void record(const Q& qp, uint64_t end, uint64_t doorbells) {
+  platform::store_relaxed(&qp.context->doorbell_index, end);
+  platform::store_relaxed(&qp.context->doorbells, doorbells);
+  if (qp.has_record()) {
+    platform::store_relaxed_sys(qp.dbrec + DBREC_SEND,
+                                platform::byteswap(static_cast<uint32_t>(end) & 0xffff));
+  }
+  // Release. Pairs with the NIC, which reads the record after the doorbell, and with the next
+  // holder of the token, whose record must land behind this one (I4); on a QP with a mailbox, with
+  // the acquire of the host thread that rings.
+  if (qp.has_mailbox()) {
+    platform::fence_release_sys();
+  } else {
+    order::fence_nic(qp);
+  }
+}
+
+/// The same where the caller has not read the number of doorbells.
+template <class Q>
+WV_DEVICE void record(const Q& qp, uint64_t end) {
+  record(qp, end, platform::load_relaxed(&qp.context->doorbells) + 1);
+}
+
+/// Rings: the NIC runs everything below `end`. Two doorbells may land in either order: an older one
+/// is ignored.
+template <class Q>
+WV_DEVICE void ring(const Q& qp, uint64_t end) {
+  if (qp.has_mailbox()) {
+    platform::reduce_max_sys(qp.doorbell, end);
+    return;
+  }
+  const uint32_t next = platform::byteswap((static_cast<uint32_t>(end) & 0xffff) << 8);
+  platform::store_mmio(qp.doorbell, uint64_t{qp.qpn_be} << 32 | next);
+}
+
+}  // namespace wv::sq

@@ -1,0 +1,128 @@
+// The holder of the doorbell token: follows published batches, rings, and parks the token.
+//
+// Flag words:
+// - S(i, owed) = owed << 63 | i << 1 | 1: the token is parked at i; owed: not all below i is rung.
+// - R(i, n, more) = n << 49 | more << 48 | i << 1: batch [i, i + n) is written; more: nobody needs
+//   it to be rung yet.
+// Indices in flag words are the low 47 bits.
+#pragma once
+
+#include "doorbell.cuh"
+
+namespace wv::sq {
+
+inline constexpr uint64_t OWED = uint64_t{1} << 63;
+inline constexpr uint64_t MORE = uint64_t{1} << 48;
+inline constexpr uint64_t INDEX_BITS = MORE - 1;  // index << 1 and the token bit
+inline constexpr uint32_t COUNT_SHIFT = 49;
+inline constexpr uint64_t COUNT_MAX = (uint64_t{1} << 14) - 1;
+
+WV_DEVICE uint64_t parked(uint64_t index) { return (index << 1 | 1) & INDEX_BITS; }
+WV_DEVICE uint64_t ready(uint64_t index, uint32_t n, bool more) {
+  return uint64_t{n} << COUNT_SHIFT | (more ? MORE : 0) | (index << 1 & INDEX_BITS);
+}
+WV_DEVICE bool is_parked(uint64_t flag, uint64_t index) { return (flag & ~OWED) == parked(index); }
+
+/// What a holder of the token knows.
+struct Hold {
+  /// Everything below it is published.
+  uint64_t end;
+  /// Something below it must be rung.
+  bool must;
+};
+
+/// Follows published batches; returns the flag word that stopped it.
+template <class Q>
+WV_DEVICE uint64_t scan(const Q& qp, Hold* hold) {
+  uint64_t flag;
+  for (;;) {
+    flag = order::load_flag(qp, qp.flags + (hold->end & qp.mask));
+    const uint64_t n = flag >> COUNT_SHIFT & COUNT_MAX;
+    if ((flag & INDEX_BITS) != (hold->end << 1 & INDEX_BITS) || n == 0) break;
+    hold->end += n;
+    hold->must |= (flag & MORE) == 0;
+  }
+  // Pairs with the release of each publisher of the block: from here their WQEs are this thread's
+  // to hand on, to the NIC or to the next holder.
+  if constexpr (Q::is_cta()) platform::fence_acq_rel_cta();
+  return flag;
+}
+
+/// Parks the token at `end` unless a batch was published there since `flag` was read.
+template <class Q>
+WV_DEVICE bool park(const Q& qp, uint64_t end, uint64_t flag, uint64_t owed) {
+  return order::swap_flag(qp, qp.flags + (end & qp.mask), flag, parked(end) | owed);
+}
+
+/// Parks the token with a tail that nobody needs yet.
+template <class Q>
+WV_DEVICE bool hold_back(const Q& qp, uint64_t end, uint64_t flag) {
+  // Release. This thread's WQEs before the token moves on: the next holder rings for them and does
+  // not know of them otherwise. With a record, or in a block, they are fenced already.
+  if (!Q::is_cta() && !qp.has_record()) order::fence_nic(qp);
+  return park(qp, end, flag, 0);
+}
+
+/// Tells the NIC to run everything below `end`. The WQEs of a block's threads meet the NIC here.
+template <class Q>
+WV_DEVICE void announce(const Q& qp, uint64_t end, uint64_t doorbells) {
+  // Release. The WQEs before the record, which the NIC may read on behalf of an older doorbell
+  // (I3); elsewhere each publisher's own fence has done it.
+  if (Q::is_cta() && qp.has_record()) order::fence_nic(qp);
+  record(qp, end, doorbells);
+}
+
+/// One round: rings if something must be rung, and parks. False: a batch was published meanwhile,
+/// the token is still held.
+template <class Q>
+WV_DEVICE bool serve_round(const Q& qp, Hold* hold) {
+  const uint64_t doorbells = platform::load_relaxed(&qp.context->doorbells);
+  const uint64_t flag = scan(qp, hold);
+  if (!hold->must) return hold_back(qp, hold->end, flag);
+  announce(qp, hold->end, doorbells + 1);
+  ring(qp, hold->end);
+  hold->must = false;
+  return park(qp, hold->end, flag, 0);
+}
+
+/// One try to get rid of the token without ringing first. While no doorbell is sent the NIC
+/// completes nothing beyond the last one, so admission grants at most `depth` more WQEBBs and one
+/// of as many tries succeeds.
+template <class Q>
+WV_DEVICE bool leave(const Q& qp, Hold* hold) {
+  const uint64_t flag = scan(qp, hold);
+  const uint64_t end = hold->end;
+  if (!hold->must) return hold_back(qp, end, flag);
+  if (order::load_index(qp, &qp.context->resv) > end) {
+    // Somebody owns this index and has its ring space, so he will publish without waiting, meet
+    // the token, and ring.
+    return park(qp, end, flag, OWED);
+  }
+  announce(qp, end, platform::load_relaxed(&qp.context->doorbells) + 1);
+  if (!park(qp, end, flag, 0)) return false;
+  ring(qp, end);  // after parking: an older doorbell that lands late is ignored
+  return true;
+}
+
+/// The rounds after the first one, and the end of service. Bounded: `rounds`, and `depth` tries to
+/// leave.
+template <class Q>
+WV_DEVICE_COLD void serve_on(QpContext* context, uint64_t end, uint32_t rounds) {
+  const Q qp = reopen<Q>(context);
+  Hold hold{end, false};
+  for (; rounds != 0; --rounds) {
+    if (serve_round(qp, &hold)) return;
+  }
+  while (!leave(qp, &hold)) {
+  }
+}
+
+/// This thread holds the token and everything below `end` is published: rings if it must, and parks
+/// the token. Bounded.
+template <class Q>
+WV_DEVICE void serve(const Q& qp, uint64_t end, bool must, uint32_t rounds) {
+  Hold hold{end, must};
+  if (!serve_round(qp, &hold)) serve_on<Q>(qp.context, hold.end, rounds - 1);
+}
+
+}  // namespace wv::sq
