@@ -144,6 +144,67 @@ static_assert(offsetof(WaitParams, ticket) == 16);
 static_assert(offsetof(WaitParams, deadline_ns) == 24);
 static_assert(offsetof(WaitParams, status) == 32);
 
+/// What one scope has seen while it put words under guards.
+struct GuardSeen {
+  /// Words that were put and waited for.
+  uint32_t done;
+  /// How often the peer was closed.
+  uint32_t closed;
+  /// How often a put or its wait ended otherwise than `ok`.
+  uint32_t failed;
+  /// Generation of the last guard.
+  uint32_t generation;
+  /// How the last failure ended.
+  Status failure;
+  /// How the kernel ended.
+  Status status;
+  /// Ticket of the first word.
+  uint64_t ticket;
+};
+static_assert(sizeof(GuardSeen) == 32 && alignof(GuardSeen) == 8);
+static_assert(offsetof(GuardSeen, done) == 0);
+static_assert(offsetof(GuardSeen, closed) == 4);
+static_assert(offsetof(GuardSeen, failed) == 8);
+static_assert(offsetof(GuardSeen, generation) == 12);
+static_assert(offsetof(GuardSeen, failure) == 16);
+static_assert(offsetof(GuardSeen, status) == 20);
+static_assert(offsetof(GuardSeen, ticket) == 24);
+
+/// Threads that put words to one peer under guards, until they have put all or are told to stop.
+struct GuardPutParams {
+  /// The team.
+  TeamContext *team;
+  /// Local words at offset 0; remote words at `dst_offset`.
+  Window window;
+  /// Byte offset of the target words at the peer; word k of scope s goes to index s * count + k.
+  uint64_t dst_offset;
+  /// Deadline of the whole kernel, ns.
+  uint64_t deadline_ns;
+  /// Nonzero: stop. Host memory.
+  uint32_t *stop;
+  /// Where each scope stores what it has seen.
+  GuardSeen *seen;
+  /// The peer.
+  uint32_t peer;
+  /// Number of the QP to it.
+  uint32_t qp;
+  /// Words of each scope; 0: hold one guard, post nothing, until `stop`.
+  uint32_t count;
+  /// Words under one guard; 0: one guard for all, refreshed before each word.
+  uint32_t each;
+};
+static_assert(sizeof(GuardPutParams) == 80 && alignof(GuardPutParams) == 8);
+static_assert(offsetof(GuardPutParams, team) == 0);
+static_assert(offsetof(GuardPutParams, window) == 8);
+static_assert(offsetof(GuardPutParams, dst_offset) == 32);
+static_assert(offsetof(GuardPutParams, deadline_ns) == 40);
+static_assert(offsetof(GuardPutParams, stop) == 48);
+static_assert(offsetof(GuardPutParams, seen) == 56);
+static_assert(offsetof(GuardPutParams, peer) == 64);
+static_assert(offsetof(GuardPutParams, qp) == 68);
+static_assert(offsetof(GuardPutParams, count) == 72);
+static_assert(offsetof(GuardPutParams, each) == 76);
+
 /// Writes one WQE of each format into a ring, without posting; see `ops_wqe.cu` for the operands.
 struct OpsWqeParams {
   /// The QP.

@@ -1,7 +1,7 @@
 //! Parameters of the kernels in `kernels/test`, which the integration tests launch.
 
 use super::header::{Item, struct_item};
-use super::{DevicePtr, PeerEntry, QpContext, Status, Window};
+use super::{DevicePtr, PeerEntry, QpContext, Status, TeamContext, Window};
 
 abi_struct! {
     /// Puts `count` words of 8 bytes from each thread; word k of thread t goes from `src` to `dst` at index t * count + k.
@@ -109,6 +109,52 @@ abi_struct! {
     }
 }
 
+abi_struct! {
+    /// Threads that put words to one peer under guards, until they have put all or are told to stop.
+    pub struct GuardPutParams {
+        /// The team.
+        pub team: DevicePtr<TeamContext>,
+        /// Local words at offset 0; remote words at `dst_offset`.
+        pub window: Window,
+        /// Byte offset of the target words at the peer; word k of scope s goes to index s * count + k.
+        pub dst_offset: u64,
+        /// Deadline of the whole kernel, ns.
+        pub deadline_ns: u64,
+        /// Nonzero: stop. Host memory.
+        pub stop: DevicePtr<u32>,
+        /// Where each scope stores what it has seen.
+        pub seen: DevicePtr<GuardSeen>,
+        /// The peer.
+        pub peer: u32,
+        /// Number of the QP to it.
+        pub qp: u32,
+        /// Words of each scope; 0: hold one guard, post nothing, until `stop`.
+        pub count: u32,
+        /// Words under one guard; 0: one guard for all, refreshed before each word.
+        pub each: u32,
+    }
+}
+
+abi_struct! {
+    /// What one scope has seen while it put words under guards.
+    pub struct GuardSeen {
+        /// Words that were put and waited for.
+        pub done: u32,
+        /// How often the peer was closed.
+        pub closed: u32,
+        /// How often a put or its wait ended otherwise than `ok`.
+        pub failed: u32,
+        /// Generation of the last guard.
+        pub generation: u32,
+        /// How the last failure ended.
+        pub failure: Status,
+        /// How the kernel ended.
+        pub status: Status,
+        /// Ticket of the first word.
+        pub ticket: u64,
+    }
+}
+
 /// What the header holds of this file, in order.
 pub(super) fn items() -> Vec<Item> {
     vec![
@@ -117,5 +163,7 @@ pub(super) fn items() -> Vec<Item> {
         struct_item::<PutListParams>(),
         struct_item::<PingPongParams>(),
         struct_item::<WaitParams>(),
+        struct_item::<GuardSeen>(),
+        struct_item::<GuardPutParams>(),
     ]
 }

@@ -203,6 +203,11 @@ impl Gpu for CudaGpu {
         self.device.name().to_owned()
     }
 
+    /// Every `CudaGpu` of a device uses its primary context.
+    fn device_id(&self) -> String {
+        format!("cuda{}", self.device.number())
+    }
+
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
         match self.placement {
             Placement::Device => self.arena.alloc(bytes, align),

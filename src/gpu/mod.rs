@@ -30,6 +30,10 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// What results are labelled with: `simt`, or the GPU's name.
     fn label(&self) -> String;
 
+    /// Which device it is: of two ranks in one process with the same value, each may load from and store to the other's device
+    /// memory in kernels.
+    fn device_id(&self) -> String;
+
     /// Allocates `bytes` (at least 1) of device memory at a multiple of `align` (a power of two), filled with zeros.
     ///
     /// The address is valid in kernels and, registered, for the HCA; it is never reused while the result lives.

@@ -151,6 +151,11 @@ impl Gpu for SimtGpu {
         "simt".to_owned()
     }
 
+    /// All memory of the process is one device's.
+    fn device_id(&self) -> String {
+        "simt".to_owned()
+    }
+
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
         self.arena.alloc(bytes, align)
     }

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::TeamError;
+use crate::abi::MAX_RAILS;
+use crate::verbs::QpConfig;
 
 /// Most ranks of a team.
 pub const MAX_RANKS: u32 = 1024;
@@ -22,7 +24,7 @@ pub struct TeamConfig {
     pub qps_per_peer: u32,
     /// log2 of a send queue's WQEBBs. Default 10.
     pub log_depth: u8,
-    /// Device memory for the QPs' contexts, rings and flags, in bytes; 0 takes what they need. Default 0.
+    /// Device memory for the contexts, rings and flags of each rail's QPs, in bytes; 0 takes what they need. Default 0.
     pub control_bytes: u64,
     /// Longest wait for other ranks, here and in every collective call. Default 30 s.
     pub timeout: Duration,
@@ -31,6 +33,9 @@ pub struct TeamConfig {
     /// The HCA's retransmission timeout 4.096 us · 2^n, 12 to 20. Default 14; the software HCA gets 17, since its host may let
     /// it wait.
     pub ack_timeout: Option<u8>,
+    /// Mark ranks of the same process and device in the peer table, so that kernels that open a path reach them by load and
+    /// store. Default true; kernels that post to QPs do not look at it.
+    pub direct: bool,
 }
 
 impl TeamConfig {
@@ -46,11 +51,16 @@ impl TeamConfig {
             timeout: Duration::from_secs(30),
             deadline: Duration::from_secs(1),
             ack_timeout: None,
+            direct: true,
         }
     }
 
     /// Refuses what is outside the limits.
-    pub(super) fn check(&self) -> Result<(), TeamError> {
+    pub(super) fn check(&self, rails: u32) -> Result<(), TeamError> {
+        if !(1..=MAX_RAILS).contains(&rails) {
+            let limit = format!("1 to {MAX_RAILS}");
+            return Err(TeamError::limit("number of rails", rails, limit));
+        }
         if !(1..=MAX_RANKS).contains(&self.ranks) {
             return Err(TeamError::limit(
                 "ranks",
@@ -68,9 +78,9 @@ impl TeamConfig {
             let limit = format!("1 to {MAX_QPS_PER_PEER}");
             return Err(TeamError::limit("qps_per_peer", self.qps_per_peer, limit));
         }
-        let need = self.needed_control_bytes();
+        let need = self.needed_control_bytes_of(0, rails);
         if self.control_bytes != 0 && self.control_bytes < need {
-            let limit = format!("at least {need} for {} QPs", self.qps());
+            let limit = format!("at least {need} for {} QPs", self.qps_of(0, rails));
             return Err(TeamError::limit("control_bytes", self.control_bytes, limit));
         }
         Ok(())
@@ -82,20 +92,51 @@ impl TeamConfig {
         u64::from(self.ranks.saturating_sub(1)) * u64::from(self.qps_per_peer)
     }
 
-    /// Device memory that the QPs take, rounded up to pages.
+    /// QPs of this rank that run on `rail` of `rails`.
+    #[must_use]
+    pub fn qps_of(&self, rail: u32, rails: u32) -> u64 {
+        let each = self.qps_per_peer / rails + u32::from(rail < self.qps_per_peer % rails);
+        u64::from(self.ranks.saturating_sub(1)) * u64::from(each)
+    }
+
+    /// Device memory that the QPs take with one rail, rounded up to pages.
     #[must_use]
     pub fn needed_control_bytes(&self) -> u64 {
+        self.needed_control_bytes_of(0, 1)
+    }
+
+    /// Device memory that the QPs of `rail` take.
+    fn needed_control_bytes_of(&self, rail: u32, rails: u32) -> u64 {
         let depth = 1u32 << self.log_depth.min(15);
         let each = crate::abi::control_bytes(depth).next_multiple_of(128);
-        (self.qps() * each).next_multiple_of(4096).max(4096)
+        (self.qps_of(rail, rails) * each)
+            .next_multiple_of(4096)
+            .max(4096)
+    }
+
+    /// Device memory that `rail` gets for its QPs.
+    pub(super) fn control_bytes_of(&self, rail: u32, rails: u32) -> u64 {
+        match self.control_bytes {
+            0 => self.needed_control_bytes_of(rail, rails),
+            bytes => bytes,
+        }
+    }
+
+    /// The shape of its QPs.
+    pub(super) fn shape(&self) -> QpConfig {
+        QpConfig {
+            log_depth: self.log_depth,
+            ..QpConfig::default()
+        }
     }
 
     /// What must agree between the ranks: name and value.
-    pub(super) fn agreed(&self) -> Vec<(String, String)> {
+    pub(super) fn agreed(&self, rails: u32) -> Vec<(String, String)> {
         let pairs = [
             ("number of ranks", u64::from(self.ranks)),
             ("QPs per peer", self.qps_per_peer.into()),
             ("log_depth", self.log_depth.into()),
+            ("number of rails", rails.into()),
         ];
         let mut pairs: Vec<_> = pairs
             .map(|(name, value)| (name.to_owned(), value.to_string()))
@@ -111,9 +152,9 @@ mod tests {
 
     #[test]
     fn a_team_outside_its_limits_is_refused_by_value_and_limit() {
-        let message = |config: TeamConfig| config.check().unwrap_err().to_string();
+        let message = |config: TeamConfig| config.check(1).unwrap_err().to_string();
         let good = TeamConfig::new(0, 4);
-        assert!(good.check().is_ok());
+        assert!(good.check(1).is_ok());
         assert_eq!(
             message(TeamConfig::new(4, 4)),
             "rank 4 is unknown: the team has ranks 0 to 3"

@@ -79,6 +79,58 @@ pub enum TeamError {
         /// Why.
         reason: String,
     },
+    /// Kernels that do not leave.
+    #[error(
+        "rank {peer} cannot be recovered: {readers} guards of it are still held after {waited:.1?}; a kernel does not drop \
+         or refresh its guard"
+    )]
+    Guarded {
+        /// The peer.
+        peer: u32,
+        /// Guards held.
+        readers: u64,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// Two threads recover the same peer.
+    #[error("rank {peer} is being recovered by another thread")]
+    Recovering {
+        /// The peer.
+        peer: u32,
+    },
+    /// A kernel that never polls would wait for ring space, or overrun the ring if it did not.
+    #[error(
+        "QP {qp} to rank {peer} has room for {free} of its {depth} WQEBBs, and the launch posts {need}; a kernel that does \
+         not poll would wait for space"
+    )]
+    RingSpace {
+        /// The peer.
+        peer: u32,
+        /// The QP.
+        qp: u32,
+        /// WQEBBs that the launch posts.
+        need: u64,
+        /// WQEBBs that are free, as kernels would find them.
+        free: u64,
+        /// Ring length.
+        depth: u32,
+    },
+    /// One call posts more than a quarter of the ring.
+    #[error(
+        "one {op} on QP {qp} to rank {peer} takes {need} WQEBBs; a call may take {limit}, a quarter of the ring"
+    )]
+    Batch {
+        /// Which operation.
+        op: &'static str,
+        /// The peer.
+        peer: u32,
+        /// The QP.
+        qp: u32,
+        /// WQEBBs of the call.
+        need: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),

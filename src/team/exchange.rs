@@ -55,11 +55,16 @@ impl Exchange {
 
     /// The failure of another rank, if one has told any.
     pub(super) fn failure(&self) -> Result<(), TeamError> {
+        self.failure_among(|_| true)
+    }
+
+    fn failure_among(&self, of: impl Fn(u32) -> bool) -> Result<(), TeamError> {
         for name in self.store.list("failed")? {
             let Ok(rank) = name.split('-').next().unwrap_or("").parse::<u32>() else {
                 continue;
             };
             if name != self.failed
+                && of(rank)
                 && let Some(message) = self.store.try_get(&format!("failed/{name}"))?
             {
                 let message = String::from_utf8_lossy(&message).into_owned();
@@ -115,6 +120,40 @@ impl Exchange {
             if left.is_zero() {
                 return Err(TeamError::Absent {
                     missing,
+                    topic: topic.to_owned(),
+                    waited: start.elapsed(),
+                });
+            }
+            self.store.wait_for_change(left);
+        }
+    }
+
+    /// Writes this rank's `value` under `topic` and waits for that of `peer`, at most until `deadline`. May be called again
+    /// with the same value after a timeout. A rank that gave up ends the wait only if it is `peer`.
+    pub(super) fn with<T>(
+        &self,
+        peer: u32,
+        topic: &str,
+        value: &T,
+        deadline: Instant,
+    ) -> Result<T, TeamError>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let text =
+            serde_json::to_vec(value).map_err(|error| self.record(self.rank, topic, &error))?;
+        self.store.put(&format!("{topic}/{}", self.rank), &text)?;
+        let start = Instant::now();
+        loop {
+            if let Some(text) = self.store.try_get(&format!("{topic}/{peer}"))? {
+                return serde_json::from_slice(&text)
+                    .map_err(|error| self.record(peer, topic, &error));
+            }
+            self.failure_among(|rank| rank == peer)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(TeamError::Absent {
+                    missing: vec![peer],
                     topic: topic.to_owned(),
                     waited: start.elapsed(),
                 });

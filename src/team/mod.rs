@@ -4,13 +4,15 @@
 //! connect. What kernels need is then in device memory, behind one address that does not move. A rank that fails in a
 //! collective call tells the others, which end soon after with its error.
 
-// UNSAFETY: gives device memory that the team owns to the control heap.
-#![expect(unsafe_code, reason = "control heap over memory that the team owns")]
-
 mod config;
+mod counters;
 mod error;
 mod exchange;
+mod identity;
+mod link;
 mod links;
+mod rail;
+mod recover;
 mod store;
 mod tables;
 mod window;
@@ -18,16 +20,19 @@ mod window;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::abi::{QpContext, Window};
+use crate::abi::Window;
 use crate::config::Config;
 use crate::error::Error;
-use crate::gpu::{self, DeviceMemory, Gpu, GpuSelector};
-use crate::verbs::{Context, ControlHeap, DeviceSelector, HEAP_ALIGN, HeapStats, Pd};
+use crate::gpu::{self, Gpu, GpuSelector};
+use crate::verbs::{Context, DeviceSelector, HeapStats};
 
 pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, TeamConfig};
+pub use counters::{QpCounters, QpReport};
 pub use error::TeamError;
 use exchange::Exchange;
-use links::Links;
+use link::Link;
+use links::{Links, PeerLinks};
+use rail::Rail;
 pub use store::{FileStore, MemoryStore, Store, StoreError, open_store};
 use tables::Tables;
 use window::OwnedWindow;
@@ -42,15 +47,7 @@ pub struct Team {
     tables: Tables,
     links: Links,
     windows: Mutex<Vec<OwnedWindow>>,
-    pd: Arc<Pd>,
-    control: Control,
-}
-
-/// The control heap and the memory it lies in.
-#[derive(Debug)]
-struct Control {
-    heap: Option<Arc<ControlHeap>>,
-    memory: Option<DeviceMemory>,
+    rails: Vec<Rail>,
 }
 
 impl Team {
@@ -65,8 +62,22 @@ impl Team {
         gpu: &Arc<dyn Gpu>,
         store: Arc<dyn Store>,
     ) -> Result<Arc<Self>, TeamError> {
+        Self::join_rails(config, std::slice::from_ref(context), gpu, store)
+    }
+
+    /// The same with several HCAs: QP `i` to a peer runs on rail `i` mod rails, from `contexts[rail]` here to that of the same
+    /// number there. All ranks have as many.
+    ///
+    /// # Errors
+    /// As [`Team::join`]; no device, or more than [`MAX_RAILS`](crate::abi::MAX_RAILS).
+    pub fn join_rails(
+        config: TeamConfig,
+        contexts: &[Arc<Context>],
+        gpu: &Arc<dyn Gpu>,
+        store: Arc<dyn Store>,
+    ) -> Result<Arc<Self>, TeamError> {
         let exchange = Exchange::new(store, config.rank, config.ranks, config.timeout);
-        let joined = Self::join_with(config, context, gpu, &exchange);
+        let joined = Self::join_with(config, contexts, gpu, &exchange);
         told(&exchange, joined).map(Arc::new)
     }
 
@@ -79,10 +90,6 @@ impl Team {
             (1, "") => Arc::new(MemoryStore::new()),
             (_, url) => open_store(url, &config.run_id)?,
         };
-        let selector = match config.device.as_str() {
-            "auto" => DeviceSelector::Auto,
-            name => DeviceSelector::Name(name.to_owned()),
-        };
         let team = TeamConfig {
             qps_per_peer: config.qps_per_peer,
             log_depth: config.log_depth,
@@ -91,12 +98,13 @@ impl Team {
             ..TeamConfig::new(config.rank, config.ranks)
         };
         let open = || -> Result<_, Error> {
-            let context = Context::open(&selector)?;
-            let gpu = gpu::open_for(config.gpu.parse::<GpuSelector>()?, context.info().is_soft())?;
-            Ok((context, gpu))
+            let contexts = open_devices(&config.device)?;
+            let soft = contexts.iter().any(|context| context.info().is_soft());
+            let gpu = gpu::open_for(config.gpu.parse::<GpuSelector>()?, soft)?;
+            Ok((contexts, gpu))
         };
         match open() {
-            Ok((context, gpu)) => Ok(Self::join(team, &context, &gpu, store)?),
+            Ok((contexts, gpu)) => Ok(Self::join_rails(team, &contexts, &gpu, store)?),
             Err(error) => {
                 let exchange = Exchange::new(store, config.rank, config.ranks, config.join_timeout);
                 exchange.fail_with(&error.to_string());
@@ -107,17 +115,24 @@ impl Team {
 
     fn join_with(
         config: TeamConfig,
-        context: &Arc<Context>,
+        contexts: &[Arc<Context>],
         gpu: &Arc<dyn Gpu>,
         exchange: &Exchange,
     ) -> Result<Self, TeamError> {
-        config.check()?;
+        let rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
+        config.check(rails)?;
         exchange.enter()?;
-        exchange.agree("config", &config.agreed())?;
-        let pd = Pd::new(context)?;
-        let control = Control::new(context, gpu.as_ref(), &config)?;
-        let links = Links::connect(exchange, gpu.as_ref(), &pd, control.heap(), &config)?;
-        let tables = Tables::new(gpu, &config, &links.contexts(&config))?;
+        exchange.agree("config", &config.agreed(rails))?;
+        let rail = |(number, context): (u32, &Arc<Context>)| {
+            Rail::new(context, gpu.as_ref(), &config, number, rails)
+        };
+        let made: Vec<Rail> = (0..)
+            .zip(contexts)
+            .map(rail)
+            .collect::<Result<_, TeamError>>()?;
+        let links = Links::connect(exchange, gpu.as_ref(), &made, &config)?;
+        let direct: Vec<bool> = links.all().iter().map(|peer| peer.direct).collect();
+        let tables = Tables::new(gpu, &config, rails, &links.contexts(&config), &direct)?;
         Ok(Self {
             config,
             exchange: exchange.clone(),
@@ -125,8 +140,7 @@ impl Team {
             tables,
             links,
             windows: Mutex::default(),
-            pd,
-            control,
+            rails: made,
         })
     }
 
@@ -160,10 +174,22 @@ impl Team {
         self.tables.addr()
     }
 
-    /// What the control heap holds.
+    /// Rails: HCAs of each rank.
+    #[must_use]
+    pub fn rails(&self) -> usize {
+        self.rails.len()
+    }
+
+    /// What the control heap of `rail` holds; none if there is no such rail.
+    #[must_use]
+    pub fn rail_stats(&self, rail: usize) -> Option<HeapStats> {
+        self.rails.get(rail).map(|rail| rail.heap().stats())
+    }
+
+    /// What the control heap holds: that of the first rail.
     #[must_use]
     pub fn control_stats(&self) -> HeapStats {
-        self.control.heap().stats()
+        self.rails[0].heap().stats()
     }
 
     /// Makes a window of `bytes` at every rank, zeroed. It lives as long as the team. Collective: all ranks make their windows
@@ -192,8 +218,8 @@ impl Team {
                 )
             })?;
         let gpu = self.gpu.as_ref();
-        let owned = OwnedWindow::new(&self.exchange, gpu, &self.pd, &self.config, id, bytes)?;
-        self.tables.write_window(id, &owned.entries)?;
+        let owned = OwnedWindow::new(&self.exchange, gpu, &self.rails, &self.config, id, bytes)?;
+        self.tables.add_window(&owned.entries, &owned.lkeys_be)?;
         Ok(owned)
     }
 
@@ -240,12 +266,30 @@ impl Team {
     /// The device's.
     pub fn abort(&self) -> Result<(), TeamError> {
         self.tables.write_config(self.config.deadline, true)?;
-        for qp in self.links.qps() {
-            let word = std::mem::offset_of!(QpContext, abort) as u64;
-            let one = 1u32.to_le_bytes();
-            self.gpu.write(qp.layout().context_addr + word, &one)?;
+        for peer in self.links.all() {
+            for link in &peer.state().links {
+                link.write_abort(self.gpu.as_ref(), true)?;
+            }
         }
         Ok(())
+    }
+
+    /// The QPs to `peer`.
+    fn peer(&self, peer: u32) -> Result<&PeerLinks, TeamError> {
+        let (rank, ranks) = (self.config.rank, self.config.ranks);
+        if peer == rank {
+            let limit = format!("another rank than this, {rank}");
+            return Err(TeamError::limit("peer", peer, limit));
+        }
+        let links = self.links.all().get(peer as usize);
+        links.ok_or(TeamError::UnknownRank { rank: peer, ranks })
+    }
+
+    /// QP `i` of those to a peer.
+    fn link<'a>(&self, links: &'a [Link], i: u32) -> Result<&'a Link, TeamError> {
+        let limit = || format!("below {}", self.config.qps_per_peer);
+        let link = links.get(i as usize);
+        link.ok_or_else(|| TeamError::limit("QP number", i, limit()))
     }
 
     fn windows(&self) -> MutexGuard<'_, Vec<OwnedWindow>> {
@@ -254,41 +298,23 @@ impl Team {
     }
 }
 
-impl Control {
-    fn new(context: &Arc<Context>, gpu: &dyn Gpu, config: &TeamConfig) -> Result<Self, TeamError> {
-        let bytes = match config.control_bytes {
-            0 => config.needed_control_bytes(),
-            bytes => bytes,
-        };
-        let length = usize::try_from(bytes)
-            .map_err(|_| TeamError::limit("control_bytes", bytes, usize::MAX))?;
-        let align = usize::try_from(HEAP_ALIGN).expect("a page");
-        let memory = gpu.alloc(length, align)?;
-        // SAFETY: `memory` is device memory, to which no Rust reference exists; `drop` frees it after the heap, or never.
-        let heap = unsafe { ControlHeap::new(context, memory.addr(), length) }?;
-        Ok(Self {
-            heap: Some(heap),
-            memory: Some(memory),
-        })
-    }
-
-    fn heap(&self) -> &Arc<ControlHeap> {
-        self.heap.as_ref().expect("taken in drop only")
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        let left = self
-            .heap
-            .take()
-            .map_or(0, |heap| Arc::strong_count(&heap) - 1);
-        if left != 0 {
-            // A QP that the HCA would not destroy still uses its rings, so they are never given to anybody else.
-            tracing::error!("{left} users of the control heap are left: its memory is kept");
-            std::mem::forget(self.memory.take());
+/// Opens the devices that `names` names: `auto`, or one name per rail, separated by commas.
+///
+/// # Errors
+/// A device that is not there or does not do; a name that stands twice.
+pub fn open_devices(names: &str) -> Result<Vec<Arc<Context>>, TeamError> {
+    let names: Vec<&str> = names.split(',').map(str::trim).collect();
+    let open = |(place, name): (usize, &&str)| {
+        if names[..place].contains(name) {
+            return Err(TeamError::limit("device", name, "named once"));
         }
-    }
+        let selector = match *name {
+            "auto" => DeviceSelector::Auto,
+            name => DeviceSelector::Name(name.to_owned()),
+        };
+        Ok(Context::open(&selector)?)
+    };
+    names.iter().enumerate().map(open).collect()
 }
 
 /// Passes `result` on; an error that began here is told to the other ranks.

@@ -1,48 +1,92 @@
-//! The team in device memory: what kernels read of it. One block; its address never moves.
+//! The team as kernels read it. One block of device memory, whose address never moves, and one word per peer in host memory.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytemuck::Zeroable;
 
 use super::config::MAX_WINDOWS;
 use super::{TeamConfig, TeamError};
-use crate::abi::{DeviceConfig, DevicePtr, PeerEntry, QpContext, TeamContext};
-use crate::gpu::{DeviceMemory, Gpu};
+use crate::abi::{
+    DeviceConfig, DevicePtr, PEER_DIRECT, PeerEntry, PeerGuard, QpContext, RAIL_SHIFT, TeamContext,
+};
+use crate::gpu::{DeviceMemory, Gpu, HostMapped};
 
 const ALIGN: u64 = 128;
+/// `PeerEntry::rail_generation` holds so many bits of a generation.
+const GENERATION_MASK: u32 = (1 << RAIL_SHIFT) - 1;
 
-/// Context, settings, QP pointers and peer table.
+/// Context, settings, QP pointers, guards, keys, peer table; and the words that close a peer.
 #[derive(Debug)]
 pub(super) struct Tables {
     gpu: Arc<dyn Gpu>,
     memory: DeviceMemory,
+    closed: HostMapped,
     config: u64,
+    guards: u64,
+    lkeys: u64,
     peers: u64,
     ranks: u32,
+    rails: u32,
+    shadow: Mutex<Shadow>,
+}
+
+/// What the peer table holds.
+#[derive(Debug)]
+struct Shadow {
+    /// By peer: what its entries say besides address and key.
+    peers: Vec<PeerSeen>,
+    /// `[window][rail][peer]` of the windows that exist.
+    entries: Vec<PeerEntry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PeerSeen {
+    generation: u32,
+    direct: bool,
 }
 
 impl Tables {
-    /// Fills a new block; `contexts` are the QP pointers, `[peer][qps_per_peer]`.
+    /// Fills a new block; `contexts` are the QP pointers, `[peer][qps_per_peer]`; `direct` says of each rank whether kernels
+    /// reach its windows by load and store.
     pub(super) fn new(
         gpu: &Arc<dyn Gpu>,
         team: &TeamConfig,
+        rails: u32,
         contexts: &[u64],
+        direct: &[bool],
     ) -> Result<Self, TeamError> {
         let after = |at: u64, bytes: usize| (at + bytes as u64).next_multiple_of(ALIGN);
+        let ranks = team.ranks as usize;
+        let rows = (MAX_WINDOWS * rails) as usize;
         let config = after(0, size_of::<TeamContext>());
         let qps = after(config, size_of::<DeviceConfig>());
-        let peers = after(qps, size_of_val(contexts));
-        let entries = (MAX_WINDOWS * team.ranks) as usize;
-        let bytes = peers + (entries * size_of::<PeerEntry>()) as u64;
-        let bytes = usize::try_from(bytes).expect("at most 1,024 ranks");
+        let guards = after(qps, size_of_val(contexts));
+        let lkeys = after(guards, ranks * size_of::<PeerGuard>());
+        let peers = after(lkeys, rows * size_of::<u32>());
+        let bytes = peers + (rows * ranks * size_of::<PeerEntry>()) as u64;
+        let bytes = usize::try_from(bytes).expect("at most 1,024 ranks of 16 rails");
         let memory = gpu.alloc(bytes, 128)?;
         let base = memory.addr();
+        let seen = |&direct: &bool| PeerSeen {
+            generation: 0,
+            direct,
+        };
         let tables = Self {
             gpu: Arc::clone(gpu),
             memory,
+            closed: gpu.map_host(ranks * size_of::<u32>())?,
             config: base + config,
+            guards: base + guards,
+            lkeys: base + lkeys,
             peers: base + peers,
             ranks: team.ranks,
+            rails,
+            shadow: Mutex::new(Shadow {
+                peers: direct.iter().map(seen).collect(),
+                entries: Vec::new(),
+            }),
         };
         tables.write_config(team.deadline, false)?;
         gpu.write(base + qps, bytemuck::cast_slice(contexts))?;
@@ -52,11 +96,13 @@ impl Tables {
             max_ranks: team.ranks,
             qps_per_peer: team.qps_per_peer,
             max_windows: MAX_WINDOWS,
-            rails: 1,
+            rails,
             qps: DevicePtr::<DevicePtr<QpContext>>::new(base + qps),
-            peers: DevicePtr::new(base + peers),
-            config: DevicePtr::new(base + config),
-            ..TeamContext::zeroed()
+            peers: DevicePtr::new(tables.peers),
+            config: DevicePtr::new(tables.config),
+            guards: DevicePtr::new(tables.guards),
+            closed: DevicePtr::new(tables.closed.addr()),
+            lkeys: DevicePtr::new(tables.lkeys),
         };
         gpu.write(base, bytemuck::bytes_of(&context))?;
         Ok(tables)
@@ -68,11 +114,7 @@ impl Tables {
     }
 
     /// Sets the deadline of device calls and whether they end now.
-    pub(super) fn write_config(
-        &self,
-        deadline: std::time::Duration,
-        abort: bool,
-    ) -> Result<(), TeamError> {
+    pub(super) fn write_config(&self, deadline: Duration, abort: bool) -> Result<(), TeamError> {
         let config = DeviceConfig {
             deadline_ns: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
             abort: abort.into(),
@@ -81,11 +123,93 @@ impl Tables {
         Ok(self.gpu.write(self.config, bytemuck::bytes_of(&config))?)
     }
 
-    /// Sets the row of `window`: where it lies at each peer.
-    pub(super) fn write_window(&self, window: u32, entries: &[PeerEntry]) -> Result<(), TeamError> {
-        let row = u64::from(window) * u64::from(self.ranks) * size_of::<PeerEntry>() as u64;
-        Ok(self
-            .gpu
-            .write(self.peers + row, bytemuck::cast_slice(entries))?)
+    /// Adds the rows of the next window: `entries[rail][peer]`, address and key only, and its local keys by rail, big-endian.
+    pub(super) fn add_window(
+        &self,
+        entries: &[PeerEntry],
+        lkeys_be: &[u32],
+    ) -> Result<(), TeamError> {
+        let mut shadow = self.shadow();
+        let first = shadow.entries.len();
+        let window = first / (self.ranks * self.rails) as usize;
+        for (place, entry) in entries.iter().enumerate() {
+            let entry = PeerEntry {
+                rail_generation: shadow.word(self.ranks, self.rails, place),
+                ..*entry
+            };
+            shadow.entries.push(entry);
+        }
+        let row = (window * self.rails as usize * size_of::<u32>()) as u64;
+        self.gpu
+            .write(self.lkeys + row, bytemuck::cast_slice(lkeys_be))?;
+        let at = self.peers + (first * size_of::<PeerEntry>()) as u64;
+        let row = bytemuck::cast_slice(&shadow.entries[first..]);
+        Ok(self.gpu.write(at, row)?)
+    }
+
+    /// Writes `generation` into every entry of `peer`. Inside its grace period only.
+    pub(super) fn set_generation(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+        let mut shadow = self.shadow();
+        shadow.peers[peer as usize].generation = generation;
+        for place in (peer as usize..shadow.entries.len()).step_by(self.ranks as usize) {
+            let word = shadow.word(self.ranks, self.rails, place);
+            let entry = &mut shadow.entries[place];
+            entry.rail_generation = word;
+            let at = self.peers + (place * size_of::<PeerEntry>()) as u64;
+            self.gpu.write(at, bytemuck::bytes_of(entry))?;
+        }
+        Ok(())
+    }
+
+    /// From now on no kernel gets a guard of `peer`.
+    pub(super) fn close(&self, peer: u32) {
+        self.closed_word(peer).store(1, Ordering::Relaxed);
+        // Sequentially consistent. Pairs with the fence of `guard_enter`: either the kernel sees the word, or `readers`, read
+        // behind this, shows the kernel.
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Kernels get guards of `peer` again.
+    pub(super) fn open(&self, peer: u32) {
+        // Release. Pairs with the acquire fence of `guard_enter`: whoever finds the peer open sees all that was written.
+        self.closed_word(peer).store(0, Ordering::Release);
+    }
+
+    /// Whether no kernel gets a guard of `peer`.
+    pub(super) fn is_closed(&self, peer: u32) -> bool {
+        self.closed_word(peer).load(Ordering::Relaxed) != 0
+    }
+
+    /// Guards of `peer` that kernels hold now.
+    pub(super) fn readers(&self, peer: u32) -> Result<u64, TeamError> {
+        let at = self.guards + u64::from(peer) * size_of::<PeerGuard>() as u64;
+        let mut readers = [0u64];
+        self.gpu.read(
+            at + std::mem::offset_of!(PeerGuard, readers) as u64,
+            bytemuck::cast_slice_mut(&mut readers),
+        )?;
+        // Acquire. Pairs with the fence of `guard_drop`: what a kernel did under its guard comes before what follows here.
+        std::sync::atomic::fence(Ordering::Acquire);
+        Ok(readers[0])
+    }
+
+    fn closed_word(&self, peer: u32) -> &std::sync::atomic::AtomicU32 {
+        self.closed.u32_at(peer as usize * size_of::<u32>())
+    }
+
+    fn shadow(&self) -> MutexGuard<'_, Shadow> {
+        // Entries are pushed and changed whole, so a panic elsewhere under the lock has broken nothing.
+        self.shadow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shadow {
+    /// `PeerEntry::rail_generation` of the entry at `place`.
+    fn word(&self, ranks: u32, rails: u32, place: usize) -> u32 {
+        let ranks = ranks as usize;
+        let rail = u32::try_from(place / ranks).expect("few entries") % rails;
+        let peer = self.peers[place % ranks];
+        let direct = if peer.direct { PEER_DIRECT } else { 0 };
+        direct | rail << RAIL_SHIFT | peer.generation & GENERATION_MASK
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
+use super::rail::Rail;
 use super::{TeamConfig, TeamError};
 use crate::abi::{PeerEntry, Window};
 use crate::gpu::{DeviceMemory, Gpu};
@@ -20,12 +21,14 @@ const ALIGN: usize = 4096;
 /// One window of this rank.
 #[derive(Debug)]
 pub(super) struct OwnedWindow {
-    /// A registration for each peer slot: what one peer is given can be taken from it alone. Before the memory.
-    _keys: Vec<Mr>,
+    /// A registration for each rail and peer slot: what one peer is given can be taken from it alone. Before the memory.
+    _keys: Vec<Vec<Mr>>,
     _memory: DeviceMemory,
     pub(super) window: Window,
-    /// By peer.
+    /// `[rail][peer]`, address and key.
     pub(super) entries: Vec<PeerEntry>,
+    /// By rail, big-endian.
+    pub(super) lkeys_be: Vec<u32>,
 }
 
 /// What a rank tells of a window.
@@ -33,8 +36,8 @@ pub(super) struct OwnedWindow {
 struct WindowRecord {
     bytes: u64,
     base: u64,
-    /// By peer.
-    rkeys: Vec<u32>,
+    /// `[rail][peer]`.
+    rkeys: Vec<Vec<u32>>,
 }
 
 impl OwnedWindow {
@@ -42,7 +45,7 @@ impl OwnedWindow {
     pub(super) fn new(
         exchange: &Exchange,
         gpu: &dyn Gpu,
-        pd: &Arc<Pd>,
+        rails: &[Rail],
         config: &TeamConfig,
         id: u32,
         bytes: u64,
@@ -54,23 +57,30 @@ impl OwnedWindow {
         let length =
             usize::try_from(bytes).map_err(|_| TeamError::limit("window", bytes, usize::MAX))?;
         let memory = gpu.alloc(length, ALIGN)?;
-        let register = |_| {
+        let register = |pd: &Arc<Pd>| {
             // SAFETY: `memory` is device memory, to which no Rust reference exists, and it is dropped after the
             // registrations: by the order of the fields, or here, where `keys` is dropped first.
             unsafe { Mr::register(pd, memory.addr(), bytes, Access::ALL) }
         };
-        let keys = (0..config.ranks)
-            .map(register)
-            .collect::<Result<Vec<_>, _>>()?;
+        let on_rail = |rail: &Rail| -> Result<Vec<Mr>, _> {
+            (0..config.ranks).map(|_| register(rail.pd())).collect()
+        };
+        let keys: Vec<Vec<Mr>> = rails.iter().map(on_rail).collect::<Result<_, _>>()?;
         let own = WindowRecord {
             bytes,
             base: memory.addr(),
-            rkeys: keys.iter().map(Mr::rkey).collect(),
+            rkeys: keys
+                .iter()
+                .map(|keys| keys.iter().map(Mr::rkey).collect())
+                .collect(),
         };
         let topic = format!("window-{id}");
         let records = exchange.all_checked(&topic, &own, |rank, record: &WindowRecord| {
-            if record.rkeys.len() != config.ranks as usize {
-                let reason = format!("{} keys; the team has {}", record.rkeys.len(), config.ranks);
+            let shape: Vec<usize> = record.rkeys.iter().map(Vec::len).collect();
+            if shape != vec![config.ranks as usize; rails.len()] {
+                let (rails, ranks) = (rails.len(), config.ranks);
+                let reason =
+                    format!("{shape:?} keys by rail; the team has {rails} rails of {ranks}");
                 return Err(exchange.record(rank, &topic, &reason));
             }
             if record.bytes == bytes {
@@ -79,19 +89,24 @@ impl OwnedWindow {
             let what = format!("bytes of window {id}");
             Err(exchange.mismatch(&what, bytes.to_string(), rank, record.bytes.to_string()))
         })?;
-        let entries = records.iter().map(|record| PeerEntry {
+        let rank = config.rank as usize;
+        let entry = |(rail, record): (usize, &WindowRecord)| PeerEntry {
             base: record.base,
-            rkey_be: record.rkeys[config.rank as usize].to_be(),
+            rkey_be: record.rkeys[rail][rank].to_be(),
             rail_generation: 0,
-        });
+        };
+        let all =
+            (0..rails.len()).flat_map(|rail| records.iter().map(move |record| (rail, record)));
+        let lkeys_be: Vec<u32> = keys.iter().map(|keys| keys[rank].lkey().to_be()).collect();
         Ok(Self {
             window: Window {
                 id,
-                lkey_be: keys[config.rank as usize].lkey().to_be(),
+                lkey_be: lkeys_be[0],
                 base: memory.addr(),
                 bytes,
             },
-            entries: entries.collect(),
+            entries: all.map(entry).collect(),
+            lkeys_be,
             _keys: keys,
             _memory: memory,
         })

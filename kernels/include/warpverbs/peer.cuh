@@ -15,6 +15,12 @@ struct PeerWindow {
   uint32_t rkey_be;
   uint32_t rail_generation;
 
+  /// Whether kernels of this rank may load from and store to `base`.
+  WV_DEVICE bool direct() const { return (rail_generation & PEER_DIRECT) != 0; }
+  /// Recoveries that the peer's QPs have been through, 24 bits.
+  WV_DEVICE uint32_t generation() const {
+    return rail_generation & ((uint32_t{1} << RAIL_SHIFT) - 1);
+  }
   /// Whether the peer has the window.
   WV_DEVICE bool present() const { return base != 0; }
   /// The `length` bytes at `offset`, as a WQE names them. False if they are not all inside the
@@ -39,10 +45,24 @@ WV_DEVICE PeerWindow load_peer(const PeerEntry* entry, const Window& window) {
           static_cast<uint32_t>(words.hi >> 32)};
 }
 
-/// `window` at `peer`; not `present()` if one of them does not exist.
-WV_DEVICE PeerWindow load_peer(const TeamContext& team, const Window& window, uint32_t peer) {
-  if (peer >= team.ranks || window.id >= team.max_windows) return {0, 0, 0, 0};
-  return load_peer(team.peers + uint64_t{window.id} * team.max_ranks + peer, window);
+/// `window` at `peer` for QPs of `rail`; not `present()` if one of them does not exist.
+WV_DEVICE PeerWindow load_peer(const TeamContext& team, const Window& window, uint32_t peer,
+                               uint32_t rail = 0) {
+  if (peer >= team.ranks || window.id >= team.max_windows || rail >= team.rails) return {};
+  const uint64_t row = uint64_t{window.id} * team.rails + rail;
+  return load_peer(team.peers + row * team.max_ranks + peer, window);
+}
+
+/// The rail of QP number `i`, to any peer: the same at both ends.
+WV_DEVICE uint32_t qp_rail(const TeamContext& team, uint32_t i) { return i % team.rails; }
+
+/// `window` with the local key of `rail`: what QPs of that rail take as a source. Rail 0 is the
+/// window itself.
+WV_DEVICE Window rail_window(const TeamContext& team, Window window, uint32_t rail) {
+  if (rail == 0 || rail >= team.rails || window.id >= team.max_windows) return window;
+  const uint64_t place = uint64_t{window.id} * team.rails + rail;
+  window.lkey_be = platform::load_relaxed(team.lkeys + place);
+  return window;
 }
 
 /// QP number `i` to `peer`; null if there is none.

@@ -130,6 +130,11 @@ impl Device {
         check("cuThreadExchangeStreamCaptureMode", restored).and(result)
     }
 
+    /// The driver's number of it.
+    pub(super) fn number(&self) -> i32 {
+        self.device
+    }
+
     pub(super) fn name(&self) -> &str {
         &self.name
     }

@@ -1,0 +1,342 @@
+//! One QP to a peer, through all its lives.
+
+use bytemuck::Zeroable;
+
+use super::TeamError;
+use super::rail::Rail;
+use crate::abi::{QpContext, Status};
+use crate::gpu::{Gpu, MappedMmio};
+use crate::verbs::{
+    ImageAttr, Init, PathAttr, Qp, QpConfig, QpLayout, QpStatus, Reset, Rtr, Rts, SendAttr, State,
+    TransitionError, VerbsError,
+};
+
+/// Bytes of a page of doorbell registers.
+const PAGE_BYTES: usize = 4096;
+/// After a reset the HCA counts WQEBBs from 0, so a life begins at a multiple of what its 16-bit counter holds.
+const BASE_STEP: u64 = 1 << 16;
+/// Packet numbers have 24 bits; those of two lives keep this distance, so that no old packet meets a new window.
+const PSN_BITS: u32 = 24;
+const PSN_DISTANCE: u32 = 1 << 22;
+
+/// One QP to a peer.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Its doorbell register as kernels reach it. Before the QP, which keeps the register.
+    doorbell: MappedMmio,
+    /// None only inside [`Link::step`].
+    stage: Option<Stage>,
+    layout: QpLayout,
+    /// Rank at the other end, and the rail at both ends.
+    peer: u32,
+    rail: u32,
+    /// First packet number of this side in its present life.
+    psn: u32,
+    /// Where the other end is; set when it has told.
+    path: Option<PathAttr>,
+    /// The life that a recovery is making.
+    next: Option<NextLife>,
+    /// What the indices of earlier lives have skipped.
+    skipped: Skipped,
+}
+
+/// The QP by its state.
+#[derive(Debug)]
+enum Stage {
+    Reset(Qp<Reset>),
+    Init(Qp<Init>),
+    Rtr(Qp<Rtr>),
+    Rts(Qp<Rts>),
+}
+
+/// What is settled about the next life of a QP.
+#[derive(Clone, Copy, Debug)]
+struct NextLife {
+    psn: u32,
+    base: u64,
+    skipped: Skipped,
+    /// Reset, with its memory filled in.
+    ready: bool,
+}
+
+/// WQEBB indices that never were posted, or never completed, because a recovery moved the indices on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Skipped {
+    pub(super) posted: u64,
+    pub(super) completed: u64,
+}
+
+impl Link {
+    /// A QP in Init, with its memory filled in.
+    pub(super) fn new(
+        gpu: &dyn Gpu,
+        rail: &Rail,
+        shape: &QpConfig,
+        (peer, rail_number): (u32, u32),
+    ) -> Result<Self, TeamError> {
+        let qp: Qp<Reset> = Qp::create(rail.pd(), rail.heap(), shape)?;
+        let layout = *qp.layout();
+        let page = usize::try_from(layout.doorbell_page_addr).expect("a host address");
+        let page = std::ptr::with_exposed_provenance_mut(page);
+        let mut link = Self {
+            doorbell: gpu.map_mmio(page, PAGE_BYTES)?,
+            stage: Some(Stage::Reset(qp)),
+            layout,
+            peer,
+            rail: rail_number,
+            psn: fastrand::u32(..1 << PSN_BITS),
+            path: None,
+            next: None,
+            skipped: Skipped::default(),
+        };
+        link.write_image(gpu, 0, 0)?;
+        link.init()?;
+        Ok(link)
+    }
+
+    pub(super) fn layout(&self) -> &QpLayout {
+        &self.layout
+    }
+
+    pub(super) fn qpn(&self) -> u32 {
+        self.layout.qpn
+    }
+
+    pub(super) fn rail(&self) -> u32 {
+        self.rail
+    }
+
+    /// QP number of the other end.
+    pub(super) fn remote_qpn(&self) -> u32 {
+        self.path.map_or(0, |path| path.remote_qpn)
+    }
+
+    /// First packet number: of the life that is being made, or of the present one.
+    pub(super) fn psn(&self) -> u32 {
+        self.next.map_or(self.psn, |next| next.psn)
+    }
+
+    pub(super) fn skipped(&self) -> Skipped {
+        self.skipped
+    }
+
+    /// Where the other end is.
+    pub(super) fn set_path(&mut self, path: PathAttr) {
+        self.path = Some(path);
+    }
+
+    /// What the HCA says about it.
+    pub(super) fn query(&self) -> Result<QpStatus, VerbsError> {
+        match self.stage.as_ref().expect("whole between two steps") {
+            Stage::Reset(qp) => qp.query(),
+            Stage::Init(qp) => qp.query(),
+            Stage::Rtr(qp) => qp.query(),
+            Stage::Rts(qp) => qp.query(),
+        }
+    }
+
+    /// To Err, unless it has been reset.
+    pub(super) fn to_error(&self) -> Result<(), VerbsError> {
+        match self.stage.as_ref().expect("whole between two steps") {
+            Stage::Reset(_) => Ok(()),
+            Stage::Init(qp) => qp.to_error(),
+            Stage::Rtr(qp) => qp.to_error(),
+            Stage::Rts(qp) => qp.to_error(),
+        }
+    }
+
+    /// Whether a recovery has reset it already.
+    pub(super) fn is_reset(&self) -> bool {
+        self.next.is_some_and(|next| next.ready)
+    }
+
+    /// Its context in device memory.
+    pub(super) fn context(&self, gpu: &dyn Gpu) -> Result<QpContext, TeamError> {
+        let mut context = QpContext::zeroed();
+        gpu.read(
+            self.layout.context_addr,
+            bytemuck::bytes_of_mut(&mut context),
+        )?;
+        Ok(context)
+    }
+
+    /// Raises `status` as its failure, unless it has one: every wait on it ends.
+    ///
+    /// A kernel may latch a failure between the look and the store; then the host's stays, and what the kernel saw is lost.
+    pub(super) fn release(&self, gpu: &dyn Gpu, status: Status) -> Result<(), TeamError> {
+        let at = self.layout.context_addr + std::mem::offset_of!(QpContext, err) as u64;
+        let mut word = [0u32; 2];
+        gpu.read(at, bytemuck::cast_slice_mut(&mut word))?;
+        if word[0] == Status::OK.0 {
+            // Error and syndrome are one word of 8 bytes.
+            gpu.write(at, bytemuck::cast_slice(&[status.0, 0]))?;
+        }
+        Ok(())
+    }
+
+    /// Sets or clears its abort word.
+    pub(super) fn write_abort(&self, gpu: &dyn Gpu, abort: bool) -> Result<(), TeamError> {
+        let at = self.layout.context_addr + std::mem::offset_of!(QpContext, abort) as u64;
+        Ok(gpu.write(at, &u32::from(abort).to_le_bytes())?)
+    }
+
+    /// Err or any other state to Reset, with the memory of a new life. Nobody may use the QP. May be called again after it
+    /// has failed.
+    pub(super) fn reset(&mut self, gpu: &dyn Gpu, generation: u32) -> Result<(), TeamError> {
+        let next = match self.next {
+            Some(next) => next,
+            None => self.plan_next(gpu)?,
+        };
+        self.next = Some(next);
+        if next.ready {
+            return Ok(());
+        }
+        self.step(|stage| match stage {
+            Stage::Reset(qp) => (Stage::Reset(qp), Ok(())),
+            Stage::Init(qp) => moved(qp.reset(), Stage::Reset, Stage::Init),
+            Stage::Rtr(qp) => moved(qp.reset(), Stage::Reset, Stage::Rtr),
+            Stage::Rts(qp) => moved(qp.reset(), Stage::Reset, Stage::Rts),
+        })?;
+        self.write_image(gpu, next.base, generation)?;
+        self.next = Some(NextLife {
+            ready: true,
+            ..next
+        });
+        Ok(())
+    }
+
+    fn plan_next(&self, gpu: &dyn Gpu) -> Result<NextLife, TeamError> {
+        let context = self.context(gpu)?;
+        let base = context.resv.next_multiple_of(BASE_STEP);
+        let used = self.query()?.next_send_psn;
+        Ok(NextLife {
+            psn: far_from(used),
+            base,
+            skipped: Skipped {
+                posted: self.skipped.posted + (base - context.resv),
+                completed: self.skipped.completed + (base - context.cons),
+            },
+            ready: false,
+        })
+    }
+
+    /// Reset to Init, unless it is further.
+    pub(super) fn init(&mut self) -> Result<(), VerbsError> {
+        self.step(|stage| match stage {
+            Stage::Reset(qp) => moved(qp.init(), Stage::Init, Stage::Reset),
+            further => (further, Ok(())),
+        })
+    }
+
+    /// Init to Rtr, unless it is further. The other end's first packet has number `psn`.
+    pub(super) fn ready_to_receive(&mut self, psn: u32) -> Result<(), VerbsError> {
+        let path = self.path.expect("told before");
+        let path = PathAttr { psn, ..path };
+        self.step(|stage| match stage {
+            Stage::Init(qp) => moved(qp.ready_to_receive(&path), Stage::Rtr, Stage::Init),
+            further => (further, Ok(())),
+        })
+    }
+
+    /// Rtr to Rts, unless it is further.
+    pub(super) fn ready_to_send(&mut self, send: &SendAttr) -> Result<(), VerbsError> {
+        let send = SendAttr {
+            psn: self.psn(),
+            ..*send
+        };
+        self.step(|stage| match stage {
+            Stage::Rtr(qp) => moved(qp.ready_to_send(&send), Stage::Rts, Stage::Rtr),
+            further => (further, Ok(())),
+        })
+    }
+
+    /// The life that was being made is the present one.
+    pub(super) fn commit(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.psn = next.psn;
+            self.skipped = next.skipped;
+        }
+    }
+
+    /// Fills in the memory of a life that begins at `base`. Counters and the abort word outlive lives.
+    fn write_image(&self, gpu: &dyn Gpu, base: u64, generation: u32) -> Result<(), TeamError> {
+        let attr = ImageAttr {
+            doorbell: self.doorbell.addr()
+                + (self.layout.doorbell_addr - self.layout.doorbell_page_addr),
+            atomic_sink: 0,
+            atomic_sink_lkey: 0,
+            generation,
+            base,
+        };
+        let kept = match self.next {
+            Some(_) => Some(self.context(gpu)?),
+            None => None,
+        };
+        for mut part in self.layout.image(&attr) {
+            if part.addr == self.layout.context_addr {
+                let mut context: QpContext = bytemuck::pod_read_unaligned(&part.bytes);
+                context.peer = self.peer;
+                context.rail = self.rail;
+                if let Some(kept) = &kept {
+                    context.abort = kept.abort;
+                    context.doorbells = kept.doorbells;
+                    context.full_ring_ns = kept.full_ring_ns;
+                    context.errors = kept.errors;
+                }
+                part.bytes = bytemuck::bytes_of(&context).to_vec();
+            }
+            gpu.write(part.addr, &part.bytes)?;
+        }
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        step: impl FnOnce(Stage) -> (Stage, Result<(), VerbsError>),
+    ) -> Result<(), VerbsError> {
+        let stage = self.stage.take().expect("whole between two steps");
+        let (stage, result) = step(stage);
+        self.stage = Some(stage);
+        result
+    }
+}
+
+/// The QP in its new state, or as it was with the reason.
+fn moved<A: State, B: State>(
+    result: Result<Qp<B>, Box<TransitionError<A>>>,
+    done: fn(Qp<B>) -> Stage,
+    stuck: fn(Qp<A>) -> Stage,
+) -> (Stage, Result<(), VerbsError>) {
+    match result {
+        Ok(qp) => (done(qp), Ok(())),
+        Err(error) => {
+            let TransitionError { qp, source } = *error;
+            (stuck(qp), Err(source))
+        }
+    }
+}
+
+/// A random packet number at least [`PSN_DISTANCE`] away from `used`, on either side.
+fn far_from(used: u32) -> u32 {
+    let range = (1 << PSN_BITS) - 2 * PSN_DISTANCE;
+    (used + PSN_DISTANCE + fastrand::u32(..range)) % (1 << PSN_BITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packet_numbers_of_two_lives_are_far_apart_on_both_sides() {
+        let seed = fastrand::u64(..);
+        fastrand::seed(seed);
+        for _ in 0..10_000 {
+            let used = fastrand::u32(..1 << PSN_BITS);
+            let psn = far_from(used);
+            assert!(psn < 1 << PSN_BITS);
+            let ahead = psn.wrapping_sub(used) % (1 << PSN_BITS);
+            let apart = ahead.min((1 << PSN_BITS) - ahead);
+            assert!(apart >= PSN_DISTANCE, "seed {seed}: {used:#x} {psn:#x}");
+        }
+    }
+}
