@@ -1,0 +1,99 @@
+//! Guards: counted, refused while the peer is closed, by thread and by warp.
+
+use warpverbs::abi::Status;
+use warpverbs::team::TeamError;
+
+use crate::support::{Put, Setup, WORDS, run, until};
+
+#[test]
+fn words_put_under_guards_arrive_whatever_scope_holds_them() {
+    // Kernel, threads of a block, words under one guard.
+    let shapes = [
+        ("wv_test_guard_thread", 8, 1),
+        ("wv_test_guard_thread", 8, 0),
+        ("wv_test_guard_warp", 64, 3),
+        ("wv_test_guard_warp", 64, 0),
+    ];
+    run(&Setup::new(2), |rank| {
+        let peer = 1 - rank.number();
+        for (round, (kernel, threads, each)) in (0u32..).zip(shapes) {
+            let dst_word = WORDS / 2 + round * 1024;
+            let put = Put {
+                kernel,
+                threads,
+                each,
+                blocks: 2,
+                qp: round % 2,
+                dst_word,
+                ..Put::new(peer, 32)
+            };
+            let seen = rank.put(&put).finish();
+            for seen in &seen {
+                assert_eq!((seen.status, seen.done, seen.failed), (Status::OK, 32, 0));
+            }
+            rank.sync();
+            let words = 32 * u32::try_from(seen.len()).unwrap();
+            assert_eq!(rank.wrong_words(peer, dst_word, words), Vec::<u32>::new());
+            assert_eq!(rank.team.guards(peer).unwrap(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_guard_is_counted_while_it_is_held() {
+    run(&Setup::new(2), |rank| {
+        let peer = 1 - rank.number();
+        let put = Put {
+            blocks: 3,
+            threads: 4,
+            ..Put::hold(peer)
+        };
+        let holding = rank.put(&put);
+        until("guards are counted", || {
+            rank.team.guards(peer).unwrap() == 12
+        });
+        holding.stop();
+        assert!(
+            holding
+                .finish()
+                .iter()
+                .all(|seen| seen.status == Status::OK)
+        );
+        assert_eq!(rank.team.guards(peer).unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_peer_that_the_host_gave_up_is_closed_until_it_is_recovered() {
+    run(&Setup::new(2), |rank| {
+        let peer = 1 - rank.number();
+        rank.team.fail_peer(peer).unwrap();
+        assert!(rank.team.is_closed(peer).unwrap());
+        let waiting = rank.put(&Put::new(peer, 4));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(rank.team.guards(peer).unwrap(), 0);
+        assert_eq!(rank.team.recover(peer).unwrap(), 1);
+        let seen = waiting.finish()[0];
+        assert_eq!((seen.status, seen.done, seen.closed), (Status::OK, 4, 1));
+        assert_eq!(seen.generation, 1);
+    });
+}
+
+#[test]
+fn a_rank_that_is_no_peer_has_no_guards() {
+    run(&Setup::new(2), |rank| {
+        let own = rank.number();
+        let error = rank.team.recover(own).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("peer is {own}; it must be another rank than this, {own}")
+        );
+        let error = rank.team.guards(2).unwrap_err();
+        assert!(
+            matches!(error, TeamError::UnknownRank { rank: 2, ranks: 2 }),
+            "{error}"
+        );
+        let seen = rank.put(&Put::new(7, 1)).finish()[0];
+        assert_eq!((seen.status, seen.done), (Status::INVALID, 0));
+    });
+}

@@ -1,0 +1,391 @@
+//! Ranks of a test: threads of this process, each with software HCAs, a simt device and one window of its own.
+
+// UNSAFETY: launches test kernels on memory of the team.
+#![expect(unsafe_code, reason = "launches of test kernels")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
+use softhca::{Hca, HcaConfig};
+use warpverbs::abi::test_kernels::{GuardPutParams, GuardSeen};
+use warpverbs::abi::{DevicePtr, QpContext, TeamContext, Window};
+use warpverbs::gpu::{self, DeviceMemory, Event, Gpu, GpuSelector, HostMapped, Launch};
+use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+/// How long a test waits for a kernel.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Words of a window: the first half is put, the second half is where peers put theirs.
+pub(crate) const WORDS: u32 = 1 << 15;
+
+/// How the ranks of a test are set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) team: TeamConfig,
+    /// HCAs of each rank.
+    pub(crate) rails: usize,
+    pub(crate) hca: HcaConfig,
+}
+
+impl Setup {
+    pub(crate) fn new(ranks: u32) -> Self {
+        let team = TeamConfig {
+            qps_per_peer: 2,
+            log_depth: 8,
+            timeout: Duration::from_secs(20),
+            deadline: Duration::from_secs(20),
+            ..TeamConfig::new(0, ranks)
+        };
+        Self {
+            team,
+            rails: 1,
+            hca: HcaConfig::default(),
+        }
+    }
+}
+
+/// The HCAs of a test: `[rank][rail]`.
+pub(crate) struct Hcas(pub(crate) Vec<Vec<Arc<Hca>>>);
+
+impl Hcas {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let one = || Arc::new(common::hca_with(setup.hca.clone()));
+        let of_rank = |_| (0..setup.rails).map(|_| one()).collect();
+        Self((0..setup.team.ranks).map(of_rank).collect())
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Hca>> {
+        self.0.iter().flatten()
+    }
+
+    /// No finding, and no object is left.
+    pub(crate) fn check(&self) {
+        for hca in self.all() {
+            assert_eq!(hca.findings(), Vec::<String>::new(), "{}", hca.name());
+            let live = hca.live_objects();
+            assert_eq!(live.total(), 0, "{}: {live:?}", hca.name());
+        }
+    }
+}
+
+/// Where the ranks of a test wait for each other. One that has failed releases the others.
+#[derive(Debug, Default)]
+struct Meeting {
+    ranks: u32,
+    /// Arrivals so far, and whether a rank has failed.
+    state: Mutex<(u32, bool)>,
+    changed: Condvar,
+}
+
+impl Meeting {
+    fn new(ranks: u32) -> Self {
+        Self {
+            ranks,
+            ..Self::default()
+        }
+    }
+
+    fn wait(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.0 += 1;
+        let all = state.0.next_multiple_of(self.ranks);
+        self.changed.notify_all();
+        while state.0 < all && !state.1 {
+            let (next, waited) = self.changed.wait_timeout(state, PATIENCE).unwrap();
+            state = next;
+            assert!(!waited.timed_out(), "a rank did not come");
+        }
+        let failed = state.1;
+        drop(state);
+        assert!(!failed, "another rank failed");
+    }
+}
+
+/// Tells the others that a rank panics.
+struct Attendance<'a>(&'a Meeting);
+
+impl Drop for Attendance<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let lock = self.0.state.lock();
+            lock.unwrap_or_else(PoisonError::into_inner).1 = true;
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+/// One rank in a test.
+pub(crate) struct Rank<'a> {
+    pub(crate) team: Arc<Team>,
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) window: Window,
+    pub(crate) hcas: &'a [Arc<Hca>],
+    barrier: &'a Meeting,
+}
+
+/// Runs `body` as every rank of a team; the results by rank.
+pub(crate) fn run<T: Send>(setup: &Setup, body: impl Fn(&Rank<'_>) -> T + Sync) -> Vec<T> {
+    let hcas = Hcas::new(setup);
+    let results = run_on(setup, &hcas, body);
+    hcas.check();
+    results
+}
+
+/// The same on HCAs that are there.
+pub(crate) fn run_on<T: Send>(
+    setup: &Setup,
+    hcas: &Hcas,
+    body: impl Fn(&Rank<'_>) -> T + Sync,
+) -> Vec<T> {
+    let barrier = Meeting::new(setup.team.ranks);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    thread::scope(|scope| {
+        let start = |number: u32| {
+            let (body, barrier, store) = (&body, &barrier, Arc::clone(&store));
+            let hcas = &hcas.0[number as usize];
+            let config = TeamConfig {
+                rank: number,
+                ..setup.team
+            };
+            scope.spawn(move || {
+                let _attendance = Attendance(barrier);
+                let rank = Rank::join(config, hcas, store, barrier).unwrap();
+                let result = body(&rank);
+                // Nobody takes its window away while others may still write to it.
+                rank.sync();
+                result
+            })
+        };
+        let threads: Vec<_> = (0..setup.team.ranks).map(start).collect();
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
+        joined.collect()
+    })
+}
+
+/// Opens the devices of a rank.
+pub(crate) fn contexts(hcas: &[Arc<Hca>]) -> Vec<Arc<Context>> {
+    let open = |hca: &Arc<Hca>| Context::open(&DeviceSelector::Name(hca.name().to_owned()));
+    hcas.iter().map(open).collect::<Result<_, _>>().unwrap()
+}
+
+impl<'a> Rank<'a> {
+    fn join(
+        config: TeamConfig,
+        hcas: &'a [Arc<Hca>],
+        store: Arc<dyn Store>,
+        barrier: &'a Meeting,
+    ) -> Result<Self, TeamError> {
+        let gpu: Arc<dyn Gpu> = gpu::open(GpuSelector::Simt)?;
+        let team = Team::join_rails(config, &contexts(hcas), &gpu, store)?;
+        let window = team.window(u64::from(WORDS) * 8)?;
+        let rank = Self {
+            team,
+            gpu,
+            window,
+            hcas,
+            barrier,
+        };
+        let words: Vec<u64> = (0..WORDS / 2).map(|k| word(config.rank, k)).collect();
+        rank.gpu.write(window.base, cast_slice(&words))?;
+        rank.sync();
+        Ok(rank)
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.team.rank()
+    }
+
+    /// Waits for all ranks of the test.
+    pub(crate) fn sync(&self) {
+        self.barrier.wait();
+    }
+
+    pub(crate) fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
+        let mut out = vec![T::zeroed(); count];
+        self.gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
+        out
+    }
+
+    /// What kernels know of the team.
+    pub(crate) fn tables(&self) -> TeamContext {
+        self.read(self.team.context_addr(), 1)[0]
+    }
+
+    /// Where the context of QP `i` to `peer` is.
+    pub(crate) fn qp_addr(&self, peer: u32, i: u32) -> u64 {
+        let tables = self.tables();
+        let place = u64::from(peer * tables.qps_per_peer + i);
+        self.read(tables.qps.addr() + 8 * place, 1)[0]
+    }
+
+    pub(crate) fn qp(&self, peer: u32, i: u32) -> QpContext {
+        self.read(self.qp_addr(peer, i), 1)[0]
+    }
+
+    /// Words that `from` has put here at `dst_word`: those of its first `count` that are not what they should be.
+    pub(crate) fn wrong_words(&self, from: u32, dst_word: u32, count: u32) -> Vec<u32> {
+        let at = self.window.base + 8 * u64::from(dst_word);
+        let words: Vec<u64> = self.read(at, count as usize);
+        (0..count)
+            .filter(|&k| words[k as usize] != word(from, k))
+            .collect()
+    }
+
+    /// Starts to put `count` words from each of `scopes` scopes to `peer`.
+    pub(crate) fn put(&self, put: &Put<'_>) -> Running<'_> {
+        let tables = self.team.context_addr();
+        let scopes = put.blocks * put.scopes_per_block();
+        let stop = self.gpu.map_host(8).unwrap();
+        let bytes = scopes as usize * size_of::<GuardSeen>();
+        let seen = self.gpu.alloc(bytes, 128).unwrap();
+        let params = GuardPutParams {
+            team: DevicePtr::new(tables),
+            window: self.window,
+            dst_offset: 8 * u64::from(put.dst_word),
+            deadline_ns: u64::try_from(put.deadline.as_nanos()).unwrap(),
+            stop: DevicePtr::new(stop.addr()),
+            seen: DevicePtr::new(seen.addr()),
+            peer: put.peer,
+            qp: put.qp,
+            count: put.count,
+            each: put.each,
+        };
+        let launch = Launch {
+            seed: put.seed,
+            deadline: PATIENCE,
+            ..Launch::new(put.kernel, put.blocks, put.threads)
+        };
+        // SAFETY: the parameters are those of the kernel; what they name outlives the kernel, for which `Running` waits, and
+        // kernels, HCA and host share it by the protocol of guards and posting.
+        let event = unsafe { self.gpu.launch(&launch, bytes_of(&params)) }.unwrap();
+        Running {
+            gpu: self.gpu.as_ref(),
+            event: Some(event),
+            stop,
+            seen,
+            scopes: scopes as usize,
+        }
+    }
+}
+
+/// Word `k` of what `rank` puts: all different, none zero.
+pub(crate) fn word(rank: u32, k: u32) -> u64 {
+    (u64::from(rank) << 32 | u64::from(k) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// What a kernel of `kernels/test/guard.cu` does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Put<'a> {
+    pub(crate) kernel: &'a str,
+    pub(crate) peer: u32,
+    pub(crate) qp: u32,
+    /// Words of each scope.
+    pub(crate) count: u32,
+    /// Words under one guard; 0: one guard, refreshed.
+    pub(crate) each: u32,
+    /// First target word.
+    pub(crate) dst_word: u32,
+    pub(crate) blocks: u32,
+    pub(crate) threads: u32,
+    pub(crate) seed: u64,
+    pub(crate) deadline: Duration,
+}
+
+impl Put<'static> {
+    /// One thread puts `count` words to `peer` by QP 0.
+    pub(crate) fn new(peer: u32, count: u32) -> Self {
+        Self {
+            kernel: "wv_test_guard_thread",
+            peer,
+            qp: 0,
+            count,
+            each: 1,
+            dst_word: WORDS / 2,
+            blocks: 1,
+            threads: 1,
+            seed: 0,
+            deadline: Duration::from_secs(40),
+        }
+    }
+
+    /// One thread holds a guard of `peer`.
+    pub(crate) fn hold(peer: u32) -> Self {
+        Self::new(peer, 0)
+    }
+}
+
+impl Put<'_> {
+    fn scopes_per_block(&self) -> u32 {
+        match self.kernel {
+            "wv_test_guard_thread" => self.threads,
+            "wv_test_guard_warp" => self.threads / 32,
+            _ => 1,
+        }
+    }
+}
+
+/// A kernel of `kernels/test/guard.cu` that runs. Dropping it stops it and waits for it.
+pub(crate) struct Running<'a> {
+    gpu: &'a dyn Gpu,
+    event: Option<Event>,
+    stop: HostMapped,
+    seen: DeviceMemory,
+    scopes: usize,
+}
+
+impl Running<'_> {
+    /// Tells it to end.
+    pub(crate) fn stop(&self) {
+        self.stop.u32_at(0).store(1, Ordering::Relaxed);
+    }
+
+    /// Waits for its end; what each scope has seen.
+    pub(crate) fn finish(mut self) -> Vec<GuardSeen> {
+        self.wait();
+        let mut seen = vec![GuardSeen::zeroed(); self.scopes];
+        self.gpu
+            .read(self.seen.addr(), cast_slice_mut(&mut seen))
+            .unwrap();
+        seen
+    }
+
+    fn wait(&mut self) {
+        if let Some(event) = self.event.take() {
+            self.gpu.wait(&event, PATIENCE).unwrap();
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(event) = self.event.take() {
+            // After a failure elsewhere in the test.
+            let _ = self.gpu.wait(&event, PATIENCE);
+        }
+    }
+}
+
+/// Waits until `condition`.
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A seed that is different each time, for failures that print it.
+pub(crate) fn seed() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    match std::env::var("WV_TEST_SEED") {
+        Ok(seed) => seed.parse().unwrap(),
+        Err(_) => fastrand::u64(..1 << 32) + NEXT.fetch_add(1, Ordering::Relaxed),
+    }
+}
