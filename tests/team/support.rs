@@ -276,7 +276,7 @@ impl<'a> Rank<'a> {
 
 /// Word `k` of what `rank` puts: all different, none zero.
 pub(crate) fn word(rank: u32, k: u32) -> u64 {
-    (u64::from(rank) << 32 | u64::from(k) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    ((u64::from(rank) << 32) | (u64::from(k) + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// What a kernel of `kernels/test/guard.cu` does.
