@@ -1,5 +1,6 @@
 // Puts words to one peer under guards, while the host recovers that peer.
 #include <warpverbs/guard.cuh>
+#include <warpverbs/put.cuh>
 #include <warpverbs/wait.cuh>
 
 #include "abi.h"
@@ -40,7 +41,7 @@ struct Guarded {
   WV_DEVICE Status put(uint32_t k) {
     const uint32_t rail = wv::qp_rail(team, p.qp);
     const uint64_t at = (uint64_t{place} * p.count + k) * 8;
-    wv::Qp<wv::Sharing::shared> qp;
+    wv::AnyQp<wv::Sharing::shared> qp;
     Status status = wv::open_qp(guard.qp(p.qp), &qp);
     wv::Put what{{}, {}, 8};
     const bool inside =
@@ -137,3 +138,8 @@ extern "C" __global__ void wv_test_guard_warp(wv::GuardPutParams p) {
   Guarded<wv::Warp>{p, {}, wv::warp_in_grid()}.run();
 }
 WV_EXPORT(wv_test_guard_warp)
+
+extern "C" __global__ void wv_test_guard_block(wv::GuardPutParams p) {
+  Guarded<wv::Block>{p, {}, wv::block_in_grid()}.run();
+}
+WV_EXPORT(wv_test_guard_block)

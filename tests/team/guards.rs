@@ -13,11 +13,13 @@ fn words_put_under_guards_arrive_whatever_scope_holds_them() {
         ("wv_test_guard_thread", 8, 0),
         ("wv_test_guard_warp", 64, 3),
         ("wv_test_guard_warp", 64, 0),
+        ("wv_test_guard_block", 96, 3),
+        ("wv_test_guard_block", 40, 0),
     ];
     run(&Setup::new(2), |rank| {
         let peer = 1 - rank.number();
+        let mut dst_word = WORDS / 2;
         for (round, (kernel, threads, each)) in (0u32..).zip(shapes) {
-            let dst_word = WORDS / 2 + round * 1024;
             let put = Put {
                 kernel,
                 threads,
@@ -34,6 +36,7 @@ fn words_put_under_guards_arrive_whatever_scope_holds_them() {
             rank.sync();
             let words = 32 * u32::try_from(seen.len()).unwrap();
             assert_eq!(rank.wrong_words(peer, dst_word, words), Vec::<u32>::new());
+            dst_word += words;
             assert_eq!(rank.team.guards(peer).unwrap(), 0);
         }
     });

@@ -116,7 +116,6 @@ WV_DEVICE void fence_release() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 WV_DEVICE void fence_release_sys() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 WV_DEVICE void fence_acquire() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 WV_DEVICE void fence_acquire_sys() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
-WV_DEVICE void fence_acq_rel_sys() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 WV_DEVICE void fence_sc_sys() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 WV_DEVICE uint16_t byteswap(uint16_t v) { return __builtin_bswap16(v); }
