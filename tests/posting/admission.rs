@@ -1,7 +1,8 @@
 //! Admission: claim ring space, which can be undone; then reserve. Also the rules that were tried instead.
 
-use super::configuration::{Admission, Mutant, Property};
+use super::configuration::Admission;
 use super::device::{Violation, broken};
+use super::property::{Mutant, Property};
 use super::state::{At, Word, bit};
 use super::thread::Step;
 
@@ -39,6 +40,12 @@ impl Step<'_> {
             Admission::Margin | Admission::SoftFull if self.room(Word::RESV, c.margin) => {
                 self.goto(At::Reserve, |_| ());
             }
+            // Nobody else reserves.
+            Admission::Alone if self.room(Word::RESV, 0) => {
+                self.goto_with(At::Write, &[self.add(Word::RESV, blocks)], |thread| {
+                    thread.index = resv;
+                });
+            }
             Admission::Margin if self.room(Word::RESV, 0) => {
                 self.goto(At::ReserveByCas, |thread| thread.index = resv);
             }
@@ -60,7 +67,11 @@ impl Step<'_> {
 
     pub(crate) fn undo(&mut self) -> Result<(), Violation> {
         self.in_generation()?;
-        let undone = self.add(Word::CLAIM, -self.thread.blocks);
+        let undone = if self.is(Mutant::ClaimNotUndone) {
+            self.add(Word::CLAIM, 0)
+        } else {
+            self.add(Word::CLAIM, -self.thread.blocks)
+        };
         if self.has(bit::NOP) {
             // The wait tries again.
             let mut thread = self.thread.cleared(At::Wait);
@@ -89,9 +100,7 @@ impl Step<'_> {
             Admission::SoftFull => self.room(Word::RESV, c.margin),
             _ => self.room(Word::RESV, 0),
         };
-        if let Some(change) = c.poll(self.words)? {
-            self.goto_with(At::AdmitWait, &[change], |_| ());
-        }
+        self.poll()?;
         if room {
             self.goto(At::Admit, |_| ());
         }
@@ -127,14 +136,13 @@ impl Step<'_> {
         self.in_generation()?;
         let c = self.configuration;
         let (index, blocks) = (self.thread.index, self.thread.blocks);
-        if index + blocks <= self.word(Word::CONS) + c.depth {
+        let fits = index + blocks <= self.word(Word::CONS) + c.depth;
+        if fits || self.is(Mutant::SlotNotAwaited) {
             self.goto(At::Write, |_| ());
         } else if self.word(Word::ERR) != 0 {
             self.ends(&[]);
         } else {
-            if let Some(change) = c.poll(self.words)? {
-                self.goto_with(At::SlotWait, &[change], |_| ());
-            }
+            self.poll()?;
             if self.op.flags.deadline && self.is(Mutant::DeadlineWithoutLatch) {
                 self.ends(&[]);
             } else if self.op.flags.deadline {

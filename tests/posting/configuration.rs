@@ -1,5 +1,7 @@
 //! What is checked: depth, programs, kind of NIC, and the one thing that a mutant does wrong.
 
+use super::property::{Expect, Mutant, Property};
+
 /// An operation of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Op {
@@ -67,6 +69,52 @@ pub(crate) enum Admission {
     Margin,
     /// Never use the last margin.
     SoftFull,
+    /// Exclusive mode: one thread, no atomics.
+    Alone,
+}
+
+/// How far a fence orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    Cta,
+    Gpu,
+    Sys,
+}
+
+/// What a post's fences are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fence {
+    /// WQEs before the flag that says so, and before this thread's own record.
+    Publish,
+    /// What was swept before the record. Only where publishers fence less than the NIC needs.
+    Record,
+    /// Record and WQEs before the doorbell.
+    Doorbell,
+    /// WQEs before the token is parked without a doorbell.
+    Hold,
+}
+
+/// How completions are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Cq {
+    /// One entry, in one step, as the reference does.
+    #[default]
+    Step,
+    /// One entry, one load at a time; errors are followed by flushes.
+    Collapsed,
+    /// An entry per WQEBB with an owner bit, one access at a time; errors are followed by flushes.
+    Wide,
+}
+
+/// How the host recovers the QP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    #[default]
+    Never,
+    /// After an error, as the reference does.
+    AfterError,
+    /// At any moment, one store or load of the host at a time.
+    Staged,
 }
 
 /// How the NIC learns what to run.
@@ -79,73 +127,6 @@ pub(crate) enum Nic {
     Samples,
     /// Follows the record unasked.
     Follows,
-}
-
-/// What a mutant does wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mutant {
-    #[default]
-    None,
-    OneFenceWithRecord,
-    RoundsNotCounted,
-    HandOverToNobody,
-    LeaveWithoutDoorbell,
-    ParkByStore,
-    NoPublishFence,
-    NoFenceBeforeDoorbell,
-    WaitDoesNotRing,
-    DebtForgotten,
-    FlushDoesNothing,
-    HoldBackWithoutLimit,
-    OwnHintOnly,
-    HoldBackWithoutFence,
-    SignalOnRequestOnly,
-    TwoBlocksSignalled,
-    DeadlineWithoutLatch,
-    NoGrace,
-    GuardDroppedWithoutFence,
-    ClosedReadBeforeCount,
-    IndicesKept,
-    RingNotCleared,
-    TokenNotPlaced,
-    NoStaleCheck,
-}
-
-/// What a violation breaks. Numbers as in the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Property {
-    /// I1: a reservation fits.
-    Fits,
-    /// I2: no live WQE is overwritten.
-    LiveWqe,
-    /// I3: the NIC runs exactly the WQE that is due.
-    Due,
-    /// I4: the record is monotone and never behind a doorbell.
-    Record,
-    /// I5: at rest everything posted has run.
-    NothingLost,
-    /// I6: one token.
-    OneToken,
-    /// I7: cons never passes what is completed.
-    Completed,
-    /// I8, I9: every call ends.
-    Ends,
-    /// I12: nothing of an old generation acts after the reset.
-    Generation,
-    /// S1: no old ticket is reported done.
-    Stale,
-    /// The holder's rounds are bounded.
-    Bounded,
-    /// At rest counters agree.
-    Rest,
-}
-
-/// What the check must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expect {
-    Holds,
-    Breaks(Property),
-    BreaksSomething,
 }
 
 /// A configuration.
@@ -175,7 +156,22 @@ pub(crate) struct Configuration {
     pub(crate) nic_error: bool,
     /// The host may latch an error at any moment.
     pub(crate) host_error: bool,
-    pub(crate) recover: bool,
+    pub(crate) recover: Recovery,
+    /// A kernel that runs on: one guard over all operations of a program, refreshed between them.
+    pub(crate) persistent: bool,
+    /// The threads are of one block, which owns the QP: publishers fence at block scope.
+    pub(crate) block: bool,
+    /// Ring and record lie in host memory: only fences of system scope order for the NIC.
+    pub(crate) host_queues: bool,
+    /// The doorbell goes through a word of host memory and a thread of the host.
+    pub(crate) mailbox: bool,
+    /// Every WQE of a batch is written by a lane of its own.
+    pub(crate) lanes: bool,
+    pub(crate) cq: Cq,
+    /// A WQE may fail; those behind it are flushed.
+    pub(crate) wqe_error: bool,
+    /// Indices in flags are kept modulo this; 0: whole.
+    pub(crate) flag_range: i32,
     /// There is a doorbell record.
     pub(crate) record: bool,
     /// The holder leaves by the second branch only.
@@ -205,7 +201,15 @@ impl Configuration {
             guard: false,
             nic_error: false,
             host_error: false,
-            recover: false,
+            recover: Recovery::Never,
+            persistent: false,
+            block: false,
+            host_queues: false,
+            mailbox: false,
+            lanes: false,
+            cq: Cq::Step,
+            wqe_error: false,
+            flag_range: 0,
             record: true,
             leave_quietly: false,
             live: false,
@@ -236,10 +240,6 @@ impl Configuration {
             expect: Expect::Breaks(property),
             ..self
         }
-    }
-
-    pub(crate) fn breaks(self, expect: Expect) -> Self {
-        Self { expect, ..self }
     }
 
     pub(crate) fn nic(self, nic: Nic) -> Self {
@@ -276,19 +276,73 @@ impl Configuration {
             modulus: 8,
             host_error: true,
             guard: true,
-            recover: true,
+            recover: Recovery::AfterError,
             ..self
         }
     }
 
-    /// Word of the flag of ring index `index`.
-    pub(crate) fn flag(&self, index: i32) -> usize {
-        super::state::Word::FLAGS + usize::try_from(index.rem_euclid(self.depth)).unwrap()
+    /// A kernel that runs on under one guard, and a recovery at any moment; counters wrap at 8.
+    pub(crate) fn persistent(self) -> Self {
+        Self {
+            modulus: 8,
+            guard: true,
+            persistent: true,
+            recover: Recovery::Staged,
+            ..self
+        }
     }
 
-    /// Word of the WQEBB of ring index `index`.
-    pub(crate) fn block(&self, index: i32) -> usize {
-        self.flag(index) + usize::try_from(self.depth).unwrap()
+    pub(crate) fn block_owned(self) -> Self {
+        Self {
+            block: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn host_queues(self) -> Self {
+        Self {
+            host_queues: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn mailbox(self) -> Self {
+        Self {
+            mailbox: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn lanes(self) -> Self {
+        Self {
+            lanes: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn modulus(self, modulus: i32) -> Self {
+        Self { modulus, ..self }
+    }
+
+    /// Looks at completions one access at a time. Such loops never rest, so that an end must be shown to be reachable.
+    pub(crate) fn cq(self, cq: Cq) -> Self {
+        Self {
+            cq,
+            live: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn wqe_error(self) -> Self {
+        Self {
+            wqe_error: true,
+            ..self
+        }
+    }
+
+    /// Exclusive mode.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.admission == Admission::Alone
     }
 
     /// Whether a batch passes a multiple of the quarter.

@@ -1,7 +1,15 @@
 //! What happens around the threads: stores that become visible, the NIC, errors, the host's recovery, polling.
 
-use super::configuration::{Configuration, Mutant, Nic, Property};
-use super::state::{State, Word, Words, block, parked};
+use super::completion::Kind;
+use super::configuration::{Configuration, Nic, Recovery};
+use super::property::{Mutant, Property};
+use super::state::{At, State, Thread, Word, Words, block, parked};
+
+/// [`State::recovery`] behind the last stage.
+pub(crate) const RECOVERED: u8 = 4;
+
+/// Words that a step of the NIC changes.
+pub(crate) type Changes = [(usize, i32); 4];
 
 /// A broken property, in words.
 #[derive(Clone, Debug)]
@@ -18,11 +26,12 @@ impl Configuration {
     /// A store of `generation` becomes visible.
     pub(crate) fn commit(
         &self,
-        words: &mut Words,
+        state: &mut State,
         word: usize,
         value: i32,
         generation: i32,
     ) -> Result<(), Violation> {
+        let words = &mut state.words;
         if generation != words[Word::GENERATION] && !self.free {
             return Err(broken(
                 Property::Generation,
@@ -63,8 +72,26 @@ impl Configuration {
                 format!("live WQE {} is overwritten", block::index(old)),
             ));
         }
+        if self.mailbox && word == self.mailbox_word() && self.mutant != Mutant::MailboxStored {
+            // A maximum: one that lands late changes nothing.
+            value = value.max(words[word]);
+        }
         words[word] = value;
+        if self.block && word >= self.block(0) && word < self.flag_knows(0) {
+            self.seen_by_the_nic(state, word - self.block(0));
+        }
         Ok(())
+    }
+
+    /// Block mode: no fence need wait for the WQE of `slot` any more.
+    fn seen_by_the_nic(&self, state: &mut State, slot: usize) {
+        for index in 0..self.depth {
+            state.words[self.flag_knows(index)] &= !(1 << slot);
+        }
+        for thread in state.all_threads() {
+            thread.known &= !(1 << slot);
+            thread.seen &= !(1 << slot);
+        }
     }
 
     /// `poll()`: the word that it changes and the new value. cons is read first, then the CQE.
@@ -75,7 +102,7 @@ impl Configuration {
             return Ok((words[Word::ERR] == 0).then_some((Word::ERR, 1)));
         }
         let cons = words[Word::CONS];
-        let ahead = (counter + 1 - cons).rem_euclid(self.modulus);
+        let ahead = self.ahead(counter, cons);
         if ahead == 0 || ahead > self.depth {
             return Ok(None);
         }
@@ -87,6 +114,16 @@ impl Configuration {
             ));
         }
         Ok(Some((Word::CONS, cons + ahead)))
+    }
+
+    /// How far a counter of the CQ is ahead of `cons`; what is not in 1..=depth is no news.
+    pub(crate) fn ahead(&self, counter: i32, cons: i32) -> i32 {
+        let ahead = counter + 1 - cons;
+        if self.mutant == Mutant::CounterNotModular {
+            ahead.max(0)
+        } else {
+            ahead.rem_euclid(self.modulus)
+        }
     }
 
     /// Steps of NIC and host from `state`.
@@ -113,6 +150,11 @@ impl Configuration {
         if alive && let Some(changes) = self.run_one(words)? {
             emit(with(&changes));
         }
+        if self.wqe_error
+            && let Some(changes) = self.fail_one(words)?
+        {
+            emit(with(&changes));
+        }
         if alive && words[Word::GENERATION] == 0 {
             if self.nic_error {
                 emit(with(&[(Word::DEAD, 1), (Word::CQE, -1)]));
@@ -121,27 +163,69 @@ impl Configuration {
                 emit(with(&[(Word::DEAD, 1), (Word::ERR, 2)]));
             }
         }
-        if self.recover {
-            if state.recovery == 0 && words[Word::ERR] != 0 {
-                let mut next = with(&[(Word::CLOSED, 1)]);
-                next.recovery = 1;
-                emit(next);
-            } else if state.recovery == 1
-                && (words[Word::READERS] == 0 || self.mutant == Mutant::NoGrace)
-            {
-                emit(self.reset(state));
+        match self.recover {
+            Recovery::Never => {}
+            Recovery::AfterError => {
+                if state.recovery == 0 && words[Word::ERR] != 0 {
+                    let mut next = with(&[(Word::CLOSED, 1)]);
+                    next.recovery = 1;
+                    emit(next);
+                } else if state.recovery == 1
+                    && (words[Word::READERS] == 0 || self.mutant == Mutant::NoGrace)
+                {
+                    emit(self.reset(state));
+                }
             }
+            Recovery::Staged => self.recover_in_stages(state, emit),
         }
         Ok(())
     }
 
-    /// The NIC runs the next WQE, if it knows of one.
-    fn run_one(&self, words: &Words) -> Result<Option<[(usize, i32); 2]>, Violation> {
-        let known = match self.nic {
+    /// closed = 1, fence; the QP to Err and the error word; readers seen to be 0; reset.
+    fn recover_in_stages(&self, state: &State, emit: &mut impl FnMut(State)) {
+        let words = &state.words;
+        let mut next = *state;
+        next.recovery += 1;
+        match state.recovery {
+            0 if self.mutant == Mutant::ClosedNotFenced => {}
+            0 => next.words[Word::CLOSED] = 1,
+            1 => {
+                next.words[Word::DEAD] = 1;
+                if words[Word::ERR] == 0 {
+                    next.words[Word::ERR] = 2;
+                }
+            }
+            2 if words[Word::READERS] == 0 || self.mutant == Mutant::NoGrace => {}
+            3 if agent_is_idle(state) || self.mutant == Mutant::AgentNotStopped => {
+                next = self.reset(state);
+                next.recovery = RECOVERED;
+            }
+            _ => return,
+        }
+        emit(next);
+        if self.mutant == Mutant::ClosedNotFenced
+            && (1..RECOVERED).contains(&state.recovery)
+            && words[Word::CLOSED] == 0
+        {
+            // The host's store lands at last.
+            let mut next = *state;
+            next.words[Word::CLOSED] = 1;
+            emit(next);
+        }
+    }
+
+    /// Where the NIC has heard that the ring ends, modulo the range of its counters.
+    pub(crate) fn known_to_the_nic(&self, words: &Words) -> i32 {
+        match self.nic {
             Nic::Follows => words[Word::RECORD],
             Nic::Samples => words[Word::LIMIT],
             Nic::Strict => words[Word::DOORBELL],
-        };
+        }
+    }
+
+    /// The NIC runs the next WQE, if it knows of one.
+    fn run_one(&self, words: &Words) -> Result<Option<Changes>, Violation> {
+        let known = self.known_to_the_nic(words);
         let run = words[Word::RUN];
         let left = (known - run).rem_euclid(self.modulus);
         if left == 0 || left > self.depth {
@@ -165,13 +249,13 @@ impl Configuration {
                 format!("the second half of {due} is missing"),
             ));
         }
-        let counter = if block::is_signalled(fetched) {
-            // The entry names the first WQEBB of its WQE.
-            run.rem_euclid(self.modulus)
-        } else {
-            words[Word::CQE]
-        };
-        Ok(Some([(Word::RUN, run + length), (Word::CQE, counter)]))
+        let ran = (Word::RUN, run + length);
+        if !block::is_signalled(fetched) {
+            return Ok(Some([ran; 4]));
+        }
+        // The entry names the first WQEBB of its WQE.
+        let [entry, count] = self.complete(words, Kind::Done, run)?;
+        Ok(Some([ran, ran, entry, count]))
     }
 
     /// The host resets the QP and sets everything up for the next generation.
@@ -199,6 +283,9 @@ impl Configuration {
         for word in [Word::RECORD, Word::DOORBELL, Word::LIMIT] {
             words[word] = base / self.modulus * self.modulus;
         }
+        if self.mailbox {
+            words[self.mailbox_word()] = base;
+        }
         words[Word::CQE] = self.modulus - 1;
         words[Word::GENERATION] = old[Word::GENERATION] + 1;
         words[Word::READERS] = old[Word::READERS];
@@ -211,6 +298,18 @@ impl Configuration {
             parked(base, false)
         };
         next.recovery = 2;
+        for thread in next.all_threads() {
+            if thread.at == At::Agent && self.mutant != Mutant::AgentNotStopped {
+                thread.index = base;
+                thread.generation += 1;
+            }
+        }
         next
     }
+}
+
+/// The host's thread has no doorbell in flight.
+fn agent_is_idle(state: &State) -> bool {
+    let busy = |thread: &Thread| thread.at == At::Agent && !thread.buffer.is_empty();
+    !state.threads().iter().any(busy)
 }

@@ -1,7 +1,8 @@
 //! Breadth-first search over all states, and what must hold where nothing can move.
 
-use super::configuration::{Admission, Configuration, Property};
-use super::device::{Violation, broken};
+use super::configuration::{Admission, Configuration, Recovery};
+use super::device::{RECOVERED, Violation, broken};
+use super::property::Property;
 use super::state::{At, State, Thread, Word, parked};
 
 /// No configuration comes near: a mistake in one must not eat the machine.
@@ -36,16 +37,17 @@ impl Configuration {
             .iter()
             .filter_map(number)
             .map(|number| Thread::new(u8::try_from(number).unwrap()))
+            .chain(self.mailbox.then(|| {
+                // The host's thread has no program.
+                let mut agent = Thread::new(u8::try_from(self.programs.len()).unwrap());
+                agent.at = At::Agent;
+                agent
+            }))
             .collect();
         let mut state = State::new(&threads);
         state.words[Word::CQE] = self.modulus - 1;
         state.words[self.flag(0)] = parked(0, false);
         state
-    }
-
-    /// Words that this depth uses.
-    fn word_count(&self) -> usize {
-        self.block(self.depth - 1) + 1
     }
 
     /// All states one step away.
@@ -64,19 +66,29 @@ impl Configuration {
     /// What must hold where nothing can move.
     fn at_rest(&self, state: &State) -> Result<(), Violation> {
         let words = &state.words;
+        let hangs = if words[Word::ERR] != 0 || words[Word::DEAD] != 0 {
+            Property::EndsAfterError
+        } else if words[Word::BASE] + words[Word::RUN] >= self.modulus {
+            Property::Wrap
+        } else {
+            Property::Ends
+        };
         let unfinished = |thread: &Thread| {
-            let ops = self.programs[usize::from(thread.program)].len();
+            let program = self.programs.get(usize::from(thread.program));
+            let ops = program.map_or(0, Vec::len);
             usize::from(thread.done) < ops || !thread.buffer.is_empty()
         };
         if state.threads().iter().any(unfinished) {
             let places: Vec<At> = state.threads().iter().map(|thread| thread.at).collect();
-            return Err(broken(
-                Property::Ends,
-                format!("a thread hangs: {places:?}"),
-            ));
+            return Err(broken(hangs, format!("a thread hangs: {places:?}")));
         }
-        if self.recover && words[Word::ERR] != 0 && state.recovery < 2 {
-            return Err(broken(Property::Ends, "the recovery hangs".to_owned()));
+        let recovered = match self.recover {
+            Recovery::Never => true,
+            Recovery::AfterError => words[Word::ERR] == 0 || state.recovery == 2,
+            Recovery::Staged => state.recovery == RECOVERED,
+        };
+        if !recovered {
+            return Err(broken(hangs, "the recovery hangs".to_owned()));
         }
         if words[Word::READERS] != 0 {
             return Err(broken(
@@ -183,14 +195,18 @@ impl Search<'_> {
                 }
             }
         }
-        let stuck = can_end.iter().filter(|can| !**can).count();
-        if stuck != 0 {
-            return Err(broken(
-                Property::Ends,
-                format!("livelock: from {stuck} states no end can be reached"),
-            ));
-        }
-        Ok(())
+        let Some(stuck) = can_end.iter().position(|can| !*can) else {
+            return Ok(());
+        };
+        let mut state = self.configuration.first_state();
+        let packed = self.met.state(u32::try_from(stuck).unwrap()).unwrap();
+        state.unpack(self.configuration.word_count(), packed);
+        let count = can_end.iter().filter(|can| !**can).count();
+        let why = self.configuration.at_rest(&state).err();
+        Err(broken(
+            why.map_or(Property::Ends, |bad| bad.property),
+            format!("livelock: from {count} states no end can be reached"),
+        ))
     }
 }
 

@@ -1,14 +1,16 @@
 //! Serving: what the holder of the token does until it is parked again.
 
-use super::configuration::{Mutant, Nic, Property};
+use super::configuration::{Fence, Nic};
 use super::device::{Violation, broken};
+use super::modes::announce;
+use super::property::{Mutant, Property};
 use super::state::{At, Word, bit, parked};
 use super::thread::Step;
 
 /// The words as the store buffer names them.
-const DOORBELL_INDEX: u8 = 3;
-const RECORD: u8 = 8;
-const DOORBELL: u8 = 9;
+pub(crate) const DOORBELL_INDEX: u8 = 3;
+pub(crate) const RECORD: u8 = 8;
+pub(crate) const DOORBELL: u8 = 9;
 const _: () = assert!(DOORBELL_INDEX as usize == Word::DOORBELL_INDEX);
 const _: () = assert!(RECORD as usize == Word::RECORD);
 const _: () = assert!(DOORBELL as usize == Word::DOORBELL);
@@ -20,7 +22,7 @@ impl Step<'_> {
     /// Sweeps published batches; then holds back, leaves, or rings.
     pub(crate) fn scan(&mut self) -> Result<(), Violation> {
         self.in_generation()?;
-        let (head, flag, swept_must) = self.sweep();
+        let (head, flag, swept_must, told) = self.sweep()?;
         let must = if self.is(Mutant::OwnHintOnly) {
             self.has(bit::MUST)
         } else {
@@ -35,19 +37,24 @@ impl Step<'_> {
             (true, true) => At::LeaveFence,
             (true, false) => At::RingFence,
         };
-        let announces = matches!(at, At::LeaveFence | At::RingFence);
+        let acquires = self.acquires(at);
         let has_record = self.configuration.record;
+        let rings = matches!(at, At::LeaveFence | At::RingFence);
+        // Others' WQEs are fenced at block scope only: once more before the record.
+        let fences = rings && self.configuration.block && has_record;
+        let at = if fences { At::RecordFence } else { at };
         self.goto(at, |thread| {
             thread.head = head;
             thread.flag = flag;
+            if acquires {
+                thread.known |= told;
+            }
+            thread.seen = 0;
             if must {
                 thread.bits |= bit::MUST;
             }
-            if announces {
-                thread.buffer.push((DOORBELL_INDEX, head));
-                if has_record {
-                    thread.buffer.push((RECORD, head));
-                }
+            if rings && !fences {
+                announce(&mut thread.buffer, head, has_record);
             }
         });
         Ok(())
@@ -56,7 +63,7 @@ impl Step<'_> {
     /// Held back: own WQEs are visible before the token moves on.
     pub(crate) fn hold_fence(&mut self) -> Result<(), Violation> {
         let c = self.configuration;
-        if self.fenced() || c.record || self.is(Mutant::HoldBackWithoutFence) {
+        if self.fence(Fence::Hold) || c.record || self.is(Mutant::HoldBackWithoutFence) {
             self.in_generation()?;
             self.goto(At::Park, |_| ());
         }
@@ -65,11 +72,11 @@ impl Step<'_> {
 
     /// fence.release, then the doorbell.
     pub(crate) fn ring_fence(&mut self) -> Result<(), Violation> {
-        if self.fenced() || self.is(Mutant::NoFenceBeforeDoorbell) {
+        if self.fence(Fence::Doorbell) || self.is(Mutant::NoFenceBeforeDoorbell) {
             self.in_generation()?;
-            let head = self.thread.head;
+            let doorbell = self.configuration.doorbell_store(self.thread.head);
             self.goto(At::Park, |thread| {
-                thread.buffer.push((DOORBELL, head));
+                thread.buffer.push(doorbell);
                 thread.bits &= !bit::MUST;
             });
         }
@@ -81,7 +88,10 @@ impl Step<'_> {
         self.in_generation()?;
         let c = self.configuration;
         let (head, round) = (self.thread.head, self.thread.round);
-        if self.unchanged() || self.is(Mutant::ParkByStore) {
+        if self.is(Mutant::ServesOnAfterParking) && self.unchanged() && round == 0 {
+            let parked = [(c.flag(head), parked(head, false)), (Word::TOKEN, head)];
+            self.goto_with(At::Scan, &parked, |thread| thread.round = 1);
+        } else if self.unchanged() || self.is(Mutant::ParkByStore) {
             self.parks(false, None);
         } else if self.has(bit::QUIET) {
             self.quiet_round()?;
@@ -117,7 +127,7 @@ impl Step<'_> {
     }
 
     pub(crate) fn leave_fence(&mut self) -> Result<(), Violation> {
-        if self.fenced() {
+        if self.fence(Fence::Doorbell) {
             self.in_generation()?;
             self.goto(At::LeavePark, |_| ());
         }
@@ -128,7 +138,7 @@ impl Step<'_> {
     pub(crate) fn leave_park(&mut self) -> Result<(), Violation> {
         self.in_generation()?;
         if self.unchanged() {
-            let doorbell = (DOORBELL, self.thread.head);
+            let doorbell = self.configuration.doorbell_store(self.thread.head);
             let rings = !self.is(Mutant::LeaveWithoutDoorbell);
             self.parks(false, rings.then_some(doorbell));
             Ok(())
@@ -143,8 +153,22 @@ impl Step<'_> {
 
     fn parks(&mut self, owed: bool, store: Option<(u8, i32)>) {
         let head = self.thread.head;
-        let flag = (self.configuration.flag(head), parked(head, owed));
-        self.posted(&[flag, (Word::TOKEN, head)], store);
+        let c = self.configuration;
+        let flag = (c.flag(head), parked(head, owed));
+        let token = (Word::TOKEN, head);
+        if c.block {
+            // The fence behind the scan is a release as well.
+            let hands_over = self.thread.at == At::LeaveCas;
+            let branch = if hands_over {
+                At::LeaveCas
+            } else {
+                At::HoldFence
+            };
+            let released = self.released(self.acquires(branch));
+            self.posted(&[flag, token, (c.flag_knows(head), released)], store);
+        } else {
+            self.posted(&[flag, token], store);
+        }
     }
 
     /// No doorbell has been sent since the budget was used up: at most `depth` more WQEBBs can appear.

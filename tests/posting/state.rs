@@ -7,6 +7,12 @@ const DEPTH: usize = 8;
 const THREADS: usize = 4;
 const STORES: usize = 12;
 
+/// Most words that a mode adds behind flags and WQEBBs.
+pub(crate) const MODE_WORDS: usize = 8;
+
+/// Marks the word of a store that a lane of a warp made and its leader has not met at a barrier yet.
+pub(crate) const LANE: u8 = 0x80;
+
 /// Shared words, by index in [`State::words`]. Flags of ring indices and WQEBBs follow at [`Word::FLAGS`].
 pub(crate) struct Word;
 
@@ -45,10 +51,10 @@ impl Word {
     pub(crate) const GENERATION: usize = 15;
     /// Ghost: where the token is parked, -1 while it is held.
     pub(crate) const TOKEN: usize = 16;
-    /// The first flag; `depth` of them, then `depth` WQEBBs.
+    /// The first flag; `depth` of them, then `depth` WQEBBs, then what a mode adds.
     pub(crate) const FLAGS: usize = 17;
-    /// All, for the largest depth.
-    const COUNT: usize = Self::FLAGS + 2 * DEPTH;
+    /// All, for the largest depth and mode.
+    const COUNT: usize = Self::FLAGS + 2 * DEPTH + MODE_WORDS;
 }
 
 /// All shared words.
@@ -123,10 +129,25 @@ pub(crate) enum At {
     LeaveFence,
     LeavePark,
     Wait,
+    RecordFence,
+    Barrier,
+    ExclusivePublish,
+    ExclusiveRing,
+    Agent,
+    PollCons,
+    PollEntry,
+    PollRecheck,
+    PollConsLate,
+    PollTake,
+    PollCas,
+    PollSyndrome,
+    Refresh,
+    RefreshDrop,
+    Held,
 }
 
 impl At {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 38] = [
         Self::Idle,
         Self::GuardCheck,
         Self::GuardCountLate,
@@ -150,6 +171,21 @@ impl At {
         Self::LeaveFence,
         Self::LeavePark,
         Self::Wait,
+        Self::RecordFence,
+        Self::Barrier,
+        Self::ExclusivePublish,
+        Self::ExclusiveRing,
+        Self::Agent,
+        Self::PollCons,
+        Self::PollEntry,
+        Self::PollRecheck,
+        Self::PollConsLate,
+        Self::PollTake,
+        Self::PollCas,
+        Self::PollSyndrome,
+        Self::Refresh,
+        Self::RefreshDrop,
+        Self::Held,
     ];
 }
 
@@ -167,6 +203,10 @@ pub(crate) mod bit {
     pub(crate) const HELD: i32 = 16;
     /// The wait has posted its NOP.
     pub(crate) const NOP_POSTED: i32 = 32;
+    /// The look at the CQ is that of an admission, else of a wait.
+    pub(crate) const ADMITTING: i32 = 64;
+    /// A mutant's: what was read under the guard before its refresh is used behind it.
+    pub(crate) const REFRESHED: i32 = 128;
 }
 
 /// A thread of the model. Equal programs have equal numbers, so that threads can be sorted.
@@ -189,6 +229,13 @@ pub(crate) struct Thread {
     pub(crate) bits: i32,
     pub(crate) ticket: i32,
     pub(crate) generation: i32,
+    /// Block mode: ring slots, by bit, whose WQEs this thread has written or learned of by an acquire fence and that the NIC
+    /// may not see yet. A release fence of wider scope waits for them: it is cumulative.
+    pub(crate) known: u8,
+    /// The same, read in flags and not yet acquired.
+    pub(crate) seen: u8,
+    /// Lanes, by bit, that have not written their WQE yet.
+    pub(crate) lanes: u8,
     /// Stores that nobody else sees yet. Stores to one word stay in order.
     pub(crate) buffer: Buffer,
 }
@@ -215,6 +262,13 @@ impl Buffer {
         self.length += 1;
     }
 
+    /// Lanes and leader have met at a barrier: the leader's fences cover their stores.
+    pub(crate) fn join_lanes(&mut self) {
+        for (word, _) in &mut self.stores[..self.length] {
+            *word &= !LANE;
+        }
+    }
+
     pub(crate) fn remove(&mut self, at: usize) {
         self.stores.copy_within(at + 1..self.length, at);
         self.length -= 1;
@@ -236,6 +290,9 @@ impl Thread {
             bits: 0,
             ticket: 0,
             generation: 0,
+            known: 0,
+            seen: 0,
+            lanes: 0,
             buffer: Buffer::default(),
         }
     }
@@ -245,6 +302,8 @@ impl Thread {
         Self {
             done: self.done,
             at,
+            known: self.known,
+            lanes: self.lanes,
             buffer: self.buffer,
             ..Self::new(self.program)
         }
@@ -280,6 +339,10 @@ impl State {
         &self.threads[..self.count]
     }
 
+    pub(crate) fn all_threads(&mut self) -> &mut [Thread] {
+        &mut self.threads[..self.count]
+    }
+
     pub(crate) fn thread(&mut self, number: usize) -> &mut Thread {
         &mut self.threads[number]
     }
@@ -309,6 +372,7 @@ impl State {
             ] {
                 put(out, value);
             }
+            out.extend([thread.known, thread.seen, thread.lanes]);
             out.push(u8::try_from(thread.buffer.length).unwrap());
             for (word, value) in thread.buffer.stores() {
                 out.push(*word);
@@ -337,6 +401,9 @@ impl State {
                 bits: from.value(),
                 ticket: from.value(),
                 generation: from.value(),
+                known: from.byte(),
+                seen: from.byte(),
+                lanes: from.byte(),
                 buffer: Buffer::default(),
             };
             for _ in 0..from.byte() {
@@ -388,6 +455,7 @@ fn a_packed_state_comes_back() {
     thread.at = At::Wait;
     thread.flag = parked(1000, true);
     thread.round = -1;
+    (thread.known, thread.seen, thread.lanes) = (3, 255, 1);
     for store in [(7, written(500, 3, true)), (8, 1), (9, -1)] {
         thread.buffer.push(store);
     }

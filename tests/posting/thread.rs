@@ -1,8 +1,9 @@
 //! A thread's next step: begin, write, publish, wait. `admission` and `serve` have the rest.
 
-use super::configuration::{Configuration, Mutant, Op, Property};
+use super::configuration::{Configuration, Fence, Op};
 use super::device::{Violation, broken};
-use super::state::{At, State, Thread, Word, Words, batch_at, bit, block, parked, written};
+use super::property::{Mutant, Property};
+use super::state::{At, LANE, State, Thread, Word, Words, batch_at, bit, block, parked, written};
 
 /// A thread of a state about to take a step.
 pub(crate) struct Step<'a> {
@@ -31,15 +32,17 @@ impl Configuration {
             }
             let mut next = *state;
             self.commit(
-                &mut next.words,
-                usize::from(*word),
+                &mut next,
+                usize::from(*word & !LANE),
                 *value,
                 thread.generation,
             )?;
             next.thread(number).buffer.remove(at);
             emit(next);
         }
-        let op = self.programs[usize::from(thread.program)].get(usize::from(thread.done));
+        self.lane_steps(state, number, emit);
+        let program = self.programs.get(usize::from(thread.program));
+        let op = program.and_then(|ops| ops.get(usize::from(thread.done)));
         if op.is_none() && thread.at == At::Idle {
             return Ok(());
         }
@@ -87,6 +90,21 @@ impl Step<'_> {
             At::LeaveCas => self.leave_cas()?,
             At::LeaveFence => self.leave_fence()?,
             At::LeavePark => self.leave_park()?,
+            At::RecordFence => self.record_fence()?,
+            At::Barrier => self.barrier(),
+            At::ExclusivePublish => self.exclusive_publish()?,
+            At::ExclusiveRing => self.exclusive_ring()?,
+            At::Agent => self.agent(),
+            At::PollCons => self.poll_cons(),
+            At::PollEntry => self.poll_entry(),
+            At::PollRecheck => self.poll_recheck(),
+            At::PollConsLate => self.poll_cons_late(),
+            At::PollTake => self.poll_take()?,
+            At::PollCas => self.poll_cas(),
+            At::PollSyndrome => self.poll_syndrome()?,
+            At::Refresh => self.refresh(),
+            At::RefreshDrop => self.refresh_drop(),
+            At::Held => self.held(),
         }
         Ok(())
     }
@@ -103,10 +121,6 @@ impl Step<'_> {
 
     pub(crate) fn has(&self, bit: i32) -> bool {
         self.thread.bits & bit != 0
-    }
-
-    pub(crate) fn fenced(&self) -> bool {
-        self.thread.buffer.is_empty()
     }
 
     pub(crate) fn add(&self, word: usize, by: i32) -> (usize, i32) {
@@ -146,8 +160,15 @@ impl Step<'_> {
     }
 
     fn ends_as(&mut self, before: &Thread, words: &[(usize, i32)]) {
+        if before.lanes != 0 {
+            // The lanes of a warp end together.
+            return;
+        }
         let mut thread = before.cleared(At::Idle);
-        if self.configuration.guard {
+        if self.configuration.persistent {
+            thread.at = At::Refresh;
+            thread.generation = before.generation;
+        } else if self.configuration.guard {
             thread.at = At::GuardDrop;
             thread.generation = before.generation;
         } else {
@@ -194,60 +215,6 @@ impl Step<'_> {
         Ok(())
     }
 
-    // ---- guard ----
-
-    fn begin(&mut self) {
-        let op = self.op;
-        let bits = if op.flags.more {
-            bit::MORE | bit::HELD
-        } else {
-            0
-        };
-        let generation = self.word(Word::GENERATION);
-        let start = |thread: &mut Thread| {
-            thread.blocks = op.blocks;
-            thread.bits = bits;
-            thread.generation = generation;
-        };
-        if !self.configuration.guard {
-            self.goto(first(op), |thread| {
-                start(thread);
-                thread.generation = 0;
-            });
-        } else if self.word(Word::CLOSED) != 0 {
-            // Not let in: the caller tries again later.
-        } else if self.is(Mutant::ClosedReadBeforeCount) {
-            self.goto(At::GuardCountLate, start);
-        } else {
-            self.goto_with(At::GuardCheck, &[self.add(Word::READERS, 1)], start);
-        }
-    }
-
-    fn guard_check(&mut self) {
-        if self.word(Word::CLOSED) != 0 {
-            let thread = self.thread.cleared(At::Idle);
-            self.finish(&[self.add(Word::READERS, -1)], thread);
-        } else if self.op.flags.stale {
-            let ticket = self.op.blocks;
-            self.goto(At::Stale, |thread| thread.ticket = ticket);
-        } else {
-            let generation = self.word(Word::GENERATION);
-            self.goto(first(self.op), |thread| thread.generation = generation);
-        }
-    }
-
-    fn guard_drop(&mut self) {
-        if !self.fenced() && !self.is(Mutant::GuardDroppedWithoutFence) {
-            return;
-        }
-        let mut thread = self.thread.cleared(At::Idle);
-        thread.done += 1;
-        if !self.fenced() {
-            thread.generation = self.thread.generation;
-        }
-        self.finish(&[self.add(Word::READERS, -1)], thread);
-    }
-
     // ---- what is no put ----
 
     /// Everything reserved so far is rung, or a NOP is posted that rings.
@@ -282,13 +249,12 @@ impl Step<'_> {
         self.in_generation()?;
         let ticket = self.thread.ticket;
         let stale = ticket <= self.word(Word::BASE) && self.word(Word::GENERATION) != 0;
-        if stale || self.word(Word::CONS) >= ticket || self.word(Word::ERR) != 0 {
+        let failed = self.word(Word::ERR) != 0 && !self.is(Mutant::ErrorNotSeenByWait);
+        if stale || self.word(Word::CONS) >= ticket || failed {
             self.ends(&[]);
             return Ok(());
         }
-        if let Some(change) = self.configuration.poll(self.words)? {
-            self.goto_with(At::Wait, &[change], |_| ());
-        }
+        self.poll()?;
         let unrung = ticket > self.word(Word::DOORBELL_INDEX);
         if self.has(bit::HELD) && unrung && !self.is(Mutant::WaitDoesNotRing) {
             self.goto(At::Admit, |thread| {
@@ -325,9 +291,26 @@ impl Step<'_> {
             (u8::try_from(c.block(here)).unwrap(), content)
         };
         let keep = !is_nop && (!crosses || self.is(Mutant::HoldBackWithoutLimit));
-        self.goto(At::Peek, |thread| {
-            for at in 0..blocks {
+        // The leader is the first lane and writes its own WQE.
+        let own = if c.lanes { 1 } else { blocks };
+        let at = if c.lanes {
+            At::Barrier
+        } else if c.is_alone() {
+            At::ExclusivePublish
+        } else {
+            At::Peek
+        };
+        self.goto(at, |thread| {
+            for at in 0..own {
                 thread.buffer.push(wqe(at));
+            }
+            for at in own..blocks {
+                thread.lanes |= 1 << at;
+            }
+            if c.block {
+                for at in 0..blocks {
+                    thread.known |= 1 << (index + at).rem_euclid(c.depth);
+                }
             }
             if !keep {
                 thread.bits &= !bit::MORE;
@@ -340,7 +323,7 @@ impl Step<'_> {
         self.in_generation()?;
         let c = self.configuration;
         // With a record: it may be read on behalf of an older doorbell, so WQEs are fenced before it is written.
-        if !self.fenced()
+        if !self.fence(Fence::Publish)
             && c.record
             && !self.is(Mutant::OneFenceWithRecord)
             && !self.is(Mutant::NoPublishFence)
@@ -348,7 +331,7 @@ impl Step<'_> {
             return Ok(());
         }
         let flag = self.word(c.flag(self.thread.index));
-        if is_parked(flag, self.thread.index) {
+        if self.is_parked(flag, self.thread.index)? {
             self.take_token(flag, None)
         } else {
             self.goto(At::Publish, |_| ());
@@ -358,7 +341,7 @@ impl Step<'_> {
 
     /// fence.release, then one exchange.
     fn publish(&mut self) -> Result<(), Violation> {
-        if !self.fenced() && !self.is(Mutant::NoPublishFence) {
+        if !self.fence(Fence::Publish) && !self.is(Mutant::NoPublishFence) {
             return Ok(());
         }
         self.in_generation()?;
@@ -367,8 +350,12 @@ impl Step<'_> {
         let word = c.flag(index);
         let flag = self.word(word);
         let exchanged = (word, written(index, blocks, self.has(bit::MORE)));
-        if is_parked(flag, index) {
+        if self.is_parked(flag, index)? {
             self.take_token(flag, Some(exchanged))
+        } else if c.block {
+            let released = self.released(!self.is(Mutant::PublishFenceMissing));
+            self.posted(&[exchanged, (c.flag_knows(index), released)], None);
+            Ok(())
         } else {
             self.posted(&[exchanged], None);
             Ok(())
@@ -387,8 +374,14 @@ impl Step<'_> {
         let owed = flag & 2 != 0;
         let must = !self.has(bit::MORE) || owed;
         let held = (Word::TOKEN, -1);
+        let told = self.told_by(index);
+        let late_barrier = self.is(Mutant::BarrierAfterFence);
         self.goto_with(At::Scan, &[held, exchanged.unwrap_or(held)], |thread| {
             thread.head = index + thread.blocks;
+            thread.seen |= told;
+            if late_barrier {
+                thread.buffer.join_lanes();
+            }
             if must {
                 thread.bits |= bit::MUST;
             }
@@ -396,27 +389,45 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// What the holder of the token sees: behind the last published batch, the flag there, whether it must ring.
-    pub(crate) fn sweep(&self) -> (i32, i32, bool) {
+    /// What the holder of the token sees: behind the last published batch, the flag there, whether it must ring; and in
+    /// block mode the WQEs of which the flags tell.
+    pub(crate) fn sweep(&self) -> Result<(i32, i32, bool, u8), Violation> {
         let c = self.configuration;
         let mut head = self.thread.head;
         let mut must = self.has(bit::MUST);
+        let mut told = self.thread.seen;
         loop {
             let flag = self.word(c.flag(head));
+            self.is_of_this_lap(flag, head)?;
             let Some((blocks, more)) = batch_at(flag, head) else {
-                return (head, flag, must);
+                return Ok((head, flag, must, told));
             };
+            told |= self.told_by(head);
             must |= !more;
             head += blocks;
         }
     }
+
+    fn is_parked(&self, flag: i32, index: i32) -> Result<bool, Violation> {
+        self.is_of_this_lap(flag, index)?;
+        Ok(flag == parked(index, false) || flag == parked(index, true))
+    }
+
+    /// Ghost: where flags keep less of an index, what looks like `index` must be it.
+    fn is_of_this_lap(&self, flag: i32, index: i32) -> Result<(), Violation> {
+        let (range, kept) = (self.configuration.flag_range, flag >> 8);
+        let looks_the_same = range != 0 && flag != 0 && (kept - index) % range == 0;
+        if looks_the_same && kept != index {
+            return Err(broken(
+                Property::Lap,
+                format!("the flag of {kept} looks like that of {index}"),
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// Where an operation begins once the guard is taken.
-fn first(op: Op) -> At {
+pub(crate) fn first(op: Op) -> At {
     if op.flags.flush { At::Flush } else { At::Admit }
-}
-
-fn is_parked(flag: i32, index: i32) -> bool {
-    flag == parked(index, false) || flag == parked(index, true)
 }

@@ -1,0 +1,302 @@
+//! Completions: what the NIC writes, and how a poller takes it one access at a time.
+//!
+//! Collapsed CQ: cons is loaded first, then the one entry with its 16-bit counter. Wide CQ: `consumed`, cons, the entry
+//! `consumed & mask`, which counts when its owner bit is that of the lap and `consumed` is still the same; then cons by a
+//! maximum, `consumed` by a compare-and-swap. Without the second look at `consumed` an old entry may meet a new cons: with few
+//! WQEs signalled, entries stay for many times the ring's length. An error entry is latched and never passed: in a wide CQ the cause is what everybody sees, in a collapsed
+//! one a flush may have overwritten it, and then the status says so.
+
+use super::configuration::{Configuration, Cq};
+use super::device::{Changes, Violation, broken};
+use super::property::{Mutant, Property};
+use super::state::{At, Word, Words, bit};
+use super::thread::Step;
+
+/// What a completion says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Done,
+    Cause,
+    Flushed,
+}
+
+/// Values of the error word.
+const LATCHED_CAUSE: i32 = 1;
+const LATCHED_FLUSH: i32 = 4;
+
+/// An entry of a wide CQ; 0 is none. The index is whole; pollers look at it modulo the NIC's range only.
+fn wide(kind: Kind, index: i32, lap: i32) -> i32 {
+    (index + 1) << 3 | (kind as i32) << 1 | (lap & 1)
+}
+
+/// The entry of a collapsed CQ: the counter, or below -9 an error.
+fn collapsed(kind: Kind, counter: i32) -> i32 {
+    match kind {
+        Kind::Done => counter,
+        Kind::Cause => -10 - 2 * counter,
+        Kind::Flushed => -11 - 2 * counter,
+    }
+}
+
+fn kind_of(bits: i32) -> Kind {
+    match bits & 3 {
+        0 => Kind::Done,
+        1 => Kind::Cause,
+        _ => Kind::Flushed,
+    }
+}
+
+impl Configuration {
+    /// The NIC writes a completion for the WQE at `run`, counted from the base.
+    pub(crate) fn complete(
+        &self,
+        words: &Words,
+        kind: Kind,
+        run: i32,
+    ) -> Result<[(usize, i32); 2], Violation> {
+        if self.cq != Cq::Wide {
+            let entry = (Word::CQE, collapsed(kind, run.rem_euclid(self.modulus)));
+            return Ok([entry, entry]);
+        }
+        let produced = words[self.produced_word()];
+        let place = self.entry_word(produced);
+        let old = words[place];
+        if old != 0 && old >> 3 > words[Word::CONS] {
+            return Err(broken(
+                Property::Overrun,
+                format!(
+                    "the completion of {} is overwritten by that of {run}",
+                    (old >> 3) - 1
+                ),
+            ));
+        }
+        Ok([
+            (place, wide(kind, run, produced / self.cq_depth())),
+            (self.produced_word(), produced + 1),
+        ])
+    }
+
+    /// The next WQE fails, or is flushed behind one that failed.
+    pub(crate) fn fail_one(&self, words: &Words) -> Result<Option<Changes>, Violation> {
+        let flushed = words[self.flushed_word()];
+        let run = words[Word::RUN] + flushed;
+        let left = (self.known_to_the_nic(words) - run).rem_euclid(self.modulus);
+        let ended_otherwise = words[Word::DEAD] != 0 && flushed == 0;
+        if left == 0 || left > self.depth || ended_otherwise {
+            return Ok(None);
+        }
+        let kind = if flushed == 0 {
+            Kind::Cause
+        } else {
+            Kind::Flushed
+        };
+        let [entry, count] = self.complete(words, kind, run)?;
+        Ok(Some([
+            (self.flushed_word(), flushed + 1),
+            (Word::DEAD, 1),
+            entry,
+            count,
+        ]))
+    }
+}
+
+impl Step<'_> {
+    /// Looks at the CQ: in one step, or begins to.
+    pub(crate) fn poll(&mut self) -> Result<(), Violation> {
+        let at = self.thread.at;
+        let admitting = if at == At::AdmitWait {
+            bit::ADMITTING
+        } else {
+            0
+        };
+        match self.configuration.cq {
+            Cq::Step => {
+                if let Some(change) = self.configuration.poll(self.words)? {
+                    self.goto_with(at, &[change], |_| ());
+                }
+            }
+            Cq::Collapsed => self.poll_cons_with(|bits| bits | admitting),
+            Cq::Wide => {
+                let consumed = self.word(self.configuration.consumed_word());
+                let at = if self.is(Mutant::EntryBeforeCons) {
+                    At::PollEntry
+                } else {
+                    At::PollCons
+                };
+                self.goto(at, |thread| {
+                    thread.head = consumed;
+                    thread.bits |= admitting;
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads cons.
+    pub(crate) fn poll_cons(&mut self) {
+        self.poll_cons_with(|bits| bits);
+    }
+
+    fn poll_cons_with(&mut self, bits: impl FnOnce(i32) -> i32) {
+        let cons = self.word(Word::CONS);
+        let late = self.is(Mutant::EntryBeforeCons) && self.configuration.cq == Cq::Collapsed;
+        let entry = self.word(Word::CQE);
+        self.goto(
+            if late {
+                At::PollConsLate
+            } else {
+                At::PollEntry
+            },
+            |thread| {
+                thread.flag = cons;
+                if late {
+                    thread.round = entry;
+                }
+                thread.bits = bits(thread.bits);
+            },
+        );
+    }
+
+    /// A mutant's: the entry was loaded before.
+    pub(crate) fn poll_cons_late(&mut self) {
+        let cons = self.word(Word::CONS);
+        self.goto(At::PollTake, |thread| thread.flag = cons);
+    }
+
+    /// Loads the entry.
+    pub(crate) fn poll_entry(&mut self) {
+        let c = self.configuration;
+        let consumed = self.thread.head;
+        let (entry, is_error, is_there) = if c.cq == Cq::Wide {
+            let entry = self.word(c.entry_word(consumed));
+            let of_this_lap =
+                entry & 1 == (consumed / c.cq_depth()) & 1 || self.is(Mutant::LapIgnored);
+            (
+                entry,
+                kind_of(entry >> 1) != Kind::Done,
+                entry != 0 && of_this_lap,
+            )
+        } else {
+            let entry = self.word(Word::CQE);
+            let ahead = c.ahead(entry, self.thread.flag);
+            (
+                entry,
+                entry < 0,
+                entry < 0 || (1..=c.depth).contains(&ahead),
+            )
+        };
+        if !is_there {
+            self.poll_ends(&[]);
+            return;
+        }
+        let looks_again = c.cq == Cq::Wide && !self.is(Mutant::ConsumedReadOnce);
+        let at = if looks_again {
+            At::PollRecheck
+        } else {
+            self.behind_the_entry(is_error)
+        };
+        self.goto(at, |thread| thread.round = entry);
+    }
+
+    /// Loads `consumed` again: the entry was the first one not taken, from before cons was loaded until now.
+    pub(crate) fn poll_recheck(&mut self) {
+        if self.word(self.configuration.consumed_word()) == self.thread.head {
+            let is_error = kind_of(self.thread.round >> 1) != Kind::Done;
+            let at = self.behind_the_entry(is_error);
+            self.goto(at, |_| ());
+        } else {
+            self.poll_ends(&[]);
+        }
+    }
+
+    fn behind_the_entry(&self, is_error: bool) -> At {
+        let wide = self.configuration.cq == Cq::Wide;
+        if is_error && !self.is(Mutant::ErrorPassed) {
+            At::PollSyndrome
+        } else if wide && self.is(Mutant::EntryBeforeCons) {
+            At::PollConsLate
+        } else {
+            At::PollTake
+        }
+    }
+
+    /// cons = max(cons, what the entry says).
+    pub(crate) fn poll_take(&mut self) -> Result<(), Violation> {
+        let c = self.configuration;
+        let entry = self.thread.round;
+        let counter = match c.cq {
+            Cq::Wide => ((entry >> 3) - 1).rem_euclid(c.modulus),
+            _ if entry < 0 => (-entry - 10) >> 1,
+            _ => entry,
+        };
+        let (seen, ahead) = (self.thread.flag, c.ahead(counter, self.thread.flag));
+        let mut cons = self.word(Word::CONS);
+        if ahead > 0 && ahead <= c.depth {
+            let completed = self.word(Word::BASE) + self.word(Word::RUN);
+            if seen + ahead > completed {
+                return Err(broken(
+                    Property::Completed,
+                    format!("cons {} beyond completed {completed}", seen + ahead),
+                ));
+            }
+            cons = cons.max(seen + ahead);
+        }
+        if c.cq == Cq::Wide {
+            self.goto_with(At::PollCas, &[(Word::CONS, cons)], |_| ());
+        } else {
+            self.poll_ends(&[(Word::CONS, cons)]);
+        }
+        Ok(())
+    }
+
+    /// The entry is taken: by whoever is first.
+    pub(crate) fn poll_cas(&mut self) {
+        let (word, mine) = (self.configuration.consumed_word(), self.thread.head);
+        if self.word(word) == mine || self.is(Mutant::ConsumedStored) {
+            self.poll_ends(&[(word, mine + 1)]);
+        } else {
+            self.poll_ends(&[]);
+        }
+    }
+
+    /// Loads the syndrome of an error, which a flush may have overwritten meanwhile, and latches.
+    pub(crate) fn poll_syndrome(&mut self) -> Result<(), Violation> {
+        let c = self.configuration;
+        let is_wide = c.cq == Cq::Wide;
+        let is_flush = if is_wide {
+            kind_of(self.word(c.entry_word(self.thread.head)) >> 1) == Kind::Flushed
+        } else {
+            self.word(Word::CQE) & 1 != 0
+        };
+        let latched = if is_flush && !self.is(Mutant::FlushTakenForCause) {
+            LATCHED_FLUSH
+        } else {
+            LATCHED_CAUSE
+        };
+        let is_first = self.word(Word::ERR) == 0;
+        if is_first && (is_wide && is_flush || is_flush != (latched == LATCHED_FLUSH)) {
+            return Err(broken(
+                Property::Cause,
+                format!("a flush seen, {latched} latched"),
+            ));
+        }
+        if is_first {
+            self.poll_ends(&[(Word::ERR, latched)]);
+        } else {
+            self.poll_ends(&[]);
+        }
+        Ok(())
+    }
+
+    fn poll_ends(&mut self, words: &[(usize, i32)]) {
+        let admits = self.has(bit::ADMITTING);
+        self.goto_with(
+            if admits { At::AdmitWait } else { At::Wait },
+            words,
+            |thread| {
+                (thread.head, thread.flag, thread.round) = (0, 0, 0);
+                thread.bits &= !bit::ADMITTING;
+            },
+        );
+    }
+}

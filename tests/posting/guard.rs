@@ -1,0 +1,111 @@
+//! The guard of a peer: counted before `closed` is read, dropped behind a fence, refreshed by kernels that run on.
+
+use super::configuration::Op;
+use super::property::Mutant;
+use super::state::{At, Thread, Word, bit};
+use super::thread::{Step, first};
+
+impl Step<'_> {
+    pub(crate) fn begin(&mut self) {
+        let op = self.op;
+        let generation = self.word(Word::GENERATION);
+        let begins = |thread: &mut Thread| {
+            let before = *thread;
+            start(thread, op);
+            thread.generation = generation;
+            if before.bits & bit::REFRESHED != 0 {
+                thread.generation = before.generation;
+                thread.bits |= bit::REFRESHED;
+            }
+        };
+        if !self.configuration.guard {
+            self.goto(first(op), |thread| {
+                begins(thread);
+                thread.generation = 0;
+            });
+        } else if self.word(Word::CLOSED) != 0 {
+            // Not let in: the caller tries again later.
+        } else if self.is(Mutant::ClosedReadBeforeCount) {
+            self.goto(At::GuardCountLate, begins);
+        } else {
+            self.goto_with(At::GuardCheck, &[self.add(Word::READERS, 1)], begins);
+        }
+    }
+
+    pub(crate) fn guard_check(&mut self) {
+        if self.word(Word::CLOSED) != 0 {
+            let thread = self.thread.cleared(At::Idle);
+            self.finish(&[self.add(Word::READERS, -1)], thread);
+        } else if self.op.flags.stale {
+            let ticket = self.op.blocks;
+            self.goto(At::Stale, |thread| thread.ticket = ticket);
+        } else {
+            let generation = if self.has(bit::REFRESHED) {
+                self.thread.generation
+            } else {
+                self.word(Word::GENERATION)
+            };
+            self.goto(first(self.op), |thread| thread.generation = generation);
+        }
+    }
+
+    pub(crate) fn guard_drop(&mut self) {
+        if !self.fenced() && !self.is(Mutant::GuardDroppedWithoutFence) {
+            return;
+        }
+        let mut thread = self.thread.cleared(At::Idle);
+        thread.done += 1;
+        if !self.fenced() {
+            thread.generation = self.thread.generation;
+        }
+        self.finish(&[self.add(Word::READERS, -1)], thread);
+    }
+
+    // ---- kernels that run on ----
+
+    /// Between two operations of a kernel that runs on: `closed` is read, and where it is set the guard is dropped and
+    /// taken again, with everything that was read under it.
+    pub(crate) fn refresh(&mut self) {
+        let c = self.configuration;
+        let ops = c.programs[usize::from(self.thread.program)].len();
+        let last = usize::from(self.thread.done) + 1 == ops;
+        if last {
+            self.goto(At::GuardDrop, |_| ());
+        } else if self.word(Word::CLOSED) != 0 {
+            self.goto(At::RefreshDrop, |_| ());
+        } else {
+            self.goto(At::Held, |thread| thread.done += 1);
+        }
+    }
+
+    pub(crate) fn refresh_drop(&mut self) {
+        if !self.fenced() && !self.is(Mutant::RefreshWithoutFence) {
+            return;
+        }
+        let mut thread = self.thread.cleared(At::Idle);
+        thread.done += 1;
+        if !self.fenced() {
+            thread.generation = self.thread.generation;
+        }
+        if self.is(Mutant::RefreshKeepsGeneration) {
+            thread.generation = self.thread.generation;
+            thread.bits = bit::REFRESHED;
+        }
+        self.finish(&[self.add(Word::READERS, -1)], thread);
+    }
+
+    /// The next operation under the same guard.
+    pub(crate) fn held(&mut self) {
+        let op = self.op;
+        self.goto(first(op), |thread| start(thread, op));
+    }
+}
+
+fn start(thread: &mut Thread, op: Op) {
+    thread.blocks = op.blocks;
+    thread.bits = if op.flags.more {
+        bit::MORE | bit::HELD
+    } else {
+        0
+    };
+}

@@ -1,0 +1,205 @@
+//! What the modes change: scopes of fences, lanes of a warp, a mailbox and its host thread, a QP with one user.
+//!
+//! A fence whose scope does not reach the NIC drains nothing for it. In block mode publishers fence at block scope only, so
+//! what a thread is to make visible is tracked: `known` are the WQEs that it wrote or learned of by an acquire fence after
+//! reading a flag whose writer knew them. A release fence that reaches the NIC is cumulative: it waits for all of those, in
+//! whoever's store buffer they are.
+
+use super::configuration::{Configuration, Fence, Scope};
+use super::device::Violation;
+use super::property::Mutant;
+use super::serve::{DOORBELL, DOORBELL_INDEX, RECORD};
+use super::state::{At, LANE, State, Word, bit, block};
+use super::thread::Step;
+
+impl Configuration {
+    /// The least scope of a fence that orders for the NIC.
+    fn reaches_the_nic(&self) -> Scope {
+        if self.host_queues {
+            Scope::Sys
+        } else {
+            Scope::Gpu
+        }
+    }
+
+    /// The scope of a fence, and the least that does for it.
+    fn scope(&self, fence: Fence) -> (Scope, Scope) {
+        let nic = self.reaches_the_nic();
+        let (right, needed) = match fence {
+            Fence::Publish | Fence::Hold if self.block => (Scope::Cta, nic),
+            // The host's thread reads the mailbox.
+            Fence::Doorbell if self.mailbox => (Scope::Sys, Scope::Sys),
+            _ => (nic, nic),
+        };
+        let scope = match (self.mutant, fence) {
+            (Mutant::PublishFenceOfGpu, Fence::Publish)
+            | (Mutant::DoorbellFenceOfGpu, Fence::Doorbell) => Scope::Gpu,
+            _ => right,
+        };
+        (scope, needed)
+    }
+
+    /// What rings: the register, or the mailbox.
+    pub(crate) fn doorbell_store(&self, head: i32) -> (u8, i32) {
+        let word = if self.mailbox {
+            u8::try_from(self.mailbox_word()).unwrap()
+        } else {
+            DOORBELL
+        };
+        (word, head)
+    }
+
+    /// Lanes write their WQEs, in any order, whatever their leader does.
+    pub(crate) fn lane_steps(&self, state: &State, number: usize, emit: &mut impl FnMut(State)) {
+        let thread = &state.threads()[number];
+        for lane in (0..8).filter(|lane| thread.lanes >> lane & 1 != 0) {
+            let mut next = *state;
+            let thread = next.thread(number);
+            thread.lanes &= !(1 << lane);
+            let index = thread.index + lane;
+            let is_last = lane == thread.blocks - 1;
+            let op = self.programs[usize::from(thread.program)][usize::from(thread.done)];
+            let wanted = op.flags.wait || self.crosses(thread.index, thread.blocks);
+            let signalled = is_last && wanted;
+            let word = u8::try_from(self.block(index)).unwrap();
+            thread
+                .buffer
+                .push((word | LANE, block::new(index, block::SINGLE, signalled)));
+            emit(next);
+        }
+    }
+}
+
+impl Step<'_> {
+    /// Whether a release fence is over: it waits until everything that it covers is visible to whom it is for.
+    pub(crate) fn fence(&self, fence: Fence) -> bool {
+        let (scope, needed) = self.configuration.scope(fence);
+        scope < needed || self.fenced()
+    }
+
+    /// Nothing that a fence of this thread covers is left: neither its own stores nor those it knows of. Stores of its
+    /// lanes are its own from the barrier on.
+    pub(crate) fn fenced(&self) -> bool {
+        let thread = self.thread;
+        let own = |store: &(u8, i32)| store.0 & LANE == 0;
+        !thread.buffer.stores().iter().any(own) && thread.known == 0
+    }
+
+    /// `__syncwarp` or `__syncthreads`: all lanes have written; from here on the leader's fences cover their stores.
+    pub(crate) fn barrier(&mut self) {
+        if self.thread.lanes == 0 || self.is(Mutant::NoBarrier) {
+            let joins = !self.is(Mutant::NoBarrier) && !self.is(Mutant::BarrierAfterFence);
+            self.goto(self.behind_the_barrier(), |thread| {
+                if joins {
+                    thread.buffer.join_lanes();
+                }
+            });
+        }
+    }
+
+    fn behind_the_barrier(&self) -> At {
+        let alone = self.configuration.is_alone();
+        if alone {
+            At::ExclusivePublish
+        } else {
+            At::Peek
+        }
+    }
+
+    // ---- block mode ----
+
+    /// What the writer of a flag has released at block scope by then.
+    pub(crate) fn released(&self, by_a_fence: bool) -> i32 {
+        i32::from(if by_a_fence { self.thread.known } else { 0 })
+    }
+
+    /// The slots of which the writer of the flag at `index` knew.
+    pub(crate) fn told_by(&self, index: i32) -> u8 {
+        let c = self.configuration;
+        if c.block {
+            u8::try_from(self.word(c.flag_knows(index))).unwrap()
+        } else {
+            0
+        }
+    }
+
+    /// The holder's `fence.acq_rel.cta` behind its scan: what it has seen it knows.
+    pub(crate) fn acquires(&self, at: At) -> bool {
+        match self.configuration.mutant {
+            Mutant::HolderWithoutAcquire => false,
+            Mutant::HandOverWithoutAcquire => at != At::LeaveCas,
+            Mutant::HoldWithoutAcquire => at != At::HoldFence,
+            _ => true,
+        }
+    }
+
+    /// Behind the scan and the fence that makes it visible to the NIC: announces the head.
+    pub(crate) fn record_fence(&mut self) -> Result<(), Violation> {
+        if self.fence(Fence::Record) || self.is(Mutant::OneFenceWithRecord) {
+            self.in_generation()?;
+            let at = if self.has(bit::QUIET) {
+                At::LeaveFence
+            } else {
+                At::RingFence
+            };
+            let head = self.thread.head;
+            let has_record = self.configuration.record;
+            self.goto(at, |thread| announce(&mut thread.buffer, head, has_record));
+        }
+        Ok(())
+    }
+
+    // ---- exclusive mode ----
+
+    /// The WQEs before the record, which the NIC may read on behalf of an older doorbell. Held back, nothing is announced.
+    pub(crate) fn exclusive_publish(&mut self) -> Result<(), Violation> {
+        let c = self.configuration;
+        let skips = !c.record || self.is(Mutant::OneFenceWithRecord);
+        if skips || self.fence(Fence::Publish) {
+            self.in_generation()?;
+            if self.has(bit::MORE) {
+                self.posted(&[], None);
+                return Ok(());
+            }
+            let head = self.thread.index + self.thread.blocks;
+            self.goto(At::ExclusiveRing, |thread| {
+                announce(&mut thread.buffer, head, c.record);
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn exclusive_ring(&mut self) -> Result<(), Violation> {
+        if self.fence(Fence::Doorbell) || self.is(Mutant::NoFenceBeforeDoorbell) {
+            self.in_generation()?;
+            let head = self.thread.index + self.thread.blocks;
+            let doorbell = self.configuration.doorbell_store(head);
+            self.posted(&[(Word::TOKEN, head)], Some(doorbell));
+        }
+        Ok(())
+    }
+
+    // ---- mailbox ----
+
+    /// The host's thread: loads the mailbox and stores the register. Its stores are buffered like anybody's.
+    pub(crate) fn agent(&mut self) {
+        let c = self.configuration;
+        let index = self.word(c.mailbox_word());
+        if index != self.thread.index {
+            let generation = self.word(Word::GENERATION);
+            self.goto(At::Agent, |thread| {
+                thread.index = index;
+                thread.generation = generation;
+                thread.buffer.push((DOORBELL, index));
+            });
+        }
+    }
+}
+
+/// Stores of doorbell index and record.
+pub(crate) fn announce(buffer: &mut super::state::Buffer, head: i32, has_record: bool) {
+    buffer.push((DOORBELL_INDEX, head));
+    if has_record {
+        buffer.push((RECORD, head));
+    }
+}

@@ -1,0 +1,147 @@
+//! What must hold, and what mutants do wrong so that it does not.
+
+/// What a mutant does wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    #[default]
+    None,
+    OneFenceWithRecord,
+    RoundsNotCounted,
+    HandOverToNobody,
+    LeaveWithoutDoorbell,
+    ParkByStore,
+    NoPublishFence,
+    NoFenceBeforeDoorbell,
+    WaitDoesNotRing,
+    DebtForgotten,
+    FlushDoesNothing,
+    HoldBackWithoutLimit,
+    OwnHintOnly,
+    HoldBackWithoutFence,
+    SignalOnRequestOnly,
+    TwoBlocksSignalled,
+    DeadlineWithoutLatch,
+    NoGrace,
+    GuardDroppedWithoutFence,
+    ClosedReadBeforeCount,
+    IndicesKept,
+    RingNotCleared,
+    TokenNotPlaced,
+    NoStaleCheck,
+    SlotNotAwaited,
+    ServesOnAfterParking,
+    ClaimNotUndone,
+    CounterNotModular,
+    ErrorNotSeenByWait,
+    PublishFenceMissing,
+    HolderWithoutAcquire,
+    HandOverWithoutAcquire,
+    HoldWithoutAcquire,
+    PublishFenceOfGpu,
+    DoorbellFenceOfGpu,
+    MailboxStored,
+    AgentNotStopped,
+    NoBarrier,
+    BarrierAfterFence,
+    EntryBeforeCons,
+    ConsumedReadOnce,
+    ConsumedStored,
+    LapIgnored,
+    CqTooShort,
+    ErrorPassed,
+    FlushTakenForCause,
+    RefreshWithoutFence,
+    RefreshKeepsGeneration,
+    ClosedNotFenced,
+}
+
+/// What a violation breaks. Numbers as in the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Property {
+    /// I1: a reservation fits.
+    Fits,
+    /// I2: no live WQE is overwritten.
+    LiveWqe,
+    /// I3: the NIC runs exactly the WQE that is due.
+    Due,
+    /// I4: the record is monotone and never behind a doorbell.
+    Record,
+    /// I5: at rest everything posted has run.
+    NothingLost,
+    /// I6: one token.
+    OneToken,
+    /// I7: cons never passes what is completed.
+    Completed,
+    /// I8: every call ends.
+    Ends,
+    /// I9: every call ends once there is an error.
+    EndsAfterError,
+    /// I12: nothing of an old generation acts after the reset.
+    Generation,
+    /// I13: a flag word of an earlier lap never matches.
+    Lap,
+    /// S1: no old ticket is reported done.
+    Stale,
+    /// S4: the cause of a failure is reported as such, and a flush never as a cause.
+    Cause,
+    /// No entry of the CQ is overwritten before it is taken.
+    Overrun,
+    /// The holder's rounds are bounded.
+    Bounded,
+    /// At rest counters agree.
+    Rest,
+    /// I10: like I8, where a counter has wrapped.
+    Wrap,
+}
+
+impl Property {
+    pub(crate) const ALL: [Self; 17] = [
+        Self::Fits,
+        Self::LiveWqe,
+        Self::Due,
+        Self::Record,
+        Self::NothingLost,
+        Self::OneToken,
+        Self::Completed,
+        Self::Ends,
+        Self::EndsAfterError,
+        Self::Generation,
+        Self::Lap,
+        Self::Stale,
+        Self::Cause,
+        Self::Overrun,
+        Self::Bounded,
+        Self::Rest,
+        Self::Wrap,
+    ];
+
+    /// The number in the reference, and in words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fits => "I1 a reservation fits",
+            Self::LiveWqe => "I2 no live WQE is overwritten",
+            Self::Due => "I3 the NIC runs the WQE due",
+            Self::Record => "I4 record monotone, never behind a doorbell",
+            Self::NothingLost => "I5 at rest all that was posted has run",
+            Self::OneToken => "I6 one token",
+            Self::Completed => "I7 cons never passes what completed",
+            Self::Ends => "I8 every call ends",
+            Self::EndsAfterError => "I9 every call ends once there is an error",
+            Self::Wrap => "I10 counters may wrap",
+            Self::Generation => "I12 nothing of an old generation acts after the reset",
+            Self::Lap => "I13 no flag of an earlier lap matches",
+            Self::Stale => "S1 no old ticket is reported done",
+            Self::Cause => "S4 a cause is reported as cause, a flush as flush",
+            Self::Overrun => "CQ: no entry is overwritten before it is taken",
+            Self::Bounded => "bound: rounds of the holder",
+            Self::Rest => "at rest counters agree",
+        }
+    }
+}
+
+/// What the check must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    Holds,
+    Breaks(Property),
+}
