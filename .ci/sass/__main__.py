@@ -1,0 +1,53 @@
+"""`./x sass`: what each call of the device library costs in SASS, and whether it stays within its budget.
+
+Compiles the cost kernels (kernels/test/cost*.cu) with the pinned nvcc for sm_80, sm_90 and sm_100, prints a table for
+each and fails over budget (budgets.toml), on an illegal opcode, a generic atomic, a WQE store that is not 16 bytes wide, a
+non-coherent load of window memory, or any use of the stack. Counts, not measurements: nothing runs.
+
+    python3 .ci/sass [--arch 90] [--trace KERNEL WALK]
+"""
+
+import argparse
+import sys
+import tomllib
+from pathlib import Path
+
+import measure
+from report import table, verdicts
+from walk import shortest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./x sass", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--arch", type=int, choices=measure.ARCHITECTURES, action="append", help="only this sm_..")
+    parser.add_argument("--trace", nargs=2, metavar=("KERNEL", "WALK"), help="print the instructions of a walk")
+    options = parser.parse_args()
+    budgets = tomllib.loads((HERE / "budgets.toml").read_text())
+    architectures = options.arch or measure.ARCHITECTURES
+    measured, failures = measure.measure_all(ROOT, budgets, architectures)
+    if options.trace:
+        return trace(measured, budgets, *options.trace)
+    for arch in architectures:
+        print(f"\nsm_{arch}, nvcc -O3: static counts; a walk is the path that one call executes\n{table(measured, arch)}")
+    failures += verdicts(measured, budgets)
+    print(f"\n{len(measured)} cost kernels, {len(failures)} over budget or against a rule")
+    for failure in failures:
+        print(f"  {failure}")
+    return 1 if failures or not measured else 0
+
+
+def trace(measured, budgets, name, walk):
+    for m in measured:
+        if m.name == name:
+            print(f"sm_{m.arch}")
+            wanted = {kind: budgets[name]["walk"][walk].get(kind, 0) for kind in measure.CHOSEN}
+            for i in shortest(m.counts, wanted | {"result": 1})[1]:
+                print(f"  {i.address:04x}  {i}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""Tests of the counting on saved SASS with planted violations: `python3 -m unittest discover -s .ci/sass`."""
+
+import os
+import stat
+import tempfile
+import tomllib
+import unittest
+from pathlib import Path
+
+import measure
+from count import Counts
+from flow import results, sources
+from listing import Illegal, Kernel, parse_functions, parse_instruction, parse_sass, read_cubin
+from report import judge, table, verdicts
+from walk import NoWalk, shortest
+
+HERE = Path(__file__).resolve().parent
+PLANTED = parse_sass((HERE / "planted/planted.90.sass").read_text())
+USUAL = dict.fromkeys(measure.CHOSEN, 0) | {"result": 1}
+
+
+def counted(name, **functions):
+    return Counts(Kernel(name, PLANTED[name], functions, 20), 90)
+
+
+def walk(name, **wanted):
+    return shortest(counted(name), USUAL | wanted)[0]
+
+
+def from_lines(*lines):
+    """A kernel of these instructions, 16 bytes apart."""
+    code = [parse_instruction(16 * n, line) for n, line in enumerate(lines)]
+    return Counts(Kernel("lines", code), 90)
+
+
+class Parsing(unittest.TestCase):
+    def test_an_instruction_has_guard_opcode_and_operands(self):
+        i = parse_instruction(16, "@!P0 ATOMG.E.ADD.64.STRONG.GPU PT, R4, desc[UR6][R2.64+0x18], R4")
+        self.assertEqual((i.guard, i.base, i.modifiers[0], len(i.operands)), ("@!P0", "ATOMG", "E", 4))
+        self.assertEqual(parse_instruction(0, "ERRBAR").operands, [])
+
+    def test_padding_is_not_counted(self):
+        text = "\tFunction : f\n /*0000*/ EXIT ;\n /*0010*/ BRA 0x10;\n /*0020*/ NOP;\n"
+        self.assertEqual([i.opcode for i in parse_sass(text)["f"]], ["EXIT"])
+
+    def test_results_and_sources_of_an_instruction_are_told_apart(self):
+        carry = parse_instruction(0, "IADD3 R0, P1, R20.reuse, 0x1, RZ")
+        self.assertEqual(results(carry), (["R0"], ["P1"], 2))
+        self.assertEqual(sources(carry), (["R20"], []))
+        compare = parse_instruction(0, "ISETP.GT.U32.AND.EX P0, PT, R20, R13, PT, P0")
+        self.assertEqual(results(compare)[:2], ([], ["P0", "PT"]))
+        self.assertEqual(sources(compare), (["R20", "R13"], ["P0"]))
+        self.assertEqual(results(parse_instruction(0, "LDG.E.128.CONSTANT R8, desc[UR4][R2.64]"))[0], ["R8", "R9", "R10", "R11"])
+        self.assertEqual(results(parse_instruction(0, "STG.E.128 desc[UR4][R2.64], R8"))[0], [])
+        self.assertEqual(results(parse_instruction(0, "IMAD.WIDE.U32 R2, R14, UR7, RZ"))[0], ["R2", "R3"])
+
+
+class Rules(unittest.TestCase):
+    def violations(self, name):
+        return counted(name).violations()
+
+    def test_a_clean_kernel_breaks_no_rule(self):
+        self.assertEqual(self.violations("clean"), [])
+        self.assertEqual(self.violations("invalidation"), [])
+
+    def test_a_wqe_store_of_four_bytes_is_reported(self):
+        (found,) = self.violations("narrow_wqe_store")
+        self.assertIn("not 16 bytes wide: ST.E.STRONG.SYS", found)
+
+    def test_a_generic_atomic_is_reported(self):
+        self.assertTrue(all("generic atomic" in v for v in self.violations("generic_atomic")))
+        self.assertTrue(self.violations("generic_atomic"))
+
+    def test_a_non_coherent_load_of_window_memory_is_reported(self):
+        (found,) = self.violations("non_coherent_load")
+        self.assertIn("non-coherent load of window memory: LDG.E.64.CONSTANT", found)
+
+    def test_local_memory_is_reported(self):
+        self.assertIn("local memory: LDL.64 R2, [R2]", self.violations("stack"))
+
+    def test_an_address_that_may_be_the_ring_on_one_path_is_followed_past_the_join(self):
+        kernel = from_lines(
+            "LDC.64 R2, c[0x0][0x218]",
+            "LDG.E.128.CONSTANT R4, desc[UR4][R2.64]",
+            "ISETP.NE.AND P0, PT, R9, RZ, PT",
+            "@P0 BRA 0x50",
+            "CS2R R4, SRZ",
+            "IADD3 R4, P1, R4, R10, RZ",
+            "STG.E.64 desc[UR4][R4.64+0x8], R12",
+            "STG.E.64 desc[UR4][R6.64], R12",  # the flags, not the ring
+            "EXIT",
+        )
+        self.assertEqual(kernel.violations(), ["WQE store that is not 16 bytes wide: STG.E.64 desc[UR4][R4.64+0x8], R12"])
+
+    def test_an_illegal_opcode_is_named_with_its_kernel(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fake = Path(folder, "cuobjdump")
+            fake.write_text(
+                '#!/bin/sh\ncase "$*" in\n*-res-usage*) printf " Function good:\\n  REG:8 STACK:0 SHARED:0 LOCAL:0\\n'
+                ' Function bad:\\n  REG:8 STACK:0 SHARED:0 LOCAL:0\\n" ;;\n*good*) echo "Function : good" ;;\n'
+                '*) echo "nvdisasm error   : Illegal instruction found"; exit 1 ;;\nesac\n'
+            )
+            fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+            with self.assertRaisesRegex(Illegal, "^bad$"):
+                read_cubin(fake, os.devnull)
+
+
+class Counting(unittest.TestCase):
+    def test_fences_are_told_apart_by_scope(self):
+        total = counted("clean").total
+        self.assertEqual((total["fence_gpu"], total["fence_sys"], total["fence_sc"], total["invalidate"]), (1, 1, 1, 1))
+        self.assertEqual((total["wqe"], total["mmio"], total["atomic"], total["result"]), (3, 1, 2, 1))
+        self.assertEqual(from_lines("MEMBAR.ALL.CTA", "EXIT").total["fence_cta"], 1)
+
+    def test_what_is_out_of_line_is_counted_apart(self):
+        both = counted("out_of_line", slow=(0x140, 0x380))
+        self.assertEqual((both.total["atomic"], both.cold["atomic"]), (0, 2))
+        self.assertEqual(both.total["instructions"] + both.cold["instructions"], len(PLANTED["out_of_line"]))
+
+    def test_a_mailbox_is_not_an_atomic(self):
+        total = from_lines("REDG.E.MAX.64.STRONG.SYS desc[UR4][R2.64], R4", "EXIT").total
+        self.assertEqual((total["mailbox"], total["atomic"]), (1, 0))
+
+
+class Walks(unittest.TestCase):
+    def test_the_walk_takes_the_short_way_and_counts_what_lies_on_it(self):
+        short = walk("clean", atomic=1, wqe=2, mmio=1)
+        self.assertEqual((short["fence_gpu"], short["fence_sys"], short["invalidate"]), (1, 0, 0))
+        long = walk("clean", atomic=2, wqe=3, mmio=1)
+        self.assertEqual((long["fence_gpu"], long["fence_sys"], long["invalidate"]), (1, 1, 1))
+        self.assertGreater(long["instructions"], short["instructions"])
+
+    def test_a_walk_that_nothing_does_is_not_found(self):
+        with self.assertRaisesRegex(NoWalk, "2 mmio"):
+            walk("clean", atomic=1, wqe=2, mmio=2)
+
+    def test_a_call_is_followed_and_returns_to_where_it_came_from(self):
+        kernel = counted("out_of_line", slow=(0x140, 0x380))
+        self.assertEqual(shortest(kernel, USUAL)[0]["call"], 0)
+        self.assertEqual(shortest(kernel, USUAL | {"atomic": 1})[0]["call"], 1)
+
+    def test_a_shortcut_that_its_own_branch_forbids_is_not_taken(self):
+        # R0 is 6 where the atomic is jumped over; then the store is jumped over too.
+        lines = [
+            "LDC.64 R2, c[0x0][0x220]",
+            "IMAD.MOV.U32 R0, RZ, RZ, 0x6",
+            "@P1 BRA 0x60",
+            "ATOMG.E.ADD.64.STRONG.GPU PT, R4, desc[UR6][R8.64], R6",
+            "NANOSLEEP 0x20",
+            "IMAD.MOV.U32 R0, RZ, RZ, RZ",
+            "ISETP.NE.AND P0, PT, R0, RZ, PT",
+            "@P0 EXIT",
+            "STG.E.64.STRONG.GPU desc[UR4][R2.64], R4",
+            "EXIT",
+        ]
+        with self.assertRaises(NoWalk):
+            shortest(from_lines(*lines), USUAL)
+        self.assertEqual(shortest(from_lines(*lines), USUAL | {"atomic": 1})[0]["instructions"], 10)
+        lines[7] = "NANOSLEEP 0x20"
+        self.assertEqual(shortest(from_lines(*lines), USUAL)[0]["instructions"], 7)
+
+    def test_what_a_branch_has_said_of_a_loaded_value_holds_until_it_is_loaded_again(self):
+        lines = [
+            "LDC.64 R2, c[0x0][0x220]",
+            "LDG.E.STRONG.GPU R5, desc[UR4][R6.64]",
+            "ISETP.NE.AND P0, PT, R5, RZ, PT",
+            "@P0 BRA 0x60",
+            "MEMBAR.ALL.GPU",
+            "MEMBAR.ALL.GPU",
+            "NANOSLEEP 0x20",
+            "ISETP.NE.AND P1, PT, R5, RZ, PT",
+            "@P1 EXIT",
+            "STG.E.64.STRONG.GPU desc[UR4][R2.64], R4",
+            "EXIT",
+        ]
+        self.assertEqual(shortest(from_lines(*lines), USUAL)[0]["fence_gpu"], 2)
+        lines[6] = "LDG.E.STRONG.GPU R5, desc[UR4][R6.64]"
+        self.assertEqual(shortest(from_lines(*lines), USUAL)[0]["fence_gpu"], 0)
+
+    def test_the_walk_of_a_leader_stays_the_leaders(self):
+        lines = [
+            "LDC.64 R2, c[0x0][0x220]",
+            "S2R R0, SR_TID.X",
+            "LOP3.LUT P0, RZ, R0, 0x1f, RZ, 0xc0, !PT",
+            "@P0 BRA 0x50",
+            "MEMBAR.ALL.GPU",
+            "NANOSLEEP 0x20",
+            "S2R R7, SR_TID.X",
+            "LOP3.LUT P1, RZ, R7, 0x1f, RZ, 0xc0, !PT",
+            "@!P1 ATOMG.E.ADD.64.STRONG.GPU PT, R4, desc[UR6][R8.64], R6",
+            "STG.E.64.STRONG.GPU desc[UR4][R2.64], R4",
+            "EXIT",
+        ]
+        self.assertEqual(shortest(from_lines(*lines), USUAL | {"atomic": 1})[0]["fence_gpu"], 1)
+        self.assertEqual(shortest(from_lines(*lines), USUAL)[0]["fence_gpu"], 0)
+
+
+class Budgets(unittest.TestCase):
+    def measured(self, name="clean", arch=90, **budget):
+        counts = counted(name)
+        return measure.measure(counts, "fence.acquire.sys; fence.acquire.sys;", arch, budget), budget
+
+    def judged(self, name="clean", arch=90, **budget):
+        m, budget = self.measured(name, arch, **({"invalidate": 1} if name == "clean" else {}) | budget)
+        return judge(m, budget, {(m.name, arch): m})
+
+    def test_within_budget_there_is_nothing_to_say(self):
+        rings = {"atomic": 1, "wqe": 2, "mmio": 1, "fence": 1, "instructions": 80}
+        self.assertEqual(self.judged(instructions=[90, 90, 90], walk={"rings": rings}), [])
+
+    def test_each_way_of_going_over_is_a_sentence(self):
+        rings = {"atomic": 1, "wqe": 2, "mmio": 1}
+        self.assertIn("instructions, budget 20", self.judged(instructions=[99, 20, 99])[0])
+        self.assertIn("20 registers, budget 19", self.judged(registers=19)[0])
+        self.assertEqual(self.judged(walk={"rings": rings}), ["walk 'rings': 1 fence, budget 0"])
+        self.assertIn("no walk with", self.judged(walk={"rings": rings | {"mmio": 3}})[0])
+        self.assertIn("instructions, budget 3", self.judged(walk={"rings": rings | {"fence": 1, "instructions": 3}})[0])
+        self.assertIn("2 times fence.acquire.sys", self.judged(ptx={"fence.acquire.sys": 1})[0])
+        self.assertIn("no longer reads the window", self.judged(name="stack", window_loads=1)[0])
+        self.assertIn("(0.5 x clean)", self.judged(of="clean", ratio=0.5)[0])
+
+    def test_an_invalidation_is_over_budget_unless_the_architecture_has_no_other_fence(self):
+        done = {"done": {"fence": 1}}
+        once = "1 L1 invalidations, budget 0"
+        self.assertEqual(self.judged("invalidation", walk=done), [once, "walk 'done': 1 invalidate, budget 0"])
+        m, budget = self.measured("invalidation", 90, walk=done)
+        m.arch = 80
+        self.assertEqual(judge(m, budget, {}), [])
+
+    def test_kernels_and_budgets_name_each_other(self):
+        m, _ = self.measured()
+        self.assertEqual(verdicts([m], {}), ["clean, sm_90: no budget in budgets.toml"])
+        self.assertEqual(verdicts([], {"gone": {}}), ["gone: has a budget and no cost kernel"])
+
+    def test_the_table_shows_a_walk_below_its_kernel(self):
+        m, _ = self.measured(walk={"rings": {"atomic": 1, "wqe": 2, "mmio": 1}})
+        lines = table([m], 90).splitlines()
+        self.assertRegex(lines[1], r"^clean +20 +\d+ +0 \| all branches")
+        self.assertRegex(lines[2], r"^ +\| rings +\d+ +1 gpu +0 +1 +1 +0 +2$")
+
+    def test_the_budget_file_holds_what_the_project_promises(self):
+        budgets = tomllib.loads((HERE / "budgets.toml").read_text())
+        self.assertEqual(budgets["put_thread_shared"]["walk"]["others_ring"]["atomic"], 3)
+        self.assertEqual(budgets["put_signal_thread_shared"]["ratio"], 1.4)
+
+
+class WithCompiler(unittest.TestCase):
+    def setUp(self):
+        try:
+            self.tools = measure.tools(HERE.parent.parent)
+        except SystemExit as why:
+            self.skipTest(str(why))
+
+    def test_a_fence_that_nvcc_assembles_wrongly_is_an_illegal_opcode(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, ".tools").symlink_to(HERE.parent.parent / ".tools")
+            found = measure.measure_file(folder, HERE / "planted/illegal.cuda", 80, {})
+        self.assertEqual(found, ["illegal.cuda, sm_80: illegal opcode in wv_cost_fence"])
+
+    def test_the_saved_listing_is_what_the_compiler_makes_of_the_planted_kernels(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, ".tools").symlink_to(HERE.parent.parent / ".tools")
+            _, cubin = measure.compile_one(folder, HERE / "planted/planted.cuda", 90)
+            kernels = read_cubin(self.tools / "cuobjdump", cubin)
+            functions = parse_functions(Path(cubin).read_bytes())
+        for name, code in PLANTED.items():
+            self.assertEqual([str(i) for i in kernels[name].code], [str(i) for i in code])
+        (place,) = functions["out_of_line"].values()
+        self.assertEqual(place, (0x140, 0x380))
+
+
+if __name__ == "__main__":
+    unittest.main()
