@@ -27,7 +27,10 @@ def main():
     options = parser.parse_args()
     budgets = tomllib.loads((HERE / "budgets.toml").read_text())
     architectures = options.arch or measure.ARCHITECTURES
-    measured, failures = measure.measure_all(ROOT, budgets, architectures)
+    try:
+        measured, failures = measure.measure_all(ROOT, budgets, architectures)
+    except RuntimeError as why:
+        sys.exit(f"sass: {why}")
     if options.trace:
         return trace(measured, budgets, *options.trace)
     for arch in architectures:

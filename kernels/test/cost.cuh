@@ -28,6 +28,13 @@ struct Words {
 
 using Shared = Qp<Sharing::shared>;
 using Exclusive = Qp<Sharing::exclusive>;
+using Cta = Qp<Sharing::cta>;
+using SharedNoRecord = Qp<Sharing::shared, Doorbell::no_record>;
+using ExclusiveNoRecord = Qp<Sharing::exclusive, Doorbell::no_record>;
+using SharedMailbox = Qp<Sharing::shared, Doorbell::mailbox>;
+using SharedHost = Qp<Sharing::shared, Doorbell::record, Queues::host>;
+using SharedWide = Qp<Sharing::shared, Doorbell::record, Queues::device, CqKind::wide>;
+using SharedAny = AnyQp<Sharing::shared>;
 
 WV_DEVICE void keep(uint64_t* result, const Posted& posted) {
   if (posted.status == Status::ok) platform::store_relaxed(result, posted.ticket.index);
@@ -52,7 +59,8 @@ WV_DEVICE void once(QpContext* context, uint64_t* result, Call call) {
     using namespace wv;                                                                \
     using namespace wv::cost;                                                          \
     once<Q>(context, result, [&](const Q& qp) {                                        \
-      [[maybe_unused]] const PostOptions options{a.deadline};                          \
+      [[maybe_unused]] PostOptions options{};                                          \
+      options.deadline = a.deadline;                                                   \
       [[maybe_unused]] const Put put{a.dst, a.src, static_cast<uint32_t>(a.bytes)};    \
       return expression;                                                               \
     });                                                                                \
