@@ -9,7 +9,7 @@
 use super::configuration::{Configuration, Cq};
 use super::device::{Changes, Violation, broken};
 use super::property::{Mutant, Property};
-use super::state::{At, Word, Words, bit};
+use super::state::{At, Thread, Word, Words, bit};
 use super::thread::Step;
 
 /// What a completion says.
@@ -23,6 +23,10 @@ pub(crate) enum Kind {
 /// Values of the error word.
 const LATCHED_CAUSE: i32 = 1;
 const LATCHED_FLUSH: i32 = 4;
+
+/// cons, as the store buffer names it.
+const CONS: u8 = 2;
+const _: () = assert!(CONS as usize == Word::CONS);
 
 /// An entry of a wide CQ; 0 is none. The index is whole; pollers look at it modulo the NIC's range only.
 fn wide(kind: Kind, index: i32, lap: i32) -> i32 {
@@ -230,22 +234,28 @@ impl Step<'_> {
             _ => entry,
         };
         let (seen, ahead) = (self.thread.flag, c.ahead(counter, self.thread.flag));
-        let mut cons = self.word(Word::CONS);
-        if ahead > 0 && ahead <= c.depth {
-            let completed = self.word(Word::BASE) + self.word(Word::RUN);
-            if seen + ahead > completed {
-                return Err(broken(
-                    Property::Completed,
-                    format!("cons {} beyond completed {completed}", seen + ahead),
-                ));
-            }
-            cons = cons.max(seen + ahead);
+        let completed = self.word(Word::BASE) + self.word(Word::RUN);
+        let is_news = (1..=c.depth).contains(&ahead);
+        if is_news && seen + ahead > completed {
+            return Err(broken(
+                Property::Completed,
+                format!("cons {} beyond completed {completed}", seen + ahead),
+            ));
         }
-        if c.cq == Cq::Wide {
-            self.goto_with(At::PollCas, &[(Word::CONS, cons)], |_| ());
+        // A reduction without a result: it lands some time later, as a store does.
+        let raised = (CONS, seen + ahead);
+        let is_on_its_way = self.thread.buffer.stores().contains(&raised);
+        let raises = is_news && !is_on_its_way && raised.1 > self.word(Word::CONS);
+        let mut next = *self.thread;
+        if raises {
+            next.buffer.push(raised);
+        }
+        if c.cq == Cq::Wide && (ahead <= c.depth || self.is(Mutant::TakenUnseen)) {
+            next.at = At::PollCas;
         } else {
-            self.poll_ends(&[(Word::CONS, cons)]);
+            next = poll_ended(next);
         }
+        self.finish(&[], next);
         Ok(())
     }
 
@@ -289,14 +299,16 @@ impl Step<'_> {
     }
 
     fn poll_ends(&mut self, words: &[(usize, i32)]) {
-        let admits = self.has(bit::ADMITTING);
-        self.goto_with(
-            if admits { At::AdmitWait } else { At::Wait },
-            words,
-            |thread| {
-                (thread.head, thread.flag, thread.round) = (0, 0, 0);
-                thread.bits &= !bit::ADMITTING;
-            },
-        );
+        let ended = poll_ended(*self.thread);
+        self.finish(words, ended);
     }
+}
+
+/// The thread goes on where it looked at the CQ.
+fn poll_ended(mut thread: Thread) -> Thread {
+    let admits = thread.bits & bit::ADMITTING != 0;
+    thread.at = if admits { At::AdmitWait } else { At::Wait };
+    (thread.head, thread.flag, thread.round) = (0, 0, 0);
+    thread.bits &= !bit::ADMITTING;
+    thread
 }

@@ -7,10 +7,11 @@ use super::{check, new, same};
 pub(crate) fn completions() -> Vec<Configuration> {
     let wait = op(1, "w");
     let waits = |name, count| new(name, 2, same(2, vec![wait; count])).modulus(4);
+    // Four rings in the range of the counters: the greatest depth but one.
     let unsignalled = |name| {
         new(name, 2, vec![vec![wait, wait], puts(4, 1)])
             .quarter(2)
-            .modulus(4)
+            .modulus(8)
     };
     vec![
         waits("collapsed, D2 wraps at 4, 2x2 waits", 2).cq(Cq::Collapsed),
@@ -43,12 +44,17 @@ pub(crate) fn completions() -> Vec<Configuration> {
         waits("wide, entry loaded before cons", 3)
             .cq(Cq::Wide)
             .mutant(Mutant::EntryBeforeCons, Property::Completed),
-        waits("wide, consumed advanced by a store", 3)
-            .cq(Cq::Wide)
-            .modulus(16)
-            .mutant(Mutant::ConsumedStored, Property::Ends),
+        new(
+            "wide, consumed advanced by a store",
+            2,
+            vec![vec![wait], puts(4, 1)],
+        )
+        .cq(Cq::Wide)
+        .modulus(16)
+        .mutant(Mutant::ConsumedStored, Property::Ends),
         unsignalled("wide, consumed read once")
             .cq(Cq::Wide)
+            .modulus(4)
             .mutant(Mutant::ConsumedReadOnce, Property::Completed),
         new(
             "wide, consumed read once, flush behind the cause",
@@ -62,6 +68,9 @@ pub(crate) fn completions() -> Vec<Configuration> {
             .cq(Cq::Wide)
             .wqe_error()
             .mutant(Mutant::CqTooShort, Property::Overrun),
+        unsignalled("wide, taken although too far ahead")
+            .cq(Cq::Wide)
+            .mutant(Mutant::TakenUnseen, Property::Ends),
         waits("wide, lap bit ignored", 2)
             .cq(Cq::Wide)
             .wqe_error()

@@ -72,6 +72,9 @@ impl Configuration {
                 format!("live WQE {} is overwritten", block::index(old)),
             ));
         }
+        if word == Word::CONS {
+            value = value.max(words[word]);
+        }
         if self.mailbox && word == self.mailbox_word() && self.mutant != Mutant::MailboxStored {
             // A maximum: one that lands late changes nothing.
             value = value.max(words[word]);

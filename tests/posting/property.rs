@@ -47,6 +47,7 @@ pub(crate) enum Mutant {
     ConsumedReadOnce,
     ConsumedStored,
     LapIgnored,
+    TakenUnseen,
     CqTooShort,
     ErrorPassed,
     FlushTakenForCause,

@@ -47,17 +47,19 @@ WV_DEVICE_COLD void fail(QpContext* context, const uint8_t* cqe) {
 }
 
 /// Raises `cons` to what a CQE with this last dword says, `cons` being what it was before the CQE
-/// was read.
+/// was read. False: that is out of reach, more than a ring away.
 template <class Q>
-WV_DEVICE void advance(const Q& qp, uint64_t cons, uint32_t last) {
+WV_DEVICE bool advance(const Q& qp, uint64_t cons, uint32_t last) {
   const uint16_t counter = platform::byteswap(static_cast<uint16_t>(last));
   const auto ahead = static_cast<uint16_t>(counter + 1 - static_cast<uint16_t>(cons));
-  if (ahead == 0 || ahead > qp.depth) return;
+  if (ahead > qp.depth) return false;
+  if (ahead == 0) return true;
   if constexpr (Q::is_exclusive()) {
     platform::store_relaxed(&qp.context->cons, cons + ahead);
   } else {
     platform::reduce_max(&qp.context->cons, cons + ahead);
   }
+  return true;
 }
 
 template <class Q>
@@ -74,16 +76,23 @@ WV_DEVICE void poll_collapsed(const Q& qp) {
 template <class Q>
 WV_DEVICE void poll_wide(const Q& qp) {
   QpContext* const context = qp.context;
-  // The place, then cons, then the CQE. A CQE of a later lap has the other owner bit; one of two
-  // laps later is more than a ring ahead of this cons.
+  // The place, cons, the CQE, and the place again: the CQE was the first one not taken all the
+  // while. A CQE of a later lap has the other owner bit. Without the second look, a thread that is
+  // stopped behind the first one may find a CQE that was taken long ago next to a new cons: where
+  // few WQEs are signalled it stays for many lengths of the ring, and 16 bits of difference are
+  // then no measure (I7); or, two laps later, a flush instead of the cause.
   const uint64_t taken = platform::load_relaxed(&context->cq_consumed);
   const uint64_t cons = platform::load_relaxed(&context->cons);
   const uint8_t* const cqe = qp.cqe + (taken & qp.mask) * CQE_BYTES;
   const uint32_t last = load_dword(cqe, LAST_DWORD);
   const bool odd_lap = (taken & qp.depth) != 0;
   if (last >> 28 == OPCODE_INVALID || ((last & OWNER_BIT) != 0) != odd_lap) return;
+  if constexpr (!Q::is_exclusive()) {
+    if (platform::load_relaxed(&context->cq_consumed) != taken) return;
+  }
   if (is_error(last)) return fail(context, cqe);
-  advance(qp, cons, last);
+  // Out of reach: the cons of another poller is still on its way. Who looks again finds it.
+  if (!advance(qp, cons, last)) return;
   // Behind cons: who finds the CQE taken finds cons raised, or a CQE that raises it further.
   if constexpr (Q::is_exclusive()) {
     platform::store_relaxed(&context->cq_consumed, taken + 1);
