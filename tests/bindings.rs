@@ -16,7 +16,7 @@ const HEADERS: &str = "#include <infiniband/verbs.h>\n#include <infiniband/mlx5d
 const RDMA_CORE: &str = "44.";
 
 /// What the runtime calls, and nothing else; the types follow from it.
-const FUNCTIONS: [&str; 25] = [
+const FUNCTIONS: [&str; 26] = [
     "ibv_get_device_list",
     "ibv_free_device_list",
     "ibv_get_device_name",
@@ -26,6 +26,7 @@ const FUNCTIONS: [&str; 25] = [
     "ibv_alloc_pd",
     "ibv_dealloc_pd",
     "ibv_reg_mr",
+    "ibv_reg_dmabuf_mr",
     "ibv_dereg_mr",
     "ibv_create_ah",
     "ibv_destroy_ah",

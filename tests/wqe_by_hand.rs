@@ -108,16 +108,17 @@ impl<'a> Poster<'a> {
     /// The newest completion, once it is that of `index`; None after `patience`.
     fn completion(&self, index: u16, patience: Duration) -> Option<Cqe64> {
         let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
+        let read = || -> Cqe64 {
             let mut bytes = [0; 64];
-            self.end
-                .node
-                .gpu
-                .read(self.layout.cqe_addr, &mut bytes)
-                .unwrap();
-            let cqe: Cqe64 = bytemuck::pod_read_unaligned(&bytes);
+            let gpu = &self.end.node.gpu;
+            gpu.read(self.layout.cqe_addr, &mut bytes).unwrap();
+            bytemuck::pod_read_unaligned(&bytes)
+        };
+        while Instant::now() < deadline {
+            let cqe = read();
             if cqe.opcode() != CqeOpcode::INVALID && cqe.wqe_counter.get() == index {
-                return Some(cqe);
+                // The last word is written last: what is in front of it is whole only now.
+                return Some(read());
             }
             std::thread::yield_now();
         }
@@ -162,9 +163,9 @@ fn a_wrong_key_is_an_error_cqe_and_a_reset_with_a_new_base_works_again() {
     assert_eq!(cqe.as_error().reason(), Syndrome::REMOTE_ACCESS_ERR);
     assert_eq!(qps[0].query().unwrap().state, QpState::ERR);
     assert_eq!(b.byte(0), 0);
-    let [qp, peer] = qps.map(|qp| qp.reset().unwrap());
-    a.node.write_image(&qp, 65_536);
-    b.node.write_image(&peer, 65_536);
+    let [mut qp, mut peer] = qps.map(|qp| qp.reset().unwrap());
+    a.node.write_image(&mut qp, 65_536);
+    b.node.write_image(&mut peer, 65_536);
     let [qp, _peer] = connect_reset([&a.node, &b.node], [qp, peer]).unwrap();
     // The HCA counts from 0 again.
     let mut poster = Poster::new(&a, &qp);

@@ -76,6 +76,12 @@ unsafe impl Send for HostMapped {}
 unsafe impl Sync for HostMapped {}
 
 impl HostMapped {
+    /// First byte in this process; where an HCA reaches it, too.
+    #[must_use]
+    pub fn host_addr(&self) -> u64 {
+        self.host.as_ptr().expose_provenance() as u64
+    }
+
     /// # Safety
     ///
     /// `host` starts `bytes` initialised bytes, aligned to 8, that `hold` keeps allocated.

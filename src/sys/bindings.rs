@@ -426,6 +426,14 @@ pub struct Rdma {
         length: usize,
         access: ::core::ffi::c_int,
     ) -> *mut ibv_mr,
+    pub ibv_reg_dmabuf_mr: unsafe extern "C" fn(
+        pd: *mut ibv_pd,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        fd: ::core::ffi::c_int,
+        access: ::core::ffi::c_int,
+    ) -> *mut ibv_mr,
     pub ibv_dereg_mr: unsafe extern "C" fn(mr: *mut ibv_mr) -> ::core::ffi::c_int,
     pub ibv_create_ah: unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah,
     pub ibv_destroy_ah: unsafe extern "C" fn(ah: *mut ibv_ah) -> ::core::ffi::c_int,
@@ -508,6 +516,7 @@ impl Rdma {
         let ibv_alloc_pd = unsafe { __library.get(b"ibv_alloc_pd\0") }.map(|sym| *sym)?;
         let ibv_dealloc_pd = unsafe { __library.get(b"ibv_dealloc_pd\0") }.map(|sym| *sym)?;
         let ibv_reg_mr = unsafe { __library.get(b"ibv_reg_mr\0") }.map(|sym| *sym)?;
+        let ibv_reg_dmabuf_mr = unsafe { __library.get(b"ibv_reg_dmabuf_mr\0") }.map(|sym| *sym)?;
         let ibv_dereg_mr = unsafe { __library.get(b"ibv_dereg_mr\0") }.map(|sym| *sym)?;
         let ibv_create_ah = unsafe { __library.get(b"ibv_create_ah\0") }.map(|sym| *sym)?;
         let ibv_destroy_ah = unsafe { __library.get(b"ibv_destroy_ah\0") }.map(|sym| *sym)?;
@@ -547,6 +556,7 @@ impl Rdma {
             ibv_alloc_pd,
             ibv_dealloc_pd,
             ibv_reg_mr,
+            ibv_reg_dmabuf_mr,
             ibv_dereg_mr,
             ibv_create_ah,
             ibv_destroy_ah,
@@ -615,6 +625,17 @@ impl Rdma {
         access: ::core::ffi::c_int,
     ) -> *mut ibv_mr {
         unsafe { (self.ibv_reg_mr)(pd, addr, length, access) }
+    }
+    pub unsafe fn ibv_reg_dmabuf_mr(
+        &self,
+        pd: *mut ibv_pd,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        fd: ::core::ffi::c_int,
+        access: ::core::ffi::c_int,
+    ) -> *mut ibv_mr {
+        unsafe { (self.ibv_reg_dmabuf_mr)(pd, offset, length, iova, fd, access) }
     }
     pub unsafe fn ibv_dereg_mr(&self, mr: *mut ibv_mr) -> ::core::ffi::c_int {
         unsafe { (self.ibv_dereg_mr)(mr) }

@@ -258,8 +258,8 @@ impl Link {
         }
     }
 
-    /// Fills in the memory of a life that begins at `base`. Counters and the abort word outlive lives.
-    fn write_image(&self, gpu: &dyn Gpu, base: u64, generation: u32) -> Result<(), TeamError> {
+    /// Fills in the memory of a life that begins at `base`; the QP is in Reset. Counters and the abort word outlive lives.
+    fn write_image(&mut self, gpu: &dyn Gpu, base: u64, generation: u32) -> Result<(), TeamError> {
         let attr = ImageAttr {
             doorbell: self.doorbell.addr()
                 + (self.layout.doorbell_addr - self.layout.doorbell_page_addr),
@@ -272,21 +272,27 @@ impl Link {
             Some(_) => Some(self.context(gpu)?),
             None => None,
         };
-        for mut part in self.layout.image(&attr) {
-            if part.addr == self.layout.context_addr {
-                let mut context: QpContext = bytemuck::pod_read_unaligned(&part.bytes);
-                context.peer = self.peer;
-                context.rail = self.rail;
-                if let Some(kept) = &kept {
-                    context.abort = kept.abort;
-                    context.doorbells = kept.doorbells;
-                    context.full_ring_ns = kept.full_ring_ns;
-                    context.errors = kept.errors;
-                }
-                part.bytes = bytemuck::bytes_of(&context).to_vec();
+        let Some(Stage::Reset(qp)) = &mut self.stage else {
+            unreachable!("memory is filled in Reset only");
+        };
+        // CQs that are not collapsed go on where they were before the reset.
+        self.layout = *qp.layout();
+        let (own, peer, rail) = (self.layout.context_addr, self.peer, self.rail);
+        qp.write_image(&attr, |addr, bytes| {
+            if addr != own {
+                return gpu.write(addr, bytes);
             }
-            gpu.write(part.addr, &part.bytes)?;
-        }
+            let mut context: QpContext = bytemuck::pod_read_unaligned(bytes);
+            context.peer = peer;
+            context.rail = rail;
+            if let Some(kept) = &kept {
+                context.abort = kept.abort;
+                context.doorbells = kept.doorbells;
+                context.full_ring_ns = kept.full_ring_ns;
+                context.errors = kept.errors;
+            }
+            gpu.write(addr, bytemuck::bytes_of(&context))
+        })?;
         Ok(())
     }
 

@@ -3,17 +3,17 @@
 // UNSAFETY: calls into libibverbs and libmlx5 with the device's context.
 #![expect(unsafe_code, reason = "calls into libibverbs and libmlx5")]
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::caps::Caps;
+use super::counters::CounterSet;
 use super::device::{DeviceInfo, DeviceList, DeviceSelector};
 use super::error::{CommandError, VerbsError};
 use super::gid::{Gid, GidEntry};
 use super::port::PortInfo;
-use super::uar::DoorbellRegister;
+use super::uar::{DoorbellRegister, Pages};
 use crate::sys::Rdma;
 use crate::sys::bindings::{
     MLX5DV_CONTEXT_FLAGS_DEVX, ibv_context, ibv_device, mlx5dv_context_attr,
@@ -29,10 +29,12 @@ pub struct Context {
     caps: Caps,
     port: PortInfo,
     gids: Vec<GidEntry>,
-    /// Addresses of the doorbell registers in use.
-    registers: Mutex<BTreeSet<u64>>,
+    /// Doorbell registers in use, by page.
+    pages: Mutex<Pages>,
     /// The register that QPs share which ask for that.
     pub(super) shared_register: Mutex<Weak<DoorbellRegister>>,
+    /// The counter set of this context's QPs.
+    pub(super) own_counters: Mutex<Weak<CounterSet>>,
     /// Closed last.
     open: OpenDevice,
 }
@@ -86,8 +88,9 @@ impl Context {
             caps,
             port,
             gids,
-            registers: Mutex::default(),
+            pages: Mutex::default(),
             shared_register: Mutex::default(),
+            own_counters: Mutex::default(),
             open,
         })
     }
@@ -172,10 +175,8 @@ impl Context {
         }
     }
 
-    pub(super) fn registers(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.registers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn device(&self) -> &OpenDevice {

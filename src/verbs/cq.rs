@@ -1,9 +1,9 @@
-//! Completion queues of one collapsed entry.
+//! Completion queues: one collapsed entry, or a ring of them.
 
 use std::sync::Arc;
 
 use mlx5_prm::cmd::Opcode;
-use mlx5_prm::cq::{Cqc, CreateCqIn, CreateCqOut};
+use mlx5_prm::cq::{Cqc, CreateCqIn, CreateCqOut, QueryCqIn, QueryCqOut};
 
 use super::command::DevxObject;
 use super::context::Context;
@@ -13,20 +13,25 @@ use super::error::VerbsError;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CqPlace {
     pub(super) umem_id: u32,
-    /// Of the 64-byte CQE.
+    /// Of the first 64-byte CQE.
     pub(super) cqe_offset: u64,
+    /// log2 of the number of CQEs; none for one collapsed CQE.
+    pub(super) log_entries: Option<u8>,
     /// Of the 8-byte doorbell record.
     pub(super) dbrec_offset: u64,
     /// Page of the register for arming; the runtime never arms.
     pub(super) uar_page: u32,
 }
 
-/// A CQ of length 1: every completion overwrites the entry (`cc`), and nobody counts consumption (`oi`). Pollers turn the
-/// 16-bit counter of the newest entry into an index. `M` is what holds its memory.
+/// A CQ whose consumption nobody counts (`oi`): by construction no more completions are under way than it has entries.
+///
+/// Collapsed, every completion overwrites the one entry (`cc`), and pollers turn its 16-bit counter into an index. Else
+/// it is a ring, in which the owner bit of an entry changes with each lap. `M` is what holds its memory.
 #[derive(Debug)]
 pub(super) struct Cq<M> {
     object: DevxObject<M>,
     cqn: u32,
+    log_entries: Option<u8>,
 }
 
 impl<M> Cq<M> {
@@ -36,9 +41,9 @@ impl<M> Cq<M> {
         memory: M,
     ) -> Result<Self, VerbsError> {
         let cqc = Cqc::default()
-            .with_cc(1)
+            .with_cc(place.log_entries.is_none().into())
             .with_oi(1)
-            .with_log_cq_size(0)
+            .with_log_cq_size(place.log_entries.unwrap_or(0).into())
             .with_uar_page(place.uar_page)
             .with_c_eqn(context.event_queue()?)
             .with_dbr_umem_valid(1)
@@ -52,7 +57,11 @@ impl<M> Cq<M> {
             .with_cq_umem_valid(1);
         let (object, out) = DevxObject::create::<_, CreateCqOut>(context, &input, memory)?;
         let cqn = out.cqn();
-        Ok(Self { object, cqn })
+        Ok(Self {
+            object,
+            cqn,
+            log_entries: place.log_entries,
+        })
     }
 
     pub(super) fn cqn(&self) -> u32 {
@@ -61,5 +70,23 @@ impl<M> Cq<M> {
 
     pub(super) fn memory(&self) -> &M {
         self.object.memory()
+    }
+
+    /// Entries that the HCA has written, modulo 2^24; 0 if collapsed, where nobody needs it. A reset of the QP does not set
+    /// this back, so software has to go on from here.
+    pub(super) fn produced(&self) -> Result<u32, VerbsError> {
+        if self.log_entries.is_none() {
+            return Ok(0);
+        }
+        let input = QueryCqIn::default()
+            .with_opcode(u32::from(Opcode::QUERY_CQ.0))
+            .with_cqn(self.cqn);
+        let out = self.object.query::<_, QueryCqOut>(&input)?;
+        Ok(out.cqc().producer_counter())
+    }
+
+    /// Destroys it, for whoever wants to know whether that worked.
+    pub(super) fn destroy(self) -> Result<(), VerbsError> {
+        self.object.destroy()
     }
 }

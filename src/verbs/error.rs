@@ -2,6 +2,7 @@
 
 use mlx5_prm::cmd::{Opcode, Status};
 
+use super::export::Rung;
 use crate::error::{Error, Layer};
 use crate::memheap::HeapError;
 use crate::sys::LoadError;
@@ -108,6 +109,20 @@ pub enum VerbsError {
         /// What is allowed.
         limit: String,
     },
+    /// The HCA gets at memory in none of the ways that its owner offers.
+    #[error("no way to the memory: {}", Self::rungs(.refused))]
+    Export {
+        /// Each rung of the ladder, with its reason.
+        refused: Vec<(Rung, VerbsError)>,
+    },
+    /// A thread of the host could not be started.
+    #[error("no thread for the {what}: {reason}")]
+    Thread {
+        /// What it is for.
+        what: &'static str,
+        /// The system's reason.
+        reason: String,
+    },
     /// The control heap is full.
     #[error("control heap: {0}")]
     Heap(#[from] HeapError),
@@ -129,6 +144,12 @@ impl VerbsError {
             value: value.to_string(),
             limit: limit.to_string(),
         }
+    }
+
+    fn rungs(refused: &[(Rung, Self)]) -> String {
+        let each = refused.iter();
+        let each = each.map(|(rung, reason)| format!("{rung}: {reason}"));
+        each.collect::<Vec<_>>().join("; ")
     }
 
     fn seen(found: &[String]) -> String {

@@ -1,30 +1,94 @@
 //! The control heap: where QPs take their context, flags, send queue, CQE and doorbell records from.
 //!
-//! One region, one UMEM, one [`MemHeap`]. The region belongs to the caller (device memory of a GPU, or of simt); neither
-//! the heap nor anything else here ever touches it.
+//! One region, at most one UMEM, one [`MemHeap`]. The region belongs to the caller: device memory of a GPU or of simt, or
+//! host memory that kernels reach. Device memory is never touched here; of host memory, [`Qp::write_image`](super::Qp::write_image)
+//! fills the blocks of its QP.
 
-// UNSAFETY: registers memory with the HCA.
-#![expect(unsafe_code, reason = "calls into libmlx5")]
+// UNSAFETY: registers memory with the HCA, and writes to host memory that the caller gave.
+#![expect(unsafe_code, reason = "registered memory; words in host memory")]
 
 use std::any::Any;
 use std::fmt;
-use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::context::{Context, last_errno};
+use super::context::Context;
+use super::cq::{Cq, CqPlace};
 use super::error::VerbsError;
+use super::export::{Dmabuf, Export, KeptDmabuf, Rung, climb};
+use super::mr::{Access, Mr};
+use super::pd::Pd;
+use super::uar::DoorbellRegister;
+use super::umem::Umem;
 use crate::memheap::{Block, HeapStats, MemHeap};
-use crate::sys::bindings::{IBV_ACCESS_LOCAL_WRITE, mlx5dv_devx_umem, mlx5dv_devx_umem_in};
 
 /// What the region must be aligned to, and the page that the UMEM is made of: a CQ's place in its page is 6 bits of 64 bytes.
 pub const HEAP_ALIGN: u64 = 4096;
 
+/// What a heap lies in.
+#[derive(Clone, Copy, Debug)]
+pub struct HeapRegion<'a> {
+    /// First byte, as kernels address it; of device memory the HCA too.
+    pub addr: u64,
+    /// Host memory only: its first byte in this process, where the HCA reaches it too.
+    pub host_addr: Option<u64>,
+    /// Length in bytes.
+    pub bytes: usize,
+    /// The same memory as dmabufs, the best first; none if its owner exports none.
+    pub dmabufs: &'a [Dmabuf<'a>],
+    /// Whether the HCA is to reach it. Without, it holds contexts and flags of QPs with [`Queues::Host`](super::Queues) only.
+    pub umem: bool,
+}
+
+impl HeapRegion<'_> {
+    /// Device memory that HCA and kernels address alike.
+    #[must_use]
+    pub fn device(addr: u64, bytes: usize) -> Self {
+        Self {
+            addr,
+            host_addr: None,
+            bytes,
+            dmabufs: &[],
+            umem: true,
+        }
+    }
+
+    /// Host memory: at `addr` for kernels, at `host_addr` for this process and the HCA.
+    #[must_use]
+    pub fn host(addr: u64, host_addr: u64, bytes: usize) -> Self {
+        Self {
+            host_addr: Some(host_addr),
+            ..Self::device(addr, bytes)
+        }
+    }
+
+    fn check(&self) -> Result<(), VerbsError> {
+        let length = self.bytes as u64;
+        for addr in [Some(self.addr), self.host_addr].into_iter().flatten() {
+            let aligned = addr.is_multiple_of(HEAP_ALIGN);
+            if length == 0 || !aligned || addr.checked_add(length).is_none() {
+                return Err(VerbsError::argument(
+                    "control heap",
+                    format!("{length} bytes at {addr:#x}"),
+                    format!("at least one byte at a multiple of {HEAP_ALIGN}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A control heap. Blocks and the objects in them keep it alive.
 pub struct ControlHeap {
     addr: u64,
+    host_addr: Option<u64>,
     bytes: u64,
     heap: Mutex<MemHeap>,
-    umem: Umem,
+    umem: Option<Umem>,
+    export: Option<Export>,
+    /// The dmabuf that the UMEM was made from.
+    dmabuf: Option<KeptDmabuf>,
+    context: Arc<Context>,
     /// Holds the region, if it was given; dropped last.
     _owner: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -48,7 +112,7 @@ impl ControlHeap {
         bytes: usize,
     ) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: the caller's promise.
-        unsafe { Self::build(context, addr, bytes, None) }
+        unsafe { Self::over(context, &HeapRegion::device(addr, bytes), None) }
     }
 
     /// As [`ControlHeap::new`], and keeps `owner`, which holds the region, as long as the heap: also when a QP that the HCA
@@ -67,34 +131,58 @@ impl ControlHeap {
         bytes: usize,
         owner: impl Any + Send + Sync,
     ) -> Result<Arc<Self>, VerbsError> {
+        let region = HeapRegion::device(addr, bytes);
         // SAFETY: the region lives as long as `owner`, which the heap keeps.
-        unsafe { Self::build(context, addr, bytes, Some(Box::new(owner))) }
+        unsafe { Self::over(context, &region, Some(Box::new(owner))) }
     }
 
+    /// A heap in any kind of region. Of dmabufs, those in which the HCA will not make a queue are passed over as well as
+    /// those that it will not register; [`ControlHeap::export`] says where that ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`ControlHeap::new`]; [`VerbsError::Export`] with each rung's reason if there was more than one. `owner` is dropped.
+    ///
     /// # Safety
     ///
-    /// As [`ControlHeap::new`], unless `owner` keeps the region.
-    unsafe fn build(
+    /// As [`ControlHeap::new`], or if `owner` is given, until that is dropped. `host_addr`, if given, is where the region is
+    /// mapped in this process, writable; each dmabuf is the same memory.
+    pub unsafe fn over(
         context: &Arc<Context>,
-        addr: u64,
-        bytes: usize,
+        region: &HeapRegion<'_>,
         owner: Option<Box<dyn Any + Send + Sync>>,
     ) -> Result<Arc<Self>, VerbsError> {
-        let length = bytes as u64;
-        if length == 0 || !addr.is_multiple_of(HEAP_ALIGN) || addr.checked_add(length).is_none() {
-            return Err(VerbsError::argument(
-                "control heap",
-                format!("{length} bytes at {addr:#x}"),
-                format!("at least one byte at a multiple of {HEAP_ALIGN}"),
-            ));
-        }
-        // SAFETY: the caller's promise.
-        let umem = unsafe { Umem::register(context, addr, bytes) }?;
+        region.check()?;
+        let addr = region.host_addr.unwrap_or(region.addr);
+        let last = match region.host_addr {
+            Some(_) => Rung::Host,
+            None => Rung::Address,
+        };
+        let register = |dmabuf: Option<&Dmabuf<'_>>| {
+            // SAFETY: the caller's promise.
+            let umem = unsafe { Umem::register(context, addr, region.bytes, dmabuf) }?;
+            let kept = dmabuf.map(KeptDmabuf::keep).transpose()?;
+            if kept.is_some() {
+                probe(context, &umem)?;
+            }
+            Ok((umem, kept))
+        };
+        let (umem, dmabuf, export) = match region.umem {
+            true => {
+                let ((umem, kept), export) = climb(region.dmabufs, last, register)?;
+                (Some(umem), kept, Some(export))
+            }
+            false => (None, None, None),
+        };
         Ok(Arc::new(Self {
-            addr,
-            bytes: length,
-            heap: Mutex::new(MemHeap::new(length)),
+            addr: region.addr,
+            host_addr: region.host_addr,
+            bytes: region.bytes as u64,
+            heap: Mutex::new(MemHeap::new(region.bytes as u64)),
             umem,
+            export,
+            dmabuf,
+            context: Arc::clone(context),
             _owner: owner,
         }))
     }
@@ -119,10 +207,16 @@ impl ControlHeap {
         })
     }
 
-    /// First byte of the region.
+    /// First byte of the region, as kernels address it.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
+    }
+
+    /// First byte of the region in this process, if it is host memory.
+    #[must_use]
+    pub fn host_addr(&self) -> Option<u64> {
+        self.host_addr
     }
 
     /// Length of the region in bytes.
@@ -138,21 +232,49 @@ impl ControlHeap {
     }
 
     /// Id of the UMEM, as commands name it.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] for a heap that the HCA does not reach.
+    pub fn umem_id(&self) -> Result<u32, VerbsError> {
+        self.umem.as_ref().map(Umem::id).ok_or_else(|| {
+            VerbsError::argument(
+                "heap for queues",
+                "one without a UMEM",
+                "a heap that the HCA reaches (HeapRegion::umem)",
+            )
+        })
+    }
+
+    /// How the HCA gets at the region; none if it does not.
     #[must_use]
-    pub fn umem_id(&self) -> u32 {
-        self.umem.id
+    pub fn export(&self) -> Option<&Export> {
+        self.export.as_ref()
     }
 
     /// The device.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
-        &self.umem.context
+        &self.context
     }
 
     fn lock(&self) -> MutexGuard<'_, MemHeap> {
         // MemHeap does not panic half-way; a panic elsewhere under the lock leaves it whole.
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the HCA makes a queue in this memory; some register memory in which they then refuse one.
+fn probe(context: &Arc<Context>, umem: &Umem) -> Result<(), VerbsError> {
+    let register = DoorbellRegister::alloc(context)?;
+    let place = CqPlace {
+        umem_id: umem.id(),
+        cqe_offset: 0,
+        log_entries: None,
+        dbrec_offset: 64,
+        uar_page: register.page_id(),
+    };
+    Cq::create(context, &place, register)?.destroy()
 }
 
 /// A live block of a control heap; dropping it gives it back.
@@ -181,6 +303,52 @@ impl ControlBlock {
     pub fn bytes(&self) -> u64 {
         self.block.bytes
     }
+
+    /// The heap.
+    #[must_use]
+    pub fn heap(&self) -> &Arc<ControlHeap> {
+        &self.heap
+    }
+
+    /// Whether the block is host memory.
+    pub(super) fn is_host(&self) -> bool {
+        self.heap.host_addr.is_some()
+    }
+
+    /// Writes to a block of host memory, from its byte `skip` on, in words of 8 bytes. Nothing happens to device memory, nor
+    /// beyond the block.
+    pub(super) fn fill_host(&self, skip: u64, bytes: &[u8]) {
+        let Some(host_addr) = self.heap.host_addr else {
+            return;
+        };
+        let most = self.block.bytes.saturating_sub(skip) / 8;
+        let first = host_addr + self.block.offset + skip / 8 * 8;
+        for (word, at) in bytes.chunks_exact(8).zip(0..most) {
+            let Ok(addr) = usize::try_from(first + at * 8) else {
+                return;
+            };
+            let mut value = [0; 8];
+            value.copy_from_slice(word);
+            // SAFETY: inside the block, which is part of the region; that is mapped here, writable and aligned to a page as the
+            // heap's maker promised; blocks are aligned to 8 at least, and everybody accesses the memory by atomics or
+            // from outside.
+            let place = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) };
+            place.store(u64::from_le_bytes(value), Ordering::Relaxed);
+        }
+    }
+
+    /// Registers the block as memory that requests name; on the rung on which its heap stands.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mr::register`].
+    pub(super) fn register(&self, pd: &Arc<Pd>, access: Access) -> Result<Mr, VerbsError> {
+        let offset = self.block.offset;
+        let dmabuf = self.heap.dmabuf.as_ref().map(|kept| kept.from(offset));
+        let addr = self.heap.host_addr.unwrap_or(self.heap.addr) + offset;
+        // SAFETY: the heap's maker promised that the region outlives the heap, which the caller keeps with this block.
+        unsafe { Mr::register_as(pd, addr, self.block.bytes, access, dmabuf.as_ref()) }
+    }
 }
 
 impl Drop for ControlBlock {
@@ -191,76 +359,15 @@ impl Drop for ControlBlock {
     }
 }
 
-/// Memory that commands can name.
-struct Umem {
-    context: Arc<Context>,
-    raw: NonNull<mlx5dv_devx_umem>,
-    id: u32,
-}
-
-// SAFETY: DevX calls may come from any thread; the handle is only named in its deregistration.
-unsafe impl Send for Umem {}
-// SAFETY: as for Send.
-unsafe impl Sync for Umem {}
-
-impl Umem {
-    /// # Safety
-    ///
-    /// As [`ControlHeap::new`].
-    unsafe fn register(
-        context: &Arc<Context>,
-        addr: u64,
-        bytes: usize,
-    ) -> Result<Self, VerbsError> {
-        let start = usize::try_from(addr)
-            .map_err(|_| VerbsError::argument("control heap", addr, usize::MAX))?;
-        let mut input = mlx5dv_devx_umem_in {
-            addr: std::ptr::with_exposed_provenance_mut(start),
-            size: bytes,
-            access: IBV_ACCESS_LOCAL_WRITE,
-            pgsz_bitmap: HEAP_ALIGN,
-            comp_mask: 0,
-            dmabuf_fd: 0,
-        };
-        let rdma = context.rdma();
-        // SAFETY: the context is open, `input` lives through the call, and the memory is the caller's, who keeps it.
-        let raw = unsafe { rdma.mlx5dv_devx_umem_reg_ex(context.raw(), &raw mut input) };
-        let raw = NonNull::new(raw)
-            .ok_or_else(|| context.failed("mlx5dv_devx_umem_reg_ex", last_errno()))?;
-        // SAFETY: libmlx5 returned a UMEM, whose id does not change.
-        let id = unsafe { raw.as_ref().umem_id };
-        Ok(Self {
-            context: Arc::clone(context),
-            raw,
-            id,
-        })
-    }
-}
-
-impl Drop for Umem {
-    fn drop(&mut self) {
-        // SAFETY: the UMEM is registered, and only this call takes it down; objects in it hold its heap, so none is left.
-        let errno = unsafe {
-            self.context
-                .rdma()
-                .mlx5dv_devx_umem_dereg(self.raw.as_ptr())
-        };
-        if errno != 0 {
-            tracing::error!(
-                "leaked: {}",
-                self.context.failed("mlx5dv_devx_umem_dereg", errno)
-            );
-        }
-    }
-}
-
 impl fmt::Debug for ControlHeap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let export = self.export.as_ref().map(ToString::to_string);
         f.debug_struct("ControlHeap")
             .field("addr", &format_args!("{:#x}", self.addr))
-            .field("umem_id", &self.umem.id)
+            .field("umem_id", &self.umem.as_ref().map(Umem::id))
+            .field("export", &export)
             .field("stats", &self.stats())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

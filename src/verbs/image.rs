@@ -1,12 +1,16 @@
-//! What the control memory of a QP must hold before the QP leaves Reset. `verbs` says what to write; the owner of the
-//! memory writes it.
+//! What the control memory of a QP must hold before the QP leaves Reset. [`Qp::write_image`](super::Qp::write_image) brings it
+//! there: host memory it fills itself, device memory the memory's owner does.
 
 use bytemuck::Zeroable;
+use mlx5_prm::be::Be32;
+use mlx5_prm::doorbell::qp_record;
+use mlx5_prm::wqe::DataSeg;
 
-use crate::abi::{self, DevicePtr, EMPTY_BYTE, QpContext, WQEBB_BYTES};
+use super::qp_config::{CQE_BYTES, LINE_BYTES, RECORDS_BYTES};
+use crate::abi::{self, DevicePtr, EMPTY_BYTE, MODE_MAILBOX, MODE_WIDE_CQ, QpContext, WQEBB_BYTES};
 
-/// Where everything of a QP lies. Addresses are those of the control heap's region, as kernels and the HCA use them, except
-/// the doorbell's, which is of this process.
+/// Where everything of a QP lies. Addresses are those that kernels use, and in device memory the HCA too; except the
+/// doorbell's, which is of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpLayout {
     /// QP number.
@@ -23,26 +27,49 @@ pub struct QpLayout {
     pub flags_addr: u64,
     /// The send queue, 64 bytes per WQEBB.
     pub sq_addr: u64,
-    /// The CQE, inside the context.
+    /// The collapsed CQE, or the first of `depth`.
     pub cqe_addr: u64,
-    /// The send queue's doorbell record, inside the context.
+    /// The doorbell record of send and receive queue; 0 if neither has one.
     pub dbrec_addr: u64,
     /// The doorbell register, in this process.
     pub doorbell_addr: u64,
     /// The register's page, in this process: what `Gpu::map_mmio` takes.
     pub doorbell_page_addr: u64,
+    /// The mailbox, if that is how the QP is rung.
+    pub mailbox_addr: Option<u64>,
+    /// With host queues, CQE line and doorbell records, laid out as in the context.
+    pub records_addr: Option<u64>,
+    /// The receive queue, if there is one.
+    pub recv: Option<RecvLayout>,
+    /// Completions that a wide CQ held before, modulo 2^24: a reset of the QP does not set the CQ back.
+    pub produced: u32,
     /// Bits of [`QpContext::mode`].
     pub mode: u32,
     /// What the device can do of atomics: bits of [`QpContext::atomics`].
     pub atomics: u32,
 }
 
+/// Where the receive queue lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecvLayout {
+    /// Number of its CQ.
+    pub cqn: u32,
+    /// Its length, and that of its CQ.
+    pub depth: u32,
+    /// The receive WQEs, 16 bytes each, directly in front of the send queue.
+    pub rq_addr: u64,
+    /// The first CQE; the CQ's record lies behind the last one.
+    pub cqe_addr: u64,
+    /// Completions that the CQ held before, modulo 2^24.
+    pub produced: u32,
+}
+
 /// What a QP context holds besides its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageAttr {
-    /// The doorbell register as kernels address it.
+    /// The doorbell register as kernels address it; does not count with a mailbox.
     pub doorbell: u64,
-    /// Eight bytes that swallow the results of atomics, as kernels and the HCA address them; 0 if no kernel does atomics.
+    /// Eight bytes that swallow the results of atomics, as the HCA addresses them; 0 if no kernel does atomics.
     pub atomic_sink: u64,
     /// lkey of the sink.
     pub atomic_sink_lkey: u32,
@@ -52,12 +79,12 @@ pub struct ImageAttr {
     pub base: u64,
 }
 
-/// Bytes for one place in the control heap.
+/// Bytes for one place in the memory of a QP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImagePart {
-    /// First byte, as the region's owner addresses it.
+    /// First byte, as kernels address it.
     pub addr: u64,
-    /// What belongs there.
+    /// What belongs there: a multiple of 8 bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -70,11 +97,13 @@ impl QpLayout {
     #[must_use]
     pub fn context(&self, attr: &ImageAttr) -> QpContext {
         assert!(attr.base.is_multiple_of(1 << 16), "base {:#x}", attr.base);
+        let recv = self.recv.as_ref();
+        let consumed = recv.map_or(0, |recv| recv.produced.into());
         QpContext {
             sq: DevicePtr::new(self.sq_addr),
             flags: DevicePtr::new(self.flags_addr),
             dbrec: DevicePtr::new(self.dbrec_addr),
-            doorbell: DevicePtr::new(attr.doorbell),
+            doorbell: DevicePtr::new(self.mailbox_addr.unwrap_or(attr.doorbell)),
             cqe: DevicePtr::new(self.cqe_addr),
             atomic_sink: DevicePtr::new(attr.atomic_sink),
             qpn_be: (self.qpn << 8).to_be(),
@@ -85,42 +114,95 @@ impl QpLayout {
             atomics: self.atomics,
             atomic_sink_lkey_be: attr.atomic_sink_lkey.to_be(),
             generation: attr.generation,
+            recv_cqe: DevicePtr::new(recv.map_or(0, |recv| recv.cqe_addr)),
+            recv_mask: recv.map_or(0, |recv| recv.depth - 1),
+            recv_base: consumed,
             claim: attr.base,
             resv: attr.base,
             cons: attr.base,
             doorbell_index: attr.base,
             base: attr.base,
+            cq_consumed: self.produced.into(),
+            recv_consumed: consumed,
             cqe_line: [EMPTY_BYTE; 128],
+            sq_dbrec: self.dbrec(),
             ..QpContext::zeroed()
         }
     }
 
-    /// Everything that must be in memory before the QP leaves Reset: context, flags, send queue.
+    /// Everything that must be in memory before the QP leaves Reset: context, flags, send queue, and what else it has.
     ///
     /// # Panics
     ///
     /// As [`QpLayout::context`].
     #[must_use]
-    pub fn image(&self, attr: &ImageAttr) -> [ImagePart; 3] {
+    pub fn image(&self, attr: &ImageAttr) -> Vec<ImagePart> {
         let depth = self.depth as usize;
         let mut flags = vec![EMPTY_BYTE; depth * size_of::<u64>()];
         // `base` is a multiple of the depth, so the token is parked in the first flag.
         flags[..size_of::<u64>()].copy_from_slice(&abi::parked(attr.base).to_le_bytes());
-        [
-            ImagePart {
-                addr: self.context_addr,
-                bytes: bytemuck::bytes_of(&self.context(attr)).to_vec(),
-            },
-            ImagePart {
-                addr: self.flags_addr,
-                bytes: flags,
-            },
-            ImagePart {
-                addr: self.sq_addr,
-                bytes: vec![EMPTY_BYTE; depth * WQEBB_BYTES as usize],
-            },
-        ]
+        let context = self.context(attr);
+        let context = bytemuck::bytes_of(&context);
+        let part = |addr, bytes| ImagePart { addr, bytes };
+        let mut parts = vec![
+            part(self.context_addr, context.to_vec()),
+            part(self.flags_addr, flags),
+            part(self.sq_addr, vec![EMPTY_BYTE; depth * WQEBB_BYTES as usize]),
+        ];
+        if let Some(addr) = self.records_addr {
+            let first = QpContext::CQE_OFFSET;
+            let records = &context[first..first + RECORDS_BYTES as usize];
+            parts.push(part(addr, records.to_vec()));
+        }
+        if self.mode & MODE_WIDE_CQ != 0 {
+            parts.push(part(self.cqe_addr, empty_ring(self.depth, self.produced)));
+        }
+        if let Some(recv) = &self.recv {
+            parts.push(part(recv.rq_addr, null_receives(recv.depth)));
+            let mut cqes = empty_ring(recv.depth, recv.produced);
+            // The CQ's record: nothing consumed, never armed.
+            cqes.resize(cqes.len() + LINE_BYTES as usize, 0);
+            parts.push(part(recv.cqe_addr, cqes));
+        }
+        parts
     }
+
+    /// The doorbell record: all receive WQEs posted, nothing sent.
+    fn dbrec(&self) -> [u32; 2] {
+        let mut record = [0; 2];
+        let posted = self.recv.as_ref().map_or(0, |recv| recv.depth);
+        record[qp_record::RCV / 4] = posted.to_be();
+        record
+    }
+
+    /// Whether kernels ring by a mailbox.
+    #[must_use]
+    pub fn has_mailbox(&self) -> bool {
+        self.mode & MODE_MAILBOX != 0
+    }
+}
+
+/// A ring of CQEs after `produced` completions in which none looks valid: opcode 15, and the owner bit is not that of the lap
+/// in which the entry is written next.
+fn empty_ring(depth: u32, produced: u32) -> Vec<u8> {
+    let mut ring = vec![EMPTY_BYTE; depth as usize * CQE_BYTES as usize];
+    let next = produced & (depth - 1);
+    let lap = produced / depth & 1;
+    for (at, entry) in (0..).zip(ring.chunks_exact_mut(CQE_BYTES as usize)) {
+        let due = if at < next { lap ^ 1 } else { lap };
+        // The owner bit is bit 0 of the last byte.
+        entry[CQE_BYTES as usize - 1] = if due == 0 { EMPTY_BYTE } else { EMPTY_BYTE - 1 };
+    }
+    ring
+}
+
+/// Receive WQEs that take no data: a write with immediate brings its own address.
+fn null_receives(depth: u32) -> Vec<u8> {
+    let nothing = DataSeg {
+        lkey: Be32::new(DataSeg::INVALID_LKEY),
+        ..DataSeg::default()
+    };
+    bytemuck::bytes_of(&nothing).repeat(depth as usize)
 }
 
 #[cfg(test)]
@@ -139,6 +221,10 @@ mod tests {
         dbrec_addr: 0x10_0000 + QpContext::SQ_DBREC_OFFSET as u64,
         doorbell_addr: 0x7000_0800,
         doorbell_page_addr: 0x7000_0000,
+        mailbox_addr: None,
+        records_addr: None,
+        recv: None,
+        produced: 0,
         mode: 0,
         atomics: abi::ATOMIC_64,
     };
@@ -156,7 +242,10 @@ mod tests {
     #[test]
     fn ring_flags_and_cqe_start_empty_and_the_token_is_parked_at_the_base() {
         for base in [0, 65_536, 1 << 40] {
-            let [context, flags, sq] = LAYOUT.image(&attr(base));
+            let parts = LAYOUT.image(&attr(base));
+            let [context, flags, sq] = &parts[..] else {
+                panic!("{} parts", parts.len());
+            };
             assert_eq!(
                 (context.addr, context.bytes.len()),
                 (LAYOUT.context_addr, size_of::<QpContext>())
@@ -205,5 +294,82 @@ mod tests {
     #[should_panic(expected = "base 0x100")]
     fn a_base_that_the_hardware_would_not_agree_with_is_a_bug() {
         let _ = LAYOUT.context(&attr(256));
+    }
+
+    /// As libmlx5 and kernels look at an entry: by owner bit of the lap, or by opcode.
+    fn looks_valid(ring: &[u8], depth: u32, consumed: u32) -> (bool, bool) {
+        let last = ring[(consumed % depth) as usize * 64 + 63];
+        let lap = u8::try_from(consumed / depth & 1).unwrap();
+        (last & 1 == lap, last >> 4 != 15)
+    }
+
+    #[test]
+    fn no_entry_of_a_fresh_ring_looks_valid_wherever_the_device_goes_on() {
+        for depth in [16, 256] {
+            for produced in [0, 1, 15, 255, 256, 257, 511, 512, 0xff_ffff] {
+                let ring = empty_ring(depth, produced);
+                for ahead in 0..depth {
+                    let looks = looks_valid(&ring, depth, produced.wrapping_add(ahead));
+                    assert_eq!(looks, (false, false), "{depth} {produced} +{ahead}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn receive_queue_and_wide_ring_have_parts_of_their_own_and_the_record_says_how_many_receives() {
+        let layout = QpLayout {
+            cqe_addr: 0x20_0000,
+            mode: MODE_WIDE_CQ,
+            produced: 300,
+            recv: Some(RecvLayout {
+                cqn: 6,
+                depth: 64,
+                rq_addr: 0x30_0000,
+                cqe_addr: 0x31_0000,
+                produced: 70,
+            }),
+            ..LAYOUT
+        };
+        let parts = layout.image(&attr(65_536));
+        let places: Vec<_> = parts.iter().map(|p| (p.addr, p.bytes.len())).collect();
+        assert_eq!(
+            places[3..],
+            [
+                (0x20_0000, 256 * 64),
+                (0x30_0000, 64 * 16),
+                (0x31_0000, 64 * 64 + 128)
+            ]
+        );
+        assert_eq!(parts[0].bytes[640..648], [0, 0, 0, 64, 0, 0, 0, 0]);
+        assert_eq!(parts[4].bytes[..8], [0, 0, 0, 0, 0, 0, 1, 0]);
+        let context = layout.context(&attr(65_536));
+        assert_eq!(
+            (
+                context.cq_consumed,
+                context.recv_consumed,
+                context.recv_base
+            ),
+            (300, 70, 70)
+        );
+        assert_eq!(context.recv_mask, 63);
+        assert!(parts.iter().all(|part| part.bytes.len() % 8 == 0));
+    }
+
+    #[test]
+    fn host_queues_have_line_and_records_in_a_part_of_their_own() {
+        let layout = QpLayout {
+            records_addr: Some(0x40_0000),
+            mailbox_addr: Some(0x50_0040),
+            mode: MODE_MAILBOX,
+            ..LAYOUT
+        };
+        let parts = layout.image(&attr(0));
+        let records = &parts[3];
+        assert_eq!((records.addr, records.bytes.len()), (0x40_0000, 256));
+        assert!(records.bytes[..64].iter().all(|byte| *byte == 0xff));
+        assert!(records.bytes[128..].iter().all(|byte| *byte == 0));
+        let doorbell = layout.context(&attr(0)).doorbell;
+        assert_eq!(doorbell, DevicePtr::new(0x50_0040));
     }
 }

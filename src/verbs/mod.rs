@@ -4,25 +4,33 @@
 //!
 //! ```text
 //! Context <- Pd <- Mr
-//!    ^        ^---------------- Qp <S>   (QP, then its CQ, then memory and register)
-//!    |<- ControlHeap <- blocks --^
-//!    |<- DoorbellRegister -------^
+//!    ^        ^---------------- Qp <S>   (QP, then its CQs, then memory and register)
+//!    |<- ControlHeap <- blocks --|
+//!    |<- DoorbellRegister -------|
+//!    |<- CounterSet -------------|
+//!        DoorbellProxy <---------^   (with mailboxes: a thread that rings)
 //! ```
 //!
-//! `verbs` never calls a GPU and never touches the memory that it registers: the control heap lies in a region given by its
-//! address, and [`QpLayout::image`] says what the region's owner must write there. Everything that fails takes down what it
+//! What a QP is like, [`QpConfig`] says; where it takes its memory from, [`QpPlaces`].
+//!
+//! `verbs` never calls a GPU and never touches device memory: the control heap lies in a region given by its address, and
+//! [`Qp::write_image`] says what the region's owner must write there; only host memory it fills itself. Everything that fails takes down what it
 //! had made; the error is typed, with opcode, status and syndrome where a command was refused. If the HCA will not destroy
 //! an object, the memory behind it is kept for ever instead of being given to the next.
 
+mod blocks;
 mod caps;
 mod command;
 mod context;
+mod counters;
 mod cq;
 mod device;
 mod error;
+mod export;
 mod gid;
 mod heap;
 mod image;
+mod mailbox;
 mod mr;
 mod path;
 mod pd;
@@ -30,16 +38,23 @@ mod port;
 mod qp;
 mod qp_attr;
 mod qp_config;
+mod qp_create;
+mod sink;
 mod uar;
+mod umem;
 
 pub use crate::memheap::HeapStats;
+pub use blocks::QpPlaces;
 pub use caps::Caps;
 pub use context::Context;
+pub use counters::{CounterSet, PacketCounts};
 pub use device::{DeviceInfo, DeviceSelector, device_list};
 pub use error::{CommandError, VerbsError};
+pub use export::{Dmabuf, Export, Rung};
 pub use gid::{Gid, GidEntry};
-pub use heap::{ControlBlock, ControlHeap, HEAP_ALIGN};
-pub use image::{ImageAttr, ImagePart, QpLayout};
+pub use heap::{ControlBlock, ControlHeap, HEAP_ALIGN, HeapRegion};
+pub use image::{ImageAttr, ImagePart, QpLayout, RecvLayout};
+pub use mailbox::{DoorbellProxy, MAILBOX_BYTES};
 pub use mlx5_prm::qp::QpState;
 pub use mr::{Access, Mr};
 pub use pd::Pd;
@@ -47,4 +62,5 @@ pub use port::{Mtu, PortInfo};
 pub use qp::{Init, Qp, QpStatus, Reset, Rtr, Rts, State, TransitionError};
 pub use qp_attr::{PathAttr, SendAttr};
 pub use qp_config::{CqKind, Doorbell, QpConfig, Queues, Sharing};
+pub use sink::AtomicSink;
 pub use uar::DoorbellRegister;

@@ -5,11 +5,13 @@
 
 use std::fmt;
 use std::ops::BitOr;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::context::last_errno;
 use super::error::VerbsError;
+use super::export::{Dmabuf, Export, Rung, climb};
 use super::pd::Pd;
 use crate::sys::bindings::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
@@ -82,6 +84,7 @@ pub struct Mr {
     bytes: u64,
     lkey: u32,
     rkey: u32,
+    export: Export,
 }
 
 // SAFETY: libibverbs objects may be used from any thread; this one is only named in its deregistration.
@@ -108,24 +111,49 @@ impl Mr {
         bytes: u64,
         access: Access,
     ) -> Result<Self, VerbsError> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::register_as(pd, addr, bytes, access, None) }
+    }
+
+    /// Registers `bytes` bytes at `addr` by the best of `dmabufs` that the HCA takes, or else by the address;
+    /// [`Mr::export`] says which. Requests name the same addresses in each case.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mr::register`]; [`VerbsError::Export`] with each rung's reason if there was more than one.
+    ///
+    /// # Safety
+    ///
+    /// As [`Mr::register`], and each dmabuf is the same memory.
+    pub unsafe fn exported(
+        pd: &Arc<Pd>,
+        addr: u64,
+        bytes: u64,
+        access: Access,
+        dmabufs: &[Dmabuf<'_>],
+    ) -> Result<Self, VerbsError> {
+        let (mut mr, export) = climb(dmabufs, Rung::Address, |dmabuf| {
+            // SAFETY: the caller's promise.
+            unsafe { Self::register_as(pd, addr, bytes, access, dmabuf) }
+        })?;
+        mr.export = export;
+        Ok(mr)
+    }
+
+    /// On one rung.
+    ///
+    /// # Safety
+    ///
+    /// As [`Mr::exported`].
+    pub(super) unsafe fn register_as(
+        pd: &Arc<Pd>,
+        addr: u64,
+        bytes: u64,
+        access: Access,
+        dmabuf: Option<&Dmabuf<'_>>,
+    ) -> Result<Self, VerbsError> {
         let context = pd.context();
-        if bytes == 0 || addr.checked_add(bytes).is_none() {
-            return Err(VerbsError::argument(
-                "memory region",
-                format!("{bytes} bytes at {addr:#x}"),
-                "at least one byte, without wrapping around",
-            ));
-        }
-        let writes = [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
-        if writes.iter().any(|right| access.contains(*right))
-            && !access.contains(Access::LOCAL_WRITE)
-        {
-            return Err(VerbsError::argument(
-                "access of a memory region",
-                format!("{access:?}"),
-                "LOCAL_WRITE with remote rights to write",
-            ));
-        }
+        check(addr, bytes, access)?;
         let length = usize::try_from(bytes)
             .map_err(|_| VerbsError::argument("memory region", bytes, usize::MAX))?;
         let flags = i32::try_from(access.bits())
@@ -134,9 +162,22 @@ impl Mr {
             usize::try_from(addr)
                 .map_err(|_| VerbsError::argument("memory region", addr, usize::MAX))?,
         );
-        // SAFETY: the domain is alive; the memory is the caller's, who keeps it.
-        let raw = unsafe { context.rdma().ibv_reg_mr(pd.raw(), start, length, flags) };
-        let raw = NonNull::new(raw).ok_or_else(|| context.failed("ibv_reg_mr", last_errno()))?;
+        let (rdma, pd_raw) = (context.rdma(), pd.raw());
+        let (call, raw) = match dmabuf {
+            Some(Dmabuf { fd, offset, .. }) => {
+                let fd = fd.as_raw_fd();
+                // SAFETY: the domain is alive, `fd` is open through the call; the memory is the caller's, who keeps it.
+                let raw =
+                    unsafe { rdma.ibv_reg_dmabuf_mr(pd_raw, *offset, length, addr, fd, flags) };
+                ("ibv_reg_dmabuf_mr", raw)
+            }
+            None => {
+                // SAFETY: the domain is alive; the memory is the caller's, who keeps it.
+                let raw = unsafe { rdma.ibv_reg_mr(pd_raw, start, length, flags) };
+                ("ibv_reg_mr", raw)
+            }
+        };
+        let raw = NonNull::new(raw).ok_or_else(|| context.failed(call, last_errno()))?;
         // SAFETY: libibverbs returned a region, whose fields do not change while it is registered.
         let (lkey, rkey) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
         Ok(Self {
@@ -146,7 +187,14 @@ impl Mr {
             bytes,
             lkey,
             rkey,
+            export: Export::first_try(dmabuf.map_or(Rung::Address, Dmabuf::rung)),
         })
+    }
+
+    /// How the HCA gets at the memory.
+    #[must_use]
+    pub fn export(&self) -> &Export {
+        &self.export
     }
 
     /// First byte; requests name addresses from here on.
@@ -172,6 +220,26 @@ impl Mr {
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
+}
+
+/// Refuses what no registration can mean.
+fn check(addr: u64, bytes: u64, access: Access) -> Result<(), VerbsError> {
+    if bytes == 0 || addr.checked_add(bytes).is_none() {
+        return Err(VerbsError::argument(
+            "memory region",
+            format!("{bytes} bytes at {addr:#x}"),
+            "at least one byte, without wrapping around",
+        ));
+    }
+    let writes = [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
+    if writes.iter().any(|right| access.contains(*right)) && !access.contains(Access::LOCAL_WRITE) {
+        return Err(VerbsError::argument(
+            "access of a memory region",
+            format!("{access:?}"),
+            "LOCAL_WRITE with remote rights to write",
+        ));
+    }
+    Ok(())
 }
 
 impl Drop for Mr {

@@ -5,22 +5,22 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use mlx5_prm::cmd::Opcode;
-use mlx5_prm::qp::{CreateQpIn, CreateQpOut, QpModifyIn, QpModifyOut, QpState};
-use mlx5_prm::qp::{QueryQpIn, QueryQpOut};
+use mlx5_prm::qp::{QpModifyIn, QpModifyOut, QpState, QueryQpIn, QueryQpOut};
 use mlx5_prm::qpc::{Ads, Qpc};
 
+use super::blocks::Blocks;
 use super::command::DevxObject;
 use super::context::{Context, PORT};
-use super::cq::{Cq, CqPlace};
+use super::counters::CounterSet;
+use super::cq::Cq;
 use super::error::VerbsError;
-use super::heap::{ControlBlock, ControlHeap};
-use super::image::QpLayout;
+use super::image::{ImageAttr, QpLayout};
+use super::mailbox::Mailbox;
 use super::path::resolve_mac;
 use super::pd::Pd;
 use super::qp_attr::{PathAttr, SendAttr, atomic_mode, udp_source_port};
 use super::qp_config::QpConfig;
 use super::uar::DoorbellRegister;
-use crate::abi::{QpContext, WQEBB_BYTES};
 
 /// States that software moves a QP through. `Err` is absent: the HCA enters it by itself, and the way out is [`Qp::reset`],
 /// which every state has.
@@ -43,8 +43,8 @@ states! {
     Rts,
 }
 
-/// An RC queue pair in state `S`, without a receive queue, with a CQ of one entry that nobody shares. Dropping it destroys
-/// QP and CQ and gives its blocks back to the control heap; if the HCA refuses that, the blocks stay taken.
+/// An RC queue pair in state `S`, with CQs that nobody shares. Dropping it destroys QP and CQs and gives its blocks back to the
+/// control heap; if the HCA refuses that, the blocks stay taken.
 ///
 /// A QP that is not ready cannot be asked to send:
 ///
@@ -72,27 +72,21 @@ impl<S: State> fmt::Debug for Qp<S> {
 }
 
 /// What every state has.
-struct QpCore {
+pub(super) struct QpCore {
     /// First, so that the HCA's object goes before everything that it uses.
-    object: DevxObject<QpMemory>,
-    layout: QpLayout,
-    config: QpConfig,
+    pub(super) object: DevxObject<QpMemory>,
+    pub(super) layout: QpLayout,
+    pub(super) config: QpConfig,
 }
 
 /// What the HCA's QP uses, in the order in which it is taken down.
 #[derive(Debug)]
-struct QpMemory {
-    cq: Cq<QueueMemory>,
-    pd: Arc<Pd>,
-}
-
-/// What both the CQ and the QP use.
-#[derive(Debug)]
-struct QueueMemory {
-    register: Arc<DoorbellRegister>,
-    context: ControlBlock,
-    flags: ControlBlock,
-    sq: ControlBlock,
+pub(super) struct QpMemory {
+    /// The CQ of receives, if there is a receive queue.
+    pub(super) recv_cq: Option<Cq<Arc<DoorbellRegister>>>,
+    /// The CQ of sends, and what all three use.
+    pub(super) cq: Cq<Blocks>,
+    pub(super) pd: Arc<Pd>,
 }
 
 /// A transition that failed, with the QP as it was.
@@ -126,61 +120,40 @@ pub struct QpStatus {
 }
 
 impl Qp<Reset> {
-    /// Creates a QP and its CQ: one doorbell register, three blocks of `heap`, two commands.
-    ///
-    /// What `heap` must hold before [`Qp::init`] is [`QpLayout::image`] of [`Qp::layout`].
+    /// A QP whose HCA's object is in Reset.
+    pub(super) fn made(core: QpCore) -> Self {
+        Self {
+            core: Box::new(core),
+            state: PhantomData,
+        }
+    }
+
+    /// Brings everything that the QP's memory must hold before it leaves Reset there: host memory is written here, device
+    /// memory by `device`, which copies bytes to an address. No kernel uses the QP meanwhile.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::BadArgument`] for a shape that the device does not have or a heap of another context; else what failed,
-    /// after everything that was made has been taken down.
-    pub fn create(
-        pd: &Arc<Pd>,
-        heap: &Arc<ControlHeap>,
-        config: &QpConfig,
-    ) -> Result<Self, VerbsError> {
-        let context = pd.context();
-        config.check(context.name(), context.caps())?;
-        config.check_built()?;
-        if !Arc::ptr_eq(context, heap.context()) {
-            return Err(VerbsError::argument(
-                "control heap",
-                heap.context().name(),
-                format!("one of the context of the PD, {}", context.name()),
-            ));
+    /// `device`'s.
+    ///
+    /// # Panics
+    ///
+    /// As [`QpLayout::context`].
+    pub fn write_image<E>(
+        &mut self,
+        attr: &ImageAttr,
+        mut device: impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let blocks = self.blocks();
+        for part in self.core.layout.image(attr) {
+            match blocks.host_block(part.addr) {
+                Some((block, skip)) => block.fill_host(skip, &part.bytes),
+                None => device(part.addr, &part.bytes)?,
+            }
         }
-        let register = match config.share_doorbell_register {
-            true => DoorbellRegister::shared(context)?,
-            false => DoorbellRegister::alloc(context)?,
-        };
-        let depth = u64::from(config.depth());
-        let queue = QueueMemory {
-            context: heap.alloc(size_of::<QpContext>() as u64, 128)?,
-            flags: heap.alloc(depth * size_of::<u64>() as u64, 128)?,
-            sq: heap.alloc(depth * u64::from(WQEBB_BYTES), 128)?,
-            register,
-        };
-        let place = CqPlace {
-            umem_id: heap.umem_id(),
-            cqe_offset: queue.context.offset() + QpContext::CQE_OFFSET as u64,
-            dbrec_offset: queue.context.offset() + QpContext::CQ_DBREC_OFFSET as u64,
-            uar_page: queue.register.page_id(),
-        };
-        let cq = Cq::create(context, &place, queue)?;
-        let input = create_input(pd, heap, config, &cq);
-        let pd = Arc::clone(pd);
-        let memory = QpMemory { cq, pd };
-        let (object, out) = DevxObject::create::<_, CreateQpOut>(context, &input, memory)?;
-        let layout = layout(context, out.qpn(), config, &object.memory().cq);
-        let core = QpCore {
-            object,
-            layout,
-            config: *config,
-        };
-        Ok(Self {
-            core: Box::new(core),
-            state: PhantomData,
-        })
+        if let Some(mailbox) = blocks.mailbox() {
+            mailbox.set(attr.base);
+        }
+        Ok(())
     }
 
     /// Reset to Init: grants the peer its rights.
@@ -193,7 +166,7 @@ impl Qp<Reset> {
         let qpc = self
             .rights()
             .with_pm_state(Qpc::PM_STATE_MIGRATED)
-            .with_counter_set_id(self.core.config.counter_set.unwrap_or(0).into())
+            .with_counter_set_id(self.counters().map_or(0, |set| set.id().into()))
             .with_primary_address_path(path);
         self.advance(Opcode::RST2INIT_QP, Ok((qpc, 0)))
     }
@@ -265,19 +238,54 @@ impl Qp<Rtr> {
                 .with_primary_address_path(path);
             (qpc, 0)
         });
-        self.advance(Opcode::RTR2RTS_QP, fields)
+        let qp = self.advance(Opcode::RTR2RTS_QP, fields)?;
+        let blocks = qp.blocks();
+        if let Some(mailbox) = blocks.mailbox() {
+            mailbox.open(qp.qpn(), &blocks.register);
+        }
+        Ok(qp)
     }
 }
 
 impl<S: State> Qp<S> {
     /// Any state to Reset: the first step of a recovery. The HCA forgets all that was posted and counts from 0 again; before
-    /// the QP leaves Reset its memory must hold [`QpLayout::image`] with a new base.
+    /// the QP leaves Reset its memory must hold [`QpLayout::image`] with a new base, made from its layout *after* this call: a
+    /// wide CQ and that of a receive queue go on where they were.
+    ///
+    /// A mailbox is not looked at any more when this returns.
     ///
     /// # Errors
     ///
-    /// The QP back, with the HCA's answer.
-    pub fn reset(self) -> Result<Qp<Reset>, Box<TransitionError<S>>> {
-        self.advance(Opcode::TO_RST_QP, Ok((Qpc::default(), 0)))
+    /// The QP back, with the HCA's answer. It may be in Reset then; calling again does no harm.
+    pub fn reset(mut self) -> Result<Qp<Reset>, Box<TransitionError<S>>> {
+        let rings = self.blocks().mailbox().is_some_and(Mailbox::close);
+        let done = self.modify(Opcode::TO_RST_QP, (Qpc::default(), 0));
+        match done.and_then(|()| self.produced()) {
+            Ok((produced, received)) => {
+                self.core.layout.produced = produced;
+                if let Some(recv) = &mut self.core.layout.recv {
+                    recv.produced = received;
+                }
+                Ok(Qp {
+                    core: self.core,
+                    state: PhantomData,
+                })
+            }
+            Err(source) => {
+                let blocks = self.blocks();
+                if let Some(mailbox) = blocks.mailbox().filter(|_| rings) {
+                    mailbox.open(self.qpn(), &blocks.register);
+                }
+                Err(Box::new(TransitionError { qp: self, source }))
+            }
+        }
+    }
+
+    /// Completions that both CQs hold so far. For a QP in Reset, which causes no more.
+    fn produced(&self) -> Result<(u32, u32), VerbsError> {
+        let memory = self.core.object.memory();
+        let received = memory.recv_cq.as_ref().map_or(Ok(0), Cq::produced)?;
+        Ok((memory.cq.produced()?, received))
     }
 
     /// Any state but Reset to Err: nothing is sent, received or acknowledged any more, and all that was posted completes in
@@ -310,12 +318,16 @@ impl<S: State> Qp<S> {
         })
     }
 
-    /// Destroys QP and CQ, for whoever wants to know whether that worked; a plain drop logs.
+    /// Destroys the QP, for whoever wants to know whether that worked; a plain drop logs.
     ///
     /// # Errors
     ///
     /// The kernel's answer; the QP's memory is then kept for ever.
     pub fn destroy(self) -> Result<(), VerbsError> {
+        // The thread that rings would go on for a QP that stays.
+        if let Some(mailbox) = self.blocks().mailbox() {
+            mailbox.close();
+        }
         self.core.object.destroy()
     }
 
@@ -325,7 +337,7 @@ impl<S: State> Qp<S> {
         self.core.layout.qpn
     }
 
-    /// Where everything lies; the same for the life of the QP, through every reset.
+    /// Where everything lies: the same for the life of the QP, through every reset, except how many completions its CQs held.
     #[must_use]
     pub fn layout(&self) -> &QpLayout {
         &self.core.layout
@@ -337,17 +349,32 @@ impl<S: State> Qp<S> {
         &self.core.config
     }
 
-    /// Bytes of control heap that it takes.
+    /// Bytes of control heap that it takes, those of a heap in host memory included.
     #[must_use]
     pub fn control_bytes(&self) -> u64 {
-        let queue = self.core.object.memory().cq.memory();
-        queue.context.bytes() + queue.flags.bytes() + queue.sq.bytes()
+        self.blocks().bytes()
     }
 
     /// Its doorbell register.
     #[must_use]
     pub fn doorbell(&self) -> &Arc<DoorbellRegister> {
-        &self.core.object.memory().cq.memory().register
+        &self.blocks().register
+    }
+
+    /// The counter set that counts its packets; none if the device's own does.
+    #[must_use]
+    pub fn counters(&self) -> Option<&Arc<CounterSet>> {
+        self.blocks().counters.as_ref()
+    }
+
+    /// Doorbells that the host has rung for it; none without a mailbox.
+    #[must_use]
+    pub fn mailbox_doorbells(&self) -> Option<u64> {
+        self.blocks().mailbox().map(Mailbox::doorbells)
+    }
+
+    fn blocks(&self) -> &Blocks {
+        self.core.object.memory().cq.memory()
     }
 
     fn context(&self) -> &Arc<Context> {
@@ -388,60 +415,6 @@ impl<S: State> Qp<S> {
             }),
             Err(source) => Err(Box::new(TransitionError { qp: self, source })),
         }
-    }
-}
-
-fn create_input(
-    pd: &Pd,
-    heap: &ControlHeap,
-    config: &QpConfig,
-    cq: &Cq<QueueMemory>,
-) -> CreateQpIn {
-    let queue = cq.memory();
-    let in_order = config.data_in_order && pd.context().caps().qp_data_in_order;
-    let qpc = Qpc::default()
-        .with_st(Qpc::ST_RC)
-        .with_pm_state(Qpc::PM_STATE_MIGRATED)
-        .with_pd(pd.pdn())
-        .with_log_sq_size(config.log_depth.into())
-        .with_rq_type(Qpc::RQ_TYPE_NONE)
-        .with_cqn_snd(cq.cqn())
-        .with_cqn_rcv(cq.cqn())
-        .with_uar_page(queue.register.page_id())
-        .with_ts_format(TS_FORMAT_DEFAULT)
-        .with_data_in_order(in_order.into())
-        .with_lag_tx_port_affinity(config.lag_port.into())
-        .with_dbr_umem_valid(1)
-        .with_dbr_umem_id(heap.umem_id())
-        .with_dbr_addr(queue.context.offset() + QpContext::SQ_DBREC_OFFSET as u64);
-    CreateQpIn::default()
-        .with_opcode(u32::from(Opcode::CREATE_QP.0))
-        .with_qpc(qpc)
-        .with_wq_umem_offset(queue.sq.offset())
-        .with_wq_umem_id(heap.umem_id())
-        .with_wq_umem_valid(1)
-}
-
-/// `ts_format`: whatever clock the device's completions carry; nobody reads it.
-const TS_FORMAT_DEFAULT: u32 = 1;
-
-fn layout(context: &Context, qpn: u32, config: &QpConfig, cq: &Cq<QueueMemory>) -> QpLayout {
-    let queue = cq.memory();
-    let context_addr = queue.context.addr();
-    QpLayout {
-        qpn,
-        cqn: cq.cqn(),
-        depth: config.depth(),
-        context_addr,
-        context_offset: queue.context.offset(),
-        flags_addr: queue.flags.addr(),
-        sq_addr: queue.sq.addr(),
-        cqe_addr: context_addr + QpContext::CQE_OFFSET as u64,
-        dbrec_addr: context_addr + QpContext::SQ_DBREC_OFFSET as u64,
-        doorbell_addr: queue.register.addr(),
-        doorbell_page_addr: queue.register.page_addr(),
-        mode: config.mode(),
-        atomics: context.caps().atomic_bits(),
     }
 }
 

@@ -106,8 +106,9 @@ pub struct QpConfig {
     pub share_doorbell_register: bool,
     /// Ask for payload in order, where the device can be asked. Default true.
     pub data_in_order: bool,
-    /// Counter set, where the device has them. Default none: the device's own.
-    pub counter_set: Option<u8>,
+    /// Count packets in the context's own counter set, where the device has sets; else the device's own counts them. Default
+    /// true.
+    pub own_counters: bool,
     /// Port of a link aggregation group for outgoing packets, 1 to 15; 0 lets the device choose. Default 0.
     pub lag_port: u8,
 }
@@ -123,7 +124,7 @@ impl Default for QpConfig {
             log_recv_depth: None,
             share_doorbell_register: false,
             data_in_order: true,
-            counter_set: None,
+            own_counters: true,
             lag_port: 0,
         }
     }
@@ -220,35 +221,7 @@ impl QpConfig {
         if self.doorbell == Doorbell::NoRecord {
             self.check_no_record(device, caps)?;
         }
-        if let Some(set) = self.counter_set
-            && !caps.counter_sets
-        {
-            return Err(VerbsError::argument(
-                "counter_set",
-                set,
-                "none: the device has no counter sets",
-            ));
-        }
         Ok(())
-    }
-
-    /// Refuses the modes that have a check but no commands yet.
-    pub(super) fn check_built(&self) -> Result<(), VerbsError> {
-        let plain = Self {
-            doorbell: Doorbell::Record,
-            queues: Queues::Device,
-            cq: CqKind::Collapsed,
-            log_recv_depth: None,
-            ..*self
-        };
-        if *self == plain {
-            return Ok(());
-        }
-        Err(VerbsError::argument(
-            "shape of a QP",
-            format!("{self:?}"),
-            "record, device queues, collapsed CQ, no receive queue",
-        ))
     }
 
     fn check_no_record(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {
@@ -302,11 +275,6 @@ mod tests {
             ..good
         };
         assert_eq!(refused(flat), "log_depth is 7: expected 8 to 12");
-        let counted = QpConfig {
-            counter_set: Some(3),
-            ..good
-        };
-        assert!(refused(counted).contains("no counter sets"));
         for (log, reason) in [
             (3, "log_recv_depth is 3: expected 4 to 12"),
             (13, "log_recv_depth is 13: expected 4 to 12"),

@@ -2,15 +2,20 @@
 //!
 //! A UAR page of 4 KiB holds two registers. Every QP gets one of its own: silicon takes two QPs behind one register, but a
 //! software HCA sees plain memory, in which the second store overwrites the first before it looked.
+//!
+//! A QP without doorbell record is rung at a third place of the page, where every store counts: it gets the whole page.
+//! libmlx5 hands out registers, not pages, so the other ones of such a page are kept and lie idle.
 
 // UNSAFETY: calls into libmlx5; the register itself is only ever named by its address.
 #![expect(unsafe_code, reason = "calls into libmlx5")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, PoisonError};
 
-use mlx5_prm::doorbell::uar;
+use mlx5_prm::doorbell::{doorbell_value, uar};
 
 use super::context::{Context, last_errno};
 use super::error::VerbsError;
@@ -27,19 +32,82 @@ fn kinds(soft: bool) -> &'static [u32] {
     if soft { &[BF] } else { &[NC_DEDICATED, BF] }
 }
 
-/// One doorbell register. libmlx5 counts the users of its page and unmaps it with the device.
-pub struct DoorbellRegister {
-    context: Arc<Context>,
-    raw: NonNull<mlx5dv_devx_uar>,
+/// Most registers that are looked at for one: more than a process can have pages.
+const MOST_TURNS: usize = 1 << 14;
+
+/// A register as libmlx5 hands it out.
+#[derive(Clone, Copy)]
+struct Raw {
+    uar: NonNull<mlx5dv_devx_uar>,
     page_id: u32,
     page_addr: u64,
     addr: u64,
 }
 
 // SAFETY: DevX calls may come from any thread; the handle is only named when it is freed.
-unsafe impl Send for DoorbellRegister {}
+unsafe impl Send for Raw {}
 // SAFETY: as for Send.
-unsafe impl Sync for DoorbellRegister {}
+unsafe impl Sync for Raw {}
+
+impl Raw {
+    fn alloc(context: &Context) -> Result<Self, VerbsError> {
+        let mut errno = 0;
+        for kind in kinds(context.info().is_soft()) {
+            // SAFETY: the context is open.
+            let raw = unsafe { context.rdma().mlx5dv_devx_alloc_uar(context.raw(), *kind) };
+            match NonNull::new(raw) {
+                Some(raw) => return Self::checked(context, raw),
+                None => errno = last_errno(),
+            }
+        }
+        Err(context.failed("mlx5dv_devx_alloc_uar", errno))
+    }
+
+    fn checked(context: &Context, raw: NonNull<mlx5dv_devx_uar>) -> Result<Self, VerbsError> {
+        // SAFETY: libmlx5 returned it, and does not change it while it is allocated.
+        let uar = unsafe { raw.as_ref() };
+        let page_addr = uar.base_addr.expose_provenance() as u64;
+        let register = Self {
+            uar: raw,
+            page_id: uar.page_id,
+            page_addr,
+            addr: uar.reg_addr.expose_provenance() as u64,
+        };
+        let offset = register.addr.wrapping_sub(page_addr);
+        let inside = offset < uar::PAGE_BYTES as u64 && offset.is_multiple_of(8);
+        if !inside || register.page_id >= 1 << 24 {
+            let value = format!("{offset:#x} in page {:#x}", register.page_id);
+            register.free(context);
+            let limit = "inside a page with a number of 24 bits";
+            return Err(context.bad_reply("doorbell register", value, limit));
+        }
+        Ok(register)
+    }
+
+    fn free(self, context: &Context) {
+        // SAFETY: it is allocated, and whoever calls this owns it and forgets it.
+        unsafe { context.rdma().mlx5dv_devx_free_uar(self.uar.as_ptr()) };
+    }
+}
+
+/// Who uses the pages of a context, by the address of the page.
+#[derive(Default)]
+pub(super) struct Pages(BTreeMap<u64, Page>);
+
+enum Page {
+    /// The registers in use.
+    Registers(BTreeSet<u64>),
+    /// One QP has the whole page; these registers of it came up since and lie idle.
+    Whole(Vec<Raw>),
+}
+
+/// One doorbell register. libmlx5 counts the users of its page and unmaps it with the device.
+pub struct DoorbellRegister {
+    context: Arc<Context>,
+    raw: Raw,
+    /// Where it is rung, which is not libmlx5's register if the page is this one's alone.
+    addr: u64,
+}
 
 impl DoorbellRegister {
     /// Takes a register that nobody else in this process uses.
@@ -49,16 +117,72 @@ impl DoorbellRegister {
     /// [`VerbsError::Call`] if there is none left, [`VerbsError::BadReply`] if libmlx5 hands out one that is in use or is not
     /// inside a page.
     pub fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
-        let mut errno = 0;
-        for kind in kinds(context.info().is_soft()) {
-            // SAFETY: the context is open.
-            let raw = unsafe { context.rdma().mlx5dv_devx_alloc_uar(context.raw(), *kind) };
-            match NonNull::new(raw) {
-                Some(raw) => return Self::claim(context, raw),
-                None => errno = last_errno(),
+        let mut pages = context.pages();
+        // Each turn but the last gives a page that somebody has alone one more of its registers, of which it has few.
+        for _ in 0..=MOST_TURNS {
+            let raw = Raw::alloc(context)?;
+            match pages.0.entry(raw.page_addr).or_insert_with(Page::empty) {
+                Page::Whole(idle) => idle.push(raw),
+                Page::Registers(used) => {
+                    if !used.insert(raw.addr) {
+                        // Freeing it would take it from the QP that has it.
+                        let offset = raw.addr - raw.page_addr;
+                        let value = format!("{offset:#x} in page {:#x}", raw.page_id);
+                        return Err(context.bad_reply(
+                            "doorbell register",
+                            value,
+                            "one not in use",
+                        ));
+                    }
+                    return Ok(Arc::new(Self {
+                        context: Arc::clone(context),
+                        raw,
+                        addr: raw.addr,
+                    }));
+                }
             }
         }
-        Err(context.failed("mlx5dv_devx_alloc_uar", errno))
+        Err(context.bad_reply("doorbell registers", MOST_TURNS, "one on a page to share"))
+    }
+
+    /// Takes a page that nobody else in this process uses, and in it the register of queues without doorbell record.
+    ///
+    /// # Errors
+    ///
+    /// As [`DoorbellRegister::alloc`].
+    pub fn without_record(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+        let mut pages = context.pages();
+        // Registers on pages that others use: kept until a free page has come up, or they would come up again.
+        let mut aside = Vec::new();
+        let mut found = Err(context.bad_reply("doorbell pages", MOST_TURNS, "one not in use"));
+        for _ in 0..=MOST_TURNS {
+            match Raw::alloc(context) {
+                Ok(raw) => match pages.0.entry(raw.page_addr).or_insert_with(Page::empty) {
+                    Page::Whole(idle) => idle.push(raw),
+                    Page::Registers(used) if !used.is_empty() => aside.push(raw),
+                    page @ Page::Registers(_) => {
+                        *page = Page::Whole(Vec::new());
+                        found = Ok(raw);
+                        break;
+                    }
+                },
+                Err(error) => {
+                    found = Err(error);
+                    break;
+                }
+            }
+        }
+        for raw in aside {
+            raw.free(context);
+        }
+        drop(pages);
+        found.map(|raw| {
+            Arc::new(Self {
+                context: Arc::clone(context),
+                raw,
+                addr: raw.page_addr + uar::NO_RECORD as u64,
+            })
+        })
     }
 
     /// The register that all who ask for a shared one get.
@@ -89,13 +213,13 @@ impl DoorbellRegister {
     /// Number of the page, as commands name it.
     #[must_use]
     pub fn page_id(&self) -> u32 {
-        self.page_id
+        self.raw.page_id
     }
 
     /// Where the page of [`uar::PAGE_BYTES`] is mapped in this process, write-only.
     #[must_use]
     pub fn page_addr(&self) -> u64 {
-        self.page_addr
+        self.raw.page_addr
     }
 
     /// Where the register is: the doorbell is one 8-byte store to it.
@@ -104,52 +228,62 @@ impl DoorbellRegister {
         self.addr
     }
 
-    fn claim(
-        context: &Arc<Context>,
-        raw: NonNull<mlx5dv_devx_uar>,
-    ) -> Result<Arc<Self>, VerbsError> {
-        // SAFETY: libmlx5 returned it, and does not change it while it is allocated.
-        let uar = unsafe { raw.as_ref() };
-        let page_addr = uar.base_addr.expose_provenance() as u64;
-        let addr = uar.reg_addr.expose_provenance() as u64;
-        let offset = addr.wrapping_sub(page_addr);
-        if !context.registers().insert(addr) {
-            // Freeing it would take it from the QP that has it.
-            let value = format!("{offset:#x} in page {:#x}", uar.page_id);
-            return Err(context.bad_reply("doorbell register", value, "one not in use"));
-        }
-        let register = Self {
-            context: Arc::clone(context),
-            raw,
-            page_id: uar.page_id,
-            page_addr,
-            addr,
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Rings: lets `qpn` run up to `next_index`. What the HCA is to find in memory has been written before.
+    pub(super) fn ring(&self, qpn: u32, next_index: u16) {
+        let Ok(addr) = usize::try_from(self.addr) else {
+            return;
         };
-        let inside = offset < uar::PAGE_BYTES as u64 && offset.is_multiple_of(8);
-        if !inside || register.page_id >= 1 << 24 {
-            let value = format!("{offset:#x} in page {:#x}", register.page_id);
-            let limit = "inside a page with a number of 24 bits";
-            return Err(context.bad_reply("doorbell register", value, limit));
-        }
-        Ok(Arc::new(register))
+        let value = doorbell_value(next_index, qpn);
+        // SAFETY: the register lies in its page (checked when it was made), on 8 bytes, and is mapped while `self` lives;
+        // everybody only stores to it.
+        let register = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) };
+        // Release: behind everything that is visible to this thread. The fence empties a write-combining buffer.
+        register.store(value, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl Page {
+    fn empty() -> Self {
+        Self::Registers(BTreeSet::new())
     }
 }
 
 impl Drop for DoorbellRegister {
     fn drop(&mut self) {
-        self.context.registers().remove(&self.addr);
-        // SAFETY: it is allocated, and only this call frees it; QPs that ring it hold it, so none is left.
-        unsafe { self.context.rdma().mlx5dv_devx_free_uar(self.raw.as_ptr()) };
+        let mut pages = self.context.pages();
+        let page_addr = self.raw.page_addr;
+        match pages.0.get_mut(&page_addr) {
+            Some(Page::Whole(idle)) => {
+                for raw in std::mem::take(idle) {
+                    raw.free(&self.context);
+                }
+                pages.0.remove(&page_addr);
+            }
+            Some(Page::Registers(used)) => {
+                used.remove(&self.raw.addr);
+                if used.is_empty() {
+                    pages.0.remove(&page_addr);
+                }
+            }
+            None => {}
+        }
+        // QPs that ring it hold it, so none is left.
+        self.raw.free(&self.context);
     }
 }
 
 impl fmt::Debug for DoorbellRegister {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DoorbellRegister")
-            .field("page_id", &self.page_id)
+            .field("page_id", &self.raw.page_id)
             .field(
                 "offset",
-                &format_args!("{:#x}", self.addr.wrapping_sub(self.page_addr)),
+                &format_args!("{:#x}", self.addr.wrapping_sub(self.raw.page_addr)),
             )
             .finish_non_exhaustive()
     }

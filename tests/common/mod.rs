@@ -15,8 +15,8 @@ use softhca as _;
 use softhca::{Hca, HcaConfig};
 use warpverbs::gpu::{DeviceMemory, Gpu, simt::SimtGpu};
 use warpverbs::verbs::{
-    Access, Context, ControlHeap, DeviceSelector, Gid, ImageAttr, Mr, PathAttr, Pd, Qp, QpConfig,
-    Reset, Rts, SendAttr, VerbsError, device_list,
+    Access, Context, ControlHeap, DeviceSelector, DoorbellProxy, Gid, HeapRegion, ImageAttr, Mr,
+    PathAttr, Pd, Qp, QpConfig, QpPlaces, Reset, Rts, SendAttr, VerbsError, device_list,
 };
 
 unsafe extern "C" {
@@ -71,6 +71,10 @@ impl Window {
 /// One end of connections: an open device, a domain, a control heap in device memory.
 pub(crate) struct Node {
     pub(crate) heap: Arc<ControlHeap>,
+    /// A heap in host memory, with [`Node::with_host`].
+    pub(crate) host: Option<Arc<ControlHeap>>,
+    /// Who rings for mailboxes, with [`Node::with_host`].
+    pub(crate) proxy: Option<Arc<DoorbellProxy>>,
     pub(crate) pd: Arc<Pd>,
     pub(crate) context: Arc<Context>,
     pub(crate) gpu: Arc<dyn Gpu>,
@@ -87,21 +91,50 @@ impl Node {
         let heap = unsafe { ControlHeap::owning(&context, region.addr(), heap_bytes, region) }?;
         Ok(Self {
             heap,
+            host: None,
+            proxy: None,
             pd,
             context,
             gpu,
         })
     }
 
+    /// The same with a heap of `bytes` bytes in host memory, and somebody who rings for mailboxes.
+    pub(crate) fn with_host(self, bytes: usize) -> Result<Self, VerbsError> {
+        let memory = self.gpu.map_host(bytes).expect("host memory");
+        let region = HeapRegion::host(memory.addr(), memory.host_addr(), bytes);
+        // SAFETY: the memory lives as long as its owner, and is only ever accessed by atomics, copies and the device.
+        let host = unsafe { ControlHeap::over(&self.context, &region, Some(Box::new(memory))) }?;
+        let mailboxes = self.gpu.map_host(4096).expect("host memory");
+        let (addr, host_addr) = (mailboxes.addr(), mailboxes.host_addr());
+        let owner = Some(Box::new(mailboxes) as Box<_>);
+        // SAFETY: as for the heap.
+        let proxy = unsafe { DoorbellProxy::start(addr, host_addr, 4096, Some(kick), owner) }?;
+        Ok(Self {
+            host: Some(host),
+            proxy: Some(proxy),
+            ..self
+        })
+    }
+
+    /// Where QPs of this node take their memory from.
+    pub(crate) fn places(&self) -> QpPlaces<'_> {
+        QpPlaces {
+            control: &self.heap,
+            host: self.host.as_ref(),
+            proxy: self.proxy.as_ref(),
+        }
+    }
+
     /// A QP in Reset whose memory is as it must be.
     pub(crate) fn qp(&self, config: &QpConfig) -> Result<Qp<Reset>, VerbsError> {
-        let qp = Qp::create(&self.pd, &self.heap, config)?;
-        self.write_image(&qp, 0);
+        let mut qp = Qp::create(&self.pd, self.places(), config)?;
+        self.write_image(&mut qp, 0);
         Ok(qp)
     }
 
     /// Writes what the QP's memory must hold before it leaves Reset.
-    pub(crate) fn write_image(&self, qp: &Qp<Reset>, base: u64) {
+    pub(crate) fn write_image(&self, qp: &mut Qp<Reset>, base: u64) {
         let attr = ImageAttr {
             doorbell: qp.layout().doorbell_addr,
             atomic_sink: 0,
@@ -109,11 +142,8 @@ impl Node {
             generation: 0,
             base,
         };
-        for part in qp.layout().image(&attr) {
-            self.gpu
-                .write(part.addr, &part.bytes)
-                .expect("control memory");
-        }
+        qp.write_image(&attr, |addr, bytes| self.gpu.write(addr, bytes))
+            .expect("control memory");
     }
 
     /// Device memory that peers may write, read and do atomics in.

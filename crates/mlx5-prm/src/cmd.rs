@@ -64,6 +64,12 @@ open_enum! {
         QUERY_NIC_VPORT_CONTEXT = 0x754,
         /// One entry of the RoCE address table.
         QUERY_ROCE_ADDRESS = 0x760,
+        /// Makes a set of queue counters.
+        ALLOC_Q_COUNTER = 0x771,
+        /// Ends a set of queue counters.
+        DEALLOC_Q_COUNTER = 0x772,
+        /// Reads a set of queue counters.
+        QUERY_Q_COUNTER = 0x773,
         /// Makes a protection domain.
         ALLOC_PD = 0x800,
         /// Ends a protection domain.

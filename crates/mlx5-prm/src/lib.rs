@@ -18,6 +18,7 @@ pub mod hca_cap;
 pub mod layout;
 pub mod mkey;
 mod open_enum;
+pub mod q_counter;
 pub mod qp;
 pub mod qpc;
 pub mod roce;

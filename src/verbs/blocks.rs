@@ -1,0 +1,277 @@
+//! The memory of one QP: which blocks it takes from which heap, and where in them everything lies.
+//!
+//! ```text
+//! control heap   context [ .. CQE line, records, counters ]   flags [depth]
+//! queue heap     RQ [recv depth], SQ [depth]    wide CQ [depth]    receive CQ [recv depth], its record
+//!                and with host queues: CQE line, records (as in the context, where they then lie idle)
+//! ```
+//!
+//! With [`Queues::Device`] the queue heap is the control heap, with [`Queues::Host`] the one in host memory.
+
+use std::sync::Arc;
+
+use super::context::Context;
+use super::counters::CounterSet;
+use super::cq::CqPlace;
+use super::error::VerbsError;
+use super::heap::{ControlBlock, ControlHeap};
+use super::image::{QpLayout, RecvLayout};
+use super::mailbox::{DoorbellProxy, Mailbox};
+use super::qp_config::{
+    CQE_BYTES, CqKind, Doorbell, LINE_BYTES, QpConfig, Queues, RECORDS_BYTES, RECV_WQE_BYTES,
+};
+use super::uar::DoorbellRegister;
+use crate::abi::{QpContext, WQEBB_BYTES};
+
+/// Where a QP takes its memory from, and who rings for it.
+#[derive(Clone, Copy, Debug)]
+pub struct QpPlaces<'a> {
+    /// Context and flags; with [`Queues::Device`] the queues too.
+    pub control: &'a Arc<ControlHeap>,
+    /// The queues with [`Queues::Host`]: a heap in host memory.
+    pub host: Option<&'a Arc<ControlHeap>>,
+    /// Who rings with [`Doorbell::Mailbox`].
+    pub proxy: Option<&'a Arc<DoorbellProxy>>,
+}
+
+/// Device memory for everything, and nobody who rings.
+impl<'a> From<&'a Arc<ControlHeap>> for QpPlaces<'a> {
+    fn from(control: &'a Arc<ControlHeap>) -> Self {
+        Self {
+            control,
+            host: None,
+            proxy: None,
+        }
+    }
+}
+
+impl<'a> QpPlaces<'a> {
+    /// The heap of the queues.
+    fn queues(&self, config: &QpConfig) -> Result<&'a Arc<ControlHeap>, VerbsError> {
+        let heap = match config.queues {
+            Queues::Device => self.control,
+            Queues::Host => self.host.ok_or_else(|| {
+                let limit = "QpPlaces::host: a heap in host memory";
+                VerbsError::argument("heap for host queues", "not given", limit)
+            })?,
+        };
+        if config.queues == Queues::Host && heap.host_addr().is_none() {
+            return Err(VerbsError::argument(
+                "heap for host queues",
+                format!("device memory at {:#x}", heap.addr()),
+                "host memory (HeapRegion::host)",
+            ));
+        }
+        Ok(heap)
+    }
+
+    fn check(&self, context: &Arc<Context>) -> Result<(), VerbsError> {
+        for heap in [Some(self.control), self.host].into_iter().flatten() {
+            if !Arc::ptr_eq(context, heap.context()) {
+                return Err(VerbsError::argument(
+                    "control heap",
+                    heap.context().name(),
+                    format!("one of the context of the PD, {}", context.name()),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Everything that CQs and QP use and that is not a command's object. Given back in this order: the mailbox first.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    mailbox: Option<Mailbox>,
+    pub(super) register: Arc<DoorbellRegister>,
+    pub(super) counters: Option<Arc<CounterSet>>,
+    context: ControlBlock,
+    flags: ControlBlock,
+    /// Receive queue, then send queue.
+    wq: ControlBlock,
+    /// CQE line and records, unless they lie in the context.
+    records: Option<ControlBlock>,
+    /// The CQEs of a wide CQ.
+    cqes: Option<ControlBlock>,
+    /// The CQEs of the receive queue's CQ, and its record.
+    recv_cqes: Option<ControlBlock>,
+    /// Of the queues.
+    umem_id: u32,
+    config: QpConfig,
+}
+
+impl Blocks {
+    pub(super) fn alloc(
+        context: &Arc<Context>,
+        places: &QpPlaces<'_>,
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
+        places.check(context)?;
+        let queues = places.queues(config)?;
+        let umem_id = queues.umem_id()?;
+        let mailbox = match (config.doorbell, places.proxy) {
+            (Doorbell::Mailbox, Some(proxy)) => Some(proxy.mailbox()?),
+            (Doorbell::Mailbox, None) => {
+                let limit = "QpPlaces::proxy: who rings for mailboxes";
+                return Err(VerbsError::argument("doorbell proxy", "not given", limit));
+            }
+            _ => None,
+        };
+        let register = match config.doorbell {
+            Doorbell::NoRecord => DoorbellRegister::without_record(context)?,
+            _ if config.share_doorbell_register => DoorbellRegister::shared(context)?,
+            _ => DoorbellRegister::alloc(context)?,
+        };
+        let counters = match config.own_counters && context.caps().counter_sets {
+            true => Some(CounterSet::of(context)?),
+            false => None,
+        };
+        let (depth, recv_depth) = (u64::from(config.depth()), u64::from(config.recv_depth()));
+        let line = |bytes: u64| queues.alloc(bytes, LINE_BYTES);
+        let wq_bytes = recv_depth * RECV_WQE_BYTES + depth * u64::from(WQEBB_BYTES);
+        Ok(Self {
+            mailbox,
+            register,
+            counters,
+            context: places
+                .control
+                .alloc(size_of::<QpContext>() as u64, LINE_BYTES)?,
+            flags: places
+                .control
+                .alloc(depth * size_of::<u64>() as u64, LINE_BYTES)?,
+            wq: line(wq_bytes)?,
+            records: match config.queues {
+                Queues::Device => None,
+                Queues::Host => Some(line(RECORDS_BYTES)?),
+            },
+            cqes: match config.cq {
+                CqKind::Collapsed => None,
+                CqKind::Wide => Some(line(depth * CQE_BYTES)?),
+            },
+            recv_cqes: match recv_depth {
+                0 => None,
+                _ => Some(line(recv_depth * CQE_BYTES + LINE_BYTES)?),
+            },
+            umem_id,
+            config: *config,
+        })
+    }
+
+    /// Where the CQ of sends lies.
+    pub(super) fn send_cq(&self) -> CqPlace {
+        let wide = self.cqes.as_ref().map(ControlBlock::offset);
+        CqPlace {
+            umem_id: self.umem_id,
+            cqe_offset: wide.unwrap_or(self.records_at(CQE).1),
+            log_entries: wide.map(|_| self.config.log_depth),
+            dbrec_offset: self.records_at(CQ_DBREC).1,
+            uar_page: self.register.page_id(),
+        }
+    }
+
+    /// Where the CQ of receives lies, if there is one.
+    pub(super) fn recv_cq(&self) -> Option<CqPlace> {
+        let block = self.recv_cqes.as_ref()?;
+        let entries = u64::from(self.config.recv_depth());
+        Some(CqPlace {
+            umem_id: self.umem_id,
+            cqe_offset: block.offset(),
+            log_entries: self.config.log_recv_depth,
+            dbrec_offset: block.offset() + entries * CQE_BYTES,
+            uar_page: self.register.page_id(),
+        })
+    }
+
+    /// UMEM and offset of the work queues.
+    pub(super) fn wq(&self) -> (u32, u64) {
+        (self.umem_id, self.wq.offset())
+    }
+
+    /// UMEM and offset of the doorbell record; none if neither queue has one.
+    pub(super) fn dbrec(&self) -> Option<(u32, u64)> {
+        let offset = self.records_at(SQ_DBREC).1;
+        self.has_dbrec().then_some((self.umem_id, offset))
+    }
+
+    fn has_dbrec(&self) -> bool {
+        self.config.doorbell != Doorbell::NoRecord || self.recv_cqes.is_some()
+    }
+
+    /// Address and offset of a part of CQE line and records, wherever they lie.
+    fn records_at(&self, part: usize) -> (u64, u64) {
+        let (block, part) = match &self.records {
+            Some(block) => (block, part - CQE),
+            None => (&self.context, part),
+        };
+        (block.addr() + part as u64, block.offset() + part as u64)
+    }
+
+    /// Where everything lies, for QP and CQs of these numbers.
+    pub(super) fn layout(&self, qpn: u32, cqn: u32, recv_cqn: Option<u32>) -> QpLayout {
+        let config = &self.config;
+        let context = self.register.context();
+        let rq_bytes = u64::from(config.recv_depth()) * RECV_WQE_BYTES;
+        let cqes = self.cqes.as_ref();
+        let recv = recv_cqn.zip(self.recv_cqes.as_ref());
+        QpLayout {
+            qpn,
+            cqn,
+            depth: config.depth(),
+            context_addr: self.context.addr(),
+            context_offset: self.context.offset(),
+            flags_addr: self.flags.addr(),
+            sq_addr: self.wq.addr() + rq_bytes,
+            cqe_addr: cqes.map_or(self.records_at(CQE).0, ControlBlock::addr),
+            dbrec_addr: match self.has_dbrec() {
+                true => self.records_at(SQ_DBREC).0,
+                false => 0,
+            },
+            doorbell_addr: self.register.addr(),
+            doorbell_page_addr: self.register.page_addr(),
+            mailbox_addr: self.mailbox.as_ref().map(Mailbox::addr),
+            records_addr: self.records.as_ref().map(ControlBlock::addr),
+            recv: recv.map(|(cqn, block)| RecvLayout {
+                cqn,
+                depth: config.recv_depth(),
+                rq_addr: self.wq.addr(),
+                cqe_addr: block.addr(),
+                produced: 0,
+            }),
+            produced: 0,
+            mode: config.mode(),
+            atomics: context.caps().atomic_bits(),
+        }
+    }
+
+    pub(super) fn mailbox(&self) -> Option<&Mailbox> {
+        self.mailbox.as_ref()
+    }
+
+    /// The block of host memory that begins with `addr`; none if that is device memory.
+    pub(super) fn host_block(&self, addr: u64) -> Option<(&ControlBlock, u64)> {
+        let optional = [&self.records, &self.cqes, &self.recv_cqes];
+        let blocks = optional.into_iter().flatten();
+        blocks
+            .chain([&self.wq, &self.context, &self.flags])
+            .filter(|block| block.is_host())
+            .find_map(|block| {
+                let skip = addr.checked_sub(block.addr())?;
+                (skip < block.bytes()).then_some((block, skip))
+            })
+    }
+
+    /// Bytes taken of the control heap and, with host queues, of the one in host memory.
+    pub(super) fn bytes(&self) -> u64 {
+        let optional = [&self.records, &self.cqes, &self.recv_cqes];
+        let blocks = optional.into_iter().flatten();
+        let all = blocks.chain([&self.wq, &self.context, &self.flags]);
+        all.map(ControlBlock::bytes).sum()
+    }
+}
+
+/// Offsets in the context of what host queues have in a block of its own.
+const CQE: usize = QpContext::CQE_OFFSET;
+const SQ_DBREC: usize = QpContext::SQ_DBREC_OFFSET;
+const CQ_DBREC: usize = QpContext::CQ_DBREC_OFFSET;
+
+const _: () = assert!(CQ_DBREC + 64 - CQE == RECORDS_BYTES as usize);

@@ -1,0 +1,319 @@
+//! Doorbells by way of the host: for GPUs that the registers cannot be mapped into.
+//!
+//! Each QP has a line of 64 bytes in host memory that kernels reach, its mailbox. Kernels store the 64-bit index behind the
+//! last WQE there, by an atomic maximum, so that what arrives late does no harm. A thread of the host looks at all mailboxes in
+//! turn, and where the index has grown it stores to the QP's register.
+//!
+//! A mailbox is looked at only while its QP is in Rts: [`Qp::ready_to_send`](super::Qp::ready_to_send) puts it in,
+//! [`Qp::reset`](super::Qp::reset) and the QP's drop take it out before they do anything else, and neither returns while the
+//! thread is at that QP.
+
+// UNSAFETY: words of host memory that the caller gave.
+#![expect(unsafe_code, reason = "words in host memory")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use super::error::VerbsError;
+use super::uar::DoorbellRegister;
+use crate::sys;
+
+/// Bytes of a mailbox: a line that no other QP's kernels write.
+pub const MAILBOX_BYTES: u64 = 64;
+/// Rounds without a doorbell in which the thread looks again at once.
+const SPINS: u32 = 2_000;
+/// Rounds without a doorbell, behind those, between which it lets others run.
+const YIELDS: u32 = 200;
+/// How long it sleeps then.
+const SLEEP: Duration = Duration::from_micros(50);
+
+/// A thread that rings for QPs with [`Doorbell::Mailbox`](super::Doorbell). It ends when the last of them and the caller have
+/// dropped it.
+pub struct DoorbellProxy {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    /// Holds the mailboxes, if it was given; dropped last, when the thread has ended.
+    _owner: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// What the thread and its users share.
+struct Shared {
+    /// The first mailbox in this process.
+    host_addr: u64,
+    /// The first mailbox, as kernels address it.
+    addr: u64,
+    table: Mutex<Table>,
+    /// Callers that wait for `table`: the thread lets them.
+    waiting: AtomicU32,
+    stop: AtomicBool,
+    doorbells: AtomicU64,
+    /// Called behind each doorbell.
+    kick: Option<extern "C" fn()>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Mailboxes that are nobody's.
+    free: Vec<u64>,
+    /// Those that the thread looks at.
+    active: Vec<Active>,
+}
+
+/// A QP in Rts.
+struct Active {
+    slot: u64,
+    qpn: u32,
+    register: Arc<DoorbellRegister>,
+    rung: Arc<Rung>,
+}
+
+/// How far a QP has been rung.
+#[derive(Debug, Default)]
+struct Rung {
+    index: AtomicU64,
+    doorbells: AtomicU64,
+}
+
+impl DoorbellProxy {
+    /// Starts the thread, with as many mailboxes as fit into `bytes` bytes at `addr` for kernels and `host_addr` for this
+    /// process. `kick` is called behind each doorbell; default: that of a preloaded software HCA, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] for memory that is not on a line or too short for one; [`VerbsError::Thread`].
+    ///
+    /// # Safety
+    ///
+    /// The memory stays mapped at `host_addr`, writable, until the result is dropped, or if `owner` is given, until that is;
+    /// everybody accesses it by atomics only.
+    pub unsafe fn start(
+        addr: u64,
+        host_addr: u64,
+        bytes: usize,
+        kick: Option<extern "C" fn()>,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let length = bytes as u64;
+        let aligned = addr.is_multiple_of(MAILBOX_BYTES) && host_addr.is_multiple_of(MAILBOX_BYTES);
+        if !aligned || length < MAILBOX_BYTES || host_addr.checked_add(length).is_none() {
+            return Err(VerbsError::argument(
+                "memory for mailboxes",
+                format!("{bytes} bytes at {host_addr:#x}, for kernels at {addr:#x}"),
+                format!("at least {MAILBOX_BYTES} bytes at a multiple of {MAILBOX_BYTES}"),
+            ));
+        }
+        // Taken from the end: the first QP gets the first one.
+        let free = (0..length / MAILBOX_BYTES).rev().collect();
+        let shared = Arc::new(Shared {
+            host_addr,
+            addr,
+            table: Mutex::new(Table {
+                free,
+                active: Vec::new(),
+            }),
+            waiting: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+            doorbells: AtomicU64::new(0),
+            kick: kick.or_else(sys::softhca_kick),
+        });
+        let seen = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("wv-doorbells".to_owned())
+            .spawn(move || seen.run())
+            .map_err(|error| VerbsError::Thread {
+                what: "doorbell proxy",
+                reason: error.to_string(),
+            })?;
+        Ok(Arc::new(Self {
+            shared,
+            thread: Some(thread),
+            _owner: owner,
+        }))
+    }
+
+    /// Doorbells rung so far.
+    #[must_use]
+    pub fn doorbells(&self) -> u64 {
+        self.shared.doorbells.load(Ordering::Relaxed)
+    }
+
+    /// Takes a mailbox.
+    pub(super) fn mailbox(self: &Arc<Self>) -> Result<Mailbox, VerbsError> {
+        let slot = self.shared.lock().free.pop();
+        let slot = slot.ok_or_else(|| {
+            let limit = "a proxy with a free mailbox: 64 bytes of its memory for each QP";
+            VerbsError::argument("mailbox", "none left", limit)
+        })?;
+        let mailbox = Mailbox {
+            proxy: Arc::clone(self),
+            slot,
+            rung: Arc::default(),
+        };
+        mailbox.set(0);
+        Ok(mailbox)
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            Thread::unpark(thread.thread());
+        }
+    }
+}
+
+impl Drop for DoorbellProxy {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.wake();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the doorbell proxy has panicked");
+        }
+    }
+}
+
+impl fmt::Debug for DoorbellProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.shared.lock();
+        f.debug_struct("DoorbellProxy")
+            .field("addr", &format_args!("{:#x}", self.shared.addr))
+            .field("ringing", &table.active.len())
+            .field("free", &table.free.len())
+            .field("doorbells", &self.shared.doorbells)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The table, before the thread takes it again.
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let table = self.locked();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        table
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Table> {
+        // Nothing panics half-way through a change of the table.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn word(&self, slot: u64) -> &AtomicU64 {
+        // Truncation is impossible: the end of the memory is an address of this process.
+        let addr = usize::try_from(self.host_addr + slot * MAILBOX_BYTES).unwrap_or(usize::MAX);
+        // SAFETY: slots are those of the memory that `start` was given, on lines of 64 bytes; it stays mapped while `self` is
+        // used, and is accessed by atomics only.
+        unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) }
+    }
+
+    fn run(&self) {
+        let mut idle = 0;
+        while !self.stop.load(Ordering::Acquire) {
+            // Callers are few and brief, but would wait for long if the table were taken again at once.
+            if self.waiting.load(Ordering::Relaxed) != 0 {
+                std::thread::yield_now();
+                continue;
+            }
+            if self.sweep() {
+                idle = 0;
+                continue;
+            }
+            idle = (idle + 1).min(SPINS + YIELDS);
+            match idle {
+                ..SPINS => std::hint::spin_loop(),
+                _ if idle < SPINS + YIELDS => std::thread::yield_now(),
+                _ => std::thread::park_timeout(SLEEP),
+            }
+        }
+    }
+
+    /// Rings for everybody whose index has grown; whether there was one.
+    fn sweep(&self) -> bool {
+        let mut any = false;
+        for active in &self.locked().active {
+            // Acquire: pairs with the kernel's release fence, so that WQEs and record are visible before the doorbell.
+            let index = self.word(active.slot).load(Ordering::Acquire);
+            if index <= active.rung.index.load(Ordering::Relaxed) {
+                continue;
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "the HCA counts modulo 2^16"
+            )]
+            active.register.ring(active.qpn, index as u16);
+            active.rung.index.store(index, Ordering::Relaxed);
+            active.rung.doorbells.fetch_add(1, Ordering::Relaxed);
+            self.doorbells.fetch_add(1, Ordering::Relaxed);
+            any = true;
+        }
+        if let Some(kick) = self.kick
+            && any
+        {
+            kick();
+        }
+        any
+    }
+}
+
+/// The mailbox of one QP; dropping it gives it back.
+pub(super) struct Mailbox {
+    proxy: Arc<DoorbellProxy>,
+    slot: u64,
+    rung: Arc<Rung>,
+}
+
+impl Mailbox {
+    /// The word, as kernels address it.
+    pub(super) fn addr(&self) -> u64 {
+        self.proxy.shared.addr + self.slot * MAILBOX_BYTES
+    }
+
+    /// Doorbells rung from it.
+    pub(super) fn doorbells(&self) -> u64 {
+        self.rung.doorbells.load(Ordering::Relaxed)
+    }
+
+    /// Sets the index from which on the thread rings. For a mailbox that it does not look at.
+    pub(super) fn set(&self, base: u64) {
+        let shared = &self.proxy.shared;
+        shared.word(self.slot).store(base, Ordering::Release);
+        self.rung.index.store(base, Ordering::Relaxed);
+    }
+
+    /// From now on the thread rings for `qpn`; also for what is in the mailbox already.
+    pub(super) fn open(&self, qpn: u32, register: &Arc<DoorbellRegister>) {
+        self.close();
+        self.proxy.shared.lock().active.push(Active {
+            slot: self.slot,
+            qpn,
+            register: Arc::clone(register),
+            rung: Arc::clone(&self.rung),
+        });
+        self.proxy.wake();
+    }
+
+    /// Returns when the thread will not ring for it any more; whether it did before.
+    pub(super) fn close(&self) -> bool {
+        let active = &mut self.proxy.shared.lock().active;
+        let before = active.len();
+        active.retain(|other| other.slot != self.slot);
+        active.len() != before
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        self.close();
+        self.proxy.shared.lock().free.push(self.slot);
+    }
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mailbox({} at {:#x})", self.slot, self.addr())
+    }
+}

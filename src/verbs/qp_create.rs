@@ -1,0 +1,105 @@
+//! Making a QP: its memory, its CQs, and the command.
+
+use std::sync::Arc;
+
+use mlx5_prm::cmd::Opcode;
+use mlx5_prm::qp::{CreateQpIn, CreateQpOut, Qpc};
+
+use super::blocks::{Blocks, QpPlaces};
+use super::command::DevxObject;
+use super::cq::Cq;
+use super::error::VerbsError;
+use super::pd::Pd;
+use super::qp::{Qp, QpCore, QpMemory, Reset};
+use super::qp_config::{Doorbell, QpConfig};
+
+/// `ts_format`: whatever clock the device's completions carry; nobody reads it.
+const TS_FORMAT_DEFAULT: u32 = 1;
+
+impl Qp<Reset> {
+    /// Creates a QP and its CQs: one doorbell register, three to six blocks, two or three commands.
+    ///
+    /// A control heap alone is a place for [`Queues::Device`](super::Queues) without mailboxes. What the memory must hold before
+    /// [`Qp::init`] is brought there by [`Qp::write_image`].
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] for a shape that the device does not have, a heap of another context or a place that is not
+    /// given; [`VerbsError::Capability`] for a mode that the device lacks; else what failed, after everything that was made
+    /// has been taken down.
+    pub fn create<'a>(
+        pd: &Arc<Pd>,
+        places: impl Into<QpPlaces<'a>>,
+        config: &QpConfig,
+    ) -> Result<Self, VerbsError> {
+        let context = pd.context();
+        config.check(context.name(), context.caps())?;
+        let blocks = Blocks::alloc(context, &places.into(), config)?;
+        let register = Arc::clone(&blocks.register);
+        let recv_place = blocks.recv_cq();
+        let place = blocks.send_cq();
+        let cq = Cq::create(context, &place, blocks)?;
+        let recv_cq = match recv_place {
+            Some(place) => Some(Cq::create(context, &place, register)?),
+            None => None,
+        };
+        let pd = Arc::clone(pd);
+        let memory = QpMemory { recv_cq, cq, pd };
+        let input = create_input(&memory, config);
+        let (object, out) = DevxObject::create::<_, CreateQpOut>(context, &input, memory)?;
+        let memory = object.memory();
+        let recv_cqn = memory.recv_cq.as_ref().map(Cq::cqn);
+        let layout = memory
+            .cq
+            .memory()
+            .layout(out.qpn(), memory.cq.cqn(), recv_cqn);
+        Ok(Self::made(QpCore {
+            object,
+            layout,
+            config: *config,
+        }))
+    }
+}
+
+fn create_input(memory: &QpMemory, config: &QpConfig) -> CreateQpIn {
+    let blocks = memory.cq.memory();
+    let caps = memory.pd.context().caps();
+    let in_order = config.data_in_order && caps.qp_data_in_order;
+    let recv_cq = memory.recv_cq.as_ref();
+    let mut qpc = Qpc::default()
+        .with_st(Qpc::ST_RC)
+        .with_pm_state(Qpc::PM_STATE_MIGRATED)
+        .with_pd(memory.pd.pdn())
+        .with_log_sq_size(config.log_depth.into())
+        .with_rq_type(Qpc::RQ_TYPE_NONE)
+        .with_cqn_snd(memory.cq.cqn())
+        .with_cqn_rcv(recv_cq.map_or(memory.cq.cqn(), Cq::cqn))
+        .with_uar_page(blocks.register.page_id())
+        .with_ts_format(TS_FORMAT_DEFAULT)
+        .with_data_in_order(in_order.into())
+        .with_lag_tx_port_affinity(config.lag_port.into())
+        .with_send_dbr_mode(match config.doorbell {
+            Doorbell::Record | Doorbell::Mailbox => Qpc::SEND_DBR_MODE_RECORD,
+            Doorbell::NoRecord => Qpc::SEND_DBR_MODE_NONE,
+        });
+    if let Some(log) = config.log_recv_depth {
+        // A stride of 16 bytes: one data segment.
+        qpc = qpc
+            .with_rq_type(Qpc::RQ_TYPE_REGULAR)
+            .with_log_rq_size(log.into())
+            .with_log_rq_stride(0);
+    }
+    if let Some((umem_id, offset)) = blocks.dbrec() {
+        qpc = qpc
+            .with_dbr_umem_valid(1)
+            .with_dbr_umem_id(umem_id)
+            .with_dbr_addr(offset);
+    }
+    let (umem_id, offset) = blocks.wq();
+    CreateQpIn::default()
+        .with_opcode(u32::from(Opcode::CREATE_QP.0))
+        .with_qpc(qpc)
+        .with_wq_umem_offset(offset)
+        .with_wq_umem_id(umem_id)
+        .with_wq_umem_valid(1)
+}
