@@ -274,4 +274,4 @@ const CQE: usize = QpContext::CQE_OFFSET;
 const SQ_DBREC: usize = QpContext::SQ_DBREC_OFFSET;
 const CQ_DBREC: usize = QpContext::CQ_DBREC_OFFSET;
 
-const _: () = assert!(CQ_DBREC + 64 - CQE == RECORDS_BYTES as usize);
+const _: () = assert!((CQ_DBREC + 64 - CQE) as u64 == RECORDS_BYTES);

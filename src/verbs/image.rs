@@ -3,11 +3,21 @@
 
 use bytemuck::Zeroable;
 use mlx5_prm::be::Be32;
+use mlx5_prm::cqe::Cqe64;
 use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::wqe::DataSeg;
 
 use super::qp_config::{CQE_BYTES, LINE_BYTES, RECORDS_BYTES};
 use crate::abi::{self, DevicePtr, EMPTY_BYTE, MODE_MAILBOX, MODE_WIDE_CQ, QpContext, WQEBB_BYTES};
+
+/// Bytes, as lengths in memory of this process.
+const CQE: usize = size_of::<Cqe64>();
+const LINE: usize = 128;
+const RECORDS: usize = 2 * LINE;
+const _: () = {
+    assert!(CQE as u64 == CQE_BYTES && LINE as u64 == LINE_BYTES);
+    assert!(RECORDS as u64 == RECORDS_BYTES);
+};
 
 /// Where everything of a QP lies. Addresses are those that kernels use, and in device memory the HCA too; except the
 /// doorbell's, which is of this process.
@@ -151,7 +161,7 @@ impl QpLayout {
         ];
         if let Some(addr) = self.records_addr {
             let first = QpContext::CQE_OFFSET;
-            let records = &context[first..first + RECORDS_BYTES as usize];
+            let records = &context[first..first + RECORDS];
             parts.push(part(addr, records.to_vec()));
         }
         if self.mode & MODE_WIDE_CQ != 0 {
@@ -161,7 +171,7 @@ impl QpLayout {
             parts.push(part(recv.rq_addr, null_receives(recv.depth)));
             let mut cqes = empty_ring(recv.depth, recv.produced);
             // The CQ's record: nothing consumed, never armed.
-            cqes.resize(cqes.len() + LINE_BYTES as usize, 0);
+            cqes.resize(cqes.len() + LINE, 0);
             parts.push(part(recv.cqe_addr, cqes));
         }
         parts
@@ -185,13 +195,13 @@ impl QpLayout {
 /// A ring of CQEs after `produced` completions in which none looks valid: opcode 15, and the owner bit is not that of the lap
 /// in which the entry is written next.
 fn empty_ring(depth: u32, produced: u32) -> Vec<u8> {
-    let mut ring = vec![EMPTY_BYTE; depth as usize * CQE_BYTES as usize];
+    let mut ring = vec![EMPTY_BYTE; depth as usize * CQE];
     let next = produced & (depth - 1);
-    let lap = produced / depth & 1;
-    for (at, entry) in (0..).zip(ring.chunks_exact_mut(CQE_BYTES as usize)) {
+    let lap = (produced / depth) & 1;
+    for (at, entry) in (0..).zip(ring.chunks_exact_mut(CQE)) {
         let due = if at < next { lap ^ 1 } else { lap };
         // The owner bit is bit 0 of the last byte.
-        entry[CQE_BYTES as usize - 1] = if due == 0 { EMPTY_BYTE } else { EMPTY_BYTE - 1 };
+        entry[CQE - 1] = if due == 0 { EMPTY_BYTE } else { EMPTY_BYTE - 1 };
     }
     ring
 }
@@ -299,7 +309,7 @@ mod tests {
     /// As libmlx5 and kernels look at an entry: by owner bit of the lap, or by opcode.
     fn looks_valid(ring: &[u8], depth: u32, consumed: u32) -> (bool, bool) {
         let last = ring[(consumed % depth) as usize * 64 + 63];
-        let lap = u8::try_from(consumed / depth & 1).unwrap();
+        let lap = u8::try_from((consumed / depth) & 1).unwrap();
         (last & 1 == lap, last >> 4 != 15)
     }
 

@@ -176,7 +176,7 @@ impl<'a> Poster<'a> {
 #[track_caller]
 fn next_entry(end: &End, (first, depth): (u64, u32), consumed: &mut u32) -> Cqe64 {
     let place = first + u64::from(*consumed % depth) * 64;
-    let lap = u8::try_from(*consumed / depth & 1).unwrap();
+    let lap = u8::try_from((*consumed / depth) & 1).unwrap();
     let deadline = Instant::now() + LONG;
     loop {
         let cqe = end.cqe(place);
