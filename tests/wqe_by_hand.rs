@@ -163,9 +163,9 @@ fn a_wrong_key_is_an_error_cqe_and_a_reset_with_a_new_base_works_again() {
     assert_eq!(cqe.as_error().reason(), Syndrome::REMOTE_ACCESS_ERR);
     assert_eq!(qps[0].query().unwrap().state, QpState::ERR);
     assert_eq!(b.byte(0), 0);
-    let [mut qp, mut peer] = qps.map(|qp| qp.reset().unwrap());
-    a.node.write_image(&mut qp, 65_536);
-    b.node.write_image(&mut peer, 65_536);
+    let [qp, peer] = qps.map(|qp| qp.reset().unwrap());
+    a.node.write_image(&qp, 65_536);
+    b.node.write_image(&peer, 65_536);
     let [qp, _peer] = connect_reset([&a.node, &b.node], [qp, peer]).unwrap();
     // The HCA counts from 0 again.
     let mut poster = Poster::new(&a, &qp);

@@ -272,7 +272,7 @@ impl Link {
             Some(_) => Some(self.context(gpu)?),
             None => None,
         };
-        let Some(Stage::Reset(qp)) = &mut self.stage else {
+        let Some(Stage::Reset(qp)) = &self.stage else {
             unreachable!("memory is filled in Reset only");
         };
         // CQs that are not collapsed go on where they were before the reset.

@@ -139,7 +139,7 @@ impl Qp<Reset> {
     ///
     /// As [`QpLayout::context`].
     pub fn write_image<E>(
-        &mut self,
+        &self,
         attr: &ImageAttr,
         mut device: impl FnMut(u64, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {

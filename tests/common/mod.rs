@@ -128,13 +128,13 @@ impl Node {
 
     /// A QP in Reset whose memory is as it must be.
     pub(crate) fn qp(&self, config: &QpConfig) -> Result<Qp<Reset>, VerbsError> {
-        let mut qp = Qp::create(&self.pd, self.places(), config)?;
-        self.write_image(&mut qp, 0);
+        let qp = Qp::create(&self.pd, self.places(), config)?;
+        self.write_image(&qp, 0);
         Ok(qp)
     }
 
     /// Writes what the QP's memory must hold before it leaves Reset.
-    pub(crate) fn write_image(&self, qp: &mut Qp<Reset>, base: u64) {
+    pub(crate) fn write_image(&self, qp: &Qp<Reset>, base: u64) {
         let attr = ImageAttr {
             doorbell: qp.layout().doorbell_addr,
             atomic_sink: 0,

@@ -218,8 +218,8 @@ fn the_hca_refuses_an_edge_that_the_types_cannot_see_and_reset_leads_out() {
         (command.opcode, command.status),
         (Opcode::INIT2RTR_QP, Status::BAD_QP_STATE)
     );
-    let (mut a, mut b) = (refused.qp.reset().unwrap(), b);
-    for qp in [&mut a, &mut b] {
+    let a = refused.qp.reset().unwrap();
+    for qp in [&a, &b] {
         node.write_image(qp, 65_536);
     }
     let [a, _b] = connect_reset([&node, &node], [a, b]).unwrap();

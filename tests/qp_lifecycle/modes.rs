@@ -71,7 +71,7 @@ fn lives_of(doorbell: Doorbell, queues: Queues) {
         for life in 0..LIVES {
             let before = *qps[0].layout();
             live(ends, &qps, life);
-            let [mut a, mut b] = qps.map(|qp| qp.reset().unwrap());
+            let [a, b] = qps.map(|qp| qp.reset().unwrap());
             let after = *a.layout();
             let produced = match shape.cq {
                 CqKind::Collapsed => 0,
@@ -85,8 +85,8 @@ fn lives_of(doorbell: Doorbell, queues: Queues) {
                 ..after
             };
             assert_eq!(moved, before, "a reset moves nothing");
-            nodes[0].write_image(&mut a, (life + 1) * 65_536);
-            nodes[1].write_image(&mut b, (life + 1) * 65_536);
+            nodes[0].write_image(&a, (life + 1) * 65_536);
+            nodes[1].write_image(&b, (life + 1) * 65_536);
             qps = connect_reset(nodes, [a, b]).unwrap();
         }
         let rung = qps[0].mailbox_doorbells();
