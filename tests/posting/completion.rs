@@ -243,12 +243,11 @@ impl Step<'_> {
             ));
         }
         // A reduction without a result: it lands some time later, as a store does.
-        let raised = (CONS, seen + ahead);
-        let is_on_its_way = self.thread.buffer.stores().contains(&raised);
-        let raises = is_news && !is_on_its_way && raised.1 > self.word(Word::CONS);
+        let store = (CONS, seen + ahead);
+        let is_on_its_way = self.thread.buffer.stores().contains(&store);
         let mut next = *self.thread;
-        if raises {
-            next.buffer.push(raised);
+        if is_news && !is_on_its_way && store.1 > self.word(Word::CONS) {
+            next.buffer.push(store);
         }
         if c.cq == Cq::Wide && (ahead <= c.depth || self.is(Mutant::TakenUnseen)) {
             next.at = At::PollCas;
