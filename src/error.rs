@@ -20,6 +20,8 @@ pub enum Layer {
     Team,
     /// Dispatch and combine.
     Moe,
+    /// Measurements.
+    Bench,
 }
 
 impl fmt::Display for Layer {
@@ -30,6 +32,7 @@ impl fmt::Display for Layer {
             Self::Gpu => "gpu",
             Self::Team => "team",
             Self::Moe => "moe",
+            Self::Bench => "bench",
         })
     }
 }

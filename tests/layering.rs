@@ -83,6 +83,7 @@ const GENERATED: &[&str] = &[
     "src/sys/bindings.rs",
     "kernels/include/warpverbs/abi.h",
     "kernels/test/abi.h",
+    "kernels/bench/abi.h",
 ];
 const HEADERS: &str = "kernels/include/warpverbs/";
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     AbiEnum, AbiStruct, DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window,
-    moe, qp, team, test_kernels, test_ops,
+    bench, moe, qp, team, test_kernels, test_ops,
 };
 
 /// One definition of a header.
@@ -46,6 +46,12 @@ pub fn render_tests() -> String {
     let mut items = test_kernels::items();
     items.extend(test_ops::items());
     file("#include <warpverbs/abi.h>\n", items)
+}
+
+/// `kernels/bench/abi.h`: parameters of the measuring kernels.
+#[must_use]
+pub fn render_bench() -> String {
+    file("#include <warpverbs/abi.h>\n", bench::items())
 }
 
 /// The definition of `T` with the asserts that pin its layout.

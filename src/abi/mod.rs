@@ -7,6 +7,7 @@
 
 #[macro_use]
 mod macros;
+pub mod bench;
 pub mod header;
 mod moe;
 mod qp;

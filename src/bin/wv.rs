@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use warpverbs::cmd::{demo, sim};
+use warpverbs::cmd::{bench, demo, sim};
 
 /// GPU-initiated RDMA for MoE dispatch and combine, with or without the hardware.
 #[derive(Parser)]
@@ -15,6 +15,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measure on this machine's GPU
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Dispatch and combine MoE tokens among rank processes, checked against a scalar reference
     Demo(demo::DemoOptions),
     /// One rank of the demo, started by it
@@ -25,6 +28,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Bench(command) => bench::run(&command),
         Command::Demo(options) => demo::run(&options),
         Command::DemoRank(options) => demo::run_rank(&options),
         Command::Sim(args) => sim::run(&args).unwrap_or_else(|error| {

@@ -1,5 +1,6 @@
-//! The commands of `wv`: demo and sim.
+//! The commands of `wv`: bench, demo and sim.
 
+pub mod bench;
 pub mod demo;
 pub mod sim;
 pub mod softhca_library;

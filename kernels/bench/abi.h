@@ -1,0 +1,89 @@
+// Rendered from src/abi by tests/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.
+#pragma once
+
+#include <warpverbs/abi.h>
+
+namespace wv {
+
+/// How one poster did.
+struct BenchTime {
+  /// Device clock when all posters had come and this one began, ns.
+  uint64_t start_ns;
+  /// Device clock when its last post had returned, ns.
+  uint64_t posted_ns;
+  /// Device clock when its last ticket was done, ns.
+  uint64_t done_ns;
+  /// How it ended.
+  Status status;
+  /// Calls that succeeded.
+  uint32_t calls;
+};
+static_assert(sizeof(BenchTime) == 32 && alignof(BenchTime) == 8);
+static_assert(offsetof(BenchTime, start_ns) == 0);
+static_assert(offsetof(BenchTime, posted_ns) == 8);
+static_assert(offsetof(BenchTime, done_ns) == 16);
+static_assert(offsetof(BenchTime, status) == 24);
+static_assert(offsetof(BenchTime, calls) == 28);
+
+/// What the sink has done for one QP.
+struct alignas(128) BenchSink {
+  /// Index up to which it has written CQEs.
+  uint64_t served;
+  /// WQEs that were not the one due when their doorbell was seen; counted if `PostBenchParams::check` is set.
+  uint64_t wrong;
+  /// How it ended.
+  Status status;
+  /// Reserved, zero.
+  uint32_t reserved[27];
+};
+static_assert(sizeof(BenchSink) == 128 && alignof(BenchSink) == 128);
+static_assert(offsetof(BenchSink, served) == 0);
+static_assert(offsetof(BenchSink, wrong) == 8);
+static_assert(offsetof(BenchSink, status) == 16);
+static_assert(offsetof(BenchSink, reserved) == 20);
+
+/// Posts puts into rings whose NIC is a sink: block 0 retires what is rung, every other block is a poster.
+struct PostBenchParams {
+  /// The contexts, `qp_stride` bytes apart. Poster p posts to QP p mod `qps`.
+  QpContext *qp;
+  /// Bytes from one context to the next.
+  uint64_t qp_stride;
+  /// What the sink keeps of each QP.
+  BenchSink *sinks;
+  /// What each poster measures.
+  BenchTime *times;
+  /// Posters that have come; zero before.
+  uint64_t *gate;
+  /// Deadline of the whole kernel, ns.
+  uint64_t deadline_ns;
+  /// Number of QPs.
+  uint32_t qps;
+  /// Calls of each poster.
+  uint32_t calls;
+  /// Every so many calls asks for a completion, and the last one; 0: only the last one.
+  uint32_t signal_every;
+  /// Bytes of a put, as its WQE says; nobody reads or writes them.
+  uint32_t bytes;
+  /// WQEs that each QP gets.
+  uint64_t wqes;
+  /// Nonzero: the sink looks at every WQE whose doorbell it has seen.
+  uint32_t check;
+  /// Reserved, zero.
+  uint32_t reserved;
+};
+static_assert(sizeof(PostBenchParams) == 80 && alignof(PostBenchParams) == 8);
+static_assert(offsetof(PostBenchParams, qp) == 0);
+static_assert(offsetof(PostBenchParams, qp_stride) == 8);
+static_assert(offsetof(PostBenchParams, sinks) == 16);
+static_assert(offsetof(PostBenchParams, times) == 24);
+static_assert(offsetof(PostBenchParams, gate) == 32);
+static_assert(offsetof(PostBenchParams, deadline_ns) == 40);
+static_assert(offsetof(PostBenchParams, qps) == 48);
+static_assert(offsetof(PostBenchParams, calls) == 52);
+static_assert(offsetof(PostBenchParams, signal_every) == 56);
+static_assert(offsetof(PostBenchParams, bytes) == 60);
+static_assert(offsetof(PostBenchParams, wqes) == 64);
+static_assert(offsetof(PostBenchParams, check) == 72);
+static_assert(offsetof(PostBenchParams, reserved) == 76);
+
+}  // namespace wv

@@ -1,0 +1,76 @@
+//! Parameters of the kernels in `kernels/bench`.
+
+use super::header::{Item, struct_item};
+use super::{DevicePtr, QpContext, Status};
+
+abi_struct! {
+    /// How one poster did.
+    pub struct BenchTime {
+        /// Device clock when all posters had come and this one began, ns.
+        pub start_ns: u64,
+        /// Device clock when its last post had returned, ns.
+        pub posted_ns: u64,
+        /// Device clock when its last ticket was done, ns.
+        pub done_ns: u64,
+        /// How it ended.
+        pub status: Status,
+        /// Calls that succeeded.
+        pub calls: u32,
+    }
+}
+
+abi_struct! {
+    /// What the sink has done for one QP.
+    align(128)
+    pub struct BenchSink {
+        /// Index up to which it has written CQEs.
+        pub served: u64,
+        /// WQEs that were not the one due when their doorbell was seen; counted if `PostBenchParams::check` is set.
+        pub wrong: u64,
+        /// How it ended.
+        pub status: Status,
+        /// Reserved, zero.
+        pub reserved: [u32; 27],
+    }
+}
+
+abi_struct! {
+    /// Posts puts into rings whose NIC is a sink: block 0 retires what is rung, every other block is a poster.
+    pub struct PostBenchParams {
+        /// The contexts, `qp_stride` bytes apart. Poster p posts to QP p mod `qps`.
+        pub qp: DevicePtr<QpContext>,
+        /// Bytes from one context to the next.
+        pub qp_stride: u64,
+        /// What the sink keeps of each QP.
+        pub sinks: DevicePtr<BenchSink>,
+        /// What each poster measures.
+        pub times: DevicePtr<BenchTime>,
+        /// Posters that have come; zero before.
+        pub gate: DevicePtr<u64>,
+        /// Deadline of the whole kernel, ns.
+        pub deadline_ns: u64,
+        /// Number of QPs.
+        pub qps: u32,
+        /// Calls of each poster.
+        pub calls: u32,
+        /// Every so many calls asks for a completion, and the last one; 0: only the last one.
+        pub signal_every: u32,
+        /// Bytes of a put, as its WQE says; nobody reads or writes them.
+        pub bytes: u32,
+        /// WQEs that each QP gets.
+        pub wqes: u64,
+        /// Nonzero: the sink looks at every WQE whose doorbell it has seen.
+        pub check: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
+    }
+}
+
+/// What the header holds of this file, in order.
+pub(super) fn items() -> Vec<Item> {
+    vec![
+        struct_item::<BenchTime>(),
+        struct_item::<BenchSink>(),
+        struct_item::<PostBenchParams>(),
+    ]
+}

@@ -1,0 +1,37 @@
+//! What can go wrong in a measurement.
+
+use crate::error::{Error, Layer};
+use crate::gpu::GpuError;
+
+/// Why there is no number.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// The device's.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// An option out of its range.
+    #[error("{what} is {value}; it must be {limit}")]
+    Option {
+        /// Which one.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// What is allowed.
+        limit: String,
+    },
+    /// A run that did not do what it should have: it is no measurement.
+    #[error("{case}: {detail}")]
+    Wrong {
+        /// Which run.
+        case: String,
+        /// What was found, and what should have been.
+        detail: String,
+    },
+}
+
+impl From<BenchError> for Error {
+    fn from(error: BenchError) -> Self {
+        Self::new(Layer::Bench, error)
+    }
+}
