@@ -21,10 +21,8 @@ inline constexpr uint32_t SYNDROME_FLUSHED = 0x05;
 WV_DEVICE uint32_t load_dword(const uint8_t* cqe, uint32_t at) {
   return platform::load_relaxed_sys(reinterpret_cast<const uint32_t*>(cqe + at));
 }
-WV_DEVICE bool is_error(uint32_t last) {
-  const uint32_t opcode = last >> 28;
-  return opcode == OPCODE_REQ_ERR || opcode == OPCODE_RESP_ERR;
-}
+/// Whether a CQE with this last dword reports success; else it is an error or was never written.
+WV_DEVICE bool is_done(uint32_t last) { return last >> 28 < OPCODE_REQ_ERR; }
 
 /// Keeps `status` and `syndrome` as the QP's failure unless it already has one. Sticky until
 /// recovery; nobody latches because of a deadline.
@@ -38,8 +36,9 @@ WV_DEVICE void latch(QpContext* context, Status status, uint32_t syndrome) {
   if (old == 0) platform::reduce_add(&context->errors, uint64_t{1});
 }
 
-/// Latches the failure that the CQE at `cqe` tells.
-WV_DEVICE_COLD void fail(QpContext* context, const uint8_t* cqe) {
+/// The CQE at `cqe` reports no success: latches the failure, if it is one.
+WV_DEVICE_COLD void fail(QpContext* context, const uint8_t* cqe, uint32_t last) {
+  if (last >> 28 == OPCODE_INVALID) return;
   const uint32_t dword = load_dword(cqe, SYNDROME_DWORD);
   const uint32_t syndrome = dword >> 24, vendor = dword >> 16 & 0xff;
   latch(context, syndrome == SYNDROME_FLUSHED ? Status::flushed : Status::cqe_error,
@@ -62,14 +61,13 @@ WV_DEVICE bool advance(const Q& qp, uint64_t cons, uint32_t last) {
   return true;
 }
 
+/// Looks at the one CQE. `cons` was read before: the other way round, a thread that is stopped in
+/// between may take a counter that is a whole lap old for a new one.
 template <class Q>
-WV_DEVICE void poll_collapsed(const Q& qp) {
-  // cons before the CQE: the other way round, a thread that is stopped in between may take a
-  // counter that is a whole lap old for a new one.
-  const uint64_t cons = platform::load_relaxed(&qp.context->cons);
+WV_DEVICE void poll_collapsed(const Q& qp, uint64_t cons) {
   const uint32_t last = load_dword(qp.cqe, LAST_DWORD);
-  if (is_error(last)) return fail(qp.context, qp.cqe);
-  if (last >> 28 != OPCODE_INVALID) advance(qp, cons, last);
+  if (!is_done(last)) return fail(qp.context, qp.cqe, last);
+  advance(qp, cons, last);
 }
 
 /// Takes at most one CQE.
@@ -86,11 +84,11 @@ WV_DEVICE void poll_wide(const Q& qp) {
   const uint8_t* const cqe = qp.cqe + (taken & qp.mask) * CQE_BYTES;
   const uint32_t last = load_dword(cqe, LAST_DWORD);
   const bool odd_lap = (taken & qp.depth) != 0;
-  if (last >> 28 == OPCODE_INVALID || ((last & OWNER_BIT) != 0) != odd_lap) return;
+  if (((last & OWNER_BIT) != 0) != odd_lap) return;
   if constexpr (!Q::is_exclusive()) {
     if (platform::load_relaxed(&context->cq_consumed) != taken) return;
   }
-  if (is_error(last)) return fail(context, cqe);
+  if (!is_done(last)) return fail(context, cqe, last);
   // Out of reach: the cons of another poller is still on its way. Who looks again finds it.
   if (!advance(qp, cons, last)) return;
   // Behind cons: who finds the CQE taken finds cons raised, or a CQE that raises it further.
@@ -108,9 +106,15 @@ WV_DEVICE void poll_wide(const Q& qp) {
 /// The failure that it keeps is the first one seen. A collapsed CQE is overwritten when the NIC
 /// flushes the WQEs behind the failed one, so the cause may be lost; then the status is `flushed`.
 /// A wide CQ keeps the cause.
+///
+/// @param cons  `QpContext::cons`, read before the call.
+template <class Q>
+WV_DEVICE void poll(const Q& qp, uint64_t cons) {
+  qp.has_wide_cq() ? poll_wide(qp) : poll_collapsed(qp, cons);
+}
 template <class Q>
 WV_DEVICE void poll(const Q& qp) {
-  qp.has_wide_cq() ? poll_wide(qp) : poll_collapsed(qp);
+  poll(qp, platform::load_relaxed(&qp.context->cons));
 }
 
 }  // namespace wv::cq

@@ -35,13 +35,14 @@ struct Hold {
 template <class Q>
 WV_DEVICE uint64_t scan(const Q& qp, Hold* hold) {
   uint64_t flag;
+  bool wanted = false;
   for (;;) {
     flag = order::load_flag(qp, qp.flags + (hold->end & qp.mask));
-    const uint64_t n = flag >> COUNT_SHIFT & COUNT_MAX;
-    if ((flag & INDEX_BITS) != (hold->end << 1 & INDEX_BITS) || n == 0) break;
-    hold->end += n;
-    hold->must |= (flag & MORE) == 0;
+    if (((flag ^ hold->end << 1) & INDEX_BITS) != 0) break;  // not R(end, ..)
+    hold->end += flag >> COUNT_SHIFT & COUNT_MAX;
+    wanted |= (flag & MORE) == 0;
   }
+  hold->must = hold->must || wanted;
   // Pairs with the release of each publisher of the block: from here their WQEs are this thread's
   // to hand on, to the NIC or to the next holder.
   if constexpr (Q::is_cta()) platform::fence_acq_rel_cta();

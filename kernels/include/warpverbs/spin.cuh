@@ -37,6 +37,12 @@ struct Watch {
   }
 };
 
+/// Why a wait ends without success, or `would_block`.
+WV_DEVICE_COLD Status give_up(Watch watch, Deadline deadline) {
+  if (const Status fault = watch.fault(); fault != Status::ok) return fault;
+  return deadline.passed() ? Status::timeout : Status::would_block;
+}
+
 /// Looks until `look()` returns something else than `would_block`, and returns that.
 ///
 /// The only loop in this library on memory that others change, so no call can hang: after a look
@@ -49,9 +55,8 @@ WV_DEVICE Status spin_until(const Watch& watch, Deadline deadline, Look look) {
     const Status found = look();
     if (found != Status::would_block) return found;
     if (looks % platform::LOOKS_PER_CHECK == 0) {
-      const Status fault = watch.fault();
-      if (fault != Status::ok) return fault;
-      if (deadline.passed()) return Status::timeout;
+      const Status end = give_up(watch, deadline);
+      if (end != Status::would_block) return end;
     }
     platform::pause();
   }

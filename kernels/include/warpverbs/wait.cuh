@@ -14,12 +14,13 @@ namespace detail {
 /// Looks of a wait before it sees to it that a ticket which was held back is rung.
 inline constexpr uint32_t LOOKS_BEFORE_RING = 4;
 
-/// What one look at the indices says about `ticket`: `ok`, `stale_generation` or `would_block`.
-WV_DEVICE Status look(const QpContext* context, Ticket ticket) {
+/// What the indices say about `ticket`: `ok`, `stale_generation` or `would_block`.
+WV_DEVICE Status seen(const QpContext* context, Ticket ticket, uint64_t* cons) {
   // base before cons: after a recovery cons passes every old ticket.
-  if (ticket.index <= platform::load_relaxed(&context->base)) return Status::stale_generation;
-  const bool done = platform::load_relaxed(&context->cons) >= ticket.index;
-  return done ? Status::ok : Status::would_block;
+  const uint64_t base = platform::load_relaxed(&context->base);
+  *cons = platform::load_relaxed(&context->cons);
+  if (ticket.index <= base) return Status::stale_generation;
+  return *cons >= ticket.index ? Status::ok : Status::would_block;
 }
 
 /// Sees to it that the post behind a held ticket is rung: posts a NOP if no doorbell has covered
@@ -33,6 +34,25 @@ WV_DEVICE_COLD bool ring_held(QpContext* context, uint64_t ticket) {
   return post(Thread{}, qp, 1, options, [&](uint64_t index, bool last) {
            wqe::write_nop(qp, index, wqe::control(last, false));
          }).status == Status::ok;
+}
+
+/// Waits for a ticket that was not done at first sight.
+template <class Q>
+WV_DEVICE_COLD Status wait_on(QpContext* context, Ticket ticket, Deadline deadline) {
+  const Q qp = reopen<Q>(context);
+  bool rung = !ticket.held;
+  uint32_t looks = 0;
+  const Status status = spin_until(qp.watch(), deadline, [&] {
+    uint64_t cons;
+    const Status found = seen(context, ticket, &cons);
+    if (found != Status::would_block) return found;
+    cq::poll(qp, cons);
+    if (!rung && ++looks > LOOKS_BEFORE_RING) rung = ring_held<Q>(context, ticket.index);
+    return Status::would_block;
+  });
+  // However short the waits: who waits often enough gets there.
+  if (status == Status::timeout && !rung) ring_held<Q>(context, ticket.index);
+  return status;
 }
 
 }  // namespace detail
@@ -49,19 +69,9 @@ template <class Scope, class Q>
 WV_DEVICE Status wait(Scope scope, const Q& qp, Ticket ticket, Deadline deadline) {
   Status status = Status::ok;
   if (scope.leader() && !ticket.is_done()) {
-    bool rung = !ticket.held;
-    uint32_t looks = 0;
-    status = spin_until(qp.watch(), deadline, [&] {
-      const Status seen = detail::look(qp.context, ticket);
-      if (seen != Status::would_block) return seen;
-      cq::poll(qp);
-      if (!rung && ++looks > detail::LOOKS_BEFORE_RING) {
-        rung = detail::ring_held<Q>(qp.context, ticket.index);
-      }
-      return Status::would_block;
-    });
-    // However short the wait: who waits often enough gets there.
-    if (status == Status::timeout && !rung) detail::ring_held<Q>(qp.context, ticket.index);
+    uint64_t cons;
+    status = detail::seen(qp.context, ticket, &cons);
+    if (status == Status::would_block) status = detail::wait_on<Q>(qp.context, ticket, deadline);
   }
   return scope.broadcast(status);
 }
@@ -72,10 +82,11 @@ template <class Scope, class Q>
 WV_DEVICE Status test(Scope scope, const Q& qp, Ticket ticket) {
   Status status = Status::ok;
   if (scope.leader() && !ticket.is_done()) {
-    status = detail::look(qp.context, ticket);
+    uint64_t cons;
+    status = detail::seen(qp.context, ticket, &cons);
     if (status == Status::would_block) {
-      cq::poll(qp);
-      status = detail::look(qp.context, ticket);
+      cq::poll(qp, cons);
+      status = detail::seen(qp.context, ticket, &cons);
     }
     if (status == Status::would_block) {
       const Status fault = qp.watch().fault();
