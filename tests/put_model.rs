@@ -155,16 +155,6 @@ fn one_thread_and_one_warp_use_an_exclusive_ring() {
 }
 
 #[test]
-fn indices_pass_2_to_the_16_and_2_to_the_32() {
-    for first in [65_536 - 100, (1 << 32) - 100, (1 << 46) - 100] {
-        for follow in KINDS {
-            let ring = Ring::shared(256, 8 * 300, first);
-            check(&ring, "wv_test_put_words", 8, 300, follow, first);
-        }
-    }
-}
-
-#[test]
 fn a_put_writes_the_bytes_of_the_manual() {
     let ring = Ring::shared(256, 1, 0);
     check(&ring, "wv_test_put_words", 1, 1, Follow::Doorbell, 0);
@@ -288,14 +278,7 @@ fn the_abort_word_ends_posts_and_waits() {
 
 #[test]
 fn a_ticket_of_an_earlier_life_is_stale_whatever_cons_says() {
-    let ring = Ring::shared(256, 8, 70_000);
-    let base = 131_072_u64.to_ne_bytes();
-    for field in [
-        core::mem::offset_of!(QpContext, base),
-        core::mem::offset_of!(QpContext, cons),
-    ] {
-        ring.patch(field, &base);
-    }
+    let ring = Ring::shared(256, 8, 131_072);
     assert_eq!(wait_for(&ring, 69_999), Status::STALE_GENERATION);
     assert_eq!(wait_for(&ring, 131_072), Status::STALE_GENERATION);
     ring.patch(
@@ -337,47 +320,4 @@ fn wait_for(ring: &Ring, ticket: u64) -> Status {
         ..WaitParams::default()
     };
     ring.run(&launch("wv_test_wait", 1, 1, 0), &params)[0].0
-}
-
-#[test]
-fn a_post_without_doorbell_moves_nothing_and_times_out() {
-    let ring = Ring::shared(256, 8, 0);
-    let nic = ring.nic(behaviour(Follow::Doorbell, 0));
-    let mut params = ring.params(8, 0);
-    params.deadline_ns = 100_000_000;
-    let ends = ring.run(&launch("wv_test_mutant_no_doorbell", 1, 1, 0), &params);
-    let report = nic.stop();
-    assert_eq!(ends, [(Status::TIMEOUT, 7)]);
-    assert_eq!((report.wqes, report.doorbells), (0, 0));
-    assert_eq!(ring.target(), [0; 8]);
-}
-
-/// Whether some seed shows that `kernel` breaks the protocol: by a finding of the NIC, a missing word, or a bad end.
-fn caught(kernel: &str) -> bool {
-    (0..20).any(|seed| {
-        let ring = Ring::shared(256, 8 * 300, 0);
-        let nic = ring.nic(behaviour(Follow::Doorbell, seed));
-        let mut params = ring.params(300, 0);
-        params.deadline_ns = 1_000_000_000;
-        let ends = ring.run(&launch(kernel, 1, 8, seed), &params);
-        let findings = nic.stop().findings;
-        !findings.is_empty()
-            || !ring.wrong_words().is_empty()
-            || ends.iter().any(|end| end.0 != Status::OK)
-    })
-}
-
-#[test]
-fn a_ring_slot_reused_too_early_is_caught() {
-    assert!(caught("wv_test_mutant_early_reuse"));
-}
-
-#[test]
-fn an_index_published_before_its_wqe_is_caught() {
-    assert!(caught("wv_test_mutant_publish_first"));
-}
-
-#[test]
-fn the_protocol_itself_is_not_caught() {
-    assert!(!caught("wv_test_put_words"));
 }

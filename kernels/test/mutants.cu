@@ -69,8 +69,8 @@ extern "C" __global__ void wv_test_mutant_early_reuse(wv::PutWordsParams p) {
 }
 WV_EXPORT(wv_test_mutant_early_reuse)
 
-// Publishes the index and rings before the WQE is written, the first few times well before: the NIC
-// has the time to fetch in between on any machine.
+// Publishes the index and rings before the WQE is written: what a missing fence allows. The first
+// few times it waits until the NIC has said what it thinks of the slot.
 extern "C" __global__ void wv_test_mutant_publish_first(wv::PutWordsParams p) {
   put_words(
       p, [](const auto& qp, const Put& put, bool ask, wv::Deadline deadline, wv::Ticket* ticket) {
@@ -78,13 +78,158 @@ extern "C" __global__ void wv_test_mutant_publish_first(wv::PutWordsParams p) {
         if (status != Status::ok) return status;
         const uint64_t index = wv::sq::reserve(qp, 1);
         wv::sq::publish(qp, index, 1);
-        const uint64_t until = wv::platform::now_ns() + (index < 8 ? 40'000'000 : 0);
+        const uint64_t until = wv::platform::now_ns() + (index < 4 ? 500'000'000 : 0);
         do {
+          wv::cq::poll(qp);
           wv::platform::pause();
-        } while (wv::platform::now_ns() < until);
+        } while (qp.watch().fault() == Status::ok && wv::platform::now_ns() < until);
         write(qp, index, ask, put);
         ticket->index = index + 1;
         return Status::ok;
       });
 }
 WV_EXPORT(wv_test_mutant_publish_first)
+
+// The record reaches memory before the WQE, the doorbell after it: one fence with a record. A NIC
+// that follows the record fetches in between.
+extern "C" __global__ void wv_test_mutant_record_first(wv::PutWordsParams p) {
+  put_words(
+      p, [](const auto& qp, const Put& put, bool ask, wv::Deadline deadline, wv::Ticket* ticket) {
+        const Status status = wv::sq::admit(qp, 1, deadline, false);
+        if (status != Status::ok) return status;
+        const uint64_t index = wv::sq::reserve(qp, 1);
+        wv::sq::record(qp, index + 1);
+        const uint64_t until = wv::platform::now_ns() + (index < 4 ? 500'000'000 : 0);
+        do {
+          wv::cq::poll(qp);
+          wv::platform::pause();
+        } while (qp.watch().fault() == Status::ok && wv::platform::now_ns() < until);
+        write(qp, index, ask, put);
+        wv::platform::fence_release();
+        wv::sq::ring(qp, index + 1);
+        ticket->index = index + 1;
+        return Status::ok;
+      });
+}
+WV_EXPORT(wv_test_mutant_record_first)
+
+namespace {
+
+/// Puts with `publish(qp, index)` in place of the protocol's.
+template <class Publish>
+WV_DEVICE void put_and_publish(const wv::PutWordsParams& p, Publish publish) {
+  put_words(
+      p, [&](const auto& qp, const Put& put, bool ask, wv::Deadline deadline, wv::Ticket* ticket) {
+        const Status status = wv::sq::admit(qp, 1, deadline, false);
+        if (status != Status::ok) return status;
+        const uint64_t index = wv::sq::reserve(qp, 1);
+        write(qp, index, ask, put);
+        publish(qp, index);
+        ticket->index = index + 1;
+        return Status::ok;
+      });
+}
+
+}  // namespace
+
+// Holds everything back though nobody asked for it, and tells nobody.
+extern "C" __global__ void wv_test_mutant_holds_unasked(wv::PutWordsParams p) {
+  put_and_publish(p, [](const auto& qp, uint64_t index) { wv::sq::publish(qp, index, 1, true); });
+}
+WV_EXPORT(wv_test_mutant_holds_unasked)
+
+// Waits for a ticket that was held back as for any other: the wait does not ring.
+extern "C" __global__ void wv_test_mutant_wait_rings_not(wv::PutWordsParams p) {
+  Words<wv::Qp<Sharing::shared>> words(p);
+  Put put{};
+  if (words.status == Status::ok) words.status = words.item(0, &put);
+  if (words.status == Status::ok) {
+    wv::PostOptions options{words.deadline};
+    options.more = true;
+    const wv::Posted posted = wv::put(Thread{}, words.qp, put, options);
+    words.status = posted.status;
+    if (words.status == Status::ok) {
+      words.status = wv::wait(Thread{}, words.qp, {posted.ticket.index}, words.deadline);
+    }
+  }
+  words.finish(words.status == Status::ok);
+}
+WV_EXPORT(wv_test_mutant_wait_rings_not)
+
+// Flushes a tail that was held back by doing nothing.
+extern "C" __global__ void wv_test_mutant_flush_nothing(wv::PutWordsParams p) {
+  Words<wv::Qp<Sharing::shared>> words(p);
+  Put put{};
+  if (words.status == Status::ok) words.status = words.item(0, &put);
+  if (words.status == Status::ok) {
+    wv::PostOptions options{words.deadline};
+    options.more = true;
+    words.status = wv::put(Thread{}, words.qp, put, options).status;
+  }
+  words.finish(words.status == Status::ok);
+}
+WV_EXPORT(wv_test_mutant_flush_nothing)
+
+// A put that was held back rings all the same.
+extern "C" __global__ void wv_test_mutant_rings_held(wv::PutWordsParams p) {
+  put_and_publish(p, [](const auto& qp, uint64_t index) { wv::sq::publish(qp, index, 1); });
+}
+WV_EXPORT(wv_test_mutant_rings_held)
+
+namespace {
+
+/// Threads 0 and 1 put one word each. Thread 0 has the token, follows the batches, rings; then it
+/// waits until thread 1 has published behind it, and parks by `park(qp, end, flag)`.
+template <class Park>
+WV_DEVICE void park_late(const wv::PutWordsParams& p, Park park) {
+  Words<wv::Qp<Sharing::shared>> words(p);
+  auto& qp = words.qp;
+  const bool holder = wv::thread_in_grid() == 0;
+  Put put{};
+  if (words.status == Status::ok) words.status = words.item(0, &put);
+  const auto until = [&](auto look) {
+    if (words.status != Status::ok) return;
+    words.status = wv::spin_until(qp.watch(), words.deadline,
+                                  [&] { return look() ? Status::ok : Status::would_block; });
+  };
+  if (!holder) until([&] { return wv::platform::load_relaxed(&qp.context->doorbell_index) == 1; });
+  if (words.status == Status::ok) words.status = wv::sq::admit(qp, 1, words.deadline, false);
+  if (words.status == Status::ok) {
+    const uint64_t index = wv::sq::reserve(qp, 1);
+    write(qp, index, true, put);
+    if (holder) {
+      wv::platform::fence_release();
+      wv::sq::Hold hold{index + 1, true};
+      const uint64_t flag = wv::sq::scan(qp, &hold);
+      wv::sq::record(qp, hold.end);
+      wv::sq::ring(qp, hold.end);
+      uint64_t* const word = qp.flags + (hold.end & qp.mask);
+      until([&] { return wv::platform::load_relaxed(word) != flag; });
+      if (!park(qp, hold.end, flag)) wv::sq::serve(qp, hold.end, true, 8);
+    } else {
+      wv::sq::publish(qp, index, 1);
+    }
+    const Status waited = wv::wait(Thread{}, qp, {index + 1}, words.deadline);
+    if (words.status == Status::ok) words.status = waited;
+  }
+  words.finish(words.status == Status::ok);
+}
+
+}  // namespace
+
+// Parks by a blind store: a batch that was published meanwhile is lost.
+extern "C" __global__ void wv_test_mutant_park_by_store(wv::PutWordsParams p) {
+  park_late(p, [](const auto& qp, uint64_t end, uint64_t) {
+    wv::platform::store_relaxed(qp.flags + (end & qp.mask), wv::sq::parked(end));
+    return true;
+  });
+}
+WV_EXPORT(wv_test_mutant_park_by_store)
+
+// The same meeting, parked as the protocol does: nothing is lost.
+extern "C" __global__ void wv_test_park_late(wv::PutWordsParams p) {
+  park_late(p, [](const auto& qp, uint64_t end, uint64_t flag) {
+    return wv::sq::park(qp, end, flag, 0);
+  });
+}
+WV_EXPORT(wv_test_park_late)

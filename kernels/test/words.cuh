@@ -17,7 +17,7 @@ using wv::Status;
 template <class Q>
 struct Words {
   const PutWordsParams& p;
-  Q qp;
+  Q qp{};
   PeerWindow peer;
   Deadline deadline;
 

@@ -31,6 +31,13 @@ pub(crate) struct Queue {
     pub(crate) qpn: u32,
     /// Index of the first WQE.
     pub(crate) first: u64,
+    /// Whether there is a doorbell record.
+    pub(crate) has_record: bool,
+    /// The CQ is a ring of `depth` CQEs; `consumed` counts those that were taken. Else one CQE is overwritten.
+    pub(crate) wide_cq: bool,
+    pub(crate) consumed: u64,
+    /// A word of host memory from which a host thread rings the register.
+    pub(crate) mailbox: Option<u64>,
 }
 
 /// How the NIC behaves.
@@ -57,7 +64,11 @@ pub(crate) struct Report {
 pub(crate) struct Nic {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Report>,
+    ringer: Option<JoinHandle<()>>,
 }
+
+/// Syndrome of a WQE that makes no sense: local QP operation error.
+const SYNDROME_BAD_WQE: u8 = 0x02;
 
 /// Syndrome of the failing WQE: remote access error.
 pub(crate) const SYNDROME: u8 = 0x13;
@@ -81,6 +92,10 @@ impl Nic {
             dead: false,
             report: Report::default(),
         };
+        let ringer = queue.mailbox.map(|mailbox| {
+            let stopped = Arc::clone(&stop);
+            std::thread::spawn(move || ring_from_mailbox(mailbox, queue, &stopped))
+        });
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Acquire) {
@@ -92,13 +107,45 @@ impl Nic {
             }
             engine.report
         });
-        Self { stop, thread }
+        Self {
+            stop,
+            thread,
+            ringer,
+        }
     }
 
     /// Runs what was rung, then stops.
     pub(crate) fn stop(self) -> Report {
         self.stop.store(true, Ordering::Release);
+        if let Some(ringer) = self.ringer {
+            ringer.join().expect("the ringer does not panic");
+        }
         self.thread.join().expect("the NIC does not panic")
+    }
+}
+
+/// The host thread of a QP with a mailbox: whatever index it finds there, it rings. Once more after it was told to stop.
+fn ring_from_mailbox(mailbox: u64, queue: Queue, stop: &AtomicBool) {
+    // SAFETY: aligned words of the queue, which outlive the NIC (contract of `start`); others use them atomically too.
+    let (mailbox, register) = unsafe {
+        (
+            AtomicU64::from_ptr(mailbox as *mut u64),
+            AtomicU64::from_ptr(queue.doorbell as *mut u64),
+        )
+    };
+    let mut rung = queue.first;
+    loop {
+        let last = stop.load(Ordering::Acquire);
+        let end = mailbox.load(Ordering::Acquire);
+        if end > rung {
+            let next = ((end & 0xffff) as u32) << 8;
+            let bell = u64::from((queue.qpn << 8).to_be()) << 32 | u64::from(next.to_be());
+            register.store(bell, Ordering::Release);
+            rung = end;
+        } else if last {
+            return;
+        }
+        std::thread::yield_now();
     }
 }
 
@@ -120,7 +167,9 @@ struct Engine {
 impl Engine {
     fn step(&mut self) {
         let bell = self.word64(self.queue.doorbell).swap(0, Ordering::AcqRel);
-        self.read_record();
+        if self.queue.has_record {
+            self.read_record();
+        }
         if bell != 0 {
             self.take_doorbell(bell);
         }
@@ -148,7 +197,7 @@ impl Engine {
             self.find(format!("doorbell {bell:#x} is for another QP"));
         }
         let index = self.widen(doorbell_index(bell));
-        if index > self.record {
+        if self.queue.has_record && index > self.record {
             self.find(format!(
                 "doorbell {index} is ahead of the record {}",
                 self.record
@@ -198,17 +247,22 @@ impl Engine {
         let ctrl = be32(&wqe, 0);
         let (opcode, ds) = (ctrl & 0xff, be32(&wqe, 4) & 0x3f);
         let named = (ctrl >> 8 & 0xffff) as u16;
-        if named != index as u16 || be32(&wqe, 4) >> 8 != self.queue.qpn || !matches!(opcode, 0 | 8)
-        {
+        let bad = named != index as u16
+            || be32(&wqe, 4) >> 8 != self.queue.qpn
+            || !matches!(opcode, 0 | 8);
+        if bad {
             self.find(format!(
                 "fetched {:02x?} where index {index} was due",
                 &wqe[..16]
             ));
         }
-        if self.dead || self.behaviour.fail_at == Some(index) {
-            let syndrome = if self.dead { 0x05 } else { SYNDROME };
+        if self.dead || bad || self.behaviour.fail_at == Some(index) {
+            let syndrome = match (self.dead, bad) {
+                (true, _) => 0x05,
+                (_, true) => SYNDROME_BAD_WQE,
+                _ => SYNDROME,
+            };
             self.dead = true;
-            self.report.cqes += 1;
             self.write_cqe(index, 13, syndrome);
             return;
         }
@@ -221,7 +275,6 @@ impl Engine {
         }
         self.report.wqes += 1;
         if wqe[11] & 0xc == 8 {
-            self.report.cqes += 1;
             self.write_cqe(index, 0, 0);
         }
     }
@@ -260,13 +313,26 @@ impl Engine {
         }
     }
 
-    fn write_cqe(&self, index: u64, opcode: u8, syndrome: u8) {
-        let cqe = self.queue.cqe;
+    fn write_cqe(&mut self, index: u64, opcode: u8, syndrome: u8) {
+        let (mut cqe, mut owner) = (self.queue.cqe, 0);
+        let written = self.report.cqes;
+        self.report.cqes += 1;
+        if self.queue.wide_cq {
+            let depth = u64::from(self.queue.depth);
+            cqe += (written & (depth - 1)) * 64;
+            owner = (written & depth != 0).into();
+            let consumed = self.word64(self.queue.consumed).load(Ordering::Acquire);
+            if written > consumed + depth {
+                self.find(format!(
+                    "CQE {written} overwrites one that was not taken: {consumed} were"
+                ));
+            }
+        }
         self.word32(cqe + 52)
             .store(u32::from(syndrome) << 24, Ordering::Relaxed);
         // The counter and the opcode are one dword: nobody sees one without the other.
         let counter = (index as u16).to_be_bytes();
-        let last = u32::from_le_bytes([counter[0], counter[1], 0, opcode << 4]);
+        let last = u32::from_le_bytes([counter[0], counter[1], 0, opcode << 4 | owner]);
         fence(Ordering::Release);
         self.word32(cqe + 60).store(last, Ordering::Release);
     }

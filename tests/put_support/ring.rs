@@ -1,13 +1,14 @@
 //! One QP in plain memory, without verbs: context, flags, ring, a register, and a window that is its own peer.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use warpverbs::abi::test_kernels::PutWordsParams;
 use warpverbs::abi::{
-    DevicePtr, EMPTY_BYTE, MODE_EXCLUSIVE, PeerEntry, QpContext, Status, Window, control_bytes,
-    parked,
+    DevicePtr, EMPTY_BYTE, MODE_EXCLUSIVE, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, PeerEntry,
+    QpContext, Status, Window, control_bytes, parked,
 };
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch, open};
 
@@ -23,9 +24,13 @@ pub(crate) struct Ring {
     pub(crate) gpu: Arc<dyn Gpu>,
     pub(crate) depth: u32,
     pub(crate) words: usize,
-    first: u64,
+    base: u64,
+    mode: u32,
     control: DeviceMemory,
+    /// The doorbell register; behind it the mailbox.
     register: DeviceMemory,
+    /// The CQEs of a wide CQ.
+    cqes: DeviceMemory,
     window: DeviceMemory,
     peer: DeviceMemory,
     results: DeviceMemory,
@@ -35,26 +40,34 @@ pub(crate) struct Ring {
 const MAX_THREADS: usize = 1024;
 
 impl Ring {
-    /// A ring whose first index is `first`, as if it had been used before.
-    pub(crate) fn new(depth: u32, words: usize, first: u64, mode: u32) -> Self {
+    /// A ring whose life begins at index `base`, a multiple of 65,536: what the host makes of a QP that leaves Reset.
+    pub(crate) fn new(depth: u32, words: usize, base: u64, mode: u32) -> Self {
+        assert_eq!(base % 65_536, 0, "the NIC counts from 0");
         let gpu = open(GpuSelector::Simt).unwrap();
         let alloc = |bytes: usize| gpu.alloc(bytes, 128).unwrap();
         let ring = Self {
             depth,
             words,
-            first,
+            base,
+            mode,
             control: alloc(control_bytes(depth) as usize),
-            register: alloc(8),
+            register: alloc(256),
+            cqes: alloc(64 * depth as usize),
             window: alloc(16 * words),
             peer: alloc(size_of::<PeerEntry>()),
             results: alloc(8 * MAX_THREADS),
             gpu,
         };
         let mut image = vec![EMPTY_BYTE; control_bytes(depth) as usize];
-        let flag = size_of::<QpContext>() + 8 * (first as usize & (depth as usize - 1));
-        image[flag..flag + 8].copy_from_slice(&parked(first).to_ne_bytes());
-        image[..size_of::<QpContext>()].copy_from_slice(bytes_of(&ring.context(mode)));
+        let flag = size_of::<QpContext>() + 8 * (base as usize & (depth as usize - 1));
+        image[flag..flag + 8].copy_from_slice(&parked(base).to_ne_bytes());
+        image[..size_of::<QpContext>()].copy_from_slice(bytes_of(&ring.context()));
         ring.gpu.write(ring.control.addr(), &image).unwrap();
+        let empty = vec![EMPTY_BYTE; 64 * depth as usize];
+        ring.gpu.write(ring.cqes.addr(), &empty).unwrap();
+        ring.gpu
+            .write(ring.register.addr() + 128, &base.to_ne_bytes())
+            .unwrap();
         let peer = PeerEntry {
             base: ring.window.addr(),
             rkey_be: RKEY.to_be(),
@@ -69,13 +82,13 @@ impl Ring {
     }
 
     /// A shared ring.
-    pub(crate) fn shared(depth: u32, words: usize, first: u64) -> Self {
-        Self::new(depth, words, first, 0)
+    pub(crate) fn shared(depth: u32, words: usize, base: u64) -> Self {
+        Self::new(depth, words, base, 0)
     }
 
     /// An exclusive ring.
-    pub(crate) fn exclusive(depth: u32, words: usize, first: u64) -> Self {
-        Self::new(depth, words, first, MODE_EXCLUSIVE)
+    pub(crate) fn exclusive(depth: u32, words: usize, base: u64) -> Self {
+        Self::new(depth, words, base, MODE_EXCLUSIVE)
     }
 
     /// Source word `k`: all different, none zero.
@@ -83,47 +96,63 @@ impl Ring {
         (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    fn context(&self, mode: u32) -> QpContext {
-        let base = self.control.addr();
-        let flags = base + size_of::<QpContext>() as u64;
-        let mut context = QpContext {
+    fn has(&self, bit: u32) -> bool {
+        self.mode & bit != 0
+    }
+
+    fn mailbox(&self) -> u64 {
+        self.register.addr() + 128
+    }
+
+    fn context(&self) -> QpContext {
+        let at = self.control.addr();
+        let flags = at + size_of::<QpContext>() as u64;
+        let cqe = if self.has(MODE_WIDE_CQ) {
+            self.cqes.addr()
+        } else {
+            at + QpContext::CQE_OFFSET as u64
+        };
+        let doorbell = if self.has(MODE_MAILBOX) {
+            self.mailbox()
+        } else {
+            self.register.addr()
+        };
+        QpContext {
             sq: (flags + 8 * u64::from(self.depth)).into(),
             flags: flags.into(),
-            dbrec: (base + QpContext::SQ_DBREC_OFFSET as u64).into(),
-            doorbell: self.register.addr().into(),
-            cqe: (base + QpContext::CQE_OFFSET as u64).into(),
+            dbrec: (at + QpContext::SQ_DBREC_OFFSET as u64).into(),
+            doorbell: doorbell.into(),
+            cqe: cqe.into(),
             qpn_be: (QPN << 8).to_be(),
             mask: self.depth - 1,
             depth: self.depth,
-            mode,
+            mode: self.mode,
             qpn: QPN,
-            claim: self.first,
-            resv: self.first,
-            cons: self.first,
-            doorbell_index: self.first,
+            claim: self.base,
+            resv: self.base,
+            cons: self.base,
+            doorbell_index: self.base,
+            base: self.base,
+            cqe_line: [EMPTY_BYTE; 128],
             ..QpContext::zeroed()
-        };
-        context.sq_dbrec[1] = ((self.first & 0xffff) as u32).to_be();
-        // As if the last WQE before `first` had completed, or 0xff if there was none.
-        context.cqe_line = [EMPTY_BYTE; 128];
-        if self.first > 0 {
-            context.cqe_line[60..62].copy_from_slice(&((self.first - 1) as u16).to_be_bytes());
-            context.cqe_line[63] = 0;
         }
-        context
     }
 
     /// A NIC on this ring.
     pub(crate) fn nic(&self, behaviour: Behaviour) -> Nic {
-        let context = self.context(0);
+        let context = self.context();
         let queue = Queue {
             sq: context.sq.addr(),
             depth: self.depth,
             dbrec: context.dbrec.addr(),
             cqe: context.cqe.addr(),
-            doorbell: context.doorbell.addr(),
+            doorbell: self.register.addr(),
             qpn: QPN,
-            first: self.first,
+            first: self.base,
+            has_record: !self.has(MODE_NO_RECORD),
+            wide_cq: self.has(MODE_WIDE_CQ),
+            consumed: self.control.addr() + offset_of!(QpContext, cq_consumed) as u64,
+            mailbox: self.has(MODE_MAILBOX).then_some(self.mailbox()),
         };
         // SAFETY: simt's device memory is memory of this process, and every test stops its NIC before it drops the ring.
         unsafe { Nic::start(queue, behaviour) }
@@ -141,7 +170,7 @@ impl Ring {
 
     /// The 64 bytes of WQE `index`.
     pub(crate) fn wqe(&self, index: u64) -> [u8; 64] {
-        let at = self.context(0).sq.addr() + (index & u64::from(self.depth - 1)) * 64;
+        let at = self.context().sq.addr() + (index & u64::from(self.depth - 1)) * 64;
         self.read::<[u8; 64]>(at, 1)[0]
     }
 
@@ -226,3 +255,12 @@ impl Ring {
         out
     }
 }
+
+// No test file uses all of this.
+const _: fn(u32, usize, u64) -> Ring = Ring::shared;
+const _: fn(u32, usize, u64) -> Ring = Ring::exclusive;
+const _: fn(&Ring, u64) -> [u8; 64] = Ring::wqe;
+const _: fn(&Ring, usize, &[u8]) = Ring::patch;
+const _: fn(&Ring) -> DevicePtr<Status> = Ring::status;
+const _: fn(&Ring) -> Vec<u64> = Ring::target;
+const _: u32 = LKEY ^ RKEY;
