@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod export;
+mod mailbox;
 mod modes;
 mod poster;
 
@@ -12,7 +14,8 @@ use common::{Node, PSNS, connect, connect_reset, hca};
 use mlx5_prm::cmd::{Opcode, Status};
 use softhca::{FailCommand, Hca};
 use warpverbs::verbs::{
-    Context, DeviceSelector, Mtu, PathAttr, QpConfig, QpState, SendAttr, VerbsError,
+    Context, CqKind, DeviceSelector, Doorbell, Mtu, PathAttr, QpConfig, QpState, Queues, SendAttr,
+    VerbsError,
 };
 
 const HEAP: usize = 1 << 20;
@@ -62,24 +65,66 @@ fn two_qps_reach_rts_and_leave_nothing_behind() {
     hcas.iter().for_each(assert_nothing_left);
 }
 
-/// One whole bring-up on one device, from opening it to two QPs in Rts; on failure of the QPs the heap must be empty.
-fn bring_up(hca: &Hca) -> Result<(), VerbsError> {
-    let node = Node::open(hca, HEAP)?;
-    let _window = node.window(HEAP)?;
-    let qps = connect([&node, &node], &QpConfig::default());
-    if qps.is_err() {
-        assert_eq!(
-            node.heap.stats().live_blocks,
-            0,
-            "blocks of a QP that does not exist"
-        );
+/// One whole life on one device: from opening it to two QPs in Rts, and through Err and Reset to Rts again. When QPs are not
+/// made, nothing of them may be left in the heaps.
+fn bring_up(hca: &Hca, shape: &QpConfig) -> Result<(), VerbsError> {
+    let mut node = Node::open(hca, HEAP)?;
+    if *shape != QpConfig::default() {
+        node = node.with_host(HEAP)?;
     }
-    // The first command after the bring-up: fails when all of the bring-up's have had their turn.
-    qps?[0].query().map(|_| ())
+    let _window = node.window(HEAP)?;
+    let qps = connect([&node, &node], shape);
+    if qps.is_err() {
+        let heaps = [Some(&node.heap), node.host.as_ref()];
+        for heap in heaps.into_iter().flatten() {
+            let left = heap.stats().live_blocks;
+            assert_eq!(left, 0, "blocks of a QP that does not exist");
+        }
+    }
+    let qps = qps?;
+    for qp in &qps {
+        qp.to_error()?;
+    }
+    let [a, b] = qps;
+    let reset = [a.reset()?, b.reset()?];
+    for qp in &reset {
+        node.write_image(qp, 65_536);
+    }
+    let qps = connect_reset([&node, &node], reset)?;
+    // The first command behind them: fails when all before it have had their turn.
+    qps[0].query().map(|_| ())
 }
 
 #[test]
 fn each_command_of_a_bring_up_fails_in_turn_and_everything_is_taken_down() {
+    every_command_fails(&QpConfig::default(), &[]);
+}
+
+#[test]
+fn each_command_fails_in_turn_with_host_queues_a_mailbox_a_wide_cq_and_receives() {
+    let shape = QpConfig {
+        log_depth: 8,
+        doorbell: Doorbell::Mailbox,
+        queues: Queues::Host,
+        cq: CqKind::Wide,
+        log_recv_depth: Some(4),
+        ..QpConfig::default()
+    };
+    every_command_fails(&shape, &["QUERY_CQ (0x402)"]);
+}
+
+#[test]
+fn each_command_fails_in_turn_without_a_record() {
+    let shape = QpConfig {
+        log_depth: 8,
+        doorbell: Doorbell::NoRecord,
+        log_recv_depth: Some(4),
+        ..QpConfig::default()
+    };
+    every_command_fails(&shape, &["QUERY_CQ (0x402)"]);
+}
+
+fn every_command_fails(shape: &QpConfig, more: &[&str]) {
     let (mut failed, mut ignored) = (BTreeSet::new(), 0);
     for nth in 1..200 {
         let hca = hca();
@@ -90,16 +135,16 @@ fn each_command_of_a_bring_up_fails_in_turn_and_everything_is_taken_down() {
             status: Status::NO_RES.0,
             syndrome,
         });
-        let result = bring_up(&hca);
+        let result = bring_up(&hca, shape);
         assert_nothing_left(&hca);
         match result {
-            // libmlx5 asks some things whose answer it can do without.
+            // libmlx5 asks some things whose answer it can do without, and a drop goes on when a command is refused.
             Ok(()) => ignored += 1,
             Err(VerbsError::Command { source, .. }) => {
                 assert_eq!((source.status, source.syndrome), (Status::NO_RES, syndrome));
                 if source.opcode == Opcode::QUERY_QP {
-                    println!("{nth} commands: {failed:?} failed the bring-up, {ignored} did not");
-                    assert_all_tried(&failed);
+                    println!("{nth} commands: {failed:?} failed, {ignored} did not");
+                    assert_all_tried(&failed, more);
                     return;
                 }
                 failed.insert(source.opcode.to_string());
@@ -114,7 +159,7 @@ fn each_command_of_a_bring_up_fails_in_turn_and_everything_is_taken_down() {
     panic!("the bring-up does not end: {failed:?}");
 }
 
-fn assert_all_tried(failed: &BTreeSet<String>) {
+fn assert_all_tried(failed: &BTreeSet<String>, more: &[&str]) {
     let wanted = [
         "ibv_alloc_pd",
         "ibv_reg_mr",
@@ -127,9 +172,11 @@ fn assert_all_tried(failed: &BTreeSet<String>) {
         "RST2INIT_QP (0x502)",
         "INIT2RTR_QP (0x503)",
         "RTR2RTS_QP (0x504)",
+        "TO_ERR_QP (0x507)",
+        "TO_RST_QP (0x50a)",
     ];
-    for step in wanted {
-        assert!(failed.contains(step), "{step} never failed: {failed:?}");
+    for step in wanted.iter().chain(more) {
+        assert!(failed.contains(*step), "{step} never failed: {failed:?}");
     }
 }
 
@@ -335,6 +382,34 @@ fn every_qp_has_a_register_of_its_own_two_on_a_page() {
     drop(qps);
     let again = node.qp(&QpConfig::default()).unwrap();
     assert!(registers.contains(&again.layout().doorbell_addr));
+}
+
+#[test]
+fn without_a_record_a_qp_has_a_page_of_its_own_whoever_comes_before_and_behind() {
+    let hca = hca();
+    let node = Node::open(&hca, HEAP).unwrap();
+    let plain = || node.qp(&QpConfig::default()).unwrap();
+    let lone = || {
+        let shape = QpConfig {
+            doorbell: Doorbell::NoRecord,
+            ..QpConfig::default()
+        };
+        node.qp(&shape).unwrap()
+    };
+    for _ in 0..3 {
+        let shared = [plain(), lone(), plain(), lone(), plain()];
+        let layouts = shared.each_ref().map(|qp| *qp.layout());
+        for own in [layouts[1], layouts[3]] {
+            // No record, and rung at a place of its own.
+            let offset = own.doorbell_addr - own.doorbell_page_addr;
+            assert_eq!((offset, own.dbrec_addr), (0x600, 0));
+            let page = own.doorbell_page_addr;
+            let users = layouts.iter().filter(|l| l.doorbell_page_addr == page);
+            assert_eq!(users.count(), 1);
+        }
+    }
+    drop(node);
+    assert_nothing_left(&hca);
 }
 
 /// H2 on the device: the same blocks and registers serve every next QP.

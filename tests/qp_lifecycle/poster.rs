@@ -85,6 +85,11 @@ impl<'a> Poster<'a> {
 
     /// Writes a signalled RDMA WRITE of the whole window into the ring, with an immediate if one is given. Does not ring.
     pub(crate) fn write(&mut self, peer: &End, imm: Option<u32>) -> u64 {
+        self.write_to((peer.window.addr(), peer.window.rkey()), imm)
+    }
+
+    /// The same to an address of the peer's, under this key.
+    pub(crate) fn write_to(&mut self, (addr, rkey): (u64, u32), imm: Option<u32>) -> u64 {
         let index = self.next;
         let low = u16::try_from(index & 0xffff).unwrap();
         let opcode = match imm {
@@ -95,8 +100,8 @@ impl<'a> Poster<'a> {
         ctrl.fm_ce_se = CtrlSeg::CE_ALWAYS;
         ctrl.imm = Be32::new(imm.unwrap_or(0));
         let raddr = RaddrSeg {
-            raddr: Be64::new(peer.window.addr()),
-            rkey: Be32::new(peer.window.rkey()),
+            raddr: Be64::new(addr),
+            rkey: Be32::new(rkey),
             ..RaddrSeg::default()
         };
         let data = DataSeg {
