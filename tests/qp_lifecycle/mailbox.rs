@@ -136,7 +136,7 @@ fn a_proxy_has_a_mailbox_for_each_line_and_its_thread_ends_with_its_last_user() 
     let gpu = SimtGpu::open().unwrap();
     let end = End::new();
     let few = proxy(&gpu, 128).unwrap();
-    let node = crate::common::Node {
+    let mut node = crate::common::Node {
         proxy: Some(few),
         ..end.node
     };
@@ -156,10 +156,7 @@ fn a_proxy_has_a_mailbox_for_each_line_and_its_thread_ends_with_its_last_user() 
     );
     drop(first);
     let third = node.qp(&shape()).unwrap();
-    let node = crate::common::Node {
-        proxy: None,
-        ..node
-    };
+    node.proxy = None;
     drop(second);
     assert_eq!(ringing_threads(), 2, "a QP still has a mailbox");
     drop(third);
