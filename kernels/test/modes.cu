@@ -156,17 +156,6 @@ WV_DEVICE void hold_words(const wv::PutWordsParams& p, After after) {
   words.finish(done);
 }
 
-/// Looks with `test` until it says something else than `would_block`.
-template <class Q>
-WV_DEVICE Status test_until(const Words<Q>& words, Ticket ticket) {
-  for (;;) {
-    const Status status = wv::test(Thread{}, words.qp, ticket);
-    if (status != Status::would_block) return status;
-    if (words.deadline.passed()) return Status::timeout;
-    wv::platform::pause();
-  }
-}
-
 }  // namespace
 
 // Holds back and leaves.
@@ -197,8 +186,10 @@ WV_EXPORT(wv_test_hold_and_wait_exclusive)
 
 // Holds back and tests its own ticket: the test rings.
 extern "C" __global__ void wv_test_hold_and_test(wv::PutWordsParams p) {
-  hold_words<AnyQp<Sharing::shared>>(
-      p, [](const auto& words, Ticket ticket) { return test_until(words, ticket); });
+  hold_words<AnyQp<Sharing::shared>>(p, [](const auto& words, Ticket ticket) {
+    return wv::spin_until(words.qp.watch(), words.deadline,
+                          [&] { return wv::test(Thread{}, words.qp, ticket); });
+  });
 }
 WV_EXPORT(wv_test_hold_and_test)
 
