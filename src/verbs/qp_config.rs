@@ -9,6 +9,9 @@ use crate::abi::{
     MODE_WIDE_CQ, QpContext, WQEBB_BYTES,
 };
 
+/// Deepest queue with a CQE per WQE: a poller tells a CQE that is out of reach by the 16-bit counter only while that spans four
+/// rings (the posting model's largest wide configuration livelocks beyond).
+const LOG_MAX_WIDE_DEPTH: u8 = 14;
 /// log2 of the bounds that kernels set.
 #[expect(clippy::cast_possible_truncation, reason = "at most 31")]
 pub(super) const LOG_MIN_DEPTH: u8 = MIN_DEPTH.ilog2() as u8;
@@ -208,8 +211,13 @@ impl QpConfig {
         in_range("log_depth", self.log_depth, LOG_MIN_DEPTH, limit)?;
         in_range("lag_port", self.lag_port, 0, 15)?;
         if self.cq == CqKind::Wide {
-            let limit = limit.min(caps.log_max_cq_sz);
-            in_range("log_depth", self.log_depth, LOG_MIN_DEPTH, limit)?;
+            let limit = limit.min(caps.log_max_cq_sz).min(LOG_MAX_WIDE_DEPTH);
+            in_range(
+                "log_depth with a wide CQ",
+                self.log_depth,
+                LOG_MIN_DEPTH,
+                limit,
+            )?;
         }
         if let Some(log) = self.log_recv_depth {
             let limit = caps
@@ -299,7 +307,18 @@ mod tests {
             ..caps()
         };
         let error = config.check("mlx5_7", &short).unwrap_err().to_string();
-        assert_eq!(error, "log_depth is 10: expected 8 to 9");
+        assert_eq!(error, "log_depth with a wide CQ is 10: expected 8 to 9");
+        let deep = QpConfig {
+            log_depth: 15,
+            ..config
+        };
+        let large = Caps {
+            log_max_cq_sz: 22,
+            log_max_qp_sz: 15,
+            ..caps()
+        };
+        let error = deep.check("mlx5_7", &large).unwrap_err().to_string();
+        assert_eq!(error, "log_depth with a wide CQ is 15: expected 8 to 14");
     }
 
     #[test]
