@@ -134,8 +134,8 @@ class Values:
 
     def compare(self, i):
         """The first predicate that a comparison writes: bool, ("compare", name, operator, constant) or None."""
-        if i.base in ("LOP3", "ULOP3") and not results(i)[0]:
-            return comparison(self.conjunction(i.operands[2:]), "NE", 0)
+        if i.base in ("LOP3", "ULOP3"):
+            return comparison(self.conjunction(i.operands[results(i)[2] :]), "NE", 0)
         if i.base not in ("ISETP", "UISETP") or "EX" in i.modifiers or i.modifiers[0] not in COMPARE:
             return None
         a, b, other = (*map(self.read, i.operands[2:4]), self.truth(i.operands[4]))
@@ -191,7 +191,7 @@ def followed(code):
         for i in code:
             written, predicates, _ = results(i)
             copies = is_move(i) or i.base in ("SEL", "USEL", "LOP3", "ULOP3")
-            if (predicates and not written) or (copies and found.intersection(written)):
+            if predicates or (copies and found.intersection(written)):
                 found.update(sources(i)[0])
     return found
 

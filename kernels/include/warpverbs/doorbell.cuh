@@ -18,8 +18,9 @@ WV_DEVICE void record(const Q& qp, uint64_t end, uint64_t doorbells) {
   platform::store_relaxed(&qp.context->doorbell_index, end);
   platform::store_relaxed(&qp.context->doorbells, doorbells);
   if (qp.has_record()) {
+    // Big-endian: the low half of `end`, swapped, in the last two bytes.
     platform::store_relaxed_sys(qp.dbrec + DBREC_SEND,
-                                platform::byteswap(static_cast<uint32_t>(end) & 0xffff));
+                                platform::permute(static_cast<uint32_t>(end), 0, 0x0144));
   }
   // Release. Pairs with the NIC, which reads the record after the doorbell, and with the next
   // holder of the token, whose record must land behind this one (I4); on a QP with a mailbox, with
@@ -45,7 +46,8 @@ WV_DEVICE void ring(const Q& qp, uint64_t end) {
     platform::reduce_max_sys(qp.doorbell, end);
     return;
   }
-  const uint32_t next = platform::byteswap((static_cast<uint32_t>(end) & 0xffff) << 8);
+  // Big-endian: the low half of `end`, swapped, in the middle bytes.
+  const uint32_t next = platform::permute(static_cast<uint32_t>(end), 0, 0x4014);
   platform::store_mmio(qp.doorbell, uint64_t{qp.qpn_be} << 32 | next);
 }
 

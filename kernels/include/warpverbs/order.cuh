@@ -44,8 +44,10 @@ WV_DEVICE uint64_t load_index(const Q&, const uint64_t* index) {
   return Q::is_cta() ? platform::load_relaxed_cta(index) : platform::load_relaxed(index);
 }
 template <class Q>
-WV_DEVICE uint64_t add_index(const Q&, uint64_t* index, uint64_t n) {
-  return Q::is_cta() ? platform::add_relaxed_cta(index, n) : platform::add_relaxed(index, n);
+WV_DEVICE uint64_t add_index(const Q& qp, uint64_t* index, uint32_t n) {
+  const uint64_t addend = n | platform::lane_zero(qp.context);
+  return Q::is_cta() ? platform::add_relaxed_cta(index, addend)
+                     : platform::add_relaxed(index, addend);
 }
 /// Takes back what was added.
 template <class Q>

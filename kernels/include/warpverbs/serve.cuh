@@ -23,6 +23,11 @@ WV_DEVICE uint64_t ready(uint64_t index, uint32_t n, bool more) {
 }
 WV_DEVICE bool is_parked(uint64_t flag, uint64_t index) { return (flag & ~OWED) == parked(index); }
 
+/// Whether `flag` is R(index, ..).
+WV_DEVICE bool is_ready(uint64_t flag, uint64_t index) {
+  return ((flag ^ index << 1) & INDEX_BITS) == 0;
+}
+
 /// What a holder of the token knows.
 struct Hold {
   /// Everything below it is published.
@@ -38,7 +43,7 @@ WV_DEVICE uint64_t scan(const Q& qp, Hold* hold) {
   bool wanted = false;
   for (;;) {
     flag = order::load_flag(qp, qp.flags + (hold->end & qp.mask));
-    if (((flag ^ hold->end << 1) & INDEX_BITS) != 0) break;  // not R(end, ..)
+    if (!is_ready(flag, hold->end)) break;
     hold->end += flag >> COUNT_SHIFT & COUNT_MAX;
     wanted |= (flag & MORE) == 0;
   }
@@ -105,12 +110,12 @@ WV_DEVICE bool leave(const Q& qp, Hold* hold) {
   return true;
 }
 
-/// The rounds after the first one, and the end of service. Bounded: `rounds`, and `depth` tries to
+/// Serves others too: the rounds, and the end of service. Bounded: `rounds`, and `depth` tries to
 /// leave.
 template <class Q>
-WV_DEVICE_COLD void serve_on(QpContext* context, uint64_t end, uint32_t rounds) {
+WV_DEVICE_COLD void serve_on(QpContext* context, uint64_t end, bool must, uint32_t rounds) {
   const Q qp = reopen<Q>(context);
-  Hold hold{end, false};
+  Hold hold{end, must};
   for (; rounds != 0; --rounds) {
     if (serve_round(qp, &hold)) return;
   }
@@ -122,8 +127,23 @@ WV_DEVICE_COLD void serve_on(QpContext* context, uint64_t end, uint32_t rounds) 
 /// the token. Bounded.
 template <class Q>
 WV_DEVICE void serve(const Q& qp, uint64_t end, bool must, uint32_t rounds) {
-  Hold hold{end, must};
-  if (!serve_round(qp, &hold)) serve_on<Q>(qp.context, hold.end, rounds - 1);
+  uint64_t* const word = qp.flags + (end & qp.mask);
+  const uint64_t doorbells = platform::load_relaxed(&qp.context->doorbells);
+  const uint64_t flag = order::load_flag(qp, word);
+  if (!is_ready(flag, end)) {  // nobody is behind this batch: the round for itself alone
+    // Pairs with the release of each publisher of the block, as in scan.
+    if constexpr (Q::is_cta()) platform::fence_acq_rel_cta();
+    if (!must) {
+      if (hold_back(qp, end, flag)) return;
+    } else {
+      announce(qp, end, doorbells + 1);
+      ring(qp, end);
+      if (park(qp, end, flag, 0)) return;
+    }
+    --rounds;
+    must = false;
+  }
+  serve_on<Q>(qp.context, end, must, rounds);
 }
 
 }  // namespace wv::sq

@@ -118,6 +118,15 @@ WV_DEVICE void fence_acquire() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 WV_DEVICE void fence_acquire_sys() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 WV_DEVICE void fence_sc_sys() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
+WV_DEVICE uint32_t permute(uint32_t a, uint32_t b, uint32_t places) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  uint32_t out = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    out |= static_cast<uint32_t>(bytes >> (places >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  }
+  return out;
+}
+WV_DEVICE uint32_t lane_zero(const void*) { return 0; }
 WV_DEVICE uint16_t byteswap(uint16_t v) { return __builtin_bswap16(v); }
 WV_DEVICE uint32_t byteswap(uint32_t v) { return __builtin_bswap32(v); }
 WV_DEVICE uint64_t byteswap(uint64_t v) { return __builtin_bswap64(v); }

@@ -67,9 +67,11 @@ WV_DEVICE uint8_t* at(const Q& qp, uint64_t index) {
 template <class Q>
 WV_DEVICE void write_ctrl(const Q& qp, uint64_t index, uint32_t opcode, uint32_t ds,
                           uint32_t control) {
-  const uint32_t index16 = static_cast<uint32_t>(index) & 0xffff;
-  const uint64_t first = pair(platform::byteswap(index16 << 8 | opcode), qp.qpn_be | ds << 24);
-  const uint64_t second = platform::byteswap(control);
+  // Big-endian: opmod 0, the low half of `index`, opcode.
+  const uint32_t opmod_index_opcode =
+      platform::permute(static_cast<uint32_t>(index), opcode, 0x4015);
+  const uint64_t first = pair(opmod_index_opcode, qp.qpn_be | ds << 24);
+  const uint64_t second = control << 24;  // big-endian: fm_ce_se is the last of four bytes
   platform::store16(at(qp, index), {first, second});
 }
 
