@@ -2,7 +2,8 @@
 
 Compiles the cost kernels (kernels/test/cost*.cu) with the pinned nvcc for sm_80, sm_90 and sm_100, prints a table for
 each and fails over budget (budgets.toml), on an illegal opcode, a generic atomic, a WQE store that is not 16 bytes wide, a
-non-coherent load of window memory, or any use of the stack. Counts, not measurements: nothing runs.
+non-coherent load of window memory, any use of the stack, or a public header that does not compile by itself. Counts, not
+measurements: nothing runs.
 
     python3 .ci/sass [--arch 90] [--trace KERNEL WALK]
 """
@@ -36,7 +37,8 @@ def main():
     for arch in architectures:
         print(f"\nsm_{arch}, nvcc -O3: static counts; a walk is the path that one call executes\n{table(measured, arch)}")
     failures += verdicts(measured, budgets)
-    print(f"\n{len(measured)} cost kernels, {len(failures)} over budget or against a rule")
+    headers = len(measure.public_headers(ROOT))
+    print(f"\n{len(measured)} cost kernels, {headers} headers by themselves: {len(failures)} over budget or against a rule")
     for failure in failures:
         print(f"  {failure}")
     return 1 if failures or not measured else 0

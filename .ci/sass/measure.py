@@ -49,6 +49,25 @@ def compile_one(root, source, arch):
     return ptx, cubin
 
 
+def alone(root, header):
+    """Compiles one header of the device library, for the CPU, with nothing before it: sentences, if that fails."""
+    source = Path(root, "target/sass/headers", header.name + ".cu")
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text(f"#include <warpverbs/{header.name}>\n")
+    try:
+        include = ("-I", header.parent.parent, "-I", Path(root, "crates/simt/include"))
+        run("g++", "-std=c++20", "-fsyntax-only", "-x", "c++", *include, source)
+    except RuntimeError as why:
+        return [f"{header.name} does not compile by itself: {why}"]
+    return []
+
+
+def public_headers(root):
+    """All but the two that platform.cuh includes after it has said what they need."""
+    found = sorted(Path(root, "kernels/include/warpverbs").glob("*.*h"))
+    return [h for h in found if h.name not in ("ptx.cuh", "simt_ops.cuh")]
+
+
 def ptx_of(text):
     """Kernel name -> its PTX."""
     parts = re.split(r"\.visible \.entry (\w+)\(", text)
@@ -86,5 +105,6 @@ def measure_all(root, budgets, architectures=ARCHITECTURES):
     sources = sorted(Path(root, "kernels/test").glob("cost*.cu"))
     with ProcessPoolExecutor(2) as pool:
         jobs = [pool.submit(measure_file, root, s, a, budgets) for s in sources for a in architectures]
+        jobs += [pool.submit(alone, root, h) for h in public_headers(root)]
         found = [m for job in jobs for m in job.result()]
     return [m for m in found if isinstance(m, Measured)], [m for m in found if isinstance(m, str)]

@@ -257,6 +257,17 @@ class WithCompiler(unittest.TestCase):
             found = measure.measure_file(folder, HERE / "planted/illegal.cuda", 80, {})
         self.assertEqual(found, ["illegal.cuda, sm_80: illegal opcode in wv_cost_fence"])
 
+    def test_a_header_that_needs_another_before_it_is_reported(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, ".tools").symlink_to(HERE.parent.parent / ".tools")
+            headers = Path(folder, "include/warpverbs")
+            headers.mkdir(parents=True)
+            (headers / "good.cuh").write_text("#pragma once\nstruct Good {};\n")
+            (headers / "bad.cuh").write_text("inline Good bad() { return {}; }\n")
+            self.assertEqual(measure.alone(folder, headers / "good.cuh"), [])
+            (found,) = measure.alone(folder, headers / "bad.cuh")
+        self.assertIn("bad.cuh does not compile by itself", found)
+
     def test_the_saved_listing_is_what_the_compiler_makes_of_the_planted_kernels(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, ".tools").symlink_to(HERE.parent.parent / ".tools")
