@@ -1,11 +1,17 @@
-//! What only a CUDA GPU can show: `cargo test --test gpu -- --ignored` on a machine that has one.
+//! What only a CUDA GPU can show: `cargo test --test gpu -- --ignored` on a machine that has one, or `./x gpu`, which packs
+//! this program for one. Kernels against the software HCA are in tests/put.rs and its like, which run on a GPU with
+//! WARPVERBS_TEST_GPU.
 #![cfg(feature = "cuda")]
+// UNSAFETY: launches a kernel.
+#![expect(unsafe_code, reason = "launch of a kernel on memory of the test")]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
-use warpverbs::gpu::cuda::CudaGpu;
-use warpverbs::gpu::{Gpu, GpuError};
+use warpverbs::bench::post::{PostOptions, all_cases, measure};
+use warpverbs::gpu::cuda::{Compile, CudaGpu, CudaOptions, CudaSource, Placement};
+use warpverbs::gpu::{Gpu, GpuError, GpuSelector, Launch, RdmaSupport, open};
 
 fn gpu() -> Arc<CudaGpu> {
     CudaGpu::open(0).expect("CUDA device 0")
@@ -62,4 +68,90 @@ fn host_mapped_words_have_an_address_on_the_device() {
     host.u64_at(8).store(7, SeqCst);
     assert_ne!(host.addr(), 0);
     assert_eq!(host.u32_at(8).load(SeqCst), 7);
+}
+
+/// On a GPU with a compiler; on one without, the refusal says how to get it.
+#[test]
+#[ignore = "needs a GPU"]
+fn kernels_from_nvrtc_are_those_of_the_ptx() {
+    let options = CudaOptions {
+        compile: Compile::Nvrtc,
+        ..CudaOptions::default()
+    };
+    match CudaGpu::with_options(0, &options) {
+        Ok(compiled) => {
+            let names: Vec<_> = compiled.kernels().map(str::to_owned).collect();
+            assert_eq!(names, gpu().kernels().collect::<Vec<_>>());
+        }
+        Err(error @ GpuError::Compile { .. }) => {
+            assert!(error.to_string().contains("WARPVERBS_NVRTC"), "{error}");
+            println!("skipped: kernels through NVRTC: {error}");
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// PTX by hand: stores 42 where its parameter points to.
+const STORE: CudaSource<'_> = CudaSource {
+    name: "store.ptx",
+    text: ".version 7.0\n.target sm_80\n.address_size 64\n\
+        .visible .entry store(\n.param .u64 where\n)\n{\n.reg .b64 %a;\n.reg .b32 %v;\n\
+        ld.param.u64 %a, [where];\nmov.u32 %v, 42;\nst.global.u32 [%a], %v;\nret;\n}\n",
+};
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_kernel_of_a_user_runs_on_device_and_on_host_memory() {
+    for placement in [Placement::Device, Placement::Host] {
+        let options = CudaOptions {
+            placement,
+            ptx: &[STORE],
+            ..CudaOptions::default()
+        };
+        let gpu = CudaGpu::with_options(0, &options).unwrap();
+        let word = gpu.alloc(4, 4096).unwrap();
+        // SAFETY: the kernel takes one address, of a word that lives to the end of the turn.
+        let event = unsafe { gpu.launch(&Launch::new("store", 1, 1), &word.addr().to_ne_bytes()) };
+        gpu.wait(&event.unwrap(), Duration::from_secs(10)).unwrap();
+        let mut out = [0; 4];
+        gpu.read(word.addr(), &mut out).unwrap();
+        assert_eq!(u32::from_ne_bytes(out), 42, "{placement:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn the_device_says_how_a_peer_reaches_its_memory() {
+    let gpu = gpu();
+    let support = gpu.rdma().unwrap();
+    println!("{}: {support:?}", gpu.label());
+    let memory = gpu.alloc(1 << 20, 2 << 20).unwrap();
+    let exported = gpu.dmabuf(memory.addr(), 1 << 20);
+    if !support.dmabuf {
+        assert!(matches!(exported, Ok(None)), "{exported:?}");
+    }
+    let odd = gpu.dmabuf(memory.addr() + 8, 4096).unwrap_err();
+    assert!(matches!(odd, GpuError::BadArgument { .. }), "{odd}");
+}
+
+/// On whatever `./x gpu` found: the sink looks at every WQE that was rung for.
+#[test]
+fn posting_is_whole_and_in_order_where_kernels_run() {
+    let name = std::env::var("WARPVERBS_TEST_GPU").unwrap_or_else(|_| "simt".to_owned());
+    let gpu = open(name.parse::<GpuSelector>().unwrap()).unwrap();
+    let simt = gpu.label() == "simt";
+    if simt {
+        assert_eq!(gpu.rdma().unwrap(), RdmaSupport::HOST);
+    }
+    let options = PostOptions {
+        calls: if simt { 40 } else { 20_000 },
+        depth: 256,
+        bytes: 8,
+        signal_every: 8,
+        host_doorbell: true,
+        check: true,
+        deadline: Duration::from_secs(60),
+    };
+    let blocks = if simt { &[2][..] } else { &[1, 7, 64] };
+    measure(&gpu, &options, &all_cases(blocks)).unwrap();
 }

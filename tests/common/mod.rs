@@ -47,6 +47,42 @@ pub(crate) fn hca_with(config: HcaConfig) -> Hca {
     hca
 }
 
+/// Where kernels of tests run: simt, or the CUDA device whose number WARPVERBS_TEST_GPU is, with its "device memory" in the
+/// host, where the software HCA can reach it. Test kernels are then loaded from WARPVERBS_TEST_PTX (`./x gpu` sets both).
+pub(crate) fn test_gpu() -> Arc<dyn Gpu> {
+    match std::env::var("WARPVERBS_TEST_GPU") {
+        #[cfg(feature = "cuda")]
+        Ok(ordinal) if ordinal != "simt" => cuda_gpu(ordinal.parse().expect("a number")),
+        _ => SimtGpu::open().expect("simt"),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
+    use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, CudaSource, Placement};
+    let arch = CudaGpu::open(ordinal).expect("a CUDA device").arch();
+    let folder = std::env::var("WARPVERBS_TEST_PTX").expect("WARPVERBS_TEST_PTX");
+    let folder = format!("{folder}/sm_{}", if arch >= 90 { 90 } else { 80 });
+    let files: Vec<(String, String)> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{folder}: {error}"))
+        .map(|file| file.expect("a file").path())
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).expect("PTX");
+            (path.display().to_string(), text)
+        })
+        .collect();
+    let ptx: Vec<_> = files
+        .iter()
+        .map(|(name, text)| CudaSource { name, text })
+        .collect();
+    let options = CudaOptions {
+        placement: Placement::Host,
+        ptx: &ptx,
+        ..CudaOptions::default()
+    };
+    CudaGpu::with_options(ordinal, &options).expect("a CUDA device")
+}
+
 /// Registered device memory.
 pub(crate) struct Window {
     mr: Mr,
@@ -83,7 +119,7 @@ pub(crate) struct Node {
 impl Node {
     /// Opens `hca` and registers a control heap of `heap_bytes` bytes.
     pub(crate) fn open(hca: &Hca, heap_bytes: usize) -> Result<Self, VerbsError> {
-        let gpu: Arc<dyn Gpu> = SimtGpu::open().expect("simt");
+        let gpu = test_gpu();
         let region = gpu.alloc(heap_bytes, 4096).expect("device memory");
         let context = Context::open(&DeviceSelector::Name(hca.name().to_owned()))?;
         let pd = Pd::new(&context)?;
