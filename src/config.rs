@@ -15,7 +15,7 @@ pub struct Config {
     pub store: String,
     /// Tells runs apart that might meet in one store. `WARPVERBS_RUN_ID`, or the launcher's job number. Default `0`.
     pub run_id: String,
-    /// RDMA device, or `auto`. `WARPVERBS_DEVICE`. Default `auto`.
+    /// RDMA device, or `auto`; several, one per rail, separated by commas. `WARPVERBS_DEVICE`. Default `auto`.
     pub device: String,
     /// `auto`, `simt` or the number of a GPU. `WARPVERBS_GPU`. Default `auto`.
     pub gpu: String,
@@ -25,8 +25,120 @@ pub struct Config {
     pub deadline: Duration,
     /// QPs to each peer, 1 to 64. `WARPVERBS_QPS_PER_PEER`. Default 4: dispatch and combine, two sets.
     pub qps_per_peer: u32,
-    /// log2 of the send queue's WQEBBs, 6 to 15. `WARPVERBS_LOG_DEPTH`. Default 10.
+    /// log2 of the send queue's WQEBBs, 8 to 15. `WARPVERBS_LOG_DEPTH`. Default 10.
     pub log_depth: u8,
+    /// How its QPs work.
+    pub modes: Modes,
+}
+
+/// How the QPs of a team work. The words are those of the variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modes {
+    /// Who posts: `shared`, `exclusive` or `cta`. `WARPVERBS_SHARING`. Default `shared`, which the MoE kernels need.
+    pub sharing: String,
+    /// How the HCA hears of work: `record`, `no-record`, `mailbox` (a thread of the host rings), or `auto`, which takes
+    /// `no-record` where the device can. `WARPVERBS_DOORBELL`. Default `auto`.
+    pub doorbell: String,
+    /// Where rings and CQEs lie: `device` or `host` memory. `WARPVERBS_QUEUES`. Default `device`.
+    pub queues: String,
+    /// How completions are kept: `collapsed` (one entry) or `wide` (the first error is never overwritten). `WARPVERBS_CQ`.
+    /// Default `collapsed`.
+    pub cq: String,
+    /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume; 0: no receive queue.
+    /// `WARPVERBS_LOG_RECV_DEPTH`. Default 0.
+    pub log_recv_depth: u8,
+    /// Whether ranks of one process and device may reach each other by load and store: 1 or 0. `WARPVERBS_DIRECT`. Default 1.
+    pub direct: bool,
+}
+
+impl Default for Modes {
+    fn default() -> Self {
+        Self {
+            sharing: "shared".to_owned(),
+            doorbell: "auto".to_owned(),
+            queues: "device".to_owned(),
+            cq: "collapsed".to_owned(),
+            log_recv_depth: 0,
+            direct: true,
+        }
+    }
+}
+
+impl Modes {
+    /// Words for [`Modes::sharing`].
+    pub const SHARING: &'static [&'static str] = &["shared", "exclusive", "cta"];
+    /// Words for [`Modes::doorbell`].
+    pub const DOORBELL: &'static [&'static str] = &["auto", "record", "no-record", "mailbox"];
+    /// Words for [`Modes::queues`].
+    pub const QUEUES: &'static [&'static str] = &["device", "host"];
+    /// Words for [`Modes::cq`].
+    pub const CQ: &'static [&'static str] = &["collapsed", "wide"];
+
+    /// Those of this process, from its environment.
+    ///
+    /// # Errors
+    /// A variable that is none of its words, or not a number in its range.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// The same from any source of variables.
+    ///
+    /// # Errors
+    /// As [`Modes::from_env`].
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let defaults = Self::default();
+        let word = |name: &str, words: &'static [&'static str], default: String| {
+            match variable(name) {
+                None => Ok(default),
+                Some(value) if words.contains(&value.as_str()) => Ok(value),
+                Some(value) => Err(ConfigError::Word {
+                    name: name.to_owned(),
+                    value,
+                    words,
+                }),
+            }
+        };
+        let log = number(&variable, "WARPVERBS_LOG_RECV_DEPTH", 0, 15, 0)?;
+        if (1..4).contains(&log) {
+            return Err(ConfigError::Number {
+                name: "WARPVERBS_LOG_RECV_DEPTH".to_owned(),
+                value: log.to_string(),
+                least: 4,
+                most: 15,
+            });
+        }
+        Ok(Self {
+            sharing: word("WARPVERBS_SHARING", Self::SHARING, defaults.sharing)?,
+            doorbell: word("WARPVERBS_DOORBELL", Self::DOORBELL, defaults.doorbell)?,
+            queues: word("WARPVERBS_QUEUES", Self::QUEUES, defaults.queues)?,
+            cq: word("WARPVERBS_CQ", Self::CQ, defaults.cq)?,
+            log_recv_depth: u8::try_from(log).expect("at most 15"),
+            direct: number(&variable, "WARPVERBS_DIRECT", 0, 1, 1)? == 1,
+        })
+    }
+}
+
+/// A variable that is a number from `least` to `most`.
+fn number(
+    variable: &impl Fn(&str) -> Option<String>,
+    name: &str,
+    least: u64,
+    most: u64,
+    default: u64,
+) -> Result<u64, ConfigError> {
+    match variable(name) {
+        None => Ok(default),
+        Some(value) => match value.parse() {
+            Ok(number) if (least..=most).contains(&number) => Ok(number),
+            _ => Err(ConfigError::Number {
+                name: name.to_owned(),
+                value,
+                least,
+                most,
+            }),
+        },
+    }
 }
 
 impl Default for Config {
@@ -42,6 +154,7 @@ impl Default for Config {
             deadline: Duration::from_secs(1),
             qps_per_peer: 4,
             log_depth: 10,
+            modes: Modes::default(),
         }
     }
 }
@@ -80,6 +193,16 @@ pub enum ConfigError {
         /// Greatest value.
         most: u64,
     },
+    /// A value that is none of its words.
+    #[error("{name} is '{value}'; it must be one of {}", words.join(", "))]
+    Word {
+        /// The variable.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        words: &'static [&'static str],
+    },
 }
 
 impl Config {
@@ -101,17 +224,8 @@ impl Config {
             variable(rank).is_some() && variable(ranks).is_some()
         };
         let launcher = LAUNCHERS.iter().find(both).ok_or(ConfigError::NoRank)?;
-        let number = |name: &str, least: u64, most: u64, default: u64| match variable(name) {
-            None => Ok(default),
-            Some(value) => match value.parse() {
-                Ok(number) if (least..=most).contains(&number) => Ok(number),
-                _ => Err(ConfigError::Number {
-                    name: name.to_owned(),
-                    value,
-                    least,
-                    most,
-                }),
-            },
+        let number = |name: &str, least: u64, most: u64, default: u64| {
+            number(&variable, name, least, most, default)
         };
         let small = |name: &str, least: u32, most: u32, default: u32| {
             let value = number(name, least.into(), most.into(), default.into())?;
@@ -134,7 +248,8 @@ impl Config {
             join_timeout: time("WARPVERBS_JOIN_TIMEOUT_MS", defaults.join_timeout)?,
             deadline: time("WARPVERBS_DEADLINE_MS", defaults.deadline)?,
             qps_per_peer: small("WARPVERBS_QPS_PER_PEER", 1, 64, defaults.qps_per_peer)?,
-            log_depth: u8::try_from(small("WARPVERBS_LOG_DEPTH", 6, 15, 10)?).expect("at most 15"),
+            log_depth: u8::try_from(small("WARPVERBS_LOG_DEPTH", 8, 15, 10)?).expect("at most 15"),
+            modes: Modes::from_variables(&variable)?,
         })
     }
 }
@@ -182,7 +297,15 @@ mod tests {
         };
         assert_eq!(
             message("WARPVERBS_LOG_DEPTH", "16"),
-            "WARPVERBS_LOG_DEPTH is '16'; it must be a number from 6 to 15"
+            "WARPVERBS_LOG_DEPTH is '16'; it must be a number from 8 to 15"
+        );
+        assert_eq!(
+            message("WARPVERBS_DOORBELL", "bell"),
+            "WARPVERBS_DOORBELL is 'bell'; it must be one of auto, record, no-record, mailbox"
+        );
+        assert_eq!(
+            message("WARPVERBS_LOG_RECV_DEPTH", "3"),
+            "WARPVERBS_LOG_RECV_DEPTH is '3'; it must be a number from 4 to 15"
         );
         let unknown = from(&[("RANK", "4"), ("WORLD_SIZE", "4")])
             .unwrap_err()

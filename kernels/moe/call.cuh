@@ -90,6 +90,8 @@ struct Call {
   WV_DEVICE Status open(uint32_t peer, PeerQp* qp) const {
     return open_qp(peer_qp(team, peer, index % team.qps_per_peer), qp);
   }
+  /// The rail of that QP: windows are named by its keys.
+  WV_DEVICE uint32_t rail() const { return qp_rail(team, index % team.qps_per_peer); }
   WV_DEVICE Watch watch(const PeerQp& qp) const { return {qp.watch().err, &team.config->abort}; }
 
  private:

@@ -90,7 +90,7 @@ WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer)
                             pack(state.skip_first[call.index], state.skip_number[call.index]),
                             pack(call.call, 0)};
   RemoteAddr to;
-  const PeerWindow window = load_peer(call.team, call.moe.signals, peer);
+  const PeerWindow window = load_peer(call.team, call.moe.signals, peer, call.rail());
   constexpr uint64_t AT = offsetof(MoeSignal, credit);
   if (!window.at(call.signal_offset() + AT, sizeof words, &to)) return Status::invalid;
   const Posted posted = signal(Thread{}, qp, to, words, {call.deadline});

@@ -67,8 +67,9 @@ WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t
     return skip(call, qp, peer);
   }
 
-  const PeerWindow slots = load_peer(call.team, call.moe.slots, peer);
-  const PeerWindow signals = load_peer(call.team, call.moe.signals, peer);
+  const PeerWindow slots = load_peer(call.team, call.moe.slots, peer, call.rail());
+  const PeerWindow signals = load_peer(call.team, call.moe.signals, peer, call.rail());
+  const Window staging = rail_window(call.team, call.moe.staging, call.rail());
   MoePeer& state = call.moe.peers[peer];
   const uint64_t credit = own_credit(call.moe);
   const DataSignal words{pack(Data{call.handle.epoch, call.call, count}), credit};
@@ -88,7 +89,7 @@ WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t
     bool active = base + lane() < pieces && piece(base + lane(), &next);
     if (active) {
       inside = inside && slots.at(next.to, next.bytes, &put.dst) &&
-               local_at(call.moe.staging, next.from, next.bytes, &put.src);
+               local_at(staging, next.from, next.bytes, &put.src);
       put.bytes = next.bytes;
     }
     if (!warp.any(active)) continue;

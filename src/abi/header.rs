@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     AbiEnum, AbiStruct, DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window,
-    bench, moe, qp, team, test_kernels, test_ops,
+    bench, moe, qp, team, test_kernels, test_ops, test_team,
 };
 
 /// One definition of a header.
@@ -45,6 +45,7 @@ pub fn render() -> String {
 pub fn render_tests() -> String {
     let mut items = test_kernels::items();
     items.extend(test_ops::items());
+    items.extend(test_team::items());
     file("#include <warpverbs/abi.h>\n", items)
 }
 

@@ -15,6 +15,7 @@ mod status;
 mod team;
 pub mod test_kernels;
 pub mod test_ops;
+pub mod test_team;
 mod types;
 
 pub use moe::*;

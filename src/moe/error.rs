@@ -21,6 +21,12 @@ pub enum MoeError {
         /// Greatest value.
         most: u32,
     },
+    /// QPs that not every thread may use.
+    #[error("the team's QPs are {sharing}; the MoE kernels need Shared ones (WARPVERBS_SHARING=shared)")]
+    Sharing {
+        /// How they are shared.
+        sharing: String,
+    },
     /// A token is not a whole number of 16-byte vectors.
     #[error("hidden is {value}, which is not a multiple of 8")]
     Hidden {

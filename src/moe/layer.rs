@@ -16,7 +16,7 @@ use crate::abi::{
     ExpertHome, MoeContext, Window,
 };
 use crate::gpu::{DeviceMemory, Event, Launch};
-use crate::team::Team;
+use crate::team::{Sharing, Team};
 
 /// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.
 const LEAST_LOG_DEPTH: u8 = 8;
@@ -111,6 +111,11 @@ impl Moe {
                 value: team.config().log_depth.into(),
                 least: LEAST_LOG_DEPTH.into(),
                 most: 15,
+            });
+        }
+        if team.config().sharing != Sharing::Shared {
+            return Err(MoeError::Sharing {
+                sharing: format!("{:?}", team.config().sharing),
             });
         }
         if placement.experts() != config.experts as usize

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use super::TeamError;
 use crate::abi::MAX_RAILS;
-use crate::verbs::QpConfig;
+use crate::config::Modes;
+use crate::verbs::{Caps, CqKind, Doorbell, QpConfig, Queues, Sharing};
 
 /// Most ranks of a team.
 pub const MAX_RANKS: u32 = 1024;
 /// Most QPs to one peer.
 pub const MAX_QPS_PER_PEER: u32 = 64;
+/// Bytes of a heap beside its QPs: the line that swallows results of atomics, and what alignment costs.
+const SPARE: u64 = 4096;
 /// Most windows of a team: rows of the peer table.
 pub const MAX_WINDOWS: u32 = 16;
 
@@ -33,6 +36,16 @@ pub struct TeamConfig {
     /// The HCA's retransmission timeout 4.096 us · 2^n, 12 to 20. Default 14; the software HCA gets 17, since its host may let
     /// it wait.
     pub ack_timeout: Option<u8>,
+    /// Who posts on a QP at the same time. Default any thread, which the MoE kernels need.
+    pub sharing: Sharing,
+    /// How the HCA hears of work. Default `None`: without a record where the device can, else with one.
+    pub doorbell: Option<Doorbell>,
+    /// Where rings and CQEs lie. Default device memory.
+    pub queues: Queues,
+    /// How completions are kept. Default one collapsed entry.
+    pub cq: CqKind,
+    /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume. Default none.
+    pub log_recv_depth: Option<u8>,
     /// Mark ranks of the same process and device in the peer table, so that kernels that open a path reach them by load and
     /// store. Default true; kernels that post to QPs do not look at it.
     pub direct: bool,
@@ -51,8 +64,38 @@ impl TeamConfig {
             timeout: Duration::from_secs(30),
             deadline: Duration::from_secs(1),
             ack_timeout: None,
+            sharing: Sharing::default(),
+            doorbell: None,
+            queues: Queues::default(),
+            cq: CqKind::default(),
+            log_recv_depth: None,
             direct: true,
         }
+    }
+
+    /// The same with QPs that work as `modes` says.
+    ///
+    /// # Errors
+    /// A word that is none of those of its field.
+    pub fn with_modes(self, modes: &Modes) -> Result<Self, TeamError> {
+        let sharing = [Sharing::Shared, Sharing::Exclusive, Sharing::Cta];
+        let doorbell = [
+            None,
+            Some(Doorbell::Record),
+            Some(Doorbell::NoRecord),
+            Some(Doorbell::Mailbox),
+        ];
+        let queues = [Queues::Device, Queues::Host];
+        let cq = [CqKind::Collapsed, CqKind::Wide];
+        Ok(Self {
+            sharing: chosen("sharing", &modes.sharing, Modes::SHARING, &sharing)?,
+            doorbell: chosen("doorbell", &modes.doorbell, Modes::DOORBELL, &doorbell)?,
+            queues: chosen("queues", &modes.queues, Modes::QUEUES, &queues)?,
+            cq: chosen("cq", &modes.cq, Modes::CQ, &cq)?,
+            log_recv_depth: (modes.log_recv_depth != 0).then_some(modes.log_recv_depth),
+            direct: modes.direct,
+            ..self
+        })
     }
 
     /// Refuses what is outside the limits.
@@ -107,11 +150,17 @@ impl TeamConfig {
 
     /// Device memory that the QPs of `rail` take.
     fn needed_control_bytes_of(&self, rail: u32, rails: u32) -> u64 {
-        let depth = 1u32 << self.log_depth.min(15);
-        let each = crate::abi::control_bytes(depth).next_multiple_of(128);
-        (self.qps_of(rail, rails) * each)
+        (self.qps_of(rail, rails) * self.any_shape().control_bytes().next_multiple_of(128) + SPARE)
             .next_multiple_of(4096)
-            .max(4096)
+    }
+
+    /// Host memory that the QPs of `rail` take; 0 if their queues lie in device memory.
+    pub(super) fn host_bytes_of(&self, rail: u32, rails: u32) -> u64 {
+        let each = self.any_shape().host_bytes().next_multiple_of(128);
+        match self.queues {
+            Queues::Device => 0,
+            Queues::Host => (self.qps_of(rail, rails) * each + SPARE).next_multiple_of(4096),
+        }
     }
 
     /// Device memory that `rail` gets for its QPs.
@@ -122,10 +171,22 @@ impl TeamConfig {
         }
     }
 
-    /// The shape of its QPs.
-    pub(super) fn shape(&self) -> QpConfig {
+    /// The shape of its QPs on a device with `caps`.
+    pub(super) fn shape(&self, caps: &Caps) -> QpConfig {
         QpConfig {
-            log_depth: self.log_depth,
+            doorbell: self.doorbell.unwrap_or(Doorbell::by_capability(caps)),
+            ..self.any_shape()
+        }
+    }
+
+    /// The same for any device: how it is rung changes no length.
+    fn any_shape(&self) -> QpConfig {
+        QpConfig {
+            log_depth: self.log_depth.min(15),
+            sharing: self.sharing,
+            queues: self.queues,
+            cq: self.cq,
+            log_recv_depth: self.log_recv_depth.map(|log| log.min(15)),
             ..QpConfig::default()
         }
     }
@@ -141,9 +202,28 @@ impl TeamConfig {
         let mut pairs: Vec<_> = pairs
             .map(|(name, value)| (name.to_owned(), value.to_string()))
             .into();
+        // Kernels are made for one kind of sharing, and who writes with immediate counts on the peer's receives. How a QP is rung,
+        // where its queues lie and how it completes is each rank's own affair.
+        pairs.push(("sharing".to_owned(), format!("{:?}", self.sharing)));
+        let recv = self
+            .log_recv_depth
+            .map_or("none".to_owned(), |log| log.to_string());
+        pairs.push(("log_recv_depth".to_owned(), recv));
         pairs.push(("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
         pairs
     }
+}
+
+/// The value at the place of `word` among `words`.
+fn chosen<T: Copy>(
+    what: &'static str,
+    word: &str,
+    words: &[&str],
+    values: &[T],
+) -> Result<T, TeamError> {
+    let place = words.iter().position(|known| *known == word);
+    let value = place.and_then(|place| values.get(place).copied());
+    value.ok_or_else(|| TeamError::limit(what, word, format!("one of {}", words.join(", "))))
 }
 
 #[cfg(test)]
@@ -173,6 +253,37 @@ mod tests {
             ..good
         };
         assert!(message(small).contains("control_bytes is 4096; it must be at least"));
+    }
+
+    #[test]
+    fn every_word_of_a_mode_means_another_shape() {
+        let config = TeamConfig::new(0, 2);
+        let of = |change: fn(&mut Modes, &str), words: &[&str]| -> Vec<String> {
+            let shape = |word: &&str| {
+                let mut modes = Modes::default();
+                change(&mut modes, word);
+                format!("{:?}", config.with_modes(&modes).unwrap())
+            };
+            words.iter().map(shape).collect()
+        };
+        let sets = [
+            of(|modes, word| modes.sharing = word.to_owned(), Modes::SHARING),
+            of(|modes, word| modes.doorbell = word.to_owned(), Modes::DOORBELL),
+            of(|modes, word| modes.queues = word.to_owned(), Modes::QUEUES),
+            of(|modes, word| modes.cq = word.to_owned(), Modes::CQ),
+        ];
+        for mut set in sets {
+            let count = set.len();
+            set.sort();
+            set.dedup();
+            assert_eq!(set.len(), count);
+        }
+        let modes = Modes {
+            queues: "cloud".to_owned(),
+            ..Modes::default()
+        };
+        let error = config.with_modes(&modes).unwrap_err().to_string();
+        assert_eq!(error, "queues is cloud; it must be one of device, host");
     }
 
     #[test]

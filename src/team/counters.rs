@@ -88,7 +88,7 @@ impl Team {
         })
     }
 
-    fn word<T: Pod>(&self, context: u64, offset: usize) -> Result<T, TeamError> {
+    pub(super) fn word<T: Pod>(&self, context: u64, offset: usize) -> Result<T, TeamError> {
         let mut word = T::zeroed();
         self.gpu
             .read(context + offset as u64, bytemuck::bytes_of_mut(&mut word))?;

@@ -4,6 +4,7 @@
 //! connect. What kernels need is then in device memory, behind one address that does not move. A rank that fails in a
 //! collective call tells the others, which end soon after with its error.
 
+mod budget;
 mod config;
 mod counters;
 mod error;
@@ -26,6 +27,7 @@ use crate::error::Error;
 use crate::gpu::{self, Gpu, GpuSelector};
 use crate::verbs::{Context, DeviceSelector, HeapStats};
 
+pub use budget::{PostOp, Posts};
 pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, TeamConfig};
 pub use counters::{QpCounters, QpReport};
 pub use error::TeamError;
@@ -33,6 +35,7 @@ use exchange::Exchange;
 use link::Link;
 use links::{Links, PeerLinks};
 use rail::Rail;
+pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
 pub use store::{FileStore, MemoryStore, Store, StoreError, open_store};
 use tables::Tables;
 use window::OwnedWindow;
@@ -90,21 +93,21 @@ impl Team {
             (1, "") => Arc::new(MemoryStore::new()),
             (_, url) => open_store(url, &config.run_id)?,
         };
-        let team = TeamConfig {
-            qps_per_peer: config.qps_per_peer,
-            log_depth: config.log_depth,
-            timeout: config.join_timeout,
-            deadline: config.deadline,
-            ..TeamConfig::new(config.rank, config.ranks)
-        };
         let open = || -> Result<_, Error> {
             let contexts = open_devices(&config.device)?;
             let soft = contexts.iter().any(|context| context.info().is_soft());
             let gpu = gpu::open_for(config.gpu.parse::<GpuSelector>()?, soft)?;
-            Ok((contexts, gpu))
+            let team = TeamConfig {
+                qps_per_peer: config.qps_per_peer,
+                log_depth: config.log_depth,
+                timeout: config.join_timeout,
+                deadline: config.deadline,
+                ..TeamConfig::new(config.rank, config.ranks)
+            };
+            Ok((team.with_modes(&config.modes)?, contexts, gpu))
         };
         match open() {
-            Ok((contexts, gpu)) => Ok(Self::join_rails(team, &contexts, &gpu, store)?),
+            Ok((team, contexts, gpu)) => Ok(Self::join_rails(team, &contexts, &gpu, store)?),
             Err(error) => {
                 let exchange = Exchange::new(store, config.rank, config.ranks, config.join_timeout);
                 exchange.fail_with(&error.to_string());

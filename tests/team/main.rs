@@ -3,4 +3,7 @@
 mod support;
 
 mod guards;
+mod modes;
+mod no_poll;
+mod rails;
 mod recovery;

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use softhca::{Hca, HcaConfig};
 use warpverbs::abi::test_kernels::{GuardPutParams, GuardSeen};
-use warpverbs::abi::{DevicePtr, QpContext, TeamContext, Window};
+use warpverbs::abi::test_team::NoPollParams;
+use warpverbs::abi::{DevicePtr, QpContext, Status, TeamContext, Window};
 use warpverbs::gpu::{self, DeviceMemory, Event, Gpu, GpuSelector, HostMapped, Launch};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
@@ -31,6 +32,8 @@ pub(crate) struct Setup {
     /// HCAs of each rank.
     pub(crate) rails: usize,
     pub(crate) hca: HcaConfig,
+    /// What a rank does otherwise.
+    pub(crate) change: fn(&mut TeamConfig),
 }
 
 impl Setup {
@@ -46,7 +49,14 @@ impl Setup {
             team,
             rails: 1,
             hca: HcaConfig::default(),
+            change: |_| {},
         }
+    }
+
+    fn of_rank(&self, rank: u32) -> TeamConfig {
+        let mut config = TeamConfig { rank, ..self.team };
+        (self.change)(&mut config);
+        config
     }
 }
 
@@ -149,10 +159,7 @@ pub(crate) fn run_on<T: Send>(
         let start = |number: u32| {
             let (body, barrier, store) = (&body, &barrier, Arc::clone(&store));
             let hcas = &hcas.0[number as usize];
-            let config = TeamConfig {
-                rank: number,
-                ..setup.team
-            };
+            let config = setup.of_rank(number);
             scope.spawn(move || {
                 let _attendance = Attendance(barrier);
                 let rank = Rank::join(config, hcas, store, barrier).unwrap();
@@ -160,6 +167,31 @@ pub(crate) fn run_on<T: Send>(
                 // Nobody takes its window away while others may still write to it.
                 rank.sync();
                 result
+            })
+        };
+        let threads: Vec<_> = (0..setup.team.ranks).map(start).collect();
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
+        joined.collect()
+    })
+}
+
+/// Joins with the HCAs of each rank that `choose` takes, in vain; what each rank is told.
+pub(crate) fn join_errors(
+    setup: &Setup,
+    hcas: &Hcas,
+    choose: impl Fn(u32, &[Arc<Hca>]) -> &[Arc<Hca>] + Sync,
+) -> Vec<String> {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    thread::scope(|scope| {
+        let start = |number: u32| {
+            let (choose, store) = (&choose, Arc::clone(&store));
+            let hcas = &hcas.0[number as usize];
+            let config = setup.of_rank(number);
+            scope.spawn(move || {
+                let gpu: Arc<dyn Gpu> = gpu::open(GpuSelector::Simt).unwrap();
+                let contexts = contexts(choose(number, hcas));
+                let joined = Team::join_rails(config, &contexts, &gpu, store);
+                joined.map(|team| team.rank()).unwrap_err().to_string()
             })
         };
         let threads: Vec<_> = (0..setup.team.ranks).map(start).collect();
@@ -237,6 +269,33 @@ impl<'a> Rank<'a> {
             .collect()
     }
 
+    /// Runs `launch`; how each thread ended.
+    pub(crate) fn no_poll(&self, launch: &NoPoll<'_>) -> Vec<Status> {
+        let threads = launch.threads as usize;
+        let status = self.gpu.alloc(threads * 4, 128).unwrap();
+        let params = NoPollParams {
+            team: DevicePtr::new(self.team.context_addr()),
+            window: self.window,
+            dst_offset: 8 * u64::from(WORDS / 2),
+            status: DevicePtr::new(status.addr()),
+            peer: launch.peer,
+            qp: 0,
+            op: launch.op,
+            calls: launch.calls,
+            active: launch.active,
+            reserved: 0,
+        };
+        let spec = Launch {
+            seed: launch.seed,
+            deadline: PATIENCE,
+            ..Launch::new(launch.kernel, 1, launch.threads)
+        };
+        // SAFETY: as in `put`; the kernel has ended before anything goes.
+        let event = unsafe { self.gpu.launch(&spec, bytes_of(&params)) }.unwrap();
+        self.gpu.wait(&event, PATIENCE).unwrap();
+        self.read(status.addr(), threads)
+    }
+
     /// Starts to put `count` words from each of `scopes` scopes to `peer`.
     pub(crate) fn put(&self, put: &Put<'_>) -> Running<'_> {
         let tables = self.team.context_addr();
@@ -277,6 +336,35 @@ impl<'a> Rank<'a> {
 /// Word `k` of what `rank` puts: all different, none zero.
 pub(crate) fn word(rank: u32, k: u32) -> u64 {
     ((u64::from(rank) << 32) | (u64::from(k) + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// What a kernel of `kernels/test/no_poll.cu` does in one block, on QP 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoPoll<'a> {
+    pub(crate) kernel: &'a str,
+    pub(crate) peer: u32,
+    pub(crate) op: u32,
+    /// Calls of each scope.
+    pub(crate) calls: u32,
+    /// Active threads of a scope.
+    pub(crate) active: u32,
+    pub(crate) threads: u32,
+    pub(crate) seed: u64,
+}
+
+impl NoPoll<'static> {
+    /// Looks until everything has completed.
+    pub(crate) fn quiet(peer: u32) -> Self {
+        Self {
+            kernel: "wv_test_no_poll_thread",
+            peer,
+            op: 4,
+            calls: 1,
+            active: 1,
+            threads: 1,
+            seed: 0,
+        }
+    }
 }
 
 /// What a kernel of `kernels/test/guard.cu` does.

@@ -73,6 +73,8 @@ fn run_ranks(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoErro
     if let Some(directory) = &options.dump {
         dump::prepare(directory)?;
     }
+    // The ranks read them too; a wrong one is told once.
+    rank::modes()?;
     let device = Device::choose(&options.device)?;
     eprintln!("wv demo: {}", device.in_words());
     let place = Workplace::new()?;

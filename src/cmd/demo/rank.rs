@@ -16,6 +16,7 @@ use super::input::Inputs;
 use super::messages::{Message, RankResult, Spec, tell};
 use super::{DemoError, check};
 use crate::abi::{DemoExpertParams, DevicePtr};
+use crate::config::Modes;
 use crate::gpu::{self, DeviceMemory, GpuSelector, Launch};
 use crate::moe::reference::Batch;
 use crate::moe::{Moe, MoeError, Workspace, required_bytes};
@@ -74,6 +75,11 @@ fn is_remote(error: &DemoError) -> bool {
     }
 }
 
+/// How the QPs of the ranks work, from the environment.
+pub(super) fn modes() -> Result<Modes, DemoError> {
+    Modes::from_env().map_err(|error| DemoError::Option(error.to_string()))
+}
+
 struct Rank {
     spec: Spec,
     inputs: Inputs,
@@ -115,7 +121,8 @@ impl Rank {
             timeout: Duration::from_millis(spec.join_timeout_ms),
             deadline: Duration::from_millis(spec.deadline_ms),
             ..TeamConfig::new(options.rank, inputs.ranks)
-        };
+        }
+        .with_modes(&modes()?)?;
         let team = Team::join(config, &context, &gpu, store)?;
         let moe = Moe::new(&team, "demo", inputs.config)?;
         let work = Workspace::new(&moe)?;
