@@ -88,8 +88,8 @@ impl Modes {
     /// As [`Modes::from_env`].
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let defaults = Self::default();
-        let word = |name: &str, words: &'static [&'static str], default: String| {
-            match variable(name) {
+        let word =
+            |name: &str, words: &'static [&'static str], default: String| match variable(name) {
                 None => Ok(default),
                 Some(value) if words.contains(&value.as_str()) => Ok(value),
                 Some(value) => Err(ConfigError::Word {
@@ -97,8 +97,7 @@ impl Modes {
                     value,
                     words,
                 }),
-            }
-        };
+            };
         let log = number(&variable, "WARPVERBS_LOG_RECV_DEPTH", 0, 15, 0)?;
         if (1..4).contains(&log) {
             return Err(ConfigError::Number {

@@ -225,4 +225,39 @@ static_assert(offsetof(OpsWqeParams, flags) == 16);
 static_assert(offsetof(OpsWqeParams, reserved) == 20);
 static_assert(offsetof(OpsWqeParams, status) == 24);
 
+/// Calls that never poll: each scope makes `calls` of one kind on one QP.
+struct NoPollParams {
+  /// The team.
+  TeamContext *team;
+  /// Source at offset 0, 8 bytes for each thread; target of the same offset behind `dst_offset`.
+  Window window;
+  /// Byte offset of the targets at the peer.
+  uint64_t dst_offset;
+  /// Where each thread stores how its last call ended.
+  Status *status;
+  /// The peer.
+  uint32_t peer;
+  /// Number of the QP to it.
+  uint32_t qp;
+  /// 0 put, 1 put_signal, 2 signal, 3 fence; 4: waits until the QP is quiet.
+  uint32_t op;
+  /// Calls of each scope.
+  uint32_t calls;
+  /// Threads of a scope that are active, from the first on.
+  uint32_t active;
+  /// Reserved, zero.
+  uint32_t reserved;
+};
+static_assert(sizeof(NoPollParams) == 72 && alignof(NoPollParams) == 8);
+static_assert(offsetof(NoPollParams, team) == 0);
+static_assert(offsetof(NoPollParams, window) == 8);
+static_assert(offsetof(NoPollParams, dst_offset) == 32);
+static_assert(offsetof(NoPollParams, status) == 40);
+static_assert(offsetof(NoPollParams, peer) == 48);
+static_assert(offsetof(NoPollParams, qp) == 52);
+static_assert(offsetof(NoPollParams, op) == 56);
+static_assert(offsetof(NoPollParams, calls) == 60);
+static_assert(offsetof(NoPollParams, active) == 64);
+static_assert(offsetof(NoPollParams, reserved) == 68);
+
 }  // namespace wv

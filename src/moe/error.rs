@@ -22,7 +22,9 @@ pub enum MoeError {
         most: u32,
     },
     /// QPs that not every thread may use.
-    #[error("the team's QPs are {sharing}; the MoE kernels need Shared ones (WARPVERBS_SHARING=shared)")]
+    #[error(
+        "the team's QPs are {sharing}; the MoE kernels need Shared ones (WARPVERBS_SHARING=shared)"
+    )]
     Sharing {
         /// How they are shared.
         sharing: String,

@@ -267,8 +267,14 @@ mod tests {
             words.iter().map(shape).collect()
         };
         let sets = [
-            of(|modes, word| modes.sharing = word.to_owned(), Modes::SHARING),
-            of(|modes, word| modes.doorbell = word.to_owned(), Modes::DOORBELL),
+            of(
+                |modes, word| modes.sharing = word.to_owned(),
+                Modes::SHARING,
+            ),
+            of(
+                |modes, word| modes.doorbell = word.to_owned(),
+                Modes::DOORBELL,
+            ),
             of(|modes, word| modes.queues = word.to_owned(), Modes::QUEUES),
             of(|modes, word| modes.cq = word.to_owned(), Modes::CQ),
         ];

@@ -7,7 +7,7 @@ use super::rail::Rail;
 use crate::abi::{QpContext, Status};
 use crate::gpu::{Gpu, MappedMmio};
 use crate::verbs::{
-    ImageAttr, Init, PathAttr, Qp, QpConfig, QpLayout, QpStatus, Reset, Rtr, Rts, SendAttr, State,
+    ImageAttr, Init, PathAttr, Qp, QpLayout, QpStatus, Reset, Rtr, Rts, SendAttr, State,
     TransitionError, VerbsError,
 };
 
@@ -22,8 +22,10 @@ const PSN_DISTANCE: u32 = 1 << 22;
 /// One QP to a peer.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Its doorbell register as kernels reach it. Before the QP, which keeps the register.
-    doorbell: MappedMmio,
+    /// Its doorbell register as kernels reach it; none if a thread of the host rings. Before the QP, which keeps the register.
+    doorbell: Option<MappedMmio>,
+    /// Address and lkey of what swallows results of atomics.
+    sink: (u64, u32),
     /// None only inside [`Link::step`].
     stage: Option<Stage>,
     layout: QpLayout,
@@ -71,15 +73,21 @@ impl Link {
     pub(super) fn new(
         gpu: &dyn Gpu,
         rail: &Rail,
-        shape: &QpConfig,
         (peer, rail_number): (u32, u32),
     ) -> Result<Self, TeamError> {
-        let qp: Qp<Reset> = Qp::create(rail.pd(), rail.heap(), shape)?;
+        let qp: Qp<Reset> = Qp::create(rail.pd(), rail.places(), rail.shape())?;
         let layout = *qp.layout();
-        let page = usize::try_from(layout.doorbell_page_addr).expect("a host address");
-        let page = std::ptr::with_exposed_provenance_mut(page);
+        let doorbell = match layout.mailbox_addr {
+            Some(_) => None,
+            None => {
+                let page = usize::try_from(layout.doorbell_page_addr).expect("a host address");
+                let page = std::ptr::with_exposed_provenance_mut(page);
+                Some(gpu.map_mmio(page, PAGE_BYTES)?)
+            }
+        };
         let mut link = Self {
-            doorbell: gpu.map_mmio(page, PAGE_BYTES)?,
+            doorbell,
+            sink: rail.sink(),
             stage: Some(Stage::Reset(qp)),
             layout,
             peer,
@@ -261,10 +269,11 @@ impl Link {
     /// Fills in the memory of a life that begins at `base`; the QP is in Reset. Counters and the abort word outlive lives.
     fn write_image(&mut self, gpu: &dyn Gpu, base: u64, generation: u32) -> Result<(), TeamError> {
         let attr = ImageAttr {
-            doorbell: self.doorbell.addr()
-                + (self.layout.doorbell_addr - self.layout.doorbell_page_addr),
-            atomic_sink: 0,
-            atomic_sink_lkey: 0,
+            doorbell: self.doorbell.as_ref().map_or(0, |page| {
+                page.addr() + (self.layout.doorbell_addr - self.layout.doorbell_page_addr)
+            }),
+            atomic_sink: self.sink.0,
+            atomic_sink_lkey: self.sink.1,
             generation,
             base,
         };

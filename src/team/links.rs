@@ -162,10 +162,7 @@ fn make(
     let numbers = (0u32..).zip(rails).cycle();
     let links = numbers.take(config.qps_per_peer as usize);
     links
-        .map(|(number, rail)| {
-            let shape = config.shape(rail.context().caps());
-            Link::new(gpu, rail, &shape, (peer, number))
-        })
+        .map(|(number, rail)| Link::new(gpu, rail, (peer, number)))
         .collect()
 }
 

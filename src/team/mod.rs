@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::gpu::{self, Gpu, GpuSelector};
 use crate::verbs::{Context, DeviceSelector, HeapStats};
 
+pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
 pub use budget::{PostOp, Posts};
 pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, TeamConfig};
 pub use counters::{QpCounters, QpReport};
@@ -35,7 +36,6 @@ use exchange::Exchange;
 use link::Link;
 use links::{Links, PeerLinks};
 use rail::Rail;
-pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
 pub use store::{FileStore, MemoryStore, Store, StoreError, open_store};
 use tables::Tables;
 use window::OwnedWindow;

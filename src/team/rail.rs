@@ -1,33 +1,68 @@
-//! One rail: an HCA of this rank, with its protection domain and its control heap.
+//! One rail: an HCA of this rank, with its protection domain, its control heap and what its modes of QPs need.
 
-// UNSAFETY: gives device memory that the rail owns to the control heap.
-#![expect(unsafe_code, reason = "control heap over memory that the rail owns")]
+// UNSAFETY: gives memory that the rail owns to heaps and to the thread that rings.
+#![expect(
+    unsafe_code,
+    reason = "heaps and mailboxes in memory that the rail owns"
+)]
 
 use std::sync::Arc;
 
 use super::{TeamConfig, TeamError};
 use crate::gpu::{DeviceMemory, Gpu};
-use crate::verbs::{Context, ControlHeap, HEAP_ALIGN, Pd};
+use crate::verbs::{
+    AtomicSink, Context, ControlHeap, Doorbell, DoorbellProxy, HEAP_ALIGN, HeapRegion,
+    MAILBOX_BYTES, Pd, QpConfig, QpPlaces,
+};
 
 /// Everything on one HCA that QPs and registrations are made from.
 #[derive(Debug)]
 pub(super) struct Rail {
+    /// Where results of atomics go that nobody asked for; none if the device has no atomics. Before its heap.
+    sink: Option<AtomicSink>,
+    shape: QpConfig,
+    /// Who rings, with mailboxes.
+    proxy: Option<Arc<DoorbellProxy>>,
+    /// Queues in host memory.
+    host: Option<Arc<ControlHeap>>,
     pd: Arc<Pd>,
     control: Control,
 }
 
 impl Rail {
-    /// A rail on the device `context`, with room for `qps` QPs.
+    /// Rail `number` of `rails` on the device `context`.
     pub(super) fn new(
         context: &Arc<Context>,
         gpu: &dyn Gpu,
         config: &TeamConfig,
-        rail: u32,
+        number: u32,
         rails: u32,
     ) -> Result<Self, TeamError> {
+        let control = Control::new(context, gpu, config.control_bytes_of(number, rails))?;
+        let pd = Pd::new(context)?;
+        let host = match config.host_bytes_of(number, rails) {
+            0 => None,
+            bytes => Some(host_heap(context, gpu, bytes)?),
+        };
+        let shape = config.shape(context.caps());
+        let proxy = match shape.doorbell {
+            Doorbell::Mailbox => Some(proxy(gpu, config.qps_of(number, rails))?),
+            Doorbell::Record | Doorbell::NoRecord => None,
+        };
+        let sink = match context.caps().atomics {
+            true => Some(AtomicSink::new(
+                &pd,
+                host.as_ref().unwrap_or(control.heap()),
+            )?),
+            false => None,
+        };
         Ok(Self {
-            pd: Pd::new(context)?,
-            control: Control::new(context, gpu, config.control_bytes_of(rail, rails))?,
+            sink,
+            shape,
+            proxy,
+            host,
+            pd,
+            control,
         })
     }
 
@@ -40,8 +75,54 @@ impl Rail {
     }
 
     pub(super) fn heap(&self) -> &Arc<ControlHeap> {
-        self.control.heap.as_ref().expect("taken in drop only")
+        self.control.heap()
     }
+
+    /// The shape of its QPs.
+    pub(super) fn shape(&self) -> &QpConfig {
+        &self.shape
+    }
+
+    /// Where its QPs take their memory from.
+    pub(super) fn places(&self) -> QpPlaces<'_> {
+        QpPlaces {
+            control: self.control.heap(),
+            host: self.host.as_ref(),
+            proxy: self.proxy.as_ref(),
+        }
+    }
+
+    /// Address and lkey of the sink; zeros if there is none.
+    pub(super) fn sink(&self) -> (u64, u32) {
+        let sink = self.sink.as_ref();
+        sink.map_or((0, 0), |sink| (sink.addr(), sink.lkey()))
+    }
+}
+
+/// A heap of `bytes` bytes of host memory that kernels reach.
+fn host_heap(
+    context: &Arc<Context>,
+    gpu: &dyn Gpu,
+    bytes: u64,
+) -> Result<Arc<ControlHeap>, TeamError> {
+    let length =
+        usize::try_from(bytes).map_err(|_| TeamError::limit("host queues", bytes, usize::MAX))?;
+    let memory = gpu.map_host(length)?;
+    let region = HeapRegion::host(memory.addr(), memory.host_addr(), length);
+    // SAFETY: the heap keeps the memory as its owner; nobody has a reference into it but to atomics.
+    Ok(unsafe { ControlHeap::over(context, &region, Some(Box::new(memory))) }?)
+}
+
+/// A thread that rings for `qps` QPs.
+fn proxy(gpu: &dyn Gpu, qps: u64) -> Result<Arc<DoorbellProxy>, TeamError> {
+    let bytes = qps.max(1) * MAILBOX_BYTES;
+    let length =
+        usize::try_from(bytes).map_err(|_| TeamError::limit("mailboxes", bytes, usize::MAX))?;
+    let memory = gpu.map_host(length)?;
+    let (addr, host_addr) = (memory.addr(), memory.host_addr());
+    let owner: Option<Box<dyn std::any::Any + Send + Sync>> = Some(Box::new(memory));
+    // SAFETY: as in `host_heap`.
+    Ok(unsafe { DoorbellProxy::start(addr, host_addr, length, None, owner) }?)
 }
 
 /// The control heap and the memory it lies in.
@@ -63,6 +144,10 @@ impl Control {
             heap: Some(heap),
             memory: Some(memory),
         })
+    }
+
+    fn heap(&self) -> &Arc<ControlHeap> {
+        self.heap.as_ref().expect("taken in drop only")
     }
 }
 

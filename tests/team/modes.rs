@@ -1,8 +1,6 @@
 //! Every way in which the QPs of a team work: MoE exchanges, words under guards and a recovery in each.
 
-use warpverbs::abi::{
-    MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, Status,
-};
+use warpverbs::abi::{MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, Status};
 use warpverbs::moe::reference::{self, Batch};
 use warpverbs::moe::{Moe, MoeConfig, MoeError, Workspace, bf16};
 use warpverbs::team::{CqKind, Doorbell, Queues, Sharing, TeamConfig};
@@ -78,7 +76,10 @@ fn recovered(rank: &Rank<'_>) {
         rank.sync();
         assert_eq!(rank.wrong_words(peer, dst_word, 600), Vec::<u32>::new());
         let counters = rank.team.counters(peer, qp).unwrap();
-        assert!(counters.posted >= 600 && counters.doorbells >= 1, "{counters:?}");
+        assert!(
+            counters.posted >= 600 && counters.doorbells >= 1,
+            "{counters:?}"
+        );
         assert!(counters.doorbells <= counters.posted, "{counters:?}");
         assert_eq!((counters.completed, counters.errors), (counters.posted, 0));
         rank.sync();

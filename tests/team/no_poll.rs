@@ -70,19 +70,35 @@ fn what_is_accepted_finds_space_and_one_more_is_refused() {
             match verdict {
                 Ok(()) => {
                     accepted += 1;
-                    assert!(ends.iter().all(|status| *status == Status::OK), "{what}: {ends:?}");
+                    assert!(
+                        ends.iter().all(|status| *status == Status::OK),
+                        "{what}: {ends:?}"
+                    );
                     assert!(after.posted - before.posted <= room, "{what}");
                     assert_eq!(after.completed, before.completed, "{what}: somebody polled");
                     // What is left is exactly what would be accepted now.
                     let left = free(rank, peer);
                     assert_eq!(left, room - (after.posted - before.posted), "{what}");
-                    let one = |calls| rank.team.check_no_poll(&[posts(peer, PostOp::Signal, 1, calls)]);
+                    let one = |calls| {
+                        rank.team
+                            .check_no_poll(&[posts(peer, PostOp::Signal, 1, calls)])
+                    };
                     one(left).unwrap();
                     assert!(one(left + 1).is_err(), "{what}");
                 }
-                Err(TeamError::RingSpace { need, free, depth, peer: at, qp }) => {
+                Err(TeamError::RingSpace {
+                    need,
+                    free,
+                    depth,
+                    peer: at,
+                    qp,
+                }) => {
                     refused += 1;
-                    assert_eq!((free, u64::from(depth), at, qp), (room, DEPTH, peer, 0), "{what}");
+                    assert_eq!(
+                        (free, u64::from(depth), at, qp),
+                        (room, DEPTH, peer, 0),
+                        "{what}"
+                    );
                     assert!(need > room, "{what}");
                     assert!(ends.contains(&Status::WOULD_BLOCK), "{what}: {ends:?}");
                     // Somebody looks: the ring is empty again.
@@ -106,10 +122,22 @@ fn a_call_of_more_than_a_quarter_and_what_does_not_exist_are_named() {
         let error = check(posts(peer, PostOp::Put { bytes: 8 }, 65, 1)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("one put on QP 0 to rank {peer} takes 65 WQEBBs; a call may take 64, a quarter of the ring")
+            format!(
+                "one put on QP 0 to rank {peer} takes 65 WQEBBs; a call may take 64, a quarter of the ring"
+            )
         );
         let error = check(posts(peer, PostOp::PutSignal { bytes: 8 }, 64, 1)).unwrap_err();
-        assert!(matches!(error, TeamError::Batch { op: "put_signal", need: 65, .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                TeamError::Batch {
+                    op: "put_signal",
+                    need: 65,
+                    ..
+                }
+            ),
+            "{error}"
+        );
         let error = check(posts(peer, PostOp::Put { bytes: 8 }, 32, 9)).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -119,14 +147,29 @@ fn a_call_of_more_than_a_quarter_and_what_does_not_exist_are_named() {
             )
         );
         // Several kinds on one QP add up; numbers that leave 64 bits are refused, not wrapped.
-        let sum = [posts(peer, PostOp::Signal, 1, 200), posts(peer, PostOp::Flush, 1, 57)];
-        assert!(matches!(rank.team.check_no_poll(&sum), Err(TeamError::RingSpace { need: 257, .. })));
+        let sum = [
+            posts(peer, PostOp::Signal, 1, 200),
+            posts(peer, PostOp::Flush, 1, 57),
+        ];
+        assert!(matches!(
+            rank.team.check_no_poll(&sum),
+            Err(TeamError::RingSpace { need: 257, .. })
+        ));
         let endless = check(posts(peer, PostOp::Signal, 1, u64::MAX)).unwrap_err();
-        assert!(matches!(endless, TeamError::RingSpace { need: u64::MAX, .. }), "{endless}");
+        assert!(
+            matches!(endless, TeamError::RingSpace { need: u64::MAX, .. }),
+            "{endless}"
+        );
         assert!(check(posts(peer, PostOp::Signal, 0, 1)).is_err());
         assert!(check(posts(2, PostOp::Signal, 1, 1)).is_err());
-        let other = Posts { qp: 2, ..posts(peer, PostOp::Signal, 1, 1) };
-        assert_eq!(check(other).unwrap_err().to_string(), "QP number is 2; it must be below 2");
+        let other = Posts {
+            qp: 2,
+            ..posts(peer, PostOp::Signal, 1, 1)
+        };
+        assert_eq!(
+            check(other).unwrap_err().to_string(),
+            "QP number is 2; it must be below 2"
+        );
         rank.team.check_no_poll(&[]).unwrap();
     });
 }

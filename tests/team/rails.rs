@@ -40,7 +40,10 @@ fn each_qp_sends_on_the_rail_of_its_number() {
             };
             let seen = rank.put(&put).finish()[0];
             assert_eq!((seen.status, seen.done, seen.failed), (Status::OK, 100, 0));
-            assert_eq!((rank.qp(peer, qp).rail, rank.qp(peer, qp).peer), (qp % 2, peer));
+            assert_eq!(
+                (rank.qp(peer, qp).rail, rank.qp(peer, qp).peer),
+                (qp % 2, peer)
+            );
             let after = rank.hcas.iter().map(|hca| sent(hca)).zip(&before);
             let bytes: Vec<u64> = after.map(|(after, before)| after - before).collect();
             let wanted = if qp % 2 == 0 { [800, 0] } else { [0, 800] };
@@ -106,7 +109,12 @@ fn a_rail_that_goes_down_takes_its_qps_with_it_and_no_others() {
         rank.sync();
         assert_eq!(rank.team.recover(peer).unwrap(), 1);
         for qp in 0..4 {
-            let seen = rank.put(&Put { qp, ..Put::new(peer, 8) }).finish()[0];
+            let seen = rank
+                .put(&Put {
+                    qp,
+                    ..Put::new(peer, 8)
+                })
+                .finish()[0];
             assert_eq!((seen.status, seen.done, seen.failed), (Status::OK, 8, 0));
         }
     });
@@ -118,7 +126,8 @@ fn ranks_with_different_numbers_of_rails_are_told_so() {
     let mut setup = Setup::new(2);
     setup.rails = 2;
     let hcas = Hcas::new(&setup);
-    let errors = crate::support::join_errors(&setup, &hcas, |rank, hcas| &hcas[..2 - rank as usize]);
+    let errors =
+        crate::support::join_errors(&setup, &hcas, |rank, hcas| &hcas[..2 - rank as usize]);
     for error in errors {
         assert_eq!(error, "number of rails is 2 at rank 0 but 1 at rank 1");
     }
