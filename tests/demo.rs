@@ -119,6 +119,32 @@ fn real_activations_travel_between_four_rank_processes() {
 }
 
 #[test]
+fn activations_arrive_however_the_qps_are_rung_and_where_their_queues_lie() {
+    let modes = [
+        ("WARPVERBS_DOORBELL", "record"),
+        ("WARPVERBS_DOORBELL", "no-record"),
+        ("WARPVERBS_DOORBELL", "mailbox"),
+        ("WARPVERBS_QUEUES", "host"),
+        ("WARPVERBS_CQ", "wide"),
+        ("WARPVERBS_LOG_RECV_DEPTH", "5"),
+    ];
+    for (name, value) in modes {
+        let arguments = ["--ranks", "2", "--steps", "2", "--tokens", "32", "--json"];
+        Demo::new(&arguments).set(name, value).verified();
+    }
+}
+
+#[test]
+fn a_mode_that_is_none_is_refused_with_its_words() {
+    let (status, message) = Demo::new(&[]).set("WARPVERBS_CQ", "square").refused();
+    assert_eq!(status, 1, "{message}");
+    assert!(
+        message.contains("WARPVERBS_CQ is 'square'; it must be one of collapsed, wide"),
+        "{message}"
+    );
+}
+
+#[test]
 fn activations_arrive_over_a_wire_that_loses_doubles_and_reorders_packets() {
     let value = Demo::new(&["--steps", "2", "--tokens", "64", "--json"])
         .set("SOFTHCA_FAULT", "seed=7,drop=1%,dup=0.5%,reorder=1%")
