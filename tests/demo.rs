@@ -137,7 +137,7 @@ fn activations_arrive_however_the_qps_are_rung_and_where_their_queues_lie() {
 #[test]
 fn a_mode_that_is_none_is_refused_with_its_words() {
     let (status, message) = Demo::new(&[]).set("WARPVERBS_CQ", "square").refused();
-    assert_eq!(status, 1, "{message}");
+    assert_eq!(status, 2, "{message}");
     assert!(
         message.contains("WARPVERBS_CQ is 'square'; it must be one of collapsed, wide"),
         "{message}"

@@ -49,9 +49,7 @@ WV_DEVICE void post(const wv::NoPollParams& p, Scope scope, uint32_t place) {
 
 }  // namespace
 
-extern "C" __global__ void wv_test_no_poll_thread(wv::NoPollParams p) {
-  post(p, wv::Thread{}, 0);
-}
+extern "C" __global__ void wv_test_no_poll_thread(wv::NoPollParams p) { post(p, wv::Thread{}, 0); }
 WV_EXPORT(wv_test_no_poll_thread)
 
 extern "C" __global__ void wv_test_no_poll_warp(wv::NoPollParams p) {
