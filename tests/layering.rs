@@ -57,8 +57,10 @@ const HEADER_LAYERS: &[&[&str]] = &[
     &["platform.cuh"],
     &["coop.cuh", "spin.cuh"],
     &["peer.cuh", "qp.cuh", "wqe.cuh", "cq.cuh", "order.cuh"],
+    &["combine.cuh", "atomic.cuh", "direct.cuh"],
     &["sq.cuh", "admit.cuh", "serve.cuh", "doorbell.cuh"],
     &["post.cuh"],
+    &["transfer.cuh"],
     &[
         "put.cuh",
         "get.cuh",
@@ -67,6 +69,7 @@ const HEADER_LAYERS: &[&[&str]] = &[
         "wait.cuh",
         "guard.cuh",
         "path.cuh",
+        "quiet.cuh",
     ],
 ];
 

@@ -205,6 +205,194 @@ static_assert(offsetof(GuardPutParams, qp) == 68);
 static_assert(offsetof(GuardPutParams, count) == 72);
 static_assert(offsetof(GuardPutParams, each) == 76);
 
+/// `OpStep::options` bit: report the completion.
+inline constexpr uint32_t OPS_SIGNALLED = 0x1;
+
+/// `OpStep::options` bit: do not wait.
+inline constexpr uint32_t OPS_TRY = 0x2;
+
+/// `OpStep::options` bit: hold the doorbell back.
+inline constexpr uint32_t OPS_MORE = 0x4;
+
+/// `OpStep::options` bit: after earlier reads and atomics.
+inline constexpr uint32_t OPS_FENCE = 0x8;
+
+/// `OpStep::options` bit: `wait` for the ticket.
+inline constexpr uint32_t OPS_WAIT = 0x10;
+
+/// `OpStep::options` bit: `wait_data` for the ticket.
+inline constexpr uint32_t OPS_WAIT_DATA = 0x20;
+
+/// `OpStep::options` bit: a signal adds.
+inline constexpr uint32_t OPS_ADD = 0x40;
+
+/// An operation.
+enum class OpKind : uint32_t {
+  /// `put`.
+  put = 0,
+  /// `put_two`.
+  put_two = 1,
+  /// `put_value` of `OpStep::bytes`: words value, value + 1, and so on.
+  put_value = 2,
+  /// `signal` of `OpStep::bytes`, 4 or 8.
+  signal = 3,
+  /// `put_signal`, likewise.
+  put_signal = 4,
+  /// `get`.
+  get = 5,
+  /// `put_imm` with the low half of `OpItem::value`.
+  put_imm = 6,
+  /// `amo` number `OpStep::amo` on `OpStep::bytes`, 4 or 8.
+  amo = 7,
+  /// `flush`.
+  flush = 8,
+  /// `fence`.
+  fence = 9,
+  /// `quiet`.
+  quiet = 10,
+  /// `wait_imm` or `try_imm`.
+  wait_imm = 11,
+};
+
+/// One call of one scope.
+struct OpStep {
+  /// What: an `OpKind`.
+  OpKind kind;
+  /// Bits OPS_SIGNALLED to OPS_ADD.
+  uint32_t options;
+  /// Place of the item of the scope's first thread.
+  uint32_t first;
+  /// How many threads take part.
+  uint32_t count;
+  /// Width of a value, signal or atomic.
+  uint32_t bytes;
+  /// Number of the atomic, in the order of `AmoOp`.
+  uint32_t amo;
+};
+static_assert(sizeof(OpStep) == 24 && alignof(OpStep) == 4);
+static_assert(offsetof(OpStep, kind) == 0);
+static_assert(offsetof(OpStep, options) == 4);
+static_assert(offsetof(OpStep, first) == 8);
+static_assert(offsetof(OpStep, count) == 12);
+static_assert(offsetof(OpStep, bytes) == 16);
+static_assert(offsetof(OpStep, amo) == 20);
+
+/// What one thread of a scope does in a step.
+struct OpItem {
+  /// Byte offset in the window at the peer.
+  uint64_t remote;
+  /// Byte offset in the local window; of an atomic ~0: the result is not wanted.
+  uint64_t local;
+  /// Length.
+  uint64_t bytes;
+  /// Byte offset of the second piece.
+  uint64_t second;
+  /// Length of the second piece.
+  uint64_t second_bytes;
+  /// Byte offset of the signal at the peer.
+  uint64_t signal;
+  /// Value of a signal, an atomic, an immediate.
+  uint64_t value;
+  /// What an atomic compares with.
+  uint64_t compare;
+};
+static_assert(sizeof(OpItem) == 64 && alignof(OpItem) == 8);
+static_assert(offsetof(OpItem, remote) == 0);
+static_assert(offsetof(OpItem, local) == 8);
+static_assert(offsetof(OpItem, bytes) == 16);
+static_assert(offsetof(OpItem, second) == 24);
+static_assert(offsetof(OpItem, second_bytes) == 32);
+static_assert(offsetof(OpItem, signal) == 40);
+static_assert(offsetof(OpItem, value) == 48);
+static_assert(offsetof(OpItem, compare) == 56);
+
+/// How a step ended.
+struct OpResult {
+  /// The call.
+  Status posted;
+  /// The wait for its ticket, if there was one.
+  Status waited;
+  /// Index of the ticket.
+  uint64_t ticket;
+  /// The immediate that was taken.
+  uint32_t imm;
+  /// Reserved, zero.
+  uint32_t reserved;
+};
+static_assert(sizeof(OpResult) == 24 && alignof(OpResult) == 8);
+static_assert(offsetof(OpResult, posted) == 0);
+static_assert(offsetof(OpResult, waited) == 4);
+static_assert(offsetof(OpResult, ticket) == 8);
+static_assert(offsetof(OpResult, imm) == 16);
+static_assert(offsetof(OpResult, reserved) == 20);
+
+/// Each scope of the grid carries out its own steps, one after the other.
+struct OpsParams {
+  /// The QP that all share.
+  QpContext *qp;
+  /// Entry of the window at the peer.
+  PeerEntry *peer;
+  /// The window.
+  Window window;
+  /// The steps, scope by scope.
+  OpStep *steps;
+  /// The items that steps name.
+  OpItem *items;
+  /// How each step ended.
+  OpResult *results;
+  /// Steps of each scope.
+  uint64_t steps_per_unit;
+  /// Deadline of each call, ns.
+  uint64_t deadline_ns;
+};
+static_assert(sizeof(OpsParams) == 80 && alignof(OpsParams) == 8);
+static_assert(offsetof(OpsParams, qp) == 0);
+static_assert(offsetof(OpsParams, peer) == 8);
+static_assert(offsetof(OpsParams, window) == 16);
+static_assert(offsetof(OpsParams, steps) == 40);
+static_assert(offsetof(OpsParams, items) == 48);
+static_assert(offsetof(OpsParams, results) == 56);
+static_assert(offsetof(OpsParams, steps_per_unit) == 64);
+static_assert(offsetof(OpsParams, deadline_ns) == 72);
+
+/// One warp puts words by all QPs to a peer and waits for all of them, or for one after the other.
+struct OpsSeveralParams {
+  /// The team.
+  TeamContext *team;
+  /// The window; words from offset 0.
+  Window window;
+  /// Byte offset of the target words.
+  uint64_t dst_offset;
+  /// Deadline of the whole kernel, ns.
+  uint64_t deadline_ns;
+  /// Where the warp stores how it ended.
+  Status *status;
+  /// By QP: how its word ended, with mode 2.
+  Status *ended;
+  /// By QP: in which round, with mode 2.
+  uint32_t *order;
+  /// The peer.
+  uint32_t peer;
+  /// 0: quiet of the team. 1: of the peer. 2: `wait_any`.
+  uint32_t mode;
+  /// Words that each lane puts by each QP.
+  uint32_t count;
+  /// Reserved, zero.
+  uint32_t reserved;
+};
+static_assert(sizeof(OpsSeveralParams) == 88 && alignof(OpsSeveralParams) == 8);
+static_assert(offsetof(OpsSeveralParams, team) == 0);
+static_assert(offsetof(OpsSeveralParams, window) == 8);
+static_assert(offsetof(OpsSeveralParams, dst_offset) == 32);
+static_assert(offsetof(OpsSeveralParams, deadline_ns) == 40);
+static_assert(offsetof(OpsSeveralParams, status) == 48);
+static_assert(offsetof(OpsSeveralParams, ended) == 56);
+static_assert(offsetof(OpsSeveralParams, order) == 64);
+static_assert(offsetof(OpsSeveralParams, peer) == 72);
+static_assert(offsetof(OpsSeveralParams, mode) == 76);
+static_assert(offsetof(OpsSeveralParams, count) == 80);
+static_assert(offsetof(OpsSeveralParams, reserved) == 84);
+
 /// Writes one WQE of each format into a ring, without posting; see `ops_wqe.cu` for the operands.
 struct OpsWqeParams {
   /// The QP.

@@ -65,6 +65,8 @@ struct Thread {
   WV_DEVICE uint32_t before(bool) const { return 0; }
   /// Both at once.
   WV_DEVICE Place place(bool flag) const { return {flag ? 1u : 0u, 0}; }
+  /// Whether the scope is made of warps of 32 threads, so that what a Warp can do is there.
+  WV_DEVICE static constexpr bool whole_warps() { return false; }
 };
 
 /// All 32 lanes of a warp. The block has a multiple of 32 threads, in x.
@@ -93,6 +95,16 @@ struct Warp {
     const uint32_t votes = __ballot_sync(ALL, flag);
     return {static_cast<uint32_t>(__popc(votes)),
             static_cast<uint32_t>(__popc(votes & ((1u << lane()) - 1)))};
+  }
+  WV_DEVICE static constexpr bool whole_warps() { return true; }
+  /// The lanes that raise `flag`, as bits.
+  WV_DEVICE uint32_t ballot(bool flag) const { return __ballot_sync(ALL, flag); }
+  /// The value of lane number `from`.
+  WV_DEVICE uint32_t shuffle(uint32_t value, uint32_t from) const {
+    return __shfl_sync(ALL, value, static_cast<int>(from));
+  }
+  WV_DEVICE uint64_t shuffle(uint64_t value, uint32_t from) const {
+    return __shfl_sync(ALL, static_cast<unsigned long long>(value), static_cast<int>(from));
   }
   /// The lanes whose `value` equals this lane's, as bits.
   WV_DEVICE uint32_t match(uint32_t value) const { return __match_any_sync(ALL, value); }
@@ -130,6 +142,7 @@ struct Block {
     block_sync();  // all have read before anybody writes again
     return place;
   }
+  WV_DEVICE static bool whole_warps() { return block_threads() % 32 == 0; }
 
  private:
   struct Counts {

@@ -194,6 +194,45 @@ WV_DEVICE uint64_t exchange_acquire(uint64_t* p, uint64_t v) {
   return old;
 }
 
+// Read-modify-writes of system scope, on memory of a peer that this GPU reaches. They return the
+// old value.
+#define WV_ATOM_SYS(name, op, bits, suffix, reg)                       \
+  WV_DEVICE uint##bits##_t name(uint##bits##_t* p, uint##bits##_t v) { \
+    uint##bits##_t old;                                                \
+    asm volatile("atom.relaxed.sys.global." op suffix " %0, [%1], %2;" \
+                 : "=" reg(old)                                        \
+                 : "l"(p), reg(v)                                      \
+                 : "memory");                                          \
+    return old;                                                        \
+  }
+WV_ATOM_SYS(add_relaxed_sys, "add", 32, ".u32", "r")
+WV_ATOM_SYS(add_relaxed_sys, "add", 64, ".u64", "l")
+WV_ATOM_SYS(exchange_relaxed_sys, "exch", 32, ".b32", "r")
+WV_ATOM_SYS(exchange_relaxed_sys, "exch", 64, ".b64", "l")
+WV_ATOM_SYS(and_relaxed_sys, "and", 32, ".b32", "r")
+WV_ATOM_SYS(and_relaxed_sys, "and", 64, ".b64", "l")
+WV_ATOM_SYS(or_relaxed_sys, "or", 32, ".b32", "r")
+WV_ATOM_SYS(or_relaxed_sys, "or", 64, ".b64", "l")
+WV_ATOM_SYS(xor_relaxed_sys, "xor", 32, ".b32", "r")
+WV_ATOM_SYS(xor_relaxed_sys, "xor", 64, ".b64", "l")
+#undef WV_ATOM_SYS
+WV_DEVICE uint32_t compare_exchange_relaxed_sys(uint32_t* p, uint32_t expected, uint32_t desired) {
+  uint32_t old;
+  asm volatile("atom.relaxed.sys.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(old)
+               : "l"(p), "r"(expected), "r"(desired)
+               : "memory");
+  return old;
+}
+WV_DEVICE uint64_t compare_exchange_relaxed_sys(uint64_t* p, uint64_t expected, uint64_t desired) {
+  uint64_t old;
+  asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(old)
+               : "l"(p), "l"(expected), "l"(desired)
+               : "memory");
+  return old;
+}
+
 // nvcc accepts `fence.release` and `fence.acquire` for sm_75 to sm_89 without a word and assembles
 // them to an illegal opcode; below sm_90 the wider fence takes their place.
 #if __CUDA_ARCH__ >= 900

@@ -1,52 +1,77 @@
-// Posting data: put, put_value, signal, put_signal. For one thread, the 32 lanes of a warp, or all
-// threads of a block.
+// Posting data: put, put_two, put_value, signal, put_signal. For one thread, the 32 lanes of a
+// warp, or all threads of a block.
 //
 // Sources: what the calling threads have written, or know of by a barrier, when they call is what
 // the NIC reads; the release fence of the post sees to it. A source must not change until its
 // ticket, or one that was posted later on the same QP, is done. Inline bytes are copied.
+//
+// With PostOptions::try_only each of them refuses (`would_block`) instead of waiting for ring
+// space.
 #pragma once
 
-#include "peer.cuh"
-#include "post.cuh"
+#include "atomic.cuh"
+#include "combine.cuh"
+#include "transfer.cuh"
 
 namespace wv {
 
-/// What one thread or lane puts: `bytes` (1 to MAX_PUT_BYTES) from `src` to `dst`.
+/// What one thread or lane puts: `bytes` from `src` to `dst`. At least 1; over MAX_PUT_BYTES (1
+/// GiB) it takes one WQEBB per MAX_PUT_BYTES, and arrives in pieces.
 struct Put {
   RemoteAddr dst;
   LocalAddr src;
-  uint32_t bytes;
+  uint64_t bytes;
 };
 
-namespace detail {
+/// Two pieces of local memory that go to `dst` one behind the other. Each has at least 1 byte, both
+/// together at most MAX_PUT_BYTES.
+struct PutTwo {
+  RemoteAddr dst;
+  LocalAddr first;
+  uint32_t first_bytes;
+  LocalAddr second;
+  uint32_t second_bytes;
+};
 
-WV_DEVICE bool valid(const Put& put) { return put.bytes - 1 < MAX_PUT_BYTES; }
-/// The control byte of the WQE at `place` of a batch.
-WV_DEVICE uint32_t control(Place place, bool last, const PostOptions& options) {
-  return wqe::control(last && place.before + 1 == place.count, options.fence && place.before == 0);
-}
+/// What a signal does to the word at the peer.
+enum class SignalOp {
+  /// Overwrites it: the default, where the device keeps the order of writes.
+  write,
+  /// Adds to it, atomically against other NIC operations: 4 or 8 bytes, where the device can.
+  add,
+};
 
-}  // namespace detail
-
-/// Puts `what`. Warp: each lane whose `active` is set puts its own `what`, lowest lane first.
+/// Puts `what`. Warp, block: each thread whose `active` is set puts its own `what`, lowest thread
+/// first.
 ///
-/// @return the ticket, the same for all lanes; `invalid` if a length is 0 or over MAX_PUT_BYTES,
-/// nobody is active, or more WQEBBs are needed than a quarter of the ring has; otherwise as
-/// sq::admit. Nothing is posted unless `ok`.
+/// @return the ticket, the same for all threads; `invalid` if a length is 0, nobody is active, or
+/// more WQEBBs are needed than a quarter of the ring has; otherwise as sq::admit. Nothing is posted
+/// unless `ok`.
 template <class Scope, class Q>
 WV_DEVICE Posted put(Scope scope, const Q& qp, const Put& what, const PostOptions& options,
                      bool active = true) {
-  if (scope.any(active && !detail::valid(what))) return {Status::invalid, {0}};
+  const detail::Transfer transfer{what.dst, what.src, what.bytes, 0};
+  return detail::transfer<detail::Kind::put>(scope, qp, transfer, options, active);
+}
+
+/// Puts two pieces by one WQE of one WQEBB. Warp, block: as put. @return as put.
+template <class Scope, class Q>
+WV_DEVICE Posted put_two(Scope scope, const Q& qp, const PutTwo& what, const PostOptions& options,
+                         bool active = true) {
+  const uint64_t bytes = uint64_t{what.first_bytes} + what.second_bytes;
+  const bool bad = what.first_bytes == 0 || what.second_bytes == 0 || bytes > MAX_PUT_BYTES;
+  if (scope.any(active && bad)) return {Status::invalid, {0}};
   const Place place = scope.place(active);
   return detail::post(scope, qp, place.count, options, [&](uint64_t index, bool last) {
     if (!active) return;
-    wqe::write_put(qp, index + place.before, detail::control(place, last, options), what.dst,
-                   what.src, what.bytes);
+    wqe::write_put_two(qp, index + place.before, detail::control(place, last, options), what.dst,
+                       what.first, what.first_bytes, what.second, what.second_bytes);
   });
 }
 
-/// Puts `value` (4 to 28 bytes, a multiple of 4) from registers to `dst`. Warp: each active lane
-/// puts its own.
+/// Puts `value` (4 to 28 bytes, a multiple of 4) from registers to `dst`. Warp, block: each active
+/// thread puts its own; lanes of one warp whose targets follow each other share a WQE, up to 28
+/// bytes, so that 32 lanes with 4 bytes each take 5. A block must be of whole warps for that.
 ///
 /// The peer sees each 8-byte word at an 8-byte boundary whole, but not several words at once: who
 /// waits for one of them may still find the old value of another.
@@ -54,43 +79,79 @@ WV_DEVICE Posted put(Scope scope, const Q& qp, const Put& what, const PostOption
 template <class Scope, class Q, class T>
 WV_DEVICE Posted put_value(Scope scope, const Q& qp, RemoteAddr dst, const T& value,
                            const PostOptions& options, bool active = true) {
-  const Place place = scope.place(active);
+  const detail::Piece piece = detail::combine(scope, dst, value, active);
+  const Place place = scope.place(piece.head);
   return detail::post(scope, qp, place.count, options, [&](uint64_t index, bool last) {
-    if (!active) return;
+    if (!piece.head) return;
     wqe::write_inline(qp, index + place.before, detail::control(place, last, options), dst,
-                      wqe::payload(value));
+                      piece.payload);
   });
 }
 
-/// Writes `value` to a signal word of the peer, once for the scope: the leader's arguments count.
+namespace detail {
+
+/// The signal behind the data.
+template <SignalOp Op, class T>
+struct SignalTail {
+  static constexpr uint32_t WQES = 1;
+  RemoteAddr dst;
+  T value;
+
+  /// Whether the device can. Only an addition asks for something.
+  template <class Q>
+  WV_DEVICE bool valid(const Q& qp) const {
+    if constexpr (Op == SignalOp::write) {
+      return true;
+    } else {
+      return dst.addr % sizeof(T) == 0 && has_sink(qp.context) &&
+             can<AmoOp::fetch_add, T>(qp.context);
+    }
+  }
+  template <class Q>
+  WV_DEVICE void write(const Q& qp, uint64_t index, uint32_t control) const {
+    if constexpr (Op == SignalOp::write) {
+      wqe::write_inline(qp, index, control, dst, wqe::payload(value));
+    } else {
+      write_amo<AmoOp::fetch_add, T>(qp, index, control, dst, value, 0, sink(qp.context));
+    }
+  }
+};
+
+}  // namespace detail
+
+/// Writes `value` to a signal word of the peer, or adds it (`signal<SignalOp::add>`, 4 or 8 bytes
+/// at a multiple of their size), once for the scope: the leader's arguments count.
 ///
-/// It lands after everything that was posted before on this QP. @return as put.
-template <class Scope, class Q, class T>
+/// It lands after everything that was posted before on this QP. An addition counts as an atomic: it
+/// is not repeated, so after an error it may or may not have happened. @return as put; `invalid`
+/// also for an addition that the device cannot do
+/// (`QpContext::atomics`) or without `QpContext::atomic_sink`, where its result goes.
+template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
 WV_DEVICE Posted signal(Scope scope, const Q& qp, RemoteAddr dst, const T& value,
                         const PostOptions& options) {
-  return put_value(scope, qp, dst, value, options, scope.leader());
+  const detail::SignalTail<Op, T> tail{dst, value};
+  if (Op == SignalOp::add && scope.any(scope.leader() && !tail.valid(qp))) {
+    return {Status::invalid, {0}};
+  }
+  return detail::post(scope, qp, 1, options, [&](uint64_t index, bool last) {
+    if (scope.leader()) tail.write(qp, index, wqe::control(last, options.fence));
+  });
 }
 
-/// Puts `what` as `put` does and `value` to `signal_dst` behind it: one reservation, one doorbell.
+/// Puts `what` as `put` does and signals behind it as `signal` does: one reservation, one doorbell.
 ///
-/// Warp: the leader's signal lands after the data of all lanes; n + 1 WQEBBs. The peer that sees
-/// `value` by `wait_signal` may read the data. @return as put; the ticket covers data and signal.
-template <class Scope, class Q, class T>
+/// Warp, block: the leader's signal lands after the data of all threads; n + 1 WQEBBs. The peer
+/// that sees `value` by `wait_signal` may read the data. @return as put and signal; the ticket
+/// covers data and signal.
+template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
 WV_DEVICE Posted put_signal(Scope scope, const Q& qp, const Put& what, RemoteAddr signal_dst,
                             const T& value, const PostOptions& options, bool active = true) {
-  if (scope.any(active && !detail::valid(what))) return {Status::invalid, {0}};
-  const Place place = scope.place(active);
-  if (place.count == 0) return {Status::invalid, {0}};
-  return detail::post(scope, qp, place.count + 1, options, [&](uint64_t index, bool last) {
-    if (active) {
-      wqe::write_put(qp, index + place.before, detail::control(place, false, options), what.dst,
-                     what.src, what.bytes);
-    }
-    if (scope.leader()) {
-      wqe::write_inline(qp, index + place.count, wqe::control(last, false), signal_dst,
-                        wqe::payload(value));
-    }
-  });
+  const detail::SignalTail<Op, T> tail{signal_dst, value};
+  if (Op == SignalOp::add && scope.any(scope.leader() && !tail.valid(qp))) {
+    return {Status::invalid, {0}};
+  }
+  const detail::Transfer transfer{what.dst, what.src, what.bytes, 0};
+  return detail::transfer<detail::Kind::put>(scope, qp, transfer, options, active, tail);
 }
 
 }  // namespace wv

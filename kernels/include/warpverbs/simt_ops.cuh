@@ -112,6 +112,41 @@ WV_DEVICE void fence_release_cta() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 WV_DEVICE void fence_acq_rel_cta() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 WV_DEVICE void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 WV_DEVICE void fence_acq_rel_sys() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+template <class T>
+WV_DEVICE T add_relaxed_sys(T* p, T v) {
+  simt_yield();
+  simt_progress();
+  return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+}
+template <class T>
+WV_DEVICE T exchange_relaxed_sys(T* p, T v) {
+  simt_yield();
+  simt_progress();
+  return __atomic_exchange_n(p, v, __ATOMIC_RELAXED);
+}
+template <class T>
+WV_DEVICE T and_relaxed_sys(T* p, T v) {
+  simt_yield();
+  simt_progress();
+  return __atomic_fetch_and(p, v, __ATOMIC_RELAXED);
+}
+template <class T>
+WV_DEVICE T or_relaxed_sys(T* p, T v) {
+  simt_yield();
+  simt_progress();
+  return __atomic_fetch_or(p, v, __ATOMIC_RELAXED);
+}
+template <class T>
+WV_DEVICE T xor_relaxed_sys(T* p, T v) {
+  simt_yield();
+  simt_progress();
+  return __atomic_fetch_xor(p, v, __ATOMIC_RELAXED);
+}
+template <class T>
+WV_DEVICE T compare_exchange_relaxed_sys(T* p, T expected, T desired) {
+  return compare_exchange_relaxed(p, expected, desired);
+}
+
 WV_DEVICE void fence_release() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 WV_DEVICE void fence_release_sys() { __atomic_thread_fence(__ATOMIC_RELEASE); }
 WV_DEVICE void fence_acquire() { __atomic_thread_fence(__ATOMIC_ACQUIRE); }

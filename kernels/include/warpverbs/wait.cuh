@@ -76,6 +76,19 @@ WV_DEVICE Status wait(Scope scope, const Q& qp, Ticket ticket, Deadline deadline
   return scope.broadcast(status);
 }
 
+/// Waits as `wait` does, and then lets this scope read what the NIC has written here: fetched
+/// bytes, old values of atomics. One acquire fence of system scope. @return as wait.
+template <class Scope, class Q>
+WV_DEVICE Status wait_data(Scope scope, const Q& qp, Ticket ticket, Deadline deadline) {
+  Status status = wait(Thread{}, qp, scope.leader() ? ticket : Ticket::done(), deadline);
+  if (scope.leader() && status == Status::ok) {
+    // Acquire. The completion before the loads of what came before it; pairs with the NIC, which
+    // writes data before its CQE.
+    platform::fence_acquire_sys();
+  }
+  return scope.broadcast(status);
+}
+
 /// Looks once whether the post behind `ticket` is done; never waits. If its doorbell was held back,
 /// the call rings. Once per scope. @return as wait, but `would_block` instead of `timeout`.
 template <class Scope, class Q>

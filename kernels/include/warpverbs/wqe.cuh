@@ -1,9 +1,10 @@
-// The bytes of a send WQE: control, remote address, then a pointer to the data or the data itself.
-// One WQEBB each.
+// The bytes of a send WQE: a control segment, a remote address, then operands and a pointer to
+// local memory, or the data itself.
 //
 // PRM "Send WQE"; struct mlx5_wqe_ctrl_seg, mlx5_wqe_raddr_seg, mlx5_wqe_data_seg,
-// mlx5_wqe_inline_seg in rdma-core. Each segment is one 16-byte store; every byte that the NIC
-// reads is written.
+// mlx5_wqe_inline_seg, mlx5_wqe_atomic_seg and mlx5_wqe_masked_atomic_seg in rdma-core. Each
+// segment is one 16-byte store; every byte that the NIC reads is written. All take one WQEBB but
+// the masked compare-and-swap of 8 bytes, which takes two.
 #pragma once
 
 #include <cstring>
@@ -28,6 +29,14 @@ namespace wqe {
 
 inline constexpr uint32_t OPCODE_NOP = 0x00;
 inline constexpr uint32_t OPCODE_RDMA_WRITE = 0x08;
+inline constexpr uint32_t OPCODE_RDMA_WRITE_IMM = 0x09;
+inline constexpr uint32_t OPCODE_RDMA_READ = 0x10;
+inline constexpr uint32_t OPCODE_ATOMIC_CS = 0x11;
+inline constexpr uint32_t OPCODE_ATOMIC_FA = 0x12;
+inline constexpr uint32_t OPCODE_ATOMIC_MASKED_CS = 0x14;
+inline constexpr uint32_t OPCODE_ATOMIC_MASKED_FA = 0x15;
+inline constexpr uint32_t OPMOD_4_BYTES = 8u << 24;  // of a masked atomic, above index and opcode
+inline constexpr uint32_t OPMOD_8_BYTES = 9u << 24;
 inline constexpr uint32_t CE_ALWAYS = 2 << 2;  // fm_ce_se: write a CQE
 inline constexpr uint32_t FENCE = 4 << 5;      // fm_ce_se: start after earlier reads and atomics
 inline constexpr uint32_t INLINE_SEG = 1u << 31;
@@ -58,25 +67,35 @@ WV_DEVICE uint32_t control(bool ce, bool fence) {
 }
 
 WV_DEVICE uint64_t pair(uint32_t lo, uint32_t hi) { return uint64_t{hi} << 32 | lo; }
+/// Two big-endian words.
+WV_DEVICE uint64_t pair_be(uint32_t first, uint32_t second) {
+  return pair(platform::byteswap(first), platform::byteswap(second));
+}
 
 template <class Q>
 WV_DEVICE uint8_t* at(const Q& qp, uint64_t index) {
   return qp.sq + (index & qp.mask) * WQEBB_BYTES;
 }
 
+/// `operation`: opcode, and the modifier above bit 24. `ds`: 16-byte units, this one included.
 template <class Q>
-WV_DEVICE void write_ctrl(const Q& qp, uint64_t index, uint32_t opcode, uint32_t ds,
-                          uint32_t control) {
-  // Big-endian: opmod 0, the low half of `index`, opcode.
+WV_DEVICE void write_ctrl(const Q& qp, uint64_t index, uint32_t operation, uint32_t ds,
+                          uint32_t control, uint32_t imm = 0) {
+  // Big-endian: opmod, the low half of `index`, opcode.
   const uint32_t opmod_index_opcode =
-      platform::permute(static_cast<uint32_t>(index), opcode, 0x4015);
+      platform::permute(static_cast<uint32_t>(index), operation, 0x4017);
   const uint64_t first = pair(opmod_index_opcode, qp.qpn_be | ds << 24);
-  const uint64_t second = control << 24;  // big-endian: fm_ce_se is the last of four bytes
-  platform::store16(at(qp, index), {first, second});
+  // Big-endian: fm_ce_se is the last of four bytes.
+  platform::store16(at(qp, index), {first, pair(control << 24, platform::byteswap(imm))});
 }
 
 WV_DEVICE void write_raddr(uint8_t* segment, RemoteAddr dst) {
   platform::store16(segment, {platform::byteswap(dst.addr), dst.rkey_be});
+}
+
+WV_DEVICE void write_data(uint8_t* segment, LocalAddr local, uint32_t bytes) {
+  platform::store16(
+      segment, {pair(platform::byteswap(bytes), local.lkey_be), platform::byteswap(local.addr)});
 }
 
 /// RDMA WRITE of `bytes` from local memory.
@@ -85,9 +104,41 @@ WV_DEVICE void write_put(const Q& qp, uint64_t index, uint32_t control, RemoteAd
                          LocalAddr src, uint32_t bytes) {
   uint8_t* const wqe = at(qp, index);
   write_raddr(wqe + 16, dst);
-  platform::store16(wqe + 32,
-                    {pair(platform::byteswap(bytes), src.lkey_be), platform::byteswap(src.addr)});
+  write_data(wqe + 32, src, bytes);
   write_ctrl(qp, index, OPCODE_RDMA_WRITE, 3, control);
+}
+
+/// RDMA WRITE of two pieces of local memory, one behind the other at the peer.
+template <class Q>
+WV_DEVICE void write_put_two(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
+                             LocalAddr first, uint32_t first_bytes, LocalAddr second,
+                             uint32_t second_bytes) {
+  uint8_t* const wqe = at(qp, index);
+  write_raddr(wqe + 16, dst);
+  write_data(wqe + 32, first, first_bytes);
+  write_data(wqe + 48, second, second_bytes);
+  write_ctrl(qp, index, OPCODE_RDMA_WRITE, 4, control);
+}
+
+/// RDMA WRITE with immediate: as write_put, and takes a receive WQE of the peer, whose completion
+/// brings `imm`. With 0 bytes there is no data segment.
+template <class Q>
+WV_DEVICE void write_put_imm(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
+                             LocalAddr src, uint32_t bytes, uint32_t imm) {
+  uint8_t* const wqe = at(qp, index);
+  write_raddr(wqe + 16, dst);
+  if (bytes != 0) write_data(wqe + 32, src, bytes);
+  write_ctrl(qp, index, OPCODE_RDMA_WRITE_IMM, bytes != 0 ? 3 : 2, control, imm);
+}
+
+/// RDMA READ of `bytes` into local memory.
+template <class Q>
+WV_DEVICE void write_get(const Q& qp, uint64_t index, uint32_t control, LocalAddr dst,
+                         RemoteAddr src, uint32_t bytes) {
+  uint8_t* const wqe = at(qp, index);
+  write_raddr(wqe + 16, src);
+  write_data(wqe + 32, dst, bytes);
+  write_ctrl(qp, index, OPCODE_RDMA_READ, 3, control);
 }
 
 /// RDMA WRITE of bytes that travel inside the WQE.
@@ -104,6 +155,77 @@ WV_DEVICE void write_inline(const Q& qp, uint64_t index, uint32_t control, Remot
                       {pair(data.words[3], data.words[4]), pair(data.words[5], data.words[6])});
   }
   write_ctrl(qp, index, OPCODE_RDMA_WRITE, long_form ? 4 : 3, control);
+}
+
+// The remote word, the operands, where the old value goes, the control segment: one WQEBB.
+template <class Q>
+WV_DEVICE void write_atomic(const Q& qp, uint64_t index, uint32_t control, uint32_t operation,
+                            RemoteAddr dst, platform::Vec16 operands, LocalAddr result,
+                            uint32_t bytes) {
+  uint8_t* const wqe = at(qp, index);
+  write_raddr(wqe + 16, dst);
+  platform::store16(wqe + 32, operands);
+  write_data(wqe + 48, result, bytes);
+  write_ctrl(qp, index, operation, 4, control);
+}
+
+/// Fetch-and-add of 8 bytes. The old value goes to `result`.
+template <class Q>
+WV_DEVICE void write_fetch_add(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
+                               uint64_t add, LocalAddr result) {
+  write_atomic(qp, index, control, OPCODE_ATOMIC_FA, dst, {platform::byteswap(add), 0}, result, 8);
+}
+
+/// Compare-and-swap of 8 bytes.
+template <class Q>
+WV_DEVICE void write_compare_swap(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
+                                  uint64_t compare, uint64_t swap, LocalAddr result) {
+  write_atomic(qp, index, control, OPCODE_ATOMIC_CS, dst,
+               {platform::byteswap(swap), platform::byteswap(compare)}, result, 8);
+}
+
+/// Fetch-and-add of 4 or 8 bytes, from which no carry leaves a bit that is set in `boundary`.
+template <class Q>
+WV_DEVICE void write_masked_add(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
+                                uint32_t add, uint32_t boundary, LocalAddr result) {
+  write_atomic(qp, index, control, OPCODE_ATOMIC_MASKED_FA | OPMOD_4_BYTES, dst,
+               {pair_be(add, boundary), 0}, result, 4);
+}
+template <class Q>
+WV_DEVICE void write_masked_add(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
+                                uint64_t add, uint64_t boundary, LocalAddr result) {
+  write_atomic(qp, index, control, OPCODE_ATOMIC_MASKED_FA | OPMOD_8_BYTES, dst,
+               {platform::byteswap(add), platform::byteswap(boundary)}, result, 8);
+}
+
+/// Operands of a masked compare-and-swap: if the word equals `compare` in the bits of
+/// `compare_mask`, its bits of `swap_mask` become those of `swap`.
+template <class T>
+struct MaskedSwap {
+  T swap, compare, swap_mask, compare_mask;
+};
+
+/// Masked compare-and-swap of 4 bytes.
+template <class Q>
+WV_DEVICE void write_masked_swap(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
+                                 const MaskedSwap<uint32_t>& what, LocalAddr result) {
+  write_atomic(qp, index, control, OPCODE_ATOMIC_MASKED_CS | OPMOD_4_BYTES, dst,
+               {pair_be(what.swap, what.compare), pair_be(what.swap_mask, what.compare_mask)},
+               result, 4);
+}
+
+/// Masked compare-and-swap of 8 bytes: two WQEBBs, `index` and `index + 1`. Never signalled, since
+/// its CQE would name the first WQEBB only.
+template <class Q>
+WV_DEVICE void write_masked_swap(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst,
+                                 const MaskedSwap<uint64_t>& what, LocalAddr result) {
+  uint8_t* const wqe = at(qp, index);
+  write_raddr(wqe + 16, dst);
+  platform::store16(wqe + 32, {platform::byteswap(what.swap), platform::byteswap(what.compare)});
+  platform::store16(wqe + 48,
+                    {platform::byteswap(what.swap_mask), platform::byteswap(what.compare_mask)});
+  write_data(at(qp, index + 1), result, 8);  // the ring may end between the two
+  write_ctrl(qp, index, OPCODE_ATOMIC_MASKED_CS | OPMOD_8_BYTES, 5, control & ~CE_ALWAYS);
 }
 
 /// NOP: moves no bytes.

@@ -1,0 +1,75 @@
+// Atomics on words of a peer: fetch-add, compare-swap, swap, and, or, exclusive or, on 4 and 8
+// bytes.
+//
+// Atomic against each other and against other NICs' operations at the peer, if they go through the
+// peer's one HCA. Against loads, stores and atomics of the peer's own kernels they are as atomic as
+// its PCIe is; keep to one kind for a word.
+#pragma once
+
+#include "atomic.cuh"
+#include "post.cuh"
+
+namespace wv {
+
+/// What one thread or lane asks for. T has 4 or 8 bytes.
+template <class T>
+struct Amo {
+  /// The word, at a multiple of its size.
+  RemoteAddr dst;
+  T value;
+  /// For compare_swap.
+  T compare{};
+  /// Where the old value goes, at a multiple of its size, to be read with `amo_result`. Address 0:
+  /// nobody wants it.
+  LocalAddr result{};
+};
+
+/// Does `Op` to a word of the peer. Warp, block: each active thread to its own, in the order of the
+/// threads; several may name the same word. Results must be different places.
+///
+/// It takes effect after everything that was posted before on this QP. The old value is there when
+/// `wait_data` has returned `ok` for the ticket. The library never repeats an atomic: after an
+/// error it may or may not have happened.
+///
+/// Takes one WQEBB per thread; swap, and, or of 8 bytes two, and one more per call.
+/// @return as put; `invalid` also if the device cannot do it (`QpContext::atomics`), if an address
+/// is off its boundary, or for a result that has no place and no `QpContext::atomic_sink`.
+template <AmoOp Op, class Scope, class Q, class T>
+WV_DEVICE Posted amo(Scope scope, const Q& qp, const Amo<T>& what, const PostOptions& options,
+                     bool active = true) {
+  constexpr bool WIDE = detail::IS_WIDE<Op, T>;
+  const LocalAddr result = what.result.addr != 0 ? what.result : detail::sink(qp.context);
+  const bool bad = what.dst.addr % sizeof(T) != 0 || result.addr % sizeof(T) != 0 ||
+                   result.addr == 0 || !detail::can<Op, T>(qp.context);
+  if (scope.any(active && bad)) return {Status::invalid, {0}};
+  const Place place = scope.place(active);
+  if (place.count == 0) return {Status::invalid, {0}};
+  const uint32_t n = WIDE ? 2 * place.count + 1 : place.count;
+  return detail::post(scope, qp, n, options, [&](uint64_t index, bool last) {
+    if (active) {
+      const bool first = options.fence && place.before == 0;
+      const bool end = last && !WIDE && place.before + 1 == place.count;
+      detail::write_amo<Op>(qp, index + (WIDE ? 2 : 1) * uint64_t{place.before},
+                            wqe::control(end, first), what.dst, what.value, what.compare, result);
+    }
+    // The CQE of a WQE of two WQEBBs would name the first one.
+    if (WIDE && scope.leader()) wqe::write_nop(qp, index + n - 1, wqe::control(last, false));
+  });
+}
+
+/// The old value that an atomic on `qp` left at `result`, in the byte order of numbers. After
+/// `wait_data`.
+template <class T, class Q>
+WV_DEVICE T amo_result(const Q& qp, const T* result) {
+  static_assert(detail::IS_AMO_WORD<T>, "4 or 8 bytes");
+  using Word = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  Word word = platform::load_relaxed_sys(reinterpret_cast<const Word*>(result));
+  // Of 4 bytes it is big-endian on every device.
+  const bool be = sizeof(T) == 4 || (detail::atomics(qp.context) & ATOMIC_RESULT_BE) != 0;
+  if (be) word = platform::byteswap(word);
+  T value;
+  memcpy(&value, &word, sizeof value);
+  return value;
+}
+
+}  // namespace wv

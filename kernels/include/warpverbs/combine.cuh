@@ -1,0 +1,62 @@
+// Lanes whose inline bytes follow each other at the peer share a WQE.
+#pragma once
+
+#include "coop.cuh"
+#include "wqe.cuh"
+
+namespace wv::detail {
+
+/// What a lane writes: `payload` to its own target, if it is `head` of its piece.
+struct Piece {
+  wqe::Payload payload;
+  bool head;
+};
+
+/// Joins the values of the active lanes of a whole warp: those whose targets follow each other go
+/// together, as many as fit into one WQE, in the order of the lanes. All 32 lanes call.
+template <class T>
+WV_DEVICE Piece combine(RemoteAddr dst, const T& value, bool active) {
+  constexpr uint32_t WORDS = sizeof(T) / 4, MOST = MAX_INLINE_BYTES / sizeof(T);
+  constexpr Warp warp{};
+  const wqe::Payload own = wqe::payload(value);
+  const uint32_t below = (1u << lane()) - 1, self = 1u << lane();
+  const uint32_t votes = warp.ballot(active);
+  // The lane before this one that takes part, and whether this one's bytes follow its.
+  const uint32_t earlier = votes & below;
+  const uint32_t previous = earlier != 0 ? 31 - __clz(earlier) : lane();
+  const uint64_t addr = warp.shuffle(dst.addr, previous);
+  const uint32_t key = warp.shuffle(dst.rkey_be, previous);
+  const bool follows = earlier != 0 && addr + sizeof(T) == dst.addr && key == dst.rkey_be;
+  // A run begins where a lane does not follow; every MOST lanes of it are one piece.
+  const uint32_t starts = warp.ballot(active && !follows);
+  const uint32_t own_starts = starts & (below | self), later_starts = starts & ~(below | self);
+  const uint32_t start = own_starts != 0 ? 31 - __clz(own_starts) : 0;
+  const uint32_t place = __popc(earlier & ~((1u << start) - 1));
+  const uint32_t run = later_starts != 0 ? (later_starts & (~later_starts + 1)) - 1 : Warp::ALL;
+  const uint32_t left = __popc(votes & run & ~below);
+  Piece piece{own, active && place % MOST == 0};
+  const uint32_t lanes = left < MOST ? left : MOST;
+  piece.payload.bytes = lanes * sizeof(T);
+  uint32_t rest = votes & ~(below | self);
+  for (uint32_t k = 1; k < MOST; ++k) {
+    const uint32_t from = rest != 0 ? __ffs(rest) - 1 : lane();
+    rest &= rest - 1;
+    for (uint32_t word = 0; word < WORDS; ++word) {
+      const uint32_t taken = warp.shuffle(own.words[word], from);
+      if (k < lanes) piece.payload.words[k * WORDS + word] = taken;
+    }
+  }
+  return piece;
+}
+
+/// The same at any scope; a thread by itself, a block that is not of whole warps, and values of
+/// which two do not fit stay as they are.
+template <class Scope, class T>
+WV_DEVICE Piece combine(Scope scope, RemoteAddr dst, const T& value, bool active) {
+  if constexpr (2 * sizeof(T) <= MAX_INLINE_BYTES) {
+    if (scope.whole_warps()) return combine(dst, value, active);
+  }
+  return {wqe::payload(value), active};
+}
+
+}  // namespace wv::detail

@@ -1,0 +1,33 @@
+// Fetching bytes of a peer: get.
+//
+// The bytes may be read when `wait_data` (wait.cuh) has returned `ok` for the ticket: unlike the
+// completion of a put, that of a get is waited for in order to read this rank's own memory, which
+// takes an acquire fence.
+#pragma once
+
+#include "transfer.cuh"
+
+namespace wv {
+
+/// What one thread or lane gets: `bytes` from `src` to `dst`; at least 1, and over MAX_PUT_BYTES in
+/// pieces.
+struct Get {
+  LocalAddr dst;
+  RemoteAddr src;
+  uint64_t bytes;
+};
+
+/// Gets `what`. Warp, block: each active thread gets its own.
+///
+/// The peer's bytes are taken after everything that was posted before on this QP has taken effect
+/// there. Puts that are posted behind it do not wait for it: they read their sources while the
+/// answer is on its way, unless they say PostOptions::fence. `dst` must be left alone until the
+/// ticket is done. @return as put.
+template <class Scope, class Q>
+WV_DEVICE Posted get(Scope scope, const Q& qp, const Get& what, const PostOptions& options,
+                     bool active = true) {
+  const detail::Transfer transfer{what.src, what.dst, what.bytes, 0};
+  return detail::transfer<detail::Kind::get>(scope, qp, transfer, options, active);
+}
+
+}  // namespace wv

@@ -1,0 +1,156 @@
+// A path: how this rank reaches one window at one peer, resolved once. By a QP, or directly, where
+// the peer's memory may be loaded from and stored to.
+//
+// The operations are those of put.cuh, get.cuh, amo.cuh and wait.cuh, with a Path in the place of
+// the QP. On a direct path the calling threads move the bytes themselves: nothing is posted,
+// deadline and ring options mean nothing, and the ticket is `Ticket::done()`. What they promise is
+// the same:
+//
+// - a signal is seen after the data that its path carried before it: it is stored behind a release
+// fence of system scope;
+// - after `wait` the bytes are at the peer, after `wait_data` fetched bytes may be read;
+// - an atomic is atomic against others of direct paths, and against the NIC's only as far as PCIe
+// is: the ranks that share a
+//   word should all reach it in the same way.
+#pragma once
+
+#include "amo.cuh"
+#include "direct.cuh"
+#include "get.cuh"
+#include "put.cuh"
+#include "wait.cuh"
+
+namespace wv {
+
+/// A way to one window at one peer. As a PeerWindow, not to be kept across calls or guards: a
+/// rejoin changes it.
+template <class Q = AnyQp<Sharing::shared>>
+struct Path {
+  PeerWindow peer;
+  /// The window here, with the key of the path's rail.
+  Window local;
+  /// Not opened on a direct path.
+  Q qp;
+  bool direct;
+
+  /// The `length` bytes at `offset` of the window at the peer, or here. False if they are not all
+  /// inside it.
+  WV_DEVICE bool at(uint64_t offset, uint64_t length, RemoteAddr* out) const {
+    return peer.at(offset, length, out);
+  }
+  WV_DEVICE bool at(uint64_t offset, uint64_t length, LocalAddr* out) const {
+    return local_at(local, offset, length, out);
+  }
+};
+
+/// Opens the path of QP number `i` to `window` at `peer`: one look at the peer's entry.
+/// @return `invalid` if there is no such peer, window or QP, or the QP is of another kind than Q.
+template <class Q>
+WV_DEVICE Status open_path(const TeamContext& team, uint32_t peer, uint32_t i, const Window& window,
+                           Path<Q>* out) {
+  const uint32_t rail = qp_rail(team, i);
+  out->peer = load_peer(team, window, peer, rail);
+  out->direct = out->peer.direct();
+  out->local = window;
+  if (!out->peer.present()) return Status::invalid;
+  if (out->direct) return Status::ok;
+  out->local = rail_window(team, window, rail);
+  return open_qp(peer_qp(team, peer, i), &out->qp);
+}
+
+/// As put of a QP.
+template <class Scope, class Q>
+WV_DEVICE Posted put(Scope scope, const Path<Q>& path, const Put& what, const PostOptions& options,
+                     bool active = true) {
+  if (!path.direct) return put(scope, path.qp, what, options, active);
+  return direct::transfer(scope, what.dst.addr, what.src.addr, what.bytes, active);
+}
+
+/// As get of a QP.
+template <class Scope, class Q>
+WV_DEVICE Posted get(Scope scope, const Path<Q>& path, const Get& what, const PostOptions& options,
+                     bool active = true) {
+  if (!path.direct) return get(scope, path.qp, what, options, active);
+  return direct::transfer(scope, what.dst.addr, what.src.addr, what.bytes, active);
+}
+
+/// As put_value of a QP; a word of 4 bytes, or of 8 at a boundary of 8, is stored whole.
+template <class Scope, class Q, class T>
+WV_DEVICE Posted put_value(Scope scope, const Path<Q>& path, RemoteAddr dst, const T& value,
+                           const PostOptions& options, bool active = true) {
+  if (!path.direct) return put_value(scope, path.qp, dst, value, options, active);
+  if (!scope.any(active)) return {Status::invalid, {0}};
+  if (active) direct::store(dst.addr, wqe::payload(value));
+  scope.sync();
+  return {Status::ok, Ticket::done()};
+}
+
+/// As signal of a QP.
+template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
+WV_DEVICE Posted signal(Scope scope, const Path<Q>& path, RemoteAddr dst, const T& value,
+                        const PostOptions& options) {
+  if (!path.direct) return signal<Op>(scope, path.qp, dst, value, options);
+  return direct::signal<Op == SignalOp::add>(scope, dst.addr, value);
+}
+
+/// As put_signal of a QP.
+template <SignalOp Op = SignalOp::write, class Scope, class Q, class T>
+WV_DEVICE Posted put_signal(Scope scope, const Path<Q>& path, const Put& what,
+                            RemoteAddr signal_dst, const T& value, const PostOptions& options,
+                            bool active = true) {
+  if (!path.direct) {
+    return put_signal<Op>(scope, path.qp, what, signal_dst, value, options, active);
+  }
+  const bool bad = Op == SignalOp::add && scope.leader() && signal_dst.addr % sizeof(T) != 0;
+  if (scope.any(bad)) return {Status::invalid, {0}};
+  const Posted put = direct::transfer(scope, what.dst.addr, what.src.addr, what.bytes, active);
+  if (put.status != Status::ok) return put;
+  return direct::signal<Op == SignalOp::add>(scope, signal_dst.addr, value);
+}
+
+/// As amo of a QP. On a direct path all operations on 4 and 8 bytes are there.
+template <AmoOp Op, class Scope, class Q, class T>
+WV_DEVICE Posted amo(Scope scope, const Path<Q>& path, const Amo<T>& what,
+                     const PostOptions& options, bool active = true) {
+  if (!path.direct) return amo<Op>(scope, path.qp, what, options, active);
+  const bool bad = what.dst.addr % sizeof(T) != 0 || what.result.addr % sizeof(T) != 0;
+  if (scope.any(active && bad) || !scope.any(active)) return {Status::invalid, {0}};
+  if (active) {
+    const T old = direct::amo<Op>(what.dst.addr, what.value, what.compare);
+    if (what.result.addr != 0) memcpy(reinterpret_cast<void*>(what.result.addr), &old, sizeof old);
+  }
+  scope.sync();
+  return {Status::ok, Ticket::done()};
+}
+
+/// The old value that an atomic on `path` left at `result`. After `wait_data`.
+template <class T, class Q>
+WV_DEVICE T amo_result(const Path<Q>& path, const T* result) {
+  return path.direct ? *result : amo_result(path.qp, result);
+}
+
+/// As wait of a QP.
+template <class Scope, class Q>
+WV_DEVICE Status wait(Scope scope, const Path<Q>& path, Ticket ticket, Deadline deadline) {
+  if (!path.direct) return wait(scope, path.qp, ticket, deadline);
+  direct::settle(scope);
+  return Status::ok;
+}
+
+/// As wait_data of a QP.
+template <class Scope, class Q>
+WV_DEVICE Status wait_data(Scope scope, const Path<Q>& path, Ticket ticket, Deadline deadline) {
+  if (!path.direct) return wait_data(scope, path.qp, ticket, deadline);
+  direct::settle(scope);
+  return Status::ok;
+}
+
+/// As quiet of a QP.
+template <class Scope, class Q>
+WV_DEVICE Status quiet(Scope scope, const Path<Q>& path, Deadline deadline) {
+  if (!path.direct) return quiet(scope, path.qp, deadline);
+  direct::settle(scope);
+  return Status::ok;
+}
+
+}  // namespace wv

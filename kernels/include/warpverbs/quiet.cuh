@@ -1,0 +1,121 @@
+// Waiting for several QPs: wait_any for the first of some tickets, quiet for all QPs to a peer or
+// to everybody.
+#pragma once
+
+#include "peer.cuh"
+#include "wait.cuh"
+
+namespace wv {
+
+/// One of the tickets that wait_any waits for.
+template <class Q>
+struct Pending {
+  const Q* qp;
+  Ticket ticket;
+};
+
+/// Waits until one of the `count` tickets is done, or has failed; `*which` is its place. Among
+/// several it is the first. Once per scope; the leader's list counts, of at most 64.
+///
+/// @return what `wait` would return for that ticket; `timeout`, with `*which` = count, if none is
+/// done; `invalid` if the list is empty or too long. One failed QP does not end the wait for the
+/// others unless none of them is done in the same look.
+template <class Scope, class Q>
+WV_DEVICE Status wait_any(Scope scope, const Pending<Q>* pending, uint32_t count, Deadline deadline,
+                          uint32_t* which) {
+  constexpr uint32_t MOST = 64;
+  uint32_t found = count;
+  Status status = Status::invalid;
+  if (scope.leader() && count - 1 < MOST) {
+    status = spin_until(Watch{nullptr, nullptr}, deadline, [&] {
+      Status failure = Status::would_block;
+      for (uint32_t place = 0; place < count; ++place) {
+        const Status seen = test(Thread{}, *pending[place].qp, pending[place].ticket);
+        if (seen == Status::would_block) continue;
+        if (seen == Status::ok || failure == Status::would_block) found = place;
+        if (seen == Status::ok) return seen;
+        failure = seen;
+      }
+      return failure;
+    });
+  }
+  *which = scope.broadcast(found);
+  return scope.broadcast(status);
+}
+
+namespace detail {
+
+/// QPs `first`, `first` + step, ... of the `count` in `qps`: flushes a few, then waits for those,
+/// so that their round trips overlap. The first failure; the others are waited for all the same.
+template <class Q>
+WV_DEVICE_COLD Status quiet_some(QpContext* const* qps, uint64_t first, uint64_t count,
+                                 uint64_t step, Deadline deadline) {
+  constexpr uint32_t AT_ONCE = 4;
+  Status worst = Status::ok;
+  const auto note = [&](Status status) {
+    if (worst == Status::ok) worst = status;
+  };
+  for (uint64_t place = first; place < count; place += AT_ONCE * step) {
+    Q qp[AT_ONCE];
+    Ticket ticket[AT_ONCE];
+    for (uint32_t k = 0; k < AT_ONCE; ++k) {
+      ticket[k] = Ticket::done();
+      const uint64_t at = place + k * step;
+      if (at >= count) continue;
+      auto* const context = reinterpret_cast<QpContext*>(
+          platform::load_const(reinterpret_cast<const uint64_t*>(qps + at)));
+      if (context == nullptr) continue;  // this rank itself, or a peer that is reached directly
+      Status status = open_qp(context, &qp[k]);
+      if (status == Status::ok) {
+        const Posted nop = flush(Thread{}, qp[k], deadline);
+        status = nop.status;
+        if (status == Status::ok) ticket[k] = nop.ticket;
+      }
+      note(status);
+    }
+    for (uint32_t k = 0; k < AT_ONCE; ++k) {
+      if (!ticket[k].is_done()) note(wait(Thread{}, qp[k], ticket[k], deadline));
+    }
+  }
+  return worst;
+}
+
+/// The same by all threads of the scope, each some of them. All get the same: of several failures
+/// the one with the lowest number.
+template <class Q, class Scope>
+WV_DEVICE Status quiet_all(Scope scope, QpContext* const* qps, uint64_t count, Deadline deadline) {
+  scope.sync();  // what the other threads have posted
+  // Release. Stores to peers that are reached directly, before what this rank tells anybody next.
+  platform::fence_release_sys();
+  const uint64_t step = scope.count(true);
+  const uint64_t first = scope.before(true);
+  const Status status = quiet_some<Q>(qps, first, count, step, deadline);
+  // By value, the lowest first: any order does, but all threads must say the same.
+  for (uint32_t value = 1; value <= static_cast<uint32_t>(Status::closed); ++value) {
+    if (scope.any(status == static_cast<Status>(value))) return static_cast<Status>(value);
+  }
+  return Status::ok;
+}
+
+}  // namespace detail
+
+/// Waits until everything that was posted before the call on all QPs to `peer` is done, signalled
+/// or not, held back or not. Once per scope; its threads share the QPs among them. QPs of another
+/// kind than Q are `invalid`.
+/// @return `ok`, or a failure (as quiet of a QP) after all have been waited for; `invalid` if there
+/// is no such peer.
+template <class Q = AnyQp<Sharing::shared>, class Scope>
+WV_DEVICE Status quiet(Scope scope, const TeamContext& team, uint32_t peer, Deadline deadline) {
+  if (peer >= team.ranks) return Status::invalid;
+  QpContext* const* const qps = team.qps + uint64_t{peer} * team.qps_per_peer;
+  return detail::quiet_all<Q>(scope, qps, team.qps_per_peer, deadline);
+}
+
+/// The same for all peers.
+template <class Q = AnyQp<Sharing::shared>, class Scope>
+WV_DEVICE Status quiet(Scope scope, const TeamContext& team, Deadline deadline) {
+  const uint64_t count = uint64_t{team.ranks} * team.qps_per_peer;
+  return detail::quiet_all<Q>(scope, team.qps, count, deadline);
+}
+
+}  // namespace wv

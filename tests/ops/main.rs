@@ -1,0 +1,14 @@
+//! Every operation of the device library, at every scope.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod model;
+mod program;
+mod rig;
+
+mod atomics;
+mod bytes;
+mod immediates;
+mod refused;
+mod several;
+mod wqe;
