@@ -5,7 +5,7 @@ use warpverbs::abi::test_ops::{OPS_SIGNALLED, OPS_TRY, OpItem, OpKind, OpStep};
 use warpverbs::verbs::QpConfig;
 
 use crate::model::Model;
-use crate::program::{SOURCES, TARGETS, WINDOW, step};
+use crate::program::{SOURCES, TARGETS, WINDOW, quiet, step};
 use crate::rig::{Call, Rig, Scope};
 
 fn rig(log_recv_depth: u8) -> Rig {
@@ -120,7 +120,7 @@ fn without_a_receive_queue_it_is_refused_and_an_empty_one_is_not_waited_for_by_a
         rig.try_one(1, Scope::Warp, &take(OPS_TRY)),
         Status::WOULD_BLOCK
     );
-    rig.run(0, Scope::Warp, 0, &[send(7)]);
+    rig.run(0, Scope::Warp, 0, &[send(7), quiet()]);
     for _ in 0..32 {
         assert_eq!(rig.try_one(1, Scope::Warp, &take(OPS_TRY)), Status::OK);
     }
