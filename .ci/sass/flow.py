@@ -129,21 +129,55 @@ class Graph:
 
 
 def origins(kernel, arch):
-    """For each instruction, which registers hold addresses of what: {register: {label, ..}} before it runs."""
+    """For each instruction, which registers hold addresses of what: {register: {label, ..}} before it runs.
+
+    A call gives its registers to the function; after it, those that the function writes are as they were at its end, and
+    the others as they were before: what another caller keeps there is of no concern.
+    """
     graph = Graph(kernel)
     before = [None] * len(graph.code)
     before[0] = {}
+    ends, clobbers = {}, written_by(graph)
     work = [0]
+
+    def flow(state, place):
+        if place < len(graph.code):
+            merged = state if before[place] is None else join(before[place], state)
+            if merged != before[place]:
+                before[place] = merged
+                work.append(place)
+
     while work:
         n = work.pop()
-        after = transfer(graph.code[n], before[n], PARAMETERS[arch])
-        for successor in graph.successors(n):
-            known = before[successor]
-            merged = after if known is None else join(known, after)
-            if merged != known:
-                before[successor] = merged
-                work.append(successor)
+        i, state = graph.code[n], before[n]
+        if i.base == "CALL":
+            function = kernel.function_at(graph.target(i))
+            flow(state, graph.jump(n)[0])
+            if function in ends:
+                kept = {r: label for r, label in state.items() if r not in clobbers[function]}
+                flow(kept | {r: label for r, label in ends[function].items() if r in clobbers[function]}, n + 1)
+        elif i.base == "RET":
+            function = kernel.function_at(i.address)
+            ends[function] = join(ends.get(function, {}), state)
+            work += [site - 1 for site in graph.return_sites.get(function, []) if before[site - 1] is not None]
+        else:
+            for successor in graph.successors(n):
+                flow(transfer(i, state, PARAMETERS[arch]), successor)
     return before
+
+
+def written_by(graph):
+    """Function -> the registers that it, or what it calls, may write."""
+    found, calls = {}, {}
+    for i in graph.code:
+        function = graph.kernel.function_at(i.address)
+        found.setdefault(function, set()).update(results(i)[0])
+        if i.base == "CALL":
+            calls.setdefault(function, set()).add(graph.kernel.function_at(graph.target(i)))
+    for _ in found:  # as deep as calls may nest
+        for function, callees in calls.items():
+            found[function].update(*(found.get(c, ()) for c in callees))
+    return found
 
 
 def join(a, b):
@@ -167,7 +201,7 @@ def transfer(instruction, state, parameters):
         labels = [union] * len(written)
     after = dict(state)
     for register, label in zip(written, labels):
-        if instruction.guard:  # it may not run
+        if instruction.guard and instruction.base not in LOADS:  # it may not run; what is loaded if so is used if so
             label |= state.get(register, frozenset())
         after[register] = label
     return after

@@ -92,6 +92,27 @@ class Rules(unittest.TestCase):
         )
         self.assertEqual(kernel.violations(), ["WQE store that is not 16 bytes wide: STG.E.64 desc[UR4][R4.64+0x8], R12"])
 
+    def test_what_one_caller_keeps_in_a_register_is_of_no_concern_to_another(self):
+        lines = [
+            "LDC.64 R2, c[0x0][0x218]",
+            "LDG.E.128.CONSTANT R4, desc[UR4][R2.64]",
+            "MOV R0, 0x40",
+            "CALL.REL.NOINC 0xa0",
+            "MOV R4, R8",
+            "MOV R0, 0x70",
+            "CALL.REL.NOINC 0xa0",
+            "STG.E.64.STRONG.GPU desc[UR4][R4.64+0x8], R6",  # not the ring any more
+            "EXIT",
+            "EXIT",
+            "IADD3 R10, R10, 0x1, RZ",  # 0xa0: the function
+            "RET.REL.NODEC R0 0x0",
+        ]
+        code = [parse_instruction(16 * n, line) for n, line in enumerate(lines)]
+        called = Kernel("called", code, {"function": (0xA0, 0xC0)})
+        self.assertEqual(Counts(called, 90).violations(), [])
+        code[4] = parse_instruction(0x40, "NOP2")
+        self.assertEqual(len(Counts(called, 90).violations()), 1)
+
     def test_an_illegal_opcode_is_named_with_its_kernel(self):
         with tempfile.TemporaryDirectory() as folder:
             fake = Path(folder, "cuobjdump")
