@@ -24,7 +24,7 @@ def judge(m, budget, by_place):
     """One kernel against its budget."""
     total, cold = m.counts.total, m.counts.cold
     limits = {
-        "registers": (m.kernel.registers, budget.get("registers", 52)),
+        "registers": (m.kernel.registers, budget.get("registers", 60)),
         "bytes of stack": (m.kernel.stack + m.kernel.local, 0),
         "instructions out of line": (cold["instructions"], budget.get("cold")),
     }
