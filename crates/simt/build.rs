@@ -15,10 +15,26 @@ fn main() {
         .file("runtime/current.c")
         .flag("-g1")
         .compile("simt_current");
+    #[cfg(feature = "tsan")]
+    {
+        println!("cargo::rerun-if-changed=runtime/order.c");
+        cc::Build::new()
+            .file("runtime/order.c")
+            .flag("-g1")
+            .opt_level(2)
+            .compile("simt_order");
+    }
     #[cfg(feature = "test-kernels")]
     build::kernels(
-        ["warp.cu", "block.cu", "defects.cu", "speed.cu"]
-            .map(|name| format!("tests/kernels/{name}")),
+        [
+            "warp.cu",
+            "block.cu",
+            "defects.cu",
+            "speed.cu",
+            "order.cu",
+            "memory.cu",
+        ]
+        .map(|name| format!("tests/kernels/{name}")),
     )
     .compile();
 }

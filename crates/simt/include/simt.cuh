@@ -19,6 +19,7 @@
 #include "simt/vector.h"    // uint2, uint4, float4, ...; dim3
 #include "simt/keywords.h"  // __global__, __device__, ..., SIMT_DYN_SHARED
 #include "simt/bits.h"      // __popc, __clz, ..., min, max
+#include "simt/order.h"     // scopes, fences, loads and stores of special kinds
 #include "simt/sync.h"      // __syncthreads, fences, __nanosleep
 #include "simt/warp.h"      // shuffles, votes, match, reduce
 #include "simt/atomics.h"   // atomicAdd, ...

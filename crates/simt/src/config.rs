@@ -67,11 +67,15 @@ pub struct LaunchConfig {
     /// Seed of the schedule. 0 is the plain order, which is the fastest; any other value picks threads at random. With one
     /// worker, the same seed gives the same schedule (as long as the memory that threads poll behaves the same).
     pub seed: u64,
-    /// Stack of one CUDA thread in bytes, 8 KiB..=8 MiB.
+    /// Stack of one CUDA thread in bytes, 8 KiB..=8 MiB. Default 32 KiB, 128 KiB in builds with a sanitizer.
     pub stack_bytes: usize,
     /// The whole launch must end in this time. Seen at schedule points only: a kernel that computes without ever reaching
     /// one is not stopped.
     pub deadline: Duration,
+    /// The kernel's name, for what the [checker](crate::check) says.
+    pub name: &'static str,
+    /// Which GPU this stands for. Threads on different ones are apart by scope sys, for the [checker](crate::check).
+    pub device: u32,
 }
 
 impl Default for LaunchConfig {
@@ -83,8 +87,15 @@ impl Default for LaunchConfig {
             cooperative: false,
             workers: 1,
             seed: 0,
-            stack_bytes: 32 << 10,
+            // Instrumented frames are larger.
+            stack_bytes: if cfg!(any(feature = "tsan", feature = "asan")) {
+                128 << 10
+            } else {
+                32 << 10
+            },
             deadline: Duration::from_secs(60),
+            name: "a kernel",
+            device: 0,
         }
     }
 }
@@ -107,6 +118,10 @@ pub(crate) struct Shape {
     pub(crate) seed: u64,
     /// OS threads, 1..=256 and at most one per block.
     pub(crate) workers: u32,
+    #[cfg(feature = "tsan")]
+    pub(crate) name: &'static str,
+    #[cfg(feature = "tsan")]
+    pub(crate) device: u32,
 }
 
 impl Shape {
@@ -139,6 +154,10 @@ impl Shape {
             cooperative: config.cooperative,
             seed: config.seed,
             workers: workers.min(blocks),
+            #[cfg(feature = "tsan")]
+            name: config.name,
+            #[cfg(feature = "tsan")]
+            device: config.device,
         })
     }
 }

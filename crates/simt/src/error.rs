@@ -97,6 +97,13 @@ pub enum LaunchError {
         /// Size of a stack.
         stack_bytes: usize,
     },
+    /// The [checker](crate::check) has found defects; the launch ran to its end.
+    #[error("{} findings: {}", findings.len(), findings.iter().map(|finding| finding.text.as_str()).collect::<Vec<_>>().join("; "))]
+    #[cfg(feature = "tsan")]
+    Findings {
+        /// All that concern this launch.
+        findings: Vec<crate::check::Finding>,
+    },
     /// A block wrote past its dynamic shared memory.
     #[error("block ({},{},{}) wrote past its {shared_bytes} bytes of shared memory", block.x, block.y, block.z)]
     SharedOverflow {

@@ -56,6 +56,8 @@ extern "C-unwind" fn simt_now_ns() -> u64 {
 /// `register` must be a mapped, 8-byte aligned device register (or memory that stands for one).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn simt_mmio_store64(register: *mut u64, value: u64) {
+    #[cfg(feature = "tsan")]
+    crate::check::on_doorbell();
     // SAFETY: mapped and aligned by this function's contract. An atomic, since a software device reads it meanwhile; Release
     // pairs with that read, so that the device sees what was written before the doorbell.
     unsafe { AtomicU64::from_ptr(register) }.store(value, Release);

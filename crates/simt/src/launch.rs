@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "tsan")]
+use crate::check;
 use crate::config::{LaunchConfig, Shape};
 use crate::error::LaunchError;
 use crate::grid::GridBarrier;
@@ -100,6 +102,9 @@ pub(crate) struct Launch {
     pub(crate) call: Call,
     pub(crate) shape: Shape,
     pub(crate) grid: GridBarrier,
+    /// Its number for the checker.
+    #[cfg(feature = "tsan")]
+    pub(crate) number: u64,
     started: Instant,
     deadline: Duration,
     failed: AtomicBool,
@@ -194,6 +199,8 @@ pub unsafe fn launch(
         },
         shape,
         grid: GridBarrier::new(u64::from(shape.blocks) * u64::from(shape.threads)),
+        #[cfg(feature = "tsan")]
+        number: check::begin_launch(),
         started: Instant::now(),
         deadline: config.deadline,
         failed: AtomicBool::new(false),
@@ -224,6 +231,13 @@ pub unsafe fn launch(
         stats
     });
     stats.elapsed = launch.started.elapsed();
+    #[cfg(feature = "tsan")]
+    {
+        let findings = check::end_launch(launch.number);
+        if !findings.is_empty() && !launch.has_failed() {
+            return Err(LaunchError::Findings { findings });
+        }
+    }
     match launch
         .failure
         .lock()

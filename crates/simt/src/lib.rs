@@ -43,6 +43,7 @@
 
 #[cfg(feature = "build")]
 pub mod build;
+pub mod check;
 mod config;
 mod error;
 mod grid;

@@ -21,7 +21,7 @@ impl Lanes {
 }
 
 /// The lanes of a mask, in order.
-fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
+pub(crate) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
     let next = |rest: u32| (rest != 0).then_some(rest);
     std::iter::successors(next(mask), move |rest| next(rest & (rest - 1)))
         .map(|rest| rest.trailing_zeros() as usize)

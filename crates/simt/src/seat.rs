@@ -115,8 +115,10 @@ impl Seat {
             // SAFETY: the seat is free, so no kernel thread that could use the memory exists.
             unsafe { *line.get() = FRESH };
         }
-        let dynamic = self.shared.as_ptr().wrapping_add(STATIC_LINES);
+let dynamic = self.shared.as_ptr().wrapping_add(STATIC_LINES);
         let shared = UnsafeCell::raw_get(dynamic).cast::<u8>();
+        #[cfg(feature = "tsan")]
+        crate::check::forget(self.shared_range().start, size_of_val(&*self.shared) as u64);
         for (thread, &stack) in self.threads.iter().zip(&self.stacks) {
             thread.ctx.set(Ctx {
                 block: position,
@@ -125,6 +127,8 @@ impl Seat {
             });
             thread.set_credit(loads());
             thread.start(stack, call);
+            #[cfg(feature = "tsan")]
+            thread.begin_checked();
         }
         for warp in &self.warps {
             warp.reset();
@@ -134,6 +138,13 @@ impl Seat {
     /// Whether a block sits here.
     pub(crate) fn is_taken(&self) -> bool {
         self.live.get() > 0
+    }
+
+    /// Addresses of all shared memory.
+    #[cfg(feature = "tsan")]
+    pub(crate) fn shared_range(&self) -> std::ops::Range<u64> {
+        let start = self.shared.as_ptr().addr() as u64;
+        start..start + size_of_val(&*self.shared) as u64
     }
 
     /// Threads that have not exited.
@@ -212,6 +223,8 @@ impl Seat {
             Op::SYNC_OR => u32::from(yes != 0),
             _ => 0,
         });
+        #[cfg(feature = "tsan")]
+        crate::check::meet_block(&self.threads);
         for warp in &self.warps {
             warp.worker().unblock(warp, warp.at_barrier.replace(0));
         }
@@ -224,6 +237,8 @@ impl Seat {
         if !self.stacks[(id.warp * WARP_LANES + id.lane) as usize].is_intact() {
             return Err(self.overflow(id));
         }
+        #[cfg(feature = "tsan")]
+        thread.end_checked();
         thread.warp().exit(id.lane)?;
         self.live.set(self.live.get() - 1);
         if self.live.get() == 0 {
@@ -266,6 +281,8 @@ impl Seat {
         let mut damage = None;
         for (thread, stack) in self.threads.iter().zip(&self.stacks) {
             thread.abandon();
+            #[cfg(feature = "tsan")]
+            thread.end_checked();
             if !stack.is_intact() {
                 stack.write_canary(); // the stack goes back to the pool
                 damage.get_or_insert_with(|| self.overflow(thread.id()));

@@ -52,8 +52,12 @@ pub(crate) struct Thread {
     /// How far below `yielder` its stack ended, about, when it switched away.
     depth: Cell<u32>,
     coroutine: UnsafeCell<Option<Coroutine<(), (), (), SlabStack>>>,
+    /// Its number for the checker; 0 while it has none.
+    #[cfg(feature = "tsan")]
+    slot: Cell<u32>,
 }
 
+#[cfg(not(feature = "tsan"))]
 const _: () = assert!(size_of::<Thread>() == 128, "two cache lines");
 
 unsafe extern "C" {
@@ -119,6 +123,8 @@ impl Thread {
             since_poll: Cell::new(0),
             depth: Cell::new(0),
             coroutine: UnsafeCell::new(None),
+            #[cfg(feature = "tsan")]
+            slot: Cell::new(0),
         }
     }
 
@@ -155,6 +161,42 @@ impl Thread {
             warp: warp.into(),
             lane: lane.into(),
         }
+    }
+
+    /// Its number for the checker, while it runs.
+    #[cfg(feature = "tsan")]
+    pub(crate) fn slot(&self) -> Option<u32> {
+        Some(self.slot.get()).filter(|slot| *slot != 0)
+    }
+
+    /// Tells the checker that the thread of this context begins.
+    #[cfg(feature = "tsan")]
+    pub(crate) fn begin_checked(&self) {
+        let (launch, shape) = self.warp().worker().launch();
+        let block = self.ctx.get().block;
+        let slot = crate::check::begin_thread(shape.name, self.id(), launch, shape.device, block);
+        self.slot.set(slot);
+    }
+
+    /// Tells the checker that the thread has ended or was abandoned. Idempotent.
+    #[cfg(feature = "tsan")]
+    pub(crate) fn end_checked(&self) {
+        let slot = self.slot.replace(0);
+        if slot != 0 {
+            crate::check::end_thread(slot);
+        }
+    }
+
+    /// Upper end of what kernels use of its stack.
+    #[cfg(feature = "tsan")]
+    pub(crate) fn stack_root(&self) -> u64 {
+        self.yielder.get().addr() as u64
+    }
+
+    /// Whether this is the shared memory of its block.
+    #[cfg(feature = "tsan")]
+    pub(crate) fn in_shared(&self, addr: u64) -> bool {
+        self.warp().seat().shared_range().contains(&addr)
     }
 
     /// Gets ready to run `call` from its start, on `stack`.

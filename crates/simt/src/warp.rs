@@ -173,6 +173,11 @@ impl Warp {
         self.pending[index].set(self.pending[end].get());
         self.meetings.set(end);
         op.combine(mask, &self.lane_data);
+        #[cfg(feature = "tsan")]
+        crate::check::meet_warp(
+            crate::op::lanes_of(mask).map(|lane| self.thread(lane.try_into().unwrap_or(0))),
+            op == Op::SYNC_WARP,
+        );
         self.worker().unblock(self, mask & !last);
     }
 

@@ -38,7 +38,7 @@ const TURNS_PER_BLOCK: u64 = 256;
 /// The clock and the failure of other workers are looked at every so many turns.
 const TURNS_PER_LOOK: u64 = 64;
 /// With another seed, blocks are seated from the start until so many threads sit: enough to mix, and not the memory of all.
-const MIXED_THREADS: u64 = 8192;
+const MIXED_THREADS: u64 = if cfg!(feature = "tsan") { 1024 } else { 8192 };
 /// With another seed, a lane that has polled in vain runs again before something happened at one of so many picks.
 const QUIET_LANE_ONCE_IN: u32 = 16;
 /// How long a worker whose threads all wait for the grid sleeps before it looks at clock and failures.
@@ -125,6 +125,12 @@ impl Worker {
             stop: Cell::new(false),
             failure: Cell::new(None),
         }
+    }
+
+    /// Number and shape of the launch.
+    #[cfg(feature = "tsan")]
+    pub(crate) fn launch(&self) -> (u64, &Shape) {
+        (self.launch.number, &self.launch.shape)
     }
 
     /// Runs this worker's blocks to their end, or until the launch fails.

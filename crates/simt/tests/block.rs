@@ -219,6 +219,10 @@ fn ticket_log(seed: u64) -> Vec<u32> {
 }
 
 #[test]
+#[cfg_attr(
+    feature = "tsan",
+    ignore = "the checker: a clock of 33,000 entries per thread"
+)]
 fn thirty_three_thousand_threads_run_at_once_and_one_block_after_the_other() {
     // Reduction: blocks do not wait for each other, so a few seats serve all of them.
     let x = vec![1f32; 132 * 256];

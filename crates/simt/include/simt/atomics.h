@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "bits.h"
+#include "order.h"
 #include "runtime.h"
 
 namespace simt {
@@ -26,10 +27,12 @@ struct AtomicWord {
   using type = typename std::conditional<sizeof(T) == 4, unsigned, unsigned long>::type;
 };
 
+// The plain names have scope gpu.
 template <class T, class Update>
-inline T atomic_update(T* address, Update update) {
+inline T atomic_update(Scope scope, T* address, Update update) {
   using Word = typename AtomicWord<T>::type;
   simt_yield();
+  const Scoped scoped(scope);
   Word* const word = reinterpret_cast<Word*>(address);
   Word old_bits = __atomic_load_n(word, __ATOMIC_RELAXED), new_bits;
   T old;
@@ -43,43 +46,41 @@ inline T atomic_update(T* address, Update update) {
   return old;
 }
 
-}  // namespace simt
-
 template <class T>
-inline T atomicAdd(T* address, simt::Value<T> value) {
+inline T atomic_add(Scope scope, T* address, Value<T> value) {
   if constexpr (std::is_integral<T>::value) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomics exist for 4 and 8 bytes");
     simt_yield();
+    const Scoped scoped(scope);
     const T old = __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
     if (value != 0) simt_progress();
     return old;
   } else {
-    return simt::atomic_update(address, [value](T old) { return old + value; });
+    return atomic_update(scope, address, [value](T old) { return old + value; });
   }
 }
-
 template <class T>
-inline T atomicSub(T* address, simt::Value<T> value) {
+inline T atomic_sub(Scope scope, T* address, Value<T> value) {
   static_assert(std::is_integral<T>::value, "integers only");
   using Unsigned = typename std::make_unsigned<T>::type;
-  return atomicAdd(address, static_cast<T>(Unsigned(0) - static_cast<Unsigned>(value)));
+  return atomic_add(scope, address, static_cast<T>(Unsigned(0) - static_cast<Unsigned>(value)));
 }
-
 template <class T>
-inline T atomicExch(T* address, simt::Value<T> value) {
-  using Word = typename simt::AtomicWord<T>::type;
+inline T atomic_exch(Scope scope, T* address, Value<T> value) {
+  using Word = typename AtomicWord<T>::type;
   simt_yield();
-  const Word next = simt::bit_cast<Word>(static_cast<T>(value));
+  const Scoped scoped(scope);
+  const Word next = bit_cast<Word>(static_cast<T>(value));
   const Word old = __atomic_exchange_n(reinterpret_cast<Word*>(address), next, __ATOMIC_RELAXED);
   if (old != next) simt_progress();
-  return simt::bit_cast<T>(old);
+  return bit_cast<T>(old);
 }
-
 template <class T>
-inline T atomicCAS(T* address, simt::Value<T> compare, simt::Value<T> value) {
+inline T atomic_cas(Scope scope, T* address, Value<T> compare, Value<T> value) {
   static_assert(std::is_integral<T>::value, "integers only");
-  using Word = typename simt::AtomicWord<T>::type;
+  using Word = typename AtomicWord<T>::type;
   simt_yield();
+  const Scoped scoped(scope);
   Word old = static_cast<Word>(compare);
   const bool swapped =
       __atomic_compare_exchange_n(reinterpret_cast<Word*>(address), &old, static_cast<Word>(value),
@@ -87,61 +88,73 @@ inline T atomicCAS(T* address, simt::Value<T> compare, simt::Value<T> value) {
   if (swapped && compare != value) simt_progress();
   return static_cast<T>(old);
 }
-
 template <class T>
-inline T atomicMin(T* address, simt::Value<T> value) {
-  return simt::atomic_update(address, [value](T old) { return value < old ? value : old; });
-}
-template <class T>
-inline T atomicMax(T* address, simt::Value<T> value) {
-  return simt::atomic_update(address, [value](T old) { return old < value ? value : old; });
+inline T atomic_min(Scope scope, T* address, Value<T> value) {
+  return atomic_update(scope, address, [value](T old) { return value < old ? value : old; });
 }
 template <class T>
-inline T atomicAnd(T* address, simt::Value<T> value) {
-  return simt::atomic_update(address, [value](T old) { return static_cast<T>(old & value); });
+inline T atomic_max(Scope scope, T* address, Value<T> value) {
+  return atomic_update(scope, address, [value](T old) { return old < value ? value : old; });
 }
 template <class T>
-inline T atomicOr(T* address, simt::Value<T> value) {
-  return simt::atomic_update(address, [value](T old) { return static_cast<T>(old | value); });
+inline T atomic_and(Scope scope, T* address, Value<T> value) {
+  return atomic_update(scope, address, [value](T old) { return static_cast<T>(old & value); });
 }
 template <class T>
-inline T atomicXor(T* address, simt::Value<T> value) {
-  return simt::atomic_update(address, [value](T old) { return static_cast<T>(old ^ value); });
+inline T atomic_or(Scope scope, T* address, Value<T> value) {
+  return atomic_update(scope, address, [value](T old) { return static_cast<T>(old | value); });
 }
-// Counts up to `limit`, then starts at 0; counts down to 0, then starts at `limit`.
-inline unsigned atomicInc(unsigned* address, unsigned limit) {
-  return simt::atomic_update(address,
-                             [limit](unsigned old) { return old >= limit ? 0u : old + 1; });
-}
-inline unsigned atomicDec(unsigned* address, unsigned limit) {
-  return simt::atomic_update(
-      address, [limit](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
+template <class T>
+inline T atomic_xor(Scope scope, T* address, Value<T> value) {
+  return atomic_update(scope, address, [value](T old) { return static_cast<T>(old ^ value); });
 }
 
-// Scopes: on the CPU all are as wide as the machine.
-#define SIMT_SCOPED(name)                                    \
-  template <class T>                                         \
-  inline T name##_block(T* address, simt::Value<T> value) {  \
-    return name(address, value);                             \
-  }                                                          \
-  template <class T>                                         \
-  inline T name##_system(T* address, simt::Value<T> value) { \
-    return name(address, value);                             \
+}  // namespace simt
+
+// Scopes make no difference on the CPU; the checker of a sanitizer build looks at them.
+#define SIMT_ATOMIC(name, function)                             \
+  template <class T>                                            \
+  inline T name(T* address, simt::Value<T> value) {             \
+    return simt::function(simt::Scope::gpu, address, value);    \
+  }                                                             \
+  template <class T>                                            \
+  inline T name##_block(T* address, simt::Value<T> value) {     \
+    return simt::function(simt::Scope::block, address, value);  \
+  }                                                             \
+  template <class T>                                            \
+  inline T name##_system(T* address, simt::Value<T> value) {    \
+    return simt::function(simt::Scope::system, address, value); \
   }
-SIMT_SCOPED(atomicAdd)
-SIMT_SCOPED(atomicSub)
-SIMT_SCOPED(atomicExch)
-SIMT_SCOPED(atomicMin)
-SIMT_SCOPED(atomicMax)
-SIMT_SCOPED(atomicAnd)
-SIMT_SCOPED(atomicOr)
-SIMT_SCOPED(atomicXor)
-#undef SIMT_SCOPED
+SIMT_ATOMIC(atomicAdd, atomic_add)
+SIMT_ATOMIC(atomicSub, atomic_sub)
+SIMT_ATOMIC(atomicExch, atomic_exch)
+SIMT_ATOMIC(atomicMin, atomic_min)
+SIMT_ATOMIC(atomicMax, atomic_max)
+SIMT_ATOMIC(atomicAnd, atomic_and)
+SIMT_ATOMIC(atomicOr, atomic_or)
+SIMT_ATOMIC(atomicXor, atomic_xor)
+#undef SIMT_ATOMIC
+
+template <class T>
+inline T atomicCAS(T* address, simt::Value<T> compare, simt::Value<T> value) {
+  return simt::atomic_cas(simt::Scope::gpu, address, compare, value);
+}
 template <class T>
 inline T atomicCAS_block(T* address, simt::Value<T> compare, simt::Value<T> value) {
-  return atomicCAS(address, compare, value);
+  return simt::atomic_cas(simt::Scope::block, address, compare, value);
 }
 template <class T>
 inline T atomicCAS_system(T* address, simt::Value<T> compare, simt::Value<T> value) {
-  return atomicCAS(address, compare, value);
+  return simt::atomic_cas(simt::Scope::system, address, compare, value);
+}
+
+// Counts up to `limit`, then starts at 0; counts down to 0, then starts at `limit`.
+inline unsigned atomicInc(unsigned* address, unsigned limit) {
+  return simt::atomic_update(simt::Scope::gpu, address,
+                             [limit](unsigned old) { return old >= limit ? 0u : old + 1; });
+}
+inline unsigned atomicDec(unsigned* address, unsigned limit) {
+  return simt::atomic_update(simt::Scope::gpu, address, [limit](unsigned old) {
+    return old == 0 || old > limit ? limit : old - 1;
+  });
 }

@@ -95,9 +95,3 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
-
-// A load through the read-only path; on the CPU a load.
-template <class T>
-inline T __ldg(const T* p) {
-  return *p;
-}

@@ -1,6 +1,7 @@
 // Barriers of a block, fences, clocks.
 #pragma once
 
+#include "order.h"
 #include "runtime.h"
 
 // All threads of the block that have not exited must come, as on sm_70 and later; all with the same
@@ -18,9 +19,9 @@ inline int __syncthreads_or(int predicate) {
 }
 
 // Threads of several OS threads, and the software device, share the memory: a fence is a real one.
-inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() { simt::fence(simt::Fence::both, simt::Scope::block); }
+inline void __threadfence() { simt::fence(simt::Fence::both, simt::Scope::gpu); }
+inline void __threadfence_system() { simt::fence(simt::Fence::both, simt::Scope::system); }
 
 // A thread that sleeps has nothing to do: the same as a poll. The time itself is not waited for.
 inline void __nanosleep(unsigned) { simt_poll(); }

@@ -171,6 +171,7 @@ impl Kernels {
             build.define(name, value.as_deref());
         }
         require_compiler(&build)?;
+        sanitize(&mut build)?;
         build.objects(self.objects(&build)?);
         build
             .try_compile(&self.library)
@@ -241,6 +242,46 @@ impl Kernels {
 
 fn variable(name: &'static str) -> Result<OsString, BuildError> {
     env::var_os(name).ok_or(BuildError::NotABuildScript { name })
+}
+
+/// What the features `tsan` and `asan` of this crate ask of a build of kernels.
+fn sanitize(build: &mut cc::Build) -> Result<(), BuildError> {
+    if cfg!(feature = "tsan") {
+        // The headers call the checker where the compiler does not.
+        build.flag("-fsanitize=thread").define("SIMT_TSAN", None);
+    }
+    if cfg!(feature = "asan") {
+        build.flag("-fsanitize=address");
+        // rustc links without gcc's own libraries, so the runtime is named. The archive: a shared one would have to come first.
+        let file = |name: &str| {
+            let tool = build
+                .try_get_compiler()
+                .map_err(|error| BuildError::Compile(error.to_string()))?;
+            let output = tool
+                .to_command()
+                .arg(format!("-print-file-name={name}"))
+                .output();
+            let output = output.map_err(|source| BuildError::NoCompiler {
+                compiler: tool.path().display().to_string(),
+                source,
+            })?;
+            let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            if Path::new(&path).is_absolute() {
+                Ok(path)
+            } else {
+                Err(BuildError::Compile(format!(
+                    "{} has no {name}: install the AddressSanitizer of the compiler",
+                    tool.path().display()
+                )))
+            }
+        };
+        let (preinit, archive) = (file("libasan_preinit.o")?, file("libasan.a")?);
+        println!("cargo::rustc-link-arg={preinit}");
+        println!("cargo::rustc-link-arg=-Wl,--whole-archive,{archive},--no-whole-archive");
+        println!("cargo::rustc-link-arg=-lstdc++");
+        println!("cargo::rustc-link-arg=-lm");
+    }
+    Ok(())
 }
 
 /// The `cc` crate would report a missing compiler per file, and not say how to get one.

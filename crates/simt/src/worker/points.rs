@@ -107,8 +107,14 @@ impl Worker {
         warp.at_grid.set(warp.at_grid.get() | 1 << me.lane());
         self.at_grid.set(self.at_grid.get() + 1);
         self.block(me);
+        #[cfg(feature = "tsan")]
+        let generation = self.launch.grid.generation();
+        #[cfg(feature = "tsan")]
+        crate::check::arrive_at_grid(me, generation);
         self.judge(self.launch.grid.arrive());
         me.suspend();
+        #[cfg(feature = "tsan")]
+        crate::check::leave_grid(me, generation);
     }
 
     /// Fails the launch if its grid can never meet again.

@@ -1,0 +1,60 @@
+//! The order of memory accesses, checked while kernels run. Real in builds with the feature `tsan`, nothing otherwise.
+//!
+//! Kernels are compiled with `-fsanitize=thread`, but what the compiler makes them call is not libtsan: it is this module, which
+//! knows what libtsan does not: fences and their scopes, blocks and their L1, and a device that reads and writes memory after
+//! a doorbell. Each access is compared with earlier ones of the same bytes:
+//!
+//! - **unordered**: two threads touch the same bytes, one writes, one by a plain (weak) access, and no chain of release fence,
+//!   store, load and acquire fence of sufficient scope, barrier or `__syncwarp` is between them. Atomics conflict only where
+//!   the scope of one does not hold both. A shuffle or vote orders nothing; what a thread stores because of what it learnt by
+//!   a relaxed load or a shuffle does come after it.
+//! - **untold**: a device reads what a thread wrote (or overwrites what it used) without a release fence before the doorbell
+//!   that told the device: of scope gpu for device memory, of scope sys for host-mapped memory.
+//! - **stale**: a weak load finds a sector in its block's L1 that was loaded before memory changed.
+//! - **not constant**: a non-coherent load (`__ldg`, `ld.global.nc`) of bytes that a device, or a thread of the same launch, has
+//!   written.
+//!
+//! What it does not see: order weaker than that of the schedule that ran (a race is found when both accesses happen, in
+//! whatever order, so seeds matter little); accesses of the host; blocks one after the other in one seat (few, with a seed that
+//! is not 0); more than 24 accesses of one 8-byte word back. Devices count as one, which does everything in order.
+//!
+//! A launch with findings ends in [`LaunchError::Findings`](crate::LaunchError::Findings). Findings that no launch and no
+//! [`take_findings`] has reported are printed when the process ends, which then exits with status 66.
+
+#[cfg(feature = "tsan")]
+mod agent;
+#[cfg(feature = "tsan")]
+mod clock;
+#[cfg(feature = "tsan")]
+mod hooks;
+#[cfg(feature = "tsan")]
+mod l1;
+#[cfg(feature = "tsan")]
+mod lock;
+#[cfg(feature = "tsan")]
+mod report;
+#[cfg(feature = "tsan")]
+mod shadow;
+#[cfg(feature = "tsan")]
+mod state;
+
+#[cfg(feature = "tsan")]
+use hooks::report_at_exit;
+#[cfg(feature = "tsan")]
+pub(crate) use hooks::{
+    arrive_at_grid, begin_launch, begin_thread, end_launch, end_thread, forget, leave_grid,
+    meet_block, meet_warp, on_doorbell,
+};
+#[cfg(feature = "tsan")]
+pub use hooks::{device_access, map_host_memory, take_findings, unmap_memory};
+#[cfg(feature = "tsan")]
+pub use report::{Finding, Kind};
+
+/// Whether this build checks.
+pub const ENABLED: bool = cfg!(feature = "tsan");
+
+/// In builds that do not check: the same functions, empty.
+#[cfg(not(feature = "tsan"))]
+mod off;
+#[cfg(not(feature = "tsan"))]
+pub use off::*;

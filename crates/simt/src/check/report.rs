@@ -1,0 +1,293 @@
+//! Findings in words: who touched what, where in the source, and what is missing between the two.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::process::Command;
+
+use super::agent::{Agent, Identity, Scope};
+use super::shadow::Cell;
+
+/// What kind of defect a [`Finding`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Two threads, or a thread that reads what a device wrote: nothing orders the accesses.
+    Unordered,
+    /// A device touches what a thread touched and did not fence, wide enough, before the doorbell.
+    Untold,
+    /// A weak load finds bytes in the L1 that memory no longer holds.
+    Stale,
+    /// A non-coherent load of memory that changes while the kernel runs.
+    NotConstant,
+}
+
+/// One defect.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What kind of defect.
+    pub kind: Kind,
+    /// Kernel, threads, addresses, source lines, and what is missing.
+    pub text: String,
+}
+
+/// One of two accesses, in words; source lines are still to be looked up.
+#[derive(Debug)]
+pub(super) struct Side(String);
+
+impl Side {
+    pub(super) fn of(who: &Identity, addr: u64, bytes: u64, writes: bool, pc: u64) -> Self {
+        let Identity { kernel, thread, .. } = who;
+        let does = if writes { "writes" } else { "reads" };
+        Self(format!(
+            "{kernel}, {thread} {does} {bytes} bytes at {addr:#x} ({{pc:{pc:x}}})"
+        ))
+    }
+
+    pub(super) fn device(addr: u64, bytes: u64, writes: bool) -> Self {
+        let does = if writes { "writes" } else { "reads" };
+        Self(format!("the HCA {does} {bytes} bytes at {addr:#x}"))
+    }
+}
+
+impl Finding {
+    /// Two accesses that nothing orders; `writer` is whoever made the earlier one, if it still runs.
+    pub(super) fn unordered(
+        side: &Side,
+        other: &Side,
+        reader: &Agent,
+        old: &Cell,
+        writer: Option<&Agent>,
+        apart: Scope,
+        reach: Option<Scope>,
+    ) -> Self {
+        let mut why = if let Some(scope) = reader.lacks_acquire(old.slot, old.epoch) {
+            format!(
+                "missing: an acquire fence of scope {} or wider in the reading thread, after the load that saw the other's \
+                 publication",
+                scope.name()
+            )
+        } else {
+            publication(writer, old, apart, "the store that publishes it")
+        };
+        if let Some(reach) = reach {
+            let _ = write!(
+                why,
+                "; the two are atomics, but one has scope {} and they are {} apart",
+                reach.name(),
+                apart.name()
+            );
+        }
+        Self {
+            kind: Kind::Unordered,
+            text: format!("unordered: {}; before that, {}. {why}", side.0, other.0),
+        }
+    }
+
+    /// A device access that no doorbell covers.
+    pub(super) fn untold(
+        device: &Side,
+        other: &Side,
+        writer: Option<&Agent>,
+        old: &Cell,
+        scope: Scope,
+    ) -> Self {
+        let memory = if scope == Scope::System {
+            "host-mapped"
+        } else {
+            "device"
+        };
+        let why = publication(writer, old, scope, "the doorbell");
+        let text = format!(
+            "untold: {}, in {memory} memory; before that, {}. {why}",
+            device.0, other.0
+        );
+        Self {
+            kind: Kind::Untold,
+            text,
+        }
+    }
+
+    pub(super) fn stale(side: &Side, loaded_at: u64) -> Self {
+        let text = format!(
+            "stale: {}, but its block's L1 holds older bytes, loaded at {{pc:{loaded_at:x}}}. missing: an acquire fence of scope \
+             .gpu or .sys by a thread of the block since they changed",
+            side.0
+        );
+        Self {
+            kind: Kind::Stale,
+            text,
+        }
+    }
+
+    pub(super) fn constant(side: &Side, other: &Side) -> Self {
+        let text = format!(
+            "not constant: {} by a non-coherent load; before that, {}. Such a load may give old bytes whatever the fences",
+            side.0, other.0
+        );
+        Self {
+            kind: Kind::NotConstant,
+            text,
+        }
+    }
+}
+
+/// What the writer left out.
+fn publication(writer: Option<&Agent>, old: &Cell, needed: Scope, before: &str) -> String {
+    let covers = |scope: Scope| {
+        let fenced = writer.and_then(|writer| writer.fenced[scope as usize].as_ref());
+        fenced.is_some_and(|known| known.knows(old.slot, old.epoch))
+    };
+    let widest = Scope::ALL.into_iter().filter(|scope| covers(*scope)).max();
+    match widest {
+        Some(widest) if widest < needed => format!(
+            "missing: scope. It was fenced with {}, and {} or wider is needed before {before}",
+            widest.name(),
+            needed.name()
+        ),
+        Some(_) => format!("missing: order. It was fenced, but not known to be before {before}"),
+        None => format!(
+            "missing: a release fence of scope {} or wider between it and {before}",
+            needed.name()
+        ),
+    }
+}
+
+/// Findings that nobody has asked for yet.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    found: Vec<(u64, Finding)>,
+    seen: HashSet<(Kind, u64, u64)>,
+}
+
+/// More than that are not kept.
+const MOST: usize = 1000;
+
+impl Findings {
+    /// Keeps a finding about `launch`, once per pair of places in the source.
+    pub(super) fn add(&mut self, finding: Finding, launch: u64, places: (u64, u64)) {
+        if self.found.len() < MOST && self.seen.insert((finding.kind, places.0, places.1)) {
+            super::report_at_exit();
+            self.found.push((launch, finding));
+        }
+    }
+
+    /// Takes those about one launch, or all.
+    pub(super) fn take(&mut self, launch: Option<u64>) -> Vec<Finding> {
+        let wanted = |of: u64| launch.is_none_or(|launch| of == launch);
+        let (taken, left) = self.found.drain(..).partition(|(of, _)| wanted(*of));
+        self.found = left;
+        self.seen.clear();
+        let taken: Vec<(u64, Finding)> = taken;
+        taken.into_iter().map(|(_, finding)| finding).collect()
+    }
+}
+
+/// Puts source lines in place of the code addresses.
+pub(super) fn look_up(findings: &mut [Finding]) {
+    let mut places: BTreeMap<u64, String> = BTreeMap::new();
+    for finding in findings.iter_mut() {
+        while let Some((start, end, pc)) = placeholder(&finding.text) {
+            let place = places.entry(pc).or_insert_with(|| source_line(pc));
+            finding.text.replace_range(start..end, place);
+        }
+    }
+}
+
+/// The first `{pc:...}` of a text: where it is, and the address.
+fn placeholder(text: &str) -> Option<(usize, usize, u64)> {
+    let start = text.find("{pc:")?;
+    let length = text[start..].find('}')?;
+    let digits = &text[start + 4..start + length];
+    Some((
+        start,
+        start + length + 1,
+        u64::from_str_radix(digits, 16).ok()?,
+    ))
+}
+
+/// Where in the source a return address is, as `file:line`; the address where that cannot be told.
+fn source_line(pc: u64) -> String {
+    let unknown = format!("code at {pc:#x}");
+    let Ok(maps) = fs::read_to_string("/proc/self/maps") else {
+        return unknown;
+    };
+    let Some((base, file)) = module(&maps, pc) else {
+        return unknown;
+    };
+    // The call is before the return address.
+    let offset = format!("{:#x}", (pc - base).saturating_sub(1));
+    let output = Command::new("addr2line")
+        .args(["-i", "-e", file, &offset])
+        .output();
+    let Ok(output) = output else { return unknown };
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    // Innermost first: what inlined functions were called from explains more.
+    let known: Vec<&str> = lines
+        .lines()
+        .filter(|line| !line.starts_with("??"))
+        .map(short)
+        .collect();
+    if known.is_empty() {
+        unknown
+    } else {
+        known.join(" < ")
+    }
+}
+
+/// A path from the part on that says which source it is.
+fn short(line: &str) -> &str {
+    let line = line.split(" (").next().unwrap_or(line);
+    ["/kernels/", "/include/"]
+        .iter()
+        .find_map(|part| line.rfind(part))
+        .map_or(line, |at| &line[at + 1..])
+}
+
+/// The mapped file that an address is in, and where its first byte is mapped.
+fn module(maps: &str, pc: u64) -> Option<(u64, &str)> {
+    let lines = maps.lines().filter_map(|line| {
+        let path = line.find('/').map(|at| &line[at..])?;
+        let (start, rest) = line.split_once('-')?;
+        let end = rest.split(' ').next()?;
+        let number = |digits| u64::from_str_radix(digits, 16).ok();
+        Some((number(start)?, number(end)?, path))
+    });
+    let all: Vec<(u64, u64, &str)> = lines.collect();
+    let (_, _, path) = all
+        .iter()
+        .find(|(start, end, _)| (*start..*end).contains(&pc))?;
+    let base = all
+        .iter()
+        .filter(|(_, _, other)| other == path)
+        .map(|(start, _, _)| *start)
+        .min()?;
+    Some((base, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_address_becomes_a_place_and_an_unknown_one_stays() {
+        let text = "a ({pc:10}), b ({pc:10})".to_owned();
+        let mut findings = [Finding {
+            kind: Kind::Stale,
+            text,
+        }];
+        look_up(&mut findings);
+        assert_eq!(findings[0].text, "a (code at 0x10), b (code at 0x10)");
+    }
+
+    #[test]
+    fn modules_start_at_their_first_mapping() {
+        let maps = "1000-2000 r--p 0 0:0 0 /bin/a\n2000-3000 r-xp 1000 0:0 0 /bin/a\n5000-6000 r-xp 0 0:0 0 /bin/b\n";
+        assert_eq!(module(maps, 0x2800), Some((0x1000, "/bin/a")));
+        assert_eq!(module(maps, 0x4000), None);
+        assert_eq!(
+            short("/x/crates/simt/tests/kernels/k.cu:3 (discriminator 2)"),
+            "kernels/k.cu:3"
+        );
+    }
+}

@@ -1,0 +1,524 @@
+//! The checker proper: every access of kernels and devices comes through here, one at a time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::agent::{Agent, DEVICE, Identity, Observed, Place, Published, Scope};
+use super::clock::Clock;
+use super::l1::L1;
+use super::report::{Finding, Findings, Side};
+use super::shadow::{Cell, Granule, Shadow, Word, granules};
+use crate::config::Dim3;
+use crate::error::ThreadId;
+
+/// What is known of everything that kernels and devices have done.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    agents: Vec<Option<Agent>>,
+    /// Per slot: who sat there, from which epoch on.
+    history: Vec<Vec<(u32, Arc<Identity>)>>,
+    last_epoch: Vec<u32>,
+    free: Vec<u32>,
+    running: HashMap<u64, Running>,
+    /// What ended launches did, and all devices: what the next launch starts from.
+    host: Clock,
+    /// What the devices were told by doorbells: of device memory, and of host memory.
+    told: [Clock; 2],
+    device_epoch: u32,
+    told_shared: Option<Arc<Clock>>,
+    shadow: Shadow,
+    l1: HashMap<(u64, Dim3), L1>,
+    /// Host-mapped memory: start and end.
+    host_mapped: BTreeMap<u64, u64>,
+    versions: u64,
+    launches: u64,
+    pub(super) findings: Findings,
+}
+
+/// From so many slots on, those of ended threads serve again within the same launch.
+const SLOTS: usize = 4096;
+
+/// A launch that has not ended.
+#[derive(Debug, Default)]
+struct Running {
+    /// What its threads know when they begin.
+    start: Clock,
+    /// What those did that have ended, and their slots.
+    ended: Clock,
+    left: Vec<u32>,
+    /// Arrivals at its barrier: generation, what those who came knew.
+    grid: [(u32, Clock, Observed); 2],
+}
+
+impl State {
+    pub(super) fn begin_launch(&mut self) -> u64 {
+        self.launches += 1;
+        let mut start = self.host.clone();
+        start.raise(DEVICE, self.device_epoch);
+        let running = Running {
+            start,
+            ..Running::default()
+        };
+        self.running.insert(self.launches, running);
+        self.launches
+    }
+
+    /// The launch has ended: whoever comes later comes after it, devices included.
+    pub(super) fn end_launch(&mut self, launch: u64) {
+        self.l1.retain(|(of, _), _| *of != launch);
+        if let Some(running) = self.running.remove(&launch) {
+            self.host.join(&running.ended);
+            self.told.iter_mut().for_each(|told| {
+                told.join(&running.ended);
+            });
+            self.told_shared = None;
+            self.free.extend(running.left);
+        }
+    }
+
+    /// A thread begins; the result is its slot.
+    pub(super) fn begin_thread(
+        &mut self,
+        kernel: &'static str,
+        thread: ThreadId,
+        place: Place,
+    ) -> u32 {
+        if self.agents.is_empty() {
+            self.add_slot(); // slot 0 is the devices'
+        }
+        let running = self.running.entry(place.launch).or_default();
+        // A slot used twice in a launch hides races between the two, so that is put off.
+        let again = if self.agents.len() >= SLOTS {
+            running.left.pop()
+        } else {
+            None
+        };
+        let start = running.start.clone();
+        let slot = again
+            .or_else(|| self.free.pop())
+            .unwrap_or_else(|| self.add_slot());
+        let epoch = self.last_epoch[slot as usize] + 1;
+        let identity = Arc::new(Identity {
+            kernel,
+            thread,
+            place,
+        });
+        self.history[slot as usize].push((epoch, Arc::clone(&identity)));
+        self.agents[slot as usize] = Some(Agent::new(slot, epoch, identity, &start));
+        slot
+    }
+
+    fn add_slot(&mut self) -> u32 {
+        self.agents.push(None);
+        self.history.push(Vec::new());
+        self.last_epoch.push(0);
+        u32::try_from(self.agents.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// A thread has ended, or was abandoned.
+    pub(super) fn end_thread(&mut self, slot: u32) {
+        if let Some(agent) = self.agents[slot as usize].take() {
+            self.last_epoch[slot as usize] = agent.epoch();
+            let running = self.running.entry(agent.identity.place.launch).or_default();
+            running.ended.join(&agent.clock);
+            running.left.push(slot);
+        }
+    }
+
+    /// Bytes that begin a new life: nobody's earlier accesses count.
+    pub(super) fn forget(&mut self, addr: u64, bytes: u64) {
+        if bytes / 8 > self.shadow.len() as u64 {
+            self.shadow
+                .retain(|granule, _| granule << 3 < addr || granule << 3 >= addr + bytes);
+            return;
+        }
+        for (granule, _) in granules(addr, bytes) {
+            self.shadow.remove(&granule);
+        }
+    }
+
+    pub(super) fn map_host(&mut self, addr: u64, bytes: u64) {
+        self.host_mapped.insert(addr, addr + bytes);
+    }
+
+    pub(super) fn unmap(&mut self, addr: u64, bytes: u64) {
+        self.host_mapped.remove(&addr);
+        self.forget(addr, bytes);
+    }
+
+    fn is_host(&self, addr: u64) -> bool {
+        let below = self.host_mapped.range(..=addr).next_back();
+        below.is_some_and(|(_, end)| addr < *end)
+    }
+
+    /// The scope at which a device sees this memory.
+    fn device_scope(&self, addr: u64) -> Scope {
+        if self.is_host(addr) {
+            Scope::System
+        } else {
+            Scope::Gpu
+        }
+    }
+
+    /// A plain access of a thread.
+    pub(super) fn plain(
+        &mut self,
+        slot: u32,
+        addr: u64,
+        bytes: u64,
+        writes: bool,
+        constant: bool,
+        pc: u64,
+    ) {
+        for (granule, mask) in granules(addr, bytes) {
+            self.access(slot, granule, mask, !writes, writes, None, constant, pc);
+        }
+    }
+
+    /// The weak loads of a block go through its L1.
+    pub(super) fn through_l1(&mut self, slot: u32, addr: u64, bytes: u64, writes: bool, pc: u64) {
+        let Some(agent) = &self.agents[slot as usize] else {
+            return;
+        };
+        let place = agent.identity.place;
+        let l1 = self.l1.entry((place.launch, place.block)).or_default();
+        if writes {
+            l1.store(addr, bytes);
+        } else if let Some(loaded_at) = l1.load(addr, bytes, pc) {
+            let side = Side::of(&agent.identity, addr, bytes, false, pc);
+            self.findings
+                .add(Finding::stale(&side, loaded_at), place.launch, (pc, 0));
+        }
+    }
+
+    /// An atomic access of a thread.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one access, as the compiler passes it"
+    )]
+    pub(super) fn atomic(
+        &mut self,
+        slot: u32,
+        addr: u64,
+        bytes: u64,
+        loads: bool,
+        stores: bool,
+        scope: Scope,
+        pc: u64,
+    ) {
+        let device_scope = self.device_scope(addr);
+        for (granule, mask) in granules(addr, bytes) {
+            self.access(slot, granule, mask, loads, stores, Some(scope), false, pc);
+            let Some(entry) = self.shadow.get_mut(&granule) else {
+                continue;
+            };
+            let Some(agent) = &mut self.agents[slot as usize] else {
+                continue;
+            };
+            if loads {
+                for half in Granule::halves(mask) {
+                    if let Some(word) = &entry.words[half] {
+                        agent.learn(word.version, &word.published, device_scope);
+                    }
+                }
+            }
+            if stores {
+                self.versions += 1;
+                let word = Arc::new(Word {
+                    version: self.versions,
+                    published: agent.publish(),
+                });
+                for half in Granule::halves(mask) {
+                    entry.words[half] = Some(Arc::clone(&word));
+                }
+            }
+        }
+        if stores {
+            let Some(agent) = &self.agents[slot as usize] else {
+                return;
+            };
+            let place = agent.identity.place;
+            if let Some(l1) = self.l1.get_mut(&(place.launch, place.block)) {
+                l1.store(addr, bytes);
+            }
+            if device_scope == Scope::System {
+                // The host may act on it: a mailbox.
+                self.tell(slot, &[Scope::System, Scope::System]);
+            }
+        }
+    }
+
+    pub(super) fn fence(&mut self, slot: u32, acquire: bool, release: bool, scope: Scope) {
+        let Some(agent) = &mut self.agents[slot as usize] else {
+            return;
+        };
+        agent.fence(acquire, release, scope);
+        let place = agent.identity.place;
+        if acquire && scope >= Scope::Gpu {
+            self.l1.remove(&(place.launch, place.block));
+        }
+    }
+
+    /// A store to a device's register: the device now knows what was fenced before.
+    pub(super) fn doorbell(&mut self, slot: u32) {
+        self.tell(slot, &[Scope::Gpu, Scope::System]);
+    }
+
+    fn tell(&mut self, slot: u32, scopes: &[Scope; 2]) {
+        let Some(agent) = &self.agents[slot as usize] else {
+            return;
+        };
+        for (told, scope) in self.told.iter_mut().zip(scopes) {
+            if let Some(known) = &agent.fenced[*scope as usize]
+                && told.join(known)
+            {
+                self.told_shared = None;
+            }
+        }
+    }
+
+    /// An access of a device. Its note comes before the access.
+    pub(super) fn device(&mut self, addr: u64, bytes: u64, writes: bool) {
+        self.device_epoch += 1;
+        let epoch = self.device_epoch;
+        let knows = {
+            let told = &self.told[0];
+            Arc::clone(
+                self.told_shared
+                    .get_or_insert_with(|| Arc::new(told.clone())),
+            )
+        };
+        let scope = self.device_scope(addr);
+        let told = usize::from(scope == Scope::System);
+        for (granule, mask) in granules(addr, bytes) {
+            let cell = Cell {
+                slot: DEVICE,
+                epoch,
+                mask,
+                writes,
+                strong: Some(Scope::System),
+                pc: 0,
+            };
+            let entry = self.shadow.entry(granule).or_default();
+            for old in &entry.cells {
+                let conflict = old.slot != DEVICE && old.mask & mask != 0 && (old.writes || writes);
+                let strong = old.strong.is_some_and(|reach| reach >= scope);
+                if conflict && !strong && !self.told[told].knows(old.slot, old.epoch) {
+                    let at = granule << 3;
+                    report_device(
+                        &mut self.findings,
+                        &self.history,
+                        &self.agents,
+                        at,
+                        writes,
+                        scope,
+                        old,
+                    );
+                }
+            }
+            let told = &self.told[told];
+            entry.add(cell, |old| {
+                old.slot == DEVICE || told.knows(old.slot, old.epoch)
+            });
+            if writes {
+                self.versions += 1;
+                let word = Arc::new(Word {
+                    version: self.versions,
+                    published: Published::Device {
+                        knows: Arc::clone(&knows),
+                        epoch,
+                    },
+                });
+                for half in Granule::halves(mask) {
+                    entry.words[half] = Some(Arc::clone(&word));
+                }
+            }
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one access, as the compiler passes it"
+    )]
+    fn access(
+        &mut self,
+        slot: u32,
+        granule: u64,
+        mask: u8,
+        reads: bool,
+        writes: bool,
+        strong: Option<Scope>,
+        constant: bool,
+        pc: u64,
+    ) {
+        let addr = granule << 3;
+        let device_scope = self.device_scope(addr);
+        let entry = self.shadow.entry(granule).or_default();
+        let Some(agent) = &self.agents[slot as usize] else {
+            return;
+        };
+        let me = agent.identity.place;
+        for old in &entry.cells {
+            if old.slot == slot || old.mask & mask == 0 || !(old.writes || writes) {
+                continue;
+            }
+            let side = || {
+                let bytes = u64::from((old.mask & mask).count_ones());
+                let first = u64::from((old.mask & mask).trailing_zeros());
+                Side::of(&agent.identity, addr + first, bytes, writes, pc)
+            };
+            if constant && may_change(&self.history, old, me.launch) {
+                let other = other_side(&self.history, addr, old);
+                let finding = Finding::constant(&side(), &other);
+                self.findings.add(finding, me.launch, (pc, old.pc));
+                continue;
+            }
+            let apart = match other_place(&self.history, old) {
+                Some(place) => me.scope_with(&place),
+                None => device_scope,
+            };
+            let reach = strong.zip(old.strong).map(|(a, b)| a.min(b));
+            if reach.is_some_and(|reach| reach >= apart) {
+                continue;
+            }
+            let ordered = if reads {
+                agent.relies_on(old.slot, old.epoch)
+            } else {
+                agent.comes_after(old.slot, old.epoch)
+            };
+            if !ordered {
+                let other = other_side(&self.history, addr, old);
+                let writer = self.agents[old.slot as usize].as_ref();
+                let finding = Finding::unordered(&side(), &other, agent, old, writer, apart, reach);
+                self.findings.add(finding, me.launch, (pc, old.pc));
+            }
+        }
+        let cell = Cell {
+            slot,
+            epoch: agent.epoch(),
+            mask,
+            writes,
+            strong,
+            pc,
+        };
+        entry.add(cell, |old| agent.relies_on(old.slot, old.epoch));
+    }
+
+    /// The threads in `slots` have met; `orders` says whether that orders memory among them.
+    pub(super) fn meet(&mut self, slots: &[u32], orders: bool) {
+        let (mut clock, mut heard) = (Clock::default(), Observed::default());
+        for slot in slots {
+            if let Some(agent) = &self.agents[*slot as usize] {
+                join_arrival(agent, orders, &mut clock, &mut heard);
+            }
+        }
+        for slot in slots {
+            if let Some(agent) = &mut self.agents[*slot as usize] {
+                leave_meeting(agent, orders, &clock, &heard);
+            }
+        }
+    }
+
+    /// A thread comes to barrier number `generation` of its launch's grid.
+    pub(super) fn arrive_at_grid(&mut self, slot: u32, generation: u32) {
+        let Some(agent) = &self.agents[slot as usize] else {
+            return;
+        };
+        let running = self.running.entry(agent.identity.place.launch).or_default();
+        let (of, clock, heard) = &mut running.grid[generation as usize % 2];
+        if *of != generation {
+            *of = generation;
+            clock.clear();
+            *heard = Observed::default();
+        }
+        join_arrival(agent, true, clock, heard);
+    }
+
+    /// It has left that barrier: a fence of scope gpu is part of it.
+    pub(super) fn leave_grid(&mut self, slot: u32, generation: u32) {
+        let Some(agent) = &mut self.agents[slot as usize] else {
+            return;
+        };
+        if let Some(running) = self.running.get(&agent.identity.place.launch) {
+            let (_, clock, heard) = &running.grid[generation as usize % 2];
+            leave_meeting(agent, true, clock, heard);
+        }
+        self.fence(slot, true, true, Scope::Gpu);
+    }
+}
+
+fn join_arrival(agent: &Agent, orders: bool, clock: &mut Clock, heard: &mut Observed) {
+    if orders {
+        clock.join(&agent.clock);
+    }
+    let hearsay = if orders {
+        agent.observed.clone()
+    } else {
+        agent.hearsay()
+    };
+    for (all, one) in heard.seen.iter_mut().zip(&hearsay.seen) {
+        all.join(one);
+    }
+    for (all, one) in heard.performed.iter_mut().zip(&hearsay.performed) {
+        all.join(one);
+    }
+}
+
+fn leave_meeting(agent: &mut Agent, orders: bool, clock: &Clock, heard: &Observed) {
+    agent.hear(heard);
+    if orders {
+        agent.clock.join(clock);
+        agent.advance();
+    }
+}
+
+fn identity<'a>(history: &'a [Vec<(u32, Arc<Identity>)>], cell: &Cell) -> Option<&'a Identity> {
+    let lives = history.get(cell.slot as usize)?;
+    let before = lives.partition_point(|(start, _)| *start <= cell.epoch);
+    lives.get(before.checked_sub(1)?).map(|(_, who)| &**who)
+}
+
+/// Whether that write shows that a launch must not load the bytes as constant.
+fn may_change(history: &[Vec<(u32, Arc<Identity>)>], old: &Cell, launch: u64) -> bool {
+    let place = other_place(history, old);
+    old.writes && place.is_none_or(|place| place.launch == launch)
+}
+
+/// Where the other one runs; `None` for a device.
+fn other_place(history: &[Vec<(u32, Arc<Identity>)>], cell: &Cell) -> Option<Place> {
+    identity(history, cell).map(|who| who.place)
+}
+
+fn other_side(history: &[Vec<(u32, Arc<Identity>)>], granule: u64, cell: &Cell) -> Side {
+    let addr = granule + u64::from(cell.mask.trailing_zeros());
+    let bytes = u64::from(cell.mask.count_ones());
+    match identity(history, cell) {
+        Some(who) => Side::of(who, addr, bytes, cell.writes, cell.pc),
+        None => Side::device(addr, bytes, cell.writes),
+    }
+}
+
+/// A device touches what a thread touched before, without having been told.
+fn report_device(
+    findings: &mut Findings,
+    history: &[Vec<(u32, Arc<Identity>)>],
+    agents: &[Option<Agent>],
+    addr: u64,
+    writes: bool,
+    scope: Scope,
+    old: &Cell,
+) {
+    let device = Side::device(
+        addr + u64::from(old.mask.trailing_zeros()),
+        u64::from(old.mask.count_ones()),
+        writes,
+    );
+    let other = other_side(history, addr, old);
+    let launch = other_place(history, old).map_or(0, |place| place.launch);
+    let writer = agents[old.slot as usize].as_ref();
+    findings.add(
+        Finding::untold(&device, &other, writer, old, scope),
+        launch,
+        (0, old.pc),
+    );
+}
