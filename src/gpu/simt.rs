@@ -16,6 +16,7 @@ mod stream;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
 use super::{Event, Gpu, GpuError, Launch};
@@ -28,6 +29,9 @@ pub use hooks::connect;
 mod table {
     include!(concat!(env!("OUT_DIR"), "/simt_kernels.rs"));
 }
+
+/// Devices made so far.
+static DEVICES: AtomicU32 = AtomicU32::new(0);
 
 /// Most threads of a block, as on a GPU.
 const MAX_BLOCK: u64 = 1024;
@@ -45,6 +49,8 @@ pub struct SimtGpu {
     stream: Stream,
     kernels: BTreeMap<&'static str, ::simt::Entry>,
     workers: usize,
+    /// Unlike those of all other devices of the process.
+    number: u32,
 }
 
 /// How a [`SimtGpu`] runs its kernels.
@@ -111,6 +117,7 @@ impl SimtGpu {
             stream: Stream::start()?,
             kernels,
             workers: options.workers,
+            number: DEVICES.fetch_add(1, Relaxed),
         }))
     }
 
@@ -177,7 +184,7 @@ impl Gpu for SimtGpu {
     }
 
     unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {
-        let Some(&entry) = self.kernels.get(spec.kernel) else {
+        let Some((&name, &entry)) = self.kernels.get_key_value(spec.kernel) else {
             return Err(GpuError::UnknownKernel {
                 kernel: spec.kernel.to_owned(),
                 known: self.kernels().map(str::to_owned).collect(),
@@ -195,6 +202,8 @@ impl Gpu for SimtGpu {
             workers: self.workers,
             seed: spec.seed,
             deadline: spec.deadline,
+            name,
+            device: self.number,
             ..::simt::LaunchConfig::default()
         };
         let mut params = Params::new(params);

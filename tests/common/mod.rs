@@ -39,6 +39,10 @@ pub(crate) fn hca_with(config: HcaConfig) -> Hca {
     // SAFETY: the word is a static of softhca, used atomically by everybody.
     let wake = unsafe { softhca_wake_word().as_ref() }.expect("softhca has a wake word");
     warpverbs::gpu::simt::connect(wake, kick);
+    // Does nothing but in a build with the feature `tsan`.
+    if simt::check::ENABLED {
+        softhca::device::observe_memory(simt::check::device_access);
+    }
     let hca = Hca::with_config(config).expect("a software HCA");
     let listed = device_list().expect("the device list");
     let found = listed.iter().find(|device| device.name == hca.name());

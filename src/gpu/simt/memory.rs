@@ -38,6 +38,10 @@ impl Arena {
 
     pub(super) fn map_host(self: &Arc<Self>, bytes: usize) -> Result<HostMapped, GpuError> {
         let allocation = Allocation::new(self, bytes, 64, "host")?;
+        ::simt::check::map_host_memory(
+            allocation.start.as_ptr().expose_provenance() as u64,
+            bytes as u64,
+        );
         let (start, addr) = (
             allocation.start,
             allocation.start.as_ptr().expose_provenance() as u64,
@@ -212,6 +216,7 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let mut live = self.arena.lock();
         live.remove(self.start.addr().get() as u64);
+        ::simt::check::unmap_memory(self.mapping.addr().get() as u64, self.mapping_bytes as u64);
         // SAFETY: the mapping is this allocation's own, unmapped once; who still uses it breaks the contract of `Gpu::launch` or
         // of the registration.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapping_bytes) };

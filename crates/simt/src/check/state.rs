@@ -142,7 +142,8 @@ impl State {
     }
 
     pub(super) fn unmap(&mut self, addr: u64, bytes: u64) {
-        self.host_mapped.remove(&addr);
+        self.host_mapped
+            .retain(|start, _| !(addr..addr + bytes).contains(start));
         self.forget(addr, bytes);
     }
 
@@ -300,6 +301,16 @@ impl State {
                 pc: 0,
             };
             let entry = self.shadow.entry(granule).or_default();
+            if !writes && bytes <= 8 {
+                // A doorbell record: what was fenced before it was stored has been told, too.
+                for half in Granule::halves(mask) {
+                    if let Some(word) = &entry.words[half]
+                        && tell_by(&word.published, &mut self.told)
+                    {
+                        self.told_shared = None;
+                    }
+                }
+            }
             for old in &entry.cells {
                 let conflict = old.slot != DEVICE && old.mask & mask != 0 && (old.writes || writes);
                 let strong = old.strong.is_some_and(|reach| reach >= scope);
@@ -445,6 +456,24 @@ impl State {
         }
         self.fence(slot, true, true, Scope::Gpu);
     }
+}
+
+/// A device has loaded a word that carries `published`; true if it learnt something.
+fn tell_by(published: &Published, told: &mut [Clock; 2]) -> bool {
+    let Published::Thread {
+        fenced, observed, ..
+    } = published
+    else {
+        return false;
+    };
+    let mut changed = false;
+    for (at, told) in told.iter_mut().enumerate() {
+        changed |= fenced[at + 1]
+            .as_ref()
+            .is_some_and(|known| told.join(known));
+        changed |= told.join(&observed.performed[at]);
+    }
+    changed
 }
 
 fn join_arrival(agent: &Agent, orders: bool, clock: &mut Clock, heard: &mut Observed) {

@@ -12,6 +12,7 @@
 // UNSAFETY: copies and atomics on addresses that registrations vouch for; mincore.
 #![expect(unsafe_code, reason = "access to registered memory by address")]
 
+use super::observer::note;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -88,6 +89,7 @@ impl Region {
         self.check(offset, out.len());
         // SAFETY: the source is inside the region (checked) and mapped (contract of `new`); the destination is private.
         unsafe { ptr::copy_nonoverlapping(self.pointer(offset), out.as_mut_ptr(), out.len()) };
+        note(self.address + offset, out.len(), false);
     }
 
     /// Copies `data` to `offset`, in the order that the module promises.
@@ -97,6 +99,7 @@ impl Region {
     /// If the bytes are outside the region: a bug of the caller.
     pub(crate) fn write(&self, offset: usize, data: &[u8]) {
         self.check(offset, data.len());
+        note(self.address + offset, data.len(), true);
         // SAFETY: the destination is inside the region (checked), mapped and writable (contract of `new`).
         unsafe { write_in_order(data.as_ptr(), self.pointer(offset), data.len()) };
     }
@@ -108,6 +111,8 @@ impl Region {
     /// If the lengths differ: a bug of the caller.
     pub(crate) fn copy_to(&self, target: &Self) {
         assert!(self.bytes == target.bytes, "regions of different lengths");
+        note(self.address, self.bytes, false);
+        note(target.address, target.bytes, true);
         // SAFETY: both regions are mapped, the target is writable (contract of `new`).
         unsafe { write_in_order(self.pointer(0), target.pointer(0), self.bytes) };
     }
@@ -118,7 +123,9 @@ impl Region {
     ///
     /// If it is outside the region or off its boundary: a bug of the caller.
     pub(crate) fn load_be32(&self, offset: usize) -> u32 {
-        u32::from_be(self.atomic32(offset).load(Ordering::Acquire))
+        let word = self.atomic32(offset).load(Ordering::Acquire);
+        note(self.address + offset, 4, false);
+        u32::from_be(word)
     }
 
     /// Stores 4 bytes at once. Release: whoever sees them sees what was written before.
@@ -127,6 +134,7 @@ impl Region {
     ///
     /// If they are outside the region or off their boundary: a bug of the caller.
     pub(crate) fn store_release(&self, offset: usize, bytes: [u8; 4]) {
+        note(self.address + offset, 4, true);
         self.atomic32(offset)
             .store(u32::from_ne_bytes(bytes), Ordering::Release);
     }
@@ -142,6 +150,7 @@ impl Region {
         // SAFETY: inside the region, aligned (both checked), mapped and writable (contract of `new`); other accesses
         // of the same word by other agents are atomic too, or races of their program.
         let word = unsafe { AtomicU64::from_ptr(self.pointer(0).cast()) };
+        note(self.address, 8, true);
         let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
         old.unwrap_or_else(|old| old)
     }
@@ -153,6 +162,7 @@ impl Region {
     /// If the region is no aligned dword: a bug of the caller.
     pub(crate) fn update32(&self, mut change: impl FnMut(u32) -> u32) -> u32 {
         let word = self.atomic32(0);
+        note(self.address, 4, true);
         let old = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
         old.unwrap_or_else(|old| old)
     }
