@@ -11,10 +11,12 @@ mod build;
 
 fn main() {
     println!("cargo::rerun-if-changed=runtime/current.c");
-    cc::Build::new()
-        .file("runtime/current.c")
-        .flag("-g1")
-        .compile("simt_current");
+    let mut current = cc::Build::new();
+    current.file("runtime/current.c").flag("-g1");
+    if cfg!(feature = "asan") {
+        current.define("SIMT_ASAN", None);
+    }
+    current.compile("simt_current");
     #[cfg(feature = "tsan")]
     {
         println!("cargo::rerun-if-changed=runtime/order.c");

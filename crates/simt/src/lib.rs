@@ -52,6 +52,7 @@ mod idle;
 mod launch;
 mod op;
 mod order;
+pub mod poison;
 mod report;
 mod seat;
 mod seats;

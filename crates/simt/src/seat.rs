@@ -115,7 +115,7 @@ impl Seat {
             // SAFETY: the seat is free, so no kernel thread that could use the memory exists.
             unsafe { *line.get() = FRESH };
         }
-let dynamic = self.shared.as_ptr().wrapping_add(STATIC_LINES);
+        let dynamic = self.shared.as_ptr().wrapping_add(STATIC_LINES);
         let shared = UnsafeCell::raw_get(dynamic).cast::<u8>();
         #[cfg(feature = "tsan")]
         crate::check::forget(self.shared_range().start, size_of_val(&*self.shared) as u64);

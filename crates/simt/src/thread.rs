@@ -57,7 +57,7 @@ pub(crate) struct Thread {
     slot: Cell<u32>,
 }
 
-#[cfg(not(feature = "tsan"))]
+#[cfg(not(any(feature = "tsan", feature = "asan")))]
 const _: () = assert!(size_of::<Thread>() == 128, "two cache lines");
 
 unsafe extern "C" {

@@ -146,6 +146,8 @@ struct Allocation {
     mapping: NonNull<u8>,
     mapping_bytes: usize,
     start: NonNull<u8>,
+    /// Bytes at `start` that are not guards.
+    length: usize,
 }
 
 // SAFETY: the pointers are only used to unmap; access is through the arena or atomics.
@@ -200,6 +202,7 @@ impl Allocation {
             mapping,
             mapping_bytes,
             start,
+            length,
         };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: `length` bytes at `start` are part of the new mapping, which nobody else knows.
@@ -207,6 +210,7 @@ impl Allocation {
             return Err(no_memory(std::io::Error::last_os_error().to_string()));
         }
         let addr = start.as_ptr().expose_provenance() as u64;
+        ::simt::poison::poison(addr + bytes as u64, (length - bytes) as u64);
         arena.lock().insert(addr, bytes);
         Ok(allocation)
     }
@@ -217,6 +221,12 @@ impl Drop for Allocation {
         let mut live = self.arena.lock();
         live.remove(self.start.addr().get() as u64);
         ::simt::check::unmap_memory(self.mapping.addr().get() as u64, self.mapping_bytes as u64);
+        if ::simt::poison::ENABLED {
+            // Stays where it is, so that nothing else comes to lie there and late accesses are reported as such.
+            let start = self.start.addr().get() as u64;
+            ::simt::poison::poison(start, self.length as u64);
+            return;
+        }
         // SAFETY: the mapping is this allocation's own, unmapped once; who still uses it breaks the contract of `Gpu::launch` or
         // of the registration.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapping_bytes) };

@@ -1,0 +1,196 @@
+//! The order of memory accesses between kernels and HCA, checked by the build with feature `tsan` (`simt::check`): the library
+//! has no findings under any seed, and each planted defect has one that says what is missing.
+
+#![cfg(feature = "tsan")]
+// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
+#![expect(unsafe_code, reason = "kernel launches, registered memory")]
+#![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
+
+mod common;
+#[path = "put_support/fabric.rs"]
+mod fabric;
+
+use std::time::Duration;
+
+use fabric::{Pair, launch, seeds};
+use warpverbs::abi::Status;
+use warpverbs::abi::test_kernels::WaitParams;
+use warpverbs::verbs::{QpConfig, Sharing};
+
+/// Findings so far: those of the launch that `error` ended, and those since.
+fn all_findings(error: Option<String>) -> Vec<String> {
+    let more = simt::check::take_findings();
+    error
+        .into_iter()
+        .chain(more.into_iter().map(|finding| finding.text))
+        .collect()
+}
+
+/// What the checker says about one block of `kernel` that puts `count` words from each of `threads` threads.
+fn puts(pair: &Pair, kernel: &str, threads: u32, count: u32, seed: u64) -> Vec<String> {
+    let mut params = pair.params(count, 3);
+    params.deadline_ns = 10_000_000_000;
+    let event = pair.ends[0].start(&launch(kernel, threads, seed), &params);
+    let result = pair.ends[0].node.gpu.wait(&event, Duration::from_secs(60));
+    all_findings(result.err().map(|error| error.to_string()))
+}
+
+/// Some seed has a finding with all these words; it is printed.
+#[track_caller]
+fn caught(kernel: &str, config: &QpConfig, threads: u32, parts: &[&str]) {
+    for seed in 0..20 {
+        let pair = Pair::new(threads as usize * 40, config, None);
+        let found = puts(&pair, kernel, threads, 40, seed);
+        let fits = |text: &&String| parts.iter().all(|part| text.contains(part));
+        if let Some(text) = found.iter().find(fits) {
+            println!("seed {seed}: {text}");
+            return;
+        }
+        assert!(found.is_empty(), "seed {seed}: only {found:#?}");
+    }
+    panic!("{kernel}: no seed shows {parts:?}");
+}
+
+fn shared() -> QpConfig {
+    QpConfig {
+        log_depth: 8,
+        ..QpConfig::default()
+    }
+}
+
+#[test]
+fn puts_of_threads_and_warps_have_no_findings() {
+    for seed in seeds(4, 40) {
+        for (kernel, threads, count) in [
+            ("wv_test_put_words", 8, 300),
+            ("wv_test_put_words_warp", 64, 20),
+            ("wv_test_put_words_unsignalled", 8, 100),
+            ("wv_test_put_words_one_round", 8, 100),
+        ] {
+            let pair = Pair::new(threads as usize * count, &shared(), Some(seed));
+            let found = puts(&pair, kernel, threads, count as u32, seed);
+            assert_eq!(found, [""; 0], "{kernel}, seed {seed}");
+            assert_eq!(pair.wrong_words(), [0; 0], "{kernel}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn an_exclusive_qp_has_no_findings() {
+    for seed in seeds(2, 20) {
+        let config = QpConfig {
+            sharing: Sharing::Exclusive,
+            ..shared()
+        };
+        for (kernel, threads) in [
+            ("wv_test_put_words_exclusive", 1),
+            ("wv_test_put_words_warp_exclusive", 32),
+        ] {
+            let pair = Pair::new(threads as usize * 100, &config, None);
+            let found = puts(&pair, kernel, threads, 100, seed);
+            assert_eq!(found, [""; 0], "{kernel}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_wqe_that_is_not_fenced_before_its_publication_is_found() {
+    let parts = [
+        "untold: the HCA reads",
+        "wv_test_order_no_fence",
+        "wqe.cuh",
+        "missing: a release fence",
+    ];
+    caught("wv_test_order_no_fence", &shared(), 8, &parts);
+}
+
+#[test]
+fn a_wqe_that_is_fenced_for_its_block_only_is_found() {
+    let parts = [
+        "untold: the HCA reads",
+        "wv_test_order_cta_fence",
+        "It was fenced with .cta, and .gpu or wider is needed before the doorbell",
+    ];
+    caught("wv_test_order_cta_fence", &shared(), 8, &parts);
+}
+
+#[test]
+fn a_wqe_that_is_written_after_its_publication_is_found() {
+    caught(
+        "wv_test_mutant_publish_first",
+        &shared(),
+        2,
+        &["wv_test_mutant_publish_first", "the HCA reads", "wqe.cuh"],
+    );
+}
+
+#[test]
+fn a_ring_slot_that_is_written_while_the_hca_may_read_it_is_found() {
+    let parts = ["wv_test_mutant_early_reuse"];
+    for seed in 0..20 {
+        let pair = Pair::new(8 * 300, &shared(), None);
+        pair.ends[0].hca.pause(Duration::from_millis(20));
+        let found = puts(&pair, parts[0], 8, 300, seed);
+        if found.iter().any(|text| text.contains(parts[0])) {
+            return;
+        }
+    }
+    panic!("no seed shows it");
+}
+
+#[test]
+fn a_source_that_changes_while_the_hca_may_read_it_is_found() {
+    caught(
+        "wv_test_order_source_too_early",
+        &shared(),
+        1,
+        &[
+            "wv_test_order_source_too_early",
+            "the HCA reads",
+            "order_mutants.cu",
+        ],
+    );
+}
+
+/// Side 0 puts 15 words and a signal to side 1, where one thread waits for the signal and reads the first of them, in the way
+/// that `how` says (`wv_test_order_reader`). What the checker says.
+fn read_behind_signal(how: u64, seed: u64) -> Vec<String> {
+    let pair = Pair::new(16, &shared(), None);
+    let params = WaitParams {
+        qp: pair.qps[1].layout().context_addr.into(),
+        word: (pair.ends[1].window().base + 8 * 31).into(),
+        ticket: how,
+        deadline_ns: 10_000_000_000,
+        status: pair.ends[1].status(),
+    };
+    let reader = pair.ends[1].start(&launch("wv_test_order_reader", 1, seed), &params);
+    let found = puts(&pair, "wv_test_put_words", 1, 16, seed);
+    assert_eq!(found, [""; 0], "seed {seed}: the writer");
+    let result = pair.ends[1].node.gpu.wait(&reader, Duration::from_secs(60));
+    let found = all_findings(result.err().map(|error| error.to_string()));
+    if how == 0 {
+        assert_eq!(pair.ends[1].results(1)[0].0, Status::OK, "seed {seed}");
+    }
+    found
+}
+
+#[test]
+fn a_payload_that_is_read_without_the_acquire_behind_its_signal_is_found() {
+    let acquire = "missing: an acquire fence of scope .gpu or wider in the reading thread";
+    for seed in seeds(4, 40) {
+        assert_eq!(read_behind_signal(0, seed), [""; 0], "seed {seed}");
+        for (how, part) in [
+            (1, acquire),
+            (2, "not constant: wv_test_order_reader"),
+            (3, "its block's L1 holds older bytes"),
+            (3, acquire),
+            (4, acquire),
+        ] {
+            let found = read_behind_signal(how, seed);
+            assert!(
+                found.iter().any(|text| text.contains(part)),
+                "seed {seed}, way {how}, {part:?}: {found:#?}"
+            );
+        }
+    }
+}
