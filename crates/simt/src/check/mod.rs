@@ -26,6 +26,8 @@ mod agent;
 #[cfg(feature = "tsan")]
 mod clock;
 #[cfg(feature = "tsan")]
+mod device;
+#[cfg(feature = "tsan")]
 mod hooks;
 #[cfg(feature = "tsan")]
 mod l1;

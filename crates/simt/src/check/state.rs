@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::agent::{Agent, DEVICE, Identity, Observed, Place, Published, Scope};
+use super::agent::{Agent, DEVICE, Identity, Observed, Place, Scope};
 use super::clock::Clock;
 use super::l1::L1;
 use super::report::{Finding, Findings, Side};
@@ -11,26 +11,29 @@ use super::shadow::{Cell, Granule, Shadow, Word, granules};
 use crate::config::Dim3;
 use crate::error::ThreadId;
 
+/// Per slot: who sat there, from which epoch on.
+pub(super) type History = [Vec<(u32, Arc<Identity>)>];
+
 /// What is known of everything that kernels and devices have done.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    agents: Vec<Option<Agent>>,
+    pub(super) agents: Vec<Option<Agent>>,
     /// Per slot: who sat there, from which epoch on.
-    history: Vec<Vec<(u32, Arc<Identity>)>>,
+    pub(super) history: Vec<Vec<(u32, Arc<Identity>)>>,
     last_epoch: Vec<u32>,
     free: Vec<u32>,
     running: HashMap<u64, Running>,
     /// What ended launches did, and all devices: what the next launch starts from.
     host: Clock,
     /// What the devices were told by doorbells: of device memory, and of host memory.
-    told: [Clock; 2],
-    device_epoch: u32,
-    told_shared: Option<Arc<Clock>>,
-    shadow: Shadow,
+    pub(super) told: [Clock; 2],
+    pub(super) device_epoch: u32,
+    pub(super) told_shared: Option<Arc<Clock>>,
+    pub(super) shadow: Shadow,
     l1: HashMap<(u64, Dim3), L1>,
     /// Host-mapped memory: start and end.
-    host_mapped: BTreeMap<u64, u64>,
-    versions: u64,
+    pub(super) host_mapped: BTreeMap<u64, u64>,
+    pub(super) versions: u64,
     launches: u64,
     pub(super) findings: Findings,
 }
@@ -137,30 +140,6 @@ impl State {
         }
     }
 
-    pub(super) fn map_host(&mut self, addr: u64, bytes: u64) {
-        self.host_mapped.insert(addr, addr + bytes);
-    }
-
-    pub(super) fn unmap(&mut self, addr: u64, bytes: u64) {
-        self.host_mapped
-            .retain(|start, _| !(addr..addr + bytes).contains(start));
-        self.forget(addr, bytes);
-    }
-
-    fn is_host(&self, addr: u64) -> bool {
-        let below = self.host_mapped.range(..=addr).next_back();
-        below.is_some_and(|(_, end)| addr < *end)
-    }
-
-    /// The scope at which a device sees this memory.
-    fn device_scope(&self, addr: u64) -> Scope {
-        if self.is_host(addr) {
-            Scope::System
-        } else {
-            Scope::Gpu
-        }
-    }
-
     /// A plain access of a thread.
     pub(super) fn plain(
         &mut self,
@@ -257,93 +236,6 @@ impl State {
         let place = agent.identity.place;
         if acquire && scope >= Scope::Gpu {
             self.l1.remove(&(place.launch, place.block));
-        }
-    }
-
-    /// A store to a device's register: the device now knows what was fenced before.
-    pub(super) fn doorbell(&mut self, slot: u32) {
-        self.tell(slot, &[Scope::Gpu, Scope::System]);
-    }
-
-    fn tell(&mut self, slot: u32, scopes: &[Scope; 2]) {
-        let Some(agent) = &self.agents[slot as usize] else {
-            return;
-        };
-        for (told, scope) in self.told.iter_mut().zip(scopes) {
-            if let Some(known) = &agent.fenced[*scope as usize]
-                && told.join(known)
-            {
-                self.told_shared = None;
-            }
-        }
-    }
-
-    /// An access of a device. Its note comes before the access.
-    pub(super) fn device(&mut self, addr: u64, bytes: u64, writes: bool) {
-        self.device_epoch += 1;
-        let epoch = self.device_epoch;
-        let knows = {
-            let told = &self.told[0];
-            Arc::clone(
-                self.told_shared
-                    .get_or_insert_with(|| Arc::new(told.clone())),
-            )
-        };
-        let scope = self.device_scope(addr);
-        let told = usize::from(scope == Scope::System);
-        for (granule, mask) in granules(addr, bytes) {
-            let cell = Cell {
-                slot: DEVICE,
-                epoch,
-                mask,
-                writes,
-                strong: Some(Scope::System),
-                pc: 0,
-            };
-            let entry = self.shadow.entry(granule).or_default();
-            if !writes && bytes <= 8 {
-                // A doorbell record: what was fenced before it was stored has been told, too.
-                for half in Granule::halves(mask) {
-                    if let Some(word) = &entry.words[half]
-                        && tell_by(&word.published, &mut self.told)
-                    {
-                        self.told_shared = None;
-                    }
-                }
-            }
-            for old in &entry.cells {
-                let conflict = old.slot != DEVICE && old.mask & mask != 0 && (old.writes || writes);
-                let strong = old.strong.is_some_and(|reach| reach >= scope);
-                if conflict && !strong && !self.told[told].knows(old.slot, old.epoch) {
-                    let at = granule << 3;
-                    report_device(
-                        &mut self.findings,
-                        &self.history,
-                        &self.agents,
-                        at,
-                        writes,
-                        scope,
-                        old,
-                    );
-                }
-            }
-            let told = &self.told[told];
-            entry.add(cell, |old| {
-                old.slot == DEVICE || told.knows(old.slot, old.epoch)
-            });
-            if writes {
-                self.versions += 1;
-                let word = Arc::new(Word {
-                    version: self.versions,
-                    published: Published::Device {
-                        knows: Arc::clone(&knows),
-                        epoch,
-                    },
-                });
-                for half in Granule::halves(mask) {
-                    entry.words[half] = Some(Arc::clone(&word));
-                }
-            }
         }
     }
 
@@ -458,24 +350,6 @@ impl State {
     }
 }
 
-/// A device has loaded a word that carries `published`; true if it learnt something.
-fn tell_by(published: &Published, told: &mut [Clock; 2]) -> bool {
-    let Published::Thread {
-        fenced, observed, ..
-    } = published
-    else {
-        return false;
-    };
-    let mut changed = false;
-    for (at, told) in told.iter_mut().enumerate() {
-        changed |= fenced[at + 1]
-            .as_ref()
-            .is_some_and(|known| told.join(known));
-        changed |= told.join(&observed.performed[at]);
-    }
-    changed
-}
-
 fn join_arrival(agent: &Agent, orders: bool, clock: &mut Clock, heard: &mut Observed) {
     if orders {
         clock.join(&agent.clock);
@@ -501,53 +375,28 @@ fn leave_meeting(agent: &mut Agent, orders: bool, clock: &Clock, heard: &Observe
     }
 }
 
-fn identity<'a>(history: &'a [Vec<(u32, Arc<Identity>)>], cell: &Cell) -> Option<&'a Identity> {
+fn identity<'a>(history: &'a History, cell: &Cell) -> Option<&'a Identity> {
     let lives = history.get(cell.slot as usize)?;
     let before = lives.partition_point(|(start, _)| *start <= cell.epoch);
     lives.get(before.checked_sub(1)?).map(|(_, who)| &**who)
 }
 
 /// Whether that write shows that a launch must not load the bytes as constant.
-fn may_change(history: &[Vec<(u32, Arc<Identity>)>], old: &Cell, launch: u64) -> bool {
+fn may_change(history: &History, old: &Cell, launch: u64) -> bool {
     let place = other_place(history, old);
     old.writes && place.is_none_or(|place| place.launch == launch)
 }
 
 /// Where the other one runs; `None` for a device.
-fn other_place(history: &[Vec<(u32, Arc<Identity>)>], cell: &Cell) -> Option<Place> {
+pub(super) fn other_place(history: &History, cell: &Cell) -> Option<Place> {
     identity(history, cell).map(|who| who.place)
 }
 
-fn other_side(history: &[Vec<(u32, Arc<Identity>)>], granule: u64, cell: &Cell) -> Side {
+pub(super) fn other_side(history: &History, granule: u64, cell: &Cell) -> Side {
     let addr = granule + u64::from(cell.mask.trailing_zeros());
     let bytes = u64::from(cell.mask.count_ones());
     match identity(history, cell) {
         Some(who) => Side::of(who, addr, bytes, cell.writes, cell.pc),
         None => Side::device(addr, bytes, cell.writes),
     }
-}
-
-/// A device touches what a thread touched before, without having been told.
-fn report_device(
-    findings: &mut Findings,
-    history: &[Vec<(u32, Arc<Identity>)>],
-    agents: &[Option<Agent>],
-    addr: u64,
-    writes: bool,
-    scope: Scope,
-    old: &Cell,
-) {
-    let device = Side::device(
-        addr + u64::from(old.mask.trailing_zeros()),
-        u64::from(old.mask.count_ones()),
-        writes,
-    );
-    let other = other_side(history, addr, old);
-    let launch = other_place(history, old).map_or(0, |place| place.launch);
-    let writer = agents[old.slot as usize].as_ref();
-    findings.add(
-        Finding::untold(&device, &other, writer, old, scope),
-        launch,
-        (0, old.pc),
-    );
 }

@@ -1,0 +1,32 @@
+# shellcheck shell=sh
+# Part of ./x: kernels on the CPU under the checker of memory order and under AddressSanitizer (kernels/README.md).
+
+# sanitizer FEATURE SEEDS ARGS..: tests with kernels that are compiled with a sanitizer, in a target directory of their own, so
+# that `wv` stays the one that was tested. SEEDS: few, or many for some hundred.
+sanitizer() {
+    feature=$1 seeds=$2
+    shift 2
+    has_nextest || { echo "skipped: $feature: cargo-nextest is not installed" && return; }
+    [ "$seeds" = few ] || set -- --profile full "$@"
+    # shellcheck disable=SC2086  # one word or none
+    logged "$feature-$seeds.log" env CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitize" \
+        $([ "$seeds" = few ] || echo WV_TEST_FULL=1) cargo nextest run --locked --features "$feature" "$@"
+}
+
+# One sample for `./x test`; `./x sanitize` runs all.
+sanitize_sample() {
+    step "order of memory accesses" sanitizer tsan few -p simt -p warpverbs --test order
+    step "wild accesses" sanitizer asan few -p simt --test memory
+}
+
+sanitize() {
+    prepare demo
+    start_run
+    part order
+    step "order, planted and not" sanitizer tsan many -p simt -p warpverbs --test order
+    step "order in puts and signals" sanitizer tsan few -p warpverbs --test put --test signal -E 'not test(70_000)'
+    part memory
+    step "wild accesses" sanitizer asan few -p simt --test memory
+    finish_parts
+    print_summary
+}

@@ -1,0 +1,168 @@
+//! What the devices of the process do, and what they have been told by doorbells.
+//!
+//! All devices count as one, which does everything in order. It knows what threads had fenced before they stored to a register
+//! or to a word that it loaded (a doorbell record).
+
+use std::sync::Arc;
+
+use super::agent::{Agent, DEVICE, Published, Scope};
+use super::clock::Clock;
+use super::report::{Finding, Findings, Side};
+use super::shadow::{Cell, Granule, Word, granules};
+use super::state::{History, State, other_place, other_side};
+
+impl State {
+    pub(super) fn map_host(&mut self, addr: u64, bytes: u64) {
+        self.host_mapped.insert(addr, addr + bytes);
+    }
+
+    pub(super) fn unmap(&mut self, addr: u64, bytes: u64) {
+        self.host_mapped
+            .retain(|start, _| !(addr..addr + bytes).contains(start));
+        self.forget(addr, bytes);
+    }
+
+    fn is_host(&self, addr: u64) -> bool {
+        let below = self.host_mapped.range(..=addr).next_back();
+        below.is_some_and(|(_, end)| addr < *end)
+    }
+
+    /// The scope at which a device sees this memory.
+    pub(super) fn device_scope(&self, addr: u64) -> Scope {
+        if self.is_host(addr) {
+            Scope::System
+        } else {
+            Scope::Gpu
+        }
+    }
+
+    /// A store to a device's register: the device now knows what was fenced before.
+    pub(super) fn doorbell(&mut self, slot: u32) {
+        self.tell(slot, &[Scope::Gpu, Scope::System]);
+    }
+
+    pub(super) fn tell(&mut self, slot: u32, scopes: &[Scope; 2]) {
+        let Some(agent) = &self.agents[slot as usize] else {
+            return;
+        };
+        for (told, scope) in self.told.iter_mut().zip(scopes) {
+            if let Some(known) = &agent.fenced[*scope as usize]
+                && told.join(known)
+            {
+                self.told_shared = None;
+            }
+        }
+    }
+
+    /// An access of a device. Its note comes before the access.
+    pub(super) fn device(&mut self, addr: u64, bytes: u64, writes: bool) {
+        self.device_epoch += 1;
+        let epoch = self.device_epoch;
+        let knows = {
+            let told = &self.told[0];
+            Arc::clone(
+                self.told_shared
+                    .get_or_insert_with(|| Arc::new(told.clone())),
+            )
+        };
+        let scope = self.device_scope(addr);
+        let told = usize::from(scope == Scope::System);
+        for (granule, mask) in granules(addr, bytes) {
+            let cell = Cell {
+                slot: DEVICE,
+                epoch,
+                mask,
+                writes,
+                strong: Some(Scope::System),
+                pc: 0,
+            };
+            let entry = self.shadow.entry(granule).or_default();
+            if !writes && bytes <= 8 {
+                // A doorbell record: what was fenced before it was stored has been told, too.
+                for half in Granule::halves(mask) {
+                    if let Some(word) = &entry.words[half]
+                        && tell_by(&word.published, &mut self.told)
+                    {
+                        self.told_shared = None;
+                    }
+                }
+            }
+            for old in &entry.cells {
+                let conflict = old.slot != DEVICE && old.mask & mask != 0 && (old.writes || writes);
+                let strong = old.strong.is_some_and(|reach| reach >= scope);
+                if conflict && !strong && !self.told[told].knows(old.slot, old.epoch) {
+                    let at = granule << 3;
+                    report_device(
+                        &mut self.findings,
+                        &self.history,
+                        &self.agents,
+                        at,
+                        writes,
+                        scope,
+                        old,
+                    );
+                }
+            }
+            let told = &self.told[told];
+            entry.add(cell, |old| {
+                old.slot == DEVICE || told.knows(old.slot, old.epoch)
+            });
+            if writes {
+                self.versions += 1;
+                let word = Arc::new(Word {
+                    version: self.versions,
+                    published: Published::Device {
+                        knows: Arc::clone(&knows),
+                        epoch,
+                    },
+                });
+                for half in Granule::halves(mask) {
+                    entry.words[half] = Some(Arc::clone(&word));
+                }
+            }
+        }
+    }
+}
+
+/// A device has loaded a word that carries `published`; true if it learnt something.
+fn tell_by(published: &Published, told: &mut [Clock; 2]) -> bool {
+    let Published::Thread {
+        fenced, observed, ..
+    } = published
+    else {
+        return false;
+    };
+    let mut changed = false;
+    for (at, told) in told.iter_mut().enumerate() {
+        changed |= fenced[at + 1]
+            .as_ref()
+            .is_some_and(|known| told.join(known));
+        changed |= told.join(&observed.performed[at]);
+    }
+    changed
+}
+
+/// A device touches what a thread touched before, without having been told.
+fn report_device(
+    findings: &mut Findings,
+    history: &History,
+    agents: &[Option<Agent>],
+    addr: u64,
+    writes: bool,
+    scope: Scope,
+    old: &Cell,
+) {
+    let device = Side::device(
+        addr + u64::from(old.mask.trailing_zeros()),
+        u64::from(old.mask.count_ones()),
+        writes,
+    );
+    let other = other_side(history, addr, old);
+    let launch = other_place(history, old).map_or(0, |place| place.launch);
+    let writer = agents[old.slot as usize].as_ref();
+    findings.add(
+        Finding::untold(&device, &other, writer, old, scope),
+        launch,
+        (0, old.pc),
+    );
+}
