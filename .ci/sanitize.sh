@@ -7,10 +7,14 @@ sanitizer() {
     feature=$1 seeds=$2
     shift 2
     has_nextest || { echo "skipped: $feature: cargo-nextest is not installed" && return; }
-    [ "$seeds" = few ] || set -- --profile full "$@"
-    # shellcheck disable=SC2086  # one word or none
-    logged "$feature-$seeds.log" env CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sanitize" \
-        $([ "$seeds" = few ] || echo WV_TEST_FULL=1) cargo nextest run --locked --features "$feature" "$@"
+    (
+        if [ "$seeds" = many ]; then
+            WV_TEST_FULL=1 && export WV_TEST_FULL
+            set -- --profile full "$@"
+        fi
+        CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/sanitize && export CARGO_TARGET_DIR
+        logged "$feature-$seeds.log" cargo nextest run --locked --features "$feature" "$@"
+    )
 }
 
 # One sample for `./x test`; `./x sanitize` runs all.
