@@ -1,5 +1,7 @@
 //! Every operation of the device library, at every scope.
 
+#![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
+
 #[path = "../common/mod.rs"]
 mod common;
 mod model;

@@ -90,7 +90,7 @@ pub(crate) fn random_call(rng: &mut fastrand::Rng, width: u32, direct: bool) -> 
     let held = rng.u8(0..4) == 0;
     if held && kind != OpKind::AMO && kind != OpKind::GET {
         // The wait of a later step, or the last quiet, rings for it.
-        call.step.options = OPS_SIGNALLED * rng.u32(0..2) | OPS_MORE * rng.u32(0..2);
+        call.step.options = (OPS_SIGNALLED * rng.u32(0..2)) | (OPS_MORE * rng.u32(0..2));
     }
     call.step.options |= OPS_FENCE * rng.u32(0..2);
     call.step.bytes = match kind {
