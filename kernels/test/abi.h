@@ -447,5 +447,138 @@ static_assert(offsetof(NoPollParams, op) == 56);
 static_assert(offsetof(NoPollParams, calls) == 60);
 static_assert(offsetof(NoPollParams, active) == 64);
 static_assert(offsetof(NoPollParams, reserved) == 68);
+/// `ConformanceParams::operation`: nothing.
+inline constexpr uint32_t CONFORMANCE_NOTHING = 0x0;
+
+/// put: each thread of a scope its own item.
+inline constexpr uint32_t CONFORMANCE_PUT = 0x1;
+
+/// put_value of the item's 4, 12 or 28 bytes, which the kernel knows.
+inline constexpr uint32_t CONFORMANCE_PUT_VALUE = 0x2;
+
+/// put_signal: items, and the number of the round behind them.
+inline constexpr uint32_t CONFORMANCE_PUT_SIGNAL = 0x3;
+
+/// signal: the number of the round.
+inline constexpr uint32_t CONFORMANCE_SIGNAL = 0x4;
+
+/// flush.
+inline constexpr uint32_t CONFORMANCE_FLUSH = 0x5;
+
+/// fence.
+inline constexpr uint32_t CONFORMANCE_FENCE = 0x6;
+
+/// One batch of `batch` NOPs.
+inline constexpr uint32_t CONFORMANCE_BATCH = 0x7;
+
+/// Put of an item of which no thread of the scope is active.
+inline constexpr uint32_t CONFORMANCE_NOBODY = 0x8;
+
+/// `ConformanceParams::end`: nothing.
+inline constexpr uint32_t CONFORMANCE_END_NOTHING = 0x0;
+
+/// Wait for the last ticket.
+inline constexpr uint32_t CONFORMANCE_END_WAIT = 0x1;
+
+/// Flush, and wait for its ticket.
+inline constexpr uint32_t CONFORMANCE_END_FLUSH = 0x2;
+
+/// quiet.
+inline constexpr uint32_t CONFORMANCE_END_QUIET = 0x3;
+
+/// Test for the last ticket until it is not `would_block` or the deadline has passed.
+inline constexpr uint32_t CONFORMANCE_END_TEST = 0x4;
+
+/// Test once.
+inline constexpr uint32_t CONFORMANCE_END_TEST_ONCE = 0x5;
+
+/// `ConformanceParams::options` bit: unsignalled.
+inline constexpr uint32_t CONFORMANCE_UNSIGNALLED = 0x1;
+
+/// `ConformanceParams::options` bit: the call never waits.
+inline constexpr uint32_t CONFORMANCE_TRY = 0x2;
+
+/// `ConformanceParams::options` bit: the doorbell may be held back.
+inline constexpr uint32_t CONFORMANCE_MORE = 0x4;
+
+/// `ConformanceParams::options` bit: `end` takes place whatever the operation returned, for the ticket of the parameters
+/// if no operation was `ok`.
+inline constexpr uint32_t CONFORMANCE_END_ALWAYS = 0x8;
+
+/// How a scope ended.
+struct ConformanceEnd {
+  /// What the last operation returned.
+  Status posted;
+  /// What `end` returned.
+  Status status;
+  /// Operations that were `ok`; of a watcher, words that were wrong.
+  uint32_t done;
+  /// Whether the last ticket said that its doorbell was held back.
+  uint32_t held;
+  /// The last ticket.
+  uint64_t ticket;
+  /// Device time from the begin of the last operation to its return, ns.
+  uint64_t post_ns;
+  /// Device time that `end` took, ns.
+  uint64_t end_ns;
+};
+static_assert(sizeof(ConformanceEnd) == 40 && alignof(ConformanceEnd) == 8);
+static_assert(offsetof(ConformanceEnd, posted) == 0);
+static_assert(offsetof(ConformanceEnd, status) == 4);
+static_assert(offsetof(ConformanceEnd, done) == 8);
+static_assert(offsetof(ConformanceEnd, held) == 12);
+static_assert(offsetof(ConformanceEnd, ticket) == 16);
+static_assert(offsetof(ConformanceEnd, post_ns) == 24);
+static_assert(offsetof(ConformanceEnd, end_ns) == 32);
+
+/// Each scope carries out `operation` `rounds` times or until it fails, then `end`.
+struct ConformanceParams {
+  /// The QP.
+  QpContext *qp;
+  /// Entry of the window at the peer.
+  PeerEntry *peer;
+  /// The window.
+  Window window;
+  /// Thread t of all scopes' threads takes item round * threads + t, if there is one.
+  PutItem *items;
+  /// How many items.
+  uint64_t count;
+  /// Byte offset of the scopes' signal words, 8 bytes each.
+  uint64_t signal_offset;
+  /// Ticket that `end` takes if no operation was `ok`.
+  uint64_t ticket;
+  /// Deadline of each call, ns.
+  uint64_t deadline_ns;
+  /// Where each scope stores how it ended.
+  ConformanceEnd *ends;
+  /// Bits of the QP's mode: which code is to run.
+  uint32_t mode;
+  /// A constant CONFORMANCE_*.
+  uint32_t operation;
+  /// A constant CONFORMANCE_END_*.
+  uint32_t end;
+  /// Bits CONFORMANCE_UNSIGNALLED to CONFORMANCE_END_ALWAYS.
+  uint32_t options;
+  /// Times.
+  uint32_t rounds;
+  /// WQEBBs of a batch.
+  uint32_t batch;
+};
+static_assert(sizeof(ConformanceParams) == 112 && alignof(ConformanceParams) == 8);
+static_assert(offsetof(ConformanceParams, qp) == 0);
+static_assert(offsetof(ConformanceParams, peer) == 8);
+static_assert(offsetof(ConformanceParams, window) == 16);
+static_assert(offsetof(ConformanceParams, items) == 40);
+static_assert(offsetof(ConformanceParams, count) == 48);
+static_assert(offsetof(ConformanceParams, signal_offset) == 56);
+static_assert(offsetof(ConformanceParams, ticket) == 64);
+static_assert(offsetof(ConformanceParams, deadline_ns) == 72);
+static_assert(offsetof(ConformanceParams, ends) == 80);
+static_assert(offsetof(ConformanceParams, mode) == 88);
+static_assert(offsetof(ConformanceParams, operation) == 92);
+static_assert(offsetof(ConformanceParams, end) == 96);
+static_assert(offsetof(ConformanceParams, options) == 100);
+static_assert(offsetof(ConformanceParams, rounds) == 104);
+static_assert(offsetof(ConformanceParams, batch) == 108);
 
 }  // namespace wv

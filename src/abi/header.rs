@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     AbiEnum, AbiStruct, DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window,
-    bench, moe, qp, team, test_kernels, test_ops, test_team,
+    bench, moe, qp, team, test_conformance, test_kernels, test_ops, test_team,
 };
 
 /// One definition of a header.
@@ -46,6 +46,7 @@ pub fn render_tests() -> String {
     let mut items = test_kernels::items();
     items.extend(test_ops::items());
     items.extend(test_team::items());
+    items.extend(test_conformance::items());
     file("#include <warpverbs/abi.h>\n", items)
 }
 

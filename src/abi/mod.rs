@@ -13,6 +13,7 @@ mod moe;
 mod qp;
 mod status;
 mod team;
+pub mod test_conformance;
 pub mod test_kernels;
 pub mod test_ops;
 pub mod test_team;

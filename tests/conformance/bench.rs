@@ -1,0 +1,232 @@
+//! Two ranks joined by a pair of QPs of one row of the table, and what kernels on side 0 need to post to side 1.
+
+use std::time::Duration;
+
+use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
+use softhca::{Hca, HcaConfig};
+use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
+use warpverbs::abi::test_kernels::PutItem;
+use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Window};
+use warpverbs::gpu::{DeviceMemory, Event, Launch};
+use warpverbs::verbs::{Access, Mr, Qp, Rts};
+
+use crate::common::{Node, connect_reset, hca_with};
+use crate::table::{Cell, Shape};
+
+/// How long a test waits for a kernel.
+const PATIENCE: Duration = Duration::from_secs(100);
+/// Bytes of a window's source; as many for targets behind it, and the signals behind those.
+pub(crate) const HALF: u64 = 1 << 17;
+/// Where the signals are.
+pub(crate) const SIGNALS: u64 = 2 * HALF;
+const WINDOW: u64 = SIGNALS + 4096;
+/// Most items of a list.
+const MAX_ITEMS: usize = 4096;
+/// Indices that a new life of a QP begins at a multiple of.
+const LAP: u64 = 1 << 16;
+
+/// One rank.
+pub(crate) struct End {
+    mr: Mr,
+    window: DeviceMemory,
+    peer: DeviceMemory,
+    items: DeviceMemory,
+    results: DeviceMemory,
+    node: Node,
+    pub(crate) hca: Hca,
+}
+
+impl End {
+    fn new(schedule_seed: Option<u64>) -> Self {
+        let hca = hca_with(HcaConfig {
+            schedule_seed,
+            ..HcaConfig::default()
+        });
+        let node = Node::open(&hca, 1 << 20).unwrap();
+        let node = node.with_host(1 << 20).unwrap();
+        let window = node.gpu.alloc(WINDOW.try_into().unwrap(), 4096).unwrap();
+        // SAFETY: the window outlives the MR (field order), and is reached by kernels, the HCA and copies only.
+        let mr = unsafe { Mr::register(&node.pd, window.addr(), WINDOW, Access::ALL) }.unwrap();
+        let alloc = |bytes| node.gpu.alloc(bytes, 128).unwrap();
+        Self {
+            mr,
+            window,
+            peer: alloc(size_of::<PeerEntry>()),
+            items: alloc(MAX_ITEMS * size_of::<PutItem>()),
+            results: alloc(64 * size_of::<ConformanceEnd>()),
+            node,
+            hca,
+        }
+    }
+
+    fn window(&self) -> Window {
+        Window {
+            id: 0,
+            lkey_be: self.mr.lkey().to_be(),
+            base: self.window.addr(),
+            bytes: WINDOW,
+        }
+    }
+
+    fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
+        let mut out = vec![T::zeroed(); count];
+        self.node.gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
+        out
+    }
+
+    fn write(&self, addr: u64, bytes: &[u8]) {
+        self.node.gpu.write(addr, bytes).unwrap();
+    }
+
+    /// Bytes of the window.
+    pub(crate) fn bytes(&self, offset: u64, count: u64) -> Vec<u8> {
+        self.read(self.window.addr() + offset, count.try_into().unwrap())
+    }
+
+    /// Starts a kernel; [`End::finish`] waits for it.
+    pub(crate) fn start(
+        &self,
+        kernel: &str,
+        shape: Shape,
+        seed: u64,
+        params: &ConformanceParams,
+    ) -> Event {
+        let launch = Launch {
+            seed,
+            deadline: PATIENCE,
+            ..Launch::new(kernel, shape.blocks, shape.threads)
+        };
+        // SAFETY: the parameters are those of the kernel; they name memory of the bench, which outlives every wait for a
+        // kernel, and which kernels, HCA and host share by the posting protocol or touch one after the other.
+        unsafe { self.node.gpu.launch(&launch, bytes_of(params)) }.unwrap()
+    }
+
+    /// Waits for a kernel; how its scopes ended.
+    pub(crate) fn finish(&self, event: &Event, scopes: u32) -> Vec<ConformanceEnd> {
+        self.node.gpu.wait(event, PATIENCE).unwrap();
+        self.read(self.results.addr(), scopes as usize)
+    }
+}
+
+/// Both ranks and their QPs.
+pub(crate) struct Bench {
+    qps: Option<[Qp<Rts>; 2]>,
+    pub(crate) ends: [End; 2],
+    pub(crate) cell: Cell,
+    pub(crate) seed: u64,
+    /// Index at which this life of the QPs began.
+    pub(crate) base: u64,
+    /// WQEs and doorbells that side 0's HCA had seen then.
+    pub(crate) before: (u64, u64),
+}
+
+impl Bench {
+    /// A pair of QPs whose indices begin at `base`, a multiple of 65,536.
+    pub(crate) fn new(cell: Cell, seed: u64, base: u64) -> Self {
+        let schedule = |side| (seed % 3 == side).then_some(seed);
+        let ends = [End::new(schedule(0)), End::new(schedule(1))];
+        let mut bench = Self {
+            qps: None,
+            ends,
+            cell,
+            seed,
+            base,
+            before: (0, 0),
+        };
+        bench.point(0);
+        let words: Vec<u64> = (0..HALF / 8).map(source_word).collect();
+        let source = bench.ends[0].window.addr();
+        bench.ends[0].write(source, cast_slice(&words));
+        let config = cell.config();
+        let nodes = [0, 1].map(|side| &bench.ends[side].node);
+        let qps = nodes.map(|node| node.qp(&config).unwrap());
+        for (node, qp) in nodes.iter().zip(&qps) {
+            node.write_image(qp, base);
+        }
+        bench.qps = Some(connect_reset(nodes, qps).unwrap());
+        bench
+    }
+
+    /// Says where side 1's window is. `key_flip` makes its key a wrong one.
+    pub(crate) fn point(&self, key_flip: u32) {
+        let entry = PeerEntry {
+            base: self.ends[1].window.addr(),
+            rkey_be: (self.ends[1].mr.rkey() ^ key_flip).to_be(),
+            rail_generation: 0,
+        };
+        self.ends[0].write(self.ends[0].peer.addr(), bytes_of(&entry));
+    }
+
+    /// Parameters without an operation for side `side`; deadline 60 s.
+    pub(crate) fn params(&self, side: usize, items: &[PutItem]) -> ConformanceParams {
+        let end = &self.ends[side];
+        end.write(end.items.addr(), cast_slice(items));
+        let layout = self.qps.as_ref().unwrap()[0].layout();
+        ConformanceParams {
+            qp: DevicePtr::new(layout.context_addr),
+            peer: DevicePtr::new(end.peer.addr()),
+            window: end.window(),
+            items: DevicePtr::new(end.items.addr()),
+            count: items.len() as u64,
+            signal_offset: SIGNALS,
+            deadline_ns: 60_000_000_000,
+            ends: DevicePtr::new(end.results.addr()),
+            mode: self.cell.config().mode(),
+            rounds: u32::MAX,
+            ..ConformanceParams::zeroed()
+        }
+    }
+
+    /// Runs the kernel of the row on side 0.
+    pub(crate) fn run(&self, shape: Shape, params: &ConformanceParams) -> Vec<ConformanceEnd> {
+        let end = &self.ends[0];
+        let event = end.start(&self.cell.kernel(), shape, self.seed, params);
+        end.finish(&event, shape.scopes())
+    }
+
+    /// The context of side 0's QP.
+    pub(crate) fn context(&self) -> QpContext {
+        let layout = self.qps.as_ref().unwrap()[0].layout();
+        self.ends[0].read(layout.context_addr, 1)[0]
+    }
+
+    /// Doorbells that the host has rung for side 0.
+    pub(crate) fn mailbox_doorbells(&self) -> Option<u64> {
+        self.qps.as_ref().unwrap()[0].mailbox_doorbells()
+    }
+
+    /// Makes targets and signals of side 1 zero.
+    pub(crate) fn clear(&self) {
+        let end = &self.ends[1];
+        let zeros = vec![0; usize::try_from(WINDOW - HALF).unwrap()];
+        end.write(end.window.addr() + HALF, &zeros);
+    }
+
+    /// Both ends through Err and Reset to a new life, at the next multiple of 65,536.
+    pub(crate) fn recover(&mut self) {
+        self.base = self.context().resv.next_multiple_of(LAP);
+        let qps = self.qps.take().unwrap();
+        for qp in &qps {
+            qp.to_error().unwrap();
+        }
+        let qps = qps.map(|qp| qp.reset().unwrap());
+        let nodes = [0, 1].map(|side| &self.ends[side].node);
+        for (node, qp) in nodes.iter().zip(&qps) {
+            node.write_image(qp, self.base);
+        }
+        self.qps = Some(connect_reset(nodes, qps).unwrap());
+        let counters = self.ends[0].hca.counters();
+        self.before = (counters.wqes, counters.doorbells);
+    }
+
+    /// What the HCAs saw and silicon would not tell.
+    pub(crate) fn findings(&self) -> Vec<String> {
+        let ends = self.ends.iter();
+        ends.flat_map(|end| end.hca.findings()).collect()
+    }
+}
+
+/// Word `k` of side 0's source: all different, none zero.
+pub(crate) fn source_word(k: u64) -> u64 {
+    (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

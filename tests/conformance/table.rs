@@ -1,0 +1,166 @@
+//! The table: every kind of QP and every scope that posts to it, and a sample of it that has every pair of values.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use warpverbs::verbs::{CqKind, Doorbell, QpConfig, Queues, Sharing};
+
+/// Who makes a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Thread,
+    Warp,
+    Block,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) sharing: Sharing,
+    pub(crate) scope: Scope,
+    pub(crate) doorbell: Doorbell,
+    pub(crate) queues: Queues,
+    pub(crate) cq: CqKind,
+}
+
+/// Blocks and threads of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) blocks: u32,
+    pub(crate) threads: u32,
+    /// Threads of a scope.
+    pub(crate) size: u32,
+}
+
+impl Shape {
+    pub(crate) fn scopes(&self) -> u32 {
+        self.blocks * self.threads / self.size
+    }
+
+    pub(crate) fn all(&self) -> u32 {
+        self.blocks * self.threads
+    }
+}
+
+/// Threads of a block where the block is the scope: more than a warp, no multiple of one, fewer than a quarter of the ring.
+const BLOCK: u32 = 40;
+
+impl Cell {
+    /// All rows.
+    pub(crate) fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for sharing in [Sharing::Shared, Sharing::Exclusive, Sharing::Cta] {
+            for scope in [Scope::Thread, Scope::Warp, Scope::Block] {
+                for doorbell in [Doorbell::Record, Doorbell::NoRecord, Doorbell::Mailbox] {
+                    for queues in [Queues::Device, Queues::Host] {
+                        for cq in [CqKind::Collapsed, CqKind::Wide] {
+                            all.push(Self {
+                                sharing,
+                                scope,
+                                doorbell,
+                                queues,
+                                cq,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// A few rows that together have every pair of values that two columns can have.
+    pub(crate) fn sample(rng: &mut fastrand::Rng) -> Vec<Self> {
+        let mut rest = Self::all();
+        rng.shuffle(&mut rest);
+        let mut missing: BTreeSet<_> = rest.iter().flat_map(Self::pairs).collect();
+        let mut sample = Vec::new();
+        while !missing.is_empty() {
+            let new = |cell: &Self| cell.pairs().filter(|pair| missing.contains(pair)).count();
+            let best = (0..rest.len()).max_by_key(|&at| new(&rest[at])).unwrap();
+            let cell = rest.swap_remove(best);
+            for pair in cell.pairs() {
+                missing.remove(&pair);
+            }
+            sample.push(cell);
+        }
+        sample
+    }
+
+    /// Each two columns with their values.
+    fn pairs(&self) -> impl Iterator<Item = [(usize, u8); 2]> + use<> {
+        let values = [
+            self.sharing as u8,
+            self.scope as u8,
+            self.doorbell as u8,
+            self.queues as u8,
+            self.cq as u8,
+        ];
+        let column = move |at: usize| (at, values[at]);
+        (0..values.len()).flat_map(move |a| (a + 1..values.len()).map(move |b| [column(a), column(b)]))
+    }
+
+    /// The QP of this row: the shortest ring there is.
+    pub(crate) fn config(&self) -> QpConfig {
+        QpConfig {
+            log_depth: 8,
+            sharing: self.sharing,
+            doorbell: self.doorbell,
+            queues: self.queues,
+            cq: self.cq,
+            ..QpConfig::default()
+        }
+    }
+
+    /// The kernel for this sharing and scope.
+    pub(crate) fn kernel(&self) -> String {
+        let (sharing, scope) = (self.sharing, self.scope);
+        format!("wv_test_conformance_{sharing:?}_{scope:?}").to_lowercase()
+    }
+
+    /// As many scopes as may share the QP.
+    pub(crate) fn shape(&self) -> Shape {
+        let one = self.solo();
+        let (blocks, times) = match (self.sharing, self.scope) {
+            (Sharing::Exclusive, _) => (1, 1),
+            (Sharing::Shared, Scope::Thread) => (2, 4),
+            (Sharing::Shared, Scope::Warp) => (2, 2),
+            (Sharing::Shared, Scope::Block) => (3, 1),
+            (Sharing::Cta, Scope::Thread) => (1, 8),
+            (Sharing::Cta, Scope::Warp) => (1, 3),
+            (Sharing::Cta, Scope::Block) => (1, 1),
+        };
+        Shape {
+            blocks,
+            threads: one.size * times,
+            ..one
+        }
+    }
+
+    /// One scope.
+    pub(crate) fn solo(&self) -> Shape {
+        let size = match self.scope {
+            Scope::Thread => 1,
+            Scope::Warp => 32,
+            Scope::Block => BLOCK,
+        };
+        Shape {
+            blocks: 1,
+            threads: size,
+            size,
+        }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            sharing,
+            scope,
+            doorbell,
+            queues,
+            cq,
+        } = self;
+        write!(f, "{sharing:?} {scope:?} {doorbell:?} {queues:?} {cq:?}")
+    }
+}
