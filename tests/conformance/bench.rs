@@ -1,5 +1,6 @@
 //! Two ranks joined by a pair of QPs of one row of the table, and what kernels on side 0 need to post to side 1.
 
+use std::mem::offset_of;
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
@@ -8,9 +9,9 @@ use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
 use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
-use warpverbs::verbs::{Access, Mr, Qp, Rts};
+use warpverbs::verbs::{Access, Mr, PathAttr, Qp, Reset, Rts, SendAttr};
 
-use crate::common::{Node, connect_reset, hca_with};
+use crate::common::{Node, PSNS, hca_with};
 use crate::table::{Cell, Shape};
 
 /// How long a test waits for a kernel.
@@ -84,13 +85,7 @@ impl End {
     }
 
     /// Starts a kernel; [`End::finish`] waits for it.
-    pub(crate) fn start(
-        &self,
-        kernel: &str,
-        shape: Shape,
-        seed: u64,
-        params: &ConformanceParams,
-    ) -> Event {
+    pub(crate) fn start(&self, kernel: &str, shape: Shape, seed: u64, params: &impl Pod) -> Event {
         let launch = Launch {
             seed,
             deadline: PATIENCE,
@@ -118,11 +113,15 @@ pub(crate) struct Bench {
     pub(crate) base: u64,
     /// WQEs and doorbells that side 0's HCA had seen then.
     pub(crate) before: (u64, u64),
+    /// Doorbells that the host had rung then.
+    rung_before: u64,
+    retry: u8,
 }
 
 impl Bench {
-    /// A pair of QPs whose indices begin at `base`, a multiple of 65,536.
-    pub(crate) fn new(cell: Cell, seed: u64, base: u64) -> Self {
+    /// A pair of QPs whose indices begin at `base`, a multiple of 65,536, and which try `retry` times again to reach a peer
+    /// that does not answer.
+    pub(crate) fn new(cell: Cell, seed: u64, base: u64, retry: u8) -> Self {
         let schedule = |side| (seed % 3 == side).then_some(seed);
         let ends = [End::new(schedule(0)), End::new(schedule(1))];
         let mut bench = Self {
@@ -132,6 +131,8 @@ impl Bench {
             seed,
             base,
             before: (0, 0),
+            rung_before: 0,
+            retry,
         };
         bench.point(0);
         let words: Vec<u64> = (0..HALF / 8).map(source_word).collect();
@@ -143,7 +144,7 @@ impl Bench {
         for (node, qp) in nodes.iter().zip(&qps) {
             node.write_image(qp, base);
         }
-        bench.qps = Some(connect_reset(nodes, qps).unwrap());
+        bench.qps = Some(connect(nodes, qps, retry));
         bench
     }
 
@@ -172,7 +173,8 @@ impl Bench {
             deadline_ns: 60_000_000_000,
             ends: DevicePtr::new(end.results.addr()),
             mode: self.cell.config().mode(),
-            rounds: u32::MAX,
+            // Until the list has ended; once without one.
+            rounds: if items.is_empty() { 1 } else { u32::MAX },
             ..ConformanceParams::zeroed()
         }
     }
@@ -190,9 +192,10 @@ impl Bench {
         self.ends[0].read(layout.context_addr, 1)[0]
     }
 
-    /// Doorbells that the host has rung for side 0.
+    /// Doorbells that the host has rung for side 0 in this life.
     pub(crate) fn mailbox_doorbells(&self) -> Option<u64> {
-        self.qps.as_ref().unwrap()[0].mailbox_doorbells()
+        let rung = self.qps.as_ref().unwrap()[0].mailbox_doorbells()?;
+        Some(rung - self.rung_before)
     }
 
     /// Makes targets and signals of side 1 zero.
@@ -200,6 +203,19 @@ impl Bench {
         let end = &self.ends[1];
         let zeros = vec![0; usize::try_from(WINDOW - HALF).unwrap()];
         end.write(end.window.addr() + HALF, &zeros);
+    }
+
+    /// Overwrites the results of earlier kernels of side 0.
+    pub(crate) fn forget(&self) {
+        let end = &self.ends[0];
+        end.write(end.results.addr(), &[0xff; size_of::<ConformanceEnd>()]);
+    }
+
+    /// Sets or clears the abort word of side 0's QP.
+    pub(crate) fn abort(&self, set: bool) {
+        let layout = self.qps.as_ref().unwrap()[0].layout();
+        let word = layout.context_addr + offset_of!(QpContext, abort) as u64;
+        self.ends[0].write(word, &u32::from(set).to_ne_bytes());
     }
 
     /// Both ends through Err and Reset to a new life, at the next multiple of 65,536.
@@ -210,11 +226,12 @@ impl Bench {
             qp.to_error().unwrap();
         }
         let qps = qps.map(|qp| qp.reset().unwrap());
+        self.rung_before = qps[0].mailbox_doorbells().unwrap_or(0);
         let nodes = [0, 1].map(|side| &self.ends[side].node);
         for (node, qp) in nodes.iter().zip(&qps) {
             node.write_image(qp, self.base);
         }
-        self.qps = Some(connect_reset(nodes, qps).unwrap());
+        self.qps = Some(connect(nodes, qps, self.retry));
         let counters = self.ends[0].hca.counters();
         self.before = (counters.wqes, counters.doorbells);
     }
@@ -224,6 +241,25 @@ impl Bench {
         let ends = self.ends.iter();
         ends.flat_map(|end| end.hca.findings()).collect()
     }
+}
+
+/// Brings up two QPs that are each other's peer.
+fn connect(nodes: [&Node; 2], qps: [Qp<Reset>; 2], retry: u8) -> [Qp<Rts>; 2] {
+    let qpns = [qps[0].qpn(), qps[1].qpn()];
+    let mut sides = [0, 1].into_iter();
+    let receiving = qps.map(|qp| {
+        let other = 1 - sides.next().unwrap();
+        let path = PathAttr::new(qpns[other], nodes[other].gid(), PSNS[other]);
+        qp.init().unwrap().ready_to_receive(&path).unwrap()
+    });
+    let mut psns = PSNS.into_iter();
+    receiving.map(|qp| {
+        let attr = SendAttr {
+            retry,
+            ..SendAttr::new(psns.next().unwrap())
+        };
+        qp.ready_to_send(&attr).unwrap()
+    })
 }
 
 /// Word `k` of side 0's source: all different, none zero.

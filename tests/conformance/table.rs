@@ -97,7 +97,8 @@ impl Cell {
             self.cq as u8,
         ];
         let column = move |at: usize| (at, values[at]);
-        (0..values.len()).flat_map(move |a| (a + 1..values.len()).map(move |b| [column(a), column(b)]))
+        (0..values.len())
+            .flat_map(move |a| (a + 1..values.len()).map(move |b| [column(a), column(b)]))
     }
 
     /// The QP of this row: the shortest ring there is.

@@ -1,0 +1,66 @@
+//! Every operation meets every failure: an error completion, a silent peer, a full ring, a deadline, an abort. It ends in the
+//! status that says so, in time; nothing that did not arrive is reported as done; and afterwards both ends go through Err and
+//! Reset, old tickets are stale, and new puts arrive.
+//!
+//! Times are those of the device clock: from the begin of a call to its return. A call may take its deadline, a tenth more and
+//! 50 ms. A machine that gives a thread no time for longer than that says nothing about the call, so a call that is late is
+//! made again, at most twice, and each time is printed; its status counts every time.
+
+// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
+#![expect(unsafe_code, reason = "kernel launches, registered memory")]
+
+#[allow(dead_code, reason = "no test file uses all of this")]
+#[path = "../conformance/bench.rs"]
+mod bench;
+#[path = "../common/mod.rs"]
+mod common;
+mod meet;
+mod operation;
+#[allow(dead_code, reason = "no test file uses all of this")]
+#[path = "../conformance/table.rs"]
+mod table;
+
+use meet::{Row, dead_peer, full_ring, wrong_key};
+use operation::ALL;
+use table::{Cell, Scope};
+use warpverbs::verbs::{CqKind, Doorbell, Queues, Sharing};
+
+/// All operations on one pair of QPs, which is recovered after each failure.
+fn every_operation(cq: CqKind, scope: Scope) {
+    let cell = Cell {
+        sharing: Sharing::Shared,
+        scope,
+        doorbell: Doorbell::Record,
+        queues: Queues::Device,
+        cq,
+    };
+    let mut bench = bench::Bench::new(cell, 11, 0, 1);
+    let mut rows: Vec<Row> = Vec::new();
+    for operation in ALL {
+        if operation.only_collapsed && cq == CqKind::Wide {
+            continue;
+        }
+        rows.push(wrong_key(&mut bench, &operation));
+        rows.push(dead_peer(&mut bench, &operation));
+        rows.extend(full_ring(&mut bench, &operation));
+    }
+    println!("{cell}: operation, failure, status, ms");
+    for row in &rows {
+        println!("  {row}");
+    }
+    println!(
+        "failures: {} rows, {} lives of one pair",
+        rows.len(),
+        bench.base >> 16
+    );
+}
+
+#[test]
+fn every_operation_of_a_thread_meets_every_failure_on_one_collapsed_cqe() {
+    every_operation(CqKind::Collapsed, Scope::Thread);
+}
+
+#[test]
+fn every_operation_of_a_warp_meets_every_failure_on_a_wide_cq_that_keeps_the_cause() {
+    every_operation(CqKind::Wide, Scope::Warp);
+}
