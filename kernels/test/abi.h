@@ -447,6 +447,7 @@ static_assert(offsetof(NoPollParams, op) == 56);
 static_assert(offsetof(NoPollParams, calls) == 60);
 static_assert(offsetof(NoPollParams, active) == 64);
 static_assert(offsetof(NoPollParams, reserved) == 68);
+
 /// `ConformanceParams::operation`: nothing.
 inline constexpr uint32_t CONFORMANCE_NOTHING = 0x0;
 
@@ -474,6 +475,18 @@ inline constexpr uint32_t CONFORMANCE_BATCH = 0x7;
 /// Put of an item of which no thread of the scope is active.
 inline constexpr uint32_t CONFORMANCE_NOBODY = 0x8;
 
+/// get: from the item's place at the peer to its local place.
+inline constexpr uint32_t CONFORMANCE_GET = 0x9;
+
+/// put_two: the two halves of the item.
+inline constexpr uint32_t CONFORMANCE_PUT_TWO = 0xa;
+
+/// amo fetch_add of the item's number plus 1 to 8 bytes at the peer; the old value goes to the item's local place.
+inline constexpr uint32_t CONFORMANCE_ADD = 0xb;
+
+/// signal that adds 1.
+inline constexpr uint32_t CONFORMANCE_SIGNAL_ADD = 0xc;
+
 /// `ConformanceParams::end`: nothing.
 inline constexpr uint32_t CONFORMANCE_END_NOTHING = 0x0;
 
@@ -491,6 +504,12 @@ inline constexpr uint32_t CONFORMANCE_END_TEST = 0x4;
 
 /// Test once.
 inline constexpr uint32_t CONFORMANCE_END_TEST_ONCE = 0x5;
+
+/// wait_data for the last ticket.
+inline constexpr uint32_t CONFORMANCE_END_WAIT_DATA = 0x6;
+
+/// wait_word for a local signal word that is not 0, with the QP's watch.
+inline constexpr uint32_t CONFORMANCE_END_WAIT_SIGNAL = 0x7;
 
 /// `ConformanceParams::options` bit: unsignalled.
 inline constexpr uint32_t CONFORMANCE_UNSIGNALLED = 0x1;

@@ -3,6 +3,8 @@
 // CQ take the code that looks at the mode bits.
 #pragma once
 
+#include <warpverbs/amo.cuh>
+#include <warpverbs/get.cuh>
 #include <warpverbs/wait.cuh>
 
 #include "abi.h"
@@ -58,7 +60,7 @@ struct Conformance {
     number = (uint64_t{round} * seat.scopes + seat.scope) * seat.threads + seat.thread;
     active = number < p.count;
     item = active ? p.items[number] : PutItem{};
-    what = {{}, {}, static_cast<uint32_t>(item.bytes)};
+    what = {{}, {}, item.bytes};
     options = {wv::Deadline::in(p.deadline_ns), !asks(wv::CONFORMANCE_UNSIGNALLED),
                asks(wv::CONFORMANCE_TRY), asks(wv::CONFORMANCE_MORE)};
     const bool inside = peer.at(item.dst_offset, item.bytes, &what.dst) &&
@@ -81,6 +83,13 @@ struct Conformance {
     }
   }
 
+  WV_DEVICE Posted put_two() const {
+    const auto half = static_cast<uint32_t>(item.bytes / 2);
+    const wv::LocalAddr second{what.src.addr + half, what.src.lkey_be};
+    const auto rest = static_cast<uint32_t>(item.bytes) - half;
+    return wv::put_two(scope, qp, {what.dst, what.src, half, second, rest}, options, active);
+  }
+
   WV_DEVICE Posted batch() const {
     return wv::detail::post(scope, qp, p.batch, options, [&](uint64_t index, bool last) {
       for (uint32_t k = seat.thread; k < p.batch; k += seat.threads) {
@@ -101,6 +110,16 @@ struct Conformance {
         return put_value();
       case wv::CONFORMANCE_PUT_SIGNAL:
         return wv::put_signal(scope, qp, what, signal_word, value, options, active);
+      case wv::CONFORMANCE_GET:
+        return wv::get(scope, qp, {what.src, what.dst, what.bytes}, options, active);
+      case wv::CONFORMANCE_PUT_TWO:
+        return put_two();
+      case wv::CONFORMANCE_ADD: {
+        const wv::Amo<uint64_t> add{what.dst, number + 1, 0, what.src};
+        return wv::amo<wv::AmoOp::fetch_add>(scope, qp, add, options, active);
+      }
+      case wv::CONFORMANCE_SIGNAL_ADD:
+        return wv::signal<wv::SignalOp::add>(scope, qp, signal_word, uint64_t{1}, options);
       case wv::CONFORMANCE_SIGNAL:
         return wv::signal(scope, qp, signal_word, value, options);
       case wv::CONFORMANCE_FLUSH:
@@ -124,6 +143,14 @@ struct Conformance {
       }
       case wv::CONFORMANCE_END_WAIT:
         return wv::wait(scope, qp, ticket, deadline);
+      case wv::CONFORMANCE_END_WAIT_DATA:
+        return wv::wait_data(scope, qp, ticket, deadline);
+      case wv::CONFORMANCE_END_WAIT_SIGNAL: {
+        uint64_t seen;
+        const auto* const word = reinterpret_cast<const uint64_t*>(p.window.base + p.signal_offset);
+        return wv::wait_word(
+            scope, word, qp.watch(), deadline, [](uint64_t value) { return value != 0; }, &seen);
+      }
       case wv::CONFORMANCE_END_QUIET:
         return wv::quiet(scope, qp, deadline);
       case wv::CONFORMANCE_END_TEST:

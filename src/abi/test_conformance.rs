@@ -24,6 +24,14 @@ abi_const! {
     pub const CONFORMANCE_BATCH: u32 = 7;
     /// Put of an item of which no thread of the scope is active.
     pub const CONFORMANCE_NOBODY: u32 = 8;
+    /// get: from the item's place at the peer to its local place.
+    pub const CONFORMANCE_GET: u32 = 9;
+    /// put_two: the two halves of the item.
+    pub const CONFORMANCE_PUT_TWO: u32 = 10;
+    /// amo fetch_add of the item's number plus 1 to 8 bytes at the peer; the old value goes to the item's local place.
+    pub const CONFORMANCE_ADD: u32 = 11;
+    /// signal that adds 1.
+    pub const CONFORMANCE_SIGNAL_ADD: u32 = 12;
 
     /// `ConformanceParams::end`: nothing.
     pub const CONFORMANCE_END_NOTHING: u32 = 0;
@@ -37,6 +45,10 @@ abi_const! {
     pub const CONFORMANCE_END_TEST: u32 = 4;
     /// Test once.
     pub const CONFORMANCE_END_TEST_ONCE: u32 = 5;
+    /// wait_data for the last ticket.
+    pub const CONFORMANCE_END_WAIT_DATA: u32 = 6;
+    /// wait_word for a local signal word that is not 0, with the QP's watch.
+    pub const CONFORMANCE_END_WAIT_SIGNAL: u32 = 7;
 
     /// `ConformanceParams::options` bit: unsignalled.
     pub const CONFORMANCE_UNSIGNALLED: u32 = 1;

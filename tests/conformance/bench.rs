@@ -9,7 +9,7 @@ use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
 use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
-use warpverbs::verbs::{Access, Mr, PathAttr, Qp, Reset, Rts, SendAttr};
+use warpverbs::verbs::{Access, ImageAttr, Mr, PathAttr, Qp, Reset, Rts, SendAttr};
 
 use crate::common::{Node, PSNS, hca_with};
 use crate::table::{Cell, Shape};
@@ -67,6 +67,20 @@ impl End {
             base: self.window.addr(),
             bytes: WINDOW,
         }
+    }
+
+    /// Writes the memory of a QP in Reset. Results that nobody wants go to the end of the window.
+    fn write_image(&self, qp: &Qp<Reset>, base: u64) {
+        let attr = ImageAttr {
+            doorbell: qp.layout().doorbell_addr,
+            atomic_sink: self.window.addr() + WINDOW - 8,
+            atomic_sink_lkey: self.mr.lkey(),
+            generation: 0,
+            base,
+        };
+        let gpu = &self.node.gpu;
+        let write = |addr, bytes: &[u8]| gpu.write(addr, bytes);
+        qp.write_image(&attr, write).unwrap();
     }
 
     fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
@@ -141,8 +155,8 @@ impl Bench {
         let config = cell.config();
         let nodes = [0, 1].map(|side| &bench.ends[side].node);
         let qps = nodes.map(|node| node.qp(&config).unwrap());
-        for (node, qp) in nodes.iter().zip(&qps) {
-            node.write_image(qp, base);
+        for (end, qp) in bench.ends.iter().zip(&qps) {
+            end.write_image(qp, base);
         }
         bench.qps = Some(connect(nodes, qps, retry));
         bench
@@ -205,6 +219,13 @@ impl Bench {
         end.write(end.window.addr() + HALF, &zeros);
     }
 
+    /// Overwrites the targets of `side`.
+    pub(crate) fn fill_targets(&self, side: usize, words: &[u64]) {
+        assert_eq!(words.len() as u64, HALF / 8);
+        let end = &self.ends[side];
+        end.write(end.window.addr() + HALF, cast_slice(words));
+    }
+
     /// Overwrites the results of earlier kernels of side 0.
     pub(crate) fn forget(&self) {
         let end = &self.ends[0];
@@ -228,8 +249,8 @@ impl Bench {
         let qps = qps.map(|qp| qp.reset().unwrap());
         self.rung_before = qps[0].mailbox_doorbells().unwrap_or(0);
         let nodes = [0, 1].map(|side| &self.ends[side].node);
-        for (node, qp) in nodes.iter().zip(&qps) {
-            node.write_image(qp, self.base);
+        for (end, qp) in self.ends.iter().zip(&qps) {
+            end.write_image(qp, self.base);
         }
         self.qps = Some(connect(nodes, qps, self.retry));
         let counters = self.ends[0].hca.counters();

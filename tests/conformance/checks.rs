@@ -10,7 +10,7 @@ use warpverbs::abi::{MODE_HOST_QUEUES, MODE_WIDE_CQ, Status};
 use warpverbs::verbs::{CqKind, Sharing};
 
 use crate::bench::{Bench, HALF, source_word};
-use crate::data::{put_signal, signal, sizes, unsignalled, values};
+use crate::data::{adds, get, put_signal, put_two, signal, signal_add, sizes, unsignalled, values};
 use crate::table::Shape;
 
 /// WQEBBs of a ring, and the most that one call may post.
@@ -21,12 +21,16 @@ const QUARTER: u64 = DEPTH / 4;
 type Check = (&'static str, fn(&mut Bench));
 
 /// All of them, in the order in which they run.
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 16] = [
     ("puts of many sizes arrive, and nothing else", sizes),
     ("values from registers arrive", values),
     ("a signal of put_signal lands behind its data", put_signal),
     ("a signal lands behind unsignalled data", signal),
     ("flush and quiet cover unsignalled work", unsignalled),
+    ("get brings the peer's bytes, and nothing else", get),
+    ("put_two joins two sources", put_two),
+    ("atomics of all scopes on one word lose none", adds),
+    ("signals that add lose none", signal_add),
     (
         "what is held back runs when somebody flushes or waits",
         held,

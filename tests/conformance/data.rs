@@ -5,7 +5,7 @@ use warpverbs::abi::test_conformance as abi;
 use warpverbs::abi::test_conformance::ConformanceParams;
 use warpverbs::abi::test_kernels::PutItem;
 
-use crate::bench::{Bench, HALF, SIGNALS};
+use crate::bench::{Bench, HALF, SIGNALS, source_word};
 use crate::checks::{arrived, compare, expect, list};
 use crate::table::Shape;
 
@@ -147,4 +147,84 @@ pub(crate) fn unsignalled(bench: &mut Bench) {
         assert_eq!(context.cons, context.resv, "the last flush covered all");
         arrived(bench, &items);
     }
+}
+
+/// Runs `operation` on `items` and waits for what it fetches.
+fn fetch(bench: &Bench, operation: u32, items: &[PutItem]) {
+    let params = ConformanceParams {
+        operation,
+        end: abi::CONFORMANCE_END_WAIT_DATA,
+        ..bench.params(0, items)
+    };
+    expect(bench, bench.cell.shape(), &params, Status::OK);
+}
+
+pub(crate) fn get(bench: &mut Bench) {
+    let words: Vec<u64> = (0..HALF / 8).map(|k| source_word(k ^ bench.seed)).collect();
+    bench.fill_targets(1, &words);
+    bench.fill_targets(0, &vec![0; words.len()]);
+    // Each to the place where it was, a gap behind it.
+    let mut items = list(400, 64);
+    for item in &mut items {
+        *item = PutItem {
+            src_offset: item.dst_offset,
+            bytes: 57,
+            ..*item
+        };
+    }
+    fetch(bench, abi::CONFORMANCE_GET, &items);
+    let got = bench.ends[0].bytes(HALF, HALF);
+    let there = bench.ends[1].bytes(HALF, HALF);
+    let wrong = (0..got.len()).find(|&at| {
+        let fetched = at < 400 * 64 && at % 64 < 57;
+        got[at] != if fetched { there[at] } else { 0 }
+    });
+    assert_eq!(wrong, None, "first wrong byte");
+}
+
+pub(crate) fn put_two(bench: &mut Bench) {
+    let mut items = list(200, 40);
+    for (bytes, item) in (2..=39).cycle().zip(&mut items) {
+        item.bytes = bytes;
+    }
+    fetch(bench, abi::CONFORMANCE_PUT_TWO, &items);
+    arrived(bench, &items);
+}
+
+pub(crate) fn adds(bench: &mut Bench) {
+    bench.fill_targets(0, &vec![u64::MAX; usize::try_from(HALF / 8).unwrap()]);
+    // All to one word; each old value to a place of its own.
+    let items: Vec<_> = (0..150)
+        .map(|k| PutItem {
+            src_offset: HALF + 8 * k,
+            dst_offset: HALF,
+            bytes: 8,
+        })
+        .collect();
+    fetch(bench, abi::CONFORMANCE_ADD, &items);
+    let mut expected = vec![0; usize::try_from(HALF).unwrap()];
+    expected[..8].copy_from_slice(&(150_u64 * 151 / 2).to_le_bytes());
+    compare(bench, &expected);
+    let old = bench.ends[0].bytes(HALF, 8 * 151);
+    let untouched = |place: &[u8]| place == [0xff; 8];
+    let mut places = old.chunks_exact(8);
+    assert!(places.by_ref().take(150).all(|place| !untouched(place)));
+    assert!(places.all(untouched));
+}
+
+pub(crate) fn signal_add(bench: &mut Bench) {
+    let shape = bench.cell.shape();
+    let params = ConformanceParams {
+        operation: abi::CONFORMANCE_SIGNAL_ADD,
+        end: abi::CONFORMANCE_END_WAIT,
+        rounds: 9,
+        ..bench.params(0, &[])
+    };
+    expect(bench, shape, &params, Status::OK);
+    let signals = bench.ends[1].bytes(SIGNALS, 8 * u64::from(shape.scopes() + 1));
+    let expected = (0..=shape.scopes()).flat_map(|scope| {
+        let sum: u64 = if scope < shape.scopes() { 9 } else { 0 };
+        sum.to_le_bytes()
+    });
+    assert!(expected.eq(signals.iter().copied()), "{signals:?}");
 }

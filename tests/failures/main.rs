@@ -37,9 +37,6 @@ fn every_operation(cq: CqKind, scope: Scope) {
     let mut bench = bench::Bench::new(cell, 11, 0, 1);
     let mut rows: Vec<Row> = Vec::new();
     for operation in ALL {
-        if operation.only_collapsed && cq == CqKind::Wide {
-            continue;
-        }
         rows.push(wrong_key(&mut bench, &operation));
         rows.push(dead_peer(&mut bench, &operation));
         rows.extend(full_ring(&mut bench, &operation));
