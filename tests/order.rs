@@ -14,7 +14,7 @@ mod common;
 )]
 mod fabric;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fabric::{Pair, launch, seeds};
 use warpverbs::abi::Status;
@@ -122,10 +122,10 @@ fn a_wqe_that_is_fenced_for_its_block_only_is_found() {
 #[test]
 fn a_wqe_that_is_written_after_its_publication_is_found() {
     caught(
-        "wv_test_mutant_publish_first",
+        "wv_test_order_late_wqe",
         &shared(),
         2,
-        &["wv_test_mutant_publish_first", "the HCA reads", "wqe.cuh"],
+        &["wv_test_order_late_wqe", "the HCA reads", "wqe.cuh"],
     );
 }
 
@@ -155,6 +155,11 @@ fn read_behind_signal(how: u64, seed: u64) -> Vec<String> {
         status: pair.ends[1].status(),
     };
     let reader = pair.ends[1].start(&launch("wv_test_order_reader", 1, seed), &params);
+    let begin = Instant::now();
+    while pair.ends[1].results(1)[0].0 != Status::WOULD_BLOCK {
+        assert!(begin.elapsed() < Duration::from_secs(60), "seed {seed}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     // The look before the wait races with the put, so the writer's side may have something to say as well.
     let mut found = puts(&pair, "wv_test_put_words", 1, 16, seed);
     let result = pair.ends[1].node.gpu.wait(&reader, Duration::from_secs(60));

@@ -12,7 +12,8 @@ namespace {
 
 using Qp = AnyQp<Sharing::shared>;
 
-// Puts this thread's words one by one; `publish` hands a written WQE to the NIC.
+// Puts this thread's words one by one; `publish` hands a written WQE to the NIC, and may write it
+// again.
 template <class Publish>
 WV_DEVICE void put_words(const wv::PutWordsParams& p, Publish publish) {
   wv_test::Words<Qp> words(p);
@@ -26,7 +27,10 @@ WV_DEVICE void put_words(const wv::PutWordsParams& p, Publish publish) {
     const uint64_t index = wv::sq::reserve(words.qp, 1);
     const bool ask = words.waits_after(done) || wv::sq::passes_quarter(words.qp, index, 1);
     wv::wqe::write_put(words.qp, index, wv::wqe::control(ask, false), put.dst, put.src, put.bytes);
-    publish(words.qp, index);
+    publish(words.qp, index, [&] {
+      wv::wqe::write_put(words.qp, index, wv::wqe::control(ask, false), put.dst, put.src,
+                         put.bytes);
+    });
     if (words.waits_after(done)) {
       words.status = wv::wait(Thread{}, words.qp, wv::Ticket{index + 1}, words.deadline);
     }
@@ -50,13 +54,13 @@ WV_DEVICE void publish_behind(const Qp& qp, uint64_t index, Fence fence) {
 
 // A relaxed store in place of a release: the WQE may come after its flag.
 extern "C" __global__ void wv_test_order_no_fence(wv::PutWordsParams p) {
-  put_words(p, [](const Qp& qp, uint64_t index) { publish_behind(qp, index, [] {}); });
+  put_words(p, [](const Qp& qp, uint64_t index, auto) { publish_behind(qp, index, [] {}); });
 }
 WV_EXPORT(wv_test_order_no_fence)
 
 // The fence of a block.
 extern "C" __global__ void wv_test_order_cta_fence(wv::PutWordsParams p) {
-  put_words(p, [](const Qp& qp, uint64_t index) {
+  put_words(p, [](const Qp& qp, uint64_t index, auto) {
     publish_behind(qp, index, [] { wv::platform::fence_release_cta(); });
   });
 }
@@ -64,7 +68,7 @@ WV_EXPORT(wv_test_order_cta_fence)
 
 // The fence of the GPU, whatever memory the queues lie in. All fences: also the holder's.
 extern "C" __global__ void wv_test_order_gpu_fence(wv::PutWordsParams p) {
-  put_words(p, [](const Qp& host, uint64_t index) {
+  put_words(p, [](const Qp& host, uint64_t index, auto) {
     Qp qp = host;
     qp.mode &= ~wv::MODE_HOST_QUEUES;
     publish_behind(qp, index, [] { wv::platform::fence_release(); });
@@ -72,9 +76,18 @@ extern "C" __global__ void wv_test_order_gpu_fence(wv::PutWordsParams p) {
 }
 WV_EXPORT(wv_test_order_gpu_fence)
 
+// Writes the WQE, the same bytes, once more after it was published.
+extern "C" __global__ void wv_test_order_late_wqe(wv::PutWordsParams p) {
+  put_words(p, [](const Qp& qp, uint64_t index, auto write_again) {
+    wv::sq::publish(qp, index, 1);
+    write_again();
+  });
+}
+WV_EXPORT(wv_test_order_late_wqe)
+
 // Changes its source word while the put may still read it.
 extern "C" __global__ void wv_test_order_source_too_early(wv::PutWordsParams p) {
-  put_words(p, [&p](const Qp& qp, uint64_t index) {
+  put_words(p, [&p](const Qp& qp, uint64_t index, auto) {
     wv::sq::publish(qp, index, 1);
     const auto source = p.window.base + p.src_offset + 8 * uint64_t{wv::thread_in_grid()} * p.count;
     *reinterpret_cast<volatile uint64_t*>(source) = 0;
@@ -89,6 +102,9 @@ extern "C" __global__ void wv_test_order_reader(wv::WaitParams p) {
   const uint64_t* const payload = p.word - 15;
   const wv::Deadline deadline = wv::Deadline::in(p.deadline_ns);
   uint64_t first = p.ticket == 3 ? *payload : 0;
+  // What the host waits for before it lets the peer write.
+  wv::platform::store_relaxed(reinterpret_cast<uint32_t*>(p.status) + wv::thread_in_grid(),
+                              static_cast<uint32_t>(Status::would_block));
   if (p.ticket == 4) wv::platform::fence_acquire_sys();
   const Status status = wv::spin_until(wv::Watch{nullptr, nullptr}, deadline, [&] {
     return wv::platform::load_relaxed_sys(p.word) != 0 ? Status::ok : Status::would_block;
