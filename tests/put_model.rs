@@ -189,6 +189,28 @@ fn a_put_writes_the_bytes_of_the_manual() {
     assert_eq!(QPN, context.qpn);
 }
 
+/// Flag words and fences as the PTX memory model asks for them: WV_STRICT, kernels/test/strict_words.cu.
+#[test]
+fn the_strict_build_keeps_the_protocol_under_every_kind_of_nic() {
+    for follow in KINDS {
+        for (kernel, threads, count, wait_every) in [
+            ("wv_strict_put_words", 16, 300, 7),
+            ("wv_strict_put_words_one_round", 3, 300, 1),
+            ("wv_strict_put_words_warp", 96, 40, 7),
+            ("wv_strict_put_words_unsignalled", 8, 200, 7),
+        ] {
+            let ring = Ring::shared(256, (threads * count) as usize, 0);
+            check_waiting(&ring, kernel, threads, count, wait_every, follow, 1);
+        }
+        let ring = Ring::exclusive(256, 1000, 0);
+        check(&ring, "wv_strict_put_words_exclusive", 1, 1000, follow, 1);
+    }
+    let ring = Ring::shared(256, 8 * 300, 0);
+    let kernel = launch("wv_strict_try_put_words", 1, 8, 5);
+    let ends = ring.run(&kernel, &ring.params(300, 0));
+    assert!(ends.iter().all(|end| end.0 == Status::WOULD_BLOCK));
+}
+
 #[test]
 fn an_error_completion_ends_every_call_with_64_wqes_in_flight() {
     for seed in 0..seeds() {

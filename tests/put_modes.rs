@@ -133,6 +133,26 @@ fn every_mode_carries_every_word() {
     assert_eq!(combinations, 108);
 }
 
+/// Flag words and fences as the PTX memory model asks for them: WV_STRICT, kernels/test/strict_modes.cu.
+#[test]
+fn the_strict_build_carries_every_word_in_every_mode() {
+    for (sharing, shared_by) in SHARINGS {
+        for (doorbell, rung_by) in DOORBELLS {
+            for scope in SCOPES {
+                let users = users(sharing, scope);
+                let ring = Ring::new(
+                    256,
+                    (users.0 * users.1 * 41) as usize,
+                    0,
+                    shared_by | rung_by,
+                );
+                let kernel = format!("wv_strict_put_{sharing}_{doorbell}_{scope}");
+                check(&ring, &kernel, users, 41, Follow::Doorbell);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_nic_may_follow_the_record_in_every_mode_that_has_one() {
     for (sharing, shared_by) in SHARINGS {

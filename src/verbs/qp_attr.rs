@@ -268,4 +268,23 @@ mod tests {
         };
         assert_eq!(udp_source_port(&none, 1, 2, 0), 0);
     }
+
+    /// gpunetio seeds its choice with the time in seconds; NVSHMEM and Mooncake take one port for all.
+    #[test]
+    fn qps_that_are_made_in_the_same_second_get_many_ports() {
+        let caps = caps();
+        let ports = |qpns: fn(u32) -> [u32; 2]| {
+            let port = |i: u32| udp_source_port(&caps, qpns(i)[0], qpns(i)[1], 0);
+            let ports: std::collections::BTreeSet<u16> = (0..64).map(port).collect();
+            ports.len()
+        };
+        // Numbers that are given one after the other, at one end or at both.
+        assert!(ports(|i| [0x100 + i, 0x100 + i]) >= 60);
+        assert!(ports(|i| [0x100 + i, 0x200 + i]) >= 60);
+        assert!(ports(|i| [7, 0x100 + i]) >= 60);
+        let rails: std::collections::BTreeSet<u16> = (0..8)
+            .map(|rail| udp_source_port(&caps, 0x100, 0x100, rail))
+            .collect();
+        assert_eq!(rails.len(), 8);
+    }
 }

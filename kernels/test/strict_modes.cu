@@ -1,0 +1,91 @@
+// modes.cu with flag words and fences as the PTX memory model asks for them (WV_STRICT, order.cuh).
+// tests/put_modes.rs runs both.
+#define WV_STRICT
+// Names of their own: inline functions of both builds meet in one library.
+#define wv wv_strict
+#define wv_test wv_strict_test
+
+#define wv_test_put_shared_record_thread wv_strict_put_shared_record_thread
+#define wv_test_put_shared_record_warp wv_strict_put_shared_record_warp
+#define wv_test_put_shared_record_block wv_strict_put_shared_record_block
+#define wv_test_put_shared_no_record_thread wv_strict_put_shared_no_record_thread
+#define wv_test_put_shared_no_record_warp wv_strict_put_shared_no_record_warp
+#define wv_test_put_shared_no_record_block wv_strict_put_shared_no_record_block
+#define wv_test_put_shared_mailbox_thread wv_strict_put_shared_mailbox_thread
+#define wv_test_put_shared_mailbox_warp wv_strict_put_shared_mailbox_warp
+#define wv_test_put_shared_mailbox_block wv_strict_put_shared_mailbox_block
+#define wv_test_put_exclusive_record_thread wv_strict_put_exclusive_record_thread
+#define wv_test_put_exclusive_record_warp wv_strict_put_exclusive_record_warp
+#define wv_test_put_exclusive_record_block wv_strict_put_exclusive_record_block
+#define wv_test_put_exclusive_no_record_thread wv_strict_put_exclusive_no_record_thread
+#define wv_test_put_exclusive_no_record_warp wv_strict_put_exclusive_no_record_warp
+#define wv_test_put_exclusive_no_record_block wv_strict_put_exclusive_no_record_block
+#define wv_test_put_exclusive_mailbox_thread wv_strict_put_exclusive_mailbox_thread
+#define wv_test_put_exclusive_mailbox_warp wv_strict_put_exclusive_mailbox_warp
+#define wv_test_put_exclusive_mailbox_block wv_strict_put_exclusive_mailbox_block
+#define wv_test_put_cta_record_thread wv_strict_put_cta_record_thread
+#define wv_test_put_cta_record_warp wv_strict_put_cta_record_warp
+#define wv_test_put_cta_record_block wv_strict_put_cta_record_block
+#define wv_test_put_cta_no_record_thread wv_strict_put_cta_no_record_thread
+#define wv_test_put_cta_no_record_warp wv_strict_put_cta_no_record_warp
+#define wv_test_put_cta_no_record_block wv_strict_put_cta_no_record_block
+#define wv_test_put_cta_mailbox_thread wv_strict_put_cta_mailbox_thread
+#define wv_test_put_cta_mailbox_warp wv_strict_put_cta_mailbox_warp
+#define wv_test_put_cta_mailbox_block wv_strict_put_cta_mailbox_block
+#define wv_test_run_in wv_strict_run_in
+#define wv_test_hold_and_leave wv_strict_hold_and_leave
+#define wv_test_hold_and_leave_exclusive wv_strict_hold_and_leave_exclusive
+#define wv_test_hold_and_wait wv_strict_hold_and_wait
+#define wv_test_hold_and_wait_exclusive wv_strict_hold_and_wait_exclusive
+#define wv_test_hold_and_test wv_strict_hold_and_test
+#define wv_test_hold_and_flush wv_strict_hold_and_flush
+#define wv_test_quiet wv_strict_quiet
+#define wv_test_quiet_exclusive wv_strict_quiet_exclusive
+
+#include <warpverbs/wait.cuh>
+
+static_assert(wv::order::STRICT);
+
+// The kernels are exported below, by the names that they have here.
+#pragma push_macro("WV_EXPORT")
+#undef WV_EXPORT
+#define WV_EXPORT(kernel)
+#include "modes.cu"
+#pragma pop_macro("WV_EXPORT")
+
+WV_EXPORT(wv_strict_put_shared_record_thread)
+WV_EXPORT(wv_strict_put_shared_record_warp)
+WV_EXPORT(wv_strict_put_shared_record_block)
+WV_EXPORT(wv_strict_put_shared_no_record_thread)
+WV_EXPORT(wv_strict_put_shared_no_record_warp)
+WV_EXPORT(wv_strict_put_shared_no_record_block)
+WV_EXPORT(wv_strict_put_shared_mailbox_thread)
+WV_EXPORT(wv_strict_put_shared_mailbox_warp)
+WV_EXPORT(wv_strict_put_shared_mailbox_block)
+WV_EXPORT(wv_strict_put_exclusive_record_thread)
+WV_EXPORT(wv_strict_put_exclusive_record_warp)
+WV_EXPORT(wv_strict_put_exclusive_record_block)
+WV_EXPORT(wv_strict_put_exclusive_no_record_thread)
+WV_EXPORT(wv_strict_put_exclusive_no_record_warp)
+WV_EXPORT(wv_strict_put_exclusive_no_record_block)
+WV_EXPORT(wv_strict_put_exclusive_mailbox_thread)
+WV_EXPORT(wv_strict_put_exclusive_mailbox_warp)
+WV_EXPORT(wv_strict_put_exclusive_mailbox_block)
+WV_EXPORT(wv_strict_put_cta_record_thread)
+WV_EXPORT(wv_strict_put_cta_record_warp)
+WV_EXPORT(wv_strict_put_cta_record_block)
+WV_EXPORT(wv_strict_put_cta_no_record_thread)
+WV_EXPORT(wv_strict_put_cta_no_record_warp)
+WV_EXPORT(wv_strict_put_cta_no_record_block)
+WV_EXPORT(wv_strict_put_cta_mailbox_thread)
+WV_EXPORT(wv_strict_put_cta_mailbox_warp)
+WV_EXPORT(wv_strict_put_cta_mailbox_block)
+WV_EXPORT(wv_strict_run_in)
+WV_EXPORT(wv_strict_hold_and_leave)
+WV_EXPORT(wv_strict_hold_and_leave_exclusive)
+WV_EXPORT(wv_strict_hold_and_wait)
+WV_EXPORT(wv_strict_hold_and_wait_exclusive)
+WV_EXPORT(wv_strict_hold_and_test)
+WV_EXPORT(wv_strict_hold_and_flush)
+WV_EXPORT(wv_strict_quiet)
+WV_EXPORT(wv_strict_quiet_exclusive)

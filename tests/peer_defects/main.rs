@@ -1,0 +1,52 @@
+//! Defects that were found in other libraries that post to a NIC from a device: for each a test that this library passes and
+//! that a library with the defect fails.
+//!
+//! Overlapping blocks of a memory heap (Mooncake, memheap.h): tests/memheap.rs. One UDP source port for all QPs that were made
+//! in the same second (gpunetio; NVSHMEM, DeepEP, UCX with a constant one): src/verbs/qp_attr.rs. Doorbell registers on one
+//! page: tests/qp_lifecycle. Kinds of QPs, all 64 against all 9: tests/put_modes.rs.
+
+// UNSAFETY: the model NIC and a thread that plays one write memory that kernels read, and kernels are launched.
+#![expect(
+    unsafe_code,
+    reason = "a device model in plain memory, kernel launches"
+)]
+#![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../put_support/fabric.rs"]
+mod fabric;
+#[path = "../put_support/nic.rs"]
+mod nic;
+#[path = "../put_support/ring.rs"]
+mod ring;
+
+mod completion;
+mod failure;
+mod lives;
+mod ranges;
+mod scopes;
+mod space;
+
+use std::time::Duration;
+
+use nic::{Behaviour, Follow};
+use warpverbs::gpu::Launch;
+
+/// Blocks and threads of `kernel`, with a bound that no test reaches.
+pub(crate) fn launch(kernel: &str, blocks: u32, threads: u32, seed: u64) -> Launch<'_> {
+    Launch {
+        seed,
+        deadline: Duration::from_secs(80),
+        ..Launch::new(kernel, blocks, threads)
+    }
+}
+
+/// A NIC that follows doorbells and fails nothing.
+pub(crate) fn healthy(seed: u64) -> Behaviour {
+    Behaviour {
+        follow: Follow::Doorbell,
+        seed,
+        fail_at: None,
+    }
+}
