@@ -7,7 +7,7 @@
 // UNSAFETY: kernels are launched on memory that the HCA reads and writes.
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
 
-#[allow(dead_code, reason = "no test file uses all of this")]
+#[expect(dead_code, reason = "no test file uses all of this")]
 mod bench;
 mod checks;
 #[path = "../common/mod.rs"]

@@ -9,14 +9,14 @@
 // UNSAFETY: kernels are launched on memory that the HCA reads and writes.
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
 
-#[allow(dead_code, reason = "no test file uses all of this")]
+#[expect(dead_code, reason = "no test file uses all of this")]
 #[path = "../conformance/bench.rs"]
 mod bench;
 #[path = "../common/mod.rs"]
 mod common;
 mod meet;
 mod operation;
-#[allow(dead_code, reason = "no test file uses all of this")]
+#[expect(dead_code, reason = "no test file uses all of this")]
 #[path = "../conformance/table.rs"]
 mod table;
 
