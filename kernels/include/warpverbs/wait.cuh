@@ -86,6 +86,7 @@ WV_DEVICE Status wait_data(Scope scope, const Q& qp, Ticket ticket, Deadline dea
     // writes data before its CQE.
     platform::fence_acquire_sys();
   }
+  scope.sync();  // the leader's acquire before what the others read: a shuffle orders nothing
   return scope.broadcast(status);
 }
 
@@ -137,6 +138,7 @@ WV_DEVICE Status wait_signal(Scope scope, const Watch& watch, Deadline deadline,
     // Pairs with the order that the peer's QP keeps between data and signal.
     if (status == Status::ok) platform::fence_acquire_sys();
   }
+  scope.sync();  // the leader's acquire before what the others read: a shuffle orders nothing
   return scope.broadcast(status);
 }
 
