@@ -18,8 +18,8 @@
 //! whatever order, so seeds matter little); accesses of the host; blocks one after the other in one seat (few, with a seed that
 //! is not 0); more than 24 accesses of one 8-byte word back. Devices count as one, which does everything in order.
 //!
-//! A launch with findings ends in [`LaunchError::Findings`](crate::LaunchError::Findings). Findings that no launch and no
-//! [`take_findings`] has reported are printed when the process ends, which then exits with status 66.
+//! A launch with findings ends in `LaunchError::Findings`. Findings that no launch and no
+//! `take_findings` has reported are printed when the process ends, which then exits with status 66.
 
 #[cfg(feature = "tsan")]
 mod agent;
