@@ -42,8 +42,8 @@ extern "C" __global__ void wv_test_defect_torn_reader(wv::WaitParams p) {
   Status status = wv::open_qp(p.qp, &qp);
   if (status == Status::ok) {
     status = wv::spin_until(qp.watch(), deadline, [&] {
-      const auto* counter = reinterpret_cast<const uint16_t*>(qp.cqe + 60);
-      const uint16_t seen = wv::platform::byteswap(wv::platform::load_relaxed_sys(counter));
+      const uint32_t first = wv::cq::load_dword(qp.cqe, wv::cq::LAST_DWORD);
+      const uint16_t seen = wv::platform::byteswap(static_cast<uint16_t>(first));
       wv::platform::pause();
       const uint32_t last = wv::cq::load_dword(qp.cqe, wv::cq::LAST_DWORD);
       const auto ahead = static_cast<uint16_t>(seen + 1 - static_cast<uint16_t>(p.ticket));
