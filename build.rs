@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let table = Path::new(&env::var("OUT_DIR")?).join("simt_kernels.rs");
         fs::write(
             table,
-            "/// None: built with UPDATE set.\npub static KERNELS: &[::simt::Kernel] = &[];\n",
+            "/// None: built with UPDATE set.\npub(super) static KERNELS: &[::simt::Kernel] = &[];\n",
         )?;
         return Ok(());
     }

@@ -75,8 +75,7 @@ WV_DEVICE_COLD Posted transfer_long(Scope scope, QpContext* context, Transfer wh
                                     PostOptions options, bool active, Tail tail) {
   constexpr uint32_t COUNT_BITS = 14;  // of a quarter of the longest ring
   static_assert(MAX_DEPTH / 4 < 1u << COUNT_BITS);
-  Q qp;
-  open_qp(context, &qp);
+  const Q qp = reopen<Q>(context);
   const uint64_t most = uint64_t{sq::max_batch(qp)} * MAX_PUT_BYTES;
   const bool bad = what.bytes > most || (what.bytes == 0 && K != Kind::put_imm);
   if (scope.any(active && bad)) return {Status::invalid, {0}};
