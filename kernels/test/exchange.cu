@@ -17,7 +17,7 @@ extern "C" __global__ void exchange(ExchangeParams p) {
   wv::RemoteAddr signal;
   const bool inside = wv::local_at(p.window, at, 32, &put.src) &&
                       there.at(1024 + at, 32, &put.dst) && there.at(2048, 8, &signal);
-  wv::Qp<wv::Sharing::shared> qp;
+  wv::AnyQp<wv::Sharing::shared> qp;
   wv::Status status = wv::open_qp(wv::peer_qp(team, other, 0), &qp);
   if (wv::Warp{}.any(!inside)) status = wv::Status::invalid;
 

@@ -6,6 +6,8 @@
 // its PCIe is; keep to one kind for a word.
 #pragma once
 
+#include <type_traits>
+
 #include "atomic.cuh"
 #include "post.cuh"
 

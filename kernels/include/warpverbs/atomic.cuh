@@ -2,6 +2,8 @@
 // signals.
 #pragma once
 
+#include <type_traits>
+
 #include "wqe.cuh"
 
 namespace wv {
