@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2030,SC2031,SC2154  # variables and functions of `x`, which reads this file
 # Part of ./x: kernels on the CPU under the checker of memory order and under AddressSanitizer (kernels/README.md).
 
 # sanitizer FEATURE SEEDS ARGS..: tests with kernels that are compiled with a sanitizer, in a target directory of their own, so
@@ -25,7 +25,7 @@ sanitize_sample() {
     if [ -n "${WV_TEST_FULL:-}" ]; then
         step "order of memory accesses in puts" sanitizer tsan few -p warpverbs --test order
     else
-        echo "skipped: order of memory accesses in puts: it runs with ./x sanitize and ./x test full" | tee $logs/sanitize.log
+        echo "skipped: order of memory accesses in puts: it runs with ./x sanitize and ./x test full" | tee "$logs/sanitize.log"
     fi
 }
 
