@@ -14,6 +14,7 @@
 //! is that of the `cc` crate: `$CXX`, else `c++`. A kernel is listed when its source says `SIMT_EXPORT(name)` or
 //! `WV_EXPORT(name)`.
 
+mod reuse;
 mod scan;
 
 use std::ffi::OsString;
@@ -185,15 +186,16 @@ impl Kernels {
             .and_then(|jobs| jobs.parse().ok())
             .unwrap_or(1)
             .max(1);
+        let out = PathBuf::from(variable("OUT_DIR")?);
         let next = AtomicUsize::new(0);
         let worker = || {
             let mut objects = Vec::new();
             while let Some(source) = self.sources.get(next.fetch_add(1, Relaxed)) {
-                objects.extend(build.clone().file(source).try_compile_intermediates()?);
+                objects.extend(reuse::object(build, source, &out)?);
             }
             Ok(objects)
         };
-        let results: Vec<Result<Vec<PathBuf>, cc::Error>> = thread::scope(|scope| {
+        let results: Vec<Result<Vec<PathBuf>, BuildError>> = thread::scope(|scope| {
             let spawned: Vec<_> = (0..jobs.min(self.sources.len()))
                 .map(|_| scope.spawn(worker))
                 .collect();
@@ -203,9 +205,7 @@ impl Kernels {
                 .collect()
         });
         let objects: Result<Vec<_>, _> = results.into_iter().collect();
-        Ok(objects
-            .map_err(|error| BuildError::Compile(error.to_string()))?
-            .concat())
+        Ok(objects?.concat())
     }
 
     /// The text of `simt_kernels.rs`.
