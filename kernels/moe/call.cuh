@@ -21,6 +21,8 @@ struct Call {
   MoeContext& moe;
   MoeHandle& handle;
   const TeamContext& team;
+  /// Who takes part in the call, and who holds which expert.
+  const MoeView& view;
   uint32_t kind;
   Phase phase;
   uint32_t call;
@@ -32,6 +34,7 @@ struct Call {
       : moe(*layer),
         handle(*of),
         team(*layer->team),
+        view(layer->views[of->view]),
         kind(which < COMBINE_SEND ? KIND_DISPATCH : KIND_COMBINE),
         phase(which),
         call(of->call),
@@ -96,7 +99,7 @@ struct Call {
 
  private:
   WV_DEVICE uint64_t combine_row(uint32_t source, uint32_t row) const {
-    return ((uint64_t{set()} * ranks() + source) * moe.max_tokens + row) * moe.row_bytes;
+    return ((uint64_t{set()} * ranks() + source) * moe.max_tokens + row) * moe.combine_row_bytes;
   }
 };
 

@@ -1,6 +1,9 @@
 // The MoE kernels, one per phase. Launch each cooperatively, with blocks of a multiple of 32
 // threads.
-#include "combine.cuh"
+#include "combine_receive.cuh"
+#include "combine_send.cuh"
+#include "dispatch_receive.cuh"
+#include "dispatch_send.cuh"
 
 extern "C" __global__ void wv_moe_dispatch_send(wv::DispatchSendParams p) {
   wv::moe::dispatch_send<wv::moe::Credits::required>(p);

@@ -47,4 +47,28 @@ WV_DEVICE Arrival receive(const Call& call, uint32_t peer) {
   return arrival;
 }
 
+/// Calls `body(source, row)` for the received rows, spread over `workers` of which this is
+/// `worker`.
+template <class Body>
+WV_DEVICE void for_received_rows(const Call& call, uint32_t worker, uint32_t workers, Body body) {
+  const uint32_t most = call.moe.max_tokens;
+  uint64_t skipped =
+      0;  // rows of the sources before, so that workers stay in step over short sources
+  for (uint32_t source = 0; source < call.ranks(); ++source) {
+    const uint32_t rows = call.handle.peers[source].rows_received;
+    const auto start = static_cast<uint32_t>((worker + workers - skipped % workers) % workers);
+    for (uint32_t row = start; row < rows && row < most; row += workers) body(source, row);
+    skipped += rows;
+  }
+}
+
+/// Says that this rank has read every slot of the call, or given up: the slots may be used again.
+/// One thread, after a barrier.
+WV_DEVICE void release(const Call& call) {
+  // Release. The reads of all blocks, which met at the barrier, before the credit that a later
+  // signal carries.
+  platform::fence_release_sys();
+  call.moe.released[call.kind] = call.call;
+}
+
 }  // namespace wv::moe

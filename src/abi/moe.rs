@@ -24,6 +24,98 @@ abi_const! {
     pub const NONE: u32 = u32::MAX;
     /// Bytes that one WQE of combine sends at most.
     pub const COMBINE_PUT_BYTES: u32 = 1 << 20;
+    /// Channels that share one scale of FP8.
+    pub const SCALE_CHANNELS: u32 = 128;
+    /// Most ranks of a layer.
+    pub const MAX_MOE_RANKS: u32 = 1024;
+    /// Views and expert tables that a layer holds: the one in force and the next.
+    pub const MOE_VIEWS: u32 = 2;
+    /// Flag of `DispatchSendParams`: `x` is FP8 already and `x_scales` holds its scales.
+    pub const DISPATCH_QUANTIZED: u32 = 1;
+    /// Flag of `CombineSendParams`: `y` is the layer's own staging memory for this call, so nothing is copied.
+    pub const COMBINE_ZERO_COPY: u32 = 1;
+    /// Flag of `CombineSendParams`: every weight counts as 1.
+    pub const COMBINE_UNWEIGHTED: u32 = 2;
+    /// Flag of `CombineReceiveParams`: a token that lost experts is divided by the share of its weights that is left.
+    pub const COMBINE_RENORMALISE: u32 = 4;
+}
+
+abi_enum! {
+    /// What a token is made of on its way to the experts.
+    pub enum MoeFormat {
+        /// `hidden` BF16.
+        BF16 / bf16 = 0,
+        /// `hidden` FP8 (e4m3) and one scale for each 128 of them.
+        FP8 / fp8 = 1,
+        /// Payload and scales as bytes that the library does not look into.
+        OPAQUE / opaque = 2,
+    }
+}
+
+abi_enum! {
+    /// How the scales of FP8 are kept.
+    pub enum MoeScales {
+        /// f32.
+        F32 / f32 = 0,
+        /// f32, rounded up to a power of two.
+        POWER_OF_TWO / power_of_two = 1,
+        /// The exponent byte of such a power (UE8M0), four to a 32-bit word.
+        UE8M0 / ue8m0 = 2,
+    }
+}
+
+abi_enum! {
+    /// How dispatch lays out what it received.
+    pub enum MoeLayout {
+        /// By local expert: `[local experts, ranks * max_tokens]`, the rows of an expert in the order (rank, token).
+        EXPERT_MAJOR / expert_major = 0,
+        /// By source: `[ranks, max_tokens]`, each token once, with the local experts it chose.
+        RANK_MAJOR / rank_major = 1,
+    }
+}
+
+abi_enum! {
+    /// What combine sends back for a token.
+    pub enum MoeReturns {
+        /// One row: the sum over the experts of the rank.
+        SUMS / sums = 0,
+        /// One row for each expert, for callers that know the weights only at combine.
+        ROWS / rows = 1,
+    }
+}
+
+abi_enum! {
+    /// How a data signal is kept behind its data.
+    pub enum MoeOrder {
+        /// An inline write on the same QP: where the device places writes in order.
+        INLINE_WRITE / inline_write = 0,
+        /// An unconditional swap on the same QP: where atomics are ordered behind writes but writes not among themselves.
+        SWAP / swap = 1,
+        /// The data is complete before the signal is posted: anywhere.
+        FLUSH / flush = 2,
+    }
+}
+
+abi_enum! {
+    /// Why rows are missing from a call.
+    pub enum MoeCause {
+        /// Nothing is missing.
+        NONE / none = 0,
+        /// No word of the peer before the deadline.
+        TIMEOUT / timeout = 1,
+        /// The QP to the peer ended in error.
+        CQE_ERROR / cqe_error = 2,
+        /// The peer's word named another epoch.
+        GENERATION / generation = 3,
+        /// The peer has not sent this call.
+        MISSED_CALL / missed_call = 4,
+        /// A slot of the peer was out of range.
+        MALFORMED / malformed = 5,
+        /// The host or a user word ended the call.
+        ABORTED / aborted = 6,
+        /// This rank's own input was refused.
+        REFUSED / refused = 7,
+    }
 }
 
 abi_enum! {
@@ -101,12 +193,119 @@ abi_struct! {
 }
 
 abi_struct! {
-    /// Where an expert lives.
+    /// An expert slot: a place of an expert on a rank.
     pub struct ExpertHome {
         /// Rank.
         pub rank: u32,
-        /// Its place among the experts of that rank.
+        /// Its place among the expert slots of that rank.
         pub local: u32,
+    }
+}
+
+abi_struct! {
+    /// The expert slots that hold one expert: `count` of them from `first` in `MoeView::replicas`.
+    pub struct ExpertSlots {
+        /// First.
+        pub first: u32,
+        /// How many; 0: nobody holds the expert now.
+        pub count: u32,
+    }
+}
+
+abi_struct! {
+    /// Who takes part, and who holds which expert, from one call on. Written by the host while it is not the newest.
+    align(128)
+    pub struct MoeView {
+        /// First call that it covers; 0: not written yet.
+        pub first: u32,
+        /// Membership epoch, low 16 bits.
+        pub epoch: u32,
+        /// Expert slots of all ranks.
+        pub expert_slots: u32,
+        /// Expert slots of this rank.
+        pub local_experts: u32,
+        /// Expert slots by number.
+        pub homes: DevicePtr<ExpertHome>,
+        /// By expert.
+        pub experts: DevicePtr<ExpertSlots>,
+        /// Numbers of expert slots, grouped by expert.
+        pub replicas: DevicePtr<u32>,
+        /// Reserved, zero.
+        pub reserved: [u32; 22],
+        /// Bit r: rank r is a member.
+        pub members: [u32; 32],
+    }
+}
+
+abi_struct! {
+    /// How long calls wait. Device memory, written by the host.
+    pub struct MoeClock {
+        /// Longest wait of a phase, ns.
+        pub steady_ns: u64,
+        /// The same for the calls up to `warm_calls`.
+        pub warm_ns: u64,
+        /// Calls up to this number are warm-up.
+        pub warm_calls: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
+        /// Longest time for which a call is held back by a change that is being prepared, ns.
+        pub change_ns: u64,
+    }
+}
+
+abi_struct! {
+    /// Words that host and kernels of one rank share while kernels run. Host-mapped memory.
+    align(128)
+    pub struct MoeBoard {
+        /// Written by the host: the last call that may start now.
+        pub limit: u32,
+        /// Written by the host: 1 while calls end `aborted` as soon as they would be held.
+        pub refuse: u32,
+        /// Written by the host: 1 while a change is being prepared.
+        pub preparing: u32,
+        /// Reserved, zero.
+        pub reserved0: [u32; 29],
+        /// Written by kernels: the last call that has taken its number.
+        pub started: u32,
+        /// Written by kernels: the last call all phases of which have ended, or that is closed.
+        pub finished: u32,
+        /// Written by kernels: number of faults recorded so far, behind `fault`.
+        pub faults: u32,
+        /// Reserved, zero.
+        pub reserved1: [u32; 29],
+        /// Written by kernels: the newest fault.
+        pub fault: MoeFault,
+        /// Written by the host, bit r: rank r has promised the change that is being prepared, so its clock stands still.
+        pub promised: [u32; 32],
+        /// Written by the host, bit r: do not wait for rank r.
+        pub suspects: [u32; 32],
+        /// Written by kernels, bit r: rank r is a suspect of this rank.
+        pub suspected: [u32; 32],
+    }
+}
+
+abi_struct! {
+    /// Why a call is not complete: the first fault of the call, and all its suspects.
+    align(128)
+    pub struct MoeFault {
+        /// Number of the call; 0: none.
+        pub call: u32,
+        /// Its epoch, low 16 bits.
+        pub epoch: u32,
+        /// Why.
+        pub cause: MoeCause,
+        /// The peer; NONE if it is this rank itself.
+        pub peer: u32,
+        /// Phase in which it showed: 0 to 3, in the order of `MoeHandle::phase`.
+        pub phase: u32,
+        /// Syndrome of the error CQE.
+        pub syndrome: u32,
+        /// The expert slot concerned; NONE if all of the peer's.
+        pub expert: u32,
+        /// Reserved, zero.
+        pub reserved: [u32; 25],
+        /// Bit r: rank r is a suspect.
+        pub suspects: [u32; 32],
     }
 }
 
@@ -118,8 +317,8 @@ abi_struct! {
         pub team: DevicePtr<TeamContext>,
         /// State per peer, by rank.
         pub peers: DevicePtr<MoePeer>,
-        /// Home of each expert.
-        pub homes: DevicePtr<ExpertHome>,
+        /// `MoeView [MOE_VIEWS]`.
+        pub views: DevicePtr<MoeView>,
         /// Slots that peers write: dispatch `[set][source][max_tokens]`, at `combine_slots` combine rows of the same shape.
         pub slots: Window,
         /// What the NIC sends from: dispatch `[set][max_tokens]`, at `combine_staging` combine rows `[set][source][max_tokens]`.
@@ -132,24 +331,42 @@ abi_struct! {
         pub combine_staging: u64,
         /// Bytes of a dispatch slot.
         pub slot_bytes: u64,
-        /// Bytes of a combine row, and of the token in a slot.
+        /// Bytes of the token in a slot, without its scales.
         pub row_bytes: u64,
+        /// Bytes of a combine row: `hidden` BF16.
+        pub combine_row_bytes: u64,
+        /// Waiting times.
+        pub clock: DevicePtr<MoeClock>,
+        /// Words shared with the host.
+        pub board: DevicePtr<MoeBoard>,
         /// Bytes of a slot before the token.
         pub header_bytes: u32,
         /// BF16 elements of a token.
         pub hidden: u32,
         /// Experts of all ranks.
         pub experts: u32,
-        /// Experts of this rank.
-        pub local_experts: u32,
         /// Choices of a token.
         pub top_k: u32,
         /// Most tokens of a rank in one call.
         pub max_tokens: u32,
-        /// Membership epoch, low 16 bits.
-        pub epoch: u32,
+        /// What a token is made of.
+        pub format: MoeFormat,
+        /// Its scales, if `format` is fp8.
+        pub scales: MoeScales,
+        /// Bytes of the scales of a token; 0: none.
+        pub scale_bytes: u32,
+        /// Offset of the scales in a slot.
+        pub scales_at: u32,
+        /// How dispatch lays out what it received.
+        pub layout: MoeLayout,
+        /// What combine sends back.
+        pub returns: MoeReturns,
+        /// How signals are kept behind data.
+        pub order: MoeOrder,
+        /// Expert slots that a rank has room for: length of the expert dimension of the outputs.
+        pub max_local_experts: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 25],
+        pub reserved0: [u32; 13],
 
         /// Number of the last call that began. Last line: changed by the phases.
         pub call: u32,
@@ -183,8 +400,16 @@ abi_struct! {
         pub valid: u32,
         /// Received rows whose header was out of range: not processed.
         pub malformed: u32,
+        /// 1: takes part in the call, by the view and by the caller's mask. Else 0: nothing is sent to it or awaited from it.
+        pub active: u32,
+        /// 1: member of the call's epoch. A member that is not active is told that nothing comes.
+        pub member: u32,
+        /// Why rows of it are missing.
+        pub cause: MoeCause,
+        /// Syndrome of its QP, if that is the cause.
+        pub syndrome: u32,
         /// Reserved, zero.
-        pub reserved: u32,
+        pub reserved: [u32; 2],
     }
 }
 
@@ -225,6 +450,10 @@ abi_struct! {
         pub sources: DevicePtr<MoeSource>,
         /// Their choices: `[source][max_tokens][top_k]`.
         pub picks: DevicePtr<MoePick>,
+        /// Expert slots that this rank's tokens go to, NONE for none: `[max_tokens][top_k]`.
+        pub chosen: DevicePtr<u32>,
+        /// Weights of this rank's tokens: `[max_tokens][top_k]`.
+        pub weights: DevicePtr<f32>,
         /// Number of the call.
         pub call: u32,
         /// Epoch in which it began, low 16 bits.
@@ -245,8 +474,14 @@ abi_struct! {
         pub tell: u32,
         /// token << 32 | expert of the first choice that was refused; all ones if none was.
         pub refused: u64,
-        /// Reserved, zero.
-        pub reserved: [u32; 8],
+        /// The view of the call: place in `MoeContext::views`.
+        pub view: u32,
+        /// Flags of its combine: COMBINE_*.
+        pub combine_flags: u32,
+        /// Longest wait of each phase, ns.
+        pub deadline_ns: u64,
+        /// Why it is not complete.
+        pub fault: MoeFault,
     }
 }
 
@@ -257,26 +492,22 @@ abi_struct! {
         pub moe: DevicePtr<MoeContext>,
         /// The call.
         pub handle: DevicePtr<MoeHandle>,
-        /// Tokens, BF16 `[tokens, hidden]`, 16-byte aligned.
-        pub x: DevicePtr<u16>,
+        /// Tokens, 16-byte aligned: BF16 `[tokens, hidden]`, or FP8 with DISPATCH_QUANTIZED, or opaque `[tokens, row_bytes]`.
+        pub x: DevicePtr<u8>,
+        /// Scales of quantized or opaque tokens: `[tokens, scale_bytes]`.
+        pub x_scales: DevicePtr<u8>,
         /// Choices `[tokens, top_k]`; -1 none.
         pub experts: DevicePtr<i32>,
-        /// Weights `[tokens, top_k]`.
+        /// Weights `[tokens, top_k]`; null: all are 1.
         pub weights: DevicePtr<f32>,
+        /// Ranks that take part as the caller sees it: `[ranks]`, 0 = not. Null: all members.
+        pub active: DevicePtr<u32>,
+        /// Longest wait of each phase of this call, ns; 0: the layer's.
+        pub deadline_ns: u64,
         /// Tokens of this call.
         pub tokens: u32,
-        /// Reserved, zero.
-        pub reserved: u32,
-    }
-}
-
-abi_struct! {
-    /// A row of the output of dispatch.
-    pub struct ReceivedRow {
-        /// Rank that sent it.
-        pub rank: u32,
-        /// Row of that rank's input.
-        pub token: u32,
+        /// DISPATCH_* flags.
+        pub flags: u32,
     }
 }
 
@@ -287,12 +518,38 @@ abi_struct! {
         pub moe: DevicePtr<MoeContext>,
         /// The call.
         pub handle: DevicePtr<MoeHandle>,
-        /// Output: tokens by expert, BF16 `[local experts, ranks * max_tokens, hidden]`; the first `counts[e]` rows are written.
-        pub recv_x: DevicePtr<u16>,
-        /// Output: rows of each local expert.
+        /// Output: tokens, `[max_local_experts, ranks * max_tokens, row_bytes]` of which the first `counts[e]` rows of an expert
+        /// are written, or by rank `[ranks, max_tokens, row_bytes]` of which the first `counts[r]` rows of a rank are.
+        pub recv_x: DevicePtr<u8>,
+        /// Output: their scales. FP8 by expert, transposed: `[max_local_experts, scale words, ranks * max_tokens]` of 4 bytes each;
+        /// else `[.., scale_bytes]` as `recv_x`.
+        pub recv_scales: DevicePtr<u8>,
+        /// Output: rows of each local expert, or of each rank.
         pub counts: DevicePtr<u32>,
-        /// Output: where the rows come from, `[local experts, ranks * max_tokens]`.
-        pub rows: DevicePtr<ReceivedRow>,
+        /// Output: row of its rank's input that each row is: `[max_local_experts, ranks * max_tokens]` or `[ranks, max_tokens]`.
+        pub src_info: DevicePtr<u32>,
+        /// Output by expert: begin << 32 | count of the rows of each rank: `[max_local_experts, ranks]`.
+        pub layout_range: DevicePtr<u64>,
+        /// Output by rank: local experts of each row, -1 none: `[ranks, max_tokens, top_k]`.
+        pub recv_experts: DevicePtr<i32>,
+        /// Output by rank: their weights: `[ranks, max_tokens, top_k]`.
+        pub recv_weights: DevicePtr<f32>,
+        /// Added to: rows of each local expert so far: `[max_local_experts]`. Null: not kept.
+        pub recv_stats: DevicePtr<u64>,
+        /// Added to: ns waited for each rank: `[ranks]`. Null: not kept.
+        pub wait_ns: DevicePtr<u64>,
+        /// Output: 1 for each rank whose rows are here, 0 for those masked, late or in error: `[ranks]`. Null: not told.
+        pub active: DevicePtr<u32>,
+    }
+}
+
+abi_struct! {
+    /// Dispatch in one launch. Cooperative.
+    pub struct DispatchParams {
+        /// Its send phase.
+        pub send: DispatchSendParams,
+        /// Its receive phase: same layer and handle.
+        pub receive: DispatchReceiveParams,
     }
 }
 
@@ -303,8 +560,12 @@ abi_struct! {
         pub moe: DevicePtr<MoeContext>,
         /// The call.
         pub handle: DevicePtr<MoeHandle>,
-        /// What the experts made of `recv_x`, in the same places.
+        /// What the experts made of `recv_x`, BF16, in the same places; by rank: what is to be sent back, already weighted.
         pub y: DevicePtr<u16>,
+        /// COMBINE_ZERO_COPY | COMBINE_UNWEIGHTED.
+        pub flags: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
     }
 }
 
@@ -319,6 +580,26 @@ abi_struct! {
         pub out: DevicePtr<u16>,
         /// Output: 1 for each token all of whose experts contributed, else 0.
         pub token_valid: DevicePtr<u8>,
+        /// Weights `[tokens, top_k]` where rows of all experts come back; null: those of dispatch.
+        pub weights: DevicePtr<f32>,
+        /// Added to: ns waited for each rank: `[ranks]`. Null: not kept.
+        pub wait_ns: DevicePtr<u64>,
+        /// Output: 1 for each rank whose rows were added, else 0: `[ranks]`. Null: not told.
+        pub active: DevicePtr<u32>,
+        /// COMBINE_RENORMALISE.
+        pub flags: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
+    }
+}
+
+abi_struct! {
+    /// Combine in one launch. Cooperative.
+    pub struct CombineParams {
+        /// Its send phase.
+        pub send: CombineSendParams,
+        /// Its receive phase: same layer and handle.
+        pub receive: CombineReceiveParams,
     }
 }
 
@@ -347,31 +628,46 @@ abi_struct! {
 const _: () = {
     assert!(size_of::<MoeSignal>() == 32);
     assert!(size_of::<MoePeer>() == 128);
+    assert!(size_of::<MoeView>() == 256);
+    assert!(size_of::<MoeFault>() == 256);
+    assert!(size_of::<MoeBoard>() == 896);
     assert!(size_of::<MoeContext>() == 384);
     assert!(core::mem::offset_of!(MoeContext, call) == 256);
-    assert!(size_of::<MoeHandlePeer>() == 40);
-    assert!(size_of::<MoeHandle>() == 128);
+    assert!(size_of::<MoeHandlePeer>() == 60);
+    assert!(size_of::<MoeHandle>() == 384);
 };
 
 /// What the header holds of this file, in order.
 pub(super) fn items() -> Vec<Item> {
     let mut items = constant_items(constants());
     items.extend([
+        enum_item::<MoeFormat>(),
+        enum_item::<MoeScales>(),
+        enum_item::<MoeLayout>(),
+        enum_item::<MoeReturns>(),
+        enum_item::<MoeOrder>(),
+        enum_item::<MoeCause>(),
         enum_item::<Outcome>(),
         enum_item::<CallStage>(),
         struct_item::<MoeSignal>(),
         struct_item::<MoePeer>(),
         struct_item::<ExpertHome>(),
+        struct_item::<ExpertSlots>(),
+        struct_item::<MoeView>(),
+        struct_item::<MoeFault>(),
+        struct_item::<MoeClock>(),
+        struct_item::<MoeBoard>(),
         struct_item::<MoeContext>(),
         struct_item::<MoeHandlePeer>(),
         struct_item::<MoeSource>(),
         struct_item::<MoePick>(),
         struct_item::<MoeHandle>(),
         struct_item::<DispatchSendParams>(),
-        struct_item::<ReceivedRow>(),
         struct_item::<DispatchReceiveParams>(),
         struct_item::<CombineSendParams>(),
         struct_item::<CombineReceiveParams>(),
+        struct_item::<DispatchParams>(),
+        struct_item::<CombineParams>(),
         struct_item::<DemoExpertParams>(),
     ]);
     items

@@ -34,6 +34,8 @@ impl MoeCall {
             token_of: DevicePtr::new(at(layout.token_of)),
             sources: DevicePtr::new(at(layout.sources)),
             picks: DevicePtr::new(at(layout.picks)),
+            chosen: DevicePtr::new(at(layout.chosen)),
+            weights: DevicePtr::new(at(layout.weights)),
             ..MoeHandle::zeroed()
         };
         gpu.write(memory.addr(), bytemuck::bytes_of(&handle))?;

@@ -1,12 +1,61 @@
 //! The shape of a MoE layer, its limits, and which rank holds which expert.
 
 use super::MoeError;
-use crate::abi::{MAX_HIDDEN, MAX_MOE_TOKENS, MAX_TOP_K};
+use crate::abi::{MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K};
 
 /// Most experts of a layer.
-pub const MAX_EXPERTS: u32 = 65_536;
+pub const MAX_EXPERTS: u32 = 4096;
 /// Most ranks that share a layer.
-pub const MAX_RANKS: u32 = 1024;
+pub const MAX_RANKS: u32 = MAX_MOE_RANKS;
+
+/// What a token is made of on its way to the experts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// BF16.
+    #[default]
+    Bf16,
+    /// FP8 (e4m3) with one scale for each 128 channels: cast in dispatch, or given so by the caller.
+    Fp8(Scales),
+    /// Bytes that the library does not look into, FP4 for example.
+    Opaque {
+        /// Bytes of a token: a multiple of 16.
+        payload_bytes: u32,
+        /// Bytes of its scales: a multiple of 4, or 0.
+        scale_bytes: u32,
+    },
+}
+
+/// How the scales of FP8 are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scales {
+    /// f32.
+    #[default]
+    F32,
+    /// f32, rounded up to a power of two.
+    PowerOfTwo,
+    /// The exponent byte of such a power (UE8M0), four to a 32-bit word.
+    Ue8m0,
+}
+
+/// How dispatch lays out what it received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowLayout {
+    /// By local expert, `[local experts, ranks · max_tokens]`.
+    #[default]
+    ExpertMajor,
+    /// By source, `[ranks, max_tokens]`: each token once.
+    RankMajor,
+}
+
+/// What combine sends back for a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Returns {
+    /// One row for each rank: the sum over its experts.
+    #[default]
+    Sums,
+    /// One row for each expert, for callers that know the weights only at combine.
+    Rows,
+}
 
 /// The shape of one MoE layer; the same at every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +68,26 @@ pub struct MoeConfig {
     pub top_k: u32,
     /// Most tokens that a rank dispatches in one call, 1 to 65,534.
     pub max_tokens: u32,
+    /// What a token is made of.
+    pub format: Format,
+    /// How dispatch lays out what it received.
+    pub layout: RowLayout,
+    /// What combine sends back.
+    pub returns: Returns,
 }
 
 impl MoeConfig {
+    /// BF16, laid out by expert, sums sent back; the shape itself is still to be filled in.
+    pub const BF16: Self = Self {
+        hidden: 0,
+        experts: 0,
+        top_k: 0,
+        max_tokens: 0,
+        format: Format::Bf16,
+        layout: RowLayout::ExpertMajor,
+        returns: Returns::Sums,
+    };
+
     /// Refuses a shape beyond the limits, for a team of `ranks`.
     pub fn check(&self, ranks: u32) -> Result<(), MoeError> {
         let limits = [
@@ -150,6 +216,7 @@ mod tests {
         experts: 64,
         top_k: 8,
         max_tokens: 128,
+        ..MoeConfig::BF16
     };
 
     #[test]

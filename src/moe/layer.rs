@@ -7,21 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytemuck::Zeroable;
-
-use super::layout::{Layout, StateLayout};
+use super::layout::Layout;
+use super::state;
 use super::{MoeCall, MoeConfig, MoeError, Placement};
 use crate::abi::{
     CombineReceiveParams, CombineSendParams, DevicePtr, DispatchReceiveParams, DispatchSendParams,
-    ExpertHome, MoeContext, Window,
+    MoeContext,
 };
-use crate::gpu::{DeviceMemory, Event, Launch};
+use crate::gpu::{DeviceMemory, Event, HostMapped, Launch};
 use crate::team::{Sharing, Team};
 
 /// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.
 const LEAST_LOG_DEPTH: u8 = 8;
-/// The epoch of a team that never changes.
-const FIRST_EPOCH: u32 = 1;
 
 /// Blocks and threads of the MoE kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +35,10 @@ pub struct Moe {
     team: Arc<Team>,
     config: MoeConfig,
     placement: Placement,
-    /// Context, state per peer, table of experts.
+    /// Context, state per peer, views with their tables of experts.
     state: DeviceMemory,
+    /// Words shared with kernels that run.
+    _board: HostMapped,
     grid: Grid,
     seed: AtomicU64,
 }
@@ -64,8 +63,10 @@ pub struct DispatchOutput {
     pub recv_x: u64,
     /// Rows of each local expert, u32.
     pub counts: u64,
-    /// Where the rows come from, [`ReceivedRow`](crate::abi::ReceivedRow) `[local experts, ranks · max_tokens]`.
-    pub rows: u64,
+    /// Row of its rank's input that each row is, u32 `[local experts, ranks · max_tokens]`.
+    pub src_info: u64,
+    /// Begin and count of the rows of each rank, u64 `[local experts, ranks]`.
+    pub layout_range: u64,
 }
 
 impl Moe {
@@ -144,7 +145,7 @@ impl Moe {
         let staging = team.window(layout.staging)?;
         let signals = team.window(layout.signals)?;
         let windows = [slots, staging, signals];
-        let state = write_state(team, &config, &placement, &layout, windows)?;
+        let (state, board) = state::write(team, &config, &placement, &layout, windows)?;
         let on_cpu = team.gpu().label() == "simt";
         let (blocks, threads) = if on_cpu { (2, 128) } else { (32, 256) };
         Ok(Self {
@@ -152,6 +153,7 @@ impl Moe {
             config,
             placement,
             state,
+            _board: board,
             grid: Grid { blocks, threads },
             seed: AtomicU64::new(0),
         })
@@ -233,7 +235,7 @@ impl Moe {
             experts: DevicePtr::new(input.experts),
             weights: DevicePtr::new(input.weights),
             tokens: input.tokens,
-            reserved: 0,
+            ..DispatchSendParams::default()
         };
         // SAFETY: the caller's promise; the context, the windows and the QPs belong to `self` and its team.
         unsafe { self.launch("wv_moe_dispatch_send", bytemuck::bytes_of(&params)) }
@@ -257,7 +259,9 @@ impl Moe {
             handle: DevicePtr::new(call.addr()),
             recv_x: DevicePtr::new(output.recv_x),
             counts: DevicePtr::new(output.counts),
-            rows: DevicePtr::new(output.rows),
+            src_info: DevicePtr::new(output.src_info),
+            layout_range: DevicePtr::new(output.layout_range),
+            ..DispatchReceiveParams::default()
         };
         // SAFETY: the caller's promise, as in `dispatch_send`.
         unsafe { self.launch("wv_moe_dispatch_receive", bytemuck::bytes_of(&params)) }
@@ -276,6 +280,7 @@ impl Moe {
             moe: self.context(),
             handle: DevicePtr::new(call.addr()),
             y: DevicePtr::new(y),
+            ..CombineSendParams::default()
         };
         // SAFETY: the caller's promise, as in `dispatch_send`.
         unsafe { self.launch("wv_moe_combine_send", bytemuck::bytes_of(&params)) }
@@ -301,6 +306,7 @@ impl Moe {
             handle: DevicePtr::new(call.addr()),
             out: DevicePtr::new(out),
             token_valid: DevicePtr::new(token_valid),
+            ..CombineReceiveParams::default()
         };
         // SAFETY: the caller's promise, as in `dispatch_send`.
         unsafe { self.launch("wv_moe_combine_receive", bytemuck::bytes_of(&params)) }
@@ -323,52 +329,6 @@ impl Moe {
         // SAFETY: the caller's promise.
         Ok(unsafe { self.team.gpu().launch(&spec, params) }?)
     }
-}
-
-/// Fills the device memory that kernels know the layer by.
-fn write_state(
-    team: &Team,
-    config: &MoeConfig,
-    placement: &Placement,
-    layout: &Layout,
-    [slots, staging, signals]: [Window; 3],
-) -> Result<DeviceMemory, MoeError> {
-    let gpu = team.gpu();
-    let places = StateLayout::new(config, team.ranks());
-    let bytes = usize::try_from(places.bytes).expect("checked with the shape");
-    let state = gpu.alloc(bytes, 128)?;
-    let number = |value: usize| u32::try_from(value).expect("at most the number of experts");
-    let context = MoeContext {
-        team: DevicePtr::new(team.context_addr()),
-        peers: DevicePtr::new(state.addr() + places.peers),
-        homes: DevicePtr::new(state.addr() + places.homes),
-        slots,
-        staging,
-        signals,
-        combine_slots: layout.combine_slots,
-        combine_staging: layout.combine_staging,
-        slot_bytes: layout.slot_bytes,
-        row_bytes: layout.row_bytes,
-        header_bytes: u32::try_from(layout.header_bytes).expect("at most 384"),
-        hidden: config.hidden,
-        experts: config.experts,
-        local_experts: number(placement.of_rank(team.rank()).len()),
-        top_k: config.top_k,
-        max_tokens: config.max_tokens,
-        epoch: FIRST_EPOCH,
-        ..MoeContext::zeroed()
-    };
-    gpu.write(state.addr(), bytemuck::bytes_of(&context))?;
-    let homes: Vec<ExpertHome> = placement
-        .homes()
-        .iter()
-        .map(|home| ExpertHome {
-            rank: home.rank,
-            local: home.local,
-        })
-        .collect();
-    gpu.write(state.addr() + places.homes, bytemuck::cast_slice(&homes))?;
-    Ok(state)
 }
 
 /// Kernels read and write these in vectors of 16 bytes.

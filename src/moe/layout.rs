@@ -5,10 +5,10 @@
 //! combine rows `[set][source rank][max_tokens]`. Signal window: `[writer][kind, set]`.
 //! A slot is a header (source token, call, expert ids, weights), padded to 128 bytes, and the token.
 
-use super::{MoeConfig, MoeError};
+use super::{Format, MoeConfig, MoeError, Scales};
 use crate::abi::{
-    ExpertHome, MoeContext, MoeHandle, MoeHandlePeer, MoePeer, MoePick, MoeSignal, MoeSource, SETS,
-    SIGNALS_PER_PEER, SLOT_ALIGN,
+    ExpertHome, ExpertSlots, MOE_VIEWS, MoeClock, MoeContext, MoeHandle, MoeHandlePeer, MoePeer,
+    MoePick, MoeSignal, MoeSource, MoeView, SCALE_CHANNELS, SETS, SIGNALS_PER_PEER, SLOT_ALIGN,
 };
 
 /// Bytes and offsets of one rank's buffers.
@@ -18,8 +18,14 @@ pub struct Layout {
     pub header_bytes: u64,
     /// Bytes of a slot: header and token, rounded up to 128.
     pub slot_bytes: u64,
-    /// Bytes of a combine row: the token.
+    /// Bytes of the token in a slot.
     pub row_bytes: u64,
+    /// Bytes of its scales behind it, at the next multiple of 16.
+    pub scale_bytes: u64,
+    /// Offset of the scales in a slot.
+    pub scales_at: u64,
+    /// Bytes of a combine row: BF16.
+    pub combine_row_bytes: u64,
     /// Offset of the combine rows in the slot window.
     pub combine_slots: u64,
     /// Bytes of the slot window.
@@ -38,22 +44,43 @@ impl Layout {
     pub fn new(config: &MoeConfig, ranks: u32) -> Self {
         let (tokens, ranks) = (u64::from(config.max_tokens), u64::from(ranks));
         let sets = u64::from(SETS);
-        let row_bytes = u64::from(config.hidden) * 2;
+        let hidden = u64::from(config.hidden);
+        let (row_bytes, scale_bytes) = token_bytes(config);
+        let combine_row_bytes = hidden * 2;
         let header_bytes = (8 + 8 * u64::from(config.top_k)).next_multiple_of(SLOT_ALIGN.into());
-        let slot_bytes = (header_bytes + row_bytes).next_multiple_of(SLOT_ALIGN.into());
+        let scales_at = header_bytes + row_bytes.next_multiple_of(16);
+        let slot_bytes = (scales_at + scale_bytes).next_multiple_of(SLOT_ALIGN.into());
         let combine_slots = sets * ranks * tokens * slot_bytes;
         let combine_staging = sets * tokens * slot_bytes;
-        let combine = sets * ranks * tokens * row_bytes;
+        let combine = sets * ranks * tokens * combine_row_bytes;
         Self {
             header_bytes,
             slot_bytes,
             row_bytes,
+            scale_bytes,
+            scales_at,
+            combine_row_bytes,
             combine_slots,
             slots: combine_slots + combine,
             combine_staging,
             staging: combine_staging + combine,
             signals: ranks * u64::from(SIGNALS_PER_PEER) * size_of::<MoeSignal>() as u64,
         }
+    }
+}
+
+/// Bytes of a token as it travels, and of its scales.
+fn token_bytes(config: &MoeConfig) -> (u64, u64) {
+    let hidden = u64::from(config.hidden);
+    let groups = hidden.div_ceil(SCALE_CHANNELS.into());
+    match config.format {
+        Format::Bf16 => (hidden * 2, 0),
+        Format::Fp8(Scales::Ue8m0) => (hidden, groups.next_multiple_of(4)),
+        Format::Fp8(_) => (hidden, groups * 4),
+        Format::Opaque {
+            payload_bytes,
+            scale_bytes,
+        } => (payload_bytes.into(), scale_bytes.into()),
     }
 }
 
@@ -119,7 +146,11 @@ impl Cursor {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StateLayout {
     pub(super) peers: u64,
+    pub(super) clock: u64,
+    pub(super) views: u64,
     pub(super) homes: u64,
+    pub(super) experts: u64,
+    pub(super) replicas: u64,
     pub(super) bytes: u64,
 }
 
@@ -127,10 +158,18 @@ impl StateLayout {
     pub(super) fn new(config: &MoeConfig, ranks: u32) -> Self {
         let mut cursor = Cursor(size_of::<MoeContext>() as u64);
         let peers = cursor.take(ranks.into(), size_of::<MoePeer>());
+        let clock = cursor.take(1, size_of::<MoeClock>());
+        let views = cursor.take(MOE_VIEWS.into(), size_of::<MoeView>());
         let homes = cursor.take(config.experts.into(), size_of::<ExpertHome>());
+        let experts = cursor.take(config.experts.into(), size_of::<ExpertSlots>());
+        let replicas = cursor.take(config.experts.into(), size_of::<u32>());
         Self {
             peers,
+            clock,
+            views,
             homes,
+            experts,
+            replicas,
             bytes: cursor.take(0, 1),
         }
     }
@@ -148,12 +187,15 @@ pub(super) struct HandleLayout {
     pub(super) token_of: u64,
     pub(super) sources: u64,
     pub(super) picks: u64,
+    pub(super) chosen: u64,
+    pub(super) weights: u64,
     pub(super) bytes: u64,
 }
 
 impl HandleLayout {
     pub(super) fn new(config: &MoeConfig, ranks: u32) -> Self {
         let rows = u64::from(ranks) * u64::from(config.max_tokens);
+        let choices = u64::from(config.max_tokens) * u64::from(config.top_k);
         let mut cursor = Cursor(size_of::<MoeHandle>() as u64);
         Self {
             peers: cursor.take(ranks.into(), size_of::<MoeHandlePeer>()),
@@ -161,6 +203,8 @@ impl HandleLayout {
             token_of: cursor.take(rows, size_of::<u32>()),
             sources: cursor.take(rows, size_of::<MoeSource>()),
             picks: cursor.take(rows * u64::from(config.top_k), size_of::<MoePick>()),
+            chosen: cursor.take(choices, size_of::<u32>()),
+            weights: cursor.take(choices, size_of::<f32>()),
             bytes: cursor.take(0, 1),
         }
     }
@@ -177,6 +221,7 @@ mod tests {
             experts: 256,
             top_k: 8,
             max_tokens: 128,
+            ..MoeConfig::BF16
         };
         let bytes = required_bytes(&shape, 8).unwrap();
         let slot = 128 + 14_336;
@@ -193,6 +238,7 @@ mod tests {
             experts: 64,
             top_k: 32,
             max_tokens: 1,
+            ..MoeConfig::BF16
         };
         let layout = Layout::new(&shape, 2);
         assert_eq!(layout.header_bytes, 384);
@@ -206,6 +252,7 @@ mod tests {
             experts: 64,
             top_k: 3,
             max_tokens: 100,
+            ..MoeConfig::BF16
         };
         let at = HandleLayout::new(&shape, 7);
         let rows = 7 * 100u64;
@@ -216,6 +263,8 @@ mod tests {
             (at.token_of, rows * 4),
             (at.sources, rows * size_of::<MoeSource>() as u64),
             (at.picks, rows * 3 * size_of::<MoePick>() as u64),
+            (at.chosen, 300 * 4),
+            (at.weights, 300 * 4),
             (at.bytes, 0),
         ];
         for pair in arrays.windows(2) {
@@ -227,9 +276,10 @@ mod tests {
     fn the_largest_shape_does_not_overflow() {
         let shape = MoeConfig {
             hidden: 16_384,
-            experts: 65_536,
+            experts: 4096,
             top_k: 32,
             max_tokens: 65_534,
+            ..MoeConfig::BF16
         };
         let bytes = required_bytes(&shape, 1024).unwrap();
         assert!(bytes.slots > 1 << 42);

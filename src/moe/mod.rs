@@ -14,10 +14,13 @@ mod layout;
 pub mod reference;
 mod report;
 mod routing;
+mod state;
 mod workspace;
 
 pub use call::MoeCall;
-pub use config::{Home, MAX_EXPERTS, MAX_RANKS, MoeConfig, Placement};
+pub use config::{
+    Format, Home, MAX_EXPERTS, MAX_RANKS, MoeConfig, Placement, Returns, RowLayout, Scales,
+};
 pub use error::MoeError;
 pub use layer::{DispatchInput, DispatchOutput, Grid, Moe};
 pub use layout::{Layout, RequiredBytes, required_bytes};

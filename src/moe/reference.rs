@@ -170,6 +170,7 @@ mod tests {
         experts: 3,
         top_k: 2,
         max_tokens: 4,
+        ..MoeConfig::BF16
     };
 
     fn batch(experts: &[i32], first: f32) -> Batch {

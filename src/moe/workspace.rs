@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::reference::{Batch, Source};
 use super::{DispatchInput, DispatchOutput, Layout, Moe, MoeCall, MoeError};
-use crate::abi::ReceivedRow;
 use crate::gpu::{DeviceMemory, Event, GpuError};
 
 /// Time between two looks at the other ranks while a phase runs.
@@ -37,7 +36,8 @@ enum Buffer {
     Weights,
     RecvX,
     Counts,
-    Rows,
+    SrcInfo,
+    LayoutRange,
     Y,
     Out,
     Valid,
@@ -69,7 +69,8 @@ impl Workspace {
             choices * size_of::<f32>() as u64,
             rows * row_bytes,
             moe.local_experts().len() as u64 * size_of::<u32>() as u64,
-            rows * size_of::<ReceivedRow>() as u64,
+            rows * size_of::<u32>() as u64,
+            rows / u64::from(config.max_tokens) * size_of::<u64>() as u64,
             rows * row_bytes,
             tokens * row_bytes,
             tokens,
@@ -136,7 +137,8 @@ impl Workspace {
         let output = DispatchOutput {
             recv_x: self.addr(Buffer::RecvX),
             counts: self.addr(Buffer::Counts),
-            rows: self.addr(Buffer::Rows),
+            src_info: self.addr(Buffer::SrcInfo),
+            layout_range: self.addr(Buffer::LayoutRange),
         };
         // SAFETY: as in `send_unchecked`.
         let event = unsafe { self.moe.dispatch_receive(self.call(), &output) }?;
@@ -249,22 +251,25 @@ impl Workspace {
 
     fn sources(&self) -> Result<Vec<Vec<Source>>, MoeError> {
         let room = Self::rows_per_expert(&self.moe);
-        let mut counts = vec![0u32; self.moe.local_experts().len()];
-        self.read(
-            self.addr(Buffer::Counts),
-            bytemuck::cast_slice_mut(&mut counts),
-        )?;
-        let of_expert = |(local, count): (u64, u32)| {
-            let mut rows = vec![ReceivedRow::default(); count as usize];
-            let at = self.addr(Buffer::Rows) + local * room * size_of::<ReceivedRow>() as u64;
-            self.read(at, bytemuck::cast_slice_mut(&mut rows))?;
-            let source = |row: ReceivedRow| Source {
-                rank: row.rank,
-                token: row.token,
-            };
-            Ok(rows.into_iter().map(source).collect())
+        let ranks = self.moe.team().ranks();
+        let of_expert = |local: u64| {
+            let mut ranges = vec![0u64; ranks as usize];
+            let at = self.addr(Buffer::LayoutRange) + local * u64::from(ranks) * 8;
+            self.read(at, bytemuck::cast_slice_mut(&mut ranges))?;
+            let mut sources = Vec::new();
+            for (rank, range) in (0u32..).zip(ranges) {
+                let (begin, count) = (range >> 32, range & u64::from(u32::MAX));
+                let count = usize::try_from(count).expect("32 bits");
+                let mut tokens = vec![0u32; count];
+                let at = self.addr(Buffer::SrcInfo) + (local * room + begin) * 4;
+                self.read(at, bytemuck::cast_slice_mut(&mut tokens))?;
+                sources.extend(tokens.into_iter().map(|token| Source { rank, token }));
+            }
+            Ok(sources)
         };
-        (0u64..).zip(counts).map(of_expert).collect()
+        (0..self.moe.local_experts().len() as u64)
+            .map(of_expert)
+            .collect()
     }
 
     fn row_addr(&self, buffer: Buffer, local: usize, row: usize) -> u64 {

@@ -21,6 +21,7 @@ const SHAPE: MoeConfig = MoeConfig {
     experts: 4,
     top_k: 2,
     max_tokens: 12,
+    ..MoeConfig::BF16
 };
 
 /// Every token reaches both ranks.
@@ -360,7 +361,7 @@ impl OwnSend {
             experts: DevicePtr::new(buffers[1].addr()),
             weights: DevicePtr::new(buffers[2].addr()),
             tokens: u32::try_from(batch.tokens(moe.config())).unwrap(),
-            reserved: 0,
+            ..DispatchSendParams::default()
         };
         let grid = moe.grid();
         let launch = Launch {

@@ -11,6 +11,7 @@ const SMALL: MoeConfig = MoeConfig {
     experts: 8,
     top_k: 2,
     max_tokens: 16,
+    ..MoeConfig::BF16
 };
 
 /// Runs `calls` calls in the order `program` at every rank; each phase is checked against the reference.
@@ -162,6 +163,7 @@ fn twenty_seeds_of_kernel_and_hca_schedules_agree_with_the_reference() {
             top_k: 3,
             hidden: 40,
             max_tokens: 9,
+            ..MoeConfig::BF16
         };
         verify(&setup, config, seed, 4, fused);
     }
@@ -174,6 +176,7 @@ fn thirty_two_choices_of_a_token_and_more_tokens_than_a_warp_has_lanes() {
         experts: 40,
         top_k: 32,
         max_tokens: 70,
+        ..MoeConfig::BF16
     };
     verify(&Setup::new(3), config, 7, 3, fused);
 }
@@ -217,6 +220,7 @@ fn more_rows_than_the_ring_has_wqebbs_go_through() {
         experts: 2,
         top_k: 2,
         max_tokens: 600,
+        ..MoeConfig::BF16
     };
     let full = Traffic {
         percent_none: 0,

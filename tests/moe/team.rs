@@ -203,6 +203,7 @@ fn a_layer_must_have_the_same_shape_everywhere() {
             experts: 6,
             top_k: 2,
             max_tokens: 8,
+            ..MoeConfig::BF16
         };
         Moe::new(team, "layer", config).unwrap_err().to_string()
     });
@@ -225,6 +226,7 @@ fn a_layer_beyond_its_limits_is_refused_at_every_rank() {
             experts: 6,
             top_k: 2,
             max_tokens: 8,
+            ..MoeConfig::BF16
         };
         Moe::new(team, "layer", config).unwrap_err().to_string()
     });

@@ -12,6 +12,7 @@ const SHAPE: MoeConfig = MoeConfig {
     experts: 6,
     top_k: 2,
     max_tokens: 8,
+    ..MoeConfig::BF16
 };
 
 /// Dispatch and combine of `calls` batches, compared with the reference.

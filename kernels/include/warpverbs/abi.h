@@ -360,6 +360,93 @@ inline constexpr uint32_t NONE = 0xffffffff;
 /// Bytes that one WQE of combine sends at most.
 inline constexpr uint32_t COMBINE_PUT_BYTES = 0x100000;
 
+/// Channels that share one scale of FP8.
+inline constexpr uint32_t SCALE_CHANNELS = 0x80;
+
+/// Most ranks of a layer.
+inline constexpr uint32_t MAX_MOE_RANKS = 0x400;
+
+/// Views and expert tables that a layer holds: the one in force and the next.
+inline constexpr uint32_t MOE_VIEWS = 0x2;
+
+/// Flag of `DispatchSendParams`: `x` is FP8 already and `x_scales` holds its scales.
+inline constexpr uint32_t DISPATCH_QUANTIZED = 0x1;
+
+/// Flag of `CombineSendParams`: `y` is the layer's own staging memory for this call, so nothing is copied.
+inline constexpr uint32_t COMBINE_ZERO_COPY = 0x1;
+
+/// Flag of `CombineSendParams`: every weight counts as 1.
+inline constexpr uint32_t COMBINE_UNWEIGHTED = 0x2;
+
+/// Flag of `CombineReceiveParams`: a token that lost experts is divided by the share of its weights that is left.
+inline constexpr uint32_t COMBINE_RENORMALISE = 0x4;
+
+/// What a token is made of on its way to the experts.
+enum class MoeFormat : uint32_t {
+  /// `hidden` BF16.
+  bf16 = 0,
+  /// `hidden` FP8 (e4m3) and one scale for each 128 of them.
+  fp8 = 1,
+  /// Payload and scales as bytes that the library does not look into.
+  opaque = 2,
+};
+
+/// How the scales of FP8 are kept.
+enum class MoeScales : uint32_t {
+  /// f32.
+  f32 = 0,
+  /// f32, rounded up to a power of two.
+  power_of_two = 1,
+  /// The exponent byte of such a power (UE8M0), four to a 32-bit word.
+  ue8m0 = 2,
+};
+
+/// How dispatch lays out what it received.
+enum class MoeLayout : uint32_t {
+  /// By local expert: `[local experts, ranks * max_tokens]`, the rows of an expert in the order (rank, token).
+  expert_major = 0,
+  /// By source: `[ranks, max_tokens]`, each token once, with the local experts it chose.
+  rank_major = 1,
+};
+
+/// What combine sends back for a token.
+enum class MoeReturns : uint32_t {
+  /// One row: the sum over the experts of the rank.
+  sums = 0,
+  /// One row for each expert, for callers that know the weights only at combine.
+  rows = 1,
+};
+
+/// How a data signal is kept behind its data.
+enum class MoeOrder : uint32_t {
+  /// An inline write on the same QP: where the device places writes in order.
+  inline_write = 0,
+  /// An unconditional swap on the same QP: where atomics are ordered behind writes but writes not among themselves.
+  swap = 1,
+  /// The data is complete before the signal is posted: anywhere.
+  flush = 2,
+};
+
+/// Why rows are missing from a call.
+enum class MoeCause : uint32_t {
+  /// Nothing is missing.
+  none = 0,
+  /// No word of the peer before the deadline.
+  timeout = 1,
+  /// The QP to the peer ended in error.
+  cqe_error = 2,
+  /// The peer's word named another epoch.
+  generation = 3,
+  /// The peer has not sent this call.
+  missed_call = 4,
+  /// A slot of the peer was out of range.
+  malformed = 5,
+  /// The host or a user word ended the call.
+  aborted = 6,
+  /// This rank's own input was refused.
+  refused = 7,
+};
+
 /// What became of one peer in one phase of a call. Final once it is not `none`.
 enum class Outcome : uint32_t {
   /// Not settled.
@@ -438,16 +525,152 @@ static_assert(offsetof(MoePeer, seen) == 88);
 static_assert(offsetof(MoePeer, suspect) == 96);
 static_assert(offsetof(MoePeer, reserved) == 100);
 
-/// Where an expert lives.
+/// An expert slot: a place of an expert on a rank.
 struct ExpertHome {
   /// Rank.
   uint32_t rank;
-  /// Its place among the experts of that rank.
+  /// Its place among the expert slots of that rank.
   uint32_t local;
 };
 static_assert(sizeof(ExpertHome) == 8 && alignof(ExpertHome) == 4);
 static_assert(offsetof(ExpertHome, rank) == 0);
 static_assert(offsetof(ExpertHome, local) == 4);
+
+/// The expert slots that hold one expert: `count` of them from `first` in `MoeView::replicas`.
+struct ExpertSlots {
+  /// First.
+  uint32_t first;
+  /// How many; 0: nobody holds the expert now.
+  uint32_t count;
+};
+static_assert(sizeof(ExpertSlots) == 8 && alignof(ExpertSlots) == 4);
+static_assert(offsetof(ExpertSlots, first) == 0);
+static_assert(offsetof(ExpertSlots, count) == 4);
+
+/// Who takes part, and who holds which expert, from one call on. Written by the host while it is not the newest.
+struct alignas(128) MoeView {
+  /// First call that it covers; 0: not written yet.
+  uint32_t first;
+  /// Membership epoch, low 16 bits.
+  uint32_t epoch;
+  /// Expert slots of all ranks.
+  uint32_t expert_slots;
+  /// Expert slots of this rank.
+  uint32_t local_experts;
+  /// Expert slots by number.
+  ExpertHome *homes;
+  /// By expert.
+  ExpertSlots *experts;
+  /// Numbers of expert slots, grouped by expert.
+  uint32_t *replicas;
+  /// Reserved, zero.
+  uint32_t reserved[22];
+  /// Bit r: rank r is a member.
+  uint32_t members[32];
+};
+static_assert(sizeof(MoeView) == 256 && alignof(MoeView) == 128);
+static_assert(offsetof(MoeView, first) == 0);
+static_assert(offsetof(MoeView, epoch) == 4);
+static_assert(offsetof(MoeView, expert_slots) == 8);
+static_assert(offsetof(MoeView, local_experts) == 12);
+static_assert(offsetof(MoeView, homes) == 16);
+static_assert(offsetof(MoeView, experts) == 24);
+static_assert(offsetof(MoeView, replicas) == 32);
+static_assert(offsetof(MoeView, reserved) == 40);
+static_assert(offsetof(MoeView, members) == 128);
+
+/// Why a call is not complete: the first fault of the call, and all its suspects.
+struct alignas(128) MoeFault {
+  /// Number of the call; 0: none.
+  uint32_t call;
+  /// Its epoch, low 16 bits.
+  uint32_t epoch;
+  /// Why.
+  MoeCause cause;
+  /// The peer; NONE if it is this rank itself.
+  uint32_t peer;
+  /// Phase in which it showed: 0 to 3, in the order of `MoeHandle::phase`.
+  uint32_t phase;
+  /// Syndrome of the error CQE.
+  uint32_t syndrome;
+  /// The expert slot concerned; NONE if all of the peer's.
+  uint32_t expert;
+  /// Reserved, zero.
+  uint32_t reserved[25];
+  /// Bit r: rank r is a suspect.
+  uint32_t suspects[32];
+};
+static_assert(sizeof(MoeFault) == 256 && alignof(MoeFault) == 128);
+static_assert(offsetof(MoeFault, call) == 0);
+static_assert(offsetof(MoeFault, epoch) == 4);
+static_assert(offsetof(MoeFault, cause) == 8);
+static_assert(offsetof(MoeFault, peer) == 12);
+static_assert(offsetof(MoeFault, phase) == 16);
+static_assert(offsetof(MoeFault, syndrome) == 20);
+static_assert(offsetof(MoeFault, expert) == 24);
+static_assert(offsetof(MoeFault, reserved) == 28);
+static_assert(offsetof(MoeFault, suspects) == 128);
+
+/// How long calls wait. Device memory, written by the host.
+struct MoeClock {
+  /// Longest wait of a phase, ns.
+  uint64_t steady_ns;
+  /// The same for the calls up to `warm_calls`.
+  uint64_t warm_ns;
+  /// Calls up to this number are warm-up.
+  uint32_t warm_calls;
+  /// Reserved, zero.
+  uint32_t reserved;
+  /// Longest time for which a call is held back by a change that is being prepared, ns.
+  uint64_t change_ns;
+};
+static_assert(sizeof(MoeClock) == 32 && alignof(MoeClock) == 8);
+static_assert(offsetof(MoeClock, steady_ns) == 0);
+static_assert(offsetof(MoeClock, warm_ns) == 8);
+static_assert(offsetof(MoeClock, warm_calls) == 16);
+static_assert(offsetof(MoeClock, reserved) == 20);
+static_assert(offsetof(MoeClock, change_ns) == 24);
+
+/// Words that host and kernels of one rank share while kernels run. Host-mapped memory.
+struct alignas(128) MoeBoard {
+  /// Written by the host: the last call that may start now.
+  uint32_t limit;
+  /// Written by the host: 1 while calls end `aborted` as soon as they would be held.
+  uint32_t refuse;
+  /// Written by the host: 1 while a change is being prepared.
+  uint32_t preparing;
+  /// Reserved, zero.
+  uint32_t reserved0[29];
+  /// Written by kernels: the last call that has taken its number.
+  uint32_t started;
+  /// Written by kernels: the last call all phases of which have ended, or that is closed.
+  uint32_t finished;
+  /// Written by kernels: number of faults recorded so far, behind `fault`.
+  uint32_t faults;
+  /// Reserved, zero.
+  uint32_t reserved1[29];
+  /// Written by kernels: the newest fault.
+  MoeFault fault;
+  /// Written by the host, bit r: rank r has promised the change that is being prepared, so its clock stands still.
+  uint32_t promised[32];
+  /// Written by the host, bit r: do not wait for rank r.
+  uint32_t suspects[32];
+  /// Written by kernels, bit r: rank r is a suspect of this rank.
+  uint32_t suspected[32];
+};
+static_assert(sizeof(MoeBoard) == 896 && alignof(MoeBoard) == 128);
+static_assert(offsetof(MoeBoard, limit) == 0);
+static_assert(offsetof(MoeBoard, refuse) == 4);
+static_assert(offsetof(MoeBoard, preparing) == 8);
+static_assert(offsetof(MoeBoard, reserved0) == 12);
+static_assert(offsetof(MoeBoard, started) == 128);
+static_assert(offsetof(MoeBoard, finished) == 132);
+static_assert(offsetof(MoeBoard, faults) == 136);
+static_assert(offsetof(MoeBoard, reserved1) == 140);
+static_assert(offsetof(MoeBoard, fault) == 256);
+static_assert(offsetof(MoeBoard, promised) == 512);
+static_assert(offsetof(MoeBoard, suspects) == 640);
+static_assert(offsetof(MoeBoard, suspected) == 768);
 
 /// One MoE layer at one rank. Device memory; constant except for the last line, which the phases change.
 struct alignas(128) MoeContext {
@@ -455,8 +678,8 @@ struct alignas(128) MoeContext {
   TeamContext *team;
   /// State per peer, by rank.
   MoePeer *peers;
-  /// Home of each expert.
-  ExpertHome *homes;
+  /// `MoeView [MOE_VIEWS]`.
+  MoeView *views;
   /// Slots that peers write: dispatch `[set][source][max_tokens]`, at `combine_slots` combine rows of the same shape.
   Window slots;
   /// What the NIC sends from: dispatch `[set][max_tokens]`, at `combine_staging` combine rows `[set][source][max_tokens]`.
@@ -469,24 +692,42 @@ struct alignas(128) MoeContext {
   uint64_t combine_staging;
   /// Bytes of a dispatch slot.
   uint64_t slot_bytes;
-  /// Bytes of a combine row, and of the token in a slot.
+  /// Bytes of the token in a slot, without its scales.
   uint64_t row_bytes;
+  /// Bytes of a combine row: `hidden` BF16.
+  uint64_t combine_row_bytes;
+  /// Waiting times.
+  MoeClock *clock;
+  /// Words shared with the host.
+  MoeBoard *board;
   /// Bytes of a slot before the token.
   uint32_t header_bytes;
   /// BF16 elements of a token.
   uint32_t hidden;
   /// Experts of all ranks.
   uint32_t experts;
-  /// Experts of this rank.
-  uint32_t local_experts;
   /// Choices of a token.
   uint32_t top_k;
   /// Most tokens of a rank in one call.
   uint32_t max_tokens;
-  /// Membership epoch, low 16 bits.
-  uint32_t epoch;
+  /// What a token is made of.
+  MoeFormat format;
+  /// Its scales, if `format` is fp8.
+  MoeScales scales;
+  /// Bytes of the scales of a token; 0: none.
+  uint32_t scale_bytes;
+  /// Offset of the scales in a slot.
+  uint32_t scales_at;
+  /// How dispatch lays out what it received.
+  MoeLayout layout;
+  /// What combine sends back.
+  MoeReturns returns;
+  /// How signals are kept behind data.
+  MoeOrder order;
+  /// Expert slots that a rank has room for: length of the expert dimension of the outputs.
+  uint32_t max_local_experts;
   /// Reserved, zero.
-  uint32_t reserved0[25];
+  uint32_t reserved0[13];
   /// Number of the last call that began. Last line: changed by the phases.
   uint32_t call;
   /// Newest closed call, by kind.
@@ -499,7 +740,7 @@ struct alignas(128) MoeContext {
 static_assert(sizeof(MoeContext) == 384 && alignof(MoeContext) == 128);
 static_assert(offsetof(MoeContext, team) == 0);
 static_assert(offsetof(MoeContext, peers) == 8);
-static_assert(offsetof(MoeContext, homes) == 16);
+static_assert(offsetof(MoeContext, views) == 16);
 static_assert(offsetof(MoeContext, slots) == 24);
 static_assert(offsetof(MoeContext, staging) == 48);
 static_assert(offsetof(MoeContext, signals) == 72);
@@ -507,14 +748,23 @@ static_assert(offsetof(MoeContext, combine_slots) == 96);
 static_assert(offsetof(MoeContext, combine_staging) == 104);
 static_assert(offsetof(MoeContext, slot_bytes) == 112);
 static_assert(offsetof(MoeContext, row_bytes) == 120);
-static_assert(offsetof(MoeContext, header_bytes) == 128);
-static_assert(offsetof(MoeContext, hidden) == 132);
-static_assert(offsetof(MoeContext, experts) == 136);
-static_assert(offsetof(MoeContext, local_experts) == 140);
-static_assert(offsetof(MoeContext, top_k) == 144);
-static_assert(offsetof(MoeContext, max_tokens) == 148);
-static_assert(offsetof(MoeContext, epoch) == 152);
-static_assert(offsetof(MoeContext, reserved0) == 156);
+static_assert(offsetof(MoeContext, combine_row_bytes) == 128);
+static_assert(offsetof(MoeContext, clock) == 136);
+static_assert(offsetof(MoeContext, board) == 144);
+static_assert(offsetof(MoeContext, header_bytes) == 152);
+static_assert(offsetof(MoeContext, hidden) == 156);
+static_assert(offsetof(MoeContext, experts) == 160);
+static_assert(offsetof(MoeContext, top_k) == 164);
+static_assert(offsetof(MoeContext, max_tokens) == 168);
+static_assert(offsetof(MoeContext, format) == 172);
+static_assert(offsetof(MoeContext, scales) == 176);
+static_assert(offsetof(MoeContext, scale_bytes) == 180);
+static_assert(offsetof(MoeContext, scales_at) == 184);
+static_assert(offsetof(MoeContext, layout) == 188);
+static_assert(offsetof(MoeContext, returns) == 192);
+static_assert(offsetof(MoeContext, order) == 196);
+static_assert(offsetof(MoeContext, max_local_experts) == 200);
+static_assert(offsetof(MoeContext, reserved0) == 204);
 static_assert(offsetof(MoeContext, call) == 256);
 static_assert(offsetof(MoeContext, released) == 260);
 static_assert(offsetof(MoeContext, foreign_epochs) == 268);
@@ -540,10 +790,18 @@ struct MoeHandlePeer {
   uint32_t valid;
   /// Received rows whose header was out of range: not processed.
   uint32_t malformed;
+  /// 1: takes part in the call, by the view and by the caller's mask. Else 0: nothing is sent to it or awaited from it.
+  uint32_t active;
+  /// 1: member of the call's epoch. A member that is not active is told that nothing comes.
+  uint32_t member;
+  /// Why rows of it are missing.
+  MoeCause cause;
+  /// Syndrome of its QP, if that is the cause.
+  uint32_t syndrome;
   /// Reserved, zero.
-  uint32_t reserved;
+  uint32_t reserved[2];
 };
-static_assert(sizeof(MoeHandlePeer) == 40 && alignof(MoeHandlePeer) == 4);
+static_assert(sizeof(MoeHandlePeer) == 60 && alignof(MoeHandlePeer) == 4);
 static_assert(offsetof(MoeHandlePeer, rows_sent) == 0);
 static_assert(offsetof(MoeHandlePeer, dispatch_sent) == 4);
 static_assert(offsetof(MoeHandlePeer, rows_received) == 8);
@@ -553,7 +811,11 @@ static_assert(offsetof(MoeHandlePeer, combine_received) == 20);
 static_assert(offsetof(MoeHandlePeer, rows_combined) == 24);
 static_assert(offsetof(MoeHandlePeer, valid) == 28);
 static_assert(offsetof(MoeHandlePeer, malformed) == 32);
-static_assert(offsetof(MoeHandlePeer, reserved) == 36);
+static_assert(offsetof(MoeHandlePeer, active) == 36);
+static_assert(offsetof(MoeHandlePeer, member) == 40);
+static_assert(offsetof(MoeHandlePeer, cause) == 44);
+static_assert(offsetof(MoeHandlePeer, syndrome) == 48);
+static_assert(offsetof(MoeHandlePeer, reserved) == 52);
 
 /// One row that dispatch received, as its header said, after the range checks.
 struct MoeSource {
@@ -593,6 +855,10 @@ struct alignas(128) MoeHandle {
   MoeSource *sources;
   /// Their choices: `[source][max_tokens][top_k]`.
   MoePick *picks;
+  /// Expert slots that this rank's tokens go to, NONE for none: `[max_tokens][top_k]`.
+  uint32_t *chosen;
+  /// Weights of this rank's tokens: `[max_tokens][top_k]`.
+  float *weights;
   /// Number of the call.
   uint32_t call;
   /// Epoch in which it began, low 16 bits.
@@ -613,26 +879,37 @@ struct alignas(128) MoeHandle {
   uint32_t tell;
   /// token << 32 | expert of the first choice that was refused; all ones if none was.
   uint64_t refused;
-  /// Reserved, zero.
-  uint32_t reserved[8];
+  /// The view of the call: place in `MoeContext::views`.
+  uint32_t view;
+  /// Flags of its combine: COMBINE_*.
+  uint32_t combine_flags;
+  /// Longest wait of each phase, ns.
+  uint64_t deadline_ns;
+  /// Why it is not complete.
+  MoeFault fault;
 };
-static_assert(sizeof(MoeHandle) == 128 && alignof(MoeHandle) == 128);
+static_assert(sizeof(MoeHandle) == 384 && alignof(MoeHandle) == 128);
 static_assert(offsetof(MoeHandle, peers) == 0);
 static_assert(offsetof(MoeHandle, row_of) == 8);
 static_assert(offsetof(MoeHandle, token_of) == 16);
 static_assert(offsetof(MoeHandle, sources) == 24);
 static_assert(offsetof(MoeHandle, picks) == 32);
-static_assert(offsetof(MoeHandle, call) == 40);
-static_assert(offsetof(MoeHandle, epoch) == 44);
-static_assert(offsetof(MoeHandle, tokens) == 48);
-static_assert(offsetof(MoeHandle, stage) == 52);
-static_assert(offsetof(MoeHandle, phase) == 56);
-static_assert(offsetof(MoeHandle, in_turn) == 72);
-static_assert(offsetof(MoeHandle, stopped) == 76);
-static_assert(offsetof(MoeHandle, reserved0) == 80);
-static_assert(offsetof(MoeHandle, tell) == 84);
-static_assert(offsetof(MoeHandle, refused) == 88);
-static_assert(offsetof(MoeHandle, reserved) == 96);
+static_assert(offsetof(MoeHandle, chosen) == 40);
+static_assert(offsetof(MoeHandle, weights) == 48);
+static_assert(offsetof(MoeHandle, call) == 56);
+static_assert(offsetof(MoeHandle, epoch) == 60);
+static_assert(offsetof(MoeHandle, tokens) == 64);
+static_assert(offsetof(MoeHandle, stage) == 68);
+static_assert(offsetof(MoeHandle, phase) == 72);
+static_assert(offsetof(MoeHandle, in_turn) == 88);
+static_assert(offsetof(MoeHandle, stopped) == 92);
+static_assert(offsetof(MoeHandle, reserved0) == 96);
+static_assert(offsetof(MoeHandle, tell) == 100);
+static_assert(offsetof(MoeHandle, refused) == 104);
+static_assert(offsetof(MoeHandle, view) == 112);
+static_assert(offsetof(MoeHandle, combine_flags) == 116);
+static_assert(offsetof(MoeHandle, deadline_ns) == 120);
+static_assert(offsetof(MoeHandle, fault) == 128);
 
 /// Send phase of dispatch. Cooperative launch.
 struct DispatchSendParams {
@@ -640,36 +917,34 @@ struct DispatchSendParams {
   MoeContext *moe;
   /// The call.
   MoeHandle *handle;
-  /// Tokens, BF16 `[tokens, hidden]`, 16-byte aligned.
-  uint16_t *x;
+  /// Tokens, 16-byte aligned: BF16 `[tokens, hidden]`, or FP8 with DISPATCH_QUANTIZED, or opaque `[tokens, row_bytes]`.
+  uint8_t *x;
+  /// Scales of quantized or opaque tokens: `[tokens, scale_bytes]`.
+  uint8_t *x_scales;
   /// Choices `[tokens, top_k]`; -1 none.
   int32_t *experts;
-  /// Weights `[tokens, top_k]`.
+  /// Weights `[tokens, top_k]`; null: all are 1.
   float *weights;
+  /// Ranks that take part as the caller sees it: `[ranks]`, 0 = not. Null: all members.
+  uint32_t *active;
+  /// Longest wait of each phase of this call, ns; 0: the layer's.
+  uint64_t deadline_ns;
   /// Tokens of this call.
   uint32_t tokens;
-  /// Reserved, zero.
-  uint32_t reserved;
+  /// DISPATCH_* flags.
+  uint32_t flags;
 };
-static_assert(sizeof(DispatchSendParams) == 48 && alignof(DispatchSendParams) == 8);
+static_assert(sizeof(DispatchSendParams) == 72 && alignof(DispatchSendParams) == 8);
 static_assert(offsetof(DispatchSendParams, moe) == 0);
 static_assert(offsetof(DispatchSendParams, handle) == 8);
 static_assert(offsetof(DispatchSendParams, x) == 16);
-static_assert(offsetof(DispatchSendParams, experts) == 24);
-static_assert(offsetof(DispatchSendParams, weights) == 32);
-static_assert(offsetof(DispatchSendParams, tokens) == 40);
-static_assert(offsetof(DispatchSendParams, reserved) == 44);
-
-/// A row of the output of dispatch.
-struct ReceivedRow {
-  /// Rank that sent it.
-  uint32_t rank;
-  /// Row of that rank's input.
-  uint32_t token;
-};
-static_assert(sizeof(ReceivedRow) == 8 && alignof(ReceivedRow) == 4);
-static_assert(offsetof(ReceivedRow, rank) == 0);
-static_assert(offsetof(ReceivedRow, token) == 4);
+static_assert(offsetof(DispatchSendParams, x_scales) == 24);
+static_assert(offsetof(DispatchSendParams, experts) == 32);
+static_assert(offsetof(DispatchSendParams, weights) == 40);
+static_assert(offsetof(DispatchSendParams, active) == 48);
+static_assert(offsetof(DispatchSendParams, deadline_ns) == 56);
+static_assert(offsetof(DispatchSendParams, tokens) == 64);
+static_assert(offsetof(DispatchSendParams, flags) == 68);
 
 /// Receive phase of dispatch. Cooperative launch.
 struct DispatchReceiveParams {
@@ -677,19 +952,42 @@ struct DispatchReceiveParams {
   MoeContext *moe;
   /// The call.
   MoeHandle *handle;
-  /// Output: tokens by expert, BF16 `[local experts, ranks * max_tokens, hidden]`; the first `counts[e]` rows are written.
-  uint16_t *recv_x;
-  /// Output: rows of each local expert.
+  /// Output: tokens, `[max_local_experts, ranks * max_tokens, row_bytes]` of which the first `counts[e]` rows of an expert
+  /// are written, or by rank `[ranks, max_tokens, row_bytes]` of which the first `counts[r]` rows of a rank are.
+  uint8_t *recv_x;
+  /// Output: their scales. FP8 by expert, transposed: `[max_local_experts, scale words, ranks * max_tokens]` of 4 bytes each;
+  /// else `[.., scale_bytes]` as `recv_x`.
+  uint8_t *recv_scales;
+  /// Output: rows of each local expert, or of each rank.
   uint32_t *counts;
-  /// Output: where the rows come from, `[local experts, ranks * max_tokens]`.
-  ReceivedRow *rows;
+  /// Output: row of its rank's input that each row is: `[max_local_experts, ranks * max_tokens]` or `[ranks, max_tokens]`.
+  uint32_t *src_info;
+  /// Output by expert: begin << 32 | count of the rows of each rank: `[max_local_experts, ranks]`.
+  uint64_t *layout_range;
+  /// Output by rank: local experts of each row, -1 none: `[ranks, max_tokens, top_k]`.
+  int32_t *recv_experts;
+  /// Output by rank: their weights: `[ranks, max_tokens, top_k]`.
+  float *recv_weights;
+  /// Added to: rows of each local expert so far: `[max_local_experts]`. Null: not kept.
+  uint64_t *recv_stats;
+  /// Added to: ns waited for each rank: `[ranks]`. Null: not kept.
+  uint64_t *wait_ns;
+  /// Output: 1 for each rank whose rows are here, 0 for those masked, late or in error: `[ranks]`. Null: not told.
+  uint32_t *active;
 };
-static_assert(sizeof(DispatchReceiveParams) == 40 && alignof(DispatchReceiveParams) == 8);
+static_assert(sizeof(DispatchReceiveParams) == 96 && alignof(DispatchReceiveParams) == 8);
 static_assert(offsetof(DispatchReceiveParams, moe) == 0);
 static_assert(offsetof(DispatchReceiveParams, handle) == 8);
 static_assert(offsetof(DispatchReceiveParams, recv_x) == 16);
-static_assert(offsetof(DispatchReceiveParams, counts) == 24);
-static_assert(offsetof(DispatchReceiveParams, rows) == 32);
+static_assert(offsetof(DispatchReceiveParams, recv_scales) == 24);
+static_assert(offsetof(DispatchReceiveParams, counts) == 32);
+static_assert(offsetof(DispatchReceiveParams, src_info) == 40);
+static_assert(offsetof(DispatchReceiveParams, layout_range) == 48);
+static_assert(offsetof(DispatchReceiveParams, recv_experts) == 56);
+static_assert(offsetof(DispatchReceiveParams, recv_weights) == 64);
+static_assert(offsetof(DispatchReceiveParams, recv_stats) == 72);
+static_assert(offsetof(DispatchReceiveParams, wait_ns) == 80);
+static_assert(offsetof(DispatchReceiveParams, active) == 88);
 
 /// Send phase of combine. Cooperative launch.
 struct CombineSendParams {
@@ -697,13 +995,19 @@ struct CombineSendParams {
   MoeContext *moe;
   /// The call.
   MoeHandle *handle;
-  /// What the experts made of `recv_x`, in the same places.
+  /// What the experts made of `recv_x`, BF16, in the same places; by rank: what is to be sent back, already weighted.
   uint16_t *y;
+  /// COMBINE_ZERO_COPY | COMBINE_UNWEIGHTED.
+  uint32_t flags;
+  /// Reserved, zero.
+  uint32_t reserved;
 };
-static_assert(sizeof(CombineSendParams) == 24 && alignof(CombineSendParams) == 8);
+static_assert(sizeof(CombineSendParams) == 32 && alignof(CombineSendParams) == 8);
 static_assert(offsetof(CombineSendParams, moe) == 0);
 static_assert(offsetof(CombineSendParams, handle) == 8);
 static_assert(offsetof(CombineSendParams, y) == 16);
+static_assert(offsetof(CombineSendParams, flags) == 24);
+static_assert(offsetof(CombineSendParams, reserved) == 28);
 
 /// Receive phase of combine. Cooperative launch.
 struct CombineReceiveParams {
@@ -715,12 +1019,49 @@ struct CombineReceiveParams {
   uint16_t *out;
   /// Output: 1 for each token all of whose experts contributed, else 0.
   uint8_t *token_valid;
+  /// Weights `[tokens, top_k]` where rows of all experts come back; null: those of dispatch.
+  float *weights;
+  /// Added to: ns waited for each rank: `[ranks]`. Null: not kept.
+  uint64_t *wait_ns;
+  /// Output: 1 for each rank whose rows were added, else 0: `[ranks]`. Null: not told.
+  uint32_t *active;
+  /// COMBINE_RENORMALISE.
+  uint32_t flags;
+  /// Reserved, zero.
+  uint32_t reserved;
 };
-static_assert(sizeof(CombineReceiveParams) == 32 && alignof(CombineReceiveParams) == 8);
+static_assert(sizeof(CombineReceiveParams) == 64 && alignof(CombineReceiveParams) == 8);
 static_assert(offsetof(CombineReceiveParams, moe) == 0);
 static_assert(offsetof(CombineReceiveParams, handle) == 8);
 static_assert(offsetof(CombineReceiveParams, out) == 16);
 static_assert(offsetof(CombineReceiveParams, token_valid) == 24);
+static_assert(offsetof(CombineReceiveParams, weights) == 32);
+static_assert(offsetof(CombineReceiveParams, wait_ns) == 40);
+static_assert(offsetof(CombineReceiveParams, active) == 48);
+static_assert(offsetof(CombineReceiveParams, flags) == 56);
+static_assert(offsetof(CombineReceiveParams, reserved) == 60);
+
+/// Dispatch in one launch. Cooperative.
+struct DispatchParams {
+  /// Its send phase.
+  DispatchSendParams send;
+  /// Its receive phase: same layer and handle.
+  DispatchReceiveParams receive;
+};
+static_assert(sizeof(DispatchParams) == 168 && alignof(DispatchParams) == 8);
+static_assert(offsetof(DispatchParams, send) == 0);
+static_assert(offsetof(DispatchParams, receive) == 72);
+
+/// Combine in one launch. Cooperative.
+struct CombineParams {
+  /// Its send phase.
+  CombineSendParams send;
+  /// Its receive phase: same layer and handle.
+  CombineReceiveParams receive;
+};
+static_assert(sizeof(CombineParams) == 96 && alignof(CombineParams) == 8);
+static_assert(offsetof(CombineParams, send) == 0);
+static_assert(offsetof(CombineParams, receive) == 32);
 
 /// The experts of `wv demo`: y = x * scale(e) + shift(e), each operation rounded, for the rows that dispatch has written.
 struct DemoExpertParams {

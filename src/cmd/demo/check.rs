@@ -88,6 +88,7 @@ mod tests {
         experts: 2,
         top_k: 1,
         max_tokens: 3,
+        ..MoeConfig::BF16
     };
 
     fn batch(first: f32) -> Batch {

@@ -111,6 +111,7 @@ impl Inputs {
             experts,
             top_k: agreed("--top-k", options.top_k, routing.columns(), SHIPPED_TOP_K)?,
             max_tokens: options.tokens,
+            ..MoeConfig::BF16
         };
         config.check(options.ranks)?;
         let inputs = Self {

@@ -1,0 +1,159 @@
+// Dispatch, send phase: every token goes once to each rank that holds an expert it chose.
+//
+// The tokens are copied to the staging window with a header each, then one warp per rank puts the
+// rows of that rank. Row i of a rank is the i-th token, in token order, that chose one of its
+// experts.
+#pragma once
+
+#include "bf16.cuh"
+#include "send.cuh"
+
+namespace wv::moe {
+
+/// The words of a slot's header: token, call, `top_k` experts, `top_k` weights.
+struct Header {
+  static constexpr uint32_t TOKEN = 0, CALL = 1, EXPERTS = 2;
+};
+
+/// Takes the number of the call and closes those two calls back: their slots may be used again. One
+/// thread.
+WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
+  MoeContext& moe = *p.moe;
+  MoeHandle& handle = *p.handle;
+  const uint32_t call = ++moe.call;
+  for (uint32_t& closed : moe.released) {
+    if (call > 2 && newer(call - 2, closed)) closed = call - 2;
+  }
+  const bool fits = p.tokens <= moe.max_tokens;
+  handle.call = call;
+  handle.view = 0;
+  handle.epoch = moe.views[handle.view].epoch;
+  handle.tokens = fits ? p.tokens : 0;
+  handle.stage = CallStage::dispatch_sent;
+  for (Status& phase : handle.phase) phase = Status::ok;
+  if (!fits) handle.phase[DISPATCH_SEND] = Status::invalid;
+  handle.in_turn = 1;
+  handle.stopped = !fits;
+  handle.tell = 0;
+  handle.refused = ~uint64_t{0};
+}
+
+/// Before the staging rows of this set change: what reads them must be done. Also finds out whether
+/// a credit is missing. Threads share the peers.
+WV_DEVICE void settle(const Call& call) {
+  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+    call.handle.peers[peer].malformed = 0;
+    if (peer == call.rank()) continue;
+    if (const Status status = settle_staging(call, peer); status != Status::ok) call.stop(status);
+    if (!has_credit(call, peer)) platform::store_relaxed(&call.handle.tell, 1u);
+  }
+}
+
+/// Keeps the first choice, in token order, that is refused.
+WV_DEVICE void refuse(const Call& call, uint32_t token, int32_t expert) {
+  const uint64_t found = pack(token, static_cast<uint32_t>(expert));
+  uint64_t old = platform::load_relaxed(&call.handle.refused);
+  while (found < old) {
+    const uint64_t seen = platform::compare_exchange_relaxed(&call.handle.refused, old, found);
+    if (seen == old) break;
+    old = seen;
+  }
+  call.stop(Status::invalid);
+}
+
+/// Copies token `token` with its header to the staging window, if its choices are in order. Whole
+/// warp.
+WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t token) {
+  constexpr Warp warp;
+  const MoeContext& moe = call.moe;
+  const uint64_t choice = uint64_t{token} * moe.top_k + lane();
+  const bool mine = lane() < moe.top_k;
+  const int32_t expert = mine ? p.experts[choice] : -1;
+  const bool chosen = expert != -1;
+  // Lanes without a choice take values that no expert has.
+  const auto value = chosen ? static_cast<uint32_t>(expert) : (1u << 31) + lane();
+  const uint32_t match = warp.match(value);
+  const bool twice = chosen && (match & (match - 1)) != 0;
+  if (chosen && (static_cast<uint32_t>(expert) >= moe.experts || twice))
+    refuse(call, token, expert);
+  if (!warp.any(chosen)) return;
+
+  const uint64_t slot = moe.staging.base + call.dispatch_staging(token);
+  auto* const header = reinterpret_cast<uint32_t*>(slot);
+  if (mine) {
+    const float weight = p.weights == nullptr ? 1.0f : p.weights[choice];
+    header[Header::EXPERTS + lane()] = static_cast<uint32_t>(expert);
+    header[Header::EXPERTS + moe.top_k + lane()] = platform::float_bits(weight);
+  }
+  if (warp.leader()) {
+    header[Header::TOKEN] = token;
+    header[Header::CALL] = call.call;
+  }
+  const uint64_t x = reinterpret_cast<uint64_t>(p.x) + uint64_t{token} * moe.row_bytes;
+  copy(slot + moe.header_bytes, x, moe.row_bytes);
+}
+
+/// Gives the tokens that chose an expert of `peer` their rows there. Whole warp.
+WV_DEVICE uint32_t number_rows(const Call& call, const DispatchSendParams& p, uint32_t peer) {
+  constexpr Warp warp;
+  const MoeContext& moe = call.moe;
+  const uint64_t at = uint64_t{peer} * moe.max_tokens;
+  uint32_t rows = 0;
+  for (uint32_t base = 0; base < call.handle.tokens; base += 32) {
+    const uint32_t token = base + lane();
+    bool chosen = false;
+    for (uint32_t k = 0; token < call.handle.tokens && k < moe.top_k && !chosen; ++k) {
+      const auto expert = static_cast<uint32_t>(p.experts[uint64_t{token} * moe.top_k + k]);
+      chosen = expert < moe.experts && call.view.homes[expert].rank == peer;
+    }
+    const uint32_t row = rows + warp.before(chosen);
+    if (token < call.handle.tokens) call.handle.row_of[at + token] = chosen ? row : NONE;
+    if (chosen) call.handle.token_of[at + row] = token;
+    rows += warp.count(chosen);
+  }
+  return rows;
+}
+
+/// Sends the rows of `peer`. Whole warp.
+template <Credits C>
+WV_DEVICE Outcome send_rows(const Call& call, uint32_t peer, uint32_t rows) {
+  const uint64_t at = uint64_t{peer} * call.moe.max_tokens;
+  const auto bytes = static_cast<uint32_t>(call.moe.header_bytes + call.moe.row_bytes);
+  return send<C>(call, peer, rows, rows, [&](uint32_t row, Piece* piece) {
+    *piece = {call.dispatch_staging(call.handle.token_of[at + row]),
+              call.dispatch_slot(call.rank(), row), bytes};
+    return true;
+  });
+}
+
+template <Credits C>
+WV_DEVICE void dispatch_send(const DispatchSendParams& p) {
+  if (thread_in_grid() == 0) begin_dispatch(p);
+  grid_sync();
+  const Call call(p.moe, p.handle, DISPATCH_SEND);
+  settle(call);
+  grid_sync();
+  if (Warp{}.any(call.runs())) {
+    for (uint32_t token = warp_in_grid(); token < call.handle.tokens; token += grid_warps()) {
+      stage(call, p, token);
+    }
+  }
+  grid_sync();
+  // Everybody is told, and has its rows, before anybody is waited for.
+  const bool runs = call.runs(), tells = call.handle.tell != 0;
+  for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
+    const uint32_t rows = number_rows(call, p, peer);
+    if (lane() == 0) call.handle.peers[peer].rows_sent = rows;
+    if (tells && peer != call.rank()) tell(call, peer);
+  }
+  Warp{}.sync();  // the lanes' `token_of`
+  for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
+    const bool own = peer == call.rank();
+    const Outcome outcome =
+        own ? (runs ? Outcome::sent : Outcome::skipped)
+            : send_rows<C>(call, peer, Warp{}.broadcast(call.handle.peers[peer].rows_sent));
+    if (lane() == 0) call.handle.peers[peer].dispatch_sent = outcome;
+  }
+}
+
+}  // namespace wv::moe

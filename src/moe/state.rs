@@ -1,0 +1,125 @@
+//! The device memory that kernels know a layer by: context, state per peer, views with their tables of experts, clock, board.
+
+use bytemuck::Zeroable;
+
+use super::layout::{Layout, StateLayout};
+use super::{Format, MoeConfig, MoeError, Placement, Returns, RowLayout, Scales};
+use crate::abi::{
+    DevicePtr, ExpertHome, ExpertSlots, MoeBoard, MoeClock, MoeContext, MoeFormat, MoeLayout,
+    MoeReturns, MoeScales, MoeView, Window,
+};
+use crate::gpu::{DeviceMemory, HostMapped};
+use crate::team::Team;
+
+/// The epoch of a team that never changes.
+const FIRST_EPOCH: u32 = 1;
+
+/// Fills the memory of a layer whose experts lie as `placement` says and whose first view covers every call.
+pub(super) fn write(
+    team: &Team,
+    config: &MoeConfig,
+    placement: &Placement,
+    layout: &Layout,
+    [slots, staging, signals]: [Window; 3],
+) -> Result<(DeviceMemory, HostMapped), MoeError> {
+    let gpu = team.gpu();
+    let places = StateLayout::new(config, team.ranks());
+    let bytes = usize::try_from(places.bytes).expect("checked with the shape");
+    let memory = gpu.alloc(bytes, 128)?;
+    let board = gpu.map_host(size_of::<MoeBoard>())?;
+    let at = |offset: u64| memory.addr() + offset;
+    let number = |value: usize| u32::try_from(value).expect("at most the number of expert slots");
+    let small = |value: u64| u32::try_from(value).expect("checked with the shape");
+    let most_local = (0..team.ranks()).map(|rank| placement.of_rank(rank).len());
+    let context = MoeContext {
+        team: DevicePtr::new(team.context_addr()),
+        peers: DevicePtr::new(at(places.peers)),
+        views: DevicePtr::new(at(places.views)),
+        slots,
+        staging,
+        signals,
+        combine_slots: layout.combine_slots,
+        combine_staging: layout.combine_staging,
+        slot_bytes: layout.slot_bytes,
+        row_bytes: layout.row_bytes,
+        combine_row_bytes: layout.combine_row_bytes,
+        clock: DevicePtr::new(at(places.clock)),
+        board: DevicePtr::new(board.addr()),
+        header_bytes: small(layout.header_bytes),
+        hidden: config.hidden,
+        experts: config.experts,
+        top_k: config.top_k,
+        max_tokens: config.max_tokens,
+        format: format(config.format),
+        scales: scales(config.format),
+        scale_bytes: small(layout.scale_bytes),
+        scales_at: small(layout.scales_at),
+        layout: match config.layout {
+            RowLayout::ExpertMajor => MoeLayout::EXPERT_MAJOR,
+            RowLayout::RankMajor => MoeLayout::RANK_MAJOR,
+        },
+        returns: match config.returns {
+            Returns::Sums => MoeReturns::SUMS,
+            Returns::Rows => MoeReturns::ROWS,
+        },
+        max_local_experts: number(most_local.max().unwrap_or(0)),
+        ..MoeContext::zeroed()
+    };
+    gpu.write(memory.addr(), bytemuck::bytes_of(&context))?;
+
+    let homes: Vec<ExpertHome> = placement
+        .homes()
+        .iter()
+        .map(|home| ExpertHome {
+            rank: home.rank,
+            local: home.local,
+        })
+        .collect();
+    let numbers: Vec<u32> = (0..number(homes.len())).collect();
+    let experts: Vec<ExpertSlots> = numbers
+        .iter()
+        .map(|&first| ExpertSlots { first, count: 1 })
+        .collect();
+    gpu.write(at(places.homes), bytemuck::cast_slice(&homes))?;
+    gpu.write(at(places.experts), bytemuck::cast_slice(&experts))?;
+    gpu.write(at(places.replicas), bytemuck::cast_slice(&numbers))?;
+    let mut view = MoeView {
+        first: 1,
+        epoch: FIRST_EPOCH,
+        expert_slots: number(homes.len()),
+        local_experts: number(placement.of_rank(team.rank()).len()),
+        homes: DevicePtr::new(at(places.homes)),
+        experts: DevicePtr::new(at(places.experts)),
+        replicas: DevicePtr::new(at(places.replicas)),
+        ..MoeView::zeroed()
+    };
+    for rank in 0..team.ranks() as usize {
+        view.members[rank / 32] |= 1 << (rank % 32);
+    }
+    gpu.write(at(places.views), bytemuck::bytes_of(&view))?;
+
+    let deadline = u64::try_from(team.config().deadline.as_nanos()).unwrap_or(u64::MAX);
+    let clock = MoeClock {
+        steady_ns: deadline,
+        warm_ns: deadline,
+        ..MoeClock::zeroed()
+    };
+    gpu.write(at(places.clock), bytemuck::bytes_of(&clock))?;
+    Ok((memory, board))
+}
+
+fn format(format: Format) -> MoeFormat {
+    match format {
+        Format::Bf16 => MoeFormat::BF16,
+        Format::Fp8(_) => MoeFormat::FP8,
+        Format::Opaque { .. } => MoeFormat::OPAQUE,
+    }
+}
+
+fn scales(format: Format) -> MoeScales {
+    match format {
+        Format::Fp8(Scales::PowerOfTwo) => MoeScales::POWER_OF_TWO,
+        Format::Fp8(Scales::Ue8m0) => MoeScales::UE8M0,
+        _ => MoeScales::F32,
+    }
+}

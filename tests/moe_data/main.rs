@@ -1,0 +1,1 @@
+//! What dispatch and combine make of data: formats, layouts, shapes, against the oracles.

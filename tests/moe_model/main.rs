@@ -1,0 +1,1 @@
+//! Exhaustive models of signals, epochs and rejoin.
