@@ -36,7 +36,10 @@ use exchange::Exchange;
 use link::Link;
 use links::{Links, PeerLinks};
 use rail::Rail;
-pub use store::{FileStore, MemoryStore, Store, StoreError, open_store};
+pub use store::{
+    FileStore, LEASE_TTL, Lease, LeaseId, MAX_KEY, MAX_VALUE, MemoryStore, RECORD_VERSION, Records,
+    Store, StoreError, open_store,
+};
 use tables::Tables;
 use window::OwnedWindow;
 

@@ -7,13 +7,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::DemoError;
 use super::messages::{Message, RankResult, Spec};
 use crate::cmd::sim::private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
-use crate::team::{FileStore, Store};
+use crate::team::{Store, open_store};
 
 /// After the first failure the other ranks have this long to tell theirs.
 const GRACE: Duration = Duration::from_secs(8);
@@ -74,7 +75,7 @@ pub(super) struct Ranks {
     /// Their standard inputs: a rank ends when its own is closed.
     inputs: Vec<ChildStdin>,
     events: Receiver<(u32, Event)>,
-    store: FileStore,
+    store: Arc<dyn Store>,
 }
 
 impl Ranks {
@@ -94,7 +95,7 @@ impl Ranks {
             children: Vec::new(),
             inputs: Vec::new(),
             events,
-            store: FileStore::open(&place.store(), &spec.run_id)?,
+            store: open_store(&spec.store, &spec.run_id)?,
         };
         for rank in 0..spec.options.ranks {
             let mut command = Command::new(&program);

@@ -1,25 +1,52 @@
-//! A store for ranks that are processes of one machine, or of machines that share a file system with locks.
+//! A store for ranks that are processes of one machine, or of machines that share a file system with hard links.
+//!
+//! A key `a/b` is the files `a/b@1`, `a/b@2` and so on, one for each change: a writer links a finished file to the next
+//! number, which fails for all but one, and the value is that of the highest number. So nothing is ever locked: a process
+//! that is killed or stopped in the middle of anything has made its change or not, and holds up nobody. No file is removed while
+//! the run lasts: a number that became free could be taken twice. Keys change when membership does, not with every beat.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use super::{Store, StoreError, check_key};
+use super::file_lease::{LeaseRecord, Leases};
+use super::{LeaseId, Store, StoreError, check_key, check_ttl, check_value};
 
-/// Holds the run that the directory belongs to.
-const RUN_FILE: &str = ".run";
-/// Held while a compare-and-set looks and writes.
-const LOCK_FILE: &str = ".lock";
+/// The key that holds the run that the directory belongs to. No rank can write it: names do not begin with a dot.
+const RUN: &str = ".run";
+/// Where files are written before they get their name.
+const SCRATCH: &str = ".new";
+/// A file there that is older, of a process that has ended, was left by it.
+const LEFT_OVER: Duration = Duration::from_secs(60);
 /// Sleep between two looks at the directory: short, since bring-up is a chain of a few exchanges.
 const POLL: Duration = Duration::from_millis(2);
-
-/// A directory in which each key is a file. A value appears by rename, so that a reader sees it whole or not at all.
+/// A directory that is a store.
 #[derive(Debug)]
 pub struct FileStore {
     directory: PathBuf,
-    temporary: AtomicU64,
+    scratch: AtomicU64,
+    /// By key: a change that was there once.
+    seen: Mutex<HashMap<String, u64>>,
+    leases: Leases,
+}
+
+/// What a change made of the key.
+#[derive(Debug)]
+enum Content {
+    Value(Vec<u8>),
+    Leased(LeaseRecord, Vec<u8>),
+    Removed,
+}
+
+/// A key as it was found.
+struct Found {
+    /// Number of its newest change; 0: none.
+    version: u64,
+    content: Content,
 }
 
 impl FileStore {
@@ -35,64 +62,157 @@ impl FileStore {
         }
         let store = Self {
             directory: directory.to_owned(),
-            temporary: AtomicU64::new(0),
+            scratch: AtomicU64::new(0),
+            seen: Mutex::default(),
+            leases: Leases::default(),
         };
+        let scratch = directory.join(SCRATCH);
+        fs::create_dir_all(&scratch).map_err(io_error(&scratch))?;
+        clear(&scratch);
         store.claim(run_id)?;
         Ok(store)
     }
 
     fn claim(&self, run_id: &str) -> Result<(), StoreError> {
-        let path = self.directory.join(RUN_FILE);
-        let _lock = self.lock()?;
-        match read(&path)? {
-            None => self.replace(&path, run_id.as_bytes()),
-            Some(found) if found == run_id.as_bytes() => Ok(()),
-            Some(found) => Err(StoreError::OtherRun {
+        self.add(RUN, 0, &Content::Value(run_id.into()))?;
+        match self.find(RUN)?.content {
+            Content::Value(found) if found == run_id.as_bytes() => Ok(()),
+            Content::Value(found) => Err(StoreError::OtherRun {
                 directory: self.directory.clone(),
                 found: String::from_utf8_lossy(&found).into_owned(),
                 wanted: run_id.to_owned(),
             }),
+            Content::Leased(..) | Content::Removed => Err(StoreError::NotARecord {
+                key: RUN.to_owned(),
+                bytes: 0,
+            }),
         }
     }
 
-    /// Exclusive among all processes until the file is dropped.
-    fn lock(&self) -> Result<File, StoreError> {
-        let path = self.directory.join(LOCK_FILE);
-        let open = File::options().create(true).append(true).open(&path);
-        let file = open.map_err(io_error(&path))?;
-        file.lock().map_err(io_error(&path))?;
-        Ok(file)
+    /// The newest change of `key`.
+    fn find(&self, key: &str) -> Result<Found, StoreError> {
+        let version = self.newest(key);
+        if version == 0 {
+            return Ok(Found {
+                version,
+                content: Content::Removed,
+            });
+        }
+        let path = self.path(key, version);
+        let bytes = fs::read(&path).map_err(io_error(&path))?;
+        Ok(Found {
+            version,
+            content: Content::parse(key, bytes)?,
+        })
     }
 
-    fn path(&self, key: &str) -> Result<PathBuf, StoreError> {
-        check_key(key)?;
-        Ok(self.directory.join(key))
+    /// Its number: files of a key have no gap and none ever goes, so that doubling steps and then halves find the last.
+    fn newest(&self, key: &str) -> u64 {
+        let mut known = self.seen().get(key).copied().unwrap_or(0);
+        let mut step = 1;
+        while self.exists(key, known + step) {
+            known += step;
+            step *= 2;
+        }
+        while step > 1 {
+            step /= 2;
+            if self.exists(key, known + step) {
+                known += step;
+            }
+        }
+        if known != 0 {
+            self.seen().insert(key.to_owned(), known);
+        }
+        known
     }
 
-    /// Writes a file beside `path` and renames it.
-    fn replace(&self, path: &Path, value: &[u8]) -> Result<(), StoreError> {
-        let number = self.temporary.fetch_add(1, Ordering::Relaxed);
-        let id = std::process::id();
-        let thread = std::thread::current().id();
-        let unique = format!(".{id}-{number}-{thread:?}.new");
+    /// Adds a change behind `version`. `false`: somebody else did.
+    fn add(&self, key: &str, version: u64, content: &Content) -> Result<bool, StoreError> {
+        let path = self.path(key, version + 1);
         let parent = path.parent().unwrap_or(&self.directory);
         fs::create_dir_all(parent).map_err(io_error(parent))?;
-        let temporary = parent.join(unique);
-        let write = || -> io::Result<()> {
-            File::create(&temporary)?.write_all(value)?;
-            fs::rename(&temporary, path)
-        };
-        write().map_err(io_error(path))
+        let scratch = self.write_scratch(&content.bytes())?;
+        let linked = fs::hard_link(&scratch, &path);
+        let _ = fs::remove_file(&scratch);
+        match linked {
+            Ok(()) => {
+                self.seen().insert(key.to_owned(), version + 1);
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(io_error(&path)(error)),
+        }
+    }
+
+    /// Changes `key` to what `change` makes of it, until nobody else was faster. `false` if it is to stay.
+    fn change(
+        &self,
+        key: &str,
+        mut change: impl FnMut(&Found) -> Option<Content>,
+    ) -> Result<bool, StoreError> {
+        loop {
+            let found = self.find(key)?;
+            let Some(content) = change(&found) else {
+                return Ok(false);
+            };
+            if self.add(key, found.version, &content)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn exists(&self, key: &str, version: u64) -> bool {
+        self.path(key, version).exists()
+    }
+
+    fn path(&self, key: &str, version: u64) -> PathBuf {
+        self.file(key, &format!("@{version}"))
+    }
+
+    fn file(&self, key: &str, suffix: &str) -> PathBuf {
+        self.directory.join(format!("{key}{suffix}"))
+    }
+
+    fn write_scratch(&self, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        let number = self.scratch.fetch_add(1, Ordering::Relaxed);
+        // Several handles of one process count each for itself.
+        let name = format!("{}-{:p}-{number}", std::process::id(), self);
+        let path = self.directory.join(SCRATCH).join(name);
+        fs::write(&path, bytes).map_err(io_error(&path))?;
+        Ok(path)
+    }
+
+    /// The value, unless its lease has run out.
+    fn value(&self, key: &str, content: Content) -> Option<Vec<u8>> {
+        match content {
+            Content::Value(value) => Some(value),
+            Content::Leased(record, value) => self.lives(key, &record).then_some(value),
+            Content::Removed => None,
+        }
+    }
+
+    fn lives(&self, key: &str, record: &LeaseRecord) -> bool {
+        self.leases
+            .lives(record, &self.file(key, &record.beat_suffix()))
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Store for FileStore {
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.replace(&self.path(key)?, value)
+        check_key(key)?;
+        check_value(key, value)?;
+        self.change(key, |_| Some(Content::Value(value.to_vec())))
+            .map(drop)
     }
 
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        read(&self.path(key)?)
+        check_key(key)?;
+        let found = self.find(key)?;
+        Ok(self.value(key, found.content))
     }
 
     fn compare_and_set(
@@ -101,32 +221,107 @@ impl Store for FileStore {
         expected: Option<&[u8]>,
         value: &[u8],
     ) -> Result<bool, StoreError> {
-        let path = self.path(key)?;
-        let _lock = self.lock()?;
-        if read(&path)?.as_deref() != expected {
-            return Ok(false);
-        }
-        self.replace(&path, value)?;
-        Ok(true)
+        check_key(key)?;
+        check_value(key, value)?;
+        self.change(key, |found| {
+            let now = match &found.content {
+                Content::Value(value) => Some(value),
+                Content::Leased(record, value) => self.lives(key, record).then_some(value),
+                Content::Removed => None,
+            };
+            (now.map(Vec::as_slice) == expected).then(|| Content::Value(value.to_vec()))
+        })
+    }
+
+    fn remove(&self, key: &str) -> Result<bool, StoreError> {
+        check_key(key)?;
+        self.change(key, |found| match &found.content {
+            Content::Removed => None,
+            Content::Leased(record, _) if !self.lives(key, record) => None,
+            Content::Leased(..) | Content::Value(_) => Some(Content::Removed),
+        })
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        let path = self.path(key)?;
-        let entries = match fs::read_dir(&path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(StoreError::Io { path, source }),
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(io_error(&path))?.file_name();
-            let name = name.to_string_lossy();
-            if !name.starts_with('.') {
-                names.push(name.into_owned());
+        check_key(key)?;
+        let directory = self.directory.join(key);
+        let mut names: Vec<String> = versions(&directory)?
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut set = Vec::new();
+        for name in names {
+            if self.try_get(&format!("{key}/{name}"))?.is_some() {
+                set.push(name);
             }
         }
-        names.sort_unstable();
-        Ok(names)
+        for name in folders(&directory)? {
+            if !self.list(&format!("{key}/{name}"))?.is_empty() {
+                set.push(name);
+            }
+        }
+        set.sort_unstable();
+        set.dedup();
+        Ok(set)
+    }
+
+    fn take_lease(
+        &self,
+        key: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<LeaseId>, StoreError> {
+        check_key(key)?;
+        check_value(key, value)?;
+        check_ttl(key, ttl)?;
+        let record = self.leases.begin(ttl);
+        let beat = self.file(key, &record.beat_suffix());
+        let taken = self.change(key, |found| {
+            let free = match &found.content {
+                Content::Value(_) => false,
+                Content::Leased(other, _) => !self.lives(key, other),
+                Content::Removed => true,
+            };
+            free.then(|| Content::Leased(record.clone(), value.to_vec()))
+        });
+        if !matches!(taken, Ok(true)) {
+            self.leases.forget(record.id());
+            return taken.map(|_| None);
+        }
+        self.beat(&beat, &record)?;
+        Ok(Some(record.id()))
+    }
+
+    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
+        check_key(key)?;
+        let Some(record) = self.leases.own(id) else {
+            return Ok(false);
+        };
+        let mine = matches!(self.find(key)?.content, Content::Leased(found, _) if found.id() == id);
+        if mine && self.leases.in_time(id) {
+            self.beat(&self.file(key, &record.beat_suffix()), &record)?;
+            // Looked at again: a process that was stopped before it wrote has been taken for gone meanwhile.
+            if self.leases.renewed(id) {
+                return Ok(true);
+            }
+        }
+        self.end_lease(key, id)?;
+        Ok(false)
+    }
+
+    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
+        check_key(key)?;
+        let Some(record) = self.leases.forget(id) else {
+            return Ok(());
+        };
+        self.change(key, |found| match &found.content {
+            Content::Leased(found, _) if found.id() == id => Some(Content::Removed),
+            _ => None,
+        })?;
+        let _ = fs::remove_file(self.file(key, &record.beat_suffix()));
+        Ok(())
     }
 
     fn wait_for_change(&self, timeout: Duration) {
@@ -134,12 +329,105 @@ impl Store for FileStore {
     }
 }
 
-fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    match fs::read(path) {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error(path)(error)),
+impl FileStore {
+    /// Tells those who look that the holder is there.
+    fn beat(&self, path: &Path, record: &LeaseRecord) -> Result<(), StoreError> {
+        let scratch = self.write_scratch(&self.leases.next_beat(record.id()))?;
+        fs::rename(&scratch, path).map_err(io_error(path))
     }
+}
+
+impl Content {
+    /// A line that says what it is, then the value.
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Value(value) => [b"value\n", value.as_slice()].concat(),
+            Self::Leased(record, value) => {
+                [b"lease ", record.line().as_bytes(), b"\n", value].concat()
+            }
+            Self::Removed => b"removed\n".to_vec(),
+        }
+    }
+
+    fn parse(key: &str, mut bytes: Vec<u8>) -> Result<Self, StoreError> {
+        let garbage = StoreError::NotARecord {
+            key: key.to_owned(),
+            bytes: bytes.len(),
+        };
+        let end = bytes.iter().position(|&byte| byte == b'\n');
+        let Some(end) = end else {
+            return Err(garbage);
+        };
+        let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        bytes.drain(..=end);
+        match line.split_once(' ') {
+            None if line == "value" => Ok(Self::Value(bytes)),
+            None if line == "removed" => Ok(Self::Removed),
+            Some(("lease", record)) => match LeaseRecord::parse(record) {
+                Some(record) => Ok(Self::Leased(record, bytes)),
+                None => Err(garbage),
+            },
+            _ => Err(garbage),
+        }
+    }
+}
+
+/// Name and number of each change in `directory`.
+fn versions(directory: &Path) -> Result<Vec<(String, u64)>, StoreError> {
+    let names = entries(directory, |kind| !kind.is_dir())?;
+    let numbered = names.into_iter().filter_map(|name| {
+        let (name, number) = name.rsplit_once('@')?;
+        Some((name.to_owned(), number.parse().ok()?))
+    });
+    Ok(numbered
+        .filter(|(name, _): &(String, u64)| !name.starts_with('.') || name == RUN)
+        .collect())
+}
+
+fn folders(directory: &Path) -> Result<Vec<String>, StoreError> {
+    let mut names = entries(directory, |kind| kind.is_dir())?;
+    names.retain(|name| !name.starts_with('.'));
+    Ok(names)
+}
+
+fn entries(
+    directory: &Path,
+    wanted: impl Fn(fs::FileType) -> bool,
+) -> Result<Vec<String>, StoreError> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if missing(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(io_error(directory)(error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(io_error(directory))?;
+        if entry.file_type().is_ok_and(&wanted) {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Removes what processes that were killed have left in the scratch directory.
+fn clear(scratch: &Path) {
+    for entry in fs::read_dir(scratch).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let runs = name
+            .split('-')
+            .next()
+            .is_some_and(|pid| Path::new("/proc").join(pid).exists());
+        let written = entry.metadata().and_then(|data| data.modified());
+        let age = written.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
+        if !runs && age.is_ok_and(|age| age > LEFT_OVER) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Nothing there, or a file where the path needs a directory.
+fn missing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> StoreError {

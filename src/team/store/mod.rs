@@ -1,25 +1,55 @@
 //! Where ranks find each other: a small map of keys to bytes that all of them can reach.
+//!
+//! A store keeps a few records per rank and is asked rarely: at bring-up, and when membership changes. No message between
+//! ranks goes through it. Three places can hold one: memory ([`MemoryStore`], ranks are threads), a directory
+//! ([`FileStore`], ranks are processes) and etcd. [`open_store`] takes a URL and wraps what it opens in [`Records`], so that a
+//! rank of another run or version is refused by name.
 
+mod error;
 mod file;
+mod file_lease;
+mod lease;
 mod memory;
+mod process;
+mod records;
 
 use std::fmt::Debug;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use error::StoreError;
 pub use file::FileStore;
+pub use lease::Lease;
 pub use memory::MemoryStore;
+pub use records::{RECORD_VERSION, Records};
+
+/// Most bytes of a key.
+pub const MAX_KEY: usize = 256;
+/// Most bytes of a value: what etcd takes in one request, with room for what goes around it.
+pub const MAX_VALUE: usize = 1 << 20;
+/// Shortest time to live of a lease, and longest.
+pub const LEASE_TTL: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(50)..=Duration::from_secs(3600);
+
+/// Names one taking of a lease: who takes the same key later has another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseId(pub u64);
 
 /// A map that all ranks reach. A key is one or more names joined by `/`; a name has letters, digits, `.`, `_` and `-`.
+///
+/// Every call ends: with its result, or with an error once the place that holds the store cannot be reached. All readers see
+/// the changes of one key in one order; of two keys changed one after the other by the same rank, who sees the second change
+/// sees the first.
 pub trait Store: Send + Sync + Debug {
     /// Sets `key`. Readers see the old or the new value, never a part.
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError>;
 
-    /// The value of `key` now.
+    /// The value of `key` now; none if it was never set, was removed, or its lease has run out.
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Sets `key` to `value` if it is `expected` (`None`: not set), in one step. Returns whether it did.
+    ///
+    /// After an error it may have been done or not: look.
     fn compare_and_set(
         &self,
         key: &str,
@@ -27,28 +57,60 @@ pub trait Store: Send + Sync + Debug {
         value: &[u8],
     ) -> Result<bool, StoreError>;
 
-    /// The names directly below `key` that have been set, sorted; none if there is nothing.
+    /// Removes `key`. Returns whether it was set.
+    fn remove(&self, key: &str) -> Result<bool, StoreError>;
+
+    /// The names directly below `key` that are set, sorted; none if there is nothing.
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError>;
+
+    /// Sets `key` to `value` unless it is set, for as long as [`Store::renew_lease`] is called at least every `ttl`. `None` if
+    /// somebody else holds the key. [`Lease`] does the renewing.
+    ///
+    /// A key that is not renewed is gone after `ttl`; for who looks at a directory for the first time, after he has seen it
+    /// stand still for `ttl`. A process that has ended loses its leases at once where that can be seen.
+    fn take_lease(
+        &self,
+        key: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<LeaseId>, StoreError>;
+
+    /// Keeps a lease for another time to live. `false`: it is lost, and stays so.
+    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError>;
+
+    /// Gives a lease back, so that the key is gone at once. Nothing happens if it is already lost.
+    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError>;
 
     /// Returns when something may have changed, at latest after `timeout`. May return early.
     fn wait_for_change(&self, timeout: Duration);
 
-    /// Waits until `key` is set, at most until `deadline`.
-    fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>, StoreError> {
+    /// Waits until the value of `key` is another one than `known`, at most for `timeout`, and returns it.
+    fn watch(
+        &self,
+        key: &str,
+        known: Option<&[u8]>,
+        timeout: Duration,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
         let start = Instant::now();
         loop {
-            if let Some(value) = self.try_get(key)? {
+            let value = self.try_get(key)?;
+            let left = timeout.saturating_sub(start.elapsed());
+            if value.as_deref() != known || left.is_zero() {
                 return Ok(value);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(StoreError::Timeout {
-                    key: key.to_owned(),
-                    waited: start.elapsed(),
-                });
             }
             self.wait_for_change(left);
         }
+    }
+
+    /// Waits until `key` is set, at most until `deadline`.
+    fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>, StoreError> {
+        let start = Instant::now();
+        let left = deadline.saturating_duration_since(start);
+        let value = self.watch(key, None, left)?;
+        value.ok_or_else(|| StoreError::Timeout {
+            key: key.to_owned(),
+            waited: start.elapsed(),
+        })
     }
 }
 
@@ -59,7 +121,8 @@ pub trait Store: Send + Sync + Debug {
 pub fn open_store(url: &str, run_id: &str) -> Result<Arc<dyn Store>, StoreError> {
     match url.strip_prefix("file://") {
         Some(directory) if !directory.is_empty() => {
-            Ok(Arc::new(FileStore::open(directory.as_ref(), run_id)?))
+            let store = Arc::new(FileStore::open(directory.as_ref(), run_id)?);
+            Ok(Arc::new(Records::new(store, run_id)?))
         }
         _ => Err(StoreError::Url {
             url: url.to_owned(),
@@ -67,57 +130,7 @@ pub fn open_store(url: &str, run_id: &str) -> Result<Arc<dyn Store>, StoreError>
     }
 }
 
-/// An error of a store.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// Not a URL of a store.
-    #[error("the store '{url}' (WARPVERBS_STORE) is not file://DIRECTORY")]
-    Url {
-        /// What was given.
-        url: String,
-    },
-    /// The directory does not exist.
-    #[error("the store directory {} does not exist; make it before the ranks start", directory.display())]
-    Missing {
-        /// The directory.
-        directory: PathBuf,
-    },
-    /// The directory was used by another run.
-    #[error("the store directory {} belongs to run '{found}', not to run '{wanted}'; each run needs an empty one", directory.display())]
-    OtherRun {
-        /// The directory.
-        directory: PathBuf,
-        /// The run whose keys are in it.
-        found: String,
-        /// The run that opened it.
-        wanted: String,
-    },
-    /// A key that is no key.
-    #[error("'{key}' is not a key: names of letters, digits, '.', '_' and '-', joined by '/'")]
-    Key {
-        /// What was given.
-        key: String,
-    },
-    /// Nobody set the key in time.
-    #[error("nobody has set '{key}' within {waited:.1?}")]
-    Timeout {
-        /// The key.
-        key: String,
-        /// How long was waited.
-        waited: Duration,
-    },
-    /// The file system.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// File or directory.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-}
-
-/// Refuses a key that could leave the store's directory or is empty somewhere.
+/// Refuses a key that could leave the store's directory, is empty somewhere or too long.
 fn check_key(key: &str) -> Result<(), StoreError> {
     let name_ok = |name: &str| {
         !name.is_empty()
@@ -126,12 +139,46 @@ fn check_key(key: &str) -> Result<(), StoreError> {
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
+    if key.len() > MAX_KEY {
+        return Err(StoreError::TooLong {
+            what: "the key",
+            key: key.chars().take(32).collect(),
+            bytes: key.len(),
+            limit: MAX_KEY,
+        });
+    }
     if key.split('/').all(name_ok) {
         return Ok(());
     }
     Err(StoreError::Key {
         key: key.to_owned(),
     })
+}
+
+/// Refuses a value that is too long.
+fn check_value(key: &str, value: &[u8]) -> Result<(), StoreError> {
+    match value.len() <= MAX_VALUE {
+        true => Ok(()),
+        false => Err(StoreError::TooLong {
+            what: "the value of",
+            key: key.to_owned(),
+            bytes: value.len(),
+            limit: MAX_VALUE,
+        }),
+    }
+}
+
+/// Refuses a time to live that no backend can keep.
+fn check_ttl(key: &str, ttl: Duration) -> Result<(), StoreError> {
+    match LEASE_TTL.contains(&ttl) {
+        true => Ok(()),
+        false => Err(StoreError::Ttl {
+            key: key.to_owned(),
+            ttl,
+            least: *LEASE_TTL.start(),
+            most: *LEASE_TTL.end(),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -147,14 +194,22 @@ mod tests {
             );
         }
         assert!(check_key("window-3/rank_1.json").is_ok());
+        assert!(check_key(&"k".repeat(MAX_KEY)).is_ok());
+        let error = check_key(&"k".repeat(MAX_KEY + 1)).unwrap_err().to_string();
+        assert!(
+            error.ends_with("has 257 bytes; at most 256 are kept"),
+            "{error}"
+        );
     }
 
     #[test]
-    fn only_file_urls_open() {
-        let message = open_store("etcd://localhost", "1").unwrap_err().to_string();
+    fn only_known_urls_open() {
+        let message = open_store("redis://localhost", "1")
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             message,
-            "the store 'etcd://localhost' (WARPVERBS_STORE) is not file://DIRECTORY"
+            "the store 'redis://localhost' (WARPVERBS_STORE) is not file://DIRECTORY"
         );
     }
 }

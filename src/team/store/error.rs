@@ -1,0 +1,104 @@
+//! What can be wrong with a store.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An error of a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Not a URL of a store.
+    #[error("the store '{url}' (WARPVERBS_STORE) is not file://DIRECTORY")]
+    Url {
+        /// What was given.
+        url: String,
+    },
+    /// The directory does not exist.
+    #[error("the store directory {} does not exist; make it before the ranks start", directory.display())]
+    Missing {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The directory was used by another run.
+    #[error("the store directory {} belongs to run '{found}', not to run '{wanted}'; each run needs an empty one", directory.display())]
+    OtherRun {
+        /// The directory.
+        directory: PathBuf,
+        /// The run whose keys are in it.
+        found: String,
+        /// The run that opened it.
+        wanted: String,
+    },
+    /// A key that is no key.
+    #[error("'{key}' is not a key: names of letters, digits, '.', '_' and '-', joined by '/'")]
+    Key {
+        /// What was given.
+        key: String,
+    },
+    /// A key or value beyond the limit.
+    #[error("{what} '{key}' has {bytes} bytes; at most {limit} are kept")]
+    TooLong {
+        /// Which of both.
+        what: &'static str,
+        /// The key, cut.
+        key: String,
+        /// Its bytes.
+        bytes: usize,
+        /// Most bytes.
+        limit: usize,
+    },
+    /// A time to live that no backend can keep.
+    #[error("a lease of {ttl:?} on '{key}'; it must be {least:?} to {most:?}")]
+    Ttl {
+        /// The key.
+        key: String,
+        /// What was asked for.
+        ttl: Duration,
+        /// Shortest.
+        least: Duration,
+        /// Longest.
+        most: Duration,
+    },
+    /// A run id that cannot stand in a record.
+    #[error("the run '{run}' must have 1 to {limit} bytes and no line break")]
+    Run {
+        /// What was given.
+        run: String,
+        /// Most bytes.
+        limit: usize,
+    },
+    /// A record that another run or another version has written.
+    #[error("the record '{key}' is {found}, not {wanted}")]
+    OtherRecord {
+        /// The key.
+        key: String,
+        /// Version and run that wrote it.
+        found: String,
+        /// Version and run that read it.
+        wanted: String,
+    },
+    /// Bytes that are no record at all.
+    #[error("'{key}' holds {bytes} bytes that are no record of warpverbs")]
+    NotARecord {
+        /// The key.
+        key: String,
+        /// How many.
+        bytes: usize,
+    },
+    /// Nobody set the key in time.
+    #[error("nobody has set '{key}' within {waited:.1?}")]
+    Timeout {
+        /// The key.
+        key: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The file system.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,132 @@
+//! A lease that renews itself.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::{LeaseId, Store, StoreError};
+
+/// A key that exists while this lives: a thread renews it three times in each time to live. Dropping it removes the key.
+///
+/// It is lost for good when the store could not be told for a whole time to live, or when another holder has the key: then
+/// [`Lease::is_held`] says so, and whoever relied on it stops.
+#[derive(Debug)]
+pub struct Lease {
+    shared: Arc<Shared>,
+    renewer: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<dyn Store>,
+    key: String,
+    id: LeaseId,
+    ttl: Duration,
+    held: AtomicBool,
+    ended: Mutex<bool>,
+    end: Condvar,
+}
+
+impl Lease {
+    /// Takes `key` with `value` for as long as the result lives. `None` if another holder has it.
+    ///
+    /// # Errors
+    /// A key, value or time to live beyond the limits; the store's.
+    pub fn take(
+        store: &Arc<dyn Store>,
+        key: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<Self>, StoreError> {
+        let Some(id) = store.take_lease(key, value, ttl)? else {
+            return Ok(None);
+        };
+        let shared = Arc::new(Shared {
+            store: Arc::clone(store),
+            key: key.to_owned(),
+            id,
+            ttl,
+            held: AtomicBool::new(true),
+            ended: Mutex::new(false),
+            end: Condvar::new(),
+        });
+        let renewing = Arc::clone(&shared);
+        let renewer = std::thread::Builder::new()
+            .name(format!("lease {key}"))
+            .spawn(move || renewing.renew())
+            .map_err(|source| StoreError::Io {
+                path: "the thread of a lease".into(),
+                source,
+            })?;
+        Ok(Some(Self {
+            shared,
+            renewer: Some(renewer),
+        }))
+    }
+
+    /// Whether the key is still this holder's, as far as the last renewal says.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.shared.held.load(Ordering::Relaxed)
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.shared.key
+    }
+}
+
+impl Shared {
+    fn renew(&self) {
+        let mut renewed = Instant::now();
+        while !self.pause(self.ttl / 3) {
+            let asked = Instant::now();
+            match self.store.renew_lease(&self.key, self.id) {
+                Ok(true) => renewed = asked,
+                Ok(false) => return self.lost("another holder has it, or it ran out"),
+                Err(error) if renewed.elapsed() >= self.ttl => {
+                    return self.lost(&error.to_string());
+                }
+                Err(error) => tracing::warn!("the lease '{}' is not renewed: {error}", self.key),
+            }
+        }
+    }
+
+    fn lost(&self, why: &str) {
+        tracing::error!("the lease '{}' is lost: {why}", self.key);
+        self.held.store(false, Ordering::Relaxed);
+    }
+
+    /// Sleeps; whether the lease ended meanwhile.
+    fn pause(&self, time: Duration) -> bool {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.end.wait_timeout_while(ended, time, |ended| !*ended);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        *self
+            .shared
+            .ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = true;
+        self.shared.end.notify_all();
+        if let Some(renewer) = self.renewer.take() {
+            let _ = renewer.join();
+        }
+        if let Err(error) = self
+            .shared
+            .store
+            .end_lease(&self.shared.key, self.shared.id)
+        {
+            tracing::warn!(
+                "the lease '{}' is left to run out: {error}",
+                self.shared.key
+            );
+        }
+    }
+}

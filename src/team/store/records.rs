@@ -1,0 +1,136 @@
+//! Values with a header: who wrote them, in which version.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{LeaseId, MAX_VALUE, Store, StoreError, check_value};
+
+/// Version of what ranks write to a store. Ranks of different versions do not work together.
+pub const RECORD_VERSION: u32 = 1;
+/// Most bytes of a run id.
+const MAX_RUN: usize = 128;
+const MAGIC: &str = "warpverbs";
+
+/// A store each value of which names version and run, `warpverbs 1 RUN` on a line before the value. A value of another run or
+/// version is refused where it is read.
+#[derive(Debug)]
+pub struct Records {
+    store: Arc<dyn Store>,
+    header: String,
+}
+
+impl Records {
+    /// Reads and writes records of the run `run_id` in `store`.
+    ///
+    /// # Errors
+    /// A run id that is empty, longer than 128 bytes or of several lines.
+    pub fn new(store: Arc<dyn Store>, run_id: &str) -> Result<Self, StoreError> {
+        if run_id.is_empty() || run_id.len() > MAX_RUN || run_id.contains('\n') {
+            return Err(StoreError::Run {
+                run: run_id.chars().take(MAX_RUN).collect(),
+                limit: MAX_RUN,
+            });
+        }
+        Ok(Self {
+            store,
+            header: format!("{MAGIC} {RECORD_VERSION} {run_id}"),
+        })
+    }
+
+    fn wrap(&self, key: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
+        check_value(key, value)?;
+        let record = [self.header.as_bytes(), b"\n", value].concat();
+        match record.len() <= MAX_VALUE {
+            true => Ok(record),
+            false => Err(StoreError::TooLong {
+                what: "the value of",
+                key: key.to_owned(),
+                bytes: value.len(),
+                limit: MAX_VALUE - self.header.len() - 1,
+            }),
+        }
+    }
+
+    fn unwrap(&self, key: &str, record: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(mut record) = record else {
+            return Ok(None);
+        };
+        let garbage = StoreError::NotARecord {
+            key: key.to_owned(),
+            bytes: record.len(),
+        };
+        let Some(end) = record.iter().position(|&byte| byte == b'\n') else {
+            return Err(garbage);
+        };
+        if record[..end] != *self.header.as_bytes() {
+            let Some(found) = describe(&record[..end]) else {
+                return Err(garbage);
+            };
+            return Err(StoreError::OtherRecord {
+                key: key.to_owned(),
+                found,
+                wanted: describe(self.header.as_bytes()).unwrap_or_default(),
+            });
+        }
+        record.drain(..=end);
+        Ok(Some(record))
+    }
+}
+
+/// `version 1 of run 'x'`; none if it is no header.
+fn describe(header: &[u8]) -> Option<String> {
+    let mut words = std::str::from_utf8(header).ok()?.splitn(3, ' ');
+    let (magic, version, run) = (words.next()?, words.next()?, words.next()?);
+    let version: u32 = version.parse().ok()?;
+    (magic == MAGIC).then(|| format!("of version {version} of run '{run}'"))
+}
+
+impl Store for Records {
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.store.put(key, &self.wrap(key, value)?)
+    }
+
+    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.unwrap(key, self.store.try_get(key)?)
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool, StoreError> {
+        let expected = expected.map(|value| self.wrap(key, value)).transpose()?;
+        let value = self.wrap(key, value)?;
+        self.store.compare_and_set(key, expected.as_deref(), &value)
+    }
+
+    fn remove(&self, key: &str) -> Result<bool, StoreError> {
+        self.store.remove(key)
+    }
+
+    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
+        self.store.list(key)
+    }
+
+    fn take_lease(
+        &self,
+        key: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<LeaseId>, StoreError> {
+        self.store.take_lease(key, &self.wrap(key, value)?, ttl)
+    }
+
+    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
+        self.store.renew_lease(key, id)
+    }
+
+    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
+        self.store.end_lease(key, id)
+    }
+
+    fn wait_for_change(&self, timeout: Duration) {
+        self.store.wait_for_change(timeout);
+    }
+}

@@ -1,0 +1,61 @@
+//! What only a directory can get wrong.
+
+use warpverbs::team::{FileStore, Store, StoreError, open_store};
+
+#[test]
+fn a_missing_directory_is_an_error_that_names_it() {
+    let error = open_store("file:///nonexistent/store", "r").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the store directory /nonexistent/store does not exist; make it before the ranks start"
+    );
+}
+
+#[test]
+fn a_directory_of_another_run_is_refused_and_left_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = FileStore::open(directory.path(), "monday").unwrap();
+    first.put("key", b"kept").unwrap();
+    assert!(
+        FileStore::open(directory.path(), "monday").is_ok(),
+        "other ranks of the same run"
+    );
+    let error = FileStore::open(directory.path(), "tuesday")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with(
+            "belongs to run 'monday', not to run 'tuesday'; each run needs an empty one"
+        ),
+        "{error}"
+    );
+    assert_eq!(first.try_get("key").unwrap().unwrap(), b"kept");
+}
+
+#[test]
+fn two_handles_on_one_directory_are_one_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let [one, two] = ["r", "r"].map(|run| FileStore::open(directory.path(), run).unwrap());
+    one.put("x/y", b"1").unwrap();
+    assert_eq!(two.try_get("x/y").unwrap().unwrap(), b"1");
+    assert!(!two.compare_and_set("x/y", None, b"2").unwrap());
+    for i in 0..100u32 {
+        one.put("x/y", i.to_string().as_bytes()).unwrap();
+    }
+    assert_eq!(two.try_get("x/y").unwrap().unwrap(), b"99");
+    let late = FileStore::open(directory.path(), "r").unwrap();
+    assert_eq!(late.try_get("x/y").unwrap().unwrap(), b"99");
+    assert!(late.compare_and_set("x/y", Some(b"99"), b"end").unwrap());
+    assert_eq!(one.try_get("x/y").unwrap().unwrap(), b"end");
+}
+
+#[test]
+fn a_file_of_something_else_is_named_and_not_read_as_a_value() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = FileStore::open(directory.path(), "r").unwrap();
+    for bytes in ["", "value", "lease {}\nx", "something else\n"] {
+        std::fs::write(directory.path().join("k@1"), bytes).unwrap();
+        let error = store.try_get("k").unwrap_err();
+        assert!(matches!(error, StoreError::NotARecord { .. }), "{error}");
+    }
+}

@@ -1,0 +1,168 @@
+//! Processes that are killed or stopped in the middle of anything.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::conformance::increment;
+use warpverbs::team::{FileStore, Lease, Store};
+
+const DIRECTORY: &str = "WV_TEST_STORE_DIRECTORY";
+const ROLE: &str = "WV_TEST_STORE_ROLE";
+const LONG: Duration = Duration::from_secs(30);
+
+/// What a process of the tests below does. Run as a test of this binary by the parent; alone it does nothing.
+#[test]
+fn worker() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else {
+        return;
+    };
+    let store = FileStore::open(Path::new(&directory), "run").unwrap();
+    let role = std::env::var(ROLE).unwrap();
+    let until = Instant::now() + LONG;
+    match role.split_once(' ').unwrap_or((&role, "")) {
+        ("count", id) => {
+            let mut done = 0u32;
+            while Instant::now() < until {
+                increment(&store, "n");
+                done += 1;
+                store
+                    .put(&format!("done/{id}"), done.to_string().as_bytes())
+                    .unwrap();
+            }
+        }
+        ("hold", _) => {
+            let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(store);
+            let lease = Lease::take(&store, "seat", b"child", Duration::from_millis(500));
+            let lease = lease.unwrap().unwrap();
+            while Instant::now() < until && lease.is_held() {
+                thread::sleep(Duration::from_millis(10));
+            }
+            store.put("lost", b"yes").unwrap();
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A worker, ended with the test.
+struct Worker(Child);
+
+impl Worker {
+    fn start(directory: &Path, role: &str) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "killed::worker"])
+            .env(DIRECTORY, directory)
+            .env(ROLE, role)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.0.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn number(store: &dyn Store, key: &str) -> u32 {
+    let value = store.try_get(key).unwrap();
+    value.map_or(0, |text| String::from_utf8(text).unwrap().parse().unwrap())
+}
+
+#[test]
+fn processes_killed_at_any_point_leave_every_key_whole_and_hold_up_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = FileStore::open(directory.path(), "run").unwrap();
+    store.put("n", b"0").unwrap();
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let rounds = 12;
+    for round in 0..rounds {
+        let workers: Vec<Worker> = (0..2)
+            .map(|i| Worker::start(directory.path(), &format!("count {round}-{i}")))
+            .collect();
+        let before = number(&store, "n");
+        let start = Instant::now();
+        while number(&store, "n") < before + 5 && start.elapsed() < LONG {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_micros(random.u64(..20_000)));
+        drop(workers);
+    }
+    let done: u32 = store
+        .list("done")
+        .unwrap()
+        .iter()
+        .map(|id| number(&store, &format!("done/{id}")))
+        .sum();
+    let counted = number(&store, "n");
+    // Each of the killed may have counted once more than it could tell.
+    assert!(
+        (done..=done + 2 * rounds).contains(&counted),
+        "seed {seed}: {counted} counted, {done} told"
+    );
+    increment(&store, "n");
+    assert_eq!(number(&store, "n"), counted + 1);
+}
+
+#[test]
+fn a_stopped_process_holds_up_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = FileStore::open(directory.path(), "run").unwrap();
+    store.put("n", b"0").unwrap();
+    let worker = Worker::start(directory.path(), "count x");
+    for _ in 0..20 {
+        let before = number(&store, "n");
+        let start = Instant::now();
+        while number(&store, "n") == before && start.elapsed() < LONG {
+            thread::sleep(Duration::from_millis(1));
+        }
+        worker.signal("STOP");
+        let start = Instant::now();
+        increment(&store, "n");
+        store.put("other", b"1").unwrap();
+        assert!(start.elapsed() < LONG / 2);
+        worker.signal("CONT");
+    }
+}
+
+#[test]
+fn the_lease_of_a_killed_process_is_gone_before_its_time_to_live() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = FileStore::open(directory.path(), "run").unwrap();
+    let worker = Worker::start(directory.path(), "hold");
+    store.get("seat", Instant::now() + LONG).unwrap();
+    drop(worker);
+    assert_eq!(store.try_get("seat").unwrap(), None);
+    assert!(
+        store
+            .take_lease("seat", b"next", Duration::from_secs(1))
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[test]
+fn a_process_that_is_stopped_too_long_loses_its_lease_and_learns_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = FileStore::open(directory.path(), "run").unwrap();
+    let worker = Worker::start(directory.path(), "hold");
+    store.get("seat", Instant::now() + LONG).unwrap();
+    worker.signal("STOP");
+    assert_eq!(store.watch("seat", Some(b"child"), LONG).unwrap(), None);
+    assert!(store.take_lease("seat", b"next", LONG).unwrap().is_some());
+    worker.signal("CONT");
+    assert_eq!(store.get("lost", Instant::now() + LONG).unwrap(), b"yes");
+    assert_eq!(store.try_get("seat").unwrap().unwrap(), b"next");
+}

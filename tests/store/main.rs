@@ -1,0 +1,7 @@
+//! The stores, by one set of expectations; then what only one of them can get wrong.
+
+mod conformance;
+mod directory;
+mod killed;
+mod leases;
+mod records;
