@@ -11,6 +11,7 @@ mod config;
 mod error;
 mod layer;
 mod layout;
+pub mod oracle;
 pub mod reference;
 mod report;
 mod routing;

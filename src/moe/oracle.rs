@@ -1,0 +1,218 @@
+//! Oracles: pure functions that say whether what one rank got of a call is what all ranks put into it.
+//!
+//! They know the rules of a call but none of the code that follows them: neither [`mod@super::reference`] nor the kernels. A
+//! [`Case`] holds the inputs of all ranks and who reached whom; the functions of [`by_expert`], [`by_rank`], [`payload`] and
+//! [`combine`] hold one output of one rank against it and return the first [`Finding`]. Where an order is not promised they
+//! compare sets, and [`digest`] makes one number of them that no order changes.
+
+pub mod by_expert;
+pub mod by_rank;
+pub mod combine;
+pub mod digest;
+mod finding;
+pub mod payload;
+#[cfg(test)]
+mod tests;
+
+pub use finding::Finding;
+
+use super::{Home, Placement, Scales};
+
+/// What one rank puts into a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Input {
+    /// Tokens as they are given to dispatch, `[tokens, bytes of a token]`.
+    pub x: Vec<u8>,
+    /// Their scales, where the caller gives them, `[tokens, bytes of the scales]`.
+    pub scales: Vec<u8>,
+    /// Choices, `[tokens, top_k]`; -1 is none.
+    pub experts: Vec<i32>,
+    /// Weights, `[tokens, top_k]`.
+    pub weights: Vec<f32>,
+}
+
+/// What a token becomes on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// It arrives as it was given: BF16, opaque bytes, FP8 of the caller.
+    AsIs {
+        /// Bytes of a token.
+        row_bytes: usize,
+        /// Bytes of its scales.
+        scale_bytes: usize,
+        /// Whether it is FP8, whose scales by expert lie one word of all rows behind the other.
+        fp8: bool,
+    },
+    /// Given as BF16, it arrives as FP8 with a scale for each 128 channels.
+    Cast(Scales),
+}
+
+/// One call of all ranks.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Elements of a token.
+    pub hidden: usize,
+    /// Choices of a token.
+    pub top_k: usize,
+    /// Most tokens of a rank.
+    pub max_tokens: usize,
+    /// Expert slots that each rank has room for.
+    pub room: usize,
+    /// What a token becomes.
+    pub wire: Wire,
+    /// By expert, the places that hold it, in the order of the table. None: it is lost.
+    pub places: Vec<Vec<Home>>,
+    /// By rank.
+    pub inputs: Vec<Input>,
+    /// `[source][peer]`: the source takes the peer for active when it dispatches.
+    pub active: Vec<Vec<bool>>,
+    /// `[source][peer]`: the rows of the source arrive at the peer.
+    pub arrived: Vec<Vec<bool>>,
+    /// `[source][peer]`: what the peer made of them comes back.
+    pub returned: Vec<Vec<bool>>,
+}
+
+/// One token at one rank.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Row {
+    /// Rank that it comes from.
+    pub source: u32,
+    /// Its row in the input there.
+    pub token: u32,
+    /// What it chose here: (k, local expert), in ascending k.
+    pub picks: Vec<(usize, u32)>,
+}
+
+impl Case {
+    /// A call in which everybody reaches everybody.
+    #[must_use]
+    pub fn new(shape: &super::MoeConfig, places: Vec<Vec<Home>>, inputs: Vec<Input>) -> Self {
+        let all = vec![vec![true; inputs.len()]; inputs.len()];
+        let room = (0u32..).take(inputs.len()).map(|rank| {
+            let held = places.iter().flatten().filter(|place| place.rank == rank);
+            held.count()
+        });
+        Self {
+            hidden: shape.hidden as usize,
+            top_k: shape.top_k as usize,
+            max_tokens: shape.max_tokens as usize,
+            room: room.max().unwrap_or(0),
+            wire: Wire::AsIs {
+                row_bytes: shape.hidden as usize * 2,
+                scale_bytes: 0,
+                fp8: false,
+            },
+            places,
+            inputs,
+            active: all.clone(),
+            arrived: all.clone(),
+            returned: all,
+        }
+    }
+
+    /// Ranks.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Tokens of `rank`.
+    #[must_use]
+    pub fn tokens(&self, rank: usize) -> usize {
+        self.inputs[rank].experts.len() / self.top_k
+    }
+
+    /// Rows between two experts of an output by expert.
+    #[must_use]
+    pub fn rows_of_an_expert(&self) -> usize {
+        self.ranks() * self.max_tokens
+    }
+
+    /// Choice `k` of a token: the expert and the place that the source picks for it. `None` is no choice, or one that nobody
+    /// holds. The own rank if it holds the expert, else the places at active ranks take turns.
+    fn pick(&self, source: usize, token: usize, k: usize) -> Option<Home> {
+        let expert = usize::try_from(self.inputs[source].experts[token * self.top_k + k]).ok()?;
+        let at_active = |place: &&Home| self.active[source][place.rank as usize];
+        let alive: Vec<Home> = self.places[expert]
+            .iter()
+            .filter(at_active)
+            .copied()
+            .collect();
+        let own = alive.iter().find(|place| place.rank as usize == source);
+        own.or_else(|| alive.get((token + source) % alive.len().max(1)))
+            .copied()
+    }
+
+    /// The rows that arrive at `rank`, in the order (source, token).
+    #[must_use]
+    pub fn rows_at(&self, rank: usize) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for source in (0..self.ranks()).filter(|&source| self.arrived[source][rank]) {
+            for token in 0..self.tokens(source) {
+                let picks: Vec<(usize, u32)> = (0..self.top_k)
+                    .filter_map(|k| {
+                        let place = self.pick(source, token, k)?;
+                        (place.rank as usize == rank).then_some((k, place.local))
+                    })
+                    .collect();
+                if !picks.is_empty() {
+                    rows.push(Row {
+                        source: number(source),
+                        token: number(token),
+                        picks,
+                    });
+                }
+            }
+        }
+        rows
+    }
+
+    /// The ranks that a token of `source` goes to.
+    #[must_use]
+    pub fn ranks_of(&self, source: usize, token: usize) -> Vec<u32> {
+        let picks = (0..self.top_k).filter_map(|k| self.pick(source, token, k));
+        let mut ranks: Vec<u32> = picks.map(|place| place.rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+
+    /// Whether all experts of a token contribute to its sum.
+    #[must_use]
+    pub fn is_whole(&self, source: usize, token: usize) -> bool {
+        (0..self.top_k).all(|k| {
+            self.inputs[source].experts[token * self.top_k + k] < 0
+                || self.contributes(source, token, k)
+        })
+    }
+
+    /// Whether what a choice's expert made is part of the sum.
+    pub(crate) fn contributes(&self, source: usize, token: usize, k: usize) -> bool {
+        self.pick(source, token, k).is_some_and(|place| {
+            let peer = place.rank as usize;
+            self.arrived[source][peer] && self.returned[source][peer]
+        })
+    }
+
+    /// Number of the local expert, as expert id, of a place; for the experts of a test.
+    #[must_use]
+    pub fn expert_at(&self, rank: usize, local: u32) -> Option<u32> {
+        let here = |place: &Home| place.rank as usize == rank && place.local == local;
+        let at = self
+            .places
+            .iter()
+            .position(|places| places.iter().any(here))?;
+        Some(number(at))
+    }
+}
+
+/// The places of each expert, from the table of a layer.
+#[must_use]
+pub fn places(placement: &Placement) -> Vec<Vec<Home>> {
+    placement.homes().iter().map(|home| vec![*home]).collect()
+}
+
+/// Ranks, tokens and experts are counted in 32 bits everywhere.
+fn number(value: usize) -> u32 {
+    u32::try_from(value).expect("fewer than 2^32 ranks, tokens and experts")
+}

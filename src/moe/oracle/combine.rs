@@ -1,0 +1,150 @@
+//! Combine: sums in f32 over the ranks in ascending order, and within a rank over the choices in ascending k, with no rounding
+//! in between; and which tokens are whole.
+
+use super::finding::length;
+use super::payload::bf16;
+use super::{Case, Finding};
+
+/// How far a result may be from [`reference`], as [`difference`].
+pub const BF16_LIMIT: f64 = 1e-5;
+/// The same where tokens travel as FP8.
+pub const FP8_LIMIT: f64 = 9e-4;
+/// The same with scales that are powers of two.
+pub const POWER_OF_TWO_LIMIT: f64 = 7e-3;
+/// One token may differ so many times more than all together.
+const ONE_TOKEN: f64 = 4.0;
+
+/// Weights of the sums.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Weights<'a> {
+    /// Those that were given to dispatch.
+    Dispatch,
+    /// 1 for every choice.
+    Ones,
+    /// Given at combine, `[tokens, top_k]`.
+    Given(&'a [f32]),
+}
+
+/// What combine should give `rank`, `[tokens, hidden]`; `expert(e, x, y)` adds to nothing: it fills `y` with what expert `e`
+/// makes of the token. What does not come back is left out; with `renormalise` the rest is divided by its share of the weights.
+#[must_use]
+pub fn reference(
+    case: &Case,
+    rank: usize,
+    weights: Weights<'_>,
+    renormalise: bool,
+    mut expert: impl FnMut(u32, &[f32], &mut [f32]),
+) -> Vec<f32> {
+    let (hidden, top_k) = (case.hidden, case.top_k);
+    let input = &case.inputs[rank];
+    let mut out = vec![0f32; case.tokens(rank) * hidden];
+    let mut y = vec![0f32; hidden];
+    for (token, sum) in out.chunks_exact_mut(hidden).enumerate() {
+        let x: Vec<f32> = token_of(case, rank, token);
+        let weight_of = |k: usize| match weights {
+            Weights::Dispatch => input.weights[token * top_k + k],
+            Weights::Ones => 1.0,
+            Weights::Given(given) => given[token * top_k + k],
+        };
+        let (mut there, mut all) = (0f32, 0f32);
+        for k in 0..top_k {
+            if input.experts[token * top_k + k] >= 0 {
+                all += weight_of(k);
+            }
+        }
+        for peer in case.ranks_of(rank, token) {
+            for k in 0..top_k {
+                let here = case
+                    .pick(rank, token, k)
+                    .is_some_and(|place| place.rank == peer);
+                if !here || !case.contributes(rank, token, k) {
+                    continue;
+                }
+                let weight = weight_of(k);
+                there += weight;
+                expert(input.experts[token * top_k + k].unsigned_abs(), &x, &mut y);
+                for (sum, y) in sum.iter_mut().zip(&y) {
+                    *sum += weight * y;
+                }
+            }
+        }
+        if renormalise && there != all && there != 0.0 {
+            sum.iter_mut().for_each(|sum| *sum *= all / there);
+        }
+    }
+    out
+}
+
+/// A BF16 token in f32.
+fn token_of(case: &Case, rank: usize, token: usize) -> Vec<f32> {
+    let bytes = &case.inputs[rank].x[token * case.hidden * 2..][..case.hidden * 2];
+    let pairs = bytes.chunks_exact(2);
+    pairs
+        .map(|pair| bf16(u16::from_le_bytes([pair[0], pair[1]])))
+        .collect()
+}
+
+/// 1 - 2<x,y> / (|x|² + |y|²): 0 for equal vectors, also for two of zeros.
+#[must_use]
+pub fn difference(x: &[f32], y: &[f32]) -> f64 {
+    let (mut product, mut squares) = (0f64, 0f64);
+    for (&x, &y) in x.iter().zip(y) {
+        let (x, y) = (f64::from(x), f64::from(y));
+        product += x * y;
+        squares += x * x + y * y;
+    }
+    if squares == 0.0 {
+        0.0
+    } else {
+        1.0 - 2.0 * product / squares
+    }
+}
+
+/// Whether `out`, BF16 bits `[tokens, hidden]`, is the sums of `want` to `limit`.
+///
+/// # Errors
+/// [`Finding::NotANumber`], which poison becomes; [`Finding::Sum`].
+pub fn check(case: &Case, out: &[u16], want: &[f32], limit: f64) -> Result<(), Finding> {
+    length("the sums", out.len(), want.len())?;
+    let got: Vec<f32> = out.iter().map(|&bits| bf16(bits)).collect();
+    if let Some(at) = got.iter().position(|got| !got.is_finite()) {
+        return Err(Finding::NotANumber {
+            token: at / case.hidden,
+            channel: at % case.hidden,
+            got: got[at],
+        });
+    }
+    let within = |what: &dyn Fn() -> String, got: &[f32], want: &[f32], limit: f64| {
+        let difference = difference(got, want);
+        match difference <= limit {
+            true => Ok(()),
+            false => Err(Finding::Sum {
+                what: what(),
+                got: difference,
+                limit,
+            }),
+        }
+    };
+    let tokens = got
+        .chunks_exact(case.hidden)
+        .zip(want.chunks_exact(case.hidden));
+    for (token, (got, want)) in tokens.enumerate() {
+        within(&|| format!("token {token}"), got, want, limit * ONE_TOKEN)?;
+    }
+    within(&|| "all tokens together".to_owned(), &got, want, limit)
+}
+
+/// `token_valid` of `rank` is 1 for exactly the tokens all of whose experts contributed.
+///
+/// # Errors
+/// [`Finding::Valid`].
+pub fn token_valid(case: &Case, rank: usize, got: &[u8]) -> Result<(), Finding> {
+    length("token_valid", got.len(), case.tokens(rank))?;
+    for (token, &got) in got.iter().enumerate() {
+        let want = u8::from(case.is_whole(rank, token));
+        if got != want {
+            return Err(Finding::Valid { token, got, want });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! What an oracle objects to.
+
+/// The first difference between an output and what it should be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Finding {
+    /// An output is shorter than its shape.
+    #[error("{what} has {got} elements; its shape needs {want}")]
+    Length {
+        /// Which output.
+        what: &'static str,
+        /// Its elements.
+        got: usize,
+        /// Those of its shape.
+        want: usize,
+    },
+    /// A count is wrong.
+    #[error("{what} {index} counts {got} rows; the inputs make it {want}")]
+    Count {
+        /// `expert` or `rank`.
+        what: &'static str,
+        /// Which one.
+        index: usize,
+        /// The output's count.
+        got: u64,
+        /// Rows that the inputs make.
+        want: u64,
+    },
+    /// The ranges of the ranks do not divide the rows of an expert.
+    #[error("expert {expert}: the range of rank {rank} is {begin}..{end} of {rows} rows, {why}")]
+    Range {
+        /// Local expert.
+        expert: usize,
+        /// Rank.
+        rank: usize,
+        /// Its first row.
+        begin: u64,
+        /// Behind its last row.
+        end: u64,
+        /// Rows of the expert.
+        rows: u64,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A row is missing, came twice, or should not be there.
+    #[error("{what} {index}: of rank {rank} the tokens are {got:?}; the inputs make them {want:?}")]
+    Rows {
+        /// `expert` or `rank`.
+        what: &'static str,
+        /// Which one.
+        index: usize,
+        /// Rank that they come from.
+        rank: usize,
+        /// Sorted.
+        got: Vec<u32>,
+        /// Sorted.
+        want: Vec<u32>,
+    },
+    /// Rows that have an order are not in it.
+    #[error("rank {rank}: token {token} is behind token {before}")]
+    Order {
+        /// Source.
+        rank: usize,
+        /// Token.
+        token: u32,
+        /// The one before it.
+        before: u32,
+    },
+    /// A byte of a row is not that of its token.
+    #[error(
+        "{place} {index} row {row}, token {token} of rank {rank}: byte {byte} is {got:#04x}, not {want:#04x}"
+    )]
+    Payload {
+        /// `expert` or `rank`.
+        place: &'static str,
+        /// Which one.
+        index: usize,
+        /// Row there.
+        row: usize,
+        /// Source.
+        rank: u32,
+        /// Token.
+        token: u32,
+        /// First byte that differs.
+        byte: usize,
+        /// Its value.
+        got: u8,
+        /// The token's.
+        want: u8,
+    },
+    /// A scale is not that of its channels.
+    #[error(
+        "token {token} of rank {rank}: scale {group} is {got:e}; its channels make it {want:e}"
+    )]
+    Scale {
+        /// Source.
+        rank: u32,
+        /// Token.
+        token: u32,
+        /// Which 128 channels.
+        group: usize,
+        /// The output's.
+        got: f64,
+        /// Recomputed.
+        want: f64,
+    },
+    /// An FP8 number is not the nearest one.
+    #[error("token {token} of rank {rank}: channel {channel} is {got}; nearest to {want}")]
+    Cast {
+        /// Source.
+        rank: u32,
+        /// Token.
+        token: u32,
+        /// Channel.
+        channel: usize,
+        /// The output's.
+        got: f64,
+        /// The number that was cast: the input over its scale.
+        want: f64,
+    },
+    /// Choices or weights of a row are not those of its token.
+    #[error("rank {rank} row {row}, choice {k}: {what} is {got}, not {want}")]
+    Choice {
+        /// Source.
+        rank: usize,
+        /// Row.
+        row: usize,
+        /// Choice.
+        k: usize,
+        /// `expert` or `weight`.
+        what: &'static str,
+        /// The output's.
+        got: f64,
+        /// The input's.
+        want: f64,
+    },
+    /// Something was written where no row belongs.
+    #[error("{place} {index} row {row}: byte {byte} was touched, though only {rows} rows came")]
+    Touched {
+        /// `expert` or `rank`.
+        place: &'static str,
+        /// Which one.
+        index: usize,
+        /// Row.
+        row: usize,
+        /// First byte.
+        byte: usize,
+        /// Rows that came.
+        rows: usize,
+    },
+    /// A counter that is added to did not grow by what came.
+    #[error("{what} {index} grew by {got}; the inputs make it {want}")]
+    Statistic {
+        /// Which statistic.
+        what: &'static str,
+        /// Expert or rank.
+        index: usize,
+        /// Growth.
+        got: u64,
+        /// Rows that the inputs make.
+        want: u64,
+    },
+    /// The mask that a call gives back is wrong.
+    #[error("rank {rank} is {got} in the mask, not {want}")]
+    Active {
+        /// Rank.
+        rank: usize,
+        /// The output's.
+        got: u32,
+        /// Whether its rows came.
+        want: u32,
+    },
+    /// A token that lost an expert is called valid, or the other way round.
+    #[error("token {token} is called {got}, not {want}")]
+    Valid {
+        /// Token.
+        token: usize,
+        /// The output's.
+        got: u8,
+        /// Whether all of its experts contributed.
+        want: u8,
+    },
+    /// A sum is not a number, though all that was added is.
+    #[error("token {token}, channel {channel} is {got}")]
+    NotANumber {
+        /// Token.
+        token: usize,
+        /// Channel.
+        channel: usize,
+        /// The output's.
+        got: f32,
+    },
+    /// A sum is too far from the reference.
+    #[error("{what} differs by {got:.3e} from the reference; {limit:.1e} is allowed")]
+    Sum {
+        /// One token, or all together.
+        what: String,
+        /// 1 - 2<x,y> / (|x|² + |y|²).
+        got: f64,
+        /// Allowed.
+        limit: f64,
+    },
+}
+
+/// Refuses an output that is shorter or longer than its shape.
+pub(super) fn length(what: &'static str, got: usize, want: usize) -> Result<(), Finding> {
+    match got == want {
+        true => Ok(()),
+        false => Err(Finding::Length { what, got, want }),
+    }
+}

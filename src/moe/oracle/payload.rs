@@ -1,0 +1,208 @@
+//! The bytes of one row: the token as it was given, or its FP8 with scales that are computed again here.
+//!
+//! The cast is judged, not repeated: a scale is the largest magnitude of its 128 channels (at least 1e-4) over 448, to the last
+//! bits of an f32, or exactly the next power of two above that; a number is the FP8 nearest to input / scale, to rounding of
+//! that quotient. So another order of f32 operations passes, and another rounding mode does not.
+
+use super::{Case, Finding, Wire, number};
+use crate::moe::Scales;
+
+/// Channels of a scale.
+const GROUP: usize = 128;
+/// Largest e4m3 number.
+const LARGEST: f64 = 448.0;
+
+/// One row where it arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived<'a> {
+    /// `expert` or `rank`.
+    pub place: &'static str,
+    /// Which one.
+    pub index: usize,
+    /// Row there.
+    pub row: usize,
+    /// Its bytes.
+    pub x: &'a [u8],
+    /// Those of its scales.
+    pub scales: &'a [u8],
+}
+
+/// Bytes of a row and of its scales, as they arrive.
+#[must_use]
+pub fn arrives(case: &Case) -> (usize, usize) {
+    let groups = case.hidden / GROUP;
+    match case.wire {
+        Wire::AsIs {
+            row_bytes,
+            scale_bytes,
+            ..
+        } => (row_bytes, scale_bytes),
+        Wire::Cast(Scales::Ue8m0) => (case.hidden, groups.next_multiple_of(4)),
+        Wire::Cast(_) => (case.hidden, groups * 4),
+    }
+}
+
+/// Whether scales by expert lie one word of all rows behind the other: those of FP8 do.
+#[must_use]
+pub fn scales_are_transposed(case: &Case) -> bool {
+    match case.wire {
+        Wire::Cast(_) => true,
+        Wire::AsIs { fp8, .. } => fp8,
+    }
+}
+
+/// Whether a row is token `token` of `source`.
+///
+/// # Errors
+/// [`Finding::Payload`], [`Finding::Scale`], [`Finding::Cast`].
+pub fn check(case: &Case, source: usize, token: usize, row: &Arrived<'_>) -> Result<(), Finding> {
+    let input = &case.inputs[source];
+    match case.wire {
+        Wire::AsIs {
+            row_bytes,
+            scale_bytes,
+            ..
+        } => {
+            let same = |got: &[u8], want: &[u8]| {
+                let byte = got.iter().zip(want).position(|(got, want)| got != want);
+                byte.map_or(Ok(()), |byte| {
+                    Err(Finding::Payload {
+                        place: row.place,
+                        index: row.index,
+                        row: row.row,
+                        rank: number(source),
+                        token: number(token),
+                        byte,
+                        got: got[byte],
+                        want: want[byte],
+                    })
+                })
+            };
+            same(row.x, &input.x[token * row_bytes..][..row_bytes])?;
+            same(
+                row.scales,
+                &input.scales[token * scale_bytes..][..scale_bytes],
+            )
+        }
+        Wire::Cast(scales) => {
+            let x = &input.x[token * case.hidden * 2..][..case.hidden * 2];
+            let x: Vec<f64> = x
+                .chunks_exact(2)
+                .map(|bits| f64::from(bf16(u16::from_le_bytes([bits[0], bits[1]]))))
+                .collect();
+            cast(&x, scales, row).map_err(|found| found.at(source, token))
+        }
+    }
+}
+
+/// A finding in one token.
+enum Found {
+    Scale(usize, f64, f64),
+    Cast(usize, f64, f64),
+}
+
+impl Found {
+    fn at(self, source: usize, token: usize) -> Finding {
+        let (rank, token) = (number(source), number(token));
+        match self {
+            Self::Scale(group, got, want) => Finding::Scale {
+                rank,
+                token,
+                group,
+                got,
+                want,
+            },
+            Self::Cast(channel, got, want) => Finding::Cast {
+                rank,
+                token,
+                channel,
+                got,
+                want,
+            },
+        }
+    }
+}
+
+fn cast(x: &[f64], scales: Scales, row: &Arrived<'_>) -> Result<(), Found> {
+    for (group, channels) in x.chunks(GROUP).enumerate() {
+        let largest = channels
+            .iter()
+            .fold(f64::from(1e-4_f32), |most, x| most.max(x.abs()));
+        let (exact, got) = (largest / LARGEST, scale(scales, row.scales, group));
+        let want = match scales {
+            Scales::F32 => exact,
+            Scales::PowerOfTwo | Scales::Ue8m0 => power_above(exact),
+        };
+        let slack = if scales == Scales::F32 {
+            want * 2f64.powi(-22)
+        } else {
+            0.0
+        };
+        // Also when `got` is not a number.
+        if !((got - want).abs() <= slack) {
+            return Err(Found::Scale(group, got, want));
+        }
+        for (i, x) in channels.iter().enumerate() {
+            let channel = group * GROUP + i;
+            let (got, want) = (e4m3(row.x[channel]), (x / got).clamp(-LARGEST, LARGEST));
+            if !((got - want).abs() <= half_step(want) * (1.0 + 2f64.powi(-16))) {
+                return Err(Found::Cast(channel, got, want));
+            }
+        }
+    }
+    let groups = x.len() / GROUP;
+    let used = if scales == Scales::Ue8m0 {
+        groups
+    } else {
+        groups * 4
+    };
+    match row.scales[used..].iter().position(|byte| *byte != 0) {
+        Some(at) => Err(Found::Scale(groups + at, row.scales[used + at].into(), 0.0)),
+        None => Ok(()),
+    }
+}
+
+/// Scale `group` of a row, as a number.
+fn scale(scales: Scales, bytes: &[u8], group: usize) -> f64 {
+    match scales {
+        Scales::Ue8m0 => 2f64.powi(i32::from(bytes[group]) - 127),
+        Scales::F32 | Scales::PowerOfTwo => {
+            let word = [0, 1, 2, 3].map(|i| bytes[group * 4 + i]);
+            f32::from_le_bytes(word).into()
+        }
+    }
+}
+
+/// The smallest power of two that is not below `value`.
+fn power_above(value: f64) -> f64 {
+    let down = f64::from_bits(value.to_bits() & !((1 << 52) - 1));
+    if down < value { down * 2.0 } else { down }
+}
+
+/// Half the distance of e4m3 numbers around `value`.
+fn half_step(value: f64) -> f64 {
+    let magnitude = value.abs().max(2f64.powi(-6));
+    let power = f64::from_bits(magnitude.to_bits() & !((1 << 52) - 1));
+    power / 16.0
+}
+
+/// The number that an FP8 (e4m3, finite) stands for.
+#[must_use]
+pub fn e4m3(bits: u8) -> f64 {
+    let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+    let magnitude = match (exponent, bits & 7) {
+        (15, 7) => f64::NAN,
+        (0, _) => mantissa / 8.0 * 2f64.powi(-6),
+        _ => (1.0 + mantissa / 8.0) * 2f64.powi(exponent - 7),
+    };
+    if bits & 0x80 == 0 {
+        magnitude
+    } else {
+        -magnitude
+    }
+}
+
+/// The number that a BF16 stands for.
+pub(super) fn bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
