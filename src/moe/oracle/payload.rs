@@ -139,13 +139,13 @@ fn cast(x: &[f64], scales: Scales, row: &Arrived<'_>) -> Result<(), Found> {
             0.0
         };
         // Also when `got` is not a number.
-        if !((got - want).abs() <= slack) {
+        if (got - want).abs() > slack || got.is_nan() {
             return Err(Found::Scale(group, got, want));
         }
         for (i, x) in channels.iter().enumerate() {
             let channel = group * GROUP + i;
             let (got, want) = (e4m3(row.x[channel]), (x / got).clamp(-LARGEST, LARGEST));
-            if !((got - want).abs() <= half_step(want) * (1.0 + 2f64.powi(-16))) {
+            if (got - want).abs() > half_step(want) * (1.0 + 2f64.powi(-16)) || got.is_nan() {
                 return Err(Found::Cast(channel, got, want));
             }
         }
