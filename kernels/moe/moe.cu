@@ -1,5 +1,5 @@
-// The MoE kernels, one per phase. Launch each cooperatively, with blocks of a multiple of 32
-// threads.
+// The MoE kernels: one per phase, and dispatch and combine with both their phases in one launch.
+// Launch each cooperatively, with blocks of a multiple of 32 threads.
 #include "combine_receive.cuh"
 #include "combine_send.cuh"
 #include "dispatch_receive.cuh"
@@ -24,3 +24,18 @@ extern "C" __global__ void wv_moe_combine_receive(wv::CombineReceiveParams p) {
   wv::moe::combine_receive(p);
 }
 WV_EXPORT(wv_moe_combine_receive)
+
+extern "C" __global__ void wv_moe_dispatch(wv::DispatchParams p) {
+  wv::moe::dispatch_send<wv::moe::Credits::required>(p.send);
+  // What the send phase wrote to the handle, before the receive phase of other threads reads it.
+  wv::grid_sync();
+  wv::moe::dispatch_receive(p.receive);
+}
+WV_EXPORT(wv_moe_dispatch)
+
+extern "C" __global__ void wv_moe_combine(wv::CombineParams p) {
+  wv::moe::combine_send(p.send);
+  wv::grid_sync();
+  wv::moe::combine_receive(p.receive);
+}
+WV_EXPORT(wv_moe_combine)

@@ -1,8 +1,8 @@
 //! A CUDA GPU by the driver API, opened at run time: without a driver there is an error, never a panic.
 //!
 //! Kernels come from the checked-in PTX of the newest architecture that the device can run, which the driver compiles when
-//! the device is opened; where the driver is too old for it, from the embedded sources through NVRTC. One stream for launches,
-//! one for copies, neither of which waits for any other.
+//! the device is opened; where the driver is too old for it, from the embedded sources through NVRTC. No stream waits for any
+//! other: neither that of copies, nor the default one, nor those that a user makes.
 
 // UNSAFETY: loads and launches kernels by the driver API.
 #![expect(
@@ -20,40 +20,38 @@ mod ptx;
 mod rdma;
 mod register;
 mod sources;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute};
 
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
-use super::{Event, Gpu, GpuError, Launch, RdmaSupport};
-use driver::{CudaEvent, CudaStream, Device, check};
+use super::{Event, Gpu, GpuError, Launch, RdmaSupport, Stream};
+use driver::{Device, check};
 use kernels::Target;
 use memory::Arena;
 use module::Module;
 pub use options::{Compile, CudaOptions, Placement};
 pub use sources::CudaSource;
+use stream::{Code, CudaStream};
 
 /// Dynamic shared memory that needs no permission.
 const SHARED_WITHOUT_ASKING: usize = 48 << 10;
-
-/// How long closing a device waits for kernels that still run.
-const CLOSING: Duration = Duration::from_secs(10);
 
 /// A CUDA device.
 #[derive(Debug)]
 pub struct CudaGpu {
     kernels: BTreeMap<String, Kernel>,
-    /// Unloaded when the device is closed, unless a kernel still runs.
-    modules: Vec<Module>,
     placement: Placement,
     arena: Arc<Arena>,
-    stream: CudaStream,
+    stream: Arc<CudaStream>,
+    /// Keeps the functions of `kernels`.
+    code: Arc<Code>,
     device: Arc<Device>,
 }
 
@@ -116,7 +114,6 @@ impl CudaGpu {
     pub fn with_options(ordinal: u32, options: &CudaOptions<'_>) -> Result<Arc<Self>, GpuError> {
         let device = Device::open(ordinal)?;
         let arena = Arena::new(&device)?;
-        let stream = CudaStream::new(&device)?;
         let target = Target {
             arch: device.arch(),
             driver: device.driver_version(),
@@ -134,12 +131,13 @@ impl CudaGpu {
             }
             modules.push(module);
         }
+        let code = Code::new(modules);
         Ok(Arc::new(Self {
             kernels,
-            modules,
             placement: options.placement,
             arena,
-            stream,
+            stream: Arc::new(CudaStream::for_kernels(&device, &code)?),
+            code,
             device,
         }))
     }
@@ -244,8 +242,35 @@ impl Gpu for CudaGpu {
         self.arena.map_host(bytes)
     }
 
+    fn default_stream(&self) -> Stream {
+        let stream: Arc<CudaStream> = Arc::clone(&self.stream);
+        Stream::new(stream)
+    }
+
+    fn stream(&self) -> Result<Stream, GpuError> {
+        let stream = CudaStream::for_kernels(&self.device, &self.code)?;
+        Ok(Stream::new(Arc::new(stream)))
+    }
+
+    unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
+        // SAFETY: the caller's promise.
+        let stream = unsafe { CudaStream::wrap(&self.device, &self.code, raw.cast()) };
+        Ok(Stream::new(Arc::new(stream)))
+    }
+
     unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {
         let kernel = self.find(spec, params)?;
+        let stream = match spec.stream {
+            None => &*self.stream,
+            Some(stream) => stream
+                .downcast::<CudaStream>()
+                .filter(|stream| stream.is_of(&self.code))
+                .ok_or_else(|| GpuError::BadArgument {
+                    what: "stream",
+                    value: "of another device".to_owned(),
+                    limit: "a stream of this device".to_owned(),
+                })?,
+        };
         let shared = u32::try_from(spec.shared_bytes).map_err(|_| {
             Self::bad_launch(
                 spec,
@@ -263,7 +288,7 @@ impl Gpu for CudaGpu {
             })?;
         }
         let mut args = [params.as_ptr().cast_mut().cast::<c_void>()];
-        let (grid, block, stream) = (spec.grid, spec.block, self.stream.raw());
+        let (grid, block, queue) = (spec.grid, spec.block, stream.raw());
         // SAFETY: the kernel takes one struct of `params.len()` bytes (checked by `find`), which the driver copies during the
         // call; what it points to is kept by this function's caller.
         let launched = unsafe {
@@ -277,7 +302,7 @@ impl Gpu for CudaGpu {
                     block.y,
                     block.z,
                     shared,
-                    stream,
+                    queue,
                     args.as_mut_ptr(),
                 )
             } else {
@@ -290,7 +315,7 @@ impl Gpu for CudaGpu {
                     block.y,
                     block.z,
                     shared,
-                    stream,
+                    queue,
                     args.as_mut_ptr(),
                     ptr::null_mut(),
                 )
@@ -298,26 +323,7 @@ impl Gpu for CudaGpu {
         };
         check("cuLaunchKernel", launched)
             .map_err(|error| Self::bad_launch(spec, error.to_string()))?;
-        Ok(Event::new(Arc::new(CudaEvent::record(
-            &self.stream,
-            spec.kernel,
-        )?)))
-    }
-}
-
-impl Drop for CudaGpu {
-    /// Code is not unloaded under a kernel that runs it: then it stays loaded.
-    fn drop(&mut self) {
-        match self.stream.wait_idle(CLOSING) {
-            Ok(true) => {}
-            Ok(false) => {
-                tracing::error!(
-                    "a kernel still runs {CLOSING:?} after its device was closed: its code stays loaded"
-                );
-                self.modules.drain(..).for_each(std::mem::forget);
-            }
-            Err(error) => tracing::error!("closing a device: {error}"),
-        }
+        stream.mark(spec.kernel)
     }
 }
 

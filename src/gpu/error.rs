@@ -110,13 +110,25 @@ pub enum GpuError {
         /// Block, warp, lane and operation, where known.
         report: String,
     },
-    /// A kernel did not run because an earlier one on this stream failed.
-    #[error("kernel {kernel} did not run: {failed} failed before it on the same stream")]
+    /// A kernel did not run because an earlier one on this device failed.
+    #[error("kernel {kernel} did not run: {failed} failed before it on the same device")]
     Poisoned {
         /// The one that did not run.
         kernel: String,
         /// The one that failed.
         failed: String,
+    },
+    /// Something that a capture does not allow.
+    #[error("capture of a stream: {detail}")]
+    Capture {
+        /// What, in words.
+        detail: String,
+    },
+    /// The host waits for a launch that was recorded, not run.
+    #[error("kernel {kernel} is recorded in a graph: it has no end that a host could wait for")]
+    Captured {
+        /// Which kernel.
+        kernel: String,
     },
     /// A kernel still runs.
     #[error("kernel {kernel} still runs after {waited:?}")]

@@ -1,10 +1,11 @@
 //! What to launch, and how to know that it ended.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::GpuError;
+use super::{GpuError, Stream};
 
 /// Extent of a grid (in blocks) or of a block (in threads).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +45,8 @@ pub struct Launch<'a> {
     pub shared_bytes: usize,
     /// Whether all blocks must be resident at once, so that they may wait for each other. Default false.
     pub cooperative: bool,
+    /// Where to launch it. Default: the device's default stream.
+    pub stream: Option<&'a Stream>,
     /// Schedule of the threads, on simt; ignored by a GPU. Default 0.
     pub seed: u64,
     /// Longest run of the whole kernel, on simt, where it then fails; ignored by a GPU, whose kernels carry deadlines of
@@ -61,20 +64,21 @@ impl<'a> Launch<'a> {
             block: block.into(),
             shared_bytes: 0,
             cooperative: false,
+            stream: None,
             seed: 0,
             deadline: Duration::from_secs(60),
         }
     }
 }
 
-/// The end of one launch.
+/// The end of one launch, or of all that was in a stream.
 #[derive(Clone, Debug)]
 pub struct Event {
     completion: Arc<dyn Completion>,
 }
 
 /// How a backend tells that a launch has ended.
-pub(super) trait Completion: Send + Sync + fmt::Debug {
+pub(super) trait Completion: Any + Send + Sync + fmt::Debug {
     /// Waits at most `timeout`; see [`Gpu::wait`](super::Gpu::wait).
     fn wait(&self, timeout: Duration) -> Result<(), GpuError>;
 
@@ -85,6 +89,12 @@ pub(super) trait Completion: Send + Sync + fmt::Debug {
 impl Event {
     pub(super) fn new(completion: Arc<dyn Completion>) -> Self {
         Self { completion }
+    }
+
+    /// The backend's own type, if it is an event of that backend.
+    pub(super) fn downcast<T: Completion>(&self) -> Option<&T> {
+        let completion: &dyn Any = &*self.completion;
+        completion.downcast_ref()
     }
 
     /// As [`Gpu::wait`](super::Gpu::wait), for whoever does not hold the device.

@@ -1,7 +1,7 @@
 //! Where kernels run: the trait [`Gpu`], with CUDA and simt behind it.
 //!
-//! A `Gpu` is one device with one stream: launches run in the order in which they were made, asynchronously; copies by
-//! [`Gpu::read`] and [`Gpu::write`] do *not* wait for the stream, they happen now (the runtime uses them beside running
+//! A `Gpu` is one device. Launches run asynchronously, those of one [`Stream`] in the order in which they were made; copies by
+//! [`Gpu::read`] and [`Gpu::write`] do *not* wait for any stream, they happen now (the runtime uses them beside running
 //! kernels, through host-mapped words or memory that no kernel touches at that time). `simt` runs the kernels on the CPU and
 //! its device memory is ordinary memory, which the software HCA reads and writes directly. `cuda` is the driver API.
 
@@ -14,7 +14,9 @@ mod ranges;
 mod rdma;
 mod select;
 pub mod simt;
+mod stream;
 
+use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -24,6 +26,7 @@ pub use launch::{Dim3, Event, Launch};
 pub use memory::{DeviceMemory, HostMapped, MappedMmio};
 pub use rdma::{RdmaSupport, WriteOrdering};
 pub use select::{GpuSelector, open, open_for};
+pub use stream::{Graph, Stream};
 
 /// One device that runs kernels. Object safe: the runtime holds `Arc<dyn Gpu>`.
 pub trait Gpu: Send + Sync + fmt::Debug {
@@ -104,11 +107,36 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// As [`Gpu::alloc`].
     fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError>;
 
-    /// Starts kernel `spec.kernel` behind all earlier launches. `params` is its one parameter struct, bytes from `abi`.
+    /// The stream of launches that name none.
+    fn default_stream(&self) -> Stream;
+
+    /// Makes a stream, which waits for no other one.
     ///
     /// # Errors
     ///
-    /// [`GpuError::UnknownKernel`], [`GpuError::BadLaunch`], or [`GpuError::Poisoned`] while an earlier kernel's failure has not
+    /// [`GpuError::OutOfMemory`]; the driver's.
+    fn stream(&self) -> Result<Stream, GpuError>;
+
+    /// A stream that the caller made: a `CUstream` of this device's primary context, or null for the one that CUDA takes where
+    /// none is named. Where there is no such thing null stands for [`Gpu::default_stream`].
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::BadArgument`] for a stream that is not null on a device without CUDA streams.
+    ///
+    /// # Safety
+    ///
+    /// It is a stream, and stays one until the result and all its clones are gone and what was launched there has ended.
+    // UNSAFETY: a declaration only; whether an address is a stream, no type can check.
+    #[expect(unsafe_code, reason = "takes a handle on trust")]
+    unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError>;
+
+    /// Starts kernel `spec.kernel` behind all earlier launches of its stream. `params` is its one parameter struct, bytes from
+    /// `abi`. While the stream is being captured, the launch is recorded instead.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::UnknownKernel`], [`GpuError::BadLaunch`], [`GpuError::BadArgument`] for a stream of another device, or [`GpuError::Poisoned`] while an earlier kernel's failure has not
     /// been seen by a [`Gpu::wait`].
     ///
     /// # Safety

@@ -1,4 +1,4 @@
-//! Kernels on the CPU: device memory is ordinary memory, the stream is a thread.
+//! Kernels on the CPU: device memory is ordinary memory, a stream is a thread.
 //!
 //! The kernels of this crate come from the table that the build script makes (`kernels/**/*.cu` compiled by the host
 //! compiler); a user's own come from a table made by `simt::build` and are added with [`SimtGpu::with_kernels`].
@@ -9,6 +9,7 @@
     reason = "launching a kernel is unsafe, see `Gpu::launch`"
 )]
 
+mod capture;
 mod hooks;
 mod memory;
 mod stream;
@@ -19,9 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
-use super::{Event, Gpu, GpuError, Launch};
+use super::{Event, Gpu, GpuError, Launch, Stream};
 use memory::Arena;
-use stream::Stream;
+use stream::{Health, SimtStream};
 
 pub use hooks::connect;
 
@@ -42,11 +43,12 @@ const MAX_SHARED_BYTES: usize = 227 << 10;
 /// Most bytes of a kernel's parameters, as before CUDA 12.1.
 const MAX_PARAMS: usize = 4096;
 
-/// A "GPU" whose kernels run on a thread of this process.
+/// A "GPU" whose kernels run on threads of this process, one per stream.
 #[derive(Debug)]
 pub struct SimtGpu {
     arena: Arc<Arena>,
-    stream: Stream,
+    health: Arc<Health>,
+    stream: Arc<SimtStream>,
     kernels: BTreeMap<&'static str, ::simt::Entry>,
     workers: usize,
     /// Unlike those of all other devices of the process.
@@ -112,9 +114,11 @@ impl SimtGpu {
             .chain(options.kernels)
             .map(|kernel| (kernel.name, kernel.entry))
             .collect();
+        let health = Arc::default();
         Ok(Arc::new(Self {
             arena: Arc::default(),
-            stream: Stream::start()?,
+            stream: Arc::new(SimtStream::start(&health)?),
+            health,
             kernels,
             workers: options.workers,
             number: DEVICES.fetch_add(1, Relaxed),
@@ -183,12 +187,43 @@ impl Gpu for SimtGpu {
         self.arena.map_host(bytes)
     }
 
+    fn default_stream(&self) -> Stream {
+        let stream: Arc<SimtStream> = Arc::clone(&self.stream);
+        Stream::new(stream)
+    }
+
+    fn stream(&self) -> Result<Stream, GpuError> {
+        Ok(Stream::new(Arc::new(SimtStream::start(&self.health)?)))
+    }
+
+    unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
+        if raw.is_null() {
+            return Ok(self.default_stream());
+        }
+        Err(GpuError::BadArgument {
+            what: "stream",
+            value: format!("{raw:p}"),
+            limit: "null, since kernels run on the CPU".to_owned(),
+        })
+    }
+
     unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {
         let Some((&name, &entry)) = self.kernels.get_key_value(spec.kernel) else {
             return Err(GpuError::UnknownKernel {
                 kernel: spec.kernel.to_owned(),
                 known: self.kernels().map(str::to_owned).collect(),
             });
+        };
+        let stream = match spec.stream {
+            None => &*self.stream,
+            Some(stream) => stream
+                .downcast::<SimtStream>()
+                .filter(|stream| stream.is_of(&self.health))
+                .ok_or_else(|| GpuError::BadArgument {
+                    what: "stream",
+                    value: "of another device".to_owned(),
+                    limit: "a stream of this device".to_owned(),
+                })?,
         };
         Self::check(spec, params).map_err(|detail| GpuError::BadLaunch {
             kernel: spec.kernel.to_owned(),
@@ -206,8 +241,10 @@ impl Gpu for SimtGpu {
             device: self.number,
             ..::simt::LaunchConfig::default()
         };
-        let mut params = Params::new(params);
-        let work = move || {
+        let params = Params::new(params);
+        let work = move |replay: u64| {
+            let mut params = params.clone();
+            let config = replayed(&config, replay);
             let mut args = [params.as_mut_ptr()];
             // SAFETY: `entry` is a kernel of this name that takes one struct, whose bytes `params` are; the caller of `launch`
             // keeps what they point to. `params` and `args` live through the call, which returns when the kernel has ended.
@@ -220,11 +257,24 @@ impl Gpu for SimtGpu {
                 Err(error) => Err(error.to_string()),
             }
         };
-        self.stream.submit(spec.kernel, Box::new(work))
+        stream.submit(spec.kernel, Arc::new(work))
+    }
+}
+
+/// The configuration of replay number `replay`: with a schedule of its own, unless the seed is that of the plain order.
+fn replayed(config: &::simt::LaunchConfig, replay: u64) -> ::simt::LaunchConfig {
+    let seed = match config.seed {
+        0 => 0,
+        seed => seed.wrapping_add(replay).max(1),
+    };
+    ::simt::LaunchConfig {
+        seed,
+        ..config.clone()
     }
 }
 
 /// A kernel's parameters, aligned as any type of CUDA C++ may ask.
+#[derive(Clone)]
 struct Params(Vec<u128>);
 
 impl Params {

@@ -85,13 +85,23 @@ pub enum MoeError {
         /// Ranks of the team.
         want_ranks: u32,
     },
-    /// A device address of the caller is not aligned for 16-byte vectors, or zero.
-    #[error("{what} is at {address:#x}; it must be a device address that is a multiple of 16")]
+    /// A device address of the caller is not aligned for what lies there, or zero although the layer needs the array.
+    #[error("{what} is at {address:#x}; it must be a device address that is a multiple of {align}")]
     Address {
         /// Which buffer.
         what: &'static str,
         /// Its address.
         address: u64,
+        /// What it must be a multiple of.
+        align: u64,
+    },
+    /// An option of a call that the layer was not made for.
+    #[error("{what}: needs {needs}")]
+    Option {
+        /// Which option.
+        what: &'static str,
+        /// What it needs.
+        needs: &'static str,
     },
     /// A call that did not go through for all ranks.
     #[error("{0}")]

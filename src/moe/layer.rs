@@ -1,4 +1,4 @@
-//! A MoE layer at one rank: its buffers, and the launches of the four phases.
+//! A MoE layer at one rank: its buffers, and the launches of its phases.
 
 // UNSAFETY: launches kernels on addresses that the caller vouches for.
 #![expect(unsafe_code, reason = "launches of the MoE kernels")]
@@ -7,14 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytemuck::bytes_of;
+
+use super::call_args::Subject;
 use super::layout::Layout;
 use super::state;
-use super::{MoeCall, MoeConfig, MoeError, Placement};
-use crate::abi::{
-    CombineReceiveParams, CombineSendParams, DevicePtr, DispatchReceiveParams, DispatchSendParams,
-    MoeContext,
+use super::{
+    CombineInput, CombineOutput, DispatchInput, DispatchOutput, MoeCall, MoeConfig, MoeError,
+    Placement,
 };
-use crate::gpu::{DeviceMemory, Event, HostMapped, Launch};
+use crate::abi::{CombineParams, DevicePtr, DispatchParams};
+use crate::gpu::{DeviceMemory, Event, HostMapped, Launch, Stream};
 use crate::team::{Sharing, Team};
 
 /// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.
@@ -41,32 +44,6 @@ pub struct Moe {
     _board: HostMapped,
     grid: Grid,
     seed: AtomicU64,
-}
-
-/// Input of a dispatch: device addresses, contents as in [`DispatchSendParams`].
-#[derive(Clone, Copy, Debug)]
-pub struct DispatchInput {
-    /// Tokens, BF16 `[tokens, hidden]`, a multiple of 16.
-    pub x: u64,
-    /// Choices, i32 `[tokens, top_k]`.
-    pub experts: u64,
-    /// Weights, f32 `[tokens, top_k]`.
-    pub weights: u64,
-    /// Number of tokens.
-    pub tokens: u32,
-}
-
-/// Output of a dispatch: device addresses, contents as in [`DispatchReceiveParams`].
-#[derive(Clone, Copy, Debug)]
-pub struct DispatchOutput {
-    /// Tokens by expert, BF16 `[local experts, ranks · max_tokens, hidden]`, a multiple of 16.
-    pub recv_x: u64,
-    /// Rows of each local expert, u32.
-    pub counts: u64,
-    /// Row of its rank's input that each row is, u32 `[local experts, ranks · max_tokens]`.
-    pub src_info: u64,
-    /// Begin and count of the rows of each rank, u64 `[local experts, ranks]`.
-    pub layout_range: u64,
 }
 
 impl Moe {
@@ -194,7 +171,7 @@ impl Moe {
         self.seed.store(seed, Ordering::Relaxed);
     }
 
-    /// Device address of the [`MoeContext`].
+    /// Device address of the [`MoeContext`](crate::abi::MoeContext).
     #[must_use]
     pub fn context_addr(&self) -> u64 {
         self.state.addr()
@@ -208,40 +185,28 @@ impl Moe {
         MoeCall::new(&self.team, &self.config)
     }
 
-    /// Launches the send phase of dispatch: takes the number of the call and sends the tokens.
+    /// Launches the send phase of dispatch in `stream`: takes the number of the call and sends the tokens.
     ///
     /// # Errors
     /// Too many tokens, an address that cannot be; the device's.
     ///
     /// # Safety
     /// The addresses are device memory of the size that the shape needs; it, the handle and the layer stay until the event is
-    /// done, and nobody writes to the input before. Phases of one handle are launched in order.
+    /// done, and nobody writes to the input before. Phases of one handle run in order: in one stream, or with events between
+    /// them; so do all phases of a layer that send. What a graph recorded is launched once for each of its replays.
     pub unsafe fn dispatch_send(
         &self,
+        stream: &Stream,
         call: &MoeCall,
         input: &DispatchInput,
     ) -> Result<Event, MoeError> {
-        if input.tokens > self.config.max_tokens {
-            return Err(MoeError::Tokens {
-                tokens: input.tokens as usize,
-                max_tokens: self.config.max_tokens,
-            });
-        }
-        vectors("x", input.x)?;
-        let params = DispatchSendParams {
-            moe: self.context(),
-            handle: DevicePtr::new(call.addr()),
-            x: DevicePtr::new(input.x),
-            experts: DevicePtr::new(input.experts),
-            weights: DevicePtr::new(input.weights),
-            tokens: input.tokens,
-            ..DispatchSendParams::default()
-        };
+        let params = input.params(&self.config, self.subject(call))?;
+        let deadline = input.deadline;
         // SAFETY: the caller's promise; the context, the windows and the QPs belong to `self` and its team.
-        unsafe { self.launch("wv_moe_dispatch_send", bytemuck::bytes_of(&params)) }
+        unsafe { self.launch(stream, "wv_moe_dispatch_send", bytes_of(&params), deadline) }
     }
 
-    /// Launches the receive phase of dispatch: waits for the tokens of every peer and lays them out by expert.
+    /// Launches the receive phase of dispatch: waits for the tokens of every peer and lays them out.
     ///
     /// # Errors
     /// An address that cannot be; the device's.
@@ -250,21 +215,36 @@ impl Moe {
     /// As [`Moe::dispatch_send`].
     pub unsafe fn dispatch_receive(
         &self,
+        stream: &Stream,
         call: &MoeCall,
         output: &DispatchOutput,
     ) -> Result<Event, MoeError> {
-        vectors("recv_x", output.recv_x)?;
-        let params = DispatchReceiveParams {
-            moe: self.context(),
-            handle: DevicePtr::new(call.addr()),
-            recv_x: DevicePtr::new(output.recv_x),
-            counts: DevicePtr::new(output.counts),
-            src_info: DevicePtr::new(output.src_info),
-            layout_range: DevicePtr::new(output.layout_range),
-            ..DispatchReceiveParams::default()
-        };
+        let params = output.params(&self.config, self.subject(call))?;
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe { self.launch("wv_moe_dispatch_receive", bytemuck::bytes_of(&params)) }
+        unsafe { self.launch(stream, "wv_moe_dispatch_receive", bytes_of(&params), None) }
+    }
+
+    /// Launches both phases of dispatch as one kernel.
+    ///
+    /// # Errors
+    /// As [`Moe::dispatch_send`] and [`Moe::dispatch_receive`].
+    ///
+    /// # Safety
+    /// As [`Moe::dispatch_send`].
+    pub unsafe fn dispatch(
+        &self,
+        stream: &Stream,
+        call: &MoeCall,
+        input: &DispatchInput,
+        output: &DispatchOutput,
+    ) -> Result<Event, MoeError> {
+        let params = DispatchParams {
+            send: input.params(&self.config, self.subject(call))?,
+            receive: output.params(&self.config, self.subject(call))?,
+        };
+        let deadline = input.deadline;
+        // SAFETY: the caller's promise, as in `dispatch_send`.
+        unsafe { self.launch(stream, "wv_moe_dispatch", bytes_of(&params), deadline) }
     }
 
     /// Launches the send phase of combine: adds up `y` (the experts' output, laid out as `recv_x` was) per token and returns it.
@@ -274,20 +254,18 @@ impl Moe {
     ///
     /// # Safety
     /// As [`Moe::dispatch_send`].
-    pub unsafe fn combine_send(&self, call: &MoeCall, y: u64) -> Result<Event, MoeError> {
-        vectors("y", y)?;
-        let params = CombineSendParams {
-            moe: self.context(),
-            handle: DevicePtr::new(call.addr()),
-            y: DevicePtr::new(y),
-            ..CombineSendParams::default()
-        };
+    pub unsafe fn combine_send(
+        &self,
+        stream: &Stream,
+        call: &MoeCall,
+        input: &CombineInput,
+    ) -> Result<Event, MoeError> {
+        let params = input.params(self.subject(call))?;
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe { self.launch("wv_moe_combine_send", bytemuck::bytes_of(&params)) }
+        unsafe { self.launch(stream, "wv_moe_combine_send", bytes_of(&params), None) }
     }
 
-    /// Launches the receive phase of combine: waits for every peer and adds up `out`, BF16 `[tokens, hidden]`; `token_valid` is
-    /// one byte per token.
+    /// Launches the receive phase of combine: waits for every peer and adds up what came back.
     ///
     /// # Errors
     /// An address that cannot be; the device's.
@@ -296,45 +274,67 @@ impl Moe {
     /// As [`Moe::dispatch_send`].
     pub unsafe fn combine_receive(
         &self,
+        stream: &Stream,
         call: &MoeCall,
-        out: u64,
-        token_valid: u64,
+        output: &CombineOutput,
     ) -> Result<Event, MoeError> {
-        vectors("out", out)?;
-        let params = CombineReceiveParams {
-            moe: self.context(),
-            handle: DevicePtr::new(call.addr()),
-            out: DevicePtr::new(out),
-            token_valid: DevicePtr::new(token_valid),
-            ..CombineReceiveParams::default()
-        };
+        let params = output.params(&self.config, self.subject(call))?;
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe { self.launch("wv_moe_combine_receive", bytemuck::bytes_of(&params)) }
+        unsafe { self.launch(stream, "wv_moe_combine_receive", bytes_of(&params), None) }
     }
 
-    fn context(&self) -> DevicePtr<MoeContext> {
-        DevicePtr::new(self.state.addr())
+    /// Launches both phases of combine as one kernel.
+    ///
+    /// # Errors
+    /// As [`Moe::combine_send`] and [`Moe::combine_receive`].
+    ///
+    /// # Safety
+    /// As [`Moe::dispatch_send`].
+    pub unsafe fn combine(
+        &self,
+        stream: &Stream,
+        call: &MoeCall,
+        input: &CombineInput,
+        output: &CombineOutput,
+    ) -> Result<Event, MoeError> {
+        let params = CombineParams {
+            send: input.params(self.subject(call))?,
+            receive: output.params(&self.config, self.subject(call))?,
+        };
+        // SAFETY: the caller's promise, as in `dispatch_send`.
+        unsafe { self.launch(stream, "wv_moe_combine", bytes_of(&params), None) }
+    }
+
+    fn subject(&self, call: &MoeCall) -> Subject {
+        Subject {
+            moe: DevicePtr::new(self.state.addr()),
+            handle: DevicePtr::new(call.addr()),
+        }
     }
 
     /// # Safety
     /// As [`Gpu::launch`](crate::gpu::Gpu::launch).
-    pub(super) unsafe fn launch(&self, kernel: &str, params: &[u8]) -> Result<Event, MoeError> {
+    unsafe fn launch(
+        &self,
+        stream: &Stream,
+        kernel: &str,
+        params: &[u8],
+        deadline: Option<Duration>,
+    ) -> Result<Event, MoeError> {
+        let longest = self
+            .team
+            .config()
+            .deadline
+            .max(deadline.unwrap_or_default());
         let spec = Launch {
             cooperative: true,
+            stream: Some(stream),
             seed: self.seed.load(Ordering::Relaxed),
-            // Every wait of a phase ends at the team's deadline or at twice that; this only stops a kernel that does not.
-            deadline: self.team.config().deadline * 3 + Duration::from_secs(60),
+            // Every wait of a phase ends at the deadline or at twice that; this only stops a kernel that does not.
+            deadline: longest.saturating_mul(6) + Duration::from_secs(60),
             ..Launch::new(kernel, self.grid.blocks, self.grid.threads)
         };
         // SAFETY: the caller's promise.
         Ok(unsafe { self.team.gpu().launch(&spec, params) }?)
-    }
-}
-
-/// Kernels read and write these in vectors of 16 bytes.
-fn vectors(what: &'static str, address: u64) -> Result<(), MoeError> {
-    match address != 0 && address.is_multiple_of(16) {
-        true => Ok(()),
-        false => Err(MoeError::Address { what, address }),
     }
 }

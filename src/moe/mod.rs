@@ -3,10 +3,12 @@
 //! A token goes once to each rank that holds an expert it chose, with the numbers and weights of its choices; that rank
 //! spreads it over its experts, adds up what they made of it, and sends one row back; the source adds the rows of the ranks.
 //! All of that is done by kernels, in four phases ([`Moe::dispatch_send`] to [`Moe::combine_receive`]) between which other work
-//! may run. [`mod@reference`] says what the result is, bit for bit.
+//! may run, or in two launches ([`Moe::dispatch`], [`Moe::combine`]). No launch waits for anything, and all state that changes
+//! is in device memory, so that calls can be captured into graphs. [`mod@reference`] says what the result is, bit for bit.
 
 pub mod bf16;
 mod call;
+mod call_args;
 mod config;
 mod error;
 mod layer;
@@ -19,11 +21,12 @@ mod state;
 mod workspace;
 
 pub use call::MoeCall;
+pub use call_args::{CombineInput, CombineOutput, DispatchInput, DispatchOutput};
 pub use config::{
     Format, Home, MAX_EXPERTS, MAX_RANKS, MoeConfig, Placement, Returns, RowLayout, Scales,
 };
 pub use error::MoeError;
-pub use layer::{DispatchInput, DispatchOutput, Grid, Moe};
+pub use layer::{Grid, Moe};
 pub use layout::{Layout, RequiredBytes, required_bytes};
 pub use report::CallReport;
 pub use routing::check_routing;

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::reference::{Batch, Source};
-use super::{DispatchInput, DispatchOutput, Layout, Moe, MoeCall, MoeError};
-use crate::gpu::{DeviceMemory, Event, GpuError};
+use super::{
+    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Layout, Moe, MoeCall, MoeError,
+};
+use crate::gpu::{DeviceMemory, Event, GpuError, Stream};
 
 /// Time between two looks at the other ranks while a phase runs.
 const LOOK: Duration = Duration::from_millis(100);
@@ -21,6 +23,7 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Workspace {
     moe: Arc<Moe>,
+    stream: Stream,
     call: Option<MoeCall>,
     /// By `Buffer`.
     buffers: Vec<DeviceMemory>,
@@ -81,6 +84,7 @@ impl Workspace {
         };
         Ok(Self {
             moe: Arc::clone(moe),
+            stream: moe.team().gpu().default_stream(),
             call: Some(moe.call()?),
             buffers: bytes.into_iter().map(alloc).collect::<Result<_, _>>()?,
             last: None,
@@ -122,10 +126,11 @@ impl Workspace {
             experts: self.addr(Buffer::Experts),
             weights: self.addr(Buffer::Weights),
             tokens: self.tokens,
+            ..DispatchInput::default()
         };
         // SAFETY: the buffers have the sizes of the largest call and are freed after the event, see `drop`; nobody writes to
         // them before `wait` returns.
-        let event = unsafe { self.moe.dispatch_send(self.call(), &input) }?;
+        let event = unsafe { self.moe.dispatch_send(&self.stream, self.call(), &input) }?;
         self.wait(event)
     }
 
@@ -139,9 +144,13 @@ impl Workspace {
             counts: self.addr(Buffer::Counts),
             src_info: self.addr(Buffer::SrcInfo),
             layout_range: self.addr(Buffer::LayoutRange),
+            ..DispatchOutput::default()
         };
         // SAFETY: as in `send_unchecked`.
-        let event = unsafe { self.moe.dispatch_receive(self.call(), &output) }?;
+        let event = unsafe {
+            self.moe
+                .dispatch_receive(&self.stream, self.call(), &output)
+        }?;
         self.wait(event)?;
         self.sources()
     }
@@ -172,8 +181,12 @@ impl Workspace {
     /// # Errors
     /// The device's.
     pub fn send_back(&mut self) -> Result<(), MoeError> {
+        let input = CombineInput {
+            y: self.addr(Buffer::Y),
+            ..CombineInput::default()
+        };
         // SAFETY: as in `send_unchecked`.
-        let event = unsafe { self.moe.combine_send(self.call(), self.addr(Buffer::Y)) }?;
+        let event = unsafe { self.moe.combine_send(&self.stream, self.call(), &input) }?;
         self.wait(event)
     }
 
@@ -182,9 +195,13 @@ impl Workspace {
     /// # Errors
     /// The device's.
     pub fn receive_back(&mut self) -> Result<Combined, MoeError> {
-        let (out, valid) = (self.addr(Buffer::Out), self.addr(Buffer::Valid));
+        let output = CombineOutput {
+            out: self.addr(Buffer::Out),
+            token_valid: self.addr(Buffer::Valid),
+            ..CombineOutput::default()
+        };
         // SAFETY: as in `send_unchecked`.
-        let event = unsafe { self.moe.combine_receive(self.call(), out, valid) }?;
+        let event = unsafe { self.moe.combine_receive(&self.stream, self.call(), &output) }?;
         self.wait(event)?;
         let tokens = self.tokens as usize;
         let mut out = vec![0u16; tokens * self.moe.config().hidden as usize];

@@ -1,4 +1,4 @@
-//! The CUDA driver, opened at run time: errors by name, the context, streams and events.
+//! The CUDA driver, opened at run time: errors by name, the context.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
@@ -6,15 +6,12 @@
 use std::ffi::CStr;
 use std::ptr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdevice_attribute, CUevent, CUevent_flags, CUresult, CUstream,
-    CUstream_flags, CUstreamCaptureMode,
+    self, CUcontext, CUdevice, CUdevice_attribute, CUresult, CUstreamCaptureMode,
 };
 
 use crate::gpu::GpuError;
-use crate::gpu::launch::Completion;
 
 /// An error for whatever is not success.
 pub(super) fn check(call: &'static str, result: CUresult) -> Result<(), GpuError> {
@@ -195,163 +192,6 @@ impl Drop for Device {
         // SAFETY: retained once in `open`; everything made in the context holds `self`.
         let released = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
         log(check("cuDevicePrimaryCtxRelease", released));
-    }
-}
-
-/// A stream that waits for no other.
-#[derive(Debug)]
-pub(super) struct CudaStream {
-    device: Arc<Device>,
-    raw: CUstream,
-}
-
-// SAFETY: driver streams may be used from any thread.
-unsafe impl Send for CudaStream {}
-// SAFETY: as for Send.
-unsafe impl Sync for CudaStream {}
-
-impl CudaStream {
-    pub(super) fn new(device: &Arc<Device>) -> Result<Self, GpuError> {
-        device.bind()?;
-        let mut raw = ptr::null_mut();
-        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: `raw` is written during the call; destroyed in `drop`.
-        check("cuStreamCreate", unsafe {
-            sys::cuStreamCreate(&raw mut raw, flags)
-        })?;
-        Ok(Self {
-            device: Arc::clone(device),
-            raw,
-        })
-    }
-
-    pub(super) fn raw(&self) -> CUstream {
-        self.raw
-    }
-
-    /// Waits until nothing is in the stream, at most `timeout`; whether that is so.
-    ///
-    /// # Errors
-    ///
-    /// The driver's, also that of a kernel that failed.
-    pub(super) fn wait_idle(&self, timeout: Duration) -> Result<bool, GpuError> {
-        let start = Instant::now();
-        loop {
-            self.device.bind()?;
-            // SAFETY: the stream lives, and its context is current.
-            let state = unsafe { sys::cuStreamQuery(self.raw) };
-            if state != CUresult::CUDA_ERROR_NOT_READY {
-                return check("cuStreamQuery", state).map(|()| true);
-            }
-            if start.elapsed() >= timeout {
-                return Ok(false);
-            }
-            std::thread::sleep(Duration::from_micros(100));
-        }
-    }
-
-    /// Waits for everything in the stream. Only for copies, which end.
-    pub(super) fn synchronize(&self) -> Result<(), GpuError> {
-        // SAFETY: the stream lives, and its context is current (`relaxed` or `bind` before).
-        check("cuStreamSynchronize", unsafe {
-            sys::cuStreamSynchronize(self.raw)
-        })
-    }
-}
-
-impl Drop for CudaStream {
-    fn drop(&mut self) {
-        log(self.device.bind());
-        // SAFETY: created in `new`, destroyed once; the driver finishes what is in it.
-        log(check("cuStreamDestroy", unsafe {
-            sys::cuStreamDestroy_v2(self.raw)
-        }));
-    }
-}
-
-/// The end of one launch.
-#[derive(Debug)]
-pub(super) struct CudaEvent {
-    device: Arc<Device>,
-    raw: CUevent,
-    kernel: String,
-}
-
-// SAFETY: driver events may be used from any thread.
-unsafe impl Send for CudaEvent {}
-// SAFETY: as for Send.
-unsafe impl Sync for CudaEvent {}
-
-impl CudaEvent {
-    /// Marks the end of what is in `stream` now, which is a launch of `kernel`. The context is current.
-    pub(super) fn record(stream: &CudaStream, kernel: &str) -> Result<Self, GpuError> {
-        let mut raw = ptr::null_mut();
-        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
-        // SAFETY: `raw` is written during the call; destroyed in `drop`.
-        check("cuEventCreate", unsafe {
-            sys::cuEventCreate(&raw mut raw, flags)
-        })?;
-        let event = Self {
-            device: Arc::clone(&stream.device),
-            raw,
-            kernel: kernel.to_owned(),
-        };
-        // SAFETY: event and stream live, in the same context.
-        check("cuEventRecord", unsafe {
-            sys::cuEventRecord(raw, stream.raw)
-        })?;
-        Ok(event)
-    }
-
-    /// None while the kernel runs.
-    fn query(&self) -> Option<Result<(), GpuError>> {
-        if let Err(error) = self.device.bind() {
-            return Some(Err(error));
-        }
-        // SAFETY: the event lives and its context is current.
-        match unsafe { sys::cuEventQuery(self.raw) } {
-            CUresult::CUDA_SUCCESS => Some(Ok(())),
-            CUresult::CUDA_ERROR_NOT_READY => None,
-            failure => Some(Err(GpuError::Kernel {
-                kernel: self.kernel.clone(),
-                report: error_name(failure),
-            })),
-        }
-    }
-}
-
-impl Completion for CudaEvent {
-    fn wait(&self, timeout: Duration) -> Result<(), GpuError> {
-        let start = Instant::now();
-        let mut pause = Duration::from_micros(2);
-        loop {
-            if let Some(result) = self.query() {
-                return result;
-            }
-            let left = timeout.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return Err(GpuError::Timeout {
-                    kernel: self.kernel.clone(),
-                    waited: timeout,
-                });
-            }
-            std::thread::sleep(pause.min(left));
-            pause = (2 * pause).min(Duration::from_millis(1));
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.query().is_some()
-    }
-}
-
-impl Drop for CudaEvent {
-    fn drop(&mut self) {
-        log(self.device.bind());
-        // SAFETY: created in `record`, destroyed once; the driver keeps it until it has happened.
-        log(check("cuEventDestroy", unsafe {
-            sys::cuEventDestroy_v2(self.raw)
-        }));
     }
 }
 

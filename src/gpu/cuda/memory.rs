@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUdeviceptr, CUpointer_attribute};
 
-use super::driver::{CudaStream, Device, check, log};
+use super::driver::{Device, check, log};
 use super::register::{PAGE, Pages};
+use super::stream::CudaStream;
 use crate::gpu::GpuError;
 use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio};
 use crate::gpu::ranges::{Ranges, check_request};
@@ -37,7 +38,7 @@ struct Copies {
 impl Arena {
     pub(super) fn new(device: &Arc<Device>) -> Result<Arc<Self>, GpuError> {
         let copies = Copies {
-            stream: CudaStream::new(device)?,
+            stream: CudaStream::for_copies(device)?,
             bounce: Pinned::new(device, BOUNCE_BYTES)?,
         };
         Ok(Arc::new(Self {

@@ -1,7 +1,7 @@
-//! The stream of the simt backend: one thread that runs launches in order.
+//! A stream of the simt backend: one thread that runs launches in order.
 //!
-//! A failed kernel poisons the stream: whatever was queued behind it does not run, and new launches are refused, until somebody
-//! has waited for the failed one and seen why.
+//! A failed kernel poisons its device: whatever was submitted before the failure and has not begun does not run, in any
+//! stream, and new launches are refused, until somebody has waited for the failed one and seen why.
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,25 +9,49 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::capture::{self, Captured, Member};
 use crate::gpu::launch::Completion;
+use crate::gpu::stream::{Graph, Queue};
 use crate::gpu::{Event, GpuError};
 
-/// What a launch does; the error is the report of the failure.
-pub(super) type Work = Box<dyn FnOnce() -> Result<(), String> + Send>;
+/// What a launch does, given the number of the replay (0 outside of graphs); the error is the report of the failure.
+pub(super) type Work = Arc<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
 
-/// Runs work in order on a thread of its own; dropping it waits for what was queued.
-pub(super) struct Stream {
-    queue: Option<Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
-    poison: Arc<Poison>,
+/// What all streams of a device share.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    state: Mutex<Poison>,
 }
 
-/// The failed kernel that nobody has seen yet.
-type Poison = Mutex<Option<Arc<Done>>>;
+#[derive(Debug, Default)]
+struct Poison {
+    /// Kernels that have failed so far.
+    failures: u64,
+    /// The name of the last of them.
+    last: String,
+    /// The failed kernel that nobody has seen yet.
+    unseen: Option<Arc<Done>>,
+}
+
+/// Runs work in order on a thread of its own; dropping it waits for what was queued.
+pub(super) struct SimtStream {
+    queue: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    health: Arc<Health>,
+    /// The capture that it is part of.
+    member: Mutex<Option<Member>>,
+}
 
 struct Job {
-    work: Work,
+    task: Task,
     done: Arc<Done>,
+    /// Failures of the device when it was submitted.
+    failures: u64,
+}
+
+enum Task {
+    Run(Work),
+    Wait(Arc<Done>),
 }
 
 /// How one launch ended.
@@ -42,18 +66,18 @@ struct Done {
 #[derive(Debug)]
 struct Pending {
     done: Arc<Done>,
-    poison: Arc<Poison>,
+    health: Arc<Health>,
 }
 
-impl Stream {
-    pub(super) fn start() -> Result<Self, GpuError> {
+impl SimtStream {
+    /// A stream of the device whose health this is.
+    pub(super) fn start(health: &Arc<Health>) -> Result<Self, GpuError> {
         let (queue, jobs) = channel();
-        let poison = Arc::new(Poison::default());
         let thread = std::thread::Builder::new()
             .name("simt-stream".to_owned())
             .spawn({
-                let poison = Arc::clone(&poison);
-                move || run(&jobs, &poison)
+                let health = Arc::clone(health);
+                move || run(&jobs, &health)
             })
             .map_err(|error| GpuError::OutOfMemory {
                 kind: "host",
@@ -63,37 +87,107 @@ impl Stream {
         Ok(Self {
             queue: Some(queue),
             thread: Some(thread),
-            poison,
+            health: Arc::clone(health),
+            member: Mutex::new(None),
         })
     }
 
-    /// Queues `work`, which is a launch of `kernel`.
+    /// Whether it belongs to the device whose health that is.
+    pub(super) fn is_of(&self, health: &Arc<Health>) -> bool {
+        Arc::ptr_eq(&self.health, health)
+    }
+
+    /// Queues `work`, which is a launch of `kernel`, or records it.
     pub(super) fn submit(&self, kernel: &str, work: Work) -> Result<Event, GpuError> {
+        if let Some(member) = capture::current(&mut lock(&self.member)) {
+            return Ok(Event::new(Arc::new(member.push(kernel, work))));
+        }
+        self.queue(kernel, Task::Run(work))
+    }
+
+    fn queue(&self, kernel: &str, task: Task) -> Result<Event, GpuError> {
         let gone = || GpuError::Kernel {
             kernel: kernel.to_owned(),
             report: "the stream's thread has ended".to_owned(),
         };
-        if let Some(failed) = lock(&self.poison).as_ref() {
-            return Err(poisoned(kernel, failed));
-        }
+        let failures = {
+            let poison = lock(&self.health.state);
+            if poison.unseen.is_some() {
+                return Err(poison.error(kernel));
+            }
+            poison.failures
+        };
         let done = Arc::new(Done {
             kernel: kernel.to_owned(),
             result: Mutex::new(None),
             changed: Condvar::new(),
         });
         let job = Job {
-            work,
+            task,
             done: Arc::clone(&done),
+            failures,
         };
         let queue = self.queue.as_ref().ok_or_else(gone)?;
         queue.send(job).map_err(|_| gone())?;
-        let poison = Arc::clone(&self.poison);
-        Ok(Event::new(Arc::new(Pending { done, poison })))
+        let health = Arc::clone(&self.health);
+        Ok(Event::new(Arc::new(Pending { done, health })))
     }
 }
 
-impl Drop for Stream {
+impl Queue for SimtStream {
+    fn wait(&self, event: &Event) -> Result<(), GpuError> {
+        let mut member = lock(&self.member);
+        if let Some(captured) = event.downcast::<Captured>() {
+            return captured.join(&mut member, &self.health);
+        }
+        let pending = event
+            .downcast::<Pending>()
+            .filter(|pending| self.is_of(&pending.health))
+            .ok_or_else(|| GpuError::BadArgument {
+                what: "event",
+                value: "of another device".to_owned(),
+                limit: "an event of the stream's device".to_owned(),
+            })?;
+        if capture::current(&mut member).is_some() {
+            return Err(GpuError::Capture {
+                detail: format!(
+                    "a recorded launch cannot wait for {}, which is not recorded",
+                    pending.done.kernel
+                ),
+            });
+        }
+        let earlier = Arc::clone(&pending.done);
+        self.queue("a wait for an event", Task::Wait(earlier))
+            .map(|_| ())
+    }
+
+    fn record(&self) -> Result<Event, GpuError> {
+        if let Some(member) = capture::current(&mut lock(&self.member)) {
+            return Ok(Event::new(Arc::new(member.end("a record"))));
+        }
+        self.queue("a record", Task::Run(Arc::new(|_| Ok(()))))
+    }
+
+    fn begin_capture(&self) -> Result<(), GpuError> {
+        let mut member = lock(&self.member);
+        if capture::current(&mut member).is_some() {
+            return Err(GpuError::Capture {
+                detail: "the stream is in one already".to_owned(),
+            });
+        }
+        *member = Some(Member::begin(&self.health));
+        Ok(())
+    }
+
+    fn end_capture(&self) -> Result<Graph, GpuError> {
+        capture::end(&mut lock(&self.member))
+    }
+}
+
+impl Drop for SimtStream {
     fn drop(&mut self) {
+        // A capture that nobody can end any more would hold the streams that joined it.
+        drop(capture::end(&mut lock(&self.member)));
         drop(self.queue.take());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -103,36 +197,68 @@ impl Drop for Stream {
     }
 }
 
-impl fmt::Debug for Stream {
+impl fmt::Debug for SimtStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream")
-            .field("poison", &self.poison)
+        f.debug_struct("SimtStream")
+            .field("health", &self.health)
+            .field("member", &self.member)
             .finish_non_exhaustive()
     }
 }
 
-fn run(jobs: &Receiver<Job>, poison: &Poison) {
-    for Job { work, done } in jobs {
-        let failed = lock(poison).clone();
-        let result = match failed {
-            Some(failed) => Err(poisoned(&done.kernel, &failed)),
-            None => work().map_err(|report| GpuError::Kernel {
+fn run(jobs: &Receiver<Job>, health: &Health) {
+    for Job {
+        task,
+        done,
+        failures,
+    } in jobs
+    {
+        // Before the look at the device's health: the failure of what is waited for counts.
+        if let Task::Wait(earlier) = &task {
+            earlier.block();
+        }
+        let poisoned = {
+            let poison = lock(&health.state);
+            (poison.failures != failures).then(|| poison.error(&done.kernel))
+        };
+        let result = match (poisoned, task) {
+            (Some(error), _) => Err(error),
+            (None, Task::Wait(_)) => Ok(()),
+            (None, Task::Run(work)) => work(0).map_err(|report| GpuError::Kernel {
                 kernel: done.kernel.clone(),
                 report,
             }),
         };
         if matches!(result, Err(GpuError::Kernel { .. })) {
-            *lock(poison) = Some(Arc::clone(&done));
+            let mut poison = lock(&health.state);
+            poison.failures += 1;
+            poison.last.clone_from(&done.kernel);
+            poison.unseen = Some(Arc::clone(&done));
         }
         *lock(&done.result) = Some(result);
         done.changed.notify_all();
     }
 }
 
-fn poisoned(kernel: &str, failed: &Done) -> GpuError {
-    GpuError::Poisoned {
-        kernel: kernel.to_owned(),
-        failed: failed.kernel.clone(),
+impl Poison {
+    fn error(&self, kernel: &str) -> GpuError {
+        GpuError::Poisoned {
+            kernel: kernel.to_owned(),
+            failed: self.last.clone(),
+        }
+    }
+}
+
+impl Done {
+    /// Waits for the end. Every launch has a deadline.
+    fn block(&self) {
+        let mut result = lock(&self.result);
+        while result.is_none() {
+            result = self
+                .changed
+                .wait(result)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
@@ -171,98 +297,23 @@ impl Pending {
         if !matches!(result, Err(GpuError::Kernel { .. })) {
             return;
         }
-        let mut poison = lock(&self.poison);
+        let mut poison = lock(&self.health.state);
         if poison
+            .unseen
             .as_ref()
             .is_some_and(|failed| Arc::ptr_eq(failed, &self.done))
         {
-            *poison = None;
+            poison.unseen = None;
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc::sync_channel;
-
-    const LONG: Duration = Duration::from_secs(10);
-
-    #[test]
-    fn work_runs_in_order_and_launching_does_not_wait() {
-        let stream = Stream::start().unwrap();
-        let (gate, open) = sync_channel::<()>(0);
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let first = stream.submit("first", {
-            let log = Arc::clone(&log);
-            Box::new(move || {
-                open.recv().unwrap();
-                lock(&log).push(1);
-                Ok(())
-            })
-        });
-        let second = stream.submit("second", {
-            let log = Arc::clone(&log);
-            Box::new(move || {
-                lock(&log).push(2);
-                Ok(())
-            })
-        });
-        let (first, second) = (first.unwrap(), second.unwrap());
-        assert!(!first.is_done() && !second.is_done());
-        let error = first.wait(Duration::from_millis(5)).unwrap_err();
-        assert!(matches!(error, GpuError::Timeout { .. }), "{error}");
-        gate.send(()).unwrap();
-        second.wait(LONG).unwrap();
-        assert!(first.is_done());
-        first.wait(Duration::ZERO).unwrap();
-        assert_eq!(*lock(&log), [1, 2]);
-    }
-
-    #[test]
-    fn a_failure_stops_the_stream_until_it_has_been_seen() {
-        let stream = Stream::start().unwrap();
-        let bad = stream
-            .submit("bad", Box::new(|| Err("deadlock: block 3".to_owned())))
-            .unwrap();
-        let behind = {
-            // Depending on timing it is refused at the launch or queued in vain.
-            match stream.submit("behind", Box::new(|| Ok(()))) {
-                Ok(event) => event.wait(LONG).unwrap_err(),
-                Err(error) => error,
-            }
-        };
-        assert_eq!(
-            behind.to_string(),
-            "kernel behind did not run: bad failed before it on the same stream"
-        );
-        // The stream is poisoned a moment before the event is done. Asking whether it is done observes nothing.
-        let deadline = Instant::now() + LONG;
-        while !bad.is_done() {
-            assert!(Instant::now() < deadline);
-            std::thread::yield_now();
-        }
-        assert!(stream.submit("again", Box::new(|| Ok(()))).is_err());
-        for _ in 0..2 {
-            let error = bad.wait(LONG).unwrap_err().to_string();
-            assert_eq!(error, "kernel bad failed: deadlock: block 3");
-        }
-        stream
-            .submit("good", Box::new(|| Ok(())))
-            .unwrap()
-            .wait(LONG)
-            .unwrap();
-    }
-
-    #[test]
-    fn dropping_the_stream_runs_what_was_queued() {
-        let stream = Stream::start().unwrap();
-        let event = stream.submit("last", Box::new(|| Ok(()))).unwrap();
-        drop(stream);
-        event.wait(Duration::ZERO).unwrap();
-    }
-}
+// UNSAFETY: replays graphs whose work uses no addresses.
+#[expect(unsafe_code, reason = "launching a graph is unsafe")]
+#[path = "stream_tests.rs"]
+mod tests;

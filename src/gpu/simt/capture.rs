@@ -1,0 +1,260 @@
+//! Captures and graphs of the simt backend.
+//!
+//! A capture is a list of launches, each with those that must be over before it. A replay runs them one after the other: with
+//! a schedule seed in an order drawn from those that are legal, so that what a program forgot to order shows.
+
+// UNSAFETY: a graph runs kernels on addresses that it recorded.
+#![expect(unsafe_code, reason = "launching is unsafe, see `Graph::launch`")]
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::stream::{Health, SimtStream, Work, lock};
+use crate::gpu::launch::Completion;
+use crate::gpu::stream::{Graph, Replay};
+use crate::gpu::{Event, GpuError, Stream};
+
+/// What has been recorded so far; shared by the streams that joined.
+#[derive(Debug)]
+struct Recording {
+    health: Arc<Health>,
+    /// None when it has ended.
+    nodes: Mutex<Option<Vec<Node>>>,
+}
+
+/// One recorded launch.
+#[derive(Clone)]
+struct Node {
+    kernel: String,
+    work: Work,
+    /// What must be over before it: places of earlier nodes.
+    after: Vec<usize>,
+}
+
+/// A stream's part in a capture.
+#[derive(Debug)]
+pub(super) struct Member {
+    recording: Arc<Recording>,
+    /// Whether the capture began, and must end, here.
+    origin: bool,
+    /// What the stream's next launch comes behind.
+    tail: Vec<usize>,
+}
+
+/// An event of a capture.
+#[derive(Debug)]
+pub(super) struct Captured {
+    recording: Arc<Recording>,
+    kernel: String,
+    tail: Vec<usize>,
+}
+
+/// The capture that `member` takes part in, if it has not ended meanwhile.
+pub(super) fn current(member: &mut Option<Member>) -> Option<&mut Member> {
+    let ended = |member: &Member| !member.origin && lock(&member.recording.nodes).is_none();
+    if member.as_ref().is_some_and(ended) {
+        *member = None;
+    }
+    member.as_mut()
+}
+
+/// Ends the capture that began in the stream whose member this is.
+pub(super) fn end(member: &mut Option<Member>) -> Result<Graph, GpuError> {
+    let wrong = |detail: &str| {
+        Err(GpuError::Capture {
+            detail: detail.to_owned(),
+        })
+    };
+    match member {
+        None => return wrong("none began in this stream"),
+        Some(member) if !member.origin => return wrong("it began in another stream"),
+        Some(_) => {}
+    }
+    let Some(Member {
+        recording, tail, ..
+    }) = member.take()
+    else {
+        return wrong("none began in this stream");
+    };
+    let nodes = lock(&recording.nodes).take().unwrap_or_default();
+    let mut leads_on = vec![false; nodes.len()];
+    for place in nodes.iter().flat_map(|node| &node.after).chain(&tail) {
+        leads_on[*place] = true;
+    }
+    if let Some(lost) = leads_on.iter().position(|leads_on| !leads_on) {
+        return wrong(&format!(
+            "{} ran in a stream that the first one has not waited for",
+            nodes[lost].kernel
+        ));
+    }
+    Ok(Graph::new(Box::new(SimtGraph {
+        health: Arc::clone(&recording.health),
+        nodes: nodes.into(),
+        replays: Arc::default(),
+        turn: Arc::default(),
+    })))
+}
+
+impl Member {
+    /// Of the stream that begins a capture.
+    pub(super) fn begin(health: &Arc<Health>) -> Self {
+        Self {
+            recording: Arc::new(Recording {
+                health: Arc::clone(health),
+                nodes: Mutex::new(Some(Vec::new())),
+            }),
+            origin: true,
+            tail: Vec::new(),
+        }
+    }
+
+    /// Records a launch.
+    pub(super) fn push(&mut self, kernel: &str, work: Work) -> Captured {
+        if let Some(nodes) = lock(&self.recording.nodes).as_mut() {
+            let after = std::mem::replace(&mut self.tail, vec![nodes.len()]);
+            nodes.push(Node {
+                kernel: kernel.to_owned(),
+                work,
+                after,
+            });
+        }
+        self.end(kernel)
+    }
+
+    /// The end of what the stream has recorded.
+    pub(super) fn end(&self, kernel: &str) -> Captured {
+        Captured {
+            recording: Arc::clone(&self.recording),
+            kernel: kernel.to_owned(),
+            tail: self.tail.clone(),
+        }
+    }
+}
+
+impl Captured {
+    /// Lets the stream whose member this is go on behind the event.
+    pub(super) fn join(
+        &self,
+        member: &mut Option<Member>,
+        health: &Arc<Health>,
+    ) -> Result<(), GpuError> {
+        let refused = |detail: &str| {
+            Err(GpuError::Capture {
+                detail: detail.to_owned(),
+            })
+        };
+        if !Arc::ptr_eq(&self.recording.health, health) {
+            return refused("it is one of another device");
+        }
+        if lock(&self.recording.nodes).is_none() {
+            return refused("the one that the event belongs to has ended");
+        }
+        match current(member) {
+            Some(member) if !Arc::ptr_eq(&member.recording, &self.recording) => {
+                return refused("the stream is in another one than the event");
+            }
+            Some(member) => {
+                let new: Vec<usize> = self
+                    .tail
+                    .iter()
+                    .copied()
+                    .filter(|place| !member.tail.contains(place))
+                    .collect();
+                member.tail.extend(new);
+            }
+            None => {
+                *member = Some(Member {
+                    recording: Arc::clone(&self.recording),
+                    origin: false,
+                    tail: self.tail.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Completion for Captured {
+    fn wait(&self, _: Duration) -> Result<(), GpuError> {
+        Err(GpuError::Captured {
+            kernel: self.kernel.clone(),
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        true
+    }
+}
+
+/// A graph.
+#[derive(Debug)]
+struct SimtGraph {
+    health: Arc<Health>,
+    nodes: Arc<[Node]>,
+    /// Replays so far.
+    replays: Arc<AtomicU64>,
+    /// Held while it runs.
+    turn: Arc<Mutex<()>>,
+}
+
+impl Replay for SimtGraph {
+    unsafe fn launch(&self, stream: &Stream) -> Result<Event, GpuError> {
+        let stream = stream
+            .downcast::<SimtStream>()
+            .filter(|stream| stream.is_of(&self.health))
+            .ok_or_else(|| GpuError::BadArgument {
+                what: "stream",
+                value: "of another device".to_owned(),
+                limit: "a stream of the graph's device".to_owned(),
+            })?;
+        let (nodes, replays, turn) = (
+            Arc::clone(&self.nodes),
+            Arc::clone(&self.replays),
+            Arc::clone(&self.turn),
+        );
+        let run = move |_| {
+            let _turn = lock(&turn);
+            let replay = replays.fetch_add(1, Relaxed);
+            for place in order(&nodes, replay) {
+                let node = &nodes[place];
+                (node.work)(replay).map_err(|report| format!("{}: {report}", node.kernel))?;
+            }
+            Ok(())
+        };
+        stream.submit("a graph", Arc::new(run))
+    }
+
+    fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+/// The order of a replay: as recorded in the first one, then drawn from those that respect `after`.
+fn order(nodes: &[Node], replay: u64) -> Vec<usize> {
+    if replay == 0 {
+        return (0..nodes.len()).collect();
+    }
+    let mut random = fastrand::Rng::with_seed(replay);
+    let mut order: Vec<usize> = Vec::with_capacity(nodes.len());
+    let mut left: Vec<usize> = (0..nodes.len()).collect();
+    while !left.is_empty() {
+        let ready = |place: &usize| nodes[*place].after.iter().all(|a| order.contains(a));
+        let ready: Vec<usize> = left.iter().copied().filter(ready).collect();
+        // The earliest one left is always ready: `after` names earlier places only.
+        let next = ready[random.usize(..ready.len())];
+        order.push(next);
+        left.retain(|place| *place != next);
+    }
+    order
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("kernel", &self.kernel)
+            .field("after", &self.after)
+            .finish_non_exhaustive()
+    }
+}

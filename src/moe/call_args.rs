@@ -1,0 +1,381 @@
+//! What the phases of a call are given: device addresses and options. Start from `Default` and fill in what the layer needs.
+//!
+//! An address of 0 stands for an array that is not given. Which arrays a layer needs follows from its format and layout; the
+//! launch refuses a call without them, and addresses that are not aligned for their elements.
+
+use std::time::Duration;
+
+use super::{Format, MoeConfig, MoeError, Returns, RowLayout};
+use crate::abi::{
+    COMBINE_RENORMALISE, COMBINE_UNWEIGHTED, COMBINE_ZERO_COPY, CombineReceiveParams,
+    CombineSendParams, DISPATCH_QUANTIZED, DevicePtr, DispatchReceiveParams, DispatchSendParams,
+    MoeContext, MoeHandle,
+};
+
+/// Input of a dispatch. Contents as in [`DispatchSendParams`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DispatchInput {
+    /// Tokens, `[tokens, row bytes]` in the layer's format, or BF16 that dispatch casts. A multiple of 16.
+    pub x: u64,
+    /// Their scales, `[tokens, scale bytes]`: for tokens that are FP8 already and for opaque ones.
+    pub x_scales: u64,
+    /// Choices, i32 `[tokens, top_k]`, -1 for none.
+    pub experts: u64,
+    /// Weights, f32 `[tokens, top_k]`. None: all are 1.
+    pub weights: u64,
+    /// Which ranks take part, u32 `[ranks]`, 0 for those that do not. None: all members.
+    pub active: u64,
+    /// Number of tokens.
+    pub tokens: u32,
+    /// In a layer of FP8: `x` is FP8 already.
+    pub quantized: bool,
+    /// Longest wait of each phase of the call. None: the layer's.
+    pub deadline: Option<Duration>,
+}
+
+/// Output of a dispatch. Contents as in [`DispatchReceiveParams`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DispatchOutput {
+    /// Tokens: by expert `[local experts, ranks · max_tokens, row bytes]`, or by rank `[ranks, max_tokens, row bytes]`. A
+    /// multiple of 16.
+    pub recv_x: u64,
+    /// Their scales, where the format has any.
+    pub recv_scales: u64,
+    /// Rows of each local expert, or of each rank, u32.
+    pub counts: u64,
+    /// Row of its rank's input that each row is, u32, in the shape of the rows.
+    pub src_info: u64,
+    /// By expert: begin and count of the rows of each rank, u64 `[local experts, ranks]`.
+    pub layout_range: u64,
+    /// By rank: local experts of each row, i32 `[ranks, max_tokens, top_k]`.
+    pub recv_experts: u64,
+    /// By rank: their weights, f32 `[ranks, max_tokens, top_k]`.
+    pub recv_weights: u64,
+    /// Added to: rows of each local expert, u64. None: not kept.
+    pub recv_stats: u64,
+    /// Added to: ns waited for each rank, u64. None: not kept.
+    pub wait_ns: u64,
+    /// 1 for each rank whose rows are here, u32 `[ranks]`. None: not told.
+    pub active: u64,
+}
+
+/// Input of a combine. Contents as in [`CombineSendParams`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CombineInput {
+    /// What the experts made of `recv_x`, BF16, in the same places. A multiple of 16.
+    pub y: u64,
+    /// `y` lies in the layer's own staging memory already.
+    pub zero_copy: bool,
+    /// Every weight counts as 1.
+    pub unweighted: bool,
+}
+
+/// Output of a combine. Contents as in [`CombineReceiveParams`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CombineOutput {
+    /// BF16 `[tokens, hidden]`. A multiple of 16.
+    pub out: u64,
+    /// 1 for each token all of whose experts contributed, u8 `[tokens]`.
+    pub token_valid: u64,
+    /// Weights, f32 `[tokens, top_k]`, in a layer that returns every expert's row. None: those of dispatch.
+    pub weights: u64,
+    /// Added to: ns waited for each rank, u64. None: not kept.
+    pub wait_ns: u64,
+    /// 1 for each rank whose rows were added, u32 `[ranks]`. None: not told.
+    pub active: u64,
+    /// A token that lost experts is divided by the share of its weights that is left.
+    pub renormalise: bool,
+}
+
+/// Layer and handle of a launch.
+#[derive(Clone, Copy)]
+pub(super) struct Subject {
+    pub(super) moe: DevicePtr<MoeContext>,
+    pub(super) handle: DevicePtr<MoeHandle>,
+}
+
+impl DispatchInput {
+    pub(super) fn params(
+        &self,
+        config: &MoeConfig,
+        subject: Subject,
+    ) -> Result<DispatchSendParams, MoeError> {
+        if self.tokens > config.max_tokens {
+            return Err(MoeError::Tokens {
+                tokens: self.tokens as usize,
+                max_tokens: config.max_tokens,
+            });
+        }
+        let scales = match config.format {
+            Format::Bf16 => false,
+            Format::Fp8(_) => self.quantized,
+            Format::Opaque { scale_bytes, .. } => scale_bytes > 0,
+        };
+        if self.quantized && !matches!(config.format, Format::Fp8(_)) {
+            return Err(MoeError::Option {
+                what: "quantized",
+                needs: "a layer of FP8",
+            });
+        }
+        let some = self.tokens > 0;
+        array("x", self.x, 16, some)?;
+        array("x_scales", self.x_scales, 4, some && scales)?;
+        array("experts", self.experts, 4, some)?;
+        array("weights", self.weights, 4, false)?;
+        array("active", self.active, 4, false)?;
+        let deadline = self.deadline.map_or(0, |deadline| {
+            u64::try_from(deadline.as_nanos())
+                .unwrap_or(u64::MAX)
+                .max(1)
+        });
+        Ok(DispatchSendParams {
+            moe: subject.moe,
+            handle: subject.handle,
+            x: DevicePtr::new(self.x),
+            x_scales: DevicePtr::new(self.x_scales),
+            experts: DevicePtr::new(self.experts),
+            weights: DevicePtr::new(self.weights),
+            active: DevicePtr::new(self.active),
+            deadline_ns: deadline,
+            tokens: self.tokens,
+            flags: flag(self.quantized, DISPATCH_QUANTIZED),
+        })
+    }
+}
+
+impl DispatchOutput {
+    pub(super) fn params(
+        &self,
+        config: &MoeConfig,
+        subject: Subject,
+    ) -> Result<DispatchReceiveParams, MoeError> {
+        let by_expert = config.layout == RowLayout::ExpertMajor;
+        let scales = match config.format {
+            Format::Bf16 => false,
+            Format::Fp8(_) => true,
+            Format::Opaque { scale_bytes, .. } => scale_bytes > 0,
+        };
+        array("recv_x", self.recv_x, 16, true)?;
+        array("recv_scales", self.recv_scales, 4, scales)?;
+        array("counts", self.counts, 4, true)?;
+        array("src_info", self.src_info, 4, true)?;
+        array("layout_range", self.layout_range, 8, by_expert)?;
+        array("recv_experts", self.recv_experts, 4, !by_expert)?;
+        array("recv_weights", self.recv_weights, 4, !by_expert)?;
+        array("recv_stats", self.recv_stats, 8, false)?;
+        array("wait_ns", self.wait_ns, 8, false)?;
+        array("active", self.active, 4, false)?;
+        Ok(DispatchReceiveParams {
+            moe: subject.moe,
+            handle: subject.handle,
+            recv_x: DevicePtr::new(self.recv_x),
+            recv_scales: DevicePtr::new(self.recv_scales),
+            counts: DevicePtr::new(self.counts),
+            src_info: DevicePtr::new(self.src_info),
+            layout_range: DevicePtr::new(self.layout_range),
+            recv_experts: DevicePtr::new(self.recv_experts),
+            recv_weights: DevicePtr::new(self.recv_weights),
+            recv_stats: DevicePtr::new(self.recv_stats),
+            wait_ns: DevicePtr::new(self.wait_ns),
+            active: DevicePtr::new(self.active),
+        })
+    }
+}
+
+impl CombineInput {
+    pub(super) fn params(&self, subject: Subject) -> Result<CombineSendParams, MoeError> {
+        array("y", self.y, 16, true)?;
+        Ok(CombineSendParams {
+            moe: subject.moe,
+            handle: subject.handle,
+            y: DevicePtr::new(self.y),
+            flags: flag(self.zero_copy, COMBINE_ZERO_COPY)
+                | flag(self.unweighted, COMBINE_UNWEIGHTED),
+            reserved: 0,
+        })
+    }
+}
+
+impl CombineOutput {
+    pub(super) fn params(
+        &self,
+        config: &MoeConfig,
+        subject: Subject,
+    ) -> Result<CombineReceiveParams, MoeError> {
+        array("out", self.out, 16, true)?;
+        array("token_valid", self.token_valid, 1, true)?;
+        array("weights", self.weights, 4, false)?;
+        array("wait_ns", self.wait_ns, 8, false)?;
+        array("active", self.active, 4, false)?;
+        if self.weights != 0 && config.returns != Returns::Rows {
+            return Err(MoeError::Option {
+                what: "weights of combine",
+                needs: "a layer that returns every expert's row",
+            });
+        }
+        Ok(CombineReceiveParams {
+            moe: subject.moe,
+            handle: subject.handle,
+            out: DevicePtr::new(self.out),
+            token_valid: DevicePtr::new(self.token_valid),
+            weights: DevicePtr::new(self.weights),
+            wait_ns: DevicePtr::new(self.wait_ns),
+            active: DevicePtr::new(self.active),
+            flags: flag(self.renormalise, COMBINE_RENORMALISE),
+            reserved: 0,
+        })
+    }
+}
+
+fn flag(set: bool, flag: u32) -> u32 {
+    if set { flag } else { 0 }
+}
+
+/// Refuses an array that is missing or not aligned.
+fn array(what: &'static str, address: u64, align: u64, needed: bool) -> Result<(), MoeError> {
+    if address.is_multiple_of(align) && (address != 0 || !needed) {
+        return Ok(());
+    }
+    Err(MoeError::Address {
+        what,
+        address,
+        align,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::moe::Scales;
+
+    const BF16: MoeConfig = MoeConfig {
+        hidden: 128,
+        experts: 4,
+        top_k: 2,
+        max_tokens: 8,
+        ..MoeConfig::BF16
+    };
+    const FP8: MoeConfig = MoeConfig {
+        format: Format::Fp8(Scales::F32),
+        ..BF16
+    };
+
+    fn subject() -> Subject {
+        Subject {
+            moe: DevicePtr::new(0x1000),
+            handle: DevicePtr::new(0x2000),
+        }
+    }
+
+    fn refused<T>(result: Result<T, MoeError>) -> String {
+        result.err().expect("refused").to_string()
+    }
+
+    #[test]
+    fn a_rank_without_tokens_needs_no_arrays() {
+        let params = DispatchInput::default().params(&BF16, subject()).unwrap();
+        assert_eq!((params.tokens, params.flags, params.deadline_ns), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_missing_or_not_aligned_is_named_with_its_address() {
+        let input = DispatchInput {
+            x: 0x100,
+            experts: 0x200,
+            tokens: 8,
+            ..DispatchInput::default()
+        };
+        assert!(input.params(&BF16, subject()).is_ok());
+        let text = refused(DispatchInput { x: 0, ..input }.params(&BF16, subject()));
+        assert_eq!(
+            text,
+            "x is at 0x0; it must be a device address that is a multiple of 16"
+        );
+        let text = refused(
+            DispatchInput {
+                weights: 6,
+                ..input
+            }
+            .params(&BF16, subject()),
+        );
+        assert!(
+            text.contains("weights is at 0x6") && text.contains("of 4"),
+            "{text}"
+        );
+        let text = refused(DispatchInput { tokens: 9, ..input }.params(&BF16, subject()));
+        assert_eq!(text, "9 tokens in a call; max_tokens is 8");
+    }
+
+    #[test]
+    fn scales_are_needed_where_the_caller_has_them() {
+        let input = DispatchInput {
+            x: 0x100,
+            experts: 0x200,
+            tokens: 1,
+            ..DispatchInput::default()
+        };
+        let quantized = DispatchInput {
+            quantized: true,
+            ..input
+        };
+        assert!(input.params(&FP8, subject()).is_ok());
+        assert!(refused(quantized.params(&FP8, subject())).contains("x_scales"));
+        assert!(refused(quantized.params(&BF16, subject())).contains("a layer of FP8"));
+        let given = DispatchInput {
+            x_scales: 0x300,
+            ..quantized
+        };
+        assert_eq!(
+            given.params(&FP8, subject()).unwrap().flags,
+            DISPATCH_QUANTIZED
+        );
+    }
+
+    #[test]
+    fn each_layout_has_outputs_of_its_own() {
+        let common = DispatchOutput {
+            recv_x: 0x100,
+            counts: 0x200,
+            src_info: 0x300,
+            ..DispatchOutput::default()
+        };
+        let by_rank = MoeConfig {
+            layout: RowLayout::RankMajor,
+            ..BF16
+        };
+        assert!(refused(common.params(&BF16, subject())).contains("layout_range"));
+        assert!(refused(common.params(&by_rank, subject())).contains("recv_experts"));
+        let expert_major = DispatchOutput {
+            layout_range: 0x400,
+            ..common
+        };
+        assert!(expert_major.params(&BF16, subject()).is_ok());
+        assert!(refused(expert_major.params(&FP8, subject())).contains("recv_scales"));
+    }
+
+    #[test]
+    fn options_of_combine_become_flags_and_weights_need_rows() {
+        let input = CombineInput {
+            y: 0x100,
+            zero_copy: true,
+            unweighted: true,
+        };
+        assert_eq!(input.params(subject()).unwrap().flags, 3);
+        let output = CombineOutput {
+            out: 0x100,
+            token_valid: 0x201,
+            weights: 0x300,
+            renormalise: true,
+            ..CombineOutput::default()
+        };
+        assert!(refused(output.params(&BF16, subject())).contains("every expert's row"));
+        let rows = MoeConfig {
+            returns: Returns::Rows,
+            ..BF16
+        };
+        assert_eq!(
+            output.params(&rows, subject()).unwrap().flags,
+            COMBINE_RENORMALISE
+        );
+    }
+}
