@@ -2,8 +2,9 @@
 
 Compiles the cost kernels (kernels/test/cost*.cu) with the pinned nvcc for sm_80, sm_90 and sm_100, prints a table for
 each and fails over budget (budgets.toml), on an illegal opcode, a generic atomic, a WQE store that is not 16 bytes wide, a
-non-coherent load of window memory, any use of the stack, or a public header that does not compile by itself. Counts, not
-measurements: nothing runs.
+non-coherent load of window memory, any use of the stack, or a public header that does not compile by itself. Of the MoE kernels
+(kernels/moe) it prints registers, shared memory, stack and spills, and fails on a spill. Counts, not measurements: nothing
+runs.
 
     python3 .ci/sass [--arch 90] [--trace KERNEL WALK]
 """
@@ -14,6 +15,7 @@ import tomllib
 from pathlib import Path
 
 import measure
+import resources
 from report import table, verdicts
 from walk import shortest
 
@@ -36,12 +38,15 @@ def main():
         return trace(measured, budgets, *options.trace)
     for arch in architectures:
         print(f"\nsm_{arch}, nvcc -O3: static counts; a walk is the path that one call executes\n{table(measured, arch)}")
-    failures += verdicts(measured, budgets)
+    kernels = resources.measure_all(ROOT, architectures)
+    print(f"\nMoE kernels: registers and stack of a thread, shared memory of a block, spilled bytes\n{resources.table(kernels)}")
+    failures += verdicts(measured, budgets) + resources.verdicts(kernels)
     headers = len(measure.public_headers(ROOT))
-    print(f"\n{len(measured)} cost kernels, {headers} headers by themselves: {len(failures)} over budget or against a rule")
+    counted = f"{len(measured)} cost kernels, {len(kernels)} MoE kernels, {headers} headers by themselves"
+    print(f"\n{counted}: {len(failures)} over budget or against a rule")
     for failure in failures:
         print(f"  {failure}")
-    return 1 if failures or not measured else 0
+    return 1 if failures or not measured or not kernels else 0
 
 
 def trace(measured, budgets, name, walk):

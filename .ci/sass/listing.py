@@ -103,13 +103,23 @@ def parse_functions(elf):
     return found
 
 
-def run(*command):
+def run_both(command):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "llegal instruction" in done.stdout + done.stderr:
         raise Illegal(" ".join(map(str, command)))
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}: {done.stdout}{done.stderr}")
-    return done.stdout
+    return done.stdout, done.stderr
+
+
+def run(*command):
+    """Standard output of a command that succeeds."""
+    return run_both(command)[0]
+
+
+def run_all(*command):
+    """The same with what it says on standard error, where ptxas reports."""
+    return "".join(run_both(command))
 
 
 def read_cubin(cuobjdump, path):

@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 import measure
+import resources
 from count import Counts
 from flow import results, sources
 from listing import Illegal, Kernel, parse_functions, parse_instruction, parse_sass, read_cubin
@@ -299,6 +300,38 @@ class WithCompiler(unittest.TestCase):
             self.assertEqual([str(i) for i in kernels[name].code], [str(i) for i in code])
         (place,) = functions["out_of_line"].values()
         self.assertEqual(place, (0x140, 0x380))
+
+    def test_a_spill_is_found_with_the_kernel_that_has_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, ".tools").symlink_to(HERE.parent.parent / ".tools")
+            found = resources.measure_file(folder, HERE / "planted/spill.cuda", 90)
+        self.assertEqual([r.name for r in found], ["wv_spills", "wv_spills_not"])
+        (verdict,) = resources.verdicts(found)
+        self.assertRegex(verdict, r"^wv_spills, sm_90: spills [1-9]\d* bytes and loads [1-9]\d* back$")
+        self.assertIn("wv_spills_not", resources.table(found))
+
+
+class Resources(unittest.TestCase):
+    def test_spills_of_functions_out_of_line_count_for_their_kernel(self):
+        said = """
+ptxas info    : Compiling entry function 'a' for 'sm_90'
+ptxas info    : Function properties for a
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Function properties for cold
+    8 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Compiling entry function 'b' for 'sm_90'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+"""
+        self.assertEqual(resources.spills(said), {"a": (8, 12), "b": (0, 0)})
+
+    def test_each_limit_is_one_and_no_more(self):
+        within = resources.Resources("a", 90, *(resources.LIMITS[what] for what in ("registers", "shared", "stack")), 0, 0)
+        self.assertEqual(resources.verdicts([within]), [])
+        for what, most in resources.LIMITS.items():
+            beyond = resources.Resources(**{**vars(within), what: most + 1})
+            (verdict,) = resources.verdicts([beyond])
+            self.assertIn(f"{most + 1} ", verdict)
+            self.assertIn(f"limit {most}", verdict)
 
 
 if __name__ == "__main__":
