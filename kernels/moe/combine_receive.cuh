@@ -33,7 +33,10 @@ WV_DEVICE void add_ranks(const Call& call, const CombineReceiveParams& p, uint32
   const MoeContext& moe = call.moe;
   const platform::Vec16* rows[MAX_TOP_K];
   uint32_t count = 0;
-  bool valid = true;
+  // A choice that nobody serves is missing from the start.
+  const bool lost =
+      lane() < moe.top_k && call.handle.chosen[uint64_t{token} * moe.top_k + lane()] == LOST;
+  bool valid = !Warp{}.any(lost);
   for (uint32_t peer = 0; peer < call.ranks(); ++peer) {
     const uint32_t row = call.handle.row_of[uint64_t{peer} * moe.max_tokens + token];
     if (row == NONE) continue;

@@ -48,14 +48,14 @@ WV_DEVICE void read_header(const Call& call, uint32_t source, uint32_t row) {
   bool good = token < moe.max_tokens && header[Header::CALL] == call.call;
   uint32_t found = 0;
   for (uint32_t k = 0; k < moe.top_k; ++k) {
-    const uint32_t expert = header[Header::EXPERTS + k];
+    const uint32_t slot = header[Header::EXPERTS + k];
     picks[k] = {NONE, NONE, platform::float_of(header[Header::EXPERTS + moe.top_k + k])};
-    if (expert == NONE) continue;  // -1: no choice
-    if (expert >= moe.experts) {
+    if (slot == NONE) continue;  // no choice, or one that nobody serves
+    if (slot >= call.view.expert_slots) {
       good = false;
       continue;
     }
-    const ExpertHome home = call.view.homes[expert];
+    const ExpertHome home = call.view.homes[slot];
     if (home.rank != call.rank()) continue;
     for (uint32_t j = 0; j < k; ++j) good = good && picks[j].local != home.local;
     picks[k].local = home.local;

@@ -10,7 +10,7 @@
 
 namespace wv::moe {
 
-/// The words of a slot's header: token, call, `top_k` experts, `top_k` weights.
+/// The words of a slot's header: token, call, `top_k` expert slots, `top_k` weights.
 struct Header {
   static constexpr uint32_t TOKEN = 0, CALL = 1, EXPERTS = 2;
 };
@@ -42,7 +42,10 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
 /// a credit is missing. Threads share the peers.
 WV_DEVICE void settle(const Call& call) {
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-    call.handle.peers[peer].malformed = 0;
+    MoeHandlePeer& state = call.handle.peers[peer];
+    state.malformed = 0;
+    state.member = call.view.members[peer / 32] >> peer % 32 & 1;
+    state.active = state.member;
     if (peer == call.rank()) continue;
     if (const Status status = settle_staging(call, peer); status != Status::ok) call.stop(status);
     if (!has_credit(call, peer)) platform::store_relaxed(&call.handle.tell, 1u);
@@ -61,9 +64,33 @@ WV_DEVICE void refuse(const Call& call, uint32_t token, int32_t expert) {
   call.stop(Status::invalid);
 }
 
-/// Copies token `token` with its header to the staging window, if its choices are in order. Whole
-/// warp.
-WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t token) {
+/// The slot that a choice of `expert` by token `token` goes to, of those at ranks that take part:
+/// this rank's own if it has one, else they take turns. LOST if there is none. Twin:
+/// `Placement::choose`.
+WV_DEVICE uint32_t choose_slot(const Call& call, uint32_t token, uint32_t expert) {
+  const MoeView& view = call.view;
+  const ExpertSlots slots = view.experts[expert];
+  const auto serves = [&](uint32_t slot) {
+    return call.handle.peers[view.homes[slot].rank].active != 0;
+  };
+  uint32_t alive = 0;
+  for (uint32_t i = 0; i < slots.count; ++i) {
+    const uint32_t slot = view.replicas[slots.first + i];
+    if (!serves(slot)) continue;
+    if (view.homes[slot].rank == call.rank()) return slot;
+    ++alive;
+  }
+  if (alive == 0) return LOST;
+  uint32_t turn = (token + call.rank()) % alive;
+  for (uint32_t i = 0;; ++i) {
+    const uint32_t slot = view.replicas[slots.first + i];
+    if (serves(slot) && turn-- == 0) return slot;
+  }
+}
+
+/// Keeps in the handle where the choices of token `token` go, one choice per lane, and refuses what
+/// is out of range or chosen twice. Whole warp; returns this lane's slot.
+WV_DEVICE uint32_t choose(const Call& call, const DispatchSendParams& p, uint32_t token) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;
   const uint64_t choice = uint64_t{token} * moe.top_k + lane();
@@ -73,16 +100,30 @@ WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t tok
   // Lanes without a choice take values that no expert has.
   const auto value = chosen ? static_cast<uint32_t>(expert) : (1u << 31) + lane();
   const uint32_t match = warp.match(value);
+  const bool inside = chosen && value < moe.experts;
   const bool twice = chosen && (match & (match - 1)) != 0;
-  if (chosen && (static_cast<uint32_t>(expert) >= moe.experts || twice))
-    refuse(call, token, expert);
-  if (!warp.any(chosen)) return;
-
-  const uint64_t slot = moe.staging.base + call.dispatch_staging(token);
-  auto* const header = reinterpret_cast<uint32_t*>(slot);
+  if (chosen && (!inside || twice)) refuse(call, token, expert);
+  uint32_t slot = chosen ? LOST : NONE;
+  if (inside) slot = choose_slot(call, token, value);
   if (mine) {
-    const float weight = p.weights == nullptr ? 1.0f : p.weights[choice];
-    header[Header::EXPERTS + lane()] = static_cast<uint32_t>(expert);
+    call.handle.chosen[choice] = slot;
+    call.handle.weights[choice] = p.weights == nullptr ? 1.0f : p.weights[choice];
+  }
+  return slot;
+}
+
+/// Copies token `token` with its header, `slot` by lane, to the staging window, unless nobody gets
+/// it. Whole warp.
+WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t token, uint32_t slot) {
+  constexpr Warp warp;
+  const MoeContext& moe = call.moe;
+  const bool sent = slot < LOST;
+  if (!warp.any(sent)) return;
+  const uint64_t at = moe.staging.base + call.dispatch_staging(token);
+  auto* const header = reinterpret_cast<uint32_t*>(at);
+  if (lane() < moe.top_k) {
+    const float weight = call.handle.weights[uint64_t{token} * moe.top_k + lane()];
+    header[Header::EXPERTS + lane()] = sent ? slot : NONE;
     header[Header::EXPERTS + moe.top_k + lane()] = platform::float_bits(weight);
   }
   if (warp.leader()) {
@@ -90,26 +131,26 @@ WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t tok
     header[Header::CALL] = call.call;
   }
   const uint64_t x = reinterpret_cast<uint64_t>(p.x) + uint64_t{token} * moe.row_bytes;
-  copy(slot + moe.header_bytes, x, moe.row_bytes);
+  copy(at + moe.header_bytes, x, moe.row_bytes);
 }
 
-/// Gives the tokens that chose an expert of `peer` their rows there. Whole warp.
-WV_DEVICE uint32_t number_rows(const Call& call, const DispatchSendParams& p, uint32_t peer) {
+/// Gives the tokens that go to `peer` their rows there. Whole warp.
+WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;
   const uint64_t at = uint64_t{peer} * moe.max_tokens;
   uint32_t rows = 0;
   for (uint32_t base = 0; base < call.handle.tokens; base += 32) {
     const uint32_t token = base + lane();
-    bool chosen = false;
-    for (uint32_t k = 0; token < call.handle.tokens && k < moe.top_k && !chosen; ++k) {
-      const auto expert = static_cast<uint32_t>(p.experts[uint64_t{token} * moe.top_k + k]);
-      chosen = expert < moe.experts && call.view.homes[expert].rank == peer;
+    bool goes = false;
+    for (uint32_t k = 0; token < call.handle.tokens && k < moe.top_k && !goes; ++k) {
+      const uint32_t slot = call.handle.chosen[uint64_t{token} * moe.top_k + k];
+      goes = slot < LOST && call.view.homes[slot].rank == peer;
     }
-    const uint32_t row = rows + warp.before(chosen);
-    if (token < call.handle.tokens) call.handle.row_of[at + token] = chosen ? row : NONE;
-    if (chosen) call.handle.token_of[at + row] = token;
-    rows += warp.count(chosen);
+    const uint32_t row = rows + warp.before(goes);
+    if (token < call.handle.tokens) call.handle.row_of[at + token] = goes ? row : NONE;
+    if (goes) call.handle.token_of[at + row] = token;
+    rows += warp.count(goes);
   }
   return rows;
 }
@@ -133,16 +174,16 @@ WV_DEVICE void dispatch_send(const DispatchSendParams& p) {
   const Call call(p.moe, p.handle, DISPATCH_SEND);
   settle(call);
   grid_sync();
-  if (Warp{}.any(call.runs())) {
-    for (uint32_t token = warp_in_grid(); token < call.handle.tokens; token += grid_warps()) {
-      stage(call, p, token);
-    }
+  const bool stages = Warp{}.any(call.runs());
+  for (uint32_t token = warp_in_grid(); token < call.handle.tokens; token += grid_warps()) {
+    const uint32_t slot = choose(call, p, token);
+    if (stages) stage(call, p, token, slot);
   }
   grid_sync();
   // Everybody is told, and has its rows, before anybody is waited for.
   const bool runs = call.runs(), tells = call.handle.tell != 0;
   for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
-    const uint32_t rows = number_rows(call, p, peer);
+    const uint32_t rows = number_rows(call, peer);
     if (lane() == 0) call.handle.peers[peer].rows_sent = rows;
     if (tells && peer != call.rank()) tell(call, peer);
   }

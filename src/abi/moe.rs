@@ -22,6 +22,8 @@ abi_const! {
     pub const SLOT_ALIGN: u32 = 128;
     /// No row, no expert.
     pub const NONE: u32 = u32::MAX;
+    /// In `MoeHandle::chosen`: a choice that nobody serves, since no rank that takes part holds its expert.
+    pub const LOST: u32 = u32::MAX - 1;
     /// Bytes that one WQE of combine sends at most.
     pub const COMBINE_PUT_BYTES: u32 = 1 << 20;
     /// Channels that share one scale of FP8.
@@ -450,7 +452,7 @@ abi_struct! {
         pub sources: DevicePtr<MoeSource>,
         /// Their choices: `[source][max_tokens][top_k]`.
         pub picks: DevicePtr<MoePick>,
-        /// Expert slots that this rank's tokens go to, NONE for none: `[max_tokens][top_k]`.
+        /// Expert slots that this rank's tokens go to, NONE for none, LOST if nobody serves the choice: `[max_tokens][top_k]`.
         pub chosen: DevicePtr<u32>,
         /// Weights of this rank's tokens: `[max_tokens][top_k]`.
         pub weights: DevicePtr<f32>,

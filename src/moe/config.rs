@@ -1,6 +1,6 @@
-//! The shape of a MoE layer, its limits, and which rank holds which expert.
+//! The shape of a MoE layer and its limits.
 
-use super::MoeError;
+use super::{MAX_EXPERT_SLOTS, MoeError};
 use crate::abi::{MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K};
 
 /// Most experts of a layer.
@@ -74,6 +74,8 @@ pub struct MoeConfig {
     pub layout: RowLayout,
     /// What combine sends back.
     pub returns: Returns,
+    /// Expert slots that each rank has room for; 0: as many as the placement uses.
+    pub local_experts: u32,
 }
 
 impl MoeConfig {
@@ -86,6 +88,7 @@ impl MoeConfig {
         format: Format::Bf16,
         layout: RowLayout::ExpertMajor,
         returns: Returns::Sums,
+        local_experts: 0,
     };
 
     /// Refuses a shape beyond the limits, for a team of `ranks`.
@@ -118,92 +121,26 @@ impl MoeConfig {
                 most: self.experts,
             });
         }
+        let room = self.local_experts;
+        let most = (MAX_EXPERT_SLOTS / ranks).min(self.experts);
+        if room > most {
+            return Err(MoeError::Shape {
+                name: "local_experts",
+                value: room,
+                least: 0,
+                most,
+            });
+        }
         Ok(())
     }
-}
 
-/// Where an expert lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Home {
-    /// Its rank.
-    pub rank: u32,
-    /// Its place among the experts of that rank.
-    pub local: u32,
-}
-
-/// Which rank holds which expert: the table that host and kernels go by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    homes: Vec<Home>,
-    experts_of: Vec<Vec<u32>>,
-}
-
-impl Placement {
-    /// Contiguous blocks; where `ranks` does not divide `experts`, the first `experts % ranks` ranks hold one more.
+    /// Expert slots that each of `ranks` has room for.
     #[must_use]
-    pub fn blocks(experts: u32, ranks: u32) -> Self {
-        let (each, more) = (experts / ranks, experts % ranks);
-        let rank_of = (0..ranks).flat_map(|rank| {
-            let count = each + u32::from(rank < more);
-            std::iter::repeat_n(rank, count as usize)
-        });
-        Self::from_ranks(rank_of, ranks)
-    }
-
-    /// Expert e lives at the e-th rank of `rank_of`; a rank numbers its experts in their order.
-    ///
-    /// # Panics
-    /// If a rank is not below `ranks`.
-    #[must_use]
-    pub fn from_ranks(rank_of: impl IntoIterator<Item = u32>, ranks: u32) -> Self {
-        let mut experts_of = vec![Vec::new(); ranks as usize];
-        let homes = (0u32..)
-            .zip(rank_of)
-            .map(|(expert, rank)| {
-                let held: &mut Vec<u32> = &mut experts_of[rank as usize];
-                held.push(expert);
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "fewer than there are expert numbers"
-                )]
-                let local = held.len() as u32 - 1;
-                Home { rank, local }
-            })
-            .collect();
-        Self { homes, experts_of }
-    }
-
-    /// Experts of all ranks.
-    #[must_use]
-    pub fn experts(&self) -> usize {
-        self.homes.len()
-    }
-
-    /// Ranks.
-    #[must_use]
-    pub fn ranks(&self) -> usize {
-        self.experts_of.len()
-    }
-
-    /// Where `expert` lives; `None` if there is no such expert.
-    #[must_use]
-    pub fn home(&self, expert: i32) -> Option<Home> {
-        let index = usize::try_from(expert).ok()?;
-        self.homes.get(index).copied()
-    }
-
-    /// The experts of `rank`, in the order of their local numbers; none for a rank that does not exist.
-    #[must_use]
-    pub fn of_rank(&self, rank: u32) -> &[u32] {
-        self.experts_of
-            .get(rank as usize)
-            .map_or(&[], Vec::as_slice)
-    }
-
-    /// Every expert's home, by expert number.
-    #[must_use]
-    pub fn homes(&self) -> &[Home] {
-        &self.homes
+    pub fn room(&self, ranks: u32) -> u32 {
+        match self.local_experts {
+            0 => self.experts.div_ceil(ranks),
+            room => room,
+        }
     }
 }
 
@@ -218,31 +155,6 @@ mod tests {
         max_tokens: 128,
         ..MoeConfig::BF16
     };
-
-    #[test]
-    fn the_first_ranks_hold_one_expert_more_where_the_division_has_a_rest() {
-        let placement = Placement::blocks(10, 4);
-        assert_eq!(placement.of_rank(0), [0, 1, 2]);
-        assert_eq!(placement.of_rank(1), [3, 4, 5]);
-        assert_eq!(placement.of_rank(2), [6, 7]);
-        assert_eq!(placement.of_rank(3), [8, 9]);
-        assert_eq!(placement.home(7), Some(Home { rank: 2, local: 1 }));
-        assert_eq!((placement.home(-1), placement.home(10)), (None, None));
-    }
-
-    #[test]
-    fn fewer_experts_than_ranks_leaves_ranks_without_one() {
-        let placement = Placement::blocks(2, 5);
-        assert_eq!(placement.of_rank(1), [1]);
-        assert!(placement.of_rank(4).is_empty());
-    }
-
-    #[test]
-    fn a_table_may_scatter_the_experts() {
-        let placement = Placement::from_ranks([1, 0, 1, 1], 2);
-        assert_eq!(placement.of_rank(1), [0, 2, 3]);
-        assert_eq!(placement.home(3), Some(Home { rank: 1, local: 2 }));
-    }
 
     #[test]
     fn a_shape_beyond_a_limit_is_refused_by_name_value_and_limit() {

@@ -85,6 +85,24 @@ pub enum MoeError {
         /// Ranks of the team.
         want_ranks: u32,
     },
+    /// A slot for an expert that does not exist.
+    #[error("a slot of rank {rank} holds expert {expert}; the layer has {experts} experts")]
+    SlotExpert {
+        /// Rank of the slot.
+        rank: usize,
+        /// The expert.
+        expert: u32,
+        /// Experts of the layer.
+        experts: u32,
+    },
+    /// Two replicas of an expert at one rank, which would share their rows by chance.
+    #[error("rank {rank} holds expert {expert} twice")]
+    ReplicaTwice {
+        /// The rank.
+        rank: usize,
+        /// The expert.
+        expert: u32,
+    },
     /// A device address of the caller is not aligned for what lies there, or zero although the layer needs the array.
     #[error("{what} is at {address:#x}; it must be a device address that is a multiple of {align}")]
     Address {

@@ -106,7 +106,7 @@ impl Moe {
                 want_ranks: team.ranks(),
             });
         }
-        let homes: Vec<u32> = placement.homes().iter().map(|home| home.rank).collect();
+        let config = with_room(config, &placement)?;
         team.agree(
             &format!("moe-{name}"),
             &[
@@ -114,7 +114,14 @@ impl Moe {
                 ("experts".to_owned(), config.experts.to_string()),
                 ("top-k".to_owned(), config.top_k.to_string()),
                 ("max_tokens".to_owned(), config.max_tokens.to_string()),
-                ("placement of the experts".to_owned(), format!("{homes:?}")),
+                ("format".to_owned(), format!("{:?}", config.format)),
+                ("layout".to_owned(), format!("{:?}", config.layout)),
+                ("returns".to_owned(), format!("{:?}", config.returns)),
+                ("local_experts".to_owned(), config.local_experts.to_string()),
+                (
+                    "placement of the experts".to_owned(),
+                    placement.fingerprint(),
+                ),
             ],
         )?;
         let layout = Layout::new(&config, team.ranks());
@@ -337,4 +344,22 @@ impl Moe {
         // SAFETY: the caller's promise.
         Ok(unsafe { self.team.gpu().launch(&spec, params) }?)
     }
+}
+
+/// The shape with its room for expert slots filled in: what it says, or as much as `placement` needs.
+fn with_room(config: MoeConfig, placement: &Placement) -> Result<MoeConfig, MoeError> {
+    let needed = placement.most_local();
+    if config.local_experts != 0 && needed > config.local_experts {
+        return Err(MoeError::Shape {
+            name: "number of expert slots of a rank",
+            value: needed,
+            least: 0,
+            most: config.local_experts,
+        });
+    }
+    let local_experts = config.local_experts.max(needed);
+    Ok(MoeConfig {
+        local_experts,
+        ..config
+    })
 }

@@ -117,7 +117,7 @@ pub fn required_bytes(config: &MoeConfig, ranks: u32) -> Result<RequiredBytes, M
     config.check(ranks)?;
     let layout = Layout::new(config, ranks);
     let rows = u64::from(ranks) * u64::from(config.max_tokens);
-    let most_local = u64::from(config.experts.div_ceil(ranks));
+    let most_local = u64::from(config.room(ranks));
     Ok(RequiredBytes {
         slots: layout.slots,
         staging: layout.staging,
@@ -160,9 +160,10 @@ impl StateLayout {
         let peers = cursor.take(ranks.into(), size_of::<MoePeer>());
         let clock = cursor.take(1, size_of::<MoeClock>());
         let views = cursor.take(MOE_VIEWS.into(), size_of::<MoeView>());
-        let homes = cursor.take(config.experts.into(), size_of::<ExpertHome>());
+        let slots = u64::from(config.room(ranks)) * u64::from(ranks);
+        let homes = cursor.take(slots, size_of::<ExpertHome>());
         let experts = cursor.take(config.experts.into(), size_of::<ExpertSlots>());
-        let replicas = cursor.take(config.experts.into(), size_of::<u32>());
+        let replicas = cursor.take(slots, size_of::<u32>());
         Self {
             peers,
             clock,

@@ -14,6 +14,7 @@ mod error;
 mod layer;
 mod layout;
 pub mod oracle;
+mod placement;
 pub mod reference;
 mod report;
 mod routing;
@@ -22,12 +23,11 @@ mod workspace;
 
 pub use call::MoeCall;
 pub use call_args::{CombineInput, CombineOutput, DispatchInput, DispatchOutput};
-pub use config::{
-    Format, Home, MAX_EXPERTS, MAX_RANKS, MoeConfig, Placement, Returns, RowLayout, Scales,
-};
+pub use config::{Format, MAX_EXPERTS, MAX_RANKS, MoeConfig, Returns, RowLayout, Scales};
 pub use error::MoeError;
 pub use layer::{Grid, Moe};
 pub use layout::{Layout, RequiredBytes, required_bytes};
+pub use placement::{Home, MAX_EXPERT_SLOTS, Placement};
 pub use report::CallReport;
 pub use routing::check_routing;
 pub use workspace::{Combined, Workspace};

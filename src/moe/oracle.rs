@@ -209,7 +209,13 @@ impl Case {
 /// The places of each expert, from the table of a layer.
 #[must_use]
 pub fn places(placement: &Placement) -> Vec<Vec<Home>> {
-    placement.homes().iter().map(|home| vec![*home]).collect()
+    let homes = |expert: usize| {
+        let slots = placement.slots_of(number(expert).cast_signed()).iter();
+        slots
+            .map(|&slot| placement.homes()[slot as usize])
+            .collect()
+    };
+    (0..placement.experts()).map(homes).collect()
 }
 
 /// Ranks, tokens and experts are counted in 32 bits everywhere.

@@ -65,16 +65,6 @@ impl Batch {
         let hidden = config.hidden as usize;
         &self.x[index * hidden..(index + 1) * hidden]
     }
-
-    /// The choices of token `index` that are experts: (expert, weight), in ascending k.
-    fn choices(&self, config: &MoeConfig, index: usize) -> impl Iterator<Item = (i32, f32)> {
-        let top_k = config.top_k as usize;
-        let row = index * top_k..(index + 1) * top_k;
-        let pairs = self.experts[row.clone()].iter().zip(&self.weights[row]);
-        pairs
-            .filter(|(expert, _)| **expert >= 0)
-            .map(|(&expert, &weight)| (expert, weight))
-    }
 }
 
 /// Where a row of a dispatch output comes from.
@@ -86,7 +76,28 @@ pub struct Source {
     pub token: u32,
 }
 
-/// What `rank` receives of a dispatch: for each of its experts, in order, the sources of its rows, in order.
+/// The expert slots that the choices of `rank`'s batch go to, `[tokens, top_k]`, where ranks are or are not `alive`. `None`: no
+/// choice, or one that nobody serves.
+///
+/// # Panics
+/// If the batch has more tokens than a call may have.
+#[must_use]
+pub fn choose(
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
+    batch: &Batch,
+    alive: impl Fn(u32) -> bool,
+) -> Vec<Option<u32>> {
+    let slot = |(index, &expert): (usize, &i32)| {
+        let token = u32::try_from(index / config.top_k as usize).expect("at most 65,534 tokens");
+        placement.choose(expert, token, rank, &alive)
+    };
+    batch.experts.iter().enumerate().map(slot).collect()
+}
+
+/// What `rank` receives of a dispatch in which everybody takes part: for each of its expert slots, in order, the sources of its
+/// rows, in order.
 ///
 /// # Panics
 /// If a batch was not checked.
@@ -97,13 +108,30 @@ pub fn dispatch(
     batches: &[Batch],
     rank: u32,
 ) -> Vec<Vec<Source>> {
+    let chosen = (0u32..).zip(batches);
+    let chosen: Vec<_> = chosen
+        .map(|(source, batch)| choose(config, placement, source, batch, |_| true))
+        .collect();
+    dispatch_chosen(config, placement, &chosen, rank)
+}
+
+/// The same for the slots that each rank has chosen.
+///
+/// # Panics
+/// If there is no such slot.
+#[must_use]
+pub fn dispatch_chosen(
+    config: &MoeConfig,
+    placement: &Placement,
+    chosen: &[Vec<Option<u32>>],
+    rank: u32,
+) -> Vec<Vec<Source>> {
     let mut rows = vec![Vec::new(); placement.of_rank(rank).len()];
-    for (source, batch) in (0u32..).zip(batches) {
-        for token in 0..batch.tokens(config) {
-            for (expert, _) in batch.choices(config, token) {
-                let home = placement.homes()[expert as usize];
+    for (source, chosen) in (0u32..).zip(chosen) {
+        for (token, slots) in (0u32..).zip(chosen.chunks_exact(config.top_k as usize)) {
+            let homes = slots.iter().flatten();
+            for home in homes.map(|&slot| placement.homes()[slot as usize]) {
                 if home.rank == rank {
-                    let token = u32::try_from(token).expect("a call has at most 65,534 tokens");
                     rows[home.local as usize].push(Source {
                         rank: source,
                         token,
@@ -115,8 +143,8 @@ pub fn dispatch(
     rows
 }
 
-/// The result of combine for one rank's `batch`: BF16 bits, `[tokens, hidden]`. `expert(e, x, y)` fills `y` with what expert
-/// `e` makes of token `x`. A token without a choice becomes zeros.
+/// The result of combine for the `batch` of `rank` where everybody takes part: BF16 bits, `[tokens, hidden]`. `expert(e, x, y)`
+/// fills `y` with what expert `e` makes of token `x`. A token without a choice becomes zeros.
 ///
 /// # Panics
 /// If the batch was not checked.
@@ -124,30 +152,50 @@ pub fn dispatch(
 pub fn combine(
     config: &MoeConfig,
     placement: &Placement,
+    rank: u32,
     batch: &Batch,
+    expert: impl FnMut(u32, &[u16], &mut [u16]),
+) -> Vec<u16> {
+    let chosen = choose(config, placement, rank, batch, |_| true);
+    combine_chosen(config, placement, batch, &chosen, expert)
+}
+
+/// The same for the slots that the rank has chosen: what nobody serves is not added.
+///
+/// # Panics
+/// If there is no such slot.
+#[must_use]
+pub fn combine_chosen(
+    config: &MoeConfig,
+    placement: &Placement,
+    batch: &Batch,
+    chosen: &[Option<u32>],
     mut expert: impl FnMut(u32, &[u16], &mut [u16]),
 ) -> Vec<u16> {
-    let hidden = config.hidden as usize;
+    let (hidden, top_k) = (config.hidden as usize, config.top_k as usize);
     let mut out = vec![0u16; batch.tokens(config) * hidden];
     let mut y = vec![0u16; hidden];
     let mut partial = vec![0f32; hidden];
     let mut total = vec![0f32; hidden];
     for (token, out) in out.chunks_exact_mut(hidden).enumerate() {
-        let mut ranks: Vec<u32> = batch
-            .choices(config, token)
-            .map(|(expert, _)| placement.homes()[expert as usize].rank)
+        // (rank, expert, weight) of the choices that are served, by rank and in the order of k.
+        let row = token * top_k..(token + 1) * top_k;
+        let choices = chosen[row.clone()].iter().zip(&batch.experts[row.clone()]);
+        let mut choices: Vec<(u32, u32, f32)> = choices
+            .zip(&batch.weights[row])
+            .filter_map(|((slot, expert), weight)| {
+                let home = placement.homes()[(*slot)? as usize];
+                Some((home.rank, expert.unsigned_abs(), *weight))
+            })
             .collect();
-        ranks.sort_unstable();
-        ranks.dedup();
+        choices.sort_by_key(|(rank, ..)| *rank);
         total.fill(0.0);
-        for rank in ranks {
+        for of_rank in choices.chunk_by(|(a, ..), (b, ..)| a == b) {
             partial.fill(0.0);
-            for (id, weight) in batch.choices(config, token) {
-                if placement.homes()[id as usize].rank == rank {
-                    expert(id.unsigned_abs(), batch.token(config, token), &mut y);
-                    for (sum, &y) in partial.iter_mut().zip(&y) {
-                        *sum += weight * bf16::to_f32(y);
-                    }
+            for &(_, id, weight) in of_rank {
+                expert(id, batch.token(config, token), &mut y);
+                for (sum, &y) in partial.iter_mut().zip(&y) {
+                    *sum += weight * bf16::to_f32(y);
                 }
             }
             for (sum, &partial) in total.iter_mut().zip(&partial) {
@@ -210,7 +258,7 @@ mod tests {
     fn combine_weighs_what_each_expert_made_and_skips_missing_choices() {
         let batch = batch(&[0, 2, -1, 1, -1, -1], 1.0);
         let placement = Placement::blocks(3, 3);
-        let out = combine(&SHAPE, &placement, &batch, |expert, x, y| {
+        let out = combine(&SHAPE, &placement, 0, &batch, |expert, x, y| {
             for (y, &x) in y.iter_mut().zip(x) {
                 *y = bf16::from_f32(bf16::to_f32(x) * (expert + 1) as f32);
             }
@@ -233,10 +281,28 @@ mod tests {
         };
         let config = MoeConfig { top_k: 3, ..SHAPE };
         let identity = |_: u32, x: &[u16], y: &mut [u16]| y.copy_from_slice(x);
-        let together = combine(&config, &Placement::blocks(3, 1), &batch, identity);
-        let apart = combine(&config, &Placement::blocks(3, 2), &batch, identity);
+        let together = combine(&config, &Placement::blocks(3, 1), 0, &batch, identity);
+        let apart = combine(&config, &Placement::blocks(3, 2), 1, &batch, identity);
         assert_eq!(bf16::to_f32(together[0]), 1.0 + 2.0 * small);
         assert_eq!(bf16::to_f32(apart[0]), 1.0);
+    }
+
+    #[test]
+    fn a_replica_at_the_own_rank_gets_the_token_and_an_expert_that_is_nowhere_adds_nothing() {
+        let batches = [batch(&[0, 1, 0, 2], 1.0), batch(&[0, 2], 3.0)];
+        let placement = Placement::from_slots(3, vec![vec![0], vec![1, 0]]).unwrap();
+        let source = |rank, token| Source { rank, token };
+        assert_eq!(
+            dispatch(&SHAPE, &placement, &batches, 0),
+            [[source(0, 0), source(0, 1)]]
+        );
+        assert_eq!(
+            dispatch(&SHAPE, &placement, &batches, 1),
+            [[source(0, 0)], [source(1, 0)]]
+        );
+        let identity = |_: u32, x: &[u16], y: &mut [u16]| y.copy_from_slice(x);
+        let out = combine(&SHAPE, &placement, 0, &batches[0], identity);
+        assert_eq!([out[0], out[8]].map(bf16::to_f32), [1.0, 1.0]);
     }
 
     #[test]

@@ -30,7 +30,6 @@ pub(super) fn write(
     let at = |offset: u64| memory.addr() + offset;
     let number = |value: usize| u32::try_from(value).expect("at most the number of expert slots");
     let small = |value: u64| u32::try_from(value).expect("checked with the shape");
-    let most_local = (0..team.ranks()).map(|rank| placement.of_rank(rank).len());
     let context = MoeContext {
         team: DevicePtr::new(team.context_addr()),
         peers: DevicePtr::new(at(places.peers)),
@@ -62,7 +61,7 @@ pub(super) fn write(
             Returns::Sums => MoeReturns::SUMS,
             Returns::Rows => MoeReturns::ROWS,
         },
-        max_local_experts: number(most_local.max().unwrap_or(0)),
+        max_local_experts: config.room(team.ranks()),
         ..MoeContext::zeroed()
     };
     gpu.write(memory.addr(), bytemuck::bytes_of(&context))?;
@@ -75,14 +74,17 @@ pub(super) fn write(
             local: home.local,
         })
         .collect();
-    let numbers: Vec<u32> = (0..number(homes.len())).collect();
-    let experts: Vec<ExpertSlots> = numbers
-        .iter()
-        .map(|&first| ExpertSlots { first, count: 1 })
-        .collect();
+    let mut replicas: Vec<u32> = Vec::with_capacity(homes.len());
+    let mut slots_of = |expert: u32| {
+        let first = number(replicas.len());
+        replicas.extend(placement.slots_of(expert.cast_signed()));
+        let count = number(replicas.len()) - first;
+        ExpertSlots { first, count }
+    };
+    let experts: Vec<ExpertSlots> = (0..config.experts).map(&mut slots_of).collect();
     gpu.write(at(places.homes), bytemuck::cast_slice(&homes))?;
     gpu.write(at(places.experts), bytemuck::cast_slice(&experts))?;
-    gpu.write(at(places.replicas), bytemuck::cast_slice(&numbers))?;
+    gpu.write(at(places.replicas), bytemuck::cast_slice(&replicas))?;
     let mut view = MoeView {
         first: 1,
         epoch: FIRST_EPOCH,

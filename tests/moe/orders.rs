@@ -205,7 +205,7 @@ fn one_qp_per_peer_carries_all_kinds_and_sets() {
 #[test]
 fn a_placement_may_scatter_the_experts() {
     run(&Setup::new(3), |team| {
-        let placement = Placement::from_ranks([2, 0, 2, 2, 1, 0, 2, 1], 3);
+        let placement = Placement::from_ranks([2, 0, 2, 2, 1, 0, 2, 1], 3).unwrap();
         let moe = Moe::with_placement(team, "layer", SMALL, placement).unwrap();
         fused(&moe, 10, 4);
     });

@@ -184,7 +184,8 @@ pub(crate) fn check_dispatch(
 
 /// M2: combine equals the reference bit for bit, and every token is valid.
 pub(crate) fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str) {
-    let want = reference::combine(moe.config(), moe.placement(), batch, expert);
+    let rank = moe.team().rank();
+    let want = reference::combine(moe.config(), moe.placement(), rank, batch, expert);
     assert_eq!(got.out, want, "{what}");
     assert!(
         got.token_valid.iter().all(|valid| *valid),

@@ -1,1 +1,5 @@
 //! What dispatch and combine make of data: formats, layouts, shapes, against the oracles.
+
+mod slots;
+#[path = "../moe/support.rs"]
+mod support;

@@ -30,7 +30,7 @@ pub(crate) fn exchange(rank: &Rank<'_>, calls: u32) {
         work.experts(expert).unwrap();
         work.send_back().unwrap();
         let combined = work.receive_back().unwrap();
-        let wanted = reference::combine(&SHAPE, moe.placement(), batch, expert);
+        let wanted = reference::combine(&SHAPE, moe.placement(), own, batch, expert);
         assert_eq!(combined.out, wanted, "call {call}");
         assert!(combined.token_valid.iter().all(|valid| *valid));
         let report = work.call().report().unwrap();

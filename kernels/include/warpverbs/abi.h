@@ -357,6 +357,9 @@ inline constexpr uint32_t SLOT_ALIGN = 0x80;
 /// No row, no expert.
 inline constexpr uint32_t NONE = 0xffffffff;
 
+/// In `MoeHandle::chosen`: a choice that nobody serves, since no rank that takes part holds its expert.
+inline constexpr uint32_t LOST = 0xfffffffe;
+
 /// Bytes that one WQE of combine sends at most.
 inline constexpr uint32_t COMBINE_PUT_BYTES = 0x100000;
 
@@ -855,7 +858,7 @@ struct alignas(128) MoeHandle {
   MoeSource *sources;
   /// Their choices: `[source][max_tokens][top_k]`.
   MoePick *picks;
-  /// Expert slots that this rank's tokens go to, NONE for none: `[max_tokens][top_k]`.
+  /// Expert slots that this rank's tokens go to, NONE for none, LOST if nobody serves the choice: `[max_tokens][top_k]`.
   uint32_t *chosen;
   /// Weights of this rank's tokens: `[max_tokens][top_k]`.
   float *weights;

@@ -49,11 +49,12 @@ pub(super) fn dispatch(
 pub(super) fn combine(
     config: &MoeConfig,
     placement: &Placement,
+    rank: u32,
     batch: &Batch,
     got: &Combined,
 ) -> Verdict {
     let hidden = config.hidden as usize;
-    let want = reference::combine(config, placement, batch, expert);
+    let want = reference::combine(config, placement, rank, batch, expert);
     let rows = got.out.chunks_exact(hidden).zip(want.chunks_exact(hidden));
     for (token, (got, want)) in rows.enumerate() {
         if let Some(difference) = first_difference(got, want) {
@@ -138,10 +139,10 @@ mod tests {
     fn a_combine_is_compared_element_by_element_and_must_be_valid() {
         let (placement, batch) = (Placement::blocks(2, 2), batch(1.0));
         let right = Combined {
-            out: reference::combine(&SHAPE, &placement, &batch, expert),
+            out: reference::combine(&SHAPE, &placement, 0, &batch, expert),
             token_valid: vec![true; 3],
         };
-        let verdict = |got: &Combined| combine(&SHAPE, &placement, &batch, got);
+        let verdict = |got: &Combined| combine(&SHAPE, &placement, 0, &batch, got);
         verdict(&right).unwrap();
         let mut wrong = right.clone();
         wrong.out[8 + 7] ^= 1;

@@ -104,9 +104,11 @@ impl Traffic {
         let mut rows = 0;
         for rank in 0..inputs.ranks {
             for choices in inputs.batch(0, rank).experts.chunks_exact(top_k) {
-                let homes = choices.iter().filter_map(|&expert| placement.home(expert));
-                let mut others: Vec<u32> = homes
-                    .map(|home| home.rank)
+                let slots = choices
+                    .iter()
+                    .flat_map(|&expert| placement.slots_of(expert));
+                let mut others: Vec<u32> = slots
+                    .map(|&slot| placement.homes()[slot as usize].rank)
                     .filter(|home| *home != rank)
                     .collect();
                 others.sort_unstable();

@@ -203,7 +203,7 @@ impl Rank {
         busy += start.elapsed();
         self.work.call().check()?;
         let (config, placement) = (self.moe.config(), self.moe.placement());
-        check::combine(config, placement, batch, &combined).map_err(wrong)?;
+        check::combine(config, placement, rank, batch, &combined).map_err(wrong)?;
 
         if let Some(dump) = dump {
             dump.inputs(&self.moe, batch)?;
