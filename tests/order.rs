@@ -13,13 +13,18 @@ mod common;
     reason = "launches here may end with findings, so they are waited for by hand"
 )]
 mod fabric;
+#[path = "order/moe.rs"]
+mod moe;
+#[path = "moe/support.rs"]
+#[expect(dead_code, reason = "no test file uses all of this")]
+mod moe_support;
 
 use std::time::{Duration, Instant};
 
 use fabric::{Pair, launch, seeds};
 use warpverbs::abi::Status;
 use warpverbs::abi::test_kernels::WaitParams;
-use warpverbs::verbs::{QpConfig, Sharing};
+use warpverbs::verbs::{QpConfig, Queues, Sharing};
 
 /// Findings so far: those of the launch that `error` ended, and those since.
 fn all_findings(error: Option<String>) -> Vec<String> {
@@ -117,6 +122,33 @@ fn a_wqe_that_is_fenced_for_its_block_only_is_found() {
         "It was fenced with .cta, and .gpu or wider is needed before the doorbell",
     ];
     caught("wv_test_order_cta_fence", &shared(), 8, &parts);
+}
+
+/// The same kernel passes where the queues are the GPU's: its scope is wrong for the host's memory only.
+#[test]
+fn a_wqe_in_host_memory_that_is_fenced_for_the_gpu_only_is_found() {
+    let parts = [
+        "untold: the HCA reads",
+        "host-mapped memory",
+        "wv_test_order_gpu_fence",
+        "It was fenced with .gpu, and .sys or wider is needed before the doorbell",
+    ];
+    let host = QpConfig {
+        queues: Queues::Host,
+        ..shared()
+    };
+    caught("wv_test_order_gpu_fence", &host, 8, &parts);
+    for seed in seeds(2, 20) {
+        for (kernel, config) in [
+            ("wv_test_order_gpu_fence", &shared()),
+            ("wv_test_put_words", &host),
+        ] {
+            let pair = Pair::new(8 * 40, config, None);
+            let found = puts(&pair, kernel, 8, 40, seed);
+            assert_eq!(found, [""; 0], "{kernel}, seed {seed}");
+            assert_eq!(pair.wrong_words(), [0; 0], "{kernel}, seed {seed}");
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use softhca::{Hca, HcaConfig};
 use warpverbs::abi::test_kernels::PutWordsParams;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
-use warpverbs::verbs::{Access, Mr, Qp, QpConfig, Rts};
+use warpverbs::verbs::{Access, Doorbell, Mr, Qp, QpConfig, Queues, Rts};
 
 use crate::common::{Node, connect, hca_with};
 
@@ -36,9 +36,12 @@ pub(crate) struct Pair {
 }
 
 impl End {
-    fn new(config: HcaConfig, window_bytes: usize) -> Self {
+    fn new(config: HcaConfig, window_bytes: usize, qp: &QpConfig) -> Self {
         let hca = hca_with(config);
-        let node = Node::open(&hca, 8 << 20).unwrap();
+        let mut node = Node::open(&hca, 8 << 20).unwrap();
+        if qp.queues == Queues::Host || qp.doorbell == Doorbell::Mailbox {
+            node = node.with_host(1 << 20).unwrap();
+        }
         let window = node.gpu.alloc(window_bytes, 4096).unwrap();
         let (addr, bytes) = (window.addr(), window_bytes as u64);
         // SAFETY: the window outlives the MR (field order), and is reached by kernels, the HCA and copies only.
@@ -143,7 +146,7 @@ impl Pair {
             schedule_seed,
             ..HcaConfig::default()
         };
-        let ends = [0, 1].map(|_| End::new(hca(), 16 * words));
+        let ends = [0, 1].map(|_| End::new(hca(), 16 * words, config));
         ends[0].set_peer(&ends[1], 0);
         ends[1].set_peer(&ends[0], 0);
         let qps = connect([&ends[0].node, &ends[1].node], config).unwrap();

@@ -8,6 +8,8 @@
 )]
 
 mod common;
+#[path = "order/omissions.rs"]
+mod omissions;
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -114,6 +116,29 @@ fn a_missing_syncthreads_is_found_between_the_two_lines() {
             "missing: a release fence",
         ];
         has(&found, Kind::Unordered, &parts, seed);
+    }
+}
+
+#[test]
+fn a_word_of_shared_memory_is_a_word_of_the_block_and_finding_its_place_is_no_access() {
+    // Who comes first finds the place for the whole process: most likely to show in the first launch.
+    for seed in [5, 1, 2, 3] {
+        let mut out = [0i32; 64];
+        let mut run = |defect: Defect| {
+            findings(
+                "order_slot",
+                args![defect as i32, out.as_mut_ptr()],
+                &shape(1, 64),
+                seed,
+            )
+        };
+        none(&run(Defect::None), seed);
+        has(
+            &run(Defect::NoBarrier),
+            Kind::Unordered,
+            &["order_slot"],
+            seed,
+        );
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::Once;
 
 use super::agent::{Place, Scope};
 use super::lock::Locked;
+use super::omit::Omission;
 use super::report::{self, Finding};
 use super::state::State;
 use crate::config::Dim3;
@@ -130,6 +131,11 @@ pub fn take_findings() -> Vec<Finding> {
     taken(None)
 }
 
+/// Calls `f` with the checker.
+pub(super) fn with_state<R>(f: impl FnOnce(&mut State) -> R) -> R {
+    STATE.with(f)
+}
+
 fn taken(launch: Option<u64>) -> Vec<Finding> {
     let mut findings = STATE.with(|state| state.findings.take(launch));
     report::look_up(&mut findings);
@@ -201,7 +207,15 @@ pub(crate) fn meet_warp<'a>(threads: impl Iterator<Item = &'a Thread>, orders: b
 
 /// The threads of a block have met.
 pub(crate) fn meet_block(threads: &[Thread]) {
-    meet_warp(threads.iter(), true);
+    let slots: Vec<u32> = threads.iter().filter_map(Thread::slot).collect();
+    STATE.with(|state| {
+        let missing = slots
+            .first()
+            .is_some_and(|slot| state.lacks(*slot, Omission::BlockBarriers));
+        if !missing {
+            state.meet(&slots, true);
+        }
+    });
 }
 
 pub(crate) fn arrive_at_grid(me: &Thread, generation: u32) {

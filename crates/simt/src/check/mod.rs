@@ -34,6 +34,8 @@ mod l1;
 #[cfg(feature = "tsan")]
 mod lock;
 #[cfg(feature = "tsan")]
+mod omit;
+#[cfg(feature = "tsan")]
 mod report;
 #[cfg(feature = "tsan")]
 mod shadow;
@@ -49,6 +51,8 @@ pub(crate) use hooks::{
 };
 #[cfg(feature = "tsan")]
 pub use hooks::{device_access, map_host_memory, take_findings, unmap_memory};
+#[cfg(feature = "tsan")]
+pub use omit::{Omission, Omitted, omit};
 #[cfg(feature = "tsan")]
 pub use report::{Finding, Kind};
 

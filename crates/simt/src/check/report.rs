@@ -1,9 +1,10 @@
 //! Findings in words: who touched what, where in the source, and what is missing between the two.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use super::agent::{Agent, Identity, Scope};
 use super::shadow::Cell;
@@ -185,13 +186,34 @@ impl Findings {
 
 /// Puts source lines in place of the code addresses.
 pub(super) fn look_up(findings: &mut [Finding]) {
-    let mut places: BTreeMap<u64, String> = BTreeMap::new();
+    /// Places of addresses that have been asked for; code does not move.
+    static KNOWN: Mutex<BTreeMap<u64, String>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let asked = findings
+        .iter()
+        .flat_map(|finding| addresses(&finding.text))
+        .filter(|pc| !known.contains_key(pc));
+    let asked: BTreeSet<u64> = asked.collect();
+    if !asked.is_empty() {
+        known.extend(source_lines(&asked));
+    }
     for finding in findings.iter_mut() {
         while let Some((start, end, pc)) = placeholder(&finding.text) {
-            let place = places.entry(pc).or_insert_with(|| source_line(pc));
-            finding.text.replace_range(start..end, place);
+            let unknown = || format!("code at {pc:#x}");
+            let place = known.get(&pc).cloned().unwrap_or_else(unknown);
+            finding.text.replace_range(start..end, &place);
         }
     }
+}
+
+/// All code addresses of a text.
+fn addresses(text: &str) -> Vec<u64> {
+    let (mut all, mut rest) = (Vec::new(), text);
+    while let Some((_, end, pc)) = placeholder(rest) {
+        all.push(pc);
+        rest = &rest[end..];
+    }
+    all
 }
 
 /// The first `{pc:...}` of a text: where it is, and the address.
@@ -206,33 +228,54 @@ fn placeholder(text: &str) -> Option<(usize, usize, u64)> {
     ))
 }
 
-/// Where in the source a return address is, as `file:line`; the address where that cannot be told.
-fn source_line(pc: u64) -> String {
-    let unknown = format!("code at {pc:#x}");
-    let Ok(maps) = fs::read_to_string("/proc/self/maps") else {
-        return unknown;
-    };
-    let Some((base, file)) = module(&maps, pc) else {
-        return unknown;
-    };
-    // The call is before the return address.
-    let offset = format!("{:#x}", (pc - base).saturating_sub(1));
-    let output = Command::new("addr2line")
-        .args(["-i", "-e", file, &offset])
-        .output();
-    let Ok(output) = output else { return unknown };
-    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-    // Innermost first: what inlined functions were called from explains more.
-    let known: Vec<&str> = lines
-        .lines()
-        .filter(|line| !line.starts_with("??"))
-        .map(short)
-        .collect();
-    if known.is_empty() {
-        unknown
-    } else {
-        known.join(" < ")
+/// Where in the source return addresses are, as `file:line`; nothing for those that nobody can tell.
+fn source_lines(addresses: &BTreeSet<u64>) -> BTreeMap<u64, String> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut of_file: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+    for pc in addresses {
+        if let Some((base, file)) = module(&maps, *pc) {
+            // The call is before the return address.
+            let offset = (pc - base).saturating_sub(1);
+            of_file.entry(file).or_default().push((*pc, offset));
+        }
     }
+    let mut places = BTreeMap::new();
+    for (file, asked) in of_file {
+        let offsets = asked.iter().map(|(_, offset)| format!("{offset:#x}"));
+        let output = Command::new("addr2line")
+            .args(["-a", "-i", "-e", file])
+            .args(offsets)
+            .output();
+        if let Ok(output) = output {
+            let lines = String::from_utf8_lossy(&output.stdout);
+            let blocks = blocks(&lines).into_iter();
+            let found = asked
+                .iter()
+                .zip(blocks)
+                .map(|((pc, _), place)| (*pc, place));
+            places.extend(found.filter(|(_, place)| !place.is_empty()));
+        }
+    }
+    places
+}
+
+/// What `addr2line -a -i` says about each address: its lines from the innermost function outwards, for what an inlined one was
+/// called from explains more.
+fn blocks(lines: &str) -> Vec<String> {
+    let mut blocks: Vec<String> = Vec::new();
+    for line in lines.lines() {
+        if line.starts_with("0x") {
+            blocks.push(String::new());
+        } else if let Some(block) = blocks.last_mut()
+            && !line.starts_with("??")
+        {
+            if !block.is_empty() {
+                block.push_str(" < ");
+            }
+            block.push_str(short(line));
+        }
+    }
+    blocks
 }
 
 /// A path from the part on that says which source it is.
@@ -278,6 +321,16 @@ mod tests {
         }];
         look_up(&mut findings);
         assert_eq!(findings[0].text, "a (code at 0x10), b (code at 0x10)");
+    }
+
+    #[test]
+    fn each_address_gets_its_lines_and_an_unknown_one_none() {
+        let lines = "0x01\n/w/kernels/a.cuh:3\n/w/kernels/b.cu:7 (discriminator 2)\n0x02\n??:0\n0x03\n/c.c:1\n";
+        assert_eq!(
+            blocks(lines),
+            ["kernels/a.cuh:3 < kernels/b.cu:7", "", "/c.c:1"]
+        );
+        assert_eq!(addresses("a ({pc:10}), b ({pc:ff})"), [0x10, 0xff]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::agent::{Agent, DEVICE, Identity, Observed, Place, Scope};
 use super::clock::Clock;
 use super::l1::L1;
+use super::omit::{Omission, Omissions};
 use super::report::{Finding, Findings, Side};
 use super::shadow::{Cell, Granule, Shadow, Word, granules};
 use crate::config::Dim3;
@@ -36,6 +37,7 @@ pub(super) struct State {
     pub(super) versions: u64,
     launches: u64,
     pub(super) findings: Findings,
+    pub(super) omissions: Omissions,
 }
 
 /// From so many slots on, those of ended threads serve again within the same launch.
@@ -228,7 +230,14 @@ impl State {
         }
     }
 
+    /// A fence that the kernel wrote, by itself or with an atomic.
     pub(super) fn fence(&mut self, slot: u32, acquire: bool, release: bool, scope: Scope) {
+        let acquire = acquire && !self.lacks(slot, Omission::Acquire);
+        let release = release && !self.lacks(slot, Omission::Release);
+        self.order(slot, acquire, release, scope);
+    }
+
+    fn order(&mut self, slot: u32, acquire: bool, release: bool, scope: Scope) {
         let Some(agent) = &mut self.agents[slot as usize] else {
             return;
         };
@@ -339,6 +348,9 @@ impl State {
 
     /// It has left that barrier: a fence of scope gpu is part of it.
     pub(super) fn leave_grid(&mut self, slot: u32, generation: u32) {
+        if self.lacks(slot, Omission::GridBarrier(generation)) {
+            return;
+        }
         let Some(agent) = &mut self.agents[slot as usize] else {
             return;
         };
@@ -346,7 +358,7 @@ impl State {
             let (_, clock, heard) = &running.grid[generation as usize % 2];
             leave_meeting(agent, true, clock, heard);
         }
-        self.fence(slot, true, true, Scope::Gpu);
+        self.order(slot, true, true, Scope::Gpu);
     }
 }
 

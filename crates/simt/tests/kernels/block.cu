@@ -166,7 +166,7 @@ struct Words {
 
 extern "C" __global__ void static_shared(unsigned* bad) {
   SIMT_SHARED(Words, words);
-  words->of[threadIdx.x % 16] = blockIdx.x;
+  if (threadIdx.x < 16) words->of[threadIdx.x] = blockIdx.x;
   __syncthreads();
   for (unsigned round = 0; round < 20; round++) {
     const unsigned from = round % blockDim.x, mine = blockIdx.x * 1000 + threadIdx.x;

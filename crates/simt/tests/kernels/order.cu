@@ -24,7 +24,16 @@ extern "C" __global__ void order_neighbour(int defect, int* out) {
 }
 SIMT_EXPORT(order_neighbour)
 
-// The same within a warp. A shuffle is no barrier.
+// The first thread writes a word that lies in front of the dynamic shared memory, and all read it.
+extern "C" __global__ void order_slot(int defect, int* out) {
+  SIMT_SHARED(int, slot);
+  if (threadIdx.x == 0) *slot = 3;
+  if (defect != kNoBarrier) __syncthreads();
+  out[threadIdx.x] = *slot;
+}
+SIMT_EXPORT(order_slot)
+
+// Neighbours within a warp. A shuffle is no barrier.
 extern "C" __global__ void order_lanes(int defect, int* out) {
   SIMT_DYN_SHARED(int, words);
   words[threadIdx.x] = static_cast<int>(threadIdx.x);

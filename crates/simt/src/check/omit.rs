@@ -1,0 +1,95 @@
+//! Barriers and fences that a kernel has and the checker is to take for missing.
+//!
+//! This asks of each of them whether the checker would notice its absence, without a broken copy of the kernel: the kernel runs as it
+//! is, so its bytes come out right, and what is judged is the order alone.
+
+use super::hooks::with_state;
+use super::state::State;
+
+/// What is taken for missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Omission {
+    /// Barrier number n of the grid, counted from 0 at the begin of each launch.
+    GridBarrier(u32),
+    /// All barriers of blocks.
+    BlockBarriers,
+    /// The acquire half of all fences and atomics, not of barriers.
+    Acquire,
+    /// The release half of all fences and atomics, not of barriers.
+    Release,
+}
+
+/// Until it is dropped, launches of a kernel are checked as if they lacked something.
+#[derive(Debug)]
+#[must_use = "what is omitted comes back when this is dropped"]
+pub struct Omitted {
+    number: u64,
+}
+
+/// Takes `what` of `kernel` for missing, in all launches of this process. The name is that of [`LaunchConfig`](crate::LaunchConfig).
+pub fn omit(kernel: &str, what: Omission) -> Omitted {
+    with_state(|state| {
+        state.omissions.count += 1;
+        let number = state.omissions.count;
+        state.omissions.all.push(Entry {
+            number,
+            kernel: kernel.to_owned(),
+            what,
+            applied: false,
+        });
+        Omitted { number }
+    })
+}
+
+impl Omitted {
+    /// Whether a launch had what it names, so that something was taken for missing.
+    #[must_use]
+    pub fn applied(&self) -> bool {
+        with_state(|state| {
+            let mut all = state.omissions.all.iter();
+            all.any(|entry| entry.number == self.number && entry.applied)
+        })
+    }
+}
+
+impl Drop for Omitted {
+    fn drop(&mut self) {
+        with_state(|state| {
+            let all = &mut state.omissions.all;
+            all.retain(|entry| entry.number != self.number);
+        });
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    kernel: String,
+    what: Omission,
+    applied: bool,
+}
+
+/// What is omitted now.
+#[derive(Debug, Default)]
+pub(super) struct Omissions {
+    all: Vec<Entry>,
+    count: u64,
+}
+
+impl State {
+    /// Whether the kernel of the thread in `slot` is to lack this, which it has.
+    pub(super) fn lacks(&mut self, slot: u32, what: Omission) -> bool {
+        let Some(agent) = &self.agents[slot as usize] else {
+            return false;
+        };
+        let mut lacks = false;
+        for entry in &mut self.omissions.all {
+            if entry.what == what && entry.kernel == agent.identity.kernel {
+                entry.applied = true;
+                lacks = true;
+            }
+        }
+        lacks
+    }
+}

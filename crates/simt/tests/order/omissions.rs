@@ -1,0 +1,126 @@
+//! Barriers and fences that are there and are taken for missing: the findings are those of the kernel that lacks them.
+//!
+//! The kernels run under names of their own, so that other tests of the process see nothing of it.
+
+use std::ffi::c_void;
+
+use simt::check::{Finding, Kind, Omission, omit};
+use simt::{LaunchConfig, LaunchError};
+
+use super::{Defect, SEEDS, has, line, none, run, shape};
+use crate::args;
+
+/// The findings of a launch of `kernel` under the name that `config` gives it.
+fn findings(
+    kernel: &str,
+    args: &mut [*mut c_void],
+    config: &LaunchConfig,
+    seed: u64,
+) -> Vec<Finding> {
+    let config = LaunchConfig {
+        seed,
+        ..config.clone()
+    };
+    match run(kernel, args, &config) {
+        Ok(_) => Vec::new(),
+        Err(LaunchError::Findings { findings }) => findings,
+        Err(other) => panic!("{kernel}, seed {seed}: {other}"),
+    }
+}
+
+#[test]
+fn a_barrier_of_a_block_that_is_taken_for_missing_is_found_until_it_comes_back() {
+    let name = "neighbour without its barrier";
+    let config = LaunchConfig {
+        shared_bytes: 4 * 64,
+        name,
+        ..shape(1, 64)
+    };
+    for seed in SEEDS {
+        let run = || {
+            let mut out = [0i32; 64];
+            findings(
+                "order_neighbour",
+                args![Defect::None as i32, out.as_mut_ptr()],
+                &config,
+                seed,
+            )
+        };
+        let other = omit("another kernel", Omission::BlockBarriers);
+        none(&run(), seed);
+        assert!(!other.applied());
+        let missing = omit(name, Omission::BlockBarriers);
+        let parts = [name, &line("write own"), &line("read neighbour")];
+        has(&run(), Kind::Unordered, &parts, seed);
+        assert!(missing.applied());
+        drop(missing);
+        none(&run(), seed);
+        drop(other);
+    }
+}
+
+#[test]
+fn each_barrier_of_a_grid_is_missed_by_its_number() {
+    let name = "grid without a barrier";
+    let config = LaunchConfig {
+        cooperative: true,
+        name,
+        ..shape(4, 32)
+    };
+    for seed in SEEDS {
+        let run = || {
+            let (mut words, mut out) = ([0i32; 128], [0i32; 128]);
+            findings(
+                "order_grid",
+                args![Defect::None as i32, words.as_mut_ptr(), out.as_mut_ptr()],
+                &config,
+                seed,
+            )
+        };
+        // Behind the last of its six barriers nothing happens.
+        for number in 0..5 {
+            let _missing = omit(name, Omission::GridBarrier(number));
+            has(&run(), Kind::Unordered, &["kernels/order.cu"], seed);
+        }
+        for number in 5..8 {
+            let missing = omit(name, Omission::GridBarrier(number));
+            none(&run(), seed);
+            assert_eq!(missing.applied(), number == 5);
+        }
+    }
+}
+
+#[test]
+fn fences_that_are_taken_for_missing_are_found_by_their_halves() {
+    let name = "message without fences";
+    let config = LaunchConfig {
+        name,
+        ..shape(2, 32)
+    };
+    for seed in SEEDS {
+        let run = || {
+            let (mut message, mut flag, mut out) = ([0i64; 2], 0u32, 0i64);
+            let words = message.as_mut_ptr();
+            findings(
+                "order_message",
+                args![Defect::None as i32, words, &raw mut flag, &raw mut out],
+                &config,
+                seed,
+            )
+        };
+        for (omission, part) in [
+            (Omission::Acquire, "missing: an acquire fence of scope .gpu"),
+            (Omission::Release, "missing: "),
+        ] {
+            let _missing = omit(name, omission);
+            let parts = [line("read message"), part.to_owned()];
+            has(
+                &run(),
+                Kind::Unordered,
+                &parts.each_ref().map(String::as_str),
+                seed,
+            );
+        }
+        none(&run(), seed);
+    }
+}
