@@ -50,7 +50,7 @@ gpu_pack() {
     rm -rf $pack && mkdir -p $pack/bin $pack/lib $pack/tests
     chosen=$(for test in $gpu_tests; do printf ' --test %s' "$test"; done)
     # shellcheck disable=SC2086  # a list of words
-    cargo test --locked -p warpverbs $chosen --no-run --message-format=json >target/gpu/tests.json || return 1
+    cargo test --locked --workspace $chosen --no-run --message-format=json >target/gpu/tests.json || return 1
     for test in $gpu_tests; do
         made=$(sed -n "s|.*\"executable\":\"\([^\"]*/deps/$test-[0-9a-f]*\)\".*|\1|p" target/gpu/tests.json | tail -1)
         [ -n "$made" ] || die 1 "cargo made no test $test"

@@ -138,8 +138,11 @@ extern "C" __global__ void wv_test_mutant_holds_unasked(wv::PutWordsParams p) {
 }
 WV_EXPORT(wv_test_mutant_holds_unasked)
 
-// Waits for a ticket that was held back as for any other: the wait does not ring.
-extern "C" __global__ void wv_test_mutant_wait_rings_not(wv::PutWordsParams p) {
+namespace {
+
+// Puts one word and holds it back; then what `then(qp, ticket, deadline)` does about it.
+template <class Then>
+WV_DEVICE void hold_one(const wv::PutWordsParams& p, Then then) {
   Words<wv::Qp<Sharing::shared>> words(p);
   Put put{};
   if (words.status == Status::ok) words.status = words.item(0, &put);
@@ -148,25 +151,24 @@ extern "C" __global__ void wv_test_mutant_wait_rings_not(wv::PutWordsParams p) {
     options.more = true;
     const wv::Posted posted = wv::put(Thread{}, words.qp, put, options);
     words.status = posted.status;
-    if (words.status == Status::ok) {
-      words.status = wv::wait(Thread{}, words.qp, {posted.ticket.index}, words.deadline);
-    }
+    if (words.status == Status::ok) words.status = then(words.qp, posted.ticket, words.deadline);
   }
   words.finish(words.status == Status::ok);
+}
+
+}  // namespace
+
+// Waits for a ticket that was held back as for any other: the wait does not ring.
+extern "C" __global__ void wv_test_mutant_wait_rings_not(wv::PutWordsParams p) {
+  hold_one(p, [](auto& qp, wv::Ticket ticket, wv::Deadline deadline) {
+    return wv::wait(Thread{}, qp, {ticket.index}, deadline);
+  });
 }
 WV_EXPORT(wv_test_mutant_wait_rings_not)
 
 // Flushes a tail that was held back by doing nothing.
 extern "C" __global__ void wv_test_mutant_flush_nothing(wv::PutWordsParams p) {
-  Words<wv::Qp<Sharing::shared>> words(p);
-  Put put{};
-  if (words.status == Status::ok) words.status = words.item(0, &put);
-  if (words.status == Status::ok) {
-    wv::PostOptions options{words.deadline};
-    options.more = true;
-    words.status = wv::put(Thread{}, words.qp, put, options).status;
-  }
-  words.finish(words.status == Status::ok);
+  hold_one(p, [](auto&, wv::Ticket, wv::Deadline) { return Status::ok; });
 }
 WV_EXPORT(wv_test_mutant_flush_nothing)
 

@@ -56,6 +56,7 @@ fn main() {
     let mut y = vec![1f32; 1000];
     let mut params = Params { x: x.as_ptr(), y: y.as_mut_ptr(), n: 1000 };
     let config = simt::LaunchConfig { grid: 8.into(), block: 128.into(), ..Default::default() };
+    // SAFETY: the kernel takes one `Params` by value, whose arrays have `n` elements and live until the launch has ended.
     let stats = unsafe { simt::launch(KERNELS[0].entry, &mut [(&raw mut params).cast()], &config) }.unwrap();
     assert!(y.iter().zip(&x).all(|(y, x)| *y == 1.0 + 2.0 * x));
     println!("{} threads, y[999] = {}", stats.threads, y[999]);

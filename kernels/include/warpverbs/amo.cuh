@@ -6,8 +6,6 @@
 // its PCIe is; keep to one kind for a word.
 #pragma once
 
-#include <type_traits>
-
 #include "atomic.cuh"
 #include "post.cuh"
 
@@ -64,7 +62,7 @@ WV_DEVICE Posted amo(Scope scope, const Q& qp, const Amo<T>& what, const PostOpt
 template <class T, class Q>
 WV_DEVICE T amo_result(const Q& qp, const T* result) {
   static_assert(detail::IS_AMO_WORD<T>, "4 or 8 bytes");
-  using Word = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  using Word = detail::AmoWord<T>;
   Word word = platform::load_relaxed_sys(reinterpret_cast<const Word*>(result));
   // Of 4 bytes it is big-endian on every device.
   const bool be = sizeof(T) == 4 || (detail::atomics(qp.context) & ATOMIC_RESULT_BE) != 0;

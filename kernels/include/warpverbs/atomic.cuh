@@ -29,6 +29,10 @@ namespace detail {
 template <class T>
 inline constexpr bool IS_AMO_WORD = sizeof(T) == 4 || sizeof(T) == 8;
 
+/// The number that T is as bits.
+template <class T>
+using AmoWord = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+
 /// Whether it takes the masked compare-and-swap of 8 bytes, which has two WQEBBs.
 template <AmoOp Op, class T>
 inline constexpr bool IS_WIDE =
@@ -65,7 +69,7 @@ WV_DEVICE bool has_sink(const QpContext* context) { return sink(context).addr !=
 template <AmoOp Op, class T, class Q>
 WV_DEVICE void write_amo(const Q& qp, uint64_t index, uint32_t control, RemoteAddr dst, T value,
                          T compare, LocalAddr result) {
-  using Word = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  using Word = AmoWord<T>;
   constexpr Word ALL = ~Word{0};
   Word word, other;
   memcpy(&word, &value, sizeof word);

@@ -83,7 +83,7 @@ WV_DEVICE void settle(Scope scope) {
 template <AmoOp Op, class T>
 WV_DEVICE T amo(uint64_t dst, T value, T compare) {
   static_assert(detail::IS_AMO_WORD<T>, "4 or 8 bytes");
-  using Word = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+  using Word = detail::AmoWord<T>;
   Word word, other;
   memcpy(&word, &value, sizeof word);
   memcpy(&other, &compare, sizeof other);

@@ -58,20 +58,30 @@ WV_DEVICE Status open_path(const TeamContext& team, uint32_t peer, uint32_t i, c
   return open_qp(peer_qp(team, peer, i), &out->qp);
 }
 
+namespace detail {
+
+/// A Put or a Get on a direct path.
+template <class Scope, class What>
+WV_DEVICE Posted move(Scope scope, const What& what, bool active) {
+  return direct::transfer(scope, what.dst.addr, what.src.addr, what.bytes, active);
+}
+
+}  // namespace detail
+
 /// As put of a QP.
 template <class Scope, class Q>
 WV_DEVICE Posted put(Scope scope, const Path<Q>& path, const Put& what, const PostOptions& options,
                      bool active = true) {
-  if (!path.direct) return put(scope, path.qp, what, options, active);
-  return direct::transfer(scope, what.dst.addr, what.src.addr, what.bytes, active);
+  return path.direct ? detail::move(scope, what, active)
+                     : put(scope, path.qp, what, options, active);
 }
 
 /// As get of a QP.
 template <class Scope, class Q>
 WV_DEVICE Posted get(Scope scope, const Path<Q>& path, const Get& what, const PostOptions& options,
                      bool active = true) {
-  if (!path.direct) return get(scope, path.qp, what, options, active);
-  return direct::transfer(scope, what.dst.addr, what.src.addr, what.bytes, active);
+  return path.direct ? detail::move(scope, what, active)
+                     : get(scope, path.qp, what, options, active);
 }
 
 /// As put_value of a QP; a word of 4 bytes, or of 8 at a boundary of 8, is stored whole.
@@ -103,7 +113,7 @@ WV_DEVICE Posted put_signal(Scope scope, const Path<Q>& path, const Put& what,
   }
   const bool bad = Op == SignalOp::add && scope.leader() && signal_dst.addr % sizeof(T) != 0;
   if (scope.any(bad)) return {Status::invalid, {0}};
-  const Posted put = direct::transfer(scope, what.dst.addr, what.src.addr, what.bytes, active);
+  const Posted put = detail::move(scope, what, active);
   if (put.status != Status::ok) return put;
   return direct::signal<Op == SignalOp::add>(scope, signal_dst.addr, value);
 }
