@@ -57,6 +57,10 @@ struct Floats {
       values[i] = platform::add_rn(values[i], other.values[i]);
     }
   }
+  /// Multiplies each by `factor`.
+  WV_DEVICE void scale(float factor) {
+    for (float& value : values) value = platform::mul_rn(value, factor);
+  }
   /// Rounded to BF16.
   WV_DEVICE platform::Vec16 round() const {
     Elements out;

@@ -78,15 +78,9 @@ struct Call {
     return (uint64_t{set()} * ranks() + source) * moe.max_tokens * moe.slot_bytes +
            row * moe.slot_bytes;
   }
-  WV_DEVICE uint64_t combine_slot(uint32_t source, uint32_t row) const {
-    return moe.combine_slots + combine_row(source, row);
-  }
   /// Byte offset in the staging window of token `token`, in this call's set.
   WV_DEVICE uint64_t dispatch_staging(uint32_t token) const {
     return (uint64_t{set()} * moe.max_tokens + token) * moe.slot_bytes;
-  }
-  WV_DEVICE uint64_t combine_staging(uint32_t source, uint32_t row) const {
-    return moe.combine_staging + combine_row(source, row);
   }
 
   /// The QP that carries this kind and set to `peer`, and what ends a wait for that peer.
@@ -96,11 +90,6 @@ struct Call {
   /// The rail of that QP: windows are named by its keys.
   WV_DEVICE uint32_t rail() const { return qp_rail(team, index % team.qps_per_peer); }
   WV_DEVICE Watch watch(const PeerQp& qp) const { return {qp.watch().err, &team.config->abort}; }
-
- private:
-  WV_DEVICE uint64_t combine_row(uint32_t source, uint32_t row) const {
-    return ((uint64_t{set()} * ranks() + source) * moe.max_tokens + row) * moe.combine_row_bytes;
-  }
 };
 
 /// Starts a phase that follows another: the handle must be at stage `after` and the call not
@@ -117,6 +106,14 @@ WV_DEVICE void begin(MoeContext* moe, MoeHandle* handle, Phase phase, CallStage 
   if (in_turn) {
     handle->stage = static_cast<CallStage>(static_cast<uint32_t>(after) + 1);
   }
+}
+
+/// Takes back a phase that has begun after `after`, since this layer cannot do what it asks: it
+/// does nothing, ends `invalid`, and may be called again. One thread; a barrier follows.
+WV_DEVICE_COLD void refuse(const Call& call, CallStage after) {
+  call.handle.phase[call.phase] = Status::invalid;
+  call.handle.in_turn = 0;
+  call.handle.stage = after;
 }
 
 /// Copies `bytes` (a multiple of 16) between aligned addresses: one warp.

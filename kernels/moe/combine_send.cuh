@@ -1,6 +1,9 @@
-// Combine, send phase: the rank of the experts adds up, for each received token, weight * y of its
-// experts and sends one row back. The sum is in f32 in a fixed order, rounded once to BF16:
-// src/moe/reference.rs.
+// Combine, send phase: the rank of the experts sends back, for each received token, the sum of
+// weight * y over its experts, or the row that the caller made of it, or the row of every expert.
+// Sums are in f32 in ascending k, rounded once to BF16: src/moe/reference.rs.
+//
+// What is sent lies in the staging memory. With COMBINE_ZERO_COPY the caller has put it there:
+// since the receive phase of this call's dispatch, which has waited for that memory.
 #pragma once
 
 #include "dispatch_receive.cuh"
@@ -15,20 +18,19 @@ WV_DEVICE void add_experts(const Call& call, const CombineSendParams& p, uint32_
     float weight;
   };
   const MoeContext& moe = call.moe;
+  const bool weighted = (p.flags & COMBINE_UNWEIGHTED) == 0;
   const uint64_t at = uint64_t{source} * moe.max_tokens + row;
   Term terms[MAX_TOP_K];
   uint32_t count = 0;
   for (uint32_t k = 0; k < moe.top_k; ++k) {
     const MoePick pick = call.handle.picks[at * moe.top_k + k];
     if (pick.local == NONE) continue;
-    const uint64_t place = uint64_t{pick.local} * call.ranks() * moe.max_tokens + pick.row;
+    const uint64_t place = expert_place(call, pick.local, pick.row);
     const uint64_t y = reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes;
-    terms[count++] = {reinterpret_cast<const platform::Vec16*>(y), pick.weight};
+    terms[count++] = {reinterpret_cast<const platform::Vec16*>(y), weighted ? pick.weight : 1.0f};
   }
-  const uint64_t target = source == call.rank()
-                              ? moe.slots.base + call.combine_slot(source, row)
-                              : moe.staging.base + call.combine_staging(source, row);
-  auto* const out = reinterpret_cast<platform::Vec16*>(target);
+  auto* const out =
+      reinterpret_cast<platform::Vec16*>(moe.staging.base + staged_row(call, source, row));
   for (uint32_t i = lane(); i < moe.hidden / VECTOR; i += 32) {
     Floats sums;
     for (uint32_t term = 0; term < count; ++term)
@@ -37,24 +39,93 @@ WV_DEVICE void add_experts(const Call& call, const CombineSendParams& p, uint32_
   }
 }
 
-/// Sends `peer` the sums of its rows, which lie behind one another on both sides. Whole warp.
-WV_DEVICE Outcome send_sums(const Call& call, uint32_t peer) {
-  const MoeHandlePeer& state = call.handle.peers[peer];
+/// Copies the caller's row of one received token. Whole warp.
+WV_DEVICE void copy_row(const Call& call, const CombineSendParams& p, uint32_t source,
+                        uint32_t row) {
   const MoeContext& moe = call.moe;
-  const auto row_bytes = static_cast<uint32_t>(moe.combine_row_bytes);
+  const uint64_t place = uint64_t{source} * moe.max_tokens + row;
+  copy(moe.staging.base + staged_row(call, source, row),
+       reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes, moe.combine_row_bytes);
+}
+
+/// Copies what the experts made of one received token. Whole warp.
+WV_DEVICE void copy_experts(const Call& call, const CombineSendParams& p, uint32_t source,
+                            uint32_t row) {
+  const MoeContext& moe = call.moe;
+  const uint64_t at = uint64_t{source} * moe.max_tokens + row;
+  for (uint32_t k = 0; k < moe.top_k; ++k) {
+    const MoePick pick = call.handle.picks[at * moe.top_k + k];
+    if (pick.local == NONE) continue;
+    const uint64_t place = expert_place(call, pick.local, pick.row);
+    copy(moe.staging.base + staged_expert(call, pick),
+         reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes, moe.combine_row_bytes);
+  }
+}
+
+/// Puts what goes back into the staging memory.
+WV_DEVICE void stage_returns(const Call& call, const CombineSendParams& p) {
+  const auto each = [&](auto body) { for_received_rows(call, warp_in_grid(), grid_warps(), body); };
+  switch (returns_of(call.moe)) {
+    case Return::sums:
+      return each([&](uint32_t source, uint32_t row) { add_experts(call, p, source, row); });
+    case Return::as_given:
+      return each([&](uint32_t source, uint32_t row) { copy_row(call, p, source, row); });
+    case Return::rows:
+      return each([&](uint32_t source, uint32_t row) { copy_experts(call, p, source, row); });
+  }
+}
+
+/// Sends `peer` one row for each of its rows; they lie behind one another on both sides. Whole
+/// warp.
+WV_DEVICE Outcome send_tokens(const Call& call, uint32_t peer) {
+  const MoeHandlePeer& state = call.handle.peers[peer];
+  const auto row_bytes = static_cast<uint32_t>(call.moe.combine_row_bytes);
   const uint32_t each = row_bytes < COMBINE_PUT_BYTES ? COMBINE_PUT_BYTES / row_bytes : 1;
   const uint32_t rows = state.rows_received;
   return send<Credits::required>(
       call, peer, rows - state.malformed, (rows + each - 1) / each, [&](uint32_t i, Piece* piece) {
         const uint32_t from = i * each, left = rows - from;
-        *piece = {call.combine_staging(peer, from), call.combine_slot(call.rank(), from),
+        *piece = {staged_row(call, peer, from), combine_slot(call, call.rank(), from, 0),
                   (left < each ? left : each) * row_bytes};
         return true;
       });
 }
 
+/// Sends `peer` the row of every expert that its tokens chose here. Whole warp.
+WV_DEVICE Outcome send_expert_rows(const Call& call, uint32_t peer) {
+  const MoeContext& moe = call.moe;
+  const MoeHandlePeer& state = call.handle.peers[peer];
+  const uint32_t rows = state.rows_received;
+  const MoePick* const all = call.handle.picks + uint64_t{peer} * moe.max_tokens * moe.top_k;
+  return send<Credits::required>(
+      call, peer, rows - state.malformed, rows * moe.top_k, [&](uint32_t i, Piece* piece) {
+        const uint32_t row = i / moe.top_k, k = i % moe.top_k;
+        const MoePick* const picks = all + uint64_t{row} * moe.top_k;
+        if (picks[k].local == NONE) return false;
+        uint32_t which = 0;
+        for (uint32_t j = 0; j < k; ++j) which += picks[j].local != NONE;
+        *piece = {staged_expert(call, picks[k]), combine_slot(call, call.rank(), row, which),
+                  static_cast<uint32_t>(moe.combine_row_bytes)};
+        return true;
+      });
+}
+
+/// Whether this layer can do what the flags ask. `y` of a zero-copy call is the staging memory of
+/// this call's set, or null.
+WV_DEVICE bool allowed(const Call& call, const CombineSendParams& p) {
+  if ((p.flags & ~(COMBINE_ZERO_COPY | COMBINE_UNWEIGHTED)) != 0) return false;
+  if ((p.flags & COMBINE_ZERO_COPY) == 0) return true;
+  const auto y = reinterpret_cast<uint64_t>(p.y);
+  return offers_staging(call.moe) && (y == 0 || y == staged_y(call));
+}
+
 WV_DEVICE void combine_send(const CombineSendParams& p) {
-  if (thread_in_grid() == 0) begin(p.moe, p.handle, COMBINE_SEND, CallStage::dispatched);
+  if (thread_in_grid() == 0) {
+    begin(p.moe, p.handle, COMBINE_SEND, CallStage::dispatched);
+    const Call call(p.moe, p.handle, COMBINE_SEND);
+    if (call.in_turn() && !allowed(call, p)) refuse(call, CallStage::dispatched);
+    if (call.in_turn()) p.handle->combine_flags = p.flags;
+  }
   grid_sync();
   const Call call(p.moe, p.handle, COMBINE_SEND);
   if (!call.in_turn()) return;
@@ -64,10 +135,7 @@ WV_DEVICE void combine_send(const CombineSendParams& p) {
     if (!has_credit(call, peer)) platform::store_relaxed(&call.handle.tell, 1u);
   }
   grid_sync();
-  if (Warp{}.any(call.runs())) {
-    for_received_rows(call, warp_in_grid(), grid_warps(),
-                      [&](uint32_t source, uint32_t row) { add_experts(call, p, source, row); });
-  }
+  if (Warp{}.any(call.runs()) && (p.flags & COMBINE_ZERO_COPY) == 0) stage_returns(call, p);
   grid_sync();
   const bool runs = call.runs();
   if (call.handle.tell != 0) {
@@ -75,9 +143,11 @@ WV_DEVICE void combine_send(const CombineSendParams& p) {
       if (peer != call.rank()) tell(call, peer);
     }
   }
+  const bool rows = returns_of(call.moe) == Return::rows;
   for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
-    const Outcome outcome =
-        peer == call.rank() ? (runs ? Outcome::sent : Outcome::skipped) : send_sums(call, peer);
+    const Outcome outcome = peer == call.rank() ? (runs ? Outcome::sent : Outcome::skipped)
+                            : rows              ? send_expert_rows(call, peer)
+                                                : send_tokens(call, peer);
     if (lane() == 0) call.handle.peers[peer].combine_sent = outcome;
   }
 }

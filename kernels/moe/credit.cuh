@@ -70,8 +70,8 @@ WV_DEVICE Deadline patience(const Call& call, uint32_t peer) {
   return trusted(call, peer) ? call.deadline : Deadline{0};
 }
 
-/// Waits until the staging rows of this set that go to `peer` may change: what reads them is done,
-/// or their QP is in error.
+/// Waits until the staging rows of this kind and set that go to `peer` may change: what reads them
+/// is done, or their QP is in error.
 WV_DEVICE Status settle_staging(const Call& call, uint32_t peer) {
   const Ticket ticket{call.moe.peers[peer].ticket[call.index]};
   PeerQp qp;

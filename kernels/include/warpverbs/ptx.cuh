@@ -286,10 +286,11 @@ WV_DEVICE uint64_t now_ns() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
   return t;
 }
-/// Product and sum, each rounded to nearest: never fused, so that a result does not depend on the
+/// Product, sum and quotient, each rounded to nearest: never fused, so that a result does not depend on the
 /// compiler.
 WV_DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 WV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
+WV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }
 WV_DEVICE uint32_t float_bits(float v) { return __float_as_uint(v); }
 WV_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
 

@@ -207,6 +207,7 @@ WV_DEVICE uint64_t byteswap(uint64_t v) { return __builtin_bswap64(v); }
 // Compiled with -ffp-contract=off, so a product and a sum stay apart.
 WV_DEVICE float mul_rn(float a, float b) { return a * b; }
 WV_DEVICE float add_rn(float a, float b) { return a + b; }
+WV_DEVICE float div_rn(float a, float b) { return a / b; }
 WV_DEVICE uint32_t float_bits(float v) { return __float_as_uint(v); }
 WV_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
 

@@ -1,0 +1,66 @@
+// Where the rows of combine lie, for each thing that combine may send back.
+//
+//   sums       one row for each received row: the sum over this rank's experts, by expert layout
+//   as given   one row for each received row: what the caller made of it, by rank layout
+//   rows       one row for each choice that lives here: what its expert made of the token
+//
+// A slot has one writer for ever, the rank that it is named after: rows of a late rank land among
+// its own and nowhere else.
+#pragma once
+
+#include "call.cuh"
+
+namespace wv::moe {
+
+/// What combine sends back in this layer.
+enum class Return { sums, as_given, rows };
+
+WV_DEVICE Return returns_of(const MoeContext& moe) {
+  if (moe.layout == MoeLayout::rank_major) return Return::as_given;
+  return moe.returns == MoeReturns::rows ? Return::rows : Return::sums;
+}
+
+/// Most combine rows of one received row.
+WV_DEVICE uint32_t rows_each(const MoeContext& moe) {
+  if (returns_of(moe) != Return::rows) return 1;
+  return moe.top_k < moe.max_local_experts ? moe.top_k : moe.max_local_experts;
+}
+
+/// Byte offset in a slot window of what `from` returns for its row `row`: `[set][rank][max_tokens]
+/// [rows_each]`. `which` counts the choices of the token that live there, in ascending k.
+WV_DEVICE uint64_t combine_slot(const Call& call, uint32_t from, uint32_t row, uint32_t which) {
+  const MoeContext& moe = call.moe;
+  const uint64_t place = (uint64_t{call.set()} * call.ranks() + from) * moe.max_tokens + row;
+  return moe.combine_slots + (place * rows_each(moe) + which) * moe.combine_row_bytes;
+}
+
+/// Byte offset in the staging window of the one row that goes back to `source` for its row `row`:
+/// `[set][rank][max_tokens]`.
+WV_DEVICE uint64_t staged_row(const Call& call, uint32_t source, uint32_t row) {
+  const MoeContext& moe = call.moe;
+  const uint64_t place = (uint64_t{call.set()} * call.ranks() + source) * moe.max_tokens + row;
+  return moe.combine_staging + place * moe.combine_row_bytes;
+}
+
+/// Place of row `row` of local expert `local` in the arrays that dispatch lays out by expert.
+WV_DEVICE uint64_t expert_place(const Call& call, uint32_t local, uint32_t row) {
+  return uint64_t{local} * call.ranks() * call.moe.max_tokens + row;
+}
+
+/// Byte offset in the staging window of what a local expert made of its row:
+/// `[set][max_local_experts][ranks * max_tokens]`, the shape of `y`.
+WV_DEVICE uint64_t staged_expert(const Call& call, const MoePick& pick) {
+  const MoeContext& moe = call.moe;
+  const uint64_t set = uint64_t{call.set()} * moe.max_local_experts * call.ranks() * moe.max_tokens;
+  return moe.combine_staging +
+         (set + expert_place(call, pick.local, pick.row)) * moe.combine_row_bytes;
+}
+
+/// The staging memory of this call, which has the shape of `y` where `y` is sent as it is.
+WV_DEVICE uint64_t staged_y(const Call& call) {
+  const uint64_t at = returns_of(call.moe) == Return::rows ? staged_expert(call, MoePick{0, 0, 0})
+                                                           : staged_row(call, 0, 0);
+  return call.moe.staging.base + at;
+}
+
+}  // namespace wv::moe
