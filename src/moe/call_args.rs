@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::staging::needs_rows_as_they_are;
 use super::{Format, MoeConfig, MoeError, Returns, RowLayout};
 use crate::abi::{
     COMBINE_RENORMALISE, COMBINE_UNWEIGHTED, COMBINE_ZERO_COPY, CombineReceiveParams,
@@ -62,9 +63,10 @@ pub struct DispatchOutput {
 /// Input of a combine. Contents as in [`CombineSendParams`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CombineInput {
-    /// What the experts made of `recv_x`, BF16, in the same places. A multiple of 16.
+    /// What the experts made of `recv_x`, BF16, in the same places; by rank: what is to go back, weighted. A multiple of 16.
     pub y: u64,
-    /// `y` lies in the layer's own staging memory already.
+    /// `y` lies in the layer's own staging memory already ([`Moe::combine_staging`](super::Moe::combine_staging)). It may then
+    /// be none, which means that of the call: a graph that is replayed for calls of either set needs no address.
     pub zero_copy: bool,
     /// Every weight counts as 1.
     pub unweighted: bool,
@@ -183,8 +185,16 @@ impl DispatchOutput {
 }
 
 impl CombineInput {
-    pub(super) fn params(&self, subject: Subject) -> Result<CombineSendParams, MoeError> {
-        array("y", self.y, 16, true)?;
+    pub(super) fn params(
+        &self,
+        config: &MoeConfig,
+        subject: Subject,
+    ) -> Result<CombineSendParams, MoeError> {
+        array("y", self.y, 16, !self.zero_copy)?;
+        let sums = (config.layout, config.returns) == (RowLayout::ExpertMajor, Returns::Sums);
+        if self.zero_copy && sums {
+            return Err(needs_rows_as_they_are());
+        }
         Ok(CombineSendParams {
             moe: subject.moe,
             handle: subject.handle,
@@ -360,7 +370,15 @@ mod tests {
             zero_copy: true,
             unweighted: true,
         };
-        assert_eq!(input.params(subject()).unwrap().flags, 3);
+        let by_rank = MoeConfig {
+            layout: RowLayout::RankMajor,
+            ..BF16
+        };
+        assert_eq!(input.params(&by_rank, subject()).unwrap().flags, 3);
+        let text = refused(input.params(&BF16, subject()));
+        assert!(text.starts_with("zero-copy: needs"), "{text}");
+        let nowhere = CombineInput { y: 0, ..input };
+        assert!(nowhere.params(&by_rank, subject()).is_ok());
         let output = CombineOutput {
             out: 0x100,
             token_valid: 0x201,

@@ -121,6 +121,12 @@ impl MoeConfig {
                 most: self.experts,
             });
         }
+        if self.layout == RowLayout::RankMajor && self.returns == Returns::Rows {
+            return Err(MoeError::Option {
+                what: "returning every expert's row",
+                needs: "the expert-major layout",
+            });
+        }
         let room = self.local_experts;
         let most = (MAX_EXPERT_SLOTS / ranks).min(self.experts);
         if room > most {

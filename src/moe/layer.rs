@@ -16,7 +16,7 @@ use super::{
     CombineInput, CombineOutput, DispatchInput, DispatchOutput, MoeCall, MoeConfig, MoeError,
     Placement,
 };
-use crate::abi::{CombineParams, DevicePtr, DispatchParams};
+use crate::abi::{CombineParams, DevicePtr, DispatchParams, Window};
 use crate::gpu::{DeviceMemory, Event, HostMapped, Launch, Stream};
 use crate::team::{Sharing, Team};
 
@@ -40,6 +40,9 @@ pub struct Moe {
     placement: Placement,
     /// Context, state per peer, views with their tables of experts.
     state: DeviceMemory,
+    layout: Layout,
+    /// What the NIC sends from.
+    staging: Window,
     /// Words shared with kernels that run.
     _board: HostMapped,
     grid: Grid,
@@ -137,6 +140,8 @@ impl Moe {
             config,
             placement,
             state,
+            layout,
+            staging,
             _board: board,
             grid: Grid { blocks, threads },
             seed: AtomicU64::new(0),
@@ -153,6 +158,16 @@ impl Moe {
     #[must_use]
     pub fn config(&self) -> &MoeConfig {
         &self.config
+    }
+
+    /// Where everything lies in its buffers.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(super) fn staging_addr(&self) -> u64 {
+        self.staging.base
     }
 
     /// Which rank holds which expert.
@@ -267,7 +282,7 @@ impl Moe {
         call: &MoeCall,
         input: &CombineInput,
     ) -> Result<Event, MoeError> {
-        let params = input.params(self.subject(call))?;
+        let params = input.params(&self.config, self.subject(call))?;
         // SAFETY: the caller's promise, as in `dispatch_send`.
         unsafe { self.launch(stream, "wv_moe_combine_send", bytes_of(&params), None) }
     }
@@ -305,7 +320,7 @@ impl Moe {
         output: &CombineOutput,
     ) -> Result<Event, MoeError> {
         let params = CombineParams {
-            send: input.params(self.subject(call))?,
+            send: input.params(&self.config, self.subject(call))?,
             receive: output.params(&self.config, self.subject(call))?,
         };
         // SAFETY: the caller's promise, as in `dispatch_send`.

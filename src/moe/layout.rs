@@ -1,14 +1,20 @@
-//! Where everything lies in the buffers of a MoE layer, and how many bytes that takes. Pure arithmetic.
+//! Where everything lies in the buffers of a MoE layer. Pure arithmetic; `sizes` adds it up.
 //!
-//! Slot window (peers write it): dispatch slots `[set][source rank][max_tokens]`, then combine rows of the same shape.
-//! Staging window (the NIC reads it): dispatch slots `[set][max_tokens]`, one per token however many ranks get it, then
-//! combine rows `[set][source rank][max_tokens]`. Signal window: `[writer][kind, set]`.
-//! A slot is a header (source token, call, expert ids, weights), padded to 128 bytes, and the token.
+//! Slot window (peers write it): dispatch slots `[set][source rank][max_tokens]`, then combine rows
+//! `[set][rank that returns them][max_tokens][rows_each]`. A place has one writer for ever, so a rank that is late writes over
+//! nobody else's rows.
+//! Staging window (the NIC reads it): dispatch slots `[set][max_tokens]`, one per token however many ranks get it, then what
+//! combine sends: `[set][source rank][max_tokens]`, or `[set][local experts][ranks * max_tokens]` where the row of every expert
+//! goes back. Signal window: `[writer][kind, set]`.
+//! A slot is a header (source token, call, expert slots, weights), padded to 128 bytes, and the token with its scales.
 
-use super::{Format, MoeConfig, MoeError, Scales};
+use super::config::MAX_EXPERTS;
+use super::placement::MAX_EXPERT_SLOTS;
+use super::{Format, MoeConfig, Returns, RowLayout, Scales};
 use crate::abi::{
-    ExpertHome, ExpertSlots, MOE_VIEWS, MoeClock, MoeContext, MoeHandle, MoeHandlePeer, MoePeer,
-    MoePick, MoeSignal, MoeSource, MoeView, SCALE_CHANNELS, SETS, SIGNALS_PER_PEER, SLOT_ALIGN,
+    ExpertHome, ExpertSlots, MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K, MOE_VIEWS,
+    MoeClock, MoeContext, MoeHandle, MoeHandlePeer, MoePeer, MoePick, MoeSignal, MoeSource,
+    MoeView, SCALE_CHANNELS, SETS, SIGNALS_PER_PEER, SLOT_ALIGN,
 };
 
 /// Bytes and offsets of one rank's buffers.
@@ -26,6 +32,10 @@ pub struct Layout {
     pub scales_at: u64,
     /// Bytes of a combine row: BF16.
     pub combine_row_bytes: u64,
+    /// Most combine rows of one received row.
+    pub rows_each: u64,
+    /// Combine rows of one set in the staging window.
+    pub staged_rows: u64,
     /// Offset of the combine rows in the slot window.
     pub combine_slots: u64,
     /// Bytes of the slot window.
@@ -38,12 +48,27 @@ pub struct Layout {
     pub signals: u64,
 }
 
+/// Nothing below overflows within the limits of a shape: the largest of the products, in u128.
+const _: () = {
+    let sets = SETS as u128;
+    let (tokens, ranks) = (MAX_MOE_TOKENS as u128, MAX_MOE_RANKS as u128);
+    let row = MAX_HIDDEN as u128 * 2;
+    // A token and its scales have at most 2^32 bytes each, whatever the format.
+    let slot = 2 * (1u128 << 32) + 1024;
+    let dispatch = sets * ranks * tokens * slot;
+    let returned = sets * ranks * tokens * MAX_TOP_K as u128 * row;
+    let staged = sets * MAX_EXPERT_SLOTS as u128 * tokens * row;
+    let picks = ranks * tokens * MAX_TOP_K as u128 * 64;
+    assert!(MAX_EXPERTS <= MAX_EXPERT_SLOTS);
+    assert!(dispatch + returned + staged + picks < u64::MAX as u128 / 2);
+};
+
 impl Layout {
-    /// The layout of `config` (already checked) among `ranks`.
+    /// The layout of `config` (already checked) shared by so many ranks.
     #[must_use]
-    pub fn new(config: &MoeConfig, ranks: u32) -> Self {
-        let (tokens, ranks) = (u64::from(config.max_tokens), u64::from(ranks));
-        let sets = u64::from(SETS);
+    pub fn new(config: &MoeConfig, shared: u32) -> Self {
+        let (tokens, ranks) = (u64::from(config.max_tokens), u64::from(shared));
+        let (sets, room) = (u64::from(SETS), u64::from(config.room(shared)));
         let hidden = u64::from(config.hidden);
         let (row_bytes, scale_bytes) = token_bytes(config);
         let combine_row_bytes = hidden * 2;
@@ -52,7 +77,13 @@ impl Layout {
         let slot_bytes = (scales_at + scale_bytes).next_multiple_of(SLOT_ALIGN.into());
         let combine_slots = sets * ranks * tokens * slot_bytes;
         let combine_staging = sets * tokens * slot_bytes;
-        let combine = sets * ranks * tokens * combine_row_bytes;
+        let received = ranks * tokens;
+        let (rows_each, staged_rows) = match (config.layout, config.returns) {
+            (RowLayout::ExpertMajor, Returns::Rows) => {
+                (u64::from(config.top_k).min(room), room * received)
+            }
+            _ => (1, received),
+        };
         Self {
             header_bytes,
             slot_bytes,
@@ -60,10 +91,12 @@ impl Layout {
             scale_bytes,
             scales_at,
             combine_row_bytes,
+            rows_each,
+            staged_rows,
             combine_slots,
-            slots: combine_slots + combine,
+            slots: combine_slots + sets * received * rows_each * combine_row_bytes,
             combine_staging,
-            staging: combine_staging + combine,
+            staging: combine_staging + sets * staged_rows * combine_row_bytes,
             signals: ranks * u64::from(SIGNALS_PER_PEER) * size_of::<MoeSignal>() as u64,
         }
     }
@@ -82,50 +115,6 @@ fn token_bytes(config: &MoeConfig) -> (u64, u64) {
             scale_bytes,
         } => (payload_bytes.into(), scale_bytes.into()),
     }
-}
-
-/// Device memory of a MoE layer, per rank, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequiredBytes {
-    /// Slots that peers write into.
-    pub slots: u64,
-    /// Copies that the NIC sends from.
-    pub staging: u64,
-    /// Signals of all peers.
-    pub signals: u64,
-    /// Context, state per peer, expert table.
-    pub state: u64,
-    /// One handle; a program with two calls open at once has two.
-    pub handle: u64,
-    /// The caller's output of one dispatch, `recv_x`: `[local experts, ranks · max_tokens, hidden]` at the rank that holds most.
-    pub recv_x: u64,
-}
-
-impl RequiredBytes {
-    /// What the library allocates with `handles` handles. `recv_x` is the caller's.
-    #[must_use]
-    pub fn library(&self, handles: u64) -> u64 {
-        self.slots + self.staging + self.signals + self.state + handles * self.handle
-    }
-}
-
-/// The device memory that a layer of this shape takes at each of `ranks`, without making anything.
-///
-/// # Errors
-/// A shape beyond the limits.
-pub fn required_bytes(config: &MoeConfig, ranks: u32) -> Result<RequiredBytes, MoeError> {
-    config.check(ranks)?;
-    let layout = Layout::new(config, ranks);
-    let rows = u64::from(ranks) * u64::from(config.max_tokens);
-    let most_local = u64::from(config.room(ranks));
-    Ok(RequiredBytes {
-        slots: layout.slots,
-        staging: layout.staging,
-        signals: layout.signals,
-        state: state_bytes(config, ranks),
-        handle: HandleLayout::new(config, ranks).bytes,
-        recv_x: most_local * rows * layout.row_bytes,
-    })
 }
 
 /// Alignment of each array below.
@@ -176,10 +165,6 @@ impl StateLayout {
     }
 }
 
-fn state_bytes(config: &MoeConfig, ranks: u32) -> u64 {
-    StateLayout::new(config, ranks).bytes
-}
-
 /// Offsets in the block of device memory that is one handle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandleLayout {
@@ -214,23 +199,6 @@ impl HandleLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_published_shape_takes_the_bytes_of_its_formula() {
-        let shape = MoeConfig {
-            hidden: 7168,
-            experts: 256,
-            top_k: 8,
-            max_tokens: 128,
-            ..MoeConfig::BF16
-        };
-        let bytes = required_bytes(&shape, 8).unwrap();
-        let slot = 128 + 14_336;
-        assert_eq!(bytes.slots, 2 * 8 * 128 * (slot + 14_336));
-        assert_eq!(bytes.staging, 2 * 128 * slot + 2 * 8 * 128 * 14_336);
-        assert_eq!(bytes.signals, 8 * 4 * 32);
-        assert_eq!(bytes.recv_x, 32 * 8 * 128 * 14_336);
-    }
 
     #[test]
     fn a_header_holds_32_experts_with_their_weights() {
@@ -271,18 +239,5 @@ mod tests {
         for pair in arrays.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
         }
-    }
-
-    #[test]
-    fn the_largest_shape_does_not_overflow() {
-        let shape = MoeConfig {
-            hidden: 16_384,
-            experts: 4096,
-            top_k: 32,
-            max_tokens: 65_534,
-            ..MoeConfig::BF16
-        };
-        let bytes = required_bytes(&shape, 1024).unwrap();
-        assert!(bytes.slots > 1 << 42);
     }
 }

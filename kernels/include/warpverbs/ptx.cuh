@@ -286,8 +286,8 @@ WV_DEVICE uint64_t now_ns() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
   return t;
 }
-/// Product, sum and quotient, each rounded to nearest: never fused, so that a result does not depend on the
-/// compiler.
+/// Product, sum and quotient, each rounded to nearest: never fused, so that a result does not
+/// depend on the compiler.
 WV_DEVICE float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 WV_DEVICE float add_rn(float a, float b) { return __fadd_rn(a, b); }
 WV_DEVICE float div_rn(float a, float b) { return __fdiv_rn(a, b); }

@@ -1,0 +1,66 @@
+//! Zero-copy combine: the staging memory that a caller may write what combine sends into.
+//!
+//! Whoever writes it asks for nothing: when the receive phase of a call's dispatch has ended, nothing reads that call's set any
+//! more, because that phase has waited for the work of the call two before (or for the error of its QP; if neither came in time
+//! it gives out no rows). From then until the send phase of combine has ended, the memory is the caller's. It must not be
+//! written before or after: the NIC may send a packet again, and this rank's own rows are read by the receive phase of combine.
+
+use super::{Moe, MoeError, Returns, RowLayout};
+use crate::abi::SETS;
+
+/// Staging memory of the calls of one set. It has the shape of `y`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CombineStaging {
+    /// Device address.
+    pub addr: u64,
+    /// Local experts, where rows lie by expert; else ranks.
+    pub blocks: u64,
+    /// Rows of a block, of which the first `counts[block]` are sent: `ranks · max_tokens`; else `max_tokens`.
+    pub rows: u64,
+    /// Bytes of a row: `hidden` BF16.
+    pub row_bytes: u64,
+}
+
+impl Moe {
+    /// Where a call of `set` (its number modulo 2, which `MoeHandle::call` tells kernels and
+    /// [`CallReport::call`](super::CallReport::call) the host) may write what its combine sends with `COMBINE_ZERO_COPY`. The
+    /// addresses stay the same while the layer lives.
+    ///
+    /// # Errors
+    /// [`MoeError::Option`] in a layer that sends back sums, which it makes itself; a set that does not exist.
+    pub fn combine_staging(&self, set: u32) -> Result<CombineStaging, MoeError> {
+        let (config, layout) = (self.config(), self.layout());
+        if set >= SETS {
+            return Err(MoeError::Shape {
+                name: "set",
+                value: set,
+                least: 0,
+                most: SETS - 1,
+            });
+        }
+        let (ranks, tokens) = (u64::from(self.team().ranks()), u64::from(config.max_tokens));
+        let (blocks, rows) = match (config.layout, config.returns) {
+            (RowLayout::RankMajor, _) => (ranks, tokens),
+            (RowLayout::ExpertMajor, Returns::Rows) => {
+                (config.room(self.team().ranks()).into(), ranks * tokens)
+            }
+            (RowLayout::ExpertMajor, Returns::Sums) => return Err(needs_rows_as_they_are()),
+        };
+        let row_bytes = layout.combine_row_bytes;
+        let of_set = u64::from(set) * layout.staged_rows * row_bytes;
+        Ok(CombineStaging {
+            addr: self.staging_addr() + layout.combine_staging + of_set,
+            blocks,
+            rows,
+            row_bytes,
+        })
+    }
+}
+
+/// The error of zero-copy in a layer that adds up itself.
+pub(super) fn needs_rows_as_they_are() -> MoeError {
+    MoeError::Option {
+        what: "zero-copy",
+        needs: "a layer that sends rows as they are: rank-major, or one that returns every expert's row",
+    }
+}

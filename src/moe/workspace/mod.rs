@@ -1,0 +1,383 @@
+//! A call with buffers of its own, for callers whose tokens are on the host: every method returns when its phase is done.
+
+// UNSAFETY: launches phases on buffers that the workspace owns.
+#![expect(unsafe_code, reason = "launches on buffers of the workspace")]
+
+mod buffers;
+mod received;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::reference::{Batch, Source};
+use super::reference_modes::RankRow;
+use super::{
+    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall, MoeError, RowLayout,
+};
+use crate::gpu::{Event, GpuError, Stream};
+use buffers::{Buffer, Buffers};
+use received::Received;
+
+/// Time between two looks at the other ranks while a phase runs.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Buffers and handle of one call at a time.
+///
+/// ```text
+/// send(batch) -> receive() -> experts(..) -> send_back() -> receive_back()
+/// ```
+#[derive(Debug)]
+pub struct Workspace {
+    moe: Arc<Moe>,
+    stream: Stream,
+    call: Option<MoeCall>,
+    buffers: Option<Buffers>,
+    last: Option<Event>,
+    tokens: u32,
+    modes: Modes,
+    received: Received,
+}
+
+/// How a workspace combines. By default with the weights of dispatch, by copying, and without scaling.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Modes {
+    /// The experts write into the layer's staging memory.
+    pub zero_copy: bool,
+    /// Every weight counts as 1.
+    pub unweighted: bool,
+    /// Tokens that lost choices are scaled.
+    pub renormalise: bool,
+    /// Weights that are known only at combine, `[tokens, top_k]`.
+    pub weights: Option<Vec<f32>>,
+}
+
+/// What combine gave back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Combined {
+    /// BF16 bits, `[tokens, hidden]`.
+    pub out: Vec<u16>,
+    /// Whether all experts of a token have contributed.
+    pub token_valid: Vec<bool>,
+}
+
+/// What the calls of a workspace have added up so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Rows of each local expert.
+    pub rows: Vec<u64>,
+    /// Nanoseconds that dispatch has waited for each rank.
+    pub dispatch_wait_ns: Vec<u64>,
+    /// The same for combine.
+    pub combine_wait_ns: Vec<u64>,
+}
+
+impl Workspace {
+    /// Buffers for the largest call of `moe`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn new(moe: &Arc<Moe>) -> Result<Self, MoeError> {
+        let work = Self {
+            moe: Arc::clone(moe),
+            stream: moe.team().gpu().default_stream(),
+            call: Some(moe.call()?),
+            buffers: Some(Buffers::new(moe)?),
+            last: None,
+            tokens: 0,
+            modes: Modes::default(),
+            received: Received::default(),
+        };
+        for (buffer, count) in [
+            (Buffer::RecvStats, moe.config().room(moe.team().ranks())),
+            (Buffer::DispatchWait, moe.team().ranks()),
+            (Buffer::CombineWait, moe.team().ranks()),
+        ] {
+            work.write(buffer, &vec![0u64; count as usize])?;
+        }
+        Ok(work)
+    }
+
+    /// The handle.
+    ///
+    /// # Panics
+    /// Never: it is taken in `drop` only.
+    #[must_use]
+    pub fn call(&self) -> &MoeCall {
+        self.call.as_ref().expect("taken in drop only")
+    }
+
+    /// How the combines from now on are done.
+    pub fn set_modes(&mut self, modes: Modes) {
+        self.modes = modes;
+    }
+
+    /// The send phase of dispatch.
+    ///
+    /// # Errors
+    /// A batch that does not fit the layer; the device's.
+    pub fn send(&mut self, batch: &Batch) -> Result<(), MoeError> {
+        batch.check(self.moe.config())?;
+        self.send_unchecked(batch)
+    }
+
+    /// The same without looking at the expert ids, which the kernel then checks.
+    ///
+    /// # Errors
+    /// Arrays of the wrong length; the device's.
+    pub fn send_unchecked(&mut self, batch: &Batch) -> Result<(), MoeError> {
+        batch.check_lengths(self.moe.config())?;
+        let tokens = batch.tokens(self.moe.config());
+        self.tokens = u32::try_from(tokens).expect("at most max_tokens");
+        self.write(Buffer::X, &batch.x)?;
+        self.write(Buffer::Experts, &batch.experts)?;
+        self.write(Buffer::Weights, &batch.weights)?;
+        let input = DispatchInput {
+            x: self.addr(Buffer::X),
+            experts: self.addr(Buffer::Experts),
+            weights: self.addr(Buffer::Weights),
+            tokens: self.tokens,
+            ..DispatchInput::default()
+        };
+        // SAFETY: the buffers have the sizes of the largest call and are freed after the event, see `drop`; nobody writes to
+        // them before `wait` returns.
+        let event = unsafe { self.moe.dispatch_send(&self.stream, self.call(), &input) }?;
+        self.wait(event)
+    }
+
+    /// The receive phase of dispatch: the sources of the rows of each local expert, in either layout.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn receive(&mut self) -> Result<Vec<Vec<Source>>, MoeError> {
+        let output = DispatchOutput {
+            recv_x: self.addr(Buffer::RecvX),
+            recv_scales: self.addr(Buffer::RecvScales),
+            counts: self.addr(Buffer::Counts),
+            src_info: self.addr(Buffer::SrcInfo),
+            layout_range: self.addr(Buffer::LayoutRange),
+            recv_experts: self.addr(Buffer::RecvExperts),
+            recv_weights: self.addr(Buffer::RecvWeights),
+            recv_stats: self.addr(Buffer::RecvStats),
+            wait_ns: self.addr(Buffer::DispatchWait),
+            active: self.addr(Buffer::Arrived),
+        };
+        // SAFETY: as in `send_unchecked`.
+        let event = unsafe {
+            self.moe
+                .dispatch_receive(&self.stream, self.call(), &output)
+        }?;
+        self.wait(event)?;
+        self.received = Received::read(&self.moe, self.buffers())?;
+        Ok(self.received.sources())
+    }
+
+    /// Runs `expert(id, x, y)` on the host for every received row: `y` is what the expert makes of `x`, BF16 bits. By rank, what
+    /// goes back is the weighted sum over the experts of a token, in ascending k and rounded once.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn experts(&mut self, expert: impl FnMut(u32, &[u16], &mut [u16])) -> Result<(), MoeError> {
+        let y = self.y()?;
+        let unweighted = self.modes.unweighted;
+        self.received
+            .run(&self.moe, self.buffers(), y, unweighted, expert)
+    }
+
+    /// The send phase of combine.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn send_back(&mut self) -> Result<(), MoeError> {
+        let input = CombineInput {
+            y: self.y()?,
+            zero_copy: self.modes.zero_copy,
+            unweighted: self.modes.unweighted,
+        };
+        // SAFETY: as in `send_unchecked`.
+        let event = unsafe { self.moe.combine_send(&self.stream, self.call(), &input) }?;
+        self.wait(event)
+    }
+
+    /// The receive phase of combine.
+    ///
+    /// # Errors
+    /// Weights of the wrong length; the device's.
+    pub fn receive_back(&mut self) -> Result<Combined, MoeError> {
+        let choices = self.tokens as usize * self.moe.config().top_k as usize;
+        let mut weights = 0;
+        if let Some(late) = &self.modes.weights {
+            if late.len() != choices {
+                return Err(MoeError::Length {
+                    what: "the weights of combine",
+                    got: late.len(),
+                    want: choices,
+                });
+            }
+            self.write(Buffer::LateWeights, late)?;
+            weights = self.addr(Buffer::LateWeights);
+        }
+        let output = CombineOutput {
+            out: self.addr(Buffer::Out),
+            token_valid: self.addr(Buffer::Valid),
+            weights,
+            wait_ns: self.addr(Buffer::CombineWait),
+            active: self.addr(Buffer::Contributed),
+            renormalise: self.modes.renormalise,
+        };
+        // SAFETY: as in `send_unchecked`.
+        let event = unsafe { self.moe.combine_receive(&self.stream, self.call(), &output) }?;
+        self.wait(event)?;
+        let tokens = self.tokens as usize;
+        let hidden = self.moe.config().hidden as usize;
+        let token_valid: Vec<u8> = self.read(Buffer::Valid, tokens)?;
+        Ok(Combined {
+            out: self.read(Buffer::Out, tokens * hidden)?,
+            token_valid: token_valid.into_iter().map(|valid| valid != 0).collect(),
+        })
+    }
+
+    /// Row `row` of local expert `local` as the last dispatch brought it, BF16 bits, in either layout. By expert also a row that
+    /// it did not write.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn received(&self, local: usize, row: usize) -> Result<Vec<u16>, MoeError> {
+        let place = match self.moe.config().layout {
+            RowLayout::ExpertMajor => local as u64 * self.rows_of_expert() + row as u64,
+            RowLayout::RankMajor => self.received.place(local, row),
+        };
+        self.output_row(place)
+    }
+
+    /// Row `place` of `recv_x`, BF16 bits, whether dispatch wrote it or not.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn output_row(&self, place: u64) -> Result<Vec<u16>, MoeError> {
+        let hidden = self.moe.config().hidden as usize;
+        let gpu = self.moe.team().gpu().as_ref();
+        self.buffers()
+            .read(gpu, Buffer::RecvX, place * hidden as u64, hidden)
+    }
+
+    /// The rows of the last dispatch by rank, in the rank-major layout.
+    #[must_use]
+    pub fn rank_rows(&self) -> &[Vec<RankRow>] {
+        self.received.by_rank()
+    }
+
+    /// By rank: whether the last dispatch received its rows.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn arrived(&self) -> Result<Vec<bool>, MoeError> {
+        self.flags(Buffer::Arrived)
+    }
+
+    /// By rank: whether the last combine added its rows.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn contributed(&self) -> Result<Vec<bool>, MoeError> {
+        self.flags(Buffer::Contributed)
+    }
+
+    /// What the calls so far have added up.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn statistics(&self) -> Result<Statistics, MoeError> {
+        let ranks = self.moe.team().ranks();
+        let room = self.moe.config().room(ranks) as usize;
+        Ok(Statistics {
+            rows: self.read(Buffer::RecvStats, room)?,
+            dispatch_wait_ns: self.read(Buffer::DispatchWait, ranks as usize)?,
+            combine_wait_ns: self.read(Buffer::CombineWait, ranks as usize)?,
+        })
+    }
+
+    /// Device addresses of `recv_x`, `counts` and `y`, for an expert kernel between [`Workspace::receive`] and
+    /// [`Workspace::send_back`].
+    #[must_use]
+    pub fn expert_buffers(&self) -> [u64; 3] {
+        [Buffer::RecvX, Buffer::Counts, Buffer::Y].map(|buffer| self.addr(buffer))
+    }
+
+    /// Where the experts write: the buffer, or the layer's memory for this call.
+    ///
+    /// # Errors
+    /// Zero-copy in a layer that has none; the device's.
+    pub fn y(&self) -> Result<u64, MoeError> {
+        if !self.modes.zero_copy {
+            return Ok(self.addr(Buffer::Y));
+        }
+        let set = self.call().report()?.call % crate::abi::SETS;
+        Ok(self.moe.combine_staging(set)?.addr)
+    }
+
+    /// Waits until `event` is done, and looks at the other ranks meanwhile: when one gives up, device calls are aborted.
+    ///
+    /// # Errors
+    /// The kernel's failure, or that of another rank.
+    pub fn wait(&mut self, event: Event) -> Result<(), MoeError> {
+        let event = self.last.insert(event);
+        let limit =
+            Instant::now() + self.moe.team().config().deadline * 3 + Duration::from_secs(90);
+        let mut peers = Ok(());
+        loop {
+            match self.moe.team().gpu().wait(event, LOOK) {
+                Err(GpuError::Timeout { .. }) if Instant::now() < limit => {
+                    if peers.is_ok() {
+                        peers = self.moe.team().check_peers();
+                        if peers.is_err() {
+                            self.moe.team().abort()?;
+                        }
+                    }
+                }
+                ended => {
+                    peers?;
+                    return Ok(ended?);
+                }
+            }
+        }
+    }
+
+    fn rows_of_expert(&self) -> u64 {
+        u64::from(self.moe.team().ranks()) * u64::from(self.moe.config().max_tokens)
+    }
+
+    fn flags(&self, buffer: Buffer) -> Result<Vec<bool>, MoeError> {
+        let flags: Vec<u32> = self.read(buffer, self.moe.team().ranks() as usize)?;
+        Ok(flags.into_iter().map(|flag| flag != 0).collect())
+    }
+
+    fn buffers(&self) -> &Buffers {
+        self.buffers.as_ref().expect("taken in drop only")
+    }
+
+    fn addr(&self, buffer: Buffer) -> u64 {
+        self.buffers().addr(buffer)
+    }
+
+    fn write<T: bytemuck::Pod>(&self, buffer: Buffer, numbers: &[T]) -> Result<(), MoeError> {
+        let gpu = self.moe.team().gpu().as_ref();
+        self.buffers().write(gpu, buffer, numbers)
+    }
+
+    fn read<T: bytemuck::Pod>(&self, buffer: Buffer, count: usize) -> Result<Vec<T>, MoeError> {
+        let gpu = self.moe.team().gpu().as_ref();
+        self.buffers().read(gpu, buffer, 0, count)
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        if self.last.as_ref().is_some_and(|event| !event.is_done()) {
+            // A kernel that would not end still uses all of this.
+            tracing::error!("a kernel still runs: its buffers are kept");
+            std::mem::forget(self.buffers.take());
+            std::mem::forget(self.call.take());
+            std::mem::forget(Arc::clone(&self.moe));
+        }
+    }
+}
