@@ -47,7 +47,6 @@ sanitize() {
     step "order in operations, teams and MoE" sanitizer tsan few -p warpverbs $sanitize_tests -E "$sanitize_filter"
     part memory
     step "wild accesses" sanitizer asan few -p simt --test memory
-    step "wild accesses in puts, operations and MoE" sanitizer asan few -p warpverbs --test put --test ops --test moe -E "$sanitize_filter"
     finish_parts
     print_summary
 }
