@@ -2,6 +2,9 @@
 
 use crate::error::{Error, Layer};
 use crate::gpu::GpuError;
+use crate::moe::MoeError;
+use crate::team::TeamError;
+use crate::verbs::VerbsError;
 
 /// Why there is no number.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +13,15 @@ pub enum BenchError {
     /// The device's.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// The HCA's.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// The team's.
+    #[error(transparent)]
+    Team(#[from] TeamError),
+    /// The layer's.
+    #[error(transparent)]
+    Moe(#[from] MoeError),
     /// An option out of its range.
     #[error("{what} is {value}; it must be {limit}")]
     Option {

@@ -3,8 +3,11 @@
 //! [`post`] measures posting alone: rings in device memory whose NIC is a sink, a block of the same kernel that answers
 //! doorbells with CQEs. It needs neither NIC nor software HCA, and its numbers say nothing about either. On simt everything
 //! runs the same and is checked the same, but the times are those of a simulation: the report says so and shows none as speed.
+//!
+//! [`moe`] counts what a MoE step puts on the wire, on software HCAs.
 
 mod error;
+pub mod moe;
 pub mod post;
 mod report;
 mod ring;

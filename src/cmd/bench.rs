@@ -1,10 +1,13 @@
 //! `wv bench`: measurements, see [`crate::bench`].
 
-use std::path::PathBuf;
+mod moe;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
 
 use crate::bench::post::{self, Case, PostOptions, Scope, Sharing, all_cases};
 use crate::bench::{BenchError, Report};
@@ -16,6 +19,9 @@ pub enum BenchCommand {
     /// What a put costs the thread that posts it, and how many are posted in a second, into rings in device memory whose
     /// doorbells a block of the same kernel answers as a NIC would: no NIC is used, and none is measured
     Post(PostArgs),
+    /// What a MoE step puts on the wire: work requests, doorbells, signals and bytes of dispatch and combine, on software HCAs
+    /// and kernels on the CPU, beside what DeepEP's algorithm needs: counts, no times
+    Moe(moe::MoeArgs),
 }
 
 /// Options of `wv bench post`.
@@ -98,17 +104,33 @@ const CALLS_SIMT: u32 = 64;
 /// Runs `wv bench`: the table goes to standard output.
 #[must_use]
 pub fn run(command: &BenchCommand) -> ExitCode {
-    let BenchCommand::Post(args) = command;
+    let args = match command {
+        BenchCommand::Post(args) => args,
+        BenchCommand::Moe(args) => return moe::run(args),
+    };
     match run_post(args) {
         Ok(report) => {
             print!("{report}");
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("wv bench: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => refuse(&error),
     }
+}
+
+fn refuse(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("wv bench: {error}");
+    ExitCode::FAILURE
+}
+
+/// Writes a report as JSON.
+fn write_json(path: &Path, report: &impl Serialize) -> Result<(), BenchError> {
+    let refused = |error: &dyn ToString| BenchError::Option {
+        what: "--json",
+        value: path.display().to_string(),
+        limit: format!("a file that can be written: {}", error.to_string()),
+    };
+    let text = serde_json::to_string_pretty(report).map_err(|error| refused(&error))?;
+    std::fs::write(path, text + "\n").map_err(|error| refused(&error))
 }
 
 fn run_post(args: &PostArgs) -> Result<Report, BenchError> {
@@ -132,13 +154,7 @@ fn run_post(args: &PostArgs) -> Result<Report, BenchError> {
     cases.retain(|case| args.wants(case));
     let report = post::measure(&gpu, &options, &cases)?;
     if let Some(path) = &args.json {
-        let refused = |error: &dyn ToString| BenchError::Option {
-            what: "--json",
-            value: path.display().to_string(),
-            limit: format!("a file that can be written: {}", error.to_string()),
-        };
-        let text = serde_json::to_string_pretty(&report).map_err(|error| refused(&error))?;
-        std::fs::write(path, text + "\n").map_err(|error| refused(&error))?;
+        write_json(path, &report)?;
     }
     Ok(report)
 }

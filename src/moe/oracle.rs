@@ -209,13 +209,12 @@ impl Case {
 /// The places of each expert, from the table of a layer.
 #[must_use]
 pub fn places(placement: &Placement) -> Vec<Vec<Home>> {
-    let homes = |expert: usize| {
-        let slots = placement.slots_of(number(expert).cast_signed()).iter();
-        slots
-            .map(|&slot| placement.homes()[slot as usize])
-            .collect()
+    let home = |slot: &u32| placement.homes()[*slot as usize];
+    let of = |expert: usize| {
+        let slots = placement.slots_of(i32::try_from(expert).unwrap_or(-1));
+        slots.iter().map(home).collect()
     };
-    (0..placement.experts()).map(homes).collect()
+    (0..placement.experts()).map(of).collect()
 }
 
 /// Ranks, tokens and experts are counted in 32 bits everywhere.

@@ -1,7 +1,12 @@
 //! What dispatch and combine make of data: formats, layouts, shapes, against the oracles.
 
+mod cell;
 mod combine;
+mod cost;
+mod covering;
+mod grid;
 mod layouts;
+mod raw;
 mod sizes;
 mod slots;
 #[path = "../moe/support.rs"]

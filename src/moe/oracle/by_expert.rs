@@ -201,7 +201,8 @@ pub fn payload_and_scales(case: &Case, rank: usize, out: &ByExpert) -> Result<()
 }
 
 /// The scales of a row: of FP8 they lie `ranks · max_tokens` words apart.
-fn scales_of(case: &Case, out: &ByExpert, expert: usize, row: usize) -> Vec<u8> {
+#[must_use]
+pub fn scales_of(case: &Case, out: &ByExpert, expert: usize, row: usize) -> Vec<u8> {
     let (room, (_, bytes)) = (case.rows_of_an_expert(), payload::arrives(case));
     if !payload::scales_are_transposed(case) {
         let at = (expert * room + row) * bytes;

@@ -2,8 +2,8 @@
 //! in between; and which tokens are whole.
 
 use super::finding::length;
-use super::payload::bf16;
-use super::{Case, Finding};
+use super::payload::{bf16, values};
+use super::{Case, Finding, Wire};
 
 /// How far a result may be from [`reference`], as [`difference`].
 pub const BF16_LIMIT: f64 = 1e-5;
@@ -75,13 +75,24 @@ pub fn reference(
     out
 }
 
-/// A BF16 token in f32.
+/// A token in f32, as it was given.
 fn token_of(case: &Case, rank: usize, token: usize) -> Vec<f32> {
-    let bytes = &case.inputs[rank].x[token * case.hidden * 2..][..case.hidden * 2];
-    let pairs = bytes.chunks_exact(2);
-    pairs
-        .map(|pair| bf16(u16::from_le_bytes([pair[0], pair[1]])))
-        .collect()
+    let input = &case.inputs[rank];
+    let (row_bytes, scale_bytes) = match case.wire {
+        Wire::AsIs {
+            row_bytes,
+            scale_bytes,
+            ..
+        } => (row_bytes, scale_bytes),
+        Wire::Cast(_) => {
+            let pairs = input.x[token * case.hidden * 2..][..case.hidden * 2].chunks_exact(2);
+            return pairs
+                .map(|pair| bf16(u16::from_le_bytes([pair[0], pair[1]])))
+                .collect();
+        }
+    };
+    let x = &input.x[token * row_bytes..][..row_bytes];
+    values(case, x, &input.scales[token * scale_bytes..][..scale_bytes])
 }
 
 /// 1 - 2<x,y> / (|x|² + |y|²): 0 for equal vectors, also for two of zeros.

@@ -95,6 +95,29 @@ pub fn check(case: &Case, source: usize, token: usize, row: &Arrived<'_>) -> Res
     }
 }
 
+/// The numbers that a row stands for, as experts see them: BF16, or FP8 times its scale. Opaque bytes are taken for BF16. An
+/// input that travels as it is, is such a row too.
+#[must_use]
+pub fn values(case: &Case, x: &[u8], scales: &[u8]) -> Vec<f32> {
+    let kind = match case.wire {
+        Wire::AsIs { fp8: false, .. } => {
+            let pairs = x.chunks_exact(2).take(case.hidden);
+            return pairs
+                .map(|pair| bf16(u16::from_le_bytes([pair[0], pair[1]])))
+                .collect();
+        }
+        Wire::AsIs { fp8: true, .. } => Scales::F32,
+        Wire::Cast(kind) => kind,
+    };
+    let channels = x.iter().take(case.hidden).enumerate();
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "11 significant bits and more, as an f32 has them"
+    )]
+    let value = |(i, bits): (usize, &u8)| (e4m3(*bits) * scale(kind, scales, i / GROUP)) as f32;
+    channels.map(value).collect()
+}
+
 /// A finding in one token.
 enum Found {
     Scale(usize, f64, f64),

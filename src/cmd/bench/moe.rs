@@ -1,0 +1,166 @@
+//! `wv bench moe`: starts itself again on software HCAs, one for each rank, and counts there.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use super::{refuse, write_json};
+use crate::bench::BenchError;
+use crate::bench::moe::{HcaCounts, MoeCase, MoeReport, Routing, measure};
+use crate::cmd::sim::{self, SimArgs};
+use crate::moe::{MoeConfig, RowLayout};
+use crate::verbs::device_list;
+
+/// Options of `wv bench moe`.
+#[derive(Args, Debug)]
+pub struct MoeArgs {
+    /// Numbers of ranks, 1 to 64 each: threads of one process
+    #[arg(long, value_delimiter = ',', default_values_t = [8, 64])]
+    ranks: Vec<u32>,
+    /// Tokens of each rank
+    #[arg(long, default_value_t = 128)]
+    tokens: u32,
+    /// BF16 elements of a token
+    #[arg(long, default_value_t = 7168)]
+    hidden: u32,
+    /// Experts of all ranks together
+    #[arg(long, default_value_t = 256)]
+    experts: u32,
+    /// Experts that each token chooses
+    #[arg(long, default_value_t = 8)]
+    top_k: u32,
+    /// How tokens choose: any expert, experts of 4 of 8 groups, or both one after the other
+    #[arg(long, value_enum, default_value_t = Choose::Both)]
+    routing: Choose,
+    /// How dispatch lays out what it received
+    #[arg(long, value_enum, default_value_t = LayOut::Expert)]
+    layout: LayOut,
+    /// Seed of tokens and routing
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where to write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// This process has the software HCAs
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Choose {
+    Both,
+    Uniform,
+    Grouped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LayOut {
+    Expert,
+    Rank,
+}
+
+/// Runs it; a count that is too high ends in failure, with the table.
+pub(super) fn run(args: &MoeArgs) -> ExitCode {
+    if !args.inside {
+        return match on_software_hcas(args) {
+            Ok(code) => code,
+            Err(error) => refuse(&error),
+        };
+    }
+    let report = match count(args) {
+        Ok(report) => report,
+        Err(error) => return refuse(&error),
+    };
+    print!("{report}");
+    if let Some(Err(error)) = args.json.as_deref().map(|path| write_json(path, &report)) {
+        return refuse(&error);
+    }
+    match report.objections.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn on_software_hcas(args: &MoeArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let most = args.ranks.iter().copied().max().unwrap_or(0);
+    if !(1..=64).contains(&most) || args.ranks.contains(&0) {
+        return Err(Box::new(BenchError::Option {
+            what: "--ranks",
+            value: format!("{:?}", args.ranks),
+            limit: "1 to 64 each".to_owned(),
+        }));
+    }
+    let mut command = vec![env::current_exe()?.into_os_string()];
+    command.extend(env::args_os().skip(1));
+    command.push("--inside".into());
+    let sim = SimArgs {
+        devices: most,
+        ip: None,
+        fault: None,
+        profile: None,
+        link: None,
+        check: None,
+        pcap: None,
+        carrier: None,
+        list_capabilities: false,
+        command,
+    };
+    Ok(sim::run(&sim)?)
+}
+
+fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
+    let mut devices: Vec<String> = device_list()?
+        .into_iter()
+        .filter(crate::verbs::DeviceInfo::is_soft)
+        .map(|device| device.name)
+        .collect();
+    devices.sort_by_key(|name| (name.len(), name.clone()));
+    let routings = match args.routing {
+        Choose::Both => vec![Routing::Uniform, Routing::Grouped],
+        Choose::Uniform => vec![Routing::Uniform],
+        Choose::Grouped => vec![Routing::Grouped],
+    };
+    let mut rows = Vec::new();
+    for &ranks in &args.ranks {
+        for &routing in &routings {
+            let case = MoeCase {
+                ranks,
+                config: MoeConfig {
+                    hidden: args.hidden,
+                    experts: args.experts,
+                    top_k: args.top_k,
+                    max_tokens: args.tokens,
+                    layout: match args.layout {
+                        LayOut::Expert => RowLayout::ExpertMajor,
+                        LayOut::Rank => RowLayout::RankMajor,
+                    },
+                    ..MoeConfig::BF16
+                },
+                routing,
+                seed: args.seed,
+            };
+            eprintln!("counting: {case}");
+            rows.extend(measure(&case, &devices, &read)?);
+        }
+    }
+    Ok(MoeReport::new(rows))
+}
+
+/// The counters of a device, from its `hw_counters` files.
+fn read(device: &str) -> Option<HcaCounts> {
+    let root = env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
+    let folder = root.join(format!("class/infiniband/{device}/ports/1/hw_counters"));
+    Some(HcaCounts {
+        wqes: counter(&folder, "tx_wqes")?,
+        doorbells: counter(&folder, "doorbells")?,
+        signals: counter(&folder, "inline_write_requests")? + counter(&folder, "atomic_requests")?,
+        bytes: counter(&folder, "tx_bytes")?,
+    })
+}
+
+fn counter(folder: &Path, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(folder.join(name)).ok()?;
+    text.trim().parse().ok()
+}

@@ -1,0 +1,80 @@
+//! What a step puts on the wire, counted by the HCAs and by the QPs, against what it needs.
+
+use softhca::device;
+use warpverbs::bench::moe::{HcaCounts, MoeCase, MoeReport, MoeRow, Routing, lower_bound, measure};
+use warpverbs::moe::MoeConfig;
+
+use crate::support::{Hcas, Setup};
+
+/// What the HCA named so has counted.
+fn read(hca: &str) -> Option<HcaCounts> {
+    let counters = device::counters(hca)?;
+    Some(HcaCounts {
+        wqes: counters.wqes,
+        doorbells: counters.doorbells,
+        signals: counters.inline_write_requests + counters.atomic_requests,
+        bytes: counters.bytes_sent,
+    })
+}
+
+fn counted(ranks: u32, tokens: u32, routing: Routing) -> (MoeCase, Vec<MoeRow>) {
+    let case = MoeCase {
+        ranks,
+        config: MoeConfig {
+            hidden: 7168,
+            experts: 256,
+            top_k: 8,
+            max_tokens: tokens,
+            ..MoeConfig::BF16
+        },
+        routing,
+        seed: 1,
+    };
+    let hcas = Hcas::new(&Setup::new(ranks));
+    let names: Vec<String> = hcas.0.iter().map(|hca| hca.name().to_owned()).collect();
+    let rows = measure(&case, &names, &read).unwrap();
+    hcas.check();
+    (case, rows)
+}
+
+#[test]
+fn a_step_of_eight_ranks_posts_one_row_for_each_token_and_rank_one_signal_for_each_peer_and_little_else()
+ {
+    for routing in [Routing::Uniform, Routing::Grouped] {
+        let (case, rows) = counted(8, 12, routing);
+        let [dispatch, combine] = &rows[..] else {
+            panic!("{rows:?}")
+        };
+        let (tokens, peers) = (lower_bound(&case, false) / 14_336, 8 * 7);
+        assert_eq!(dispatch.counted.signals, peers, "{case}");
+        assert_eq!(dispatch.counted.wqes, tokens + peers, "{case}");
+        // At most 12 rows for a peer: they share one doorbell with their signal.
+        assert_eq!(dispatch.counted.doorbells, peers, "{case}");
+        assert_eq!(combine.counted.signals, peers, "{case}");
+        assert!(combine.counted.wqes <= 2 * peers, "{case}: {combine:?}");
+        assert_eq!(combine.counted.doorbells, peers, "{case}");
+        let report = MoeReport::new(rows);
+        assert_eq!(report.objections, Vec::<String>::new(), "{report}");
+    }
+}
+
+#[test]
+fn the_hcas_that_a_case_lacks_are_asked_for() {
+    let case = MoeCase {
+        ranks: 2,
+        config: MoeConfig {
+            hidden: 8,
+            experts: 2,
+            top_k: 1,
+            max_tokens: 1,
+            ..MoeConfig::BF16
+        },
+        routing: Routing::Uniform,
+        seed: 1,
+    };
+    let error = measure(&case, &["one".to_owned()], &read).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "number of HCAs is 1; it must be 2 or more, one for each rank"
+    );
+}
