@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use warpverbs::bench::post::{PostOptions, all_cases, measure};
 use warpverbs::gpu::cuda::{Compile, CudaGpu, CudaOptions, CudaSource, Placement};
-use warpverbs::gpu::{Gpu, GpuError, GpuSelector, Launch, RdmaSupport, open};
+use warpverbs::gpu::{
+    DeviceMemory, Event, Gpu, GpuError, GpuSelector, Launch, RdmaSupport, Stream, open,
+};
 
 fn gpu() -> Arc<CudaGpu> {
     CudaGpu::open(0).expect("CUDA device 0")
@@ -117,6 +119,124 @@ fn a_kernel_of_a_user_runs_on_device_and_on_host_memory() {
         gpu.read(word.addr(), &mut out).unwrap();
         assert_eq!(u32::from_ne_bytes(out), 42, "{placement:?}");
     }
+}
+
+/// PTX by hand: multiplies the number that its parameter points to by 3 and adds 1, so that order and number of launches show.
+const STEP: CudaSource<'_> = CudaSource {
+    name: "step.ptx",
+    text: ".version 7.0\n.target sm_80\n.address_size 64\n\
+        .visible .entry step(\n.param .u64 where\n)\n{\n.reg .b64 %a;\n.reg .b32 %v;\n\
+        ld.param.u64 %a, [where];\nld.global.u32 %v, [%a];\nmad.lo.u32 %v, %v, 3, 1;\n\
+        st.global.u32 [%a], %v;\nret;\n}\n",
+};
+
+/// A device with the kernels `step` (v = 3v + 1) and `store` (v = 42), and one number on it.
+struct Steps {
+    gpu: Arc<CudaGpu>,
+    word: DeviceMemory,
+}
+
+impl Steps {
+    fn new() -> Self {
+        let gpu = CudaGpu::with_ptx(0, &[STEP, STORE]).unwrap();
+        let word = gpu.alloc(4, 4).unwrap();
+        Self { gpu, word }
+    }
+
+    fn launch(&self, kernel: &str, stream: &Stream) -> Event {
+        let launch = Launch {
+            stream: Some(stream),
+            ..Launch::new(kernel, 1, 1)
+        };
+        // SAFETY: both kernels take one address, of a word that lives as long as `self`, which outlives every event.
+        unsafe { self.gpu.launch(&launch, &self.word.addr().to_ne_bytes()) }.unwrap()
+    }
+
+    fn set(&self, value: u32) {
+        let bytes = value.to_ne_bytes();
+        self.gpu.write(self.word.addr(), &bytes).unwrap();
+    }
+
+    fn get(&self) -> u32 {
+        let mut out = [0; 4];
+        self.gpu.read(self.word.addr(), &mut out).unwrap();
+        u32::from_ne_bytes(out)
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn streams_run_in_order_and_wait_for_events_of_others() {
+    let steps = Steps::new();
+    let (a, b) = (steps.gpu.stream().unwrap(), steps.gpu.stream().unwrap());
+    for round in 0..100 {
+        steps.set(round);
+        let event = steps.launch("store", &a);
+        b.wait(&event).unwrap();
+        let event = steps.launch("step", &b);
+        a.wait(&event).unwrap();
+        steps.launch("step", &a);
+        a.record().unwrap().wait(Duration::from_secs(10)).unwrap();
+        assert_eq!(steps.get(), (42 * 3 + 1) * 3 + 1, "round {round}");
+    }
+    // SAFETY: null is the default stream of CUDA.
+    let legacy = unsafe { steps.gpu.wrap_stream(std::ptr::null_mut()) }.unwrap();
+    let event = steps.launch("store", &legacy);
+    event.wait(Duration::from_secs(10)).unwrap();
+    assert_eq!(steps.get(), 42);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_captured_graph_runs_as_often_as_it_is_launched() {
+    let steps = Steps::new();
+    let (a, b) = (steps.gpu.stream().unwrap(), steps.gpu.stream().unwrap());
+    steps.set(7);
+    a.begin_capture().unwrap();
+    let again = a.begin_capture().unwrap_err();
+    assert!(matches!(again, GpuError::Capture { .. }), "{again}");
+    let first = steps.launch("step", &a);
+    let captured = first.wait(Duration::from_secs(1)).unwrap_err();
+    assert!(matches!(captured, GpuError::Captured { .. }), "{captured}");
+    b.wait(&first).unwrap();
+    let second = steps.launch("step", &b);
+    a.wait(&second).unwrap();
+    steps.launch("step", &a);
+    // Memory may come and go during a capture.
+    drop(steps.gpu.alloc(1 << 16, 256).unwrap());
+    let graph = a.end_capture().unwrap();
+    assert_eq!((graph.len(), steps.get()), (3, 7), "nothing has run yet");
+    let mut want = 7u32;
+    for stream in [&a, &b, &steps.gpu.default_stream(), &a] {
+        for _ in 0..5 {
+            // SAFETY: the word lives until the end of the test, which waits.
+            let event = unsafe { graph.launch(stream) }.unwrap();
+            event.wait(Duration::from_secs(10)).unwrap();
+            for _ in 0..3 {
+                want = want.wrapping_mul(3).wrapping_add(1);
+            }
+        }
+        assert_eq!(steps.get(), want);
+    }
+    let none = a.end_capture().unwrap_err();
+    assert!(matches!(none, GpuError::Capture { .. }), "{none}");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_branch_that_leads_nowhere_is_refused_and_the_streams_can_be_used_again() {
+    let steps = Steps::new();
+    let (a, b) = (steps.gpu.stream().unwrap(), steps.gpu.stream().unwrap());
+    a.begin_capture().unwrap();
+    b.wait(&steps.launch("step", &a)).unwrap();
+    steps.launch("step", &b);
+    let error = a.end_capture().unwrap_err();
+    assert!(matches!(error, GpuError::Capture { .. }), "{error}");
+    for stream in [&a, &b] {
+        let event = steps.launch("store", stream);
+        event.wait(Duration::from_secs(10)).unwrap();
+    }
+    assert_eq!(steps.get(), 42);
 }
 
 #[test]

@@ -46,6 +46,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/mlx5-prm", [&[], &[], &[]]),
     ("crates/simt", [&[], &["simt"], &[]]), // itself, with its feature `build`
     ("crates/softhca", [&["mlx5-prm"], &[], &[]]),
+    ("crates/capi", [&["warpverbs"], &["softhca"], &[]]),
     (".", [&["mlx5-prm", "simt"], &["softhca"], &["simt"]]),
 ];
 const DEPENDENCY_SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
@@ -87,6 +88,7 @@ const GENERATED: &[&str] = &[
     "kernels/include/warpverbs/abi.h",
     "kernels/test/abi.h",
     "kernels/bench/abi.h",
+    "crates/capi/include/warpverbs.h",
 ];
 const HEADERS: &str = "kernels/include/warpverbs/";
 

@@ -56,6 +56,12 @@ impl CallReport {
         good && self.call != 0 && self.peers.iter().all(|peer| self.trouble(peer).is_none())
     }
 
+    /// Ranks with which a phase so far did not go through.
+    pub fn troubled(&self) -> impl Iterator<Item = u32> {
+        let ranks = (0..).zip(&self.peers);
+        ranks.filter_map(|(rank, peer)| self.trouble(peer).map(|_| rank))
+    }
+
     /// What went wrong with one peer.
     fn trouble(&self, peer: &MoeHandlePeer) -> Option<String> {
         let outcomes = [

@@ -1,0 +1,415 @@
+//! Layers, handles of calls, and how a call went.
+
+// UNSAFETY: functions with C names, and pointers from C.
+#![expect(unsafe_code, reason = "the C ABI")]
+
+use std::ffi::c_char;
+use std::ptr;
+use std::sync::Arc;
+
+use warpverbs::moe::{Format, Moe, MoeCall, MoeConfig, Returns, RowLayout, Scales, required_bytes};
+
+use crate::status::{Failure, given, guard, put, room, text, wv_status};
+use crate::team::wv_team;
+
+/// wv_moe_config.format: BF16.
+pub const WV_FORMAT_BF16: u32 = 0;
+/// wv_moe_config.format: FP8 (e4m3) with one scale for each 128 channels; scales by wv_moe_config.scales.
+pub const WV_FORMAT_FP8: u32 = 1;
+/// wv_moe_config.format: bytes that the library does not look into.
+pub const WV_FORMAT_OPAQUE: u32 = 2;
+/// wv_moe_config.scales: f32.
+pub const WV_SCALES_F32: u32 = 0;
+/// wv_moe_config.scales: f32, rounded up to a power of two.
+pub const WV_SCALES_POWER_OF_TWO: u32 = 1;
+/// wv_moe_config.scales: the exponent byte of such a power, four to a 32-bit word.
+pub const WV_SCALES_UE8M0: u32 = 2;
+/// wv_moe_config.layout: rows by local expert.
+pub const WV_LAYOUT_EXPERT_MAJOR: u32 = 0;
+/// wv_moe_config.layout: rows by source rank, each token once.
+pub const WV_LAYOUT_RANK_MAJOR: u32 = 1;
+/// wv_moe_config.returns: combine sends back one sum for each rank.
+pub const WV_RETURNS_SUMS: u32 = 0;
+/// wv_moe_config.returns: combine sends back one row for each expert.
+pub const WV_RETURNS_ROWS: u32 = 1;
+
+/// The shape of a layer; the same at every rank. Zeros after `max_tokens` mean BF16, by expert, sums.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct wv_moe_config {
+    /// BF16 elements of a token.
+    pub hidden: u32,
+    /// Experts of all ranks together.
+    pub experts: u32,
+    /// Experts that a token may choose.
+    pub top_k: u32,
+    /// Most tokens that a rank dispatches in one call.
+    pub max_tokens: u32,
+    /// What a token is made of: WV_FORMAT_...
+    pub format: u32,
+    /// The scales of FP8: WV_SCALES_...
+    pub scales: u32,
+    /// WV_FORMAT_OPAQUE: bytes of a token.
+    pub payload_bytes: u32,
+    /// WV_FORMAT_OPAQUE: bytes of its scales.
+    pub scale_bytes: u32,
+    /// How dispatch lays out what it received: WV_LAYOUT_...
+    pub layout: u32,
+    /// What combine sends back: WV_RETURNS_...
+    pub returns: u32,
+}
+
+/// Device memory that a layer takes at each rank, in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct wv_bytes {
+    /// Slots that peers write into.
+    pub slots: u64,
+    /// Copies that the NIC sends from.
+    pub staging: u64,
+    /// Signals of all peers.
+    pub signals: u64,
+    /// Context and state per peer.
+    pub state: u64,
+    /// One handle of a call.
+    pub handle: u64,
+    /// The caller's `recv_x`.
+    pub recv_x: u64,
+}
+
+/// A layer at this rank.
+#[derive(Debug)]
+pub struct wv_moe {
+    pub(crate) moe: Arc<Moe>,
+}
+
+/// The handle of one call at a time; a program with two calls open at once has two.
+#[derive(Debug)]
+pub struct wv_call {
+    pub(crate) call: MoeCall,
+    /// Outlives the handle.
+    pub(crate) moe: Arc<Moe>,
+}
+
+/// How a call went.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct wv_call_report {
+    /// Number of the call; 0: the handle was never used.
+    pub call: u32,
+    /// Phases that have begun: 0 to 4.
+    pub phases: u32,
+    /// How each of them ended: dispatch send, dispatch receive, combine send, combine receive. 0: well.
+    pub status: [u32; 4],
+    /// 1: every phase so far went through for every rank.
+    pub complete: u32,
+    /// Ranks with which one did not.
+    pub troubled_ranks: u32,
+}
+
+impl wv_moe_config {
+    pub(crate) fn read(&self) -> Result<MoeConfig, Failure> {
+        let format = match (self.format, self.scales) {
+            (WV_FORMAT_BF16, _) => Format::Bf16,
+            (WV_FORMAT_FP8, WV_SCALES_F32) => Format::Fp8(Scales::F32),
+            (WV_FORMAT_FP8, WV_SCALES_POWER_OF_TWO) => Format::Fp8(Scales::PowerOfTwo),
+            (WV_FORMAT_FP8, WV_SCALES_UE8M0) => Format::Fp8(Scales::Ue8m0),
+            (WV_FORMAT_FP8, other) => {
+                return Err(Failure::argument(
+                    "scales",
+                    other,
+                    "one of WV_SCALES_..., 0 to 2",
+                ));
+            }
+            (WV_FORMAT_OPAQUE, _) => Format::Opaque {
+                payload_bytes: self.payload_bytes,
+                scale_bytes: self.scale_bytes,
+            },
+            (other, _) => {
+                return Err(Failure::argument(
+                    "format",
+                    other,
+                    "one of WV_FORMAT_..., 0 to 2",
+                ));
+            }
+        };
+        let layout = match self.layout {
+            WV_LAYOUT_EXPERT_MAJOR => RowLayout::ExpertMajor,
+            WV_LAYOUT_RANK_MAJOR => RowLayout::RankMajor,
+            other => {
+                return Err(Failure::argument(
+                    "layout",
+                    other,
+                    "one of WV_LAYOUT_..., 0 or 1",
+                ));
+            }
+        };
+        let returns = match self.returns {
+            WV_RETURNS_SUMS => Returns::Sums,
+            WV_RETURNS_ROWS => Returns::Rows,
+            other => {
+                return Err(Failure::argument(
+                    "returns",
+                    other,
+                    "one of WV_RETURNS_..., 0 or 1",
+                ));
+            }
+        };
+        Ok(MoeConfig {
+            hidden: self.hidden,
+            experts: self.experts,
+            top_k: self.top_k,
+            max_tokens: self.max_tokens,
+            format,
+            layout,
+            returns,
+        })
+    }
+}
+
+/// What a layer of this shape takes at each of `ranks`, without making anything.
+///
+/// # Safety
+/// `config` is a struct, `bytes` where the answer goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_required_bytes(
+    config: *const wv_moe_config,
+    ranks: u32,
+    bytes: *mut wv_bytes,
+) -> wv_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let config = unsafe { given("config", config) }?.read()?;
+        let needed = required_bytes(&config, ranks)?;
+        let answer = wv_bytes {
+            slots: needed.slots,
+            staging: needed.staging,
+            signals: needed.signals,
+            state: needed.state,
+            handle: needed.handle,
+            recv_x: needed.recv_x,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put("bytes", bytes, answer) }
+    })
+}
+
+/// Makes a layer, its experts in contiguous blocks over the ranks. Collective: `name` is used once, and all ranks make their
+/// layers in the same order.
+///
+/// # Safety
+/// `team` is a live handle, `name` ends with a NUL, `config` is a struct, `moe` where the handle goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_moe_create(
+    team: *const wv_team,
+    name: *const c_char,
+    config: *const wv_moe_config,
+    moe: *mut *mut wv_moe,
+) -> wv_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (team, name) = unsafe { (given("team", team)?, text("name", name)?) };
+        let name = name.ok_or_else(|| Failure::argument("name", "null", "a text"))?;
+        // SAFETY: the caller's promise.
+        let config = unsafe { given("config", config) }?.read()?;
+        room("moe", moe)?;
+        let made = wv_moe {
+            moe: Moe::new(&team.team, &name, config)?,
+        };
+        // SAFETY: checked above.
+        unsafe { put("moe", moe, Box::into_raw(Box::new(made))) }
+    })
+}
+
+/// Gives a layer back. NULL is allowed. Its memory goes with its last call.
+///
+/// # Safety
+/// `moe` is null or of `wv_moe_create` and used no more; no kernel of it runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_moe_destroy(moe: *mut wv_moe) -> wv_status {
+    guard(|| {
+        if !moe.is_null() {
+            // SAFETY: the caller's promise: it came from `Box::into_raw` and comes back once.
+            drop(unsafe { Box::from_raw(moe) });
+        }
+        Ok(())
+    })
+}
+
+/// The experts of this rank in the order of their local numbers: up to `room` of them go to `experts`, which may be NULL if
+/// `room` is 0; `count` says how many there are.
+///
+/// # Safety
+/// `moe` is a live handle, `experts` has room for `room` numbers, `count` is where the answer goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_moe_local_experts(
+    moe: *const wv_moe,
+    experts: *mut u32,
+    room: u32,
+    count: *mut u32,
+) -> wv_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let local = unsafe { given("moe", moe) }?.moe.local_experts();
+        // Fewer than there are expert numbers.
+        let number = u32::try_from(local.len()).unwrap_or(u32::MAX);
+        // SAFETY: the caller's promise.
+        unsafe { put("count", count, number) }?;
+        let copied = number.min(room) as usize;
+        if copied == 0 {
+            return Ok(());
+        }
+        crate::status::room("experts", experts)?;
+        // SAFETY: the caller's promise: room for at least `copied` numbers.
+        unsafe { ptr::copy_nonoverlapping(local.as_ptr(), experts, copied) };
+        Ok(())
+    })
+}
+
+/// Makes a handle.
+///
+/// # Safety
+/// `moe` is a live handle, `call` where the new one goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_call_create(moe: *const wv_moe, call: *mut *mut wv_call) -> wv_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let moe = &unsafe { given("moe", moe) }?.moe;
+        room("call", call)?;
+        let made = wv_call {
+            call: moe.call()?,
+            moe: Arc::clone(moe),
+        };
+        // SAFETY: checked above.
+        unsafe { put("call", call, Box::into_raw(Box::new(made))) }
+    })
+}
+
+/// Gives a handle back. NULL is allowed.
+///
+/// # Safety
+/// `call` is null or of `wv_call_create` and used no more; no kernel or graph uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_call_destroy(call: *mut wv_call) -> wv_status {
+    guard(|| {
+        if !call.is_null() {
+            // SAFETY: the caller's promise: it came from `Box::into_raw` and comes back once.
+            drop(unsafe { Box::from_raw(call) });
+        }
+        Ok(())
+    })
+}
+
+/// How the call went so far; the phases that are asked about have ended. WV_INCOMPLETE if something is missing: the report is
+/// then filled in all the same, and wv_last_error() says what happened with which rank.
+///
+/// # Safety
+/// `call` is a live handle, `report` where the answer goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_report(call: *const wv_call, report: *mut wv_call_report) -> wv_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let call = unsafe { given("call", call) }?;
+        room("report", report)?;
+        let found = call.call.report()?;
+        let complete = found.is_complete();
+        let troubled = found.troubled().count();
+        let answer = wv_call_report {
+            call: found.call,
+            phases: found.stage.0,
+            status: found.phases.map(|status| status.0),
+            complete: complete.into(),
+            troubled_ranks: u32::try_from(troubled).unwrap_or(u32::MAX),
+        };
+        // SAFETY: checked above.
+        unsafe { put("report", report, answer) }?;
+        if complete {
+            return Ok(());
+        }
+        Err(Failure {
+            status: wv_status::WV_INCOMPLETE,
+            words: found.to_string(),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: wv_moe_config = wv_moe_config {
+        hidden: 256,
+        experts: 8,
+        top_k: 2,
+        max_tokens: 16,
+        format: 0,
+        scales: 0,
+        payload_bytes: 0,
+        scale_bytes: 0,
+        layout: 0,
+        returns: 0,
+    };
+
+    fn refused(config: wv_moe_config) -> String {
+        config.read().unwrap_err().words
+    }
+
+    #[test]
+    fn zeros_mean_bf16_by_expert_and_sums() {
+        let config = CONFIG.read().unwrap();
+        assert_eq!(
+            config,
+            MoeConfig {
+                hidden: 256,
+                experts: 8,
+                top_k: 2,
+                max_tokens: 16,
+                ..MoeConfig::BF16
+            }
+        );
+    }
+
+    #[test]
+    fn a_number_that_is_no_choice_is_refused_with_its_value() {
+        assert_eq!(
+            refused(wv_moe_config {
+                format: 3,
+                ..CONFIG
+            }),
+            "format is 3; it must be one of WV_FORMAT_..., 0 to 2"
+        );
+        let scales = wv_moe_config {
+            format: WV_FORMAT_FP8,
+            scales: 9,
+            ..CONFIG
+        };
+        assert!(refused(scales).contains("scales is 9"));
+        assert!(
+            refused(wv_moe_config {
+                layout: 2,
+                ..CONFIG
+            })
+            .contains("layout is 2")
+        );
+        assert!(
+            refused(wv_moe_config {
+                returns: 2,
+                ..CONFIG
+            })
+            .contains("returns is 2")
+        );
+    }
+
+    #[test]
+    fn required_bytes_are_those_of_the_library() {
+        let (config, mut bytes) = (CONFIG, wv_bytes::default());
+        // SAFETY: both are variables.
+        let status = unsafe { wv_required_bytes(&raw const config, 4, &raw mut bytes) };
+        assert_eq!(status, wv_status::WV_OK);
+        let want = required_bytes(&CONFIG.read().unwrap(), 4).unwrap();
+        assert_eq!((bytes.slots, bytes.handle), (want.slots, want.handle));
+        // SAFETY: null is refused.
+        let status = unsafe { wv_required_bytes(ptr::null(), 4, &raw mut bytes) };
+        assert_eq!(status, wv_status::WV_BAD_ARGUMENT);
+    }
+}

@@ -1,0 +1,363 @@
+//! Launches: phases apart, and both phases of dispatch or combine as one kernel.
+
+// UNSAFETY: functions with C names, and pointers from C.
+#![expect(unsafe_code, reason = "the C ABI")]
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use warpverbs::gpu::Stream;
+use warpverbs::moe::{CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall};
+
+use crate::moe::wv_call;
+use crate::status::{Failure, given, guard, wv_status};
+use crate::team::wv_team;
+
+/// Flag of wv_dispatch_input: `x` is FP8 already, and `x_scales` holds its scales.
+pub const WV_DISPATCH_QUANTIZED: u32 = 1;
+/// Flag of wv_combine_input: `y` lies in the layer's own staging memory already.
+pub const WV_COMBINE_ZERO_COPY: u32 = 1;
+/// Flag of wv_combine_input: every weight counts as 1.
+pub const WV_COMBINE_UNWEIGHTED: u32 = 2;
+/// Flag of wv_combine_output: a token that lost experts is divided by the share of its weights that is left.
+pub const WV_COMBINE_RENORMALISE: u32 = 4;
+
+/// Input of a dispatch: device memory, unchanged until the stream is past the send phase. Zero what is not used.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_dispatch_input {
+    /// Tokens `[tokens, row bytes]` in the layer's format, or BF16 that dispatch casts. 16-byte aligned.
+    pub x: *const c_void,
+    /// Their scales `[tokens, scale bytes]`: for FP8 of the caller and for opaque tokens.
+    pub x_scales: *const c_void,
+    /// Choices `[tokens, top_k]`, -1 for none.
+    pub experts: *const i32,
+    /// Weights `[tokens, top_k]`. NULL: all are 1.
+    pub weights: *const f32,
+    /// Which ranks take part: `[ranks]`, 0 for those that do not. NULL: all.
+    pub active: *const u32,
+    /// Longest wait of each phase of the call, ns. 0: the layer's.
+    pub deadline_ns: u64,
+    /// Number of tokens, at most max_tokens.
+    pub tokens: u32,
+    /// WV_DISPATCH_...
+    pub flags: u32,
+}
+
+/// Output of a dispatch: device memory. `rows` is [local experts, ranks * max_tokens], or by rank [ranks, max_tokens].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_dispatch_output {
+    /// Tokens `[rows, row bytes]`. 16-byte aligned.
+    pub recv_x: *mut c_void,
+    /// Their scales, where the format has any.
+    pub recv_scales: *mut c_void,
+    /// Rows of each local expert, or of each rank.
+    pub counts: *mut u32,
+    /// Row of its rank's input that each row is: `[rows]`.
+    pub src_info: *mut u32,
+    /// By expert: begin << 32 | count of the rows of each rank: `[local experts, ranks]`.
+    pub layout_range: *mut u64,
+    /// By rank: local experts of each row, -1 none: `[rows, top_k]`.
+    pub recv_experts: *mut i32,
+    /// By rank: their weights: `[rows, top_k]`.
+    pub recv_weights: *mut f32,
+    /// Added to: rows of each local expert. NULL: not kept.
+    pub recv_stats: *mut u64,
+    /// Added to: ns waited for each rank. NULL: not kept.
+    pub wait_ns: *mut u64,
+    /// 1 for each rank whose rows are here: `[ranks]`. NULL: not told.
+    pub active: *mut u32,
+}
+
+/// Input of a combine: device memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_combine_input {
+    /// What the experts made of `recv_x`, BF16, in the same places. 16-byte aligned.
+    pub y: *const c_void,
+    /// WV_COMBINE_ZERO_COPY | WV_COMBINE_UNWEIGHTED.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Output of a combine: device memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_combine_output {
+    /// BF16 `[tokens, hidden]`. 16-byte aligned.
+    pub out: *mut c_void,
+    /// 1 for each token all of whose experts contributed: `[tokens]`.
+    pub token_valid: *mut u8,
+    /// Weights `[tokens, top_k]` in a layer that returns every expert's row. NULL: those of dispatch.
+    pub weights: *const f32,
+    /// Added to: ns waited for each rank. NULL: not kept.
+    pub wait_ns: *mut u64,
+    /// 1 for each rank whose rows were added: `[ranks]`. NULL: not told.
+    pub active: *mut u32,
+    /// WV_COMBINE_RENORMALISE.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The device address that a pointer is.
+fn address<T>(pointer: *const T) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+/// Refuses flags that are none.
+fn flags(name: &str, set: u32, known: u32) -> Result<(), Failure> {
+    match set & !known {
+        0 => Ok(()),
+        _ => Err(Failure::argument(
+            name,
+            format!("{set:#x}"),
+            &format!("a subset of {known:#x}"),
+        )),
+    }
+}
+
+impl wv_dispatch_input {
+    fn read(&self) -> Result<DispatchInput, Failure> {
+        flags(
+            "flags of the dispatch input",
+            self.flags,
+            WV_DISPATCH_QUANTIZED,
+        )?;
+        Ok(DispatchInput {
+            x: address(self.x),
+            x_scales: address(self.x_scales),
+            experts: address(self.experts),
+            weights: address(self.weights),
+            active: address(self.active),
+            tokens: self.tokens,
+            quantized: self.flags & WV_DISPATCH_QUANTIZED != 0,
+            deadline: (self.deadline_ns != 0).then(|| Duration::from_nanos(self.deadline_ns)),
+        })
+    }
+}
+
+impl wv_dispatch_output {
+    fn read(&self) -> DispatchOutput {
+        DispatchOutput {
+            recv_x: address(self.recv_x),
+            recv_scales: address(self.recv_scales),
+            counts: address(self.counts),
+            src_info: address(self.src_info),
+            layout_range: address(self.layout_range),
+            recv_experts: address(self.recv_experts),
+            recv_weights: address(self.recv_weights),
+            recv_stats: address(self.recv_stats),
+            wait_ns: address(self.wait_ns),
+            active: address(self.active),
+        }
+    }
+}
+
+impl wv_combine_input {
+    fn read(&self) -> Result<CombineInput, Failure> {
+        let known = WV_COMBINE_ZERO_COPY | WV_COMBINE_UNWEIGHTED;
+        flags("flags of the combine input", self.flags, known)?;
+        Ok(CombineInput {
+            y: address(self.y),
+            zero_copy: self.flags & WV_COMBINE_ZERO_COPY != 0,
+            unweighted: self.flags & WV_COMBINE_UNWEIGHTED != 0,
+        })
+    }
+}
+
+impl wv_combine_output {
+    fn read(&self) -> Result<CombineOutput, Failure> {
+        flags(
+            "flags of the combine output",
+            self.flags,
+            WV_COMBINE_RENORMALISE,
+        )?;
+        Ok(CombineOutput {
+            out: address(self.out),
+            token_valid: address(self.token_valid),
+            weights: address(self.weights),
+            wait_ns: address(self.wait_ns),
+            active: address(self.active),
+            renormalise: self.flags & WV_COMBINE_RENORMALISE != 0,
+        })
+    }
+}
+
+/// A launch of `call` in the stream that C names so.
+///
+/// # Safety
+/// `call` is a live handle; `stream` as [`wv_team::stream`].
+unsafe fn launch(
+    call: *const wv_call,
+    stream: *mut c_void,
+    body: impl FnOnce(&Moe, &MoeCall, &Stream) -> Result<(), Failure>,
+) -> wv_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let call = unsafe { given("call", call) }?;
+        // SAFETY: the caller's promise.
+        let stream = unsafe { wv_team::stream(call.moe.team(), stream) }?;
+        body(&call.moe, &call.call, &stream)
+    })
+}
+
+/// Launches the send phase of dispatch: takes the number of the call and sends the tokens. All ranks launch the same phases
+/// in the same order, each phase of a call once and in turn.
+///
+/// # Safety
+/// `call` is a live handle, `input` a struct whose arrays are as said there, `stream` a stream of the GPU or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_dispatch_send(
+    call: *const wv_call,
+    input: *const wv_dispatch_input,
+    stream: *mut c_void,
+) -> wv_status {
+    // SAFETY: the caller's promise, here and below.
+    unsafe {
+        launch(call, stream, |moe, call, stream| {
+            let input = given("input", input)?.read()?;
+            moe.dispatch_send(stream, call, &input)?;
+            Ok(())
+        })
+    }
+}
+
+/// Launches the receive phase of dispatch: waits for the tokens of every rank and lays them out.
+///
+/// # Safety
+/// As wv_dispatch_send, with the arrays of `output`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_dispatch_receive(
+    call: *const wv_call,
+    output: *const wv_dispatch_output,
+    stream: *mut c_void,
+) -> wv_status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        launch(call, stream, |moe, call, stream| {
+            let output = given("output", output)?.read();
+            moe.dispatch_receive(stream, call, &output)?;
+            Ok(())
+        })
+    }
+}
+
+/// Launches both phases of dispatch as one kernel.
+///
+/// # Safety
+/// As wv_dispatch_send and wv_dispatch_receive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_dispatch(
+    call: *const wv_call,
+    input: *const wv_dispatch_input,
+    output: *const wv_dispatch_output,
+    stream: *mut c_void,
+) -> wv_status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        launch(call, stream, |moe, call, stream| {
+            let input = given("input", input)?.read()?;
+            let output = given("output", output)?.read();
+            moe.dispatch(stream, call, &input, &output)?;
+            Ok(())
+        })
+    }
+}
+
+/// Launches the send phase of combine: adds up what the experts made of each token and sends it back.
+///
+/// # Safety
+/// As wv_dispatch_send, with the arrays of `input`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_combine_send(
+    call: *const wv_call,
+    input: *const wv_combine_input,
+    stream: *mut c_void,
+) -> wv_status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        launch(call, stream, |moe, call, stream| {
+            let input = given("input", input)?.read()?;
+            moe.combine_send(stream, call, &input)?;
+            Ok(())
+        })
+    }
+}
+
+/// Launches the receive phase of combine: waits for every rank and adds up what came back.
+///
+/// # Safety
+/// As wv_dispatch_send, with the arrays of `output`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_combine_receive(
+    call: *const wv_call,
+    output: *const wv_combine_output,
+    stream: *mut c_void,
+) -> wv_status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        launch(call, stream, |moe, call, stream| {
+            let output = given("output", output)?.read()?;
+            moe.combine_receive(stream, call, &output)?;
+            Ok(())
+        })
+    }
+}
+
+/// Launches both phases of combine as one kernel.
+///
+/// # Safety
+/// As wv_combine_send and wv_combine_receive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_combine(
+    call: *const wv_call,
+    input: *const wv_combine_input,
+    output: *const wv_combine_output,
+    stream: *mut c_void,
+) -> wv_status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        launch(call, stream, |moe, call, stream| {
+            let input = given("input", input)?.read()?;
+            let output = given("output", output)?.read()?;
+            moe.combine(stream, call, &input, &output)?;
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+    use std::ptr;
+
+    use crate::status::wv_last_error;
+
+    #[test]
+    fn a_missing_call_is_a_bad_argument() {
+        // SAFETY: null is refused before anything else is looked at.
+        let status = unsafe { wv_dispatch(ptr::null(), ptr::null(), ptr::null(), ptr::null_mut()) };
+        assert_eq!(status, wv_status::WV_BAD_ARGUMENT);
+        // SAFETY: the text of this thread.
+        let words = unsafe { CStr::from_ptr(wv_last_error()) };
+        assert!(words.to_str().unwrap().starts_with("call is null"));
+    }
+
+    #[test]
+    fn unknown_flags_are_refused_with_their_value() {
+        let input = wv_combine_input {
+            y: ptr::null(),
+            flags: 8,
+            reserved: 0,
+        };
+        let error = input.read().unwrap_err();
+        assert_eq!(
+            error.words,
+            "flags of the combine input is 0x8; it must be a subset of 0x3"
+        );
+    }
+}

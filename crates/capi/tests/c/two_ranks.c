@@ -1,0 +1,315 @@
+// Two ranks, which are threads, dispatch and combine through the C ABI; a scalar loop says what must come out, bit for bit.
+// Run: two_ranks STORE_DIRECTORY, under a software HCA or with a ConnectX.
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <warpverbs.h>
+
+enum { RANKS = 2, HIDDEN = 64, EXPERTS = 5, TOP_K = 2, MAX_TOKENS = 8, ROWS = RANKS * MAX_TOKENS, CALLS = 6 };
+
+static const size_t ROW_BYTES = HIDDEN * sizeof(uint16_t);
+static const char *store_url;
+
+static void check(wv_status status, const char *what) {
+    if (status == WV_OK) return;
+    fprintf(stderr, "%s: status %d: %s\n", what, (int)status, wv_last_error());
+    exit(1);
+}
+
+static void must(int holds, const char *what) {
+    if (holds) return;
+    fprintf(stderr, "not so: %s\n", what);
+    exit(1);
+}
+
+// A call that must be refused with `status` and words that hold `words`.
+static void refused(wv_status got, wv_status status, const char *words) {
+    if (got == status && strstr(wv_last_error(), words) != NULL) return;
+    fprintf(stderr, "wanted status %d, \"%s\"; got %d, \"%s\"\n", (int)status, words, (int)got, wv_last_error());
+    exit(1);
+}
+
+// ---- BF16 ----
+
+static float wide(uint16_t bits) {
+    const uint32_t word = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+static uint16_t narrow(float value) {
+    uint32_t word;
+    memcpy(&word, &value, sizeof word);
+    return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
+}
+
+// ---- What is known everywhere: inputs follow from rank and call, expert e computes y = x * (e + 1) / 4 ----
+
+typedef struct {
+    uint32_t tokens;
+    uint16_t x[MAX_TOKENS][HIDDEN];
+    int32_t experts[MAX_TOKENS][TOP_K];
+    float weights[MAX_TOKENS][TOP_K];
+} batch;
+
+static uint32_t draw(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+static void make_batch(uint32_t rank, uint32_t call, batch *out) {
+    uint64_t state = ((uint64_t)call << 32) + rank + 1;
+    memset(out, 0, sizeof *out);
+    out->tokens = draw(&state) % (MAX_TOKENS + 1);
+    for (uint32_t t = 0; t < out->tokens; ++t) {
+        for (uint32_t i = 0; i < HIDDEN; ++i) out->x[t][i] = narrow((float)(draw(&state) % 2001) / 250.0f - 4.0f);
+        const uint32_t first = draw(&state) % EXPERTS, other = (first + 1 + draw(&state) % (EXPERTS - 1)) % EXPERTS;
+        out->experts[t][0] = (int32_t)first;
+        out->experts[t][1] = draw(&state) % 4 == 0 ? -1 : (int32_t)other;
+        for (uint32_t k = 0; k < TOP_K; ++k) out->weights[t][k] = (float)(draw(&state) % 1000) / 999.0f;
+    }
+}
+
+static uint16_t expert(uint32_t id, uint16_t x) { return narrow(wide(x) * ((float)(id + 1) / 4.0f)); }
+
+// Experts 0, 1, 2 live at rank 0, experts 3, 4 at rank 1.
+static uint32_t home(int32_t id) { return id < 3 ? 0 : 1; }
+
+// The experts of each rank in the order of the choices, rounded once; then the ranks in their order, rounded once.
+static uint16_t scalar(const batch *in, uint32_t t, uint32_t i) {
+    float total = 0.0f;
+    for (uint32_t rank = 0; rank < RANKS; ++rank) {
+        float sum = 0.0f;
+        int any = 0;
+        for (uint32_t k = 0; k < TOP_K; ++k) {
+            const int32_t id = in->experts[t][k];
+            if (id < 0 || home(id) != rank) continue;
+            sum += in->weights[t][k] * wide(expert((uint32_t)id, in->x[t][i]));
+            any = 1;
+        }
+        if (any) total += wide(narrow(sum));
+    }
+    return narrow(total);
+}
+
+// ---- One rank ----
+
+typedef struct {
+    wv_team *team;
+    wv_moe *moe;
+    wv_call *call;
+    uint32_t rank, local[EXPERTS], locals;
+    void *x, *experts, *weights, *recv_x, *y, *out, *valid;
+    uint32_t *counts;
+    wv_dispatch_input input;
+    wv_dispatch_output output;
+    wv_combine_input back;
+    wv_combine_output combined;
+} rank_state;
+
+static void *device(rank_state *r, size_t bytes) {
+    void *address = NULL;
+    check(wv_device_alloc(r->team, bytes, &address), "wv_device_alloc");
+    must(address != NULL && (uintptr_t)address % 256 == 0, "device memory is aligned");
+    return address;
+}
+
+static void allocate(rank_state *r) {
+    const size_t rows = (size_t)r->locals * ROWS;
+    r->x = device(r, MAX_TOKENS * ROW_BYTES);
+    r->experts = device(r, MAX_TOKENS * TOP_K * sizeof(int32_t));
+    r->weights = device(r, MAX_TOKENS * TOP_K * sizeof(float));
+    r->recv_x = device(r, rows * ROW_BYTES);
+    r->y = device(r, rows * ROW_BYTES);
+    r->out = device(r, MAX_TOKENS * ROW_BYTES);
+    r->valid = device(r, MAX_TOKENS);
+    r->counts = (uint32_t *)device(r, r->locals * sizeof(uint32_t));
+    r->input.x = r->x;
+    r->input.experts = (const int32_t *)r->experts;
+    r->input.weights = (const float *)r->weights;
+    r->output.recv_x = r->recv_x;
+    r->output.counts = r->counts;
+    r->output.src_info = (uint32_t *)device(r, rows * sizeof(uint32_t));
+    r->output.layout_range = (uint64_t *)device(r, (size_t)r->locals * RANKS * sizeof(uint64_t));
+    r->back.y = r->y;
+    r->combined.out = r->out;
+    r->combined.token_valid = (uint8_t *)r->valid;
+}
+
+static void open_rank(rank_state *r, uint32_t rank) {
+    memset(r, 0, sizeof *r);
+    wv_team_config team;
+    memset(&team, 0, sizeof team);
+    team.ranks = RANKS;
+    team.rank = rank;
+    team.store = store_url;
+    team.gpu = "simt";
+    team.deadline_ms = 60000;
+    team.join_timeout_ms = 60000;
+    check(wv_team_open(&team, &r->team), "wv_team_open");
+    uint32_t ranks = 0;
+    check(wv_team_rank(r->team, &r->rank, &ranks), "wv_team_rank");
+    must(r->rank == rank && ranks == RANKS, "rank and ranks are those asked for");
+
+    wv_moe_config shape;
+    memset(&shape, 0, sizeof shape);
+    shape.hidden = HIDDEN;
+    shape.experts = EXPERTS;
+    shape.top_k = TOP_K;
+    shape.max_tokens = MAX_TOKENS;
+    wv_bytes bytes;
+    check(wv_required_bytes(&shape, RANKS, &bytes), "wv_required_bytes");
+    must(bytes.recv_x == 3 * ROWS * (uint64_t)ROW_BYTES, "recv_x is [3, ROWS, HIDDEN] of BF16");
+    check(wv_moe_create(r->team, "layer", &shape, &r->moe), "wv_moe_create");
+    check(wv_moe_local_experts(r->moe, r->local, EXPERTS, &r->locals), "wv_moe_local_experts");
+    must(r->locals == (rank == 0 ? 3u : 2u) && r->local[0] == (rank == 0 ? 0u : 3u), "experts lie in blocks");
+    check(wv_call_create(r->moe, &r->call), "wv_call_create");
+    allocate(r);
+}
+
+static void finish(rank_state *r) { check(wv_stream_synchronize(r->team, NULL, 150000), "wv_stream_synchronize"); }
+
+// What this rank's experts make of what they received, on the host.
+static void compute(rank_state *r) {
+    uint32_t counts[EXPERTS];
+    check(wv_device_read(r->team, counts, r->counts, r->locals * sizeof counts[0]), "counts");
+    for (uint32_t e = 0; e < r->locals; ++e) {
+        must(counts[e] <= ROWS, "no more rows than there is room for");
+        for (uint32_t row = 0; row < counts[e]; ++row) {
+            uint16_t x[HIDDEN];
+            const size_t at = ((size_t)e * ROWS + row) * ROW_BYTES;
+            check(wv_device_read(r->team, x, (const char *)r->recv_x + at, ROW_BYTES), "recv_x");
+            for (uint32_t i = 0; i < HIDDEN; ++i) x[i] = expert(r->local[e], x[i]);
+            check(wv_device_write(r->team, (char *)r->y + at, x, ROW_BYTES), "y");
+        }
+    }
+}
+
+// Every second call in one launch for dispatch and one for combine, the others phase by phase.
+static void launch_dispatch(rank_state *r, int fused) {
+    if (fused) {
+        check(wv_dispatch(r->call, &r->input, &r->output, NULL), "wv_dispatch");
+    } else {
+        check(wv_dispatch_send(r->call, &r->input, NULL), "wv_dispatch_send");
+        check(wv_dispatch_receive(r->call, &r->output, NULL), "wv_dispatch_receive");
+    }
+}
+
+static void launch_combine(rank_state *r, int fused) {
+    if (fused) {
+        check(wv_combine(r->call, &r->back, &r->combined, NULL), "wv_combine");
+    } else {
+        check(wv_combine_send(r->call, &r->back, NULL), "wv_combine_send");
+        check(wv_combine_receive(r->call, &r->combined, NULL), "wv_combine_receive");
+    }
+}
+
+static void one_call(rank_state *r, uint32_t number) {
+    batch in;
+    make_batch(r->rank, number, &in);
+    check(wv_device_write(r->team, r->x, in.x, sizeof in.x), "x");
+    check(wv_device_write(r->team, r->experts, in.experts, sizeof in.experts), "experts");
+    check(wv_device_write(r->team, r->weights, in.weights, sizeof in.weights), "weights");
+    r->input.tokens = in.tokens;
+    launch_dispatch(r, number % 2 == 0);
+    finish(r);
+    compute(r);
+    launch_combine(r, number % 2 == 0);
+    finish(r);
+
+    wv_call_report report;
+    check(wv_report(r->call, &report), "wv_report");
+    must(report.call == number && report.phases == 4, "the report is of this call, all of it");
+    must(report.complete == 1 && report.troubled_ranks == 0, "the call is complete");
+    uint16_t out[MAX_TOKENS][HIDDEN];
+    uint8_t valid[MAX_TOKENS];
+    check(wv_device_read(r->team, out, r->out, sizeof out), "out");
+    check(wv_device_read(r->team, valid, r->valid, sizeof valid), "token_valid");
+    for (uint32_t t = 0; t < in.tokens; ++t) {
+        must(valid[t] == 1, "every token is valid");
+        for (uint32_t i = 0; i < HIDDEN; ++i) {
+            const uint16_t want = scalar(&in, t, i);
+            if (out[t][i] == want) continue;
+            fprintf(stderr, "rank %u call %u token %u element %u: %#x, the scalar loop has %#x\n", (unsigned)r->rank,
+                    (unsigned)number, (unsigned)t, (unsigned)i, (unsigned)out[t][i], (unsigned)want);
+            exit(1);
+        }
+    }
+}
+
+// What is refused takes no call number, so that the ranks stay in step.
+static void refusals(rank_state *r) {
+    wv_dispatch_input wrong = r->input;
+    wrong.tokens = MAX_TOKENS + 1;
+    refused(wv_dispatch_send(r->call, &wrong, NULL), WV_MOE, "9 tokens in a call; max_tokens is 8");
+    wrong.tokens = 1;
+    wrong.x = (const char *)r->x + 2;
+    refused(wv_dispatch_send(r->call, &wrong, NULL), WV_MOE, "it must be a device address that is a multiple of 16");
+    wrong = r->input;
+    wrong.flags = 64;
+    refused(wv_dispatch_send(r->call, &wrong, NULL), WV_BAD_ARGUMENT, "is 0x40");
+    refused(wv_dispatch_send(r->call, NULL, NULL), WV_BAD_ARGUMENT, "input is null");
+    refused(wv_dispatch_send(r->call, &r->input, &wrong), WV_GPU, "null, since kernels run on the CPU");
+    refused(wv_moe_create(r->team, NULL, NULL, NULL), WV_BAD_ARGUMENT, "name is null");
+    refused(wv_device_free(r->team, &wrong), WV_BAD_ARGUMENT, "one that wv_device_alloc has given");
+    refused(wv_device_read(r->team, &wrong, &wrong, 8), WV_GPU, "not inside a live device allocation");
+    wv_call_report report;
+    refused(wv_report(r->call, &report), WV_INCOMPLETE, "call 0 of rank");
+    must(report.call == 0 && report.complete == 0, "no call yet");
+    uint32_t count = 0;
+    check(wv_moe_local_experts(r->moe, NULL, 0, &count), "only the number of experts");
+    must(count == r->locals, "as many as there are");
+}
+
+static void *rank_main(void *argument) {
+    rank_state r;
+    open_rank(&r, *(const uint32_t *)argument);
+    refusals(&r);
+    for (uint32_t number = 1; number <= CALLS; ++number) one_call(&r, number);
+    // Nobody takes memory away that others still write to.
+    check(wv_team_barrier(r.team, "done"), "wv_team_barrier");
+    check(wv_call_destroy(r.call), "wv_call_destroy");
+    check(wv_moe_destroy(r.moe), "wv_moe_destroy");
+    check(wv_device_free(r.team, r.out), "wv_device_free");
+    refused(wv_device_free(r.team, r.out), WV_BAD_ARGUMENT, "not free");
+    check(wv_team_close(r.team), "wv_team_close");
+    return NULL;
+}
+
+static void refused_teams(void) {
+    wv_team_config wrong;
+    memset(&wrong, 0, sizeof wrong);
+    wrong.ranks = 2;
+    wrong.rank = 2;
+    wv_team *team = NULL;
+    refused(wv_team_open(&wrong, &team), WV_BAD_ARGUMENT, "rank is 2; it must be below ranks, which is 2");
+    refused(wv_team_open(&wrong, NULL), WV_BAD_ARGUMENT, "team is ");
+    refused(wv_team_open(NULL, &team), WV_CONFIG, "no rank");
+    wrong.rank = 0;
+    wrong.log_depth = 16;
+    refused(wv_team_open(&wrong, &team), WV_CONFIG, "WARPVERBS_LOG_DEPTH is '16'");
+    must(team == NULL, "a refused call makes nothing");
+    check(wv_team_close(NULL), "closing nothing");
+    check(wv_moe_destroy(NULL), "destroying nothing");
+    check(wv_call_destroy(NULL), "destroying nothing");
+}
+
+int main(int argc, char **argv) {
+    static char url[4096];
+    static uint32_t numbers[RANKS] = {0, 1};
+    pthread_t threads[RANKS];
+    if (argc != 2 || snprintf(url, sizeof url, "file://%s", argv[1]) >= (int)sizeof url) return 2;
+    store_url = url;
+    must(wv_abi_version() == WV_ABI_VERSION, "header and library are of one version");
+    must(strcmp(wv_last_error(), "") == 0, "nothing has failed yet");
+    refused_teams();
+    for (int i = 0; i < RANKS; ++i) {
+        if (pthread_create(&threads[i], NULL, rank_main, &numbers[i]) != 0) return 2;
+    }
+    for (int i = 0; i < RANKS; ++i) pthread_join(threads[i], NULL);
+    printf("two ranks: %d calls equal the scalar loop\n", (int)CALLS);
+    return 0;
+}
