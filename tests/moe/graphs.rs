@@ -106,7 +106,13 @@ impl Io {
         let bytes = bytemuck::cast_slice_mut(&mut out);
         self.gpu.read(self.out.addr(), bytes).unwrap();
         self.gpu.read(self.valid.addr(), &mut valid).unwrap();
-        let want = reference::combine(&SHAPE, self.moe.placement(), batch, expert);
+        let want = reference::combine(
+            &SHAPE,
+            self.moe.placement(),
+            self.moe.team().rank(),
+            batch,
+            expert,
+        );
         assert_eq!(out, want, "{what}");
         assert_eq!(valid, vec![1; tokens], "{what}");
     }
