@@ -1,1 +1,267 @@
-//! Exhaustive models of signals, epochs and rejoin.
+//! The MoE protocol, checked: every interleaving of small configurations of its signals, its membership and its rejoin.
+//!
+//! `signals` has part A of the protocol: words, slots, credits, skips, deadlines of 2 and 3 ranks in seven orders of phases.
+//! `epoch` has part B: the device's call counter against hosts that prepare, promise, commit and apply a change of members.
+//! `rejoin` has part J: what a survivor clears before a slot is used by a new incarnation. All of these are anew what an independent model has checked before, so the numbers of states
+//! must be the same where that model has counted them: encodings differ, states do not. Calls count from 1 here, 0 is none.
+//!
+//! `signals::extended` has what the kernels do beyond those rules, and what those runs left out: skips that cover gaps, peers
+//! waited for all at once, aborted and refused calls, callers' masks, numbers that wrap.
+//!
+//! A mutant does one thing wrong and must break the property named with it; every property has one.
+//!
+//! `cargo test --test moe_model -- --nocapture` prints the table. What this proves and what not: ARCHITECTURE.md, section 5.
+
+mod bits;
+mod epoch;
+mod property;
+mod rejoin;
+mod search;
+mod signals;
+#[path = "../common/states.rs"]
+mod states;
+
+use std::time::Instant;
+
+use epoch::Epoch;
+use property::Property;
+use rejoin::Rejoin;
+use search::{Found, Model, search};
+use signals::Signals;
+
+/// A model that is checked in several configurations.
+trait Checked: Model {
+    fn name(&self) -> String;
+    /// States, where an independent model has counted them too.
+    fn states(&self) -> Option<usize>;
+}
+
+impl Checked for Signals {
+    fn name(&self) -> String {
+        Self::name(self)
+    }
+    fn states(&self) -> Option<usize> {
+        self.states
+    }
+}
+
+impl Checked for Epoch {
+    fn name(&self) -> String {
+        Self::name(self)
+    }
+    fn states(&self) -> Option<usize> {
+        self.states
+    }
+}
+
+impl Checked for Rejoin {
+    fn name(&self) -> String {
+        match self.mutant {
+            None => format!("rejoin, {} calls", self.calls),
+            Some(mutant) => format!("{mutant:?}: rejoin, {} calls", self.calls),
+        }
+    }
+    fn states(&self) -> Option<usize> {
+        (self.calls == 5 && self.mutant.is_none()).then_some(688_162)
+    }
+}
+
+/// Prints the line of one configuration.
+fn search_one<M: Checked>(model: &M) -> Found {
+    let start = Instant::now();
+    let found = search(model);
+    let text = match &found.violation {
+        None => "holds".to_owned(),
+        Some((broken, _)) => format!("breaks {:?}: {}", broken.property, broken.text),
+    };
+    let (name, states) = (model.name(), found.states);
+    println!("{name}: {states} states, {:.1?}, {text}", start.elapsed());
+    found
+}
+
+/// Searches each; all must hold, with as many states as an independent model has counted.
+fn check<M: Checked>(group: &str, models: &[M]) {
+    let begin = Instant::now();
+    let mut wrong = Vec::new();
+    let (mut states, mut largest) = (0, 0);
+    for model in models {
+        let (found, name) = (search_one(model), model.name());
+        states += found.states;
+        largest = largest.max(found.states);
+        if let Some((broken, way)) = &found.violation {
+            wrong.push(format!("{name}: {broken:?} after\n  {}", way.join("\n  ")));
+        } else if model.states().is_some_and(|count| count != found.states) {
+            let (got, want) = (found.states, model.states());
+            wrong.push(format!("{name}: {got} states, expected {want:?}"));
+        }
+    }
+    let count = models.len();
+    let took = begin.elapsed();
+    println!("| {group} | {count} | {states} states | largest {largest} | {took:.1?} |");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Searches each; each must break its property.
+fn check_mutants<M: Checked>(group: &str, mutants: &[(M, Property)]) {
+    let mut wrong = Vec::new();
+    for (model, property) in mutants {
+        let found = search_one(model);
+        let broken = found.violation.map(|(broken, _)| broken.property);
+        if broken != Some(*property) {
+            wrong.push(format!(
+                "{}: breaks {broken:?}, not {property:?}",
+                model.name()
+            ));
+        }
+    }
+    println!("| {group} | {} mutants |", mutants.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Those only with `WV_TEST_FULL=1`.
+fn check_larger<M: Checked>(group: &str, models: &[M]) {
+    match std::env::var_os("WV_TEST_FULL") {
+        Some(_) => check(group, models),
+        None => println!(
+            "skipped: {} larger configurations of the MoE model ({group}), for their time: they run with WV_TEST_FULL=1",
+            models.len()
+        ),
+    }
+}
+
+#[test]
+fn without_clocks_nobody_is_stuck() {
+    check("no clock", &signals::without_clock());
+}
+
+#[test]
+fn fused_calls_survive_a_timeout_of_any_rank_at_any_moment() {
+    check("timeouts, fused", &signals::with_timeouts_fused());
+}
+
+#[test]
+fn every_order_survives_a_timeout_of_any_rank_at_any_moment() {
+    check("timeouts", &signals::with_timeouts());
+}
+
+#[test]
+fn a_slow_or_dead_rank_is_the_only_one_given_up() {
+    check("one slow", &signals::one_slow());
+}
+
+#[test]
+fn two_micro_batches_survive_a_slow_or_dead_rank() {
+    check(
+        "one slow, micro-batches",
+        &signals::one_slow_micro_batches(),
+    );
+}
+
+#[test]
+fn larger_configurations_of_signals_hold() {
+    check_larger("signals", &signals::larger());
+}
+
+#[test]
+fn every_mutant_of_signals_is_caught() {
+    check_mutants("signals", &signals::mutants());
+}
+
+#[test]
+fn skips_over_gaps_and_parallel_waits_hold() {
+    check("gaps, parallel", &signals::gaps_and_parallel());
+}
+
+#[test]
+fn calls_that_do_not_run_leave_nobody_stuck() {
+    check("stopped calls, no clock", &signals::stopped_calls());
+}
+
+#[test]
+fn calls_that_do_not_run_survive_timeouts() {
+    check(
+        "stopped calls, timeouts",
+        &signals::stopped_calls_and_timeouts(),
+    );
+}
+
+#[test]
+fn calls_that_do_not_run_cost_nobody_a_deadline() {
+    check(
+        "stopped calls, one slow",
+        &signals::stopped_calls_and_one_slow(),
+    );
+}
+
+#[test]
+fn numbers_that_wrap_change_nothing() {
+    check("wrap", &signals::wraps());
+}
+
+#[test]
+fn larger_configurations_of_calls_that_do_not_run_hold() {
+    check_larger("stopped calls", &signals::larger_stopped_calls());
+}
+
+#[test]
+fn every_mutant_of_calls_that_do_not_run_is_caught() {
+    check_mutants("stopped calls", &signals::mutants_of_stopped_calls());
+}
+
+#[test]
+fn deaths_and_suspicions_leave_one_view_per_call() {
+    check("epoch, deaths", &epoch::deaths());
+}
+
+#[test]
+fn aborts_and_joins_leave_one_view_per_call() {
+    check("epoch, aborts and joins", &epoch::aborts_and_joins());
+}
+
+#[test]
+fn larger_configurations_of_membership_hold() {
+    check_larger("epoch", &epoch::larger());
+}
+
+#[test]
+fn every_mutant_of_membership_is_caught() {
+    check_mutants("epoch", &epoch::mutants());
+}
+
+#[test]
+fn a_joiner_finds_nothing_of_its_predecessor() {
+    let rejoin = Rejoin {
+        calls: 5,
+        mutant: None,
+    };
+    check("rejoin", &[rejoin]);
+}
+
+#[test]
+fn every_mutant_of_rejoin_is_caught() {
+    check_mutants("rejoin", &rejoin::mutants());
+}
+
+#[test]
+fn every_property_is_broken_by_a_mutant() {
+    let mut properties: Vec<Property> = Vec::new();
+    properties.extend(signals::mutants().iter().map(|(_, property)| *property));
+    let stopped = signals::mutants_of_stopped_calls();
+    properties.extend(stopped.iter().map(|(_, property)| *property));
+    properties.extend(epoch::mutants().iter().map(|(_, property)| *property));
+    properties.extend(rejoin::mutants().iter().map(|(_, property)| *property));
+    for property in Property::ALL {
+        assert!(
+            properties.contains(&property),
+            "no mutant breaks {property:?}"
+        );
+    }
+    // What the protocol's own suite has, and what has been added since, stays.
+    assert!(
+        properties.len() >= FEWEST_MUTANTS,
+        "{} mutants",
+        properties.len()
+    );
+}
+
+const FEWEST_MUTANTS: usize = 39;

@@ -27,6 +27,8 @@ mod property;
 mod search;
 mod serve;
 mod state;
+#[path = "../common/states.rs"]
+mod states;
 mod thread;
 
 use configuration::{Configuration, Cq, Nic, Op, op, puts};

@@ -1,0 +1,47 @@
+//! What must hold: the properties of the protocol, by the names that its rules use.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Property {
+    /// A payload never lands in a slot whose earlier call is not released.
+    C1,
+    /// An accepted word tells what the slot holds.
+    E1,
+    /// Nothing of a dropped incarnation lands in a slot in use, and nobody commits without having fenced it.
+    E2,
+    /// One view per call.
+    E3,
+    /// Nobody has fenced a rank that the new epoch keeps.
+    E6,
+    /// A call that ends as not sent was not sent.
+    K1,
+    /// `token_valid` is what was really processed and added.
+    M3,
+    /// Without clocks nobody is stuck.
+    DL,
+    /// Nobody gives up on a healthy rank.
+    P4,
+    /// A call is the same invocation on all ranks.
+    AL,
+    /// Every living member is let go on.
+    L,
+    /// A device always finds its view.
+    VT,
+}
+
+impl Property {
+    /// Those that some mutant must break.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::C1,
+        Self::E1,
+        Self::E2,
+        Self::E3,
+        Self::E6,
+        Self::K1,
+        Self::M3,
+        Self::DL,
+        Self::P4,
+        Self::AL,
+        Self::L,
+        Self::VT,
+    ];
+}

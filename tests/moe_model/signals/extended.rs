@@ -1,0 +1,178 @@
+//! What the kernels do beyond the rules as first written, and what the protocol's own runs left out.
+//!
+//! - Skips that cover gaps: a skip names every call of the set since the last data (`mark_skipped`). Where each call is data or
+//!   skipped in turn this is rule A5 with the same states; where calls end aborted or refused it names those too.
+//! - Aborted calls (B7 with A5): they run none of their phases, but both their send phases say at once that nothing comes. If
+//!   they do not say so (`AbortNotTold`), nothing wrong is read, but two healthy ranks wait for each other.
+//! - Refused calls: dispatch sends nothing, combine goes on. Callers' masks: a peer that is left out gets a word in both send
+//!   phases and is not awaited, although it may send.
+//! - Parallel: a phase waits for all peers at once, as the threads of the kernels do.
+//! - Numbers that wrap: modulo 16, so half of them are newer than a given one, as with 32 bits. The states are as many as
+//!   without, if words of zero name no call, in credits too (else `ZeroIsCall`), if a lap ends with a jump over 0 and 1, and if
+//!   no run of skips grows to half of all numbers.
+
+use super::pattern::Pattern::{self, DispatchOnly, DroppedHook, Fused, Hook, Split, TwoBatches};
+use super::{Clock, Mutant, Signals, Skips};
+use crate::property::Property;
+
+const ANY: Clock = Clock::Any(1);
+const STOPPED: Clock = Clock::Stopped;
+
+fn gaps(pattern: Pattern, ranks: usize, calls: u8, clock: Clock) -> Signals {
+    Signals {
+        skips: Skips::Gaps,
+        ..Signals::new(pattern, ranks, calls, clock)
+    }
+}
+
+fn with_aborts(aborts: u8, signals: Signals) -> Signals {
+    Signals { aborts, ..signals }
+}
+
+fn with_refusals(refusals: u8, signals: Signals) -> Signals {
+    Signals {
+        refusals,
+        ..signals
+    }
+}
+
+fn with_masks(masks: u8, signals: Signals) -> Signals {
+    Signals { masks, ..signals }
+}
+
+fn parallel(signals: Signals) -> Signals {
+    Signals {
+        parallel: true,
+        ..signals
+    }
+}
+
+fn overtaken(signals: Signals) -> Signals {
+    Signals {
+        overtakes: true,
+        ..signals
+    }
+}
+
+fn wraps_from(first: u8, signals: Signals) -> Signals {
+    Signals {
+        wraps_from: Some(first),
+        ..signals
+    }
+}
+
+/// One call that ends aborted, one that is refused, one mask.
+fn each(signals: &Signals) -> [Signals; 3] {
+    [
+        with_aborts(1, signals.clone()),
+        with_refusals(1, signals.clone()),
+        with_masks(1, signals.clone()),
+    ]
+}
+
+/// Calls that do not run, in every order of phases, without a clock.
+pub(crate) fn stopped_calls() -> Vec<Signals> {
+    let of = |pattern| {
+        let calls = if pattern == DroppedHook { 4 } else { 6 };
+        gaps(pattern, 2, calls, STOPPED)
+    };
+    let mut models: Vec<Signals> = Pattern::ALL
+        .into_iter()
+        .flat_map(|pattern| each(&of(pattern)))
+        .collect();
+    models.push(with_aborts(2, gaps(Fused, 2, 5, STOPPED)));
+    models.push(with_aborts(1, with_masks(1, gaps(Fused, 2, 5, STOPPED))));
+    models
+}
+
+/// The same with a timeout of any rank at any moment.
+pub(crate) fn stopped_calls_and_timeouts() -> Vec<Signals> {
+    let mut models: Vec<Signals> = each(&gaps(DispatchOnly, 2, 5, ANY)).into();
+    models.push(with_aborts(1, gaps(Split, 2, 4, ANY)));
+    models
+}
+
+/// The same with a rank that is slow or dead.
+pub(crate) fn stopped_calls_and_one_slow() -> Vec<Signals> {
+    let slow = Clock::Slow;
+    let mut models: Vec<Signals> = each(&gaps(Fused, 2, 4, slow)).into();
+    models.extend(each(&gaps(Hook, 2, 4, slow)));
+    models.extend(each(&gaps(Split, 2, 5, slow)));
+    models
+}
+
+/// Skips that cover gaps where there are none: as many states as rule A5 has. And all peers waited for at once.
+pub(crate) fn gaps_and_parallel() -> Vec<Signals> {
+    vec![
+        gaps(Split, 2, 5, ANY).states(205_373),
+        gaps(EVERY_SECOND, 2, 4, ANY).states(77_728),
+        gaps(Split, 2, 6, Clock::Slow).states(15_263),
+        parallel(gaps(Fused, 3, 2, STOPPED)),
+        parallel(gaps(DispatchOnly, 3, 2, STOPPED)),
+    ]
+}
+
+const EVERY_SECOND: Pattern = Pattern::EverySecondCombine;
+
+/// Numbers that wrap, or pass into the half where 0 looks newer: as many states as without.
+pub(crate) fn wraps() -> Vec<Signals> {
+    let counts = [373, 1_285, 2_661, 181, 1_151, 277, 12_418];
+    let mut models = Vec::new();
+    for (pattern, states) in Pattern::ALL.into_iter().zip(counts) {
+        for first in [7, 13] {
+            let model = gaps(pattern, 2, 6, STOPPED).states(states);
+            models.push(wraps_from(first, model));
+        }
+    }
+    models.push(wraps_from(13, gaps(Hook, 2, 3, ANY).states(104_061)));
+    models.push(wraps_from(7, gaps(Split, 2, 5, ANY).states(205_373)));
+    models.push(wraps_from(
+        13,
+        with_aborts(1, gaps(TwoBatches, 2, 6, STOPPED)),
+    ));
+    models
+}
+
+/// With `WV_TEST_FULL=1`.
+pub(crate) fn larger_stopped_calls() -> Vec<Signals> {
+    let mut models: Vec<Signals> = each(&gaps(Fused, 2, 3, ANY)).into();
+    models.extend(each(&gaps(Hook, 2, 3, ANY)));
+    models.extend(each(&gaps(Split, 2, 5, ANY)));
+    models.push(with_aborts(1, overtaken(gaps(Split, 2, 4, ANY))));
+    models.extend(each(&gaps(Fused, 2, 6, Clock::Slow)));
+    models.extend(each(&gaps(DroppedHook, 2, 6, STOPPED)));
+    models.extend(each(&gaps(Fused, 3, 2, STOPPED)));
+    models.push(parallel(gaps(Split, 3, 2, STOPPED)));
+    models.push(wraps_from(13, gaps(Fused, 2, 4, ANY).states(545_900)));
+    models
+}
+
+/// Each breaks the property named with it.
+pub(crate) fn mutants_of_stopped_calls() -> Vec<(Signals, Property)> {
+    let of = |signals: Signals, mutant, property| (signals.mutant(mutant), property);
+    let (split, only) = (gaps(Split, 2, 5, ANY), gaps(DispatchOnly, 2, 5, ANY));
+    vec![
+        of(overtaken(split), Mutant::RunFromLast, Property::K1),
+        of(
+            with_refusals(1, overtaken(only.clone())),
+            Mutant::RunOverData,
+            Property::K1,
+        ),
+        of(
+            with_aborts(1, gaps(Fused, 2, 4, STOPPED)),
+            Mutant::AbortNotTold,
+            Property::DL,
+        ),
+        of(
+            with_masks(1, gaps(Fused, 2, 4, STOPPED)),
+            Mutant::MaskNotTold,
+            Property::DL,
+        ),
+        of(
+            wraps_from(7, only.clone()),
+            Mutant::ZeroIsCall,
+            Property::C1,
+        ),
+        of(wraps_from(9, only), Mutant::ZeroIsCall, Property::K1),
+    ]
+}

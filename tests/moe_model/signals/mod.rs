@@ -1,0 +1,224 @@
+//! Words, slots, credits, skips and deadlines: every interleaving of a few ranks that run one order of phases.
+//!
+//! Per (sender, receiver, kind, set) there is one FIFO (the QP), one payload slot and one signal in the receiver's memory:
+//! data word (call, count), credits, calls not sent. Messages are delivered in order inside a FIFO and in any order between
+//! FIFOs. The rules are A1 to A10; `turn` has one function per phase. Calls count from 1, 0 is none, as in the kernels.
+
+mod checked;
+mod extended;
+mod pattern;
+mod state;
+mod steps;
+mod turn;
+
+pub(crate) use checked::{
+    larger, mutants, one_slow, one_slow_micro_batches, with_timeouts, with_timeouts_fused,
+    without_clock,
+};
+pub(crate) use extended::{
+    gaps_and_parallel, larger_stopped_calls, mutants_of_stopped_calls, stopped_calls,
+    stopped_calls_and_one_slow, stopped_calls_and_timeouts, wraps,
+};
+
+use pattern::{Pattern, Phase};
+
+/// How clocks run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// Not at all: nobody may be stuck.
+    Stopped,
+    /// So many waits, of any rank at any moment, end by timeout.
+    Any(u8),
+    /// Rank 0 runs at any speed or stops for ever; a deadline expires only when nothing else can move.
+    Slow,
+}
+
+/// What one does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    NoCredit,
+    ReleasedEarly,
+    QpRotates,
+    AcceptsOlder,
+    SkipOverwrites,
+    SkipWithoutStart,
+    CountRouted,
+    NoSkipWord,
+    SuspectGetsNoCombine,
+    CreditsNotTold,
+    OneSet,
+    LastCreditWins,
+    NoClosing,
+    /// The kernels' rule for gaps, but the run begins at the last data call instead of behind it.
+    RunFromLast,
+    /// The kernels' rule for gaps, but a run goes on where data was sent in between.
+    RunOverData,
+    /// A call that ends aborted is not told to anybody.
+    AbortNotTold,
+    /// A rank that is masked gets no word.
+    MaskNotTold,
+    /// Words of zero are compared as if they named call 0.
+    ZeroIsCall,
+}
+
+/// Which calls a skip names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Skips {
+    /// The newest run of skips without a gap: rule A5.
+    Adjacent,
+    /// Every call of the set since the last data: `mark_skipped` of the kernels.
+    Gaps,
+}
+
+/// One configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Signals {
+    pattern: Pattern,
+    ranks: usize,
+    calls: u8,
+    clock: Clock,
+    mutant: Option<Mutant>,
+    /// Control writes have a FIFO of their own.
+    overtakes: bool,
+    /// A rank that waits lets the others know (A8).
+    beat: bool,
+    skips: Skips,
+    /// Threads wait for all peers of a phase at once, as the kernels do; else for one after the other.
+    parallel: bool,
+    /// Calls that may end aborted before they have sent anything (B7).
+    aborts: u8,
+    /// Calls whose input may be refused.
+    refusals: u8,
+    /// Times that a caller leaves out one peer.
+    masks: u8,
+    /// Numbers are taken modulo 16, and the first call has this one.
+    wraps_from: Option<u8>,
+    phases: Vec<Phase>,
+    /// States, where an independent model has counted them too.
+    pub(crate) states: Option<usize>,
+}
+
+impl Signals {
+    pub(crate) fn new(pattern: Pattern, ranks: usize, calls: u8, clock: Clock) -> Self {
+        Self {
+            pattern,
+            ranks,
+            calls,
+            clock,
+            mutant: None,
+            overtakes: false,
+            beat: true,
+            skips: Skips::Adjacent,
+            parallel: false,
+            aborts: 0,
+            refusals: 0,
+            masks: 0,
+            wraps_from: None,
+            phases: pattern.phases(calls),
+            states: None,
+        }
+    }
+
+    fn states(self, states: usize) -> Self {
+        Self {
+            states: Some(states),
+            ..self
+        }
+    }
+
+    fn mutant(self, mutant: Mutant) -> Self {
+        Self {
+            mutant: Some(mutant),
+            states: None,
+            ..self
+        }
+    }
+
+    fn has(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let mut name = format!(
+            "{}, {} ranks, {} calls",
+            self.pattern.name(),
+            self.ranks,
+            self.calls
+        );
+        match self.clock {
+            Clock::Stopped => {}
+            Clock::Any(timeouts) => name += &format!(", {timeouts} timeouts"),
+            Clock::Slow => name += ", one slow",
+        }
+        if self.overtakes {
+            name += ", control overtakes";
+        }
+        if !self.beat {
+            name += ", no beat";
+        }
+        if self.skips == Skips::Gaps {
+            name += ", gaps";
+        }
+        if self.parallel {
+            name += ", parallel";
+        }
+        for (count, what) in [
+            (self.aborts, "aborts"),
+            (self.refusals, "refusals"),
+            (self.masks, "masks"),
+        ] {
+            if count > 0 {
+                name += &format!(", {count} {what}");
+            }
+        }
+        if let Some(first) = self.wraps_from {
+            name += &format!(", numbers from {first} modulo 16");
+        }
+        if let Some(mutant) = self.mutant {
+            name = format!("{mutant:?}: {name}");
+        }
+        name
+    }
+
+    /// The number of the `index`-th call. 0 is none, so a lap ends with a jump over 0 and, to keep the sets, over 1.
+    fn number(&self, index: u8) -> u8 {
+        let Some(first) = self.wraps_from else {
+            return index;
+        };
+        let number = first + index - 1;
+        match number < 16 {
+            true => number,
+            false => number - 14,
+        }
+    }
+
+    /// The number of the call before `number` in its set; none or older than all for the first.
+    fn before(&self, number: u8) -> u8 {
+        match self.wraps_from {
+            None => number.saturating_sub(2),
+            Some(_) if number < 4 => (number + 12) % 16,
+            Some(_) => (number + 14) % 16,
+        }
+    }
+
+    /// Whether call `a` is newer than call `b`.
+    fn newer(&self, a: u8, b: u8) -> bool {
+        match self.wraps_from {
+            None => a > b,
+            Some(_) => (1..8).contains(&((16 + a - b) % 16)),
+        }
+    }
+
+    /// Whether a word that names call `word` is newer than call `call`; a word of zero names none.
+    fn word_newer(&self, word: u8, call: u8) -> bool {
+        (word != 0 || self.has(Mutant::ZeroIsCall)) && self.newer(word, call)
+    }
+
+    /// Steps of two from call `first` to call `last` of the same set.
+    fn distance(&self, first: u8, last: u8) -> u8 {
+        match self.wraps_from {
+            None => (last - first) / 2,
+            Some(_) => ((16 + last - first) % 16) / 2,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The orders of phases that programs run. All ranks run the same one.
+
+use super::state::{COMBINE, DISPATCH};
+
+/// One phase of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Phase {
+    pub(super) sends: bool,
+    pub(super) kind: usize,
+    /// The call, counted from 1.
+    pub(super) call: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// Dispatch and combine of a call, then the next.
+    Fused,
+    /// A combine is received after the next dispatch is sent.
+    Hook,
+    /// Two micro-batches.
+    TwoBatches,
+    DispatchOnly,
+    /// Dispatch only, received after the next one is sent.
+    Split,
+    /// Every second call has no combine.
+    EverySecondCombine,
+    /// Combines are sent and never received.
+    DroppedHook,
+}
+
+use Pattern::{DispatchOnly, DroppedHook, EverySecondCombine, Fused, Hook, Split, TwoBatches};
+
+impl Pattern {
+    pub(super) const ALL: [Self; 7] = [
+        Fused,
+        Hook,
+        TwoBatches,
+        DispatchOnly,
+        Split,
+        EverySecondCombine,
+        DroppedHook,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Fused => "fused",
+            Hook => "hook after next send",
+            TwoBatches => "two micro-batches",
+            DispatchOnly => "dispatch only",
+            Split => "dispatch-only split",
+            EverySecondCombine => "every second combine missing",
+            DroppedHook => "combine never received",
+        }
+    }
+
+    pub(super) fn phases(self, calls: u8) -> Vec<Phase> {
+        let phase = |sends, kind| move |call| Phase { sends, kind, call };
+        let (send, receive) = (phase(true, DISPATCH), phase(false, DISPATCH));
+        let (send_back, receive_back) = (phase(true, COMBINE), phase(false, COMBINE));
+        let mut phases = Vec::new();
+        match self {
+            Hook | Split => phases.push(send(1)),
+            TwoBatches => phases.extend([send(1), send(2)]),
+            _ => {}
+        }
+        for call in 1..=calls {
+            let next = (call < calls).then(|| send(call + 1));
+            match self {
+                Fused => {
+                    phases.extend([
+                        send(call),
+                        receive(call),
+                        send_back(call),
+                        receive_back(call),
+                    ]);
+                }
+                Hook => {
+                    phases.extend([receive(call), send_back(call)]);
+                    phases.extend(next);
+                    phases.push(receive_back(call));
+                }
+                TwoBatches => {
+                    if call % 2 == 0 {
+                        continue;
+                    }
+                    phases.extend([receive(call), send_back(call)]);
+                    phases.extend([receive(call + 1), send_back(call + 1)]);
+                    phases.push(receive_back(call));
+                    phases.extend((call + 2 <= calls).then(|| send(call + 2)));
+                    phases.push(receive_back(call + 1));
+                    phases.extend((call + 3 <= calls).then(|| send(call + 3)));
+                }
+                DispatchOnly => phases.extend([send(call), receive(call)]),
+                Split => {
+                    phases.extend(next);
+                    phases.push(receive(call));
+                }
+                EverySecondCombine => {
+                    phases.extend([send(call), receive(call)]);
+                    if call % 2 == 1 {
+                        phases.extend([send_back(call), receive_back(call)]);
+                    }
+                }
+                DroppedHook => phases.extend([send(call), receive(call), send_back(call)]),
+            }
+        }
+        phases
+    }
+}

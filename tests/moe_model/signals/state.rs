@@ -1,0 +1,210 @@
+//! What the model remembers: ranks with what peers wrote into their memory, and messages on their way.
+
+use super::Signals;
+use crate::bits::Codec;
+
+pub(super) const DISPATCH: usize = 0;
+pub(super) const COMBINE: usize = 1;
+
+/// Most ranks, peers of a rank, FIFOs, messages in one.
+pub(super) const RANKS: usize = 3;
+pub(super) const PEERS: usize = RANKS - 1;
+const FIFOS: usize = RANKS * PEERS * 4;
+const MESSAGES: usize = 6;
+
+/// A run of calls of one set: `number` of them from `first`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    pub(super) first: u8,
+    pub(super) number: u8,
+}
+
+/// A data word.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct DataWord {
+    pub(super) call: u8,
+    /// Whether all rows came, or none.
+    pub(super) full: bool,
+    /// Of a mutant that writes "not sent" here.
+    pub(super) overwritten: bool,
+}
+
+/// What a rank has about one peer: what it keeps, and what the peer wrote. Arrays are by kind and set.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Peer {
+    pub(super) told: [u8; 2],
+    pub(super) last: [u8; 4],
+    pub(super) skipped: [Run; 4],
+    pub(super) suspect: bool,
+    /// Bits of calls: its dispatch was accepted; ghost: data of each kind was sent; left out by the caller.
+    pub(super) accepted: u8,
+    pub(super) sent: [u8; 2],
+    pub(super) masked: u8,
+    /// Its combine of the open call: 0 no word, 1 a word without rows, 2 a word with all rows.
+    pub(super) combined: u8,
+
+    pub(super) word: [DataWord; 4],
+    pub(super) slot: [u8; 4],
+    pub(super) not_sent: [Run; 4],
+    pub(super) credit: [u8; 2],
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Rank {
+    /// Place in the program.
+    pub(super) at: u8,
+    /// Bits of the peers with which the phase is done.
+    pub(super) done: u8,
+    pub(super) released: [u8; 2],
+    /// Bits of calls that ended aborted, or were refused.
+    pub(super) aborted: u8,
+    pub(super) refused: u8,
+    pub(super) peers: [Peer; PEERS],
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    /// Payload, data word and credits.
+    #[default]
+    Data,
+    /// Payload alone; data word and credits alone.
+    Payload,
+    Word,
+    /// Credits and calls not sent.
+    Control,
+    /// Of a mutant: "not sent" in the data word.
+    Overwrite,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Message {
+    pub(super) what: What,
+    /// Data: the call. Control: first of the run.
+    pub(super) call: u8,
+    /// Data: whether rows came. Control: length of the run.
+    pub(super) number: u8,
+    pub(super) released: [u8; 2],
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fifo {
+    len: u8,
+    messages: [Message; MESSAGES],
+}
+
+impl Fifo {
+    pub(super) fn push(&mut self, message: Message) {
+        let place = usize::from(self.len);
+        assert!(
+            place < MESSAGES,
+            "a FIFO with more than {MESSAGES} messages"
+        );
+        self.messages[place] = message;
+        self.len += 1;
+    }
+
+    pub(super) fn front(&self) -> Option<Message> {
+        (self.len > 0).then(|| self.messages[0])
+    }
+
+    pub(super) fn pop(&mut self) {
+        self.len -= 1;
+        self.messages.copy_within(1.., 0);
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct State {
+    pub(super) ranks: [Rank; RANKS],
+    pub(super) fifos: [Fifo; FIFOS],
+    /// Timeouts, aborts, refusals and masks that may still happen.
+    pub(super) timeouts: u8,
+    pub(super) aborts: u8,
+    pub(super) refusals: u8,
+    pub(super) masks: u8,
+}
+
+impl Signals {
+    /// FIFOs per (sender, receiver, kind, set).
+    pub(super) fn lanes(&self) -> usize {
+        1 + usize::from(self.overtakes || self.has(super::Mutant::QpRotates))
+    }
+
+    pub(super) fn fifo(&self, sender: usize, peer: usize, index: usize, lane: usize) -> usize {
+        ((sender * (self.ranks - 1) + peer) * 4 + index) * self.lanes() + lane
+    }
+
+    pub(super) fn fifos(&self) -> usize {
+        self.ranks * (self.ranks - 1) * 4 * self.lanes()
+    }
+
+    pub(super) fn code_state(&self, state: &mut State, codec: &mut impl Codec) {
+        let call = if self.wraps_from.is_some() { 4 } else { 3 };
+        let bits = u32::from(self.calls) + 1;
+        codec.byte(&mut state.timeouts, 2);
+        codec.byte(&mut state.aborts, 2);
+        codec.byte(&mut state.refusals, 2);
+        codec.byte(&mut state.masks, 2);
+        for rank in &mut state.ranks[..self.ranks] {
+            codec.byte(&mut rank.at, 5);
+            codec.byte(&mut rank.done, 2);
+            codec.byte(&mut rank.aborted, bits);
+            codec.byte(&mut rank.refused, bits);
+            for closed in &mut rank.released {
+                codec.byte(closed, call);
+            }
+            for peer in &mut rank.peers[..self.ranks - 1] {
+                code_peer(peer, codec, call, bits);
+            }
+        }
+        let fifos = self.fifos();
+        for fifo in &mut state.fifos[..fifos] {
+            codec.byte(&mut fifo.len, 4);
+            for message in &mut fifo.messages[..usize::from(fifo.len)] {
+                code_message(message, codec, call);
+            }
+        }
+    }
+}
+
+fn code_peer(peer: &mut Peer, codec: &mut impl Codec, call: u32, bits: u32) {
+    for index in 0..2 {
+        codec.byte(&mut peer.told[index], call);
+        codec.byte(&mut peer.sent[index], bits);
+        codec.byte(&mut peer.credit[index], call);
+    }
+    codec.flag(&mut peer.suspect);
+    codec.byte(&mut peer.accepted, bits);
+    codec.byte(&mut peer.masked, bits);
+    codec.byte(&mut peer.combined, 2);
+    for index in 0..4 {
+        codec.byte(&mut peer.last[index], call);
+        codec.byte(&mut peer.slot[index], call);
+        for run in [&mut peer.skipped[index], &mut peer.not_sent[index]] {
+            codec.byte(&mut run.first, call);
+            codec.byte(&mut run.number, call);
+        }
+        let word = &mut peer.word[index];
+        codec.byte(&mut word.call, call);
+        codec.flag(&mut word.full);
+        codec.flag(&mut word.overwritten);
+    }
+}
+
+fn code_message(message: &mut Message, codec: &mut impl Codec, call: u32) {
+    const ALL: [What; 5] = [
+        What::Data,
+        What::Payload,
+        What::Word,
+        What::Control,
+        What::Overwrite,
+    ];
+    let mut what = message.what as u8;
+    codec.byte(&mut what, 3);
+    message.what = ALL[usize::from(what)];
+    codec.byte(&mut message.call, call);
+    codec.byte(&mut message.number, call);
+    for closed in &mut message.released {
+        codec.byte(closed, call);
+    }
+}

@@ -1,0 +1,368 @@
+//! One rank at its phase: what it may do next.
+
+use super::pattern::Phase;
+use super::state::{COMBINE, DISPATCH, Message, Peer, Rank, State, What};
+use super::steps::{Needs, Step, Steps};
+use super::{Mutant, Signals};
+use crate::property::Property;
+use crate::search::{Broken, broken};
+
+/// One rank at its phase.
+pub(super) struct Turn<'a> {
+    pub(super) model: &'a Signals,
+    pub(super) state: &'a State,
+    pub(super) rank: usize,
+    pub(super) phase: Phase,
+    /// Number of the call, and place of its signal.
+    pub(super) call: u8,
+    pub(super) index: usize,
+}
+
+impl Turn<'_> {
+    fn me(&self) -> &Rank {
+        &self.state.ranks[self.rank]
+    }
+
+    fn bit(&self) -> u8 {
+        1 << self.phase.call
+    }
+
+    fn push(&self, steps: &mut Steps, needs: Needs, what: &'static str, place: usize, next: State) {
+        let step = Step {
+            what,
+            rank: self.rank,
+            peer: self.model.peer_of(self.rank, place),
+            kind: self.phase.kind,
+            call: self.call,
+        };
+        steps.push((needs, step, next));
+    }
+
+    /// The phase has ended.
+    fn pass(&self, steps: &mut Steps, what: &'static str) {
+        let mut next = *self.state;
+        self.end(&mut next);
+        self.push(steps, Needs::Nothing, what, 0, next);
+    }
+
+    fn end(&self, next: &mut State) {
+        next.ranks[self.rank].at += 1;
+        next.ranks[self.rank].done = 0;
+    }
+
+    /// The places of the peers that the phase may turn to next.
+    fn places(&self) -> impl Iterator<Item = usize> {
+        let done = self.me().done;
+        let one = if self.model.parallel { 2 } else { 1 };
+        (0..self.model.ranks - 1)
+            .filter(move |place| done >> place & 1 == 0)
+            .take(one)
+    }
+
+    /// What follows is the state after the phase is done with the peer at `place`.
+    fn sent(&self, next: &mut State, place: usize) {
+        let rank = &mut next.ranks[self.rank];
+        rank.done |= 1 << place;
+        if usize::from(rank.done) == (1 << (self.model.ranks - 1)) - 1 {
+            self.end(next);
+        }
+    }
+
+    fn post(&self, next: &mut State, place: usize, control: bool, message: Message) {
+        let model = self.model;
+        let lane = match (model.overtakes, model.has(Mutant::QpRotates), control) {
+            (true, _, true) => 1,
+            (_, true, false) => usize::from(self.phase.call / 2 % 2),
+            _ => 0,
+        };
+        let fifo = model.fifo(self.rank, place, self.index, lane);
+        next.fifos[fifo].push(message);
+    }
+
+    /// Writes credits and calls not sent.
+    fn control(&self, next: &mut State, place: usize) {
+        let rank = &mut next.ranks[self.rank];
+        let released = rank.released;
+        rank.peers[place].told = released;
+        let run = rank.peers[place].skipped[self.index];
+        let message = Message {
+            what: What::Control,
+            call: run.first,
+            number: run.number,
+            released,
+        };
+        self.post(next, place, true, message);
+    }
+
+    /// A send phase.
+    pub(super) fn send(&self, steps: &mut Steps) {
+        let (model, kind) = (self.model, self.phase.kind);
+        let mut begun = *self.state;
+        if self.me().done == 0 && kind == DISPATCH && !model.has(Mutant::NoClosing) {
+            let before = model.before(self.call);
+            for closed in &mut begun.ranks[self.rank].released {
+                if model.newer(before, *closed) {
+                    *closed = before;
+                }
+            }
+        }
+        if self.me().aborted & self.bit() != 0 && model.has(Mutant::AbortNotTold) {
+            self.pass(steps, "does not begin");
+            return;
+        }
+        let stopped = (self.me().aborted | self.me().refused) & self.bit() != 0;
+        let fresh = kind == DISPATCH && self.me().done == 0 && !stopped;
+        let untouched = self.me().peers.iter().all(|p| p.masked & self.bit() == 0);
+        if fresh && untouched {
+            self.may_stop(steps, &begun);
+        }
+        for place in self.places() {
+            let masked = self.me().peers[place].masked & self.bit() != 0;
+            let aborted = self.me().aborted & self.bit() != 0;
+            if aborted || (stopped && kind == DISPATCH) || (masked && kind == COMBINE) {
+                self.skip(steps, &begun, place, false, "skips");
+                continue;
+            }
+            if kind == DISPATCH && begun.masks > 0 {
+                let mut next = begun;
+                next.masks -= 1;
+                next.ranks[self.rank].peers[place].masked |= self.bit();
+                self.skip(steps, &next, place, false, "masks");
+            }
+            self.send_to(steps, &begun, place);
+        }
+    }
+
+    /// The call may end aborted or refused here.
+    fn may_stop(&self, steps: &mut Steps, begun: &State) {
+        let bit = self.bit();
+        if begun.aborts > 0 {
+            let mut next = *begun;
+            next.aborts -= 1;
+            next.ranks[self.rank].aborted |= bit;
+            self.push(steps, Needs::Nothing, "aborts", 0, next);
+        }
+        if begun.refusals > 0 {
+            let mut next = *begun;
+            next.refusals -= 1;
+            next.ranks[self.rank].refused |= bit;
+            self.push(steps, Needs::Nothing, "refuses", 0, next);
+        }
+    }
+
+    /// Data if the credit is there; else credits are told, then it is waited for.
+    fn send_to(&self, steps: &mut Steps, begun: &State, place: usize) {
+        let (model, kind) = (self.model, self.phase.kind);
+        let rank = &begun.ranks[self.rank];
+        let peer = &rank.peers[place];
+        if self.has_credit(peer) || model.has(Mutant::NoCredit) {
+            if kind == COMBINE && peer.suspect && model.has(Mutant::SuspectGetsNoCombine) {
+                let mut next = *begun;
+                self.sent(&mut next, place);
+                self.push(steps, Needs::Nothing, "leaves out", place, next);
+                return;
+            }
+            self.data(steps, begun, place);
+            return;
+        }
+        let places = 0..model.ranks - 1;
+        let untold = |place: usize| rank.peers[place].told != rank.released;
+        if !model.has(Mutant::CreditsNotTold) && places.clone().any(untold) {
+            let mut next = *begun;
+            for place in places.filter(|place| untold(*place)) {
+                self.control(&mut next, place);
+            }
+            self.push(steps, Needs::Nothing, "tells credits before", place, next);
+            return;
+        }
+        match peer.suspect {
+            true => self.skip(steps, begun, place, false, "skips"),
+            false => self.skip(steps, begun, place, true, "gives up the credit for"),
+        }
+    }
+
+    fn has_credit(&self, peer: &Peer) -> bool {
+        let (last, credit) = (peer.last[self.index], peer.credit[self.phase.kind]);
+        let told = credit != 0 || self.model.has(Mutant::ZeroIsCall);
+        last == 0 || (told && !self.model.newer(last, credit))
+    }
+
+    fn data(&self, steps: &mut Steps, begun: &State, place: usize) {
+        let (model, kind) = (self.model, self.phase.kind);
+        let mut next = *begun;
+        let rank = &mut next.ranks[self.rank];
+        let released = rank.released;
+        let peer = &mut rank.peers[place];
+        let processed =
+            kind == DISPATCH || peer.accepted & self.bit() != 0 || model.has(Mutant::CountRouted);
+        peer.last[self.index] = self.call;
+        peer.told = released;
+        peer.sent[kind] |= self.bit();
+        let mut named = released;
+        if model.has(Mutant::ReleasedEarly) && rank.at > 0 && kind == DISPATCH {
+            named[DISPATCH] = named[DISPATCH].max(self.call - 1);
+        }
+        let message = Message {
+            what: What::Data,
+            call: self.call,
+            number: u8::from(processed),
+            released: named,
+        };
+        if model.has(Mutant::QpRotates) {
+            let payload = Message {
+                what: What::Payload,
+                released: [0; 2],
+                number: 0,
+                ..message
+            };
+            self.post(&mut next, place, false, payload);
+            let word = Message {
+                what: What::Word,
+                ..message
+            };
+            self.post(&mut next, place, false, word);
+        } else {
+            self.post(&mut next, place, false, message);
+        }
+        self.sent(&mut next, place);
+        self.push(steps, Needs::Nothing, "sends", place, next);
+    }
+
+    /// Nothing is sent, and the peer is told so. `late`: it becomes a suspect.
+    fn skip(&self, steps: &mut Steps, begun: &State, place: usize, late: bool, what: &'static str) {
+        let model = self.model;
+        let mut next = *begun;
+        let peer = &mut next.ranks[self.rank].peers[place];
+        peer.suspect |= late;
+        let run = peer.skipped[self.index];
+        let skipped = model.with_skipped(run, peer.last[self.index], self.call);
+        peer.skipped[self.index] = skipped;
+        let masked = peer.masked & self.bit() != 0;
+        if model.has(Mutant::SkipOverwrites) {
+            let released = next.ranks[self.rank].released;
+            next.ranks[self.rank].peers[place].told = released;
+            let message = Message {
+                what: What::Overwrite,
+                call: self.call,
+                number: 0,
+                released,
+            };
+            self.post(&mut next, place, true, message);
+        } else if model.has(Mutant::NoSkipWord) || (masked && model.has(Mutant::MaskNotTold)) {
+            let released = next.ranks[self.rank].released;
+            next.ranks[self.rank].peers[place].told = released;
+        } else {
+            self.control(&mut next, place);
+        }
+        self.sent(&mut next, place);
+        let peer = model.peer_of(self.rank, place);
+        let needs = match late {
+            true => Needs::Deadline(peer),
+            false => Needs::Nothing,
+        };
+        self.push(steps, needs, what, place, next);
+    }
+
+    /// A receive phase.
+    pub(super) fn receive(&self, steps: &mut Steps) -> Result<(), Broken> {
+        let kind = self.phase.kind;
+        let closed = !self.model.newer(self.call, self.me().released[kind]);
+        if closed || self.me().aborted & self.bit() != 0 {
+            self.pass(steps, "does not receive");
+            return Ok(());
+        }
+        if usize::from(self.me().done) == (1 << (self.model.ranks - 1)) - 1 {
+            return self.release(steps);
+        }
+        for place in self.places() {
+            self.receive_from(steps, place)?;
+        }
+        Ok(())
+    }
+
+    fn receive_from(&self, steps: &mut Steps, place: usize) -> Result<(), Broken> {
+        let (model, kind, index) = (self.model, self.phase.kind, self.index);
+        let other = model.peer_of(self.rank, place);
+        let peer = &self.me().peers[place];
+        let settle = || {
+            let mut next = *self.state;
+            next.ranks[self.rank].done |= 1 << place;
+            next
+        };
+        if peer.masked & self.bit() != 0 {
+            self.push(steps, Needs::Nothing, "does not await", place, settle());
+            return Ok(());
+        }
+        let word = peer.word[index];
+        let exact = word.call == self.call && !word.overwritten;
+        if exact || (word.call != 0 && model.has(Mutant::AcceptsOlder)) {
+            if peer.slot[index] != self.call {
+                let (me, call, slot) = (self.rank, self.call, peer.slot[index]);
+                return broken(
+                    Property::E1,
+                    format!("rank {me} accepts call {call} of {other}, the slot holds {slot}"),
+                );
+            }
+            let mut next = settle();
+            let own = &mut next.ranks[self.rank].peers[place];
+            match kind {
+                DISPATCH => own.accepted |= self.bit(),
+                _ => own.combined = 1 + u8::from(word.full),
+            }
+            self.push(steps, Needs::Nothing, "accepts", place, next);
+            return Ok(());
+        }
+        let newer =
+            model.word_newer(word.call, self.call) || (word.overwritten && word.call == self.call);
+        if newer || model.names(peer.not_sent[index], self.call) {
+            let back = model.place_of(other, self.rank);
+            if self.state.ranks[other].peers[back].sent[kind] & self.bit() != 0 {
+                let (me, call, run) = (self.rank, self.call, peer.not_sent[index]);
+                return broken(
+                    Property::K1,
+                    format!("rank {me} takes call {call} of {other} for not sent: {run:?}"),
+                );
+            }
+            self.push(steps, Needs::Nothing, "finds not sent", place, settle());
+            return Ok(());
+        }
+        let mut next = settle();
+        next.ranks[self.rank].peers[place].suspect = true;
+        let (needs, what) = match peer.suspect {
+            true => (Needs::Nothing, "looks in vain for"),
+            false => (Needs::Deadline(other), "gives up"),
+        };
+        self.push(steps, needs, what, place, next);
+        Ok(())
+    }
+
+    /// All peers are settled and all slots are read.
+    fn release(&self, steps: &mut Steps) -> Result<(), Broken> {
+        let (model, bit) = (self.model, self.bit());
+        let mut next = *self.state;
+        next.ranks[self.rank].released[self.phase.kind] = self.call;
+        for place in 0..model.ranks - 1 {
+            if self.phase.kind == DISPATCH {
+                continue;
+            }
+            let peer = &self.me().peers[place];
+            let sent = peer.sent[DISPATCH] & bit != 0;
+            let other = model.peer_of(self.rank, place);
+            let there = &self.state.ranks[other].peers[model.place_of(other, self.rank)];
+            let processed = there.accepted & bit != 0;
+            let valid = sent && peer.combined == 2;
+            let truth = sent && processed && peer.combined != 0;
+            if valid != truth {
+                let (me, call) = (self.rank, self.call);
+                return broken(
+                    Property::M3,
+                    format!("token_valid of rank {me} for {other} in call {call} is {valid}"),
+                );
+            }
+            next.ranks[self.rank].peers[place].combined = 0;
+        }
+        self.end(&mut next);
+        self.push(steps, Needs::Nothing, "releases", 0, next);
+        Ok(())
+    }
+}
