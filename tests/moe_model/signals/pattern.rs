@@ -1,6 +1,8 @@
-//! The orders of phases that programs run. All ranks run the same one.
+//! The orders of phases that programs run. All ranks run the same one. Shared with the tests that drive the kernels.
 
-use super::state::{COMBINE, DISPATCH};
+/// Kinds of a phase.
+pub(super) const DISPATCH: usize = 0;
+pub(super) const COMBINE: usize = 1;
 
 /// One phase of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

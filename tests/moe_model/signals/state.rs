@@ -1,10 +1,8 @@
 //! What the model remembers: ranks with what peers wrote into their memory, and messages on their way.
 
 use super::Signals;
+pub(super) use super::pattern::{COMBINE, DISPATCH};
 use crate::bits::Codec;
-
-pub(super) const DISPATCH: usize = 0;
-pub(super) const COMBINE: usize = 1;
 
 /// Most ranks, peers of a rank, FIFOs, messages in one.
 pub(super) const RANKS: usize = 3;
