@@ -163,6 +163,7 @@ impl wv_moe_config {
             format,
             layout,
             returns,
+            ..MoeConfig::BF16
         })
     }
 }
