@@ -3,7 +3,6 @@
 // token once, in the order of its source).
 #pragma once
 
-#include "bf16.cuh"
 #include "dispatch_send.cuh"
 #include "receive.cuh"
 #include "returns.cuh"
@@ -95,9 +94,7 @@ WV_DEVICE void read_header(const Call& call, uint32_t source, uint32_t row) {
 /// Copies the token of a received row to row `place` of the output. Whole warp.
 WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint32_t source,
                        uint32_t row, uint64_t place) {
-  const MoeContext& moe = call.moe;
-  const uint64_t x = slot_of(call, source, row) + moe.header_bytes;
-  copy(reinterpret_cast<uint64_t>(p.recv_x) + place * moe.row_bytes, x, moe.row_bytes);
+  deliver(call, p, slot_of(call, source, row), place);
 }
 
 // By expert.

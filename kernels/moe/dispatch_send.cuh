@@ -5,7 +5,7 @@
 // experts.
 #pragma once
 
-#include "bf16.cuh"
+#include "format.cuh"
 #include "send.cuh"
 
 namespace wv::moe {
@@ -130,8 +130,7 @@ WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t tok
     header[Header::TOKEN] = token;
     header[Header::CALL] = call.call;
   }
-  const uint64_t x = reinterpret_cast<uint64_t>(p.x) + uint64_t{token} * moe.row_bytes;
-  copy(at + moe.header_bytes, x, moe.row_bytes);
+  pack_token(moe, p, token, at);
 }
 
 /// Gives the tokens that go to `peer` their rows there. Whole warp.
@@ -159,7 +158,7 @@ WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
 template <Credits C>
 WV_DEVICE Outcome send_rows(const Call& call, uint32_t peer, uint32_t rows) {
   const uint64_t at = uint64_t{peer} * call.moe.max_tokens;
-  const auto bytes = static_cast<uint32_t>(call.moe.header_bytes + call.moe.row_bytes);
+  const uint32_t bytes = call.moe.scales_at + call.moe.scale_bytes;
   return send<C>(call, peer, rows, rows, [&](uint32_t row, Piece* piece) {
     *piece = {call.dispatch_staging(call.handle.token_of[at + row]),
               call.dispatch_slot(call.rank(), row), bytes};

@@ -1,12 +1,17 @@
 //! The shape of a MoE layer and its limits.
 
 use super::{MAX_EXPERT_SLOTS, MoeError};
-use crate::abi::{MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K};
+use crate::abi::{MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K, SCALE_CHANNELS};
 
 /// Most experts of a layer.
 pub const MAX_EXPERTS: u32 = 4096;
 /// Most ranks that share a layer.
 pub const MAX_RANKS: u32 = MAX_MOE_RANKS;
+
+/// Most bytes of an opaque token: as many as the largest of BF16.
+pub const MAX_PAYLOAD_BYTES: u32 = MAX_HIDDEN * 2;
+/// Most bytes of the scales of an opaque token: an f32 for each 16 channels.
+pub const MAX_SCALE_BYTES: u32 = MAX_HIDDEN / 4;
 
 /// What a token is made of on its way to the experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,9 +23,9 @@ pub enum Format {
     Fp8(Scales),
     /// Bytes that the library does not look into, FP4 for example.
     Opaque {
-        /// Bytes of a token: a multiple of 16.
+        /// Bytes of a token: a multiple of 16, 16 to 32,768.
         payload_bytes: u32,
-        /// Bytes of its scales: a multiple of 4, or 0.
+        /// Bytes of its scales: a multiple of 4, 0 to 4096.
         scale_bytes: u32,
     },
 }
@@ -60,7 +65,7 @@ pub enum Returns {
 /// The shape of one MoE layer; the same at every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoeConfig {
-    /// BF16 elements of a token: a multiple of 8, at most 16,384.
+    /// BF16 elements of a token: a multiple of 8, of 128 for FP8, at most 16,384.
     pub hidden: u32,
     /// Experts of all ranks together.
     pub experts: u32,
@@ -101,18 +106,10 @@ impl MoeConfig {
             ("max_tokens", self.max_tokens, 1, MAX_MOE_TOKENS),
         ];
         for (name, value, least, most) in limits {
-            if !(least..=most).contains(&value) {
-                return Err(MoeError::Shape {
-                    name,
-                    value,
-                    least,
-                    most,
-                });
-            }
+            within(name, value, least, most)?;
         }
-        if !self.hidden.is_multiple_of(8) {
-            return Err(MoeError::Hidden { value: self.hidden });
-        }
+        multiple("hidden", self.hidden, 8)?;
+        self.check_format()?;
         if self.top_k > self.experts {
             return Err(MoeError::Shape {
                 name: "top-k",
@@ -140,6 +137,22 @@ impl MoeConfig {
         Ok(())
     }
 
+    fn check_format(&self) -> Result<(), MoeError> {
+        match self.format {
+            Format::Bf16 => Ok(()),
+            Format::Fp8(_) => multiple("hidden", self.hidden, SCALE_CHANNELS),
+            Format::Opaque {
+                payload_bytes,
+                scale_bytes,
+            } => {
+                within("payload_bytes", payload_bytes, 16, MAX_PAYLOAD_BYTES)?;
+                multiple("payload_bytes", payload_bytes, 16)?;
+                within("scale_bytes", scale_bytes, 0, MAX_SCALE_BYTES)?;
+                multiple("scale_bytes", scale_bytes, 4)
+            }
+        }
+    }
+
     /// Expert slots that each of `ranks` has room for.
     #[must_use]
     pub fn room(&self, ranks: u32) -> u32 {
@@ -147,6 +160,25 @@ impl MoeConfig {
             0 => self.experts.div_ceil(ranks),
             room => room,
         }
+    }
+}
+
+fn within(name: &'static str, value: u32, least: u32, most: u32) -> Result<(), MoeError> {
+    match (least..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(MoeError::Shape {
+            name,
+            value,
+            least,
+            most,
+        }),
+    }
+}
+
+fn multiple(name: &'static str, value: u32, of: u32) -> Result<(), MoeError> {
+    match value.is_multiple_of(of) {
+        true => Ok(()),
+        false => Err(MoeError::Multiple { name, value, of }),
     }
 }
 

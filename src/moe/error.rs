@@ -29,11 +29,15 @@ pub enum MoeError {
         /// How they are shared.
         sharing: String,
     },
-    /// A token is not a whole number of 16-byte vectors.
-    #[error("hidden is {value}, which is not a multiple of 8")]
-    Hidden {
-        /// Elements of a token.
+    /// A number of the shape that must be a multiple of another.
+    #[error("{name} is {value}, which is not a multiple of {of}")]
+    Multiple {
+        /// Which number.
+        name: &'static str,
+        /// What it is.
         value: u32,
+        /// What it must be a multiple of.
+        of: u32,
     },
     /// An array has another length than its shape says.
     #[error("{what} has {got} elements; its shape needs {want}")]

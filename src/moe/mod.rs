@@ -11,6 +11,7 @@ mod call;
 mod call_args;
 mod config;
 mod error;
+pub mod format;
 mod layer;
 mod layout;
 pub mod oracle;
@@ -26,7 +27,10 @@ mod workspace;
 
 pub use call::MoeCall;
 pub use call_args::{CombineInput, CombineOutput, DispatchInput, DispatchOutput};
-pub use config::{Format, MAX_EXPERTS, MAX_RANKS, MoeConfig, Returns, RowLayout, Scales};
+pub use config::{
+    Format, MAX_EXPERTS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES, MoeConfig, Returns,
+    RowLayout, Scales,
+};
 pub use error::MoeError;
 pub use layer::{Grid, Moe};
 pub use layout::Layout;

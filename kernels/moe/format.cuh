@@ -1,0 +1,166 @@
+// Formats of a token on its way: BF16, FP8 (e4m3) with scales, opaque bytes.
+//
+// A row in a slot is header | payload | scales. The arithmetic of FP8 is the same on every target,
+// bit for bit: src/moe/format.rs is the twin.
+#pragma once
+
+#include "bf16.cuh"
+#include "call.cuh"
+
+namespace wv::moe {
+
+/// Largest FP8 number, and its code.
+inline constexpr float E4M3_MAX = 448.0f;
+inline constexpr uint32_t E4M3_MAX_CODE = 0x7e, E4M3_NAN = 0x7f;
+/// The largest magnitude of a group counts as at least this, so that no scale is 0.
+inline constexpr float LEAST_MAGNITUDE = 1e-4f;
+/// Largest finite BF16, without its sign.
+inline constexpr uint32_t BF16_MAX_CODE = 0x7f7f;
+/// Lanes that share a group of channels: each has one vector of it.
+inline constexpr uint32_t GROUP_LANES = SCALE_CHANNELS / VECTOR;
+
+/// The FP8 (e4m3, no infinities) nearest to `value`, ties to even; too large becomes the largest, a
+/// NaN stays one.
+WV_DEVICE uint32_t float_to_e4m3(float value) {
+  const uint32_t bits = platform::float_bits(value), magnitude = bits & 0x7fffffff;
+  const uint32_t sign = bits >> 24 & 0x80;
+  if (magnitude > 0x7f800000) return E4M3_NAN;
+  if (magnitude >= platform::float_bits(E4M3_MAX)) return sign | E4M3_MAX_CODE;
+  if (magnitude < 121u << 23) {
+    // Below 2^-6 the numbers lie 2^-9 apart, as the f32 from 2^14 on do: this sum rounds to them.
+    const float shifted = platform::add_rn(platform::float_of(magnitude), 16384.0f);
+    return sign | (platform::float_bits(shifted) - platform::float_bits(16384.0f));
+  }
+  const uint32_t rounded = magnitude + 0x7ffff + (magnitude >> 20 & 1);
+  return sign | ((rounded >> 20) - (120u << 3));
+}
+
+/// The scale of a group of channels, and what they are multiplied with.
+struct GroupScale {
+  float scale;
+  float inverse;
+};
+
+/// Of channels whose largest magnitude is `largest`, a BF16 without sign. Infinities and NaNs count
+/// as the largest number.
+WV_DEVICE GroupScale group_scale(MoeScales kind, uint32_t largest) {
+  const float bounded = bf16_to_float(largest < BF16_MAX_CODE ? largest : BF16_MAX_CODE);
+  const float magnitude = bounded > LEAST_MAGNITUDE ? bounded : LEAST_MAGNITUDE;
+  // Divisions round to nearest on every target: nothing here is compiled with fast mathematics.
+  const float scale = magnitude / E4M3_MAX;
+  if (kind == MoeScales::f32) return {scale, E4M3_MAX / magnitude};
+  const uint32_t bits = platform::float_bits(scale);
+  const uint32_t exponent = (bits >> 23) + ((bits & 0x7fffff) != 0 ? 1 : 0);
+  return {platform::float_of(exponent << 23), platform::float_of((254 - exponent) << 23)};
+}
+
+/// The largest magnitude among eight BF16, without sign.
+WV_DEVICE uint32_t largest_of(const Elements& elements) {
+  uint32_t largest = 0;
+  for (uint32_t i = 0; i < VECTOR; ++i) {
+    const uint32_t magnitude = elements.bits[i] & 0x7fffu;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
+}
+
+/// The largest `value` of the lanes that share this lane's group. Whole warp.
+WV_DEVICE uint32_t largest_in_group(uint32_t value) {
+  for (uint32_t step = GROUP_LANES / 2; step != 0; step /= 2) {
+    const uint32_t other = Warp{}.shuffle(value, lane() ^ step);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+/// Eight BF16 as FP8.
+WV_DEVICE uint64_t quantize(const Elements& elements, float inverse) {
+  uint64_t codes = 0;
+  for (uint32_t i = 0; i < VECTOR; ++i) {
+    const float value = platform::mul_rn(bf16_to_float(elements.bits[i]), inverse);
+    codes |= uint64_t{float_to_e4m3(value)} << 8 * i;
+  }
+  return codes;
+}
+
+/// Casts the BF16 token at `x` to FP8 and writes payload and scales into the slot at `slot`. Whole
+/// warp; each half of it has a group of channels.
+template <MoeScales S>
+WV_DEVICE void cast_to_fp8(const MoeContext& moe, uint64_t slot, uint64_t x) {
+  const auto* const from = reinterpret_cast<const platform::Vec16*>(x);
+  auto* const codes = reinterpret_cast<uint64_t*>(slot + moe.header_bytes);
+  const uint64_t scales = slot + moe.scales_at;
+  const uint32_t vectors = moe.hidden / VECTOR;
+  for (uint32_t base = 0; base < vectors; base += 32) {
+    const uint32_t at = base + lane();
+    Elements elements{};
+    if (at < vectors) elements = Elements::of(from[at]);
+    const GroupScale scale = group_scale(S, largest_in_group(largest_of(elements)));
+    if (at >= vectors) continue;  // whole groups, in the last round
+    codes[at] = quantize(elements, scale.inverse);
+    if (at % GROUP_LANES != 0) continue;
+    const uint32_t group = at / GROUP_LANES;
+    if constexpr (S == MoeScales::ue8m0) {
+      const uint32_t exponent = platform::float_bits(scale.scale) >> 23;
+      reinterpret_cast<uint8_t*>(scales)[group] = static_cast<uint8_t>(exponent);
+    } else {
+      reinterpret_cast<float*>(scales)[group] = scale.scale;
+    }
+  }
+  // The last word of packed exponents is full.
+  const uint32_t groups = moe.hidden / SCALE_CHANNELS;
+  if (S == MoeScales::ue8m0 && groups + lane() < moe.scale_bytes) {
+    reinterpret_cast<uint8_t*>(scales)[groups + lane()] = 0;
+  }
+}
+
+/// Copies `bytes` (a multiple of 4) between addresses that are multiples of 4. Whole warp.
+WV_DEVICE void copy_words(uint64_t to, uint64_t from, uint32_t bytes) {
+  auto* const target = reinterpret_cast<uint32_t*>(to);
+  const auto* const source = reinterpret_cast<const uint32_t*>(from);
+  for (uint32_t i = lane(); i < bytes / 4; i += 32) target[i] = source[i];
+}
+
+/// Writes payload and scales of token `token` of the caller into the slot at `slot`. Whole warp.
+WV_DEVICE void pack_token(const MoeContext& moe, const DispatchSendParams& p, uint32_t token,
+                          uint64_t slot) {
+  const auto x = reinterpret_cast<uint64_t>(p.x);
+  if (moe.format == MoeFormat::fp8 && (p.flags & DISPATCH_QUANTIZED) == 0) {
+    const uint64_t from = x + token * moe.combine_row_bytes;
+    switch (moe.scales) {
+      case MoeScales::power_of_two:
+        return cast_to_fp8<MoeScales::power_of_two>(moe, slot, from);
+      case MoeScales::ue8m0:
+        return cast_to_fp8<MoeScales::ue8m0>(moe, slot, from);
+      default:
+        return cast_to_fp8<MoeScales::f32>(moe, slot, from);
+    }
+  }
+  copy(slot + moe.header_bytes, x + token * moe.row_bytes, moe.row_bytes);
+  const auto scales = reinterpret_cast<uint64_t>(p.x_scales);
+  copy_words(slot + moe.scales_at, scales + uint64_t{token} * moe.scale_bytes, moe.scale_bytes);
+}
+
+/// Copies payload and scales of the slot at `slot` to row `place` of the outputs of dispatch:
+/// `place` counts rows of `[local experts, ranks * max_tokens]` or of `[ranks, max_tokens]`. Whole
+/// warp.
+WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_t slot,
+                       uint64_t place) {
+  const MoeContext& moe = call.moe;
+  const auto x = reinterpret_cast<uint64_t>(p.recv_x);
+  copy(x + place * moe.row_bytes, slot + moe.header_bytes, moe.row_bytes);
+  if (moe.scale_bytes == 0) return;
+  const auto scales = reinterpret_cast<uint64_t>(p.recv_scales);
+  if (moe.format != MoeFormat::fp8 || moe.layout == MoeLayout::rank_major) {
+    copy_words(scales + place * moe.scale_bytes, slot + moe.scales_at, moe.scale_bytes);
+    return;
+  }
+  // By expert one word of all rows lies behind the other, as matrix products want them.
+  const uint64_t rows = uint64_t{call.ranks()} * moe.max_tokens;
+  const uint32_t words = moe.scale_bytes / 4;
+  const auto* const from = reinterpret_cast<const uint32_t*>(slot + moe.scales_at);
+  auto* const to = reinterpret_cast<uint32_t*>(scales) + place / rows * words * rows + place % rows;
+  for (uint32_t word = lane(); word < words; word += 32) to[word * rows] = from[word];
+}
+
+}  // namespace wv::moe
