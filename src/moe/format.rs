@@ -86,8 +86,7 @@ pub fn quantize(kind: Scales, token: &[u16]) -> (Vec<u8>, Vec<u8>) {
         let code = |&bits: &u16| e4m3_from_f32(bf16::to_f32(bits) * inverse);
         codes.extend(channels.iter().map(code));
         match kind {
-            Scales::Ue8m0 => scales
-                .push(scale.to_bits().to_be_bytes()[0] << 1 | (scale.to_bits() >> 23 & 1) as u8),
+            Scales::Ue8m0 => scales.push((scale.to_bits() >> 23 & 0xff) as u8),
             Scales::F32 | Scales::PowerOfTwo => scales.extend(scale.to_bits().to_le_bytes()),
         }
     }
@@ -168,7 +167,7 @@ mod tests {
         let table = table();
         for code in 0..0x7e_u8 {
             let (below, above) = (table[usize::from(code)], table[usize::from(code) + 1]);
-            let half = ((below + above) / 2.0) as f32;
+            let half = (e4m3_to_f32(code) + e4m3_to_f32(code + 1)) / 2.0;
             assert_eq!(f64::from(half) * 2.0, below + above, "exact in f32");
             let even = code + (code & 1);
             for (value, want) in [

@@ -125,7 +125,8 @@ fn equals_the_twin(moe: &Moe, kind: Scales, inputs: &[Input], out: &ByExpert, wh
     for expert in 0..moe.local_experts().len() {
         for (rank, input) in inputs.iter().enumerate() {
             let range = out.layout_range[expert * ranks + rank];
-            let (begin, count) = ((range >> 32) as usize, (range & 0xffff_ffff) as usize);
+            let half = |word: u64| usize::try_from(word & 0xffff_ffff).unwrap();
+            let (begin, count) = (half(range >> 32), half(range));
             for row in begin..begin + count {
                 let token = out.src_info[expert * room + row] as usize;
                 let x = &input.x[token * hidden * 2..][..hidden * 2];
