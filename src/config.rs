@@ -49,6 +49,9 @@ pub struct Modes {
     pub log_recv_depth: u8,
     /// Whether ranks of one process and device may reach each other by load and store: 1 or 0. `WARPVERBS_DIRECT`. Default 1.
     pub direct: bool,
+    /// How MoE signals are kept behind data: `inline`, `swap`, `flush`, or `auto`, which takes the first of them that the devices
+    /// allow. `WARPVERBS_MOE_ORDER`. Default `auto`.
+    pub moe_order: String,
 }
 
 impl Default for Modes {
@@ -60,6 +63,7 @@ impl Default for Modes {
             cq: "collapsed".to_owned(),
             log_recv_depth: 0,
             direct: true,
+            moe_order: "auto".to_owned(),
         }
     }
 }
@@ -73,6 +77,8 @@ impl Modes {
     pub const QUEUES: &'static [&'static str] = &["device", "host"];
     /// Words for [`Modes::cq`].
     pub const CQ: &'static [&'static str] = &["collapsed", "wide"];
+    /// Words for [`Modes::moe_order`].
+    pub const MOE_ORDER: &'static [&'static str] = &["auto", "inline", "swap", "flush"];
 
     /// Those of this process, from its environment.
     ///
@@ -114,6 +120,7 @@ impl Modes {
             cq: word("WARPVERBS_CQ", Self::CQ, defaults.cq)?,
             log_recv_depth: u8::try_from(log).expect("at most 15"),
             direct: number(&variable, "WARPVERBS_DIRECT", 0, 1, 1)? == 1,
+            moe_order: word("WARPVERBS_MOE_ORDER", Self::MOE_ORDER, defaults.moe_order)?,
         })
     }
 }

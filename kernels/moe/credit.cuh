@@ -7,7 +7,7 @@
 // no credit in time gets no data but a word that says so.
 #pragma once
 
-#include "call.cuh"
+#include "order.cuh"
 
 namespace wv::moe {
 
@@ -93,7 +93,7 @@ WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer)
   const PeerWindow window = load_peer(call.team, call.moe.signals, peer, call.rail());
   constexpr uint64_t AT = offsetof(MoeSignal, credit);
   if (!window.at(call.signal_offset() + AT, sizeof words, &to)) return Status::invalid;
-  const Posted posted = signal(Thread{}, qp, to, words, {call.deadline});
+  const Posted posted = write_control(call, qp, window, to, words);
   if (posted.status == Status::ok) state.told = credit;
   return posted.status;
 }

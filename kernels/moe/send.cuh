@@ -46,15 +46,84 @@ WV_DEVICE Status wait_credit(const Call& call, const PeerQp& qp, uint32_t peer) 
   return Warp{}.broadcast(status);
 }
 
+/// What one send phase knows of one peer.
+struct Way {
+  PeerQp qp;
+  PeerWindow slots, signals;
+  Window staging;
+
+  WV_DEVICE Way(const Call& call, const PeerQp& opened, uint32_t peer)
+      : qp(opened),
+        slots(load_peer(call.team, call.moe.slots, peer, call.rail())),
+        signals(load_peer(call.team, call.moe.signals, peer, call.rail())),
+        staging(rail_window(call.team, call.moe.staging, call.rail())) {}
+
+  /// Whether this rank stores into the peer's memory itself.
+  WV_DEVICE bool direct() const { return slots.direct() && signals.direct(); }
+  /// `piece` as a put. False if it is not inside the windows.
+  WV_DEVICE bool resolve(const Piece& piece, Put* put) const {
+    put->bytes = piece.bytes;
+    return slots.at(piece.to, piece.bytes, &put->dst) &&
+           local_at(staging, piece.from, piece.bytes, &put->src);
+  }
+};
+
+/// Posts the pieces, and behind them the signal, as the layer's order has it. Whole warp.
+template <class PieceAt>
+WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t pieces, PieceAt piece,
+                           Tail* tail) {
+  constexpr Warp warp;
+  const PostOptions unsignalled{call.deadline, false};
+  // The last pieces share their doorbell with the signal, so groups of 32 lanes are posted one step
+  // behind.
+  bool inside = true;
+  Ticket last{0};
+  for (uint32_t base = 0; base < pieces; base += 32) {
+    Piece next{};
+    Put put{};
+    const bool active = base + lane() < pieces && piece(base + lane(), &next);
+    if (active) inside = inside && way.resolve(next, &put);
+    if (!warp.any(active)) continue;
+    if (warp.any(!inside)) return {Status::invalid, last};
+    if (tail->any) {
+      const Posted posted = wv::put(warp, way.qp, tail->rows, unsignalled, tail->active);
+      if (posted.status != Status::ok) return {posted.status, last};
+      last = posted.ticket;
+    }
+    tail->rows = put;
+    tail->active = active;
+    tail->any = true;
+  }
+  const Posted posted =
+      with_order(call, [&](auto order) { return decltype(order)::data(call, way.qp, *tail); });
+  return posted.ticket.index != 0 ? posted : Posted{posted.status, last};
+}
+
+/// Stores the pieces, and behind them the signal. Whole warp.
+template <class PieceAt>
+WV_DEVICE Posted store_rows(const Way& way, uint32_t pieces, PieceAt piece, const Tail& tail) {
+  constexpr Warp warp;
+  bool inside = true;
+  for (uint32_t base = 0; base < pieces; base += 32) {
+    Piece next{};
+    Put put{};
+    const bool active = base + lane() < pieces && piece(base + lane(), &next);
+    if (active) inside = inside && way.resolve(next, &put);
+    if (!warp.any(active)) continue;
+    if (warp.any(!inside)) return {Status::invalid, {0}};
+    direct::transfer(warp, put.dst.addr, put.src.addr, put.bytes, active);
+  }
+  return direct::signal<false>(warp, tail.signal.addr, tail.words);
+}
+
 /// Sends `count` rows to `peer` as the pieces [0, pieces) of `piece(i, &out)`, which says for one
-/// lane whether i is a piece at all, then the data signal on the same QP. Whole warp.
+/// lane whether i is a piece at all, then the data signal behind them. Whole warp.
 ///
 /// Who gives no credit in time gets no data. A QP that refuses work ends in `failed`; the call then
 /// counts as not sent, since its data word is not there.
 template <Credits C, class PieceAt>
 WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t pieces,
                        PieceAt piece) {
-  constexpr Warp warp;
   PeerQp qp;
   Status status = call.open(peer, &qp);
   if (status != Status::ok) {
@@ -67,44 +136,21 @@ WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t
     return skip(call, qp, peer);
   }
 
-  const PeerWindow slots = load_peer(call.team, call.moe.slots, peer, call.rail());
-  const PeerWindow signals = load_peer(call.team, call.moe.signals, peer, call.rail());
-  const Window staging = rail_window(call.team, call.moe.staging, call.rail());
+  const Way way(call, qp, peer);
   MoePeer& state = call.moe.peers[peer];
   const uint64_t credit = own_credit(call.moe);
-  const DataSignal words{pack(Data{call.handle.epoch, call.call, count}), credit};
-  RemoteAddr signal_at;
-  bool inside = signals.at(call.signal_offset(), sizeof words, &signal_at);
-  const PostOptions unsignalled{call.deadline, false}, signalled{call.deadline};
-
-  // The last pieces share their doorbell with the signal, so groups of 32 lanes are posted one step
-  // behind.
-  Posted posted{Status::ok, {0}};
-  Put held{};
-  bool held_active = false;
-  bool holds = false;
-  for (uint32_t base = 0; base < pieces && posted.status == Status::ok; base += 32) {
-    Piece next{};
-    Put put{};
-    bool active = base + lane() < pieces && piece(base + lane(), &next);
-    if (active) {
-      inside = inside && slots.at(next.to, next.bytes, &put.dst) &&
-               local_at(staging, next.from, next.bytes, &put.src);
-      put.bytes = next.bytes;
-    }
-    if (!warp.any(active)) continue;
-    if (warp.any(!inside)) break;
-    if (holds) posted = wv::put(warp, qp, held, unsignalled, held_active);
-    held = put;
-    held_active = active;
-    holds = true;
-  }
-  if (warp.any(!inside)) posted.status = Status::invalid;
-  if (posted.status == Status::ok) {
-    posted = holds ? put_signal(warp, qp, held, signal_at, words, signalled, held_active)
-                   : signal(warp, qp, signal_at, words, signalled);
+  Tail tail{};
+  tail.words = {pack(Data{call.handle.epoch, call.call, count}), credit};
+  Posted posted{Status::invalid, {0}};
+  if (way.signals.at(call.signal_offset(), sizeof tail.words, &tail.signal)) {
+    posted = way.direct() ? store_rows(way, pieces, piece, tail)
+                          : post_rows(call, way, pieces, piece, &tail);
   }
   call.report(posted.status);
+  // What reads the staging rows may be under way also after a failure.
+  if (lane() == 0 && posted.ticket.index != 0) {
+    state.ticket[call.index] = posted.ticket.is_done() ? 0 : posted.ticket.index;
+  }
   if (posted.status != Status::ok) {
     if (lane() == 0) suspect(call, peer);
     skip(call, qp, peer);
@@ -112,7 +158,6 @@ WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t
   }
   if (lane() == 0) {
     state.last[call.index] = call.call;
-    state.ticket[call.index] = posted.ticket.index;
     state.told = credit;
   }
   return Outcome::sent;

@@ -128,7 +128,7 @@ impl Moe {
             ],
         )?;
         let layout = Layout::new(&config, team.ranks());
-        let slots = team.window(layout.slots)?;
+        let slots = team.data_window(layout.slots)?;
         let staging = team.window(layout.staging)?;
         let signals = team.window(layout.signals)?;
         let windows = [slots, staging, signals];

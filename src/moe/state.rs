@@ -62,6 +62,7 @@ pub(super) fn write(
             Returns::Rows => MoeReturns::ROWS,
         },
         max_local_experts: config.room(team.ranks()),
+        order: team.signal_order().code(),
         ..MoeContext::zeroed()
     };
     gpu.write(memory.addr(), bytemuck::bytes_of(&context))?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::TeamError;
+use super::{SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
 use crate::config::Modes;
 use crate::verbs::{Caps, CqKind, Doorbell, QpConfig, Queues, Sharing};
@@ -49,6 +49,10 @@ pub struct TeamConfig {
     /// Mark ranks of the same process and device in the peer table, so that kernels that open a path reach them by load and
     /// store. Default true; kernels that post to QPs do not look at it.
     pub direct: bool,
+    /// How signals are kept behind data. Default `None`: the cheapest way that the devices of all rails allow.
+    pub order: Option<SignalOrder>,
+    /// Take `order` even where the device does not keep it. For tests, which show that it breaks.
+    pub order_unchecked: bool,
 }
 
 impl TeamConfig {
@@ -70,6 +74,8 @@ impl TeamConfig {
             cq: CqKind::default(),
             log_recv_depth: None,
             direct: true,
+            order: None,
+            order_unchecked: false,
         }
     }
 
@@ -87,6 +93,12 @@ impl TeamConfig {
         ];
         let queues = [Queues::Device, Queues::Host];
         let cq = [CqKind::Collapsed, CqKind::Wide];
+        let orders = [
+            None,
+            Some(SignalOrder::Inline),
+            Some(SignalOrder::Swap),
+            Some(SignalOrder::Flush),
+        ];
         Ok(Self {
             sharing: chosen("sharing", &modes.sharing, Modes::SHARING, &sharing)?,
             doorbell: chosen("doorbell", &modes.doorbell, Modes::DOORBELL, &doorbell)?,
@@ -94,6 +106,7 @@ impl TeamConfig {
             cq: chosen("cq", &modes.cq, Modes::CQ, &cq)?,
             log_recv_depth: (modes.log_recv_depth != 0).then_some(modes.log_recv_depth),
             direct: modes.direct,
+            order: chosen("moe_order", &modes.moe_order, Modes::MOE_ORDER, &orders)?,
             ..self
         })
     }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::SignalOrder;
 use super::store::StoreError;
 use crate::error::{Error, Layer};
 use crate::gpu::GpuError;
-use crate::verbs::VerbsError;
+use crate::verbs::{DataOrder, VerbsError};
 
 /// An error of a team.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +131,19 @@ pub enum TeamError {
         need: u64,
         /// The limit.
         limit: u64,
+    },
+    /// A way to signal that a device of this rank does not keep behind data.
+    #[error(
+        "the order of signals is to be {asked}, but a device places data {data}; the cheapest that works there is {best} \
+         (WARPVERBS_MOE_ORDER)"
+    )]
+    Order {
+        /// What was asked for.
+        asked: SignalOrder,
+        /// What the device promises.
+        data: DataOrder,
+        /// What works there.
+        best: SignalOrder,
     },
     /// The store.
     #[error(transparent)]

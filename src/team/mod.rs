@@ -12,6 +12,7 @@ mod exchange;
 mod identity;
 mod link;
 mod links;
+mod order;
 mod rail;
 mod recover;
 mod store;
@@ -35,13 +36,14 @@ pub use error::TeamError;
 use exchange::Exchange;
 use link::Link;
 use links::{Links, PeerLinks};
+pub use order::SignalOrder;
 use rail::Rail;
 pub use store::{
     FileStore, LEASE_TTL, Lease, LeaseId, MAX_KEY, MAX_VALUE, MemoryStore, RECORD_VERSION, Records,
     Store, StoreError, open_store,
 };
 use tables::Tables;
-use window::OwnedWindow;
+use window::{OwnedWindow, Purpose};
 
 /// The team as one rank holds it. Dropping it destroys the QPs and frees the windows: no kernel may use them any more, and a
 /// [`Team::barrier`] before makes sure that no peer writes to them.
@@ -52,6 +54,7 @@ pub struct Team {
     gpu: Arc<dyn Gpu>,
     tables: Tables,
     links: Links,
+    order: SignalOrder,
     windows: Mutex<Vec<OwnedWindow>>,
     rails: Vec<Rail>,
 }
@@ -128,7 +131,10 @@ impl Team {
         let rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
         config.check(rails)?;
         exchange.enter()?;
-        exchange.agree("config", &config.agreed(rails))?;
+        let order = order::choose(&config, contexts)?;
+        let mut agreed = config.agreed(rails);
+        agreed.push(("order of signals".to_owned(), order.to_string()));
+        exchange.agree("config", &agreed)?;
         let rail = |(number, context): (u32, &Arc<Context>)| {
             Rail::new(context, gpu.as_ref(), &config, number, rails)
         };
@@ -145,6 +151,7 @@ impl Team {
             gpu: Arc::clone(gpu),
             tables,
             links,
+            order,
             windows: Mutex::default(),
             rails: made,
         })
@@ -180,6 +187,12 @@ impl Team {
         self.tables.addr()
     }
 
+    /// How signals are kept behind data: the same at all ranks.
+    #[must_use]
+    pub fn signal_order(&self) -> SignalOrder {
+        self.order
+    }
+
     /// Rails: HCAs of each rank.
     #[must_use]
     pub fn rails(&self) -> usize {
@@ -204,15 +217,33 @@ impl Team {
     /// # Errors
     /// A size outside the limits or different at another rank; more than [`MAX_WINDOWS`] windows; what HCA and device refuse.
     pub fn window(&self, bytes: u64) -> Result<Window, TeamError> {
+        self.add_window(bytes, Purpose::Any)
+    }
+
+    /// The same for data that is read only behind a signal in a window made by [`Team::window`], or behind a completion: its
+    /// writes may overtake each other on PCIe. Nobody may poll it.
+    ///
+    /// # Errors
+    /// As [`Team::window`].
+    pub fn data_window(&self, bytes: u64) -> Result<Window, TeamError> {
+        self.add_window(bytes, Purpose::Data)
+    }
+
+    fn add_window(&self, bytes: u64, purpose: Purpose) -> Result<Window, TeamError> {
         let mut windows = self.windows();
-        let made = self.make_window(windows.len(), bytes);
+        let made = self.make_window(windows.len(), bytes, purpose);
         let owned = told(&self.exchange, made)?;
         let window = owned.window;
         windows.push(owned);
         Ok(window)
     }
 
-    fn make_window(&self, made: usize, bytes: u64) -> Result<OwnedWindow, TeamError> {
+    fn make_window(
+        &self,
+        made: usize,
+        bytes: u64,
+        purpose: Purpose,
+    ) -> Result<OwnedWindow, TeamError> {
         let id = u32::try_from(made)
             .ok()
             .filter(|id| *id < MAX_WINDOWS)
@@ -224,7 +255,8 @@ impl Team {
                 )
             })?;
         let gpu = self.gpu.as_ref();
-        let owned = OwnedWindow::new(&self.exchange, gpu, &self.rails, &self.config, id, bytes)?;
+        let what = (bytes, purpose);
+        let owned = OwnedWindow::new(&self.exchange, gpu, &self.rails, &self.config, id, what)?;
         self.tables.add_window(&owned.entries, &owned.lkeys_be)?;
         Ok(owned)
     }

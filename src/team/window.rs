@@ -18,6 +18,24 @@ use crate::verbs::{Access, Mr, Pd};
 const MAX_WINDOW_BYTES: u64 = 1 << 40;
 const ALIGN: usize = 4096;
 
+/// What a window is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Anything, signals too: writes are seen in the order in which they come.
+    Any,
+    /// Data that is read behind a signal in another window: its writes may overtake each other on PCIe.
+    Data,
+}
+
+impl Purpose {
+    fn access(self) -> Access {
+        match self {
+            Self::Any => Access::ALL,
+            Self::Data => Access::ALL | Access::RELAXED_ORDERING,
+        }
+    }
+}
+
 /// One window of this rank.
 #[derive(Debug)]
 pub(super) struct OwnedWindow {
@@ -48,7 +66,7 @@ impl OwnedWindow {
         rails: &[Rail],
         config: &TeamConfig,
         id: u32,
-        bytes: u64,
+        (bytes, purpose): (u64, Purpose),
     ) -> Result<Self, TeamError> {
         if !(1..=MAX_WINDOW_BYTES).contains(&bytes) {
             let limit = format!("1 to {MAX_WINDOW_BYTES} bytes");
@@ -60,7 +78,7 @@ impl OwnedWindow {
         let register = |pd: &Arc<Pd>| {
             // SAFETY: `memory` is device memory, to which no Rust reference exists, and it is dropped after the
             // registrations: by the order of the fields, or here, where `keys` is dropped first.
-            unsafe { Mr::register(pd, memory.addr(), bytes, Access::ALL) }
+            unsafe { Mr::register(pd, memory.addr(), bytes, purpose.access()) }
         };
         let on_rail = |rail: &Rail| -> Result<Vec<Mr>, _> {
             (0..config.ranks).map(|_| register(rail.pd())).collect()

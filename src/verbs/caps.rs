@@ -44,10 +44,46 @@ pub struct Caps {
     pub counter_sets: bool,
     /// Whether a QP may ask that payload is written in order; else the device does so anyway, or cannot be told.
     pub qp_data_in_order: bool,
-    /// Whether RC QPs may be told to place data out of order.
-    pub ooo_placement: bool,
+    /// What its RC QPs promise about the order of data.
+    pub data_order: DataOrder,
+    /// Whether a QP can insist on data in order; ours then do, and `data_order` says so.
+    pub dp_ordering_force: bool,
     /// Most bytes of a send WQE.
     pub max_wqe_sz_sq: u16,
+}
+
+/// What an RC QP promises about when what it writes is in the peer's memory. PRM "QP Ordering Semantics".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataOrder {
+    /// In the order of the requests (IBTA).
+    InOrder,
+    /// Reads and writes overtake each other, atomics none of them (OOO_RW).
+    AtomicsOrdered,
+    /// When it has completed, and not before (OOO_ALL).
+    FlushOnly,
+}
+
+impl DataOrder {
+    /// From `dp_ordering_ooo_rw_rc`, `dp_ordering_ooo_all_rc` and `dp_ordering_force`. A device that knows other orders than
+    /// IBTA, and does not let a QP insist on that one, is taken at the weakest of them.
+    fn of(ooo_rw: bool, ooo_all: bool, force: bool) -> Self {
+        match (ooo_rw, ooo_all) {
+            _ if force => Self::InOrder,
+            (_, true) => Self::FlushOnly,
+            (true, false) => Self::AtomicsOrdered,
+            (false, false) => Self::InOrder,
+        }
+    }
+}
+
+impl std::fmt::Display for DataOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::InOrder => "in order",
+            Self::AtomicsOrdered => "out of order, atomics behind it",
+            Self::FlushOnly => "out of order",
+        })
+    }
 }
 
 /// What a field of the QP context can hold.
@@ -108,7 +144,12 @@ impl Caps {
             }),
             counter_sets: general.max_qp_cnt() != 0,
             qp_data_in_order: general.qp_data_in_order() != 0,
-            ooo_placement: general.dp_ordering_ooo_all_rc() != 0,
+            data_order: DataOrder::of(
+                general.dp_ordering_ooo_rw_rc() != 0,
+                general.dp_ordering_ooo_all_rc() != 0,
+                second.dp_ordering_force() != 0,
+            ),
+            dp_ordering_force: second.dp_ordering_force() != 0,
             max_wqe_sz_sq: u16::try_from(general.max_wqe_sz_sq()).unwrap_or(u16::MAX),
         })
     }
@@ -167,8 +208,22 @@ pub(super) mod tests {
             udp_source_ports: Some(0xc000..=0xffff),
             counter_sets: false,
             qp_data_in_order: false,
-            ooo_placement: false,
+            data_order: DataOrder::InOrder,
+            dp_ordering_force: false,
             max_wqe_sz_sq: 1024,
+        }
+    }
+
+    #[test]
+    fn the_order_of_data_is_the_weakest_that_a_qp_cannot_refuse() {
+        for (bits, want) in [
+            ((false, false, false), DataOrder::InOrder),
+            ((true, false, false), DataOrder::AtomicsOrdered),
+            ((false, true, false), DataOrder::FlushOnly),
+            ((true, true, false), DataOrder::FlushOnly),
+            ((true, true, true), DataOrder::InOrder),
+        ] {
+            assert_eq!(DataOrder::of(bits.0, bits.1, bits.2), want, "{bits:?}");
         }
     }
 

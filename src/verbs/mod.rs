@@ -45,7 +45,7 @@ mod umem;
 
 pub use crate::memheap::HeapStats;
 pub use blocks::QpPlaces;
-pub use caps::Caps;
+pub use caps::{Caps, DataOrder};
 pub use context::Context;
 pub use counters::{CounterSet, PacketCounts};
 pub use device::{DeviceInfo, DeviceSelector, device_list};

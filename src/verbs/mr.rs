@@ -14,11 +14,11 @@ use super::error::VerbsError;
 use super::export::{Dmabuf, Export, Rung, climb};
 use super::pd::Pd;
 use crate::sys::bindings::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, ibv_mr,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_RELAXED_ORDERING, IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, ibv_mr,
 };
 
-/// What may be done with a region. Local reads always may. Relaxed ordering is never asked for: signals rely on order.
+/// What may be done with a region, and how. Local reads always may.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Access(u32);
 
@@ -40,6 +40,9 @@ impl Access {
             | IBV_ACCESS_REMOTE_READ
             | IBV_ACCESS_REMOTE_ATOMIC,
     );
+    /// Not a right: what is written may overtake on its way through PCIe what was written before it, by this key or others. Never
+    /// for memory that somebody polls: a word there would be no sign of what it stands behind.
+    pub const RELAXED_ORDERING: Self = Self(IBV_ACCESS_RELAXED_ORDERING);
 
     /// Whether everything in `other` is allowed.
     #[must_use]
@@ -67,6 +70,7 @@ impl fmt::Debug for Access {
             (Self::REMOTE_WRITE, "REMOTE_WRITE"),
             (Self::REMOTE_READ, "REMOTE_READ"),
             (Self::REMOTE_ATOMIC, "REMOTE_ATOMIC"),
+            (Self::RELAXED_ORDERING, "RELAXED_ORDERING"),
         ];
         let set = names.iter().filter(|(bit, _)| self.contains(*bit));
         let names: Vec<_> = std::iter::once("LOCAL_READ")

@@ -211,6 +211,7 @@ impl Qp<Init> {
             .with_log_msg_max(u32::from(caps.log_max_msg).min(30))
             .with_remote_qpn(path.remote_qpn)
             .with_next_rcv_psn(path.psn)
+            .with_dp_ordering_force(caps.dp_ordering_force.into())
             .with_min_rnr_nak(path.min_rnr_timer.into())
             .with_log_rra_max(caps.log_max_ra_res_qp.into())
             .with_primary_address_path(ads);

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use softhca::device::{Adversary, DataOrder};
+
 use crate::support::{Call, MIXED, Setup, Traffic, run};
 use warpverbs::moe::{Moe, MoeConfig, Placement};
-use warpverbs::team::TeamConfig;
+use warpverbs::team::{SignalOrder, TeamConfig};
 
 const SMALL: MoeConfig = MoeConfig {
     hidden: 64,
@@ -156,6 +158,7 @@ fn twenty_seeds_of_kernel_and_hca_schedules_agree_with_the_reference() {
     for seed in 0..20 {
         let setup = Setup {
             hca_seed: Some(seed),
+            adversary: Some(Adversary::new(seed)),
             ..Setup::new(2 + (seed % 3) as u32)
         };
         let config = MoeConfig {
@@ -236,4 +239,68 @@ fn more_rows_than_the_ring_has_wqebbs_go_through() {
             call.receive_back();
         }
     });
+}
+
+#[test]
+fn every_strategy_of_signals_works_where_the_device_keeps_it() {
+    use DataOrder::{AtomicsOrdered, FlushOnly, InOrder};
+    use SignalOrder::{Flush, Inline, Swap};
+    let table = [
+        (InOrder, [Inline, Swap, Flush].as_slice()),
+        (AtomicsOrdered, &[Swap, Flush]),
+        (FlushOnly, &[Flush]),
+    ];
+    let programs: [Program; 3] = [fused, hook, dispatch_only];
+    for (order, strategies) in table {
+        for (seed, &strategy) in (20u64..).zip(strategies) {
+            let mut setup = Setup {
+                order,
+                adversary: Some(Adversary::new(seed)),
+                ..Setup::new(2 + (seed % 2) as u32)
+            };
+            setup.team.order = Some(strategy);
+            eprintln!("{order}, {strategy}, seed {seed}");
+            for program in programs {
+                verify(&setup, SMALL, seed, 4, program);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_team_takes_the_cheapest_strategy_that_its_devices_keep() {
+    for (order, force, want) in [
+        (DataOrder::InOrder, false, SignalOrder::Inline),
+        (DataOrder::AtomicsOrdered, false, SignalOrder::Swap),
+        (DataOrder::FlushOnly, false, SignalOrder::Flush),
+        (DataOrder::FlushOnly, true, SignalOrder::Inline),
+    ] {
+        let setup = Setup {
+            order,
+            order_force: force,
+            ..Setup::new(2)
+        };
+        let chosen = run(&setup, |team| {
+            let moe = Moe::new(team, "layer", SMALL).unwrap();
+            fused(&moe, 30, 2);
+            team.signal_order()
+        });
+        assert_eq!(chosen, [want, want], "{order}, force: {force}");
+    }
+}
+
+#[test]
+fn ranks_of_one_process_store_into_each_other_with_the_same_results() {
+    for (seed, program) in (40..).zip([fused as Program, hook, two_batches, dispatch_only]) {
+        let mut setup = Setup::new(2 + (seed % 2) as u32);
+        setup.team.direct = true;
+        let wqes = run(&setup, |team| {
+            let moe = Moe::new(team, "layer", SMALL).unwrap();
+            program(&moe, seed, 6);
+            let posted = |peer| team.qp_reports(peer).unwrap().into_iter();
+            let peers = (0..team.ranks()).filter(|peer| *peer != team.rank());
+            peers.flat_map(posted).map(|qp| qp.counters.posted).sum::<u64>()
+        });
+        assert!(wqes.iter().all(|wqes| *wqes == 0), "seed {seed}: {wqes:?}");
+    }
 }

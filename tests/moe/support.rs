@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
+use softhca::device::{Adversary, DataOrder};
 use softhca::{Hca, HcaConfig};
 use warpverbs::gpu::{self, Gpu, GpuSelector};
 use warpverbs::moe::reference::{self, Batch, Source};
@@ -20,18 +21,32 @@ pub(crate) struct Setup {
     pub(crate) team: TeamConfig,
     /// Schedule of the HCAs' engine; none: as fast as it can.
     pub(crate) hca_seed: Option<u64>,
+    /// What the HCAs promise about the order of data.
+    pub(crate) order: DataOrder,
+    /// QPs may insist on data in order.
+    pub(crate) order_force: bool,
+    /// Makes use of all that the order leaves open: on by default.
+    pub(crate) adversary: Option<Adversary>,
 }
 
 impl Setup {
+    /// HCAs that place data in order, as mlx5 does by default, and rows by relaxed ordering as oddly as that allows.
+    ///
+    /// All ranks are threads of this process, so by the team's own default they would store into each other's memory and use
+    /// no HCA at all: `direct` is off unless a test turns it on.
     pub(crate) fn new(ranks: u32) -> Self {
         let team = TeamConfig {
             timeout: Duration::from_secs(20),
             deadline: Duration::from_secs(20),
+            direct: false,
             ..TeamConfig::new(0, ranks)
         };
         Self {
             team,
             hca_seed: None,
+            order: DataOrder::InOrder,
+            order_force: false,
+            adversary: Some(Adversary::new(1)),
         }
     }
 }
@@ -44,6 +59,9 @@ impl Hcas {
         let one = |_| {
             Arc::new(common::hca_with(HcaConfig {
                 schedule_seed: setup.hca_seed,
+                order: setup.order,
+                order_force: setup.order_force,
+                adversary: setup.adversary,
                 ..HcaConfig::default()
             }))
         };

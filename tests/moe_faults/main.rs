@@ -1,5 +1,6 @@
 //! What dispatch and combine do when ranks are late, die, or their words are reordered.
 
+mod order;
 mod situations;
 #[expect(dead_code, reason = "no test file uses all of this")]
 #[path = "../moe/support.rs"]

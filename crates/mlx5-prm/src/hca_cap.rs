@@ -162,6 +162,8 @@ layout! {
         num_ports / with_num_ports / set_num_ports @ 0x1b8 : 8,
         /// log2 of the longest message.
         log_max_msg / with_log_max_msg / set_log_max_msg @ 0x1c3 : 5,
+        /// RC queue pairs may be told to place reads and writes out of order, atomics behind them.
+        dp_ordering_ooo_rw_rc / with_dp_ordering_ooo_rw_rc / set_dp_ordering_ooo_rw_rc @ 0x1ca : 1,
         /// Number of traffic classes.
         max_tc / with_max_tc / set_max_tc @ 0x1cc : 4,
         /// Newest format of completion entries.
@@ -327,6 +329,8 @@ layout! {
 layout! {
     /// Second general capabilities.
     pub struct HcaCap2[0x100] {
+        /// A queue pair's `dp_ordering_force` counts: the device does not choose the order by itself.
+        dp_ordering_force / with_dp_ordering_force / set_dp_ordering_force @ 0x088 : 1,
         /// log2 of the granularity in which queue pair numbers can be reserved.
         log_reserved_qpn_granularity / with_log_reserved_qpn_granularity / set_log_reserved_qpn_granularity @ 0x93 : 5,
         /// Send queues without doorbell record, rung by the device itself.

@@ -92,6 +92,8 @@ layout! {
         block_lb_mc / with_block_lb_mc / set_block_lb_mc @ 0x21 : 1,
         /// Atomics may be done as plain writes.
         atomic_like_write_en / with_atomic_like_write_en / set_atomic_like_write_en @ 0x22 : 1,
+        /// The order of data is that of `dp_ordering_1` (0: as posted), whatever the device would choose.
+        dp_ordering_force / with_dp_ordering_force / set_dp_ordering_force @ 0x27 : 1,
         /// Protection domain.
         pd / with_pd / set_pd @ 0x28 : 24,
         /// Path MTU: 1 is 256 bytes, 5 is 4096 bytes.
@@ -166,6 +168,8 @@ layout! {
         rae / with_rae / set_rae @ 0x492 : 1,
         /// Start of the work queues in their first page, in units of 64 bytes.
         page_offset / with_page_offset / set_page_offset @ 0x494 : 6,
+        /// Everything may be placed out of order.
+        dp_ordering_1 / with_dp_ordering_1 / set_dp_ordering_1 @ 0x49c : 1,
         /// Receive queue managed by another queue.
         cd_slave_receive / with_cd_slave_receive / set_cd_slave_receive @ 0x49d : 1,
         /// Send queue managed by another queue.

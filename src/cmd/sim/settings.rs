@@ -35,7 +35,7 @@ pub(super) enum SettingsError {
 }
 
 /// What the library looks at besides what `wv` itself sets.
-const CHECKED: [&str; 7] = [
+const CHECKED: [&str; 9] = [
     "SOFTHCA_PROFILE",
     "SOFTHCA_LINK",
     "SOFTHCA_FAULT",
@@ -43,6 +43,8 @@ const CHECKED: [&str; 7] = [
     "SOFTHCA_CARRIER",
     "SOFTHCA_STRICT",
     "SOFTHCA_SCHEDULE_SEED",
+    "SOFTHCA_ORDER",
+    "SOFTHCA_ADVERSARY",
 ];
 
 /// The variables that the flags stand for.

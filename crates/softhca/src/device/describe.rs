@@ -3,6 +3,7 @@
 //! The numbers are those of `QUERY_HCA_CAP`, so that this cannot say anything else.
 
 use super::command::general_capabilities;
+use super::placement::DataOrder;
 use crate::link::Link;
 use std::fmt::Write;
 
@@ -18,7 +19,7 @@ const LACKS: &[&str] = &[
 
 /// Lines of text.
 pub(crate) fn described() -> String {
-    let caps = general_capabilities(Link::Ethernet);
+    let caps = general_capabilities(Link::Ethernet, DataOrder::default());
     let yes_no = |bit: u32| if bit == 0 { "no" } else { "yes" };
     let mut text = String::new();
     let mut line = |name: &str, value: &dyn std::fmt::Display| {

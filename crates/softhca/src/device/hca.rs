@@ -4,6 +4,7 @@ use super::carrier::{CarrierError, open_carrier};
 use super::checker::{CheckConfig, Finding};
 use super::counters::{Counters, ObjectCounts};
 use super::faults::FaultSpec;
+use super::placement::{Adversary, DataOrder};
 use super::state::{HcaState, Slot};
 use super::world::World;
 use super::{Context, DeviceError};
@@ -38,6 +39,12 @@ pub struct HcaConfig {
     /// Its link layer. On `InfiniBand` the address decides the LID: its low 16 bits are 1 to 0xbfff. Without an address it
     /// gets one of the subnet 127.73.0.0/16.
     pub link: Link,
+    /// What it promises about the order of data. `QUERY_HCA_CAP` says so.
+    pub order: DataOrder,
+    /// A QP may ask for data in order (`dp_ordering_force`), whatever `order` is.
+    pub order_force: bool,
+    /// Makes use of all that `order` leaves open; `None` places data as it comes.
+    pub adversary: Option<Adversary>,
     /// What goes wrong.
     pub faults: Option<FaultSpec>,
     /// Where to write what crosses the wire, as pcapng; FILE.2, FILE.3 and so on if the file exists. Turns `loopback` off,
@@ -57,6 +64,9 @@ impl Default for HcaConfig {
             carrier: CarrierConfig::default(),
             profile: Profile::default(),
             link: Link::default(),
+            order: DataOrder::default(),
+            order_force: false,
+            adversary: None,
             faults: None,
             pcap: None,
             check: CheckConfig::default(),

@@ -22,6 +22,8 @@ impl Access {
     pub const REMOTE_ATOMIC: Self = Self(8);
     /// Memory windows may be bound to it.
     pub const MW_BIND: Self = Self(0x10);
+    /// Not a right: what is written by it may overtake what was written before.
+    pub const RELAXED_ORDERING: Self = Self(1 << 20);
     /// The device may read: every region of the kernel's, a key made by command if its context says so.
     pub(crate) const LOCAL_READ: Self = Self(1 << 31);
 

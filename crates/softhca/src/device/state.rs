@@ -6,6 +6,7 @@ use super::cq::Cq;
 use super::faults::Faults;
 use super::keys::{self, Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
 use super::memory::Region;
+use super::placement::{Arrival, DataOrder, Placement};
 use super::qp::Qp;
 use super::srq::Srq;
 use super::table::Table;
@@ -115,6 +116,13 @@ impl Fabric {
             .find(|slot| slot.state.identity.name == name && !slot.state.orphan)
     }
 
+    /// Places what peers have written: somebody looks from outside, or ends what it goes to.
+    pub(crate) fn settle(&mut self) {
+        for slot in self.hcas.iter_mut().flatten() {
+            slot.state.placement.force_all();
+        }
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = &Slot> {
         self.hcas.iter().flatten()
     }
@@ -172,6 +180,11 @@ pub(crate) struct HcaState {
     pub(crate) counters: Counters,
     pub(crate) checker: Checker,
     pub(crate) faults: Faults,
+    /// What it promises about the order of data, and whether a QP can ask for more.
+    pub(crate) order: DataOrder,
+    pub(crate) order_force: bool,
+    /// What peers have written and memory has not got yet.
+    pub(crate) placement: Placement,
     /// QPs with work, next first.
     pub(crate) ready: VecDeque<u32>,
     /// The time of the engine's turn.
@@ -265,6 +278,9 @@ impl HcaState {
             counters: Counters::default(),
             checker,
             faults: Faults::default(),
+            order: config.order,
+            order_force: config.order_force,
+            placement: Placement::new(config.adversary, number),
             ready: VecDeque::new(),
             now_ns: 0,
             paused_until_ns: 0,
@@ -324,6 +340,28 @@ impl HcaState {
         out: &mut Vec<Region>,
     ) -> Result<(), KeyError> {
         keys::resolve(&self.keys, key, user, va, bytes, need, out)
+    }
+
+    /// What is promised about the order of the data of QP `qpn`.
+    pub(crate) fn order_of(&self, qpn: u32) -> DataOrder {
+        let asks = |qp: &Qp| qp.qpc.dp_ordering_force() != 0 && qp.qpc.dp_ordering_1() == 0;
+        match self.order_force && self.qps.get(qpn).is_some_and(asks) {
+            true => DataOrder::InOrder,
+            false => self.order,
+        }
+    }
+
+    /// Takes bytes that a peer writes by way of QP `qpn` and `rkey`: they are placed when the adversary likes.
+    pub(crate) fn accept(&mut self, qpn: u32, rkey: u32, targets: &[Region], data: Vec<u8>) {
+        let relaxed = keys::find(&self.keys, rkey)
+            .is_ok_and(|key| key.access.covers(Access::RELAXED_ORDERING));
+        let arrival = Arrival {
+            targets: targets.to_vec(),
+            data,
+            relaxed,
+        };
+        let order = self.order_of(qpn);
+        self.placement.accept(qpn, order, arrival, self.now_ns);
     }
 
     /// Puts a QP into the list of those with work.

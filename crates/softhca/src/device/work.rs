@@ -95,6 +95,8 @@ pub(crate) struct Current {
     pub(crate) rnr_count: u32,
     /// Not to be tried before.
     pub(crate) not_before_ns: u64,
+    /// Carried out; software is told at that time.
+    pub(crate) carried_out: bool,
 }
 
 impl Current {
@@ -106,6 +108,7 @@ impl Current {
             silent_since_ns: None,
             rnr_count: 0,
             not_before_ns: 0,
+            carried_out: false,
         }
     }
 }

@@ -32,8 +32,9 @@ impl World {
     /// Takes the lock, for everybody but the engine.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Fabric> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let guard = self.fabric.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.fabric.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard.settle();
         guard
     }
 

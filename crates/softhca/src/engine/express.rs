@@ -5,7 +5,7 @@
 //! long way, which begins with it anew; so this knows nothing of errors, and each of its effects is the long way's.
 
 use super::loopback::{self, End};
-use super::{arming, completion, path};
+use super::{arming, completion, path, placing};
 use crate::device::arming::Notice;
 use crate::device::cq::{Cq, Overrun};
 use crate::device::keys::{self, Access, KeyUser, MemoryKey};
@@ -130,6 +130,9 @@ impl Ends {
             return None;
         }
         let peer = loopback::find_peer(fabric, own, peer_hca, now_ns).ok()?;
+        if placing::is_active(fabric, peer) {
+            return None;
+        }
         let other = fabric.hca(peer.hca)?.qps.get(peer.qpn)?;
         // The first request before Rts is an event.
         if other.state == QpState::RTR {

@@ -4,7 +4,7 @@
 //! bring-up that got them wrong fails here too. A peer that would not answer (not ready, not there, asleep) is waited for as
 //! long as the wire would wait; a peer without a receive WQE as often as the QP's attributes say.
 
-use super::{local, path};
+use super::{local, path, placing};
 use crate::device::checker::Finding;
 use crate::device::keys::Access;
 use crate::device::memory::Region;
@@ -296,7 +296,15 @@ fn move_bytes(
     }
     let bytes = (total - current.done).min(CHUNK);
     let (near, far) = both(fabric, current.done, bytes)?;
+    placing::before_access(fabric, peer, access);
     match (access, local) {
+        (RemoteAccess::Write, _) if placing::is_active(fabric, peer) => {
+            let data = match local {
+                Local::Inline(inline) => inline.bytes().to_vec(),
+                _ => placing::gathered(&near),
+            };
+            placing::accept(fabric, peer, rkey, &far, data);
+        }
         // Inline data is shorter than a chunk.
         (RemoteAccess::Write, Local::Inline(inline)) => regions::write(&far, inline.bytes()),
         (RemoteAccess::Write, _) => regions::copy(&near, &far),

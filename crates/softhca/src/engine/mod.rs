@@ -25,6 +25,7 @@ mod local;
 mod loopback;
 pub(crate) mod overlap;
 pub(crate) mod path;
+mod placing;
 mod receive;
 mod responder;
 pub(crate) mod scrutiny;

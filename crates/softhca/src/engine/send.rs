@@ -2,7 +2,7 @@
 
 use super::decode::Sender;
 use super::loopback::{self, End, Step};
-use super::{completion, datagram, decode, express, fetch, flush, overlap, path, umr};
+use super::{completion, datagram, decode, express, fetch, flush, overlap, path, placing, umr};
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::qp::{Doomed, Route};
@@ -103,6 +103,7 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
         }
         let before = current.done;
         let step = match current.operation.to {
+            _ if current.carried_out => Step::Done(Ok(())),
             Target::Datagram(to) => datagram::step(fabric, own, peer, &to, &current, now_ns),
             Target::Connected | Target::Srq(_) => {
                 loopback::step(fabric, own, peer, &mut current, now_ns)
@@ -110,7 +111,15 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
         };
         bytes += current.done - before;
         match step {
-            Step::Done(outcome) => end(fabric, own, &current.work, outcome, now_ns),
+            Step::Done(outcome) => {
+                if let Some(until) = placing::told_at(fabric, own, &current, outcome.is_ok()) {
+                    current.not_before_ns = until;
+                    current.carried_out = true;
+                    keep(fabric, own, current);
+                    return Turn::Wait(until);
+                }
+                end(fabric, own, &current.work, outcome, now_ns);
+            }
             Step::Again => keep(fabric, own, current),
             Step::Wait(until) => {
                 current.not_before_ns = until;
@@ -293,7 +302,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         };
         return match umr::run(hca, qpn, &fetched.ctrl, fetched.bytes) {
             Ok(()) => {
-                completion::complete_send(hca, qpn, &work, now_ns);
+                over(fabric, own, &work, now_ns);
                 Begun::Over
             }
             Err(syndrome) => {
@@ -353,10 +362,20 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
                 let after = qp.send.submitted;
                 qp.send.parked.push_back((after, work));
             } else {
-                completion::complete_send(hca, qpn, &work, now_ns);
+                over(fabric, own, &work, now_ns);
             }
             Begun::Over
         }
+    }
+}
+
+/// A WQE that goes nowhere is over; it speaks for those before it.
+fn over(fabric: &mut Fabric, own: End, work: &Work, now_ns: u64) {
+    if work.signalled {
+        placing::force(fabric, own);
+    }
+    if let Some(hca) = fabric.hca(own.hca) {
+        completion::complete_send(hca, own.qpn, work, now_ns);
     }
 }
 

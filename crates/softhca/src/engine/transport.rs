@@ -306,6 +306,9 @@ pub trait Device {
     /// What the responder answers: the key that the message invalidates cannot be.
     fn receive_done(&mut self, qpn: u32, received: &Received) -> Result<(), NakCode>;
 
+    /// The requester of `qpn` is about to be told what has been carried out: it is in memory from now on.
+    fn answering(&mut self, _qpn: u32) {}
+
     /// The responder of `qpn` has refused a request: the QP belongs in the error state. It goes on to answer
     /// duplicates and to repeat its refusal until the engine disconnects it.
     fn responder_failed(&mut self, qpn: u32, code: NakCode);

@@ -52,6 +52,12 @@ pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
             report.wake_at(at_ns);
         }
         report.open |= hca.contexts.len() > 0;
+        let (placed, next_ns) = hca.placement.place_due(now_ns);
+        report.busy |= placed;
+        hca.news |= placed;
+        if let Some(at_ns) = next_ns {
+            report.wake_at(at_ns);
+        }
         if hca.paused_until_ns > now_ns {
             report.wake_at(hca.paused_until_ns);
             continue;

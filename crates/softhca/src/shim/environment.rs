@@ -8,6 +8,8 @@
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
 //! | `SOFTHCA_PROFILE` | which card the devices look like: `cx6`, `cx6dx`, `cx7` or `bf3` | `cx7` |
 //! | `SOFTHCA_LINK` | the link layer: `eth`, or `ib` for InfiniBand; see [`crate::link`] | `eth` |
+//! | `SOFTHCA_ORDER` | what the devices promise about the order of data: `in-order`, `atomics` or `flush` | `in-order` |
+//! | `SOFTHCA_ADVERSARY` | `SEED` or `SEED:MICROSECONDS`: makes use of all that the order leaves open, see [`Adversary`] | none |
 //! | `SOFTHCA_FAULT` | what goes wrong, see `FaultSpec` | nothing |
 //! | `SOFTHCA_CHECK` | what the checker looks for, see `CheckConfig` | what costs nothing; prints |
 //! | `SOFTHCA_FINDINGS` | a file that gets a line for each finding | none |
@@ -24,7 +26,9 @@ use std::sync::Mutex;
 use thiserror::Error;
 
 use super::start;
-use crate::device::{CheckConfig, CheckConfigError, FaultSpec, FaultSpecError};
+use crate::device::{
+    Adversary, CheckConfig, CheckConfigError, DataOrder, FaultSpec, FaultSpecError,
+};
 use crate::link::Link;
 use crate::profile::Profile;
 use crate::wire::config::CarrierConfig;
@@ -99,6 +103,9 @@ fn configs(
     let profile: Profile =
         parsed(variable, "SOFTHCA_PROFILE", Profile::EXPECTED)?.unwrap_or_default();
     let link: Link = parsed(variable, "SOFTHCA_LINK", Link::EXPECTED)?.unwrap_or_default();
+    let order: DataOrder =
+        parsed(variable, "SOFTHCA_ORDER", DataOrder::EXPECTED)?.unwrap_or_default();
+    let adversary = parsed(variable, "SOFTHCA_ADVERSARY", Adversary::EXPECTED)?;
     let faults = match variable("SOFTHCA_FAULT") {
         Some(text) => Some(text.parse::<FaultSpec>()?),
         None => None,
@@ -120,6 +127,8 @@ fn configs(
                 schedule_seed,
                 profile,
                 link,
+                order,
+                adversary,
                 faults: faults.clone(),
                 check: check.clone(),
                 carrier: carrier.clone(),
@@ -232,6 +241,8 @@ mod tests {
             ("SOFTHCA_CHECK", "all,quiet"),
             ("SOFTHCA_PROFILE", "bf3"),
             ("SOFTHCA_LINK", "ib"),
+            ("SOFTHCA_ORDER", "atomics"),
+            ("SOFTHCA_ADVERSARY", "9:500"),
             ("SOFTHCA_CARRIER", "packet:veth0"),
             ("SOFTHCA_PCAP", "/tmp/a.pcapng"),
             ("SOFTHCA_FINDINGS", "/tmp/f"),
@@ -239,6 +250,8 @@ mod tests {
         .unwrap();
         let config = &configs[0];
         assert_eq!(config.faults.as_ref().unwrap().seed, 3);
+        assert_eq!(config.order, DataOrder::AtomicsOrdered);
+        assert_eq!(config.adversary.unwrap().seed, 9);
         assert!(config.check.wqe_bytes && !config.check.print);
         assert_eq!(config.check.file, Some("/tmp/f".into()));
         assert!(matches!(config.carrier, CarrierConfig::Packet { .. }));

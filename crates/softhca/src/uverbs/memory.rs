@@ -11,9 +11,9 @@ use crate::device::{Access, Context as DeviceContext, MrChange, MrKeys};
 use crate::errno::Errno;
 
 /// The access rights in `flags`, by the kernel's rules (`ib_check_mr_access`): peers may write only what the device may
-/// write. Flags that say how, and not what, are accepted and mean nothing here.
+/// write. Of the flags that say how, and not what, relaxed ordering is kept and the others mean nothing here.
 pub(super) fn checked_access(flags: u32) -> Result<Access, Errno> {
-    /// Flags that may be ignored where they mean nothing (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`): relaxed ordering.
+    /// Flags that may be ignored where they mean nothing (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
     const OPTIONAL: u32 = 0x3ff0_0000;
     const ON_DEMAND: u32 = 1 << 6;
     const FLUSH: u32 = 1 << 8 | 1 << 9;
@@ -31,7 +31,7 @@ pub(super) fn checked_access(flags: u32) -> Result<Access, Errno> {
     if flags & (ON_DEMAND | FLUSH) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    Ok(Access(flags & rights))
+    Ok(Access(flags & (rights | Access::RELAXED_ORDERING.0)))
 }
 
 pub(super) fn register_mr(
@@ -85,7 +85,7 @@ mod tests {
             (0x81, Ok(Access(1))),
             (0x101, Err(Errno::EOPNOTSUPP)),
             (0x401, Err(Errno::EINVAL)),
-            (1 | 1 << 20, Ok(Access(1))),
+            (1 | 1 << 20, Ok(Access(1 | 1 << 20))),
             (2 | 1 << 20, Err(Errno::EINVAL)),
             (1 | 1 << 30, Err(Errno::EINVAL)),
         ];

@@ -220,6 +220,7 @@ impl Responder {
             },
         };
         let job = self.jobs.front_mut()?;
+        device.answering(qpn);
         let used = match job {
             Job::Answer { psn, syndrome, msn } => write_headers(
                 &head(*psn),

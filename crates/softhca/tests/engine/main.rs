@@ -15,6 +15,7 @@ mod express;
 mod faults;
 mod keys;
 mod no_record;
+mod order;
 mod random;
 mod regions;
 mod services;

@@ -1,6 +1,7 @@
 //! `QUERY_HCA_CAP`: what this device can do. Maximum and current values are the same.
 
 use super::super::keys::MAX_DEPTH;
+use super::super::placement::DataOrder;
 use super::super::state::limits;
 use super::super::syndrome;
 use super::{Call, Outcome, Refusal};
@@ -16,14 +17,15 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let op_mod = QueryHcaCapIn::from_prefix(call.input).op_mod();
     // A 15-bit number.
     let wanted = CapType((op_mod >> 1 & 0x7fff) as u16);
-    let link = call.hca()?.identity.link;
+    let hca = call.hca()?;
+    let (link, order, force) = (hca.identity.link, hca.order, hca.order_force);
     let reply = QueryHcaCapOut::default();
     let reply = match wanted {
-        CapType::GENERAL => reply.with_cmd_hca_cap(general(link)),
+        CapType::GENERAL => reply.with_cmd_hca_cap(general(link, order)),
         CapType::ATOMIC => reply.with_atomic_caps(atomic()),
         CapType::ROCE if link.is_infiniband() => reply,
         CapType::ROCE => reply.with_roce_caps(roce()),
-        CapType::GENERAL_2 => reply.with_hca_cap_2(general_2()),
+        CapType::GENERAL_2 => reply.with_hca_cap_2(general_2(force)),
         // Kinds that exist and are all zero, because nothing of them is here.
         CapType::ETHERNET_OFFLOADS
         | CapType::ODP
@@ -47,7 +49,7 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
 const UMR_NEEDS_NO_FENCE: u32 = 2;
 
 /// Only what is there; libmlx5 takes each bit at its word.
-pub(in super::super) fn general(link: Link) -> CmdHcaCap {
+pub(in super::super) fn general(link: Link, order: DataOrder) -> CmdHcaCap {
     // `port_type`: 0 is InfiniBand, 1 Ethernet.
     let ethernet = u32::from(!link.is_infiniband());
     CmdHcaCap::default()
@@ -88,6 +90,8 @@ pub(in super::super) fn general(link: Link) -> CmdHcaCap {
         .with_log_max_srq(limits::LOG_SRQS)
         .with_log_max_rmp(limits::LOG_SRQS)
         .with_log_max_xrcd(limits::LOG_XRCDS)
+        .with_dp_ordering_ooo_rw_rc(u32::from(order != DataOrder::InOrder))
+        .with_dp_ordering_ooo_all_rc(u32::from(order == DataOrder::FlushOnly))
         .with_uar_4k(1)
         .with_uar_sz(5)
         .with_log_pg_sz(12)
@@ -104,8 +108,9 @@ pub(in super::super) fn general(link: Link) -> CmdHcaCap {
         .with_log_max_atomic_size_qp(3)
 }
 
-fn general_2() -> HcaCap2 {
+fn general_2(order_force: bool) -> HcaCap2 {
     HcaCap2::default()
+        .with_dp_ordering_force(order_force.into())
         .with_send_dbr_mode_no_dbr_ext(1)
         .with_log_max_send_dbr_less_qp_sq(limits::LOG_QUEUE)
 }

@@ -72,6 +72,7 @@ pub(in super::super) fn access(mkc: &Mkc) -> Access {
         (mkc.rr(), Access::REMOTE_READ),
         (mkc.rw(), Access::REMOTE_WRITE),
         (mkc.a(), Access::REMOTE_ATOMIC),
+        (mkc.relaxed_ordering_write(), Access::RELAXED_ORDERING),
     ];
     rights
         .into_iter()

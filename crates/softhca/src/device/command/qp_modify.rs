@@ -118,6 +118,8 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     let mut qpc = qp.qpc;
     apply_optional(&mut qpc, input);
     qpc.set_mtu(given.mtu());
+    qpc.set_dp_ordering_force(given.dp_ordering_force());
+    qpc.set_dp_ordering_1(given.dp_ordering_1());
     qpc.set_log_msg_max(given.log_msg_max());
     qpc.set_remote_qpn(given.remote_qpn());
     qpc.set_next_rcv_psn(given.next_rcv_psn());

@@ -1,0 +1,138 @@
+// How the words of a signal get to a peer: behind the data that they stand for, and behind the
+// words that were sent before on the same QP. Three strategies, one of which the team has chosen
+// for all ranks by what the devices promise (`MoeContext::order`), and stores where the peer's
+// memory can be reached.
+//
+// Words of one QP are never seen in another order than that in which they were sent: a credit that
+// is overtaken by an older one would be lost.
+#pragma once
+
+#include <warpverbs/amo.cuh>
+#include <warpverbs/direct.cuh>
+
+#include "call.cuh"
+
+namespace wv::moe {
+
+/// What goes to a peer behind the rows that have been posted already: the last rows, then the data
+/// signal. The same for all lanes, but for `rows` and `active`.
+struct Tail {
+  Put rows;
+  /// This lane has rows.
+  bool active;
+  /// Some lane has.
+  bool any;
+  RemoteAddr signal;
+  DataSignal words;
+};
+
+/// The device places writes in the order of one QP: words are inline writes behind the data.
+///
+/// Needs: RC in order (IBTA), the signals' keys strict, signals and rows in the same memory.
+struct InlineWrite {
+  /// Whole warp.
+  WV_DEVICE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
+    const PostOptions options{call.deadline};
+    constexpr Warp warp;
+    return tail.any ? put_signal(warp, qp, tail.rows, tail.signal, tail.words, options, tail.active)
+                    : signal(warp, qp, tail.signal, tail.words, options);
+  }
+  /// One thread.
+  WV_DEVICE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
+                                  const ControlSignal& words) {
+    return signal(Thread{}, qp, to, words, {call.deadline});
+  }
+};
+
+/// The device keeps atomics behind everything that was posted before, and writes not: words are
+/// unconditional swaps, each seen whole, and safe to be seen twice.
+///
+/// Needs masked atomics of 8 bytes.
+struct Swap {
+  /// Whole warp: lane 0 the credit, lane 1 the data word behind it.
+  WV_DEVICE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
+    constexpr Warp warp;
+    if (tail.any) {
+      PostOptions held{call.deadline, false};
+      held.more = true;  // the words ring
+      const Posted posted = put(warp, qp, tail.rows, held, tail.active);
+      if (posted.status != Status::ok) return posted;
+    }
+    const bool first = lane() == 0;
+    const Amo<uint64_t> word{
+        word_at(tail.signal, first ? offsetof(DataSignal, credit) : offsetof(DataSignal, data)),
+        first ? tail.words.credit : tail.words.data};
+    return amo<AmoOp::swap>(warp, qp, word, {call.deadline}, lane() < 2);
+  }
+  /// One thread.
+  WV_DEVICE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
+                                  const ControlSignal& words) {
+    PostOptions held{call.deadline, false};
+    held.more = true;
+    Posted posted = swap(qp, to, offsetof(ControlSignal, credit), words.credit, held);
+    if (posted.status != Status::ok) return posted;
+    posted = swap(qp, to, offsetof(ControlSignal, not_sent), words.not_sent, held);
+    if (posted.status != Status::ok) return posted;
+    return swap(qp, to, offsetof(ControlSignal, alive), words.alive, {call.deadline});
+  }
+
+ private:
+  WV_DEVICE static RemoteAddr word_at(RemoteAddr to, uint64_t offset) {
+    return {to.addr + offset, to.rkey_be};
+  }
+  WV_DEVICE static Posted swap(const PeerQp& qp, RemoteAddr to, uint64_t offset, uint64_t word,
+                               const PostOptions& options) {
+    return amo<AmoOp::swap>(Thread{}, qp, Amo<uint64_t>{word_at(to, offset), word}, options);
+  }
+};
+
+/// Only what has completed is there: everything on the QP is, before a word is posted. A round trip
+/// for each signal.
+struct Flush {
+  /// Whole warp.
+  WV_DEVICE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
+    constexpr Warp warp;
+    const Posted rows = tail.any ? put(warp, qp, tail.rows, PostOptions{call.deadline}, tail.active)
+                                 : flush(warp, qp, call.deadline);
+    if (rows.status != Status::ok) return rows;
+    // A timeout leaves the ticket: the rows may still arrive, so their staging is in use.
+    const Status status = wait(warp, qp, rows.ticket, call.deadline);
+    if (status != Status::ok) return {status, rows.ticket};
+    return signal(warp, qp, tail.signal, tail.words, {call.deadline});
+  }
+  /// One thread. Also at the end of a phase it waits a little: a peer that is only slow has long
+  /// taken what was sent to it.
+  WV_DEVICE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
+                                  const ControlSignal& words) {
+    Deadline deadline =
+        Deadline::in(platform::load_relaxed_sys(&call.team.config->deadline_ns) / 32);
+    if (deadline.at_ns < call.deadline.at_ns) deadline = call.deadline;
+    const Status status = quiet(Thread{}, qp, deadline);
+    if (status != Status::ok) return {status, {0}};
+    return signal(Thread{}, qp, to, words, {deadline});
+  }
+};
+
+/// Calls `body` with the strategy of the layer.
+template <class Body>
+WV_DEVICE Posted with_order(const Call& call, Body body) {
+  switch (call.moe.order) {
+    case MoeOrder::swap:
+      return body(Swap{});
+    case MoeOrder::flush:
+      return body(Flush{});
+    case MoeOrder::inline_write:
+    default:
+      return body(InlineWrite{});
+  }
+}
+
+/// Writes words 1 to 3 of the signal at `to` of a peer, or stores them. One thread.
+WV_DEVICE Posted write_control(const Call& call, const PeerQp& qp, const PeerWindow& signals,
+                               RemoteAddr to, const ControlSignal& words) {
+  if (signals.direct()) return direct::signal<false>(Thread{}, to.addr, words);
+  return with_order(call,
+                    [&](auto order) { return decltype(order)::control(call, qp, to, words); });
+}
+
+}  // namespace wv::moe

@@ -1,0 +1,131 @@
+//! Signals that a device does not keep behind data: chosen by hand they must be seen to break, by choice of the team never.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{Hcas, MIXED, Setup, batches, expert, join, on_threads, run};
+use softhca::device::{Adversary, DataOrder};
+use warpverbs::moe::{Moe, MoeConfig, Workspace, reference};
+use warpverbs::team::{SignalOrder, TeamConfig};
+
+const SHAPE: MoeConfig = MoeConfig {
+    hidden: 512,
+    experts: 4,
+    top_k: 2,
+    max_tokens: 12,
+    ..MoeConfig::BF16
+};
+/// So many seeds are tried before a wrong choice counts as unseen.
+const SEEDS: u64 = 40;
+
+/// Two ranks on devices of this order, with an adversary that may hold data back for so long that a reader is sure to look.
+fn setup(order: DataOrder, strategy: Option<SignalOrder>, seed: u64) -> Setup {
+    let mut setup = Setup {
+        order,
+        adversary: Some(Adversary {
+            seed,
+            longest: Duration::from_millis(40),
+        }),
+        ..Setup::new(2)
+    };
+    setup.team.order = strategy;
+    setup.team.order_unchecked = true;
+    setup
+}
+
+/// Runs a few calls at each rank; whether all that came and went back was what the reference says.
+fn right(moe: &Arc<Moe>, seed: u64) -> bool {
+    let mut work = Workspace::new(moe).unwrap();
+    let rank = moe.team().rank();
+    let config = moe.config();
+    let mut right = true;
+    for call in 1..=3 {
+        let batches = batches(moe, MIXED, seed, call);
+        let own = &batches[rank as usize];
+        work.send(own).unwrap();
+        let got = work.receive().unwrap();
+        let want = reference::dispatch(config, moe.placement(), &batches, rank);
+        right &= got == want;
+        for (local, sources) in got.iter().enumerate() {
+            for (row, source) in sources.iter().enumerate() {
+                let batch = &batches[source.rank as usize];
+                let known = (source.token as usize) < batch.tokens(config);
+                let x = work.received(local, row).unwrap();
+                right &= known && x == batch.token(config, source.token as usize);
+            }
+        }
+        work.experts(expert).unwrap();
+        work.send_back().unwrap();
+        let combined = work.receive_back().unwrap();
+        let want = reference::combine(config, moe.placement(), own, expert);
+        right &= combined.out == want && combined.token_valid.iter().all(|valid| *valid);
+    }
+    right
+}
+
+/// Whether all ranks of a run were right.
+fn holds(order: DataOrder, strategy: Option<SignalOrder>, seed: u64) -> bool {
+    let ranks = run(&setup(order, strategy, seed), |team| {
+        right(&Moe::new(team, "layer", SHAPE).unwrap(), seed)
+    });
+    ranks.into_iter().all(|right| right)
+}
+
+#[test]
+fn a_wrong_choice_is_seen_to_break_within_a_bounded_number_of_seeds() {
+    let wrong = [
+        (DataOrder::AtomicsOrdered, SignalOrder::Inline),
+        (DataOrder::FlushOnly, SignalOrder::Inline),
+        (DataOrder::FlushOnly, SignalOrder::Swap),
+    ];
+    for (order, strategy) in wrong {
+        let broken = (0..SEEDS).find(|seed| !holds(order, Some(strategy), *seed));
+        eprintln!("{strategy} where data is placed {order}: broken at seed {broken:?}");
+        assert!(broken.is_some(), "{strategy} on {order}");
+    }
+}
+
+#[test]
+fn the_choice_of_the_team_never_breaks() {
+    for order in [
+        DataOrder::InOrder,
+        DataOrder::AtomicsOrdered,
+        DataOrder::FlushOnly,
+    ] {
+        for seed in 0..4 {
+            assert!(holds(order, None, seed), "{order}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_strategy_that_the_device_does_not_keep_is_refused() {
+    let mut setup = setup(DataOrder::AtomicsOrdered, Some(SignalOrder::Inline), 1);
+    setup.team.order_unchecked = false;
+    let hcas = Hcas::new(&setup);
+    let errors = on_threads(&setup, &hcas, |rank, hca, store| {
+        let error = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap_err();
+        error.to_string()
+    });
+    let refused = "the order of signals is to be inline, but a device places data out of order, atomics behind it; the \
+                   cheapest that works there is swap (WARPVERBS_MOE_ORDER)";
+    assert!(errors.iter().any(|error| error == refused), "{errors:?}");
+    assert!(errors.iter().all(|error| error.contains(refused)), "{errors:?}");
+}
+
+#[test]
+fn ranks_that_choose_otherwise_are_told_both_choices() {
+    let setup = Setup::new(2);
+    let hcas = Hcas::new(&setup);
+    let errors = on_threads(&setup, &hcas, |rank, hca, store| {
+        let order = [SignalOrder::Inline, SignalOrder::Flush][rank as usize];
+        let config = TeamConfig {
+            rank,
+            order: Some(order),
+            ..setup.team
+        };
+        join(config, hca, store).unwrap_err().to_string()
+    });
+    let want = "order of signals is inline at rank 0 but flush at rank 1";
+    assert!(errors.iter().all(|error| error.contains(want)), "{errors:?}");
+}
