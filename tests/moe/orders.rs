@@ -297,9 +297,10 @@ fn ranks_of_one_process_store_into_each_other_with_the_same_results() {
         let wqes = run(&setup, |team| {
             let moe = Moe::new(team, "layer", SMALL).unwrap();
             program(&moe, seed, 6);
-            let posted = |peer| team.qp_reports(peer).unwrap().into_iter();
             let peers = (0..team.ranks()).filter(|peer| *peer != team.rank());
-            peers.flat_map(posted).map(|qp| qp.counters.posted).sum::<u64>()
+            let qps = peers.flat_map(|peer| (0..4).map(move |i| (peer, i)));
+            qps.map(|(peer, i)| team.counters(peer, i).unwrap().posted)
+                .sum::<u64>()
         });
         assert!(wqes.iter().all(|wqes| *wqes == 0), "seed {seed}: {wqes:?}");
     }

@@ -110,7 +110,10 @@ fn a_strategy_that_the_device_does_not_keep_is_refused() {
     let refused = "the order of signals is to be inline, but a device places data out of order, atomics behind it; the \
                    cheapest that works there is swap (WARPVERBS_MOE_ORDER)";
     assert!(errors.iter().any(|error| error == refused), "{errors:?}");
-    assert!(errors.iter().all(|error| error.contains(refused)), "{errors:?}");
+    assert!(
+        errors.iter().all(|error| error.contains(refused)),
+        "{errors:?}"
+    );
 }
 
 #[test]
@@ -127,5 +130,8 @@ fn ranks_that_choose_otherwise_are_told_both_choices() {
         join(config, hca, store).unwrap_err().to_string()
     });
     let want = "order of signals is inline at rank 0 but flush at rank 1";
-    assert!(errors.iter().all(|error| error.contains(want)), "{errors:?}");
+    assert!(
+        errors.iter().all(|error| error.contains(want)),
+        "{errors:?}"
+    );
 }

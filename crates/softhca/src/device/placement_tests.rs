@@ -45,7 +45,7 @@ fn overtaking(order: DataOrder, relaxed: bool, seed: u64) -> bool {
     for now_ns in (0..=200_000).step_by(1000) {
         placement.place_due(now_ns);
         let seen: Vec<u64> = words(&all).into_iter().step_by(8).collect();
-        overtook |= seen.is_sorted_by(|a, b| a >= b) == false;
+        overtook |= !seen.is_sorted_by(|a, b| a >= b);
     }
     let seen: Vec<u64> = words(&all).into_iter().step_by(8).collect();
     assert_eq!(seen, [1; 16], "seed {seed}");
