@@ -94,7 +94,7 @@ fn a_look_by_command_finds_everything_placed() {
         while pair.hca_a.counters().wqes == before {
             std::thread::yield_now();
         }
-        pair.hca_b.counters();
+        let _ = pair.hca_b.counters();
         assert_eq!(pair.b.data.read(0, BYTES as usize), [round; BYTES as usize]);
         pair.a.completion();
     }
