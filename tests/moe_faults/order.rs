@@ -57,7 +57,7 @@ fn right(moe: &Arc<Moe>, seed: u64) -> bool {
         work.experts(expert).unwrap();
         work.send_back().unwrap();
         let combined = work.receive_back().unwrap();
-        let want = reference::combine(config, moe.placement(), own, expert);
+        let want = reference::combine(config, moe.placement(), rank, own, expert);
         right &= combined.out == want && combined.token_valid.iter().all(|valid| *valid);
     }
     right
