@@ -1,0 +1,23 @@
+# shellcheck shell=sh disable=SC2034
+# The parts of `./x test`: what each may take, and which tests it runs. Sourced by ../x.
+
+# Seconds on 2 cores; one and a half times as long fails the part.
+budget_of() {
+    case $1 in
+        builds) echo 420 ;;
+        tests) echo 180 ;;
+        judges) echo 300 ;;
+        sanitizers) echo 30 ;;
+        device) echo 150 ;;
+        moe) echo 210 ;;
+    esac
+}
+
+# Suites and tools of others that judge the software HCA, and what it is compared with from outside.
+judges='binary(/^(judges|rxe|captures?(_.*)?)$/)'
+
+# What proves the device library: every operation in every mode, every failure, the posting protocol's model.
+device='binary(/^(conformance|failures|ops|order|peer_defects|posting|put_(hold|model|modes|mutants)|team)$/)'
+
+# What proves dispatch and combine: data, orders, faults, models, and the C interface.
+moe='binary(/^moe(_.*)?$/) or package(warpverbs-capi)'
