@@ -94,9 +94,6 @@ impl Cell {
     /// Whether the kernels can do it.
     fn is_built(self) -> bool {
         self.data == Data::Bf16
-            && self.layout == RowLayout::ExpertMajor
-            && self.returns == Returns::Sums
-            && !self.zero_copy
     }
 
     pub(crate) fn config(self) -> MoeConfig {
