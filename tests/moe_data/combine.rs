@@ -49,7 +49,8 @@ fn poison(moe: &Moe, work: &Workspace) {
         RowLayout::ExpertMajor => received * u64::from(config.room(moe.team().ranks())),
         RowLayout::RankMajor => received,
     };
-    let poison = vec![POISON; rows as usize * config.hidden as usize];
+    let rows = usize::try_from(rows).unwrap();
+    let poison = vec![POISON; rows * config.hidden as usize];
     let y = work.y().unwrap();
     moe.team()
         .gpu()

@@ -34,7 +34,8 @@ fn room(moe: &Moe) -> u64 {
 
 fn poison(moe: &Moe, work: &Workspace) {
     let [recv_x, ..] = work.expert_buffers();
-    let bytes = vec![POISON; room(moe) as usize * moe.config().hidden as usize];
+    let rows = usize::try_from(room(moe)).unwrap();
+    let bytes = vec![POISON; rows * moe.config().hidden as usize];
     let gpu = moe.team().gpu();
     gpu.write(recv_x, bytemuck::cast_slice(&bytes)).unwrap();
 }
@@ -67,13 +68,14 @@ fn by_rank(moe: &Arc<Moe>, seed: u64, calls: u32) {
         let want = dispatch_by_rank(config, moe.placement(), &batches, &chosen, rank);
         assert_eq!(work.rank_rows(), want, "{what}");
         let most = u64::from(config.max_tokens);
-        for (source, rows) in (0u64..).zip(&want) {
+        for ((source, rows), batch) in (0u64..).zip(&want).zip(&batches) {
             for (place, row) in (source * most..).zip(rows) {
-                let sent = batches[source as usize].token(config, row.token as usize);
+                let sent = batch.token(config, row.token as usize);
                 assert_eq!(work.output_row(place).unwrap(), sent, "{what}: row {place}");
             }
         }
-        let written = |place: u64| place % most < want[(place / most) as usize].len() as u64;
+        let rows_of = |rank: u64| want[usize::try_from(rank).unwrap()].len() as u64;
+        let written = |place: u64| place % most < rows_of(place / most);
         check_untouched(moe, &work, written, &what);
         // The same tokens as by expert, in the same order.
         assert_eq!(

@@ -84,12 +84,15 @@ impl Situation {
     }
 }
 
+/// Rows of one expert: where each is from, and what it is.
+type Received = Vec<(Source, Vec<u16>)>;
+
 /// One call at one rank.
 struct Record {
     batch: Batch,
     report: CallReport,
     /// By local expert: where a row is from, and what it is.
-    rows: Option<Vec<Vec<(Source, Vec<u16>)>>>,
+    rows: Option<Vec<Received>>,
     back: Option<Combined>,
 }
 
