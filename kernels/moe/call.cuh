@@ -2,6 +2,7 @@
 // deadlines.
 #pragma once
 
+#include <warpverbs/guard.cuh>
 #include <warpverbs/peer.cuh>
 #include <warpverbs/wait.cuh>
 
@@ -28,6 +29,8 @@ struct Call {
   uint32_t call;
   /// Place of this call's signal among those of a peer, and of its words among the state of a peer.
   uint32_t index;
+  /// When the phase began, device clock.
+  uint64_t began_ns;
   Deadline deadline;
 
   WV_DEVICE Call(MoeContext* layer, MoeHandle* of, Phase which)
@@ -39,17 +42,37 @@ struct Call {
         phase(which),
         call(of->call),
         index(signal_index(kind, call)),
-        deadline(Deadline::in(platform::load_relaxed_sys(&team.config->deadline_ns))) {}
+        began_ns(platform::now_ns()),
+        deadline(after(of->deadline_ns)) {}
 
   WV_DEVICE uint32_t rank() const { return team.rank; }
   WV_DEVICE uint32_t ranks() const { return team.ranks; }
   WV_DEVICE uint32_t set() const { return set_of(call); }
+
+  /// `ns` after the begin of the phase.
+  WV_DEVICE Deadline after(uint64_t ns) const {
+    return {began_ns + ns < ns ? ~uint64_t{0} : began_ns + ns};
+  }
 
   /// Whether the phase was called in turn; else it touches nothing.
   WV_DEVICE bool in_turn() const { return handle.in_turn != 0; }
   /// Whether the phase can do its work; else it only tells the peers so. Steady after the next
   /// barrier.
   WV_DEVICE bool runs() const { return platform::load_relaxed(&handle.stopped) == 0; }
+  /// Whether `peer` is a member of the call's epoch, this rank included. Steady after the first
+  /// barrier behind `begin_peers`.
+  WV_DEVICE bool is_member(uint32_t peer) const { return handle.peers[peer].member != 0; }
+  /// Whether rows go to `peer` and are awaited from it: a member that the caller has not masked.
+  WV_DEVICE bool is_active(uint32_t peer) const { return handle.peers[peer].active != 0; }
+  /// Whether the QPs to `peer` may be used in this phase.
+  WV_DEVICE bool is_open(uint32_t peer) const { return moe.peers[peer].open != 0; }
+
+  /// Keeps how long the phase has waited for `peer`.
+  WV_DEVICE void note_wait(uint32_t peer) const {
+    const uint64_t units = (platform::now_ns() - began_ns) >> 10;
+    uint32_t& longest = handle.peers[peer].waited[kind];
+    if (units > longest) longest = units < NONE ? static_cast<uint32_t>(units) : NONE;
+  }
 
   /// Keeps the first failure of the phase.
   WV_DEVICE void report(Status status) const {
@@ -83,38 +106,18 @@ struct Call {
     return (uint64_t{set()} * moe.max_tokens + token) * moe.slot_bytes;
   }
 
-  /// The QP that carries this kind and set to `peer`, and what ends a wait for that peer.
+  /// The QP that carries this kind and set to `peer`; null if there is none.
+  WV_DEVICE QpContext* qp_to(uint32_t peer) const {
+    return peer_qp(team, peer, index % team.qps_per_peer);
+  }
+  /// Opens it, if the phase holds a guard of the peer; else `closed`.
   WV_DEVICE Status open(uint32_t peer, PeerQp* qp) const {
-    return open_qp(peer_qp(team, peer, index % team.qps_per_peer), qp);
+    return is_open(peer) ? open_qp(qp_to(peer), qp) : Status::closed;
   }
   /// The rail of that QP: windows are named by its keys.
   WV_DEVICE uint32_t rail() const { return qp_rail(team, index % team.qps_per_peer); }
   WV_DEVICE Watch watch(const PeerQp& qp) const { return {qp.watch().err, &team.config->abort}; }
 };
-
-/// Starts a phase that follows another: the handle must be at stage `after` and the call not
-/// closed, else the phase does nothing and ends `invalid`. One thread; a barrier follows.
-WV_DEVICE void begin(MoeContext* moe, MoeHandle* handle, Phase phase, CallStage after) {
-  const uint32_t kind = phase < COMBINE_SEND ? KIND_DISPATCH : KIND_COMBINE;
-  const bool receives = phase == DISPATCH_RECEIVE || phase == COMBINE_RECEIVE;
-  const bool closed = receives && !newer(handle->call, moe->released[kind]);
-  const bool in_turn = handle->stage == after && !closed;
-  handle->phase[phase] = in_turn ? Status::ok : Status::invalid;
-  handle->in_turn = in_turn;
-  handle->stopped = 0;
-  handle->tell = 0;
-  if (in_turn) {
-    handle->stage = static_cast<CallStage>(static_cast<uint32_t>(after) + 1);
-  }
-}
-
-/// Takes back a phase that has begun after `after`, since this layer cannot do what it asks: it
-/// does nothing, ends `invalid`, and may be called again. One thread; a barrier follows.
-WV_DEVICE_COLD void refuse(const Call& call, CallStage after) {
-  call.handle.phase[call.phase] = Status::invalid;
-  call.handle.in_turn = 0;
-  call.handle.stage = after;
-}
 
 /// Copies `bytes` (a multiple of 16) between aligned addresses: one warp.
 WV_DEVICE void copy(uint64_t to, uint64_t from, uint64_t bytes) {

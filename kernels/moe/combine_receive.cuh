@@ -13,22 +13,21 @@ namespace wv::moe {
 /// Waits for every peer's word and decides whose rows are added: those of a peer that got all rows
 /// and returns all of them.
 WV_DEVICE void receive_combine(const Call& call, const CombineReceiveParams& p) {
-  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+  const auto own = [&] {
+    const MoeHandlePeer& state = call.handle.peers[call.rank()];
+    const bool sent = state.combine_sent == Outcome::sent;
+    return Arrival{sent ? Outcome::accepted : Outcome::not_sent,
+                   sent ? state.rows_received - state.malformed : 0, 0};
+  };
+  receive_words(call, own, [&](uint32_t peer, const Arrival& arrival) {
     MoeHandlePeer& state = call.handle.peers[peer];
-    Arrival arrival{};
-    if (peer == call.rank()) {
-      const bool sent = state.combine_sent == Outcome::sent;
-      arrival = {sent ? Outcome::accepted : Outcome::not_sent,
-                 sent ? state.rows_received - state.malformed : 0};
-    } else {
-      arrival = receive(call, peer, p.wait_ns);
-    }
     state.combine_received = arrival.outcome;
     state.rows_combined = arrival.count;
     state.valid = state.dispatch_sent == Outcome::sent && arrival.outcome == Outcome::accepted &&
                   arrival.count == state.rows_sent;
     if (p.active != nullptr) p.active[peer] = state.valid;
-  }
+    if (p.wait_ns != nullptr) p.wait_ns[peer] += arrival.waited_ns;
+  });
 }
 
 /// Weights of the choices of this rank's tokens.

@@ -82,13 +82,13 @@ WV_DEVICE Outcome send_tokens(const Call& call, uint32_t peer) {
   const auto row_bytes = static_cast<uint32_t>(call.moe.combine_row_bytes);
   const uint32_t each = row_bytes < COMBINE_PUT_BYTES ? COMBINE_PUT_BYTES / row_bytes : 1;
   const uint32_t rows = state.rows_received;
-  return send<Credits::required>(
-      call, peer, rows - state.malformed, (rows + each - 1) / each, [&](uint32_t i, Piece* piece) {
-        const uint32_t from = i * each, left = rows - from;
-        *piece = {staged_row(call, peer, from), combine_slot(call, call.rank(), from, 0),
-                  (left < each ? left : each) * row_bytes};
-        return true;
-      });
+  return send(call, peer, rows - state.malformed, (rows + each - 1) / each,
+              [&](uint32_t i, Piece* piece) {
+                const uint32_t from = i * each, left = rows - from;
+                *piece = {staged_row(call, peer, from), combine_slot(call, call.rank(), from, 0),
+                          (left < each ? left : each) * row_bytes};
+                return true;
+              });
 }
 
 /// Sends `peer` the row of every expert that its tokens chose here. Whole warp.
@@ -97,17 +97,16 @@ WV_DEVICE Outcome send_expert_rows(const Call& call, uint32_t peer) {
   const MoeHandlePeer& state = call.handle.peers[peer];
   const uint32_t rows = state.rows_received;
   const MoePick* const all = call.handle.picks + uint64_t{peer} * moe.max_tokens * moe.top_k;
-  return send<Credits::required>(
-      call, peer, rows - state.malformed, rows * moe.top_k, [&](uint32_t i, Piece* piece) {
-        const uint32_t row = i / moe.top_k, k = i % moe.top_k;
-        const MoePick* const picks = all + uint64_t{row} * moe.top_k;
-        if (picks[k].local == NONE) return false;
-        uint32_t which = 0;
-        for (uint32_t j = 0; j < k; ++j) which += picks[j].local != NONE;
-        *piece = {staged_expert(call, picks[k]), combine_slot(call, call.rank(), row, which),
-                  static_cast<uint32_t>(moe.combine_row_bytes)};
-        return true;
-      });
+  return send(call, peer, rows - state.malformed, rows * moe.top_k, [&](uint32_t i, Piece* piece) {
+    const uint32_t row = i / moe.top_k, k = i % moe.top_k;
+    const MoePick* const picks = all + uint64_t{row} * moe.top_k;
+    if (picks[k].local == NONE) return false;
+    uint32_t which = 0;
+    for (uint32_t j = 0; j < k; ++j) which += picks[j].local != NONE;
+    *piece = {staged_expert(call, picks[k]), combine_slot(call, call.rank(), row, which),
+              static_cast<uint32_t>(moe.combine_row_bytes)};
+    return true;
+  });
 }
 
 /// Whether this layer can do what the flags ask. `y` of a zero-copy call is the staging memory of
@@ -129,27 +128,20 @@ WV_DEVICE void combine_send(const CombineSendParams& p) {
   grid_sync();
   const Call call(p.moe, p.handle, COMBINE_SEND);
   if (!call.in_turn()) return;
-  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-    if (peer == call.rank()) continue;
-    if (const Status status = settle_staging(call, peer); status != Status::ok) call.stop(status);
-    if (!has_credit(call, peer)) platform::store_relaxed(&call.handle.tell, 1u);
-  }
+  begin_send(call);
   grid_sync();
   if (Warp{}.any(call.runs()) && (p.flags & COMBINE_ZERO_COPY) == 0) stage_returns(call, p);
   grid_sync();
-  const bool runs = call.runs();
   if (call.handle.tell != 0) {
     for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
       if (peer != call.rank()) tell(call, peer);
     }
   }
   const bool rows = returns_of(call.moe) == Return::rows;
-  for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
-    const Outcome outcome = peer == call.rank() ? (runs ? Outcome::sent : Outcome::skipped)
-                            : rows              ? send_expert_rows(call, peer)
-                                                : send_tokens(call, peer);
-    if (lane() == 0) call.handle.peers[peer].combine_sent = outcome;
-  }
+  send_to_peers<Credits::required>(
+      call,
+      [&](uint32_t peer) { return rows ? send_expert_rows(call, peer) : send_tokens(call, peer); },
+      [&](uint32_t peer, Outcome outcome) { call.handle.peers[peer].combine_sent = outcome; });
 }
 
 }  // namespace wv::moe

@@ -1,5 +1,5 @@
-// What the sender keeps of a peer: credits, suspicion, calls that were not sent, staging rows in
-// flight.
+// What the sender keeps of a peer: guards, credits, suspicion, calls that were not sent, staging
+// rows in flight.
 //
 // Slots are reused by credit: data goes into a set only when the peer has closed the last call
 // whose data was sent there. Before a rank waits for a credit it tells its own to everybody, else
@@ -7,34 +7,67 @@
 // no credit in time gets no data but a word that says so.
 #pragma once
 
+#include "fault.cuh"
 #include "order.cuh"
 
 namespace wv::moe {
 
-/// What this rank has released, as a credit word.
-WV_DEVICE uint64_t own_credit(const MoeContext& moe) {
-  return pack(moe.released[KIND_DISPATCH], moe.released[KIND_COMBINE]);
+/// Takes a guard of `peer` for the phase, so that its QPs may be used until `leave_peer`. Not while
+/// the host resets them. One thread.
+WV_DEVICE bool enter_peer(const Call& call, uint32_t peer) {
+  Guard<Thread> guard;
+  const bool open = guard_enter(Thread{}, call.team, peer, &guard) == Status::ok;
+  call.moe.peers[peer].open = open;
+  return open;
 }
 
-/// The newest call of this kind that `peer` has closed: the maximum over its signals, which may
-/// arrive in any order.
-WV_DEVICE uint32_t released_by(const Call& call, uint32_t peer) {
-  uint32_t newest = 0;
+/// Drops the guard, if the phase has one: nothing is posted to `peer` any more. One thread, behind
+/// all that have posted.
+WV_DEVICE void leave_peer(const Call& call, uint32_t peer) {
+  MoePeer& state = call.moe.peers[peer];
+  if (state.open == 0) return;
+  state.open = 0;
+  guard_drop(Thread{}, Guard<Thread>{Thread{}, &call.team, call.team.guards + peer,
+                                     call.team.closed + peer, peer, 0});
+}
+
+/// What this rank has released, as a credit word. Never 0, which is a word that was not written:
+/// where both numbers are 0, combine's is told one less.
+WV_DEVICE uint64_t own_credit(const MoeContext& moe) {
+  const uint64_t credit = pack(moe.released[KIND_DISPATCH], moe.released[KIND_COMBINE]);
+  return credit != 0 ? credit : pack(0u, ~0u);
+}
+
+/// Whether `peer` has closed call `last` of this kind. Any of its signals may say so: they arrive
+/// in any order.
+WV_DEVICE bool has_released(const Call& call, uint32_t peer, uint32_t last) {
   for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
     const uint64_t credit = platform::load_relaxed_sys(&call.signal_from(peer, i)->credit);
-    const uint32_t closed = released(credit, call.kind);
-    if (newer(closed, newest)) newest = closed;
+    if (credit != 0 && !newer(last, released(credit, call.kind))) return true;
   }
-  return newest;
+  return false;
+}
+
+/// Whether data of this kind and set was ever sent to `peer`.
+WV_DEVICE bool has_sent(const Call& call, const MoePeer& state) {
+  return (state.sent >> call.index & 1) != 0;
 }
 
 /// Whether data of this call may go into the slots at `peer`.
 WV_DEVICE bool has_credit(const Call& call, uint32_t peer) {
-  const uint32_t last = call.moe.peers[peer].last[call.index];
-  return last == 0 || !newer(last, released_by(call, peer));
+  const MoePeer& state = call.moe.peers[peer];
+  return !has_sent(call, state) || has_released(call, peer, state.last[call.index]);
 }
 
-/// All that a peer's signals have said so far, as one number that grows with every new word.
+/// Data of this call is on its way to `peer`, with this credit.
+WV_DEVICE void mark_sent(const Call& call, uint32_t peer, uint64_t credit) {
+  MoePeer& state = call.moe.peers[peer];
+  state.last[call.index] = call.call;
+  state.sent |= 1u << call.index;
+  state.told = credit;
+}
+
+/// All that a peer's signals have said so far, as one number that changes with every new word.
 WV_DEVICE uint64_t heard(const Call& call, uint32_t peer) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
@@ -51,49 +84,65 @@ WV_DEVICE uint64_t heard(const Call& call, uint32_t peer) {
 }
 
 /// `peer` was waited for in vain: from now on it is looked at but not waited for, until it says
-/// something new.
+/// something new. One thread.
 WV_DEVICE_COLD void suspect(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   state.seen = heard(call, peer);
+  if (state.suspect == 0) platform::store_relaxed(&call.moe.changed, 1u);
   state.suspect = 1;
+  platform::or_relaxed_sys(&call.handle.fault.suspects[peer / 32], 1u << peer % 32);
 }
 
-/// Whether `peer` is waited for; a new word from a suspect ends the suspicion.
+/// Whether `peer` is waited for; a new word from a suspect ends the suspicion. One thread.
 WV_DEVICE bool trusted(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
-  if (state.suspect != 0 && heard(call, peer) != state.seen) state.suspect = 0;
+  if (state.suspect != 0 && heard(call, peer) != state.seen) {
+    state.suspect = 0;
+    platform::store_relaxed(&call.moe.changed, 1u);
+  }
   return state.suspect == 0;
 }
 
-/// When a wait for `peer` ends: at once for a suspect, which gets a look only.
-WV_DEVICE Deadline patience(const Call& call, uint32_t peer) {
-  return trusted(call, peer) ? call.deadline : Deadline{0};
-}
-
-/// Waits until the staging rows of this kind and set that go to `peer` may change: what reads them
-/// is done, or their QP is in error.
+/// Waits until nothing reads the staging rows of this kind and set that went to `peer`: the WQEs
+/// are done, or their QP is in error. While the host resets the QP only its words are looked at.
 WV_DEVICE Status settle_staging(const Call& call, uint32_t peer) {
   const Ticket ticket{call.moe.peers[peer].ticket[call.index]};
+  QpContext* const context = call.qp_to(peer);
+  if (ticket.index == 0 || context == nullptr) return Status::ok;
+  const bool entered = !call.is_open(peer) && enter_peer(call, peer);
   PeerQp qp;
-  if (ticket.index == 0) return Status::ok;
-  if (const Status status = call.open(peer, &qp); status != Status::ok) return status;
-  const Status status = wait(Thread{}, qp, ticket, call.deadline);
-  return status == Status::timeout || status == Status::aborted ? status : Status::ok;
+  Status status = call.open(peer, &qp);
+  if (status == Status::ok) {
+    status = wait(Thread{}, qp, ticket, call.deadline);
+  } else {
+    const Watch watch{&context->err, &call.team.config->abort};
+    status = spin_until(watch, call.deadline, [&] {
+      uint64_t cons;
+      return wv::detail::seen(context, ticket, &cons);
+    });
+  }
+  if (entered) leave_peer(call, peer);
+  if (status != Status::timeout && status != Status::aborted) return Status::ok;
+  // `aborted` may be the word of a QP that was given up, which reads nothing any more, or the
+  // team's.
+  const Status fault = Watch{&context->err, nullptr}.fault();
+  return fault != Status::ok ? Status::ok : status;
 }
 
-/// Writes what this rank has released, and which calls of this set it has not sent. Needs no order
-/// with data. One thread.
-WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer) {
+/// Writes what this rank has released, which calls of this set it has not sent, and how often it
+/// has beaten. Needs no order with data. One thread.
+WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
+                              const PostOptions& options) {
   MoePeer& state = call.moe.peers[peer];
   const uint64_t credit = own_credit(call.moe);
   const ControlSignal words{credit,
                             pack(state.skip_first[call.index], state.skip_number[call.index]),
-                            pack(call.call, 0)};
+                            pack(call.call, state.beat)};
   RemoteAddr to;
   const PeerWindow window = load_peer(call.team, call.moe.signals, peer, call.rail());
   constexpr uint64_t AT = offsetof(MoeSignal, credit);
   if (!window.at(call.signal_offset() + AT, sizeof words, &to)) return Status::invalid;
-  const Posted posted = write_control(call, qp, window, to, words);
+  const Posted posted = write_control(call, qp, window, to, words, options);
   if (posted.status == Status::ok) state.told = credit;
   return posted.status;
 }
@@ -104,14 +153,16 @@ WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
   const uint32_t i = call.index;
   const uint32_t skip_end =
-      state.skip_first[i] + 2 * state.skip_number[i];  // first call behind the run
+      state.skip_first[i] + SETS * state.skip_number[i];  // first call behind the run
   const uint32_t last = state.last[i];
-  const bool extends = state.skip_number[i] != 0 && newer(skip_end, last);
+  const bool sent = has_sent(call, state);
+  const bool extends = state.skip_number[i] != 0 && (!sent || newer(skip_end, last));
   if (!extends) {
-    state.skip_first[i] = last != 0 ? last + 2 : 2 - set_of(call.call);
+    const uint32_t joined = call.moe.joined;
+    state.skip_first[i] = sent ? last + SETS : joined + (set_of(joined) == call.set() ? 0 : 1);
     state.skip_number[i] = 0;
   }
-  state.skip_number[i] = (call.call - state.skip_first[i]) / 2 + 1;
+  state.skip_number[i] = (call.call - state.skip_first[i]) / SETS + 1;
 }
 
 }  // namespace wv::moe

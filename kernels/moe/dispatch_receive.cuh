@@ -17,25 +17,28 @@ WV_DEVICE bool offers_staging(const MoeContext& moe) { return returns_of(moe) !=
 /// Where the caller may write to the combine staging memory of this call, it is this phase that
 /// waits until nothing reads it any more: the caller needs no word but that the phase has ended.
 WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p) {
+  const auto own = [&] {
+    const MoeHandlePeer& state = call.handle.peers[call.rank()];
+    const bool sent = state.dispatch_sent == Outcome::sent;
+    return Arrival{sent ? Outcome::accepted : Outcome::not_sent, sent ? state.rows_sent : 0, 0};
+  };
+  receive_words(call, own, [&](uint32_t peer, const Arrival& arrival) {
+    MoeHandlePeer& state = call.handle.peers[peer];
+    const bool fits = arrival.count <= call.moe.max_tokens;
+    if (!fits) {
+      call.report(Status::invalid);
+      record_fault(call, MoeCause::malformed, peer);
+    }
+    state.dispatch_received = fits ? arrival.outcome : Outcome::gave_up;
+    state.rows_received = fits ? arrival.count : 0;
+    if (p.wait_ns != nullptr) p.wait_ns[peer] += arrival.waited_ns;
+    if (p.active != nullptr) p.active[peer] = state.dispatch_received == Outcome::accepted;
+  });
+  if (!offers_staging(call.moe)) return;
   Call combine(&call.moe, &call.handle, COMBINE_SEND);
   combine.deadline = call.deadline;
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-    MoeHandlePeer& state = call.handle.peers[peer];
-    Arrival arrival{};
-    if (peer == call.rank()) {
-      const bool sent = state.dispatch_sent == Outcome::sent;
-      arrival = {sent ? Outcome::accepted : Outcome::not_sent, sent ? state.rows_sent : 0};
-    } else {
-      arrival = receive(call, peer, p.wait_ns);
-    }
-    if (arrival.count > call.moe.max_tokens) {
-      call.report(Status::invalid);
-      arrival = {Outcome::gave_up, 0};
-    }
-    state.dispatch_received = arrival.outcome;
-    state.rows_received = arrival.count;
-    if (p.active != nullptr) p.active[peer] = arrival.outcome == Outcome::accepted;
-    if (peer == call.rank() || !offers_staging(call.moe)) continue;
+    if (peer == call.rank()) continue;
     const Status status = settle_staging(combine, peer);
     if (status != Status::ok) call.stop(status);
   }
@@ -87,6 +90,7 @@ WV_DEVICE void read_header(const Call& call, uint32_t source, uint32_t row) {
     for (uint32_t k = 0; k < moe.top_k; ++k) picks[k].local = NONE;
     platform::add_relaxed(&call.handle.peers[source].malformed, 1u);
     call.report(Status::invalid);
+    record_fault(call, MoeCause::malformed, source);
   }
   call.handle.sources[at] = {good ? token : NONE, good ? found : 0};
 }

@@ -15,43 +15,6 @@ struct Header {
   static constexpr uint32_t TOKEN = 0, CALL = 1, EXPERTS = 2;
 };
 
-/// Takes the number of the call and closes those two calls back: their slots may be used again. One
-/// thread.
-WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
-  MoeContext& moe = *p.moe;
-  MoeHandle& handle = *p.handle;
-  const uint32_t call = ++moe.call;
-  for (uint32_t& closed : moe.released) {
-    if (call > 2 && newer(call - 2, closed)) closed = call - 2;
-  }
-  const bool fits = p.tokens <= moe.max_tokens;
-  handle.call = call;
-  handle.view = 0;
-  handle.epoch = moe.views[handle.view].epoch;
-  handle.tokens = fits ? p.tokens : 0;
-  handle.stage = CallStage::dispatch_sent;
-  for (Status& phase : handle.phase) phase = Status::ok;
-  if (!fits) handle.phase[DISPATCH_SEND] = Status::invalid;
-  handle.in_turn = 1;
-  handle.stopped = !fits;
-  handle.tell = 0;
-  handle.refused = ~uint64_t{0};
-}
-
-/// Before the staging rows of this set change: what reads them must be done. Also finds out whether
-/// a credit is missing. Threads share the peers.
-WV_DEVICE void settle(const Call& call) {
-  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
-    MoeHandlePeer& state = call.handle.peers[peer];
-    state.malformed = 0;
-    state.member = call.view.members[peer / 32] >> peer % 32 & 1;
-    state.active = state.member;
-    if (peer == call.rank()) continue;
-    if (const Status status = settle_staging(call, peer); status != Status::ok) call.stop(status);
-    if (!has_credit(call, peer)) platform::store_relaxed(&call.handle.tell, 1u);
-  }
-}
-
 /// Keeps the first choice, in token order, that is refused.
 WV_DEVICE void refuse(const Call& call, uint32_t token, int32_t expert) {
   const uint64_t found = pack(token, static_cast<uint32_t>(expert));
@@ -62,6 +25,7 @@ WV_DEVICE void refuse(const Call& call, uint32_t token, int32_t expert) {
     old = seen;
   }
   call.stop(Status::invalid);
+  record_fault(call, MoeCause::refused, NONE, 0, static_cast<uint32_t>(expert));
 }
 
 /// The slot that a choice of `expert` by token `token` goes to, of those at ranks that take part:
@@ -155,11 +119,10 @@ WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
 }
 
 /// Sends the rows of `peer`. Whole warp.
-template <Credits C>
 WV_DEVICE Outcome send_rows(const Call& call, uint32_t peer, uint32_t rows) {
   const uint64_t at = uint64_t{peer} * call.moe.max_tokens;
   const uint32_t bytes = call.moe.scales_at + call.moe.scale_bytes;
-  return send<C>(call, peer, rows, rows, [&](uint32_t row, Piece* piece) {
+  return send(call, peer, rows, rows, [&](uint32_t row, Piece* piece) {
     *piece = {call.dispatch_staging(call.handle.token_of[at + row]),
               call.dispatch_slot(call.rank(), row), bytes};
     return true;
@@ -171,7 +134,7 @@ WV_DEVICE void dispatch_send(const DispatchSendParams& p) {
   if (thread_in_grid() == 0) begin_dispatch(p);
   grid_sync();
   const Call call(p.moe, p.handle, DISPATCH_SEND);
-  settle(call);
+  begin_dispatch_send(call, p.active);
   grid_sync();
   const bool stages = Warp{}.any(call.runs());
   for (uint32_t token = warp_in_grid(); token < call.handle.tokens; token += grid_warps()) {
@@ -180,20 +143,19 @@ WV_DEVICE void dispatch_send(const DispatchSendParams& p) {
   }
   grid_sync();
   // Everybody is told, and has its rows, before anybody is waited for.
-  const bool runs = call.runs(), tells = call.handle.tell != 0;
+  const bool tells = call.handle.tell != 0;
   for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
     const uint32_t rows = number_rows(call, peer);
     if (lane() == 0) call.handle.peers[peer].rows_sent = rows;
     if (tells && peer != call.rank()) tell(call, peer);
   }
   Warp{}.sync();  // the lanes' `token_of`
-  for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
-    const bool own = peer == call.rank();
-    const Outcome outcome =
-        own ? (runs ? Outcome::sent : Outcome::skipped)
-            : send_rows<C>(call, peer, Warp{}.broadcast(call.handle.peers[peer].rows_sent));
-    if (lane() == 0) call.handle.peers[peer].dispatch_sent = outcome;
-  }
+  send_to_peers<C>(
+      call,
+      [&](uint32_t peer) {
+        return send_rows(call, peer, Warp{}.broadcast(call.handle.peers[peer].rows_sent));
+      },
+      [&](uint32_t peer, Outcome outcome) { call.handle.peers[peer].dispatch_sent = outcome; });
 }
 
 }  // namespace wv::moe

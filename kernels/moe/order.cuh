@@ -39,8 +39,8 @@ struct InlineWrite {
   }
   /// One thread.
   WV_DEVICE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
-                                  const ControlSignal& words) {
-    return signal(Thread{}, qp, to, words, {call.deadline});
+                                  const ControlSignal& words, const PostOptions& options) {
+    return signal(Thread{}, qp, to, words, options);
   }
 };
 
@@ -66,14 +66,15 @@ struct Swap {
   }
   /// One thread.
   WV_DEVICE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
-                                  const ControlSignal& words) {
-    PostOptions held{call.deadline, false};
+                                  const ControlSignal& words, const PostOptions& options) {
+    PostOptions held = options;
+    held.signalled = false;
     held.more = true;
     Posted posted = swap(qp, to, offsetof(ControlSignal, credit), words.credit, held);
     if (posted.status != Status::ok) return posted;
     posted = swap(qp, to, offsetof(ControlSignal, not_sent), words.not_sent, held);
     if (posted.status != Status::ok) return posted;
-    return swap(qp, to, offsetof(ControlSignal, alive), words.alive, {call.deadline});
+    return swap(qp, to, offsetof(ControlSignal, alive), words.alive, options);
   }
 
  private:
@@ -103,10 +104,11 @@ struct Flush {
   /// One thread. Also at the end of a phase it waits a little: a peer that is only slow has long
   /// taken what was sent to it.
   WV_DEVICE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
-                                  const ControlSignal& words) {
+                                  const ControlSignal& words, const PostOptions& options) {
     Deadline deadline =
         Deadline::in(platform::load_relaxed_sys(&call.team.config->deadline_ns) / 32);
     if (deadline.at_ns < call.deadline.at_ns) deadline = call.deadline;
+    if (options.try_only) deadline = {0};  // what can be left out is, rather than waited for
     const Status status = quiet(Thread{}, qp, deadline);
     if (status != Status::ok) return {status, {0}};
     return signal(Thread{}, qp, to, words, {deadline});
@@ -129,10 +131,11 @@ WV_DEVICE Posted with_order(const Call& call, Body body) {
 
 /// Writes words 1 to 3 of the signal at `to` of a peer, or stores them. One thread.
 WV_DEVICE Posted write_control(const Call& call, const PeerQp& qp, const PeerWindow& signals,
-                               RemoteAddr to, const ControlSignal& words) {
+                               RemoteAddr to, const ControlSignal& words,
+                               const PostOptions& options) {
   if (signals.direct()) return direct::signal<false>(Thread{}, to.addr, words);
-  return with_order(call,
-                    [&](auto order) { return decltype(order)::control(call, qp, to, words); });
+  return with_order(
+      call, [&](auto order) { return decltype(order)::control(call, qp, to, words, options); });
 }
 
 }  // namespace wv::moe

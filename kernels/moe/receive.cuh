@@ -1,50 +1,87 @@
 // The receive phases' common part: one thread per peer waits for the word of this call.
 #pragma once
 
-#include "credit.cuh"
+#include "begin.cuh"
+#include "clock.cuh"
 
 namespace wv::moe {
 
-/// How the wait for one peer ended; `count` is 0 unless accepted.
+/// How the wait for one peer ended, and how long it took; `count` is 0 unless accepted.
 struct Arrival {
   Outcome outcome;
   uint32_t count;
+  uint64_t waited_ns;
 };
 
-/// Waits for the data word of this call from `peer`. One thread. After `accepted` it, and whoever
-/// it meets at a barrier, may read the rows.
+/// Looks once for the data word of this call from `peer`: `would_block` if there is none and one
+/// may still come.
 ///
 /// Exactly (epoch, call) is accepted. An older word is ignored; a newer one, or a word that names
 /// the call as not sent, ends the wait at once: nothing will come, and nobody is to blame. Words of
 /// the other set or kind say nothing.
-WV_DEVICE Arrival receive(const Call& call, uint32_t peer) {
-  PeerQp qp;
-  if (const Status status = call.open(peer, &qp); status != Status::ok) {
-    call.report(status);
-    return {Outcome::gave_up, 0};
-  }
+WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival, bool* foreign) {
   const MoeSignal* const signal = call.signal_from(peer, call.index);
-  Arrival arrival{Outcome::gave_up, 0};
-  bool foreign = false;
-  const auto look = [&] {
-    const Data data = unpack_data(platform::load_relaxed_sys(&signal->data));
-    if (data.call == call.call && data.epoch == call.handle.epoch) {
-      arrival = {Outcome::accepted, data.count};
+  const uint64_t word = platform::load_relaxed_sys(&signal->data);
+  const Data data = unpack_data(word);
+  if (word != 0 && data.call == call.call) {
+    if (data.epoch == call.handle.epoch) {
+      *arrival = {Outcome::accepted, data.count, 0};
       return Status::ok;
     }
-    foreign = foreign || (data.call == call.call && data.call != 0);
-    const uint64_t not_sent = platform::load_relaxed_sys(&signal->not_sent);
-    if (newer(data.call, call.call) || names(not_sent, call.call)) {
-      arrival.outcome = Outcome::not_sent;
+    *foreign = true;
+  }
+  const uint64_t not_sent = platform::load_relaxed_sys(&signal->not_sent);
+  if ((word != 0 && newer(data.call, call.call)) || names(not_sent, call.call)) {
+    *arrival = {Outcome::not_sent, 0, 0};
+    return Status::ok;
+  }
+  return Status::would_block;
+}
+
+/// Takes down that `peer` was waited for in vain.
+WV_DEVICE_COLD void give_up(const Call& call, uint32_t peer, Status status, bool foreign) {
+  suspect(call, peer);
+  call.report(status == Status::closed ? Status::aborted : status);
+  if (foreign && status == Status::timeout) return record_fault(call, MoeCause::generation, peer);
+  record_failure(call, peer, status);
+}
+
+/// Waits for the data word of every active peer, and calls `settle(peer, arrival)` by one thread
+/// for each, for this rank itself with what `own()` says. Who does not take part has not sent.
+/// After the next barrier the whole grid may read the rows.
+template <class Own, class Settle>
+WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
+  Arrival arrival{};
+  bool foreign = false, any = false;
+  const auto look = [&](uint32_t peer) {
+    arrival = {Outcome::not_sent, 0, 0};
+    if (peer == call.rank()) {
+      arrival = own();
       return Status::ok;
     }
-    return Status::would_block;
+    if (!call.is_active(peer)) return Status::ok;
+    arrival.outcome = Outcome::gave_up;
+    return look_for_data(call, peer, &arrival, &foreign);
   };
-  const Status status = wait_signal(Thread{}, call.watch(qp), patience(call, peer), look);
-  if (foreign) platform::add_relaxed(&call.moe.foreign_epochs, 1u);
-  if (arrival.outcome == Outcome::gave_up) suspect(call, peer);
-  call.report(status);
-  return arrival;
+  await_peers(call, look, [&](uint32_t peer, Status status) {
+    any = any || arrival.outcome == Outcome::accepted;
+    if (foreign) platform::add_relaxed(&call.moe.foreign_epochs, 1u);
+    if (status != Status::ok) {
+      give_up(call, peer, status, foreign);
+    } else if (arrival.outcome == Outcome::not_sent && call.is_active(peer)) {
+      record_fault(call, MoeCause::missed_call, peer);
+    }
+    foreign = false;
+    arrival.waited_ns = peer == call.rank() ? 0 : platform::now_ns() - call.began_ns;
+    settle(peer, arrival);
+  });
+  // Acquire, once, after success: slot addresses repeat and L1 is not coherent with the NIC. Pairs
+  // with the order that the peer's QP keeps between data and signal; the barrier that follows
+  // carries it to the grid.
+  if (any) platform::fence_acquire_sys();
+  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+    leave_peer(call, peer);
+  }
 }
 
 /// The same, and adds the time of the wait to `waited[peer]`, unless that is null.
@@ -71,12 +108,17 @@ WV_DEVICE void for_received_rows(const Call& call, uint32_t worker, uint32_t wor
 }
 
 /// Says that this rank has read every slot of the call, or given up: the slots may be used again.
-/// One thread, after a barrier.
+/// Tells the board what the phase has found out. One thread, after a barrier.
 WV_DEVICE void release(const Call& call) {
   // Release. The reads of all blocks, which met at the barrier, before the credit that a later
   // signal carries.
   platform::fence_release_sys();
   call.moe.released[call.kind] = call.call;
+  if (call.phase == COMBINE_RECEIVE) {
+    call.moe.ended[call.set()] = call.call;
+    publish_finished(call.moe);
+  }
+  publish_suspects(call);
 }
 
 }  // namespace wv::moe

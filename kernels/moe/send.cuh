@@ -1,7 +1,8 @@
 // The send phases' common part: wait for a credit, put rows, put the data signal behind them.
 #pragma once
 
-#include "credit.cuh"
+#include "begin.cuh"
+#include "clock.cuh"
 
 namespace wv::moe {
 
@@ -19,31 +20,28 @@ struct Piece {
 /// Tells `peer` what this rank has released, if it does not know. Whole warp.
 WV_DEVICE void tell(const Call& call, uint32_t peer) {
   PeerQp qp;
-  if (lane() != 0 || call.moe.peers[peer].told == own_credit(call.moe)) return;
-  if (call.open(peer, &qp) == Status::ok) control(call, qp, peer);
+  if (lane() != 0 || !call.is_member(peer)) return;
+  if (call.moe.peers[peer].told == own_credit(call.moe)) return;
+  if (call.open(peer, &qp) == Status::ok) control(call, qp, peer, {call.deadline});
 }
 
 /// Sends nothing to `peer` in this call, and says so. Whole warp.
 WV_DEVICE Outcome skip(const Call& call, const PeerQp& qp, uint32_t peer) {
   if (lane() == 0) {
     mark_skipped(call, peer);
-    control(call, qp,
-            peer);  // a QP that refuses it is in error: the peer then learns from its own deadline
+    // A QP that refuses it is in error: the peer then learns from its own deadline.
+    control(call, qp, peer, {call.deadline});
   }
   return Outcome::skipped;
 }
 
-/// Waits until data may go to `peer`; `timeout` if the credit does not come. Whole warp.
-template <Credits C>
-WV_DEVICE Status wait_credit(const Call& call, const PeerQp& qp, uint32_t peer) {
-  if constexpr (C == Credits::ignored) return Status::ok;
-  Status status = Status::ok;
-  if (lane() == 0 && !has_credit(call, peer)) {
-    status = spin_until(call.watch(qp), patience(call, peer),
-                        [&] { return has_credit(call, peer) ? Status::ok : Status::would_block; });
-    if (status != Status::ok) suspect(call, peer);
-  }
-  return Warp{}.broadcast(status);
+/// A post to `peer` was refused. Whole warp.
+WV_DEVICE_COLD Outcome fail(const Call& call, uint32_t peer, Status status) {
+  if (lane() != 0) return Outcome::failed;
+  suspect(call, peer);
+  call.report(status == Status::closed ? Status::aborted : status);
+  record_failure(call, peer, status);
+  return Outcome::failed;
 }
 
 /// What one send phase knows of one peer.
@@ -119,25 +117,16 @@ WV_DEVICE Posted store_rows(const Way& way, uint32_t pieces, PieceAt piece, cons
 /// Sends `count` rows to `peer` as the pieces [0, pieces) of `piece(i, &out)`, which says for one
 /// lane whether i is a piece at all, then the data signal behind them. Whole warp.
 ///
-/// Who gives no credit in time gets no data. A QP that refuses work ends in `failed`; the call then
-/// counts as not sent, since its data word is not there.
-template <Credits C, class PieceAt>
+/// The credit is there, and the phase holds a guard. A QP that refuses work ends in `failed`; the
+/// call then counts as not sent, since its data word is not there.
+template <class PieceAt>
 WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t pieces,
                        PieceAt piece) {
   PeerQp qp;
   Status status = call.open(peer, &qp);
-  if (status != Status::ok) {
-    call.report(status);
-    return Outcome::failed;
-  }
-  if (!call.runs()) return skip(call, qp, peer);
-  if (status = wait_credit<C>(call, qp, peer); status != Status::ok) {
-    call.report(status);
-    return skip(call, qp, peer);
-  }
+  if (status != Status::ok) return fail(call, peer, status);
 
   const Way way(call, qp, peer);
-  MoePeer& state = call.moe.peers[peer];
   const uint64_t credit = own_credit(call.moe);
   Tail tail{};
   tail.words = {pack(Data{call.handle.epoch, call.call, count}), credit};
@@ -146,21 +135,92 @@ WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t
     posted = way.direct() ? store_rows(way, pieces, piece, tail)
                           : post_rows(call, way, pieces, piece, &tail);
   }
-  call.report(posted.status);
   // What reads the staging rows may be under way also after a failure.
   if (lane() == 0 && posted.ticket.index != 0) {
-    state.ticket[call.index] = posted.ticket.is_done() ? 0 : posted.ticket.index;
+    call.moe.peers[peer].ticket[call.index] = posted.ticket.is_done() ? 0 : posted.ticket.index;
   }
   if (posted.status != Status::ok) {
-    if (lane() == 0) suspect(call, peer);
     skip(call, qp, peer);
-    return Outcome::failed;
+    return fail(call, peer, posted.status);
   }
-  if (lane() == 0) {
-    state.last[call.index] = call.call;
-    state.told = credit;
-  }
+  if (lane() == 0) mark_sent(call, peer, credit);
   return Outcome::sent;
+}
+
+/// How the credit of a peer stands in a send phase: `MoePeer::credit`.
+enum Credit : uint32_t { GIVEN, AWAITED, CAME, LATE };
+
+/// Waits for the credits that are missing. The whole grid, between barriers.
+WV_DEVICE void await_credits(const Call& call) {
+  const auto look = [&](uint32_t peer) {
+    const bool there = call.moe.peers[peer].credit != AWAITED || has_credit(call, peer);
+    return there ? Status::ok : Status::would_block;
+  };
+  await_peers(call, look, [&](uint32_t peer, Status status) {
+    MoePeer& state = call.moe.peers[peer];
+    if (state.credit != AWAITED) return;
+    state.credit = status == Status::ok ? CAME : LATE;
+    if (status == Status::ok) return;
+    suspect(call, peer);
+    call.report(status == Status::closed ? Status::aborted : status);
+    record_failure(call, peer, status);
+  });
+  // Those that were only beaten.
+  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+    if (call.moe.peers[peer].credit == GIVEN) leave_peer(call, peer);
+  }
+}
+
+/// Sends `peer` a word that nothing comes, if its QPs may be used. Whole warp.
+WV_DEVICE Outcome skip(const Call& call, uint32_t peer) {
+  PeerQp qp;
+  if (call.open(peer, &qp) == Status::ok) return skip(call, qp, peer);
+  if (lane() == 0) mark_skipped(call, peer);
+  return Outcome::skipped;
+}
+
+/// Sends every peer what it gets: `rows(peer)` to who takes part, by the whole warp; a word that
+/// nothing comes to a member that the caller has masked, that gives no credit in time, or if the
+/// call is refused; nothing to others. `keep(peer, outcome)` takes it down, by one thread. The
+/// whole grid; it drops the guards of the phase.
+///
+/// Everybody who gives credit has its rows before anybody is waited for.
+template <Credits C, class Rows, class Keep>
+WV_DEVICE void send_to_peers(const Call& call, Rows rows, Keep keep) {
+  constexpr Warp warp;
+  const bool runs = warp.any(call.runs());
+  const bool waits = C == Credits::required && runs && call.handle.tell != 0;
+  const auto one = [&](uint32_t peer, bool credit) {
+    Outcome outcome = Outcome::skipped;
+    if (peer == call.rank()) {
+      outcome = runs ? Outcome::sent : Outcome::skipped;
+    } else if (!call.is_member(peer)) {
+      outcome = Outcome::none;
+    } else if (runs && credit && call.is_active(peer)) {
+      outcome = rows(peer);
+    } else {
+      outcome = skip(call, peer);
+    }
+    if (warp.leader()) {
+      keep(peer, outcome);
+      leave_peer(call, peer);
+    }
+    warp.sync();
+  };
+  for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
+    const bool lacks = waits && call.is_active(peer) && peer != call.rank() &&
+                       warp.any(lane() == 0 && !has_credit(call, peer));
+    if (warp.leader()) call.moe.peers[peer].credit = lacks ? AWAITED : GIVEN;
+    if (!lacks) one(peer, true);
+  }
+  if (!waits) return;
+  grid_sync();
+  await_credits(call);
+  grid_sync();
+  for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
+    const uint32_t credit = warp.broadcast(call.moe.peers[peer].credit);
+    if (credit != GIVEN) one(peer, credit == CAME);
+  }
 }
 
 }  // namespace wv::moe

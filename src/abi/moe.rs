@@ -175,7 +175,7 @@ abi_struct! {
     /// What this rank remembers of one peer. Device memory; changed by the send and receive phases, which run one at a time.
     align(128)
     pub struct MoePeer {
-        /// By kind and set: newest call whose data was sent; 0 none.
+        /// By kind and set: newest call whose data was sent, if `sent` says that there is one.
         pub last: [u32; 4],
         /// By kind and set: first call of the newest run of calls that were not sent.
         pub skip_first: [u32; 4],
@@ -189,8 +189,16 @@ abi_struct! {
         pub seen: u64,
         /// 1: it was waited for in vain. It is looked at, but not waited for.
         pub suspect: u32,
+        /// Bit kind * SETS + set: data was sent there, so that `last` counts.
+        pub sent: u32,
+        /// 1: the phase that runs holds a guard of the peer, so that its QPs may be used.
+        pub open: u32,
+        /// Beats written to it so far.
+        pub beat: u32,
+        /// How the wait for its credit stands in the send phase that runs.
+        pub credit: u32,
         /// Reserved, zero.
-        pub reserved: [u32; 7],
+        pub reserved: [u32; 3],
     }
 }
 
@@ -218,7 +226,7 @@ abi_struct! {
     /// Who takes part, and who holds which expert, from one call on. Written by the host while it is not the newest.
     align(128)
     pub struct MoeView {
-        /// First call that it covers; 0: not written yet.
+        /// First call that it covers. A view without `homes` was not written yet.
         pub first: u32,
         /// Membership epoch, low 16 bits.
         pub epoch: u32,
@@ -259,22 +267,26 @@ abi_struct! {
     /// Words that host and kernels of one rank share while kernels run. Host-mapped memory.
     align(128)
     pub struct MoeBoard {
-        /// Written by the host: the last call that may start now.
+        /// Written by the host: the last call that may start now, if `limited`.
         pub limit: u32,
         /// Written by the host: 1 while calls end `aborted` as soon as they would be held.
         pub refuse: u32,
         /// Written by the host: 1 while a change is being prepared.
         pub preparing: u32,
+        /// Written by the host: 1 while `limit` counts, 0 while any call may start.
+        pub limited: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 29],
+        pub reserved0: [u32; 28],
         /// Written by kernels: the last call that has taken its number.
         pub started: u32,
         /// Written by kernels: the last call all phases of which have ended, or that is closed.
         pub finished: u32,
-        /// Written by kernels: number of faults recorded so far, behind `fault`.
+        /// Written by kernels: number of times that `fault` was written so far, behind it.
         pub faults: u32,
+        /// Written by kernels: the same number, before `fault` is written. Equal numbers around a read: the read is whole.
+        pub faults_begun: u32,
         /// Reserved, zero.
-        pub reserved1: [u32; 29],
+        pub reserved1: [u32; 28],
         /// Written by kernels: the newest fault.
         pub fault: MoeFault,
         /// Written by the host, bit r: rank r has promised the change that is being prepared, so its clock stands still.
@@ -367,8 +379,10 @@ abi_struct! {
         pub order: MoeOrder,
         /// Expert slots that a rank has room for: length of the expert dimension of the outputs.
         pub max_local_experts: u32,
+        /// Number of the first call that this rank has a part in.
+        pub joined: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 13],
+        pub reserved0: [u32; 12],
 
         /// Number of the last call that began. Last line: changed by the phases.
         pub call: u32,
@@ -376,8 +390,18 @@ abi_struct! {
         pub released: [u32; 2],
         /// Words of the expected call that named another epoch.
         pub foreign_epochs: u32,
+        /// By set: newest call that has ended with its last phase.
+        pub ended: [u32; 2],
+        /// Peers that the running phase has not settled.
+        pub waiting: u32,
+        /// 1: a call was held in vain, so that further ones are not held while the limit is `refused_limit`.
+        pub refusing: u32,
+        /// The limit at which that was.
+        pub refused_limit: u32,
+        /// 1: who is a suspect has changed since the board was told.
+        pub changed: u32,
         /// Reserved, zero.
-        pub reserved1: [u32; 28],
+        pub reserved1: [u32; 22],
     }
 }
 
@@ -410,8 +434,8 @@ abi_struct! {
         pub cause: MoeCause,
         /// Syndrome of its QP, if that is the cause.
         pub syndrome: u32,
-        /// Reserved, zero.
-        pub reserved: [u32; 2],
+        /// By kind: how long a phase has waited for it at most, from the begin of the phase, in units of 1,024 ns.
+        pub waited: [u32; 2],
     }
 }
 
@@ -470,8 +494,8 @@ abi_struct! {
         pub in_turn: u32,
         /// 1: the phase cannot do its work, and tells the peers so.
         pub stopped: u32,
-        /// Reserved, zero.
-        pub reserved0: u32,
+        /// 1: the call was held for too long: it has its number, and does nothing else.
+        pub aborted: u32,
         /// 1: a peer has not released the slots yet, so that everybody is told what this rank has released.
         pub tell: u32,
         /// token << 32 | expert of the first choice that was refused; all ones if none was.

@@ -94,6 +94,8 @@ pub struct CombineOutput {
 pub(super) struct Subject {
     pub(super) moe: DevicePtr<MoeContext>,
     pub(super) handle: DevicePtr<MoeHandle>,
+    /// The layer's own mask, where a call brings none.
+    pub(super) active: u64,
 }
 
 impl DispatchInput {
@@ -137,7 +139,10 @@ impl DispatchInput {
             x_scales: DevicePtr::new(self.x_scales),
             experts: DevicePtr::new(self.experts),
             weights: DevicePtr::new(self.weights),
-            active: DevicePtr::new(self.active),
+            active: DevicePtr::new(match self.active {
+                0 => subject.active,
+                own => own,
+            }),
             deadline_ns: deadline,
             tokens: self.tokens,
             flags: flag(self.quantized, DISPATCH_QUANTIZED),
@@ -274,6 +279,7 @@ mod tests {
         Subject {
             moe: DevicePtr::new(0x1000),
             handle: DevicePtr::new(0x2000),
+            active: 0x2000,
         }
     }
 

@@ -125,6 +125,14 @@ pub enum MoeError {
         /// What it needs.
         needs: &'static str,
     },
+    /// A rank that the layer does not have.
+    #[error("rank {rank}; the layer has {ranks} ranks")]
+    Rank {
+        /// The rank.
+        rank: u32,
+        /// Ranks of the layer.
+        ranks: u32,
+    },
     /// A call that did not go through for all ranks.
     #[error("{0}")]
     Call(Box<CallReport>),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytemuck::bytes_of;
 
+use super::board::Board;
 use super::call_args::Subject;
 use super::layout::Layout;
 use super::state;
@@ -17,7 +18,7 @@ use super::{
     Placement,
 };
 use crate::abi::{CombineParams, DevicePtr, DispatchParams, Window};
-use crate::gpu::{DeviceMemory, Event, HostMapped, Launch, Stream};
+use crate::gpu::{DeviceMemory, Event, Launch, Stream};
 use crate::team::{Sharing, Team};
 
 /// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.
@@ -44,7 +45,7 @@ pub struct Moe {
     /// What the NIC sends from.
     staging: Window,
     /// Words shared with kernels that run.
-    _board: HostMapped,
+    board: Board,
     grid: Grid,
     seed: AtomicU64,
 }
@@ -142,7 +143,7 @@ impl Moe {
             state,
             layout,
             staging,
-            _board: board,
+            board,
             grid: Grid { blocks, threads },
             seed: AtomicU64::new(0),
         })
@@ -331,7 +332,12 @@ impl Moe {
         Subject {
             moe: DevicePtr::new(self.state.addr()),
             handle: DevicePtr::new(call.addr()),
+            active: self.board.active_addr(),
         }
+    }
+
+    pub(super) fn board(&self) -> &Board {
+        &self.board
     }
 
     /// # Safety
@@ -343,17 +349,12 @@ impl Moe {
         params: &[u8],
         deadline: Option<Duration>,
     ) -> Result<Event, MoeError> {
-        let longest = self
-            .team
-            .config()
-            .deadline
-            .max(deadline.unwrap_or_default());
         let spec = Launch {
             cooperative: true,
             stream: Some(stream),
             seed: self.seed.load(Ordering::Relaxed),
-            // Every wait of a phase ends at the deadline or at twice that; this only stops a kernel that does not.
-            deadline: longest.saturating_mul(6) + Duration::from_secs(60),
+            // Every wait of a phase ends by itself; this only stops a kernel that does not.
+            deadline: self.board.longest_launch(deadline.unwrap_or_default()),
             ..Launch::new(kernel, self.grid.blocks, self.grid.threads)
         };
         // SAFETY: the caller's promise.

@@ -136,6 +136,7 @@ impl Cursor {
 pub(super) struct StateLayout {
     pub(super) peers: u64,
     pub(super) clock: u64,
+    pub(super) active: u64,
     pub(super) views: u64,
     pub(super) homes: u64,
     pub(super) experts: u64,
@@ -148,6 +149,7 @@ impl StateLayout {
         let mut cursor = Cursor(size_of::<MoeContext>() as u64);
         let peers = cursor.take(ranks.into(), size_of::<MoePeer>());
         let clock = cursor.take(1, size_of::<MoeClock>());
+        let active = cursor.take(ranks.into(), size_of::<u32>());
         let views = cursor.take(MOE_VIEWS.into(), size_of::<MoeView>());
         let slots = u64::from(config.room(ranks)) * u64::from(ranks);
         let homes = cursor.take(slots, size_of::<ExpertHome>());
@@ -156,6 +158,7 @@ impl StateLayout {
         Self {
             peers,
             clock,
+            active,
             views,
             homes,
             experts,

@@ -7,10 +7,12 @@
 //! is in device memory, so that calls can be captured into graphs. [`mod@reference`] says what the result is, bit for bit.
 
 pub mod bf16;
+mod board;
 mod call;
 mod call_args;
 mod config;
 mod error;
+mod fault;
 pub mod format;
 mod layer;
 mod layout;
@@ -25,6 +27,7 @@ mod staging;
 mod state;
 mod workspace;
 
+pub use board::Deadlines;
 pub use call::MoeCall;
 pub use call_args::{CombineInput, CombineOutput, DispatchInput, DispatchOutput};
 pub use config::{
@@ -32,6 +35,7 @@ pub use config::{
     RowLayout, Scales,
 };
 pub use error::MoeError;
+pub use fault::Fault;
 pub use layer::{Grid, Moe};
 pub use layout::Layout;
 pub use placement::{Home, MAX_EXPERT_SLOTS, Placement};

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use super::Fault;
 use crate::abi::{CallStage, MoeHandle, MoeHandlePeer, Outcome, Status};
 
 /// Names of the phases, in the order of [`MoeHandle::phase`].
-const PHASES: [&str; 4] = [
+pub(super) const PHASES: [&str; 4] = [
     "dispatch send",
     "dispatch receive",
     "combine send",
@@ -17,21 +18,25 @@ const PHASES: [&str; 4] = [
 pub struct CallReport {
     /// This rank.
     pub rank: u32,
-    /// Number of the call; 0 if the handle was never used.
+    /// Number of the call.
     pub call: u32,
+    /// Its epoch, low 16 bits.
+    pub epoch: u32,
     /// How far it is.
     pub stage: CallStage,
     /// Dispatch send, dispatch receive, combine send, combine receive; only those up to `stage` have run.
     pub phases: [Status; 4],
     /// The first choice that dispatch refused: token and expert id.
     pub refused: Option<(u32, i32)>,
+    /// Why it is not complete: what showed first.
+    pub fault: Option<Fault>,
     /// By rank.
     pub peers: Vec<MoeHandlePeer>,
 }
 
 impl CallReport {
     pub(super) fn new(rank: u32, handle: &MoeHandle, peers: Vec<MoeHandlePeer>) -> Self {
-        let refused = (handle.refused != u64::MAX && handle.call != 0).then(|| {
+        let refused = (handle.refused != u64::MAX && handle.stage != CallStage::FRESH).then(|| {
             let [a, b, c, d, e, f, g, h] = handle.refused.to_be_bytes();
             (
                 u32::from_be_bytes([a, b, c, d]),
@@ -41,9 +46,11 @@ impl CallReport {
         Self {
             rank,
             call: handle.call,
+            epoch: handle.epoch,
             stage: handle.stage,
             phases: handle.phase,
             refused,
+            fault: Fault::new(&handle.fault),
             peers,
         }
     }
@@ -53,7 +60,8 @@ impl CallReport {
     pub fn is_complete(&self) -> bool {
         let ran = self.phases.iter().take(self.stage.0 as usize);
         let good = ran.into_iter().all(|status| *status == Status::OK);
-        good && self.call != 0 && self.peers.iter().all(|peer| self.trouble(peer).is_none())
+        let used = self.stage != CallStage::FRESH;
+        good && used && self.peers.iter().all(|peer| self.trouble(peer).is_none())
     }
 
     /// Ranks with which a phase so far did not go through.
@@ -64,6 +72,9 @@ impl CallReport {
 
     /// What went wrong with one peer.
     fn trouble(&self, peer: &MoeHandlePeer) -> Option<String> {
+        if peer.active == 0 {
+            return None;
+        }
         let outcomes = [
             (peer.dispatch_sent, Outcome::SENT),
             (peer.dispatch_received, Outcome::ACCEPTED),
@@ -110,6 +121,9 @@ impl fmt::Display for CallReport {
                 parts.push(format!("rank {rank}: {words}"));
             }
         }
+        if let Some(fault) = &self.fault {
+            parts.push(format!("first: {fault}"));
+        }
         match parts.is_empty() {
             true => f.write_str(" is complete"),
             false => write!(f, ": {}", parts.join("; ")),
@@ -128,6 +142,8 @@ mod tests {
         MoeHandlePeer {
             dispatch_sent: Outcome::SENT,
             dispatch_received: Outcome::ACCEPTED,
+            member: 1,
+            active: 1,
             ..MoeHandlePeer::zeroed()
         }
     }

@@ -2,13 +2,14 @@
 
 use bytemuck::Zeroable;
 
+use super::board::{Addresses, Board};
 use super::layout::{Layout, StateLayout};
 use super::{Format, MoeConfig, MoeError, Placement, Returns, RowLayout, Scales};
 use crate::abi::{
-    DevicePtr, ExpertHome, ExpertSlots, MoeBoard, MoeClock, MoeContext, MoeFormat, MoeLayout,
-    MoeReturns, MoeScales, MoeView, Window,
+    DevicePtr, ExpertHome, ExpertSlots, MoeBoard, MoeContext, MoeFormat, MoeLayout, MoeReturns,
+    MoeScales, MoeView, Window,
 };
-use crate::gpu::{DeviceMemory, HostMapped};
+use crate::gpu::DeviceMemory;
 use crate::team::Team;
 
 /// The epoch of a team that never changes.
@@ -21,7 +22,7 @@ pub(super) fn write(
     placement: &Placement,
     layout: &Layout,
     [slots, staging, signals]: [Window; 3],
-) -> Result<(DeviceMemory, HostMapped), MoeError> {
+) -> Result<(DeviceMemory, Board), MoeError> {
     let gpu = team.gpu();
     let places = StateLayout::new(config, team.ranks());
     let bytes = usize::try_from(places.bytes).expect("checked with the shape");
@@ -63,6 +64,7 @@ pub(super) fn write(
         },
         max_local_experts: config.room(team.ranks()),
         order: team.signal_order().code(),
+        joined: 1,
         ..MoeContext::zeroed()
     };
     gpu.write(memory.addr(), bytemuck::bytes_of(&context))?;
@@ -101,14 +103,15 @@ pub(super) fn write(
     }
     gpu.write(at(places.views), bytemuck::bytes_of(&view))?;
 
-    let deadline = u64::try_from(team.config().deadline.as_nanos()).unwrap_or(u64::MAX);
-    let clock = MoeClock {
-        steady_ns: deadline,
-        warm_ns: deadline,
-        ..MoeClock::zeroed()
+    let active = vec![1u32; team.ranks() as usize];
+    gpu.write(at(places.active), bytemuck::cast_slice(&active))?;
+    let addresses = Addresses {
+        context: memory.addr(),
+        clock: at(places.clock),
+        views: at(places.views),
+        active: at(places.active),
     };
-    gpu.write(at(places.clock), bytemuck::bytes_of(&clock))?;
-    Ok((memory, board))
+    Ok((memory, Board::new(team, board, addresses)?))
 }
 
 fn format(format: Format) -> MoeFormat {

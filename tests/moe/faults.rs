@@ -13,7 +13,7 @@ use crate::support::{
 use warpverbs::abi::{DevicePtr, DispatchSendParams, Outcome, Status};
 use warpverbs::gpu::{DeviceMemory, Launch};
 use warpverbs::moe::reference::{self, Batch};
-use warpverbs::moe::{Moe, MoeCall, MoeConfig, Workspace};
+use warpverbs::moe::{Deadlines, Moe, MoeCall, MoeConfig, Workspace};
 use warpverbs::team::TeamConfig;
 
 const SHAPE: MoeConfig = MoeConfig {
@@ -310,8 +310,7 @@ fn an_aborted_team_ends_every_wait_long_before_its_deadline() {
     let ranks = Ranks::new(2, DEADLINE);
     let mut works = ranks.works();
     ranks.moes[0]
-        .team()
-        .set_deadline(Duration::from_secs(60))
+        .set_deadlines(&Deadlines::new(Duration::from_secs(60)))
         .unwrap();
     works[0].send(&batch(&SHAPE, FULL, 5, 1, 0)).unwrap();
     let start = Instant::now();

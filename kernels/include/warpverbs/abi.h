@@ -501,7 +501,7 @@ static_assert(offsetof(MoeSignal, alive) == 24);
 
 /// What this rank remembers of one peer. Device memory; changed by the send and receive phases, which run one at a time.
 struct alignas(128) MoePeer {
-  /// By kind and set: newest call whose data was sent; 0 none.
+  /// By kind and set: newest call whose data was sent, if `sent` says that there is one.
   uint32_t last[4];
   /// By kind and set: first call of the newest run of calls that were not sent.
   uint32_t skip_first[4];
@@ -515,8 +515,16 @@ struct alignas(128) MoePeer {
   uint64_t seen;
   /// 1: it was waited for in vain. It is looked at, but not waited for.
   uint32_t suspect;
+  /// Bit kind * SETS + set: data was sent there, so that `last` counts.
+  uint32_t sent;
+  /// 1: the phase that runs holds a guard of the peer, so that its QPs may be used.
+  uint32_t open;
+  /// Beats written to it so far.
+  uint32_t beat;
+  /// How the wait for its credit stands in the send phase that runs.
+  uint32_t credit;
   /// Reserved, zero.
-  uint32_t reserved[7];
+  uint32_t reserved[3];
 };
 static_assert(sizeof(MoePeer) == 128 && alignof(MoePeer) == 128);
 static_assert(offsetof(MoePeer, last) == 0);
@@ -526,7 +534,11 @@ static_assert(offsetof(MoePeer, ticket) == 48);
 static_assert(offsetof(MoePeer, told) == 80);
 static_assert(offsetof(MoePeer, seen) == 88);
 static_assert(offsetof(MoePeer, suspect) == 96);
-static_assert(offsetof(MoePeer, reserved) == 100);
+static_assert(offsetof(MoePeer, sent) == 100);
+static_assert(offsetof(MoePeer, open) == 104);
+static_assert(offsetof(MoePeer, beat) == 108);
+static_assert(offsetof(MoePeer, credit) == 112);
+static_assert(offsetof(MoePeer, reserved) == 116);
 
 /// An expert slot: a place of an expert on a rank.
 struct ExpertHome {
@@ -552,7 +564,7 @@ static_assert(offsetof(ExpertSlots, count) == 4);
 
 /// Who takes part, and who holds which expert, from one call on. Written by the host while it is not the newest.
 struct alignas(128) MoeView {
-  /// First call that it covers; 0: not written yet.
+  /// First call that it covers. A view without `homes` was not written yet.
   uint32_t first;
   /// Membership epoch, low 16 bits.
   uint32_t epoch;
@@ -636,22 +648,26 @@ static_assert(offsetof(MoeClock, change_ns) == 24);
 
 /// Words that host and kernels of one rank share while kernels run. Host-mapped memory.
 struct alignas(128) MoeBoard {
-  /// Written by the host: the last call that may start now.
+  /// Written by the host: the last call that may start now, if `limited`.
   uint32_t limit;
   /// Written by the host: 1 while calls end `aborted` as soon as they would be held.
   uint32_t refuse;
   /// Written by the host: 1 while a change is being prepared.
   uint32_t preparing;
+  /// Written by the host: 1 while `limit` counts, 0 while any call may start.
+  uint32_t limited;
   /// Reserved, zero.
-  uint32_t reserved0[29];
+  uint32_t reserved0[28];
   /// Written by kernels: the last call that has taken its number.
   uint32_t started;
   /// Written by kernels: the last call all phases of which have ended, or that is closed.
   uint32_t finished;
-  /// Written by kernels: number of faults recorded so far, behind `fault`.
+  /// Written by kernels: number of times that `fault` was written so far, behind it.
   uint32_t faults;
+  /// Written by kernels: the same number, before `fault` is written. Equal numbers around a read: the read is whole.
+  uint32_t faults_begun;
   /// Reserved, zero.
-  uint32_t reserved1[29];
+  uint32_t reserved1[28];
   /// Written by kernels: the newest fault.
   MoeFault fault;
   /// Written by the host, bit r: rank r has promised the change that is being prepared, so its clock stands still.
@@ -665,11 +681,13 @@ static_assert(sizeof(MoeBoard) == 896 && alignof(MoeBoard) == 128);
 static_assert(offsetof(MoeBoard, limit) == 0);
 static_assert(offsetof(MoeBoard, refuse) == 4);
 static_assert(offsetof(MoeBoard, preparing) == 8);
-static_assert(offsetof(MoeBoard, reserved0) == 12);
+static_assert(offsetof(MoeBoard, limited) == 12);
+static_assert(offsetof(MoeBoard, reserved0) == 16);
 static_assert(offsetof(MoeBoard, started) == 128);
 static_assert(offsetof(MoeBoard, finished) == 132);
 static_assert(offsetof(MoeBoard, faults) == 136);
-static_assert(offsetof(MoeBoard, reserved1) == 140);
+static_assert(offsetof(MoeBoard, faults_begun) == 140);
+static_assert(offsetof(MoeBoard, reserved1) == 144);
 static_assert(offsetof(MoeBoard, fault) == 256);
 static_assert(offsetof(MoeBoard, promised) == 512);
 static_assert(offsetof(MoeBoard, suspects) == 640);
@@ -729,16 +747,28 @@ struct alignas(128) MoeContext {
   MoeOrder order;
   /// Expert slots that a rank has room for: length of the expert dimension of the outputs.
   uint32_t max_local_experts;
+  /// Number of the first call that this rank has a part in.
+  uint32_t joined;
   /// Reserved, zero.
-  uint32_t reserved0[13];
+  uint32_t reserved0[12];
   /// Number of the last call that began. Last line: changed by the phases.
   uint32_t call;
   /// Newest closed call, by kind.
   uint32_t released[2];
   /// Words of the expected call that named another epoch.
   uint32_t foreign_epochs;
+  /// By set: newest call that has ended with its last phase.
+  uint32_t ended[2];
+  /// Peers that the running phase has not settled.
+  uint32_t waiting;
+  /// 1: a call was held in vain, so that further ones are not held while the limit is `refused_limit`.
+  uint32_t refusing;
+  /// The limit at which that was.
+  uint32_t refused_limit;
+  /// 1: who is a suspect has changed since the board was told.
+  uint32_t changed;
   /// Reserved, zero.
-  uint32_t reserved1[28];
+  uint32_t reserved1[22];
 };
 static_assert(sizeof(MoeContext) == 384 && alignof(MoeContext) == 128);
 static_assert(offsetof(MoeContext, team) == 0);
@@ -767,11 +797,17 @@ static_assert(offsetof(MoeContext, layout) == 188);
 static_assert(offsetof(MoeContext, returns) == 192);
 static_assert(offsetof(MoeContext, order) == 196);
 static_assert(offsetof(MoeContext, max_local_experts) == 200);
-static_assert(offsetof(MoeContext, reserved0) == 204);
+static_assert(offsetof(MoeContext, joined) == 204);
+static_assert(offsetof(MoeContext, reserved0) == 208);
 static_assert(offsetof(MoeContext, call) == 256);
 static_assert(offsetof(MoeContext, released) == 260);
 static_assert(offsetof(MoeContext, foreign_epochs) == 268);
-static_assert(offsetof(MoeContext, reserved1) == 272);
+static_assert(offsetof(MoeContext, ended) == 272);
+static_assert(offsetof(MoeContext, waiting) == 280);
+static_assert(offsetof(MoeContext, refusing) == 284);
+static_assert(offsetof(MoeContext, refused_limit) == 288);
+static_assert(offsetof(MoeContext, changed) == 292);
+static_assert(offsetof(MoeContext, reserved1) == 296);
 
 /// What a call knows of one peer. Each field is written once per call, by one thread.
 struct MoeHandlePeer {
@@ -801,8 +837,8 @@ struct MoeHandlePeer {
   MoeCause cause;
   /// Syndrome of its QP, if that is the cause.
   uint32_t syndrome;
-  /// Reserved, zero.
-  uint32_t reserved[2];
+  /// By kind: how long a phase has waited for it at most, from the begin of the phase, in units of 1,024 ns.
+  uint32_t waited[2];
 };
 static_assert(sizeof(MoeHandlePeer) == 60 && alignof(MoeHandlePeer) == 4);
 static_assert(offsetof(MoeHandlePeer, rows_sent) == 0);
@@ -818,7 +854,7 @@ static_assert(offsetof(MoeHandlePeer, active) == 36);
 static_assert(offsetof(MoeHandlePeer, member) == 40);
 static_assert(offsetof(MoeHandlePeer, cause) == 44);
 static_assert(offsetof(MoeHandlePeer, syndrome) == 48);
-static_assert(offsetof(MoeHandlePeer, reserved) == 52);
+static_assert(offsetof(MoeHandlePeer, waited) == 52);
 
 /// One row that dispatch received, as its header said, after the range checks.
 struct MoeSource {
@@ -876,8 +912,8 @@ struct alignas(128) MoeHandle {
   uint32_t in_turn;
   /// 1: the phase cannot do its work, and tells the peers so.
   uint32_t stopped;
-  /// Reserved, zero.
-  uint32_t reserved0;
+  /// 1: the call was held for too long: it has its number, and does nothing else.
+  uint32_t aborted;
   /// 1: a peer has not released the slots yet, so that everybody is told what this rank has released.
   uint32_t tell;
   /// token << 32 | expert of the first choice that was refused; all ones if none was.
@@ -906,7 +942,7 @@ static_assert(offsetof(MoeHandle, stage) == 68);
 static_assert(offsetof(MoeHandle, phase) == 72);
 static_assert(offsetof(MoeHandle, in_turn) == 88);
 static_assert(offsetof(MoeHandle, stopped) == 92);
-static_assert(offsetof(MoeHandle, reserved0) == 96);
+static_assert(offsetof(MoeHandle, aborted) == 96);
 static_assert(offsetof(MoeHandle, tell) == 100);
 static_assert(offsetof(MoeHandle, refused) == 104);
 static_assert(offsetof(MoeHandle, view) == 112);

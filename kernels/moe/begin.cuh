@@ -1,0 +1,171 @@
+// The begin of a phase: a dispatch takes the number of the call, its view and its deadline; every
+// phase takes a guard of each peer.
+//
+// A change of membership closes `limit` on the host; a call that finds its number above it waits,
+// until the host has decided, and ends `aborted` if that takes too long. Aborted or not, it has
+// used its number up: the calls of all ranks stay in step. Everything later reads the handle only.
+#pragma once
+
+#include "credit.cuh"
+
+namespace wv::moe {
+
+/// Waits until `call` may start: `ok`; `closed` if it may not in time, `aborted` if the host ends
+/// all calls. `started` has its number. One thread.
+WV_DEVICE Status hold(MoeContext& moe, uint32_t call) {
+  MoeBoard& board = *moe.board;
+  const Deadline change = Deadline::in(platform::load_relaxed(&moe.clock->change_ns));
+  uint32_t limit = 0;
+  const Watch watch{nullptr, &moe.team->config->abort};
+  const Status status = spin_until(watch, change, [&] {
+    if (platform::load_relaxed_sys(&board.limited) == 0) return Status::ok;
+    // Acquire. The limit that the host stored before `limited`: pairs with its release store.
+    platform::fence_acquire_sys();
+    limit = platform::load_relaxed_sys(&board.limit);
+    if (!newer(call, limit)) return Status::ok;
+    const bool again = moe.refusing != 0 && moe.refused_limit == limit;
+    const bool refuse = again || platform::load_relaxed_sys(&board.refuse) != 0;
+    return refuse ? Status::closed : Status::would_block;
+  });
+  // Until the host decides something else, further calls are not held for as long.
+  moe.refusing = status == Status::timeout || status == Status::closed;
+  moe.refused_limit = limit;
+  return status == Status::timeout ? Status::closed : status;
+}
+
+/// The newest view that covers `call`; MOE_VIEWS if none does.
+WV_DEVICE uint32_t pick_view(const MoeContext& moe, uint32_t call) {
+  uint32_t best = MOE_VIEWS, best_first = 0;
+  for (uint32_t i = 0; i < MOE_VIEWS; ++i) {
+    const uint32_t first = platform::load_relaxed(&moe.views[i].first);
+    if (moe.views[i].homes == nullptr || newer(first, call)) continue;
+    if (best == MOE_VIEWS || newer(first, best_first)) {
+      best = i;
+      best_first = first;
+    }
+  }
+  return best;
+}
+
+/// Tells the board which calls have ended: those all phases of which have, and those that are
+/// closed. One thread.
+WV_DEVICE void publish_finished(const MoeContext& moe) {
+  const uint32_t newest = moe.call;
+  uint32_t finished = newest - SETS;
+  while (finished != newest && moe.ended[set_of(finished + 1)] == finished + 1) ++finished;
+  // Release. What the phases of these calls did before the word: pairs with the acquire load of
+  // the host, which then writes views and resets QPs.
+  platform::fence_release_sys();
+  platform::store_relaxed_sys(&moe.board->finished, finished);
+}
+
+/// Begins a call: takes its number, waits until it may start, and stores in the handle what all
+/// its phases go by. Closes the call two back: its slots may be used again. One thread.
+WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
+  MoeContext& moe = *p.moe;
+  MoeHandle& handle = *p.handle;
+  const uint32_t call = moe.call + 1;
+  moe.call = call;
+  platform::store_relaxed_sys(&moe.board->started, call);
+  // Sequentially consistent. Pairs with the fence between the host's store of the limit and its
+  // look at `started`: it sees this call, or this thread sees the limit.
+  platform::fence_sc_sys();
+  for (uint32_t& closed : moe.released) {
+    if (call - moe.joined >= SETS && newer(call - SETS, closed)) closed = call - SETS;
+  }
+  publish_finished(moe);
+  const Status held = hold(moe, call);
+  // Acquire. The host's limit before the view that it wrote first; pairs with its release store.
+  platform::fence_acquire_sys();
+  const uint32_t view = pick_view(moe, call);
+  const MoeClock& clock = *moe.clock;
+  const bool warm = call - moe.joined < platform::load_relaxed(&clock.warm_calls);
+  const uint64_t usual = platform::load_relaxed(warm ? &clock.warm_ns : &clock.steady_ns);
+  const bool fits = p.tokens <= moe.max_tokens;
+  handle.call = call;
+  handle.view = view == MOE_VIEWS ? 0 : view;
+  handle.epoch = moe.views[handle.view].epoch & 0xffff;
+  handle.aborted = held != Status::ok || view == MOE_VIEWS;
+  handle.deadline_ns = p.deadline_ns != 0 ? p.deadline_ns : usual;
+  handle.tokens = fits ? p.tokens : 0;
+  handle.stage = CallStage::dispatch_sent;
+  for (Status& phase : handle.phase) phase = Status::ok;
+  handle.in_turn = 1;
+  handle.stopped = !fits || handle.aborted != 0;
+  handle.tell = 0;
+  handle.refused = ~uint64_t{0};
+  clear_fault(handle.fault, moe.team->ranks);
+  moe.waiting = moe.team->ranks;
+  if (handle.aborted != 0) {
+    handle.phase[DISPATCH_SEND] = Status::aborted;
+    record_fault(moe, handle, DISPATCH_SEND, MoeCause::aborted, NONE, 0, NONE);
+  } else if (!fits) {
+    handle.phase[DISPATCH_SEND] = Status::invalid;
+    record_fault(moe, handle, DISPATCH_SEND, MoeCause::refused, NONE, 0, NONE);
+  }
+}
+
+/// Starts a phase that follows another: the handle must be at stage `after`, else the phase does
+/// nothing and ends `invalid`; and the call not closed, else it ends `closed`. One thread; a
+/// barrier follows.
+WV_DEVICE void begin(MoeContext* moe, MoeHandle* handle, Phase phase, CallStage after) {
+  const uint32_t kind = phase < COMBINE_SEND ? KIND_DISPATCH : KIND_COMBINE;
+  const bool closed = !newer(handle->call, moe->released[kind]);
+  const bool in_turn = handle->stage == after && !closed;
+  const bool aborted = in_turn && handle->aborted != 0;
+  handle->phase[phase] = aborted                  ? Status::aborted
+                         : in_turn                ? Status::ok
+                         : handle->stage == after ? Status::closed
+                                                  : Status::invalid;
+  handle->in_turn = in_turn;
+  handle->stopped = aborted;
+  handle->tell = 0;
+  moe->waiting = moe->team->ranks;
+  if (in_turn) {
+    handle->stage = static_cast<CallStage>(static_cast<uint32_t>(after) + 1);
+  }
+}
+
+/// Takes back a phase that has begun after `after`, since this layer cannot do what it asks: it
+/// does nothing, ends `invalid`, and may be called again. One thread; a barrier follows.
+WV_DEVICE_COLD void refuse(const Call& call, CallStage after) {
+  call.handle.phase[call.phase] = Status::invalid;
+  call.handle.in_turn = 0;
+  call.handle.stage = after;
+}
+
+/// What the call knows of `peer` at its begin: whether it is a member, and whether it takes part.
+WV_DEVICE void join_peer(const Call& call, const uint32_t* active, uint32_t peer) {
+  const bool aborted = call.handle.aborted != 0;
+  const bool member = !aborted && has_bit(call.view.members, peer);
+  const bool wanted = active == nullptr || peer == call.rank() || active[peer] != 0;
+  MoeHandlePeer state{};
+  state.member = member;
+  state.active = member && wanted;
+  call.handle.peers[peer] = state;
+}
+
+/// Begins a send phase for all peers: takes guards, waits until the staging rows of this set may
+/// change, and finds out whether a credit is missing. Threads share the peers; a barrier follows.
+WV_DEVICE void begin_send(const Call& call) {
+  if (call.handle.aborted != 0) return;
+  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+    if (peer == call.rank()) continue;
+    enter_peer(call, peer);
+    if (const Status status = settle_staging(call, peer); status != Status::ok) call.stop(status);
+    if (call.is_active(peer) && !has_credit(call, peer)) {
+      platform::store_relaxed(&call.handle.tell, 1u);
+    }
+  }
+}
+
+/// The same for the send phase of dispatch, which first takes down who takes part; `active` as in
+/// `DispatchSendParams`.
+WV_DEVICE void begin_dispatch_send(const Call& call, const uint32_t* active) {
+  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+    join_peer(call, active, peer);
+  }
+  begin_send(call);
+}
+
+}  // namespace wv::moe

@@ -1,0 +1,138 @@
+// Waiting for peers: one thread per peer, a clock against each, and beats to those who are not
+// waited for.
+//
+// A healthy rank that waits for a slow one must not be taken for slow itself. So a rank that has
+// waited a quarter of its deadline writes a beat to every member that it does not wait for, and
+// again every quarter; a new beat of a peer starts the clock against it again. No phase waits
+// longer than two deadlines, but for the time for which clocks stand still while a change is
+// prepared, which has a limit too.
+#pragma once
+
+#include "credit.cuh"
+
+namespace wv::moe {
+
+/// Looks at the clock, and at the words of the host, so many times per deadline.
+inline constexpr uint32_t CHECKS_PER_DEADLINE = 128;
+
+/// The newest beat of `peer`.
+WV_DEVICE uint32_t beat_of(const Call& call, uint32_t peer) {
+  uint32_t newest = 0;
+  for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
+    const uint32_t beat = second(platform::load_relaxed_sys(&call.signal_from(peer, i)->alive));
+    if (beat > newest) newest = beat;
+  }
+  return newest;
+}
+
+/// The wait for one peer, by one thread.
+class PeerWait {
+ public:
+  WV_DEVICE PeerWait(const Call& call, uint32_t peer)
+      : call_(call), peer_(peer), counted_ns_(call.began_ns) {}
+
+  /// After a look in vain: why the wait ends, or `would_block`.
+  WV_DEVICE Status check() {
+    if (looks_++ % platform::LOOKS_PER_CHECK != 0) return Status::would_block;
+    const QpContext* const qp = call_.qp_to(peer_);
+    const Watch watch{qp == nullptr ? nullptr : &qp->err, &call_.team.config->abort};
+    if (const Status fault = watch.fault(); fault != Status::ok) return fault;
+    const uint64_t now = platform::now_ns();
+    const uint64_t step = call_.handle.deadline_ns / CHECKS_PER_DEADLINE;
+    if (looks_ > 1 && now - counted_ns_ < step) return Status::would_block;
+    return count(now);
+  }
+
+ private:
+  WV_DEVICE_COLD Status count(uint64_t now) {
+    const MoeBoard& board = *call_.moe.board;
+    if (has_bit(board.suspects, peer_)) return Status::timeout;
+    if (platform::load_relaxed_sys(call_.team.closed + peer_) != 0) return Status::closed;
+    const uint32_t beat = beat_of(call_, peer_);
+    if (looks_ == 1) {
+      if (!trusted(call_, peer_)) return Status::timeout;
+      beat_ = beat;
+    }
+    const uint64_t passed = now - counted_ns_;
+    counted_ns_ = now;
+    const bool stands = platform::load_relaxed_sys(&board.preparing) != 0 &&
+                        has_bit(board.promised, peer_) &&
+                        stood_ns_ < platform::load_relaxed(&call_.moe.clock->change_ns);
+    (stands ? stood_ns_ : used_ns_) += passed;
+    if (beat != beat_) used_ns_ = 0;
+    beat_ = beat;
+    const uint64_t deadline = call_.handle.deadline_ns;
+    const uint64_t counted = now - call_.began_ns - stood_ns_;
+    if (used_ns_ >= deadline || counted / 2 >= deadline) return Status::timeout;
+    return look_for_failure();
+  }
+
+  /// A wait for words of the peer sees no completion, so it looks for one that is an error.
+  WV_DEVICE Status look_for_failure() const {
+    PeerQp qp;
+    if (looks_ == 1) return Status::would_block;
+    if (!call_.is_open(peer_) && !enter_peer(call_, peer_)) return Status::closed;
+    if (const Status status = call_.open(peer_, &qp); status != Status::ok) return status;
+    cq::poll(qp, platform::load_relaxed(&qp.context->cons));
+    return Status::would_block;
+  }
+
+  const Call& call_;
+  uint32_t peer_;
+  uint32_t looks_ = 0;
+  uint32_t beat_ = 0;
+  /// Time up to which was counted; how much of it counts against the peer, how much stood still.
+  uint64_t counted_ns_;
+  uint64_t used_ns_ = 0;
+  uint64_t stood_ns_ = 0;
+};
+
+/// Writes a beat to `peer` if it is time. One thread.
+WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns) {
+  const uint64_t now = platform::now_ns();
+  if (now < *next_ns) return;
+  const uint64_t quarter = call.handle.deadline_ns / 4 + 1;
+  *next_ns = now + quarter;
+  if (peer == call.rank() || !call.is_member(peer)) return;
+  PeerQp qp;
+  if (!call.is_open(peer) && !enter_peer(call, peer)) return;
+  if (call.open(peer, &qp) != Status::ok) return;
+  ++call.moe.peers[peer].beat;
+  PostOptions options{call.deadline};
+  options.try_only = true;  // a ring that is full has no use for a beat
+  control(call, qp, peer, options);
+}
+
+/// Waits for every peer: `look(peer)` says `would_block` while the peer is waited for, `ok` when
+/// there is nothing more to wait for, or why it ends in vain; `settle(peer, status)` takes down how
+/// it ended. Both are called by one thread per peer, all of the grid together; a barrier follows,
+/// and after it a fence of whoever goes on to read what the peers have written. Every wait is
+/// bounded by its clock (`PeerWait`), so all of it is.
+template <class Look, class Settle>
+WV_DEVICE void await_peers(const Call& call, Look look, Settle settle) {
+  for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
+    // While others wait, this thread beats for the last of its peers.
+    const bool last = call.ranks() - peer <= grid_threads();
+    PeerWait wait(call, peer);
+    uint64_t next_beat = call.after(call.handle.deadline_ns / 4).at_ns;
+    bool settled = false;
+    spin_until(Watch{nullptr, nullptr}, Deadline{~uint64_t{0}}, [&] {
+      if (!settled) {
+        Status status = look(peer);
+        if (status == Status::would_block) status = wait.check();
+        if (status == Status::would_block) return status;
+        // The host wants the peer back: nothing more is posted to it.
+        if (status == Status::closed || status == Status::aborted) leave_peer(call, peer);
+        call.note_wait(peer);
+        settle(peer, status);
+        settled = true;
+        platform::add_relaxed(&call.moe.waiting, ~uint32_t{0});
+      }
+      if (!last || platform::load_relaxed(&call.moe.waiting) == 0) return Status::ok;
+      beat_when_due(call, peer, &next_beat);
+      return Status::would_block;
+    });
+  }
+}
+
+}  // namespace wv::moe

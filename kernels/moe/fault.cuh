@@ -1,0 +1,105 @@
+// The fault record: why a call is not complete. The handle keeps the first cause and all suspects
+// of its call; the board, which the host reads while kernels run, the newest record.
+//
+// Threads that wait for different peers may find faults at the same time: one exchange decides
+// which is the first. Phases of a layer run one at a time, so there is one writer of the board.
+#pragma once
+
+#include "call.cuh"
+
+namespace wv::moe {
+
+/// Bit of `rank` in a row of words.
+WV_DEVICE bool has_bit(const uint32_t* words, uint32_t rank) {
+  return (platform::load_relaxed_sys(words + rank / 32) >> rank % 32 & 1) != 0;
+}
+
+/// Writes the handle's record to the board. One thread of the grid at a time.
+WV_DEVICE_COLD void publish_fault(const MoeContext& moe, const MoeHandle& handle) {
+  MoeBoard& board = *moe.board;
+  const uint32_t number = platform::load_relaxed_sys(&board.faults) + 1;
+  platform::store_relaxed_sys(&board.faults_begun, number);
+  // Release. The begin before the record. Pairs with the host's acquire fence between its read of
+  // the record and of `faults_begun`: who read a word of this record sees its begin.
+  platform::fence_release_sys();
+  const auto* const from = reinterpret_cast<const uint32_t*>(&handle.fault);
+  auto* const to = reinterpret_cast<uint32_t*>(&board.fault);
+  for (uint32_t i = 0; i < sizeof(MoeFault) / sizeof(uint32_t); ++i) {
+    platform::store_relaxed_sys(to + i, platform::load_relaxed(from + i));
+  }
+  // Release. The record before its number: pairs with the host's acquire load of `faults`.
+  platform::fence_release_sys();
+  platform::store_relaxed_sys(&board.faults, number);
+}
+
+/// A fault of the call, if `peer` is NONE of this rank itself. The first one is kept and told.
+WV_DEVICE_COLD void record_fault(MoeContext& moe, MoeHandle& handle, Phase phase, MoeCause cause,
+                                 uint32_t peer, uint32_t syndrome, uint32_t expert) {
+  const auto none = static_cast<uint32_t>(MoeCause::none), why = static_cast<uint32_t>(cause);
+  if (peer != NONE) {
+    auto* const first = reinterpret_cast<uint32_t*>(&handle.peers[peer].cause);
+    if (platform::compare_exchange_relaxed(first, none, why) == none) {
+      handle.peers[peer].syndrome = syndrome;
+    }
+  }
+  auto* const first = reinterpret_cast<uint32_t*>(&handle.fault.cause);
+  if (platform::compare_exchange_relaxed(first, none, why) != none) return;
+  handle.fault.call = handle.call;
+  handle.fault.epoch = handle.epoch;
+  handle.fault.peer = peer;
+  handle.fault.phase = phase;
+  handle.fault.syndrome = syndrome;
+  handle.fault.expert = expert;
+  publish_fault(moe, handle);
+}
+
+/// The same for a phase that runs.
+WV_DEVICE void record_fault(const Call& call, MoeCause cause, uint32_t peer, uint32_t syndrome = 0,
+                            uint32_t expert = NONE) {
+  record_fault(call.moe, call.handle, call.phase, cause, peer, syndrome, expert);
+}
+
+/// The cause behind a wait for `peer`, or a post to it, that ended with `status`.
+WV_DEVICE_COLD void record_failure(const Call& call, uint32_t peer, Status status) {
+  switch (status) {
+    case Status::ok:
+      return;
+    case Status::cqe_error:
+    case Status::flushed: {
+      const uint32_t syndrome = platform::load_relaxed(&call.qp_to(peer)->syndrome);
+      return record_fault(call, MoeCause::cqe_error, peer, syndrome);
+    }
+    case Status::aborted:
+    case Status::closed:
+      return record_fault(call, MoeCause::aborted, peer);
+    case Status::invalid:
+      return record_fault(call, MoeCause::malformed, peer);
+    default:
+      return record_fault(call, MoeCause::timeout, peer);
+  }
+}
+
+/// No fault, no suspect. One thread, before the call's first phase begins.
+WV_DEVICE void clear_fault(MoeFault& fault, uint32_t ranks) {
+  fault.call = 0;
+  fault.cause = MoeCause::none;
+  fault.peer = NONE;
+  for (uint32_t word = 0; word < (ranks + 31) / 32; ++word) fault.suspects[word] = 0;
+}
+
+/// At the end of a phase, if somebody became a suspect or is none any more: tells the board who
+/// is. One thread, after a barrier.
+WV_DEVICE void publish_suspects(const Call& call) {
+  if (platform::load_relaxed(&call.moe.changed) == 0) return;
+  call.moe.changed = 0;
+  for (uint32_t base = 0; base < call.ranks(); base += 32) {
+    uint32_t bits = 0;
+    for (uint32_t peer = base; peer < base + 32 && peer < call.ranks(); ++peer) {
+      bits |= (call.moe.peers[peer].suspect != 0 ? 1u : 0u) << peer % 32;
+    }
+    platform::store_relaxed_sys(&call.moe.board->suspected[base / 32], bits);
+  }
+  if (call.handle.fault.cause != MoeCause::none) publish_fault(call.moe, call.handle);
+}
+
+}  // namespace wv::moe

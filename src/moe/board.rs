@@ -1,0 +1,318 @@
+//! What host and kernels of one rank tell each other while kernels run: which calls may start, how long they wait, who is
+//! waited for; and back, how far the calls are and what went wrong.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use bytemuck::Zeroable;
+
+use super::{Fault, Moe, MoeError};
+use crate::abi::{MoeBoard, MoeClock, MoeContext, MoeFault, MoeView};
+use crate::gpu::{Gpu, HostMapped};
+use crate::team::Team;
+
+/// Reads of the newest fault that meet a kernel which writes it; then the reader gives up.
+const FAULT_READS: u32 = 1000;
+
+/// The board and the clock of a layer.
+#[derive(Debug)]
+pub(super) struct Board {
+    gpu: Arc<dyn Gpu>,
+    words: HostMapped,
+    /// Device addresses of the context, the clock, the views and the caller's mask.
+    at: Addresses,
+    /// Longest time for which a phase may run, ns.
+    longest_ns: AtomicU64,
+}
+
+/// Device addresses of what the host changes while a layer lives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    pub(super) context: u64,
+    pub(super) clock: u64,
+    pub(super) views: u64,
+    pub(super) active: u64,
+}
+
+/// Waiting times of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Longest wait of a phase.
+    pub steady: Duration,
+    /// The same in the first `warm_calls` calls.
+    pub warm: Duration,
+    /// Calls that are warm-up.
+    pub warm_calls: u32,
+    /// Longest time for which a call is held back, or clocks stand still, while a change is prepared.
+    pub change: Duration,
+}
+
+impl Deadlines {
+    /// The same wait in every call, and as long for a change.
+    #[must_use]
+    pub fn new(steady: Duration) -> Self {
+        Self {
+            steady,
+            warm: steady,
+            warm_calls: 0,
+            change: steady,
+        }
+    }
+}
+
+/// Bits of a row of words, by rank.
+fn bits(ranks: &[u32]) -> Result<[u32; 32], MoeError> {
+    let mut words = [0u32; 32];
+    for &rank in ranks {
+        let word = words
+            .get_mut(rank as usize / 32)
+            .ok_or(MoeError::Rank { rank, ranks: 1024 })?;
+        *word |= 1 << (rank % 32);
+    }
+    Ok(words)
+}
+
+/// The ranks of such a row.
+pub(super) fn ranks_of(words: &[u32; 32]) -> Vec<u32> {
+    let has = |rank: &u32| words[*rank as usize / 32] >> (rank % 32) & 1 != 0;
+    (0..1024).filter(has).collect()
+}
+
+impl Board {
+    pub(super) fn new(team: &Team, words: HostMapped, at: Addresses) -> Result<Self, MoeError> {
+        let board = Self {
+            gpu: Arc::clone(team.gpu()),
+            words,
+            at,
+            longest_ns: AtomicU64::new(0),
+        };
+        board.set_deadlines(&Deadlines::new(team.config().deadline))?;
+        Ok(board)
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        self.words.u32_at(offset)
+    }
+
+    fn set_deadlines(&self, deadlines: &Deadlines) -> Result<(), MoeError> {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let clock = MoeClock {
+            steady_ns: ns(deadlines.steady),
+            warm_ns: ns(deadlines.warm),
+            warm_calls: deadlines.warm_calls,
+            change_ns: ns(deadlines.change),
+            ..MoeClock::zeroed()
+        };
+        let phase = 2 * deadlines.steady.max(deadlines.warm) + deadlines.change;
+        self.longest_ns.fetch_max(ns(2 * phase), Ordering::Relaxed);
+        Ok(self.gpu.write(self.at.clock, bytemuck::bytes_of(&clock))?)
+    }
+
+    /// A launch that runs for longer is broken: each wait ends by itself. `deadline` is the call's own, or zero. A later, shorter
+    /// deadline of the layer does not lower it.
+    pub(super) fn longest_launch(&self, deadline: Duration) -> Duration {
+        let own = Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed));
+        own.max(deadline.saturating_mul(6)) + Duration::from_secs(60)
+    }
+
+    /// The words that say who takes part.
+    pub(super) fn active_addr(&self) -> u64 {
+        self.at.active
+    }
+
+    fn set_active(&self, active: &[bool]) -> Result<(), MoeError> {
+        let words: Vec<u32> = active.iter().map(|&active| active.into()).collect();
+        Ok(self
+            .gpu
+            .write(self.at.active, bytemuck::cast_slice(&words))?)
+    }
+
+    fn begin_at(&self, first: u32) -> Result<(), MoeError> {
+        let before = first.wrapping_sub(1);
+        let context = self.at.context;
+        let words = |offset: usize, words: &[u32]| {
+            self.gpu
+                .write(context + offset as u64, bytemuck::cast_slice(words))
+        };
+        words(std::mem::offset_of!(MoeContext, joined), &[first])?;
+        words(std::mem::offset_of!(MoeContext, call), &[before; 3])?;
+        let mut ended = [before, before.wrapping_sub(1)];
+        ended.rotate_right(before as usize % 2);
+        words(std::mem::offset_of!(MoeContext, ended), &ended)?;
+        let first_of_view = self.at.views + std::mem::offset_of!(MoeView, first) as u64;
+        self.gpu.write(first_of_view, bytemuck::bytes_of(&first))?;
+        for offset in [
+            std::mem::offset_of!(MoeBoard, started),
+            std::mem::offset_of!(MoeBoard, finished),
+        ] {
+            self.word(offset).store(before, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn write_bits(&self, offset: usize, ranks: &[u32]) -> Result<(), MoeError> {
+        for (place, word) in bits(ranks)?.into_iter().enumerate() {
+            self.word(offset + 4 * place).store(word, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn read_bits(&self, offset: usize) -> [u32; 32] {
+        std::array::from_fn(|place| self.word(offset + 4 * place).load(Ordering::Relaxed))
+    }
+
+    fn fault(&self) -> Option<MoeFault> {
+        const AT: usize = std::mem::offset_of!(MoeBoard, fault);
+        const WORDS: usize = size_of::<MoeFault>() / 4;
+        for _ in 0..FAULT_READS {
+            // Acquire. Pairs with the kernel's release fence before `faults`: the record is as new as its number.
+            let number = self
+                .word(std::mem::offset_of!(MoeBoard, faults))
+                .load(Ordering::Acquire);
+            let words: [u32; WORDS] =
+                std::array::from_fn(|place| self.word(AT + 4 * place).load(Ordering::Relaxed));
+            // Acquire. Pairs with the kernel's release fence behind `faults_begun`: who read a word of a newer record sees its
+            // begin.
+            fence(Ordering::Acquire);
+            let begun = self.word(std::mem::offset_of!(MoeBoard, faults_begun));
+            if begun.load(Ordering::Relaxed) == number {
+                return (number != 0).then(|| bytemuck::cast(words));
+            }
+            std::thread::sleep(Duration::from_micros(10));
+        }
+        None
+    }
+}
+
+impl Moe {
+    /// Sets the waiting times of calls that begin from now on, and of holds and stops from now on.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn set_deadlines(&self, deadlines: &Deadlines) -> Result<(), MoeError> {
+        self.board().set_deadlines(deadlines)
+    }
+
+    /// The ranks that take part in calls that begin from now on, as the caller sees it: nothing is sent to the others but a
+    /// word that says so, and nothing is awaited from them. All do at the begin. Not agreed with anybody.
+    ///
+    /// # Errors
+    /// An array of another length than there are ranks; the device's.
+    pub fn set_active(&self, active: &[bool]) -> Result<(), MoeError> {
+        let want = self.team().ranks() as usize;
+        match active.len() == want {
+            true => self.board().set_active(active),
+            false => Err(MoeError::Length {
+                what: "the mask of the ranks",
+                got: active.len(),
+                want,
+            }),
+        }
+    }
+
+    /// Makes `first` the number of the first call: of a layer that joins others, or in a test of what happens when numbers
+    /// wrap. Before the first call, and at all ranks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn begin_at(&self, first: u32) -> Result<(), MoeError> {
+        self.board().begin_at(first)
+    }
+
+    /// `rank` is known dead: its QPs go to Err, which ends every wait for it, and nobody waits for it any more. Which calls
+    /// have it as a member is for the next view to say.
+    ///
+    /// # Errors
+    /// The team's.
+    pub fn mark_dead(&self, rank: u32) -> Result<(), MoeError> {
+        let board = self.board();
+        let at = std::mem::offset_of!(MoeBoard, suspects) + 4 * (rank as usize / 32);
+        self.team().fail_peer(rank)?;
+        board.word(at).fetch_or(1 << (rank % 32), Ordering::Release);
+        Ok(())
+    }
+
+    /// The last call that has taken its number.
+    #[must_use]
+    pub fn started(&self) -> u32 {
+        self.board()
+            .word(std::mem::offset_of!(MoeBoard, started))
+            .load(Ordering::Acquire)
+    }
+
+    /// The last call that has ended, and all before it: its last phase has, or it is closed since a call two later has begun.
+    #[must_use]
+    pub fn finished(&self) -> u32 {
+        // Acquire. Pairs with the kernel's release fence before the word: what the calls did comes before what follows here.
+        self.board()
+            .word(std::mem::offset_of!(MoeBoard, finished))
+            .load(Ordering::Acquire)
+    }
+
+    /// Lets no call start whose number is above `limit`; with none, every call may. A call above it waits for the change
+    /// deadline, then ends `aborted`; so do further ones, without waiting, until the limit changes. Returns the last call that
+    /// has started: no later one starts, unless it is at most `limit`.
+    pub fn set_limit(&self, limit: Option<u32>) -> u32 {
+        let board = self.board();
+        let limited = board.word(std::mem::offset_of!(MoeBoard, limited));
+        match limit {
+            Some(limit) => {
+                let word = board.word(std::mem::offset_of!(MoeBoard, limit));
+                word.store(limit, Ordering::Release);
+                // Release. Pairs with the acquire fence of the kernel that finds itself limited: it sees the limit.
+                limited.store(1, Ordering::Release);
+            }
+            // Release. The views that were written before: pairs with the acquire fence behind the kernel's look.
+            None => limited.store(0, Ordering::Release),
+        }
+        // Sequentially consistent. Pairs with the kernel's fence between its store of `started` and its look at the limit.
+        fence(Ordering::SeqCst);
+        self.started()
+    }
+
+    /// Whether calls that would be held end `aborted` at once instead.
+    pub fn set_refuse(&self, refuse: bool) {
+        self.board()
+            .word(std::mem::offset_of!(MoeBoard, refuse))
+            .store(refuse.into(), Ordering::Release);
+    }
+
+    /// While a change is prepared, the clocks against those ranks that have promised it stand still. None: no change is.
+    ///
+    /// # Errors
+    /// A rank that no layer has.
+    pub fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError> {
+        let board = self.board();
+        board.write_bits(
+            std::mem::offset_of!(MoeBoard, promised),
+            promised.unwrap_or(&[]),
+        )?;
+        board
+            .word(std::mem::offset_of!(MoeBoard, preparing))
+            .store(promised.is_some().into(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The ranks that kernels do not wait for, whatever they say. They get words and rows as before.
+    ///
+    /// # Errors
+    /// A rank that no layer has.
+    pub fn set_suspects(&self, ranks: &[u32]) -> Result<(), MoeError> {
+        let board = self.board();
+        board.write_bits(std::mem::offset_of!(MoeBoard, suspects), ranks)
+    }
+
+    /// The ranks that kernels have waited for in vain, and that have said nothing new since.
+    #[must_use]
+    pub fn suspected(&self) -> Vec<u32> {
+        let board = self.board();
+        ranks_of(&board.read_bits(std::mem::offset_of!(MoeBoard, suspected)))
+    }
+
+    /// The newest fault; none so far, or a kernel writes one all the time.
+    #[must_use]
+    pub fn last_fault(&self) -> Option<Fault> {
+        self.board().fault().and_then(|fault| Fault::new(&fault))
+    }
+}

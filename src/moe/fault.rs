@@ -1,0 +1,115 @@
+//! The fault record of a call in words.
+
+use std::fmt;
+
+use super::board::ranks_of;
+use super::report::PHASES;
+use crate::abi::{MoeCause, MoeFault, NONE};
+
+/// Why a call is not complete: what showed first, and who is a suspect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Number of the call.
+    pub call: u32,
+    /// Its epoch, low 16 bits.
+    pub epoch: u32,
+    /// Why.
+    pub cause: MoeCause,
+    /// The rank concerned; none if it is this rank itself.
+    pub peer: Option<u32>,
+    /// Phase in which it showed: 0 to 3, dispatch send to combine receive.
+    pub phase: u32,
+    /// Vendor syndrome << 8 | syndrome of the error CQE, if that is the cause.
+    pub syndrome: u32,
+    /// The expert concerned; none if all of the peer's.
+    pub expert: Option<u32>,
+    /// All ranks that were waited for in vain in the call.
+    pub suspects: Vec<u32>,
+}
+
+impl Fault {
+    /// What a kernel has written; none if nothing is missing.
+    pub(super) fn new(fault: &MoeFault) -> Option<Self> {
+        let some = |value: u32| (value != NONE).then_some(value);
+        (fault.cause != MoeCause::NONE).then(|| Self {
+            call: fault.call,
+            epoch: fault.epoch,
+            cause: fault.cause,
+            peer: some(fault.peer),
+            phase: fault.phase,
+            syndrome: fault.syndrome,
+            expert: some(fault.expert),
+            suspects: ranks_of(&fault.suspects),
+        })
+    }
+
+    fn why(&self) -> String {
+        match self.cause {
+            MoeCause::TIMEOUT => "no word before the deadline".to_owned(),
+            MoeCause::CQE_ERROR => format!("error completion, syndrome {:#x}", self.syndrome),
+            MoeCause::GENERATION => "its word names another epoch".to_owned(),
+            MoeCause::MISSED_CALL => "it has not sent the call".to_owned(),
+            MoeCause::MALFORMED => "a slot or word of it is out of range".to_owned(),
+            MoeCause::ABORTED => "ended by the host".to_owned(),
+            MoeCause::REFUSED => "the input was refused".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = PHASES.get(self.phase as usize).unwrap_or(&"?");
+        write!(f, "{phase} of call {} in epoch {}, ", self.call, self.epoch)?;
+        match self.peer {
+            Some(peer) => write!(f, "rank {peer}: {}", self.why())?,
+            None => write!(f, "this rank: {}", self.why())?,
+        }
+        if let Some(expert) = self.expert {
+            write!(f, " (expert {expert})")?;
+        }
+        match self.suspects.is_empty() {
+            true => Ok(()),
+            false => write!(f, "; suspects {:?}", self.suspects),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytemuck::Zeroable;
+
+    #[test]
+    fn a_record_names_phase_call_peer_cause_and_suspects() {
+        let mut record = MoeFault {
+            call: 7,
+            epoch: 2,
+            cause: MoeCause::CQE_ERROR,
+            peer: 33,
+            phase: 1,
+            syndrome: 0x15,
+            expert: NONE,
+            ..MoeFault::zeroed()
+        };
+        record.suspects[1] = 0b10;
+        record.suspects[31] = 1 << 31;
+        assert_eq!(
+            Fault::new(&record).unwrap().to_string(),
+            "dispatch receive of call 7 in epoch 2, rank 33: error completion, syndrome 0x15; suspects [33, 1023]"
+        );
+        let own = MoeFault {
+            call: 8,
+            epoch: 2,
+            cause: MoeCause::REFUSED,
+            peer: NONE,
+            expert: 9,
+            ..MoeFault::zeroed()
+        };
+        assert_eq!(
+            Fault::new(&own).unwrap().to_string(),
+            "dispatch send of call 8 in epoch 2, this rank: the input was refused (expert 9)"
+        );
+        assert_eq!(Fault::new(&MoeFault::zeroed()), None);
+    }
+}
