@@ -84,14 +84,6 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   }
 }
 
-/// The same, and adds the time of the wait to `waited[peer]`, unless that is null.
-WV_DEVICE Arrival receive(const Call& call, uint32_t peer, uint64_t* waited) {
-  const uint64_t start = platform::now_ns();
-  const Arrival arrival = receive(call, peer);
-  if (waited != nullptr) waited[peer] += platform::now_ns() - start;
-  return arrival;
-}
-
 /// Calls `body(source, row)` for the received rows, spread over `workers` of which this is
 /// `worker`.
 template <class Body>

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytemuck::Zeroable;
 
 use super::{Fault, Moe, MoeError};
-use crate::abi::{MoeBoard, MoeClock, MoeContext, MoeFault, MoeView};
+use crate::abi::{MoeBoard, MoeClock, MoeContext, MoeFault};
 use crate::gpu::{Gpu, HostMapped};
 use crate::team::Team;
 
@@ -20,7 +20,6 @@ const FAULT_READS: u32 = 1000;
 pub(super) struct Board {
     gpu: Arc<dyn Gpu>,
     words: HostMapped,
-    /// Device addresses of the context, the clock, the views and the caller's mask.
     at: Addresses,
     /// Longest time for which a phase may run, ns.
     longest_ns: AtomicU64,
@@ -31,7 +30,6 @@ pub(super) struct Board {
 pub(super) struct Addresses {
     pub(super) context: u64,
     pub(super) clock: u64,
-    pub(super) views: u64,
     pub(super) active: u64,
 }
 
@@ -140,8 +138,6 @@ impl Board {
         let mut ended = [before, before.wrapping_sub(1)];
         ended.rotate_right(before as usize % 2);
         words(std::mem::offset_of!(MoeContext, ended), &ended)?;
-        let first_of_view = self.at.views + std::mem::offset_of!(MoeView, first) as u64;
-        self.gpu.write(first_of_view, bytemuck::bytes_of(&first))?;
         for offset in [
             std::mem::offset_of!(MoeBoard, started),
             std::mem::offset_of!(MoeBoard, finished),
@@ -217,6 +213,7 @@ impl Moe {
     /// # Errors
     /// The device's.
     pub fn begin_at(&self, first: u32) -> Result<(), MoeError> {
+        self.views().begin_at(self.team().gpu().as_ref(), first)?;
         self.board().begin_at(first)
     }
 

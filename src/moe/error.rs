@@ -133,6 +133,32 @@ pub enum MoeError {
         /// Ranks of the layer.
         ranks: u32,
     },
+    /// A view without the rank that sets it.
+    #[error("a view without rank {rank}, which sets it")]
+    NotMember {
+        /// The rank.
+        rank: u32,
+    },
+    /// A view that does not begin behind the newest one.
+    #[error("a view from call {first} on; the newest one begins at call {newest}")]
+    ViewOrder {
+        /// First call of the view.
+        first: u32,
+        /// First call of the newest one.
+        newest: u32,
+    },
+    /// Calls need both views of the layer.
+    #[error(
+        "both views are in use: the newer one begins at call {first}, and call {needed} has not ended; the last one that has is {finished}"
+    )]
+    ViewInUse {
+        /// First call of the newer one.
+        first: u32,
+        /// The last call that needs the older one.
+        needed: u32,
+        /// The last call that has ended.
+        finished: u32,
+    },
     /// A call that did not go through for all ranks.
     #[error("{0}")]
     Call(Box<CallReport>),

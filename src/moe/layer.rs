@@ -13,6 +13,7 @@ use super::board::Board;
 use super::call_args::Subject;
 use super::layout::Layout;
 use super::state;
+use super::view::Views;
 use super::{
     CombineInput, CombineOutput, DispatchInput, DispatchOutput, MoeCall, MoeConfig, MoeError,
     Placement,
@@ -46,6 +47,7 @@ pub struct Moe {
     staging: Window,
     /// Words shared with kernels that run.
     board: Board,
+    views: Views,
     grid: Grid,
     seed: AtomicU64,
 }
@@ -133,7 +135,7 @@ impl Moe {
         let staging = team.window(layout.staging)?;
         let signals = team.window(layout.signals)?;
         let windows = [slots, staging, signals];
-        let (state, board) = state::write(team, &config, &placement, &layout, windows)?;
+        let (state, board, views) = state::write(team, &config, &placement, &layout, windows)?;
         let on_cpu = team.gpu().label() == "simt";
         let (blocks, threads) = if on_cpu { (2, 128) } else { (32, 256) };
         Ok(Self {
@@ -144,6 +146,7 @@ impl Moe {
             layout,
             staging,
             board,
+            views,
             grid: Grid { blocks, threads },
             seed: AtomicU64::new(0),
         })
@@ -334,6 +337,10 @@ impl Moe {
             handle: DevicePtr::new(call.addr()),
             active: self.board.active_addr(),
         }
+    }
+
+    pub(super) fn views(&self) -> &Views {
+        &self.views
     }
 
     pub(super) fn board(&self) -> &Board {

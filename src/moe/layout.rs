@@ -138,9 +138,8 @@ pub(super) struct StateLayout {
     pub(super) clock: u64,
     pub(super) active: u64,
     pub(super) views: u64,
-    pub(super) homes: u64,
-    pub(super) experts: u64,
-    pub(super) replicas: u64,
+    /// By view: homes, experts, replicas.
+    pub(super) tables: [[u64; 3]; MOE_VIEWS as usize],
     pub(super) bytes: u64,
 }
 
@@ -152,17 +151,19 @@ impl StateLayout {
         let active = cursor.take(ranks.into(), size_of::<u32>());
         let views = cursor.take(MOE_VIEWS.into(), size_of::<MoeView>());
         let slots = u64::from(config.room(ranks)) * u64::from(ranks);
-        let homes = cursor.take(slots, size_of::<ExpertHome>());
-        let experts = cursor.take(config.experts.into(), size_of::<ExpertSlots>());
-        let replicas = cursor.take(slots, size_of::<u32>());
+        let tables = std::array::from_fn(|_| {
+            [
+                cursor.take(slots, size_of::<ExpertHome>()),
+                cursor.take(config.experts.into(), size_of::<ExpertSlots>()),
+                cursor.take(slots, size_of::<u32>()),
+            ]
+        });
         Self {
             peers,
             clock,
             active,
             views,
-            homes,
-            experts,
-            replicas,
+            tables,
             bytes: cursor.take(0, 1),
         }
     }

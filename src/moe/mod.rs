@@ -25,6 +25,7 @@ mod routing;
 mod sizes;
 mod staging;
 mod state;
+mod view;
 mod workspace;
 
 pub use board::Deadlines;
@@ -43,4 +44,5 @@ pub use report::CallReport;
 pub use routing::check_routing;
 pub use sizes::{RequiredBytes, required_bytes};
 pub use staging::CombineStaging;
+pub use view::View;
 pub use workspace::{Combined, Modes, Statistics, Workspace};

@@ -4,10 +4,10 @@ use bytemuck::Zeroable;
 
 use super::board::{Addresses, Board};
 use super::layout::{Layout, StateLayout};
+use super::view::{View, ViewTables, Views};
 use super::{Format, MoeConfig, MoeError, Placement, Returns, RowLayout, Scales};
 use crate::abi::{
-    DevicePtr, ExpertHome, ExpertSlots, MoeBoard, MoeContext, MoeFormat, MoeLayout, MoeReturns,
-    MoeScales, MoeView, Window,
+    DevicePtr, MoeBoard, MoeContext, MoeFormat, MoeLayout, MoeReturns, MoeScales, MoeView, Window,
 };
 use crate::gpu::DeviceMemory;
 use crate::team::Team;
@@ -22,14 +22,13 @@ pub(super) fn write(
     placement: &Placement,
     layout: &Layout,
     [slots, staging, signals]: [Window; 3],
-) -> Result<(DeviceMemory, Board), MoeError> {
+) -> Result<(DeviceMemory, Board, Views), MoeError> {
     let gpu = team.gpu();
     let places = StateLayout::new(config, team.ranks());
     let bytes = usize::try_from(places.bytes).expect("checked with the shape");
     let memory = gpu.alloc(bytes, 128)?;
     let board = gpu.map_host(size_of::<MoeBoard>())?;
     let at = |offset: u64| memory.addr() + offset;
-    let number = |value: usize| u32::try_from(value).expect("at most the number of expert slots");
     let small = |value: u64| u32::try_from(value).expect("checked with the shape");
     let context = MoeContext {
         team: DevicePtr::new(team.context_addr()),
@@ -69,49 +68,30 @@ pub(super) fn write(
     };
     gpu.write(memory.addr(), bytemuck::bytes_of(&context))?;
 
-    let homes: Vec<ExpertHome> = placement
-        .homes()
-        .iter()
-        .map(|home| ExpertHome {
-            rank: home.rank,
-            local: home.local,
-        })
-        .collect();
-    let mut replicas: Vec<u32> = Vec::with_capacity(homes.len());
-    let mut slots_of = |expert: u32| {
-        let first = number(replicas.len());
-        replicas.extend(placement.slots_of(expert.cast_signed()));
-        let count = number(replicas.len()) - first;
-        ExpertSlots { first, count }
-    };
-    let experts: Vec<ExpertSlots> = (0..config.experts).map(&mut slots_of).collect();
-    gpu.write(at(places.homes), bytemuck::cast_slice(&homes))?;
-    gpu.write(at(places.experts), bytemuck::cast_slice(&experts))?;
-    gpu.write(at(places.replicas), bytemuck::cast_slice(&replicas))?;
-    let mut view = MoeView {
+    let tables = std::array::from_fn(|place| {
+        let [homes, experts, replicas] = places.tables[place].map(at);
+        ViewTables {
+            view: at(places.views) + (place * size_of::<MoeView>()) as u64,
+            homes,
+            experts,
+            replicas,
+        }
+    });
+    let first = View {
         first: 1,
         epoch: FIRST_EPOCH,
-        expert_slots: number(homes.len()),
-        local_experts: number(placement.of_rank(team.rank()).len()),
-        homes: DevicePtr::new(at(places.homes)),
-        experts: DevicePtr::new(at(places.experts)),
-        replicas: DevicePtr::new(at(places.replicas)),
-        ..MoeView::zeroed()
+        members: (0..team.ranks()).collect(),
+        placement: placement.clone(),
     };
-    for rank in 0..team.ranks() as usize {
-        view.members[rank / 32] |= 1 << (rank % 32);
-    }
-    gpu.write(at(places.views), bytemuck::bytes_of(&view))?;
-
+    let views = Views::new(gpu.as_ref(), tables, team.rank(), &first)?;
     let active = vec![1u32; team.ranks() as usize];
     gpu.write(at(places.active), bytemuck::cast_slice(&active))?;
     let addresses = Addresses {
         context: memory.addr(),
         clock: at(places.clock),
-        views: at(places.views),
         active: at(places.active),
     };
-    Ok((memory, Board::new(team, board, addresses)?))
+    Ok((memory, Board::new(team, board, addresses)?, views))
 }
 
 fn format(format: Format) -> MoeFormat {

@@ -1,7 +1,14 @@
 //! What dispatch and combine do when ranks are late, die, or their words are reordered.
 
+mod deaths;
+mod group;
+mod held;
+mod masks;
 mod order;
+mod recovery;
 mod situations;
 #[expect(dead_code, reason = "no test file uses all of this")]
 #[path = "../moe/support.rs"]
 mod support;
+mod views;
+mod wrap;

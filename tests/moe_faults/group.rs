@@ -1,0 +1,257 @@
+//! Ranks that a test drives phase by phase: those that live at the same time, the others not at all.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytemuck::Zeroable;
+use softhca::Counters;
+use warpverbs::abi::{MoeContext, MoeSignal, SETS, SIGNALS_PER_PEER};
+use warpverbs::moe::reference::{self, Batch, Source};
+use warpverbs::moe::{CallReport, Combined, Moe, MoeConfig, Workspace};
+use warpverbs::team::TeamConfig;
+
+use crate::support::{Hcas, Setup, Traffic, batch, check_dispatch, expert, join, on_threads};
+
+/// A layer of a few tokens, which a loaded machine runs soon enough.
+pub(crate) const SHAPE: MoeConfig = MoeConfig {
+    hidden: 64,
+    experts: 8,
+    top_k: 3,
+    max_tokens: 12,
+    ..MoeConfig::BF16
+};
+
+/// Every rank has tokens; some choices are missing.
+pub(crate) const TRAFFIC: Traffic = Traffic {
+    percent_none: 10,
+    percent_empty: 0,
+};
+
+/// All ranks of a team, in one process.
+pub(crate) struct Group {
+    pub(crate) moes: Vec<Arc<Moe>>,
+    pub(crate) works: Vec<Workspace>,
+    hcas: Hcas,
+}
+
+impl Group {
+    pub(crate) fn new(ranks: u32, deadline: Duration) -> Self {
+        let mut setup = Setup::new(ranks);
+        setup.team.deadline = deadline;
+        // The HCA gives up on a dead peer before the shortest deadline of these tests.
+        setup.team.ack_timeout = Some(16);
+        let hcas = Hcas::new(&setup);
+        let moes = on_threads(&setup, &hcas, |rank, hca, store| {
+            let team = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap();
+            Moe::new(&team, "layer", SHAPE).unwrap()
+        });
+        let works = moes
+            .iter()
+            .map(|moe| Workspace::new(moe).unwrap())
+            .collect();
+        Self { moes, works, hcas }
+    }
+
+    pub(crate) fn ranks(&self) -> Vec<u32> {
+        (0..self.moes[0].team().ranks()).collect()
+    }
+
+    /// `body` for each of `ranks`, all at the same time; results in their order.
+    pub(crate) fn each<T: Send>(
+        &mut self,
+        ranks: &[u32],
+        body: impl Fn(u32, &mut Workspace) -> T + Sync,
+    ) -> Vec<T> {
+        let body = &body;
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (rank, work) in (0u32..).zip(&mut self.works) {
+                if ranks.contains(&rank) {
+                    threads.push(scope.spawn(move || body(rank, work)));
+                }
+            }
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        })
+    }
+
+    /// The batches of all ranks in `call`.
+    pub(crate) fn batches(&self, seed: u64, call: u32) -> Vec<Batch> {
+        let one = |rank: &u32| batch(&SHAPE, TRAFFIC, seed, call, *rank);
+        self.ranks().iter().map(one).collect()
+    }
+
+    pub(crate) fn send(&mut self, ranks: &[u32], batches: &[Batch]) {
+        self.each(ranks, |rank, work| {
+            work.send(&batches[rank as usize]).unwrap();
+        });
+    }
+
+    /// The receive phase of dispatch and the experts. At `rank`, the rows are those of `seen(rank)`.
+    pub(crate) fn receive(
+        &mut self,
+        ranks: &[u32],
+        batches: &[Batch],
+        seen: impl Fn(u32) -> Vec<u32> + Sync,
+    ) {
+        let moes = self.moes.clone();
+        let what = format!("{ranks:?}");
+        self.each(ranks, |rank, work| {
+            let sources: Vec<Vec<Source>> = work.receive().unwrap();
+            let from = seen(rank);
+            let there: Vec<Batch> = (0u32..)
+                .zip(batches)
+                .map(|(source, batch)| match from.contains(&source) {
+                    true => batch.clone(),
+                    false => Batch::default(),
+                })
+                .collect();
+            let report = work.call().report().unwrap();
+            let what = format!("rank {rank} of {what}, which sees {from:?}: {report}");
+            check_dispatch(&moes[rank as usize], &there, work, &sources, &what);
+            work.experts(expert).unwrap();
+        });
+    }
+
+    pub(crate) fn send_back(&mut self, ranks: &[u32]) {
+        self.each(ranks, |_, work| work.send_back().unwrap());
+    }
+
+    /// The receive phase of combine. At `rank`, what came back is that of the experts of `seen(rank)`, and the tokens that chose
+    /// others are marked.
+    pub(crate) fn receive_back(
+        &mut self,
+        ranks: &[u32],
+        batches: &[Batch],
+        seen: impl Fn(u32) -> Vec<u32> + Sync,
+    ) {
+        let moes = self.moes.clone();
+        self.each(ranks, |rank, work| {
+            let combined = work.receive_back().unwrap();
+            let report = work.call().report().unwrap();
+            let what = format!("rank {rank} of {ranks:?}: {report}");
+            let own = &batches[rank as usize];
+            check_combined(&moes[rank as usize], own, &combined, &seen(rank), &what);
+        });
+    }
+
+    /// A call of all of `ranks`, who see each other, with no trouble. A suspect is not waited for, so its words come first.
+    pub(crate) fn whole_call(&mut self, ranks: &[u32], seed: u64, call: u32) {
+        let batches = self.batches(seed, call);
+        let suspicion = self.moes.iter().any(|moe| !moe.suspected().is_empty());
+        self.send(ranks, &batches);
+        if suspicion {
+            self.settle();
+        }
+        self.receive(ranks, &batches, |_| ranks.to_vec());
+        self.send_back(ranks);
+        self.receive_back(ranks, &batches, |_| ranks.to_vec());
+        for rank in self.ranks() {
+            if ranks.contains(&rank) && ranks.len() == self.moes.len() {
+                self.works[rank as usize].call().check().unwrap();
+            }
+        }
+    }
+
+    pub(crate) fn report(&self, rank: u32) -> CallReport {
+        self.works[rank as usize].call().report().unwrap()
+    }
+
+    /// The HCA of `rank` is gone.
+    pub(crate) fn unplug(&self, rank: u32) {
+        self.hcas.0[rank as usize].set_port(false);
+    }
+
+    /// Waits until the HCAs have been at rest for a while: what was posted has landed.
+    pub(crate) fn settle(&self) {
+        let counters = || self.hcas.0.iter().map(|hca| hca.counters());
+        let until = Instant::now() + Duration::from_secs(20);
+        let mut quiet = 0;
+        let mut before: Vec<Counters> = counters().collect();
+        while quiet < 10 && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+            let now: Vec<Counters> = counters().collect();
+            quiet = if now == before { quiet + 1 } else { 0 };
+            before = now;
+        }
+        assert_eq!(quiet, 10, "the HCAs do not come to rest");
+    }
+
+    /// What `writer` last told `reader` of a kind, in the set of `call`.
+    pub(crate) fn signal(&self, reader: u32, writer: u32, kind: u32, call: u32) -> MoeSignal {
+        let mut signal = MoeSignal::zeroed();
+        let gpu = self.moes[reader as usize].team().gpu();
+        let at = self.signal_addr(reader, writer, kind, call);
+        gpu.read(at, bytemuck::bytes_of_mut(&mut signal)).unwrap();
+        signal
+    }
+
+    /// Puts `signal` there, as if what came since had not come.
+    pub(crate) fn put_signal(
+        &self,
+        reader: u32,
+        writer: u32,
+        kind: u32,
+        call: u32,
+        signal: &MoeSignal,
+    ) {
+        let gpu = self.moes[reader as usize].team().gpu();
+        let at = self.signal_addr(reader, writer, kind, call);
+        gpu.write(at, bytemuck::bytes_of(signal)).unwrap();
+    }
+
+    fn signal_addr(&self, reader: u32, writer: u32, kind: u32, call: u32) -> u64 {
+        let moe = &self.moes[reader as usize];
+        let mut context = MoeContext::zeroed();
+        let bytes = bytemuck::bytes_of_mut(&mut context);
+        moe.team().gpu().read(moe.context_addr(), bytes).unwrap();
+        let place = writer * SIGNALS_PER_PEER + kind * SETS + call % SETS;
+        context.signals.base + u64::from(place) * size_of::<MoeSignal>() as u64
+    }
+
+    /// Longest time for which a phase of the call has waited at `rank`, by the device's clock.
+    pub(crate) fn waited(&self, rank: u32) -> Duration {
+        let report = self.report(rank);
+        let waits = report.peers.iter().flat_map(|peer| peer.waited);
+        Duration::from_nanos(u64::from(waits.max().unwrap_or(0)) << 10)
+    }
+
+    pub(crate) fn end(self) {
+        drop(self.works);
+        drop(self.moes);
+        self.hcas.check();
+    }
+}
+
+/// Whether a phase was late: it may take its deadline, a tenth more and 50 ms.
+pub(crate) fn is_late(waited: Duration, deadline: Duration) -> bool {
+    waited > deadline + deadline / 10 + Duration::from_millis(50)
+}
+
+/// `combined` is what the experts of `seen` have made of `own`, and exactly the tokens that chose others are marked.
+pub(crate) fn check_combined(
+    moe: &Moe,
+    own: &Batch,
+    combined: &Combined,
+    seen: &[u32],
+    what: &str,
+) {
+    let mut here = own.clone();
+    let width = SHAPE.top_k as usize;
+    let mut valid = vec![true; own.tokens(&SHAPE)];
+    for (place, choice) in here.experts.iter_mut().enumerate() {
+        let placement = moe.placement();
+        let away = |slot: &u32| !seen.contains(&placement.homes()[*slot as usize].rank);
+        if placement.slots_of(*choice).iter().any(away) {
+            valid[place / width] = false;
+            *choice = -1;
+        }
+    }
+    assert_eq!(combined.token_valid, valid, "{what}, sees {seen:?}");
+    let rank = moe.team().rank();
+    let want = reference::combine(moe.config(), moe.placement(), rank, &here, expert);
+    assert_eq!(combined.out, want, "{what}, sees {seen:?}");
+}
