@@ -93,13 +93,18 @@ WV_DEVICE_COLD void suspect(const Call& call, uint32_t peer) {
   platform::or_relaxed_sys(&call.handle.fault.suspects[peer / 32], 1u << peer % 32);
 }
 
-/// Whether `peer` is waited for; a new word from a suspect ends the suspicion. One thread.
-WV_DEVICE bool trusted(const Call& call, uint32_t peer) {
+/// A word of this call ends the suspicion. One thread.
+WV_DEVICE void trust(const Call& call, uint32_t peer) {
   MoePeer& state = call.moe.peers[peer];
-  if (state.suspect != 0 && heard(call, peer) != state.seen) {
-    state.suspect = 0;
-    platform::store_relaxed(&call.moe.changed, 1u);
-  }
+  if (state.suspect == 0) return;
+  state.suspect = 0;
+  platform::store_relaxed(&call.moe.changed, 1u);
+}
+
+/// Whether `peer` is waited for; any new word from a suspect ends the suspicion. One thread.
+WV_DEVICE bool trusted(const Call& call, uint32_t peer) {
+  const MoePeer& state = call.moe.peers[peer];
+  if (state.suspect != 0 && heard(call, peer) != state.seen) trust(call, peer);
   return state.suspect == 0;
 }
 

@@ -68,8 +68,9 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
     if (foreign) platform::add_relaxed(&call.moe.foreign_epochs, 1u);
     if (status != Status::ok) {
       give_up(call, peer, status, foreign);
-    } else if (arrival.outcome == Outcome::not_sent && call.is_active(peer)) {
-      record_fault(call, MoeCause::missed_call, peer);
+    } else if (peer != call.rank() && call.is_active(peer)) {
+      trust(call, peer);
+      if (arrival.outcome == Outcome::not_sent) record_fault(call, MoeCause::missed_call, peer);
     }
     foreign = false;
     arrival.waited_ns = peer == call.rank() ? 0 : platform::now_ns() - call.began_ns;

@@ -8,7 +8,7 @@ use warpverbs::abi::{KIND_COMBINE, KIND_DISPATCH, MoeCause, Outcome};
 use crate::group::{Group, is_late};
 
 /// Long enough that nobody who is there is taken for late on a loaded machine.
-const DEADLINE: Duration = Duration::from_secs(3);
+const DEADLINE: Duration = Duration::from_secs(5);
 /// Calls that may be late for want of time on the machine.
 const TRIES: u32 = 3;
 
@@ -86,6 +86,7 @@ fn die(ranks: u32, death: Death, known: bool) -> bool {
         Death::BeforeDispatch | Death::BetweenDataAndSignal | Death::AfterSomeSignals
     );
     if !combines {
+        group.settle();
         group.unplug(victim);
     }
     let receivers = if combines { &all } else { &alive };

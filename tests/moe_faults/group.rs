@@ -40,7 +40,7 @@ impl Group {
         let mut setup = Setup::new(ranks);
         setup.team.deadline = deadline;
         // The HCA gives up on a dead peer before the shortest deadline of these tests.
-        setup.team.ack_timeout = Some(16);
+        setup.team.ack_timeout = Some(15);
         let hcas = Hcas::new(&setup);
         let moes = on_threads(&setup, &hcas, |rank, hca, store| {
             let team = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap();

@@ -60,6 +60,7 @@ fn a_held_call_goes_on_when_the_host_lets_it() {
         moes[1].set_limit(None);
         held.join().unwrap();
     });
+    drop(moes);
     group.receive(&[0, 1], &batches, |_| vec![0, 1]);
     group.send_back(&[0, 1]);
     group.receive_back(&[0, 1], &batches, |_| vec![0, 1]);

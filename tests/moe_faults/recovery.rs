@@ -28,6 +28,7 @@ fn a_recovery_ends_the_wait_for_the_peer_and_later_calls_go_through() {
         assert_eq!(other.join().unwrap(), 1);
         waits.join().unwrap();
     });
+    drop(moes);
     let report = group.report(0);
     assert_eq!(report.peers[1].dispatch_received, Outcome::GAVE_UP);
     let fault = report.fault.as_ref().unwrap();
@@ -69,6 +70,7 @@ fn a_dead_peer_ends_waits_at_once_and_its_qps_are_used_no_more() {
         }
         waits.join().unwrap();
     });
+    drop(moes);
     group.send_back(&[0, 1]);
     group.receive_back(&[0, 1], &batches, |_| vec![0, 1]);
     for rank in [0, 1] {

@@ -31,7 +31,12 @@ fn a_call_in_flight_ends_in_the_view_in_which_it_began() {
     group.whole_call(&all, 21, 1);
     let batches = group.batches(21, 2);
     group.send(&all, &batches);
-    set(&group, &all, &view(&group, 3, 2, &rest));
+    set(&group, &rest, &view(&group, 3, 2, &rest));
+    let error = group.moes[2].set_view(&view(&group, 3, 2, &rest), DEADLINE);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "a view without rank 2, which sets it"
+    );
     group.receive(&all, &batches, |_| all.to_vec());
     group.send_back(&all);
     group.receive_back(&all, &batches, |_| all.to_vec());
