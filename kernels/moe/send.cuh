@@ -22,7 +22,7 @@ WV_DEVICE void tell(const Call& call, uint32_t peer) {
   PeerQp qp;
   if (lane() != 0 || !call.is_member(peer)) return;
   if (call.moe.peers[peer].told == own_credit(call.moe)) return;
-  if (call.open(peer, &qp) == Status::ok) control(call, qp, peer, {call.deadline});
+  if (call.open(peer, &qp) == Status::ok) control(call, qp, peer, PostOptions{call.deadline});
 }
 
 /// Sends nothing to `peer` in this call, and says so. Whole warp.
@@ -30,7 +30,7 @@ WV_DEVICE Outcome skip(const Call& call, const PeerQp& qp, uint32_t peer) {
   if (lane() == 0) {
     mark_skipped(call, peer);
     // A QP that refuses it is in error: the peer then learns from its own deadline.
-    control(call, qp, peer, {call.deadline});
+    control(call, qp, peer, PostOptions{call.deadline});
   }
   return Outcome::skipped;
 }
