@@ -1,7 +1,7 @@
 //! The QPs to a peer are reset while kernels of a layer run.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use warpverbs::abi::{MoeCause, Outcome};
 
@@ -21,8 +21,12 @@ fn a_recovery_ends_the_wait_for_the_peer_and_later_calls_go_through() {
     thread::scope(|scope| {
         // Rank 1 has not sent: rank 0 waits for it.
         let waits = scope.spawn(|| group.receive(&[0], &batches, |_| vec![0]));
-        thread::sleep(Duration::from_millis(100));
-        assert!(!waits.is_finished(), "it waits");
+        // Until it has waited for so long that it holds a guard, a recovery does not concern it: rank 1 may still send.
+        let start = Instant::now();
+        while moes[0].team().guards(1).unwrap() == 0 {
+            assert!(start.elapsed() < DEADLINE, "it holds no guard");
+            thread::sleep(Duration::from_millis(1));
+        }
         let other = scope.spawn(|| moes[1].team().recover(0).unwrap());
         assert_eq!(moes[0].team().recover(1).unwrap(), 1);
         assert_eq!(other.join().unwrap(), 1);
