@@ -59,9 +59,8 @@ struct Swap {
       if (posted.status != Status::ok) return posted;
     }
     const bool first = lane() == 0;
-    const Amo<uint64_t> word{
-        word_at(tail.signal, first ? offsetof(DataSignal, credit) : offsetof(DataSignal, data)),
-        first ? tail.words.credit : tail.words.data};
+    const Amo<uint64_t> word{word_at(tail.signal, first ? DataSignal::CREDIT : DataSignal::DATA),
+                             first ? tail.words.credit : tail.words.data};
     return amo<AmoOp::swap>(warp, qp, word, {call.deadline}, lane() < 2);
   }
   /// One thread.
@@ -70,11 +69,11 @@ struct Swap {
     PostOptions held = options;
     held.signalled = false;
     held.more = true;
-    Posted posted = swap(qp, to, offsetof(ControlSignal, credit), words.credit, held);
+    Posted posted = swap(qp, to, ControlSignal::CREDIT, words.credit, held);
     if (posted.status != Status::ok) return posted;
-    posted = swap(qp, to, offsetof(ControlSignal, not_sent), words.not_sent, held);
+    posted = swap(qp, to, ControlSignal::NOT_SENT, words.not_sent, held);
     if (posted.status != Status::ok) return posted;
-    return swap(qp, to, offsetof(ControlSignal, alive), words.alive, options);
+    return swap(qp, to, ControlSignal::ALIVE, words.alive, options);
   }
 
  private:

@@ -51,11 +51,14 @@ WV_DEVICE bool names(uint64_t not_sent, uint32_t call) {
 /// What travels behind the payload: one inline write, words 0 and 1 of the signal.
 struct DataSignal {
   uint64_t data, credit;
+  /// Where they lie in it. NVRTC has no `offsetof` that is constant.
+  static constexpr uint64_t DATA = 0, CREDIT = 8;
 };
 
 /// What travels alone: one inline write, words 1 to 3 of the signal.
 struct ControlSignal {
   uint64_t credit, not_sent, alive;
+  static constexpr uint64_t CREDIT = 0, NOT_SENT = 8, ALIVE = 16;
 };
 
 }  // namespace wv::moe

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::{
     AbiEnum, AbiStruct, DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window,
-    bench, moe, qp, team, test_conformance, test_kernels, test_ops, test_team,
+    bench, moe, moe_calls, moe_words, qp, team, test_conformance, test_kernels, test_ops,
+    test_team,
 };
 
 /// One definition of a header.
@@ -36,7 +37,9 @@ pub fn render() -> String {
         struct_item::<DeviceConfig>(),
         struct_item::<TeamContext>(),
     ]);
+    items.extend(moe_words::items());
     items.extend(moe::items());
+    items.extend(moe_calls::items());
     file("#include <cstddef>\n#include <cstdint>\n", items)
 }
 

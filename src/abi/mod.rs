@@ -10,6 +10,8 @@ mod macros;
 pub mod bench;
 pub mod header;
 mod moe;
+mod moe_calls;
+mod moe_words;
 mod qp;
 mod status;
 mod team;
@@ -20,6 +22,8 @@ pub mod test_team;
 mod types;
 
 pub use moe::*;
+pub use moe_calls::*;
+pub use moe_words::*;
 pub use qp::{
     ATOMIC_64, ATOMIC_MASKED_32, ATOMIC_MASKED_64, ATOMIC_RESULT_BE, EMPTY_BYTE, MAX_DEPTH,
     MAX_INLINE_BYTES, MAX_PUT_BYTES, MIN_DEPTH, MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES,

@@ -12,9 +12,7 @@ fn one_rank(rank: u32, store: Arc<dyn Store>) -> Outcome<f32> {
     let gpu = gpu::open(GpuSelector::Auto)?;
     let team = Team::join(TeamConfig::new(rank, 2), &device, &gpu, store)?;
     let (hidden, experts, top_k, max_tokens) = (64, 4, 2, 16);
-    let shape = MoeConfig { hidden, experts, top_k, max_tokens,
-        ..MoeConfig::BF16
-    };
+    let shape = MoeConfig { hidden, experts, top_k, max_tokens, ..MoeConfig::BF16 };
     let moe = Moe::new(&team, "layer0", shape)?;
 
     // One token, for expert 0 (which lives at rank 0) and expert 3 (which lives at rank 1).

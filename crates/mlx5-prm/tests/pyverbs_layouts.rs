@@ -59,7 +59,7 @@ const PAIRINGS: &[Pairing] = &[
         theirs: "SwQpc",
         ours: mlx5_prm::qpc::Qpc::FIELDS,
         renamed: &[("rlky", "rlkey")],
-        missing: &["send_dbr_mode"], // newer than their table
+        missing: &["send_dbr_mode", "dp_ordering_force", "dp_ordering_1"], // newer than their table
     },
     Pairing {
         theirs: "CreateQpIn",
@@ -104,7 +104,7 @@ const PAIRINGS: &[Pairing] = &[
         theirs: "CmdHcaCap",
         ours: hca_cap::CmdHcaCap::FIELDS,
         renamed: &[("log_max_srq", "log_max_srqs")],
-        missing: &["dp_ordering_ooo_all_rc"], // newer than their table
+        missing: &["dp_ordering_ooo_rw_rc", "dp_ordering_ooo_all_rc"], // newer than their table
     },
     Pairing {
         theirs: "SwMkc",

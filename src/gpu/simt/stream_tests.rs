@@ -198,6 +198,7 @@ fn what_a_capture_does_not_allow_is_refused_in_words() {
     assert!(ended(&a).contains("lost ran in a stream that the first one has not waited for"));
     assert!(refusal(c.wait(&fork)).contains("has ended"));
     // After a refused end all are streams again.
+    eager.wait(LONG).unwrap();
     for stream in [&a, &b] {
         stream
             .submit("good", log.note(4))
