@@ -135,23 +135,26 @@ WV_DEVICE_COLD void refuse(const Call& call, CallStage after) {
 }
 
 /// What the call knows of `peer` at its begin: whether it is a member, and whether it takes part.
+///
+/// In an aborted call nobody does, but both send phases say so to the members at once: a rank that
+/// told them only with its next call would wait in that one for a rank that waits for it in this.
 WV_DEVICE void join_peer(const Call& call, const uint32_t* active, uint32_t peer) {
   const bool aborted = call.handle.aborted != 0;
-  const bool member = !aborted && has_bit(call.view.members, peer);
   const bool wanted = active == nullptr || peer == call.rank() || active[peer] != 0;
   MoeHandlePeer state{};
-  state.member = member;
-  state.active = member && wanted;
+  state.member = call.view.homes != nullptr && has_bit(call.view.members, peer);
+  state.active = state.member && wanted && !aborted;
   call.handle.peers[peer] = state;
 }
 
 /// Begins a send phase for all peers: takes guards, waits until the staging rows of this set may
 /// change, and finds out whether a credit is missing. Threads share the peers; a barrier follows.
 WV_DEVICE void begin_send(const Call& call) {
-  if (call.handle.aborted != 0) return;
+  const bool aborted = call.handle.aborted != 0;
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
     if (peer == call.rank()) continue;
     enter_peer(call, peer);
+    if (aborted) continue;
     if (const Status status = settle_staging(call, peer); status != Status::ok) call.stop(status);
     if (call.is_active(peer) && !has_credit(call, peer)) {
       platform::store_relaxed(&call.handle.tell, 1u);
