@@ -21,3 +21,22 @@ device='binary(/^(conformance|failures|ops|order|peer_defects|posting|put_(hold|
 
 # What proves dispatch and combine: data, orders, faults, models, and the C interface.
 moe='binary(/^moe(_.*)?$/) or package(warpverbs-capi)'
+
+# Everything that is tested but the programs of part moe, which are built when that part runs them.
+but_moe() {
+    echo --workspace --lib --bins
+    for at in tests/*.rs tests/*/main.rs crates/*/tests/*.rs crates/*/tests/*/main.rs; do
+        name=$(basename "${at%/main.rs}" .rs)
+        case $name in moe* | c) ;; *) echo "--test=$name" ;; esac
+    done
+}
+
+# run_but_moe LOG FILTER: those of them that FILTER names.
+run_but_moe() {
+    # shellcheck disable=SC2046  # a list of words
+    run_tests "$@" $(but_moe)
+}
+compile_but_moe() {
+    # shellcheck disable=SC2046  # a list of words
+    cargo test --locked --no-run $(but_moe)
+}

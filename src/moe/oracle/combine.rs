@@ -5,7 +5,7 @@ use super::finding::length;
 use super::payload::{bf16, values};
 use super::{Case, Finding, Wire};
 
-/// How far a result may be from [`reference`], as [`difference`].
+/// How far a result may be from [`reference()`], as [`difference`].
 pub const BF16_LIMIT: f64 = 1e-5;
 /// The same where tokens travel as FP8.
 pub const FP8_LIMIT: f64 = 9e-4;
