@@ -7,7 +7,7 @@ budget_of() {
         builds) echo 420 ;;
         tests) echo 180 ;;
         judges) echo 300 ;;
-        sanitizers) echo 30 ;;
+        sanitizers) echo 60 ;;
         device) echo 150 ;;
         moe) echo 210 ;;
     esac
