@@ -8,6 +8,7 @@ budget_of() {
         tests) echo 180 ;;
         judges) echo 300 ;;
         sanitizers) echo 60 ;;
+        sass) echo 120 ;;
         device) echo 150 ;;
         moe) echo 210 ;;
     esac
