@@ -24,6 +24,7 @@ const SCRATCH: &str = ".new";
 const LEFT_OVER: Duration = Duration::from_secs(60);
 /// Sleep between two looks at the directory: short, since bring-up is a chain of a few exchanges.
 const POLL: Duration = Duration::from_millis(2);
+
 /// A directory that is a store.
 #[derive(Debug)]
 pub struct FileStore {
@@ -183,10 +184,10 @@ impl FileStore {
     }
 
     /// The value, unless its lease has run out.
-    fn value(&self, key: &str, content: Content) -> Option<Vec<u8>> {
+    fn value<'a>(&self, key: &str, content: &'a Content) -> Option<&'a [u8]> {
         match content {
             Content::Value(value) => Some(value),
-            Content::Leased(record, value) => self.lives(key, &record).then_some(value),
+            Content::Leased(record, value) => self.lives(key, record).then_some(value),
             Content::Removed => None,
         }
     }
@@ -212,7 +213,7 @@ impl Store for FileStore {
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         check_key(key)?;
         let found = self.find(key)?;
-        Ok(self.value(key, found.content))
+        Ok(self.value(key, &found.content).map(<[u8]>::to_vec))
     }
 
     fn compare_and_set(
@@ -224,21 +225,16 @@ impl Store for FileStore {
         check_key(key)?;
         check_value(key, value)?;
         self.change(key, |found| {
-            let now = match &found.content {
-                Content::Value(value) => Some(value),
-                Content::Leased(record, value) => self.lives(key, record).then_some(value),
-                Content::Removed => None,
-            };
-            (now.map(Vec::as_slice) == expected).then(|| Content::Value(value.to_vec()))
+            let now = self.value(key, &found.content);
+            (now == expected).then(|| Content::Value(value.to_vec()))
         })
     }
 
     fn remove(&self, key: &str) -> Result<bool, StoreError> {
         check_key(key)?;
-        self.change(key, |found| match &found.content {
-            Content::Removed => None,
-            Content::Leased(record, _) if !self.lives(key, record) => None,
-            Content::Leased(..) | Content::Value(_) => Some(Content::Removed),
+        self.change(key, |found| {
+            self.value(key, &found.content)?;
+            Some(Content::Removed)
         })
     }
 
@@ -279,11 +275,7 @@ impl Store for FileStore {
         let record = self.leases.begin(ttl);
         let beat = self.file(key, &record.beat_suffix());
         let taken = self.change(key, |found| {
-            let free = match &found.content {
-                Content::Value(_) => false,
-                Content::Leased(other, _) => !self.lives(key, other),
-                Content::Removed => true,
-            };
+            let free = self.value(key, &found.content).is_none();
             free.then(|| Content::Leased(record.clone(), value.to_vec()))
         });
         if !matches!(taken, Ok(true)) {
@@ -380,7 +372,7 @@ fn versions(directory: &Path) -> Result<Vec<(String, u64)>, StoreError> {
         Some((name.to_owned(), number.parse().ok()?))
     });
     Ok(numbered
-        .filter(|(name, _): &(String, u64)| !name.starts_with('.') || name == RUN)
+        .filter(|(name, _): &(String, u64)| !name.starts_with('.'))
         .collect())
 }
 
