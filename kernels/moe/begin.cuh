@@ -86,9 +86,13 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   handle.view = view == MOE_VIEWS ? 0 : view;
   handle.epoch = moe.views[handle.view].epoch & 0xffff;
   handle.aborted = held != Status::ok || view == MOE_VIEWS;
+  if (handle.epoch != moe.epoch) moe.changed = 1;
+  moe.view = handle.view;
+  moe.epoch = handle.epoch;
   handle.deadline_ns = p.deadline_ns != 0 ? p.deadline_ns : usual;
   handle.tokens = fits ? p.tokens : 0;
   handle.stage = CallStage::dispatch_sent;
+  handle.combine_flags = (p.flags & DISPATCH_ONLY) != 0 ? COMBINE_NONE : 0;
   for (Status& phase : handle.phase) phase = Status::ok;
   handle.in_turn = 1;
   handle.stopped = !fits || handle.aborted != 0;

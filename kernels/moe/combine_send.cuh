@@ -109,10 +109,11 @@ WV_DEVICE Outcome send_expert_rows(const Call& call, uint32_t peer) {
   });
 }
 
-/// Whether this layer can do what the flags ask. `y` of a zero-copy call is the staging memory of
-/// this call's set, or null.
+/// Whether this call has a combine, and the layer can do what the flags ask. `y` of a zero-copy
+/// call is the staging memory of this call's set, or null.
 WV_DEVICE bool allowed(const Call& call, const CombineSendParams& p) {
   if ((p.flags & ~(COMBINE_ZERO_COPY | COMBINE_UNWEIGHTED)) != 0) return false;
+  if ((call.handle.combine_flags & COMBINE_NONE) != 0) return false;
   if ((p.flags & COMBINE_ZERO_COPY) == 0) return true;
   const auto y = reinterpret_cast<uint64_t>(p.y);
   return offers_staging(call.moe) && (y == 0 || y == staged_y(call));

@@ -87,16 +87,18 @@ WV_DEVICE void clear_fault(MoeFault& fault, uint32_t ranks) {
   for (uint32_t word = 0; word < (ranks + 31) / 32; ++word) fault.suspects[word] = 0;
 }
 
-/// At the end of a phase, if somebody became a suspect or is none any more: tells the board who
-/// is. One thread, after a barrier.
+/// At the end of a phase, if somebody became a suspect or is none any more, or members have
+/// changed: tells the board which members of the newest view are. One thread, after a barrier.
 WV_DEVICE void publish_suspects(const Call& call) {
   if (platform::load_relaxed(&call.moe.changed) == 0) return;
   call.moe.changed = 0;
+  const MoeView& newest = call.moe.views[call.moe.view];
   for (uint32_t base = 0; base < call.ranks(); base += 32) {
     uint32_t bits = 0;
     for (uint32_t peer = base; peer < base + 32 && peer < call.ranks(); ++peer) {
       bits |= (call.moe.peers[peer].suspect != 0 ? 1u : 0u) << peer % 32;
     }
+    bits &= platform::load_relaxed_sys(newest.members + base / 32);
     platform::store_relaxed_sys(&call.moe.board->suspected[base / 32], bits);
   }
   if (call.handle.fault.cause != MoeCause::none) publish_fault(call.moe, call.handle);

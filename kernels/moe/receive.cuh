@@ -107,11 +107,12 @@ WV_DEVICE void release(const Call& call) {
   // signal carries.
   platform::fence_release_sys();
   call.moe.released[call.kind] = call.call;
-  if (call.phase == COMBINE_RECEIVE) {
+  publish_suspects(call);
+  // The last that is told: the host then takes for granted that the call touches nothing any more.
+  if (call.phase == COMBINE_RECEIVE || (call.handle.combine_flags & COMBINE_NONE) != 0) {
     call.moe.ended[call.set()] = call.call;
     publish_finished(call.moe);
   }
-  publish_suspects(call);
 }
 
 }  // namespace wv::moe

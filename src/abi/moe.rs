@@ -248,10 +248,14 @@ abi_struct! {
         pub refusing: u32,
         /// The limit at which that was.
         pub refused_limit: u32,
-        /// 1: who is a suspect has changed since the board was told.
+        /// 1: who is a suspect, or who is a member, has changed since the board was told.
         pub changed: u32,
+        /// The view of the last call that began: place in `views`.
+        pub view: u32,
+        /// Its epoch, low 16 bits.
+        pub epoch: u32,
         /// Reserved, zero.
-        pub reserved1: [u32; 22],
+        pub reserved1: [u32; 20],
     }
 }
 
@@ -352,7 +356,7 @@ abi_struct! {
         pub refused: u64,
         /// The view of the call: place in `MoeContext::views`.
         pub view: u32,
-        /// Flags of its combine: COMBINE_*.
+        /// Flags of its combine: COMBINE_*, before it COMBINE_NONE if there will be none.
         pub combine_flags: u32,
         /// Longest wait of each phase, ns.
         pub deadline_ns: u64,

@@ -33,12 +33,16 @@ abi_const! {
     pub const MOE_VIEWS: u32 = 2;
     /// Flag of `DispatchSendParams`: `x` is FP8 already and `x_scales` holds its scales.
     pub const DISPATCH_QUANTIZED: u32 = 1;
+    /// Flag of `DispatchSendParams`: no combine follows, so the call ends with the receive phase of its dispatch.
+    pub const DISPATCH_ONLY: u32 = 2;
     /// Flag of `CombineSendParams`: `y` is the layer's own staging memory for this call, so nothing is copied.
     pub const COMBINE_ZERO_COPY: u32 = 1;
     /// Flag of `CombineSendParams`: every weight counts as 1.
     pub const COMBINE_UNWEIGHTED: u32 = 2;
     /// Flag of `CombineReceiveParams`: a token that lost experts is divided by the share of its weights that is left.
     pub const COMBINE_RENORMALISE: u32 = 4;
+    /// In `MoeHandle::combine_flags`: the call has no combine.
+    pub const COMBINE_NONE: u32 = 8;
 }
 
 abi_enum! {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 
+use super::view::newer;
 use super::{Fault, Moe, MoeError};
-use crate::abi::{MoeBoard, MoeClock, MoeContext, MoeFault};
+use crate::abi::{MoeBoard, MoeClock, MoeContext, MoeFault, MoePeer, MoeSignal, SIGNALS_PER_PEER};
 use crate::gpu::{Gpu, HostMapped};
 use crate::team::Team;
 
@@ -31,6 +32,10 @@ pub(super) struct Addresses {
     pub(super) context: u64,
     pub(super) clock: u64,
     pub(super) active: u64,
+    /// State per peer.
+    pub(super) peers: u64,
+    /// What the peers tell.
+    pub(super) signals: u64,
 }
 
 /// Waiting times of a layer.
@@ -144,6 +149,22 @@ impl Board {
         ] {
             self.word(offset).store(before, Ordering::Release);
         }
+        Ok(())
+    }
+
+    /// Zeroes what kernels keep of `peer` and what it has told, and does not ask them any more not to wait for it. Nobody may use
+    /// any of that now.
+    pub(super) fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
+        const OF_PEER: usize = SIGNALS_PER_PEER as usize;
+        let place = u64::from(peer);
+        let signals = [MoeSignal::zeroed(); OF_PEER];
+        let at = self.at.signals + place * size_of_val(&signals) as u64;
+        self.gpu.write(at, bytemuck::cast_slice(&signals))?;
+        let at = self.at.peers + place * size_of::<MoePeer>() as u64;
+        self.gpu.write(at, bytemuck::bytes_of(&MoePeer::zeroed()))?;
+        let suspects = std::mem::offset_of!(MoeBoard, suspects) + 4 * (peer as usize / 32);
+        self.word(suspects)
+            .fetch_and(!(1 << (peer % 32)), Ordering::Release);
         Ok(())
     }
 
@@ -266,6 +287,13 @@ impl Moe {
         // Sequentially consistent. Pairs with the kernel's fence between its store of `started` and its look at the limit.
         fence(Ordering::SeqCst);
         self.started()
+    }
+
+    /// Whether the limit keeps `call` from starting.
+    pub(super) fn is_held(&self, call: u32) -> bool {
+        let word = |offset: usize| self.board().word(offset).load(Ordering::Acquire);
+        let limited = word(std::mem::offset_of!(MoeBoard, limited)) != 0;
+        limited && newer(call, word(std::mem::offset_of!(MoeBoard, limit)))
     }
 
     /// Whether calls that would be held end `aborted` at once instead.

@@ -9,8 +9,8 @@ use super::staging::needs_rows_as_they_are;
 use super::{Format, MoeConfig, MoeError, Returns, RowLayout};
 use crate::abi::{
     COMBINE_RENORMALISE, COMBINE_UNWEIGHTED, COMBINE_ZERO_COPY, CombineReceiveParams,
-    CombineSendParams, DISPATCH_QUANTIZED, DevicePtr, DispatchReceiveParams, DispatchSendParams,
-    MoeContext, MoeHandle,
+    CombineSendParams, DISPATCH_ONLY, DISPATCH_QUANTIZED, DevicePtr, DispatchReceiveParams,
+    DispatchSendParams, MoeContext, MoeHandle,
 };
 
 /// Input of a dispatch. Contents as in [`DispatchSendParams`].
@@ -30,6 +30,9 @@ pub struct DispatchInput {
     pub tokens: u32,
     /// In a layer of FP8: `x` is FP8 already.
     pub quantized: bool,
+    /// No combine follows: the call has ended with the receive phase of its dispatch. Without it a call that is not combined
+    /// counts as running until a call two later begins.
+    pub no_combine: bool,
     /// Longest wait of each phase of the call. None: the layer's.
     pub deadline: Option<Duration>,
 }
@@ -145,7 +148,7 @@ impl DispatchInput {
             }),
             deadline_ns: deadline,
             tokens: self.tokens,
-            flags: flag(self.quantized, DISPATCH_QUANTIZED),
+            flags: flag(self.quantized, DISPATCH_QUANTIZED) | flag(self.no_combine, DISPATCH_ONLY),
         })
     }
 }

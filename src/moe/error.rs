@@ -159,6 +159,34 @@ pub enum MoeError {
         /// The last call that has ended.
         finished: u32,
     },
+    /// What is known of a member is not forgotten.
+    #[error("rank {peer} is a member from call {first} on")]
+    PeerMember {
+        /// The rank.
+        peer: u32,
+        /// First call of the newest view.
+        first: u32,
+    },
+    /// Calls may still use what is known of a rank.
+    #[error("calls up to {needed} may need rank {peer}; the last one that has ended is {finished}")]
+    PeerNeeded {
+        /// The rank.
+        peer: u32,
+        /// The last call that may need it.
+        needed: u32,
+        /// The last call that has ended.
+        finished: u32,
+    },
+    /// Kernels may post to a rank.
+    #[error(
+        "kernels may post to rank {peer}: it is not closed, or they hold guards of it ({guards})"
+    )]
+    PeerOpen {
+        /// The rank.
+        peer: u32,
+        /// Guards that kernels hold.
+        guards: u64,
+    },
     /// A call that did not go through for all ranks.
     #[error("{0}")]
     Call(Box<CallReport>),

@@ -39,7 +39,6 @@ pub struct Grid {
 pub struct Moe {
     team: Arc<Team>,
     config: MoeConfig,
-    placement: Placement,
     /// Context, state per peer, views with their tables of experts.
     state: DeviceMemory,
     layout: Layout,
@@ -141,7 +140,6 @@ impl Moe {
         Ok(Self {
             team: Arc::clone(team),
             config,
-            placement,
             state,
             layout,
             staging,
@@ -172,18 +170,6 @@ impl Moe {
 
     pub(super) fn staging_addr(&self) -> u64 {
         self.staging.base
-    }
-
-    /// Which rank holds which expert.
-    #[must_use]
-    pub fn placement(&self) -> &Placement {
-        &self.placement
-    }
-
-    /// The experts of this rank, in the order of their local numbers.
-    #[must_use]
-    pub fn local_experts(&self) -> &[u32] {
-        self.placement.of_rank(self.team.rank())
     }
 
     /// Blocks and threads of the kernels.

@@ -3,6 +3,8 @@
 //! An expert slot is a place for one expert at one rank. An expert may have several, at different ranks (replicas), or none
 //! for now. Slots are numbered rank by rank, and in a rank by their place there.
 
+use std::sync::Arc;
+
 use super::MoeError;
 
 /// Most expert slots of all ranks together.
@@ -17,9 +19,12 @@ pub struct Home {
     pub local: u32,
 }
 
-/// Which expert each slot of each rank holds: the table that host and kernels go by.
+/// Which expert each slot of each rank holds: the table that host and kernels go by. A clone shares the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
+pub struct Placement(Arc<Tables>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Tables {
     /// By slot.
     homes: Vec<Home>,
     /// By expert: its slots in ascending order, which is that of their ranks.
@@ -113,25 +118,25 @@ impl Placement {
                 slot += 1;
             }
         }
-        Self { homes, slots, held }
+        Self(Arc::new(Tables { homes, slots, held }))
     }
 
     /// Experts of all ranks, those without a slot among them.
     #[must_use]
     pub fn experts(&self) -> usize {
-        self.slots.len()
+        self.0.slots.len()
     }
 
     /// Ranks.
     #[must_use]
     pub fn ranks(&self) -> usize {
-        self.held.len()
+        self.0.held.len()
     }
 
     /// Where every slot is, by number.
     #[must_use]
     pub fn homes(&self) -> &[Home] {
-        &self.homes
+        &self.0.homes
     }
 
     /// Numbers of the slots that hold `expert`, in ascending order; none for an expert that does not exist.
@@ -139,20 +144,20 @@ impl Placement {
     pub fn slots_of(&self, expert: i32) -> &[u32] {
         let index = usize::try_from(expert).ok();
         index
-            .and_then(|index| self.slots.get(index))
+            .and_then(|index| self.0.slots.get(index))
             .map_or(&[], Vec::as_slice)
     }
 
     /// The experts in the slots of `rank`, by place; none for a rank that does not exist.
     #[must_use]
     pub fn of_rank(&self, rank: u32) -> &[u32] {
-        self.held.get(rank as usize).map_or(&[], Vec::as_slice)
+        self.0.held.get(rank as usize).map_or(&[], Vec::as_slice)
     }
 
     /// Slots of the rank that has most.
     #[must_use]
     pub fn most_local(&self) -> u32 {
-        let most = self.held.iter().map(Vec::len).max().unwrap_or(0);
+        let most = self.0.held.iter().map(Vec::len).max().unwrap_or(0);
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
@@ -165,7 +170,7 @@ impl Placement {
         rank: u32,
         alive: impl Fn(u32) -> bool,
     ) -> Option<u32> {
-        let rank_of = |slot: u32| self.homes[slot as usize].rank;
+        let rank_of = |slot: u32| self.0.homes[slot as usize].rank;
         let there = self.slots_of(expert).iter().copied();
         let there: Vec<u32> = there.filter(|&slot| alive(rank_of(slot))).collect();
         let own = there.iter().copied().find(|&slot| rank_of(slot) == rank);
@@ -175,18 +180,18 @@ impl Placement {
 
     /// The table as text, the same for equal tables only: as it is if it is short, else by a digest.
     pub(super) fn fingerprint(&self) -> String {
-        if self.homes.len() <= 64 {
-            return format!("{:?}", self.held);
+        if self.0.homes.len() <= 64 {
+            return format!("{:?}", self.0.held);
         }
         let mut digest = 0xcbf2_9ce4_8422_2325u64;
-        for (home, &expert) in self.homes.iter().zip(self.held.iter().flatten()) {
+        for (home, &expert) in self.0.homes.iter().zip(self.0.held.iter().flatten()) {
             for word in [home.rank, expert] {
                 for byte in word.to_le_bytes() {
                     digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
                 }
             }
         }
-        format!("{} slots, digest {digest:016x}", self.homes.len())
+        format!("{} slots, digest {digest:016x}", self.0.homes.len())
     }
 }
 

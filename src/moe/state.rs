@@ -83,13 +83,15 @@ pub(super) fn write(
         members: (0..team.ranks()).collect(),
         placement: placement.clone(),
     };
-    let views = Views::new(gpu.as_ref(), tables, team.rank(), &first)?;
+    let views = Views::new(gpu.as_ref(), tables, team.rank(), first)?;
     let active = vec![1u32; team.ranks() as usize];
     gpu.write(at(places.active), bytemuck::cast_slice(&active))?;
     let addresses = Addresses {
         context: memory.addr(),
         clock: at(places.clock),
         active: at(places.active),
+        peers: at(places.peers),
+        signals: signals.base,
     };
     Ok((memory, Board::new(team, board, addresses)?, views))
 }

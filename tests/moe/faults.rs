@@ -230,7 +230,7 @@ fn tokens_that_lost_an_expert_are_marked_and_the_others_are_right() {
     // What rank 0 added up is exactly what its own experts contributed.
     assert_eq!(
         combined.out,
-        reference::combine(&SHAPE, moe.placement(), 0, &here, expert)
+        reference::combine(&SHAPE, &moe.placement(), 0, &here, expert)
     );
     drop(zero);
     drop(_late);
@@ -397,7 +397,7 @@ fn late_rank_sees_call_2(kernel: &str, seed: u64) -> bool {
         })
     };
     let moe = &ranks.moes[1];
-    let want = reference::dispatch(&SHAPE, moe.placement(), &late.sent, 1);
+    let want = reference::dispatch(&SHAPE, &moe.placement(), &late.sent, 1);
     let whole = sources == want
         && want.iter().enumerate().all(|(local, rows)| {
             rows.iter().enumerate().all(|(row, source)| {

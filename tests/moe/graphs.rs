@@ -108,7 +108,7 @@ impl Io {
         self.gpu.read(self.valid.addr(), &mut valid).unwrap();
         let want = reference::combine(
             &SHAPE,
-            self.moe.placement(),
+            &self.moe.placement(),
             self.moe.team().rank(),
             batch,
             expert,

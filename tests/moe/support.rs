@@ -189,7 +189,7 @@ pub(crate) fn check_dispatch(
     what: &str,
 ) {
     let config = moe.config();
-    let want = reference::dispatch(config, moe.placement(), batches, moe.team().rank());
+    let want = reference::dispatch(config, work.placement(), batches, moe.team().rank());
     assert_eq!(got, want, "{what}: sources");
     for (local, sources) in want.iter().enumerate() {
         for (row, source) in sources.iter().enumerate() {
@@ -203,7 +203,7 @@ pub(crate) fn check_dispatch(
 /// M2: combine equals the reference bit for bit, and every token is valid.
 pub(crate) fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str) {
     let rank = moe.team().rank();
-    let want = reference::combine(moe.config(), moe.placement(), rank, batch, expert);
+    let want = reference::combine(moe.config(), &moe.placement(), rank, batch, expert);
     assert_eq!(got.out, want, "{what}");
     assert!(
         got.token_valid.iter().all(|valid| *valid),

@@ -60,7 +60,7 @@ fn poison(moe: &Moe, work: &Workspace) {
 
 /// What the reference makes of rank `rank`'s batch if the rows of `returned` ranks come back.
 fn expected(moe: &Moe, batch: &Batch, modes: &Modes, returned: impl Fn(u32) -> bool) -> Expected {
-    let (config, placement) = (moe.config(), moe.placement());
+    let (config, placement) = (moe.config(), &moe.placement());
     let chosen = choose(config, placement, moe.team().rank(), batch, |_| true);
     let asked = Asked {
         unweighted: modes.unweighted,

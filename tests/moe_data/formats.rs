@@ -103,7 +103,7 @@ fn case(moe: &Moe, inputs: &[Input], quantized: bool) -> Case {
     };
     Case {
         wire,
-        ..Case::new(config, oracle::places(moe.placement()), inputs.to_vec())
+        ..Case::new(config, oracle::places(&moe.placement()), inputs.to_vec())
     }
 }
 
@@ -256,7 +256,7 @@ fn experts_that_compute_with_fp8_tokens_combine_to_the_bits_of_the_reference() {
                 experts: own.experts.clone(),
                 weights: own.weights.clone(),
             };
-            let want = reference::combine(&config, moe.placement(), rank, &batch, expert);
+            let want = reference::combine(&config, &moe.placement(), rank, &batch, expert);
             assert!(got == want, "{what}: {}", first_difference(&got, &want));
             assert!(valid.iter().all(|valid| *valid), "{what}");
         });

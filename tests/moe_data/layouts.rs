@@ -63,9 +63,9 @@ fn by_rank(moe: &Arc<Moe>, seed: u64, calls: u32) {
 
         let chosen: Vec<_> = (0u32..)
             .zip(&batches)
-            .map(|(r, batch)| choose(config, moe.placement(), r, batch, |_| true))
+            .map(|(r, batch)| choose(config, &moe.placement(), r, batch, |_| true))
             .collect();
-        let want = dispatch_by_rank(config, moe.placement(), &batches, &chosen, rank);
+        let want = dispatch_by_rank(config, &moe.placement(), &batches, &chosen, rank);
         assert_eq!(work.rank_rows(), want, "{what}");
         let most = u64::from(config.max_tokens);
         for ((source, rows), batch) in (0u64..).zip(&want).zip(&batches) {
@@ -80,7 +80,7 @@ fn by_rank(moe: &Arc<Moe>, seed: u64, calls: u32) {
         // The same tokens as by expert, in the same order.
         assert_eq!(
             sources,
-            dispatch(config, moe.placement(), &batches, rank),
+            dispatch(config, &moe.placement(), &batches, rank),
             "{what}"
         );
         check_dispatch(moe, &batches, &work, &sources, &what);

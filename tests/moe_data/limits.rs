@@ -202,7 +202,7 @@ fn a_rank_sends_65534_tokens_and_one_more_is_refused() {
         };
         let case = Case {
             wire,
-            ..Case::new(&config, oracle::places(moe.placement()), inputs)
+            ..Case::new(&config, oracle::places(&moe.placement()), inputs)
         };
         oracle::by_expert::check(&case, rank as usize, &out).unwrap();
         assert_eq!(out.counts[0], if rank == 1 { 65_537 } else { 0 });

@@ -226,7 +226,7 @@ fn buffers_beyond_32_gib_are_addressed_to_their_last_set() {
             work.send_back().unwrap();
             let got = work.receive_back().unwrap();
             work.call().check().unwrap();
-            let (config, placement) = (moe.config(), moe.placement());
+            let (config, placement) = (moe.config(), &moe.placement());
             let chosen = choose(config, placement, team.rank(), &own, |_| true);
             let asked = Asked::default();
             let want = combine(config, placement, &own, &chosen, |_| true, asked, expert);

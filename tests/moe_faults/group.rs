@@ -8,7 +8,7 @@ use bytemuck::Zeroable;
 use softhca::Counters;
 use warpverbs::abi::{MoeContext, MoeSignal, SETS, SIGNALS_PER_PEER};
 use warpverbs::moe::reference::{self, Batch, Source};
-use warpverbs::moe::{CallReport, Combined, Moe, MoeConfig, Workspace};
+use warpverbs::moe::{CallReport, Combined, Moe, MoeConfig, Placement, Workspace};
 use warpverbs::team::TeamConfig;
 
 use crate::support::{Hcas, Setup, Traffic, batch, check_dispatch, expert, join, on_threads};
@@ -44,7 +44,13 @@ impl Group {
         let hcas = Hcas::new(&setup);
         let moes = on_threads(&setup, &hcas, |rank, hca, store| {
             let team = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap();
-            Moe::new(&team, "layer", SHAPE).unwrap()
+            let placement = Placement::blocks(SHAPE.experts, ranks);
+            let config = MoeConfig {
+                local_experts: SHAPE.experts,
+                ..SHAPE
+            };
+            // Room for every expert at every rank: a view may move them anywhere.
+            Moe::with_placement(&team, "layer", config, placement).unwrap()
         });
         let works = moes
             .iter()
@@ -134,7 +140,8 @@ impl Group {
             let report = work.call().report().unwrap();
             let what = format!("rank {rank} of {ranks:?}: {report}");
             let own = &batches[rank as usize];
-            check_combined(&moes[rank as usize], own, &combined, &seen(rank), &what);
+            let moe = &moes[rank as usize];
+            check_combined(moe, work.placement(), own, &combined, &seen(rank), &what);
         });
     }
 
@@ -234,6 +241,7 @@ pub(crate) fn is_late(waited: Duration, deadline: Duration) -> bool {
 /// `combined` is what the experts of `seen` have made of `own`, and exactly the tokens that chose others are marked.
 pub(crate) fn check_combined(
     moe: &Moe,
+    placement: &Placement,
     own: &Batch,
     combined: &Combined,
     seen: &[u32],
@@ -243,7 +251,6 @@ pub(crate) fn check_combined(
     let width = SHAPE.top_k as usize;
     let mut valid = vec![true; own.tokens(&SHAPE)];
     for (place, choice) in here.experts.iter_mut().enumerate() {
-        let placement = moe.placement();
         let away = |slot: &u32| !seen.contains(&placement.homes()[*slot as usize].rank);
         if placement.slots_of(*choice).iter().any(away) {
             valid[place / width] = false;
@@ -252,6 +259,6 @@ pub(crate) fn check_combined(
     }
     assert_eq!(combined.token_valid, valid, "{what}, sees {seen:?}");
     let rank = moe.team().rank();
-    let want = reference::combine(moe.config(), moe.placement(), rank, &here, expert);
+    let want = reference::combine(moe.config(), placement, rank, &here, expert);
     assert_eq!(combined.out, want, "{what}, sees {seen:?}");
 }

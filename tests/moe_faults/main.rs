@@ -1,9 +1,11 @@
 //! What dispatch and combine do when ranks are late, die, or their words are reordered.
 
+mod clear;
 mod deaths;
 mod group;
 mod held;
 mod masks;
+mod moves;
 mod order;
 mod recovery;
 mod situations;

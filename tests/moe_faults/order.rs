@@ -44,7 +44,7 @@ fn right(moe: &Arc<Moe>, seed: u64) -> bool {
         let own = &batches[rank as usize];
         work.send(own).unwrap();
         let got = work.receive().unwrap();
-        let want = reference::dispatch(config, moe.placement(), &batches, rank);
+        let want = reference::dispatch(config, &moe.placement(), &batches, rank);
         right &= got == want;
         for (local, sources) in got.iter().enumerate() {
             for (row, source) in sources.iter().enumerate() {
@@ -57,7 +57,7 @@ fn right(moe: &Arc<Moe>, seed: u64) -> bool {
         work.experts(expert).unwrap();
         work.send_back().unwrap();
         let combined = work.receive_back().unwrap();
-        let want = reference::combine(config, moe.placement(), rank, own, expert);
+        let want = reference::combine(config, &moe.placement(), rank, own, expert);
         right &= combined.out == want && combined.token_valid.iter().all(|valid| *valid);
     }
     right

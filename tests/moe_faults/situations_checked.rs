@@ -83,7 +83,7 @@ impl Outcomes {
         };
         let batches: Vec<Batch> = self.records.iter().map(|r| r[call].batch.clone()).collect();
         let rank = self.moes[to].team().rank();
-        let all = reference::dispatch(&SHAPE, self.moes[to].placement(), &batches, rank);
+        let all = reference::dispatch(&SHAPE, &self.moes[to].placement(), &batches, rank);
         let here = |source: &Source| {
             self.received(DISPATCH, call, source.rank as usize, to) == Outcome::ACCEPTED
         };
@@ -109,7 +109,7 @@ impl Outcomes {
         let Some(back) = &record.back else {
             return;
         };
-        let placement = self.moes[me].placement();
+        let placement = &self.moes[me].placement();
         let served = |peer: usize| {
             self.sent(DISPATCH, call, me, peer)
                 && self.received(DISPATCH, call, me, peer) == Outcome::ACCEPTED

@@ -14,7 +14,7 @@ fn view(group: &Group, first: u32, epoch: u32, members: &[u32]) -> View {
         first,
         epoch,
         members: members.to_vec(),
-        placement: group.moes[0].placement().clone(),
+        placement: group.moes[0].placement(),
     }
 }
 

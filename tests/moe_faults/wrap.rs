@@ -25,7 +25,7 @@ fn a_thousand_calls_go_over_the_end_of_their_numbers_and_of_the_epochs() {
                 first: call,
                 epoch,
                 members: all.to_vec(),
-                placement: group.moes[0].placement().clone(),
+                placement: group.moes[0].placement(),
             };
             for moe in &group.moes {
                 moe.set_view(&view, DEADLINE).unwrap();

@@ -25,12 +25,12 @@ pub(crate) fn exchange(rank: &Rank<'_>, calls: u32) {
         let batch = &batches[own as usize];
         work.send(batch).unwrap();
         let sources = work.receive().unwrap();
-        let wanted = reference::dispatch(&SHAPE, moe.placement(), &batches, own);
+        let wanted = reference::dispatch(&SHAPE, &moe.placement(), &batches, own);
         assert_eq!(sources, wanted, "call {call}");
         work.experts(expert).unwrap();
         work.send_back().unwrap();
         let combined = work.receive_back().unwrap();
-        let wanted = reference::combine(&SHAPE, moe.placement(), own, batch, expert);
+        let wanted = reference::combine(&SHAPE, &moe.placement(), own, batch, expert);
         assert_eq!(combined.out, wanted, "call {call}");
         assert!(combined.token_valid.iter().all(|valid| *valid));
         let report = work.call().report().unwrap();

@@ -375,6 +375,9 @@ inline constexpr uint32_t MOE_VIEWS = 0x2;
 /// Flag of `DispatchSendParams`: `x` is FP8 already and `x_scales` holds its scales.
 inline constexpr uint32_t DISPATCH_QUANTIZED = 0x1;
 
+/// Flag of `DispatchSendParams`: no combine follows, so the call ends with the receive phase of its dispatch.
+inline constexpr uint32_t DISPATCH_ONLY = 0x2;
+
 /// Flag of `CombineSendParams`: `y` is the layer's own staging memory for this call, so nothing is copied.
 inline constexpr uint32_t COMBINE_ZERO_COPY = 0x1;
 
@@ -383,6 +386,9 @@ inline constexpr uint32_t COMBINE_UNWEIGHTED = 0x2;
 
 /// Flag of `CombineReceiveParams`: a token that lost experts is divided by the share of its weights that is left.
 inline constexpr uint32_t COMBINE_RENORMALISE = 0x4;
+
+/// In `MoeHandle::combine_flags`: the call has no combine.
+inline constexpr uint32_t COMBINE_NONE = 0x8;
 
 /// What a token is made of on its way to the experts.
 enum class MoeFormat : uint32_t {
@@ -765,10 +771,14 @@ struct alignas(128) MoeContext {
   uint32_t refusing;
   /// The limit at which that was.
   uint32_t refused_limit;
-  /// 1: who is a suspect has changed since the board was told.
+  /// 1: who is a suspect, or who is a member, has changed since the board was told.
   uint32_t changed;
+  /// The view of the last call that began: place in `views`.
+  uint32_t view;
+  /// Its epoch, low 16 bits.
+  uint32_t epoch;
   /// Reserved, zero.
-  uint32_t reserved1[22];
+  uint32_t reserved1[20];
 };
 static_assert(sizeof(MoeContext) == 384 && alignof(MoeContext) == 128);
 static_assert(offsetof(MoeContext, team) == 0);
@@ -807,7 +817,9 @@ static_assert(offsetof(MoeContext, waiting) == 280);
 static_assert(offsetof(MoeContext, refusing) == 284);
 static_assert(offsetof(MoeContext, refused_limit) == 288);
 static_assert(offsetof(MoeContext, changed) == 292);
-static_assert(offsetof(MoeContext, reserved1) == 296);
+static_assert(offsetof(MoeContext, view) == 296);
+static_assert(offsetof(MoeContext, epoch) == 300);
+static_assert(offsetof(MoeContext, reserved1) == 304);
 
 /// What a call knows of one peer. Each field is written once per call, by one thread.
 struct MoeHandlePeer {
@@ -920,7 +932,7 @@ struct alignas(128) MoeHandle {
   uint64_t refused;
   /// The view of the call: place in `MoeContext::views`.
   uint32_t view;
-  /// Flags of its combine: COMBINE_*.
+  /// Flags of its combine: COMBINE_*, before it COMBINE_NONE if there will be none.
   uint32_t combine_flags;
   /// Longest wait of each phase, ns.
   uint64_t deadline_ns;

@@ -192,7 +192,7 @@ impl Rank {
         let sources = self.work.receive()?;
         let mut busy = start.elapsed();
         self.work.call().check()?;
-        let (config, placement) = (self.moe.config(), self.moe.placement());
+        let (config, placement) = (self.moe.config(), self.work.placement());
         let row = |local: usize, row: usize| self.work.received(local, row);
         check::dispatch(config, placement, rank, &batches, &sources, row)?.map_err(wrong)?;
 
@@ -202,7 +202,7 @@ impl Rank {
         let combined = self.work.receive_back()?;
         busy += start.elapsed();
         self.work.call().check()?;
-        let (config, placement) = (self.moe.config(), self.moe.placement());
+        let (config, placement) = (self.moe.config(), self.work.placement());
         check::combine(config, placement, rank, batch, &combined).map_err(wrong)?;
 
         if let Some(dump) = dump {

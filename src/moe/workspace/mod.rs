@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use super::reference::{Batch, Source};
 use super::reference_modes::RankRow;
 use super::{
-    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall, MoeError, RowLayout,
+    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall, MoeError, Placement,
+    RowLayout,
 };
 use crate::gpu::{Event, GpuError, Stream};
 use buffers::{Buffer, Buffers};
@@ -34,11 +35,13 @@ pub struct Workspace {
     buffers: Option<Buffers>,
     last: Option<Event>,
     tokens: u32,
+    /// Of the last call that was sent.
+    placement: Placement,
     modes: Modes,
     received: Received,
 }
 
-/// How a workspace combines. By default with the weights of dispatch, by copying, and without scaling.
+/// How a workspace combines, if it does. By default with the weights of dispatch, by copying, and without scaling.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Modes {
     /// The experts write into the layer's staging memory.
@@ -47,6 +50,8 @@ pub struct Modes {
     pub unweighted: bool,
     /// Tokens that lost choices are scaled.
     pub renormalise: bool,
+    /// No combine follows a dispatch ([`DispatchInput::no_combine`]).
+    pub no_combine: bool,
     /// Weights that are known only at combine, `[tokens, top_k]`.
     pub weights: Option<Vec<f32>>,
 }
@@ -84,6 +89,7 @@ impl Workspace {
             buffers: Some(Buffers::new(moe)?),
             last: None,
             tokens: 0,
+            placement: moe.placement(),
             modes: Modes::default(),
             received: Received::default(),
         };
@@ -104,6 +110,17 @@ impl Workspace {
     #[must_use]
     pub fn call(&self) -> &MoeCall {
         self.call.as_ref().expect("taken in drop only")
+    }
+
+    /// Which rank holds which expert in the last call that was sent.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The experts of this rank in that call.
+    fn held(&self) -> &[u32] {
+        self.placement.of_rank(self.moe.team().rank())
     }
 
     /// How the combines from now on are done.
@@ -136,12 +153,17 @@ impl Workspace {
             experts: self.addr(Buffer::Experts),
             weights: self.addr(Buffer::Weights),
             tokens: self.tokens,
+            no_combine: self.modes.no_combine,
             ..DispatchInput::default()
         };
         // SAFETY: the buffers have the sizes of the largest call and are freed after the event, see `drop`; nobody writes to
         // them before `wait` returns.
         let event = unsafe { self.moe.dispatch_send(&self.stream, self.call(), &input) }?;
-        self.wait(event)
+        self.wait(event)?;
+        // A call that no view covers gets no rows, whatever the placement.
+        let view = self.moe.view_of(self.call().report()?.call);
+        self.placement = view.map_or_else(|| self.moe.placement(), |view| view.placement.clone());
+        Ok(())
     }
 
     /// The receive phase of dispatch: the sources of the rows of each local expert, in either layout.
@@ -167,7 +189,7 @@ impl Workspace {
                 .dispatch_receive(&self.stream, self.call(), &output)
         }?;
         self.wait(event)?;
-        self.received = Received::read(&self.moe, self.buffers())?;
+        self.received = Received::read(&self.moe, self.held(), self.buffers())?;
         Ok(self.received.sources())
     }
 
@@ -179,8 +201,13 @@ impl Workspace {
     pub fn experts(&mut self, expert: impl FnMut(u32, &[u16], &mut [u16])) -> Result<(), MoeError> {
         let y = self.y()?;
         let unweighted = self.modes.unweighted;
-        self.received
-            .run(&self.moe, self.buffers(), y, unweighted, expert)
+        self.received.run(
+            &self.moe,
+            self.held(),
+            self.buffers(),
+            (y, unweighted),
+            expert,
+        )
     }
 
     /// The send phase of combine.

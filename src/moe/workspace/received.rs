@@ -23,18 +23,17 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Reads counts, sources and choices from the outputs.
-    pub(super) fn read(moe: &Moe, buffers: &Buffers) -> Result<Self, MoeError> {
+    /// Reads counts, sources and choices of the experts `held` from the outputs.
+    pub(super) fn read(moe: &Moe, held: &[u32], buffers: &Buffers) -> Result<Self, MoeError> {
         match moe.config().layout {
-            RowLayout::ExpertMajor => Self::read_by_expert(moe, buffers),
-            RowLayout::RankMajor => Self::read_by_rank(moe, buffers),
+            RowLayout::ExpertMajor => Self::read_by_expert(moe, held.len(), buffers),
+            RowLayout::RankMajor => Self::read_by_rank(moe, held.len(), buffers),
         }
     }
 
-    fn read_by_expert(moe: &Moe, buffers: &Buffers) -> Result<Self, MoeError> {
+    fn read_by_expert(moe: &Moe, local: usize, buffers: &Buffers) -> Result<Self, MoeError> {
         let (gpu, ranks) = (moe.team().gpu().as_ref(), moe.team().ranks());
         let room = u64::from(ranks) * u64::from(moe.config().max_tokens);
-        let local = moe.local_experts().len();
         let counts: Vec<u32> = buffers.read(gpu, Buffer::Counts, 0, local)?;
         let mut rows = vec![Vec::new(); local];
         for (local, rows) in rows
@@ -61,14 +60,14 @@ impl Received {
         })
     }
 
-    fn read_by_rank(moe: &Moe, buffers: &Buffers) -> Result<Self, MoeError> {
+    fn read_by_rank(moe: &Moe, local: usize, buffers: &Buffers) -> Result<Self, MoeError> {
         let (gpu, ranks) = (moe.team().gpu().as_ref(), moe.team().ranks());
         let (max_tokens, top_k) = (
             u64::from(moe.config().max_tokens),
             moe.config().top_k as usize,
         );
         let counts: Vec<u32> = buffers.read(gpu, Buffer::Counts, 0, ranks as usize)?;
-        let mut rows = vec![Vec::new(); moe.local_experts().len()];
+        let mut rows = vec![Vec::new(); local];
         let mut by_rank = Vec::new();
         for (rank, count) in (0u32..).zip(counts) {
             let (first, count) = (u64::from(rank) * max_tokens, count as usize);
@@ -111,13 +110,13 @@ impl Received {
         &self.by_rank
     }
 
-    /// Writes to `y` what `expert(id, x, y)` makes of every row.
+    /// Writes to `y` what `expert(id, x, y)` makes of every row; `held` as in `read`.
     pub(super) fn run(
         &self,
         moe: &Moe,
+        held: &[u32],
         buffers: &Buffers,
-        y: u64,
-        unweighted: bool,
+        (y, unweighted): (u64, bool),
         mut expert: impl FnMut(u32, &[u16], &mut [u16]),
     ) -> Result<(), MoeError> {
         let gpu = moe.team().gpu().as_ref();
@@ -128,7 +127,7 @@ impl Received {
         };
         let mut made = vec![0u16; hidden];
         if moe.config().layout == RowLayout::ExpertMajor {
-            for (&id, rows) in moe.local_experts().iter().zip(&self.rows) {
+            for (&id, rows) in held.iter().zip(&self.rows) {
                 for row in rows {
                     expert(id, &x(row.place)?, &mut made);
                     write(row.place, &made)?;
@@ -145,7 +144,7 @@ impl Received {
                     let Ok(local) = usize::try_from(local) else {
                         continue;
                     };
-                    expert(moe.local_experts()[local], &x, &mut made);
+                    expert(held[local], &x, &mut made);
                     let weight = if unweighted { 1.0 } else { weight };
                     for (sum, &made) in sum.iter_mut().zip(&made) {
                         *sum += weight * bf16::to_f32(made);

@@ -1,0 +1,154 @@
+//! What is known of a rank is forgotten between two incarnations of it, and only then (J2).
+
+use std::thread;
+use std::time::Duration;
+
+use bytemuck::Zeroable;
+use warpverbs::abi::{KIND_COMBINE, KIND_DISPATCH, MoeContext, MoePeer, MoeSignal};
+use warpverbs::moe::View;
+
+use crate::group::Group;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const ALL: [u32; 3] = [0, 1, 2];
+const REST: [u32; 2] = [0, 1];
+
+fn set(group: &Group, ranks: &[u32], first: u32, epoch: u32, members: &[u32]) {
+    for &rank in ranks {
+        let moe = &group.moes[rank as usize];
+        let view = View {
+            first,
+            epoch,
+            members: members.to_vec(),
+            placement: moe.placement(),
+        };
+        moe.set_view(&view, DEADLINE).unwrap();
+    }
+}
+
+const NOTHING_KEPT: [u8; size_of::<MoePeer>()] = [0; size_of::<MoePeer>()];
+const NOTHING_TOLD: [u8; 4 * size_of::<MoeSignal>()] = [0; 4 * size_of::<MoeSignal>()];
+
+/// What `rank` keeps of `peer`, as bytes.
+fn kept(group: &Group, rank: u32, peer: u32) -> Vec<u8> {
+    let moe = &group.moes[rank as usize];
+    let gpu = moe.team().gpu();
+    let mut context = MoeContext::zeroed();
+    gpu.read(moe.context_addr(), bytemuck::bytes_of_mut(&mut context))
+        .unwrap();
+    let mut state = NOTHING_KEPT;
+    let at = context.peers.addr() + u64::from(peer) * size_of::<MoePeer>() as u64;
+    gpu.read(at, &mut state).unwrap();
+    state.to_vec()
+}
+
+/// What `writer` has told `reader`, as bytes.
+fn signals(group: &Group, reader: u32, writer: u32) -> Vec<u8> {
+    let kinds = [KIND_DISPATCH, KIND_COMBINE];
+    let of = |kind| [0, 1].map(|set| group.signal(reader, writer, kind, set));
+    let signals: Vec<MoeSignal> = kinds.into_iter().flat_map(of).collect();
+    bytemuck::cast_slice(&signals).to_vec()
+}
+
+fn refused(group: &Group, rank: u32, peer: u32) -> String {
+    let before = (kept(group, rank, peer), signals(group, rank, peer));
+    let error = group.moes[rank as usize].clear_peer(peer).unwrap_err();
+    let after = (kept(group, rank, peer), signals(group, rank, peer));
+    assert_eq!(before, after, "nothing is forgotten");
+    error.to_string()
+}
+
+#[test]
+fn a_rank_is_forgotten_when_no_call_needs_it_and_its_next_incarnation_joins_in() {
+    let mut group = Group::new(3, DEADLINE);
+    for call in 1..=3 {
+        group.whole_call(&ALL, 51, call);
+    }
+    let batches = group.batches(51, 4);
+    group.send(&ALL, &batches);
+    group.moes[0].set_suspects(&[2]).unwrap();
+    group.moes[0].set_suspects(&[]).unwrap();
+    assert_eq!(
+        refused(&group, 0, 2),
+        "rank 2 is a member from call 1 on",
+        "it has not left"
+    );
+    set(&group, &REST, 5, 2, &REST);
+    assert_eq!(
+        refused(&group, 0, 2),
+        "calls up to 4 may need rank 2; the last one that has ended is 3"
+    );
+    group.receive(&ALL, &batches, |_| ALL.to_vec());
+    group.send_back(&ALL);
+    group.receive_back(&ALL, &batches, |_| ALL.to_vec());
+    assert_eq!(
+        refused(&group, 0, 2),
+        "kernels may post to rank 2: it is not closed, or they hold guards of it (0)"
+    );
+    group.settle();
+    for rank in REST {
+        group.moes[rank as usize].mark_dead(2).unwrap();
+        group.moes[2].team().fail_peer(rank).unwrap();
+    }
+    assert_ne!(kept(&group, 0, 2), NOTHING_KEPT);
+    for rank in REST {
+        group.moes[rank as usize].clear_peer(2).unwrap();
+        assert_eq!(kept(&group, rank, 2), NOTHING_KEPT);
+        assert_eq!(signals(&group, rank, 2), NOTHING_TOLD);
+        assert_ne!(signals(&group, rank, 1 - rank), NOTHING_TOLD);
+    }
+    // The others go on meanwhile.
+    for call in 5..=7 {
+        group.whole_call(&REST, 51, call);
+    }
+    // Rank 2 begins as a new incarnation does: it knows nobody, and its first call is the first of its epoch.
+    group.moes[2].begin_at(8).unwrap();
+    set(&group, &[2], 8, 3, &[2]);
+    for rank in REST {
+        group.moes[2].clear_peer(rank).unwrap();
+    }
+    thread::scope(|scope| {
+        for rank in REST {
+            let survivor = group.moes[rank as usize].team();
+            scope.spawn(move || survivor.recover(2).unwrap());
+        }
+        for rank in REST {
+            group.moes[2].team().recover(rank).unwrap();
+        }
+    });
+    set(&group, &ALL, 8, 3, &ALL);
+    for call in 8..=13 {
+        group.whole_call(&ALL, 51, call);
+        for rank in ALL {
+            let report = group.report(rank);
+            assert!(report.is_complete(), "{report}");
+            assert_eq!((report.call, report.epoch), (call, 3));
+            assert!(group.moes[rank as usize].suspected().is_empty());
+        }
+    }
+    group.end();
+}
+
+#[test]
+fn a_suspicion_ends_with_membership() {
+    let mut group = Group::new(3, Duration::from_secs(3));
+    group.whole_call(&ALL, 52, 1);
+    group.unplug(2);
+    let batches = group.batches(52, 2);
+    group.send(&REST, &batches);
+    group.receive(&REST, &batches, |_| REST.to_vec());
+    group.send_back(&REST);
+    group.receive_back(&REST, &batches, |_| REST.to_vec());
+    for rank in REST {
+        assert_eq!(group.moes[rank as usize].suspected(), [2]);
+        group.moes[rank as usize].mark_dead(2).unwrap();
+    }
+    set(&group, &REST, 3, 2, &REST);
+    group.whole_call(&REST, 52, 3);
+    for rank in REST {
+        assert!(group.report(rank).is_complete(), "{}", group.report(rank));
+        let suspected = group.moes[rank as usize].suspected();
+        assert!(suspected.is_empty(), "rank {rank}: {suspected:?}");
+    }
+    group.end();
+}
