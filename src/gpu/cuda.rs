@@ -226,6 +226,10 @@ impl Gpu for CudaGpu {
         rdma::support(&self.device)
     }
 
+    fn allocated(&self) -> u64 {
+        self.arena.allocated()
+    }
+
     fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
         self.arena.write(addr, bytes)
     }

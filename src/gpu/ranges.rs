@@ -7,27 +7,43 @@ use super::GpuError;
 /// Largest alignment of an allocation: that of a huge page.
 pub(super) const MAX_ALIGN: usize = 2 << 20;
 
-/// First byte to length of what is allocated.
+/// What is allocated, and how much ever was.
 #[derive(Debug, Default)]
-pub(super) struct Ranges(BTreeMap<u64, usize>);
+pub(super) struct Ranges {
+    /// First byte to length.
+    live: BTreeMap<u64, usize>,
+    /// Bytes of all allocations so far, freed ones too.
+    taken: u64,
+}
 
 impl Ranges {
     pub(super) fn insert(&mut self, addr: u64, bytes: usize) {
-        self.0.insert(addr, bytes);
+        self.live.insert(addr, bytes);
+        self.count(bytes);
+    }
+
+    /// Counts an allocation that copies do not reach.
+    pub(super) fn count(&mut self, bytes: usize) {
+        self.taken += bytes as u64;
     }
 
     pub(super) fn remove(&mut self, addr: u64) {
-        self.0.remove(&addr);
+        self.live.remove(&addr);
+    }
+
+    /// Bytes of all allocations so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.live.is_empty()
     }
 
     /// Whether `bytes` bytes at `addr` lie inside one allocation.
     pub(super) fn check(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
-        let below = self.0.range(..=addr).next_back();
+        let below = self.live.range(..=addr).next_back();
         if let Some((start, length)) = below
             && let Ok(offset) = usize::try_from(addr - start)
             && offset.checked_add(bytes).is_some_and(|end| end <= *length)

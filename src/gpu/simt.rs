@@ -171,6 +171,10 @@ impl Gpu for SimtGpu {
         self.arena.alloc(bytes, align)
     }
 
+    fn allocated(&self) -> u64 {
+        self.arena.allocated()
+    }
+
     fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
         self.arena.write(addr, bytes)
     }

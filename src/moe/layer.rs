@@ -131,7 +131,7 @@ impl Moe {
         )?;
         let layout = Layout::new(&config, team.ranks());
         let slots = team.data_window(layout.slots)?;
-        let staging = team.window(layout.staging)?;
+        let staging = team.send_window(layout.staging)?;
         let signals = team.window(layout.signals)?;
         let windows = [slots, staging, signals];
         let (state, board, views) = state::write(team, &config, &placement, &layout, windows)?;

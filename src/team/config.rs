@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{SignalOrder, TeamError};
+use super::{RankSet, SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
 use crate::config::Modes;
 use crate::verbs::{Caps, CqKind, Doorbell, QpConfig, Queues, Sharing};
@@ -16,13 +16,19 @@ const SPARE: u64 = 4096;
 /// Most windows of a team: rows of the peer table.
 pub const MAX_WINDOWS: u32 = 16;
 
-/// How a rank joins. All ranks say the same, except for `rank`.
+/// How a rank joins. All members say the same, except for `rank`; a rank that joins later also says its `generation` and who
+/// is a member then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TeamConfig {
     /// This rank, below `ranks`.
     pub rank: u32,
-    /// Ranks of the team, 1 to 1,024.
+    /// Places for ranks, 1 to 1,024: each rank has QPs and keys for every other place, and no table ever grows.
     pub ranks: u32,
+    /// Who meets in [`Team::join`](super::Team::join): the founders, this rank among them; or, for a rank that joins a team
+    /// which works already, the members that it finds, without itself. Default `None`: all ranks.
+    pub members: Option<RankSet>,
+    /// Which incarnation of this rank it is, from 1: another one for every process that takes the rank. Default 1.
+    pub generation: u32,
     /// QPs to each peer, 1 to 64. Default 4: dispatch and combine, two sets each.
     pub qps_per_peer: u32,
     /// log2 of a send queue's WQEBBs. Default 10.
@@ -36,6 +42,9 @@ pub struct TeamConfig {
     /// The HCA's retransmission timeout 4.096 us · 2^n, 12 to 20. Default 14; the software HCA gets 17, since its host may let
     /// it wait.
     pub ack_timeout: Option<u8>,
+    /// Retries of a packet that is not acknowledged, 0 to 7. Default 7. A peer that has gone shows as an error after about
+    /// 4.096 us · 2^`ack_timeout` · (`retry_count` + 1), on some devices four times that.
+    pub retry_count: u8,
     /// Who posts on a QP at the same time. Default any thread, which the MoE kernels need.
     pub sharing: Sharing,
     /// How the HCA hears of work. Default `None`: without a record where the device can, else with one.
@@ -62,12 +71,15 @@ impl TeamConfig {
         Self {
             rank,
             ranks,
+            members: None,
+            generation: 1,
             qps_per_peer: 4,
             log_depth: 10,
             control_bytes: 0,
             timeout: Duration::from_secs(30),
             deadline: Duration::from_secs(1),
             ack_timeout: None,
+            retry_count: 7,
             sharing: Sharing::default(),
             doorbell: None,
             queues: Queues::default(),
@@ -77,6 +89,29 @@ impl TeamConfig {
             order: None,
             order_unchecked: false,
         }
+    }
+
+    /// The same as a rank that joins a team which works already: incarnation `generation` of its rank, which nobody has had
+    /// before, and the members that it finds.
+    #[must_use]
+    pub fn joining(self, generation: u32, members: RankSet) -> Self {
+        Self {
+            generation,
+            members: Some(members.without(self.rank)),
+            ..self
+        }
+    }
+
+    /// Who meets in [`Team::join`](super::Team::join), or is a member before this rank.
+    #[must_use]
+    pub fn members(&self) -> RankSet {
+        self.members.unwrap_or(RankSet::first(self.ranks))
+    }
+
+    /// Whether it joins a team that works already: it is not one of the members.
+    #[must_use]
+    pub fn joins(&self) -> bool {
+        !self.members().contains(self.rank)
     }
 
     /// The same with QPs that work as `modes` says.
@@ -129,6 +164,20 @@ impl TeamConfig {
                 rank: self.rank,
                 ranks: self.ranks,
             });
+        }
+        if let Some(rank) = self.members().iter().find(|rank| *rank >= self.ranks) {
+            let ranks = self.ranks;
+            return Err(TeamError::UnknownRank { rank, ranks });
+        }
+        if self.generation == 0 {
+            return Err(TeamError::limit("generation", 0, "at least 1"));
+        }
+        if self.retry_count > 7 {
+            return Err(TeamError::limit(
+                "retry_count",
+                self.retry_count,
+                "at most 7",
+            ));
         }
         if !(1..=MAX_QPS_PER_PEER).contains(&self.qps_per_peer) {
             let limit = format!("1 to {MAX_QPS_PER_PEER}");

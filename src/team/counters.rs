@@ -36,7 +36,7 @@ pub struct QpReport {
     pub status: Status,
     /// vendor_err_synd << 8 | syndrome of the error CQE behind `status`; 0 if there was none.
     pub syndrome: u32,
-    /// Recoveries that it has been through.
+    /// Recoveries and replacements of the peer that it has been through.
     pub generation: u32,
     /// Whether the host has told calls on it to end.
     pub aborted: bool,
@@ -83,7 +83,7 @@ impl Team {
             hca: link.query()?,
             status,
             syndrome: u32::try_from(failure >> 32).expect("32 bits"),
-            generation: state.generation,
+            generation: state.life,
             aborted: abort != 0,
         })
     }

@@ -93,6 +93,34 @@ pub enum TeamError {
         /// How long was waited.
         waited: Duration,
     },
+    /// An incarnation of a peer that is over, or not the one that the QPs are for.
+    #[error(
+        "rank {peer} of generation {generation} is over for this rank: it comes back as generation {least} or later"
+    )]
+    Incarnation {
+        /// The peer.
+        peer: u32,
+        /// The generation asked for.
+        generation: u32,
+        /// The first that is accepted.
+        least: u32,
+    },
+    /// A peer whose QPs have never been connected, or are being connected to another incarnation.
+    #[error(
+        "rank {peer} is not connected: it has not joined, or a new incarnation of it is being connected"
+    )]
+    NotConnected {
+        /// The peer.
+        peer: u32,
+    },
+    /// What founders do together, asked of a rank that joined later.
+    #[error("{what} is for those who founded the team; rank {rank} joined later")]
+    Late {
+        /// What was asked.
+        what: &'static str,
+        /// This rank.
+        rank: u32,
+    },
     /// Two threads recover the same peer.
     #[error("rank {peer} is being recovered by another thread")]
     Recovering {

@@ -3,6 +3,9 @@
 //! A rank writes `topic/rank` and reads the same of every other rank. A rank that gives up writes its error to
 //! `failed/rank-id`; every wait looks there, so the others end soon after with that error and not at their timeout. The id
 //! is of the process or thread: one that took a rank which is not its own is another's failure for the real one.
+//!
+//! Founders meet like that. A rank that joins later waits for nobody: it compares what it would tell with what the members
+//! have told when they came, and its failure is its own affair.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,34 +13,55 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::TeamError;
 use super::store::Store;
+use super::{RankSet, TeamConfig, TeamError, hello};
 
 /// The way of one rank to the others.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     store: Arc<dyn Store>,
     rank: u32,
-    ranks: u32,
+    generation: u32,
+    /// Whose records are waited for: the founders, or the members that a rank finds when it joins, and itself.
+    ranks: RankSet,
+    /// Whether this rank joins a team that works already.
+    joins: bool,
     timeout: Duration,
     /// Name of this rank's failure.
     failed: String,
 }
 
 impl Exchange {
-    pub(super) fn new(store: Arc<dyn Store>, rank: u32, ranks: u32, timeout: Duration) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, config: &TeamConfig) -> Self {
+        let (rank, generation) = (config.rank, config.generation);
         Self {
             store,
             rank,
-            ranks,
-            timeout,
-            failed: format!("{rank}-{:08x}", fastrand::u32(..)),
+            generation,
+            ranks: config.members().with(rank),
+            joins: config.joins(),
+            timeout: config.timeout,
+            failed: format!("{rank}.{generation}-{:08x}", fastrand::u32(..)),
         }
     }
 
-    /// Takes this rank's place in the store, once per run.
+    /// Refuses what only founders do.
+    pub(super) fn only_founders(&self, what: &'static str) -> Result<(), TeamError> {
+        match self.joins {
+            true => Err(TeamError::Late {
+                what,
+                rank: self.rank,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes this rank's place in the store, once per run and incarnation.
     pub(super) fn enter(&self) -> Result<(), TeamError> {
-        let key = format!("rank/{}", self.rank);
+        let key = match self.joins {
+            true => format!("rank/{}.{}", self.rank, self.generation),
+            false => format!("rank/{}", self.rank),
+        };
         let id = std::process::id().to_string();
         match self.store.compare_and_set(&key, None, id.as_bytes())? {
             true => Ok(()),
@@ -47,24 +71,34 @@ impl Exchange {
 
     /// Tells the others why this rank gives up. A store that cannot be written has to leave them to their timeout.
     pub(super) fn fail_with(&self, message: &str) {
+        if self.joins {
+            return;
+        }
         let key = format!("failed/{}", self.failed);
         if let Err(unwritten) = self.store.put(&key, message.as_bytes()) {
             tracing::error!("rank {} cannot tell its failure: {unwritten}", self.rank);
         }
     }
 
-    /// The failure of another rank, if one has told any.
+    /// The failure of another rank, if one has told any. Those who join later do not look: what went wrong before is over.
     pub(super) fn failure(&self) -> Result<(), TeamError> {
-        self.failure_among(|_| true)
+        match self.joins {
+            true => Ok(()),
+            false => self.failure_among(|_, _| true),
+        }
     }
 
-    fn failure_among(&self, of: impl Fn(u32) -> bool) -> Result<(), TeamError> {
+    /// The failure of a rank `of` which, by rank and generation, that is; none where the name says none.
+    fn failure_among(&self, of: impl Fn(u32, Option<u32>) -> bool) -> Result<(), TeamError> {
         for name in self.store.list("failed")? {
-            let Ok(rank) = name.split('-').next().unwrap_or("").parse::<u32>() else {
+            let mut who = name.split('-').next().unwrap_or("").splitn(2, '.');
+            let mut number = || who.next().and_then(|text| text.parse::<u32>().ok());
+            let Some(rank) = number() else {
                 continue;
             };
+            let generation = number();
             if name != self.failed
-                && of(rank)
+                && of(rank, generation)
                 && let Some(message) = self.store.try_get(&format!("failed/{name}"))?
             {
                 let message = String::from_utf8_lossy(&message).into_owned();
@@ -74,46 +108,47 @@ impl Exchange {
         Ok(())
     }
 
-    /// Writes this rank's `value` under `topic` and waits for everybody's: by rank, its own included.
-    pub(super) fn all<T>(&self, topic: &str, value: &T) -> Result<Vec<T>, TeamError>
+    /// Writes this rank's `value` under `topic` and waits for everybody's: in the order of the ranks, its own included.
+    pub(super) fn all<T>(&self, topic: &str, value: &T) -> Result<Vec<(u32, T)>, TeamError>
     where
         T: Serialize + DeserializeOwned,
     {
-        self.all_checked(topic, value, |_, _| Ok(()))
+        let key = |rank: u32| format!("{topic}/{rank}");
+        self.all_checked(topic, key, value, |_, _| Ok(()))
     }
 
-    /// The same; `check` sees each rank's value as soon as it is there, and ends the wait with its error.
+    /// The same under the `key` of each rank; `check` sees each rank's value as soon as it is there, and ends the wait with its
+    /// error.
     pub(super) fn all_checked<T>(
         &self,
         topic: &str,
+        key: impl Fn(u32) -> String,
         value: &T,
         check: impl Fn(u32, &T) -> Result<(), TeamError>,
-    ) -> Result<Vec<T>, TeamError>
+    ) -> Result<Vec<(u32, T)>, TeamError>
     where
         T: Serialize + DeserializeOwned,
     {
-        let text =
-            serde_json::to_vec(value).map_err(|error| self.record(self.rank, topic, &error))?;
-        self.store.put(&format!("{topic}/{}", self.rank), &text)?;
+        self.put(&key(self.rank), value)?;
         let start = Instant::now();
-        let mut values: Vec<Option<T>> = (0..self.ranks).map(|_| None).collect();
+        let mut values: Vec<(u32, Option<T>)> =
+            self.ranks.iter().map(|rank| (rank, None)).collect();
         loop {
-            for (rank, place) in (0u32..).zip(&mut values) {
+            for (rank, place) in &mut values {
                 if place.is_none()
-                    && let Some(text) = self.store.try_get(&format!("{topic}/{rank}"))?
+                    && let Some(value) = self.read(*rank, topic, &key(*rank))?
                 {
-                    let value = serde_json::from_slice(&text)
-                        .map_err(|error| self.record(rank, topic, &error))?;
-                    check(rank, &value)?;
+                    check(*rank, &value)?;
                     *place = Some(value);
                 }
             }
-            let missing: Vec<u32> = (0u32..)
-                .zip(&values)
-                .filter_map(|(rank, value)| value.is_none().then_some(rank))
+            let missing: Vec<u32> = values
+                .iter()
+                .filter_map(|(rank, value)| value.is_none().then_some(*rank))
                 .collect();
             if missing.is_empty() {
-                return Ok(values.into_iter().flatten().collect());
+                let whole = |(rank, value): (u32, Option<T>)| value.map(|value| (rank, value));
+                return Ok(values.into_iter().filter_map(whole).collect());
             }
             self.failure()?;
             let left = self.timeout.saturating_sub(start.elapsed());
@@ -128,28 +163,63 @@ impl Exchange {
         }
     }
 
-    /// Writes this rank's `value` under `topic` and waits for that of `peer`, at most until `deadline`. May be called again
-    /// with the same value after a timeout. A rank that gave up ends the wait only if it is `peer`.
-    pub(super) fn with<T>(
+    /// Sets `key`.
+    pub(super) fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), TeamError> {
+        let text =
+            serde_json::to_vec(value).map_err(|error| self.record(self.rank, key, &error))?;
+        Ok(self.store.put(key, &text)?)
+    }
+
+    /// What `rank` has told under `key`, if it has. In errors it is called `topic`.
+    pub(super) fn read<T: DeserializeOwned>(
+        &self,
+        rank: u32,
+        topic: &str,
+        key: &str,
+    ) -> Result<Option<T>, TeamError> {
+        let Some(text) = self.store.try_get(key)? else {
+            return Ok(None);
+        };
+        let value: Result<T, _> = serde_json::from_slice(&text);
+        value
+            .map(Some)
+            .map_err(|error| self.record(rank, topic, &error))
+    }
+
+    /// The same of a record that says its version, and is of this one.
+    pub(super) fn read_versioned<T: DeserializeOwned>(
+        &self,
+        rank: u32,
+        key: &str,
+    ) -> Result<Option<T>, TeamError> {
+        #[derive(serde::Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        match self.read(rank, key, key)? {
+            None => Ok(None),
+            Some(Versioned { version }) if version == hello::VERSION => self.read(rank, key, key),
+            Some(Versioned { version }) => {
+                let reason = format!("version {version}; this is version {}", hello::VERSION);
+                Err(self.record(rank, key, &reason))
+            }
+        }
+    }
+
+    /// Waits until `look` finds what `peer` has told as `topic`, at most until `deadline`; looks at least once. `look` may end
+    /// the wait with its error.
+    pub(super) fn until<T>(
         &self,
         peer: u32,
         topic: &str,
-        value: &T,
         deadline: Instant,
-    ) -> Result<T, TeamError>
-    where
-        T: Serialize + DeserializeOwned,
-    {
-        let text =
-            serde_json::to_vec(value).map_err(|error| self.record(self.rank, topic, &error))?;
-        self.store.put(&format!("{topic}/{}", self.rank), &text)?;
+        look: impl Fn() -> Result<Option<T>, TeamError>,
+    ) -> Result<T, TeamError> {
         let start = Instant::now();
         loop {
-            if let Some(text) = self.store.try_get(&format!("{topic}/{peer}"))? {
-                return serde_json::from_slice(&text)
-                    .map_err(|error| self.record(peer, topic, &error));
+            if let Some(value) = look()? {
+                return Ok(value);
             }
-            self.failure_among(|rank| rank == peer)?;
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(TeamError::Absent {
@@ -162,26 +232,62 @@ impl Exchange {
         }
     }
 
+    /// Writes this rank's `value` under `topic` and waits for that of `peer`, by rank and generation, at most until `deadline`.
+    /// May be called again with the same value after a timeout. A rank that gave up ends the wait only if it is `peer`.
+    pub(super) fn with<T>(
+        &self,
+        (peer, generation): (u32, u32),
+        topic: &str,
+        value: &T,
+        deadline: Instant,
+    ) -> Result<T, TeamError>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        self.put(&format!("{topic}/{}", self.rank), value)?;
+        self.until(peer, topic, deadline, || {
+            let found = self.read(peer, topic, &format!("{topic}/{peer}"))?;
+            if found.is_none() {
+                self.failure_among(|rank, of| {
+                    rank == peer && of.is_none_or(|of| of == generation)
+                })?;
+            }
+            Ok(found)
+        })
+    }
+
     /// Compares `pairs` of name and value between all ranks; the first difference is an error that names both ranks.
     pub(super) fn agree(&self, topic: &str, pairs: &[(String, String)]) -> Result<(), TeamError> {
-        self.all_checked(topic, &pairs.to_vec(), |rank, theirs| {
-            let value = |pairs: &[(String, String)], name: &str| {
-                let pair = pairs.iter().find(|(key, _)| key == name);
-                pair.map_or_else(|| "not set".to_owned(), |(_, value)| value.clone())
-            };
-            for (name, _) in pairs.iter().chain(theirs) {
-                let (mine, other) = (value(pairs, name), value(theirs, name));
-                if mine != other {
-                    return Err(self.mismatch(name, mine, rank, other));
-                }
-            }
-            Ok(())
+        let key = |rank: u32| format!("{topic}/{rank}");
+        self.all_checked(topic, key, &pairs.to_vec(), |rank, theirs| {
+            self.same(pairs, rank, theirs)
         })?;
+        Ok(())
+    }
+
+    /// Compares `pairs` of this rank with those of `rank`.
+    pub(super) fn same(
+        &self,
+        pairs: &[(String, String)],
+        rank: u32,
+        theirs: &[(String, String)],
+    ) -> Result<(), TeamError> {
+        let value = |pairs: &[(String, String)], name: &str| {
+            let pair = pairs.iter().find(|(key, _)| key == name);
+            pair.map_or_else(|| "not set".to_owned(), |(_, value)| value.clone())
+        };
+        for (name, _) in pairs.iter().chain(theirs) {
+            let (mine, other) = (value(pairs, name), value(theirs, name));
+            if mine != other {
+                return Err(self.mismatch(name, mine, rank, other));
+            }
+        }
         Ok(())
     }
 
     /// Waits until every rank has come to the same place.
     pub(super) fn barrier(&self, name: &str) -> Result<(), TeamError> {
+        self.only_founders("a barrier")?;
         self.all(&format!("barrier/{name}"), &()).map(drop)
     }
 
@@ -223,7 +329,13 @@ mod tests {
 
     fn exchanges(ranks: u32, timeout: Duration) -> Vec<Exchange> {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let one = |rank| Exchange::new(Arc::clone(&store), rank, ranks, timeout);
+        let one = |rank| {
+            let config = TeamConfig {
+                timeout,
+                ..TeamConfig::new(rank, ranks)
+            };
+            Exchange::new(Arc::clone(&store), &config)
+        };
         (0..ranks).map(one).collect()
     }
 
@@ -240,7 +352,8 @@ mod tests {
                 })
                 .collect();
             for thread in threads {
-                assert_eq!(thread.join().unwrap().unwrap(), [0, 1, 4, 9]);
+                let all = thread.join().unwrap().unwrap();
+                assert_eq!(all, [(0, 0), (1, 1), (2, 4), (3, 9)]);
             }
         });
     }

@@ -16,7 +16,7 @@ const PAGE_BYTES: usize = 4096;
 /// After a reset the HCA counts WQEBBs from 0, so a life begins at a multiple of what its 16-bit counter holds.
 const BASE_STEP: u64 = 1 << 16;
 /// Packet numbers have 24 bits; those of two lives keep this distance, so that no old packet meets a new window.
-const PSN_BITS: u32 = 24;
+pub(super) const PSN_BITS: u32 = 24;
 const PSN_DISTANCE: u32 = 1 << 22;
 
 /// One QP to a peer.
@@ -34,10 +34,14 @@ pub(super) struct Link {
     rail: u32,
     /// First packet number of this side in its present life.
     psn: u32,
+    /// The packet number that an earlier incarnation of the peer would have sent next.
+    far: Option<u32>,
     /// Where the other end is; set when it has told.
     path: Option<PathAttr>,
-    /// The life that a recovery is making.
+    /// The life that is being made.
     next: Option<NextLife>,
+    /// Moved to Err, and not reset since.
+    ended: bool,
     /// What the indices of earlier lives have skipped.
     skipped: Skipped,
 }
@@ -57,6 +61,7 @@ struct NextLife {
     psn: u32,
     base: u64,
     skipped: Skipped,
+    far: Option<u32>,
     /// Reset, with its memory filled in.
     ready: bool,
 }
@@ -93,8 +98,10 @@ impl Link {
             peer,
             rail: rail_number,
             psn: fastrand::u32(..1 << PSN_BITS),
+            far: None,
             path: None,
             next: None,
+            ended: false,
             skipped: Skipped::default(),
         };
         link.write_image(gpu, 0, 0)?;
@@ -124,6 +131,11 @@ impl Link {
         self.next.map_or(self.psn, |next| next.psn)
     }
 
+    /// The packet number that the peer would have sent next in the life before; none if nobody was there.
+    pub(super) fn far(&self) -> Option<u32> {
+        self.next.map_or(self.far, |next| next.far)
+    }
+
     pub(super) fn skipped(&self) -> Skipped {
         self.skipped
     }
@@ -143,14 +155,18 @@ impl Link {
         }
     }
 
-    /// To Err, unless it has been reset.
-    pub(super) fn to_error(&self) -> Result<(), VerbsError> {
+    /// To Err, unless it takes nothing from a peer yet. If another life had been made, it is made again.
+    pub(super) fn to_error(&mut self) -> Result<(), VerbsError> {
         match self.stage.as_ref().expect("whole between two steps") {
-            Stage::Reset(_) => Ok(()),
-            Stage::Init(qp) => qp.to_error(),
-            Stage::Rtr(qp) => qp.to_error(),
-            Stage::Rts(qp) => qp.to_error(),
+            Stage::Rtr(qp) if !self.ended => qp.to_error(),
+            Stage::Rts(qp) if !self.ended => qp.to_error(),
+            _ => return Ok(()),
+        }?;
+        self.ended = true;
+        if let Some(next) = &mut self.next {
+            next.ready = false;
         }
+        Ok(())
     }
 
     /// Whether a recovery has reset it already.
@@ -212,6 +228,7 @@ impl Link {
             Stage::Rtr(qp) => moved(qp.reset(), Stage::Reset, Stage::Rtr),
             Stage::Rts(qp) => moved(qp.reset(), Stage::Reset, Stage::Rts),
         })?;
+        self.ended = false;
         self.write_image(gpu, next.base, generation)?;
         self.next = Some(NextLife {
             ready: true,
@@ -223,9 +240,17 @@ impl Link {
     fn plan_next(&self, gpu: &dyn Gpu) -> Result<NextLife, TeamError> {
         let context = self.context(gpu)?;
         let base = context.resv.next_multiple_of(BASE_STEP);
-        let used = self.query()?.next_send_psn;
+        let (used, far) = match self.stage.as_ref().expect("whole between two steps") {
+            // Nothing was sent or received in this life, but its number was told.
+            Stage::Reset(_) | Stage::Init(_) => (self.psn, self.far),
+            Stage::Rtr(_) | Stage::Rts(_) => {
+                let status = self.query()?;
+                (status.next_send_psn, Some(status.next_rcv_psn))
+            }
+        };
         Ok(NextLife {
             psn: far_from(used),
+            far,
             base,
             skipped: Skipped {
                 posted: self.skipped.posted + (base - context.resv),
@@ -243,8 +268,9 @@ impl Link {
         })
     }
 
-    /// Init to Rtr, unless it is further. The other end's first packet has number `psn`.
+    /// Init to Rtr, unless it is further. The other end has told that its first packet has number `psn`.
     pub(super) fn ready_to_receive(&mut self, psn: u32) -> Result<(), VerbsError> {
+        let psn = first_psn(psn, self.far());
         let path = self.path.expect("told before");
         let path = PathAttr { psn, ..path };
         self.step(|stage| match stage {
@@ -253,10 +279,14 @@ impl Link {
         })
     }
 
-    /// Rtr to Rts, unless it is further.
-    pub(super) fn ready_to_send(&mut self, send: &SendAttr) -> Result<(), VerbsError> {
+    /// Rtr to Rts, unless it is further. The other end has told that packets near `far` may be left of an earlier life.
+    pub(super) fn ready_to_send(
+        &mut self,
+        far: Option<u32>,
+        send: &SendAttr,
+    ) -> Result<(), VerbsError> {
         let send = SendAttr {
-            psn: self.psn(),
+            psn: first_psn(self.psn(), far),
             ..*send
         };
         self.step(|stage| match stage {
@@ -265,10 +295,11 @@ impl Link {
         })
     }
 
-    /// The life that was being made is the present one.
+    /// The life that was being made is the present one; or a life that came to nothing, but was told.
     pub(super) fn commit(&mut self) {
-        if let Some(next) = self.next.take() {
+        if let Some(next) = self.next.take().filter(|next| next.ready) {
             self.psn = next.psn;
+            self.far = next.far;
             self.skipped = next.skipped;
         }
     }
@@ -344,6 +375,18 @@ fn far_from(used: u32) -> u32 {
     (used + PSN_DISTANCE + fastrand::u32(..range)) % (1 << PSN_BITS)
 }
 
+/// First packet number of who has told `psn`, to a QP at which packets near `far` may still arrive. Both ends find the same.
+fn first_psn(psn: u32, far: Option<u32>) -> u32 {
+    let near = |far: u32| {
+        let ahead = psn.wrapping_sub(far) % (1 << PSN_BITS);
+        ahead.min((1 << PSN_BITS) - ahead) < PSN_DISTANCE
+    };
+    match far {
+        Some(far) if near(far) => (psn + (1 << (PSN_BITS - 1))) % (1 << PSN_BITS),
+        _ => psn,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,5 +403,21 @@ mod tests {
             let apart = ahead.min((1 << PSN_BITS) - ahead);
             assert!(apart >= PSN_DISTANCE, "seed {seed}: {used:#x} {psn:#x}");
         }
+    }
+    #[test]
+    fn a_number_near_to_what_an_earlier_peer_may_still_send_is_moved_to_the_other_side() {
+        let seed = fastrand::u64(..);
+        fastrand::seed(seed);
+        for _ in 0..10_000 {
+            let far = fastrand::u32(..1 << PSN_BITS);
+            let psn = (far + fastrand::u32(..1 << PSN_BITS)) % (1 << PSN_BITS);
+            let first = first_psn(psn, Some(far));
+            let ahead = first.wrapping_sub(far) % (1 << PSN_BITS);
+            let apart = ahead.min((1 << PSN_BITS) - ahead);
+            assert!(first < 1 << PSN_BITS);
+            assert!(apart >= PSN_DISTANCE, "seed {seed}: {psn:#x} {far:#x}");
+            assert!(first == psn || apart > PSN_DISTANCE, "seed {seed}");
+        }
+        assert_eq!(first_psn(7, None), 7);
     }
 }

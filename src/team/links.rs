@@ -1,14 +1,15 @@
-//! The full mesh: `qps_per_peer` QPs from this rank to every other.
+//! `qps_per_peer` QPs from this rank to every other place of the team, and the steps in which those to one peer are taken down
+//! and brought up: the same for founders, for a rank that joins, for its successor and for a recovery.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
 use super::exchange::Exchange;
+use super::hello::{Hello, Offer, QpOffer, RailRecord, VERSION, Wanted, WindowOffer, hello_key};
 use super::identity::Identity;
 use super::link::Link;
 use super::rail::Rail;
 use super::{TeamConfig, TeamError};
+use crate::abi::{RAIL_SHIFT, Status};
 use crate::gpu::Gpu;
 use crate::verbs::{Gid, Mtu, PathAttr, SendAttr, VerbsError};
 
@@ -18,6 +19,8 @@ const SOFT_ACK_TIMEOUT: u8 = 17;
 /// All QPs of a rank.
 #[derive(Debug)]
 pub(super) struct Links {
+    /// What this rank tells of itself, but for windows.
+    pub(super) hello: Hello,
     peers: Vec<PeerLinks>,
     /// How patient QPs are, by rail.
     send: Vec<SendAttr>,
@@ -26,83 +29,160 @@ pub(super) struct Links {
 /// The QPs to one peer; none for the rank itself.
 #[derive(Debug)]
 pub(super) struct PeerLinks {
-    /// Held through a recovery: one at a time.
-    recovery: Mutex<()>,
+    /// Held while a life ends or is made: one at a time.
+    work: Mutex<()>,
     /// Held for single steps.
     state: Mutex<PeerState>,
-    /// Ranks that share a process and a device.
-    pub(super) direct: bool,
 }
 
 /// What changes of the QPs to one peer.
 #[derive(Debug, Default)]
 pub(super) struct PeerState {
     pub(super) links: Vec<Link>,
-    /// Recoveries so far.
+    /// Lives of the QPs before this one: recoveries and replacements, as kernels see them.
+    pub(super) life: u32,
+    /// Recoveries since the QPs were connected with this incarnation: both ends count the same.
+    pub(super) recoveries: u32,
+    /// Why another life is being made.
+    pub(super) making: Option<Making>,
+    /// The incarnation that QPs and keys of this life are for; 0: nobody has been told any.
+    pub(super) told: u32,
+    /// The incarnation whose QPs these are connected with; 0: none yet.
+    pub(super) connected: u32,
+    /// The host has given the incarnation up, and no other was begun with.
+    pub(super) failed: bool,
+    /// Ranks that share a process and a device.
+    pub(super) direct: bool,
+    /// The newest incarnation whose hello was read: how its rails are reached.
+    pub(super) known: Option<Known>,
+}
+
+/// Why another life of the QPs to a peer is being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Making {
+    /// For the same incarnation.
+    Recovery,
+    /// For the incarnation of this generation.
+    Peer(u32),
+}
+
+/// How an incarnation of a peer is reached.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
     pub(super) generation: u32,
-}
-
-/// What a rank tells of its QPs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct LinksRecord {
-    rails: Vec<RailRecord>,
-    identity: Identity,
-    /// By peer, then by number: QP number and first packet number.
-    qps: Vec<Vec<(u32, u32)>>,
-}
-
-/// One HCA of a rank.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct RailRecord {
-    gid: [u8; 16],
-    /// Code of the port's MTU.
-    mtu: u32,
+    pub(super) direct: bool,
+    /// By rail, without QP and packet number.
+    paths: Vec<PathAttr>,
 }
 
 impl Links {
-    /// Makes all QPs of this rank and connects them with those of the others. Returns when every rank can send.
-    pub(super) fn connect(
-        exchange: &Exchange,
+    /// Makes all QPs of this rank; they are not connected.
+    pub(super) fn new(
         gpu: &dyn Gpu,
         rails: &[Rail],
         config: &TeamConfig,
+        agreed: Vec<(String, String)>,
     ) -> Result<Self, TeamError> {
-        let mut made = Vec::new();
-        for peer in 0..config.ranks {
-            made.push(make(gpu, rails, config, peer)?);
-        }
-        let own = LinksRecord {
-            rails: rails.iter().map(rail_record).collect::<Result<_, _>>()?,
-            identity: Identity::new(gpu),
-            qps: made
-                .iter()
-                .map(|links| links.iter().map(|link| (link.qpn(), link.psn())).collect())
-                .collect(),
-        };
-        let check = |rank, record: &LinksRecord| check_record(exchange, rank, record, &own);
-        let records = exchange.all_checked("links", &own, check)?;
-
-        let send: Vec<SendAttr> = rails.iter().map(|rail| patience(rail, config)).collect();
         let mut peers = Vec::new();
-        for (mut links, record) in made.into_iter().zip(&records) {
-            let theirs = record.qps.get(config.rank as usize).into_iter().flatten();
-            for ((number, link), &(qpn, psn)) in links.iter_mut().enumerate().zip(theirs) {
-                let rail = number % rails.len();
-                link.set_path(path(&own.rails[rail], &record.rails[rail], qpn, rail));
-                link.ready_to_receive(psn)?;
-                link.ready_to_send(&send[rail])?;
-            }
+        for peer in 0..config.ranks {
             peers.push(PeerLinks {
-                recovery: Mutex::new(()),
+                work: Mutex::new(()),
                 state: Mutex::new(PeerState {
-                    links,
-                    generation: 0,
+                    links: make(gpu, rails, config, peer)?,
+                    direct: config.direct && peer == config.rank,
+                    ..PeerState::default()
                 }),
-                direct: config.direct && record.identity == own.identity,
             });
         }
-        exchange.barrier("connected")?;
-        Ok(Self { peers, send })
+        Ok(Self {
+            hello: Hello {
+                version: VERSION,
+                rails: rails.iter().map(rail_record).collect::<Result<_, _>>()?,
+                identity: Identity::new(gpu),
+                agreed,
+                windows: None,
+                offers: Vec::new(),
+            },
+            peers,
+            send: rails.iter().map(|rail| patience(rail, config)).collect(),
+        })
+    }
+
+    /// Connects the QPs of a founder with those of the others. Returns when every founder can send.
+    pub(super) fn found(
+        &mut self,
+        exchange: &Exchange,
+        rails: &[Rail],
+        config: &TeamConfig,
+    ) -> Result<(), TeamError> {
+        let generation = config.generation;
+        for peer in config.members().without(config.rank).iter() {
+            let mut state = self.peers[peer as usize].state();
+            state.told = generation;
+            self.hello.offers.push(state.offer(peer, Vec::new()));
+        }
+        let wanted = self.wanted(exchange, config);
+        let key = |rank| hello_key(rank, generation);
+        let hellos = exchange.all_checked("hello", key, &self.hello, |rank, hello| {
+            wanted.check_hello(rank, "hello", hello, &[])
+        })?;
+        for (peer, hello) in hellos {
+            if peer == config.rank {
+                continue;
+            }
+            let mut offers = hello.offers.iter();
+            let Some(offer) = offers.find(|offer| offer.rank == config.rank) else {
+                let reason = format!("it offers nothing to rank {}", config.rank);
+                return Err(exchange.record(peer, "hello", &reason));
+            };
+            wanted.check_offer(peer, "hello", offer, &[])?;
+            let known = self.known(rails, config, generation, &hello)?;
+            let mut state = self.peers[peer as usize].state();
+            state.receive(&known, &offer.qps)?;
+            state.send(&self.send, &offer.qps)?;
+            state.finish(0);
+            state.connected = generation;
+            state.direct = known.direct;
+        }
+        exchange.barrier("connected")
+    }
+
+    /// What records of others are compared with.
+    pub(super) fn wanted<'a>(&'a self, exchange: &'a Exchange, config: &TeamConfig) -> Wanted<'a> {
+        Wanted {
+            exchange,
+            own: (config.rank, config.generation),
+            hello: &self.hello,
+            qps_per_peer: config.qps_per_peer,
+        }
+    }
+
+    /// How the incarnation that told `hello`, which was checked, is reached. May take as long as ARP does.
+    pub(super) fn known(
+        &self,
+        rails: &[Rail],
+        config: &TeamConfig,
+        generation: u32,
+        hello: &Hello,
+    ) -> Result<Known, TeamError> {
+        let reached = |(number, rail): (usize, &Rail)| -> Result<PathAttr, VerbsError> {
+            let (own, theirs) = (&self.hello.rails[number], &hello.rails[number]);
+            let path = PathAttr {
+                mtu: Mtu::from_code(theirs.mtu.min(own.mtu)),
+                rail: u8::try_from(number).expect("at most 16 rails"),
+                ..PathAttr::new(0, Gid(theirs.gid), 0)
+            };
+            path.resolved(rail.pd())
+        };
+        Ok(Known {
+            generation,
+            direct: config.direct && hello.identity == self.hello.identity,
+            paths: rails
+                .iter()
+                .enumerate()
+                .map(reached)
+                .collect::<Result<_, _>>()?,
+        })
     }
 
     /// Device addresses of the contexts: `[peer][qps_per_peer]`, 0 where there is no QP.
@@ -110,11 +190,8 @@ impl Links {
         let each = config.qps_per_peer as usize;
         let row = |peer: &PeerLinks| {
             let state = peer.state();
-            let mut row: Vec<u64> = state
-                .links
-                .iter()
-                .map(|link| link.layout().context_addr)
-                .collect();
+            let at = |link: &Link| link.layout().context_addr;
+            let mut row: Vec<u64> = state.links.iter().map(at).collect();
             row.resize(each, 0);
             row
         };
@@ -126,9 +203,9 @@ impl Links {
         &self.peers
     }
 
-    /// How patient QPs of `rail` are.
-    pub(super) fn patience(&self, rail: usize) -> &SendAttr {
-        &self.send[rail]
+    /// How patient they are, by rail.
+    pub(super) fn patience(&self) -> &[SendAttr] {
+        &self.send
     }
 }
 
@@ -139,13 +216,138 @@ impl PeerLinks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The right to recover; none while another thread does.
-    pub(super) fn try_recovery(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.recovery.try_lock() {
+    /// The right to end a life and make another; none while another thread does.
+    pub(super) fn try_work(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.work.try_lock() {
             Ok(guard) => Some(guard),
             Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+impl PeerState {
+    /// What is offered to incarnation `told` of `peer`.
+    pub(super) fn offer(&self, peer: u32, windows: Vec<WindowOffer>) -> Offer {
+        Offer {
+            version: VERSION,
+            rank: peer,
+            generation: self.told,
+            qps: self.qps(),
+            windows,
+        }
+    }
+
+    /// By QP.
+    pub(super) fn qps(&self) -> Vec<QpOffer> {
+        let qp = |link: &Link| QpOffer {
+            qpn: link.qpn(),
+            psn: link.psn(),
+            far: link.far(),
+        };
+        self.links.iter().map(qp).collect()
+    }
+
+    /// All QPs that take anything from the peer go to Err, also those of a life that is being made, and their waiters are
+    /// released. QPs that nobody was told of stay as they are.
+    pub(super) fn fence(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+        self.failed = self.told != 0;
+        self.end(gpu, |_| true)
+    }
+
+    /// The same with the QPs of the life that is over; those that have been reset stay as they are.
+    pub(super) fn end_life(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+        self.end(gpu, |link| !link.is_reset())
+    }
+
+    fn end(&mut self, gpu: &dyn Gpu, which: impl Fn(&Link) -> bool) -> Result<(), TeamError> {
+        if self.told == 0 {
+            return Ok(());
+        }
+        let mut links: Vec<&mut Link> = self.links.iter_mut().filter(|link| which(link)).collect();
+        links.iter_mut().try_for_each(|link| link.to_error())?;
+        links
+            .iter()
+            .try_for_each(|link| link.release(gpu, Status::ABORTED))
+    }
+
+    /// Whether they are connected with this incarnation and work, for all that this rank knows.
+    pub(super) fn is_connected_with(&self, generation: u32) -> bool {
+        let present = self.connected == generation && self.told == generation;
+        present && self.making.is_none() && !self.failed
+    }
+
+    /// Whether a life is being made for another incarnation.
+    pub(super) fn is_for_another(&self) -> bool {
+        matches!(self.making, Some(Making::Peer(_)))
+    }
+
+    /// Begins to make another life, or goes on with it. What had been made for another reason is given up.
+    pub(super) fn begin(&mut self, making: Making) {
+        if self.making != Some(making) {
+            if self.making.is_some() {
+                self.life = self.life.wrapping_add(1);
+            }
+            for link in &mut self.links {
+                link.commit();
+            }
+            self.making = Some(making);
+        }
+    }
+
+    /// The life that is being made.
+    pub(super) fn next_life(&self) -> u32 {
+        self.life.wrapping_add(1)
+    }
+
+    /// To Reset, with the memory of the next life. In the grace period.
+    pub(super) fn reset(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+        // The peer table has room for so many bits; a context holds as many.
+        let life = self.next_life() & ((1 << RAIL_SHIFT) - 1);
+        self.links
+            .iter_mut()
+            .try_for_each(|link| link.reset(gpu, life))
+    }
+
+    /// To Rtr: what `theirs` send is taken.
+    pub(super) fn receive(&mut self, known: &Known, theirs: &[QpOffer]) -> Result<(), TeamError> {
+        for ((number, link), qp) in self.links.iter_mut().enumerate().zip(theirs) {
+            let path = known.paths[number % known.paths.len()];
+            link.set_path(PathAttr {
+                remote_qpn: qp.qpn,
+                ..path
+            });
+        }
+        self.receive_again(theirs)
+    }
+
+    /// The same from the QPs that these were connected with before.
+    pub(super) fn receive_again(&mut self, theirs: &[QpOffer]) -> Result<(), TeamError> {
+        for (link, qp) in self.links.iter_mut().zip(theirs) {
+            link.init()?;
+            link.ready_to_receive(qp.psn)?;
+        }
+        Ok(())
+    }
+
+    /// To Rts.
+    pub(super) fn send(
+        &mut self,
+        patience: &[SendAttr],
+        theirs: &[QpOffer],
+    ) -> Result<(), TeamError> {
+        for ((number, link), qp) in self.links.iter_mut().enumerate().zip(theirs) {
+            link.ready_to_send(qp.far, &patience[number % patience.len()])?;
+        }
+        Ok(())
+    }
+
+    /// The life that was being made, number `life`, is the present one.
+    pub(super) fn finish(&mut self, life: u32) {
+        self.links.iter_mut().for_each(Link::commit);
+        self.life = life;
+        self.making = None;
+        self.failed = false;
     }
 }
 
@@ -182,49 +384,9 @@ fn patience(rail: &Rail, config: &TeamConfig) -> SendAttr {
             true => SOFT_ACK_TIMEOUT,
             false => default.timeout,
         });
-    SendAttr { timeout, ..default }
-}
-
-fn path(own: &RailRecord, theirs: &RailRecord, qpn: u32, rail: usize) -> PathAttr {
-    PathAttr {
-        mtu: Mtu::from_code(theirs.mtu.min(own.mtu)),
-        rail: u8::try_from(rail).expect("at most 16 rails"),
-        ..PathAttr::new(qpn, Gid(theirs.gid), 0)
+    SendAttr {
+        timeout,
+        retry: config.retry_count,
+        ..default
     }
-}
-
-/// What comes out of the store is checked before it is used; numbers and GIDs by the transitions.
-fn check_record(
-    exchange: &Exchange,
-    rank: u32,
-    record: &LinksRecord,
-    own: &LinksRecord,
-) -> Result<(), TeamError> {
-    let refuse = |reason: String| Err(exchange.record(rank, "links", &reason));
-    let (ranks, rails) = (own.qps.len(), own.rails.len());
-    if record.qps.len() != ranks {
-        return refuse(format!("{} peers; the team has {ranks}", record.qps.len()));
-    }
-    if record.rails.len() != rails {
-        return refuse(format!(
-            "{} rails; the team has {rails}",
-            record.rails.len()
-        ));
-    }
-    let each = own.qps.iter().map(Vec::len).max().unwrap_or(0);
-    for (peer, qps) in (0u32..).zip(&record.qps) {
-        let wanted = if peer == rank { 0 } else { each };
-        if qps.len() != wanted {
-            return refuse(format!(
-                "{} QPs to rank {peer}; it must be {wanted}",
-                qps.len()
-            ));
-        }
-    }
-    for rail in &record.rails {
-        if Mtu::from_code(rail.mtu).is_none() {
-            return refuse(format!("MTU code {}; it must be 1 to 5", rail.mtu));
-        }
-    }
-    Ok(())
 }

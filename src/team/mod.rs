@@ -3,20 +3,28 @@
 //! [`Team::join`] is collective: every rank makes its QPs to every other, they exchange numbers through the store and
 //! connect. What kernels need is then in device memory, behind one address that does not move. A rank that fails in a
 //! collective call tells the others, which end soon after with its error.
+//!
+//! A team has places for more ranks than it may begin with. A rank that comes later, or another time
+//! ([`TeamConfig::joining`]), joins alone, makes its windows alone and says what it is ([`Team::hello`]); then each member and
+//! it connect with each other ([`Team::connect_peer`]), and nothing else of the members changes.
 
 mod budget;
 mod config;
 mod counters;
 mod error;
 mod exchange;
+mod hello;
 mod identity;
 mod link;
 mod links;
 mod order;
 mod rail;
+mod ranks;
 mod recover;
+mod replace;
 mod store;
 mod tables;
+mod usage;
 mod window;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +46,7 @@ use link::Link;
 use links::{Links, PeerLinks};
 pub use order::SignalOrder;
 use rail::Rail;
+pub use ranks::RankSet;
 pub use store::{
     FileStore, LEASE_TTL, Lease, LeaseId, MAX_KEY, MAX_VALUE, MemoryStore, RECORD_VERSION, Records,
     Store, StoreError, open_store,
@@ -85,7 +94,7 @@ impl Team {
         gpu: &Arc<dyn Gpu>,
         store: Arc<dyn Store>,
     ) -> Result<Arc<Self>, TeamError> {
-        let exchange = Exchange::new(store, config.rank, config.ranks, config.timeout);
+        let exchange = Exchange::new(store, &config);
         let joined = Self::join_with(config, contexts, gpu, &exchange);
         told(&exchange, joined).map(Arc::new)
     }
@@ -115,8 +124,8 @@ impl Team {
         match open() {
             Ok((team, contexts, gpu)) => Ok(Self::join_rails(team, &contexts, &gpu, store)?),
             Err(error) => {
-                let exchange = Exchange::new(store, config.rank, config.ranks, config.join_timeout);
-                exchange.fail_with(&error.to_string());
+                let team = TeamConfig::new(config.rank, config.ranks);
+                Exchange::new(store, &team).fail_with(&error.to_string());
                 Err(error)
             }
         }
@@ -142,9 +151,17 @@ impl Team {
             .zip(contexts)
             .map(rail)
             .collect::<Result<_, TeamError>>()?;
-        let links = Links::connect(exchange, gpu.as_ref(), &made, &config)?;
-        let direct: Vec<bool> = links.all().iter().map(|peer| peer.direct).collect();
+        let mut links = Links::new(gpu.as_ref(), &made, &config, agreed)?;
+        if !config.joins() {
+            links.found(exchange, &made, &config)?;
+        }
+        let direct: Vec<bool> = links.all().iter().map(|peer| peer.state().direct).collect();
         let tables = Tables::new(gpu, &config, rails, &links.contexts(&config), &direct)?;
+        for (rank, peer) in (0..).zip(links.all()) {
+            if rank != config.rank && peer.state().connected == 0 {
+                tables.close(rank);
+            }
+        }
         Ok(Self {
             config,
             exchange: exchange.clone(),
@@ -211,8 +228,8 @@ impl Team {
         self.rails[0].heap().stats()
     }
 
-    /// Makes a window of `bytes` at every rank, zeroed. It lives as long as the team. Collective: all ranks make their windows
-    /// in the same order.
+    /// Makes a window of `bytes` at every rank, zeroed. It lives as long as the team. Collective: the founders make their windows
+    /// together, in the same order. A rank that joins later makes the same ones alone, before [`Team::hello`].
     ///
     /// # Errors
     /// A size outside the limits or different at another rank; more than [`MAX_WINDOWS`] windows; what HCA and device refuse.
@@ -227,6 +244,15 @@ impl Team {
     /// As [`Team::window`].
     pub fn data_window(&self, bytes: u64) -> Result<Window, TeamError> {
         self.add_window(bytes, Purpose::Data)
+    }
+
+    /// The same for memory that this rank sends from: no peer gets a key of it, and none can write it. It takes its number like
+    /// any other.
+    ///
+    /// # Errors
+    /// As [`Team::window`].
+    pub fn send_window(&self, bytes: u64) -> Result<Window, TeamError> {
+        self.add_window(bytes, Purpose::Send)
     }
 
     fn add_window(&self, bytes: u64, purpose: Purpose) -> Result<Window, TeamError> {
@@ -256,12 +282,14 @@ impl Team {
             })?;
         let gpu = self.gpu.as_ref();
         let what = (bytes, purpose);
-        let owned = OwnedWindow::new(&self.exchange, gpu, &self.rails, &self.config, id, what)?;
-        self.tables.add_window(&owned.entries, &owned.lkeys_be)?;
+        let owned = OwnedWindow::new(gpu, &self.rails, &self.config, id, what)?;
+        let entries = owned.entries(&self.exchange, &self.config)?;
+        self.tables.add_window(&entries, &owned.lkeys_be())?;
         Ok(owned)
     }
 
-    /// Compares `pairs` of name and value between all ranks, under a `topic` that is used once. Collective.
+    /// Compares `pairs` of name and value between all ranks, under a `topic` that is used once. Collective; a rank that joins
+    /// later compares with what the members told when they came.
     ///
     /// # Errors
     /// The first difference, by both ranks and both values.
@@ -269,10 +297,10 @@ impl Team {
         told(&self.exchange, self.exchange.agree(topic, pairs))
     }
 
-    /// Waits until every rank has called it with the same `name`, which is used once.
+    /// Waits until every founder has called it with the same `name`, which is used once.
     ///
     /// # Errors
-    /// Ranks that do not come within the team's timeout, or have failed.
+    /// [`TeamError::Late`] for a rank that joined later. Ranks that do not come within the team's timeout, or have failed.
     pub fn barrier(&self, name: &str) -> Result<(), TeamError> {
         told(&self.exchange, self.exchange.barrier(name))
     }

@@ -78,6 +78,12 @@ impl Rail {
         self.control.heap()
     }
 
+    /// Bytes that are taken of its heaps, in device and host memory.
+    pub(super) fn heap_bytes(&self) -> u64 {
+        let host = self.host.as_ref().map_or(0, |heap| heap.stats().live_bytes);
+        self.heap().stats().live_bytes + host
+    }
+
     /// The shape of its QPs.
     pub(super) fn shape(&self) -> &QpConfig {
         &self.shape

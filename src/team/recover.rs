@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::links::{PeerLinks, PeerState};
+use super::hello::QpOffer;
+use super::links::Making;
 use super::{Team, TeamError};
-use crate::abi::{RAIL_SHIFT, Status};
 
 /// Time between two looks at the guards that kernels hold.
 const LOOK: Duration = Duration::from_millis(1);
@@ -22,67 +22,81 @@ const LOOK: Duration = Duration::from_millis(1);
 /// What one end tells the other when its QPs are in Reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Reborn {
-    /// By QP: QP number and first packet number of the new life.
-    qps: Vec<(u32, u32)>,
+    qps: Vec<QpOffer>,
 }
 
 impl Team {
     /// Brings the QPs to `peer` up again, whatever state they are in. Collective between this rank and `peer`: both call it as
-    /// often as it succeeds. Other peers' QPs go on working.
+    /// often as it succeeds. Other peers' QPs go on working. The peer is the incarnation that the QPs were connected with; for
+    /// another one there is [`Team::connect_peer`].
     ///
     /// What was in flight has an unknown outcome; nothing is sent again. Old tickets are `stale_generation`. The counters go
-    /// on. Returns the new generation, which entries of the peer table and QP contexts hold too.
+    /// on. Returns how often these two have done it.
     ///
     /// Kernels that post to the peer must hold a guard of it (`guard_enter`) while they do, or have ended.
     ///
     /// # Errors
     /// [`TeamError::Guarded`] if kernels do not drop their guards, [`TeamError::Absent`] if the peer does not come, both within
-    /// the team's timeout; [`TeamError::Recovering`]; what HCA and device refuse. The peer stays closed; call it again.
+    /// the team's timeout; [`TeamError::NotConnected`]; [`TeamError::Recovering`]; what HCA and device refuse. The peer stays
+    /// closed; call it again.
     pub fn recover(&self, peer: u32) -> Result<u32, TeamError> {
         let links = self.peer(peer)?;
-        let Some(_only) = links.try_recovery() else {
+        let Some(_only) = links.try_work() else {
             return Err(TeamError::Recovering { peer });
         };
         let deadline = Instant::now() + self.config.timeout;
-        self.tables.close(peer);
-        self.end_life(&links.state())?;
+        let (number, incarnation) = {
+            let mut state = links.state();
+            if state.connected == 0 || state.connected != state.told || state.is_for_another() {
+                return Err(TeamError::NotConnected { peer });
+            }
+            self.tables.close(peer);
+            state.begin(Making::Recovery);
+            state.failed = false;
+            state.end_life(self.gpu.as_ref())?;
+            (state.recoveries.wrapping_add(1), state.connected)
+        };
         self.wait_for_guards(peer, deadline)?;
 
-        let generation = links.state().generation.wrapping_add(1);
-        let own = self.reset(&mut links.state(), generation)?;
-        let topic = |step: &str| {
-            let (low, high) = (self.rank().min(peer), self.rank().max(peer));
-            format!("recover/{low}-{high}/{generation}/{step}")
+        let own = {
+            let mut state = links.state();
+            state.reset(self.gpu.as_ref())?;
+            Reborn { qps: state.qps() }
         };
-        let theirs = self.exchange.with(peer, &topic("reset"), &own, deadline)?;
-        self.receive(peer, links, &topic("reset"), &theirs)?;
+        let mut ends = [(self.rank(), self.config.generation), (peer, incarnation)];
+        ends.sort_unstable();
+        let [low, high] = ends.map(|(rank, generation)| format!("{rank}.{generation}"));
+        let topic = |step: &str| format!("recover/{low}-{high}/{number}/{step}");
+        let other = (peer, incarnation);
+        let theirs = self.exchange.with(other, &topic("reset"), &own, deadline)?;
+        self.receive_again(peer, &topic("reset"), &theirs)?;
         // Nobody sends before the other end receives.
-        self.exchange.with(peer, &topic("ready"), &(), deadline)?;
-        self.send(&mut links.state())?;
-        self.tables.set_generation(peer, generation)?;
+        self.exchange.with(other, &topic("ready"), &(), deadline)?;
         let mut state = links.state();
-        for link in &mut state.links {
-            link.commit();
+        if state.failed {
+            return Err(TeamError::NotConnected { peer });
         }
-        state.generation = generation;
+        state.send(self.links.patience(), &theirs.qps)?;
+        let life = state.next_life();
+        self.tables.set_life(peer, life)?;
+        state.finish(life);
+        state.recoveries = number;
         self.tables.open(peer);
-        Ok(generation)
+        Ok(number)
     }
 
     /// Ends everything with `peer`: no kernel gets a guard of it any more, its QPs are in Err, every wait for them ends
-    /// `aborted`. [`Team::recover`] brings them back. Needs nothing of the peer.
+    /// `aborted`. Never waits, and needs nothing of the peer. [`Team::recover`] brings them back if the peer is still the same
+    /// incarnation and does so, too; otherwise that incarnation is over, and [`Team::connect_peer`] takes a later one.
+    ///
+    /// A call of either that is under way in another thread ends with an error.
     ///
     /// # Errors
-    /// A rank that the team does not have; what HCA and device refuse.
+    /// A rank that the team does not have; what HCA and device refuse: call it again.
     pub fn fail_peer(&self, peer: u32) -> Result<(), TeamError> {
-        let links = self.peer(peer)?;
-        // While a recovery runs it has done so itself, or has gone past it.
-        let Some(_only) = links.try_recovery() else {
-            return Err(TeamError::Recovering { peer });
-        };
+        let mut state = self.peer(peer)?.state();
         self.tables.close(peer);
-        let state = links.state();
-        self.end_life(&state)
+        state.fence(self.gpu.as_ref())
     }
 
     /// Ends every wait of running and later calls on the QPs to `peer` with `aborted`. The QPs stay healthy: what is posted
@@ -127,19 +141,7 @@ impl Team {
         Ok(())
     }
 
-    /// The QPs that have not been reset go to Err, and their waiters are released.
-    fn end_life(&self, state: &PeerState) -> Result<(), TeamError> {
-        let alive = || state.links.iter().filter(|link| !link.is_reset());
-        for link in alive() {
-            link.to_error()?;
-        }
-        for link in alive() {
-            link.release(self.gpu.as_ref(), Status::ABORTED)?;
-        }
-        Ok(())
-    }
-
-    fn wait_for_guards(&self, peer: u32, deadline: Instant) -> Result<(), TeamError> {
+    pub(super) fn wait_for_guards(&self, peer: u32, deadline: Instant) -> Result<(), TeamError> {
         let start = Instant::now();
         loop {
             let readers = self.tables.readers(peer)?;
@@ -157,44 +159,17 @@ impl Team {
         }
     }
 
-    fn reset(&self, state: &mut PeerState, generation: u32) -> Result<Reborn, TeamError> {
-        // The peer table has room for so many bits; a context holds as many.
-        let generation = generation & ((1 << RAIL_SHIFT) - 1);
-        for link in &mut state.links {
-            link.reset(self.gpu.as_ref(), generation)?;
+    fn receive_again(&self, peer: u32, topic: &str, theirs: &Reborn) -> Result<(), TeamError> {
+        let mut state = self.peer(peer)?.state();
+        if state.failed {
+            return Err(TeamError::NotConnected { peer });
         }
-        let told = state.links.iter().map(|link| (link.qpn(), link.psn()));
-        Ok(Reborn {
-            qps: told.collect(),
-        })
-    }
-
-    fn receive(
-        &self,
-        peer: u32,
-        links: &PeerLinks,
-        topic: &str,
-        theirs: &Reborn,
-    ) -> Result<(), TeamError> {
-        let mut state = links.state();
         let known: Vec<u32> = state.links.iter().map(|link| link.remote_qpn()).collect();
-        let told: Vec<u32> = theirs.qps.iter().map(|(qpn, _)| *qpn).collect();
+        let told: Vec<u32> = theirs.qps.iter().map(|qp| qp.qpn).collect();
         if known != told {
             let reason = format!("QPs {told:x?}; they were {known:x?}");
             return Err(self.exchange.record(peer, topic, &reason));
         }
-        for (link, &(_, psn)) in state.links.iter_mut().zip(&theirs.qps) {
-            link.init()?;
-            link.ready_to_receive(psn)?;
-        }
-        Ok(())
-    }
-
-    fn send(&self, state: &mut PeerState) -> Result<(), TeamError> {
-        let rails = self.rails.len();
-        for (number, link) in state.links.iter_mut().enumerate() {
-            link.ready_to_send(self.links.patience(number % rails))?;
-        }
-        Ok(())
+        state.receive_again(&theirs.qps)
     }
 }

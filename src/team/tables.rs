@@ -14,7 +14,7 @@ use crate::abi::{
 use crate::gpu::{DeviceMemory, Gpu, HostMapped};
 
 const ALIGN: u64 = 128;
-/// `PeerEntry::rail_generation` holds so many bits of a generation.
+/// `PeerEntry::rail_generation` holds so many bits of a life.
 const GENERATION_MASK: u32 = (1 << RAIL_SHIFT) - 1;
 
 /// Context, settings, QP pointers, guards, keys, peer table; and the words that close a peer.
@@ -43,7 +43,8 @@ struct Shadow {
 
 #[derive(Clone, Copy, Debug)]
 struct PeerSeen {
-    generation: u32,
+    /// Life of the QPs to it.
+    life: u32,
     direct: bool,
 }
 
@@ -69,10 +70,7 @@ impl Tables {
         let bytes = usize::try_from(bytes).expect("at most 1,024 ranks of 16 rails");
         let memory = gpu.alloc(bytes, 128)?;
         let base = memory.addr();
-        let seen = |&direct: &bool| PeerSeen {
-            generation: 0,
-            direct,
-        };
+        let seen = |&direct: &bool| PeerSeen { life: 0, direct };
         let tables = Self {
             gpu: Arc::clone(gpu),
             memory,
@@ -147,15 +145,42 @@ impl Tables {
         Ok(self.gpu.write(at, row)?)
     }
 
-    /// Writes `generation` into every entry of `peer`. Inside its grace period only.
-    pub(super) fn set_generation(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+    /// Writes the `life` of the QPs into every entry of `peer`. Inside its grace period only.
+    pub(super) fn set_life(&self, peer: u32, life: u32) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
-        shadow.peers[peer as usize].generation = generation;
-        for place in (peer as usize..shadow.entries.len()).step_by(self.ranks as usize) {
-            let word = shadow.word(self.ranks, self.rails, place);
-            let entry = &mut shadow.entries[place];
+        shadow.peers[peer as usize].life = life;
+        self.write_peer(&mut shadow, peer, |_| None)
+    }
+
+    /// Fills in every entry of a new incarnation of `peer`: life of the QPs, whether kernels reach it by load and store, and
+    /// address and key (big-endian) by window and rail. Inside its grace period only. May be called again.
+    pub(super) fn set_peer(
+        &self,
+        peer: u32,
+        (life, direct): (u32, bool),
+        places: &[(u64, u32)],
+    ) -> Result<(), TeamError> {
+        let mut shadow = self.shadow();
+        shadow.peers[peer as usize] = PeerSeen { life, direct };
+        self.write_peer(&mut shadow, peer, |row| places.get(row).copied())
+    }
+
+    /// Writes every entry of `peer`, with address and key as `place` says for its row.
+    fn write_peer(
+        &self,
+        shadow: &mut Shadow,
+        peer: u32,
+        place: impl Fn(usize) -> Option<(u64, u32)>,
+    ) -> Result<(), TeamError> {
+        let rows = (peer as usize..shadow.entries.len()).step_by(self.ranks as usize);
+        for (row, at) in rows.enumerate() {
+            let word = shadow.word(self.ranks, self.rails, at);
+            let entry = &mut shadow.entries[at];
             entry.rail_generation = word;
-            let at = self.peers + (place * size_of::<PeerEntry>()) as u64;
+            if let Some((base, rkey_be)) = place(row) {
+                (entry.base, entry.rkey_be) = (base, rkey_be);
+            }
+            let at = self.peers + (at * size_of::<PeerEntry>()) as u64;
             self.gpu.write(at, bytemuck::bytes_of(entry))?;
         }
         Ok(())
@@ -210,6 +235,6 @@ impl Shadow {
         let rail = u32::try_from(place / ranks).expect("few entries") % rails;
         let peer = self.peers[place % ranks];
         let direct = if peer.direct { PEER_DIRECT } else { 0 };
-        direct | rail << RAIL_SHIFT | peer.generation & GENERATION_MASK
+        direct | rail << RAIL_SHIFT | peer.life & GENERATION_MASK
     }
 }

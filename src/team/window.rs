@@ -1,4 +1,6 @@
 //! Symmetric windows: the same number of bytes at every rank, which every rank may write.
+//!
+//! A window is registered once for each peer and rail, so each peer has keys of its own, which can be taken from it alone.
 
 // UNSAFETY: registers device memory, which this module owns, with the HCA.
 #![expect(unsafe_code, reason = "registration of memory that the window owns")]
@@ -8,11 +10,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
+use super::hello::{WindowOffer, WindowShape};
 use super::rail::Rail;
 use super::{TeamConfig, TeamError};
 use crate::abi::{PeerEntry, Window};
 use crate::gpu::{DeviceMemory, Gpu};
-use crate::verbs::{Access, Mr, Pd};
+use crate::verbs::{Access, Mr, Pd, VerbsError};
 
 /// Longest window.
 const MAX_WINDOW_BYTES: u64 = 1 << 40;
@@ -25,6 +28,8 @@ pub(super) enum Purpose {
     Any,
     /// Data that is read behind a signal in another window: its writes may overtake each other on PCIe.
     Data,
+    /// What this rank sends: no peer gets a key.
+    Send,
 }
 
 impl Purpose {
@@ -32,6 +37,7 @@ impl Purpose {
         match self {
             Self::Any => Access::ALL,
             Self::Data => Access::ALL | Access::RELAXED_ORDERING,
+            Self::Send => Access::LOCAL_WRITE,
         }
     }
 }
@@ -39,29 +45,44 @@ impl Purpose {
 /// One window of this rank.
 #[derive(Debug)]
 pub(super) struct OwnedWindow {
-    /// A registration for each rail and peer slot: what one peer is given can be taken from it alone. Before the memory.
-    _keys: Vec<Vec<Mr>>,
-    _memory: DeviceMemory,
+    keys: Keys,
+    /// Behind the keys, so that it goes after them.
+    memory: DeviceMemory,
     pub(super) window: Window,
-    /// `[rail][peer]`, address and key.
-    pub(super) entries: Vec<PeerEntry>,
-    /// By rail, big-endian.
-    pub(super) lkeys_be: Vec<u32>,
+    purpose: Purpose,
 }
 
-/// What a rank tells of a window.
+/// Its registrations.
+#[derive(Debug)]
+struct Keys {
+    /// By rail: of this rank itself.
+    own: Vec<Mr>,
+    /// `[peer][rail]`; none for this rank, or for a window that no peer writes.
+    peers: Vec<Vec<PeerKey>>,
+}
+
+/// What one peer is given of a window on one rail.
+#[derive(Debug)]
+struct PeerKey {
+    mr: Mr,
+    /// The one before, while it has not been taken back.
+    old: Option<Mr>,
+    /// Life of the QPs to the peer that it was made for.
+    life: u32,
+}
+
+/// What a founder tells of a window.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct WindowRecord {
     bytes: u64,
     base: u64,
-    /// `[rail][peer]`.
+    /// `[rail][peer]`; 0 where there is none.
     rkeys: Vec<Vec<u32>>,
 }
 
 impl OwnedWindow {
-    /// Makes window `id` and tells the others. Collective.
+    /// Makes window `id`, known to nobody else.
     pub(super) fn new(
-        exchange: &Exchange,
         gpu: &dyn Gpu,
         rails: &[Rail],
         config: &TeamConfig,
@@ -75,28 +96,84 @@ impl OwnedWindow {
         let length =
             usize::try_from(bytes).map_err(|_| TeamError::limit("window", bytes, usize::MAX))?;
         let memory = gpu.alloc(length, ALIGN)?;
-        let register = |pd: &Arc<Pd>| {
-            // SAFETY: `memory` is device memory, to which no Rust reference exists, and it is dropped after the
-            // registrations: by the order of the fields, or here, where `keys` is dropped first.
-            unsafe { Mr::register(pd, memory.addr(), bytes, purpose.access()) }
+        let new = |rail: &Rail| register(rail.pd(), &memory, purpose);
+        let own: Vec<Mr> = rails.iter().map(new).collect::<Result<_, _>>()?;
+        let key = |rail| {
+            new(rail).map(|mr| PeerKey {
+                mr,
+                old: None,
+                life: 0,
+            })
         };
-        let on_rail = |rail: &Rail| -> Result<Vec<Mr>, _> {
-            (0..config.ranks).map(|_| register(rail.pd())).collect()
+        let of_peer = |peer: u32| match peer == config.rank || purpose == Purpose::Send {
+            true => Ok(Vec::new()),
+            false => rails.iter().map(key).collect(),
         };
-        let keys: Vec<Vec<Mr>> = rails.iter().map(on_rail).collect::<Result<_, _>>()?;
+        let peers = (0..config.ranks)
+            .map(of_peer)
+            .collect::<Result<_, VerbsError>>()?;
+        Ok(Self {
+            window: Window {
+                id,
+                lkey_be: own[0].lkey().to_be(),
+                base: memory.addr(),
+                bytes,
+            },
+            keys: Keys { own, peers },
+            memory,
+            purpose,
+        })
+    }
+
+    /// Tells the other founders of it and returns `entries[rail][peer]`, address and key, as a rank that joins later has them
+    /// at first: nothing of anybody else.
+    pub(super) fn entries(
+        &self,
+        exchange: &Exchange,
+        config: &TeamConfig,
+    ) -> Result<Vec<PeerEntry>, TeamError> {
+        let (rank, ranks, rails) = (config.rank, config.ranks as usize, self.keys.own.len());
+        let mut entries = vec![PeerEntry::default(); rails * ranks];
+        let mut set = |rail: usize, peer: u32, base: u64, rkey: u32| {
+            entries[rail * ranks + peer as usize] = PeerEntry {
+                base,
+                rkey_be: rkey.to_be(),
+                rail_generation: 0,
+            };
+        };
+        if !config.joins() {
+            for (peer, record) in self.exchange(exchange, config)? {
+                for (rail, keys) in record.rkeys.iter().enumerate() {
+                    if self.purpose != Purpose::Send {
+                        set(rail, peer, record.base, keys[rank as usize]);
+                    }
+                }
+            }
+        }
+        for (rail, mr) in self.keys.own.iter().enumerate() {
+            set(rail, rank, self.window.base, mr.rkey());
+        }
+        Ok(entries)
+    }
+
+    fn exchange(
+        &self,
+        exchange: &Exchange,
+        config: &TeamConfig,
+    ) -> Result<Vec<(u32, WindowRecord)>, TeamError> {
+        let (ranks, rails) = (config.ranks as usize, self.keys.own.len());
+        let key = |rail: usize, keys: &Vec<PeerKey>| keys.get(rail).map_or(0, |key| key.mr.rkey());
+        let of_rail = |rail| self.keys.peers.iter().map(|keys| key(rail, keys)).collect();
+        let bytes = self.window.bytes;
         let own = WindowRecord {
             bytes,
-            base: memory.addr(),
-            rkeys: keys
-                .iter()
-                .map(|keys| keys.iter().map(Mr::rkey).collect())
-                .collect(),
+            base: self.window.base,
+            rkeys: (0..rails).map(of_rail).collect(),
         };
-        let topic = format!("window-{id}");
-        let records = exchange.all_checked(&topic, &own, |rank, record: &WindowRecord| {
+        let topic = format!("window-{}", self.window.id);
+        let check = |rank, record: &WindowRecord| {
             let shape: Vec<usize> = record.rkeys.iter().map(Vec::len).collect();
-            if shape != vec![config.ranks as usize; rails.len()] {
-                let (rails, ranks) = (rails.len(), config.ranks);
+            if shape != vec![ranks; rails] {
                 let reason =
                     format!("{shape:?} keys by rail; the team has {rails} rails of {ranks}");
                 return Err(exchange.record(rank, &topic, &reason));
@@ -104,29 +181,67 @@ impl OwnedWindow {
             if record.bytes == bytes {
                 return Ok(());
             }
-            let what = format!("bytes of window {id}");
+            let what = format!("bytes of window {}", self.window.id);
             Err(exchange.mismatch(&what, bytes.to_string(), rank, record.bytes.to_string()))
-        })?;
-        let rank = config.rank as usize;
-        let entry = |(rail, record): (usize, &WindowRecord)| PeerEntry {
-            base: record.base,
-            rkey_be: record.rkeys[rail][rank].to_be(),
-            rail_generation: 0,
         };
-        let all =
-            (0..rails.len()).flat_map(|rail| records.iter().map(move |record| (rail, record)));
-        let lkeys_be: Vec<u32> = keys.iter().map(|keys| keys[rank].lkey().to_be()).collect();
-        Ok(Self {
-            window: Window {
-                id,
-                lkey_be: lkeys_be[0],
-                base: memory.addr(),
-                bytes,
-            },
-            entries: all.map(entry).collect(),
-            lkeys_be,
-            _keys: keys,
-            _memory: memory,
-        })
+        exchange.all_checked(&topic, |rank| format!("{topic}/{rank}"), &own, check)
     }
+
+    /// By rail, big-endian.
+    pub(super) fn lkeys_be(&self) -> Vec<u32> {
+        self.keys.own.iter().map(|mr| mr.lkey().to_be()).collect()
+    }
+
+    /// What is the same at all ranks.
+    pub(super) fn shape(&self) -> WindowShape {
+        WindowShape {
+            bytes: self.window.bytes,
+            purpose: format!("{:?}", self.purpose),
+        }
+    }
+
+    /// What `peer` is given of it.
+    pub(super) fn offer(&self, peer: u32) -> WindowOffer {
+        let keys = self.keys.peers.get(peer as usize).into_iter().flatten();
+        WindowOffer {
+            shape: self.shape(),
+            base: self.window.base,
+            rkeys: keys.map(|key| key.mr.rkey()).collect(),
+        }
+    }
+
+    /// Gives `peer` new keys for `life` and takes the old ones back; nobody else's are touched. May be called again for the
+    /// same life after it has failed, and goes on from there.
+    pub(super) fn renew(&mut self, rails: &[Rail], peer: u32, life: u32) -> Result<(), VerbsError> {
+        let keys = self.keys.peers.get_mut(peer as usize);
+        for (key, rail) in keys.into_iter().flatten().zip(rails) {
+            key.take_back()?;
+            if key.life != life {
+                // The new one first, so that it cannot have the old one's number.
+                let new = register(rail.pd(), &self.memory, self.purpose)?;
+                key.old = Some(std::mem::replace(&mut key.mr, new));
+                key.life = life;
+            }
+            key.take_back()?;
+        }
+        Ok(())
+    }
+}
+
+impl PeerKey {
+    /// Takes the key before this one back from the peer that has it.
+    fn take_back(&mut self) -> Result<(), VerbsError> {
+        if let Some(old) = &mut self.old {
+            old.deregister()?;
+            self.old = None;
+        }
+        Ok(())
+    }
+}
+
+fn register(pd: &Arc<Pd>, memory: &DeviceMemory, purpose: Purpose) -> Result<Mr, VerbsError> {
+    let bytes = memory.bytes() as u64;
+    // SAFETY: `memory` is device memory, to which no Rust reference exists, and it is dropped after the registrations: by the
+    // order of the fields, or in `new`, where what has been registered is dropped first.
+    unsafe { Mr::register(pd, memory.addr(), bytes, purpose.access()) }
 }

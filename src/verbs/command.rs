@@ -47,6 +47,7 @@ pub(super) fn general<In: Pod, Out: Pod>(
 ) -> Result<Out, VerbsError> {
     let (input, mut reply) = (bytemuck::bytes_of(input), unwritten::<Out>());
     let output = bytemuck::bytes_of_mut(&mut reply);
+    device.count_command();
     // SAFETY: the context is open while `device` lives; both buffers are as long as stated and live through the call.
     let errno = unsafe {
         device.rdma().mlx5dv_devx_general_cmd(
@@ -86,6 +87,7 @@ impl<M> DevxObject<M> {
     ) -> Result<(Self, Out), VerbsError> {
         let (input, mut reply) = (bytemuck::bytes_of(input), unwritten::<Out>());
         let output = bytemuck::bytes_of_mut(&mut reply);
+        context.count_command();
         // SAFETY: as in `general`.
         let raw = unsafe {
             context.rdma().mlx5dv_devx_obj_create(
@@ -113,6 +115,7 @@ impl<M> DevxObject<M> {
     pub(super) fn modify<In: Pod, Out: Pod>(&self, input: &In) -> Result<Out, VerbsError> {
         let (input, mut reply) = (bytemuck::bytes_of(input), unwritten::<Out>());
         let output = bytemuck::bytes_of_mut(&mut reply);
+        self.context.count_command();
         // SAFETY: the object is alive; both buffers are as long as stated and live through the call.
         let errno = unsafe {
             self.context.rdma().mlx5dv_devx_obj_modify(
@@ -131,6 +134,7 @@ impl<M> DevxObject<M> {
     pub(super) fn query<In: Pod, Out: Pod>(&self, input: &In) -> Result<Out, VerbsError> {
         let (input, mut reply) = (bytemuck::bytes_of(input), unwritten::<Out>());
         let output = bytemuck::bytes_of_mut(&mut reply);
+        self.context.count_command();
         // SAFETY: as in `modify`.
         let errno = unsafe {
             self.context.rdma().mlx5dv_devx_obj_query(
@@ -167,6 +171,7 @@ impl<M> DevxObject<M> {
         let Some(raw) = self.raw.take() else {
             return Ok(());
         };
+        self.context.count_command();
         // SAFETY: the object is alive, and `raw` has been taken: nobody names it again.
         match unsafe { self.context.rdma().mlx5dv_devx_obj_destroy(raw.as_ptr()) } {
             0 => {

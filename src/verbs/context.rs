@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::caps::Caps;
@@ -179,6 +180,17 @@ impl Context {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Commands that have gone to the HCA through this context, refused ones too: those of QPs, CQs, keys, UMEMs and PDs.
+    /// Address handles, events and what was asked when the device was opened by libibverbs itself are not counted.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.open.commands.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_command(&self) {
+        self.open.count_command();
+    }
+
     pub(super) fn device(&self) -> &OpenDevice {
         &self.open
     }
@@ -220,6 +232,8 @@ pub(super) struct OpenDevice {
     rdma: &'static Rdma,
     raw: NonNull<ibv_context>,
     name: String,
+    /// Commands to the HCA so far.
+    commands: AtomicU64,
 }
 
 // SAFETY: libibverbs contexts may be used from any thread, also at the same time (ibv_open_device(3), "thread safe").
@@ -241,6 +255,7 @@ impl OpenDevice {
                 rdma,
                 raw,
                 name: name.to_owned(),
+                commands: AtomicU64::new(0),
             }),
             None => Err(VerbsError::Call {
                 call: "mlx5dv_open_device (with DevX)",
@@ -256,6 +271,11 @@ impl OpenDevice {
 
     pub(super) fn raw(&self) -> *mut ibv_context {
         self.raw.as_ptr()
+    }
+
+    /// Takes down that a command goes to the HCA now, whatever it says.
+    pub(super) fn count_command(&self) {
+        self.commands.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn failed(&self, call: &'static str, errno: i32) -> VerbsError {

@@ -83,7 +83,8 @@ impl fmt::Debug for Access {
 /// A registered region. Dropping it takes its keys away from everybody.
 pub struct Mr {
     pd: Arc<Pd>,
-    raw: NonNull<ibv_mr>,
+    /// None once it has been taken down.
+    raw: Option<NonNull<ibv_mr>>,
     addr: u64,
     bytes: u64,
     lkey: u32,
@@ -167,6 +168,7 @@ impl Mr {
                 .map_err(|_| VerbsError::argument("memory region", addr, usize::MAX))?,
         );
         let (rdma, pd_raw) = (context.rdma(), pd.raw());
+        context.count_command();
         let (call, raw) = match dmabuf {
             Some(Dmabuf { fd, offset, .. }) => {
                 let fd = fd.as_raw_fd();
@@ -186,7 +188,7 @@ impl Mr {
         let (lkey, rkey) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
         Ok(Self {
             pd: Arc::clone(pd),
-            raw,
+            raw: Some(raw),
             addr,
             bytes,
             lkey,
@@ -226,6 +228,30 @@ impl Mr {
     }
 }
 
+impl Mr {
+    /// Takes the keys away from everybody, for whoever must know whether that worked; a plain drop logs. Does nothing when
+    /// called again after it has worked.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's answer: the keys still name the memory. It can be called again.
+    pub fn deregister(&mut self) -> Result<(), VerbsError> {
+        let Some(raw) = self.raw else {
+            return Ok(());
+        };
+        let context = self.pd.context();
+        context.count_command();
+        // SAFETY: the region is registered, and only this call takes it down; if it has, nobody names it again.
+        match unsafe { context.rdma().ibv_dereg_mr(raw.as_ptr()) } {
+            0 => {
+                self.raw = None;
+                Ok(())
+            }
+            errno => Err(context.failed("ibv_dereg_mr", errno)),
+        }
+    }
+}
+
 /// Refuses what no registration can mean.
 fn check(addr: u64, bytes: u64, access: Access) -> Result<(), VerbsError> {
     if bytes == 0 || addr.checked_add(bytes).is_none() {
@@ -248,11 +274,8 @@ fn check(addr: u64, bytes: u64, access: Access) -> Result<(), VerbsError> {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        let context = self.pd.context();
-        // SAFETY: the region is registered, and only this call takes it down.
-        let errno = unsafe { context.rdma().ibv_dereg_mr(self.raw.as_ptr()) };
-        if errno != 0 {
-            tracing::error!("leaked: {}", context.failed("ibv_dereg_mr", errno));
+        if let Err(error) = self.deregister() {
+            tracing::error!("leaked: {error}");
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::ptr::NonNull;
 
-use super::context::{PORT, last_errno};
+use super::context::{Context, PORT, last_errno};
 use super::error::VerbsError;
 use super::pd::Pd;
 use super::qp_attr::PathAttr;
@@ -22,8 +22,34 @@ struct AddressHandle<'a> {
     raw: NonNull<ibv_ah>,
 }
 
-/// MAC of the next hop to `path.remote_gid` from GID `sgid_index`. May take as long as ARP does.
-pub(super) fn resolve_mac(pd: &Pd, path: &PathAttr, sgid_index: u8) -> Result<[u8; 6], VerbsError> {
+impl PathAttr {
+    /// The same with the Ethernet address behind `remote_gid`, found now, so that connecting a QP does not have to wait for it.
+    /// May take as long as ARP does.
+    ///
+    /// # Errors
+    ///
+    /// An own GID that the device does not have; the kernel's answer.
+    pub fn resolved(self, pd: &Pd) -> Result<Self, VerbsError> {
+        let mac = resolve_mac(pd, &self)?;
+        Ok(Self {
+            remote_mac: Some(mac),
+            ..self
+        })
+    }
+}
+
+/// Index of the own GID that `path` goes from.
+pub(super) fn source_gid(context: &Context, path: &PathAttr) -> Result<u8, VerbsError> {
+    let index = match path.gid_index {
+        Some(index) => context.gid(index).map(|_| index)?,
+        None => context.roce_v2_gid()?.index,
+    };
+    u8::try_from(index).map_err(|_| VerbsError::argument("GID index", index, u8::MAX))
+}
+
+/// MAC of the next hop to `path.remote_gid`. May take as long as ARP does.
+pub(super) fn resolve_mac(pd: &Pd, path: &PathAttr) -> Result<[u8; 6], VerbsError> {
+    let sgid_index = source_gid(pd.context(), path)?;
     let mut attr = ibv_ah_attr {
         grh: ibv_global_route {
             dgid: ibv_gid {

@@ -30,6 +30,7 @@ impl Pd {
     ///
     /// [`VerbsError::Call`].
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+        context.count_command();
         // SAFETY: the context is open.
         let raw = unsafe { context.rdma().ibv_alloc_pd(context.raw()) };
         let raw = NonNull::new(raw).ok_or_else(|| context.failed("ibv_alloc_pd", last_errno()))?;
@@ -84,6 +85,7 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
+        self.context.count_command();
         // SAFETY: the domain is alive; MRs and QPs in it hold a reference to `self`, so none is left.
         let errno = unsafe { self.context.rdma().ibv_dealloc_pd(self.raw()) };
         if errno != 0 {

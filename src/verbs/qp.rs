@@ -16,7 +16,7 @@ use super::cq::Cq;
 use super::error::VerbsError;
 use super::image::{ImageAttr, QpLayout};
 use super::mailbox::Mailbox;
-use super::path::resolve_mac;
+use super::path::{resolve_mac, source_gid};
 use super::pd::Pd;
 use super::qp_attr::{PathAttr, SendAttr, atomic_mode, udp_source_port};
 use super::qp_config::QpConfig;
@@ -186,13 +186,11 @@ impl Qp<Init> {
     fn receive_fields(&self, path: &PathAttr) -> Result<(Qpc, u32), VerbsError> {
         let context = self.context();
         let mtu = path.check(context.port())?;
-        let gid_index = match path.gid_index {
-            Some(index) => context.gid(index).map(|_| index)?,
-            None => context.roce_v2_gid()?.index,
+        let gid_index = source_gid(context, path)?;
+        let mac = match path.remote_mac {
+            Some(mac) => mac,
+            None => resolve_mac(&self.core.object.memory().pd, path)?,
         };
-        let gid_index = u8::try_from(gid_index)
-            .map_err(|_| VerbsError::argument("GID index", gid_index, u8::MAX))?;
-        let mac = resolve_mac(&self.core.object.memory().pd, path, gid_index)?;
         let caps = context.caps();
         let source_port = udp_source_port(caps, self.qpn(), path.remote_qpn, path.rail);
         let ads = Ads::default()

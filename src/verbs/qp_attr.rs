@@ -30,6 +30,9 @@ pub struct PathAttr {
     pub min_rnr_timer: u8,
     /// Which rail this is; spreads source ports. Default 0.
     pub rail: u8,
+    /// Ethernet address of the next hop to `remote_gid`; default: it is asked for when the QP is connected, which may take as
+    /// long as ARP does.
+    pub remote_mac: Option<[u8; 6]>,
 }
 
 impl PathAttr {
@@ -47,6 +50,7 @@ impl PathAttr {
             hop_limit: 64,
             min_rnr_timer: 12,
             rail: 0,
+            remote_mac: None,
         }
     }
 

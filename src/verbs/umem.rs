@@ -55,6 +55,7 @@ impl Umem {
             dmabuf_fd,
         };
         let rdma = context.rdma();
+        context.count_command();
         // SAFETY: the context is open, `input` lives through the call, and the memory is the caller's, who keeps it.
         let raw = unsafe { rdma.mlx5dv_devx_umem_reg_ex(context.raw(), &raw mut input) };
         let raw = NonNull::new(raw)
@@ -75,6 +76,7 @@ impl Umem {
 
 impl Drop for Umem {
     fn drop(&mut self) {
+        self.context.count_command();
         // SAFETY: the UMEM is registered, and only this call takes it down; objects in it hold its heap, so none is left.
         let errno = unsafe {
             self.context

@@ -1,9 +1,11 @@
-//! The team beside the MoE layer: recovery of one peer under guards, counters, rails, direct peers, modes of QPs.
+//! The team beside the MoE layer: recovery and replacement of one peer under guards, counters, rails, direct peers, modes of QPs.
 
 mod support;
 
+mod fleet;
 mod guards;
 mod modes;
 mod no_poll;
 mod rails;
 mod recovery;
+mod replace;

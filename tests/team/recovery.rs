@@ -230,7 +230,7 @@ fn an_end_that_comes_late_finds_the_other_where_it_was() {
             if alone && rank.number() != first {
                 // The first has told that its QPs are reset, so this one gets to Rtr, and waits there in vain.
                 let error = rank.team.recover(peer).unwrap_err().to_string();
-                assert!(error.ends_with("(recover/0-1/1/ready)"), "{error}");
+                assert!(error.ends_with("(recover/0.1-1.1/1/ready)"), "{error}");
                 let state = rank.team.qp_status(peer, 0).unwrap().hca.state;
                 assert_eq!(state, QpState::RTR);
             }

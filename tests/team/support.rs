@@ -53,7 +53,7 @@ impl Setup {
         }
     }
 
-    fn of_rank(&self, rank: u32) -> TeamConfig {
+    pub(crate) fn of_rank(&self, rank: u32) -> TeamConfig {
         let mut config = TeamConfig { rank, ..self.team };
         (self.change)(&mut config);
         config
@@ -68,6 +68,11 @@ impl Hcas {
         let one = || Arc::new(common::hca_with(setup.hca.clone()));
         let of_rank = |_| (0..setup.rails).map(|_| one()).collect();
         Self((0..setup.team.ranks).map(of_rank).collect())
+    }
+
+    /// Of one rank.
+    pub(crate) fn of(&self, rank: u32) -> &[Arc<Hca>] {
+        &self.0[rank as usize]
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Hca>> {
@@ -86,7 +91,7 @@ impl Hcas {
 
 /// Where the ranks of a test wait for each other. One that has failed releases the others.
 #[derive(Debug, Default)]
-struct Meeting {
+pub(crate) struct Meeting {
     ranks: u32,
     /// Arrivals so far, and whether a rank has failed.
     state: Mutex<(u32, bool)>,
@@ -116,6 +121,13 @@ impl Meeting {
         assert!(!failed, "another rank failed");
     }
 }
+
+/// Where somebody waits who has nobody to wait for.
+static ALONE: Meeting = Meeting {
+    ranks: 1,
+    state: Mutex::new((0, false)),
+    changed: Condvar::new(),
+};
 
 /// Tells the others that a rank panics.
 struct Attendance<'a>(&'a Meeting);
@@ -227,6 +239,15 @@ impl<'a> Rank<'a> {
         rank.gpu.write(window.base, cast_slice(&words))?;
         rank.sync();
         Ok(rank)
+    }
+
+    /// A rank that the test drives from one thread, with one window.
+    pub(crate) fn alone(
+        config: TeamConfig,
+        hcas: &'a [Arc<Hca>],
+        store: Arc<dyn Store>,
+    ) -> Result<Self, TeamError> {
+        Self::join(config, hcas, store, &ALONE)
     }
 
     pub(crate) fn number(&self) -> u32 {

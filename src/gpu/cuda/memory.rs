@@ -141,9 +141,14 @@ impl Arena {
 
     pub(super) fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
         let pinned = Pinned::new(&self.device, bytes)?;
+        lock(&self.live).count(bytes);
         let (host, addr) = (pinned.host, pinned.addr);
         // SAFETY: `Pinned` holds `bytes` zeroed bytes, page-aligned by the driver, which the result keeps.
         Ok(unsafe { HostMapped::new(host, addr, bytes, Box::new(pinned)) })
+    }
+
+    pub(super) fn allocated(&self) -> u64 {
+        lock(&self.live).taken()
     }
 
     pub(super) fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {

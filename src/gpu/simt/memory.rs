@@ -69,6 +69,10 @@ impl Arena {
         Ok(())
     }
 
+    pub(super) fn allocated(&self) -> u64 {
+        self.lock().taken()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Ranges> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }

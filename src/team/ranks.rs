@@ -1,0 +1,77 @@
+//! Sets of ranks.
+
+use std::fmt;
+
+use super::MAX_RANKS;
+
+const WORDS: usize = MAX_RANKS as usize / 64;
+
+/// A set of ranks, each below [`MAX_RANKS`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct RankSet([u64; WORDS]);
+
+impl RankSet {
+    /// Ranks 0 to `ranks` - 1.
+    #[must_use]
+    pub fn first(ranks: u32) -> Self {
+        (0..ranks).collect()
+    }
+
+    /// Whether `rank` is in it.
+    #[must_use]
+    pub fn contains(&self, rank: u32) -> bool {
+        rank < MAX_RANKS && self.0[rank as usize / 64] >> (rank % 64) & 1 != 0
+    }
+
+    /// The same with `rank`, which is left out if it is no rank that can be.
+    #[must_use]
+    pub fn with(mut self, rank: u32) -> Self {
+        if rank < MAX_RANKS {
+            self.0[rank as usize / 64] |= 1 << (rank % 64);
+        }
+        self
+    }
+
+    /// The same without `rank`.
+    #[must_use]
+    pub fn without(mut self, rank: u32) -> Self {
+        if rank < MAX_RANKS {
+            self.0[rank as usize / 64] &= !(1 << (rank % 64));
+        }
+        self
+    }
+
+    /// Its ranks, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + use<> {
+        let set = *self;
+        (0..MAX_RANKS).filter(move |rank| set.contains(*rank))
+    }
+}
+
+impl FromIterator<u32> for RankSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(ranks: I) -> Self {
+        ranks.into_iter().fold(Self::default(), Self::with)
+    }
+}
+
+impl fmt::Debug for RankSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_what_was_put_in_and_not_taken_out() {
+        let set: RankSet = [3, 64, 1023, 1024, u32::MAX].into_iter().collect();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [3, 64, 1023]);
+        assert!(set.contains(64) && !set.contains(63) && !set.contains(1024));
+        assert_eq!(format!("{:?}", set.without(64)), "{3, 1023}");
+        assert_eq!(set.without(2000).with(2000), set);
+        assert_eq!(RankSet::first(0), RankSet::default());
+        assert_eq!(RankSet::first(1024).iter().count(), 1024);
+    }
+}

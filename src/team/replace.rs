@@ -1,0 +1,248 @@
+//! Replacing one peer: a new incarnation of it, or the first one in its place. Nobody else's QPs and keys are touched.
+//!
+//! Both ends call [`Team::connect_peer`], in any order. A rank whose QPs to that place were for an earlier incarnation ends
+//! their life (Err, waits end, nobody gets a guard), waits until no kernel holds one, resets them in place with new packet
+//! numbers, gives the peer new keys and takes the old ones back; a rank that has told nobody yet skips all that. Then each
+//! publishes what it offers the other, waits for the other's, checks it, fills in the peer table, and goes to Rtr and Rts.
+//! [`Team::open_peer`] lets kernels post.
+//!
+//! Ring, flags, CQE, context and QP numbers of a rank that stays do not change. Nothing is allocated; a rank that stays issues
+//! two commands for each window and rail of which the peer has keys, and for each QP one question and four transitions, besides
+//! the one to Err.
+
+use std::time::{Duration, Instant};
+
+use super::hello::{Hello, Offer, WindowOffer, WindowShape, hello_key, welcome_key};
+use super::links::{Known, Making, PeerState};
+use super::{Team, TeamError};
+
+impl Team {
+    /// Tells what this incarnation is: addresses, settings and windows, as record `hello/RANK.GENERATION`. For a rank that joins
+    /// later, when all its windows are made; members need it in [`Team::connect_peer`]. Founders have told it when they met.
+    ///
+    /// # Errors
+    /// The store's, a record that is too long among them.
+    pub fn hello(&self) -> Result<(), TeamError> {
+        if !self.config.joins() {
+            return Ok(());
+        }
+        let hello = Hello {
+            windows: Some(self.window_shapes()),
+            ..self.links.hello.clone()
+        };
+        let key = hello_key(self.rank(), self.config.generation);
+        self.exchange.put(&key, &hello)
+    }
+
+    /// Reads the hello of incarnation `generation` of `peer`, checks it and finds the addresses behind it, which may take as
+    /// long as ARP does. [`Team::connect_peer`] does it, too, unless it has been done: call this before, where waiting hurts
+    /// nobody.
+    ///
+    /// # Errors
+    /// [`TeamError::Absent`] if there is no hello within `patience`; what does not fit, by name: [`TeamError::Mismatch`],
+    /// [`TeamError::Record`], and records of another run or version; what the HCA says.
+    pub fn resolve_peer(
+        &self,
+        peer: u32,
+        generation: u32,
+        patience: Duration,
+    ) -> Result<(), TeamError> {
+        let links = self.peer(peer)?;
+        self.check_generation(&links.state(), peer, generation)?;
+        let deadline = Instant::now() + patience;
+        self.known(peer, generation, deadline).map(drop)
+    }
+
+    /// Connects the QPs to incarnation `generation` of `peer`: the first in its place, or another one than before, whose QPs
+    /// and keys end here. That incarnation calls it for this one, too. Other peers' QPs go on working. The peer stays closed
+    /// until [`Team::open_peer`].
+    ///
+    /// Waits at most for `patience`, for kernels and for the other end; with none it only looks. After an error it may be
+    /// called again, and goes on from where it was, or called for a later incarnation. Once it has succeeded, calling it again
+    /// does nothing.
+    ///
+    /// What was in flight to the former incarnation has an unknown outcome, and its tickets are `stale_generation`. Kernels
+    /// that post to the peer hold guards of it while they do, or have ended.
+    ///
+    /// # Errors
+    /// As [`Team::resolve_peer`]; [`TeamError::Guarded`] if kernels do not drop their guards, [`TeamError::Absent`] if the
+    /// other end does not come; [`TeamError::Incarnation`] for one that is over, [`TeamError::Recovering`]; what HCA, device
+    /// and store refuse.
+    pub fn connect_peer(
+        &self,
+        peer: u32,
+        generation: u32,
+        patience: Duration,
+    ) -> Result<(), TeamError> {
+        let links = self.peer(peer)?;
+        let Some(_only) = links.try_work() else {
+            return Err(TeamError::Recovering { peer });
+        };
+        let deadline = Instant::now() + patience;
+        self.check_generation(&links.state(), peer, generation)?;
+        if links.state().is_connected_with(generation) {
+            return Ok(());
+        }
+        let known = self.known(peer, generation, deadline)?;
+        self.prepare(peer, generation, deadline)?;
+        let own = (self.rank(), self.config.generation);
+        let offer = links.state().offer(peer, self.offers_of_windows(peer));
+        self.exchange
+            .put(&welcome_key(own, (peer, generation)), &offer)?;
+        let theirs = self.welcome_of((peer, generation), deadline)?;
+
+        let mut state = links.state();
+        // The host may have given it up meanwhile.
+        self.check_generation(&state, peer, generation)?;
+        // Nobody posts to the peer: it is closed, and no guard of it is held.
+        let life = match state.making {
+            Some(_) => state.next_life(),
+            None => state.life,
+        };
+        let places = self.places(&theirs);
+        self.tables.set_peer(peer, (life, known.direct), &places)?;
+        state.receive(&known, &theirs.qps)?;
+        state.send(self.links.patience(), &theirs.qps)?;
+        state.finish(life);
+        (state.connected, state.recoveries) = (generation, 0);
+        state.direct = known.direct;
+        Ok(())
+    }
+
+    /// Lets kernels take guards of `peer` and post to it, from [`Team::connect_peer`] on.
+    ///
+    /// # Errors
+    /// [`TeamError::NotConnected`]; a rank that the team does not have.
+    pub fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
+        // Held, so that nobody fails the peer in between.
+        let state = self.peer(peer)?.state();
+        match state.connected != 0 && state.is_connected_with(state.told) {
+            true => self.tables.open(peer),
+            false => return Err(TeamError::NotConnected { peer }),
+        }
+        Ok(())
+    }
+
+    /// Whether the QPs to `peer` are connected, with incarnation [`Team::peer_generation`], and have not been failed.
+    ///
+    /// # Errors
+    /// A rank that the team does not have.
+    pub fn is_connected(&self, peer: u32) -> Result<bool, TeamError> {
+        let state = self.peer(peer)?.state();
+        Ok(state.connected != 0 && state.is_connected_with(state.told))
+    }
+
+    /// The incarnation of `peer` that the QPs are for, or were; 0 if nobody has ever come.
+    ///
+    /// # Errors
+    /// A rank that the team does not have.
+    pub fn peer_generation(&self, peer: u32) -> Result<u32, TeamError> {
+        Ok(self.peer(peer)?.state().told)
+    }
+
+    /// Refuses an incarnation that is over.
+    fn check_generation(
+        &self,
+        state: &PeerState,
+        peer: u32,
+        generation: u32,
+    ) -> Result<(), TeamError> {
+        let (newest, recovers) = match state.making {
+            Some(Making::Peer(making)) => (making.max(state.told), false),
+            Some(Making::Recovery) => (state.told, true),
+            None => (state.told, false),
+        };
+        let over = state.failed || recovers;
+        let least = newest.saturating_add(u32::from(over)).max(1);
+        match generation < least {
+            true => Err(TeamError::Incarnation {
+                peer,
+                generation,
+                least,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// How incarnation `generation` of `peer` is reached.
+    fn known(&self, peer: u32, generation: u32, deadline: Instant) -> Result<Known, TeamError> {
+        let links = self.peer(peer)?;
+        let found = links.state().known.clone();
+        if let Some(known) = found.filter(|known| known.generation == generation) {
+            return Ok(known);
+        }
+        let key = hello_key(peer, generation);
+        let read = || self.exchange.read_versioned(peer, &key);
+        let hello: Hello = self.exchange.until(peer, &key, deadline, read)?;
+        let wanted = self.links.wanted(&self.exchange, &self.config);
+        wanted.check_hello(peer, &key, &hello, &self.window_shapes())?;
+        let known = self
+            .links
+            .known(&self.rails, &self.config, generation, &hello)?;
+        links.state().known = Some(known.clone());
+        Ok(known)
+    }
+
+    /// Brings QPs and keys to where they can be offered to incarnation `generation`: nobody was told them before.
+    fn prepare(&self, peer: u32, generation: u32, deadline: Instant) -> Result<(), TeamError> {
+        let links = self.peer(peer)?;
+        let gpu = self.gpu.as_ref();
+        let mut state = links.state();
+        if state.told == 0 {
+            state.told = generation;
+        }
+        if state.told == generation && state.making.is_none() {
+            return Ok(());
+        }
+        self.tables.close(peer);
+        state.begin(Making::Peer(generation));
+        state.failed = false;
+        state.end_life(gpu)?;
+        drop(state);
+        self.wait_for_guards(peer, deadline)?;
+        let mut state = links.state();
+        state.reset(gpu)?;
+        let life = state.next_life();
+        for window in self.windows().iter_mut() {
+            window.renew(&self.rails, peer, life)?;
+        }
+        state.told = generation;
+        Ok(())
+    }
+
+    /// What `peer` offers this incarnation.
+    fn welcome_of(&self, peer: (u32, u32), deadline: Instant) -> Result<Offer, TeamError> {
+        let key = welcome_key(peer, (self.rank(), self.config.generation));
+        let read = || self.exchange.read_versioned(peer.0, &key);
+        let offer = self.exchange.until(peer.0, &key, deadline, read)?;
+        let wanted = self.links.wanted(&self.exchange, &self.config);
+        wanted.check_offer(peer.0, &key, &offer, &self.window_shapes())?;
+        Ok(offer)
+    }
+
+    /// Address and key of each window and rail, as the peer table holds them.
+    fn places(&self, theirs: &Offer) -> Vec<(u64, u32)> {
+        let rail = |window: &WindowOffer, rail: usize| match window.rkeys.get(rail) {
+            Some(rkey) => (window.base, rkey.to_be()),
+            None => (0, 0),
+        };
+        let windows = theirs.windows.iter();
+        windows
+            .flat_map(|window| (0..self.rails.len()).map(move |number| rail(window, number)))
+            .collect()
+    }
+
+    fn offers_of_windows(&self, peer: u32) -> Vec<WindowOffer> {
+        self.windows()
+            .iter()
+            .map(|window| window.offer(peer))
+            .collect()
+    }
+
+    fn window_shapes(&self) -> Vec<WindowShape> {
+        self.windows()
+            .iter()
+            .map(super::OwnedWindow::shape)
+            .collect()
+    }
+}
