@@ -11,7 +11,7 @@ pub struct Config {
     pub rank: u32,
     /// Ranks of the team. `WARPVERBS_RANKS`, or the launcher's.
     pub ranks: u32,
-    /// Rendezvous store, `file://DIRECTORY`. `WARPVERBS_STORE`.
+    /// Rendezvous store, `file://DIRECTORY` or `etcd://HOST:PORT/PREFIX`. `WARPVERBS_STORE`.
     pub store: String,
     /// Tells runs apart that might meet in one store. `WARPVERBS_RUN_ID`, or the launcher's job number. Default `0`.
     pub run_id: String,

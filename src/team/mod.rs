@@ -47,6 +47,8 @@ use links::{Links, PeerLinks};
 pub use order::SignalOrder;
 use rail::Rail;
 pub use ranks::RankSet;
+#[cfg(feature = "etcd")]
+pub use store::EtcdStore;
 pub use store::{
     FileStore, LEASE_TTL, Lease, LeaseId, MAX_KEY, MAX_VALUE, MemoryStore, RECORD_VERSION, Records,
     Store, StoreError, open_store,

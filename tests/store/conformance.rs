@@ -29,6 +29,22 @@ pub(crate) fn on_each(check: impl Fn(Arc<dyn Store>)) {
         eprintln!("{name}");
         check(store);
     }
+    #[cfg(feature = "etcd")]
+    on_etcd(check);
+}
+
+#[cfg(feature = "etcd")]
+fn on_etcd(check: impl Fn(Arc<dyn Store>)) {
+    use warpverbs::team::EtcdStore;
+
+    let Some(etcd) = crate::servers::Etcd::start(1) else {
+        return;
+    };
+    eprintln!("etcd");
+    let store = EtcdStore::open(&etcd.url(0, "", "plain"), "run").unwrap();
+    check(Arc::new(store));
+    eprintln!("etcd by its url");
+    check(open_store(&etcd.url(0, "", "by/url"), "run").unwrap());
 }
 
 #[test]

@@ -74,6 +74,11 @@ fn a_lease_that_renews_itself_outlives_its_time_to_live_and_ends_with_its_owner(
         let lease = Lease::take(&store, "self", b"me", TTL).unwrap().unwrap();
         assert!(Lease::take(&store, "self", b"you", TTL).unwrap().is_none());
         thread::sleep(TTL * 2);
+        // On a machine that is busy a renewal may be late, and the lease lives all the same.
+        let start = Instant::now();
+        while !lease.is_held() && start.elapsed() < LONG {
+            thread::sleep(Duration::from_millis(5));
+        }
         assert!(lease.is_held());
         assert_eq!(store.try_get("self").unwrap().unwrap(), b"me");
         drop(lease);

@@ -2,6 +2,10 @@
 
 mod conformance;
 mod directory;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod killed;
 mod leases;
 mod records;
+#[cfg(feature = "etcd")]
+mod servers;

@@ -8,7 +8,9 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum StoreError {
     /// Not a URL of a store.
-    #[error("the store '{url}' (WARPVERBS_STORE) is not file://DIRECTORY")]
+    #[error(
+        "the store '{url}' (WARPVERBS_STORE) is not file://DIRECTORY or etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX"
+    )]
     Url {
         /// What was given.
         url: String,
@@ -19,15 +21,47 @@ pub enum StoreError {
         /// The directory.
         directory: PathBuf,
     },
-    /// The directory was used by another run.
-    #[error("the store directory {} belongs to run '{found}', not to run '{wanted}'; each run needs an empty one", directory.display())]
+    /// The place was used by another run.
+    #[error(
+        "the store {store} belongs to run '{found}', not to run '{wanted}'; each run needs an empty one"
+    )]
     OtherRun {
-        /// The directory.
-        directory: PathBuf,
+        /// The directory or prefix.
+        store: String,
         /// The run whose keys are in it.
         found: String,
         /// The run that opened it.
         wanted: String,
+    },
+    /// A build without etcd.
+    #[cfg(not(feature = "etcd"))]
+    #[error("a store etcd:// needs a build with the feature 'etcd', which this one lacks")]
+    NoEtcd,
+    /// No member of an etcd could be asked. Nothing was changed.
+    #[error("no member of the etcd {store} could be asked within {waited:.1?} ({cause})")]
+    Unreachable {
+        /// Its members.
+        store: String,
+        /// How long it was tried.
+        waited: Duration,
+        /// What the last one tried said, or the way there.
+        cause: String,
+    },
+    /// A change that was sent to an etcd, and then nothing. It may have been done or not: look.
+    #[error("the etcd {store} did not answer a change, which may have been done or not ({cause})")]
+    NoAnswer {
+        /// Its members.
+        store: String,
+        /// What was heard instead.
+        cause: String,
+    },
+    /// An etcd that will not do it: user, password, rights, or space.
+    #[error("the etcd {store} refuses: {message}")]
+    Refused {
+        /// Its members.
+        store: String,
+        /// What it said.
+        message: String,
     },
     /// A key that is no key.
     #[error("'{key}' is not a key: names of letters, digits, '.', '_' and '-', joined by '/'")]

@@ -79,7 +79,7 @@ impl FileStore {
         match self.find(RUN)?.content {
             Content::Value(found) if found == run_id.as_bytes() => Ok(()),
             Content::Value(found) => Err(StoreError::OtherRun {
-                directory: self.directory.clone(),
+                store: format!("directory {}", self.directory.display()),
                 found: String::from_utf8_lossy(&found).into_owned(),
                 wanted: run_id.to_owned(),
             }),

@@ -9,8 +9,8 @@ use super::{LeaseId, Store, StoreError};
 
 /// A key that exists while this lives: a thread renews it three times in each time to live. Dropping it removes the key.
 ///
-/// It is lost for good when the store could not be told for a whole time to live, or when another holder has the key: then
-/// [`Lease::is_held`] says so, and whoever relied on it stops.
+/// [`Lease::is_held`] is false for good once the store says that the lease is lost, or that another has the key. It is false as
+/// well when the store has said nothing for a whole time to live, until it says that the lease was never lost.
 #[derive(Debug)]
 pub struct Lease {
     shared: Arc<Shared>,
@@ -23,7 +23,9 @@ struct Shared {
     key: String,
     id: LeaseId,
     ttl: Duration,
-    held: AtomicBool,
+    lost: AtomicBool,
+    /// When the renewal was asked for that the store granted last.
+    renewed: Mutex<Instant>,
     ended: Mutex<bool>,
     end: Condvar,
 }
@@ -39,6 +41,7 @@ impl Lease {
         value: &[u8],
         ttl: Duration,
     ) -> Result<Option<Self>, StoreError> {
+        let asked = Instant::now();
         let Some(id) = store.take_lease(key, value, ttl)? else {
             return Ok(None);
         };
@@ -47,7 +50,8 @@ impl Lease {
             key: key.to_owned(),
             id,
             ttl,
-            held: AtomicBool::new(true),
+            lost: AtomicBool::new(false),
+            renewed: Mutex::new(asked),
             ended: Mutex::new(false),
             end: Condvar::new(),
         });
@@ -68,7 +72,12 @@ impl Lease {
     /// Whether the key is still this holder's, as far as the last renewal says.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.shared.held.load(Ordering::Relaxed)
+        let shared = &self.shared;
+        let renewed = *shared
+            .renewed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        !shared.lost.load(Ordering::Relaxed) && renewed.elapsed() < shared.ttl
     }
 
     /// The key.
@@ -80,23 +89,20 @@ impl Lease {
 
 impl Shared {
     fn renew(&self) {
-        let mut renewed = Instant::now();
         while !self.pause(self.ttl / 3) {
             let asked = Instant::now();
             match self.store.renew_lease(&self.key, self.id) {
-                Ok(true) => renewed = asked,
-                Ok(false) => return self.lost("another holder has it, or it ran out"),
-                Err(error) if renewed.elapsed() >= self.ttl => {
-                    return self.lost(&error.to_string());
+                Ok(true) => {
+                    *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+                }
+                Ok(false) => {
+                    tracing::error!("the lease '{}' is lost", self.key);
+                    self.lost.store(true, Ordering::Relaxed);
+                    return;
                 }
                 Err(error) => tracing::warn!("the lease '{}' is not renewed: {error}", self.key),
             }
         }
-    }
-
-    fn lost(&self, why: &str) {
-        tracing::error!("the lease '{}' is lost: {why}", self.key);
-        self.held.store(false, Ordering::Relaxed);
     }
 
     /// Sleeps; whether the lease ended meanwhile.

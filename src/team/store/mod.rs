@@ -2,10 +2,12 @@
 //!
 //! A store keeps a few records per rank and is asked rarely: at bring-up, and when membership changes. No message between
 //! ranks goes through it. Three places can hold one: memory ([`MemoryStore`], ranks are threads), a directory
-//! ([`FileStore`], ranks are processes) and etcd. [`open_store`] takes a URL and wraps what it opens in [`Records`], so that a
-//! rank of another run or version is refused by name.
+//! ([`FileStore`], ranks are processes) and etcd (`EtcdStore`, feature `etcd`, ranks are anywhere). [`open_store`] takes a URL and
+//! wraps what it opens in [`Records`], so that a rank of another run or version is refused by name.
 
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod file;
 mod file_lease;
 mod lease;
@@ -18,6 +20,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use error::StoreError;
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdStore;
 pub use file::FileStore;
 pub use lease::Lease;
 pub use memory::MemoryStore;
@@ -114,20 +118,34 @@ pub trait Store: Send + Sync + Debug {
     }
 }
 
-/// Opens the store that `url` names for the run `run_id`: `file://DIRECTORY`, which must exist.
+/// Opens the store that `url` names for the run `run_id`: `file://DIRECTORY`, which must exist, or
+/// `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX`.
 ///
 /// # Errors
-/// Another kind of URL; what [`FileStore::open`] refuses.
+/// Another kind of URL; what [`FileStore::open`] or `EtcdStore::open` refuses.
 pub fn open_store(url: &str, run_id: &str) -> Result<Arc<dyn Store>, StoreError> {
-    match url.strip_prefix("file://") {
-        Some(directory) if !directory.is_empty() => {
-            let store = Arc::new(FileStore::open(directory.as_ref(), run_id)?);
-            Ok(Arc::new(Records::new(store, run_id)?))
+    let store: Arc<dyn Store> = match url.split_once("://") {
+        Some(("file", directory)) if !directory.is_empty() => {
+            Arc::new(FileStore::open(directory.as_ref(), run_id)?)
         }
-        _ => Err(StoreError::Url {
-            url: url.to_owned(),
-        }),
-    }
+        Some(("etcd", _)) => open_etcd(url, run_id)?,
+        _ => {
+            return Err(StoreError::Url {
+                url: url.to_owned(),
+            });
+        }
+    };
+    Ok(Arc::new(Records::new(store, run_id)?))
+}
+
+#[cfg(feature = "etcd")]
+fn open_etcd(url: &str, run_id: &str) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(EtcdStore::open(url, run_id)?))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn open_etcd(_: &str, _: &str) -> Result<Arc<dyn Store>, StoreError> {
+    Err(StoreError::NoEtcd)
 }
 
 /// Refuses a key that could leave the store's directory, is empty somewhere or too long.
@@ -209,7 +227,8 @@ mod tests {
             .to_string();
         assert_eq!(
             message,
-            "the store 'redis://localhost' (WARPVERBS_STORE) is not file://DIRECTORY"
+            "the store 'redis://localhost' (WARPVERBS_STORE) is not file://DIRECTORY or \
+             etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX"
         );
     }
 }

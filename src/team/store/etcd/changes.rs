@@ -1,0 +1,162 @@
+//! A thread that watches all keys of a store, so that who waits is woken by a change and need not ask all the time.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, ThreadId};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use ureq::Agent;
+
+use super::client::{CallError, Client};
+use super::messages::{Streamed, Watched, encoded};
+
+/// A watch is opened anew after this time: one whose member is gone without a word looks like one of keys that rest.
+const WATCH: Duration = Duration::from_secs(30);
+/// Longest wait while the watch stands, for the same reason.
+const WATCHED: Duration = Duration::from_millis(500);
+/// Longest wait while there is none, and pause before it is tried again.
+const UNWATCHED: Duration = Duration::from_millis(50);
+
+/// Counts changes below a prefix.
+#[derive(Debug)]
+pub(super) struct Changes {
+    shared: Arc<Shared>,
+    /// Of the watch alone, so that it can be interrupted.
+    agent: Agent,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    client: Arc<Client>,
+    request: Value,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    changes: u64,
+    /// `changes` when a thread last stopped waiting: what came since then, it may have missed.
+    seen: HashMap<ThreadId, u64>,
+    watching: bool,
+    ended: bool,
+}
+
+impl Changes {
+    /// Nothing is watched before somebody waits.
+    pub(super) fn new(client: &Arc<Client>, from: &str, to: &str) -> Self {
+        let shared = Shared {
+            client: Arc::clone(client),
+            request: json!({"create_request": {"key": encoded(from), "range_end": encoded(to)}}),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        let config = Agent::config_builder()
+            .proxy(None)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_connect(Some(Duration::from_secs(1)));
+        Self {
+            shared: Arc::new(shared),
+            agent: config.build().into(),
+            thread: Mutex::default(),
+        }
+    }
+
+    /// Returns when something has changed since this thread last waited, at latest after `timeout`; earlier now and then.
+    pub(super) fn wait(&self, timeout: Duration) {
+        self.start();
+        let thread = std::thread::current().id();
+        let mut state = self.shared.state();
+        let seen = state.seen.get(&thread).copied().unwrap_or(0);
+        let most = if state.watching { WATCHED } else { UNWATCHED };
+        if state.changes == seen {
+            let waited = self.shared.changed.wait_timeout(state, timeout.min(most));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let changes = state.changes;
+        state.seen.insert(thread, changes);
+    }
+
+    fn start(&self) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            let (shared, agent) = (Arc::clone(&self.shared), self.agent.clone());
+            let spawned = std::thread::Builder::new()
+                .name("etcd watch".to_owned())
+                .spawn(move || shared.watch(&agent));
+            // Without it waits are short, and that is all.
+            *thread = spawned.ok();
+        }
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.shared.state().ended = true;
+        self.shared.changed.notify_all();
+        self.agent.clone().shutdown();
+        let thread = self.thread.get_mut();
+        if let Some(thread) = thread.unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn watch(&self, agent: &Agent) {
+        while !self.state().ended {
+            if let Err(error) = self.watch_once(agent) {
+                tracing::debug!("etcd of {}: no watch: {error:?}", self.client.name());
+            }
+            let mut state = self.state();
+            state.watching = false;
+            if !state.ended {
+                drop(self.changed.wait_timeout(state, UNWATCHED));
+            }
+        }
+    }
+
+    fn watch_once(&self, agent: &Agent) -> Result<(), CallError> {
+        let response = self.client.stream(agent, "watch", &self.request, WATCH)?;
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            let Some(line) = line.ok().filter(|_| !self.state().ended) else {
+                return Ok(());
+            };
+            let line: Streamed<Watched> =
+                serde_json::from_str(&line).map_err(|error| CallError::NoAnswer {
+                    cause: error.to_string(),
+                })?;
+            match line {
+                Streamed {
+                    result: Some(watched),
+                    error: None,
+                } if !watched.canceled => self.count(),
+                refused => {
+                    // The likely cause; if it is another one, a new token does no harm.
+                    self.client.forget_token();
+                    let cause = format!("{refused:?}");
+                    return Err(CallError::NoAnswer { cause });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first line only says that the watch stands: what changed before it may have been missed.
+    fn count(&self) {
+        let mut state = self.state();
+        state.watching = true;
+        state.changes += 1;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Whole after every operation, so a panic elsewhere under the lock has broken nothing.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,317 @@
+//! Requests to an etcd: HTTP with JSON to its gateway, to one member after the other until one answers.
+//!
+//! A request that changes something is sent once: when its answer is lost, nobody knows whether it was done, and the caller is
+//! told so. Others are repeated until an answer comes or the time is over.
+
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use ureq::{Agent, Body, Timeout, http::Response};
+
+use super::address::User;
+use super::messages::{Authenticated, Refusal};
+use crate::team::store::StoreError;
+
+/// One call of a store, with all its requests: longer than an etcd needs to choose another leader.
+const CALL: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(1);
+/// A member that has not answered a question is passed over for the next.
+const ANSWER: Duration = Duration::from_secs(2);
+/// When no member answered.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Most bytes of an answer.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// Codes of gRPC.
+const CANCELLED: u32 = 1;
+const UNKNOWN: u32 = 2;
+const DEADLINE_EXCEEDED: u32 = 4;
+pub(super) const NOT_FOUND: u32 = 5;
+const ABORTED: u32 = 10;
+const INTERNAL: u32 = 13;
+const UNAVAILABLE: u32 = 14;
+const UNAUTHENTICATED: u32 = 16;
+
+/// The members of one etcd.
+#[derive(Debug)]
+pub(super) struct Client {
+    agent: Agent,
+    members: Vec<String>,
+    /// Which answered last.
+    current: AtomicUsize,
+    user: Option<User>,
+    token: Mutex<Option<String>>,
+}
+
+/// Why a call has no result.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// It will not be done, and was not.
+    Refused { code: u32, message: String },
+    /// No member could be asked in time. Nothing was done.
+    Unreachable { waited: Duration, cause: String },
+    /// It was sent, and no answer came.
+    NoAnswer { cause: String },
+}
+
+/// Whether a request may be sent again when nobody knows if it was done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Again {
+    Yes,
+    No,
+}
+
+/// How one attempt failed.
+enum Failure {
+    Refused(Refusal),
+    /// The token is unknown, or there is none.
+    Token(Refusal),
+    /// It was not sent.
+    NotSent(String),
+    NoAnswer(String),
+}
+
+/// When a call that begins now is over.
+pub(super) fn limit() -> Instant {
+    Instant::now() + CALL
+}
+
+impl Client {
+    pub(super) fn new(members: Vec<String>, user: Option<User>) -> Self {
+        let config = Agent::config_builder()
+            .proxy(None)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT))
+            .max_idle_connections_per_host(8);
+        Self {
+            agent: config.build().into(),
+            members,
+            current: AtomicUsize::new(0),
+            user,
+            token: Mutex::default(),
+        }
+    }
+
+    /// The members, for messages.
+    pub(super) fn name(&self) -> String {
+        self.members.join(",")
+    }
+
+    /// Asks for something that may be asked twice.
+    pub(super) fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+        until: Instant,
+    ) -> Result<T, CallError> {
+        let answer = self.call(path, body, until, Again::Yes)?;
+        parse(&answer).map_err(|message| CallError::Refused { code: 0, message })
+    }
+
+    /// Asks for a change.
+    pub(super) fn change<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+        until: Instant,
+    ) -> Result<T, CallError> {
+        let answer = self.call(path, body, until, Again::No)?;
+        parse(&answer).map_err(|cause| CallError::NoAnswer { cause })
+    }
+
+    fn call(
+        &self,
+        path: &str,
+        body: &Value,
+        until: Instant,
+        again: Again,
+    ) -> Result<Vec<u8>, CallError> {
+        let start = Instant::now();
+        let body = body.to_string();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let limit = match again {
+                Again::Yes => left.min(ANSWER),
+                Again::No => left,
+            };
+            let answer = self
+                .authorised(limit)
+                .and_then(|()| self.attempt(path, &body, limit));
+            let cause = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(Failure::Token(refusal)) if self.user.is_some() => {
+                    self.forget_token();
+                    refusal.message
+                }
+                Err(Failure::Refused(Refusal { code, message }))
+                | Err(Failure::Token(Refusal { code, message })) => {
+                    return Err(CallError::Refused { code, message });
+                }
+                Err(Failure::NoAnswer(cause)) if again == Again::No => {
+                    self.pass_over();
+                    return Err(CallError::NoAnswer { cause });
+                }
+                Err(Failure::NotSent(cause) | Failure::NoAnswer(cause)) => {
+                    self.pass_over();
+                    cause
+                }
+            };
+            if Instant::now() + PAUSE >= until {
+                let waited = start.elapsed();
+                return Err(CallError::Unreachable { waited, cause });
+            }
+            std::thread::sleep(PAUSE / u32::try_from(self.members.len()).unwrap_or(1));
+        }
+    }
+
+    /// Opens a stream at the member that answers, which lasts at most for `limit`.
+    pub(super) fn stream(
+        &self,
+        agent: &Agent,
+        path: &str,
+        body: &Value,
+        limit: Duration,
+    ) -> Result<Response<Body>, CallError> {
+        let opened = self
+            .authorised(ANSWER)
+            .and_then(|()| self.send(agent, path, &body.to_string(), limit));
+        opened.map_err(|failure| match failure {
+            Failure::Refused(Refusal { code, message })
+            | Failure::Token(Refusal { code, message }) => CallError::Refused { code, message },
+            Failure::NotSent(cause) | Failure::NoAnswer(cause) => {
+                self.pass_over();
+                CallError::NoAnswer { cause }
+            }
+        })
+    }
+
+    /// The token is not taken any more.
+    pub(super) fn forget_token(&self) {
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Gets a token where a user is named and there is none.
+    fn authorised(&self, limit: Duration) -> Result<(), Failure> {
+        let Some(user) = &self.user else {
+            return Ok(());
+        };
+        let known = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_some() {
+            return Ok(());
+        }
+        drop(known);
+        let body = json!({"name": user.name, "password": user.password}).to_string();
+        let answer = match self.attempt("auth/authenticate", &body, limit) {
+            // Nothing of the call was sent yet.
+            Err(Failure::NoAnswer(cause)) => return Err(Failure::NotSent(cause)),
+            Err(Failure::Token(refusal)) => return Err(Failure::Refused(refusal)),
+            other => other?,
+        };
+        let answer: Authenticated = parse(&answer).map_err(Failure::NotSent)?;
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer.token);
+        Ok(())
+    }
+
+    /// Sends one request to one member and reads the answer.
+    fn attempt(&self, path: &str, body: &str, limit: Duration) -> Result<Vec<u8>, Failure> {
+        let mut response = self.send(&self.agent, path, body, limit)?;
+        let body = response.body_mut().with_config().limit(MAX_ANSWER);
+        let answer = body.read_to_vec();
+        answer.map_err(|error| Failure::NoAnswer(error.to_string()))
+    }
+
+    fn send(
+        &self,
+        agent: &Agent,
+        path: &str,
+        body: &str,
+        limit: Duration,
+    ) -> Result<Response<Body>, Failure> {
+        let member = &self.members[self.current.load(Ordering::Relaxed) % self.members.len()];
+        let mut request = agent
+            .post(format!("http://{member}/v3/{path}"))
+            .header("Content-Type", "application/json");
+        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(token) = token.as_deref() {
+            request = request.header("Authorization", token);
+        }
+        drop(token);
+        let request = request.config().timeout_global(Some(limit)).build();
+        let mut response = request.send(body).map_err(|error| failed(member, &error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let body = response.body_mut().with_config().limit(1 << 16);
+        let text = body.read_to_vec().unwrap_or_default();
+        Err(match serde_json::from_slice::<Refusal>(&text) {
+            Ok(refusal) if refusal.code != 0 => refused(refusal),
+            _ => Failure::Refused(Refusal {
+                code: NOT_FOUND,
+                message: format!(
+                    "{member} answers /v3/{path} with {status}: no etcd of 3.4 or later"
+                ),
+            }),
+        })
+    }
+
+    /// The next member is asked next.
+    fn pass_over(&self) {
+        self.current.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn error(&self, error: CallError) -> StoreError {
+        let store = self.name();
+        match error {
+            CallError::Refused { mut message, .. } => {
+                if self.user.is_none() && message.contains("user name is empty") {
+                    message.push_str(": its address names none (etcd://USER:PASSWORD@..)");
+                }
+                StoreError::Refused { store, message }
+            }
+            CallError::Unreachable { waited, cause } => StoreError::Unreachable {
+                store,
+                waited,
+                cause,
+            },
+            CallError::NoAnswer { cause } => StoreError::NoAnswer { store, cause },
+        }
+    }
+}
+
+/// What a refusal means.
+fn refused(refusal: Refusal) -> Failure {
+    // The second is what 3.4 says when users have changed since the token was given.
+    let old = refusal.message.contains("revision of auth store is old");
+    match refusal.code {
+        UNAUTHENTICATED => Failure::Token(refusal),
+        _ if old => Failure::Token(refusal),
+        CANCELLED | UNKNOWN | DEADLINE_EXCEEDED | ABORTED | INTERNAL | UNAVAILABLE => {
+            Failure::NoAnswer(refusal.message)
+        }
+        _ => Failure::Refused(refusal),
+    }
+}
+
+/// What an error of the connection means.
+fn failed(member: &str, error: &ureq::Error) -> Failure {
+    let cause = format!("{member}: {error}");
+    let refused = |error: &io::Error| error.kind() == ErrorKind::ConnectionRefused;
+    match error {
+        ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => Failure::NotSent(cause),
+        ureq::Error::Io(error) if refused(error) => Failure::NotSent(cause),
+        _ => Failure::NoAnswer(cause),
+    }
+}
+
+fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(answer)
+        .map_err(|error| format!("an answer that is none of etcd's: {error}"))
+}

@@ -1,0 +1,131 @@
+//! What etcd answers, as its JSON gateway writes it: numbers of 64 bits as text, bytes in base64, nothing for a zero.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer};
+
+/// Bytes as the gateway wants them.
+pub(super) fn encoded(bytes: impl AsRef<[u8]>) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// Keys that were found.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Range {
+    pub(super) kvs: Vec<KeyValue>,
+}
+
+/// One of them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct KeyValue {
+    #[serde(deserialize_with = "bytes")]
+    pub(super) key: Vec<u8>,
+    #[serde(deserialize_with = "bytes")]
+    pub(super) value: Vec<u8>,
+    /// Revision of the whole store at the key's newest change.
+    #[serde(deserialize_with = "number")]
+    pub(super) mod_revision: u64,
+    #[serde(deserialize_with = "number")]
+    pub(super) lease: u64,
+}
+
+/// A transaction.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Committed {
+    pub(super) succeeded: bool,
+}
+
+/// A lease, granted or kept alive. No time to live: there is none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Granted {
+    #[serde(rename = "ID", deserialize_with = "number")]
+    pub(super) id: u64,
+    #[serde(rename = "TTL", deserialize_with = "number")]
+    pub(super) ttl: u64,
+}
+
+/// An answer that tells nothing.
+#[derive(Debug, Deserialize)]
+pub(super) struct Nothing {}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Authenticated {
+    pub(super) token: String,
+}
+
+/// One line of an answer that is a stream.
+#[derive(Debug, Deserialize)]
+pub(super) struct Streamed<T> {
+    pub(super) result: Option<T>,
+    pub(super) error: Option<Refusal>,
+}
+
+/// A line of a watch.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Watched {
+    pub(super) canceled: bool,
+    pub(super) cancel_reason: String,
+}
+
+/// Why not. The code is gRPC's.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Refusal {
+    #[serde(alias = "grpc_code")]
+    pub(super) code: u32,
+    pub(super) message: String,
+}
+
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    STANDARD.decode(text).map_err(serde::de::Error::custom)
+}
+
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_as_etcd_writes_them() {
+        let range: Range = serde_json::from_str(
+            r#"{"header":{"revision":"5"},"kvs":[{"key":"d3Yvaw==","mod_revision":"18446744073709551615",
+                "version":"1","value":"aGVsbG8=","lease":"9041998789691974158"},{"key":"aw=="}],"count":"1"}"#,
+        )
+        .unwrap();
+        assert_eq!(range.kvs[0].key, b"wv/k");
+        assert_eq!(range.kvs[0].value, b"hello");
+        assert_eq!(range.kvs[0].mod_revision, u64::MAX);
+        assert_eq!(range.kvs[0].lease, 9_041_998_789_691_974_158);
+        assert_eq!((range.kvs[1].value.len(), range.kvs[1].lease), (0, 0));
+        let gone: Streamed<Granted> =
+            serde_json::from_str(r#"{"result":{"header":{},"ID":"77"}}"#).unwrap();
+        assert_eq!(gone.result.unwrap().ttl, 0);
+        let refused: Streamed<Granted> =
+            serde_json::from_str(r#"{"error":{"grpc_code":14,"message":"no leader"}}"#).unwrap();
+        assert_eq!(refused.error.unwrap().code, 14);
+    }
+
+    #[test]
+    fn garbage_is_an_error() {
+        for text in [
+            r#"{"kvs":[{"key":"*"}]}"#,
+            r#"{"kvs":[{"mod_revision":"-1"}]}"#,
+            r#"{"kvs":{}}"#,
+            "[",
+            "",
+        ] {
+            assert!(serde_json::from_str::<Range>(text).is_err(), "{text}");
+        }
+    }
+}

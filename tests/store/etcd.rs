@@ -1,0 +1,372 @@
+//! What only an etcd can get wrong: servers that are killed, stopped and started again, and ones that refuse.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::servers::{Etcd, impostor};
+use warpverbs::team::{EtcdStore, Lease, Store, StoreError, open_store};
+
+/// What a call takes at most, with nothing that answers.
+const CLEAR: Duration = Duration::from_secs(10);
+/// More than anything takes that ends.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Threads that count in one key, each its own part of the value, `3 0 12`, while servers come and go.
+struct Counting {
+    store: EtcdStore,
+    end: AtomicBool,
+}
+
+const THREADS: usize = 3;
+
+impl Counting {
+    fn new(etcd: &Etcd) -> Self {
+        let store = EtcdStore::open(&etcd.url(0, "", "count"), "run").unwrap();
+        store.put("n", &text([0; THREADS])).unwrap();
+        Self {
+            store,
+            end: AtomicBool::new(false),
+        }
+    }
+
+    fn parts(&self) -> Result<[u32; THREADS], StoreError> {
+        let value = String::from_utf8(self.store.try_get("n")?.unwrap()).unwrap();
+        let parts: Vec<u32> = value.split(' ').map(|n| n.parse().unwrap()).collect();
+        Ok(parts.try_into().unwrap())
+    }
+
+    /// Counts until the end; how many changes were told done, how many had no answer.
+    fn count(&self, mine: usize, etcd: usize) -> (u32, u32) {
+        let (mut told, mut unanswered) = (0, 0);
+        let mut least = 0;
+        while !self.end.load(Ordering::Relaxed) {
+            let Ok(mut parts) = self.parts() else {
+                continue;
+            };
+            let before = parts[mine];
+            // After an error, each change that was under way is either whole or not there.
+            assert!(
+                (least..=told + unanswered).contains(&before),
+                "etcd {etcd}, thread {mine}: {before} counted, {told} told, {unanswered} without an answer"
+            );
+            least = before;
+            let old = text(parts);
+            parts[mine] += 1;
+            match self.store.compare_and_set("n", Some(&old), &text(parts)) {
+                Ok(true) => {
+                    told += 1;
+                    least = before + 1;
+                }
+                // Nobody else writes this part.
+                Ok(false) => least = before,
+                Err(StoreError::NoAnswer { .. }) => unanswered += 1,
+                Err(StoreError::Unreachable { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        (told, unanswered)
+    }
+
+    /// Runs `disturb` while threads count, then checks the sum. `disturb` gets a wait for progress.
+    fn under_load(self, members: usize, disturb: impl FnOnce(&dyn Fn(&str))) {
+        let sums = thread::scope(|scope| {
+            let counting = &self;
+            let threads: Vec<_> = (0..THREADS)
+                .map(|mine| scope.spawn(move || counting.count(mine, members)))
+                .collect();
+            disturb(&|when| counting.progress(when));
+            self.end.store(true, Ordering::Relaxed);
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect::<Vec<_>>()
+        });
+        let parts = self.parts().unwrap();
+        for (part, (told, unanswered)) in parts.into_iter().zip(&sums) {
+            assert!(
+                (*told..=told + unanswered).contains(&part),
+                "{parts:?} {sums:?}"
+            );
+        }
+        eprintln!("counted {parts:?}; told and without an answer {sums:?}");
+    }
+
+    /// Waits until something is counted that was not begun before.
+    fn progress(&self, when: &str) {
+        let start = Instant::now();
+        let sum = || self.parts().map(|parts| parts.iter().sum::<u32>());
+        let mut before = None;
+        loop {
+            assert!(start.elapsed() < LONG, "no progress {when}");
+            match (sum(), before) {
+                (Ok(now), None) => before = Some(now + 2 * THREADS as u32),
+                (Ok(now), Some(enough)) if now > enough => break,
+                _ => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+        eprintln!("{when}: counted on after {:?}", start.elapsed());
+    }
+}
+
+fn text(parts: [u32; THREADS]) -> Vec<u8> {
+    parts.map(|part| part.to_string()).join(" ").into_bytes()
+}
+
+#[test]
+fn a_server_that_is_killed_and_started_again_under_load_loses_nothing_and_repeats_nothing() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    Counting::new(&etcd).under_load(1, |progress| {
+        for round in 0..3 {
+            progress("before a kill");
+            etcd.kill(0);
+            thread::sleep(Duration::from_millis(100 * round));
+            etcd.start_member(0);
+        }
+        progress("after the last");
+    });
+}
+
+#[test]
+fn a_cluster_that_loses_a_member_and_then_its_leader_serves_on() {
+    let Some(mut etcd) = Etcd::start(3) else {
+        return;
+    };
+    Counting::new(&etcd).under_load(3, |progress| {
+        let follower = (etcd.leader() + 1) % 3;
+        etcd.kill(follower);
+        progress("without a follower");
+        etcd.start_member(follower);
+        assert!(etcd.serves(follower));
+        let leader = etcd.leader();
+        etcd.kill(leader);
+        progress("without the leader");
+        etcd.start_member(leader);
+        assert!(etcd.serves(leader));
+        progress("with all again");
+    });
+}
+
+#[test]
+fn a_member_that_is_stopped_is_passed_over_and_what_it_does_later_replaces_nothing_newer() {
+    let Some(etcd) = Etcd::start(3) else {
+        return;
+    };
+    // The store's first member is stopped in the middle of writes, and wakes up when others have written.
+    for round in 0..3 {
+        let stopped = (etcd.leader() + round) % 3;
+        let store = EtcdStore::open(&etcd.url(stopped, "", "p"), "run").unwrap();
+        store.put("k", b"before").unwrap();
+        etcd.signal(stopped, "STOP");
+        let start = Instant::now();
+        while let Err(error) = store.put("k", b"during") {
+            assert!(
+                matches!(
+                    error,
+                    StoreError::NoAnswer { .. } | StoreError::Unreachable { .. }
+                ),
+                "{error}"
+            );
+            assert!(start.elapsed() < LONG, "{error}");
+        }
+        store.put("k", b"newest").unwrap();
+        etcd.signal(stopped, "CONT");
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(store.try_get("k").unwrap().unwrap(), b"newest");
+    }
+}
+
+#[test]
+fn an_etcd_that_is_gone_for_a_while_fails_calls_clearly_and_heals_with_leases_and_watches() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    let full = std::env::var_os("WV_TEST_FULL").is_some();
+    let gone = Duration::from_secs(if full { 30 } else { 3 });
+    let store = open_store(&etcd.url(0, "", "p"), "run").unwrap();
+    store.put("record", b"1").unwrap();
+    let ttl = Duration::from_secs(1);
+    let lease = Lease::take(&store, "member", b"me", ttl).unwrap().unwrap();
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let start = Instant::now();
+            loop {
+                match store.watch("record", Some(b"1"), LONG) {
+                    Ok(value) => return value,
+                    Err(StoreError::Unreachable { .. }) if start.elapsed() < 2 * LONG => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        thread::sleep(Duration::from_millis(200));
+        etcd.kill(0);
+        let start = Instant::now();
+        while full && start.elapsed() < gone - CLEAR {
+            let asked = Instant::now();
+            let error = store
+                .compare_and_set("record", Some(b"1"), b"2")
+                .unwrap_err();
+            assert!(matches!(error, StoreError::Unreachable { .. }), "{error}");
+            assert!(asked.elapsed() < CLEAR, "{error}");
+        }
+        thread::sleep(gone.saturating_sub(start.elapsed()));
+        assert!(!lease.is_held(), "nobody knows");
+        etcd.start_member(0);
+        assert!(etcd.serves(0));
+        assert!(store.compare_and_set("record", Some(b"1"), b"2").unwrap());
+        assert_eq!(watcher.join().unwrap().unwrap(), b"2");
+    });
+    let start = Instant::now();
+    while !lease.is_held() {
+        assert!(start.elapsed() < LONG, "the lease does not heal");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(store.try_get("member").unwrap().unwrap(), b"me");
+}
+
+#[test]
+fn who_waits_is_woken_by_a_change_of_another_process_and_not_only_by_the_clock() {
+    let Some(etcd) = Etcd::start(1) else {
+        return;
+    };
+    let [waiting, writing] =
+        [(); 2].map(|()| EtcdStore::open(&etcd.url(0, "", "p"), "run").unwrap());
+    // Opens the watch.
+    waiting
+        .watch("k", None, Duration::from_millis(500))
+        .unwrap();
+    let mut times: Vec<Duration> = (0..20u32)
+        .map(|i| {
+            let value = i.to_string().into_bytes();
+            let known = waiting.try_get("k").unwrap();
+            thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    assert!(
+                        waiting
+                            .watch("k", known.as_deref(), LONG)
+                            .unwrap()
+                            .is_some()
+                    );
+                    Instant::now()
+                });
+                thread::sleep(Duration::from_millis(20));
+                writing.put("k", &value).unwrap();
+                let written = Instant::now();
+                waiter.join().unwrap().saturating_duration_since(written)
+            })
+        })
+        .collect();
+    times.sort_unstable();
+    eprintln!(
+        "woken after {:?} (median), {:?} at most",
+        times[10], times[19]
+    );
+    assert!(
+        times[10] < Duration::from_millis(250),
+        "by the clock: {times:?}"
+    );
+}
+
+#[test]
+fn keys_of_another_run_are_refused_and_left_as_they_were() {
+    let Some(etcd) = Etcd::start(1) else {
+        return;
+    };
+    let url = etcd.url(0, "", "team/7");
+    let monday = open_store(&url, "monday").unwrap();
+    monday.put("k", b"kept").unwrap();
+    assert!(open_store(&url, "monday").is_ok(), "other ranks of the run");
+    let error = open_store(&url, "tuesday").unwrap_err();
+    assert!(matches!(error, StoreError::OtherRun { .. }), "{error}");
+    let error = error.to_string();
+    assert!(
+        error.starts_with("the store team/7 of etcd 127.0.0.1:")
+            && error.ends_with(
+                "belongs to run 'monday', not to run 'tuesday'; each run needs an empty one"
+            ),
+        "{error}"
+    );
+    assert_eq!(monday.try_get("k").unwrap().unwrap(), b"kept");
+    let other = open_store(&etcd.url(0, "", "team/77"), "tuesday").unwrap();
+    assert_eq!(other.try_get("k").unwrap(), None);
+    assert_eq!(monday.list("k").unwrap(), [""; 0]);
+}
+
+#[test]
+fn wrong_credentials_are_refused_by_name_and_right_ones_outlive_a_restart() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    etcd.require_password("p@ss");
+    for (user, expected) in [
+        ("", "user name is empty: its address names none"),
+        (
+            "root:secret@",
+            "authentication failed, invalid user ID or password",
+        ),
+        (
+            "nobody:p%40ss@",
+            "authentication failed, invalid user ID or password",
+        ),
+    ] {
+        let start = Instant::now();
+        let error = open_store(&etcd.url(0, user, "p"), "run").unwrap_err();
+        assert!(matches!(error, StoreError::Refused { .. }), "{error}");
+        let error = error.to_string();
+        assert!(
+            error.contains(expected) && !error.contains("secret"),
+            "{error}"
+        );
+        assert!(start.elapsed() < CLEAR, "{error}");
+    }
+    let store = open_store(&etcd.url(0, "root:p%40ss@", "p"), "run").unwrap();
+    store.put("k", b"1").unwrap();
+    store.wait_for_change(Duration::from_millis(50));
+    // The server forgets its tokens.
+    etcd.kill(0);
+    etcd.start_member(0);
+    assert!(etcd.serves(0));
+    assert!(store.compare_and_set("k", Some(b"1"), b"2").unwrap());
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| store.watch("k", Some(b"2"), LONG));
+        thread::sleep(Duration::from_millis(50));
+        store.put("k", b"3").unwrap();
+        assert_eq!(watcher.join().unwrap().unwrap().unwrap(), b"3");
+    });
+}
+
+#[test]
+fn an_address_where_no_etcd_answers_is_a_clear_error_in_time() {
+    let garbage = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+    let missing = "HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot found";
+    let cases: Vec<(String, &str)> = vec![
+        (
+            "127.0.0.1:1".into(),
+            "no member of the etcd 127.0.0.1:1 could be asked within",
+        ),
+        ("127.0.0.1:1,127.0.0.1:2".into(), "could be asked within"),
+        ("no-such-host.invalid:2379".into(), "could be asked within"),
+        (impostor(None), "could be asked within"),
+        (impostor(Some("")), "could be asked within"),
+        (impostor(Some(garbage)), "an answer that is none of etcd's"),
+        (
+            impostor(Some(missing)),
+            "404 Not Found: no etcd of 3.4 or later",
+        ),
+    ];
+    let cases: Arc<[_]> = cases.into();
+    thread::scope(|scope| {
+        for (address, expected) in cases.iter() {
+            scope.spawn(move || {
+                let start = Instant::now();
+                let error = open_store(&format!("etcd://{address}/p"), "run").unwrap_err();
+                eprintln!("{:.1?}: {error}", start.elapsed());
+                assert!(error.to_string().contains(expected), "{error}");
+                assert!(start.elapsed() < CLEAR, "{error}");
+            });
+        }
+    });
+}

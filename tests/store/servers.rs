@@ -1,0 +1,243 @@
+//! Real etcd servers on loopback, of Debian's package, each in a private directory; and what stands in for one.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const START: Duration = Duration::from_secs(60);
+
+/// The program: unpacked by `./x test` or installed. Says why not where there is none.
+pub(crate) fn program() -> Option<PathBuf> {
+    let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/.tools/etcd/usr/bin/etcd");
+    for program in [unpacked, "/usr/bin/etcd"] {
+        if PathBuf::from(program).exists() {
+            return Some(program.into());
+        }
+    }
+    eprintln!(
+        "skipped: stores etcd://: there is no etcd here (./x test unpacks Debian's etcd-server)"
+    );
+    None
+}
+
+/// One etcd of one or more members, ended with this.
+pub(crate) struct Etcd {
+    members: Vec<Member>,
+    directory: tempfile::TempDir,
+}
+
+struct Member {
+    program: PathBuf,
+    arguments: Vec<String>,
+    port: u16,
+    process: Option<Child>,
+}
+
+impl Etcd {
+    /// Starts `members` of them and waits until they serve; none where etcd is not installed.
+    pub(crate) fn start(members: usize) -> Option<Self> {
+        let program = program()?;
+        // Ports are free when they are picked and may be taken a moment later.
+        for _ in 0..5 {
+            let mut etcd = Self::new(&program, members);
+            (0..members).for_each(|i| etcd.start_member(i));
+            if (0..members).all(|i| etcd.serves(i)) {
+                return Some(etcd);
+            }
+        }
+        panic!("no etcd comes up");
+    }
+
+    fn new(program: &std::path::Path, members: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let free: Vec<TcpListener> = (0..members * 2)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let port = |i: usize| free[i].local_addr().unwrap().port();
+        let cluster: Vec<String> = (0..members)
+            .map(|i| format!("m{i}=http://127.0.0.1:{}", port(members + i)))
+            .collect();
+        let member = |i: usize| {
+            let client = format!("http://127.0.0.1:{}", port(i));
+            let peer = format!("http://127.0.0.1:{}", port(members + i));
+            let data = directory.path().join(format!("m{i}"));
+            let options = [
+                ("name", format!("m{i}")),
+                ("data-dir", data.display().to_string()),
+                ("listen-client-urls", client.clone()),
+                ("advertise-client-urls", client),
+                ("listen-peer-urls", peer.clone()),
+                ("initial-advertise-peer-urls", peer),
+                ("initial-cluster", cluster.join(",")),
+                ("heartbeat-interval", "50".to_owned()),
+                ("election-timeout", "500".to_owned()),
+            ];
+            Member {
+                program: program.to_owned(),
+                arguments: options
+                    .iter()
+                    .map(|(name, value)| format!("--{name}={value}"))
+                    .collect(),
+                port: port(i),
+                process: None,
+            }
+        };
+        Self {
+            members: (0..members).map(member).collect(),
+            directory,
+        }
+    }
+
+    /// Its address, members from the one numbered `first` on, with `user` (`name:password@` or nothing) and prefix.
+    pub(crate) fn url(&self, first: usize, user: &str, prefix: &str) -> String {
+        let count = self.members.len();
+        let members: Vec<String> = (first..first + count)
+            .map(|i| format!("127.0.0.1:{}", self.members[i % count].port))
+            .collect();
+        format!("etcd://{user}{}/{prefix}", members.join(","))
+    }
+
+    /// Starts a member again where it stopped.
+    pub(crate) fn start_member(&mut self, i: usize) {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.directory.path().join(format!("log{i}")))
+            .unwrap();
+        let member = &mut self.members[i];
+        // It ends with this thread, however that ends.
+        let process = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(&member.program)
+            .args(&member.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        member.process = Some(process.unwrap());
+    }
+
+    /// Waits until a member has a leader.
+    pub(crate) fn serves(&mut self, i: usize) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < START {
+            let process = self.members[i].process.as_mut().unwrap();
+            if process.try_wait().unwrap().is_some() {
+                return false;
+            }
+            let status = self.post(i, "maintenance/status", "{}").unwrap_or_default();
+            if !field(&status, "leader").is_empty() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self, i: usize) {
+        let mut process = self.members[i].process.take().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    /// SIGSTOP or SIGCONT.
+    pub(crate) fn signal(&self, i: usize, name: &str) {
+        let pid = self.members[i].process.as_ref().unwrap().id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// The number of the member that leads.
+    pub(crate) fn leader(&self) -> usize {
+        let leads = |&i: &usize| {
+            let status = self.post(i, "maintenance/status", "{}").unwrap_or_default();
+            let leader = field(&status, "leader");
+            !leader.is_empty() && leader == field(&status, "member_id")
+        };
+        let start = Instant::now();
+        loop {
+            let mut running =
+                (0..self.members.len()).filter(|&i| self.members[i].process.is_some());
+            if let Some(leader) = running.find(leads) {
+                return leader;
+            }
+            assert!(start.elapsed() < START, "nobody leads");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Makes a user `root` with a password, without whom nothing goes any more.
+    pub(crate) fn require_password(&self, password: &str) {
+        for (path, body) in [
+            (
+                "auth/user/add",
+                format!(r#"{{"name":"root","password":"{password}"}}"#),
+            ),
+            ("auth/role/add", r#"{"name":"root"}"#.to_owned()),
+            (
+                "auth/user/grant",
+                r#"{"user":"root","role":"root"}"#.to_owned(),
+            ),
+            ("auth/enable", "{}".to_owned()),
+        ] {
+            let answer = self.post(0, path, &body).unwrap();
+            assert!(answer.starts_with("HTTP/1.0 200"), "{path}: {answer}");
+        }
+    }
+
+    fn post(&self, i: usize, path: &str, body: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.members[i].port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let length = body.len();
+        write!(
+            stream,
+            "POST /v3/{path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            if let Some(mut process) = member.process.take() {
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+        }
+    }
+}
+
+/// The text of a field of an answer; empty if it is not there.
+fn field<'a>(answer: &'a str, name: &str) -> &'a str {
+    let begin = format!("\"{name}\":\"");
+    let value = answer.split_once(&begin).map_or("", |(_, rest)| rest);
+    value.split('"').next().unwrap_or_default()
+}
+
+/// An address that takes connections and answers each request with `answer`, or never.
+pub(crate) fn impostor(answer: Option<&'static str>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let mut silent = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            match answer {
+                Some(answer) => {
+                    let _ = stream.read(&mut [0; 4096]);
+                    let _ = stream.write_all(answer.as_bytes());
+                }
+                None => silent.push(stream),
+            }
+        }
+    });
+    address
+}
