@@ -38,6 +38,7 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
     ("mlx5_prm", &["abi", "verbs"]),
     ("simt", &["gpu"]),
     ("cudarc", &["gpu"]),
+    ("ureq", &["team"]),
     ("softhca", &[]),
 ];
 
