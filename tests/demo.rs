@@ -135,6 +135,38 @@ fn activations_arrive_however_the_qps_are_rung_and_where_their_queues_lie() {
 }
 
 #[test]
+fn activations_travel_as_fp8_and_by_rank_and_stay_within_what_the_format_allows() {
+    let formats = [
+        ("fp8", "rank"),
+        ("fp8-pow2", "expert"),
+        ("fp8-ue8m0", "rank"),
+        ("bf16", "rank"),
+    ];
+    for (format, layout) in formats {
+        let value = Demo::new(&[
+            "--ranks", "2", "--steps", "2", "--tokens", "24", "--format", format, "--layout",
+            layout, "--json",
+        ])
+        .verified();
+        let number = |name: &str| value[name].as_f64().unwrap();
+        let (far, limit) = (number("difference"), number("difference_limit"));
+        match format {
+            "bf16" => assert_eq!((far, limit), (0.0, 0.0)),
+            "fp8" => assert!(far > 0.0 && far <= 9e-4 && limit == 9e-4, "{value}"),
+            _ => assert!(far > 0.0 && far <= 7e-3 && limit == 7e-3, "{value}"),
+        }
+        let text = value["format"].as_str().unwrap();
+        assert_eq!(text.starts_with("FP8"), format != "bf16", "{text}");
+    }
+    let (status, message) = Demo::new(&["--hidden", "200", "--format", "fp8"]).refused();
+    assert_eq!(status, 2);
+    assert!(
+        message.contains("hidden is 200, which is not a multiple of 128"),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_mode_that_is_none_is_refused_with_its_words() {
     let (status, message) = Demo::new(&[]).set("WARPVERBS_CQ", "square").refused();
     assert_eq!(status, 2, "{message}");

@@ -29,25 +29,8 @@ impl Batch {
     }
 
     pub(super) fn check_lengths(&self, config: &MoeConfig) -> Result<(), MoeError> {
-        let (hidden, top_k) = (config.hidden as usize, config.top_k as usize);
-        let tokens = self.experts.len() / top_k;
-        let lengths = [
-            ("the routing", self.experts.len(), tokens * top_k),
-            ("the weights", self.weights.len(), tokens * top_k),
-            ("the tokens", self.x.len(), tokens * hidden),
-        ];
-        for (what, got, want) in lengths {
-            if got != want {
-                return Err(MoeError::Length { what, got, want });
-            }
-        }
-        if tokens > config.max_tokens as usize {
-            return Err(MoeError::Tokens {
-                tokens,
-                max_tokens: config.max_tokens,
-            });
-        }
-        Ok(())
+        let x = ("the tokens", self.x.len(), config.hidden as usize);
+        check_arrays(config, self.experts.len(), self.weights.len(), &[x])
     }
 
     /// Number of tokens.
@@ -65,6 +48,34 @@ impl Batch {
         let hidden = config.hidden as usize;
         &self.x[index * hidden..(index + 1) * hidden]
     }
+}
+
+/// Checks the lengths of a batch: choices, weights, and `arrays` of (name, length, elements of a token).
+pub(super) fn check_arrays(
+    config: &MoeConfig,
+    choices: usize,
+    weights: usize,
+    arrays: &[(&'static str, usize, usize)],
+) -> Result<(), MoeError> {
+    let top_k = config.top_k as usize;
+    let tokens = choices / top_k;
+    let by_choice = [
+        ("the routing", choices, top_k),
+        ("the weights", weights, top_k),
+    ];
+    for &(what, got, each) in by_choice.iter().chain(arrays) {
+        let want = tokens * each;
+        if got != want {
+            return Err(MoeError::Length { what, got, want });
+        }
+    }
+    if tokens > config.max_tokens as usize {
+        return Err(MoeError::Tokens {
+            tokens,
+            max_tokens: config.max_tokens,
+        });
+    }
+    Ok(())
 }
 
 /// Where a row of a dispatch output comes from.

@@ -2,6 +2,7 @@
 
 use warpverbs::moe::oracle::{Case, Input, Wire, places};
 use warpverbs::moe::{Format, MoeConfig, Placement, Returns, RowLayout, Scales, bf16};
+use warpverbs::team::SignalOrder;
 
 use crate::covering::{self, Point};
 
@@ -26,6 +27,17 @@ pub(crate) enum Choose {
     Missing,
 }
 
+/// Which ranks hold which experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    /// Contiguous blocks.
+    Blocks,
+    /// Each at one rank, neighbours at different ones, in descending order there.
+    Moved,
+    /// Every second one at two ranks.
+    Replicated,
+}
+
 const DATA: [Data; 6] = [
     Data::Bf16,
     Data::Fp8(Scales::F32),
@@ -45,9 +57,13 @@ const ROUTINGS: [Choose; 6] = [
     Choose::Missing,
 ];
 const RANKS: [u32; 7] = [1, 2, 3, 4, 5, 8, 16];
+const ORDERS: [SignalOrder; 3] = [SignalOrder::Inline, SignalOrder::Swap, SignalOrder::Flush];
+const TABLES: [Table; 3] = [Table::Blocks, Table::Moved, Table::Replicated];
 
-/// Values in each dimension: data, layout, returns, fused, zero-copy, routing, ranks, rest.
-const SIZES: [usize; 8] = [6, 2, 2, 2, 2, 6, 7, 2];
+/// Values in each dimension: data, layout, returns, fused, zero-copy, routing, ranks, rest, order, table.
+const SIZES: [usize; 10] = [6, 2, 2, 2, 2, 6, 7, 2, 3, 3];
+/// Of these the first so many are run in every combination by a full run, which draws the others.
+const CROSSED: usize = 8;
 
 /// Elements of a token.
 const HIDDEN: u32 = 256;
@@ -68,6 +84,9 @@ pub(crate) struct Cell {
     pub(crate) ranks: u32,
     /// The experts do not divide by the ranks.
     pub(crate) rest: bool,
+    /// How signals are kept behind data, on HCAs that promise no more than it needs.
+    pub(crate) order: SignalOrder,
+    pub(crate) table: Table,
 }
 
 impl Cell {
@@ -81,19 +100,18 @@ impl Cell {
             choose: ROUTINGS[point[5]],
             ranks: RANKS[point[6]],
             rest: point[7] == 1,
+            order: ORDERS[point[8]],
+            table: TABLES[point[9]],
         }
     }
 
-    /// Whether there is such a layer and call at all.
+    /// Whether there is such a layer and call at all. A rank alone has no peer to signal, and one place for its experts.
     fn exists(self) -> bool {
         let by_rank = self.layout == RowLayout::RankMajor;
         let rows = self.returns == Returns::Rows;
-        !(self.rest && self.ranks == 1 || by_rank && rows || self.zero_copy && !by_rank && !rows)
-    }
-
-    /// Whether the kernels can do it.
-    fn is_built(self) -> bool {
-        self.data == Data::Bf16
+        let alone = self.ranks == 1
+            && (self.rest || self.order != SignalOrder::Inline || self.table != Table::Blocks);
+        !(alone || by_rank && rows || self.zero_copy && !by_rank && !rows)
     }
 
     pub(crate) fn config(self) -> MoeConfig {
@@ -116,6 +134,28 @@ impl Cell {
             returns: self.returns,
             ..MoeConfig::BF16
         }
+    }
+
+    pub(crate) fn placement(self) -> Placement {
+        let experts = self.config().experts;
+        let mut held = vec![Vec::new(); self.ranks as usize];
+        match self.table {
+            Table::Blocks => return Placement::blocks(experts, self.ranks),
+            Table::Moved => {
+                for expert in (0..experts).rev() {
+                    held[(expert % self.ranks) as usize].push(expert);
+                }
+            }
+            Table::Replicated => {
+                for expert in 0..experts {
+                    held[(expert % self.ranks) as usize].push(expert);
+                    if expert % 2 == 0 {
+                        held[((expert + 1) % self.ranks) as usize].push(expert);
+                    }
+                }
+            }
+        }
+        Placement::from_slots(experts, held).expect("no expert is twice at a rank")
     }
 
     fn wire(self) -> Wire {
@@ -144,8 +184,7 @@ impl Cell {
     pub(crate) fn case(self, seed: u64, call: u32) -> Case {
         let config = self.config();
         let inputs = (0..self.ranks).map(|rank| self.input(seed, call, rank));
-        let table = places(&Placement::blocks(config.experts, self.ranks));
-        let mut case = Case::new(&config, table, inputs.collect());
+        let mut case = Case::new(&config, places(&self.placement()), inputs.collect());
         case.wire = self.wire();
         case
     }
@@ -227,21 +266,17 @@ impl Cell {
     }
 }
 
-/// All cells that exist, and of these the ones that are built, as points.
-pub(crate) fn cells() -> (usize, Vec<Point>) {
-    let existing = covering::all(&SIZES, |point| Cell::at(point).exists());
-    let count = existing.len();
-    let built = existing
-        .into_iter()
-        .filter(|point| Cell::at(point).is_built());
-    (count, built.collect())
+/// All cells that exist.
+pub(crate) fn cells() -> Vec<Point> {
+    covering::all(&SIZES, |point| Cell::at(point).exists())
 }
 
-/// The cells that a run takes: all that are built, or a sample that covers every pair of values.
-pub(crate) fn taken(built: &[Point], seed: u64, full: bool) -> Vec<Cell> {
+/// The cells that a run takes: a sample that covers every pair of values, or all combinations of the first dimensions, each with
+/// a value of the others that the seed draws.
+pub(crate) fn taken(existing: &[Point], seed: u64, full: bool) -> Vec<Cell> {
     let points = match full {
-        true => built.to_vec(),
-        false => covering::sample(built, seed),
+        true => covering::one_of_each(existing, CROSSED, seed),
+        false => covering::sample(existing, seed),
     };
     points.iter().map(Cell::at).collect()
 }

@@ -1,6 +1,6 @@
 //! Samples of a grid in which every pair of values that occurs at all occurs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A cell of a grid: a value for each dimension.
 pub(crate) type Point = Vec<usize>;
@@ -56,6 +56,38 @@ pub(crate) fn sample(points: &[Point], seed: u64) -> Vec<Point> {
         taken.push(best);
     }
     taken
+}
+
+/// One of `points` for each combination of values in the first `dimensions`. The same for the same seed.
+pub(crate) fn one_of_each(points: &[Point], dimensions: usize, seed: u64) -> Vec<Point> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut by_start: BTreeMap<&[usize], Vec<&Point>> = BTreeMap::new();
+    for point in points {
+        by_start
+            .entry(&point[..dimensions])
+            .or_default()
+            .push(point);
+    }
+    let draw = |those: &Vec<&Point>| those[random.usize(..those.len())].clone();
+    by_start.values().map(draw).collect()
+}
+
+#[test]
+fn one_of_each_has_every_start_once_and_draws_every_end() {
+    let points = all(&[3, 4, 5], |point| point[0] != 2 || point[2] == 3);
+    let mut ends = BTreeSet::new();
+    for seed in 0..20 {
+        let taken = one_of_each(&points, 2, seed);
+        let starts: BTreeSet<&[usize]> = taken.iter().map(|point| &point[..2]).collect();
+        assert_eq!((taken.len(), starts.len()), (12, 12), "seed {seed}");
+        assert!(
+            taken.iter().all(|point| points.contains(point)),
+            "seed {seed}"
+        );
+        ends.extend(taken.iter().map(|point| point[2]));
+    }
+    assert_eq!(ends.len(), 5);
+    assert_eq!(one_of_each(&points, 2, 7), one_of_each(&points, 2, 7));
 }
 
 #[test]

@@ -14,3 +14,4 @@ mod sizes;
 mod slots;
 #[path = "../moe/support.rs"]
 mod support;
+mod workspace;

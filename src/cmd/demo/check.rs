@@ -1,11 +1,37 @@
 //! Compares what a step gave with the scalar reference, element by element.
+//!
+//! Tokens that travel as FP8 are compared bit for bit with what the twin of the cast makes of them; their sums also with the
+//! reference of the BF16 tokens, from which they may be as far as the format makes them.
+
+use std::borrow::Cow;
 
 use super::experts::expert;
+use crate::moe::oracle::combine::{FP8_LIMIT, POWER_OF_TWO_LIMIT, difference};
 use crate::moe::reference::{self, Batch, Source};
-use crate::moe::{Combined, MoeConfig, MoeError, Placement, bf16};
+use crate::moe::{Combined, Format, MoeConfig, MoeError, Placement, Scales, bf16, format};
 
 /// What a step gave is right, or the first thing that is wrong with it, in words.
 pub(super) type Verdict = Result<(), String>;
+
+/// A token as the experts see it, BF16 bits.
+fn arrives(format: Format, token: &[u16]) -> Cow<'_, [u16]> {
+    match format {
+        Format::Bf16 | Format::Opaque { .. } => Cow::Borrowed(token),
+        Format::Fp8(kind) => {
+            let (codes, scales) = format::quantize(kind, token);
+            Cow::Owned(format::dequantize(kind, &codes, &scales))
+        }
+    }
+}
+
+/// How far sums may be from those of BF16 tokens, as [`difference`]: 0 means bit for bit.
+pub(super) fn limit(format: Format) -> f64 {
+    match format {
+        Format::Bf16 | Format::Opaque { .. } => 0.0,
+        Format::Fp8(Scales::F32) => FP8_LIMIT,
+        Format::Fp8(Scales::PowerOfTwo | Scales::Ue8m0) => POWER_OF_TWO_LIMIT,
+    }
+}
 
 /// M1: every row that the experts of `rank` should have got is there, once, in its place, with every element.
 /// `row(expert, row)` reads one that they have got.
@@ -34,7 +60,8 @@ pub(super) fn dispatch(
                 )));
             }
             let sent = batches[want.rank as usize].token(config, want.token as usize);
-            if let Some(difference) = first_difference(&row(local, place)?, sent) {
+            let sent = arrives(config.format, sent);
+            if let Some(difference) = first_difference(&row(local, place)?, &sent) {
                 return Ok(Err(format!(
                     "dispatch: token {} of rank {} at expert {id}: {difference}",
                     want.token, want.rank
@@ -45,25 +72,47 @@ pub(super) fn dispatch(
     Ok(Ok(()))
 }
 
-/// M2: combine is the reference bit for bit, and every token is valid.
+/// M2: combine is the reference bit for bit, and every token is valid. How far it is from the reference of BF16 tokens, which the
+/// format limits.
 pub(super) fn combine(
     config: &MoeConfig,
     placement: &Placement,
     rank: u32,
     batch: &Batch,
     got: &Combined,
-) -> Verdict {
+) -> Result<f64, String> {
     let hidden = config.hidden as usize;
-    let want = reference::combine(config, placement, rank, batch, expert);
+    let tokens = batch.x.chunks_exact(hidden);
+    let arrived = Batch {
+        x: tokens
+            .flat_map(|token| arrives(config.format, token).into_owned())
+            .collect(),
+        ..batch.clone()
+    };
+    let want = reference::combine(config, placement, rank, &arrived, expert);
     let rows = got.out.chunks_exact(hidden).zip(want.chunks_exact(hidden));
     for (token, (got, want)) in rows.enumerate() {
         if let Some(difference) = first_difference(got, want) {
             return Err(format!("combine: token {token}: {difference}"));
         }
     }
-    match got.token_valid.iter().position(|valid| !valid) {
-        Some(token) => Err(format!("combine: token {token} has lost an expert")),
-        None => Ok(()),
+    if let Some(token) = got.token_valid.iter().position(|valid| !valid) {
+        return Err(format!("combine: token {token} has lost an expert"));
+    }
+    if config.format == Format::Bf16 {
+        return Ok(0.0);
+    }
+    let exact = reference::combine(config, placement, rank, batch, expert);
+    let numbers = |bits: &[u16]| -> Vec<f32> { bits.iter().map(|&x| bf16::to_f32(x)).collect() };
+    let (far, limit) = (
+        difference(&numbers(&got.out), &numbers(&exact)),
+        limit(config.format),
+    );
+    match far <= limit {
+        true => Ok(far),
+        false => Err(format!(
+            "combine: {far:.1e} from the reference of BF16 tokens; the format's limit is {limit:.0e}"
+        )),
     }
 }
 
@@ -143,7 +192,7 @@ mod tests {
             token_valid: vec![true; 3],
         };
         let verdict = |got: &Combined| combine(&SHAPE, &placement, 0, &batch, got);
-        verdict(&right).unwrap();
+        assert_eq!(verdict(&right), Ok(0.0));
         let mut wrong = right.clone();
         wrong.out[8 + 7] ^= 1;
         let words = verdict(&wrong).unwrap_err();
@@ -157,6 +206,41 @@ mod tests {
             verdict(&invalid).unwrap_err(),
             "combine: token 2 has lost an expert"
         );
+    }
+
+    #[test]
+    fn fp8_is_compared_with_its_own_reference_bit_for_bit_and_with_that_of_bf16_to_its_limit() {
+        let config = MoeConfig {
+            hidden: 128,
+            format: Format::Fp8(Scales::F32),
+            ..SHAPE
+        };
+        let value = |i: u16| bf16::from_f32(1.0 + f32::from(i % 97) / 13.0);
+        let batch = Batch {
+            x: (0..3 * 128).map(value).collect(),
+            experts: vec![0, 1, 0],
+            weights: vec![1.0; 3],
+        };
+        let placement = Placement::blocks(2, 1);
+        let cast = Batch {
+            x: batch
+                .x
+                .chunks(128)
+                .flat_map(|token| arrives(config.format, token).into_owned())
+                .collect(),
+            ..batch.clone()
+        };
+        assert_ne!(cast.x, batch.x);
+        let sums = |of: &Batch| Combined {
+            out: reference::combine(&config, &placement, 0, of, expert),
+            token_valid: vec![true; 3],
+        };
+        let verdict = |got| combine(&config, &placement, 0, &batch, got);
+        let far = verdict(&sums(&cast)).unwrap();
+        assert!(far > 0.0 && far <= FP8_LIMIT, "{far}");
+        // As if dispatch had not cast.
+        let words = verdict(&sums(&batch)).unwrap_err();
+        assert!(words.starts_with("combine: token 0: element"), "{words}");
     }
 
     #[test]

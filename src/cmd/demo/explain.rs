@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use super::DemoError;
 use super::input::Inputs;
+use super::options::format_in_words;
 use super::report::grouped;
-use crate::moe::{Layout, Placement, required_bytes};
+use crate::moe::{Layout, Placement, RowLayout, required_bytes};
 use crate::team::TeamConfig;
 
 /// Everything that a run of these inputs takes, in words.
@@ -57,9 +58,18 @@ pub(super) fn explain(inputs: &Inputs) -> Result<String, DemoError> {
     line(
         "output recv_x, bytes",
         bytes.recv_x,
-        "the caller's: [local experts, ranks x tokens, hidden], touched where rows arrive",
+        match config.layout {
+            RowLayout::ExpertMajor => {
+                "the caller's: [local experts, ranks x tokens, hidden], touched where rows arrive"
+            }
+            RowLayout::RankMajor => "the caller's: [ranks, tokens, hidden], each token once",
+        },
     );
-    line("bytes of a slot", layout.slot_bytes, "header and token");
+    line(
+        "bytes of a slot",
+        layout.slot_bytes,
+        "header, token and its scales",
+    );
     line(
         "QPs per rank",
         team.qps(),
@@ -87,8 +97,13 @@ pub(super) fn explain(inputs: &Inputs) -> Result<String, DemoError> {
         "dispatch and combine, payload",
     );
     Ok(format!(
-        "{ranks} ranks, {} tokens of {} BF16 each, {} experts, top-{}\n{}\n\n{out}",
-        config.max_tokens, config.hidden, config.experts, config.top_k, inputs.description
+        "{ranks} ranks, {} tokens of {} each, {}, {} experts, top-{}\n{}\n\n{out}",
+        config.max_tokens,
+        config.hidden,
+        format_in_words(config.format),
+        config.experts,
+        config.top_k,
+        inputs.description
     ))
 }
 
@@ -124,7 +139,7 @@ impl Traffic {
     }
 
     fn bytes_per_rank(&self, layout: &Layout, ranks: u32) -> u64 {
-        let row = layout.header_bytes + 2 * layout.row_bytes;
+        let row = layout.scales_at + layout.scale_bytes + layout.combine_row_bytes;
         (self.rows * row + u64::from(ranks) * 2 * u64::from(ranks - 1) * 16) / u64::from(ranks)
     }
 }

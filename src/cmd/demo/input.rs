@@ -111,6 +111,8 @@ impl Inputs {
             experts,
             top_k: agreed("--top-k", options.top_k, routing.columns(), SHIPPED_TOP_K)?,
             max_tokens: options.tokens,
+            format: options.format.format(),
+            layout: options.layout.layout(),
             ..MoeConfig::BF16
         };
         config.check(options.ranks)?;

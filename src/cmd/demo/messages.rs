@@ -60,6 +60,8 @@ pub(super) struct RankResult {
     /// Control heap: bytes in use, and QPs.
     pub(super) control_bytes: u64,
     pub(super) qps: u64,
+    /// Largest distance of a step's sums from the reference of BF16 tokens, where tokens travel as FP8.
+    pub(super) difference: f64,
     /// Device memory of the layer, without the caller's buffers.
     pub(super) layer_bytes: u64,
 }

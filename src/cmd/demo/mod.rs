@@ -29,7 +29,7 @@ pub use error::DemoError;
 use input::Inputs;
 use launch::{Ranks, Workplace};
 use messages::{Message, Spec};
-pub use options::{DemoOptions, RoutingKind};
+pub use options::{DemoOptions, LayoutKind, RoutingKind, TokenFormat};
 pub use rank::{RankOptions, run_rank};
 use report::{RanOn, Summary};
 

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::moe::{Format, RowLayout, Scales};
+
 /// Layout of the files that `--dump` writes, for the help.
 const DUMP_HELP: &str = "Write inputs and outputs as .npy to DIR, made if missing: \
     stepS_rankR_{tokens,routing,weights} are the inputs ([tokens, hidden] uint16 BF16 bits, [tokens, top-k] int32, float32); \
@@ -29,6 +31,13 @@ pub struct DemoOptions {
     /// Experts that each token chooses, 1 to 32 [default: that of the routing file, else 8]
     #[arg(long)]
     pub top_k: Option<u32>,
+    /// What tokens are on their way: BF16, or FP8 (e4m3) that dispatch casts, with a scale for each 128 channels. The experts of
+    /// other than BF16 by expert compute on the host
+    #[arg(long, value_enum, default_value_t = TokenFormat::Bf16)]
+    pub format: TokenFormat,
+    /// How dispatch lays out what it received: by expert, or by rank with each token once
+    #[arg(long, value_enum, default_value_t = LayoutKind::Expert)]
+    pub layout: LayoutKind,
     /// Steps: dispatch, experts, combine, check
     #[arg(long, default_value_t = 8)]
     pub steps: u32,
@@ -65,6 +74,59 @@ pub struct DemoOptions {
     /// Where to write inputs and outputs
     #[arg(long, value_name = "DIR", help = DUMP_HELP)]
     pub dump: Option<PathBuf>,
+}
+
+/// What tokens are made of on their way to the experts.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TokenFormat {
+    /// BF16
+    Bf16,
+    /// FP8 with f32 scales
+    Fp8,
+    /// FP8 with f32 scales that are powers of two
+    Fp8Pow2,
+    /// FP8 with the exponent bytes of such powers as scales
+    Fp8Ue8m0,
+}
+
+impl TokenFormat {
+    pub(super) fn format(self) -> Format {
+        match self {
+            Self::Bf16 => Format::Bf16,
+            Self::Fp8 => Format::Fp8(Scales::F32),
+            Self::Fp8Pow2 => Format::Fp8(Scales::PowerOfTwo),
+            Self::Fp8Ue8m0 => Format::Fp8(Scales::Ue8m0),
+        }
+    }
+}
+
+/// How dispatch lays out what it received.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LayoutKind {
+    /// By local expert
+    Expert,
+    /// By source rank, each token once
+    Rank,
+}
+
+impl LayoutKind {
+    pub(super) fn layout(self) -> RowLayout {
+        match self {
+            Self::Expert => RowLayout::ExpertMajor,
+            Self::Rank => RowLayout::RankMajor,
+        }
+    }
+}
+
+/// A format in words.
+pub(super) fn format_in_words(format: Format) -> &'static str {
+    match format {
+        Format::Bf16 => "BF16",
+        Format::Fp8(Scales::F32) => "FP8 (f32 scales)",
+        Format::Fp8(Scales::PowerOfTwo) => "FP8 (power-of-two scales)",
+        Format::Fp8(Scales::Ue8m0) => "FP8 (UE8M0 scales)",
+        Format::Opaque { .. } => "opaque bytes",
+    }
 }
 
 /// How a generated routing spreads tokens over experts.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::counters;
 use super::dump::Dump;
-use super::experts::factors;
+use super::experts::{expert, factors};
 use super::input::Inputs;
 use super::messages::{Message, RankResult, Spec, tell};
 use super::{DemoError, check};
@@ -19,7 +19,7 @@ use crate::abi::{DemoExpertParams, DevicePtr};
 use crate::config::Modes;
 use crate::gpu::{self, DeviceMemory, GpuSelector, Launch};
 use crate::moe::reference::Batch;
-use crate::moe::{Moe, MoeError, Workspace, required_bytes};
+use crate::moe::{Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
 use crate::team::{Team, TeamConfig, open_store};
 use crate::verbs::{Context, DeviceSelector};
 
@@ -197,13 +197,14 @@ impl Rank {
         check::dispatch(config, placement, rank, &batches, &sources, row)?.map_err(wrong)?;
 
         let start = Instant::now();
-        self.launch_experts()?;
+        self.run_experts()?;
         self.work.send_back()?;
         let combined = self.work.receive_back()?;
         busy += start.elapsed();
         self.work.call().check()?;
         let (config, placement) = (self.moe.config(), self.work.placement());
-        check::combine(config, placement, rank, batch, &combined).map_err(wrong)?;
+        let far = check::combine(config, placement, rank, batch, &combined).map_err(wrong)?;
+        self.result.difference = self.result.difference.max(far);
 
         if let Some(dump) = dump {
             dump.inputs(&self.moe, batch)?;
@@ -217,7 +218,16 @@ impl Rank {
         Ok(())
     }
 
-    /// The computation of the experts, as a kernel of its own between dispatch and combine.
+    /// The computation of the experts between dispatch and combine. The kernel knows BF16 by expert.
+    fn run_experts(&mut self) -> Result<(), DemoError> {
+        let config = &self.inputs.config;
+        match (config.format, config.layout) {
+            (Format::Bf16, RowLayout::ExpertMajor) => self.launch_experts(),
+            _ => Ok(self.work.experts(expert)?),
+        }
+    }
+
+    /// As a kernel of its own.
     fn launch_experts(&mut self) -> Result<(), DemoError> {
         let config = &self.inputs.config;
         let [x, counts, y] = self.work.expert_buffers();

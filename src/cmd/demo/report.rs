@@ -4,9 +4,12 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::check;
 use super::counters::Counters;
 use super::input::Inputs;
 use super::messages::RankResult;
+use super::options::format_in_words;
+use crate::moe::RowLayout;
 
 /// Widest table; more ranks are shown by their sum only.
 const MOST_COLUMNS: usize = 8;
@@ -26,6 +29,12 @@ pub(super) struct Summary {
     pub(super) hidden: u32,
     pub(super) experts: u32,
     pub(super) top_k: u32,
+    /// What tokens are on their way.
+    pub(super) format: &'static str,
+    pub(super) layout: &'static str,
+    /// Largest distance of sums from the reference of BF16 tokens, and how far they may be: 0 means bit for bit.
+    pub(super) difference: f64,
+    pub(super) difference_limit: f64,
     pub(super) steps: u32,
     /// From the start of the rank processes to the end of the last one.
     pub(super) seconds: f64,
@@ -66,6 +75,13 @@ impl Summary {
             hidden: inputs.config.hidden,
             experts: inputs.config.experts,
             top_k: inputs.config.top_k,
+            format: format_in_words(inputs.config.format),
+            layout: match inputs.config.layout {
+                RowLayout::ExpertMajor => "by expert",
+                RowLayout::RankMajor => "by rank",
+            },
+            difference: ranks.iter().map(|rank| rank.difference).fold(0.0, f64::max),
+            difference_limit: check::limit(inputs.config.format),
             steps,
             seconds: times[0],
             bring_up_seconds: times[1],
@@ -79,19 +95,29 @@ impl Summary {
     /// The table.
     pub(super) fn table(&self) -> String {
         let mut out = format!(
-            "{} on {}: {} ranks, {} tokens of {} BF16 each, {} experts, top-{}, {} steps\n\
+            "{} on {}: {} ranks, {} tokens of {} each, {}, laid out {}, {} experts, top-{}, {} steps\n\
              {}\n\
-             every step on every rank equals the scalar reference, bit for bit\n\n",
+             every step on every rank equals the scalar reference, bit for bit\n",
             self.label,
             self.device,
             self.ranks,
             self.tokens_per_rank,
             self.hidden,
+            self.format,
+            self.layout,
             self.experts,
             self.top_k,
             self.steps,
             self.input,
         );
+        if self.difference_limit > 0.0 {
+            let _ = writeln!(
+                out,
+                "the cast to FP8 moved the sums by {:.1e} of what BF16 tokens give; it may by {:.0e}",
+                self.difference, self.difference_limit
+            );
+        }
+        out.push('\n');
         let columns = if self.per_rank.len() > MOST_COLUMNS {
             &[]
         } else {

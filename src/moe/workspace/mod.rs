@@ -4,7 +4,9 @@
 #![expect(unsafe_code, reason = "launches on buffers of the workspace")]
 
 mod buffers;
+mod encoded;
 mod received;
+mod results;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +14,15 @@ use std::time::{Duration, Instant};
 use super::reference::{Batch, Source};
 use super::reference_modes::RankRow;
 use super::{
-    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall, MoeError, Placement,
-    RowLayout,
+    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Format, Moe, MoeCall, MoeError,
+    Placement, RowLayout,
 };
 use crate::gpu::{Event, GpuError, Stream};
 use buffers::{Buffer, Buffers};
+use encoded::needs_bf16;
+pub use encoded::{Encoded, EncodedRow};
 use received::Received;
+pub use results::{Combined, Statistics};
 
 /// Time between two looks at the other ranks while a phase runs.
 const LOOK: Duration = Duration::from_millis(100);
@@ -54,26 +59,6 @@ pub struct Modes {
     pub no_combine: bool,
     /// Weights that are known only at combine, `[tokens, top_k]`.
     pub weights: Option<Vec<f32>>,
-}
-
-/// What combine gave back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Combined {
-    /// BF16 bits, `[tokens, hidden]`.
-    pub out: Vec<u16>,
-    /// Whether all experts of a token have contributed.
-    pub token_valid: Vec<bool>,
-}
-
-/// What the calls of a workspace have added up so far.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statistics {
-    /// Rows of each local expert.
-    pub rows: Vec<u64>,
-    /// Nanoseconds that dispatch has waited for each rank.
-    pub dispatch_wait_ns: Vec<u64>,
-    /// The same for combine.
-    pub combine_wait_ns: Vec<u64>,
 }
 
 impl Workspace {
@@ -128,10 +113,10 @@ impl Workspace {
         self.modes = modes;
     }
 
-    /// The send phase of dispatch.
+    /// The send phase of dispatch. A layer of FP8 casts the tokens.
     ///
     /// # Errors
-    /// A batch that does not fit the layer; the device's.
+    /// A batch that does not fit the layer, which is not of opaque tokens; the device's.
     pub fn send(&mut self, batch: &Batch) -> Result<(), MoeError> {
         batch.check(self.moe.config())?;
         self.send_unchecked(batch)
@@ -140,20 +125,47 @@ impl Workspace {
     /// The same without looking at the expert ids, which the kernel then checks.
     ///
     /// # Errors
-    /// Arrays of the wrong length; the device's.
+    /// Arrays of the wrong length, a layer of opaque tokens; the device's.
     pub fn send_unchecked(&mut self, batch: &Batch) -> Result<(), MoeError> {
         batch.check_lengths(self.moe.config())?;
-        let tokens = batch.tokens(self.moe.config());
-        self.tokens = u32::try_from(tokens).expect("at most max_tokens");
+        if matches!(self.moe.config().format, Format::Opaque { .. }) {
+            return Err(needs_bf16());
+        }
         self.write(Buffer::X, &batch.x)?;
-        self.write(Buffer::Experts, &batch.experts)?;
-        self.write(Buffer::Weights, &batch.weights)?;
+        self.send_written(&batch.experts, &batch.weights, false)
+    }
+
+    /// The send phase of dispatch with tokens in the layer's own format: FP8 of the caller, opaque bytes.
+    ///
+    /// # Errors
+    /// Tokens that do not fit the layer; the device's.
+    pub fn send_encoded(&mut self, tokens: &Encoded) -> Result<(), MoeError> {
+        tokens.check(&self.moe)?;
+        self.write(Buffer::X, &tokens.x)?;
+        self.write(Buffer::XScales, &tokens.scales)?;
+        let quantized = matches!(self.moe.config().format, Format::Fp8(_));
+        self.send_written(&tokens.experts, &tokens.weights, quantized)
+    }
+
+    /// Sends the tokens that are in `Buffer::X`.
+    fn send_written(
+        &mut self,
+        experts: &[i32],
+        weights: &[f32],
+        quantized: bool,
+    ) -> Result<(), MoeError> {
+        let tokens = experts.len() / self.moe.config().top_k as usize;
+        self.tokens = u32::try_from(tokens).expect("at most max_tokens");
+        self.write(Buffer::Experts, experts)?;
+        self.write(Buffer::Weights, weights)?;
         let input = DispatchInput {
             x: self.addr(Buffer::X),
+            x_scales: self.addr(Buffer::XScales),
             experts: self.addr(Buffer::Experts),
             weights: self.addr(Buffer::Weights),
             tokens: self.tokens,
             no_combine: self.modes.no_combine,
+            quantized,
             ..DispatchInput::default()
         };
         // SAFETY: the buffers have the sizes of the largest call and are freed after the event, see `drop`; nobody writes to
@@ -183,7 +195,7 @@ impl Workspace {
             wait_ns: self.addr(Buffer::DispatchWait),
             active: self.addr(Buffer::Arrived),
         };
-        // SAFETY: as in `send_unchecked`.
+        // SAFETY: as in `send_written`.
         let event = unsafe {
             self.moe
                 .dispatch_receive(&self.stream, self.call(), &output)
@@ -193,12 +205,40 @@ impl Workspace {
         Ok(self.received.sources())
     }
 
-    /// Runs `expert(id, x, y)` on the host for every received row: `y` is what the expert makes of `x`, BF16 bits. By rank, what
-    /// goes back is the weighted sum over the experts of a token, in ascending k and rounded once.
+    /// Runs `expert(id, x, y)` on the host for every received row: `y` is what the expert makes of `x`, both BF16 bits; FP8 is
+    /// rounded to them. By rank, what goes back is the weighted sum over the experts of a token, in ascending k and rounded once.
+    ///
+    /// # Errors
+    /// A layer of opaque tokens; the device's.
+    pub fn experts(
+        &mut self,
+        mut expert: impl FnMut(u32, &[u16], &mut [u16]),
+    ) -> Result<(), MoeError> {
+        let format = self.moe.config().format;
+        self.run_experts(|id, row, y| {
+            expert(id, &row.to_bf16(format)?, y);
+            Ok(())
+        })
+    }
+
+    /// The same with rows as they came, in any format.
     ///
     /// # Errors
     /// The device's.
-    pub fn experts(&mut self, expert: impl FnMut(u32, &[u16], &mut [u16])) -> Result<(), MoeError> {
+    pub fn experts_encoded(
+        &mut self,
+        mut expert: impl FnMut(u32, &EncodedRow, &mut [u16]),
+    ) -> Result<(), MoeError> {
+        self.run_experts(|id, row, y| {
+            expert(id, row, y);
+            Ok(())
+        })
+    }
+
+    fn run_experts(
+        &mut self,
+        expert: impl FnMut(u32, &EncodedRow, &mut [u16]) -> Result<(), MoeError>,
+    ) -> Result<(), MoeError> {
         let y = self.y()?;
         let unweighted = self.modes.unweighted;
         self.received.run(
@@ -220,7 +260,7 @@ impl Workspace {
             zero_copy: self.modes.zero_copy,
             unweighted: self.modes.unweighted,
         };
-        // SAFETY: as in `send_unchecked`.
+        // SAFETY: as in `send_written`.
         let event = unsafe { self.moe.combine_send(&self.stream, self.call(), &input) }?;
         self.wait(event)
     }
@@ -251,7 +291,7 @@ impl Workspace {
             active: self.addr(Buffer::Contributed),
             renormalise: self.modes.renormalise,
         };
-        // SAFETY: as in `send_unchecked`.
+        // SAFETY: as in `send_written`.
         let event = unsafe { self.moe.combine_receive(&self.stream, self.call(), &output) }?;
         self.wait(event)?;
         let tokens = self.tokens as usize;
@@ -263,28 +303,35 @@ impl Workspace {
         })
     }
 
-    /// Row `row` of local expert `local` as the last dispatch brought it, BF16 bits, in either layout. By expert also a row that
-    /// it did not write.
+    /// Row `row` of local expert `local` as the last dispatch brought it, as BF16 bits, in either layout. By expert also a row
+    /// that it did not write.
+    ///
+    /// # Errors
+    /// A layer of opaque tokens; the device's.
+    pub fn received(&self, local: usize, row: usize) -> Result<Vec<u16>, MoeError> {
+        let format = self.moe.config().format;
+        self.received_encoded(local, row)?.to_bf16(format)
+    }
+
+    /// The same in the layer's own format.
     ///
     /// # Errors
     /// The device's.
-    pub fn received(&self, local: usize, row: usize) -> Result<Vec<u16>, MoeError> {
+    pub fn received_encoded(&self, local: usize, row: usize) -> Result<EncodedRow, MoeError> {
         let place = match self.moe.config().layout {
             RowLayout::ExpertMajor => local as u64 * self.rows_of_expert() + row as u64,
             RowLayout::RankMajor => self.received.place(local, row),
         };
-        self.output_row(place)
+        EncodedRow::read(&self.moe, self.buffers(), place)
     }
 
-    /// Row `place` of `recv_x`, BF16 bits, whether dispatch wrote it or not.
+    /// Row `place` of `recv_x`, as BF16 bits, whether dispatch wrote it or not.
     ///
     /// # Errors
-    /// The device's.
+    /// A layer of opaque tokens; the device's.
     pub fn output_row(&self, place: u64) -> Result<Vec<u16>, MoeError> {
-        let hidden = self.moe.config().hidden as usize;
-        let gpu = self.moe.team().gpu().as_ref();
-        self.buffers()
-            .read(gpu, Buffer::RecvX, place * hidden as u64, hidden)
+        let row = EncodedRow::read(&self.moe, self.buffers(), place)?;
+        row.to_bf16(self.moe.config().format)
     }
 
     /// The rows of the last dispatch by rank, in the rank-major layout.

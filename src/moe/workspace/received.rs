@@ -3,6 +3,7 @@
 use super::super::reference::Source;
 use super::super::reference_modes::RankRow;
 use super::super::{Moe, MoeError, RowLayout, bf16};
+use super::EncodedRow;
 use super::buffers::{Buffer, Buffers};
 
 /// One row of a local expert.
@@ -117,11 +118,11 @@ impl Received {
         held: &[u32],
         buffers: &Buffers,
         (y, unweighted): (u64, bool),
-        mut expert: impl FnMut(u32, &[u16], &mut [u16]),
+        mut expert: impl FnMut(u32, &EncodedRow, &mut [u16]) -> Result<(), MoeError>,
     ) -> Result<(), MoeError> {
         let gpu = moe.team().gpu().as_ref();
         let hidden = moe.config().hidden as usize;
-        let x = |place: u64| buffers.read::<u16>(gpu, Buffer::RecvX, place * hidden as u64, hidden);
+        let x = |place: u64| EncodedRow::read(moe, buffers, place);
         let write = |place: u64, row: &[u16]| {
             gpu.write(y + place * hidden as u64 * 2, bytemuck::cast_slice(row))
         };
@@ -129,7 +130,7 @@ impl Received {
         if moe.config().layout == RowLayout::ExpertMajor {
             for (&id, rows) in held.iter().zip(&self.rows) {
                 for row in rows {
-                    expert(id, &x(row.place)?, &mut made);
+                    expert(id, &x(row.place)?, &mut made)?;
                     write(row.place, &made)?;
                 }
             }
@@ -144,7 +145,7 @@ impl Received {
                     let Ok(local) = usize::try_from(local) else {
                         continue;
                     };
-                    expert(held[local], &x, &mut made);
+                    expert(held[local], &x, &mut made)?;
                     let weight = if unweighted { 1.0 } else { weight };
                     for (sum, &made) in sum.iter_mut().zip(&made) {
                         *sum += weight * bf16::to_f32(made);

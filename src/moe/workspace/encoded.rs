@@ -1,0 +1,101 @@
+//! Tokens as the format of a layer has them, in bytes, and the BF16 that these stand for.
+
+use super::super::reference::check_arrays;
+use super::super::{Format, Moe, MoeConfig, MoeError, RowLayout, check_routing, format};
+use super::buffers::{Buffer, Buffers};
+
+/// What one rank gives to dispatch in the format of its layer: FP8 with its scales, opaque bytes, BF16.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Encoded {
+    /// Tokens, `[tokens, row bytes]`.
+    pub x: Vec<u8>,
+    /// Their scales, `[tokens, scale bytes]`.
+    pub scales: Vec<u8>,
+    /// Chosen experts, `[tokens, top_k]`; -1 is no choice.
+    pub experts: Vec<i32>,
+    /// Weights of the choices, `[tokens, top_k]`.
+    pub weights: Vec<f32>,
+}
+
+impl Encoded {
+    /// Checks lengths, number of tokens and every expert id against the layer.
+    pub(super) fn check(&self, moe: &Moe) -> Result<(), MoeError> {
+        let (config, (row, scales)) = (moe.config(), bytes_of(moe));
+        let arrays = [
+            ("the tokens, in bytes,", self.x.len(), row),
+            ("the scales, in bytes,", self.scales.len(), scales),
+        ];
+        check_arrays(config, self.experts.len(), self.weights.len(), &arrays)?;
+        check_routing(&self.experts, config.top_k, config.experts)
+    }
+}
+
+/// One row as dispatch brought it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedRow {
+    /// The token.
+    pub x: Vec<u8>,
+    /// Its scales.
+    pub scales: Vec<u8>,
+}
+
+impl EncodedRow {
+    /// Row `place` of `recv_x` and its scales, whether dispatch wrote them or not.
+    pub(super) fn read(moe: &Moe, buffers: &Buffers, place: u64) -> Result<Self, MoeError> {
+        let (gpu, (row, scales)) = (moe.team().gpu().as_ref(), bytes_of(moe));
+        let x = buffers.read(gpu, Buffer::RecvX, place * row as u64, row)?;
+        let scales = match is_spread(moe.config()) {
+            false => buffers.read(gpu, Buffer::RecvScales, place * scales as u64, scales)?,
+            true => {
+                let room = u64::from(moe.team().ranks()) * u64::from(moe.config().max_tokens);
+                let (expert, row, words) = (place / room, place % room, scales as u64 / 4);
+                let mut all = Vec::with_capacity(scales);
+                for word in 0..words {
+                    let at = (expert * words + word) * room + row;
+                    all.extend(buffers.read::<u32>(gpu, Buffer::RecvScales, at, 1)?);
+                }
+                bytemuck::cast_slice(&all).to_vec()
+            }
+        };
+        Ok(Self { x, scales })
+    }
+
+    /// The BF16 bits that the row stands for; FP8 times its scales is rounded to them.
+    ///
+    /// # Errors
+    /// [`MoeError::Option`] for opaque bytes.
+    pub fn to_bf16(&self, format: Format) -> Result<Vec<u16>, MoeError> {
+        match format {
+            Format::Bf16 => {
+                let pairs = self.x.chunks_exact(2);
+                Ok(pairs
+                    .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+                    .collect())
+            }
+            Format::Fp8(kind) => Ok(format::dequantize(kind, &self.x, &self.scales)),
+            Format::Opaque { .. } => Err(needs_bf16()),
+        }
+    }
+}
+
+/// The error of BF16 tokens in a layer that does not know what its tokens are.
+pub(super) fn needs_bf16() -> MoeError {
+    MoeError::Option {
+        what: "tokens in BF16",
+        needs: "a layer of BF16 or FP8; opaque ones are given and taken in bytes",
+    }
+}
+
+/// Whether the scales of an expert's rows lie one word of all rows behind the other.
+fn is_spread(config: &MoeConfig) -> bool {
+    config.layout == RowLayout::ExpertMajor && matches!(config.format, Format::Fp8(_))
+}
+
+/// Bytes of a token and of its scales.
+fn bytes_of(moe: &Moe) -> (usize, usize) {
+    let bytes = |bytes: u64| usize::try_from(bytes).expect("at most 32,768");
+    (
+        bytes(moe.layout().row_bytes),
+        bytes(moe.layout().scale_bytes),
+    )
+}
