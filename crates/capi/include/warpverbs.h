@@ -25,7 +25,7 @@
 
 
 // Changes with every change of this header that a compiled program would notice.
-#define WV_ABI_VERSION 1
+#define WV_ABI_VERSION 2
 
 // wv_moe_config.format: BF16.
 #define WV_FORMAT_BF16 0
@@ -149,6 +149,8 @@ typedef struct wv_moe_config {
     uint32_t layout;
     // What combine sends back: WV_RETURNS_...
     uint32_t returns;
+    // Expert slots that each rank has room for, for placements that change. 0: as many as the first one uses.
+    uint32_t local_experts;
 } wv_moe_config;
 
 // Device memory that a layer takes at each rank, in bytes.
@@ -180,6 +182,31 @@ typedef struct wv_call_report {
     // Ranks with which one did not.
     uint32_t troubled_ranks;
 } wv_call_report;
+
+// The experts in the slots of each rank. An expert may be at several ranks, of which a token's own is taken, else they take
+// turns; or at none, so that choices of it are lost.
+typedef struct wv_placement {
+    // Slots of each rank: `[ranks]`.
+    const uint32_t *counts;
+    // Their experts, rank after rank; in a rank by local number.
+    const uint32_t *experts;
+} wv_placement;
+
+// Who takes part, and who holds which expert, from one call on.
+typedef struct wv_view {
+    // First call that runs in it.
+    uint32_t first;
+    // Counts the changes of the members; the same at all ranks.
+    uint32_t epoch;
+    // The ranks that take part: `[member_count]`.
+    const uint32_t *members;
+    // How many they are.
+    uint32_t member_count;
+    // Zero.
+    uint32_t reserved;
+    // Who holds which expert. No rank holds more than the layer has room for.
+    struct wv_placement placement;
+} wv_view;
 
 // Input of a dispatch: device memory, unchanged until the stream is past the send phase. Zero what is not used.
 typedef struct wv_dispatch_input {
@@ -252,6 +279,18 @@ typedef struct wv_combine_output {
     // Zero.
     uint32_t reserved;
 } wv_combine_output;
+
+// Memory that combine sends from. It has the shape of `y`.
+typedef struct wv_staging {
+    // Device address.
+    void *address;
+    // Local experts, where rows lie by expert; else ranks.
+    uint64_t blocks;
+    // Rows of a block, of which the first `counts[block]` are sent.
+    uint64_t rows;
+    // Bytes of a row: `hidden` BF16.
+    uint64_t row_bytes;
+} wv_staging;
 
 #ifdef __cplusplus
 extern "C" {
@@ -360,7 +399,7 @@ WV_NOEXCEPT;
 // `moe` is null or of `wv_moe_create` and used no more; no kernel of it runs.
 enum wv_status wv_moe_destroy(struct wv_moe *moe) WV_NOEXCEPT;
 
-// The experts of this rank in the order of their local numbers: up to `room` of them go to `experts`, which may be NULL if
+// The experts of this rank in the layer's first placement, in the order of their local numbers: up to `room` of them go to `experts`, which may be NULL if
 // `room` is 0; `count` says how many there are.
 //
 // Requires:
@@ -390,6 +429,28 @@ enum wv_status wv_call_destroy(struct wv_call *call) WV_NOEXCEPT;
 // `call` is a live handle, `report` where the answer goes.
 enum wv_status wv_report(const struct wv_call *call,
                          struct wv_call_report *report)
+WV_NOEXCEPT;
+
+// As wv_moe_create, with the experts where `placement` says. All ranks give the same.
+//
+// Requires:
+// As wv_moe_create; `placement` is a struct with the arrays that it says.
+enum wv_status wv_moe_create_placed(const struct wv_team *team,
+                                    const char *name,
+                                    const struct wv_moe_config *config,
+                                    const struct wv_placement *placement,
+                                    struct wv_moe **moe)
+WV_NOEXCEPT;
+
+// Makes `view` that of all calls from `view.first` on; calls before it end in the view that they have. All ranks set the same,
+// and none launches call `view.first` before all have. A layer keeps two views: this waits up to `timeout_ms` until no call
+// needs the older one.
+//
+// Requires:
+// `moe` is a live handle, `view` a struct with the arrays that it says.
+enum wv_status wv_moe_set_view(const struct wv_moe *moe,
+                               const struct wv_view *view,
+                               uint32_t timeout_ms)
 WV_NOEXCEPT;
 
 // Launches the send phase of dispatch: takes the number of the call and sends the tokens. All ranks launch the same phases
@@ -447,6 +508,18 @@ enum wv_status wv_combine(const struct wv_call *call,
                           const struct wv_combine_input *input,
                           const struct wv_combine_output *output,
                           void *stream)
+WV_NOEXCEPT;
+
+// Where the experts of a call may write what its combine sends with WV_COMBINE_ZERO_COPY: from the end of the receive phase of
+// its dispatch to that of the send phase of its combine, and at no other time. `set` is the number of the call modulo 2
+// (wv_call_report.call). The addresses stay the same while the layer lives. Refused for a layer that adds up itself: by expert,
+// with WV_RETURNS_SUMS.
+//
+// Requires:
+// `moe` is a live handle, `staging` where the answer goes.
+enum wv_status wv_combine_staging(const struct wv_moe *moe,
+                                  uint32_t set,
+                                  struct wv_staging *staging)
 WV_NOEXCEPT;
 
 #ifdef __cplusplus

@@ -7,7 +7,9 @@ use std::ffi::c_char;
 use std::ptr;
 use std::sync::Arc;
 
-use warpverbs::moe::{Format, Moe, MoeCall, MoeConfig, Returns, RowLayout, Scales, required_bytes};
+use warpverbs::moe::{
+    Format, Moe, MoeCall, MoeConfig, Placement, Returns, RowLayout, Scales, required_bytes,
+};
 
 use crate::status::{Failure, given, guard, put, room, text, wv_status};
 use crate::team::wv_team;
@@ -57,6 +59,8 @@ pub struct wv_moe_config {
     pub layout: u32,
     /// What combine sends back: WV_RETURNS_...
     pub returns: u32,
+    /// Expert slots that each rank has room for, for placements that change. 0: as many as the first one uses.
+    pub local_experts: u32,
 }
 
 /// Device memory that a layer takes at each rank, in bytes.
@@ -163,7 +167,7 @@ impl wv_moe_config {
             format,
             layout,
             returns,
-            ..MoeConfig::BF16
+            local_experts: self.local_experts,
         })
     }
 }
@@ -207,15 +211,32 @@ pub unsafe extern "C" fn wv_moe_create(
     config: *const wv_moe_config,
     moe: *mut *mut wv_moe,
 ) -> wv_status {
+    let blocks = |config: &MoeConfig, ranks| Ok(Placement::blocks(config.experts, ranks));
+    // SAFETY: the caller's promise.
+    unsafe { create(team, name, config, moe, blocks) }
+}
+
+/// Makes a layer with the experts where `placement` says for its shape and number of ranks.
+///
+/// # Safety
+/// As [`wv_moe_create`].
+pub(crate) unsafe fn create(
+    team: *const wv_team,
+    name: *const c_char,
+    config: *const wv_moe_config,
+    moe: *mut *mut wv_moe,
+    placement: impl FnOnce(&MoeConfig, u32) -> Result<Placement, Failure>,
+) -> wv_status {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (team, name) = unsafe { (given("team", team)?, text("name", name)?) };
+        let (team, name) = unsafe { (&given("team", team)?.team, text("name", name)?) };
         let name = name.ok_or_else(|| Failure::argument("name", "null", "a text"))?;
         // SAFETY: the caller's promise.
         let config = unsafe { given("config", config) }?.read()?;
         room("moe", moe)?;
+        let placement = placement(&config, team.ranks())?;
         let made = wv_moe {
-            moe: Moe::new(&team.team, &name, config)?,
+            moe: Moe::with_placement(team, &name, config, placement)?,
         };
         // SAFETY: checked above.
         unsafe { put("moe", moe, Box::into_raw(Box::new(made))) }
@@ -237,7 +258,7 @@ pub unsafe extern "C" fn wv_moe_destroy(moe: *mut wv_moe) -> wv_status {
     })
 }
 
-/// The experts of this rank in the order of their local numbers: up to `room` of them go to `experts`, which may be NULL if
+/// The experts of this rank in the layer's first placement, in the order of their local numbers: up to `room` of them go to `experts`, which may be NULL if
 /// `room` is 0; `count` says how many there are.
 ///
 /// # Safety
@@ -349,6 +370,7 @@ mod tests {
         scale_bytes: 0,
         layout: 0,
         returns: 0,
+        local_experts: 0,
     };
 
     fn refused(config: wv_moe_config) -> String {

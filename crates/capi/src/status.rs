@@ -14,7 +14,7 @@ use warpverbs::config::ConfigError;
 use warpverbs::error::{Error, Layer};
 
 /// Changes with every change of this header that a compiled program would notice.
-pub const WV_ABI_VERSION: u32 = 1;
+pub const WV_ABI_VERSION: u32 = 2;
 
 /// How a function ended.
 #[repr(C)]
@@ -139,6 +139,24 @@ pub(crate) unsafe fn given<'a, T>(name: &str, pointer: *const T) -> Result<&'a T
         .ok_or_else(|| Failure::argument(name, "null", "the address of a struct or a handle"))
 }
 
+/// `count` numbers from C; none may be null.
+///
+/// # Safety
+/// Null, or the address of `count` live `T` that nobody changes while the result lives.
+pub(crate) unsafe fn array<'a, T>(
+    name: &str,
+    pointer: *const T,
+    count: usize,
+) -> Result<&'a [T], Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the caller's promise.
+    let first = unsafe { given(name, pointer) }?;
+    // SAFETY: the caller's promise; not null and aligned.
+    Ok(unsafe { std::slice::from_raw_parts(ptr::from_ref(first), count) })
+}
+
 /// Where a result goes.
 ///
 /// # Safety
@@ -223,6 +241,10 @@ mod tests {
         );
         let odd = ptr::without_provenance_mut::<u64>(9);
         assert!(room("out", odd).is_err() && room("out", ptr::null_mut::<u64>()).is_err());
+        // SAFETY: null is allowed.
+        let (none, some) =
+            unsafe { (array::<u64>("n", ptr::null(), 0), array::<u64>("n", odd, 1)) };
+        assert!(none.unwrap().is_empty() && some.unwrap_err().words.ends_with("aligned"));
         // SAFETY: null is allowed.
         assert_eq!(unsafe { text("store", ptr::null()) }.unwrap(), None);
         // SAFETY: a text.

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use warpverbs::config::Config;
-use warpverbs::gpu::{DeviceMemory, GpuError, Stream};
+use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, Stream};
 use warpverbs::team::Team;
 
-use crate::status::{Failure, given, guard, put, room, text, wv_status};
+use crate::status::{Failure, array, given, guard, put, room, text, wv_status};
 
 /// How this process takes part in a team. What is 0 or NULL is taken from the environment (WARPVERBS_*, or the variables of
 /// torchrun, mpirun and srun), else from the defaults; a program that sets `ranks` needs no variables.
@@ -272,18 +272,13 @@ pub unsafe extern "C" fn wv_device_write(
     from: *const c_void,
     bytes: usize,
 ) -> wv_status {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let team = unsafe { given("team", team) }?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        // SAFETY: the caller's promise; any byte is a `u8`.
-        let first = unsafe { given("from", from.cast::<u8>()) }?;
-        // SAFETY: the caller's promise.
-        let source = unsafe { std::slice::from_raw_parts(ptr::from_ref(first), bytes) };
-        Ok(team.team.gpu().write(to.addr() as u64, source)?)
-    })
+    // SAFETY: the caller's promise, here and in the body; any byte is a `u8`.
+    unsafe {
+        copy(team, bytes, |gpu| {
+            let source = array("from", from.cast::<u8>(), bytes)?;
+            Ok(gpu.write(to.addr() as u64, source)?)
+        })
+    }
 }
 
 /// Copies `bytes` of device memory of `wv_device_alloc` to the host. Does not wait for streams.
@@ -297,18 +292,34 @@ pub unsafe extern "C" fn wv_device_read(
     from: *const c_void,
     bytes: usize,
 ) -> wv_status {
+    // SAFETY: the caller's promise, here and in the body; a fresh vector overlaps nothing.
+    unsafe {
+        copy(team, bytes, |gpu| {
+            room("to", to.cast::<u8>())?;
+            let mut found = vec![0u8; bytes];
+            gpu.read(from.addr() as u64, &mut found)?;
+            ptr::copy_nonoverlapping(found.as_ptr(), to.cast(), bytes);
+            Ok(())
+        })
+    }
+}
+
+/// A copy of `bytes` bytes from or to the device of `team`. Nothing is looked at if they are none.
+///
+/// # Safety
+/// `team` is null or a live handle.
+unsafe fn copy(
+    team: *const wv_team,
+    bytes: usize,
+    body: impl FnOnce(&dyn Gpu) -> Result<(), Failure>,
+) -> wv_status {
     guard(|| {
         // SAFETY: the caller's promise.
         let team = unsafe { given("team", team) }?;
-        if bytes == 0 {
-            return Ok(());
+        match bytes {
+            0 => Ok(()),
+            _ => body(team.team.gpu().as_ref()),
         }
-        room("to", to.cast::<u8>())?;
-        let mut copy = vec![0u8; bytes];
-        team.team.gpu().read(from.addr() as u64, &mut copy)?;
-        // SAFETY: the caller's promise; a fresh vector overlaps nothing.
-        unsafe { ptr::copy_nonoverlapping(copy.as_ptr(), to.cast(), bytes) };
-        Ok(())
     })
 }
 

@@ -8,11 +8,13 @@ use std::{env, fs, thread};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 /// The sources of the ABI, in the order of the header.
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 6] = [
     "src/status.rs",
     "src/team.rs",
     "src/moe.rs",
+    "src/placement.rs",
     "src/phases.rs",
+    "src/staging.rs",
 ];
 
 /// The header as cbindgen renders it now.
@@ -155,10 +157,11 @@ fn run(program: &Path, arguments: &[&Path], folder: &Path) -> Output {
     output
 }
 
-fn two_ranks(language: &Language) {
+/// Compiles `name`.c, runs it, and looks for what it says at its end.
+fn program(language: &Language, name: &str, says: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("two_ranks");
-    language.compile("two_ranks.c", &program);
+    let program = folder.path().join(name);
+    language.compile(&format!("{name}.c"), &program);
     let store = folder.path().join("store");
     fs::create_dir(&store).unwrap();
     let output = run(&program, &[&store], folder.path());
@@ -169,9 +172,14 @@ fn two_ranks(language: &Language) {
         "{}: {text}\n{errors}",
         output.status
     );
-    assert!(
-        text.contains("two ranks: 6 calls equal the scalar loop"),
-        "{text}\n{errors}"
+    assert!(text.contains(says), "{text}\n{errors}");
+}
+
+fn two_ranks(language: &Language) {
+    program(
+        language,
+        "two_ranks",
+        "two ranks: 6 calls equal the scalar loop",
     );
 }
 
@@ -183,4 +191,11 @@ fn a_c_program_runs_dispatch_and_combine_between_two_ranks() {
 #[test]
 fn the_same_program_is_cpp_too() {
     two_ranks(&CPP);
+}
+
+#[test]
+fn experts_are_replicated_and_moved_and_write_into_the_memory_of_the_layer() {
+    let says = "placed experts: 6 calls equal the scalar loop";
+    program(&C, "placed", says);
+    program(&CPP, "placed", says);
 }

@@ -1,50 +1,11 @@
 // Two ranks, which are threads, dispatch and combine through the C ABI; a scalar loop says what must come out, bit for bit.
 // Run: two_ranks STORE_DIRECTORY, under a software HCA or with a ConnectX.
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <warpverbs.h>
+#include "common.h"
 
 enum { RANKS = 2, HIDDEN = 64, EXPERTS = 5, TOP_K = 2, MAX_TOKENS = 8, ROWS = RANKS * MAX_TOKENS, CALLS = 6 };
 
 static const size_t ROW_BYTES = HIDDEN * sizeof(uint16_t);
 static const char *store_url;
-
-static void check(wv_status status, const char *what) {
-    if (status == WV_OK) return;
-    fprintf(stderr, "%s: status %d: %s\n", what, (int)status, wv_last_error());
-    exit(1);
-}
-
-static void must(int holds, const char *what) {
-    if (holds) return;
-    fprintf(stderr, "not so: %s\n", what);
-    exit(1);
-}
-
-// A call that must be refused with `status` and words that hold `words`.
-static void refused(wv_status got, wv_status status, const char *words) {
-    if (got == status && strstr(wv_last_error(), words) != NULL) return;
-    fprintf(stderr, "wanted status %d, \"%s\"; got %d, \"%s\"\n", (int)status, words, (int)got, wv_last_error());
-    exit(1);
-}
-
-// ---- BF16 ----
-
-static float wide(uint16_t bits) {
-    const uint32_t word = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &word, sizeof value);
-    return value;
-}
-
-static uint16_t narrow(float value) {
-    uint32_t word;
-    memcpy(&word, &value, sizeof word);
-    return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
-}
 
 // ---- What is known everywhere: inputs follow from rank and call, expert e computes y = x * (e + 1) / 4 ----
 
@@ -54,11 +15,6 @@ typedef struct {
     int32_t experts[MAX_TOKENS][TOP_K];
     float weights[MAX_TOKENS][TOP_K];
 } batch;
-
-static uint32_t draw(uint64_t *state) {
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*state >> 33);
-}
 
 static void make_batch(uint32_t rank, uint32_t call, batch *out) {
     uint64_t state = ((uint64_t)call << 32) + rank + 1;
@@ -110,30 +66,23 @@ typedef struct {
     wv_combine_output combined;
 } rank_state;
 
-static void *device(rank_state *r, size_t bytes) {
-    void *address = NULL;
-    check(wv_device_alloc(r->team, bytes, &address), "wv_device_alloc");
-    must(address != NULL && (uintptr_t)address % 256 == 0, "device memory is aligned");
-    return address;
-}
-
 static void allocate(rank_state *r) {
     const size_t rows = (size_t)r->locals * ROWS;
-    r->x = device(r, MAX_TOKENS * ROW_BYTES);
-    r->experts = device(r, MAX_TOKENS * TOP_K * sizeof(int32_t));
-    r->weights = device(r, MAX_TOKENS * TOP_K * sizeof(float));
-    r->recv_x = device(r, rows * ROW_BYTES);
-    r->y = device(r, rows * ROW_BYTES);
-    r->out = device(r, MAX_TOKENS * ROW_BYTES);
-    r->valid = device(r, MAX_TOKENS);
-    r->counts = (uint32_t *)device(r, r->locals * sizeof(uint32_t));
+    r->x = device(r->team, MAX_TOKENS * ROW_BYTES);
+    r->experts = device(r->team, MAX_TOKENS * TOP_K * sizeof(int32_t));
+    r->weights = device(r->team, MAX_TOKENS * TOP_K * sizeof(float));
+    r->recv_x = device(r->team, rows * ROW_BYTES);
+    r->y = device(r->team, rows * ROW_BYTES);
+    r->out = device(r->team, MAX_TOKENS * ROW_BYTES);
+    r->valid = device(r->team, MAX_TOKENS);
+    r->counts = (uint32_t *)device(r->team, r->locals * sizeof(uint32_t));
     r->input.x = r->x;
     r->input.experts = (const int32_t *)r->experts;
     r->input.weights = (const float *)r->weights;
     r->output.recv_x = r->recv_x;
     r->output.counts = r->counts;
-    r->output.src_info = (uint32_t *)device(r, rows * sizeof(uint32_t));
-    r->output.layout_range = (uint64_t *)device(r, (size_t)r->locals * RANKS * sizeof(uint64_t));
+    r->output.src_info = (uint32_t *)device(r->team, rows * sizeof(uint32_t));
+    r->output.layout_range = (uint64_t *)device(r->team, (size_t)r->locals * RANKS * sizeof(uint64_t));
     r->back.y = r->y;
     r->combined.out = r->out;
     r->combined.token_valid = (uint8_t *)r->valid;
@@ -254,6 +203,8 @@ static void refusals(rank_state *r) {
     refused(wv_dispatch_send(r->call, NULL, NULL), WV_BAD_ARGUMENT, "input is null");
     refused(wv_dispatch_send(r->call, &r->input, &wrong), WV_GPU, "null, since kernels run on the CPU");
     refused(wv_moe_create(r->team, NULL, NULL, NULL), WV_BAD_ARGUMENT, "name is null");
+    wv_staging staging;
+    refused(wv_combine_staging(r->moe, 0, &staging), WV_MOE, "zero-copy: needs a layer that sends rows as they are");
     refused(wv_device_free(r->team, &wrong), WV_BAD_ARGUMENT, "one that wv_device_alloc has given");
     refused(wv_device_read(r->team, &wrong, &wrong, 8), WV_GPU, "not inside a live device allocation");
     wv_call_report report;

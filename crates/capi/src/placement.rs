@@ -1,0 +1,157 @@
+//! Which ranks hold which experts: tables with replicated, moved and missing experts, and views that change them between calls.
+
+// UNSAFETY: functions with C names, and pointers from C.
+#![expect(unsafe_code, reason = "the C ABI")]
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use warpverbs::moe::{MAX_EXPERT_SLOTS, Placement, View};
+
+use crate::moe::{create, wv_moe, wv_moe_config};
+use crate::status::{Failure, array, given, guard, wv_status};
+use crate::team::wv_team;
+
+/// The experts in the slots of each rank. An expert may be at several ranks, of which a token's own is taken, else they take
+/// turns; or at none, so that choices of it are lost.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_placement {
+    /// Slots of each rank: `[ranks]`.
+    pub counts: *const u32,
+    /// Their experts, rank after rank; in a rank by local number.
+    pub experts: *const u32,
+}
+
+/// Who takes part, and who holds which expert, from one call on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_view {
+    /// First call that runs in it.
+    pub first: u32,
+    /// Counts the changes of the members; the same at all ranks.
+    pub epoch: u32,
+    /// The ranks that take part: `[member_count]`.
+    pub members: *const u32,
+    /// How many they are.
+    pub member_count: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Who holds which expert. No rank holds more than the layer has room for.
+    pub placement: wv_placement,
+}
+
+impl wv_placement {
+    /// The table of a layer of so many experts.
+    ///
+    /// # Safety
+    /// The arrays are as said above, for `ranks` ranks.
+    unsafe fn read(&self, experts: u32, ranks: u32) -> Result<Placement, Failure> {
+        // SAFETY: the caller's promise.
+        let counts = unsafe { array("placement.counts", self.counts, ranks as usize) }?;
+        let slots: u64 = counts.iter().map(|count| u64::from(*count)).sum();
+        let all = usize::try_from(slots)
+            .ok()
+            .filter(|_| slots <= MAX_EXPERT_SLOTS.into());
+        let Some(all) = all else {
+            let limit = format!("at most {MAX_EXPERT_SLOTS} together");
+            return Err(Failure::argument("placement.counts", slots, &limit));
+        };
+        // SAFETY: the caller's promise.
+        let mut left = unsafe { array("placement.experts", self.experts, all) }?;
+        let mut held = Vec::with_capacity(counts.len());
+        for &count in counts {
+            let (of_rank, others) = left.split_at(count as usize);
+            held.push(of_rank.to_vec());
+            left = others;
+        }
+        Ok(Placement::from_slots(experts, held)?)
+    }
+}
+
+/// As wv_moe_create, with the experts where `placement` says. All ranks give the same.
+///
+/// # Safety
+/// As wv_moe_create; `placement` is a struct with the arrays that it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_moe_create_placed(
+    team: *const wv_team,
+    name: *const c_char,
+    config: *const wv_moe_config,
+    placement: *const wv_placement,
+    moe: *mut *mut wv_moe,
+) -> wv_status {
+    // SAFETY: the caller's promise.
+    unsafe {
+        create(team, name, config, moe, |config, ranks| {
+            config.check(ranks)?;
+            given("placement", placement)?.read(config.experts, ranks)
+        })
+    }
+}
+
+/// Makes `view` that of all calls from `view.first` on; calls before it end in the view that they have. All ranks set the same,
+/// and none launches call `view.first` before all have. A layer keeps two views: this waits up to `timeout_ms` until no call
+/// needs the older one.
+///
+/// # Safety
+/// `moe` is a live handle, `view` a struct with the arrays that it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_moe_set_view(
+    moe: *const wv_moe,
+    view: *const wv_view,
+    timeout_ms: u32,
+) -> wv_status {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (moe, view) = unsafe { (&given("moe", moe)?.moe, given("view", view)?) };
+        // SAFETY: the caller's promise.
+        let members =
+            unsafe { array("view.members", view.members, view.member_count as usize) }?.to_vec();
+        let (experts, ranks) = (moe.config().experts, moe.team().ranks());
+        let view = View {
+            first: view.first,
+            epoch: view.epoch,
+            members,
+            // SAFETY: the caller's promise.
+            placement: unsafe { view.placement.read(experts, ranks) }?,
+        };
+        Ok(moe.set_view(&view, Duration::from_millis(timeout_ms.into()))?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(counts: &[u32], experts: &[u32]) -> Result<Placement, Failure> {
+        let table = wv_placement {
+            counts: counts.as_ptr(),
+            experts: experts.as_ptr(),
+        };
+        // SAFETY: the arrays of the tests hold as many as they say.
+        unsafe { table.read(4, u32::try_from(counts.len()).unwrap()) }
+    }
+
+    #[test]
+    fn slots_lie_rank_after_rank() {
+        let table = read(&[2, 0, 3], &[3, 1, 0, 1, 2]).unwrap();
+        assert_eq!(table.of_rank(0), [3, 1]);
+        assert!(table.of_rank(1).is_empty());
+        assert_eq!(table.of_rank(2), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_is_refused_before_its_end_is_looked_for() {
+        let words = |counts: &[u32], experts: &[u32]| read(counts, experts).unwrap_err().words;
+        assert_eq!(words(&[2, 1], &[1, 1, 0]), "rank 0 holds expert 1 twice");
+        assert_eq!(
+            words(&[u32::MAX, u32::MAX], &[]),
+            "placement.counts is 8589934590; it must be at most 65536 together"
+        );
+        assert_eq!(
+            words(&[65_536, 1], &[]),
+            "placement.counts is 65537; it must be at most 65536 together"
+        );
+    }
+}

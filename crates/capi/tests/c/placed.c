@@ -1,0 +1,258 @@
+// Two ranks, which are threads, with experts that are replicated, then moved while the layer lives. Rows lie by rank, and the
+// experts write into the layer's own memory. A scalar loop says what must come out, bit for bit.
+// Run: placed STORE_DIRECTORY, under a software HCA or with a ConnectX.
+#include "common.h"
+
+enum { RANKS = 2, HIDDEN = 64, EXPERTS = 5, TOP_K = 3, MAX_TOKENS = 8, ROWS = RANKS * MAX_TOKENS, ROOM = 4, CALLS = 6, MOVED = 4 };
+
+static const size_t ROW_BYTES = HIDDEN * sizeof(uint16_t);
+static const char *store_url;
+
+// Slots of each rank, and their experts. Expert 1 is at both ranks all the time; expert 4 is nowhere at first.
+static const uint32_t first_counts[RANKS] = {3, 2}, first_experts[] = {0, 1, 2, 1, 3};
+static const uint32_t then_counts[RANKS] = {2, 4}, then_experts[] = {3, 1, 4, 2, 1, 0};
+static const wv_placement first_table = {first_counts, first_experts}, then_table = {then_counts, then_experts};
+
+static const wv_placement *table_of(uint32_t call) { return call < MOVED ? &first_table : &then_table; }
+
+// The experts of `rank`.
+static const uint32_t *held(const wv_placement *table, uint32_t rank) {
+    return table->experts + (rank == 0 ? 0 : table->counts[0]);
+}
+
+static int holds(const wv_placement *table, uint32_t rank, int32_t id) {
+    for (uint32_t slot = 0; slot < table->counts[rank]; ++slot) {
+        if ((int32_t)held(table, rank)[slot] == id) return 1;
+    }
+    return 0;
+}
+
+// The rank that serves a choice of `source`: itself if it can. RANKS: nobody.
+static uint32_t server(const wv_placement *table, uint32_t source, int32_t id) {
+    if (holds(table, source, id)) return source;
+    return holds(table, 1 - source, id) ? 1 - source : (uint32_t)RANKS;
+}
+
+// ---- Inputs follow from rank and call, expert e computes y = x * (e + 1) / 4 ----
+
+typedef struct {
+    uint32_t tokens;
+    uint16_t x[MAX_TOKENS][HIDDEN];
+    int32_t experts[MAX_TOKENS][TOP_K];
+    float weights[MAX_TOKENS][TOP_K];
+} batch;
+
+static void make_batch(uint32_t rank, uint32_t call, batch *out) {
+    uint64_t state = ((uint64_t)call << 32) + rank + 77;
+    memset(out, 0, sizeof *out);
+    out->tokens = draw(&state) % (MAX_TOKENS + 1);
+    for (uint32_t t = 0; t < out->tokens; ++t) {
+        for (uint32_t i = 0; i < HIDDEN; ++i) out->x[t][i] = narrow((float)(draw(&state) % 2001) / 250.0f - 4.0f);
+        const uint32_t first = draw(&state) % EXPERTS;
+        for (uint32_t k = 0; k < TOP_K; ++k) {
+            out->experts[t][k] = draw(&state) % 5 == 0 ? -1 : (int32_t)((first + k) % EXPERTS);
+            out->weights[t][k] = (float)(draw(&state) % 1000) / 999.0f;
+        }
+    }
+}
+
+static uint16_t expert(uint32_t id, uint16_t x) { return narrow(wide(x) * ((float)(id + 1) / 4.0f)); }
+
+static uint16_t scalar(const wv_placement *table, uint32_t source, const batch *in, uint32_t t, uint32_t i, int *whole) {
+    float total = 0.0f;
+    *whole = 1;
+    for (uint32_t rank = 0; rank < RANKS; ++rank) {
+        float sum = 0.0f;
+        int any = 0;
+        for (uint32_t k = 0; k < TOP_K; ++k) {
+            const int32_t id = in->experts[t][k];
+            if (id < 0) continue;
+            const uint32_t at = server(table, source, id);
+            if (at == (uint32_t)RANKS) *whole = 0;
+            if (at != rank) continue;
+            sum += in->weights[t][k] * wide(expert((uint32_t)id, in->x[t][i]));
+            any = 1;
+        }
+        if (any) total += wide(narrow(sum));
+    }
+    return narrow(total);
+}
+
+// ---- One rank ----
+
+typedef struct {
+    wv_team *team;
+    wv_moe *moe;
+    wv_call *call;
+    uint32_t rank;
+    wv_dispatch_input input;
+    wv_dispatch_output output;
+    wv_combine_output combined;
+} rank_state;
+
+static void finish(rank_state *r) { check(wv_stream_synchronize(r->team, NULL, 150000), "wv_stream_synchronize"); }
+
+static void open_rank(rank_state *r, uint32_t rank) {
+    memset(r, 0, sizeof *r);
+    r->rank = rank;
+    wv_team_config team;
+    memset(&team, 0, sizeof team);
+    team.ranks = RANKS;
+    team.rank = rank;
+    team.store = store_url;
+    team.gpu = "simt";
+    team.deadline_ms = 60000;
+    team.join_timeout_ms = 60000;
+    check(wv_team_open(&team, &r->team), "wv_team_open");
+
+    wv_moe_config shape;
+    memset(&shape, 0, sizeof shape);
+    shape.hidden = HIDDEN;
+    shape.experts = EXPERTS;
+    shape.top_k = TOP_K;
+    shape.max_tokens = MAX_TOKENS;
+    shape.layout = WV_LAYOUT_RANK_MAJOR;
+    shape.local_experts = ROOM;
+    static const uint32_t twice[] = {0, 1, 1, 1, 3}, many[RANKS] = {65536, 1};
+    const wv_placement wrong = {first_counts, twice}, long_one = {many, first_experts};
+    wv_moe *none = NULL;
+    refused(wv_moe_create_placed(r->team, "layer", &shape, NULL, &none), WV_BAD_ARGUMENT, "placement is null");
+    refused(wv_moe_create_placed(r->team, "layer", &shape, &wrong, &none), WV_MOE, "rank 0 holds expert 1 twice");
+    refused(wv_moe_create_placed(r->team, "layer", &shape, &long_one, &none), WV_BAD_ARGUMENT, "is 65537");
+    must(none == NULL, "a refused call makes nothing");
+    check(wv_moe_create_placed(r->team, "layer", &shape, &first_table, &r->moe), "wv_moe_create_placed");
+    uint32_t local[EXPERTS], count = 0;
+    check(wv_moe_local_experts(r->moe, local, EXPERTS, &count), "wv_moe_local_experts");
+    must(count == first_counts[rank], "as many experts as the table says");
+    must(memcmp(local, held(&first_table, rank), count * sizeof local[0]) == 0, "the experts that the table says");
+    check(wv_call_create(r->moe, &r->call), "wv_call_create");
+    r->input.x = device(r->team, MAX_TOKENS * ROW_BYTES);
+    r->input.experts = (const int32_t *)device(r->team, MAX_TOKENS * TOP_K * sizeof(int32_t));
+    r->input.weights = (const float *)device(r->team, MAX_TOKENS * TOP_K * sizeof(float));
+    r->output.recv_x = device(r->team, ROWS * ROW_BYTES);
+    r->output.counts = (uint32_t *)device(r->team, RANKS * sizeof(uint32_t));
+    r->output.src_info = (uint32_t *)device(r->team, ROWS * sizeof(uint32_t));
+    r->output.recv_experts = (int32_t *)device(r->team, ROWS * TOP_K * sizeof(int32_t));
+    r->output.recv_weights = (float *)device(r->team, ROWS * TOP_K * sizeof(float));
+    r->combined.out = device(r->team, MAX_TOKENS * ROW_BYTES);
+    r->combined.token_valid = (uint8_t *)device(r->team, MAX_TOKENS);
+}
+
+// What this rank's experts make of each row, weighted and summed, goes where the NIC sends it from.
+static void compute(rank_state *r, uint32_t number, const wv_staging *staging) {
+    uint32_t counts[RANKS];
+    check(wv_device_read(r->team, counts, r->output.counts, sizeof counts), "counts");
+    const uint32_t *experts = held(table_of(number), r->rank);
+    for (uint32_t source = 0; source < RANKS; ++source) {
+        must(counts[source] <= MAX_TOKENS, "no more rows than there is room for");
+        for (uint32_t row = 0; row < counts[source]; ++row) {
+            const size_t at = (size_t)source * MAX_TOKENS + row;
+            uint16_t x[HIDDEN];
+            int32_t local[TOP_K];
+            float weights[TOP_K];
+            check(wv_device_read(r->team, x, (const char *)r->output.recv_x + at * ROW_BYTES, ROW_BYTES), "recv_x");
+            check(wv_device_read(r->team, local, r->output.recv_experts + at * TOP_K, sizeof local), "recv_experts");
+            check(wv_device_read(r->team, weights, r->output.recv_weights + at * TOP_K, sizeof weights), "recv_weights");
+            for (uint32_t i = 0; i < HIDDEN; ++i) {
+                float sum = 0.0f;
+                for (uint32_t k = 0; k < TOP_K; ++k) {
+                    if (local[k] >= 0) sum += weights[k] * wide(expert(experts[local[k]], x[i]));
+                }
+                x[i] = narrow(sum);
+            }
+            const size_t to = ((size_t)source * staging->rows + row) * (size_t)staging->row_bytes;
+            check(wv_device_write(r->team, (char *)staging->address + to, x, ROW_BYTES), "staging");
+        }
+    }
+}
+
+static void one_call(rank_state *r, uint32_t number) {
+    batch in;
+    make_batch(r->rank, number, &in);
+    check(wv_device_write(r->team, (void *)r->input.x, in.x, sizeof in.x), "x");
+    check(wv_device_write(r->team, (void *)r->input.experts, in.experts, sizeof in.experts), "experts");
+    check(wv_device_write(r->team, (void *)r->input.weights, in.weights, sizeof in.weights), "weights");
+    r->input.tokens = in.tokens;
+    check(wv_dispatch(r->call, &r->input, &r->output, NULL), "wv_dispatch");
+    finish(r);
+    wv_call_report report;
+    check(wv_report(r->call, &report), "wv_report");
+    must(report.call == number && report.phases == 2, "dispatch of this call is over");
+    wv_staging staging;
+    check(wv_combine_staging(r->moe, report.call % 2, &staging), "wv_combine_staging");
+    must(staging.blocks == RANKS && staging.rows == MAX_TOKENS && staging.row_bytes == ROW_BYTES, "staging lies by rank");
+    compute(r, number, &staging);
+    wv_combine_input back;
+    memset(&back, 0, sizeof back);
+    back.y = staging.address;
+    back.flags = WV_COMBINE_ZERO_COPY;
+    check(wv_combine(r->call, &back, &r->combined, NULL), "wv_combine");
+    finish(r);
+
+    uint16_t out[MAX_TOKENS][HIDDEN];
+    uint8_t valid[MAX_TOKENS];
+    check(wv_device_read(r->team, out, r->combined.out, sizeof out), "out");
+    check(wv_device_read(r->team, valid, r->combined.token_valid, sizeof valid), "token_valid");
+    for (uint32_t t = 0; t < in.tokens; ++t) {
+        for (uint32_t i = 0; i < HIDDEN; ++i) {
+            int whole = 0;
+            const uint16_t want = scalar(table_of(number), r->rank, &in, t, i, &whole);
+            must(valid[t] == whole, "a token is valid if all its experts are somewhere");
+            if (out[t][i] == want) continue;
+            fprintf(stderr, "rank %u call %u token %u element %u: %#x, the scalar loop has %#x\n", (unsigned)r->rank,
+                    (unsigned)number, (unsigned)t, (unsigned)i, (unsigned)out[t][i], (unsigned)want);
+            exit(1);
+        }
+    }
+}
+
+// From call MOVED on the experts are elsewhere, and expert 4 is there.
+static void move_experts(rank_state *r) {
+    static const uint32_t members[RANKS] = {0, 1}, crowded_counts[RANKS] = {0, 5}, crowded[] = {0, 1, 2, 3, 4};
+    wv_view view;
+    memset(&view, 0, sizeof view);
+    view.first = MOVED;
+    view.epoch = 1;
+    view.members = members;
+    view.member_count = RANKS;
+    view.placement.counts = crowded_counts;
+    view.placement.experts = crowded;
+    refused(wv_moe_set_view(r->moe, &view, 60000), WV_MOE, "placement");
+    view.placement = then_table;
+    view.first = 0;
+    refused(wv_moe_set_view(r->moe, &view, 60000), WV_MOE, "the newest one begins at call 1");
+    view.first = MOVED;
+    check(wv_moe_set_view(r->moe, &view, 60000), "wv_moe_set_view");
+    // No rank launches call MOVED before all have set it.
+    check(wv_team_barrier(r->team, "moved"), "wv_team_barrier");
+}
+
+static void *rank_main(void *argument) {
+    rank_state r;
+    open_rank(&r, *(const uint32_t *)argument);
+    for (uint32_t number = 1; number <= CALLS; ++number) {
+        if (number == MOVED) move_experts(&r);
+        one_call(&r, number);
+    }
+    wv_staging staging;
+    refused(wv_combine_staging(r.moe, 2, &staging), WV_MOE, "set is 2; it must be 0 to 1");
+    check(wv_team_barrier(r.team, "done"), "wv_team_barrier");
+    check(wv_call_destroy(r.call), "wv_call_destroy");
+    check(wv_moe_destroy(r.moe), "wv_moe_destroy");
+    check(wv_team_close(r.team), "wv_team_close");
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    static char url[4096];
+    static uint32_t numbers[RANKS] = {0, 1};
+    pthread_t threads[RANKS];
+    if (argc != 2 || snprintf(url, sizeof url, "file://%s", argv[1]) >= (int)sizeof url) return 2;
+    store_url = url;
+    for (int i = 0; i < RANKS; ++i) {
+        if (pthread_create(&threads[i], NULL, rank_main, &numbers[i]) != 0) return 2;
+    }
+    for (int i = 0; i < RANKS; ++i) pthread_join(threads[i], NULL);
+    printf("placed experts: %d calls equal the scalar loop\n", (int)CALLS);
+    return 0;
+}
