@@ -86,4 +86,18 @@ static_assert(offsetof(PostBenchParams, wqes) == 64);
 static_assert(offsetof(PostBenchParams, check) == 72);
 static_assert(offsetof(PostBenchParams, reserved) == 76);
 
+/// A copy of device memory by the whole grid.
+struct CopyBenchParams {
+  /// 16-byte aligned.
+  uint8_t* from;
+  /// 16-byte aligned, elsewhere.
+  uint8_t* to;
+  /// Pieces of 16 bytes.
+  uint64_t vectors;
+};
+static_assert(sizeof(CopyBenchParams) == 24 && alignof(CopyBenchParams) == 8);
+static_assert(offsetof(CopyBenchParams, from) == 0);
+static_assert(offsetof(CopyBenchParams, to) == 8);
+static_assert(offsetof(CopyBenchParams, vectors) == 16);
+
 }  // namespace wv

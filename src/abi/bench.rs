@@ -66,11 +66,24 @@ abi_struct! {
     }
 }
 
+abi_struct! {
+    /// A copy of device memory by the whole grid.
+    pub struct CopyBenchParams {
+        /// 16-byte aligned.
+        pub from: DevicePtr<u8>,
+        /// 16-byte aligned, elsewhere.
+        pub to: DevicePtr<u8>,
+        /// Pieces of 16 bytes.
+        pub vectors: u64,
+    }
+}
+
 /// What the header holds of this file, in order.
 pub(super) fn items() -> Vec<Item> {
     vec![
         struct_item::<BenchTime>(),
         struct_item::<BenchSink>(),
         struct_item::<PostBenchParams>(),
+        struct_item::<CopyBenchParams>(),
     ]
 }

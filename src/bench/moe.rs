@@ -4,9 +4,11 @@
 //! by the HCA and by the QPs' contexts in device memory, which must agree on work requests; doorbells are those that kernels rang,
 //! of which the HCA may find fewer. Beside it stands what DeepEP's published low-latency
 //! algorithm needs for the same routing, which is computed: one work request for each token and expert of another rank, one
-//! signal for each expert of another rank, one doorbell for each four of those together. No time is taken: `softhca+simt` says
-//! nothing about speed.
+//! signal for each expert of another rank, one doorbell for each four of those together. No time is taken of it: `softhca+simt`
+//! says nothing about speed. [`bandwidth`] runs the kernels of one rank alone, and takes their times where there is a GPU.
 
+pub mod bandwidth;
+mod buffers;
 mod need;
 mod rank;
 mod report;

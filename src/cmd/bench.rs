@@ -20,7 +20,8 @@ pub enum BenchCommand {
     /// doorbells a block of the same kernel answers as a NIC would: no NIC is used, and none is measured
     Post(PostArgs),
     /// What a MoE step puts on the wire: work requests, doorbells, signals and bytes of dispatch and combine, on software HCAs
-    /// and kernels on the CPU, beside what DeepEP's algorithm needs: counts, no times
+    /// and kernels on the CPU, beside what DeepEP's algorithm needs: counts, no times. Then how fast the kernels of one rank move
+    /// tokens on a GPU, beside a copy: no figure without one
     Moe(moe::MoeArgs),
 }
 

@@ -1,8 +1,11 @@
 //! What a step puts on the wire, counted by the HCAs and by the QPs, against what it needs.
 
 use softhca::device;
+use warpverbs::bench::moe::bandwidth::{self, BandwidthCase};
 use warpverbs::bench::moe::{HcaCounts, MoeCase, MoeReport, MoeRow, Routing, lower_bound, measure};
+use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::MoeConfig;
+use warpverbs::verbs::{Context, DeviceSelector};
 
 use crate::support::{Hcas, Setup};
 
@@ -77,4 +80,37 @@ fn the_hcas_that_a_case_lacks_are_asked_for() {
         error.to_string(),
         "number of HCAs is 1; it must be 2 or more, one for each rank"
     );
+}
+
+#[test]
+fn the_kernels_of_one_rank_run_alone_in_both_formats_and_simt_gives_no_figure() {
+    let hcas = Hcas::new(&Setup::new(1));
+    let case = BandwidthCase {
+        tokens: 5,
+        hidden: 256,
+        experts: 4,
+        top_k: 2,
+        calls: 2,
+    };
+    let context = Context::open(&DeviceSelector::Name(hcas.0[0].name().to_owned())).unwrap();
+    let gpu = gpu::open(GpuSelector::Simt).unwrap();
+    let found = bandwidth::measure(&case, &context, &gpu).unwrap();
+    let bytes: Vec<u64> = found.rows.iter().map(|row| row.bytes).collect();
+    // BF16 has 512 bytes; FP8 256, and two scales.
+    let (bf16, fp8) = (512, 256 + 8);
+    let want = [
+        [bf16 + bf16, 3 * bf16, 3 * bf16, 2 * bf16],
+        [bf16 + fp8, 3 * fp8, 3 * bf16, 2 * bf16],
+    ];
+    assert_eq!(
+        bytes,
+        want.concat()
+            .iter()
+            .map(|bytes| 5 * bytes)
+            .collect::<Vec<u64>>()
+    );
+    assert!(found.rows.iter().all(|row| row.seconds.is_none()));
+    assert!(found.to_string().contains("simt is no hardware"), "{found}");
+    drop((context, gpu));
+    hcas.check();
 }

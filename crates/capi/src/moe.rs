@@ -258,8 +258,8 @@ pub unsafe extern "C" fn wv_moe_destroy(moe: *mut wv_moe) -> wv_status {
     })
 }
 
-/// The experts of this rank in the layer's first placement, in the order of their local numbers: up to `room` of them go to `experts`, which may be NULL if
-/// `room` is 0; `count` says how many there are.
+/// The experts of this rank in the newest view, in the order of their local numbers: up to `room` of them go to `experts`, which
+/// may be NULL if `room` is 0; `count` says how many there are.
 ///
 /// # Safety
 /// `moe` is a live handle, `experts` has room for `room` numbers, `count` is where the answer goes.

@@ -15,6 +15,8 @@ use crate::team::wv_team;
 
 /// Flag of wv_dispatch_input: `x` is FP8 already, and `x_scales` holds its scales.
 pub const WV_DISPATCH_QUANTIZED: u32 = 1;
+/// Flag of wv_dispatch_input: no combine follows, so the call ends with the receive phase of its dispatch.
+pub const WV_DISPATCH_ONLY: u32 = 2;
 /// Flag of wv_combine_input: `y` lies in the layer's own staging memory already.
 pub const WV_COMBINE_ZERO_COPY: u32 = 1;
 /// Flag of wv_combine_input: every weight counts as 1.
@@ -121,11 +123,8 @@ fn flags(name: &str, set: u32, known: u32) -> Result<(), Failure> {
 
 impl wv_dispatch_input {
     fn read(&self) -> Result<DispatchInput, Failure> {
-        flags(
-            "flags of the dispatch input",
-            self.flags,
-            WV_DISPATCH_QUANTIZED,
-        )?;
+        let known = WV_DISPATCH_QUANTIZED | WV_DISPATCH_ONLY;
+        flags("flags of the dispatch input", self.flags, known)?;
         Ok(DispatchInput {
             x: address(self.x),
             x_scales: address(self.x_scales),
@@ -134,6 +133,7 @@ impl wv_dispatch_input {
             active: address(self.active),
             tokens: self.tokens,
             quantized: self.flags & WV_DISPATCH_QUANTIZED != 0,
+            no_combine: self.flags & WV_DISPATCH_ONLY != 0,
             deadline: (self.deadline_ns != 0).then(|| Duration::from_nanos(self.deadline_ns)),
         })
     }

@@ -6,12 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Counts, HcaCounts, MoeCase, ReadHca, choices};
+use super::buffers::Buffers;
+use super::{Counts, HcaCounts, MoeCase, ReadHca};
 use crate::bench::BenchError;
-use crate::gpu::{self, DeviceMemory, Event, Gpu, GpuSelector};
-use crate::moe::{
-    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Layout, Moe, RowLayout, bf16,
-};
+use crate::gpu::{self, Event, GpuSelector};
+use crate::moe::{CombineInput, CombineOutput, DispatchInput, Moe};
 use crate::team::{MemoryStore, Store, Team, TeamConfig};
 use crate::verbs::{Context, DeviceSelector};
 
@@ -52,95 +51,6 @@ pub(super) fn run(
         Err(error) => team.give_up(&error.to_string()),
     }
     counted
-}
-
-/// Buffers of one step, with their sizes.
-struct Buffers {
-    x: DeviceMemory,
-    experts: DeviceMemory,
-    weights: DeviceMemory,
-    recv_x: DeviceMemory,
-    counts: DeviceMemory,
-    src_info: DeviceMemory,
-    /// By expert the ranges; by rank the experts of the rows.
-    of_rows: DeviceMemory,
-    recv_weights: DeviceMemory,
-    out: DeviceMemory,
-    valid: DeviceMemory,
-}
-
-impl Buffers {
-    fn new(case: &MoeCase, gpu: &Arc<dyn Gpu>) -> Result<Self, BenchError> {
-        let config = &case.config;
-        let (ranks, tokens) = (u64::from(case.ranks), u64::from(config.max_tokens));
-        let local = u64::from(config.experts.div_ceil(case.ranks));
-        let (choices, row) = (
-            tokens * u64::from(config.top_k),
-            Layout::new(config, case.ranks).row_bytes,
-        );
-        let (rows, of_rows) = match config.layout {
-            RowLayout::ExpertMajor => (local * ranks * tokens, local * ranks * 8),
-            RowLayout::RankMajor => (ranks * tokens, ranks * choices * 4),
-        };
-        let alloc = |bytes: u64| {
-            let bytes = usize::try_from(bytes.max(16)).unwrap_or(usize::MAX);
-            gpu.alloc(bytes, 128)
-        };
-        Ok(Self {
-            x: alloc(tokens * row)?,
-            experts: alloc(choices * 4)?,
-            weights: alloc(choices * 4)?,
-            recv_x: alloc(rows * row)?,
-            counts: alloc(local.max(ranks) * 4)?,
-            src_info: alloc(rows * 4)?,
-            of_rows: alloc(of_rows)?,
-            recv_weights: alloc(ranks * choices * 4)?,
-            out: alloc(tokens * u64::from(config.hidden) * 2)?,
-            valid: alloc(tokens)?,
-        })
-    }
-
-    /// Tokens of random numbers, choices of the case, equal weights.
-    fn fill(&self, case: &MoeCase, gpu: &Arc<dyn Gpu>, rank: u32) -> Result<(), BenchError> {
-        let config = &case.config;
-        let mut random = fastrand::Rng::with_seed(case.seed ^ u64::from(rank) << 32);
-        let x: Vec<u16> = (0..u64::from(config.max_tokens) * u64::from(config.hidden))
-            .map(|_| bf16::from_f32(random.f32() - 0.5))
-            .collect();
-        let experts = choices(
-            case.routing,
-            case.seed,
-            rank,
-            config.max_tokens,
-            config.experts,
-            config.top_k,
-        );
-        #[expect(clippy::cast_precision_loss, reason = "at most 32")]
-        let weights = vec![1.0 / config.top_k as f32; experts.len()];
-        gpu.write(self.x.addr(), bytemuck::cast_slice(&x))?;
-        gpu.write(self.experts.addr(), bytemuck::cast_slice(&experts))?;
-        Ok(gpu.write(self.weights.addr(), bytemuck::cast_slice(&weights))?)
-    }
-
-    fn output(&self, layout: RowLayout) -> DispatchOutput {
-        let common = DispatchOutput {
-            recv_x: self.recv_x.addr(),
-            counts: self.counts.addr(),
-            src_info: self.src_info.addr(),
-            ..DispatchOutput::default()
-        };
-        match layout {
-            RowLayout::ExpertMajor => DispatchOutput {
-                layout_range: self.of_rows.addr(),
-                ..common
-            },
-            RowLayout::RankMajor => DispatchOutput {
-                recv_experts: self.of_rows.addr(),
-                recv_weights: self.recv_weights.addr(),
-                ..common
-            },
-        }
-    }
 }
 
 fn step(

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::bandwidth::Bandwidth;
 use super::{HcaCounts, MoeCase, Need, deepep, lower_bound};
 
 /// What was counted in one phase: of one rank, or of all together.
@@ -134,6 +135,8 @@ pub struct MoeReport {
     pub peak_rss_bytes: u64,
     /// Two for each case.
     pub rows: Vec<MoeRow>,
+    /// How fast the kernels of one rank move tokens alone.
+    pub bandwidth: Option<Bandwidth>,
     /// What is not as cheap as it should be.
     pub objections: Vec<String>,
 }
@@ -156,8 +159,17 @@ impl MoeReport {
             ran_on: "softhca+simt",
             peak_rss_bytes,
             rows,
+            bandwidth: None,
             objections,
         }
+    }
+
+    /// The same with what the kernels of one rank move alone.
+    #[must_use]
+    pub fn with_bandwidth(mut self, bandwidth: Bandwidth) -> Self {
+        self.objections.extend(bandwidth.objections());
+        self.bandwidth = Some(bandwidth);
+        self
     }
 }
 
@@ -228,8 +240,11 @@ impl fmt::Display for MoeReport {
             "\npeak memory of the process: {:.2} GiB",
             per_rank(self.peak_rss_bytes, 1) / f64::from(1 << 30)
         )?;
+        if let Some(bandwidth) = &self.bandwidth {
+            write!(f, "{bandwidth}")?;
+        }
         for objection in &self.objections {
-            writeln!(f, "too dear: {objection}")?;
+            writeln!(f, "not as it should be: {objection}")?;
         }
         Ok(())
     }

@@ -8,10 +8,12 @@ use clap::{Args, ValueEnum};
 
 use super::{refuse, write_json};
 use crate::bench::BenchError;
+use crate::bench::moe::bandwidth::{self, Bandwidth, BandwidthCase};
 use crate::bench::moe::{HcaCounts, MoeCase, MoeReport, Routing, measure};
 use crate::cmd::sim::{self, SimArgs};
+use crate::gpu::{self, GpuSelector};
 use crate::moe::{MoeConfig, RowLayout};
-use crate::verbs::device_list;
+use crate::verbs::{Context, DeviceSelector, device_list};
 
 /// Options of `wv bench moe`.
 #[derive(Args, Debug)]
@@ -37,6 +39,10 @@ pub struct MoeArgs {
     /// How dispatch lays out what it received
     #[arg(long, value_enum, default_value_t = LayOut::Expert)]
     layout: LayOut,
+    /// Where the kernels of one rank alone run, whose bytes in a second stand beside a copy's: auto, simt (which has no such
+    /// figure), or the number of a GPU. The counts above are always taken on simt
+    #[arg(long, default_value = "auto")]
+    gpu: String,
     /// Seed of tokens and routing
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -145,7 +151,32 @@ fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
             rows.extend(measure(&case, &devices, &read)?);
         }
     }
-    Ok(MoeReport::new(rows))
+    Ok(MoeReport::new(rows).with_bandwidth(alone(args, &devices)?))
+}
+
+/// One rank's kernels without a network. On simt a shape that only shows that they run.
+fn alone(args: &MoeArgs, devices: &[String]) -> Result<Bandwidth, BenchError> {
+    let name = devices.first().cloned().unwrap_or_default();
+    let context = Context::open(&DeviceSelector::Name(name))?;
+    // Memory of the device itself: a team of one has no QP, so the software HCA never looks at it.
+    let gpu = gpu::open(args.gpu.parse::<GpuSelector>()?)?;
+    let full = BandwidthCase {
+        tokens: 4096,
+        hidden: args.hidden,
+        experts: 32,
+        top_k: 8,
+        calls: 20,
+    };
+    let case = match gpu.label() == "simt" {
+        false => full,
+        true => BandwidthCase {
+            tokens: 16,
+            hidden: 512,
+            calls: 1,
+            ..full
+        },
+    };
+    bandwidth::measure(&case, &context, &gpu)
 }
 
 /// The counters of a device, from its `hw_counters` files.

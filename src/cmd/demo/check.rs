@@ -235,7 +235,7 @@ mod tests {
             out: reference::combine(&config, &placement, 0, of, expert),
             token_valid: vec![true; 3],
         };
-        let verdict = |got| combine(&config, &placement, 0, &batch, got);
+        let verdict = |got: &Combined| combine(&config, &placement, 0, &batch, got);
         let far = verdict(&sums(&cast)).unwrap();
         assert!(far > 0.0 && far <= FP8_LIMIT, "{far}");
         // As if dispatch had not cast.

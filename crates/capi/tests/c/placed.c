@@ -223,6 +223,10 @@ static void move_experts(rank_state *r) {
     refused(wv_moe_set_view(r->moe, &view, 60000), WV_MOE, "the newest one begins at call 1");
     view.first = MOVED;
     check(wv_moe_set_view(r->moe, &view, 60000), "wv_moe_set_view");
+    uint32_t local[EXPERTS], count = 0;
+    check(wv_moe_local_experts(r->moe, local, EXPERTS, &count), "wv_moe_local_experts");
+    must(count == then_counts[r->rank], "as many experts as the new table says");
+    must(memcmp(local, held(&then_table, r->rank), count * sizeof local[0]) == 0, "the experts that it says");
     // No rank launches call MOVED before all have set it.
     check(wv_team_barrier(r->team, "moved"), "wv_team_barrier");
 }
