@@ -89,9 +89,9 @@ static_assert(offsetof(PostBenchParams, reserved) == 76);
 /// A copy of device memory by the whole grid.
 struct CopyBenchParams {
   /// 16-byte aligned.
-  uint8_t* from;
+  uint8_t *from;
   /// 16-byte aligned, elsewhere.
-  uint8_t* to;
+  uint8_t *to;
   /// Pieces of 16 bytes.
   uint64_t vectors;
 };
