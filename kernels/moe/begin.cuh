@@ -159,7 +159,10 @@ WV_DEVICE void begin_send(const Call& call) {
     if (peer == call.rank()) continue;
     enter_peer(call, peer);
     if (aborted) continue;
-    if (const Status status = settle_staging(call, peer); status != Status::ok) call.stop(status);
+    if (const Status status = settle_staging(call, peer); status != Status::ok) {
+      call.stop(status);
+      record_failure(call, peer, status);
+    }
     if (call.is_active(peer) && !has_credit(call, peer)) {
       platform::store_relaxed(&call.handle.tell, 1u);
     }

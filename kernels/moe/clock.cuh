@@ -87,12 +87,8 @@ class PeerWait {
   uint64_t stood_ns_ = 0;
 };
 
-/// Writes a beat to `peer` if it is time. One thread.
-WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns) {
-  const uint64_t now = platform::now_ns();
-  if (now < *next_ns) return;
-  const uint64_t quarter = call.handle.deadline_ns / 4 + 1;
-  *next_ns = now + quarter;
+/// Writes a beat to `peer`. One thread.
+WV_DEVICE_COLD void beat(const Call& call, uint32_t peer) {
   if (peer == call.rank() || !call.is_member(peer)) return;
   PeerQp qp;
   if (!call.is_open(peer) && !enter_peer(call, peer)) return;
@@ -101,6 +97,14 @@ WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns)
   PostOptions options{call.deadline};
   options.try_only = true;  // a ring that is full has no use for a beat
   control(call, qp, peer, options);
+}
+
+/// Writes a beat to `peer` if it is time. One thread.
+WV_DEVICE void beat_when_due(const Call& call, uint32_t peer, uint64_t* next_ns) {
+  const uint64_t now = platform::now_ns();
+  if (now < *next_ns) return;
+  *next_ns = now + call.handle.deadline_ns / 4 + 1;
+  beat(call, peer);
 }
 
 /// Waits for every peer: `look(peer)` says `would_block` while the peer is waited for, `ok` when

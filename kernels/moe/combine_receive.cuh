@@ -164,7 +164,7 @@ WV_DEVICE bool allowed(const Call& call, const CombineReceiveParams& p) {
   return p.weights == nullptr || (returns_of(call.moe) == Return::rows && !unweighted);
 }
 
-WV_DEVICE void combine_receive(const CombineReceiveParams& p) {
+WV_DEVICE_ONCE void combine_receive(const CombineReceiveParams& p) {
   if (thread_in_grid() == 0) {
     begin(p.moe, p.handle, COMBINE_RECEIVE, CallStage::combine_sent);
     const Call call(p.moe, p.handle, COMBINE_RECEIVE);

@@ -63,7 +63,7 @@ WV_DEVICE void copy_experts(const Call& call, const CombineSendParams& p, uint32
 }
 
 /// Puts what goes back into the staging memory.
-WV_DEVICE void stage_returns(const Call& call, const CombineSendParams& p) {
+WV_DEVICE_ONCE void stage_returns(const Call& call, const CombineSendParams& p) {
   const auto each = [&](auto body) { for_received_rows(call, warp_in_grid(), grid_warps(), body); };
   switch (returns_of(call.moe)) {
     case Return::sums:
@@ -73,40 +73,6 @@ WV_DEVICE void stage_returns(const Call& call, const CombineSendParams& p) {
     case Return::rows:
       return each([&](uint32_t source, uint32_t row) { copy_experts(call, p, source, row); });
   }
-}
-
-/// Sends `peer` one row for each of its rows; they lie behind one another on both sides. Whole
-/// warp.
-WV_DEVICE Outcome send_tokens(const Call& call, uint32_t peer) {
-  const MoeHandlePeer& state = call.handle.peers[peer];
-  const auto row_bytes = static_cast<uint32_t>(call.moe.combine_row_bytes);
-  const uint32_t each = row_bytes < COMBINE_PUT_BYTES ? COMBINE_PUT_BYTES / row_bytes : 1;
-  const uint32_t rows = state.rows_received;
-  return send(call, peer, rows - state.malformed, (rows + each - 1) / each,
-              [&](uint32_t i, Piece* piece) {
-                const uint32_t from = i * each, left = rows - from;
-                *piece = {staged_row(call, peer, from), combine_slot(call, call.rank(), from, 0),
-                          (left < each ? left : each) * row_bytes};
-                return true;
-              });
-}
-
-/// Sends `peer` the row of every expert that its tokens chose here. Whole warp.
-WV_DEVICE Outcome send_expert_rows(const Call& call, uint32_t peer) {
-  const MoeContext& moe = call.moe;
-  const MoeHandlePeer& state = call.handle.peers[peer];
-  const uint32_t rows = state.rows_received;
-  const MoePick* const all = call.handle.picks + uint64_t{peer} * moe.max_tokens * moe.top_k;
-  return send(call, peer, rows - state.malformed, rows * moe.top_k, [&](uint32_t i, Piece* piece) {
-    const uint32_t row = i / moe.top_k, k = i % moe.top_k;
-    const MoePick* const picks = all + uint64_t{row} * moe.top_k;
-    if (picks[k].local == NONE) return false;
-    uint32_t which = 0;
-    for (uint32_t j = 0; j < k; ++j) which += picks[j].local != NONE;
-    *piece = {staged_expert(call, picks[k]), combine_slot(call, call.rank(), row, which),
-              static_cast<uint32_t>(moe.combine_row_bytes)};
-    return true;
-  });
 }
 
 /// Whether this call has a combine, and the layer can do what the flags ask. `y` of a zero-copy
@@ -119,7 +85,7 @@ WV_DEVICE bool allowed(const Call& call, const CombineSendParams& p) {
   return offers_staging(call.moe) && (y == 0 || y == staged_y(call));
 }
 
-WV_DEVICE void combine_send(const CombineSendParams& p) {
+WV_DEVICE_ONCE void combine_send(const CombineSendParams& p) {
   if (thread_in_grid() == 0) {
     begin(p.moe, p.handle, COMBINE_SEND, CallStage::dispatched);
     const Call call(p.moe, p.handle, COMBINE_SEND);
@@ -138,10 +104,13 @@ WV_DEVICE void combine_send(const CombineSendParams& p) {
       if (peer != call.rank()) tell(call, peer);
     }
   }
-  const bool rows = returns_of(call.moe) == Return::rows;
-  send_to_peers<Credits::required>(
+  send_to_peers(
       call,
-      [&](uint32_t peer) { return rows ? send_expert_rows(call, peer) : send_tokens(call, peer); },
+      [&](uint32_t peer) {
+        const MoeHandlePeer& state = call.handle.peers[peer];
+        const uint32_t rows = state.rows_received;
+        return send(call, peer, rows - state.malformed, Pieces::of_returns(call.moe, rows));
+      },
       [&](uint32_t peer, Outcome outcome) { call.handle.peers[peer].combine_sent = outcome; });
 }
 

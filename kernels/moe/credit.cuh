@@ -110,7 +110,7 @@ WV_DEVICE bool trusted(const Call& call, uint32_t peer) {
 
 /// Waits until nothing reads the staging rows of this kind and set that went to `peer`: the WQEs
 /// are done, or their QP is in error. While the host resets the QP only its words are looked at.
-WV_DEVICE Status settle_staging(const Call& call, uint32_t peer) {
+WV_DEVICE_ONCE Status settle_staging(const Call& call, uint32_t peer) {
   const Ticket ticket{call.moe.peers[peer].ticket[call.index]};
   QpContext* const context = call.qp_to(peer);
   if (ticket.index == 0 || context == nullptr) return Status::ok;
@@ -147,7 +147,7 @@ WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
   const PeerWindow window = load_peer(call.team, call.moe.signals, peer, call.rail());
   constexpr uint64_t AT = offsetof(MoeSignal, credit);
   if (!window.at(call.signal_offset() + AT, sizeof words, &to)) return Status::invalid;
-  const Posted posted = write_control(call, qp, window, to, words, options);
+  const Posted posted = post_control(call, qp, window, to, words, options);
   if (posted.status == Status::ok) state.told = credit;
   return posted.status;
 }
@@ -167,7 +167,32 @@ WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
     state.skip_first[i] = sent ? last + SETS : joined + (set_of(joined) == call.set() ? 0 : 1);
     state.skip_number[i] = 0;
   }
-  state.skip_number[i] = (call.call - state.skip_first[i]) / SETS + 1;
+  uint32_t number = (call.call - state.skip_first[i]) / SETS + 1;
+  if (number > RENEWAL / SETS) {
+    state.skip_first[i] += SETS * (number - RENEWAL / SETS);
+    number = RENEWAL / SETS;
+  }
+  state.skip_number[i] = number;
+  // What was sent last needs no credit any more. It is forgotten, since a peer may be sent nothing
+  // for so long that its number looks new.
+  if (sent && has_released(call, peer, last)) state.sent &= ~(1u << i);
+}
+
+/// Writes words 1 to 3 of both signals of this set again. One thread.
+WV_DEVICE_COLD void renew(const Call& call, uint32_t peer) {
+  MoePeer& state = call.moe.peers[peer];
+  for (uint32_t kind = 0; kind < SIGNALS_PER_PEER / SETS; ++kind) {
+    Call one(call);
+    one.kind = kind;
+    one.index = signal_index(kind, call.call);
+    const uint32_t skip_end = state.skip_first[one.index] + SETS * state.skip_number[one.index];
+    // Behind data that was sent later, a run says nothing that the data word does not.
+    if (has_sent(one, state) && !newer(skip_end, state.last[one.index])) {
+      state.skip_number[one.index] = 0;
+    }
+    PeerQp qp;
+    if (one.open(peer, &qp) == Status::ok) control(one, qp, peer, PostOptions{call.deadline});
+  }
 }
 
 }  // namespace wv::moe

@@ -40,7 +40,9 @@ WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
     if (peer == call.rank()) continue;
     const Status status = settle_staging(combine, peer);
-    if (status != Status::ok) call.stop(status);
+    if (status == Status::ok) continue;
+    call.stop(status);
+    record_failure(call, peer, status);
   }
 }
 
@@ -198,7 +200,7 @@ WV_DEVICE_COLD void lay_nothing(const Call& call, const DispatchReceiveParams& p
   }
 }
 
-WV_DEVICE void dispatch_receive(const DispatchReceiveParams& p) {
+WV_DEVICE_ONCE void dispatch_receive(const DispatchReceiveParams& p) {
   if (thread_in_grid() == 0) begin(p.moe, p.handle, DISPATCH_RECEIVE, CallStage::dispatch_sent);
   grid_sync();
   const Call call(p.moe, p.handle, DISPATCH_RECEIVE);

@@ -118,19 +118,7 @@ WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
   return rows;
 }
 
-/// Sends the rows of `peer`. Whole warp.
-WV_DEVICE Outcome send_rows(const Call& call, uint32_t peer, uint32_t rows) {
-  const uint64_t at = uint64_t{peer} * call.moe.max_tokens;
-  const uint32_t bytes = call.moe.scales_at + call.moe.scale_bytes;
-  return send(call, peer, rows, rows, [&](uint32_t row, Piece* piece) {
-    *piece = {call.dispatch_staging(call.handle.token_of[at + row]),
-              call.dispatch_slot(call.rank(), row), bytes};
-    return true;
-  });
-}
-
-template <Credits C>
-WV_DEVICE void dispatch_send(const DispatchSendParams& p) {
+WV_DEVICE_ONCE void dispatch_send(const DispatchSendParams& p) {
   if (thread_in_grid() == 0) begin_dispatch(p);
   grid_sync();
   const Call call(p.moe, p.handle, DISPATCH_SEND);
@@ -150,10 +138,11 @@ WV_DEVICE void dispatch_send(const DispatchSendParams& p) {
     if (tells && peer != call.rank()) tell(call, peer);
   }
   Warp{}.sync();  // the lanes' `token_of`
-  send_to_peers<C>(
+  send_to_peers(
       call,
       [&](uint32_t peer) {
-        return send_rows(call, peer, Warp{}.broadcast(call.handle.peers[peer].rows_sent));
+        const uint32_t rows = Warp{}.broadcast(call.handle.peers[peer].rows_sent);
+        return send(call, peer, rows, Pieces::of_tokens(rows));
       },
       [&](uint32_t peer, Outcome outcome) { call.handle.peers[peer].dispatch_sent = outcome; });
 }

@@ -6,7 +6,7 @@
 #include "dispatch_send.cuh"
 
 extern "C" __global__ void wv_moe_dispatch_send(wv::DispatchSendParams p) {
-  wv::moe::dispatch_send<wv::moe::Credits::required>(p);
+  wv::moe::dispatch_send(p);
 }
 WV_EXPORT(wv_moe_dispatch_send)
 
@@ -26,7 +26,7 @@ extern "C" __global__ void wv_moe_combine_receive(wv::CombineReceiveParams p) {
 WV_EXPORT(wv_moe_combine_receive)
 
 extern "C" __global__ void wv_moe_dispatch(wv::DispatchParams p) {
-  wv::moe::dispatch_send<wv::moe::Credits::required>(p.send);
+  wv::moe::dispatch_send(p.send);
   // What the send phase wrote to the handle, before the receive phase of other threads reads it.
   wv::grid_sync();
   wv::moe::dispatch_receive(p.receive);

@@ -5,6 +5,9 @@
 //
 // Words of one QP are never seen in another order than that in which they were sent: a credit that
 // is overtaken by an older one would be lost.
+//
+// Every way of posting stands here once, as a function of its own, and so does every strategy: a
+// kernel calls one of three.
 #pragma once
 
 #include <warpverbs/amo.cuh>
@@ -26,21 +29,38 @@ struct Tail {
   DataSignal words;
 };
 
+/// Puts one row for each active lane. Whole warp.
+WV_DEVICE_ONCE Posted put_rows(const PeerQp& qp, const Put& rows, const PostOptions& options,
+                               bool active) {
+  return wv::put(Warp{}, qp, rows, options, active);
+}
+
+/// Writes the words of a data signal. Whole warp.
+WV_DEVICE_ONCE Posted write_data(const PeerQp& qp, RemoteAddr to, const DataSignal& words,
+                                 const PostOptions& options) {
+  return signal(Warp{}, qp, to, words, options);
+}
+
+/// Writes the words of a control signal. One thread.
+WV_DEVICE_ONCE Posted write_control(const PeerQp& qp, RemoteAddr to, const ControlSignal& words,
+                                    const PostOptions& options) {
+  return signal(Thread{}, qp, to, words, options);
+}
+
 /// The device places writes in the order of one QP: words are inline writes behind the data.
 ///
 /// Needs: RC in order (IBTA), the signals' keys strict, signals and rows in the same memory.
 struct InlineWrite {
   /// Whole warp.
-  WV_DEVICE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
+  WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
     const PostOptions options{call.deadline};
-    constexpr Warp warp;
-    return tail.any ? put_signal(warp, qp, tail.rows, tail.signal, tail.words, options, tail.active)
-                    : signal(warp, qp, tail.signal, tail.words, options);
+    if (!tail.any) return write_data(qp, tail.signal, tail.words, options);
+    return put_signal(Warp{}, qp, tail.rows, tail.signal, tail.words, options, tail.active);
   }
   /// One thread.
-  WV_DEVICE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
+  WV_DEVICE static Posted control(const Call&, const PeerQp& qp, RemoteAddr to,
                                   const ControlSignal& words, const PostOptions& options) {
-    return signal(Thread{}, qp, to, words, options);
+    return write_control(qp, to, words, options);
   }
 };
 
@@ -50,22 +70,21 @@ struct InlineWrite {
 /// Needs masked atomics of 8 bytes.
 struct Swap {
   /// Whole warp: lane 0 the credit, lane 1 the data word behind it.
-  WV_DEVICE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
-    constexpr Warp warp;
+  WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
     if (tail.any) {
       PostOptions held{call.deadline, false};
       held.more = true;  // the words ring
-      const Posted posted = put(warp, qp, tail.rows, held, tail.active);
+      const Posted posted = put_rows(qp, tail.rows, held, tail.active);
       if (posted.status != Status::ok) return posted;
     }
     const bool first = lane() == 0;
     const Amo<uint64_t> word{word_at(tail.signal, first ? DataSignal::CREDIT : DataSignal::DATA),
                              first ? tail.words.credit : tail.words.data};
-    return amo<AmoOp::swap>(warp, qp, word, {call.deadline}, lane() < 2);
+    return amo<AmoOp::swap>(Warp{}, qp, word, {call.deadline}, lane() < 2);
   }
   /// One thread.
-  WV_DEVICE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
-                                  const ControlSignal& words, const PostOptions& options) {
+  WV_DEVICE_ONCE static Posted control(const Call&, const PeerQp& qp, RemoteAddr to,
+                                       const ControlSignal& words, const PostOptions& options) {
     PostOptions held = options;
     held.signalled = false;
     held.more = true;
@@ -80,8 +99,8 @@ struct Swap {
   WV_DEVICE static RemoteAddr word_at(RemoteAddr to, uint64_t offset) {
     return {to.addr + offset, to.rkey_be};
   }
-  WV_DEVICE static Posted swap(const PeerQp& qp, RemoteAddr to, uint64_t offset, uint64_t word,
-                               const PostOptions& options) {
+  WV_DEVICE_ONCE static Posted swap(const PeerQp& qp, RemoteAddr to, uint64_t offset, uint64_t word,
+                                    const PostOptions& options) {
     return amo<AmoOp::swap>(Thread{}, qp, Amo<uint64_t>{word_at(to, offset), word}, options);
   }
 };
@@ -90,51 +109,57 @@ struct Swap {
 /// for each signal.
 struct Flush {
   /// Whole warp.
-  WV_DEVICE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
+  WV_DEVICE_ONCE static Posted data(const Call& call, const PeerQp& qp, const Tail& tail) {
     constexpr Warp warp;
-    const Posted rows = tail.any ? put(warp, qp, tail.rows, PostOptions{call.deadline}, tail.active)
-                                 : flush(warp, qp, call.deadline);
+    const PostOptions options{call.deadline};
+    const Posted rows =
+        tail.any ? put_rows(qp, tail.rows, options, tail.active) : flush(warp, qp, call.deadline);
     if (rows.status != Status::ok) return rows;
     // A timeout leaves the ticket: the rows may still arrive, so their staging is in use.
     const Status status = wait(warp, qp, rows.ticket, call.deadline);
     if (status != Status::ok) return {status, rows.ticket};
-    return signal(warp, qp, tail.signal, tail.words, {call.deadline});
+    return write_data(qp, tail.signal, tail.words, options);
   }
   /// One thread. Also at the end of a phase it waits a little: a peer that is only slow has long
   /// taken what was sent to it.
-  WV_DEVICE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
-                                  const ControlSignal& words, const PostOptions& options) {
-    Deadline deadline =
-        Deadline::in(platform::load_relaxed_sys(&call.team.config->deadline_ns) / 32);
+  WV_DEVICE_ONCE static Posted control(const Call& call, const PeerQp& qp, RemoteAddr to,
+                                       const ControlSignal& words, const PostOptions& options) {
+    Deadline deadline = Deadline::in(call.handle.deadline_ns / 32);
     if (deadline.at_ns < call.deadline.at_ns) deadline = call.deadline;
     if (options.try_only) deadline = {0};  // what can be left out is, rather than waited for
     const Status status = quiet(Thread{}, qp, deadline);
     if (status != Status::ok) return {status, {0}};
-    return signal(Thread{}, qp, to, words, {deadline});
+    return write_control(qp, to, words, {deadline});
   }
 };
 
-/// Calls `body` with the strategy of the layer.
-template <class Body>
-WV_DEVICE Posted with_order(const Call& call, Body body) {
+/// Posts what is in `tail` as the layer's strategy has it. Whole warp.
+WV_DEVICE Posted post_tail(const Call& call, const PeerQp& qp, const Tail& tail) {
   switch (call.moe.order) {
     case MoeOrder::swap:
-      return body(Swap{});
+      return Swap::data(call, qp, tail);
     case MoeOrder::flush:
-      return body(Flush{});
+      return Flush::data(call, qp, tail);
     case MoeOrder::inline_write:
     default:
-      return body(InlineWrite{});
+      return InlineWrite::data(call, qp, tail);
   }
 }
 
 /// Writes words 1 to 3 of the signal at `to` of a peer, or stores them. One thread.
-WV_DEVICE Posted write_control(const Call& call, const PeerQp& qp, const PeerWindow& signals,
-                               RemoteAddr to, const ControlSignal& words,
-                               const PostOptions& options) {
+WV_DEVICE Posted post_control(const Call& call, const PeerQp& qp, const PeerWindow& signals,
+                              RemoteAddr to, const ControlSignal& words,
+                              const PostOptions& options) {
   if (signals.direct()) return direct::signal<false>(Thread{}, to.addr, words);
-  return with_order(
-      call, [&](auto order) { return decltype(order)::control(call, qp, to, words, options); });
+  switch (call.moe.order) {
+    case MoeOrder::swap:
+      return Swap::control(call, qp, to, words, options);
+    case MoeOrder::flush:
+      return Flush::control(call, qp, to, words, options);
+    case MoeOrder::inline_write:
+    default:
+      return InlineWrite::control(call, qp, to, words, options);
+  }
 }
 
 }  // namespace wv::moe

@@ -31,7 +31,7 @@ WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival
     *foreign = true;
   }
   const uint64_t not_sent = platform::load_relaxed_sys(&signal->not_sent);
-  if ((word != 0 && newer(data.call, call.call)) || names(not_sent, call.call)) {
+  if ((word != 0 && ahead(data.call, call.call)) || names(not_sent, call.call)) {
     *arrival = {Outcome::not_sent, 0, 0};
     return Status::ok;
   }

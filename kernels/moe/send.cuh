@@ -3,19 +3,9 @@
 
 #include "begin.cuh"
 #include "clock.cuh"
+#include "pieces.cuh"
 
 namespace wv::moe {
-
-/// Whether a sender waits for the slots at the peer to be free. `ignored` breaks the protocol: it
-/// is what the tests must catch.
-enum class Credits { required, ignored };
-
-/// One put of a sender: where it lies in the staging window and in the peer's slot window.
-struct Piece {
-  uint64_t from;
-  uint64_t to;
-  uint32_t bytes;
-};
 
 /// Tells `peer` what this rank has released, if it does not know. Whole warp.
 WV_DEVICE void tell(const Call& call, uint32_t peer) {
@@ -29,8 +19,15 @@ WV_DEVICE void tell(const Call& call, uint32_t peer) {
 WV_DEVICE Outcome skip(const Call& call, const PeerQp& qp, uint32_t peer) {
   if (lane() == 0) {
     mark_skipped(call, peer);
+    PostOptions options{call.deadline};
+    // The ring to a rank that is gone fills with such words, and its HCA takes long to say so.
+    // Nobody waits for a rank that is masked or a suspect, so they may be left out: the next one
+    // says all that this one does. With flush none is posted before the last has arrived.
+    const bool awaited = call.is_active(peer) || call.handle.aborted != 0;
+    const bool late = !awaited || call.moe.peers[peer].suspect != 0;
+    options.try_only = late && call.moe.order != MoeOrder::flush;
     // A QP that refuses it is in error: the peer then learns from its own deadline.
-    control(call, qp, peer, PostOptions{call.deadline});
+    control(call, qp, peer, options);
   }
   return Outcome::skipped;
 }
@@ -66,62 +63,66 @@ struct Way {
   }
 };
 
-/// Posts the pieces, and behind them the signal, as the layer's order has it. Whole warp.
-template <class PieceAt>
-WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t pieces, PieceAt piece,
+/// What one lane puts next, of pieces `base` to `base` + 31.
+struct Turn {
+  Put put;
+  bool active;
+  /// Some lane has something; all that they have is inside the windows.
+  bool any, inside;
+
+  WV_DEVICE Turn(const Call& call, const Way& way, uint32_t peer, const Pieces& pieces,
+                 uint32_t base)
+      : put{}, active(false) {
+    constexpr Warp warp;
+    Piece piece{};
+    active = base + lane() < pieces.count && pieces.at(call, peer, base + lane(), &piece);
+    any = warp.any(active);
+    inside = !warp.any(active && !way.resolve(piece, &put));
+  }
+};
+
+/// Posts the pieces, and behind them the signal, as the layer's strategy has it. Whole warp.
+WV_DEVICE Posted post_rows(const Call& call, const Way& way, uint32_t peer, const Pieces& pieces,
                            Tail* tail) {
-  constexpr Warp warp;
   const PostOptions unsignalled{call.deadline, false};
   // The last pieces share their doorbell with the signal, so groups of 32 lanes are posted one step
   // behind.
-  bool inside = true;
   Ticket last{0};
-  for (uint32_t base = 0; base < pieces; base += 32) {
-    Piece next{};
-    Put put{};
-    const bool active = base + lane() < pieces && piece(base + lane(), &next);
-    if (active) inside = inside && way.resolve(next, &put);
-    if (!warp.any(active)) continue;
-    if (warp.any(!inside)) return {Status::invalid, last};
+  for (uint32_t base = 0; base < pieces.count; base += 32) {
+    const Turn turn(call, way, peer, pieces, base);
+    if (!turn.any) continue;
+    if (!turn.inside) return {Status::invalid, last};
     if (tail->any) {
-      const Posted posted = wv::put(warp, way.qp, tail->rows, unsignalled, tail->active);
+      const Posted posted = put_rows(way.qp, tail->rows, unsignalled, tail->active);
       if (posted.status != Status::ok) return {posted.status, last};
       last = posted.ticket;
     }
-    tail->rows = put;
-    tail->active = active;
+    tail->rows = turn.put;
+    tail->active = turn.active;
     tail->any = true;
   }
-  const Posted posted =
-      with_order(call, [&](auto order) { return decltype(order)::data(call, way.qp, *tail); });
+  const Posted posted = post_tail(call, way.qp, *tail);
   return posted.ticket.index != 0 ? posted : Posted{posted.status, last};
 }
 
 /// Stores the pieces, and behind them the signal. Whole warp.
-template <class PieceAt>
-WV_DEVICE Posted store_rows(const Way& way, uint32_t pieces, PieceAt piece, const Tail& tail) {
+WV_DEVICE_ONCE Posted store_rows(const Call& call, const Way& way, uint32_t peer,
+                                 const Pieces& pieces, const Tail& tail) {
   constexpr Warp warp;
-  bool inside = true;
-  for (uint32_t base = 0; base < pieces; base += 32) {
-    Piece next{};
-    Put put{};
-    const bool active = base + lane() < pieces && piece(base + lane(), &next);
-    if (active) inside = inside && way.resolve(next, &put);
-    if (!warp.any(active)) continue;
-    if (warp.any(!inside)) return {Status::invalid, {0}};
-    direct::transfer(warp, put.dst.addr, put.src.addr, put.bytes, active);
+  for (uint32_t base = 0; base < pieces.count; base += 32) {
+    const Turn turn(call, way, peer, pieces, base);
+    if (!turn.any) continue;
+    if (!turn.inside) return {Status::invalid, {0}};
+    direct::transfer(warp, turn.put.dst.addr, turn.put.src.addr, turn.put.bytes, turn.active);
   }
   return direct::signal<false>(warp, tail.signal.addr, tail.words);
 }
 
-/// Sends `count` rows to `peer` as the pieces [0, pieces) of `piece(i, &out)`, which says for one
-/// lane whether i is a piece at all, then the data signal behind them. Whole warp.
+/// Sends `count` rows to `peer` as `pieces`, then the data signal behind them. Whole warp.
 ///
 /// The credit is there, and the phase holds a guard. A QP that refuses work ends in `failed`; the
 /// call then counts as not sent, since its data word is not there.
-template <class PieceAt>
-WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t pieces,
-                       PieceAt piece) {
+WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, const Pieces& pieces) {
   PeerQp qp;
   Status status = call.open(peer, &qp);
   if (status != Status::ok) return fail(call, peer, status);
@@ -132,8 +133,8 @@ WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t
   tail.words = {pack(Data{call.handle.epoch, call.call, count}), credit};
   Posted posted{Status::invalid, {0}};
   if (way.signals.at(call.signal_offset(), sizeof tail.words, &tail.signal)) {
-    posted = way.direct() ? store_rows(way, pieces, piece, tail)
-                          : post_rows(call, way, pieces, piece, &tail);
+    posted = way.direct() ? store_rows(call, way, peer, pieces, tail)
+                          : post_rows(call, way, peer, pieces, &tail);
   }
   // What reads the staging rows may be under way also after a failure.
   if (lane() == 0 && posted.ticket.index != 0) {
@@ -151,7 +152,7 @@ WV_DEVICE Outcome send(const Call& call, uint32_t peer, uint32_t count, uint32_t
 enum Credit : uint32_t { GIVEN, AWAITED, CAME, LATE };
 
 /// Waits for the credits that are missing. The whole grid, between barriers.
-WV_DEVICE void await_credits(const Call& call) {
+WV_DEVICE_ONCE void await_credits(const Call& call) {
   const auto look = [&](uint32_t peer) {
     const bool there = call.moe.peers[peer].credit != AWAITED || has_credit(call, peer);
     return there ? Status::ok : Status::would_block;
@@ -172,7 +173,7 @@ WV_DEVICE void await_credits(const Call& call) {
 }
 
 /// Sends `peer` a word that nothing comes, if its QPs may be used. Whole warp.
-WV_DEVICE Outcome skip(const Call& call, uint32_t peer) {
+WV_DEVICE_ONCE Outcome skip(const Call& call, uint32_t peer) {
   PeerQp qp;
   if (call.open(peer, &qp) == Status::ok) return skip(call, qp, peer);
   if (lane() == 0) mark_skipped(call, peer);
@@ -185,11 +186,11 @@ WV_DEVICE Outcome skip(const Call& call, uint32_t peer) {
 /// whole grid; it drops the guards of the phase.
 ///
 /// Everybody who gives credit has its rows before anybody is waited for.
-template <Credits C, class Rows, class Keep>
+template <class Rows, class Keep>
 WV_DEVICE void send_to_peers(const Call& call, Rows rows, Keep keep) {
   constexpr Warp warp;
   const bool runs = warp.any(call.runs());
-  const bool waits = C == Credits::required && runs && call.handle.tell != 0;
+  const bool waits = runs && call.handle.tell != 0;
   const auto one = [&](uint32_t peer, bool credit) {
     Outcome outcome = Outcome::skipped;
     if (peer == call.rank()) {
@@ -203,6 +204,8 @@ WV_DEVICE void send_to_peers(const Call& call, Rows rows, Keep keep) {
     }
     if (warp.leader()) {
       keep(peer, outcome);
+      const bool tells = outcome != Outcome::none && peer != call.rank();
+      if (call.phase == DISPATCH_SEND && renews(call.call) && tells) renew(call, peer);
       leave_peer(call, peer);
     }
     warp.sync();

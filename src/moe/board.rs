@@ -41,7 +41,9 @@ pub(super) struct Addresses {
 /// Waiting times of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// Longest wait of a phase.
+    /// Longest wait of a phase. If it is shorter than the time in which the HCA gives up on a peer
+    /// ([`TeamConfig::ack_timeout`](crate::team::TeamConfig::ack_timeout), eight times), calls after a death may send nothing, to
+    /// anybody, until it has: what they would send from may still be read.
     pub steady: Duration,
     /// The same in the first `warm_calls` calls.
     pub warm: Duration,

@@ -3,8 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use bytemuck::Zeroable;
-use warpverbs::abi::{KIND_COMBINE, KIND_DISPATCH, MoeContext, MoePeer, MoeSignal};
+use warpverbs::abi::{KIND_COMBINE, KIND_DISPATCH, MoePeer, MoeSignal};
 use warpverbs::moe::View;
 
 use crate::group::Group;
@@ -32,13 +31,9 @@ const NOTHING_TOLD: [u8; 4 * size_of::<MoeSignal>()] = [0; 4 * size_of::<MoeSign
 /// What `rank` keeps of `peer`, as bytes.
 fn kept(group: &Group, rank: u32, peer: u32) -> Vec<u8> {
     let moe = &group.moes[rank as usize];
-    let gpu = moe.team().gpu();
-    let mut context = MoeContext::zeroed();
-    gpu.read(moe.context_addr(), bytemuck::bytes_of_mut(&mut context))
-        .unwrap();
     let mut state = NOTHING_KEPT;
-    let at = context.peers.addr() + u64::from(peer) * size_of::<MoePeer>() as u64;
-    gpu.read(at, &mut state).unwrap();
+    let at = group.context(rank).peers.addr() + u64::from(peer) * size_of::<MoePeer>() as u64;
+    moe.team().gpu().read(at, &mut state).unwrap();
     state.to_vec()
 }
 

@@ -37,17 +37,33 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn new(ranks: u32, deadline: Duration) -> Self {
-        let mut setup = Setup::new(ranks);
-        setup.team.deadline = deadline;
         // The HCA gives up on a dead peer before the shortest deadline of these tests.
-        setup.team.ack_timeout = Some(15);
+        Self::with(ranks, deadline, Some(15), SHAPE)
+    }
+
+    /// HCAs that are as patient as `ack_timeout` says, and a layer of this shape.
+    pub(crate) fn with(
+        ranks: u32,
+        deadline: Duration,
+        ack_timeout: Option<u8>,
+        shape: MoeConfig,
+    ) -> Self {
+        Self::tuned(ranks, shape, |team| {
+            team.deadline = deadline;
+            team.ack_timeout = ack_timeout;
+        })
+    }
+
+    pub(crate) fn tuned(ranks: u32, shape: MoeConfig, tune: impl FnOnce(&mut TeamConfig)) -> Self {
+        let mut setup = Setup::new(ranks);
+        tune(&mut setup.team);
         let hcas = Hcas::new(&setup);
         let moes = on_threads(&setup, &hcas, |rank, hca, store| {
             let team = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap();
             let placement = Placement::blocks(SHAPE.experts, ranks);
             let config = MoeConfig {
                 local_experts: SHAPE.experts,
-                ..SHAPE
+                ..shape
             };
             // Room for every expert at every rank: a view may move them anywhere.
             Moe::with_placement(&team, "layer", config, placement).unwrap()
@@ -172,6 +188,11 @@ impl Group {
         self.hcas.0[rank as usize].set_port(false);
     }
 
+    /// It is there again.
+    pub(crate) fn plug(&self, rank: u32) {
+        self.hcas.0[rank as usize].set_port(true);
+    }
+
     /// Waits until the HCAs have been at rest for a while: what was posted has landed.
     pub(crate) fn settle(&self) {
         let counters = || self.hcas.0.iter().map(|hca| hca.counters());
@@ -211,12 +232,17 @@ impl Group {
     }
 
     fn signal_addr(&self, reader: u32, writer: u32, kind: u32, call: u32) -> u64 {
-        let moe = &self.moes[reader as usize];
+        let place = writer * SIGNALS_PER_PEER + kind * SETS + call % SETS;
+        self.context(reader).signals.base + u64::from(place) * size_of::<MoeSignal>() as u64
+    }
+
+    /// The layer of `rank` as its kernels see it.
+    pub(crate) fn context(&self, rank: u32) -> MoeContext {
+        let moe = &self.moes[rank as usize];
         let mut context = MoeContext::zeroed();
         let bytes = bytemuck::bytes_of_mut(&mut context);
         moe.team().gpu().read(moe.context_addr(), bytes).unwrap();
-        let place = writer * SIGNALS_PER_PEER + kind * SETS + call % SETS;
-        context.signals.base + u64::from(place) * size_of::<MoeSignal>() as u64
+        context
     }
 
     /// Longest time for which a phase of the call has waited at `rank`, by the device's clock.

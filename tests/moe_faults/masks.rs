@@ -80,3 +80,34 @@ fn ranks_that_mask_each_other_and_one_that_masks_all_go_on() {
     );
     group.end();
 }
+
+#[test]
+fn a_call_goes_by_the_mask_of_its_dispatch_to_its_end() {
+    let mut group = Group::new(3, DEADLINE);
+    let all = group.ranks();
+    group.whole_call(&all, 10, 1);
+    for (number, masked) in [(2, false), (3, true), (4, false)] {
+        let mask = |group: &Group, masked: bool| {
+            group.moes[0].set_active(&[true, !masked, true]).unwrap();
+        };
+        let sees = |rank: u32| match (masked, rank) {
+            (true, 0) => vec![0, 2],
+            (true, 1) => vec![1, 2],
+            _ => vec![0, 1, 2],
+        };
+        let batches = group.batches(10, number);
+        mask(&group, masked);
+        group.send(&all, &batches);
+        // What the caller says from now on is for later calls.
+        mask(&group, !masked);
+        group.receive(&all, &batches, sees);
+        mask(&group, masked);
+        group.send_back(&all);
+        mask(&group, !masked);
+        group.receive_back(&all, &batches, sees);
+        let report = group.report(0);
+        assert_eq!(report.peers[1].active, u32::from(!masked), "{report}");
+        assert!(report.is_complete(), "{report}");
+    }
+    group.end();
+}

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use softhca::Hca;
 use warpverbs::abi::{DevicePtr, DispatchSendParams};
 use warpverbs::gpu::{DeviceMemory, Launch};
 use warpverbs::moe::reference::{Batch, Source};
@@ -55,6 +56,10 @@ struct Situation {
     deadline: Duration,
     /// Of 100 phases, before so many rank 0 rests for up to three deadlines.
     percent_rests: u32,
+    /// It is its HCA that rests then, while the rank goes on.
+    pauses: bool,
+    /// After so many phases the last rank does nothing any more.
+    stops: Option<usize>,
     /// Of 100 dispatches so many are refused.
     percent_refused: u32,
     /// Sends dispatches.
@@ -69,6 +74,8 @@ impl Situation {
             seed,
             deadline: GENEROUS,
             percent_rests: 0,
+            pauses: false,
+            stops: None,
             percent_refused: 0,
             kernel: None,
         }
@@ -116,7 +123,8 @@ fn run(situation: Situation) -> Outcomes {
     let records = thread::scope(|scope| {
         let threads: Vec<_> = moes
             .iter()
-            .map(|moe| scope.spawn(move || Driver::new(moe, situation).run()))
+            .zip(&hcas.0)
+            .map(|(moe, hca)| scope.spawn(move || Driver::new(moe, hca, situation).run()))
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join().unwrap());
         joined.collect()
@@ -131,6 +139,7 @@ fn run(situation: Situation) -> Outcomes {
 /// One rank that goes through the phases.
 struct Driver<'a> {
     moe: &'a Arc<Moe>,
+    hca: &'a Hca,
     situation: Situation,
     random: fastrand::Rng,
     /// By set: two calls may be open.
@@ -139,11 +148,12 @@ struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    fn new(moe: &'a Arc<Moe>, situation: Situation) -> Self {
+    fn new(moe: &'a Arc<Moe>, hca: &'a Hca, situation: Situation) -> Self {
         let rank = u64::from(moe.team().rank());
         let work = || Workspace::new(moe).unwrap();
         Self {
             moe,
+            hca,
             situation,
             random: fastrand::Rng::with_seed(situation.seed * 64 + rank),
             works: [work(), work()],
@@ -152,18 +162,37 @@ impl<'a> Driver<'a> {
     }
 
     fn run(mut self) -> Vec<Record> {
-        for phase in self.situation.pattern.phases(CALLS) {
+        let (team, phases) = (self.moe.team(), self.situation.pattern.phases(CALLS));
+        let last = team.rank() + 1 == team.ranks();
+        let stops = self.situation.stops.filter(|_| last);
+        for phase in phases.into_iter().take(stops.unwrap_or(usize::MAX)) {
             self.rest();
             self.moe.set_schedule_seed(self.random.u64(..));
             self.phase(phase);
+        }
+        // What a rank that stopped would have sent, and a call that it never began.
+        for call in self.records.len() + 1..=usize::from(CALLS) {
+            let call = u32::try_from(call).unwrap();
+            let rank = self.moe.team().rank();
+            self.records.push(Record {
+                batch: batch(&SHAPE, TRAFFIC, self.situation.seed, call, rank),
+                report: self.moe.call().unwrap().report().unwrap(),
+                rows: None,
+                back: None,
+            });
         }
         self.records
     }
 
     fn rest(&mut self) {
         let rests = self.random.u32(..100) < self.situation.percent_rests;
-        if rests && self.moe.team().rank() == 0 {
-            thread::sleep(self.situation.deadline * 3 * self.random.u32(..100) / 100);
+        if !rests || self.moe.team().rank() != 0 {
+            return;
+        }
+        let time = self.situation.deadline * 3 * self.random.u32(..100) / 100;
+        match self.situation.pauses {
+            true => self.hca.pause(time),
+            false => thread::sleep(time),
         }
     }
 
@@ -285,6 +314,38 @@ fn every_order_keeps_the_models_promises_with_a_slow_rank_and_refused_calls() {
     }
     println!("{incomplete} of {runs} runs lost something, none of them wrongly");
     assert!(incomplete > 0, "no rank was ever late: nothing was tested");
+}
+
+#[test]
+fn every_order_keeps_the_models_promises_where_an_hca_pauses_and_comes_back() {
+    let mut incomplete = 0;
+    for pattern in Pattern::ALL {
+        for seed in seeds(3) {
+            let situation = Situation {
+                pauses: true,
+                ..Situation::with_a_slow_rank(pattern, seed)
+            };
+            incomplete += u32::from(!verify(situation));
+        }
+    }
+    assert!(incomplete > 0, "no HCA ever paused for too long");
+}
+
+#[test]
+fn every_order_goes_on_without_a_rank_that_stops_at_any_point() {
+    for pattern in Pattern::ALL {
+        let phases = pattern.phases(CALLS).len();
+        for seed in seeds(3) {
+            let mut random = fastrand::Rng::with_seed(seed << 8 | phases as u64);
+            let situation = Situation {
+                ranks: 3,
+                stops: Some(random.usize(..phases)),
+                percent_rests: 0,
+                ..Situation::with_a_slow_rank(pattern, seed)
+            };
+            assert!(!verify(situation), "it has stopped: {situation:?}");
+        }
+    }
 }
 
 #[test]

@@ -187,6 +187,9 @@ impl Outcomes {
 
     /// Waits until the HCAs have been at rest for a while: what was posted has landed.
     fn settle(&self) {
+        for hca in &self.hcas.0 {
+            hca.pause(Duration::ZERO);
+        }
         let counters = || self.hcas.0.iter().map(|hca| hca.counters());
         let until = Instant::now() + Duration::from_secs(30);
         let mut quiet = 0;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use warpverbs::moe::View;
+use warpverbs::abi::KIND_COMBINE;
+use warpverbs::moe::{Modes, View};
 
 use crate::group::Group;
 
@@ -80,6 +81,79 @@ fn a_rank_that_is_late_where_numbers_wrap_loses_its_rows_and_catches_up() {
     }
     for step in 6..12 {
         group.whole_call(&all, 32, first.wrapping_add(step));
+    }
+    group.end();
+}
+
+#[test]
+fn a_rank_that_was_sent_nothing_for_2_to_the_31_calls_gets_rows_again() {
+    for jump in [1 << 29, (1 << 30) + 2, (1 << 31) - 8, 1 << 31] {
+        let mut group = Group::new(2, DEADLINE);
+        let all = [0, 1];
+        for call in 1..=2 {
+            group.whole_call(&all, 33, call);
+        }
+        group.moes[0].set_active(&[true, false]).unwrap();
+        for step in 3..=8 {
+            // As if all calls between had been made like these.
+            if step == 7 {
+                for moe in &group.moes {
+                    moe.begin_at(jump + step).unwrap();
+                }
+            }
+            let call = if step < 7 { step } else { jump + step };
+            let batches = group.batches(33, call);
+            group.send(&all, &batches);
+            group.receive(&all, &batches, |rank| vec![rank]);
+            group.send_back(&all);
+            group.receive_back(&all, &batches, |rank| vec![rank]);
+        }
+        group.moes[0].set_active(&[true; 2]).unwrap();
+        for step in 9..=12 {
+            group.whole_call(&all, 33, jump + step);
+            let waited = group.waited(0).max(group.waited(1));
+            assert!(
+                waited < DEADLINE / 2,
+                "jump of {jump}, step {step}: {waited:?}"
+            );
+        }
+        group.end();
+    }
+}
+
+#[test]
+fn words_that_are_not_in_use_are_written_again_every_2_to_the_28_calls() {
+    let mut group = Group::new(2, DEADLINE);
+    let all = [0, 1];
+    for call in 1..=2 {
+        group.whole_call(&all, 34, call);
+    }
+    for work in &mut group.works {
+        work.set_modes(Modes {
+            no_combine: true,
+            ..Modes::default()
+        });
+    }
+    let middle = 1u32 << 27;
+    for moe in &group.moes {
+        moe.begin_at(middle - 4).unwrap();
+    }
+    // The newest dispatch that its writer has closed, as the words of combines say.
+    let told = |group: &Group, set: u32| {
+        let word = |[reader, writer]: [u32; 2]| group.signal(reader, writer, KIND_COMBINE, set);
+        [[0, 1], [1, 0]].map(|pair| word(pair).credit >> 32)
+    };
+    for call in middle - 4..middle + 4 {
+        let batches = group.batches(34, call);
+        group.send(&all, &batches);
+        group.receive(&all, &batches, |_| all.to_vec());
+        group.settle();
+        for set in 0..2 {
+            let renewed = call >= middle + set;
+            let credits = told(&group, set);
+            let new = credits.map(|credit| credit >= u64::from(middle - 1));
+            assert_eq!(new, [renewed; 2], "call {call}, set {set}: {credits:?}");
+        }
     }
     group.end();
 }

@@ -12,6 +12,8 @@
 #define WV_DEVICE __device__ __forceinline__
 // One that runs only where something is late or wrong: a call is cheaper than its copies.
 #define WV_DEVICE_COLD inline __device__ __noinline__
+// A large one that is used in several places: a kernel has it once.
+#define WV_DEVICE_ONCE inline __device__ __noinline__
 // Names a kernel for the table of the CPU build; nothing on a GPU.
 #define WV_EXPORT(kernel)
 // T* name = the dynamic shared memory of the block.
@@ -32,6 +34,7 @@
 
 #define WV_DEVICE inline
 #define WV_DEVICE_COLD [[gnu::noinline]] inline
+#define WV_DEVICE_ONCE [[gnu::noinline]] inline
 #define WV_EXPORT(kernel) SIMT_EXPORT(kernel)
 #define WV_DYN_SHARED(T, name) SIMT_DYN_SHARED(T, name)
 #define WV_SHARED(T, name) SIMT_SHARED(T, name)

@@ -1,0 +1,86 @@
+// What the send phases put at a peer: rows of dispatch from where they were staged, and what
+// combine sends back.
+#pragma once
+
+#include "returns.cuh"
+
+namespace wv::moe {
+
+/// One put of a sender: where it lies in the staging window and in the peer's slot window.
+struct Piece {
+  uint64_t from;
+  uint64_t to;
+  uint32_t bytes;
+};
+
+/// All that a phase puts at one peer, by number.
+struct Pieces {
+  enum class Of {
+    /// A token each.
+    tokens,
+    /// The rows that go back, which lie behind one another on both sides: as many as fit each.
+    returned,
+    /// The row of an expert each: of choice i mod top_k of received row i / top_k, if it lives
+    /// here.
+    experts,
+  };
+  Of of;
+  uint32_t count;
+
+  /// Piece `i` for `peer`. False if there is none of this number.
+  WV_DEVICE bool at(const Call& call, uint32_t peer, uint32_t i, Piece* piece) const {
+    switch (of) {
+      case Of::tokens:
+        *piece = token(call, peer, i);
+        return true;
+      case Of::returned:
+        *piece = returned(call, peer, i);
+        return true;
+      case Of::experts:
+        return expert(call, peer, i, piece);
+    }
+    return false;
+  }
+
+  /// The rows that this rank's dispatch has for a peer.
+  WV_DEVICE static Pieces of_tokens(uint32_t rows) { return {Of::tokens, rows}; }
+  /// What goes back for `rows` received rows.
+  WV_DEVICE static Pieces of_returns(const MoeContext& moe, uint32_t rows) {
+    if (returns_of(moe) == Return::rows) return {Of::experts, rows * moe.top_k};
+    const uint32_t each = rows_of_a_piece(moe);
+    return {Of::returned, (rows + each - 1) / each};
+  }
+
+ private:
+  /// Rows that go back in one put.
+  WV_DEVICE static uint32_t rows_of_a_piece(const MoeContext& moe) {
+    const auto row_bytes = static_cast<uint32_t>(moe.combine_row_bytes);
+    return row_bytes < COMBINE_PUT_BYTES ? COMBINE_PUT_BYTES / row_bytes : 1;
+  }
+  WV_DEVICE static Piece token(const Call& call, uint32_t peer, uint32_t row) {
+    const MoeContext& moe = call.moe;
+    const uint32_t token = call.handle.token_of[uint64_t{peer} * moe.max_tokens + row];
+    return {call.dispatch_staging(token), call.dispatch_slot(call.rank(), row),
+            moe.scales_at + moe.scale_bytes};
+  }
+  WV_DEVICE static Piece returned(const Call& call, uint32_t peer, uint32_t i) {
+    const uint32_t each = rows_of_a_piece(call.moe), from = i * each;
+    const uint32_t left = call.handle.peers[peer].rows_received - from;
+    return {staged_row(call, peer, from), combine_slot(call, call.rank(), from, 0),
+            (left < each ? left : each) * static_cast<uint32_t>(call.moe.combine_row_bytes)};
+  }
+  WV_DEVICE static bool expert(const Call& call, uint32_t peer, uint32_t i, Piece* piece) {
+    const MoeContext& moe = call.moe;
+    const uint32_t row = i / moe.top_k, k = i % moe.top_k;
+    const uint64_t at = (uint64_t{peer} * moe.max_tokens + row) * moe.top_k;
+    const MoePick* const picks = call.handle.picks + at;
+    if (picks[k].local == NONE) return false;
+    uint32_t which = 0;
+    for (uint32_t j = 0; j < k; ++j) which += picks[j].local != NONE;
+    *piece = {staged_expert(call, picks[k]), combine_slot(call, call.rank(), row, which),
+              static_cast<uint32_t>(moe.combine_row_bytes)};
+    return true;
+  }
+};
+
+}  // namespace wv::moe

@@ -1,0 +1,225 @@
+//! The clocks against peers: beats of those that wait themselves start them again, a change that is being prepared stops them.
+
+// UNSAFETY: launches a kernel of the tests on buffers of the test.
+#![expect(unsafe_code, reason = "launch of a test kernel")]
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytemuck::Zeroable;
+use warpverbs::abi::{
+    CallStage, DevicePtr, DispatchReceiveParams, KIND_DISPATCH, MoeCause, MoeHandle, Outcome,
+};
+use warpverbs::gpu::Launch;
+use warpverbs::moe::{Deadlines, Moe, Workspace};
+
+use crate::group::{Group, SHAPE};
+
+/// Nobody who is there takes so long on a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The receive phase of dispatch through a kernel of the tests; nobody looks at the rows.
+fn receive_by(kernel: &str, moe: &Arc<Moe>, work: &Workspace) {
+    let gpu = moe.team().gpu();
+    let ranks = moe.team().ranks();
+    let rows = SHAPE.experts * ranks * SHAPE.max_tokens;
+    let [recv_x, counts, _] = work.expert_buffers();
+    let src_info = gpu.alloc(rows as usize * 4, 128).unwrap();
+    let ranges = gpu
+        .alloc((SHAPE.experts * ranks) as usize * 8, 128)
+        .unwrap();
+    let params = DispatchReceiveParams {
+        moe: DevicePtr::new(moe.context_addr()),
+        handle: DevicePtr::new(work.call().addr()),
+        recv_x: DevicePtr::new(recv_x),
+        counts: DevicePtr::new(counts),
+        src_info: DevicePtr::new(src_info.addr()),
+        layout_range: DevicePtr::new(ranges.addr()),
+        ..DispatchReceiveParams::default()
+    };
+    let launch = Launch {
+        cooperative: true,
+        deadline: DEADLINE * 10,
+        ..Launch::new(kernel, moe.grid().blocks, moe.grid().threads)
+    };
+    // SAFETY: the buffers have the sizes of the shape, and stay until the kernel has ended, in the next line.
+    let event = unsafe { gpu.launch(&launch, bytemuck::bytes_of(&params)) }.unwrap();
+    gpu.wait(&event, DEADLINE * 10).unwrap();
+}
+
+/// Rank 0 has reached rank 2 with its dispatch, and not rank 1, and then says nothing any more. Rank 2 goes on to combine and
+/// waits for rank 1, which waits for rank 0, in `kernel`, and began a little later. What rank 2 concludes about rank 1.
+fn a_slow_rank_that_reached_one(kernel: &str) -> (Outcome, Vec<u32>, Duration) {
+    let mut group = Group::new(3, DEADLINE);
+    let all = [0, 1, 2];
+    group.whole_call(&all, 61, 1);
+    let before = group.signal(1, 0, KIND_DISPATCH, 2);
+    let batches = group.batches(61, 2);
+    group.send(&all, &batches);
+    group.settle();
+    group.put_signal(1, 0, KIND_DISPATCH, 2, &before);
+    group.receive(&[2], &batches, |_| all.to_vec());
+    group.send_back(&[2]);
+    let moe = Arc::clone(&group.moes[1]);
+    let waiting = group.works[2].call().addr();
+    let gpu = Arc::clone(group.moes[2].team().gpu());
+    let started = Instant::now();
+    group.each(&[1, 2], |rank, work| {
+        if rank == 2 {
+            work.receive_back().unwrap();
+            return;
+        }
+        // Rank 2's clock runs out before this one's.
+        let mut handle = MoeHandle::zeroed();
+        while handle.stage != CallStage::COMBINED {
+            thread::sleep(Duration::from_millis(1));
+            let bytes = bytemuck::bytes_of_mut(&mut handle);
+            gpu.read(waiting, bytes).unwrap();
+        }
+        thread::sleep(DEADLINE / 4);
+        receive_by(kernel, &moe, work);
+        work.send_back().unwrap();
+    });
+    assert!(started.elapsed() >= DEADLINE);
+    let (waits, healthy) = (group.report(2), group.report(1));
+    assert_eq!(
+        healthy.peers[0].dispatch_received,
+        Outcome::GAVE_UP,
+        "{healthy}"
+    );
+    assert_eq!(
+        healthy.peers[2].dispatch_received,
+        Outcome::ACCEPTED,
+        "{healthy}"
+    );
+    assert_eq!(waits.peers[0].combine_received, Outcome::GAVE_UP, "{waits}");
+    let found = (
+        waits.peers[1].combine_received,
+        group.moes[2].suspected(),
+        group.waited(2),
+    );
+    drop(moe);
+    group.settle();
+    group.end();
+    found
+}
+
+#[test]
+fn a_healthy_rank_that_waits_for_a_slow_one_is_not_given_up_since_it_beats() {
+    let (outcome, suspected, waited) = a_slow_rank_that_reached_one("wv_moe_dispatch_receive");
+    assert_eq!(outcome, Outcome::ACCEPTED);
+    assert_eq!(suspected, [0]);
+    // Longer than its deadline, since every beat starts the clock again, and never longer than two.
+    assert!(
+        waited > DEADLINE && waited < 2 * DEADLINE + DEADLINE / 10,
+        "{waited:?}"
+    );
+}
+
+#[test]
+fn without_beats_a_healthy_rank_is_given_up() {
+    let (outcome, suspected, _) =
+        a_slow_rank_that_reached_one("wv_test_moe_dispatch_receive_no_beat");
+    assert_eq!(outcome, Outcome::GAVE_UP);
+    assert_eq!(suspected, [0, 1]);
+}
+
+const STEADY: Duration = Duration::from_secs(1);
+
+fn pair(change: Duration) -> Group {
+    let mut group = Group::new(2, Duration::from_secs(20));
+    group.whole_call(&[0, 1], 62, 1);
+    for moe in &group.moes {
+        let deadlines = Deadlines {
+            change,
+            ..Deadlines::new(STEADY)
+        };
+        moe.set_deadlines(&deadlines).unwrap();
+    }
+    group
+}
+
+#[test]
+fn the_clock_against_a_rank_that_has_promised_stands_still_while_a_change_is_prepared() {
+    let mut group = pair(Duration::from_secs(120));
+    let batches = group.batches(62, 2);
+    group.send(&[0], &batches);
+    let moe = Arc::clone(&group.moes[0]);
+    moe.set_preparing(Some(&[1])).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| group.receive(&[0], &batches, |_| vec![0]));
+        thread::sleep(2 * STEADY + STEADY / 2);
+        assert!(!waits.is_finished(), "its clock has run");
+        assert!(moe.suspected().is_empty());
+        // From now on it runs.
+        moe.set_preparing(None).unwrap();
+        waits.join().unwrap();
+    });
+    let report = group.report(0);
+    assert_eq!(
+        report.peers[1].dispatch_received,
+        Outcome::GAVE_UP,
+        "{report}"
+    );
+    assert!(group.waited(0) >= 3 * STEADY, "{report}");
+    assert_eq!(moe.suspected(), [1]);
+    drop(moe);
+    group.settle();
+    group.end();
+}
+
+#[test]
+fn a_rank_that_comes_while_clocks_stand_still_is_no_suspect() {
+    let mut group = pair(Duration::from_secs(120));
+    let batches = group.batches(62, 2);
+    group.moes[0].set_preparing(Some(&[1])).unwrap();
+    group.send(&[0], &batches);
+    let sent = group.each(&[0, 1], |rank, work| {
+        if rank == 0 {
+            work.receive().unwrap();
+            return Instant::now();
+        }
+        thread::sleep(2 * STEADY);
+        let now = Instant::now();
+        work.send(&batches[1]).unwrap();
+        now
+    });
+    assert!(sent[0] >= sent[1]);
+    let report = group.report(0);
+    assert_eq!(
+        report.peers[1].dispatch_received,
+        Outcome::ACCEPTED,
+        "{report}"
+    );
+    assert!(report.is_complete(), "{report}");
+    assert!(group.moes[0].suspected().is_empty());
+    group.settle();
+    group.end();
+}
+
+#[test]
+fn clocks_stand_still_for_no_longer_than_a_change_may_take_and_not_for_who_has_not_promised() {
+    let change = Duration::from_secs(1);
+    for (promised, stands) in [(&[1][..], change), (&[0], Duration::ZERO)] {
+        let mut group = pair(change);
+        let batches = group.batches(62, 2);
+        group.moes[0].set_preparing(Some(promised)).unwrap();
+        group.send(&[0], &batches);
+        group.receive(&[0], &batches, |_| vec![0]);
+        let (report, waited) = (group.report(0), group.waited(0));
+        let fault = report.fault.as_ref().unwrap();
+        assert_eq!(
+            (fault.cause, fault.peer),
+            (MoeCause::TIMEOUT, Some(1)),
+            "{report}"
+        );
+        assert!(waited >= STEADY + stands, "{promised:?}: {waited:?}");
+        if stands.is_zero() {
+            // Nothing but a stop would have made it wait for so much longer.
+            assert!(waited < STEADY + 20 * change, "{promised:?}: {waited:?}");
+        }
+        group.settle();
+        group.end();
+    }
+}

@@ -1,0 +1,211 @@
+//! What a slot or a word says is checked before it is used (C2), what went wrong is told by its cause, and each call waits for as
+//! long as was said of it.
+
+// UNSAFETY: launches a phase without tokens.
+#![expect(unsafe_code, reason = "launch of a send phase")]
+
+use std::time::{Duration, Instant};
+
+use warpverbs::abi::{KIND_DISPATCH, MoeCause, Outcome, Status};
+use warpverbs::moe::reference::Batch;
+use warpverbs::moe::{Deadlines, DispatchInput};
+
+use crate::group::{Group, SHAPE};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const ALL: [u32; 2] = [0, 1];
+
+/// Where the header of rank 1's first row of `call` lies at rank 0: token, call, `top_k` expert slots, `top_k` weights.
+fn header(group: &Group, call: u32) -> u64 {
+    let context = group.context(0);
+    let row = u64::from((call % 2 * 2 + 1) * SHAPE.max_tokens);
+    context.slots.base + row * context.slot_bytes
+}
+
+/// `batch` of rank 1 without its first token for rank 0.
+fn without_first(group: &Group, batch: &Batch) -> Batch {
+    let (mut rest, placement) = (batch.clone(), group.moes[0].placement());
+    let here = |expert: &i32| {
+        let mut slots = placement.slots_of(*expert).iter();
+        slots.any(|slot| placement.homes()[*slot as usize].rank == 0)
+    };
+    let mut tokens = rest.experts.chunks_exact_mut(SHAPE.top_k as usize);
+    let first = tokens.find(|choices| choices.iter().any(here));
+    first.expect("rank 1 has a token for rank 0").fill(-1);
+    rest
+}
+
+#[test]
+fn a_header_out_of_range_costs_its_row_and_its_source_is_told() {
+    // Words of the header, and what they are changed to.
+    let spoiled: [&[(u64, u32)]; 6] = [
+        &[(0, SHAPE.max_tokens)],
+        &[(0, u32::MAX)],
+        &[(1, 1)],
+        &[(2, SHAPE.experts)],
+        &[(2, u32::MAX - 1)],
+        // The same expert twice.
+        &[(2, 0), (3, 0)],
+    ];
+    let mut group = Group::new(2, DEADLINE);
+    let mut call = 0;
+    for words in spoiled {
+        call += 2;
+        group.whole_call(&ALL, 81, call - 1);
+        let batches = group.batches(81, call);
+        group.send(&ALL, &batches);
+        group.settle();
+        for (word, value) in words {
+            let at = header(&group, call) + 4 * word;
+            let gpu = group.moes[0].team().gpu();
+            gpu.write(at, &value.to_le_bytes()).unwrap();
+        }
+        let left = [batches[0].clone(), without_first(&group, &batches[1])];
+        group.receive(&[0], &left, |_| ALL.to_vec());
+        let report = group.report(0);
+        let what = format!("{words:?}: {report}");
+        assert_eq!(report.peers[1].malformed, 1, "{what}");
+        assert_eq!(report.phases[1], Status::INVALID, "{what}");
+        let fault = report.fault.as_ref().expect(&what);
+        assert_eq!(
+            (fault.cause, fault.peer),
+            (MoeCause::MALFORMED, Some(1)),
+            "{what}"
+        );
+        group.receive(&[1], &batches, |_| ALL.to_vec());
+        group.send_back(&ALL);
+        // All of rank 1's tokens that went to rank 0: it may be any of them that was not processed.
+        group.receive_back(&ALL, &batches, |rank| {
+            if rank == 0 { ALL.to_vec() } else { vec![1] }
+        });
+        assert!(group.moes[0].suspected().is_empty(), "{what}");
+    }
+    group.whole_call(&ALL, 81, call + 1);
+    group.end();
+}
+
+#[test]
+fn a_word_with_more_rows_than_there_may_be_counts_as_none() {
+    let mut group = Group::new(2, DEADLINE);
+    for (call, count) in [(1, SHAPE.max_tokens + 1), (2, 0xfffe)] {
+        let batches = group.batches(82, call);
+        group.send(&ALL, &batches);
+        group.settle();
+        let mut signal = group.signal(0, 1, KIND_DISPATCH, call);
+        signal.data = signal.data & !0xffff | u64::from(count + 1);
+        group.put_signal(0, 1, KIND_DISPATCH, call, &signal);
+        group.receive(&[0], &batches, |_| vec![0]);
+        let report = group.report(0);
+        assert_eq!(
+            report.peers[1].dispatch_received,
+            Outcome::GAVE_UP,
+            "{report}"
+        );
+        let fault = report.fault.as_ref().unwrap();
+        assert_eq!(
+            (fault.cause, fault.peer),
+            (MoeCause::MALFORMED, Some(1)),
+            "{report}"
+        );
+        group.receive(&[1], &batches, |_| ALL.to_vec());
+        group.send_back(&ALL);
+        group.receive_back(&ALL, &batches, |rank| {
+            if rank == 0 { ALL.to_vec() } else { vec![1] }
+        });
+    }
+    group.whole_call(&ALL, 82, 3);
+    group.end();
+}
+
+#[test]
+fn an_hca_that_gives_up_ends_the_wait_long_before_the_deadline_and_says_why() {
+    let mut group = Group::new(2, DEADLINE);
+    group.whole_call(&ALL, 83, 1);
+    group.unplug(1);
+    let batches = group.batches(83, 2);
+    group.send(&[0], &batches);
+    group.receive(&[0], &batches, |_| vec![0]);
+    let report = group.report(0);
+    let fault = report.fault.as_ref().unwrap();
+    assert_eq!(
+        (fault.cause, fault.peer),
+        (MoeCause::CQE_ERROR, Some(1)),
+        "{report}"
+    );
+    // Transport retry counter exceeded, or flushed: that of a WQE behind it writes over the one collapsed entry.
+    let syndrome = fault.syndrome & 0xff;
+    assert!(matches!(syndrome, 0x15 | 0x05), "{syndrome:#x}: {report}");
+    assert_eq!(report.peers[1].cause, MoeCause::CQE_ERROR, "{report}");
+    assert!(group.waited(0) < DEADLINE / 2, "{report}");
+    group.end();
+}
+
+#[test]
+fn a_call_waits_for_as_long_as_was_said_of_warm_up_of_the_layer_or_of_itself() {
+    let (warm, steady, own) = (4, 1, 2);
+    let seconds = Duration::from_secs;
+    let mut group = Group::new(2, DEADLINE);
+    let deadlines = Deadlines {
+        warm: seconds(warm),
+        warm_calls: 1,
+        ..Deadlines::new(seconds(steady))
+    };
+    group.moes[0].set_deadlines(&deadlines).unwrap();
+    for (call, waits) in [(1, warm), (2, steady), (3, own)] {
+        let batches = group.batches(84, call);
+        if call == 3 {
+            let work = &group.works[0];
+            let input = DispatchInput {
+                deadline: Some(seconds(own)),
+                ..DispatchInput::default()
+            };
+            let gpu = group.moes[0].team().gpu();
+            // SAFETY: no token is read; layer and handle outlive the event, which is waited for here.
+            let sent =
+                unsafe { group.moes[0].dispatch_send(&gpu.default_stream(), work.call(), &input) };
+            gpu.wait(&sent.unwrap(), DEADLINE).unwrap();
+            group.works[0].receive().unwrap();
+        } else {
+            group.send(&[0], &batches);
+            group.receive(&[0], &batches, |_| vec![0]);
+        }
+        let waited = group.waited(0);
+        assert!(waited >= seconds(waits), "call {call}: {waited:?}");
+        // No wait of another length would be so short: warm-up is the longest.
+        let next = if waits == warm { 30 } else { warm };
+        assert!(waited < seconds(next), "call {call}: {waited:?}");
+        // Rank 1 is heard of, so that rank 0 waits for it again.
+        if call < 3 {
+            group.send_back(&[0]);
+            group.send(&[1], &batches);
+            group.settle();
+        }
+    }
+    group.end();
+}
+
+#[test]
+fn a_ring_full_of_words_for_a_masked_rank_that_is_dead_holds_up_nobody() {
+    // One QP for all words, of the least depth, to a rank that its HCA takes 34 s to give up.
+    let mut group = Group::tuned(2, SHAPE, |team| {
+        team.qps_per_peer = 1;
+        team.log_depth = 8;
+        team.ack_timeout = Some(20);
+        team.deadline = DEADLINE;
+    });
+    group.whole_call(&ALL, 85, 1);
+    group.settle();
+    group.moes[0].set_active(&[true, false]).unwrap();
+    group.unplug(1);
+    for call in 2..=160 {
+        let batches = group.batches(85, call);
+        let start = Instant::now();
+        group.send(&[0], &batches);
+        group.receive(&[0], &batches, |_| vec![0]);
+        group.send_back(&[0]);
+        group.receive_back(&[0], &batches, |_| vec![0]);
+        let took = start.elapsed();
+        assert!(took < DEADLINE, "call {call} took {took:?}");
+    }
+    group.end();
+}
