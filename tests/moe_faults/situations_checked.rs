@@ -48,6 +48,21 @@ impl Outcomes {
             }
         }
         self.settle();
+        // HCAs that had to wait for a core, or have paused, look as if they were at rest.
+        let until = Instant::now() + Duration::from_secs(5);
+        let mut words = self.words();
+        while !words.is_empty() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+            words = self.words();
+        }
+        faults.extend(words);
+        faults
+    }
+
+    /// All that is wrong with the words as they are now.
+    fn words(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let ranks = self.moes.len();
         for to in 0..ranks {
             for from in (0..ranks).filter(|from| *from != to) {
                 self.check_words(from, to, &mut faults);
