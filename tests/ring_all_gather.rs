@@ -4,17 +4,18 @@
 // UNSAFETY: launches the kernel.
 #![expect(unsafe_code, reason = "launches a kernel")]
 
+mod common;
+
 use std::error::Error;
-use std::sync::{Arc, Barrier};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
-use softhca::{Hca, HcaConfig};
+use common::ranks::{self, Meeting};
+use softhca::HcaConfig;
 use warpverbs::abi::{Status, Window};
-use warpverbs::gpu::{self, DeviceMemory, GpuSelector, Launch};
-use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
-use warpverbs::verbs::{Context, DeviceSelector};
+use warpverbs::gpu::{DeviceMemory, Launch};
+use warpverbs::team::{Team, TeamConfig};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -83,41 +84,20 @@ impl AllGather {
     }
 }
 
-fn join(rank: u32, ranks: u32, hca: &Hca, store: Arc<dyn Store>) -> Outcome<Arc<Team>> {
-    let device = Context::open(&DeviceSelector::Name(hca.name().to_owned()))?;
-    let gpu = gpu::open(GpuSelector::Simt)?;
-    Ok(Team::join(
-        TeamConfig::new(rank, ranks),
-        &device,
-        &gpu,
-        store,
-    )?)
-}
-
 /// Runs `side(team, meet)` for `ranks` ranks, each with a software HCA of its own, and checks that these have nothing to say.
 fn for_ranks<T: Send>(
     ranks: u32,
-    side: impl Fn(Arc<Team>, &Barrier) -> Outcome<T> + Sync,
+    side: impl Fn(Arc<Team>, &Meeting) -> Outcome<T> + Sync,
 ) -> Vec<T> {
-    let config = HcaConfig::default();
-    let hcas: Vec<_> = (0..ranks)
-        .map(|_| Hca::with_config(config.clone()).unwrap())
-        .collect();
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let meet = Barrier::new(ranks as usize);
-    let ended = thread::scope(|scope| {
-        let rank = |(rank, hca)| {
-            let (store, side, meet) = (Arc::clone(&store), &side, &meet);
-            scope.spawn(move || side(join(rank, ranks, hca, store)?, meet))
-        };
-        let threads: Vec<_> = (0..ranks).zip(&hcas).map(rank).collect();
-        let end =
-            |thread: thread::ScopedJoinHandle<'_, Outcome<T>>| thread.join().unwrap().unwrap();
-        threads.into_iter().map(end).collect()
+    let hcas = ranks::hcas(ranks as usize, &HcaConfig::default());
+    let meet = Meeting::new(ranks);
+    let ended = ranks::on_threads(ranks, |rank, store| {
+        let _attendance = meet.attend();
+        let config = TeamConfig::new(rank, ranks);
+        let team = ranks::join(config, [&*hcas[rank as usize]], store).unwrap();
+        side(team, &meet).unwrap()
     });
-    for hca in &hcas {
-        assert_eq!(hca.findings(), [""; 0]);
-    }
+    ranks::check(&hcas);
     ended
 }
 

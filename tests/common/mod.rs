@@ -1,4 +1,4 @@
-//! What integration tests share: software HCAs that are really there, and QPs on them.
+//! What integration tests share: software HCAs that are really there, QPs on them, ranks as threads.
 //!
 //! This is the only place that links softhca into a test binary: without the `use`, nothing of it would be linked, the device
 //! list would be empty and tests would pass against nothing. So [`hca`] fails loudly when its device is not listed, and no
@@ -7,6 +7,8 @@
 // UNSAFETY: two C functions of the software HCA, and memory that is registered with it.
 #![expect(unsafe_code, reason = "C symbols of softhca; registered memory")]
 #![allow(dead_code, reason = "no test file uses all of this")]
+
+pub(crate) mod ranks;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;

@@ -3,17 +3,15 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-use std::sync::{Arc, Barrier};
-use std::thread;
-use std::time::Duration;
+use std::sync::Arc;
 
 use softhca::device::{Adversary, DataOrder};
 use softhca::{Hca, HcaConfig};
-use warpverbs::gpu::{self, Gpu, GpuSelector};
 use warpverbs::moe::reference::{self, Batch, Source};
 use warpverbs::moe::{Combined, Moe, MoeConfig, Workspace, bf16};
-use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
-use warpverbs::verbs::{Context, DeviceSelector};
+use warpverbs::team::{Store, Team, TeamConfig, TeamError};
+
+use common::ranks::{self, DEADLINE, Meeting};
 
 /// How the ranks of a test are set up.
 #[derive(Clone, Debug)]
@@ -36,8 +34,8 @@ impl Setup {
     /// no HCA at all: `direct` is off unless a test turns it on.
     pub(crate) fn new(ranks: u32) -> Self {
         let team = TeamConfig {
-            timeout: Duration::from_secs(20),
-            deadline: Duration::from_secs(20),
+            timeout: DEADLINE,
+            deadline: DEADLINE,
             direct: false,
             ..TeamConfig::new(0, ranks)
         };
@@ -56,35 +54,30 @@ pub(crate) struct Hcas(pub(crate) Vec<Arc<Hca>>);
 
 impl Hcas {
     pub(crate) fn new(setup: &Setup) -> Self {
-        let one = |_| {
-            Arc::new(common::hca_with(HcaConfig {
-                schedule_seed: setup.hca_seed,
-                order: setup.order,
-                order_force: setup.order_force,
-                adversary: setup.adversary,
-                ..HcaConfig::default()
-            }))
+        let config = HcaConfig {
+            schedule_seed: setup.hca_seed,
+            order: setup.order,
+            order_force: setup.order_force,
+            adversary: setup.adversary,
+            ..HcaConfig::default()
         };
-        Self((0..setup.team.ranks).map(one).collect())
+        Self(ranks::hcas(setup.team.ranks as usize, &config))
     }
 
     pub(crate) fn check(&self) {
-        for hca in &self.0 {
-            assert_eq!(hca.findings(), Vec::<String>::new(), "{}", hca.name());
-            let live = hca.live_objects();
-            assert_eq!(live.total(), 0, "{}: {live:?}", hca.name());
-        }
+        ranks::check(&self.0);
     }
 }
 
 /// Runs `body` as every rank of a team, each on a thread of its own; the results by rank.
 pub(crate) fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync) -> Vec<T> {
     let hcas = Hcas::new(setup);
-    let end = Barrier::new(setup.team.ranks as usize);
+    let end = Meeting::new(setup.team.ranks);
     let results = on_threads(setup, &hcas, |rank, hca, store| {
+        let _attendance = end.attend();
         let team = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap();
         let result = body(&team);
-        // Also after a failure: nobody takes its windows away while others may still write to them.
+        // Nobody takes its windows away while others may still write to them.
         end.wait();
         result
     });
@@ -98,17 +91,8 @@ pub(crate) fn on_threads<T: Send>(
     hcas: &Hcas,
     body: impl Fn(u32, &Hca, Arc<dyn Store>) -> T + Sync,
 ) -> Vec<T> {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    thread::scope(|scope| {
-        let start = |rank: u32| {
-            let (store, body, hca) = (Arc::clone(&store), &body, &hcas.0[rank as usize]);
-            scope.spawn(move || body(rank, hca, store))
-        };
-        let threads: Vec<_> = (0..setup.team.ranks).map(start).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+    ranks::on_threads(setup.team.ranks, |rank, store| {
+        body(rank, &hcas.0[rank as usize], store)
     })
 }
 
@@ -118,9 +102,7 @@ pub(crate) fn join(
     hca: &Hca,
     store: Arc<dyn Store>,
 ) -> Result<Arc<Team>, TeamError> {
-    let context = Context::open(&DeviceSelector::Name(hca.name().to_owned()))?;
-    let gpu: Arc<dyn Gpu> = gpu::open(GpuSelector::Simt)?;
-    Team::join(config, &context, &gpu, store)
+    ranks::join(config, [hca], store)
 }
 
 /// What the experts of the tests make of a token: depends on expert and token.

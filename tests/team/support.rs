@@ -6,8 +6,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,13 @@ use softhca::{Hca, HcaConfig};
 use warpverbs::abi::test_kernels::{GuardPutParams, GuardSeen};
 use warpverbs::abi::test_team::NoPollParams;
 use warpverbs::abi::{DevicePtr, QpContext, Status, TeamContext, Window};
-use warpverbs::gpu::{self, DeviceMemory, Event, Gpu, GpuSelector, HostMapped, Launch};
-use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
-use warpverbs::verbs::{Context, DeviceSelector};
+use warpverbs::gpu::{DeviceMemory, Event, Gpu, HostMapped, Launch};
+use warpverbs::team::{Store, Team, TeamConfig, TeamError};
+
+use common::ranks::{self, DEADLINE, Meeting};
 
 /// How long a test waits for a kernel.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = DEADLINE.saturating_mul(3);
 /// Words of a window: the first half is put, the second half is where peers put theirs.
 pub(crate) const WORDS: u32 = 1 << 15;
 
@@ -41,8 +42,8 @@ impl Setup {
         let team = TeamConfig {
             qps_per_peer: 2,
             log_depth: 8,
-            timeout: Duration::from_secs(20),
-            deadline: Duration::from_secs(20),
+            timeout: DEADLINE,
+            deadline: DEADLINE,
             ..TeamConfig::new(0, ranks)
         };
         Self {
@@ -65,8 +66,7 @@ pub(crate) struct Hcas(pub(crate) Vec<Vec<Arc<Hca>>>);
 
 impl Hcas {
     pub(crate) fn new(setup: &Setup) -> Self {
-        let one = || Arc::new(common::hca_with(setup.hca.clone()));
-        let of_rank = |_| (0..setup.rails).map(|_| one()).collect();
+        let of_rank = |_| ranks::hcas(setup.rails, &setup.hca);
         Self((0..setup.team.ranks).map(of_rank).collect())
     }
 
@@ -81,66 +81,12 @@ impl Hcas {
 
     /// No finding, and no object is left.
     pub(crate) fn check(&self) {
-        for hca in self.all() {
-            assert_eq!(hca.findings(), Vec::<String>::new(), "{}", hca.name());
-            let live = hca.live_objects();
-            assert_eq!(live.total(), 0, "{}: {live:?}", hca.name());
-        }
-    }
-}
-
-/// Where the ranks of a test wait for each other. One that has failed releases the others.
-#[derive(Debug, Default)]
-pub(crate) struct Meeting {
-    ranks: u32,
-    /// Arrivals so far, and whether a rank has failed.
-    state: Mutex<(u32, bool)>,
-    changed: Condvar,
-}
-
-impl Meeting {
-    fn new(ranks: u32) -> Self {
-        Self {
-            ranks,
-            ..Self::default()
-        }
-    }
-
-    fn wait(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.0 += 1;
-        let all = state.0.next_multiple_of(self.ranks);
-        self.changed.notify_all();
-        while state.0 < all && !state.1 {
-            let (next, waited) = self.changed.wait_timeout(state, PATIENCE).unwrap();
-            state = next;
-            assert!(!waited.timed_out(), "a rank did not come");
-        }
-        let failed = state.1;
-        drop(state);
-        assert!(!failed, "another rank failed");
+        ranks::check(self.all());
     }
 }
 
 /// Where somebody waits who has nobody to wait for.
-static ALONE: Meeting = Meeting {
-    ranks: 1,
-    state: Mutex::new((0, false)),
-    changed: Condvar::new(),
-};
-
-/// Tells the others that a rank panics.
-struct Attendance<'a>(&'a Meeting);
-
-impl Drop for Attendance<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            let lock = self.0.state.lock();
-            lock.unwrap_or_else(PoisonError::into_inner).1 = true;
-            self.0.changed.notify_all();
-        }
-    }
-}
+static ALONE: Meeting = Meeting::new(1);
 
 /// One rank in a test.
 pub(crate) struct Rank<'a> {
@@ -166,24 +112,14 @@ pub(crate) fn run_on<T: Send>(
     body: impl Fn(&Rank<'_>) -> T + Sync,
 ) -> Vec<T> {
     let barrier = Meeting::new(setup.team.ranks);
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    thread::scope(|scope| {
-        let start = |number: u32| {
-            let (body, barrier, store) = (&body, &barrier, Arc::clone(&store));
-            let hcas = &hcas.0[number as usize];
-            let config = setup.of_rank(number);
-            scope.spawn(move || {
-                let _attendance = Attendance(barrier);
-                let rank = Rank::join(config, hcas, store, barrier).unwrap();
-                let result = body(&rank);
-                // Nobody takes its window away while others may still write to it.
-                rank.sync();
-                result
-            })
-        };
-        let threads: Vec<_> = (0..setup.team.ranks).map(start).collect();
-        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
-        joined.collect()
+    ranks::on_threads(setup.team.ranks, |number, store| {
+        let _attendance = barrier.attend();
+        let hcas = &hcas.0[number as usize];
+        let rank = Rank::join(setup.of_rank(number), hcas, store, &barrier).unwrap();
+        let result = body(&rank);
+        // Nobody takes its window away while others may still write to it.
+        rank.sync();
+        result
     })
 }
 
@@ -193,29 +129,11 @@ pub(crate) fn join_errors(
     hcas: &Hcas,
     choose: impl Fn(u32, &[Arc<Hca>]) -> &[Arc<Hca>] + Sync,
 ) -> Vec<String> {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    thread::scope(|scope| {
-        let start = |number: u32| {
-            let (choose, store) = (&choose, Arc::clone(&store));
-            let hcas = &hcas.0[number as usize];
-            let config = setup.of_rank(number);
-            scope.spawn(move || {
-                let gpu: Arc<dyn Gpu> = gpu::open(GpuSelector::Simt).unwrap();
-                let contexts = contexts(choose(number, hcas));
-                let joined = Team::join_rails(config, &contexts, &gpu, store);
-                joined.map(|team| team.rank()).unwrap_err().to_string()
-            })
-        };
-        let threads: Vec<_> = (0..setup.team.ranks).map(start).collect();
-        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
-        joined.collect()
+    ranks::on_threads(setup.team.ranks, |number, store| {
+        let hcas = choose(number, &hcas.0[number as usize]);
+        let joined = ranks::join(setup.of_rank(number), hcas.iter().map(Arc::as_ref), store);
+        joined.map(|team| team.rank()).unwrap_err().to_string()
     })
-}
-
-/// Opens the devices of a rank.
-pub(crate) fn contexts(hcas: &[Arc<Hca>]) -> Vec<Arc<Context>> {
-    let open = |hca: &Arc<Hca>| Context::open(&DeviceSelector::Name(hca.name().to_owned()));
-    hcas.iter().map(open).collect::<Result<_, _>>().unwrap()
 }
 
 impl<'a> Rank<'a> {
@@ -225,12 +143,11 @@ impl<'a> Rank<'a> {
         store: Arc<dyn Store>,
         barrier: &'a Meeting,
     ) -> Result<Self, TeamError> {
-        let gpu: Arc<dyn Gpu> = gpu::open(GpuSelector::Simt)?;
-        let team = Team::join_rails(config, &contexts(hcas), &gpu, store)?;
+        let team = ranks::join(config, hcas.iter().map(Arc::as_ref), store)?;
         let window = team.window(u64::from(WORDS) * 8)?;
         let rank = Self {
+            gpu: Arc::clone(team.gpu()),
             team,
-            gpu,
             window,
             hcas,
             barrier,
@@ -419,7 +336,7 @@ impl Put<'static> {
             blocks: 1,
             threads: 1,
             seed: 0,
-            deadline: Duration::from_secs(40),
+            deadline: DEADLINE.saturating_mul(2),
         }
     }
 
