@@ -487,6 +487,18 @@ inline constexpr uint32_t CONFORMANCE_ADD = 0xb;
 /// signal that adds 1.
 inline constexpr uint32_t CONFORMANCE_SIGNAL_ADD = 0xc;
 
+/// amo number `batch`, in the order of `AmoOp`, on the item's 4 or 8 bytes at the peer; value ~number of the item; every other
+/// comparison is with what a source has at that offset; the old value goes to the item's local place. From here on the code
+/// that looks at the mode bits.
+inline constexpr uint32_t CONFORMANCE_AMO = 0xd;
+
+/// put_imm: items, and the number of each.
+inline constexpr uint32_t CONFORMANCE_PUT_IMM = 0xe;
+
+/// wait_imm, or try_imm: an immediate is the number of an item, whose words must have arrived; word `imm` of the window
+/// counts it.
+inline constexpr uint32_t CONFORMANCE_TAKE_IMM = 0xf;
+
 /// `ConformanceParams::end`: nothing.
 inline constexpr uint32_t CONFORMANCE_END_NOTHING = 0x0;
 
@@ -510,6 +522,9 @@ inline constexpr uint32_t CONFORMANCE_END_WAIT_DATA = 0x6;
 
 /// wait_word for a local signal word that is not 0, with the QP's watch.
 inline constexpr uint32_t CONFORMANCE_END_WAIT_SIGNAL = 0x7;
+
+/// wait_any for the last two tickets until both are done.
+inline constexpr uint32_t CONFORMANCE_END_WAIT_ANY = 0x8;
 
 /// `ConformanceParams::options` bit: unsignalled.
 inline constexpr uint32_t CONFORMANCE_UNSIGNALLED = 0x1;
@@ -580,7 +595,7 @@ struct ConformanceParams {
   uint32_t options;
   /// Times.
   uint32_t rounds;
-  /// WQEBBs of a batch.
+  /// WQEBBs of a batch; number of an atomic.
   uint32_t batch;
 };
 static_assert(sizeof(ConformanceParams) == 112 && alignof(ConformanceParams) == 8);

@@ -1,11 +1,14 @@
 // One scope carries out one operation a number of times on a QP of any kind, as the table of the
-// conformance and failure tests asks. The code that runs is that of the exact kind; QPs with a wide
-// CQ take the code that looks at the mode bits.
+// conformance and failure tests asks. On one collapsed CQE the code that runs is that of the exact
+// kind; with a wide CQ it is so for one way to ring per sharing, else the code that looks at the
+// mode bits (`AnyQp`). That also carries out all atomics, immediates and `wait_any`, which build on
+// the same posting and polling: every instance costs build time.
 #pragma once
 
 #include <warpverbs/amo.cuh>
 #include <warpverbs/get.cuh>
-#include <warpverbs/wait.cuh>
+#include <warpverbs/imm.cuh>
+#include <warpverbs/quiet.cuh>
 
 #include "abi.h"
 
@@ -37,6 +40,14 @@ struct Seat {
   uint32_t threads;  // of a scope
   uint32_t scopes;   // of the grid
 };
+
+/// Word `k` of 8 bytes of a source.
+WV_DEVICE uint64_t source_word(uint64_t k) { return (k + 1) * 0x9e3779b97f4a7c15; }
+
+template <class Q>
+inline constexpr bool IS_ANY = false;
+template <wv::Sharing S>
+inline constexpr bool IS_ANY<wv::AnyQp<S>> = true;
 
 template <class Q, class Scope>
 struct Conformance {
@@ -129,12 +140,93 @@ struct Conformance {
       case wv::CONFORMANCE_BATCH:
         return batch();
       default:
-        return {Status::ok, {p.ticket, asks(wv::CONFORMANCE_MORE)}};
+        if constexpr (IS_ANY<Q>) return post_more();
+        return nothing();
     }
   }
 
-  WV_DEVICE Status end(wv::Ticket ticket) const {
+  WV_DEVICE Posted nothing() const { return {Status::ok, {p.ticket, asks(wv::CONFORMANCE_MORE)}}; }
+
+  WV_DEVICE Posted post_more() const {
+    switch (p.operation) {
+      case wv::CONFORMANCE_AMO:
+        return scope.broadcast(static_cast<uint32_t>(item.bytes)) == 8 ? amo_of<uint64_t>()
+                                                                       : amo_of<uint32_t>();
+      case wv::CONFORMANCE_PUT_IMM:
+        return wv::put_imm(scope, qp, what, static_cast<uint32_t>(number), options, active);
+      case wv::CONFORMANCE_TAKE_IMM:
+        return take();
+      default:
+        return nothing();
+    }
+  }
+
+  template <class T>
+  WV_DEVICE Posted amo_of() const {
+    switch (p.batch) {
+      case 0:
+        return amo_with<wv::AmoOp::fetch_add, T>();
+      case 1:
+        return amo_with<wv::AmoOp::compare_swap, T>();
+      case 2:
+        return amo_with<wv::AmoOp::swap, T>();
+      case 3:
+        return amo_with<wv::AmoOp::fetch_and, T>();
+      case 4:
+        return amo_with<wv::AmoOp::fetch_or, T>();
+      case 5:
+        return amo_with<wv::AmoOp::fetch_xor, T>();
+      default:
+        return {Status::invalid, {0}};
+    }
+  }
+
+  // Every other compare_swap finds what it expects: each word there is that of its own offset.
+  template <wv::AmoOp Op, class T>
+  WV_DEVICE Posted amo_with() const {
+    const uint64_t there = source_word(item.dst_offset / 8);
+    const uint64_t expected = number % 2 == 0 ? there : ~there;
+    const wv::Amo<T> word{what.dst, static_cast<T>(~number), static_cast<T>(expected), what.src};
+    return wv::amo<Op>(scope, qp, word, options, active);
+  }
+
+  // Takes an immediate, the number of an item whose bytes must be there; counts it in word `imm` of
+  // the window.
+  WV_DEVICE Posted take() const {
+    uint32_t imm = 0;
+    const Status status = options.try_only ? wv::try_imm(scope, qp, &imm)
+                                           : wv::wait_imm(scope, qp, options.deadline, &imm);
+    if (status != Status::ok) return {status, {0}};
+    bool wrong = false;
+    if (scope.leader()) {
+      const PutItem told = p.items[imm];
+      const auto* const words = reinterpret_cast<const uint64_t*>(p.window.base + told.dst_offset);
+      for (uint64_t k = 0; k < told.bytes / 8; ++k) {
+        wrong |= words[k] != source_word(told.src_offset / 8 + k);
+      }
+      wv::platform::add_relaxed(reinterpret_cast<uint64_t*>(p.window.base) + imm, uint64_t{1});
+    }
+    return {scope.any(wrong) ? Status::invalid : Status::ok, wv::Ticket::done()};
+  }
+
+  // Each of the last two tickets once, in whichever order. They may be the same.
+  WV_DEVICE Status wait_both(wv::Ticket before, wv::Ticket last, wv::Deadline deadline) const {
+    wv::Pending<Q> pending[2] = {{&qp, before}, {&qp, last}};
+    for (uint32_t count = 2; count != 0; --count) {
+      uint32_t which = count;
+      const Status status = wv::wait_any(scope, pending, count, deadline, &which);
+      if (status != Status::ok) return status;
+      if (which >= count) return Status::invalid;
+      pending[which] = pending[count - 1];
+    }
+    return Status::ok;
+  }
+
+  WV_DEVICE Status end(wv::Ticket before, wv::Ticket ticket) const {
     const wv::Deadline deadline = wv::Deadline::in(p.deadline_ns);
+    if constexpr (IS_ANY<Q>) {
+      if (p.end == wv::CONFORMANCE_END_WAIT_ANY) return wait_both(before, ticket, deadline);
+    }
     switch (p.end) {
       case wv::CONFORMANCE_END_FLUSH: {
         const Posted nop = wv::flush(scope, qp, deadline);
@@ -171,6 +263,7 @@ struct Conformance {
   WV_DEVICE void run() {
     ConformanceEnd out{};
     wv::Ticket ticket{p.ticket, asks(wv::CONFORMANCE_MORE)};
+    wv::Ticket before = ticket;
     out.posted = wv::open_qp(p.qp, &qp);
     peer = wv::load_peer(p.peer, p.window);
     for (uint32_t round = 0; out.posted == Status::ok && round < p.rounds; ++round) {
@@ -182,13 +275,14 @@ struct Conformance {
       out.post_ns = wv::platform::now_ns() - begin;
       out.posted = posted.status;
       if (posted.status != Status::ok) break;
+      before = out.done == 0 ? posted.ticket : ticket;
       ticket = posted.ticket;
       ++out.done;
     }
     out.status = out.posted;
     if (out.posted == Status::ok || asks(wv::CONFORMANCE_END_ALWAYS)) {
       const uint64_t begin = wv::platform::now_ns();
-      out.status = end(ticket);
+      out.status = end(before, ticket);
       out.end_ns = wv::platform::now_ns() - begin;
     }
     out.ticket = ticket.index;
@@ -212,10 +306,22 @@ WV_DEVICE void by_queues(const ConformanceParams& p, Scope scope, Seat seat) {
   }
 }
 
+/// The QP with a wide CQ that has code of its own.
+template <wv::Sharing S>
+using WideQp = wv::Qp<S,
+                      S == wv::Sharing::shared      ? wv::Doorbell::record
+                      : S == wv::Sharing::exclusive ? wv::Doorbell::no_record
+                                                    : wv::Doorbell::mailbox,
+                      wv::Queues::device, wv::CqKind::wide>;
+
 /// Runs the code for a QP of `p.mode`; `open_qp` checks that the QP is one.
 template <wv::Sharing S, class Scope>
 WV_DEVICE void by_mode(const ConformanceParams& p, Scope scope, Seat seat) {
-  if ((p.mode & wv::MODE_WIDE_CQ) != 0) {
+  if (p.operation >= wv::CONFORMANCE_AMO || p.end == wv::CONFORMANCE_END_WAIT_ANY) {
+    conform<wv::AnyQp<S>>(p, scope, seat);
+  } else if (WideQp<S>::accepts(p.mode)) {
+    conform<WideQp<S>>(p, scope, seat);
+  } else if ((p.mode & wv::MODE_WIDE_CQ) != 0) {
     conform<wv::AnyQp<S>>(p, scope, seat);
   } else if ((p.mode & wv::MODE_NO_RECORD) != 0) {
     by_queues<S, wv::Doorbell::no_record>(p, scope, seat);

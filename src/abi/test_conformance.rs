@@ -32,6 +32,15 @@ abi_const! {
     pub const CONFORMANCE_ADD: u32 = 11;
     /// signal that adds 1.
     pub const CONFORMANCE_SIGNAL_ADD: u32 = 12;
+    /// amo number `batch`, in the order of `AmoOp`, on the item's 4 or 8 bytes at the peer; value ~number of the item; every other
+    /// comparison is with what a source has at that offset; the old value goes to the item's local place. From here on the code
+    /// that looks at the mode bits.
+    pub const CONFORMANCE_AMO: u32 = 13;
+    /// put_imm: items, and the number of each.
+    pub const CONFORMANCE_PUT_IMM: u32 = 14;
+    /// wait_imm, or try_imm: an immediate is the number of an item, whose words must have arrived; word `imm` of the window
+    /// counts it.
+    pub const CONFORMANCE_TAKE_IMM: u32 = 15;
 
     /// `ConformanceParams::end`: nothing.
     pub const CONFORMANCE_END_NOTHING: u32 = 0;
@@ -49,6 +58,8 @@ abi_const! {
     pub const CONFORMANCE_END_WAIT_DATA: u32 = 6;
     /// wait_word for a local signal word that is not 0, with the QP's watch.
     pub const CONFORMANCE_END_WAIT_SIGNAL: u32 = 7;
+    /// wait_any for the last two tickets until both are done.
+    pub const CONFORMANCE_END_WAIT_ANY: u32 = 8;
 
     /// `ConformanceParams::options` bit: unsignalled.
     pub const CONFORMANCE_UNSIGNALLED: u32 = 1;
@@ -92,7 +103,7 @@ abi_struct! {
         pub options: u32,
         /// Times.
         pub rounds: u32,
-        /// WQEBBs of a batch.
+        /// WQEBBs of a batch; number of an atomic.
         pub batch: u32,
     }
 }

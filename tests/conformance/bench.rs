@@ -176,7 +176,7 @@ impl Bench {
     pub(crate) fn params(&self, side: usize, items: &[PutItem]) -> ConformanceParams {
         let end = &self.ends[side];
         end.write(end.items.addr(), cast_slice(items));
-        let layout = self.qps.as_ref().unwrap()[0].layout();
+        let layout = self.qps.as_ref().unwrap()[side].layout();
         ConformanceParams {
             qp: DevicePtr::new(layout.context_addr),
             peer: DevicePtr::new(end.peer.addr()),
@@ -212,11 +212,11 @@ impl Bench {
         Some(rung - self.rung_before)
     }
 
-    /// Makes targets and signals of side 1 zero.
+    /// Makes side 1's window zero.
     pub(crate) fn clear(&self) {
         let end = &self.ends[1];
-        let zeros = vec![0; usize::try_from(WINDOW - HALF).unwrap()];
-        end.write(end.window.addr() + HALF, &zeros);
+        let zeros = vec![0; usize::try_from(WINDOW).unwrap()];
+        end.write(end.window.addr(), &zeros);
     }
 
     /// Overwrites the targets of `side`.
@@ -237,6 +237,15 @@ impl Bench {
         let layout = self.qps.as_ref().unwrap()[0].layout();
         let word = layout.context_addr + offset_of!(QpContext, abort) as u64;
         self.ends[0].write(word, &u32::from(set).to_ne_bytes());
+    }
+
+    /// Says which atomics side 0's device can do; what it said before.
+    pub(crate) fn set_atomics(&self, bits: u32) -> u32 {
+        let before = self.context().atomics;
+        let layout = self.qps.as_ref().unwrap()[0].layout();
+        let word = layout.context_addr + offset_of!(QpContext, atomics) as u64;
+        self.ends[0].write(word, &bits.to_ne_bytes());
+        before
     }
 
     /// Both ends through Err and Reset to a new life, at the next multiple of 65,536.

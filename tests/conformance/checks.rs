@@ -12,6 +12,7 @@ use warpverbs::verbs::{CqKind, Sharing};
 use crate::bench::{Bench, HALF, source_word};
 use crate::data::{adds, get, put_signal, put_two, signal, signal_add, sizes, unsignalled, values};
 use crate::table::Shape;
+use crate::words::{atomics, atomics_refused, immediates, wait_any};
 
 /// WQEBBs of a ring, and the most that one call may post.
 const DEPTH: u64 = 256;
@@ -21,7 +22,7 @@ const QUARTER: u64 = DEPTH / 4;
 type Check = (&'static str, fn(&mut Bench));
 
 /// All of them, in the order in which they run.
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 20] = [
     ("puts of many sizes arrive, and nothing else", sizes),
     ("values from registers arrive", values),
     ("a signal of put_signal lands behind its data", put_signal),
@@ -31,6 +32,13 @@ const CHECKS: [Check; 16] = [
     ("put_two joins two sources", put_two),
     ("atomics of all scopes on one word lose none", adds),
     ("signals that add lose none", signal_add),
+    ("every atomic of 4 and of 8 bytes does its part", atomics),
+    (
+        "an atomic that the device lacks is refused",
+        atomics_refused,
+    ),
+    ("each immediate is taken once, with its data", immediates),
+    ("wait_any names each of two tickets", wait_any),
     (
         "what is held back runs when somebody flushes or waits",
         held,
@@ -66,7 +74,7 @@ pub(crate) fn all(bench: &mut Bench) -> usize {
 }
 
 /// Prints what was being checked when a check panics.
-struct Named<'a>(&'a str);
+pub(crate) struct Named<'a>(pub(crate) &'a str);
 
 impl Drop for Named<'_> {
     fn drop(&mut self) {
@@ -78,7 +86,7 @@ impl Drop for Named<'_> {
 
 /// Everything is done, the counters agree with each other and with the HCA's, and its checker has nothing to say.
 #[track_caller]
-fn settle(bench: &Bench) {
+pub(crate) fn settle(bench: &Bench) {
     let solo = bench.cell.solo();
     let quiet = ConformanceParams {
         end: abi::CONFORMANCE_END_QUIET,
@@ -334,7 +342,7 @@ fn wraps(bench: &mut Bench) {
 
 fn other_kind(bench: &mut Bench) {
     let mut params = batch(bench, 1);
-    // The code for wide CQs looks at the mode bits, so for those it is the other code that must refuse.
+    // Code for a wide CQ may look at the mode bits, so there it is the other code that must refuse.
     params.mode ^= match bench.cell.cq {
         CqKind::Collapsed => MODE_HOST_QUEUES,
         CqKind::Wide => MODE_WIDE_CQ,

@@ -13,7 +13,9 @@ mod checks;
 #[path = "../common/mod.rs"]
 mod common;
 mod data;
+mod schedules;
 mod table;
+mod words;
 
 use std::time::Instant;
 
@@ -63,6 +65,27 @@ fn every_row_of_the_table_passes_every_check() {
         108,
         "54 with one collapsed CQE, 54 with a wide CQ"
     );
+}
+
+/// A schedule is the order in which simt runs the threads; of every third row the HCA's engine has a seeded one too.
+#[test]
+fn every_word_arrives_under_thousands_of_schedules() {
+    let full = std::env::var_os("WV_TEST_FULL").is_some();
+    let (rows, each) = match full {
+        true => (Cell::all(), 1000),
+        false => (Cell::sample(&mut fastrand::Rng::with_seed(9)), 250),
+    };
+    let begin = Instant::now();
+    for (&cell, seed) in rows.iter().zip(0..) {
+        schedules::run(&mut Bench::new(cell, seed, 0, 7), each);
+    }
+    let count = rows.len() * each as usize;
+    println!(
+        "schedules: {count} in {} rows, {} ms",
+        rows.len(),
+        begin.elapsed().as_millis()
+    );
+    assert!(count > 2000);
 }
 
 #[test]

@@ -101,10 +101,11 @@ impl Cell {
             .flat_map(move |a| (a + 1..values.len()).map(move |b| [column(a), column(b)]))
     }
 
-    /// The QP of this row: the shortest ring there is.
+    /// The QP of this row: the shortest ring there is, and receive WQEs for immediates.
     pub(crate) fn config(&self) -> QpConfig {
         QpConfig {
             log_depth: 8,
+            log_recv_depth: Some(6),
             sharing: self.sharing,
             doorbell: self.doorbell,
             queues: self.queues,

@@ -26,11 +26,11 @@ use table::{Cell, Scope};
 use warpverbs::verbs::{CqKind, Doorbell, Queues, Sharing};
 
 /// All operations on one pair of QPs, which is recovered after each failure.
-fn every_operation(cq: CqKind, scope: Scope) {
+fn every_operation(doorbell: Doorbell, cq: CqKind, scope: Scope) {
     let cell = Cell {
         sharing: Sharing::Shared,
         scope,
-        doorbell: Doorbell::Record,
+        doorbell,
         queues: Queues::Device,
         cq,
     };
@@ -54,10 +54,15 @@ fn every_operation(cq: CqKind, scope: Scope) {
 
 #[test]
 fn every_operation_of_a_thread_meets_every_failure_on_one_collapsed_cqe() {
-    every_operation(CqKind::Collapsed, Scope::Thread);
+    every_operation(Doorbell::Record, CqKind::Collapsed, Scope::Thread);
 }
 
 #[test]
 fn every_operation_of_a_warp_meets_every_failure_on_a_wide_cq_that_keeps_the_cause() {
-    every_operation(CqKind::Wide, Scope::Warp);
+    every_operation(Doorbell::Record, CqKind::Wide, Scope::Warp);
+}
+
+#[test]
+fn every_operation_of_a_block_meets_every_failure_without_a_doorbell_record() {
+    every_operation(Doorbell::NoRecord, CqKind::Collapsed, Scope::Block);
 }

@@ -22,6 +22,8 @@ const SHORT: Duration = Duration::from_millis(500);
 const PATIENT: Duration = Duration::from_secs(10);
 /// Calls that may be late for want of time on the machine.
 const TRIES: u32 = 3;
+/// WQEBBs of the ring.
+const DEPTH: u64 = 256;
 /// Least number of WQEs in flight when something fails.
 const IN_FLIGHT: u64 = 64;
 
@@ -268,8 +270,21 @@ pub(crate) fn full_ring(bench: &mut Bench, operation: &Operation) -> Vec<Row> {
         &list,
     );
     assert_eq!(ends[0].posted, Status::WOULD_BLOCK, "{ends:?}");
+    let put = bench.context().resv - bench.context().cons;
+    let size = u64::from(bench.cell.solo().size);
+    assert_eq!(put, DEPTH / size * size, "as many whole batches as fit");
+    if put < DEPTH {
+        let rest = ConformanceParams {
+            operation: abi::CONFORMANCE_BATCH,
+            batch: u32::try_from(DEPTH - put).unwrap(),
+            rounds: 1,
+            ..bench.params(0, &[])
+        };
+        let ends = bench.run(bench.cell.solo(), &rest);
+        assert_eq!(ends[0].posted, Status::OK, "{ends:?}");
+    }
     let full = bench.context();
-    assert_eq!(full.resv - full.cons, 256, "full to the last WQEBB");
+    assert_eq!(full.resv - full.cons, DEPTH, "full to the last WQEBB");
     let check_healthy = |bench: &Bench| {
         let now = bench.context();
         let state = (now.resv, now.cons, now.claim, now.err, now.errors);
@@ -300,7 +315,7 @@ pub(crate) fn full_ring(bench: &mut Bench, operation: &Operation) -> Vec<Row> {
     };
     let ends = bench.run(bench.cell.solo(), &params);
     assert_eq!(ends[0].status, Status::OK, "{ends:?}");
-    check_arrived(bench, &list[..256]);
+    check_arrived(bench, &list[..usize::try_from(put).unwrap()]);
     assert_eq!(bench.findings(), findings);
     check_recovery(bench, full.resv);
     rows

@@ -56,7 +56,7 @@ const fn wait(name: &'static str, end: u32) -> Operation {
 }
 
 /// All of them.
-pub(crate) const ALL: [Operation; 14] = [
+pub(crate) const ALL: [Operation; 18] = [
     post("put", abi::CONFORMANCE_PUT),
     post("put_value", abi::CONFORMANCE_PUT_VALUE),
     post("put_signal", abi::CONFORMANCE_PUT_SIGNAL),
@@ -71,6 +71,11 @@ pub(crate) const ALL: [Operation; 14] = [
         end: abi::CONFORMANCE_END_WAIT_DATA,
         ..post("amo", abi::CONFORMANCE_ADD)
     },
+    Operation {
+        end: abi::CONFORMANCE_END_WAIT_DATA,
+        ..post("amo, 4 bytes", abi::CONFORMANCE_AMO)
+    },
+    post("put_imm", abi::CONFORMANCE_PUT_IMM),
     after_puts("fence", abi::CONFORMANCE_FENCE, abi::CONFORMANCE_END_WAIT),
     Operation {
         has_try: false,
@@ -86,9 +91,16 @@ pub(crate) const ALL: [Operation; 14] = [
     },
     wait("wait", abi::CONFORMANCE_END_WAIT),
     wait("test", abi::CONFORMANCE_END_TEST),
+    wait("wait_any", abi::CONFORMANCE_END_WAIT_ANY),
     Operation {
         only_word: true,
         ..wait("wait_signal", abi::CONFORMANCE_END_WAIT_SIGNAL)
+    },
+    Operation {
+        call: abi::CONFORMANCE_TAKE_IMM,
+        has_try: true,
+        only_word: true,
+        ..wait("wait_imm", abi::CONFORMANCE_END_NOTHING)
     },
 ];
 
@@ -142,6 +154,8 @@ impl Operation {
                 | abi::CONFORMANCE_GET
                 | abi::CONFORMANCE_PUT_TWO
                 | abi::CONFORMANCE_ADD
+                | abi::CONFORMANCE_AMO
+                | abi::CONFORMANCE_PUT_IMM
         );
         let list = if takes_items {
             items(solo.size.into())
