@@ -9,10 +9,11 @@ sanitizer() {
     sanitizer_calls=$((${sanitizer_calls:-0} + 1))
     has_nextest || { echo "skipped: $feature: cargo-nextest is not installed" && return; }
     (
+        profile=sanitize
         if [ "$seeds" = many ]; then
-            WV_TEST_FULL=1 && export WV_TEST_FULL
+            WV_TEST_FULL=1 profile=full && export WV_TEST_FULL
         fi
-        set -- --profile full "$@" # checked accesses take their time
+        set -- --profile "$profile" "$@"
         CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/sanitize && export CARGO_TARGET_DIR
         logged "$feature-$seeds-$sanitizer_calls.log" cargo nextest run --locked --features "$feature" "$@"
     )
@@ -30,23 +31,32 @@ sanitize_sample() {
     fi
 }
 
-# Which tests of the library: every operation at every scope, signals, guards, recovery, hold-back, MoE; every kind of QP is
-# in the table of `conformance`. Not: rates, and messages of a GiB, each byte of which would be noted.
-sanitize_tests='--test put --test put_hold --test signal --test ops --test team --test moe --test ring_all_gather'
-sanitize_filter='not (test(70_000) | test(more_than_a_gib))'
+# The library under the checker of memory order: every operation at every scope, every kind of QP, every failure, signals, guards,
+# recovery, hold-back, dispatch and combine with views, orders and formats. Not: rates, messages of a GiB and the lifetimes of
+# 70,000 words, each byte of which would be noted; orders that are wrong on purpose, which end by their findings.
+order_tests='--test order --test conformance --test failures --test ops --test put --test put_hold --test signal --test team
+    --test ring_all_gather --test moe --test moe_data --test moe_faults'
+order_filter='not (test(70_000) | test(more_than_a_gib) | test(a_wrong_choice_is_seen_to_break))'
 
-# One package per step: `-p simt -p warpverbs` would resolve features otherwise and build everything once more.
+# And under AddressSanitizer, in one binary with the software HCA: a store beside its memory ends the process with its line.
+memory_tests='--test put_mutants --test put --test ops --test moe --test moe_data'
+memory_filter='not test(more_than_a_gib)'
+
+# One package per step: `-p simt -p warpverbs` would resolve features otherwise and build everything once more. What a build
+# costs is why each sanitizer has one step for the library.
 sanitize() {
     prepare demo
     start_run
+    few=few
+    [ -z "${WV_TEST_FULL:-}" ] || few=many
     part order
     step "order, planted and not" sanitizer tsan many -p simt --test order
-    step "order in puts and MoE, planted and not" sanitizer tsan many -p warpverbs --test order
-    step "order in every kind of QP" sanitizer tsan many -p warpverbs --test conformance
     # shellcheck disable=SC2086  # a list of words
-    step "order in operations, teams and MoE" sanitizer tsan few -p warpverbs $sanitize_tests -E "$sanitize_filter"
+    step "order in the library, planted and not" sanitizer tsan "$few" -p warpverbs $order_tests -E "$order_filter"
     part memory
     step "wild accesses" sanitizer asan few -p simt --test memory
+    # shellcheck disable=SC2086  # a list of words
+    step "wild accesses in the library, planted and not" sanitizer asan "$few" -p warpverbs $memory_tests -E "$memory_filter"
     finish_parts
     print_summary
 }

@@ -6,6 +6,9 @@
 mod common;
 #[path = "put_support/fabric.rs"]
 mod fabric;
+#[cfg(feature = "asan")]
+#[path = "put_support/wild.rs"]
+mod wild;
 
 use std::time::Duration;
 
