@@ -19,12 +19,19 @@ mod moe;
 #[expect(dead_code, reason = "no test file uses all of this")]
 mod moe_support;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fabric::{Pair, launch, seeds};
 use warpverbs::abi::Status;
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::verbs::{QpConfig, Queues, Sharing};
+
+/// One test at a time in a process: findings are kept for all of it, each once, and so is what is taken for missing.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Findings so far: those of the launch that `error` ended, and those since.
 fn all_findings(error: Option<String>) -> Vec<String> {
@@ -70,6 +77,7 @@ fn shared() -> QpConfig {
 
 #[test]
 fn puts_of_threads_and_warps_have_no_findings() {
+    let _turn = turn();
     for seed in seeds(4, 40) {
         for (kernel, threads, count) in [
             ("wv_test_put_words", 8, 300),
@@ -87,6 +95,7 @@ fn puts_of_threads_and_warps_have_no_findings() {
 
 #[test]
 fn an_exclusive_qp_has_no_findings() {
+    let _turn = turn();
     for seed in seeds(2, 20) {
         let config = QpConfig {
             sharing: Sharing::Exclusive,
@@ -105,6 +114,7 @@ fn an_exclusive_qp_has_no_findings() {
 
 #[test]
 fn a_wqe_that_is_not_fenced_before_its_publication_is_found() {
+    let _turn = turn();
     let parts = [
         "untold: the HCA reads",
         "wv_test_order_no_fence",
@@ -116,6 +126,7 @@ fn a_wqe_that_is_not_fenced_before_its_publication_is_found() {
 
 #[test]
 fn a_wqe_that_is_fenced_for_its_block_only_is_found() {
+    let _turn = turn();
     let parts = [
         "untold: the HCA reads",
         "wv_test_order_cta_fence",
@@ -127,6 +138,7 @@ fn a_wqe_that_is_fenced_for_its_block_only_is_found() {
 /// The same kernel passes where the queues are the GPU's: its scope is wrong for the host's memory only.
 #[test]
 fn a_wqe_in_host_memory_that_is_fenced_for_the_gpu_only_is_found() {
+    let _turn = turn();
     let parts = [
         "untold: the HCA reads",
         "host-mapped memory",
@@ -153,6 +165,7 @@ fn a_wqe_in_host_memory_that_is_fenced_for_the_gpu_only_is_found() {
 
 #[test]
 fn a_wqe_that_is_written_after_its_publication_is_found() {
+    let _turn = turn();
     caught(
         "wv_test_order_late_wqe",
         &shared(),
@@ -163,6 +176,7 @@ fn a_wqe_that_is_written_after_its_publication_is_found() {
 
 #[test]
 fn a_source_that_changes_while_the_hca_may_read_it_is_found() {
+    let _turn = turn();
     caught(
         "wv_test_order_source_too_early",
         &shared(),
@@ -204,6 +218,7 @@ fn read_behind_signal(how: u64, seed: u64) -> Vec<String> {
 
 #[test]
 fn a_payload_that_is_read_without_the_acquire_behind_its_signal_is_found() {
+    let _turn = turn();
     let acquire = "missing: an acquire fence of scope .gpu or wider in the reading thread";
     for seed in seeds(4, 40) {
         assert_eq!(read_behind_signal(0, seed), [""; 0], "seed {seed}");

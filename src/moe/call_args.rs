@@ -38,6 +38,9 @@ pub struct DispatchInput {
 }
 
 /// Output of a dispatch. Contents as in [`DispatchReceiveParams`].
+///
+/// "Local experts" in a shape are the places that each rank has room for, [`MoeConfig::room`], also where this rank has fewer
+/// experts: all of them are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatchOutput {
     /// Tokens: by expert `[local experts, ranks · max_tokens, row bytes]`, or by rank `[ranks, max_tokens, row bytes]`. A

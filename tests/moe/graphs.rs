@@ -48,7 +48,9 @@ impl Io {
     fn new(moe: &Arc<Moe>) -> Self {
         let gpu = Arc::clone(moe.team().gpu());
         let (hidden, tokens) = (SHAPE.hidden as usize, SHAPE.max_tokens as usize);
-        let (local, ranks) = (moe.local_experts().len(), moe.team().ranks() as usize);
+        let ranks = moe.team().ranks() as usize;
+        // Also for the places that this rank has no expert for.
+        let local = SHAPE.room(moe.team().ranks()) as usize;
         let rows = local * ranks * tokens;
         let choices = tokens * SHAPE.top_k as usize;
         let alloc = |bytes: usize| gpu.alloc(bytes.max(16), 128).unwrap();
