@@ -127,6 +127,8 @@ pub(crate) struct Bench {
     pub(crate) base: u64,
     /// WQEs and doorbells that side 0's HCA had seen then.
     pub(crate) before: (u64, u64),
+    /// WQEBBs of this life that are the second of a WQE.
+    pub(crate) second_halves: u64,
     /// Doorbells that the host had rung then.
     rung_before: u64,
     retry: u8,
@@ -145,6 +147,7 @@ impl Bench {
             seed,
             base,
             before: (0, 0),
+            second_halves: 0,
             rung_before: 0,
             retry,
         };
@@ -264,6 +267,7 @@ impl Bench {
         self.qps = Some(connect(nodes, qps, self.retry));
         let counters = self.ends[0].hca.counters();
         self.before = (counters.wqes, counters.doorbells);
+        self.second_halves = 0;
     }
 
     /// What the HCAs saw and silicon would not tell.

@@ -73,6 +73,7 @@ pub(crate) fn atomics(bench: &mut Bench) {
             ..bench.params(0, &atomics_of(count, bytes))
         };
         expect(bench, shape, &params, Status::OK);
+        bench.second_halves += if wide { count } else { 0 };
         let mask = u64::MAX >> (64 - 8 * bytes);
         let after = before.iter().zip(0..).flat_map(|(&word, k)| {
             let expected = if k % 2 == 0 { word } else { !word };

@@ -44,9 +44,15 @@ impl Setup {
             hca_seed: None,
             order: DataOrder::InOrder,
             order_force: false,
-            adversary: Some(Adversary::new(1)),
+            adversary: adversary(1),
         }
     }
+}
+
+/// An adversary; none for the checker of memory order, to which bytes that a retry writes once more, as an adversary has it do, are
+/// a write behind the signal.
+pub(crate) fn adversary(seed: u64) -> Option<Adversary> {
+    (!simt::check::ENABLED).then(|| Adversary::new(seed))
 }
 
 /// The HCAs of a test. Checked at the end: no finding, no live object.
