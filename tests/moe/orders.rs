@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use softhca::device::{Adversary, DataOrder};
+use softhca::device::DataOrder;
 
 use crate::support::{Call, MIXED, Setup, Traffic, adversary, run};
 use warpverbs::moe::{Moe, MoeConfig, Placement};
