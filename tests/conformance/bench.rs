@@ -152,6 +152,13 @@ impl Bench {
             retry,
         };
         bench.point(0);
+        // Side 1 puts nothing, but its kernels look for a peer.
+        let entry = PeerEntry {
+            base: bench.ends[0].window.addr(),
+            rkey_be: bench.ends[0].mr.rkey().to_be(),
+            rail_generation: 0,
+        };
+        bench.ends[1].write(bench.ends[1].peer.addr(), bytes_of(&entry));
         let words: Vec<u64> = (0..HALF / 8).map(source_word).collect();
         let source = bench.ends[0].window.addr();
         bench.ends[0].write(source, cast_slice(&words));
