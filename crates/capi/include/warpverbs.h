@@ -60,6 +60,9 @@
 // Flag of wv_dispatch_input: `x` is FP8 already, and `x_scales` holds its scales.
 #define WV_DISPATCH_QUANTIZED 1
 
+// Flag of wv_dispatch_input: no combine follows, so the call ends with the receive phase of its dispatch.
+#define WV_DISPATCH_ONLY 2
+
 // Flag of wv_combine_input: `y` lies in the layer's own staging memory already.
 #define WV_COMBINE_ZERO_COPY 1
 
@@ -399,8 +402,8 @@ WV_NOEXCEPT;
 // `moe` is null or of `wv_moe_create` and used no more; no kernel of it runs.
 enum wv_status wv_moe_destroy(struct wv_moe *moe) WV_NOEXCEPT;
 
-// The experts of this rank in the layer's first placement, in the order of their local numbers: up to `room` of them go to `experts`, which may be NULL if
-// `room` is 0; `count` says how many there are.
+// The experts of this rank in the newest view, in the order of their local numbers: up to `room` of them go to `experts`, which
+// may be NULL if `room` is 0; `count` says how many there are.
 //
 // Requires:
 // `moe` is a live handle, `experts` has room for `room` numbers, `count` is where the answer goes.
