@@ -4,11 +4,12 @@
 //! doorbells with CQEs. It needs neither NIC nor software HCA, and its numbers say nothing about either. On simt everything
 //! runs the same and is checked the same, but the times are those of a simulation: the report says so and shows none as speed.
 //!
-//! [`moe`] counts what a MoE step puts on the wire, on software HCAs.
+//! [`moe`] counts what a MoE step puts on the wire, on software HCAs; [`rejoin`] what it costs the others that a rank comes back.
 
 mod error;
 pub mod moe;
 pub mod post;
+pub mod rejoin;
 mod report;
 mod ring;
 

@@ -1,6 +1,8 @@
 //! `wv bench`: measurements, see [`crate::bench`].
 
+mod inside;
 mod moe;
+mod rejoin;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,6 +25,9 @@ pub enum BenchCommand {
     /// and kernels on the CPU, beside what DeepEP's algorithm needs: counts, no times. Then how fast the kernels of one rank move
     /// tokens on a GPU, beside a copy: no figure without one
     Moe(moe::MoeArgs),
+    /// What it costs the others that a rank comes back, in commands, memory and time: its QPs reset in place, beside all QPs of
+    /// all ranks made again; on software HCAs, ranks are threads
+    Rejoin(rejoin::RejoinArgs),
 }
 
 /// Options of `wv bench post`.
@@ -108,6 +113,7 @@ pub fn run(command: &BenchCommand) -> ExitCode {
     let args = match command {
         BenchCommand::Post(args) => args,
         BenchCommand::Moe(args) => return moe::run(args),
+        BenchCommand::Rejoin(args) => return rejoin::run(args),
     };
     match run_post(args) {
         Ok(report) => {

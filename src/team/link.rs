@@ -74,11 +74,12 @@ pub(super) struct Skipped {
 }
 
 impl Link {
-    /// A QP in Init, with its memory filled in.
+    /// A QP in Init, with its memory filled in for `life`.
     pub(super) fn new(
         gpu: &dyn Gpu,
         rail: &Rail,
         (peer, rail_number): (u32, u32),
+        life: u32,
     ) -> Result<Self, TeamError> {
         let qp: Qp<Reset> = Qp::create(rail.pd(), rail.places(), rail.shape())?;
         let layout = *qp.layout();
@@ -104,7 +105,7 @@ impl Link {
             ended: false,
             skipped: Skipped::default(),
         };
-        link.write_image(gpu, 0, 0)?;
+        link.write_image(gpu, 0, life)?;
         link.init()?;
         Ok(link)
     }

@@ -88,7 +88,7 @@ impl Links {
             peers.push(PeerLinks {
                 work: Mutex::new(()),
                 state: Mutex::new(PeerState {
-                    links: make(gpu, rails, config, peer)?,
+                    links: make(gpu, rails, config, peer, 0)?,
                     direct: config.direct && peer == config.rank,
                     ..PeerState::default()
                 }),
@@ -187,14 +187,7 @@ impl Links {
 
     /// Device addresses of the contexts: `[peer][qps_per_peer]`, 0 where there is no QP.
     pub(super) fn contexts(&self, config: &TeamConfig) -> Vec<u64> {
-        let each = config.qps_per_peer as usize;
-        let row = |peer: &PeerLinks| {
-            let state = peer.state();
-            let at = |link: &Link| link.layout().context_addr;
-            let mut row: Vec<u64> = state.links.iter().map(at).collect();
-            row.resize(each, 0);
-            row
-        };
+        let row = |peer: &PeerLinks| peer.state().contexts(config);
         self.peers.iter().flat_map(row).collect()
     }
 
@@ -227,6 +220,14 @@ impl PeerLinks {
 }
 
 impl PeerState {
+    /// Device addresses of the contexts, `qps_per_peer`; 0 where there is no QP.
+    pub(super) fn contexts(&self, config: &TeamConfig) -> Vec<u64> {
+        let at = |link: &Link| link.layout().context_addr;
+        let mut row: Vec<u64> = self.links.iter().map(at).collect();
+        row.resize(config.qps_per_peer as usize, 0);
+        row
+    }
+
     /// What is offered to incarnation `told` of `peer`.
     pub(super) fn offer(&self, peer: u32, windows: Vec<WindowOffer>) -> Offer {
         Offer {
@@ -351,12 +352,13 @@ impl PeerState {
     }
 }
 
-/// The QPs to `peer` in Init: QP i on rail i mod rails.
-fn make(
+/// The QPs to `peer` in Init, for their `life`: QP i on rail i mod rails.
+pub(super) fn make(
     gpu: &dyn Gpu,
     rails: &[Rail],
     config: &TeamConfig,
     peer: u32,
+    life: u32,
 ) -> Result<Vec<Link>, TeamError> {
     if peer == config.rank {
         return Ok(Vec::new());
@@ -364,7 +366,7 @@ fn make(
     let numbers = (0u32..).zip(rails).cycle();
     let links = numbers.take(config.qps_per_peer as usize);
     links
-        .map(|(number, rail)| Link::new(gpu, rail, (peer, number)))
+        .map(|(number, rail)| Link::new(gpu, rail, (peer, number), life))
         .collect()
 }
 

@@ -20,6 +20,7 @@ mod links;
 mod order;
 mod rail;
 mod ranks;
+mod rebuild;
 mod recover;
 mod replace;
 mod store;

@@ -94,14 +94,25 @@ impl Team {
         let mut state = links.state();
         // The host may have given it up meanwhile.
         self.check_generation(&state, peer, generation)?;
-        // Nobody posts to the peer: it is closed, and no guard of it is held.
+        self.bring_up(&mut state, (peer, generation), &known, &theirs)
+    }
+
+    /// Fills in the peer table and connects the QPs with what the peer offers. Nobody posts to it: it is closed, and no guard of
+    /// it is held.
+    pub(super) fn bring_up(
+        &self,
+        state: &mut PeerState,
+        (peer, generation): (u32, u32),
+        known: &Known,
+        theirs: &Offer,
+    ) -> Result<(), TeamError> {
         let life = match state.making {
             Some(_) => state.next_life(),
             None => state.life,
         };
-        let places = self.places(&theirs);
+        let places = self.places(theirs);
         self.tables.set_peer(peer, (life, known.direct), &places)?;
-        state.receive(&known, &theirs.qps)?;
+        state.receive(known, &theirs.qps)?;
         state.send(self.links.patience(), &theirs.qps)?;
         state.finish(life);
         (state.connected, state.recoveries) = (generation, 0);
@@ -165,7 +176,12 @@ impl Team {
     }
 
     /// How incarnation `generation` of `peer` is reached.
-    fn known(&self, peer: u32, generation: u32, deadline: Instant) -> Result<Known, TeamError> {
+    pub(super) fn known(
+        &self,
+        peer: u32,
+        generation: u32,
+        deadline: Instant,
+    ) -> Result<Known, TeamError> {
         let links = self.peer(peer)?;
         let found = links.state().known.clone();
         if let Some(known) = found.filter(|known| known.generation == generation) {
@@ -232,14 +248,14 @@ impl Team {
             .collect()
     }
 
-    fn offers_of_windows(&self, peer: u32) -> Vec<WindowOffer> {
+    pub(super) fn offers_of_windows(&self, peer: u32) -> Vec<WindowOffer> {
         self.windows()
             .iter()
             .map(|window| window.offer(peer))
             .collect()
     }
 
-    fn window_shapes(&self) -> Vec<WindowShape> {
+    pub(super) fn window_shapes(&self) -> Vec<WindowShape> {
         self.windows()
             .iter()
             .map(super::OwnedWindow::shape)

@@ -24,6 +24,7 @@ pub(super) struct Tables {
     memory: DeviceMemory,
     closed: HostMapped,
     config: u64,
+    qps: u64,
     guards: u64,
     lkeys: u64,
     peers: u64,
@@ -76,6 +77,7 @@ impl Tables {
             memory,
             closed: gpu.map_host(ranks * size_of::<u32>())?,
             config: base + config,
+            qps: base + qps,
             guards: base + guards,
             lkeys: base + lkeys,
             peers: base + peers,
@@ -163,6 +165,12 @@ impl Tables {
         let mut shadow = self.shadow();
         shadow.peers[peer as usize] = PeerSeen { life, direct };
         self.write_peer(&mut shadow, peer, |row| places.get(row).copied())
+    }
+
+    /// Writes where the contexts of all QPs to `peer` are. No kernel may run.
+    pub(super) fn set_contexts(&self, peer: u32, contexts: &[u64]) -> Result<(), TeamError> {
+        let at = self.qps + u64::from(peer) * size_of_val(contexts) as u64;
+        Ok(self.gpu.write(at, bytemuck::cast_slice(contexts))?)
     }
 
     /// Writes every entry of `peer`, with address and key as `place` says for its row.

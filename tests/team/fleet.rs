@@ -90,7 +90,13 @@ impl<'a> Fleet<'a> {
         let config = self.joining(rank, generation);
         let new = Rank::alone(config, self.hcas.of(rank), Arc::clone(&self.store)).unwrap();
         new.team.hello().unwrap();
-        self.ranks[rank as usize] = Some(new);
+        self.settle(new);
+    }
+
+    /// Who has come takes its place.
+    pub(crate) fn settle(&mut self, new: Rank<'a>) {
+        let place = new.number() as usize;
+        self.ranks[place] = Some(new);
     }
 
     /// Connects `rank` with every other that lives.

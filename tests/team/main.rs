@@ -8,4 +8,7 @@ mod modes;
 mod no_poll;
 mod rails;
 mod recovery;
+mod refusals;
 mod replace;
+mod review;
+mod stale;

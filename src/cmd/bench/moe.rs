@@ -6,14 +6,13 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::{refuse, write_json};
+use super::{inside, refuse, write_json};
 use crate::bench::BenchError;
 use crate::bench::moe::bandwidth::{self, Bandwidth, BandwidthCase};
 use crate::bench::moe::{HcaCounts, MoeCase, MoeReport, Routing, measure};
-use crate::cmd::sim::{self, SimArgs};
 use crate::gpu::{self, GpuSelector};
 use crate::moe::{MoeConfig, RowLayout};
-use crate::verbs::{Context, DeviceSelector, device_list};
+use crate::verbs::{Context, DeviceSelector};
 
 /// Options of `wv bench moe`.
 #[derive(Args, Debug)]
@@ -98,31 +97,11 @@ fn on_software_hcas(args: &MoeArgs) -> Result<ExitCode, Box<dyn std::error::Erro
             limit: "1 to 64 each".to_owned(),
         }));
     }
-    let mut command = vec![env::current_exe()?.into_os_string()];
-    command.extend(env::args_os().skip(1));
-    command.push("--inside".into());
-    let sim = SimArgs {
-        devices: most,
-        ip: None,
-        fault: None,
-        profile: None,
-        link: None,
-        check: None,
-        pcap: None,
-        carrier: None,
-        list_capabilities: false,
-        command,
-    };
-    Ok(sim::run(&sim)?)
+    inside::start(most)
 }
 
 fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
-    let mut devices: Vec<String> = device_list()?
-        .into_iter()
-        .filter(crate::verbs::DeviceInfo::is_soft)
-        .map(|device| device.name)
-        .collect();
-    devices.sort_by_key(|name| (name.len(), name.clone()));
+    let devices = inside::devices()?;
     let routings = match args.routing {
         Choose::Both => vec![Routing::Uniform, Routing::Grouped],
         Choose::Uniform => vec![Routing::Uniform],

@@ -1,0 +1,82 @@
+//! `wv bench rejoin`: starts itself again on software HCAs, one for each rank, and measures there.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{inside, refuse, write_json};
+use crate::bench::BenchError;
+use crate::bench::rejoin::{RejoinCase, RejoinReport, measure};
+
+/// Options of `wv bench rejoin`.
+#[derive(Args, Debug)]
+pub struct RejoinArgs {
+    /// Numbers of ranks, 3 to 64 each: threads of one process
+    #[arg(long, value_delimiter = ',', default_values_t = [8, 64])]
+    ranks: Vec<u32>,
+    /// QPs to each peer
+    #[arg(long, default_value_t = 4)]
+    qps_per_peer: u32,
+    /// Returns of a rank in each way
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Where to write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// This process has the software HCAs
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+/// Runs it.
+pub(super) fn run(args: &RejoinArgs) -> ExitCode {
+    let most = args.ranks.iter().copied().max().unwrap_or(0);
+    if args.ranks.is_empty() || args.ranks.iter().any(|ranks| !(3..=64).contains(ranks)) {
+        return refuse(&BenchError::Option {
+            what: "--ranks",
+            value: format!("{:?}", args.ranks),
+            limit: "3 to 64 each".to_owned(),
+        });
+    }
+    if args.rounds == 0 {
+        return refuse(&BenchError::Option {
+            what: "--rounds",
+            value: "0".to_owned(),
+            limit: "at least 1".to_owned(),
+        });
+    }
+    if !args.inside {
+        return match inside::start(most) {
+            Ok(code) => code,
+            Err(error) => refuse(&error),
+        };
+    }
+    let report = match run_all(args) {
+        Ok(report) => report,
+        Err(error) => return refuse(&error),
+    };
+    print!("{report}");
+    if let Some(Err(error)) = args.json.as_deref().map(|path| write_json(path, &report)) {
+        return refuse(&error);
+    }
+    ExitCode::SUCCESS
+}
+
+fn run_all(args: &RejoinArgs) -> Result<RejoinReport, BenchError> {
+    let devices = inside::devices()?;
+    let mut rows = Vec::new();
+    for &ranks in &args.ranks {
+        let case = RejoinCase {
+            ranks,
+            qps_per_peer: args.qps_per_peer,
+            rounds: args.rounds,
+        };
+        eprintln!("measuring: {ranks} ranks");
+        rows.extend(measure(&case, &devices)?);
+    }
+    Ok(RejoinReport {
+        ran_on: "softhca+simt",
+        rows,
+    })
+}

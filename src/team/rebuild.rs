@@ -1,0 +1,74 @@
+//! The other way to bring a rank back: all ranks throw all QPs away and make new ones. For comparison only.
+
+use std::time::{Duration, Instant};
+
+use super::hello::Offer;
+use super::links::{Known, Making};
+use super::{Team, TeamError};
+
+impl Team {
+    /// Destroys the QPs to all of `peers`, by rank and generation, makes and connects new ones with new keys, and opens the
+    /// peers. All of them call it for each other with the same `round`, which is used once. How others bring a rank back, kept
+    /// to be measured beside [`Team::connect_peer`]: while it runs nobody reaches anybody, and contexts and rings that kernels
+    /// and graphs have captured are gone. No kernel of the team may run. Returns how long the peers were closed.
+    ///
+    /// # Errors
+    /// As [`Team::connect_peer`]; the team is of no use then.
+    pub fn rebuild(&self, peers: &[(u32, u32)], round: u32) -> Result<Duration, TeamError> {
+        let deadline = Instant::now() + self.config.timeout;
+        let known: Vec<Known> = peers
+            .iter()
+            .map(|&(peer, generation)| self.known(peer, generation, deadline))
+            .collect::<Result<_, _>>()?;
+        let own = self.config.rank;
+        let start = Instant::now();
+        for &(peer, generation) in peers {
+            let offer = self.remake(peer, generation, deadline)?;
+            self.exchange
+                .put(&format!("rebuild/{round}/{own}/{peer}"), &offer)?;
+        }
+        let wanted = self.links.wanted(&self.exchange, &self.config);
+        for (&(peer, generation), known) in peers.iter().zip(&known) {
+            let key = format!("rebuild/{round}/{peer}/{own}");
+            let read = || self.exchange.read_versioned(peer, &key);
+            let theirs: Offer = self.exchange.until(peer, &key, deadline, read)?;
+            wanted.check_offer(peer, &key, &theirs, &self.window_shapes())?;
+            let mut state = self.peer(peer)?.state();
+            self.bring_up(&mut state, (peer, generation), known, &theirs)?;
+        }
+        for &(peer, _) in peers {
+            self.open_peer(peer)?;
+        }
+        Ok(start.elapsed())
+    }
+
+    /// New QPs and keys for one peer; what is told of them.
+    fn remake(&self, peer: u32, generation: u32, deadline: Instant) -> Result<Offer, TeamError> {
+        let links = self.peer(peer)?;
+        let gpu = self.gpu.as_ref();
+        let mut state = links.state();
+        self.tables.close(peer);
+        state.fence(gpu)?;
+        drop(state);
+        self.wait_for_guards(peer, deadline)?;
+        let mut state = links.state();
+        state.begin(Making::Peer(generation));
+        // The old ones first: their memory is what the new ones get.
+        state.links.clear();
+        let life = state.next_life();
+        state.links = super::links::make(gpu, &self.rails, &self.config, peer, life)?;
+        for window in self.windows().iter_mut() {
+            window.renew(&self.rails, peer, life)?;
+        }
+        state.told = generation;
+        state.failed = false;
+        self.tables
+            .set_contexts(peer, &state.contexts(&self.config))?;
+        let offer = state.offer(peer, Vec::new());
+        drop(state);
+        Ok(Offer {
+            windows: self.offers_of_windows(peer),
+            ..offer
+        })
+    }
+}
