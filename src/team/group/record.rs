@@ -1,0 +1,89 @@
+//! What the store holds of a group: one record, and a promise of each rank for the proposal that is open.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Ranks of a view: the generation of each, by rank slot.
+pub(crate) type Members = BTreeMap<u32, u32>;
+
+/// The group. Changed by compare-and-set only, so that its changes are one sequence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct GroupRecord {
+    /// Number of the view; grows by one with each.
+    pub(crate) epoch: u32,
+    /// Who belongs to it.
+    pub(crate) members: Members,
+    /// First call that runs in it.
+    pub(crate) first: u32,
+    /// Number of the newest proposal; grows for ever.
+    pub(crate) proposal: u64,
+    /// Whom it keeps and takes in; none: no proposal is open.
+    pub(crate) proposed: Option<Members>,
+}
+
+/// What a rank promises: it will start no call above `last` in the old view, and its QPs to everybody outside the proposal are
+/// in error. A rank that is not in the view yet promises no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Promise {
+    /// The last call that it started, or will still start.
+    pub(crate) last: Option<u32>,
+}
+
+impl GroupRecord {
+    /// The first view of a group.
+    pub(crate) fn founded(members: Members) -> Self {
+        Self {
+            epoch: 1,
+            members,
+            first: 1,
+            proposal: 0,
+            proposed: None,
+        }
+    }
+
+    /// Key of the promise of `slot` for the proposal that is open.
+    pub(crate) fn promise_key(&self, slot: u32) -> String {
+        format!("promise/{}/{slot}", self.proposal)
+    }
+
+    /// A further proposal.
+    pub(crate) fn propose(&self, proposed: Members) -> Self {
+        Self {
+            proposal: self.proposal + 1,
+            proposed: Some(proposed),
+            ..self.clone()
+        }
+    }
+
+    /// The view that the open proposal becomes once everybody in it has promised; none before.
+    ///
+    /// It begins behind every call that an old member has started or may still start: rules B5 and B8.
+    pub(crate) fn commit(&self, promises: &BTreeMap<u32, Promise>) -> Option<Self> {
+        let proposed = self.proposed.as_ref()?;
+        let mut first = self.first;
+        for (slot, generation) in proposed {
+            let promise = promises.get(slot)?;
+            if self.members.get(slot) == Some(generation) {
+                first = later(first, promise.last?.wrapping_add(1));
+            }
+        }
+        Some(Self {
+            epoch: self.epoch + 1,
+            members: proposed.clone(),
+            first,
+            proposal: self.proposal,
+            proposed: None,
+        })
+    }
+}
+
+/// The later of two calls. Call numbers wrap.
+pub(crate) fn later(a: u32, b: u32) -> u32 {
+    if newer(b, a) { b } else { a }
+}
+
+/// Whether call `a` is newer than call `b`.
+pub(crate) fn newer(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() > 0
+}

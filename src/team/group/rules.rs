@@ -1,0 +1,216 @@
+//! What a rank does next about the group's view: one pure function over what it sees.
+//!
+//! A change is propose → promise → commit. Any member may do any of it, nobody is special, and whoever does not promise is
+//! removed by a further, smaller proposal. Each [`Step`] is done before the next is asked for; between two steps anything may
+//! have happened. `rules_model.rs` runs this function for several ranks in every order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::choose::Suspicions;
+use super::record::{GroupRecord, Members, Promise, newer};
+
+/// Calls that a rank's device may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Limit {
+    /// None from now on; what it has started is still to be read.
+    Closed,
+    /// Those up to this one.
+    UpTo(u32),
+    /// All.
+    Open,
+}
+
+/// What a rank knows of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Local {
+    /// Its slot.
+    pub(crate) slot: u32,
+    /// Its generation.
+    pub(crate) generation: u32,
+    /// Epoch of the newest view that its device has; 0: none yet.
+    pub(crate) viewed: u32,
+    /// Epoch whose view is in force without a limit; 0: none yet.
+    pub(crate) applied: u32,
+    /// Calls that its device may start.
+    pub(crate) limit: Limit,
+    /// The promise for the view behind `applied`, and the newest proposal for which it was given.
+    pub(crate) promised: Option<(u64, Promise)>,
+    /// Ranks, by slot, to which its QPs are in error for the change under way.
+    pub(crate) fenced: BTreeSet<u32>,
+}
+
+/// What a rank sees when it looks around.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// Promises for the open proposal, by slot.
+    pub(crate) promises: BTreeMap<u32, Promise>,
+    /// The last call that its device has started.
+    pub(crate) started: u32,
+    /// Whether the older of the device's two views is still needed.
+    pub(crate) older_view_needed: bool,
+    /// Slots of ranks that must go: known dead, gone of their own will, or silent towards the proposal for too long.
+    pub(crate) gone: BTreeSet<u32>,
+    /// Who suspects whom for so long that one of both has to go.
+    pub(crate) suspicions: Suspicions,
+    /// Ranks that ask to be taken in.
+    pub(crate) joining: Members,
+    /// Ranks with which this rank's QPs are in Rts, by slot and generation.
+    pub(crate) connected: BTreeSet<(u32, u32)>,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing, until something changes.
+    Wait,
+    /// Put this record in the place of the one that was seen.
+    Store(GroupRecord),
+    /// Let the device start no call; SeqCst fence; read what it has started.
+    Close,
+    /// Let the device start calls up to this one.
+    Limit(u32),
+    /// QPs to these slots to ERR.
+    Fence(BTreeSet<u32>),
+    /// Write this promise for the open proposal.
+    Promise(Promise),
+    /// Give the device the view of the record.
+    View,
+    /// Let the device start any call.
+    Open,
+    /// This rank is not in the view, or will not be in the next: it ends, and comes back with a new generation.
+    Leave,
+}
+
+impl Local {
+    /// A rank that asks to be taken in.
+    pub(crate) fn joiner(slot: u32, generation: u32) -> Self {
+        Self {
+            slot,
+            generation,
+            viewed: 0,
+            applied: 0,
+            limit: Limit::Closed,
+            promised: None,
+            fenced: BTreeSet::new(),
+        }
+    }
+
+    fn is_in(&self, members: &Members) -> bool {
+        members.get(&self.slot) == Some(&self.generation)
+    }
+
+    /// The next step of this rank.
+    pub(crate) fn next(&self, record: &GroupRecord, seen: &Seen) -> Step {
+        let member = self.is_in(&record.members);
+        if self.applied != 0 && !member {
+            return Step::Leave;
+        }
+        if member && self.applied != record.epoch {
+            return self.apply(record, seen);
+        }
+        let proposed = record.proposed.as_ref().filter(|set| self.is_in(set));
+        if let Some(smaller) = self.proposal(record, seen) {
+            return match self.is_in(&smaller) {
+                true => Step::Store(record.propose(smaller)),
+                false => Step::Leave,
+            };
+        }
+        match proposed {
+            Some(set) if self.promised.is_none_or(|(of, _)| of != record.proposal) => {
+                self.promise(record, set, seen)
+            }
+            Some(_) => record.commit(&seen.promises).map_or(Step::Wait, Step::Store),
+            None => Step::Wait,
+        }
+    }
+
+    /// B6: calls before the view may go on, then the device gets the view, then all calls may.
+    fn apply(&self, record: &GroupRecord, seen: &Seen) -> Step {
+        if self.viewed == record.epoch {
+            return Step::Open;
+        }
+        let before = record.first.wrapping_sub(1);
+        let held = match self.limit {
+            Limit::Closed => true,
+            Limit::UpTo(last) => newer(before, last),
+            Limit::Open => false,
+        };
+        if self.applied != 0 && held {
+            return Step::Limit(before);
+        }
+        match seen.older_view_needed {
+            true => Step::Wait,
+            false => Step::View,
+        }
+    }
+
+    /// B3: promised once for the view; a further proposal fences more and has the same number.
+    fn promise(&self, record: &GroupRecord, proposed: &Members, seen: &Seen) -> Step {
+        // Members and those who join are to reach each other before anybody counts on it.
+        let mut new = proposed
+            .iter()
+            .filter(|&(slot, generation)| record.members.get(slot) != Some(generation));
+        let reached = |(&slot, &generation): (&u32, &u32)| {
+            slot == self.slot || seen.connected.contains(&(slot, generation))
+        };
+        if self.applied == 0 {
+            return match proposed.iter().all(reached) {
+                true => Step::Promise(Promise { last: None }),
+                false => Step::Wait,
+            };
+        }
+        if !new.all(reached) {
+            return Step::Wait;
+        }
+        let number = match (self.promised, self.limit) {
+            (Some((_, promise)), _) => promise,
+            (None, Limit::Open) => return Step::Close,
+            (None, Limit::Closed) => return Step::Limit(seen.started),
+            (None, Limit::UpTo(last)) => Promise { last: Some(last) },
+        };
+        let leaving: BTreeSet<u32> = record
+            .members
+            .iter()
+            .filter(|&(slot, generation)| proposed.get(slot) != Some(generation))
+            .map(|(&slot, _)| slot)
+            .filter(|slot| !self.fenced.contains(slot))
+            .collect();
+        match leaving.is_empty() {
+            true => Step::Promise(number),
+            false => Step::Fence(leaving),
+        }
+    }
+
+    /// B2: whom a new proposal would keep and take in; none while the record is as it should be.
+    ///
+    /// For a view for which a proposal is open it only removes: who was fenced cannot come back in it.
+    fn proposal(&self, record: &GroupRecord, seen: &Seen) -> Option<Members> {
+        if self.applied != record.epoch {
+            return None;
+        }
+        if record.proposed.as_ref().is_some_and(|set| !self.is_in(set)) {
+            return None;
+        }
+        let now = record.proposed.as_ref().unwrap_or(&record.members);
+        let living: BTreeSet<u32> = now
+            .keys()
+            .copied()
+            .filter(|slot| !seen.gone.contains(slot))
+            .collect();
+        let kept = seen.suspicions.largest_without(&living);
+        let mut next: Members = now
+            .iter()
+            .filter(|(slot, _)| kept.contains(slot))
+            .map(|(&slot, &generation)| (slot, generation))
+            .collect();
+        if record.proposed.is_none() {
+            // J1: a slot that is taken is dropped by one view and given by a later one.
+            for (&slot, &generation) in &seen.joining {
+                if !record.members.contains_key(&slot) && !seen.gone.contains(&slot) {
+                    next.insert(slot, generation);
+                }
+            }
+        }
+        (next != *now).then_some(next)
+    }
+}

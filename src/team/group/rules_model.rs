@@ -1,0 +1,482 @@
+//! The rules in every order: three ranks, each a host that follows `Local::next` and a device that starts calls, and deaths,
+//! suspicions and a joiner at every moment.
+//!
+//! A host looks and acts in two moments, between which anything happens, where what it does is seen by others. Checked: E2 nobody is dropped whom a member of the
+//! new view has not fenced; E3 a call runs in one view everywhere; E6 nobody is kept whom a member has fenced; VT a device
+//! finds a view for its call; L in the end every living member has run all calls.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use super::choose::Suspicions;
+use super::record::{GroupRecord, Members, Promise};
+use super::rules::{Limit, Local, Seen, Step};
+
+/// One configuration.
+#[derive(Clone, Copy, Debug, Default)]
+struct Config {
+    ranks: u32,
+    /// The last rank is not a member yet.
+    joins: bool,
+    calls: u32,
+    deaths: u32,
+    suspicions: u32,
+    fault: Option<Fault>,
+}
+
+/// A rule that is broken, and the property that must show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// E3
+    DeviceLoadsLimitFirst,
+    /// E3
+    FirstIsThePromise,
+    /// E3
+    StartedReadBeforeClose,
+    /// E2
+    NoFence,
+    /// E2
+    CommitByMajority,
+    /// E3
+    OpenBeforeView,
+    /// L
+    NotOpenedToFirst,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Rank {
+    alive: bool,
+    local: Local,
+    /// The step it is about to do, and the record that it saw.
+    pending: Option<(StepKey, GroupRecord)>,
+    /// What `started` was when `pending` was computed, for `StartedReadBeforeClose`.
+    early: u32,
+    views: Vec<(u32, u32)>,
+    /// Device: next call, last started, and whether `next` waits for the limit (1) or has passed it (2).
+    next: u32,
+    started: u32,
+    stage: u8,
+    /// Epoch of each call that it ran; 0: not run.
+    ran: Vec<u32>,
+}
+
+/// A step as part of a state.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum StepKey {
+    Store(GroupRecord),
+    Close,
+    Limit(u32),
+    Fence(BTreeSet<u32>),
+    Promise(Promise),
+    View,
+    Open,
+    Leave,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct State {
+    ranks: Vec<Rank>,
+    record: GroupRecord,
+    promises: BTreeMap<u32, Promise>,
+    suspected: BTreeSet<(u32, u32)>,
+    deaths: u32,
+    suspicions: u32,
+}
+
+struct Model(Config);
+
+type Violation = String;
+
+impl Model {
+    fn start(&self) -> State {
+        let members = self.0.ranks - u32::from(self.0.joins);
+        let view: Members = (0..members).map(|slot| (slot, 1)).collect();
+        let rank = |slot: u32| {
+            let member = slot < members;
+            let local = Local {
+                viewed: member.into(),
+                applied: member.into(),
+                limit: if member { Limit::Open } else { Limit::Closed },
+                ..Local::joiner(slot, 1)
+            };
+            Rank {
+                alive: true,
+                local,
+                pending: None,
+                early: 0,
+                views: if member { vec![(1, 1)] } else { Vec::new() },
+                next: 1,
+                started: 0,
+                stage: 0,
+                ran: vec![0; self.0.calls as usize],
+            }
+        };
+        State {
+            ranks: (0..self.0.ranks).map(rank).collect(),
+            record: GroupRecord::founded(view),
+            promises: BTreeMap::new(),
+            suspected: BTreeSet::new(),
+            deaths: self.0.deaths,
+            suspicions: self.0.suspicions,
+        }
+    }
+
+    fn successors(&self, state: &State) -> Result<Vec<(String, State)>, Violation> {
+        let mut all = Vec::new();
+        for slot in 0..self.0.ranks {
+            let rank = &state.ranks[slot as usize];
+            if !rank.alive {
+                continue;
+            }
+            if state.deaths > 0 {
+                let mut next = state.clone();
+                next.deaths -= 1;
+                next.ranks[slot as usize].alive = false;
+                all.push((format!("{slot} dies"), next));
+            }
+            for of in 0..self.0.ranks {
+                let fresh = state.record.members.contains_key(&slot)
+                    && state.record.members.contains_key(&of)
+                    && !state.suspected.contains(&(slot, of));
+                if of != slot && state.suspicions > 0 && fresh {
+                    let mut next = state.clone();
+                    next.suspicions -= 1;
+                    next.suspected.insert((slot, of));
+                    all.push((format!("{slot} suspects {of}"), next));
+                }
+            }
+            self.host(state, slot, &mut all)?;
+            self.device(state, slot, &mut all)?;
+        }
+        Ok(all)
+    }
+
+    fn host(
+        &self,
+        state: &State,
+        slot: u32,
+        all: &mut Vec<(String, State)>,
+    ) -> Result<(), Violation> {
+        let rank = &state.ranks[slot as usize];
+        if let Some((step, record)) = &rank.pending {
+            let mut next = state.clone();
+            next.ranks[slot as usize].pending = None;
+            self.act(&mut next, slot, step, record)?;
+            all.push((format!("{slot} acts"), next));
+            return Ok(());
+        }
+        let step = match rank.local.next(&state.record, &self.seen(state, slot)) {
+            Step::Wait => return Ok(()),
+            Step::Store(record) => StepKey::Store(record),
+            Step::Close => StepKey::Close,
+            Step::Limit(last) => StepKey::Limit(last),
+            Step::Fence(slots) => StepKey::Fence(slots),
+            Step::Promise(promise) => StepKey::Promise(promise),
+            Step::View => StepKey::View,
+            Step::Open => StepKey::Open,
+            Step::Leave => StepKey::Leave,
+        };
+        let mut next = state.clone();
+        let rank = &mut next.ranks[slot as usize];
+        if step == StepKey::Close {
+            rank.early = rank.started;
+        }
+        let alone = matches!(
+            step,
+            StepKey::Fence(_) | StepKey::View | StepKey::Open | StepKey::Leave
+        );
+        if alone {
+            let (record, name) = (state.record.clone(), format!("{slot} acts alone"));
+            self.act(&mut next, slot, &step, &record)?;
+            all.push((name, next));
+            return Ok(());
+        }
+        rank.pending = Some((step, state.record.clone()));
+        all.push((format!("{slot} looks"), next));
+        Ok(())
+    }
+
+    fn seen(&self, state: &State, slot: u32) -> Seen {
+        let rank = &state.ranks[slot as usize];
+        let gone = |r: &u32| !state.ranks[*r as usize].alive;
+        let mut suspicions = Suspicions::default();
+        for &(a, b) in &state.suspected {
+            suspicions.add(a, b);
+        }
+        let mut promises = state.promises.clone();
+        if self.0.fault == Some(Fault::CommitByMajority)
+            && let Some(proposed) = &state.record.proposed
+            && promises.len() * 2 >= proposed.len()
+        {
+            for &slot in proposed.keys() {
+                promises.entry(slot).or_insert(Promise { last: Some(0) });
+            }
+        }
+        let joiner = self.0.ranks - 1;
+        let joining = self.0.joins && state.ranks[joiner as usize].alive;
+        Seen {
+            promises,
+            started: match self.0.fault {
+                Some(Fault::StartedReadBeforeClose) => rank.early,
+                _ => rank.started,
+            },
+            older_view_needed: rank.views.len() == 2 && rank.next < rank.views[1].0,
+            gone: (0..self.0.ranks).filter(gone).collect(),
+            suspicions,
+            joining: joining
+                .then_some((joiner, 1))
+                .into_iter()
+                .collect(),
+            connected: (0..self.0.ranks).map(|r| (r, 1)).collect(),
+        }
+    }
+
+    fn act(
+        &self,
+        state: &mut State,
+        slot: u32,
+        step: &StepKey,
+        saw: &GroupRecord,
+    ) -> Result<(), Violation> {
+        let record = state.record.clone();
+        let rank = &mut state.ranks[slot as usize];
+        let local = &mut rank.local;
+        match step {
+            StepKey::Store(new) => {
+                if record == *saw {
+                    let mut new = new.clone();
+                    if new.epoch != record.epoch && self.0.fault == Some(Fault::FirstIsThePromise) {
+                        new.first = (new.first - 1).max(record.first);
+                    }
+                    if new.epoch != record.epoch {
+                        self.committed(state, &new)?;
+                    }
+                    state.record = new;
+                    state.promises.clear();
+                }
+            }
+            StepKey::Close => local.limit = Limit::Closed,
+            StepKey::Limit(last) => {
+                let opens = local.viewed != saw.epoch && local.applied != saw.epoch;
+                if !(opens && self.0.fault == Some(Fault::NotOpenedToFirst)) {
+                    local.limit = Limit::UpTo(*last);
+                } else {
+                    // The step would be asked for again: pretend it was done.
+                    local.limit = Limit::UpTo(u32::MAX >> 2);
+                    rank.stage = 9;
+                }
+            }
+            StepKey::Fence(slots) => {
+                local.fenced.extend(slots);
+            }
+            StepKey::Promise(promise) => {
+                if record.proposal == saw.proposal && record.proposed.is_some() {
+                    local.promised = Some((saw.proposal, *promise));
+                    state.promises.insert(slot, *promise);
+                }
+            }
+            StepKey::View => {
+                if rank.views.is_empty() {
+                    rank.next = saw.first;
+                }
+                rank.views.push((saw.first, saw.epoch));
+                if rank.views.len() > 2 {
+                    rank.views.remove(0);
+                }
+                local.viewed = saw.epoch;
+            }
+            StepKey::Open => {
+                local.limit = Limit::Open;
+                local.applied = saw.epoch;
+                local.promised = None;
+                local.fenced.clear();
+            }
+            StepKey::Leave => rank.alive = false,
+        }
+        Ok(())
+    }
+
+    fn committed(&self, state: &State, new: &GroupRecord) -> Result<(), Violation> {
+        for slot in new.members.keys() {
+            let rank = &state.ranks[*slot as usize];
+            if !rank.alive || rank.local.applied == 0 {
+                continue;
+            }
+            for dropped in state.record.members.keys().filter(|s| !new.members.contains_key(s)) {
+                if self.0.fault == Some(Fault::NoFence) || !rank.local.fenced.contains(dropped) {
+                    return Err(format!("E2: {slot} has not fenced {dropped}"));
+                }
+            }
+            if let Some(kept) = new.members.keys().find(|s| rank.local.fenced.contains(s)) {
+                return Err(format!("E6: {slot} has fenced {kept}, which is kept"));
+            }
+        }
+        self.same_view(state, new)
+    }
+
+    fn same_view(&self, state: &State, record: &GroupRecord) -> Result<(), Violation> {
+        for call in 1..=self.0.calls {
+            let mut epoch = None;
+            for (slot, rank) in (0u32..).zip(&state.ranks) {
+                let ran = rank.ran[call as usize - 1];
+                if !rank.alive || ran == 0 || !record.members.contains_key(&slot) {
+                    continue;
+                }
+                if call >= record.first && ran != record.epoch {
+                    return Err(format!(
+                        "E3: {slot} ran call {call} in epoch {ran}; {} begins at {}",
+                        record.epoch, record.first
+                    ));
+                }
+                if *epoch.get_or_insert(ran) != ran {
+                    return Err(format!("E3: call {call} ran in two epochs"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn device(
+        &self,
+        state: &State,
+        slot: u32,
+        all: &mut Vec<(String, State)>,
+    ) -> Result<(), Violation> {
+        let rank = &state.ranks[slot as usize];
+        if rank.views.is_empty() || rank.next > self.0.calls || rank.stage == 9 {
+            return Ok(());
+        }
+        let may = match rank.local.limit {
+            Limit::Closed => false,
+            Limit::UpTo(last) => rank.next <= last,
+            Limit::Open => true,
+        };
+        let may = may
+            || (self.0.fault == Some(Fault::OpenBeforeView)
+                && rank.local.applied != 0
+                && rank.local.applied != state.record.epoch);
+        let load_first = self.0.fault == Some(Fault::DeviceLoadsLimitFirst);
+        let mut next = state.clone();
+        let device = &mut next.ranks[slot as usize];
+        match (rank.stage, load_first) {
+            (0, false) => {
+                device.started = rank.next;
+                device.stage = 1;
+            }
+            (0, true) if may => device.stage = 1,
+            (1, true) => {
+                device.started = rank.next;
+                device.stage = 2;
+            }
+            (1, false) if may => device.stage = 2,
+            (2, _) => {
+                let view = rank.views.iter().rev().find(|(first, _)| *first <= rank.next);
+                let Some(&(_, epoch)) = view else {
+                    return Err(format!("VT: {slot} finds no view for call {}", rank.next));
+                };
+                device.ran[rank.next as usize - 1] = epoch;
+                device.next += 1;
+                device.stage = 0;
+                self.same_view(&next, &next.record)?;
+            }
+            _ => return Ok(()),
+        }
+        all.push((format!("device {slot} at call {}", rank.next), next));
+        Ok(())
+    }
+
+    /// Looks at every state; the violation with the way to it, and how many states there are.
+    fn explore(&self) -> (Option<String>, usize) {
+        let start = self.start();
+        let mut seen: HashMap<State, Option<(usize, String)>> = HashMap::new();
+        let mut states = vec![start.clone()];
+        seen.insert(start, None);
+        let mut todo = VecDeque::from([0usize]);
+        let mut way: Vec<Option<(usize, String)>> = vec![None];
+        while let Some(at) = todo.pop_front() {
+            let state = states[at].clone();
+            let ends = match self.successors(&state) {
+                Ok(next) if next.is_empty() => self.stuck(&state),
+                Ok(next) => {
+                    for (name, next) in next {
+                        if seen.contains_key(&next) {
+                            continue;
+                        }
+                        seen.insert(next.clone(), None);
+                        way.push(Some((at, name)));
+                        todo.push_back(states.len());
+                        states.push(next);
+                    }
+                    None
+                }
+                Err(violation) => Some(violation),
+            };
+            if let Some(violation) = ends {
+                let mut steps = Vec::new();
+                let mut at = at;
+                while let Some((before, name)) = &way[at] {
+                    steps.push(name.clone());
+                    at = *before;
+                }
+                steps.reverse();
+                return (Some(format!("{violation}\n  {}", steps.join("\n  "))), states.len());
+            }
+        }
+        (None, states.len())
+    }
+
+    fn stuck(&self, state: &State) -> Option<Violation> {
+        (0u32..)
+            .zip(&state.ranks)
+            .find(|(slot, rank)| {
+                rank.alive
+                    && state.record.members.contains_key(slot)
+                    && rank.next <= self.0.calls
+            })
+            .map(|(slot, rank)| format!("L: {slot} is held at call {} for ever", rank.next))
+    }
+}
+
+const BASE: Config = Config {
+    ranks: 3,
+    joins: false,
+    calls: 2,
+    deaths: 1,
+    suspicions: 0,
+    fault: None,
+};
+
+#[test]
+fn every_order_of_deaths_suspicions_and_joins_ends_in_one_view() {
+    for config in [
+        BASE,
+        Config { suspicions: 1, deaths: 0, ..BASE },
+        Config { joins: true, deaths: 0, ..BASE },
+    ] {
+        let start = std::time::Instant::now();
+        let (violation, states) = Model(config).explore();
+        eprintln!("{states} states in {:.1?}: {config:?}", start.elapsed());
+        assert_eq!(violation, None, "{config:?}");
+    }
+}
+
+#[test]
+fn every_broken_rule_is_caught_by_its_property() {
+    for (fault, property) in [
+        (Fault::DeviceLoadsLimitFirst, "E3"),
+        (Fault::FirstIsThePromise, "E3"),
+        (Fault::StartedReadBeforeClose, "E3"),
+        (Fault::NoFence, "E2"),
+        (Fault::CommitByMajority, "E2"),
+        (Fault::OpenBeforeView, "E3"),
+        (Fault::NotOpenedToFirst, "L"),
+    ] {
+        let config = Config { fault: Some(fault), ..BASE };
+        let (violation, states) = Model(config).explore();
+        let first = violation.as_deref().unwrap_or("nothing").lines().next();
+        eprintln!("{fault:?}: {states} states: {}", first.unwrap_or(""));
+        assert!(
+            violation.is_some_and(|found| found.starts_with(property)),
+            "{fault:?} must break {property}"
+        );
+    }
+}
