@@ -5,7 +5,8 @@
 //! new view has not fenced; E3 a call runs in one view everywhere; E6 nobody is kept whom a member has fenced; VT a device
 //! finds a view for its call; L in the end every living member has run all calls.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::choose::Suspicions;
 use super::record::{GroupRecord, Members, Promise};
@@ -83,6 +84,48 @@ struct State {
 }
 
 struct Model(Config);
+
+/// How each state was reached: the state before it and the name of the step.
+#[derive(Default)]
+struct Way {
+    steps: Vec<(u32, u16)>,
+    names: Vec<String>,
+    numbers: HashMap<String, u16>,
+}
+
+impl Way {
+    /// Number of the state that `name` leads to from the state `from`.
+    fn step(&mut self, from: u32, name: String) -> u32 {
+        let names = &mut self.names;
+        let number = *self.numbers.entry(name).or_insert_with_key(|name| {
+            names.push(name.clone());
+            u16::try_from(names.len() - 1).expect("some dozens of names")
+        });
+        self.steps.push((from, number));
+        u32::try_from(self.steps.len()).expect("fewer than 2^32 states")
+    }
+
+    fn to(&self, mut state: u32) -> String {
+        let mut lines = Vec::new();
+        while state != 0 {
+            let (from, name) = self.steps[state as usize - 1];
+            lines.push(format!("  {}", self.names[usize::from(name)]));
+            state = from;
+        }
+        lines.reverse();
+        lines.join("\n")
+    }
+}
+
+fn fingerprint(state: &State) -> u128 {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        state.hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(1) << 64 | half(2)
+}
 
 type Violation = String;
 
@@ -385,43 +428,31 @@ impl Model {
     }
 
     /// Looks at every state; the violation with the way to it, and how many states there are.
+    ///
+    /// States that were looked at are known by 128 bits of hash: two of ten million are alike once in 10^24 runs.
     fn explore(&self) -> (Option<String>, usize) {
         let start = self.start();
-        let mut seen: HashMap<State, Option<(usize, String)>> = HashMap::new();
-        let mut states = vec![start.clone()];
-        seen.insert(start, None);
-        let mut todo = VecDeque::from([0usize]);
-        let mut way: Vec<Option<(usize, String)>> = vec![None];
-        while let Some(at) = todo.pop_front() {
-            let state = states[at].clone();
+        let mut seen = HashSet::from([fingerprint(&start)]);
+        let mut todo = VecDeque::from([(0u32, start)]);
+        let mut way = Way::default();
+        while let Some((at, state)) = todo.pop_front() {
             let ends = match self.successors(&state) {
                 Ok(next) if next.is_empty() => self.stuck(&state),
                 Ok(next) => {
                     for (name, next) in next {
-                        if seen.contains_key(&next) {
-                            continue;
+                        if seen.insert(fingerprint(&next)) {
+                            todo.push_back((way.step(at, name), next));
                         }
-                        seen.insert(next.clone(), None);
-                        way.push(Some((at, name)));
-                        todo.push_back(states.len());
-                        states.push(next);
                     }
                     None
                 }
                 Err(violation) => Some(violation),
             };
             if let Some(violation) = ends {
-                let mut steps = Vec::new();
-                let mut at = at;
-                while let Some((before, name)) = &way[at] {
-                    steps.push(name.clone());
-                    at = *before;
-                }
-                steps.reverse();
-                return (Some(format!("{violation}\n  {}", steps.join("\n  "))), states.len());
+                return (Some(format!("{violation}\n{}", way.to(at))), seen.len());
             }
         }
-        (None, states.len())
+        (None, seen.len())
     }
 
     fn stuck(&self, state: &State) -> Option<Violation> {
