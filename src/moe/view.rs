@@ -97,6 +97,15 @@ impl Views {
         Ok(())
     }
 
+    /// The same, and it is `view`.
+    pub(super) fn begin_in(&self, gpu: &dyn Gpu, rank: u32, view: View) -> Result<(), GpuError> {
+        let mut written = self.written();
+        let place = written.newest_place();
+        self.tables[place].write(gpu, rank, &view)?;
+        written.0[place] = Some(Arc::new(view));
+        Ok(())
+    }
+
     fn written(&self) -> MutexGuard<'_, Written> {
         // Each change is one store.
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
@@ -256,7 +265,7 @@ impl Moe {
         self.board().clear_peer(peer)
     }
 
-    fn check_view(&self, view: &View) -> Result<(), MoeError> {
+    pub(super) fn check_view(&self, view: &View) -> Result<(), MoeError> {
         let (rank, ranks) = (self.team().rank(), self.team().ranks());
         if let Some(&rank) = view.members.iter().find(|member| **member >= ranks) {
             return Err(MoeError::Rank { rank, ranks });

@@ -56,6 +56,11 @@ impl Exchange {
         }
     }
 
+    /// Where all ranks meet.
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
     /// Takes this rank's place in the store, once per run and incarnation.
     pub(super) fn enter(&self) -> Result<(), TeamError> {
         let key = match self.joins {

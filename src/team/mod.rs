@@ -13,6 +13,7 @@ mod config;
 mod counters;
 mod error;
 mod exchange;
+mod group;
 mod hello;
 mod identity;
 mod link;
@@ -43,6 +44,10 @@ pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, TeamConfig};
 pub use counters::{QpCounters, QpReport};
 pub use error::TeamError;
 use exchange::Exchange;
+pub use group::{
+    Cause, Group, GroupConfig, GroupError, GroupEvent, GroupState, GroupView, Layer, LayerError,
+    What, next_generation,
+};
 use link::Link;
 use links::{Links, PeerLinks};
 pub use order::SignalOrder;

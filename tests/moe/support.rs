@@ -1,7 +1,7 @@
 //! Ranks of a test: threads of this process, each with a software HCA and a simt device of its own.
 
 #[path = "../common/mod.rs"]
-mod common;
+pub(crate) mod common;
 
 use std::sync::Arc;
 

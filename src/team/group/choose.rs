@@ -153,25 +153,34 @@ mod tests {
         assert_eq!(found.largest_without(&slots([0, 1])), slots([0]));
         assert_eq!(found.largest_without(&slots([1, 2])), slots([1, 2]));
         assert_eq!(found.largest_without(&slots([])), slots([]));
-        assert_eq!(suspicions([(4, 4)]).largest_without(&slots([4])), slots([4]));
+        assert_eq!(
+            suspicions([(4, 4)]).largest_without(&slots([4])),
+            slots([4])
+        );
     }
 
     #[test]
     fn of_two_halves_of_a_network_the_larger_stays_and_of_equal_ones_that_with_the_lowest_slot() {
         let between = |left: &[u32], right: &[u32]| {
-            let pairs = left.iter().flat_map(|&a| right.iter().map(move |&b| (a, b)));
+            let pairs = left
+                .iter()
+                .flat_map(|&a| right.iter().map(move |&b| (a, b)));
             suspicions(pairs.collect::<Vec<_>>())
         };
         let all = slots(0..7);
         let found = between(&[0, 1, 2], &[3, 4, 5, 6]);
         assert_eq!(found.largest_without(&all), slots(3..7));
         let found = between(&[0, 5, 6], &[1, 2, 3]);
-        assert_eq!(found.largest_without(&slots([0, 1, 2, 3, 5, 6])), slots([0, 5, 6]));
+        assert_eq!(
+            found.largest_without(&slots([0, 1, 2, 3, 5, 6])),
+            slots([0, 5, 6])
+        );
     }
 
     /// By trying all subsets.
     fn by_trial(found: &Suspicions, members: u32) -> BTreeSet<u32> {
-        let sets = (0..1u32 << members).map(|mask| slots((0..members).filter(|r| mask >> r & 1 == 1)));
+        let sets =
+            (0..1u32 << members).map(|mask| slots((0..members).filter(|r| mask >> r & 1 == 1)));
         let good = sets.filter(|set| {
             let whole = |&(a, b): &(u32, u32)| !(set.contains(&a) && set.contains(&b));
             found.pairs.iter().all(whole)

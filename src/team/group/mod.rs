@@ -1,7 +1,197 @@
-//! Who belongs to a team, agreed on through the store.
+//! Who belongs to a team, agreed on through the store: ranks die, leave, and come back while the others go on.
 
 mod choose;
+mod config;
+mod connect;
+mod desk;
+mod driver;
+mod error;
+mod event;
+mod fabric;
+mod layer;
+mod pidfd;
+mod presence;
 mod record;
 mod rules;
 #[cfg(test)]
 mod rules_model;
+mod see;
+mod shared;
+mod steps;
+mod suspicion;
+mod watch;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub use config::GroupConfig;
+use desk::Desk;
+pub use desk::next_generation;
+use driver::Driver;
+pub use error::GroupError;
+pub use event::{Cause, GroupEvent, GroupState, GroupView, What};
+use fabric::Fabric;
+pub use layer::{Layer, LayerError};
+use shared::Shared;
+
+use super::Team;
+
+/// One rank in its group: the threads that keep it there. Dropping it stops them and gives the lease back, so that the others
+/// go on without this rank; its calls are left as they are.
+#[derive(Debug)]
+pub struct Group {
+    shared: Arc<Shared>,
+    desk: Desk,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Group {
+    /// Puts `layer` of `team` under the rules of membership: its calls run in views that all members agree on. The founders of
+    /// a team all start with the same first view; a rank that comes later asks to be taken in.
+    ///
+    /// Returns at once; [`Group::wait`] says when the rank serves. A rank that joins makes no call before.
+    ///
+    /// # Errors
+    /// Bounds that would drop healthy ranks; a second group of this incarnation; the store's.
+    pub fn start(
+        team: &Arc<Team>,
+        layer: Arc<dyn Layer>,
+        config: &GroupConfig,
+    ) -> Result<Self, GroupError> {
+        Self::with_fabric(Arc::clone(team) as Arc<dyn Fabric>, layer, config)
+    }
+
+    fn with_fabric(
+        fabric: Arc<dyn Fabric>,
+        layer: Arc<dyn Layer>,
+        config: &GroupConfig,
+    ) -> Result<Self, GroupError> {
+        let bounds = config.bounds(fabric.deadline(), fabric.timeout())?;
+        let own = (fabric.slot(), fabric.generation());
+        let desk = Desk::new(fabric.store(), own, fabric.slots());
+        desk.enter()?;
+        if !fabric.founders().contains(&own.0) {
+            layer.set_limit(Some(layer.started()));
+        }
+        let shared = Arc::new(Shared::new(fabric, layer, bounds));
+        let mut group = Self {
+            shared: Arc::clone(&shared),
+            desk: desk.clone(),
+            threads: Vec::new(),
+        };
+        let driver = Driver::new(Arc::clone(&shared), desk);
+        group.spawn("group", move || driver.run())?;
+        let watched = Arc::clone(&shared);
+        group.spawn("group watch", move || watch::run(watched))?;
+        group.spawn("group connect", move || connect::run(&shared))?;
+        Ok(group)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<(), GroupError> {
+        let name = format!("{name} {}", self.shared.fabric.slot());
+        let thread = std::thread::Builder::new().name(name).spawn(body);
+        self.threads.push(thread.map_err(GroupError::Thread)?);
+        Ok(())
+    }
+
+    /// How this rank stands.
+    #[must_use]
+    pub fn state(&self) -> GroupState {
+        self.shared.lock().state
+    }
+
+    /// The newest view that the kernels of this rank have; none before the first.
+    #[must_use]
+    pub fn view(&self) -> Option<GroupView> {
+        self.shared.lock().view.clone()
+    }
+
+    /// What has happened since the last call, oldest first. The newest 4,096 are kept.
+    #[must_use]
+    pub fn events(&self) -> Vec<GroupEvent> {
+        self.shared.take_events()
+    }
+
+    /// Waits until this rank is in `state`, at most for `timeout`.
+    ///
+    /// # Errors
+    /// [`GroupError::State`] if it is not, or cannot come there any more.
+    pub fn wait(&self, state: GroupState, timeout: Duration) -> Result<(), GroupError> {
+        self.wait_for(state, timeout, |inner| inner.state == state)
+    }
+
+    /// Waits until this rank serves in a view of at least `epoch`, at most for `timeout`, and returns its view.
+    ///
+    /// # Errors
+    /// [`GroupError::State`] if it does not, or cannot any more.
+    pub fn wait_view(&self, epoch: u32, timeout: Duration) -> Result<GroupView, GroupError> {
+        self.wait_for(GroupState::Serving, timeout, |inner| {
+            let newest = inner.view.as_ref().map_or(0, |view| view.epoch);
+            inner.state == GroupState::Serving && newest >= epoch
+        })?;
+        Ok(self.view().expect("who serves has a view"))
+    }
+
+    fn wait_for(
+        &self,
+        wanted: GroupState,
+        timeout: Duration,
+        there: impl Fn(&shared::Inner) -> bool,
+    ) -> Result<(), GroupError> {
+        let start = Instant::now();
+        let mut inner = self.shared.lock();
+        while !there(&inner) {
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() || inner.state.is_over() {
+                return Err(GroupError::State {
+                    state: inner.state,
+                    wanted,
+                    waited: start.elapsed(),
+                });
+            }
+            inner = self.shared.wait(inner, left);
+        }
+        Ok(())
+    }
+
+    /// Says that `rank` is not reached. After the error bound one of both has to go, this rank or that one: whoever more ranks
+    /// reach stays.
+    ///
+    /// # Errors
+    /// A rank that the team does not have, or this one.
+    pub fn suspect(&self, rank: u32, why: &str) -> Result<(), GroupError> {
+        let (own, ranks) = (self.shared.fabric.slot(), self.shared.fabric.slots());
+        if rank == own || rank >= ranks {
+            return Err(GroupError::Suspect { rank, ranks, own });
+        }
+        self.shared.suspect(rank, Cause::Told(why.to_owned()));
+        Ok(())
+    }
+
+    /// Asks the others to go on without this rank, and waits until they do, at most for `timeout`. The rank goes on making calls
+    /// meanwhile; those behind the last one that it is part of end at once.
+    ///
+    /// # Errors
+    /// [`GroupError::State`] if they have not; the store's.
+    pub fn leave(&self, timeout: Duration) -> Result<(), GroupError> {
+        self.shared.lock().leaving = true;
+        self.desk.leave()?;
+        self.wait(GroupState::Left, timeout)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.shared.stop();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the group has panicked");
+            }
+        }
+    }
+}

@@ -16,6 +16,8 @@ pub(crate) struct GroupRecord {
     pub(crate) members: Members,
     /// First call that runs in it.
     pub(crate) first: u32,
+    /// The newest generation of each slot that ever was a member: it does not come back once it was dropped.
+    pub(crate) admitted: Members,
     /// Number of the newest proposal; grows for ever.
     pub(crate) proposal: u64,
     /// Whom it keeps and takes in; none: no proposal is open.
@@ -35,6 +37,7 @@ impl GroupRecord {
     pub(crate) fn founded(members: Members) -> Self {
         Self {
             epoch: 1,
+            admitted: members.clone(),
             members,
             first: 1,
             proposal: 0,
@@ -42,9 +45,11 @@ impl GroupRecord {
         }
     }
 
-    /// Key of the promise of `slot` for the proposal that is open.
-    pub(crate) fn promise_key(&self, slot: u32) -> String {
-        format!("promise/{}/{slot}", self.proposal)
+    /// Whether this incarnation was a member once, and is none any more.
+    pub(crate) fn was_dropped(&self, slot: u32, generation: u32) -> bool {
+        let newest = self.admitted.get(&slot);
+        newest.is_some_and(|newest| *newest >= generation)
+            && self.members.get(&slot) != Some(&generation)
     }
 
     /// A further proposal.
@@ -68,10 +73,13 @@ impl GroupRecord {
                 first = later(first, promise.last?.wrapping_add(1));
             }
         }
+        let mut admitted = self.admitted.clone();
+        admitted.extend(proposed);
         Some(Self {
             epoch: self.epoch + 1,
             members: proposed.clone(),
             first,
+            admitted,
             proposal: self.proposal,
             proposed: None,
         })

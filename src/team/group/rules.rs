@@ -48,11 +48,12 @@ pub(crate) struct Seen {
     pub(crate) started: u32,
     /// Whether the older of the device's two views is still needed.
     pub(crate) older_view_needed: bool,
-    /// Slots of ranks that must go: known dead, gone of their own will, or silent towards the proposal for too long.
-    pub(crate) gone: BTreeSet<u32>,
+    /// Slot and generation of ranks that must go: known dead, leaving, or silent towards the proposal for too long. Never this
+    /// rank itself.
+    pub(crate) gone: BTreeSet<(u32, u32)>,
     /// Who suspects whom for so long that one of both has to go.
     pub(crate) suspicions: Suspicions,
-    /// Ranks that ask to be taken in.
+    /// Ranks that ask to be taken in and that all members, and each other, have connected to. With this rank, if it is one.
     pub(crate) joining: Members,
     /// Ranks with which this rank's QPs are in Rts, by slot and generation.
     pub(crate) connected: BTreeSet<(u32, u32)>,
@@ -102,7 +103,7 @@ impl Local {
     /// The next step of this rank.
     pub(crate) fn next(&self, record: &GroupRecord, seen: &Seen) -> Step {
         let member = self.is_in(&record.members);
-        if self.applied != 0 && !member {
+        if record.was_dropped(self.slot, self.generation) {
             return Step::Leave;
         }
         if member && self.applied != record.epoch {
@@ -119,7 +120,9 @@ impl Local {
             Some(set) if self.promised.is_none_or(|(of, _)| of != record.proposal) => {
                 self.promise(record, set, seen)
             }
-            Some(_) => record.commit(&seen.promises).map_or(Step::Wait, Step::Store),
+            Some(_) => record
+                .commit(&seen.promises)
+                .map_or(Step::Wait, Step::Store),
             None => Step::Wait,
         }
     }
@@ -185,6 +188,9 @@ impl Local {
     ///
     /// For a view for which a proposal is open it only removes: who was fenced cannot come back in it.
     fn proposal(&self, record: &GroupRecord, seen: &Seen) -> Option<Members> {
+        if self.applied == 0 {
+            return self.refound(record, seen);
+        }
         if self.applied != record.epoch {
             return None;
         }
@@ -192,11 +198,7 @@ impl Local {
             return None;
         }
         let now = record.proposed.as_ref().unwrap_or(&record.members);
-        let living: BTreeSet<u32> = now
-            .keys()
-            .copied()
-            .filter(|slot| !seen.gone.contains(slot))
-            .collect();
+        let living: BTreeSet<u32> = seen.living(now).into_keys().collect();
         let kept = seen.suspicions.largest_without(&living);
         let mut next: Members = now
             .iter()
@@ -205,12 +207,38 @@ impl Local {
             .collect();
         if record.proposed.is_none() {
             // J1: a slot that is taken is dropped by one view and given by a later one.
-            for (&slot, &generation) in &seen.joining {
-                if !record.members.contains_key(&slot) && !seen.gone.contains(&slot) {
+            for (slot, generation) in seen.living(&seen.joining) {
+                if !record.members.contains_key(&slot) && !record.was_dropped(slot, generation) {
                     next.insert(slot, generation);
                 }
             }
         }
         (next != *now).then_some(next)
+    }
+
+    /// Nobody of the view lives, so those who ask found the group anew: their memory is zero, and no call of the old view is
+    /// theirs. While somebody lives whom a proposal names, that rank goes on.
+    fn refound(&self, record: &GroupRecord, seen: &Seen) -> Option<Members> {
+        if !seen.living(&record.members).is_empty() {
+            return None;
+        }
+        let next = match &record.proposed {
+            Some(set) if self.is_in(set) => seen.living(set),
+            Some(set) if !seen.living(set).is_empty() => return None,
+            _ => seen.living(&seen.joining),
+        };
+        (self.is_in(&next) && record.proposed.as_ref() != Some(&next)).then_some(next)
+    }
+}
+
+impl Seen {
+    /// Those of `members` that are not gone.
+    fn living(&self, members: &Members) -> Members {
+        let lives =
+            |(slot, generation): &(&u32, &u32)| !self.gone.contains(&(**slot, **generation));
+        let living = members.iter().filter(lives);
+        living
+            .map(|(&slot, &generation)| (slot, generation))
+            .collect()
     }
 }

@@ -263,12 +263,9 @@ impl Model {
                 _ => rank.started,
             },
             older_view_needed: rank.views.len() == 2 && rank.next < rank.views[1].0,
-            gone: (0..self.0.ranks).filter(gone).collect(),
+            gone: (0..self.0.ranks).filter(gone).map(|r| (r, 1)).collect(),
             suspicions,
-            joining: joining
-                .then_some((joiner, 1))
-                .into_iter()
-                .collect(),
+            joining: joining.then_some((joiner, 1)).into_iter().collect(),
             connected: (0..self.0.ranks).map(|r| (r, 1)).collect(),
         }
     }
@@ -344,7 +341,12 @@ impl Model {
             if !rank.alive || rank.local.applied == 0 {
                 continue;
             }
-            for dropped in state.record.members.keys().filter(|s| !new.members.contains_key(s)) {
+            for dropped in state
+                .record
+                .members
+                .keys()
+                .filter(|s| !new.members.contains_key(s))
+            {
                 if self.0.fault == Some(Fault::NoFence) || !rank.local.fenced.contains(dropped) {
                     return Err(format!("E2: {slot} has not fenced {dropped}"));
                 }
@@ -412,7 +414,11 @@ impl Model {
             }
             (1, false) if may => device.stage = 2,
             (2, _) => {
-                let view = rank.views.iter().rev().find(|(first, _)| *first <= rank.next);
+                let view = rank
+                    .views
+                    .iter()
+                    .rev()
+                    .find(|(first, _)| *first <= rank.next);
                 let Some(&(_, epoch)) = view else {
                     return Err(format!("VT: {slot} finds no view for call {}", rank.next));
                 };
@@ -459,9 +465,7 @@ impl Model {
         (0u32..)
             .zip(&state.ranks)
             .find(|(slot, rank)| {
-                rank.alive
-                    && state.record.members.contains_key(slot)
-                    && rank.next <= self.0.calls
+                rank.alive && state.record.members.contains_key(slot) && rank.next <= self.0.calls
             })
             .map(|(slot, rank)| format!("L: {slot} is held at call {} for ever", rank.next))
     }
@@ -480,8 +484,16 @@ const BASE: Config = Config {
 fn every_order_of_deaths_suspicions_and_joins_ends_in_one_view() {
     for config in [
         BASE,
-        Config { suspicions: 1, deaths: 0, ..BASE },
-        Config { joins: true, deaths: 0, ..BASE },
+        Config {
+            suspicions: 1,
+            deaths: 0,
+            ..BASE
+        },
+        Config {
+            joins: true,
+            deaths: 0,
+            ..BASE
+        },
     ] {
         let start = std::time::Instant::now();
         let (violation, states) = Model(config).explore();
@@ -501,7 +513,10 @@ fn every_broken_rule_is_caught_by_its_property() {
         (Fault::OpenBeforeView, "E3"),
         (Fault::NotOpenedToFirst, "L"),
     ] {
-        let config = Config { fault: Some(fault), ..BASE };
+        let config = Config {
+            fault: Some(fault),
+            ..BASE
+        };
         let (violation, states) = Model(config).explore();
         let first = violation.as_deref().unwrap_or("nothing").lines().next();
         eprintln!("{fault:?}: {states} states: {}", first.unwrap_or(""));

@@ -25,6 +25,7 @@ pub use etcd::EtcdStore;
 pub use file::FileStore;
 pub use lease::Lease;
 pub use memory::MemoryStore;
+pub(super) use process::Process;
 pub use records::{RECORD_VERSION, Records};
 
 /// Most bytes of a key.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A process. Its number is used again one day, so the time at which it started belongs to it; and it says something only to
 /// processes that see the same numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Process {
+pub(in crate::team) struct Process {
     /// Boot of the machine, and namespace of the number.
     seen_from: String,
     pid: u32,
@@ -17,8 +17,12 @@ pub(super) struct Process {
 
 impl Process {
     /// This process.
-    pub(super) fn this() -> Self {
-        let pid = std::process::id();
+    pub(in crate::team) fn this() -> Self {
+        Self::of(std::process::id())
+    }
+
+    /// A process of this machine.
+    pub(in crate::team) fn of(pid: u32) -> Self {
         Self {
             seen_from: seen_from(),
             pid,
@@ -26,8 +30,14 @@ impl Process {
         }
     }
 
+    /// Its number, if it is a process of this machine that can be watched: another one than this.
+    pub(in crate::team) fn pid_here(&self) -> Option<u32> {
+        let other = self.started != 0 && self.pid != std::process::id();
+        (other && self.seen_from == seen_from()).then_some(self.pid)
+    }
+
     /// Whether it is sure that the process has ended. `false` for a process elsewhere: nobody can tell.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::team) fn has_ended(&self) -> bool {
         self.started != 0
             && self.seen_from == seen_from()
             && started(self.pid) != Some(self.started)

@@ -1,0 +1,92 @@
+//! The thread that connects QPs to ranks that want to come in, so that nobody waits for that who has a view to agree on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::event::What;
+use super::presence::Incarnation;
+use super::record::newer;
+use super::shared::{Inner, Shared};
+
+/// Time between two looks at calls that have to end first, and between two tries.
+const LOOK: Duration = Duration::from_millis(2);
+/// Time before a connection that failed is tried again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Connects until the group stops.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let mut not_before = Instant::now();
+    // Whoever cannot be connected to does not keep the others waiting.
+    let mut last: Incarnation = (0, 0);
+    while !shared.is_stopped() {
+        let inner = shared.lock();
+        let next = match Instant::now() >= not_before {
+            true => next(shared, &inner, last),
+            false => None,
+        };
+        let Some((rank, generation)) = next else {
+            drop(shared.wait(inner, LOOK));
+            continue;
+        };
+        drop(inner);
+        last = (rank, generation);
+        if let Err(error) = connect(shared, last) {
+            shared.tell(What::NotConnected {
+                rank,
+                generation,
+                error,
+            });
+            not_before = Instant::now() + AGAIN;
+        }
+    }
+}
+
+/// Somebody whom nothing keeps from being connected to: the first behind `last`.
+fn next(shared: &Shared, inner: &Inner, last: Incarnation) -> Option<Incarnation> {
+    let ended = |first: &u32| !newer(first.wrapping_sub(1), shared.layer.finished());
+    let free = |(slot, _): &&Incarnation| {
+        // Grace: calls of the view before may still read what the one before has sent.
+        let cleared = inner.traces.get(slot).is_none_or(ended);
+        cleared && !inner.table.members().contains_key(slot)
+    };
+    let missing = || inner.wanted.difference(&inner.connected).filter(free);
+    let behind = missing().find(|who| **who > last);
+    behind.or_else(|| missing().next()).copied()
+}
+
+fn connect(shared: &Shared, who: Incarnation) -> Result<(), String> {
+    let (rank, generation) = who;
+    let start = Instant::now();
+    let old = shared
+        .lock()
+        .connected
+        .iter()
+        .any(|(slot, _)| *slot == rank);
+    if old {
+        // A newcomer that came no further than this.
+        shared
+            .fabric
+            .fail_peer(rank)
+            .map_err(|error| error.to_string())?;
+        shared.lock().connected.retain(|(slot, _)| *slot != rank);
+    }
+    if shared.lock().traces.contains_key(&rank) {
+        let cleared = shared.layer.clear_peer(rank);
+        cleared.map_err(|error| format!("clearing its words: {error}"))?;
+        let mut inner = shared.lock();
+        inner.traces.remove(&rank);
+        inner.tell(What::Cleared { rank });
+    }
+    let connected = shared.fabric.connect_peer(rank, generation);
+    connected.map_err(|error| error.to_string())?;
+    let mut inner = shared.lock();
+    inner.connected.insert(who);
+    inner.news = true;
+    inner.tell(What::Connected {
+        rank,
+        generation,
+        took: start.elapsed(),
+    });
+    shared.notify();
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! What a group keeps in the store, and one look at all of it.
+//!
+//! ```text
+//! group/record            the group, changed by compare-and-set only
+//! group/promise/P/S.G     the promise of slot S, generation G, for proposal P
+//! group/member/S.G        lease: lives; its process
+//! group/asks/S.G          wants to be taken in
+//! group/leaves/S.G        wants to leave
+//! group/rows/S.G          whom it does not reach, and to which newcomers it is connected
+//! group/taken/S.G         has, or had, its group
+//! generation/S            newest generation of slot S
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::GroupError;
+use super::presence::Incarnation;
+use super::record::{GroupRecord, Promise};
+use crate::team::store::{Lease, Process, Store, StoreError};
+
+const RECORD: &str = "group/record";
+
+/// What a rank tells the others of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Row {
+    /// Whom it has not reached for so long that one of both has to go.
+    pub(super) suspects: BTreeSet<Incarnation>,
+    /// To whom it is connected, of those who were not there when it joined.
+    pub(super) reached: BTreeSet<Incarnation>,
+}
+
+/// All that one look has found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Look {
+    pub(super) record: Option<GroupRecord>,
+    pub(super) promises: BTreeMap<u32, Promise>,
+    pub(super) held: BTreeSet<Incarnation>,
+    pub(super) asks: BTreeSet<Incarnation>,
+    pub(super) leaves: BTreeSet<Incarnation>,
+    pub(super) rows: BTreeMap<Incarnation, Row>,
+}
+
+/// The way of one incarnation to the store.
+#[derive(Clone, Debug)]
+pub(super) struct Desk {
+    store: Arc<dyn Store>,
+    own: Incarnation,
+    slots: u32,
+}
+
+impl Desk {
+    pub(super) fn new(store: Arc<dyn Store>, own: Incarnation, slots: u32) -> Self {
+        Self { store, own, slots }
+    }
+
+    /// Takes the place of this incarnation, once.
+    pub(super) fn enter(&self) -> Result<(), GroupError> {
+        let (rank, generation) = self.own;
+        match self
+            .store
+            .compare_and_set(&key("taken", self.own), None, b"1")?
+        {
+            true => Ok(()),
+            false => Err(GroupError::Taken { rank, generation }),
+        }
+    }
+
+    /// The lease that says that this rank lives; none if its key is still held, by what it was before the store was away.
+    pub(super) fn take_lease(&self, ttl: Duration) -> Result<Option<Lease>, StoreError> {
+        let process = serde_json::to_vec(&Process::this()).expect("plain words");
+        Lease::take(&self.store, &key("member", self.own), &process, ttl)
+    }
+
+    /// The process of another incarnation; none if its lease is gone.
+    pub(super) fn process(&self, of: Incarnation) -> Result<Option<Process>, GroupError> {
+        self.read(&key("member", of))
+    }
+
+    /// Everything, as it is now. Of two keys that one rank has changed, what is seen of the second was not before the first.
+    pub(super) fn look(&self) -> Result<Look, GroupError> {
+        let mut look = Look {
+            asks: self.incarnations("asks")?,
+            leaves: self.incarnations("leaves")?,
+            held: self.incarnations("member")?,
+            ..Look::default()
+        };
+        for who in self.incarnations("rows")? {
+            if let Some(row) = self.read(&key("rows", who))? {
+                look.rows.insert(who, row);
+            }
+        }
+        look.record = self.record()?;
+        if let Some(record) = &look.record
+            && let Some(proposed) = &record.proposed
+        {
+            for (&slot, &generation) in proposed {
+                let key = promise_key(record.proposal, (slot, generation));
+                if let Some(promise) = self.read(&key)? {
+                    look.promises.insert(slot, promise);
+                }
+            }
+        }
+        Ok(look)
+    }
+
+    pub(super) fn record(&self) -> Result<Option<GroupRecord>, GroupError> {
+        let record: Option<GroupRecord> = self.read(RECORD)?;
+        if let Some(record) = &record
+            && let Some(reason) = self.wrong(record)
+        {
+            return Err(GroupError::Record {
+                key: RECORD.to_owned(),
+                reason,
+            });
+        }
+        Ok(record)
+    }
+
+    /// Why a record cannot be.
+    fn wrong(&self, record: &GroupRecord) -> Option<String> {
+        let sets = [
+            Some(&record.members),
+            record.proposed.as_ref(),
+            Some(&record.admitted),
+        ];
+        let beyond = |slot: &&u32| **slot >= self.slots;
+        let slot = sets
+            .into_iter()
+            .flatten()
+            .flat_map(|set| set.keys())
+            .find(beyond);
+        match slot {
+            Some(slot) => Some(format!("slot {slot}; there are {}", self.slots)),
+            None => (record.epoch == 0 || record.members.is_empty()).then(|| "no view".to_owned()),
+        }
+    }
+
+    /// Puts `new` in the place of `old`. Whether it did; if not, or after an error, look again.
+    pub(super) fn replace(
+        &self,
+        old: Option<&GroupRecord>,
+        new: &GroupRecord,
+    ) -> Result<bool, StoreError> {
+        let text = |record| serde_json::to_vec(record).expect("numbers");
+        let old = old.map(text);
+        self.store
+            .compare_and_set(RECORD, old.as_deref(), &text(new))
+    }
+
+    pub(super) fn promise(&self, proposal: u64, promise: &Promise) -> Result<(), StoreError> {
+        let text = serde_json::to_vec(promise).expect("numbers");
+        self.store.put(&promise_key(proposal, self.own), &text)
+    }
+
+    /// Promises that nobody needs any more.
+    pub(super) fn forget_promise(&self, proposal: u64) -> Result<(), StoreError> {
+        self.store
+            .remove(&promise_key(proposal, self.own))
+            .map(drop)
+    }
+
+    pub(super) fn ask(&self) -> Result<(), StoreError> {
+        self.store.put(&key("asks", self.own), b"1")
+    }
+
+    pub(super) fn leave(&self) -> Result<(), StoreError> {
+        self.store.put(&key("leaves", self.own), b"1")
+    }
+
+    pub(super) fn tell(&self, row: &Row) -> Result<(), StoreError> {
+        let text = serde_json::to_vec(row).expect("numbers");
+        self.store.put(&key("rows", self.own), &text)
+    }
+
+    /// This rank, or one that was dropped, wants nothing any more.
+    pub(super) fn clear(&self, who: Incarnation) -> Result<(), StoreError> {
+        for kind in ["asks", "leaves", "rows"] {
+            self.store.remove(&key(kind, who))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn answered(&self) -> Result<(), StoreError> {
+        self.store.remove(&key("asks", self.own)).map(drop)
+    }
+
+    pub(super) fn wait(&self, timeout: Duration) {
+        self.store.wait_for_change(timeout);
+    }
+
+    fn read<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, GroupError> {
+        let Some(text) = self.store.try_get(key)? else {
+            return Ok(None);
+        };
+        let value = serde_json::from_slice(&text).map_err(|error| GroupError::Record {
+            key: key.to_owned(),
+            reason: error.to_string(),
+        })?;
+        Ok(Some(value))
+    }
+
+    /// The incarnations that have a key of this kind. A name that is none is not ours.
+    fn incarnations(&self, kind: &str) -> Result<BTreeSet<Incarnation>, StoreError> {
+        let parse = |name: &String| -> Option<Incarnation> {
+            let (slot, generation) = name.split_once('.')?;
+            let slot = slot.parse().ok().filter(|slot| *slot < self.slots)?;
+            Some((slot, generation.parse().ok()?))
+        };
+        let names = self.store.list(&format!("group/{kind}"))?;
+        Ok(names.iter().filter_map(parse).collect())
+    }
+}
+
+/// The next generation of `slot`: each is given once, so that two incarnations are never taken for each other.
+///
+/// # Errors
+/// The store's; a counter that cannot be.
+pub fn next_generation(store: &dyn Store, slot: u32) -> Result<u32, GroupError> {
+    let key = format!("generation/{slot}");
+    loop {
+        let text = store.try_get(&key)?;
+        let newest = match &text {
+            None => 0,
+            Some(text) => parse_generation(&key, text)?,
+        };
+        let next = newest.checked_add(1).ok_or_else(|| GroupError::Record {
+            key: key.clone(),
+            reason: format!("generation {newest}; there is none behind it"),
+        })?;
+        if store.compare_and_set(&key, text.as_deref(), next.to_string().as_bytes())? {
+            return Ok(next);
+        }
+    }
+}
+
+fn parse_generation(key: &str, text: &[u8]) -> Result<u32, GroupError> {
+    let number = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    number.ok_or_else(|| GroupError::Record {
+        key: key.to_owned(),
+        reason: format!("'{}' is no generation", String::from_utf8_lossy(text)),
+    })
+}
+
+fn key(kind: &str, (slot, generation): Incarnation) -> String {
+    format!("group/{kind}/{slot}.{generation}")
+}
+
+fn promise_key(proposal: u64, who: Incarnation) -> String {
+    key(&format!("promise/{proposal}"), who)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::team::store::MemoryStore;
+
+    #[test]
+    fn each_generation_of_a_slot_is_given_once() {
+        let store = MemoryStore::new();
+        let given: Vec<u32> = std::thread::scope(|scope| {
+            let take = || {
+                (0..20)
+                    .map(|_| next_generation(&store, 3).unwrap())
+                    .collect()
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
+            let all = threads
+                .into_iter()
+                .flat_map(|thread| -> Vec<u32> { thread.join().unwrap() });
+            let mut all: Vec<u32> = all.collect();
+            all.sort_unstable();
+            all
+        });
+        assert_eq!(given, (1..=80).collect::<Vec<u32>>());
+        assert_eq!(next_generation(&store, 4).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_counter_or_a_record_that_cannot_be_is_refused_with_its_key() {
+        let store = Arc::new(MemoryStore::new());
+        store.put("generation/0", b"x").unwrap();
+        let error = next_generation(store.as_ref(), 0).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the group's record 'generation/0' cannot be: 'x' is no generation"
+        );
+        store.put("generation/0", b"4294967295").unwrap();
+        let error = next_generation(store.as_ref(), 0).unwrap_err().to_string();
+        assert!(
+            error.ends_with("generation 4294967295; there is none behind it"),
+            "{error}"
+        );
+
+        let desk = Desk::new(Arc::clone(&store) as Arc<dyn Store>, (0, 1), 2);
+        let record = GroupRecord::founded([(0, 1), (2, 1)].into());
+        store
+            .put(RECORD, &serde_json::to_vec(&record).unwrap())
+            .unwrap();
+        let error = desk.look().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the group's record 'group/record' cannot be: slot 2; there are 2"
+        );
+        store.put(RECORD, b"{").unwrap();
+        assert!(matches!(desk.look(), Err(GroupError::Record { .. })));
+    }
+
+    #[test]
+    fn an_incarnation_has_one_group() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let desk = Desk::new(store, (1, 2), 2);
+        desk.enter().unwrap();
+        let error = desk.enter().unwrap_err().to_string();
+        assert!(
+            error.starts_with("generation 2 of rank 1 has had its group"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,299 @@
+//! The thread that follows the rules: it looks into the store, asks [`Local::next`] what to do, does it, and looks again.
+//!
+//! It waits for nobody. What blocks (connecting) or must not wait for the store (words of kernels, ends of processes) is done
+//! by threads of their own; see `connect.rs` and `watch.rs`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::GroupError;
+use super::desk::{Desk, Look, Row};
+use super::event::{GroupState, What};
+use super::presence::{Incarnation, Presence};
+use super::record::{GroupRecord, Members};
+use super::rules::{Limit, Local};
+use super::see;
+use super::shared::Shared;
+use crate::team::store::{Lease, StoreError};
+
+/// Longest time between two looks into the store.
+const LOOK: Duration = Duration::from_millis(20);
+/// Longest time for which news of this rank wait for the store to be looked at.
+const NEWS: Duration = Duration::from_millis(2);
+/// Pause after the store, or a step, has failed.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// What a turn has left to do.
+pub(super) enum Turn {
+    /// A step was done, or failed because the record has changed: look again.
+    Again,
+    /// Nothing, until something changes.
+    Wait,
+    /// This incarnation has ended.
+    Over(GroupState),
+}
+
+/// One rank's way through the rules. What it does at each step is in `steps.rs`, what it sees in `see.rs`.
+pub(super) struct Driver {
+    pub(super) shared: Arc<Shared>,
+    pub(super) desk: Desk,
+    founders: Vec<u32>,
+    pub(super) local: Local,
+    pub(super) lease: Option<Lease>,
+    pub(super) presence: Presence,
+    /// First calls of the device's views, the older one first.
+    pub(super) views: Vec<u32>,
+    /// Those to whom kernels may post.
+    pub(super) opened: BTreeSet<Incarnation>,
+    row: Row,
+    preparing: Option<BTreeSet<u32>>,
+    asked: bool,
+    /// A change is under way.
+    busy: bool,
+    pub(super) since: Instants,
+}
+
+/// Since when something is so.
+pub(super) struct Instants {
+    begun: Instant,
+    /// The proposal that is open, and since when this rank knows of it.
+    pub(super) proposal: Option<(u64, Instant)>,
+    /// Calls have been held.
+    pub(super) held: Option<Instant>,
+    /// The store has not answered.
+    away: Option<Instant>,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>, desk: Desk) -> Self {
+        let (slot, generation) = (shared.fabric.slot(), shared.fabric.generation());
+        let founders = shared.fabric.founders();
+        let founds = founders.contains(&slot);
+        let local = Local {
+            viewed: founds.into(),
+            applied: founds.into(),
+            limit: if founds { Limit::Open } else { Limit::Closed },
+            ..Local::joiner(slot, generation)
+        };
+        let now = Instant::now();
+        let connected: BTreeSet<Incarnation> = match founds {
+            true => founders.iter().map(|&founder| (founder, 1)).collect(),
+            false => BTreeSet::new(),
+        };
+        shared.lock().connected.clone_from(&connected);
+        Self {
+            presence: Presence::new(shared.bounds.lease_ttl, now),
+            shared,
+            desk,
+            founders,
+            local,
+            lease: None,
+            views: if founds { vec![1] } else { Vec::new() },
+            opened: connected,
+            row: Row::default(),
+            preparing: None,
+            asked: false,
+            busy: true,
+            since: Instants {
+                begun: now,
+                proposal: None,
+                held: None,
+                away: None,
+            },
+        }
+    }
+
+    /// Follows the rules until the group stops or this incarnation has ended.
+    pub(super) fn run(mut self) {
+        while !self.shared.is_stopped() {
+            match self.turn() {
+                Ok(Turn::Again) => {}
+                Ok(Turn::Wait) => self.wait(),
+                Ok(Turn::Over(state)) => {
+                    self.end(state);
+                    return;
+                }
+                Err(GroupError::Store(error)) => self.store_failed(&error),
+                Err(error) => {
+                    // A layer or an HCA that refuses: this rank does not promise meanwhile, so the others go on without it.
+                    let error = error.to_string();
+                    self.shared.tell(What::Failed { error });
+                    std::thread::sleep(AGAIN);
+                }
+            }
+        }
+    }
+
+    pub(super) fn incarnation(&self) -> Incarnation {
+        (self.local.slot, self.local.generation)
+    }
+
+    fn turn(&mut self) -> Result<Turn, GroupError> {
+        if self.lease.as_ref().is_none_or(|lease| !lease.is_held()) {
+            self.lease = None;
+            self.lease = self.desk.take_lease(self.shared.bounds.lease_ttl)?;
+        }
+        self.shared.lock().news = false;
+        let look = self.desk.look()?;
+        self.store_answered();
+        let Some(record) = look.record.clone() else {
+            return self.found(&look);
+        };
+        if record.was_dropped(self.local.slot, self.local.generation) || self.leaves_alone(&record)
+        {
+            return Ok(Turn::Over(self.over()));
+        }
+        self.busy = record.proposed.is_some() || self.local.applied != record.epoch;
+        self.watch_members(&record, &look)?;
+        self.ask()?;
+        let seen = self.see(&record, &look);
+        self.tell_layer(&record, &look)?;
+        self.tell_row(&record, &look)?;
+        let step = self.local.next(&record, &seen);
+        self.take(&record, step)
+    }
+
+    /// How this incarnation ends when it is not in the view.
+    pub(super) fn over(&self) -> GroupState {
+        match self.shared.lock().leaving {
+            true => GroupState::Left,
+            false => GroupState::Expelled,
+        }
+    }
+
+    /// Whether this rank wants to go, and nobody else is there to go on without it.
+    fn leaves_alone(&self, record: &GroupRecord) -> bool {
+        let alone = record.members.keys().all(|slot| *slot == self.local.slot);
+        let outside = !record.members.contains_key(&self.local.slot);
+        self.shared.lock().leaving && (alone || outside)
+    }
+
+    /// The first view is that of all founders, once all of them have come.
+    fn found(&mut self, look: &Look) -> Result<Turn, GroupError> {
+        if self.local.applied == 0 {
+            self.ask()?;
+            return Ok(Turn::Wait);
+        }
+        let members: Members = self.founders.iter().map(|&slot| (slot, 1)).collect();
+        let here = |(&slot, &generation): (&u32, &u32)| look.held.contains(&(slot, generation));
+        let late = self.since.begun.elapsed() >= self.shared.bounds.found;
+        if !late && !members.iter().all(here) {
+            return Ok(Turn::Wait);
+        }
+        self.desk.replace(None, &GroupRecord::founded(members))?;
+        Ok(Turn::Again)
+    }
+
+    /// A rank that joins says so once.
+    fn ask(&mut self) -> Result<(), GroupError> {
+        if self.local.applied == 0 && !self.asked {
+            self.desk.ask()?;
+            self.asked = true;
+        }
+        Ok(())
+    }
+
+    /// Watches the processes of members, and takes the first view down once it is founded.
+    fn watch_members(&mut self, record: &GroupRecord, look: &Look) -> Result<(), GroupError> {
+        let own = self.incarnation();
+        if self.local.applied == record.epoch && self.shared.lock().view.is_none() {
+            self.viewed(record);
+            self.shared.set_state(GroupState::Serving);
+        }
+        let unknown: Vec<Incarnation> = {
+            let inner = self.shared.lock();
+            let members = incarnations(inner.table.members());
+            let others = members.filter(|who| *who != own && look.held.contains(who));
+            others
+                .filter(|who| !inner.processes.contains_key(who))
+                .collect()
+        };
+        for who in unknown {
+            if let Some(process) = self.desk.process(who)? {
+                self.shared.lock().processes.insert(who, process);
+            }
+        }
+        Ok(())
+    }
+
+    /// While a change is prepared, clocks against those who have promised it stand still.
+    fn tell_layer(&mut self, record: &GroupRecord, look: &Look) -> Result<(), GroupError> {
+        let own = self.local.slot;
+        let concerns = |set: &&Members| self.local.applied != 0 && set.contains_key(&own);
+        let preparing: Option<BTreeSet<u32>> =
+            record.proposed.as_ref().filter(concerns).map(|_| {
+                let promised = look.promises.keys().copied();
+                promised.filter(|slot| *slot != own).collect()
+            });
+        if preparing != self.preparing {
+            let ranks: Option<Vec<u32>> =
+                preparing.as_ref().map(|set| set.iter().copied().collect());
+            let told = self.shared.layer.set_preparing(ranks.as_deref());
+            told.map_err(GroupError::Layer)?;
+            self.preparing = preparing;
+        }
+        Ok(())
+    }
+
+    /// Tells the others whom this rank does not reach, and to whom it has connected; and itself to whom it is to connect.
+    fn tell_row(&mut self, record: &GroupRecord, look: &Look) -> Result<(), GroupError> {
+        let wanted = see::wanted(record, look, self.incarnation(), self.local.applied != 0);
+        let row = {
+            let mut inner = self.shared.lock();
+            if inner.wanted != wanted {
+                inner.wanted = wanted;
+                self.shared.notify();
+            }
+            Row {
+                suspects: inner.table.ripe(Instant::now(), &self.shared.bounds),
+                reached: inner.connected.clone(),
+            }
+        };
+        if row != self.row {
+            self.desk.tell(&row)?;
+            self.row = row;
+        }
+        Ok(())
+    }
+
+    fn wait(&self) {
+        let start = Instant::now();
+        let longest = if self.busy { NEWS } else { LOOK };
+        while start.elapsed() < longest && !self.shared.is_stopped() && !self.shared.lock().news {
+            let asked = Instant::now();
+            self.desk.wait(NEWS);
+            if asked.elapsed() < NEWS / 2 {
+                return;
+            }
+        }
+    }
+
+    fn store_failed(&mut self, error: &StoreError) {
+        let now = Instant::now();
+        self.presence.store_failed(now);
+        // Nobody can promise while nobody can write.
+        self.since.proposal = None;
+        if self.since.away.is_none() {
+            self.since.away = Some(now);
+            self.shared.tell(What::StoreLost {
+                error: error.to_string(),
+            });
+        }
+        std::thread::sleep(AGAIN);
+    }
+
+    fn store_answered(&mut self) {
+        if let Some(since) = self.since.away.take() {
+            let away = since.elapsed();
+            self.shared.tell(What::StoreBack { away });
+        }
+    }
+}
+
+/// Slot and generation of each.
+pub(super) fn incarnations(members: &Members) -> impl Iterator<Item = Incarnation> {
+    members
+        .iter()
+        .map(|(&slot, &generation)| (slot, generation))
+}

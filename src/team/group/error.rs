@@ -1,0 +1,84 @@
+//! What can be wrong with a group.
+
+use std::time::Duration;
+
+use super::{GroupState, LayerError};
+use crate::team::{StoreError, TeamError};
+
+/// An error of a group.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// A bound outside its limits.
+    #[error("{what} is {value:?}; it must be {}", limits(*.least, *.most))]
+    Bound {
+        /// Which.
+        what: &'static str,
+        /// The value.
+        value: Duration,
+        /// Shortest.
+        least: Duration,
+        /// Longest.
+        most: Duration,
+    },
+    /// This incarnation has, or had, its group.
+    #[error(
+        "generation {generation} of rank {rank} has had its group: one group serves one layer, and a rank that has left comes \
+         back with a new generation"
+    )]
+    Taken {
+        /// The slot.
+        rank: u32,
+        /// The generation.
+        generation: u32,
+    },
+    /// A record in the store that no group writes.
+    #[error("the group's record '{key}' cannot be: {reason}")]
+    Record {
+        /// Which.
+        key: String,
+        /// Why.
+        reason: String,
+    },
+    /// The rank did not come to where it was awaited.
+    #[error("the rank is {state:?} after {waited:.1?}, not {wanted:?}")]
+    State {
+        /// How it is.
+        state: GroupState,
+        /// How it was to be.
+        wanted: GroupState,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// A rank that the team does not have, or this one.
+    #[error(
+        "rank {rank} cannot be suspected here: the team has {ranks} slots, and this is rank {own}"
+    )]
+    Suspect {
+        /// The rank.
+        rank: u32,
+        /// Slots.
+        ranks: u32,
+        /// This rank.
+        own: u32,
+    },
+    /// A thread could not be started.
+    #[error("no thread for the group: {0}")]
+    Thread(std::io::Error),
+    /// The layer.
+    #[error("the layer: {0}")]
+    Layer(LayerError),
+    /// The team.
+    #[error(transparent)]
+    Team(#[from] TeamError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn limits(least: Duration, most: Duration) -> String {
+    match most == Duration::MAX {
+        true => format!("at least {least:?}"),
+        false => format!("{least:?} to {most:?}"),
+    }
+}

@@ -1,0 +1,198 @@
+//! What a group tells its user: how it stands, and what has happened when.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::record::{GroupRecord, Members};
+
+/// How a rank stands in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupState {
+    /// Not a member yet: it founds the group with others, or asks to be taken in. Its calls are held.
+    Joining,
+    /// A member whose calls may start.
+    Serving,
+    /// A member whose calls are held for a moment, while the next view is agreed on.
+    Changing,
+    /// Dropped by the others. Its calls end at once; it comes back with a new generation.
+    Expelled,
+    /// Gone because it wanted to.
+    Left,
+}
+
+impl GroupState {
+    /// Whether this incarnation has ended.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Expelled | Self::Left)
+    }
+}
+
+/// Who belongs to a group from one call on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupView {
+    /// Its number.
+    pub epoch: u32,
+    /// First call that runs in it.
+    pub first: u32,
+    /// The generation of each member, by rank slot.
+    pub members: Members,
+}
+
+impl From<&GroupRecord> for GroupView {
+    fn from(record: &GroupRecord) -> Self {
+        Self {
+            epoch: record.epoch,
+            first: record.first,
+            members: record.members.clone(),
+        }
+    }
+}
+
+/// Why a rank is suspected.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Kernels have waited for it in vain.
+    Timeout,
+    /// A QP to it ended in error: vendor syndrome << 8 | syndrome.
+    QpError(u32),
+    /// Its lease has run out.
+    LeaseLost,
+    /// Its process, on this machine, has ended.
+    ProcessExit,
+    /// A later generation of its slot asks to be taken in.
+    Successor,
+    /// It wants to leave.
+    Leaves,
+    /// It has not promised a proposal in time.
+    Silent,
+    /// The caller says so.
+    Told(String),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("kernels wait for it in vain"),
+            Self::QpError(syndrome) => write!(f, "a QP to it is in error, syndrome {syndrome:#x}"),
+            Self::LeaseLost => f.write_str("its lease has run out"),
+            Self::ProcessExit => f.write_str("its process has ended"),
+            Self::Successor => f.write_str("a later generation has its place"),
+            Self::Leaves => f.write_str("it leaves"),
+            Self::Silent => f.write_str("it does not promise a proposal"),
+            Self::Told(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Something that has happened, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupEvent {
+    /// When.
+    pub at: Instant,
+    /// What.
+    pub what: What,
+}
+
+/// Something that has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum What {
+    /// This rank suspects another.
+    Suspected {
+        /// Its slot.
+        rank: u32,
+        /// Why.
+        cause: Cause,
+    },
+    /// It does so no longer.
+    Trusted {
+        /// Its slot.
+        rank: u32,
+    },
+    /// The words by which kernels know whom not to wait for were written.
+    Masked {
+        /// All of them.
+        ranks: Vec<u32>,
+    },
+    /// This rank has put a proposal into the store.
+    Proposed {
+        /// Its number.
+        proposal: u64,
+        /// Whom it keeps and takes in.
+        members: Members,
+    },
+    /// This rank has promised a proposal.
+    Promised {
+        /// Its number.
+        proposal: u64,
+        /// The last call that it starts in the old view; none if it joins.
+        last: Option<u32>,
+    },
+    /// The QPs to these ranks are in error.
+    Fenced {
+        /// Their slots.
+        ranks: Vec<u32>,
+    },
+    /// The kernels of this rank have a new view.
+    Viewed(GroupView),
+    /// All calls may start again.
+    Resumed {
+        /// The view.
+        epoch: u32,
+        /// For how long calls were held.
+        held: Duration,
+    },
+    /// Nothing is left of an earlier holder of a slot.
+    Cleared {
+        /// The slot.
+        rank: u32,
+    },
+    /// The QPs to a rank that wants to come in are connected.
+    Connected {
+        /// Its slot.
+        rank: u32,
+        /// Its generation.
+        generation: u32,
+        /// How long that took.
+        took: Duration,
+    },
+    /// The QPs to a rank that wants to come in could not be connected; it is tried again.
+    NotConnected {
+        /// Its slot.
+        rank: u32,
+        /// Its generation.
+        generation: u32,
+        /// Why.
+        error: String,
+    },
+    /// A step of a change failed at this rank; it is tried again.
+    Failed {
+        /// Which, and why.
+        error: String,
+    },
+    /// The store does not answer: no view changes.
+    StoreLost {
+        /// Why.
+        error: String,
+    },
+    /// It answers again.
+    StoreBack {
+        /// For how long it did not.
+        away: Duration,
+    },
+    /// This incarnation has ended.
+    Ended(GroupState),
+}
+
+impl fmt::Display for GroupView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slots: Vec<u32> = self.members.keys().copied().collect();
+        write!(
+            f,
+            "view {} of {slots:?} from call {} on",
+            self.epoch, self.first
+        )
+    }
+}

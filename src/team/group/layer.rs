@@ -1,0 +1,58 @@
+//! What a group tells a layer, and asks it: the words that host and kernels share, without knowing what the layer computes.
+
+use std::error::Error;
+use std::fmt::Debug;
+
+/// Why a layer could not do what it was asked.
+pub type LayerError = Box<dyn Error + Send + Sync>;
+
+/// A layer whose calls run in the views of a group. It counts its calls on the device, and has two views, so that calls that
+/// have begun end in theirs. No method waits for kernels or for other ranks.
+pub trait Layer: Send + Sync + Debug {
+    /// Lets no call start whose number is above `limit`; with none, every call may. Returns the last call that has started, as
+    /// it is behind a sequentially consistent fence.
+    fn set_limit(&self, limit: Option<u32>) -> u32;
+
+    /// The last call that has taken its number.
+    fn started(&self) -> u32;
+
+    /// The last call that has ended, and all before it.
+    fn finished(&self) -> u32;
+
+    /// The members, by rank slot, of all calls from `first` on. Asked for only when no call needs the older of the two views.
+    ///
+    /// # Errors
+    /// The layer's.
+    fn set_view(&self, epoch: u32, first: u32, members: &[u32]) -> Result<(), LayerError>;
+
+    /// The same for the first view of a rank that joins others: `first` is the number of its first call.
+    ///
+    /// # Errors
+    /// The layer's.
+    fn begin(&self, epoch: u32, first: u32, members: &[u32]) -> Result<(), LayerError>;
+
+    /// Forgets all that is known of `peer` and all that it has written: another rank takes its slot. The QPs to it are in Err,
+    /// and every call that had it as a member has ended.
+    ///
+    /// # Errors
+    /// The layer's.
+    fn clear_peer(&self, peer: u32) -> Result<(), LayerError>;
+
+    /// The ranks that kernels have waited for in vain, and that have said nothing new since.
+    fn suspected(&self) -> Vec<u32>;
+
+    /// The ranks that kernels do not wait for, whatever they say.
+    ///
+    /// # Errors
+    /// The layer's.
+    fn set_suspects(&self, ranks: &[u32]) -> Result<(), LayerError>;
+
+    /// While a change is prepared, the clocks against the ranks that have promised it stand still. None: no change is.
+    ///
+    /// # Errors
+    /// The layer's.
+    fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), LayerError>;
+
+    /// Whether calls that would be held end at once instead, `aborted`.
+    fn set_refuse(&self, refuse: bool);
+}

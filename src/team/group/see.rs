@@ -1,0 +1,238 @@
+//! What a rank sees of its group: who is gone, who suspects whom, who may come in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::choose::Suspicions;
+use super::desk::Look;
+use super::driver::{Driver, incarnations};
+use super::event::Cause;
+use super::presence::Incarnation;
+use super::record::{GroupRecord, Members, newer};
+use super::rules::Seen;
+
+impl Driver {
+    /// What the rules go by.
+    pub(super) fn see(&mut self, record: &GroupRecord, look: &Look) -> Seen {
+        let now = Instant::now();
+        let gone = self.gone(record, look, now);
+        let inner = self.shared.lock();
+        let ripe = inner.table.ripe(now, &self.shared.bounds);
+        Seen {
+            promises: look.promises.clone(),
+            started: self.shared.layer.started(),
+            older_view_needed: self.older_view_needed(),
+            suspicions: suspicions(record, look, (self.incarnation(), &ripe)),
+            joining: ready(record, look, &gone),
+            gone,
+            connected: inner.connected.clone(),
+        }
+    }
+
+    /// Who has to go whatever anybody says, with the cause taken down.
+    fn gone(&mut self, record: &GroupRecord, look: &Look, now: Instant) -> BTreeSet<Incarnation> {
+        let own = self.incarnation();
+        let sets = [Some(&record.members), record.proposed.as_ref()];
+        let all = sets.into_iter().flatten().flat_map(incarnations);
+        let others: BTreeSet<Incarnation> = all.filter(|who| *who != own).collect();
+        let asks = newest(&look.asks);
+        let succeeded = |who: &&Incarnation| asks.get(&who.0).is_some_and(|newest| *newest > who.1);
+        let found = [
+            (
+                Cause::LeaseLost,
+                self.presence.lost(now, &look.held, &others),
+            ),
+            (
+                Cause::Leaves,
+                others.intersection(&look.leaves).copied().collect(),
+            ),
+            (
+                Cause::Successor,
+                others.iter().filter(succeeded).copied().collect(),
+            ),
+            (Cause::Silent, self.silent(record, look, now)),
+        ];
+        let mut gone = BTreeSet::new();
+        for (cause, ranks) in found {
+            for &(rank, generation) in &ranks {
+                let is_member = self.shared.lock().table.members().get(&rank) == Some(&generation);
+                if is_member {
+                    self.shared.suspect(rank, cause.clone());
+                }
+            }
+            gone.extend(ranks);
+        }
+        gone.extend(self.shared.lock().table.certain());
+        gone.remove(&own);
+        gone
+    }
+
+    /// Who has left the proposal that this rank has promised unanswered for too long.
+    fn silent(&mut self, record: &GroupRecord, look: &Look, now: Instant) -> BTreeSet<Incarnation> {
+        let Some(proposed) = &record.proposed else {
+            self.since.proposal = None;
+            return BTreeSet::new();
+        };
+        let since = match self.since.proposal {
+            Some((proposal, since)) if proposal == record.proposal => since,
+            _ => now,
+        };
+        self.since.proposal = Some((record.proposal, since));
+        let promised = self
+            .local
+            .promised
+            .is_some_and(|(of, _)| of == record.proposal);
+        if !promised || now.duration_since(since) < self.shared.bounds.promise {
+            return BTreeSet::new();
+        }
+        incarnations(proposed)
+            .filter(|(slot, _)| !look.promises.contains_key(slot))
+            .collect()
+    }
+
+    fn older_view_needed(&self) -> bool {
+        match self.views[..] {
+            [_, first] => newer(first.wrapping_sub(1), self.shared.layer.finished()),
+            _ => false,
+        }
+    }
+}
+
+/// The newest generation of each slot.
+fn newest(of: &BTreeSet<Incarnation>) -> BTreeMap<u32, u32> {
+    // In ascending order, so the last one stays.
+    of.iter().copied().collect()
+}
+
+/// The matrix: what ranks of the view, or of the proposal, say of each other. `own` is what this rank has to say now.
+fn suspicions(
+    record: &GroupRecord,
+    look: &Look,
+    (own, ripe): (Incarnation, &BTreeSet<Incarnation>),
+) -> Suspicions {
+    let counts = |(slot, generation): &Incarnation| record.members.get(slot) == Some(generation);
+    let mut found = Suspicions::default();
+    let others = look.rows.iter().filter(|(who, _)| **who != own);
+    let rows = others.map(|(who, row)| (*who, &row.suspects));
+    for (who, row) in rows.chain([(own, ripe)]).filter(|(who, _)| counts(who)) {
+        for (of, _) in row.iter().filter(|of| counts(of)) {
+            found.add(who.0, *of);
+        }
+    }
+    found
+}
+
+/// To whom a rank is to connect: to those who want to come in; who comes in itself, to those who are there as well.
+pub(super) fn wanted(
+    record: &GroupRecord,
+    look: &Look,
+    own: Incarnation,
+    member: bool,
+) -> BTreeSet<Incarnation> {
+    let free = |(slot, generation): &(u32, u32)| {
+        !record.was_dropped(*slot, *generation) && !(member && record.members.contains_key(slot))
+    };
+    let asks = newest(&look.asks).into_iter().filter(free);
+    let others: Vec<Incarnation> = match member {
+        true => Vec::new(),
+        false => incarnations(&record.members).collect(),
+    };
+    let all = asks.chain(others);
+    all.filter(|who| who.0 != own.0 && look.held.contains(who))
+        .collect()
+}
+
+/// Who may be taken in: those who live and want to, and are connected with every living member and with each other. Of two who
+/// are not, the one in the lower slot.
+fn ready(record: &GroupRecord, look: &Look, gone: &BTreeSet<Incarnation>) -> Members {
+    let reaches = |from: &Incarnation, to: &Incarnation| {
+        look.rows
+            .get(from)
+            .is_some_and(|row| row.reached.contains(to))
+    };
+    let both = |a: &Incarnation, b: &Incarnation| reaches(a, b) && reaches(b, a);
+    let living = |who: &Incarnation| look.held.contains(who) && !gone.contains(who);
+    let members: Vec<Incarnation> = incarnations(&record.members)
+        .filter(|who| !gone.contains(who))
+        .collect();
+    let mut taken: Vec<Incarnation> = Vec::new();
+    for ask in newest(&look.asks).into_iter().filter(living) {
+        let all = members.iter().chain(&taken);
+        if !record.was_dropped(ask.0, ask.1) && all.into_iter().all(|other| both(&ask, other)) {
+            taken.push(ask);
+        }
+    }
+    taken.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::team::group::desk::Row;
+
+    fn look(rows: &[(Incarnation, &[Incarnation])], asks: &[Incarnation]) -> Look {
+        let row = |(who, reached): &(Incarnation, &[Incarnation])| {
+            let reached = reached.iter().copied().collect();
+            let row = Row {
+                reached,
+                ..Row::default()
+            };
+            (*who, row)
+        };
+        Look {
+            rows: rows.iter().map(row).collect(),
+            asks: asks.iter().copied().collect(),
+            held: rows.iter().map(|(who, _)| *who).collect(),
+            ..Look::default()
+        }
+    }
+
+    #[test]
+    fn a_rank_comes_in_when_every_living_member_is_connected_with_it_and_it_with_them() {
+        let record = GroupRecord::founded([(0, 1), (1, 1)].into());
+        let (a, b, c) = ((0, 1), (1, 1), (2, 4));
+        let none = BTreeSet::new();
+        let whole = look(&[(a, &[c]), (b, &[c]), (c, &[a, b])], &[c]);
+        assert_eq!(ready(&record, &whole, &none), [(2, 4)].into());
+        let one_way = look(&[(a, &[c]), (b, &[]), (c, &[a, b])], &[c]);
+        assert_eq!(ready(&record, &one_way, &none), Members::new());
+        assert_eq!(
+            ready(&record, &one_way, &[b].into()),
+            [(2, 4)].into(),
+            "without the dead one"
+        );
+        let older = look(&[(a, &[c]), (b, &[c]), (c, &[a, b])], &[(2, 3), c]);
+        assert_eq!(
+            ready(&record, &older, &none),
+            [(2, 4)].into(),
+            "the newest generation"
+        );
+    }
+
+    #[test]
+    fn of_two_newcomers_that_are_not_connected_one_comes_first() {
+        let record = GroupRecord::founded([(0, 1)].into());
+        let (a, b, c) = ((0, 1), (1, 2), (2, 4));
+        let apart = look(&[(a, &[b, c]), (b, &[a]), (c, &[a, b])], &[b, c]);
+        assert_eq!(ready(&record, &apart, &BTreeSet::new()), [(1, 2)].into());
+        let together = look(&[(a, &[b, c]), (b, &[a, c]), (c, &[a, b])], &[b, c]);
+        assert_eq!(
+            ready(&record, &together, &BTreeSet::new()),
+            [(1, 2), (2, 4)].into()
+        );
+    }
+
+    #[test]
+    fn a_generation_that_was_dropped_is_neither_wanted_nor_taken_in() {
+        let mut record = GroupRecord::founded([(0, 1), (1, 1)].into());
+        record.members.remove(&1);
+        let (a, old, new) = ((0, 1), (1, 1), (1, 2));
+        let asks = look(&[(a, &[old, new]), (old, &[a]), (new, &[a])], &[old]);
+        assert_eq!(ready(&record, &asks, &BTreeSet::new()), Members::new());
+        assert_eq!(wanted(&record, &asks, a, true), BTreeSet::new());
+        let asks = look(&[(a, &[old, new]), (old, &[a]), (new, &[a])], &[old, new]);
+        assert_eq!(ready(&record, &asks, &BTreeSet::new()), [(1, 2)].into());
+        assert_eq!(wanted(&record, &asks, a, true), [new].into());
+        assert_eq!(wanted(&record, &asks, new, false), [a].into());
+    }
+}

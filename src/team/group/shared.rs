@@ -1,0 +1,184 @@
+//! What the threads of a group share: how the rank stands, whom it suspects, to whom it is to connect, what has happened.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::config::Bounds;
+use super::event::{Cause, GroupEvent, GroupState, GroupView, What};
+use super::fabric::Fabric;
+use super::layer::Layer;
+use super::presence::Incarnation;
+use super::suspicion::Table;
+use crate::team::store::Process;
+
+/// Events that are kept for who does not fetch them.
+const MOST_EVENTS: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) fabric: Arc<dyn Fabric>,
+    pub(super) layer: Arc<dyn Layer>,
+    pub(super) bounds: Bounds,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    stop: AtomicBool,
+}
+
+/// Whole after every operation, so a panic elsewhere under the lock breaks nothing.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) state: GroupState,
+    pub(super) view: Option<GroupView>,
+    pub(super) leaving: bool,
+    pub(super) table: Table,
+    /// Something that the rules have to see has changed here.
+    pub(super) news: bool,
+    /// Processes that are watched, of members.
+    pub(super) processes: BTreeMap<Incarnation, Process>,
+    /// Those who are to be connected to.
+    pub(super) wanted: BTreeSet<Incarnation>,
+    /// Those who are.
+    pub(super) connected: BTreeSet<Incarnation>,
+    /// Slots whose last holder was dropped and of whom traces are left; the first call of the view that did.
+    pub(super) traces: BTreeMap<u32, u32>,
+    events: VecDeque<GroupEvent>,
+    /// What kernels were told last.
+    masked: Option<BTreeSet<u32>>,
+}
+
+impl Shared {
+    pub(super) fn new(fabric: Arc<dyn Fabric>, layer: Arc<dyn Layer>, bounds: Bounds) -> Self {
+        let inner = Inner {
+            state: GroupState::Joining,
+            view: None,
+            leaving: false,
+            table: Table::default(),
+            news: true,
+            processes: BTreeMap::new(),
+            wanted: BTreeSet::new(),
+            connected: BTreeSet::new(),
+            traces: BTreeMap::new(),
+            events: VecDeque::new(),
+            masked: None,
+        };
+        Self {
+            fabric,
+            layer,
+            bounds,
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells all who wait here that something is different.
+    pub(super) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Waits until somebody tells something new, at most for `time`.
+    pub(super) fn wait<'a>(
+        &self,
+        inner: MutexGuard<'a, Inner>,
+        time: Duration,
+    ) -> MutexGuard<'a, Inner> {
+        let waited = self.changed.wait_timeout(inner, time);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Under the lock, so that nobody looks before and sleeps after.
+        drop(self.lock());
+        self.notify();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn tell(&self, what: What) {
+        self.lock().tell(what);
+        self.notify();
+    }
+
+    pub(super) fn set_state(&self, state: GroupState) {
+        self.lock().state = state;
+        self.notify();
+    }
+
+    /// Adds a cause against a member, and tells kernels if it is one of which they are told.
+    pub(super) fn suspect(&self, rank: u32, cause: Cause) {
+        let mut inner = self.lock();
+        if !inner.table.has(rank, &cause) && inner.table.add(rank, cause.clone(), Instant::now()) {
+            inner.news = true;
+            inner.tell(What::Suspected { rank, cause });
+            self.mask(&mut inner);
+            self.notify();
+        }
+    }
+
+    /// Takes a cause back.
+    pub(super) fn trust(&self, rank: u32, cause: &Cause) {
+        let mut inner = self.lock();
+        if inner.table.has(rank, cause) {
+            inner.news = true;
+            if inner.table.withdraw(rank, cause) {
+                inner.tell(What::Trusted { rank });
+            }
+            self.mask(&mut inner);
+            self.notify();
+        }
+    }
+
+    /// Writes the words by which kernels know whom not to wait for: who is suspected by the host, and who is no member, for the
+    /// calls of older views.
+    pub(super) fn mask(&self, inner: &mut Inner) {
+        let own = self.fabric.slot();
+        let told = inner.table.told();
+        let members = inner.table.members();
+        let away =
+            |slot: &u32| *slot != own && (!members.contains_key(slot) || told.contains(slot));
+        let masked: BTreeSet<u32> = (0..self.fabric.slots()).filter(away).collect();
+        if inner.masked.as_ref() == Some(&masked) {
+            return;
+        }
+        let ranks: Vec<u32> = masked.iter().copied().collect();
+        match self.layer.set_suspects(&ranks) {
+            Ok(()) => {
+                inner.masked = Some(masked);
+                inner.tell(What::Masked { ranks });
+            }
+            Err(error) => inner.tell(What::Failed {
+                error: format!("telling kernels whom not to wait for: {error}"),
+            }),
+        }
+    }
+
+    /// What has happened since the last call.
+    pub(super) fn take_events(&self) -> Vec<GroupEvent> {
+        self.lock().events.drain(..).collect()
+    }
+}
+
+impl Inner {
+    pub(super) fn tell(&mut self, what: What) {
+        tracing::debug!("{what:?}");
+        // The same failure again and again would drive out everything else.
+        let repeats = matches!(what, What::Failed { .. } | What::NotConnected { .. });
+        if repeats && self.events.back().is_some_and(|last| last.what == what) {
+            return;
+        }
+        if self.events.len() == MOST_EVENTS {
+            self.events.pop_front();
+        }
+        let at = Instant::now();
+        self.events.push_back(GroupEvent { at, what });
+    }
+}

@@ -1,0 +1,178 @@
+//! The steps of a change, done: words of the layer, states of QPs, keys of the store.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::GroupError;
+use super::driver::{Driver, Turn, incarnations};
+use super::event::{GroupState, GroupView, What};
+use super::presence::Incarnation;
+use super::record::{GroupRecord, Promise};
+use super::rules::{Limit, Step};
+
+impl Driver {
+    /// Does `step`, which was asked for after `record` was seen.
+    pub(super) fn take(&mut self, record: &GroupRecord, step: Step) -> Result<Turn, GroupError> {
+        match step {
+            Step::Wait => return Ok(Turn::Wait),
+            Step::Leave => return Ok(Turn::Over(self.over())),
+            Step::Store(new) => self.replace(record, &new)?,
+            Step::Close => {
+                self.since.held.get_or_insert_with(Instant::now);
+                self.shared.set_state(GroupState::Changing);
+                let layer = &self.shared.layer;
+                layer.set_limit(Some(layer.started()));
+                self.local.limit = Limit::Closed;
+            }
+            Step::Limit(last) => {
+                self.shared.layer.set_limit(Some(last));
+                self.local.limit = Limit::UpTo(last);
+            }
+            Step::Fence(slots) => self.fence(slots)?,
+            Step::Promise(promise) => self.promise(record, promise)?,
+            Step::View => self.view(record)?,
+            Step::Open => self.open(record)?,
+        }
+        Ok(Turn::Again)
+    }
+
+    fn replace(&mut self, old: &GroupRecord, new: &GroupRecord) -> Result<(), GroupError> {
+        if self.desk.replace(Some(old), new)?
+            && let Some(members) = &new.proposed
+        {
+            self.shared.tell(What::Proposed {
+                proposal: new.proposal,
+                members: members.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self, slots: BTreeSet<u32>) -> Result<(), GroupError> {
+        for &slot in &slots {
+            self.shared.fabric.fail_peer(slot)?;
+            let mut inner = self.shared.lock();
+            inner.connected.retain(|(connected, _)| *connected != slot);
+        }
+        self.opened.retain(|(opened, _)| !slots.contains(opened));
+        self.shared.tell(What::Fenced {
+            ranks: slots.iter().copied().collect(),
+        });
+        self.local.fenced.extend(slots);
+        Ok(())
+    }
+
+    fn promise(&mut self, record: &GroupRecord, promise: Promise) -> Result<(), GroupError> {
+        self.desk.promise(record.proposal, &promise)?;
+        if let Some((before, _)) = self.local.promised
+            && before != record.proposal
+        {
+            self.desk.forget_promise(before)?;
+        }
+        self.local.promised = Some((record.proposal, promise));
+        self.shared.tell(What::Promised {
+            proposal: record.proposal,
+            last: promise.last,
+        });
+        Ok(())
+    }
+
+    fn view(&mut self, record: &GroupRecord) -> Result<(), GroupError> {
+        let members: Vec<u32> = record.members.keys().copied().collect();
+        let (epoch, first) = (record.epoch, record.first);
+        let layer = &self.shared.layer;
+        let set = match self.views.is_empty() {
+            true => layer.begin(epoch, first, &members),
+            false => layer.set_view(epoch, first, &members),
+        };
+        set.map_err(GroupError::Layer)?;
+        self.views.push(first);
+        if self.views.len() > 2 {
+            self.views.remove(0);
+        }
+        self.local.viewed = epoch;
+        self.viewed(record);
+        Ok(())
+    }
+
+    /// The device has the view of `record`.
+    pub(super) fn viewed(&mut self, record: &GroupRecord) {
+        let own = self.incarnation();
+        let mut inner = self.shared.lock();
+        let before: BTreeSet<Incarnation> = incarnations(inner.table.members()).collect();
+        let now: BTreeSet<Incarnation> = incarnations(&record.members).collect();
+        let dropped: Vec<Incarnation> = before.difference(&now).copied().collect();
+        for &(slot, _) in &dropped {
+            inner.traces.insert(slot, record.first);
+        }
+        inner.table.set_members(&record.members);
+        inner.processes.retain(|who, _| now.contains(who));
+        let view = GroupView::from(record);
+        inner.view = Some(view.clone());
+        inner.tell(What::Viewed(view));
+        self.shared.mask(&mut inner);
+        drop(inner);
+        self.shared.notify();
+        for who in dropped.into_iter().filter(|who| *who != own) {
+            // Tidying only: whoever reads these keys knows that the generation was dropped.
+            if let Err(error) = self.desk.clear(who) {
+                tracing::warn!("keys of a rank that is gone are left in the store: {error}");
+            }
+        }
+    }
+
+    fn open(&mut self, record: &GroupRecord) -> Result<(), GroupError> {
+        let own = self.incarnation();
+        for who in incarnations(&record.members) {
+            if who != own && !self.opened.contains(&who) {
+                self.shared.fabric.open_peer(who.0)?;
+                self.opened.insert(who);
+            }
+        }
+        if self.local.applied == 0 {
+            self.desk.answered()?;
+        }
+        self.shared.layer.set_limit(None);
+        self.local.limit = Limit::Open;
+        self.local.applied = record.epoch;
+        self.local.fenced.clear();
+        let promised = self.local.promised.take();
+        let held = self.since.held.take();
+        let mut inner = self.shared.lock();
+        inner.state = GroupState::Serving;
+        inner.tell(What::Resumed {
+            epoch: record.epoch,
+            held: held.map_or_else(Default::default, |since| since.elapsed()),
+        });
+        drop(inner);
+        self.shared.notify();
+        if let Some((proposal, _)) = promised {
+            self.desk.forget_promise(proposal)?;
+        }
+        Ok(())
+    }
+
+    /// This incarnation goes: its calls end at once, nobody is waited for, nothing of it reaches anybody any more.
+    pub(super) fn end(mut self, state: GroupState) {
+        let layer = &self.shared.layer;
+        layer.set_refuse(true);
+        layer.set_limit(Some(layer.started()));
+        let own = self.incarnation();
+        for peer in (0..self.shared.fabric.slots()).filter(|peer| *peer != own.0) {
+            if let Err(error) = self.shared.fabric.fail_peer(peer) {
+                self.shared.tell(What::Failed {
+                    error: format!("ending the QPs to rank {peer}: {error}"),
+                });
+            }
+        }
+        if let Err(error) = self.desk.clear(own) {
+            tracing::warn!("keys of this rank are left in the store: {error}");
+        }
+        self.lease = None;
+        let mut inner = self.shared.lock();
+        inner.state = state;
+        inner.tell(What::Ended(state));
+        drop(inner);
+        self.shared.stop();
+    }
+}

@@ -1,0 +1,343 @@
+//! Ranks that call all the time, each checked against the reference for what its own report says of the call.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use softhca::Hca;
+use warpverbs::abi::Outcome;
+use warpverbs::moe::reference::{self, Batch};
+use warpverbs::moe::{CallReport, Deadlines, Member, Moe, MoeConfig, Workspace};
+use warpverbs::team::{Group, GroupConfig, MemoryStore, Store};
+
+use crate::store::{Cut, Way};
+use crate::support::{Setup, Traffic, batch, check_dispatch, common, expert, join};
+
+/// A layer of a few tokens.
+pub(crate) const SHAPE: MoeConfig = MoeConfig {
+    hidden: 64,
+    experts: 8,
+    top_k: 3,
+    max_tokens: 12,
+    ..MoeConfig::BF16
+};
+const TRAFFIC: Traffic = Traffic {
+    percent_none: 10,
+    percent_empty: 0,
+};
+/// Whatever a loaded machine may need.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// One call at one rank, as it went.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) number: u32,
+    pub(crate) epoch: u32,
+    /// Whose rows came and were added.
+    pub(crate) seen: Vec<u32>,
+    pub(crate) ended: Instant,
+    pub(crate) report: CallReport,
+}
+
+/// How a rank is told what to do.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    /// It makes no further call.
+    stop: AtomicBool,
+    /// The last call that it makes; 0: there is none.
+    last: AtomicU32,
+    calls: Mutex<Vec<Call>>,
+    /// Why it ended badly.
+    broken: Mutex<Option<String>>,
+}
+
+/// One incarnation of a rank.
+pub(crate) struct Rank {
+    pub(crate) slot: u32,
+    pub(crate) hca: Arc<Hca>,
+    pub(crate) moe: Arc<Moe>,
+    pub(crate) group: Option<Group>,
+    /// Its store.
+    pub(crate) cut: Cut,
+    control: Arc<Control>,
+    caller: Option<JoinHandle<()>>,
+}
+
+/// Ranks of one group.
+pub(crate) struct Fleet {
+    pub(crate) ranks: Vec<Rank>,
+    pub(crate) store: Arc<dyn Store>,
+    /// The store of all of them.
+    pub(crate) outage: Cut,
+    pub(crate) config: GroupConfig,
+    /// Ranks that are over; their memory stays until the end.
+    pub(crate) dead: Vec<Rank>,
+}
+
+impl Fleet {
+    /// `ranks` founders that call all the time, with this deadline of the device.
+    pub(crate) fn new(ranks: u32, deadline: Duration, config: GroupConfig) -> Self {
+        let mut setup = Setup::new(ranks);
+        setup.team.deadline = deadline;
+        setup.team.ack_timeout = Some(15);
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let outage = Cut::default();
+        let make = |slot: u32| {
+            let (setup, store, outage) = (setup.clone(), Arc::clone(&store), outage.clone());
+            std::thread::spawn(move || Rank::found(slot, &setup, store, outage, &config))
+        };
+        let threads: Vec<_> = (0..ranks).map(make).collect();
+        let ranks = threads
+            .into_iter()
+            .map(|made| made.join().unwrap())
+            .collect();
+        Self {
+            ranks,
+            store,
+            outage,
+            config,
+            dead: Vec::new(),
+        }
+    }
+
+    pub(crate) fn rank(&self, slot: u32) -> &Rank {
+        let rank = self.ranks.iter().find(|rank| rank.slot == slot);
+        rank.unwrap_or_else(|| panic!("rank {slot} is gone"))
+    }
+
+    /// Waits until `there`, for every living rank.
+    pub(crate) fn until(&self, what: &str, there: impl Fn(&Rank) -> bool) {
+        let start = Instant::now();
+        for rank in &self.ranks {
+            while !there(rank) {
+                rank.check();
+                assert!(
+                    start.elapsed() < LONG,
+                    "rank {}: {what}: {}",
+                    rank.slot,
+                    rank.story()
+                );
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Waits until every living rank has made `more` calls in a view of at least `epoch`, nothing missing.
+    pub(crate) fn until_whole(&self, epoch: u32, more: usize) {
+        self.until(&format!("{more} whole calls in view {epoch}"), |rank| {
+            let calls = rank.calls();
+            let whole = calls
+                .iter()
+                .filter(|call| call.epoch >= epoch && call.report.is_complete());
+            whole.count() >= more
+        });
+    }
+
+    /// Takes `slot` out of the fleet: it makes no further call. Nothing else of it ends.
+    pub(crate) fn remove(&mut self, slot: u32) -> Rank {
+        let place = self
+            .ranks
+            .iter()
+            .position(|rank| rank.slot == slot)
+            .unwrap();
+        self.ranks.remove(place)
+    }
+
+    /// Ends all calls, and all that there is. Every call of one number ran in one view, at all ranks.
+    pub(crate) fn end(mut self) {
+        let newest = self
+            .ranks
+            .iter()
+            .map(|rank| rank.moe.started())
+            .max()
+            .unwrap_or(0);
+        for rank in &self.ranks {
+            rank.control.last.store(newest + 3, Ordering::Relaxed);
+        }
+        for rank in &mut self.ranks {
+            rank.join_caller();
+        }
+        let mut epochs = std::collections::BTreeMap::new();
+        for rank in self.ranks.iter().chain(&self.dead) {
+            for call in rank.calls() {
+                let aborted = call.seen.is_empty();
+                let epoch = *epochs.entry(call.number).or_insert(call.epoch);
+                assert!(
+                    aborted || epoch == call.epoch,
+                    "call {} ran in views {epoch} and {}",
+                    call.number,
+                    call.epoch
+                );
+            }
+        }
+        let all: Vec<Rank> = self.ranks.drain(..).chain(self.dead.drain(..)).collect();
+        let hcas: Vec<Arc<Hca>> = all.iter().map(|rank| Arc::clone(&rank.hca)).collect();
+        drop(all);
+        for hca in hcas {
+            assert_eq!(hca.findings(), Vec::<String>::new(), "{}", hca.name());
+            assert_eq!(hca.live_objects().total(), 0, "{}", hca.name());
+        }
+    }
+}
+
+impl Rank {
+    fn found(
+        slot: u32,
+        setup: &Setup,
+        store: Arc<dyn Store>,
+        outage: Cut,
+        config: &GroupConfig,
+    ) -> Self {
+        let hca = Arc::new(common::hca_with(softhca::HcaConfig {
+            adversary: setup.adversary,
+            ..softhca::HcaConfig::default()
+        }));
+        let cut = Cut::default();
+        let cuts = [cut.clone(), outage];
+        let way: Arc<dyn Store> = Arc::new(Way { store, cuts });
+        let team = warpverbs::team::TeamConfig {
+            rank: slot,
+            ..setup.team
+        };
+        let team = join(team, &hca, way).unwrap();
+        let moe = Moe::new(&team, "layer", SHAPE).unwrap();
+        let deadlines = Deadlines {
+            change: LONG,
+            ..Deadlines::new(setup.team.deadline)
+        };
+        moe.set_deadlines(&deadlines).unwrap();
+        let group = Group::start(&team, Member::new(&moe), config).unwrap();
+        let mut rank = Self {
+            slot,
+            hca,
+            moe,
+            group: Some(group),
+            cut,
+            control: Arc::default(),
+            caller: None,
+        };
+        rank.call();
+        rank
+    }
+
+    pub(crate) fn group(&self) -> &Group {
+        self.group.as_ref().expect("it has its group")
+    }
+
+    /// Begins to make calls.
+    fn call(&mut self) {
+        let (control, moe) = (Arc::clone(&self.control), Arc::clone(&self.moe));
+        let slot = self.slot;
+        self.caller = Some(std::thread::spawn(move || {
+            let body = std::panic::AssertUnwindSafe(|| call_on(&control, &moe, slot));
+            if let Err(panic) = std::panic::catch_unwind(body) {
+                let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+                *lock(&control.broken) = Some(text);
+            }
+        }));
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        lock(&self.control.calls).clone()
+    }
+
+    /// Panics if a call was not what it should be.
+    pub(crate) fn check(&self) {
+        if let Some(broken) = lock(&self.control.broken).as_ref() {
+            panic!("rank {}: {broken}", self.slot);
+        }
+    }
+
+    /// It makes no further call; the present one ends as it may.
+    pub(crate) fn stop_calls(&mut self) {
+        self.control.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn join_caller(&mut self) {
+        if let Some(caller) = self.caller.take() {
+            caller.join().unwrap();
+        }
+        self.check();
+    }
+
+    /// What has happened to it, for the message of a test that fails.
+    pub(crate) fn story(&self) -> String {
+        let calls = self.calls();
+        let last = calls.last().map(|call| call.report.to_string());
+        let group = self.group.as_ref();
+        format!(
+            "{:?}, {:?}, {} calls, last {last:?}, events {:#?}",
+            group.map(Group::state),
+            group.map(Group::view),
+            calls.len(),
+            group.map(Group::events)
+        )
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls until it is told to end.
+fn call_on(control: &Control, moe: &Arc<Moe>, slot: u32) {
+    let mut work = Workspace::new(moe).unwrap();
+    while !control.stop.load(Ordering::Relaxed) {
+        let number = moe.started().wrapping_add(1);
+        let last = control.last.load(Ordering::Relaxed);
+        if last != 0 && number > last {
+            return;
+        }
+        let batches: Vec<Batch> = (0..moe.team().ranks())
+            .map(|rank| batch(&SHAPE, TRAFFIC, 7, number, rank))
+            .collect();
+        let call = one_call(moe, &mut work, &batches, slot);
+        assert_eq!(call.number, number);
+        lock(&control.calls).push(call);
+    }
+}
+
+/// One call: what it brings is what its own report says, bit for bit.
+fn one_call(moe: &Arc<Moe>, work: &mut Workspace, batches: &[Batch], slot: u32) -> Call {
+    work.send(&batches[slot as usize]).unwrap();
+    let sources = work.receive().unwrap();
+    let report = work.call().report().unwrap();
+    let aborted = report.phases[0] != warpverbs::abi::Status::OK;
+    let here = |rank: u32, there: bool| (rank == slot || there) && !aborted;
+    let mut rows: Vec<Batch> = batches.to_vec();
+    for (rank, peer) in (0u32..).zip(&report.peers) {
+        if !here(rank, peer.dispatch_received == Outcome::ACCEPTED) {
+            rows[rank as usize] = Batch::default();
+        }
+    }
+    check_dispatch(moe, &rows, work, &sources, &format!("{report}"));
+    work.experts(expert).unwrap();
+    work.send_back().unwrap();
+    let combined = work.receive_back().unwrap();
+    let report = work.call().report().unwrap();
+    let peers = (0u32..).zip(&report.peers);
+    let seen = peers.filter(|(rank, peer)| here(*rank, peer.valid != 0 && peer.member != 0));
+    let seen: Vec<u32> = seen.map(|(rank, _)| rank).collect();
+
+    let mut own = batches[slot as usize].clone();
+    let mut valid = vec![true; own.tokens(&SHAPE)];
+    for (place, choice) in own.experts.iter_mut().enumerate() {
+        let placement = moe.placement();
+        let away = |at: &u32| !seen.contains(&placement.homes()[*at as usize].rank);
+        if placement.slots_of(*choice).iter().any(away) {
+            valid[place / SHAPE.top_k as usize] = false;
+            *choice = -1;
+        }
+    }
+    assert_eq!(combined.token_valid, valid, "{report}, sees {seen:?}");
+    let want = reference::combine(moe.config(), moe.placement(), slot, &own, expert);
+    assert_eq!(combined.out, want, "{report}, sees {seen:?}");
+    Call {
+        number: report.call,
+        epoch: report.epoch,
+        seen,
+        ended: Instant::now(),
+        report,
+    }
+}

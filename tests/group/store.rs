@@ -1,0 +1,85 @@
+//! A store that can be taken away, from one rank or from all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use warpverbs::team::{LeaseId, Store, StoreError};
+
+/// Whether a store answers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cut(Arc<AtomicBool>);
+
+impl Cut {
+    pub(crate) fn set(&self, cut: bool) {
+        self.0.store(cut, Ordering::Relaxed);
+    }
+}
+
+/// The way of one rank to a store; ends in an error while one of its cuts is set.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) cuts: [Cut; 2],
+}
+
+impl Way {
+    fn open(&self, key: &str) -> Result<&dyn Store, StoreError> {
+        let cut = self.cuts.iter().any(|cut| cut.0.load(Ordering::Relaxed));
+        match cut {
+            false => Ok(self.store.as_ref()),
+            true => Err(StoreError::Io {
+                path: key.into(),
+                source: std::io::Error::other("the store is away"),
+            }),
+        }
+    }
+}
+
+impl Store for Way {
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.open(key)?.put(key, value)
+    }
+
+    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.open(key)?.try_get(key)
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool, StoreError> {
+        self.open(key)?.compare_and_set(key, expected, value)
+    }
+
+    fn remove(&self, key: &str) -> Result<bool, StoreError> {
+        self.open(key)?.remove(key)
+    }
+
+    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
+        self.open(key)?.list(key)
+    }
+
+    fn take_lease(
+        &self,
+        key: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<LeaseId>, StoreError> {
+        self.open(key)?.take_lease(key, value, ttl)
+    }
+
+    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
+        self.open(key)?.renew_lease(key, id)
+    }
+
+    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
+        self.open(key)?.end_lease(key, id)
+    }
+
+    fn wait_for_change(&self, timeout: Duration) {
+        self.store.wait_for_change(timeout);
+    }
+}
