@@ -1,13 +1,14 @@
-//! One rank dies under running calls: the others lose one bounded wait and go on.
+//! Ranks die under running calls: the others lose one bounded wait and go on. The failure windows of a change, one by one.
 
 use std::time::Duration;
 
 use warpverbs::team::{GroupConfig, GroupState};
 
-use crate::fleet::{Fleet, LONG};
+use crate::fleet::{Fleet, LONG, Point};
 
-const DEADLINE: Duration = Duration::from_secs(3);
-const CONFIG: GroupConfig = GroupConfig {
+/// Long enough that nobody who is there is given up on a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const CONFIG: GroupConfig = GroupConfig {
     lease_ttl: Duration::from_secs(2),
     stall_bound: None,
     error_bound: Some(Duration::from_millis(500)),
@@ -15,25 +16,162 @@ const CONFIG: GroupConfig = GroupConfig {
     found_bound: None,
 };
 
+fn serving(ranks: u32) -> Fleet {
+    let fleet = Fleet::new(ranks, DEADLINE, CONFIG);
+    fleet.until_whole(1, 3);
+    fleet
+}
+
+/// One of `ranks` dies at `point` of a call.
+fn dies(ranks: u32, victim: u32, point: Point) {
+    let mut fleet = serving(ranks);
+    let mut dead = fleet.remove(victim);
+    dead.die_at(point);
+    let rest: Vec<u32> = (0..ranks).filter(|slot| *slot != victim).collect();
+    fleet.until_members(2, &rest);
+    fleet.until_whole(2, 3);
+    fleet.dead.push(dead);
+    fleet.end();
+}
+
 #[test]
-fn a_rank_dies_and_the_others_go_on_without_it() {
-    let mut fleet = Fleet::new(4, DEADLINE, CONFIG);
-    for rank in &fleet.ranks {
-        rank.group().wait(GroupState::Serving, LONG).unwrap();
+fn window_a_a_rank_dies_before_its_dispatch() {
+    dies(4, 2, Point::BeforeSend);
+}
+
+#[test]
+fn window_a_a_rank_dies_when_its_rows_and_words_are_sent() {
+    dies(3, 0, Point::BeforeReceive);
+}
+
+#[test]
+fn window_b_a_rank_dies_before_it_sends_back() {
+    dies(3, 2, Point::BeforeSendBack);
+}
+
+#[test]
+fn window_b_a_rank_dies_when_it_has_sent_back() {
+    dies(3, 1, Point::BeforeReceiveBack);
+}
+
+#[test]
+fn window_c_a_slow_rank_with_a_lease_stays_until_the_stall_bound_and_then_learns_that_it_was_dropped()
+ {
+    let deadline = Duration::from_secs(2);
+    let mut fleet = Fleet::new(3, deadline, CONFIG);
+    fleet.until_whole(1, 3);
+    fleet.rank(1).pause(true);
+    // It is given up by kernels, call after call, and still a member.
+    fleet.until("rank 1 is a suspect", |rank| {
+        rank.slot == 1 || rank.moe.suspected() == [1]
+    });
+    fleet.rank(1).pause(false);
+    fleet.until("rank 1 is none any more", |rank| {
+        rank.moe.suspected().is_empty() && rank.members() == [0, 1, 2]
+    });
+    // Now for longer than the stall bound.
+    fleet.rank(1).pause(true);
+    let slow = fleet.remove(1);
+    fleet.until_members(2, &[0, 2]);
+    slow.group().wait(GroupState::Expelled, LONG).unwrap();
+    slow.pause(false);
+    fleet.until_whole(2, 3);
+    // What it still calls ends at once, by itself.
+    let calls = slow.calls().len();
+    let start = std::time::Instant::now();
+    while slow.calls().len() < calls + 5 {
+        slow.check();
+        assert!(start.elapsed() < LONG, "its calls do not end");
+        std::thread::sleep(Duration::from_millis(1));
     }
-    fleet.until_whole(1, 5);
-    let mut victim = fleet.remove(2);
-    // Its process is gone: no calls, no lease, nothing on the wire.
-    victim.stop_calls();
-    victim.hca.set_port(false);
-    victim.group = None;
-    for rank in &fleet.ranks {
-        let view = rank.group().wait_view(2, LONG).unwrap();
-        let members: Vec<u32> = view.members.keys().copied().collect();
-        assert_eq!(members, [0, 1, 3], "rank {}", rank.slot);
+    assert!(slow.calls().last().unwrap().seen.is_empty());
+    fleet.dead.push(slow);
+    fleet.end();
+}
+
+#[test]
+fn window_d_a_second_rank_dies_while_the_first_is_being_dropped() {
+    let mut fleet = serving(4);
+    let mut first = fleet.remove(3);
+    let mut second = fleet.remove(0);
+    first.die_at(Point::BeforeSend);
+    // As soon as somebody has asked for the first change.
+    let start = std::time::Instant::now();
+    while second.group().state() == GroupState::Serving && second.members().len() == 4 {
+        assert!(start.elapsed() < LONG, "no change");
+        std::thread::yield_now();
     }
+    second.hca.set_port(false);
+    second.group = None;
+    fleet.until_members(2, &[1, 2]);
+    fleet.until_whole(2, 3);
+    fleet.dead.extend([first, second]);
+    fleet.end();
+}
+
+#[test]
+fn window_f_a_rank_that_is_taken_for_dead_and_still_sends_changes_nothing() {
+    let mut fleet = serving(3);
+    let mut hung = fleet.remove(1);
+    // Its host threads are gone, its kernels and its HCA are not.
+    hung.group = None;
+    fleet.until_members(2, &[0, 2]);
     fleet.until_whole(2, 5);
-    victim.join_caller();
-    fleet.dead.push(victim);
+    for rank in &fleet.ranks {
+        let calls = rank.calls();
+        let late = calls.iter().filter(|call| call.epoch >= 2);
+        assert!(late.clone().count() > 0);
+        for call in late {
+            assert!(!call.seen.contains(&1), "{}", call.report);
+        }
+    }
+    fleet.dead.push(hung);
+    fleet.end();
+}
+
+#[test]
+fn a_rank_that_loses_its_nic_goes_although_it_has_the_lowest_slot_and_suspects_everybody() {
+    let mut fleet = serving(4);
+    let ill = fleet.remove(0);
+    ill.hca.set_port(false);
+    fleet.until_members(2, &[1, 2, 3]);
+    ill.group().wait(GroupState::Expelled, LONG).unwrap();
+    fleet.until_whole(2, 3);
+    fleet.dead.push(ill);
+    fleet.end();
+}
+
+#[test]
+fn while_the_store_is_away_calls_go_on_and_nobody_is_dropped_and_then_the_dead_one_is() {
+    let mut fleet = serving(4);
+    fleet.outage.set(true);
+    // All leases run out meanwhile.
+    std::thread::sleep(CONFIG.lease_ttl + Duration::from_millis(500));
+    let before: Vec<usize> = fleet.ranks.iter().map(|rank| rank.calls().len()).collect();
+    fleet.until("it goes on", |rank| {
+        rank.calls().len() >= before[rank.slot as usize] + 3 && rank.members().len() == 4
+    });
+    let mut dead = fleet.remove(1);
+    dead.die_at(Point::BeforeSend);
+    std::thread::sleep(Duration::from_millis(500));
+    for rank in &fleet.ranks {
+        assert_eq!(rank.members(), [0, 1, 2, 3]);
+    }
+    fleet.outage.set(false);
+    fleet.until_members(2, &[0, 2, 3]);
+    fleet.until_whole(2, 3);
+    fleet.dead.push(dead);
+    fleet.end();
+}
+
+#[test]
+fn a_rank_that_leaves_is_gone_when_it_is_told_so_and_the_others_go_on() {
+    let mut fleet = serving(3);
+    let leaver = fleet.remove(1);
+    leaver.group().leave(LONG).unwrap();
+    assert_eq!(leaver.group().state(), GroupState::Left);
+    fleet.until_members(2, &[0, 2]);
+    fleet.until_whole(2, 3);
+    fleet.dead.push(leaver);
     fleet.end();
 }

@@ -9,7 +9,7 @@ use softhca::Hca;
 use warpverbs::abi::Outcome;
 use warpverbs::moe::reference::{self, Batch};
 use warpverbs::moe::{CallReport, Deadlines, Member, Moe, MoeConfig, Workspace};
-use warpverbs::team::{Group, GroupConfig, MemoryStore, Store};
+use warpverbs::team::{Group, GroupConfig, GroupState, MemoryStore, Store};
 
 use crate::store::{Cut, Way};
 use crate::support::{Setup, Traffic, batch, check_dispatch, common, expert, join};
@@ -36,15 +36,29 @@ pub(crate) struct Call {
     pub(crate) epoch: u32,
     /// Whose rows came and were added.
     pub(crate) seen: Vec<u32>,
-    pub(crate) ended: Instant,
     pub(crate) report: CallReport,
+}
+
+/// Where in a call a rank stops for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Point {
+    /// Nothing of the call has begun.
+    BeforeSend = 1,
+    /// Its rows and words are on their way.
+    BeforeReceive,
+    /// It has received, and sent nothing back.
+    BeforeSendBack,
+    /// What it made of the others' rows is on its way.
+    BeforeReceiveBack,
 }
 
 /// How a rank is told what to do.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
-    /// It makes no further call.
-    stop: AtomicBool,
+    /// The point at which it stops in its next call; 0: it goes on.
+    stop: AtomicU32,
+    /// It makes no call while this is set.
+    pause: AtomicBool,
     /// The last call that it makes; 0: there is none.
     last: AtomicU32,
     calls: Mutex<Vec<Call>>,
@@ -67,10 +81,8 @@ pub(crate) struct Rank {
 /// Ranks of one group.
 pub(crate) struct Fleet {
     pub(crate) ranks: Vec<Rank>,
-    pub(crate) store: Arc<dyn Store>,
     /// The store of all of them.
     pub(crate) outage: Cut,
-    pub(crate) config: GroupConfig,
     /// Ranks that are over; their memory stays until the end.
     pub(crate) dead: Vec<Rank>,
 }
@@ -94,9 +106,7 @@ impl Fleet {
             .collect();
         Self {
             ranks,
-            store,
             outage,
-            config,
             dead: Vec::new(),
         }
     }
@@ -134,7 +144,16 @@ impl Fleet {
         });
     }
 
-    /// Takes `slot` out of the fleet: it makes no further call. Nothing else of it ends.
+    /// Waits until every living rank serves in a view of at least `epoch` that has these members.
+    pub(crate) fn until_members(&self, epoch: u32, members: &[u32]) {
+        self.until(&format!("view {epoch} of {members:?}"), |rank| {
+            let view = rank.group().view().map_or(0, |view| view.epoch);
+            let serves = rank.group().state() == GroupState::Serving;
+            serves && view >= epoch && rank.members() == members
+        });
+    }
+
+    /// Takes `slot` out of the fleet. Nothing of it ends.
     pub(crate) fn remove(&mut self, slot: u32) -> Rank {
         let place = self
             .ranks
@@ -156,15 +175,19 @@ impl Fleet {
             rank.control.last.store(newest + 3, Ordering::Relaxed);
         }
         for rank in &mut self.ranks {
+            rank.pause(false);
             rank.join_caller();
         }
+        for rank in &mut self.dead {
+            rank.pause(false);
+            rank.stop_at(Point::BeforeSend);
+        }
         let mut epochs = std::collections::BTreeMap::new();
-        for rank in self.ranks.iter().chain(&self.dead) {
-            for call in rank.calls() {
-                let aborted = call.seen.is_empty();
+        for rank in &self.ranks {
+            for call in rank.calls().iter().filter(|call| !call.seen.is_empty()) {
                 let epoch = *epochs.entry(call.number).or_insert(call.epoch);
                 assert!(
-                    aborted || epoch == call.epoch,
+                    epoch == call.epoch,
                     "call {} ran in views {epoch} and {}",
                     call.number,
                     call.epoch
@@ -249,9 +272,28 @@ impl Rank {
         }
     }
 
-    /// It makes no further call; the present one ends as it may.
-    pub(crate) fn stop_calls(&mut self) {
-        self.control.stop.store(true, Ordering::Relaxed);
+    /// It stops for good at `point` of a call, and waits until it has.
+    pub(crate) fn stop_at(&mut self, point: Point) {
+        self.control.stop.store(point as u32, Ordering::Relaxed);
+        self.join_caller();
+    }
+
+    /// Its process is gone: no calls from `point` of one on, nothing on the wire, no lease.
+    pub(crate) fn die_at(&mut self, point: Point) {
+        self.stop_at(point);
+        self.hca.set_port(false);
+        self.group = None;
+    }
+
+    /// Makes no call until it is let go on.
+    pub(crate) fn pause(&self, pause: bool) {
+        self.control.pause.store(pause, Ordering::Relaxed);
+    }
+
+    /// Members of its view.
+    pub(crate) fn members(&self) -> Vec<u32> {
+        let view = self.group().view();
+        view.map_or_else(Vec::new, |view| view.members.into_keys().collect())
     }
 
     pub(crate) fn join_caller(&mut self) {
@@ -283,7 +325,10 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// Calls until it is told to end.
 fn call_on(control: &Control, moe: &Arc<Moe>, slot: u32) {
     let mut work = Workspace::new(moe).unwrap();
-    while !control.stop.load(Ordering::Relaxed) {
+    loop {
+        while control.pause.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let number = moe.started().wrapping_add(1);
         let last = control.last.load(Ordering::Relaxed);
         if last != 0 && number > last {
@@ -292,15 +337,34 @@ fn call_on(control: &Control, moe: &Arc<Moe>, slot: u32) {
         let batches: Vec<Batch> = (0..moe.team().ranks())
             .map(|rank| batch(&SHAPE, TRAFFIC, 7, number, rank))
             .collect();
-        let call = one_call(moe, &mut work, &batches, slot);
+        let stops = |point: Point| control.stop.load(Ordering::Relaxed) == point as u32;
+        let Some(call) = one_call(moe, &mut work, &batches, slot, &stops) else {
+            return;
+        };
         assert_eq!(call.number, number);
+        if call.seen.is_empty() {
+            // Aborted: nothing paces it.
+            std::thread::sleep(Duration::from_millis(2));
+        }
         lock(&control.calls).push(call);
     }
 }
 
-/// One call: what it brings is what its own report says, bit for bit.
-fn one_call(moe: &Arc<Moe>, work: &mut Workspace, batches: &[Batch], slot: u32) -> Call {
+/// One call: what it brings is what its own report says, bit for bit. None if it stops in the middle.
+fn one_call(
+    moe: &Arc<Moe>,
+    work: &mut Workspace,
+    batches: &[Batch],
+    slot: u32,
+    stops: &dyn Fn(Point) -> bool,
+) -> Option<Call> {
+    if stops(Point::BeforeSend) {
+        return None;
+    }
     work.send(&batches[slot as usize]).unwrap();
+    if stops(Point::BeforeReceive) {
+        return None;
+    }
     let sources = work.receive().unwrap();
     let report = work.call().report().unwrap();
     let aborted = report.phases[0] != warpverbs::abi::Status::OK;
@@ -313,7 +377,13 @@ fn one_call(moe: &Arc<Moe>, work: &mut Workspace, batches: &[Batch], slot: u32) 
     }
     check_dispatch(moe, &rows, work, &sources, &format!("{report}"));
     work.experts(expert).unwrap();
+    if stops(Point::BeforeSendBack) {
+        return None;
+    }
     work.send_back().unwrap();
+    if stops(Point::BeforeReceiveBack) {
+        return None;
+    }
     let combined = work.receive_back().unwrap();
     let report = work.call().report().unwrap();
     let peers = (0u32..).zip(&report.peers);
@@ -331,13 +401,12 @@ fn one_call(moe: &Arc<Moe>, work: &mut Workspace, batches: &[Batch], slot: u32) 
         }
     }
     assert_eq!(combined.token_valid, valid, "{report}, sees {seen:?}");
-    let want = reference::combine(moe.config(), moe.placement(), slot, &own, expert);
+    let want = reference::combine(moe.config(), &moe.placement(), slot, &own, expert);
     assert_eq!(combined.out, want, "{report}, sees {seen:?}");
-    Call {
+    Some(Call {
         number: report.call,
         epoch: report.epoch,
         seen,
-        ended: Instant::now(),
         report,
-    }
+    })
 }

@@ -115,10 +115,9 @@ fn busiest(edges: &[(u32, u32)]) -> Option<(u32, usize)> {
         *degrees.entry(a).or_default() += 1;
         *degrees.entry(b).or_default() += 1;
     }
-    let most = degrees
+    degrees
         .into_iter()
-        .max_by_key(|&(rank, degree)| (degree, rank));
-    most
+        .max_by_key(|&(rank, degree)| (degree, rank))
 }
 
 #[cfg(test)]

@@ -30,13 +30,17 @@ pub(super) fn run(shared: &Arc<Shared>) {
         };
         drop(inner);
         last = (rank, generation);
-        if let Err(error) = connect(shared, last) {
-            shared.tell(What::NotConnected {
-                rank,
-                generation,
-                error,
-            });
-            not_before = Instant::now() + AGAIN;
+        match connect(shared, last) {
+            Ok(true) => {}
+            Ok(false) => not_before = Instant::now() + LOOK,
+            Err(error) => {
+                shared.tell(What::NotConnected {
+                    rank,
+                    generation,
+                    error,
+                });
+                not_before = Instant::now() + AGAIN;
+            }
         }
     }
 }
@@ -54,22 +58,10 @@ fn next(shared: &Shared, inner: &Inner, last: Incarnation) -> Option<Incarnation
     behind.or_else(|| missing().next()).copied()
 }
 
-fn connect(shared: &Shared, who: Incarnation) -> Result<(), String> {
+/// Whether the QPs are connected now; if not, the other end has not come yet.
+fn connect(shared: &Shared, who: Incarnation) -> Result<bool, String> {
     let (rank, generation) = who;
-    let start = Instant::now();
-    let old = shared
-        .lock()
-        .connected
-        .iter()
-        .any(|(slot, _)| *slot == rank);
-    if old {
-        // A newcomer that came no further than this.
-        shared
-            .fabric
-            .fail_peer(rank)
-            .map_err(|error| error.to_string())?;
-        shared.lock().connected.retain(|(slot, _)| *slot != rank);
-    }
+    let since = *shared.lock().begun.entry(who).or_insert_with(Instant::now);
     if shared.lock().traces.contains_key(&rank) {
         let cleared = shared.layer.clear_peer(rank);
         cleared.map_err(|error| format!("clearing its words: {error}"))?;
@@ -77,16 +69,21 @@ fn connect(shared: &Shared, who: Incarnation) -> Result<(), String> {
         inner.traces.remove(&rank);
         inner.tell(What::Cleared { rank });
     }
+    // Whoever came no further than this has lost its QPs now.
+    shared.lock().connected.retain(|(slot, _)| *slot != rank);
     let connected = shared.fabric.connect_peer(rank, generation);
-    connected.map_err(|error| error.to_string())?;
+    if !connected.map_err(|error| error.to_string())? {
+        return Ok(false);
+    }
     let mut inner = shared.lock();
+    inner.begun.remove(&who);
     inner.connected.insert(who);
     inner.news = true;
     inner.tell(What::Connected {
         rank,
         generation,
-        took: start.elapsed(),
+        took: since.elapsed(),
     });
     shared.notify();
-    Ok(())
+    Ok(true)
 }

@@ -30,6 +30,8 @@ const RECORD: &str = "group/record";
 pub(super) struct Row {
     /// Whom it has not reached for so long that one of both has to go.
     pub(super) suspects: BTreeSet<Incarnation>,
+    /// Whom it does not reach now, for however short a time.
+    pub(super) doubts: BTreeSet<Incarnation>,
     /// To whom it is connected, of those who were not there when it joined.
     pub(super) reached: BTreeSet<Incarnation>,
 }

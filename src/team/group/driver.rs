@@ -188,6 +188,7 @@ impl Driver {
     /// A rank that joins says so once.
     fn ask(&mut self) -> Result<(), GroupError> {
         if self.local.applied == 0 && !self.asked {
+            self.shared.fabric.hello()?;
             self.desk.ask()?;
             self.asked = true;
         }
@@ -247,6 +248,7 @@ impl Driver {
             }
             Row {
                 suspects: inner.table.ripe(Instant::now(), &self.shared.bounds),
+                doubts: inner.table.doubted(),
                 reached: inner.connected.clone(),
             }
         };

@@ -1,4 +1,25 @@
 //! Who belongs to a team, agreed on through the store: ranks die, leave, and come back while the others go on.
+//!
+//! A member has a slot, a generation (another one each time somebody takes the slot) and a lease. A view is a set of members, an
+//! epoch and the first call that runs in it. Views follow each other by compare-and-set on one record; any member may propose,
+//! promise and commit, none is special. `rules` decides what a rank does next, `rules_model` runs that very function in every
+//! order, `driver` does it.
+//!
+//! | a rank is | and | does | and is then |
+//! |---|---|---|---|
+//! | `Joining` | founds the team; all founders hold their leases | writes the first record | `Serving` in view 1 |
+//! | `Joining` | comes later; has connected with all that is there, and they with it | asks; promises no call | member of a proposal |
+//! | `Joining` | nobody of the view lives | proposes those who ask | member of a proposal |
+//! | `Serving` | somebody is gone, or two do not reach each other, or somebody is ready to come in | proposes the members to be | the same |
+//! | `Serving` | a proposal is open that keeps it | closes the limit, fences who goes, promises the last call it has started | `Changing` |
+//! | `Changing` | a smaller proposal replaces the one it has promised | fences more, promises the same call | `Changing` |
+//! | `Changing` | somebody leaves the proposal unanswered for too long | proposes without him | `Changing` |
+//! | `Changing` | all of the proposal have promised | commits: epoch + 1, first call = 1 + the largest promise | `Changing` |
+//! | `Changing` | the record has a new view with it | opens the limit to first - 1, gives the device the view, opens newcomers, opens the limit | `Serving` |
+//! | any | the record has had it as a member and has it no more | ends its calls and its QPs | `Expelled`, or `Left` if it wanted to |
+//! | any | the largest set of members that reach each other is without it | gives its lease back | `Expelled` |
+//!
+//! A held call whose deadline runs out ends aborted and has used up its number, in any state; nothing else changes.
 
 mod choose;
 mod config;
@@ -9,12 +30,15 @@ mod error;
 mod event;
 mod fabric;
 mod layer;
+mod of_team;
 mod pidfd;
 mod presence;
 mod record;
 mod rules;
 #[cfg(test)]
 mod rules_model;
+#[cfg(test)]
+mod scenarios;
 mod see;
 mod shared;
 mod steps;
@@ -193,5 +217,20 @@ impl Drop for Group {
                 tracing::error!("a thread of the group has panicked");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_table_of_states_is_the_same_here_and_in_the_architecture() {
+        let rows = |text: &'static str, prefix: &str| -> Vec<&str> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
+            let table = lines.skip_while(|line| !line.starts_with("| a rank is"));
+            table.take_while(|line| line.starts_with('|')).collect()
+        };
+        let here = rows(include_str!("mod.rs"), "//! ");
+        assert_eq!(here.len(), 13);
+        assert_eq!(here, rows(include_str!("../../../ARCHITECTURE.md"), ""));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::choose::Suspicions;
-use super::desk::Look;
+use super::desk::{Look, Row};
 use super::driver::{Driver, incarnations};
 use super::event::Cause;
 use super::presence::Incarnation;
@@ -17,12 +17,16 @@ impl Driver {
         let now = Instant::now();
         let gone = self.gone(record, look, now);
         let inner = self.shared.lock();
-        let ripe = inner.table.ripe(now, &self.shared.bounds);
+        let row = Row {
+            suspects: inner.table.ripe(now, &self.shared.bounds),
+            doubts: inner.table.doubted(),
+            ..Row::default()
+        };
         Seen {
             promises: look.promises.clone(),
             started: self.shared.layer.started(),
             older_view_needed: self.older_view_needed(),
-            suspicions: suspicions(record, look, (self.incarnation(), &ripe)),
+            suspicions: suspicions(record, look, (self.incarnation(), &row)),
             joining: ready(record, look, &gone),
             gone,
             connected: inner.connected.clone(),
@@ -104,20 +108,36 @@ fn newest(of: &BTreeSet<Incarnation>) -> BTreeMap<u32, u32> {
     of.iter().copied().collect()
 }
 
-/// The matrix: what ranks of the view, or of the proposal, say of each other. `own` is what this rank has to say now.
-fn suspicions(
-    record: &GroupRecord,
-    look: &Look,
-    (own, ripe): (Incarnation, &BTreeSet<Incarnation>),
-) -> Suspicions {
+/// The matrix: what ranks of the view say of each other. `own` is what this rank has to say now.
+///
+/// A pair counts when it has stood for its bound. Then all that is said of either of both counts as well, however new: else the
+/// first who finds a rank ill would be as likely to go as that rank.
+fn suspicions(record: &GroupRecord, look: &Look, (own, row): (Incarnation, &Row)) -> Suspicions {
     let counts = |(slot, generation): &Incarnation| record.members.get(slot) == Some(generation);
-    let mut found = Suspicions::default();
     let others = look.rows.iter().filter(|(who, _)| **who != own);
-    let rows = others.map(|(who, row)| (*who, &row.suspects));
-    for (who, row) in rows.chain([(own, ripe)]).filter(|(who, _)| counts(who)) {
-        for (of, _) in row.iter().filter(|of| counts(of)) {
-            found.add(who.0, *of);
-        }
+    let rows: Vec<(Incarnation, &Row)> = others
+        .map(|(who, row)| (*who, row))
+        .chain([(own, row)])
+        .filter(|(who, _)| counts(who))
+        .collect();
+    let pairs = |of: fn(&Row) -> &BTreeSet<Incarnation>| -> BTreeSet<(u32, u32)> {
+        let row = |(who, row): &(Incarnation, &Row)| {
+            let slot = who.0;
+            let of: Vec<Incarnation> = of(row).iter().copied().filter(counts).collect();
+            of.into_iter().map(move |(of, _)| (slot, of))
+        };
+        rows.iter().flat_map(row).collect()
+    };
+    let ripe = pairs(|row| &row.suspects);
+    let concerned: BTreeSet<u32> = ripe.iter().flat_map(|(a, b)| [*a, *b]).collect();
+    let touches = |(a, b): &(u32, u32)| concerned.contains(a) || concerned.contains(b);
+    let mut found = Suspicions::default();
+    for (a, b) in pairs(|row| &row.doubts)
+        .into_iter()
+        .filter(touches)
+        .chain(ripe)
+    {
+        found.add(a, b);
     }
     found
 }
@@ -130,7 +150,8 @@ pub(super) fn wanted(
     member: bool,
 ) -> BTreeSet<Incarnation> {
     let free = |(slot, generation): &(u32, u32)| {
-        !record.was_dropped(*slot, *generation) && !(member && record.members.contains_key(slot))
+        let taken = member && record.members.contains_key(slot);
+        !taken && !record.was_dropped(*slot, *generation)
     };
     let asks = newest(&look.asks).into_iter().filter(free);
     let others: Vec<Incarnation> = match member {
@@ -168,7 +189,6 @@ fn ready(record: &GroupRecord, look: &Look, gone: &BTreeSet<Incarnation>) -> Mem
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::team::group::desk::Row;
 
     fn look(rows: &[(Incarnation, &[Incarnation])], asks: &[Incarnation]) -> Look {
         let row = |(who, reached): &(Incarnation, &[Incarnation])| {
@@ -207,6 +227,35 @@ mod tests {
             [(2, 4)].into(),
             "the newest generation"
         );
+    }
+
+    #[test]
+    fn the_first_who_finds_a_rank_ill_does_not_go_for_it() {
+        let record = GroupRecord::founded([(0, 1), (1, 1), (2, 1)].into());
+        let doubt = Row {
+            doubts: [(0, 1)].into(),
+            ..Row::default()
+        };
+        let sure = Row {
+            suspects: [(0, 1)].into(),
+            ..doubt.clone()
+        };
+        let members: BTreeSet<u32> = [0, 1, 2].into();
+        let kept = |rows: &[(Incarnation, &Row)], own: &Row| {
+            let rows = rows
+                .iter()
+                .map(|(who, row)| (*who, Row::clone(row)))
+                .collect();
+            let look = Look {
+                rows,
+                ..Look::default()
+            };
+            suspicions(&record, &look, ((1, 1), own)).largest_without(&members)
+        };
+        assert_eq!(kept(&[((2, 1), &doubt)], &sure), [1, 2].into());
+        assert_eq!(kept(&[((2, 1), &doubt)], &doubt), members, "nobody is sure");
+        // A row of an earlier generation says nothing.
+        assert_eq!(kept(&[((2, 7), &sure)], &Row::default()), members);
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(super) struct Inner {
     pub(super) wanted: BTreeSet<Incarnation>,
     /// Those who are.
     pub(super) connected: BTreeSet<Incarnation>,
+    /// Since when connecting is tried.
+    pub(super) begun: BTreeMap<Incarnation, Instant>,
     /// Slots whose last holder was dropped and of whom traces are left; the first call of the view that did.
     pub(super) traces: BTreeMap<u32, u32>,
     events: VecDeque<GroupEvent>,
@@ -59,6 +61,7 @@ impl Shared {
             processes: BTreeMap::new(),
             wanted: BTreeSet::new(),
             connected: BTreeSet::new(),
+            begun: BTreeMap::new(),
             traces: BTreeMap::new(),
             events: VecDeque::new(),
             masked: None,

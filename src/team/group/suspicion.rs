@@ -101,6 +101,11 @@ impl Table {
         })
     }
 
+    /// Who is not reached now, for however short a time.
+    pub(super) fn doubted(&self) -> BTreeSet<Incarnation> {
+        self.those(|cause, _| !cause.is_certain())
+    }
+
     /// Whom kernels are told not to wait for.
     pub(super) fn told(&self) -> BTreeSet<u32> {
         let told = self.those(|cause, _| cause.is_told());

@@ -1,0 +1,70 @@
+//! A team as a group sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fabric::Fabric;
+use crate::abi::{QpContext, Status};
+use crate::team::store::Store;
+use crate::team::{Team, TeamError};
+
+impl Fabric for Team {
+    fn slot(&self) -> u32 {
+        self.rank()
+    }
+
+    fn generation(&self) -> u32 {
+        1
+    }
+
+    fn slots(&self) -> u32 {
+        self.ranks()
+    }
+
+    fn founders(&self) -> Vec<u32> {
+        (0..self.ranks()).collect()
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(self.exchange.store())
+    }
+
+    fn deadline(&self) -> Duration {
+        self.config.deadline
+    }
+
+    fn timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
+    fn hello(&self) -> Result<(), TeamError> {
+        Ok(())
+    }
+
+    fn fail_peer(&self, peer: u32) -> Result<(), TeamError> {
+        Self::fail_peer(self, peer)
+    }
+
+    fn connect_peer(&self, peer: u32, _generation: u32) -> Result<bool, TeamError> {
+        Err(TeamError::Recovering { peer })
+    }
+
+    fn open_peer(&self, _peer: u32) -> Result<(), TeamError> {
+        Ok(())
+    }
+
+    fn failure(&self, peer: u32) -> Result<Option<u32>, TeamError> {
+        for link in &self.peer(peer)?.state().links {
+            let at = link.layout().context_addr;
+            // One word: a failure and its syndrome.
+            let word: u64 = self.word(at, std::mem::offset_of!(QpContext, err))?;
+            let (status, syndrome) = (word & u64::from(u32::MAX), word >> 32);
+            // `aborted` is what the host has written itself.
+            let own = [Status::OK, Status::ABORTED].map(|status| u64::from(status.0));
+            if !own.contains(&status) {
+                return Ok(Some(u32::try_from(syndrome).expect("32 bits")));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,90 @@
+//! The configurations that are run, and the broken rules that must be caught.
+
+use super::{Config, Fault, Model, search};
+
+const BASE: Config = Config {
+    ranks: 3,
+    joiners: 0,
+    calls: 2,
+    deaths: 1,
+    suspicions: 0,
+    aborts: 0,
+    fault: None,
+};
+
+#[test]
+fn every_order_of_deaths_suspicions_aborts_and_joins_ends_in_one_view() {
+    let quiet = Config { deaths: 0, ..BASE };
+    let mut configs = vec![
+        BASE,
+        Config {
+            calls: 1,
+            suspicions: 1,
+            ..quiet
+        },
+        Config {
+            ranks: 2,
+            calls: 3,
+            suspicions: 1,
+            aborts: 1,
+            ..BASE
+        },
+        Config {
+            joiners: 1,
+            ..quiet
+        },
+        // Nobody of the view lives: those who ask found the group anew.
+        Config {
+            joiners: 2,
+            calls: 1,
+            ..BASE
+        },
+    ];
+    if std::env::var_os("WV_TEST_FULL").is_some() {
+        configs.extend([
+            Config {
+                suspicions: 1,
+                ..quiet
+            },
+            Config { aborts: 1, ..BASE },
+            Config { joiners: 1, ..BASE },
+            Config {
+                joiners: 1,
+                calls: 3,
+                aborts: 1,
+                ..quiet
+            },
+        ]);
+    }
+    for config in configs {
+        let start = std::time::Instant::now();
+        let (violation, states) = search::explore(&Model(config));
+        eprintln!("{states} states in {:.1?}: {config:?}", start.elapsed());
+        assert_eq!(violation, None, "{config:?}");
+    }
+}
+
+#[test]
+fn every_broken_rule_is_caught_by_its_property() {
+    for (fault, property) in [
+        (Fault::DeviceLoadsLimitFirst, "E3"),
+        (Fault::FirstIsThePromise, "E3"),
+        (Fault::StartedReadBeforeClose, "E3"),
+        (Fault::NoFence, "E2"),
+        (Fault::CommitByMajority, "E2"),
+        (Fault::OpenBeforeView, "E3"),
+        (Fault::NotOpenedToFirst, "L"),
+    ] {
+        let config = Config {
+            fault: Some(fault),
+            ..BASE
+        };
+        let (violation, states) = search::explore(&Model(config));
+        let first = violation.as_deref().unwrap_or("nothing").lines().next();
+        eprintln!("{fault:?}: {states} states: {}", first.unwrap_or(""));
+        assert!(
+            violation.is_some_and(|found| found.starts_with(property)),
+            "{fault:?} must break {property}"
+        );
+    }
+}

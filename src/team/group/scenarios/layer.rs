@@ -1,0 +1,236 @@
+//! A layer without GPU: a call sends one word to each member and waits for one of each.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::world::{DEADLINE, LOOK, Wire, lock};
+use crate::team::group::layer::{Layer, LayerError};
+use crate::team::group::presence::Incarnation;
+use crate::team::group::record::newer;
+
+/// Longest hold of a call.
+const CHANGE: Duration = Duration::from_secs(20);
+
+/// One call, as it went.
+#[derive(Clone, Debug)]
+pub(super) struct Done {
+    pub(super) number: u32,
+    pub(super) epoch: u32,
+    pub(super) whole: bool,
+}
+
+/// A layer whose calls send one word to each member and wait for one of each.
+#[derive(Debug)]
+pub(super) struct FakeLayer {
+    wire: Arc<Wire>,
+    own: Incarnation,
+    limited: AtomicBool,
+    limit: AtomicU32,
+    refuse: AtomicBool,
+    started: AtomicU32,
+    finished: AtomicU32,
+    /// First call, epoch, members; the older one first.
+    pub(super) views: Mutex<Vec<(u32, u32, Vec<u32>)>>,
+    suspects: Mutex<BTreeSet<u32>>,
+    suspected: Mutex<BTreeSet<u32>>,
+    promised: Mutex<Option<Vec<u32>>>,
+    pub(super) done: Mutex<Vec<Done>>,
+    pub(super) stop: AtomicBool,
+    /// Makes no call.
+    pub(super) frozen: AtomicBool,
+}
+
+impl FakeLayer {
+    pub(super) fn new(wire: Arc<Wire>, own: Incarnation, founders: Option<Vec<u32>>) -> Self {
+        let views = founders.map(|members| (1, 1, members));
+        Self {
+            wire,
+            own,
+            limited: AtomicBool::new(false),
+            limit: AtomicU32::new(0),
+            refuse: AtomicBool::new(false),
+            started: AtomicU32::new(0),
+            finished: AtomicU32::new(0),
+            views: Mutex::new(views.into_iter().collect()),
+            suspects: Mutex::default(),
+            suspected: Mutex::default(),
+            promised: Mutex::default(),
+            done: Mutex::default(),
+            stop: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a call that may still run has `peer` as a member.
+    pub(super) fn needs(&self, peer: u32) -> bool {
+        let views = lock(&self.views);
+        let newest = views.last().is_some_and(|view| view.2.contains(&peer));
+        let older = views.len() == 2
+            && views[0].2.contains(&peer)
+            && newer(views[1].0.wrapping_sub(1), self.finished());
+        newest || older
+    }
+
+    pub(super) fn ends(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the call may start; whether it may.
+    fn hold(&self, number: u32) -> bool {
+        let start = Instant::now();
+        loop {
+            fence(Ordering::SeqCst);
+            let limited = self.limited.load(Ordering::SeqCst);
+            if !limited || !newer(number, self.limit.load(Ordering::SeqCst)) {
+                return true;
+            }
+            let refuse = self.refuse.load(Ordering::Relaxed);
+            if refuse || self.ends() || start.elapsed() >= CHANGE {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    pub(super) fn call(&self) {
+        let number = self.started.load(Ordering::Relaxed) + 1;
+        self.started.store(number, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let runs = self.hold(number);
+        let view = lock(&self.views)
+            .iter()
+            .rev()
+            .find(|view| !newer(view.0, number))
+            .cloned();
+        let Some((_, epoch, members)) = view.filter(|_| runs) else {
+            self.finished.store(number, Ordering::SeqCst);
+            std::thread::sleep(LOOK);
+            return;
+        };
+        let others: Vec<u32> = members
+            .into_iter()
+            .filter(|slot| *slot != self.own.0)
+            .collect();
+        for &to in &others {
+            lock(&self.wire.sent).insert((self.own, number, to));
+        }
+        let mut whole = true;
+        for from in others {
+            whole &= self.receive(from, number);
+        }
+        self.finished.store(number, Ordering::SeqCst);
+        let done = Done {
+            number,
+            epoch,
+            whole,
+        };
+        lock(&self.done).push(done);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+
+    fn receive(&self, from: u32, number: u32) -> bool {
+        let mut waited = Duration::ZERO;
+        let mut last = Instant::now();
+        loop {
+            let link = self.wire.link(self.own, from);
+            let there = link.map(|link| (from, link.generation));
+            if let Some(there) = there
+                && lock(&self.wire.sent).contains(&(there, number, self.own.0))
+                && self.wire.carries(there, self.own)
+            {
+                lock(&self.suspected).remove(&from);
+                return true;
+            }
+            let now = Instant::now();
+            let stands = lock(&self.promised)
+                .as_ref()
+                .is_some_and(|ranks| ranks.contains(&from));
+            if !stands {
+                waited += now - last;
+            }
+            last = now;
+            let failed = link.is_none_or(|link| !link.up);
+            let known = lock(&self.suspected).contains(&from);
+            if failed
+                || known
+                || lock(&self.suspects).contains(&from)
+                || waited >= DEADLINE
+                || self.ends()
+            {
+                if waited >= DEADLINE {
+                    lock(&self.suspected).insert(from);
+                }
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Layer for FakeLayer {
+    fn set_limit(&self, limit: Option<u32>) -> u32 {
+        match limit {
+            Some(limit) => {
+                self.limit.store(limit, Ordering::SeqCst);
+                self.limited.store(true, Ordering::SeqCst);
+            }
+            None => self.limited.store(false, Ordering::SeqCst),
+        }
+        fence(Ordering::SeqCst);
+        self.started()
+    }
+
+    fn started(&self) -> u32 {
+        self.started.load(Ordering::SeqCst)
+    }
+
+    fn finished(&self) -> u32 {
+        self.finished.load(Ordering::SeqCst)
+    }
+
+    fn set_view(&self, epoch: u32, first: u32, members: &[u32]) -> Result<(), LayerError> {
+        let mut views = lock(&self.views);
+        if views.len() == 2 {
+            assert!(
+                !newer(views[1].0.wrapping_sub(1), self.finished()),
+                "a view in use is replaced"
+            );
+            views.remove(0);
+        }
+        views.push((first, epoch, members.to_vec()));
+        Ok(())
+    }
+
+    fn begin(&self, epoch: u32, first: u32, members: &[u32]) -> Result<(), LayerError> {
+        lock(&self.views).push((first, epoch, members.to_vec()));
+        self.started.store(first.wrapping_sub(1), Ordering::SeqCst);
+        self.finished.store(first.wrapping_sub(1), Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn clear_peer(&self, peer: u32) -> Result<(), LayerError> {
+        assert!(!self.needs(peer), "{peer} is cleared in use");
+        lock(&self.suspected).remove(&peer);
+        Ok(())
+    }
+
+    fn suspected(&self) -> Vec<u32> {
+        lock(&self.suspected).iter().copied().collect()
+    }
+
+    fn set_suspects(&self, ranks: &[u32]) -> Result<(), LayerError> {
+        *lock(&self.suspects) = ranks.iter().copied().collect();
+        Ok(())
+    }
+
+    fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), LayerError> {
+        *lock(&self.promised) = promised.map(<[u32]>::to_vec);
+        Ok(())
+    }
+
+    fn set_refuse(&self, refuse: bool) {
+        self.refuse.store(refuse, Ordering::Relaxed);
+    }
+}

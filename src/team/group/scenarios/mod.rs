@@ -1,0 +1,313 @@
+//! Groups of ranks without HCA and GPU, in every kind of trouble: fast enough for many orders of events.
+
+mod layer;
+mod way;
+mod world;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{GroupState, What};
+use crate::team::store::{FileStore, MemoryStore, Store};
+use world::{Rank, World, lock};
+
+/// Whatever a loaded machine may need.
+const LONG: Duration = Duration::from_secs(60);
+
+fn memory(slots: u32, founders: u32) -> World {
+    World::new(Arc::new(MemoryStore::new()), slots, founders)
+}
+
+impl World {
+    /// Waits until all living ranks serve in one view, that of exactly these slots, and have made `more` whole calls in it.
+    fn until_whole(&mut self, more: usize, what: &str) {
+        let slots: Vec<u32> = self.ranks.keys().copied().collect();
+        let start = Instant::now();
+        loop {
+            let views: Vec<_> = self
+                .ranks
+                .values()
+                .map(|rank| rank.group().view())
+                .collect();
+            let newest = views.iter().flatten().map(|view| view.epoch).max();
+            let settled = self.ranks.values().zip(&views).all(|(rank, view)| {
+                let serves = rank.group().state() == GroupState::Serving;
+                let members = rank.generations(&self.ranks);
+                let same = view.as_ref().is_some_and(|view| view.members == members);
+                let epoch = view.as_ref().map(|view| view.epoch);
+                let done = lock(&rank.layer.done);
+                let whole = done
+                    .iter()
+                    .filter(|done| Some(done.epoch) == epoch && done.whole);
+                serves && same && epoch == newest && whole.count() >= more
+            });
+            if settled {
+                return;
+            }
+            if start.elapsed() >= LONG {
+                let stories: Vec<String> = self.ranks.values().map(Rank::story).collect();
+                panic!(
+                    "{what}: no whole view of {slots:?}:\n{}",
+                    stories.join("\n")
+                );
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Every call ran in one view, at all ranks that are still there.
+    fn check(&self, what: &str) {
+        let mut epochs = std::collections::BTreeMap::new();
+        for rank in self.ranks.values() {
+            for done in lock(&rank.layer.done).iter() {
+                let epoch = *epochs.entry(done.number).or_insert(done.epoch);
+                assert_eq!(epoch, done.epoch, "{what}: call {}", done.number);
+            }
+        }
+    }
+}
+
+impl Rank {
+    fn group(&self) -> &super::Group {
+        self.group.as_ref().expect("it lives")
+    }
+
+    fn generations(&self, all: &std::collections::BTreeMap<u32, Rank>) -> super::record::Members {
+        all.values().map(|rank| rank.own).collect()
+    }
+
+    fn story(&self) -> String {
+        let group = self.group();
+        let calls = lock(&self.layer.done).len();
+        let (state, view, events) = (group.state(), group.view(), group.events());
+        format!(
+            "{:?}: {state:?}, {view:?}, {calls} calls, {events:#?}",
+            self.own
+        )
+    }
+}
+
+#[test]
+fn a_rank_dies_and_its_next_incarnation_is_taken_in() {
+    let mut world = memory(3, 3);
+    world.until_whole(3, "begin");
+    drop(world.kill(1));
+    world.until_whole(3, "without it");
+    world.join(1);
+    world.until_whole(3, "with its next incarnation");
+    let events = world.ranks[&0].group().events();
+    let count =
+        |wanted: fn(&What) -> bool| events.iter().filter(|event| wanted(&event.what)).count();
+    assert_eq!(
+        count(|what| matches!(what, What::Fenced { .. })),
+        1,
+        "{events:#?}"
+    );
+    assert_eq!(
+        count(|what| matches!(what, What::Cleared { rank: 1 })),
+        1,
+        "{events:#?}"
+    );
+    assert_eq!(
+        count(|what| matches!(
+            what,
+            What::Connected {
+                rank: 1,
+                generation: 2,
+                ..
+            }
+        )),
+        1
+    );
+    world.check("rejoin");
+}
+
+#[test]
+fn slots_that_nobody_had_are_taken_several_at_once() {
+    let mut world = memory(5, 2);
+    world.until_whole(3, "founders");
+    for slot in [2, 3, 4] {
+        world.join(slot);
+    }
+    world.until_whole(3, "all");
+    for slot in [0, 3] {
+        drop(world.kill(slot));
+    }
+    world.until_whole(3, "two less");
+    world.check("scale");
+}
+
+#[test]
+fn window_e_a_survivor_that_cannot_connect_at_first_keeps_serving_and_takes_the_rank_in_later() {
+    let mut world = memory(3, 3);
+    world.until_whole(3, "begin");
+    drop(world.kill(2));
+    world.until_whole(3, "without it");
+    lock(&world.wire.refuse).insert((0, 2), 5);
+    world.join(2);
+    world.until_whole(3, "in the end");
+    let events = world.ranks[&0].group().events();
+    let refused = events
+        .iter()
+        .any(|event| matches!(event.what, What::NotConnected { rank: 2, .. }));
+    assert!(refused, "{events:#?}");
+    let held = events.iter().filter_map(|event| match event.what {
+        What::Resumed { held, .. } => Some(held),
+        _ => None,
+    });
+    // Nobody held a call while it was tried: 5 times 50 ms.
+    assert!(held.max().unwrap() < Duration::from_secs(5));
+    world.check("refused");
+}
+
+#[test]
+fn both_ranks_of_a_group_restart_at_once_and_found_it_anew() {
+    let mut world = memory(2, 2);
+    world.until_whole(3, "begin");
+    let dead = [world.kill(0), world.kill(1)];
+    drop(dead);
+    for slot in [1, 0] {
+        world.join(slot);
+    }
+    world.until_whole(3, "again");
+    assert!(world.ranks[&0].group().view().unwrap().epoch >= 2);
+}
+
+#[test]
+fn a_rank_that_cannot_reach_the_store_is_dropped_learns_it_and_comes_back_with_a_new_generation() {
+    let mut world = memory(3, 3);
+    world.until_whole(3, "begin");
+    let partitioned = world.ranks.remove(&0).unwrap();
+    partitioned.cut.store(true, Ordering::Relaxed);
+    world.until_whole(3, "without it");
+    assert_eq!(
+        partitioned.group().state(),
+        GroupState::Serving,
+        "it cannot know"
+    );
+    partitioned.cut.store(false, Ordering::Relaxed);
+    partitioned
+        .group()
+        .wait(GroupState::Expelled, LONG)
+        .unwrap();
+    drop(partitioned);
+    world.join(0);
+    world.until_whole(3, "back");
+    world.check("partition");
+}
+
+#[test]
+fn a_joiner_that_dies_on_its_way_in_and_its_successor_change_nothing_for_the_others() {
+    let mut world = memory(4, 3);
+    world.until_whole(3, "begin");
+    for round in 0..6u64 {
+        world.join(3);
+        std::thread::sleep(Duration::from_millis(3 * round));
+        drop(world.kill(3));
+    }
+    world.join(3);
+    world.until_whole(3, "in the end");
+    world.check("joiners");
+}
+
+/// Random trouble from `seed`, then quiet.
+fn trouble(seed: u64, store: Arc<dyn Store>) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let slots = random.u32(3..6);
+    let mut world = World::new(store, slots, slots);
+    let what = format!("seed {seed}");
+    world.until_whole(2, &what);
+    for _ in 0..6 {
+        std::thread::sleep(Duration::from_millis(random.u64(0..150)));
+        let living: Vec<u32> = world.ranks.keys().copied().collect();
+        let slot = living[random.usize(..living.len())];
+        match random.u32(..6) {
+            0 | 1 if living.len() > 1 => drop(world.kill(slot)),
+            2 => {
+                lock(&world.wire.cut).insert(world.ranks[&slot].own);
+            }
+            3 => {
+                world.away.store(true, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(random.u64(0..900)));
+                world.away.store(false, Ordering::Relaxed);
+            }
+            4 => {
+                let cut = Arc::clone(&world.ranks[&slot].cut);
+                cut.store(true, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(random.u64(0..900)));
+                cut.store(false, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        let gone: Vec<u32> = (0..slots)
+            .filter(|slot| !world.ranks.contains_key(slot))
+            .collect();
+        if !gone.is_empty() && random.bool() {
+            world.join(gone[random.usize(..gone.len())]);
+        }
+    }
+    // Who was dropped, or has lost its HCA, comes back as a new incarnation.
+    let start = Instant::now();
+    loop {
+        let over = world.ranks.values().find(|rank| {
+            let cut = lock(&world.wire.cut).contains(&rank.own);
+            rank.group().state().is_over() || cut
+        });
+        let Some(slot) = over.map(|rank| rank.own.0) else {
+            break;
+        };
+        assert!(start.elapsed() < LONG, "{what}");
+        drop(world.kill(slot));
+        world.join(slot);
+    }
+    let settle = Instant::now();
+    while settle.elapsed() < LONG {
+        let over = world
+            .ranks
+            .values()
+            .find(|rank| rank.group().state().is_over());
+        if let Some(slot) = over.map(|rank| rank.own.0) {
+            drop(world.kill(slot));
+            world.join(slot);
+        }
+        let serving = world
+            .ranks
+            .values()
+            .all(|rank| rank.group().state() == GroupState::Serving);
+        let same = world.ranks.values().all(|rank| {
+            rank.group()
+                .view()
+                .is_some_and(|view| view.members.len() == world.ranks.len())
+        });
+        if serving && same {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    world.until_whole(3, &what);
+    world.check(&what);
+}
+
+#[test]
+fn random_deaths_partitions_and_rejoins_end_in_one_view_of_all_that_live() {
+    let many = if std::env::var_os("WV_TEST_FULL").is_some() {
+        60
+    } else {
+        3
+    };
+    let first = fastrand::u64(..1 << 32);
+    for seed in first..first + many {
+        trouble(seed, Arc::new(MemoryStore::new()));
+    }
+}
+
+#[test]
+fn the_same_over_a_directory() {
+    let seed = fastrand::u64(..1 << 32);
+    let directory = tempfile::tempdir().unwrap();
+    trouble(
+        seed,
+        Arc::new(FileStore::open(directory.path(), "run").unwrap()),
+    );
+}

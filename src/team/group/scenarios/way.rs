@@ -1,0 +1,76 @@
+//! A store that can be taken away, from one rank or from all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::team::store::{LeaseId, Store, StoreError};
+
+/// The way of one rank to the store.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) away: Arc<AtomicBool>,
+    pub(super) cut: Arc<AtomicBool>,
+}
+
+impl Way {
+    fn open(&self) -> Result<&dyn Store, StoreError> {
+        let away = [&self.away, &self.cut];
+        match away.iter().any(|flag| flag.load(Ordering::Relaxed)) {
+            false => Ok(self.store.as_ref()),
+            true => Err(StoreError::Io {
+                path: "the store".into(),
+                source: std::io::Error::other("it is away"),
+            }),
+        }
+    }
+}
+
+impl Store for Way {
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.open()?.put(key, value)
+    }
+
+    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.open()?.try_get(key)
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool, StoreError> {
+        self.open()?.compare_and_set(key, expected, value)
+    }
+
+    fn remove(&self, key: &str) -> Result<bool, StoreError> {
+        self.open()?.remove(key)
+    }
+
+    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
+        self.open()?.list(key)
+    }
+
+    fn take_lease(
+        &self,
+        key: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<LeaseId>, StoreError> {
+        self.open()?.take_lease(key, value, ttl)
+    }
+
+    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
+        self.open()?.renew_lease(key, id)
+    }
+
+    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
+        self.open()?.end_lease(key, id)
+    }
+
+    fn wait_for_change(&self, timeout: Duration) {
+        self.store.wait_for_change(timeout);
+    }
+}

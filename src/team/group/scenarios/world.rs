@@ -1,0 +1,286 @@
+//! Ranks without HCA and GPU: QPs are entries of a table, calls are made by a thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::layer::FakeLayer;
+use super::way::Way;
+use crate::team::group::fabric::Fabric;
+use crate::team::group::layer::Layer;
+use crate::team::group::presence::Incarnation;
+use crate::team::group::{Group, GroupConfig};
+use crate::team::store::Store;
+use crate::team::{TeamError, group};
+
+/// Longest wait of a call for one member.
+pub(super) const DEADLINE: Duration = Duration::from_millis(400);
+/// Pause between two looks of a thread that waits.
+pub(super) const LOOK: Duration = Duration::from_micros(300);
+
+/// One direction of QPs between two incarnations.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub(super) generation: u32,
+    pub(super) up: bool,
+    open: bool,
+}
+
+/// What is between all ranks.
+#[derive(Debug, Default)]
+pub(super) struct Wire {
+    links: Mutex<BTreeMap<(Incarnation, u32), Link>>,
+    /// Incarnations whose HCA is gone.
+    pub(super) cut: Mutex<BTreeSet<Incarnation>>,
+    /// What was sent: by whom, in which call, to which slot.
+    pub(super) sent: Mutex<BTreeSet<(Incarnation, u32, u32)>>,
+    /// Connections that fail: whose, to which slot, how often still.
+    pub(super) refuse: Mutex<BTreeMap<(u32, u32), u32>>,
+}
+
+pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Wire {
+    pub(super) fn link(&self, from: Incarnation, to: u32) -> Option<Link> {
+        lock(&self.links).get(&(from, to)).copied()
+    }
+
+    /// Whether what `from` posts to `to` arrives.
+    pub(super) fn carries(&self, from: Incarnation, to: Incarnation) -> bool {
+        let here = self.link(from, to.0);
+        let there = self.link(to, from.0);
+        let sends = here.is_some_and(|link| link.up && link.open && link.generation == to.1);
+        let takes = there.is_some_and(|link| link.up && link.generation == from.1);
+        let cut = lock(&self.cut);
+        sends && takes && !cut.contains(&from) && !cut.contains(&to)
+    }
+}
+
+/// The QPs of one incarnation.
+#[derive(Debug)]
+pub(super) struct FakeFabric {
+    wire: Arc<Wire>,
+    own: Incarnation,
+    slots: u32,
+    founders: Vec<u32>,
+    store: Arc<dyn Store>,
+    layer: Arc<FakeLayer>,
+}
+
+impl Fabric for FakeFabric {
+    fn slot(&self) -> u32 {
+        self.own.0
+    }
+
+    fn generation(&self) -> u32 {
+        self.own.1
+    }
+
+    fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    fn founders(&self) -> Vec<u32> {
+        self.founders.clone()
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    fn hello(&self) -> Result<(), TeamError> {
+        Ok(())
+    }
+
+    fn fail_peer(&self, peer: u32) -> Result<(), TeamError> {
+        if let Some(link) = lock(&self.wire.links).get_mut(&(self.own, peer)) {
+            (link.up, link.open) = (false, false);
+        }
+        Ok(())
+    }
+
+    fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+        if let Some(left) = lock(&self.wire.refuse).get_mut(&(self.own.0, peer))
+            && *left > 0
+        {
+            *left -= 1;
+            let limit = "a QP, which could not be made";
+            return Err(TeamError::limit("peer", peer, limit));
+        }
+        let mut links = lock(&self.wire.links);
+        let link = links.get(&(self.own, peer)).copied();
+        match link {
+            Some(link) if link.generation == generation && link.up => {}
+            Some(link) if link.generation >= generation => {
+                return Err(TeamError::limit("generation", generation, "newer"));
+            }
+            _ => {
+                assert!(!self.layer.needs(peer), "QPs to {peer} are reset in use");
+                let link = Link {
+                    generation,
+                    up: true,
+                    open: false,
+                };
+                links.insert((self.own, peer), link);
+            }
+        }
+        let there = links.get(&((peer, generation), self.own.0));
+        Ok(there.is_some_and(|there| there.generation == self.own.1))
+    }
+
+    fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
+        if let Some(link) = lock(&self.wire.links).get_mut(&(self.own, peer)) {
+            assert!(link.up, "a peer in error is opened");
+            link.open = true;
+        }
+        Ok(())
+    }
+
+    fn failure(&self, peer: u32) -> Result<Option<u32>, TeamError> {
+        let Some(link) = self.wire.link(self.own, peer) else {
+            return Ok(None);
+        };
+        let broken = link.open && !self.wire.carries(self.own, (peer, link.generation));
+        // Only who posts finds out, and the host's own doing is no failure.
+        let posted = lock(&self.wire.sent)
+            .iter()
+            .any(|(from, ..)| *from == self.own);
+        Ok((broken && link.up && posted).then_some(0x8115))
+    }
+}
+
+/// One incarnation that calls all the time.
+pub(super) struct Rank {
+    pub(super) own: Incarnation,
+    pub(super) layer: Arc<FakeLayer>,
+    pub(super) group: Option<Group>,
+    pub(super) cut: Arc<AtomicBool>,
+    caller: Option<JoinHandle<()>>,
+}
+
+/// All ranks of a group.
+pub(super) struct World {
+    pub(super) wire: Arc<Wire>,
+    pub(super) store: Arc<dyn Store>,
+    /// The store answers nobody.
+    pub(super) away: Arc<AtomicBool>,
+    pub(super) slots: u32,
+    pub(super) ranks: BTreeMap<u32, Rank>,
+    pub(super) config: GroupConfig,
+}
+
+impl World {
+    /// `founders` of `slots` ranks.
+    pub(super) fn new(store: Arc<dyn Store>, slots: u32, founders: u32) -> Self {
+        let config = GroupConfig {
+            lease_ttl: Duration::from_millis(600),
+            error_bound: Some(Duration::from_millis(150)),
+            ..GroupConfig::default()
+        };
+        let mut world = Self {
+            wire: Arc::default(),
+            store,
+            away: Arc::default(),
+            slots,
+            ranks: BTreeMap::new(),
+            config,
+        };
+        let up = Link {
+            generation: 1,
+            up: true,
+            open: true,
+        };
+        for from in 0..founders {
+            for to in (0..founders).filter(|to| *to != from) {
+                lock(&world.wire.links).insert(((from, 1), to), up);
+            }
+        }
+        for slot in 0..founders {
+            assert_eq!(
+                group::next_generation(world.store.as_ref(), slot).unwrap(),
+                1
+            );
+            world.start((slot, 1), (0..founders).collect());
+        }
+        world
+    }
+
+    /// A new incarnation of `slot` asks to be taken in.
+    pub(super) fn join(&mut self, slot: u32) -> Incarnation {
+        let generation = group::next_generation(self.store.as_ref(), slot).unwrap();
+        self.start((slot, generation), Vec::new());
+        (slot, generation)
+    }
+
+    fn start(&mut self, own: Incarnation, founders: Vec<u32>) {
+        let cut = Arc::new(AtomicBool::new(false));
+        let first = (!founders.is_empty()).then(|| founders.clone());
+        let layer = Arc::new(FakeLayer::new(Arc::clone(&self.wire), own, first));
+        let fabric = Arc::new(FakeFabric {
+            wire: Arc::clone(&self.wire),
+            own,
+            slots: self.slots,
+            founders,
+            store: Arc::new(Way {
+                store: Arc::clone(&self.store),
+                away: Arc::clone(&self.away),
+                cut: Arc::clone(&cut),
+            }),
+            layer: Arc::clone(&layer),
+        });
+        let group = Group::with_fabric(fabric, Arc::clone(&layer) as Arc<dyn Layer>, &self.config);
+        let calling = Arc::clone(&layer);
+        let caller = std::thread::spawn(move || {
+            while !calling.ends() {
+                let begun = !lock(&calling.views).is_empty();
+                match begun && !calling.frozen.load(Ordering::Relaxed) {
+                    true => calling.call(),
+                    false => std::thread::sleep(LOOK),
+                }
+            }
+        });
+        let rank = Rank {
+            own,
+            layer,
+            group: Some(group.unwrap()),
+            cut,
+            caller: Some(caller),
+        };
+        self.ranks.insert(own.0, rank);
+    }
+
+    /// The process of `slot` is gone, from one moment to the next.
+    pub(super) fn kill(&mut self, slot: u32) -> Rank {
+        let mut rank = self.ranks.remove(&slot).expect("it lives");
+        lock(&self.wire.cut).insert(rank.own);
+        rank.cut.store(true, Ordering::Relaxed);
+        rank.layer.stop.store(true, Ordering::Relaxed);
+        rank.group = None;
+        rank
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        self.layer.stop.store(true, Ordering::Relaxed);
+        if let Some(caller) = self.caller.take() {
+            let ended = caller.join();
+            assert!(
+                ended.is_ok() || std::thread::panicking(),
+                "a call has failed"
+            );
+        }
+    }
+}
