@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use softhca::Hca;
-use warpverbs::abi::Outcome;
+use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::moe::reference::{self, Batch};
 use warpverbs::moe::{CallReport, Deadlines, Member, Moe, MoeConfig, Workspace};
 use warpverbs::team::{Group, GroupConfig, GroupState, MemoryStore, Store};
@@ -367,7 +367,10 @@ fn one_call(
     }
     let sources = work.receive().unwrap();
     let report = work.call().report().unwrap();
-    let aborted = report.phases[0] != warpverbs::abi::Status::OK;
+    let aborted = report
+        .fault
+        .as_ref()
+        .is_some_and(|fault| fault.cause == MoeCause::ABORTED && fault.peer.is_none());
     let here = |rank: u32, there: bool| (rank == slot || there) && !aborted;
     let mut rows: Vec<Batch> = batches.to_vec();
     for (rank, peer) in (0u32..).zip(&report.peers) {
