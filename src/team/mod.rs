@@ -46,7 +46,7 @@ pub use error::TeamError;
 use exchange::Exchange;
 pub use group::{
     Cause, Group, GroupConfig, GroupError, GroupEvent, GroupState, GroupView, Layer, LayerError,
-    What, next_generation,
+    What, newest_view, next_generation,
 };
 use link::Link;
 use links::{Links, PeerLinks};

@@ -9,7 +9,10 @@ use softhca::Hca;
 use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::moe::reference::{self, Batch};
 use warpverbs::moe::{CallReport, Deadlines, Member, Moe, MoeConfig, Workspace};
-use warpverbs::team::{Group, GroupConfig, GroupState, MemoryStore, Store};
+use warpverbs::team::{
+    Group, GroupConfig, GroupState, MemoryStore, RankSet, Store, TeamConfig, newest_view,
+    next_generation,
+};
 
 use crate::store::{Cut, Way};
 use crate::support::{Setup, Traffic, batch, check_dispatch, common, expert, join};
@@ -71,7 +74,7 @@ pub(crate) struct Rank {
     pub(crate) slot: u32,
     pub(crate) hca: Arc<Hca>,
     pub(crate) moe: Arc<Moe>,
-    pub(crate) group: Option<Group>,
+    pub(crate) group: Option<Arc<Group>>,
     /// Its store.
     pub(crate) cut: Cut,
     control: Arc<Control>,
@@ -83,6 +86,9 @@ pub(crate) struct Fleet {
     pub(crate) ranks: Vec<Rank>,
     /// The store of all of them.
     pub(crate) outage: Cut,
+    store: Arc<dyn Store>,
+    setup: Setup,
+    config: GroupConfig,
     /// Ranks that are over; their memory stays until the end.
     pub(crate) dead: Vec<Rank>,
 }
@@ -90,14 +96,31 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// `ranks` founders that call all the time, with this deadline of the device.
     pub(crate) fn new(ranks: u32, deadline: Duration, config: GroupConfig) -> Self {
-        let mut setup = Setup::new(ranks);
+        Self::of(ranks, ranks, deadline, config)
+    }
+
+    /// The same; the team has further places, which nobody takes yet.
+    pub(crate) fn of(slots: u32, ranks: u32, deadline: Duration, config: GroupConfig) -> Self {
+        let mut setup = Setup::new(slots);
         setup.team.deadline = deadline;
         setup.team.ack_timeout = Some(15);
+        setup.team.members = Some(RankSet::first(ranks));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let outage = Cut::default();
         let make = |slot: u32| {
             let (setup, store, outage) = (setup.clone(), Arc::clone(&store), outage.clone());
-            std::thread::spawn(move || Rank::found(slot, &setup, store, outage, &config))
+            std::thread::spawn(move || {
+                Rank::start(
+                    TeamConfig {
+                        rank: slot,
+                        ..setup.team
+                    },
+                    &setup,
+                    store,
+                    outage,
+                    &config,
+                )
+            })
         };
         let threads: Vec<_> = (0..ranks).map(make).collect();
         let ranks = threads
@@ -107,8 +130,28 @@ impl Fleet {
         Self {
             ranks,
             outage,
+            store,
+            setup,
+            config,
             dead: Vec::new(),
         }
+    }
+
+    /// A new incarnation of `slot`, with a new HCA, asks to be taken in.
+    pub(crate) fn join(&mut self, slot: u32) {
+        let generation = next_generation(self.store.as_ref(), slot).unwrap();
+        let view = newest_view(&self.store, self.setup.team.ranks)
+            .unwrap()
+            .unwrap();
+        let members: RankSet = view.members.into_keys().collect();
+        let team = TeamConfig {
+            rank: slot,
+            ..self.setup.team
+        };
+        let team = team.joining(generation, members);
+        let (store, outage) = (Arc::clone(&self.store), self.outage.clone());
+        let rank = Rank::start(team, &self.setup, store, outage, &self.config);
+        self.ranks.push(rank);
     }
 
     pub(crate) fn rank(&self, slot: u32) -> &Rank {
@@ -205,8 +248,8 @@ impl Fleet {
 }
 
 impl Rank {
-    fn found(
-        slot: u32,
+    fn start(
+        team: TeamConfig,
         setup: &Setup,
         store: Arc<dyn Store>,
         outage: Cut,
@@ -219,10 +262,7 @@ impl Rank {
         let cut = Cut::default();
         let cuts = [cut.clone(), outage];
         let way: Arc<dyn Store> = Arc::new(Way { store, cuts });
-        let team = warpverbs::team::TeamConfig {
-            rank: slot,
-            ..setup.team
-        };
+        let slot = team.rank;
         let team = join(team, &hca, way).unwrap();
         let moe = Moe::new(&team, "layer", SHAPE).unwrap();
         let deadlines = Deadlines {
@@ -235,7 +275,7 @@ impl Rank {
             slot,
             hca,
             moe,
-            group: Some(group),
+            group: Some(Arc::new(group)),
             cut,
             control: Arc::default(),
             caller: None,
@@ -245,14 +285,25 @@ impl Rank {
     }
 
     pub(crate) fn group(&self) -> &Group {
-        self.group.as_ref().expect("it has its group")
+        self.group.as_deref().expect("it has its group")
     }
 
     /// Begins to make calls.
     fn call(&mut self) {
         let (control, moe) = (Arc::clone(&self.control), Arc::clone(&self.moe));
         let slot = self.slot;
+        let group = Arc::downgrade(self.group.as_ref().expect("it has just begun"));
+        let joins = moe.team().config().joins();
         self.caller = Some(std::thread::spawn(move || {
+            // Who joins makes no call before it serves.
+            let waits = || {
+                group
+                    .upgrade()
+                    .is_some_and(|group| group.state() == GroupState::Joining)
+            };
+            while joins && waits() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let body = std::panic::AssertUnwindSafe(|| call_on(&control, &moe, slot));
             if let Err(panic) = std::panic::catch_unwind(body) {
                 let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
@@ -307,7 +358,7 @@ impl Rank {
     pub(crate) fn story(&self) -> String {
         let calls = self.calls();
         let last = calls.last().map(|call| call.report.to_string());
-        let group = self.group.as_ref();
+        let group = self.group.as_deref();
         format!(
             "{:?}, {:?}, {} calls, last {last:?}, events {:#?}",
             group.map(Group::state),

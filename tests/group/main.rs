@@ -2,6 +2,7 @@
 
 mod deaths;
 mod fleet;
+mod joins;
 mod store;
 #[expect(dead_code, reason = "no test file uses all of this")]
 #[path = "../moe/support.rs"]

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::GroupError;
+use super::event::GroupView;
 use super::presence::Incarnation;
 use super::record::{GroupRecord, Promise};
 use crate::team::store::{Lease, Process, Store, StoreError};
@@ -60,9 +61,13 @@ impl Desk {
         Self { store, own, slots }
     }
 
-    /// Takes the place of this incarnation, once.
+    /// Takes the place of this incarnation, once. A founder has drawn no generation: from now on that is the newest.
     pub(super) fn enter(&self) -> Result<(), GroupError> {
         let (rank, generation) = self.own;
+        let counter = generation_key(rank);
+        let text = generation.to_string();
+        self.store
+            .compare_and_set(&counter, None, text.as_bytes())?;
         match self
             .store
             .compare_and_set(&key("taken", self.own), None, b"1")?
@@ -223,7 +228,7 @@ impl Desk {
 /// # Errors
 /// The store's; a counter that cannot be.
 pub fn next_generation(store: &dyn Store, slot: u32) -> Result<u32, GroupError> {
-    let key = format!("generation/{slot}");
+    let key = generation_key(slot);
     loop {
         let text = store.try_get(&key)?;
         let newest = match &text {
@@ -238,6 +243,20 @@ pub fn next_generation(store: &dyn Store, slot: u32) -> Result<u32, GroupError> 
             return Ok(next);
         }
     }
+}
+
+/// The newest view of the group that meets in `store`, of `slots` ranks: whom a rank that wants to come in finds there. None
+/// before the founders have met.
+///
+/// # Errors
+/// The store's; a record that cannot be.
+pub fn newest_view(store: &Arc<dyn Store>, slots: u32) -> Result<Option<GroupView>, GroupError> {
+    let record = Desk::new(Arc::clone(store), (0, 0), slots).record()?;
+    Ok(record.as_ref().map(GroupView::from))
+}
+
+fn generation_key(slot: u32) -> String {
+    format!("generation/{slot}")
 }
 
 fn parse_generation(key: &str, text: &[u8]) -> Result<u32, GroupError> {

@@ -51,7 +51,7 @@ use std::time::{Duration, Instant};
 
 pub use config::GroupConfig;
 use desk::Desk;
-pub use desk::next_generation;
+pub use desk::{newest_view, next_generation};
 use driver::Driver;
 pub use error::GroupError;
 pub use event::{Cause, GroupEvent, GroupState, GroupView, What};

@@ -8,13 +8,16 @@ use crate::abi::{QpContext, Status};
 use crate::team::store::Store;
 use crate::team::{Team, TeamError};
 
+/// Longest wait for one peer before the next one is tried.
+const PATIENCE: Duration = Duration::from_millis(20);
+
 impl Fabric for Team {
     fn slot(&self) -> u32 {
         self.rank()
     }
 
     fn generation(&self) -> u32 {
-        1
+        self.config.generation
     }
 
     fn slots(&self) -> u32 {
@@ -22,7 +25,10 @@ impl Fabric for Team {
     }
 
     fn founders(&self) -> Vec<u32> {
-        (0..self.ranks()).collect()
+        match self.config.joins() {
+            true => Vec::new(),
+            false => self.config.members().iter().collect(),
+        }
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -38,19 +44,24 @@ impl Fabric for Team {
     }
 
     fn hello(&self) -> Result<(), TeamError> {
-        Ok(())
+        Self::hello(self)
     }
 
     fn fail_peer(&self, peer: u32) -> Result<(), TeamError> {
         Self::fail_peer(self, peer)
     }
 
-    fn connect_peer(&self, peer: u32, _generation: u32) -> Result<bool, TeamError> {
-        Err(TeamError::Recovering { peer })
+    fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+        match Self::connect_peer(self, peer, generation, PATIENCE) {
+            Ok(()) => Ok(true),
+            // The other end, or a kernel that has to leave first.
+            Err(TeamError::Absent { .. } | TeamError::Guarded { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
-    fn open_peer(&self, _peer: u32) -> Result<(), TeamError> {
-        Ok(())
+    fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
+        Self::open_peer(self, peer)
     }
 
     fn failure(&self, peer: u32) -> Result<Option<u32>, TeamError> {
