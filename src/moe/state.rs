@@ -80,7 +80,11 @@ pub(super) fn write(
     let first = View {
         first: 1,
         epoch: FIRST_EPOCH,
-        members: (0..team.ranks()).collect(),
+        // Who joins later is alone until a group takes it in.
+        members: match team.config().joins() {
+            true => vec![team.rank()],
+            false => team.config().members().iter().collect(),
+        },
         placement: placement.clone(),
     };
     let views = Views::new(gpu.as_ref(), tables, team.rank(), first)?;

@@ -89,7 +89,8 @@ impl Exchange {
     pub(super) fn failure(&self) -> Result<(), TeamError> {
         match self.joins {
             true => Ok(()),
-            false => self.failure_among(|_, _| true),
+            // A later incarnation that fails has failed alone.
+            false => self.failure_among(|_, generation| generation.is_none_or(|one| one == 1)),
         }
     }
 
