@@ -189,20 +189,14 @@ fn come_back(
     };
     let runs = teams.iter().map(|team| || Ok(one(team)?)).collect();
     let times = together(runs, case)?;
-    let sample =
-        |(team, (before, (took, stall))): (&Arc<Team>, (&(u64, u64), &(Duration, Duration)))| {
-            Sample {
-                commands: team.commands() - before.0,
-                bytes: team.bytes_allocated().saturating_sub(before.1),
-                took: *took,
-                stall: *stall,
-            }
-        };
-    Ok(teams
-        .iter()
-        .zip(before.iter().zip(&times))
-        .map(sample)
-        .collect())
+    let of_others = teams.iter().zip(before).zip(times);
+    let sample = of_others.map(|((team, (commands, bytes)), (took, stall))| Sample {
+        commands: team.commands() - commands,
+        bytes: team.bytes_allocated().saturating_sub(bytes),
+        took,
+        stall,
+    });
+    Ok(sample.collect())
 }
 
 /// Connects with all of `peers`, whichever of them is there first.

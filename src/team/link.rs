@@ -157,7 +157,7 @@ impl Link {
     }
 
     /// To Err, unless it takes nothing from a peer yet. If another life had been made, it is made again.
-    pub(super) fn to_error(&mut self) -> Result<(), VerbsError> {
+    pub(super) fn end(&mut self) -> Result<(), VerbsError> {
         match self.stage.as_ref().expect("whole between two steps") {
             Stage::Rtr(qp) if !self.ended => qp.to_error(),
             Stage::Rts(qp) if !self.ended => qp.to_error(),

@@ -266,7 +266,7 @@ impl PeerState {
             return Ok(());
         }
         let mut links: Vec<&mut Link> = self.links.iter_mut().filter(|link| which(link)).collect();
-        links.iter_mut().try_for_each(|link| link.to_error())?;
+        links.iter_mut().try_for_each(|link| link.end())?;
         links
             .iter()
             .try_for_each(|link| link.release(gpu, Status::ABORTED))
