@@ -36,22 +36,22 @@ fn dies(ranks: u32, victim: u32, point: Point) {
 
 #[test]
 fn window_a_a_rank_dies_before_its_dispatch() {
-    dies(4, 2, Point::BeforeSend);
+    dies(4, 2, Point::Send);
 }
 
 #[test]
 fn window_a_a_rank_dies_when_its_rows_and_words_are_sent() {
-    dies(3, 0, Point::BeforeReceive);
+    dies(3, 0, Point::Receive);
 }
 
 #[test]
 fn window_b_a_rank_dies_before_it_sends_back() {
-    dies(3, 2, Point::BeforeSendBack);
+    dies(3, 2, Point::SendBack);
 }
 
 #[test]
 fn window_b_a_rank_dies_when_it_has_sent_back() {
-    dies(3, 1, Point::BeforeReceiveBack);
+    dies(3, 1, Point::ReceiveBack);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn window_d_a_second_rank_dies_while_the_first_is_being_dropped() {
     let mut fleet = serving(4);
     let mut first = fleet.remove(3);
     let mut second = fleet.remove(0);
-    first.die_at(Point::BeforeSend);
+    first.die_at(Point::Send);
     // As soon as somebody has asked for the first change.
     let start = std::time::Instant::now();
     while second.group().state() == GroupState::Serving && second.members().len() == 4 {
@@ -152,7 +152,7 @@ fn while_the_store_is_away_calls_go_on_and_nobody_is_dropped_and_then_the_dead_o
         rank.calls().len() >= before[rank.slot as usize] + 3 && rank.members().len() == 4
     });
     let mut dead = fleet.remove(1);
-    dead.die_at(Point::BeforeSend);
+    dead.die_at(Point::Send);
     std::thread::sleep(Duration::from_millis(500));
     for rank in &fleet.ranks {
         assert_eq!(rank.members(), [0, 1, 2, 3]);

@@ -42,17 +42,17 @@ pub(crate) struct Call {
     pub(crate) report: CallReport,
 }
 
-/// Where in a call a rank stops for good.
+/// The phase of a call before which a rank stops for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
     /// Nothing of the call has begun.
-    BeforeSend = 1,
+    Send = 1,
     /// Its rows and words are on their way.
-    BeforeReceive,
+    Receive,
     /// It has received, and sent nothing back.
-    BeforeSendBack,
+    SendBack,
     /// What it made of the others' rows is on its way.
-    BeforeReceiveBack,
+    ReceiveBack,
 }
 
 /// How a rank is told what to do.
@@ -223,7 +223,7 @@ impl Fleet {
         }
         for rank in &mut self.dead {
             rank.pause(false);
-            rank.stop_at(Point::BeforeSend);
+            rank.stop_at(Point::Send);
         }
         let mut epochs = std::collections::BTreeMap::new();
         for rank in &self.ranks {
@@ -409,11 +409,11 @@ fn one_call(
     slot: u32,
     stops: &dyn Fn(Point) -> bool,
 ) -> Option<Call> {
-    if stops(Point::BeforeSend) {
+    if stops(Point::Send) {
         return None;
     }
     work.send(&batches[slot as usize]).unwrap();
-    if stops(Point::BeforeReceive) {
+    if stops(Point::Receive) {
         return None;
     }
     let sources = work.receive().unwrap();
@@ -431,11 +431,11 @@ fn one_call(
     }
     check_dispatch(moe, &rows, work, &sources, &format!("{report}"));
     work.experts(expert).unwrap();
-    if stops(Point::BeforeSendBack) {
+    if stops(Point::SendBack) {
         return None;
     }
     work.send_back().unwrap();
-    if stops(Point::BeforeReceiveBack) {
+    if stops(Point::ReceiveBack) {
         return None;
     }
     let combined = work.receive_back().unwrap();

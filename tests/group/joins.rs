@@ -28,7 +28,7 @@ fn a_rank_dies_and_its_next_incarnation_serves_with_the_others() {
     fleet.until_whole(1, 3);
     let before: Vec<Vec<u64>> = fleet.ranks.iter().map(|rank| captured(rank, 4)).collect();
     let mut dead = fleet.remove(2);
-    dead.die_at(Point::BeforeSendBack);
+    dead.die_at(Point::SendBack);
     fleet.dead.push(dead);
     fleet.until_members(2, &[0, 1, 3]);
     fleet.until_whole(2, 3);
@@ -79,7 +79,7 @@ fn two_die_and_come_back_at_once() {
     fleet.until_whole(1, 3);
     for slot in [0, 3] {
         let mut dead = fleet.remove(slot);
-        dead.die_at(Point::BeforeSend);
+        dead.die_at(Point::Send);
         fleet.dead.push(dead);
     }
     fleet.until_members(2, &[1, 2]);
