@@ -24,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     simt::build::kernels(sources)
         .include("kernels/include")
+        .quick("kernels/test/conformance_")
         .compile();
     Ok(())
 }
