@@ -131,7 +131,14 @@ fn window_f_a_rank_that_is_taken_for_dead_and_still_sends_changes_nothing() {
 
 #[test]
 fn a_rank_that_loses_its_nic_goes_although_it_has_the_lowest_slot_and_suspects_everybody() {
-    let mut fleet = serving(4);
+    // Long enough for kernels to say whom they have waited for in vain: only then it is clear who of a pair is ill.
+    let deadline = Duration::from_secs(3);
+    let config = GroupConfig {
+        error_bound: Some(2 * deadline),
+        ..CONFIG
+    };
+    let mut fleet = Fleet::new(4, deadline, config);
+    fleet.until_whole(1, 3);
     let ill = fleet.remove(0);
     ill.hca.set_port(false);
     fleet.until_members(2, &[1, 2, 3]);

@@ -17,7 +17,7 @@
 //! | `Changing` | all of the proposal have promised | commits: epoch + 1, first call = 1 + the largest promise | `Changing` |
 //! | `Changing` | the record has a new view with it | opens the limit to first - 1, gives the device the view, opens newcomers, opens the limit | `Serving` |
 //! | any | the record has had it as a member and has it no more | ends its calls and its QPs | `Expelled`, or `Left` if it wanted to |
-//! | any | the largest set of members that reach each other is without it | gives its lease back | `Expelled` |
+//! | any | the largest set of members that reach each other is without it, and another member doubts it | gives its lease back | `Expelled` |
 //!
 //! A held call whose deadline runs out ends aborted and has used up its number, in any state; nothing else changes.
 

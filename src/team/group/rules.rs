@@ -53,6 +53,8 @@ pub(crate) struct Seen {
     pub(crate) gone: BTreeSet<(u32, u32)>,
     /// Who suspects whom for so long that one of both has to go.
     pub(crate) suspicions: Suspicions,
+    /// Whether another member doubts this rank.
+    pub(crate) accused: bool,
     /// Ranks that ask to be taken in and that all members, and each other, have connected to. With this rank, if it is one.
     pub(crate) joining: Members,
     /// Ranks with which this rank's QPs are in Rts, by slot and generation.
@@ -111,10 +113,14 @@ impl Local {
         }
         let proposed = record.proposed.as_ref().filter(|set| self.is_in(set));
         if let Some(smaller) = self.proposal(record, seen) {
-            return match self.is_in(&smaller) {
-                true => Step::Store(record.propose(smaller)),
-                false => Step::Leave,
-            };
+            if self.is_in(&smaller) {
+                return Step::Store(record.propose(smaller));
+            }
+            // Alone with what it says, it may only be the first to find others dead. If it is the one that is ill, others propose
+            // to go on without it.
+            if seen.accused {
+                return Step::Leave;
+            }
         }
         match proposed {
             Some(set) if self.promised.is_none_or(|(of, _)| of != record.proposal) => {

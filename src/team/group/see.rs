@@ -27,6 +27,7 @@ impl Driver {
             started: self.shared.layer.started(),
             older_view_needed: self.older_view_needed(),
             suspicions: suspicions(record, look, (self.incarnation(), &row)),
+            accused: accused(record, look, self.incarnation()),
             joining: ready(record, look, &gone),
             gone,
             connected: inner.connected.clone(),
@@ -140,6 +141,16 @@ fn suspicions(record: &GroupRecord, look: &Look, (own, row): (Incarnation, &Row)
         found.add(a, b);
     }
     found
+}
+
+/// Whether another member doubts `own`.
+fn accused(record: &GroupRecord, look: &Look, own: Incarnation) -> bool {
+    let doubts = |(who, row): (&Incarnation, &Row)| {
+        record.members.get(&who.0) == Some(&who.1)
+            && *who != own
+            && (row.doubts.contains(&own) || row.suspects.contains(&own))
+    };
+    look.rows.iter().any(doubts)
 }
 
 /// To whom a rank is to connect: to those who want to come in; who comes in itself, to those who are there as well.
@@ -256,6 +267,26 @@ mod tests {
         assert_eq!(kept(&[((2, 1), &doubt)], &doubt), members, "nobody is sure");
         // A row of an earlier generation says nothing.
         assert_eq!(kept(&[((2, 7), &sure)], &Row::default()), members);
+    }
+
+    #[test]
+    fn a_rank_is_accused_by_another_member_only() {
+        let record = GroupRecord::founded([(0, 1), (1, 1)].into());
+        let row = Row {
+            doubts: [(1, 1)].into(),
+            ..Row::default()
+        };
+        let by = |who: Incarnation| {
+            let look = Look {
+                rows: [(who, row.clone())].into(),
+                ..Look::default()
+            };
+            accused(&record, &look, (1, 1))
+        };
+        assert!(by((0, 1)));
+        assert!(!by((1, 1)), "itself");
+        assert!(!by((0, 2)), "of another generation");
+        assert!(!by((2, 1)), "no member");
     }
 
     #[test]

@@ -223,6 +223,7 @@ impl Model {
                 promises.entry(slot).or_insert(Promise { last: Some(0) });
             }
         }
+        let doubts = |(a, b): &(u32, u32)| *b == slot && state.record.members.contains_key(a);
         let joiners = self.0.ranks - self.0.joiners..self.0.ranks;
         let living = joiners.filter(|joiner| !gone(joiner));
         Seen {
@@ -234,6 +235,7 @@ impl Model {
             older_view_needed: rank.views.len() == 2 && rank.next < rank.views[1].0,
             gone: (0..self.0.ranks).filter(gone).map(|r| (r, 1)).collect(),
             suspicions,
+            accused: state.suspected.iter().any(doubts),
             joining: living.map(|joiner| (joiner, 1)).collect(),
             connected: (0..self.0.ranks).map(|r| (r, 1)).collect(),
         }
