@@ -32,9 +32,10 @@ sanitize_sample() {
 }
 
 # The library under the checker of memory order: every operation at every scope, every kind of QP, every failure, signals, guards,
-# recovery, hold-back, dispatch and combine in every order of phases. Not: kernels that break rules on purpose and clocks (moe_faults); rates, messages of a GiB and the lifetimes of
-# 70,000 words, each byte of which would be noted; orders under an adversary of the HCA, whose retries write bytes once more behind
-# their signal, which the checker takes for a race (the other tests have no adversary under it).
+# recovery, hold-back, dispatch and combine in every order of phases. Not: rates, messages of a GiB and the lifetimes of 70,000
+# words, each byte of which would be noted; orders under an adversary of the HCA, which writes bytes once more behind their signal
+# (the other tests have no adversary under it). Not yet: failures and views of MoE (moe_faults, moe_data). Some of the first plant
+# kernels that break rules; what else it reports there has not been read.
 order_tests='--test order --test conformance --test failures --test ops --test put --test put_hold --test signal --test team
     --test ring_all_gather --test moe'
 order_filter='not (test(70_000) | test(more_than_a_gib) | test(a_wrong_choice_is_seen_to_break)

