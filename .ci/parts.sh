@@ -38,9 +38,7 @@ run_but_moe() {
     run_tests "$@" $(but_moe)
 }
 
-# The first makes `wv` and the shared libraries too, with the features that tests have: those that a plain `cargo build` chooses
-# for what others wrote are fewer, and all would be made once more. WV_BUILT: nobody does.
 compile_but_moe() {
     # shellcheck disable=SC2046  # a list of words
-    cargo build --locked $(but_moe) && cargo test --locked --no-run $(but_moe) && export WV_BUILT=yes
+    cargo test --locked --no-run $(but_moe)
 }
