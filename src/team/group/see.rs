@@ -111,8 +111,8 @@ fn newest(of: &BTreeSet<Incarnation>) -> BTreeMap<u32, u32> {
 
 /// The matrix: what ranks of the view say of each other. `own` is what this rank has to say now.
 ///
-/// A pair counts when it has stood for its bound. Then all that is said of either of both counts as well, however new: else the
-/// first who finds a rank ill would be as likely to go as that rank.
+/// A pair counts when it has stood for its bound. Then all that is said of either of both counts as well, however new, and of
+/// those whom that concerns: else the first who finds a rank ill would be as likely to go as that rank.
 fn suspicions(record: &GroupRecord, look: &Look, (own, row): (Incarnation, &Row)) -> Suspicions {
     let counts = |(slot, generation): &Incarnation| record.members.get(slot) == Some(generation);
     let others = look.rows.iter().filter(|(who, _)| **who != own);
@@ -129,15 +129,21 @@ fn suspicions(record: &GroupRecord, look: &Look, (own, row): (Incarnation, &Row)
         };
         rows.iter().flat_map(row).collect()
     };
-    let ripe = pairs(|row| &row.suspects);
-    let concerned: BTreeSet<u32> = ripe.iter().flat_map(|(a, b)| [*a, *b]).collect();
-    let touches = |(a, b): &(u32, u32)| concerned.contains(a) || concerned.contains(b);
+    let mut counted = pairs(|row| &row.suspects);
+    let mut doubts = pairs(|row| &row.doubts);
+    // Each round takes a pair out of `doubts`, or is the last.
+    loop {
+        let concerned: BTreeSet<u32> = counted.iter().flat_map(|(a, b)| [*a, *b]).collect();
+        let touches = |(a, b): &(u32, u32)| concerned.contains(a) || concerned.contains(b);
+        let (more, rest): (BTreeSet<_>, BTreeSet<_>) = doubts.into_iter().partition(touches);
+        if more.is_empty() {
+            break;
+        }
+        counted.extend(more);
+        doubts = rest;
+    }
     let mut found = Suspicions::default();
-    for (a, b) in pairs(|row| &row.doubts)
-        .into_iter()
-        .filter(touches)
-        .chain(ripe)
-    {
+    for (a, b) in counted {
         found.add(a, b);
     }
     found
@@ -267,6 +273,25 @@ mod tests {
         assert_eq!(kept(&[((2, 1), &doubt)], &doubt), members, "nobody is sure");
         // A row of an earlier generation says nothing.
         assert_eq!(kept(&[((2, 7), &sure)], &Row::default()), members);
+    }
+
+    #[test]
+    fn the_first_who_finds_two_ranks_dead_does_not_go_for_them() {
+        let record = GroupRecord::founded((0..5).map(|slot| (slot, 1)).collect());
+        let doubt = Row {
+            doubts: [(0, 1), (3, 1)].into(),
+            ..Row::default()
+        };
+        let first = Row {
+            suspects: [(0, 1)].into(),
+            ..doubt.clone()
+        };
+        let look = Look {
+            rows: [((4, 1), first), ((1, 1), doubt.clone())].into(),
+            ..Look::default()
+        };
+        let found = suspicions(&record, &look, ((2, 1), &doubt));
+        assert_eq!(found.largest_without(&(0..5).collect()), [1, 2, 4].into());
     }
 
     #[test]
