@@ -108,10 +108,12 @@ impl TeamConfig {
         self.members.unwrap_or(RankSet::first(self.ranks))
     }
 
-    /// Whether it joins a team that works already: it is not one of the members.
+    /// Whether it joins a team that works already: it is not one of the [`members`](Self::members) that were named. Where none
+    /// were, all ranks are founders; one that is unknown among them is a failure of all.
     #[must_use]
     pub fn joins(&self) -> bool {
-        !self.members().contains(self.rank)
+        self.members
+            .is_some_and(|members| !members.contains(self.rank))
     }
 
     /// The same with QPs that work as `modes` says.
