@@ -411,6 +411,47 @@ fn a_rank_that_is_killed_ends_the_others_and_is_named() {
 }
 
 #[test]
+fn ranks_go_on_when_others_are_killed_under_their_steps() {
+    let directory = tempfile::tempdir().unwrap();
+    let picture = directory.path().join("ranks.svg");
+    let steps = if full() { "400" } else { "40" };
+    let mut demo = Demo::new(&[
+        "--ranks",
+        "4",
+        "--tokens",
+        "16",
+        "--hidden",
+        "64",
+        "--steps",
+        steps,
+        "--json",
+        "--kill",
+        "2@10",
+        "--kill",
+        "0@20",
+        "--timeline",
+    ]);
+    demo.command.arg(&picture);
+    let output = demo.run();
+    let (text, errors) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    assert!(output.status.success(), "{text}\n{errors}");
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["deaths"], 2, "{text}");
+    assert_eq!(value["expelled"], 0, "{text}");
+    let resumed = value["resume"].as_array().unwrap();
+    // All survivors of each death; the second to die may not have got so far with the first.
+    assert!((4..=5).contains(&resumed.len()), "{text}");
+    let steps: u64 = steps.parse().unwrap();
+    assert!(value["steps"].as_u64().unwrap() >= 2 * steps, "{text}");
+    assert!(value["tokens_lost"].as_u64().unwrap() > 0, "{text}");
+    let picture = fs::read_to_string(&picture).unwrap();
+    assert_eq!(picture.matches("killed").count(), 2);
+}
+
+#[test]
 fn ranks_end_when_the_demo_is_killed_and_the_next_start_sweeps_up() {
     let runtime = tempfile::tempdir().unwrap();
     let place = runtime.path().join("softhca");

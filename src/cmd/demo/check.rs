@@ -116,6 +116,43 @@ pub(super) fn combine(
     }
 }
 
+/// The same where only what the ranks of `seen` hold was added: a token that lacks an expert is not valid. How many are not.
+pub(super) fn combine_of(
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
+    batch: &Batch,
+    got: &Combined,
+    seen: &[u32],
+) -> Result<u32, String> {
+    let mut left = batch.clone();
+    let mut valid = vec![true; batch.tokens(config)];
+    let away = |at: &u32| !seen.contains(&placement.homes()[*at as usize].rank);
+    for (place, choice) in left.experts.iter_mut().enumerate() {
+        if placement.slots_of(*choice).iter().any(away) {
+            valid[place / config.top_k as usize] = false;
+            *choice = -1;
+        }
+    }
+    let hidden = config.hidden as usize;
+    let want = reference::combine(config, placement, rank, &left, expert);
+    let rows = got.out.chunks_exact(hidden).zip(want.chunks_exact(hidden));
+    for (token, (got, want)) in rows.enumerate() {
+        if let Some(difference) = first_difference(got, want) {
+            return Err(format!(
+                "combine from {seen:?}: token {token}: {difference}"
+            ));
+        }
+    }
+    let pairs = got.token_valid.iter().zip(&valid);
+    match pairs.enumerate().find(|(_, (got, want))| got != want) {
+        Some((token, (got, want))) => Err(format!(
+            "combine from {seen:?}: token {token} is valid: {got}, reference {want}"
+        )),
+        None => Ok(valid.into_iter().map(|valid| u32::from(!valid)).sum()),
+    }
+}
+
 /// The first element that differs, in words.
 fn first_difference(got: &[u16], want: &[u16]) -> Option<String> {
     let pairs = got.iter().zip(want);

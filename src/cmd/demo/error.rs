@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::cmd::sim::SimError;
 use crate::gpu::GpuError;
 use crate::moe::MoeError;
-use crate::team::{StoreError, TeamError};
+use crate::team::{GroupError, StoreError, TeamError};
 use crate::verbs::VerbsError;
 
 /// An error of `wv demo`.
@@ -70,6 +70,9 @@ pub enum DemoError {
     /// The team.
     #[error(transparent)]
     Team(#[from] TeamError),
+    /// The group.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),

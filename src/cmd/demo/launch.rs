@@ -52,6 +52,35 @@ impl Workplace {
     fn spec(&self) -> PathBuf {
         self.0.path().join("spec.json")
     }
+
+    /// Puts down what the ranks are to do.
+    pub(super) fn write(&self, spec: &Spec) -> Result<(), DemoError> {
+        let path = self.spec();
+        let text = serde_json::to_vec(spec).map_err(|error| DemoError::file(&path, &error))?;
+        fs::write(&path, text).map_err(|error| DemoError::file(&path, &error))
+    }
+
+    /// What starts a rank; with `preload` it has software HCAs of its own.
+    pub(super) fn command(
+        &self,
+        rank: u32,
+        preload: Option<&OsString>,
+    ) -> Result<Command, DemoError> {
+        let program =
+            env::current_exe().map_err(|error| DemoError::file(Path::new("wv"), &error))?;
+        let mut command = Command::new(program);
+        command
+            .arg("demo-rank")
+            .arg("--spec")
+            .arg(self.spec())
+            .args(["--rank", &rank.to_string()]);
+        if let Some(preload) = preload {
+            command
+                .env("LD_PRELOAD", preload)
+                .env("SOFTHCA_DIR", self.hcas());
+        }
+        Ok(command)
+    }
 }
 
 impl Drop for Workplace {
@@ -85,11 +114,7 @@ impl Ranks {
         spec: &Spec,
         preload: Option<&OsString>,
     ) -> Result<Self, DemoError> {
-        let path = place.spec();
-        let text = serde_json::to_vec(spec).map_err(|error| DemoError::file(&path, &error))?;
-        fs::write(&path, text).map_err(|error| DemoError::file(&path, &error))?;
-        let program =
-            env::current_exe().map_err(|error| DemoError::file(Path::new("wv"), &error))?;
+        place.write(spec)?;
         let (sender, events) = channel();
         let mut ranks = Self {
             children: Vec::new(),
@@ -98,23 +123,14 @@ impl Ranks {
             store: open_store(&spec.store, &spec.run_id)?,
         };
         for rank in 0..spec.options.ranks {
-            let mut command = Command::new(&program);
+            let mut command = place.command(rank, preload)?;
             command
-                .arg("demo-rank")
-                .arg("--spec")
-                .arg(&path)
-                .args(["--rank", &rank.to_string()])
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped());
-            if let Some(preload) = preload {
-                command
-                    .env("LD_PRELOAD", preload)
-                    .env("SOFTHCA_DIR", place.hcas());
-            }
             let mut child = command
                 .spawn()
-                .map_err(|error| DemoError::file(&program, &error))?;
+                .map_err(|error| DemoError::file(Path::new("wv"), &error))?;
             ranks.inputs.extend(child.stdin.take());
             if let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) {
                 listen(rank, output, sender.clone(), told);
@@ -243,7 +259,10 @@ struct Failure {
 impl State {
     fn hear(&mut self, message: Message) {
         match message {
-            Message::Joined { .. } => {}
+            Message::Joined { .. }
+            | Message::Begins { .. }
+            | Message::Event(_)
+            | Message::Finished => {}
             Message::Verified { step } => self.verified = step + 1,
             Message::Done(result) => self.result = Some(result),
             Message::Failed { message, remote } => self.fail(message, remote),

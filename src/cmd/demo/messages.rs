@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::chaos::Record;
 use super::counters::Counters;
 use super::options::DemoOptions;
 
@@ -21,6 +22,8 @@ pub(super) struct Spec {
     pub(super) join_timeout_ms: u64,
     /// Longest wait of a device call, ms.
     pub(super) deadline_ms: u64,
+    /// When the run began, microseconds since 1970.
+    pub(super) began_us: u64,
     /// Where to write inputs and outputs.
     pub(super) dump: Option<PathBuf>,
 }
@@ -35,8 +38,14 @@ pub(super) enum Message {
         soft: bool,
         gpu: String,
     },
+    /// A step, counted from 1, begins. Told where ranks are killed.
+    Begins { step: u32 },
+    /// Something has happened to this rank. Told where ranks are killed.
+    Event(Record),
     /// A step was checked.
     Verified { step: u32 },
+    /// All steps were checked, and the process stays until its input ends. Told where ranks are killed.
+    Finished,
     /// All steps were checked.
     Done(RankResult),
     /// This rank gives up. `remote`: because of another, which tells it itself.

@@ -4,6 +4,7 @@
 //! the host code in it is the one that would drive a ConnectX. They meet in a directory of the demo, tell it how it goes on
 //! their standard output, and end when it ends.
 
+mod chaos;
 mod check;
 mod counters;
 mod dump;
@@ -13,6 +14,7 @@ mod explain;
 mod generate;
 mod input;
 mod launch;
+mod member;
 mod messages;
 mod npy;
 mod options;
@@ -25,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+pub use chaos::Kill;
 pub use error::DemoError;
 use input::Inputs;
 use launch::{Ranks, Workplace};
@@ -54,6 +57,9 @@ fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {
         print!("{}", explain::explain(&inputs)?);
         return Ok(());
     }
+    if !options.kill.is_empty() {
+        return chaos::run(options, &inputs);
+    }
     let summary = run_ranks(options, &inputs)?;
     if options.json {
         let text = serde_json::to_string(&summary).expect("numbers and strings");
@@ -68,31 +74,12 @@ fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {
 }
 
 fn run_ranks(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoError> {
-    let limit = Duration::from_secs(options.timeout.max(1));
-    options.gpu.parse::<GpuSelector>()?;
-    if let Some(directory) = &options.dump {
-        dump::prepare(directory)?;
-    }
-    // The ranks read them too; a wrong one is told once.
-    rank::modes()?;
-    let device = Device::choose(&options.device)?;
-    eprintln!("wv demo: {}", device.in_words());
-    let place = Workplace::new()?;
-    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let spec = Spec {
-        options: options.clone(),
-        device: device.name(),
-        store: format!("file://{}", place.store().display()),
-        run_id: format!("{:016x}", fastrand::u64(..)),
-        join_timeout_ms: milliseconds(limit.min(Duration::from_secs(60))),
-        // A call that waits longer has lost a peer; the HCA gives up well before.
-        deadline_ms: milliseconds((limit / 2).min(Duration::from_secs(30))),
-        dump: options
-            .dump
-            .as_ref()
-            .map(|directory| std::path::absolute(directory).unwrap_or_else(|_| directory.clone())),
-    };
-
+    let Run {
+        device,
+        place,
+        spec,
+        limit,
+    } = Run::prepare(options)?;
     let start = Instant::now();
     let bar = progress_bar(options);
     let ranks = Ranks::start(&place, &spec, device.preload())?;
@@ -108,11 +95,58 @@ fn run_ranks(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoErro
             };
         }
         Message::Verified { .. } => bar.inc(1),
-        Message::Done(_) | Message::Failed { .. } => {}
+        Message::Done(_)
+        | Message::Failed { .. }
+        | Message::Begins { .. }
+        | Message::Event(_)
+        | Message::Finished => {}
     });
     bar.finish_and_clear();
     let times = [start.elapsed(), joined].map(|time| time.as_secs_f64());
     Ok(Summary::new(inputs, options.steps, times, ran_on, results?))
+}
+
+/// What every run of rank processes begins with.
+struct Run {
+    device: Device,
+    place: Workplace,
+    spec: Spec,
+    limit: Duration,
+}
+
+impl Run {
+    fn prepare(options: &DemoOptions) -> Result<Self, DemoError> {
+        let limit = Duration::from_secs(options.timeout.max(1));
+        options.gpu.parse::<GpuSelector>()?;
+        if let Some(directory) = &options.dump {
+            dump::prepare(directory)?;
+        }
+        // The ranks read them too; a wrong one is told once.
+        rank::modes()?;
+        let device = Device::choose(&options.device)?;
+        eprintln!("wv demo: {}", device.in_words());
+        let place = Workplace::new()?;
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let spec = Spec {
+            options: options.clone(),
+            device: device.name(),
+            store: format!("file://{}", place.store().display()),
+            run_id: format!("{:016x}", fastrand::u64(..)),
+            join_timeout_ms: milliseconds(limit.min(Duration::from_secs(60))),
+            // A call that waits longer has lost a peer; the HCA gives up well before.
+            deadline_ms: milliseconds((limit / 2).min(Duration::from_secs(30))),
+            began_us: chaos::unix_us(),
+            dump: options.dump.as_ref().map(|directory| {
+                std::path::absolute(directory).unwrap_or_else(|_| directory.clone())
+            }),
+        };
+        Ok(Self {
+            device,
+            place,
+            spec,
+            limit,
+        })
+    }
 }
 
 /// On standard error, if that is a terminal.

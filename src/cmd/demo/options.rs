@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::chaos::Kill;
 use crate::moe::{Format, RowLayout, Scales};
 
 /// Layout of the files that `--dump` writes, for the help.
@@ -65,6 +66,12 @@ pub struct DemoOptions {
     /// Bound of the whole run, in seconds
     #[arg(long, default_value_t = 120)]
     pub timeout: u64,
+    /// Kill RANK when it begins STEP, counted from 1; the others go on. May be given several times
+    #[arg(long, value_name = "RANK@STEP", conflicts_with_all = ["explain", "dump"])]
+    pub kill: Vec<Kill>,
+    /// Draw how the ranks stood over time
+    #[arg(long, value_name = "FILE.svg", requires = "kill")]
+    pub timeline: Option<PathBuf>,
     /// Say which bytes, QPs and signals this shape takes, and do not run
     #[arg(long)]
     pub explain: bool,

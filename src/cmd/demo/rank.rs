@@ -14,7 +14,7 @@ use super::dump::Dump;
 use super::experts::{expert, factors};
 use super::input::Inputs;
 use super::messages::{Message, RankResult, Spec, tell};
-use super::{DemoError, check};
+use super::{DemoError, check, member};
 use crate::abi::{DemoExpertParams, DevicePtr};
 use crate::config::Modes;
 use crate::gpu::{self, DeviceMemory, GpuSelector, Launch};
@@ -63,7 +63,9 @@ fn end_with_the_demo() {
     std::thread::spawn(|| {
         let mut rest = Vec::new();
         let _ = std::io::stdin().lock().read_to_end(&mut rest);
-        std::process::exit(1);
+        if !member::may_end() {
+            std::process::exit(1);
+        }
     });
 }
 
@@ -80,19 +82,23 @@ pub(super) fn modes() -> Result<Modes, DemoError> {
     Modes::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
-struct Rank {
-    spec: Spec,
-    inputs: Inputs,
-    moe: Arc<Moe>,
-    work: Workspace,
+pub(super) struct Rank {
+    pub(super) spec: Spec,
+    pub(super) inputs: Inputs,
+    pub(super) moe: Arc<Moe>,
+    pub(super) work: Workspace,
     factors: DeviceMemory,
     device: String,
-    result: RankResult,
+    pub(super) result: RankResult,
 }
 
 impl Rank {
     fn run(options: &RankOptions) -> Result<RankResult, DemoError> {
         let mut rank = Self::join(options)?;
+        if !rank.spec.options.kill.is_empty() {
+            rank.serve()?;
+            return Ok(rank.result);
+        }
         let steps = rank.run_steps();
         if let Err(error) = &steps
             && !is_remote(error)
@@ -219,7 +225,7 @@ impl Rank {
     }
 
     /// The computation of the experts between dispatch and combine. The kernel knows BF16 by expert.
-    fn run_experts(&mut self) -> Result<(), DemoError> {
+    pub(super) fn run_experts(&mut self) -> Result<(), DemoError> {
         let config = &self.inputs.config;
         match (config.format, config.layout) {
             (Format::Bf16, RowLayout::ExpertMajor) => self.launch_experts(),

@@ -1,0 +1,115 @@
+//! What ranks, and the one who starts and kills them, have told: one JSON object a line.
+
+use serde::{Deserialize, Serialize};
+
+/// Something that has happened to a rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Microseconds since the run began.
+    pub(crate) us: u64,
+    /// The rank's slot, and which of its incarnations.
+    pub(crate) rank: u32,
+    pub(crate) generation: u32,
+    #[serde(flatten)]
+    pub(crate) what: What,
+}
+
+/// The first two are told by the one who does it, the others by the rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "what")]
+pub(crate) enum What {
+    /// Its process was started.
+    Started,
+    /// Its process was killed.
+    Killed,
+    /// It does not reach another rank.
+    Suspects { other: u32, cause: String },
+    /// It reaches it again.
+    Trusts { other: u32 },
+    /// Its kernels wait no more for these.
+    Masked { others: Vec<u32> },
+    /// It serves in a view of these members, or serves on in the next.
+    Serves { epoch: u32, members: Vec<u32> },
+    /// A step was checked.
+    Step {
+        step: u32,
+        tokens: u32,
+        /// Of those, which have lost an expert.
+        lost: u32,
+    },
+    /// The others have dropped it.
+    Expelled,
+}
+
+/// Reads what was told, oldest first. A line that a killed rank has not ended is left out.
+#[cfg(test)]
+pub(super) fn parse(lines: &str) -> Result<Vec<Record>, String> {
+    let whole = lines.rfind('\n').map_or("", |end| &lines[..end]);
+    let record = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|error| format!("line {}: {error}", number + 1))
+    };
+    let mut records: Vec<Record> = whole
+        .lines()
+        .enumerate()
+        .map(record)
+        .collect::<Result<_, _>>()?;
+    records.sort_by_key(|record| record.us);
+    Ok(records)
+}
+
+#[cfg(test)]
+pub(super) mod recorded {
+    use super::{Record, parse};
+
+    /// Three ranks; the third dies and comes back, and once the second is suspected wrongly.
+    const LINES: &str = r#"{"us":0,"rank":0,"generation":1,"what":"started"}
+{"us":0,"rank":1,"generation":1,"what":"started"}
+{"us":0,"rank":2,"generation":1,"what":"started"}
+{"us":100000,"rank":0,"generation":1,"what":"serves","epoch":1,"members":[0,1,2]}
+{"us":110000,"rank":1,"generation":1,"what":"serves","epoch":1,"members":[0,1,2]}
+{"us":120000,"rank":2,"generation":1,"what":"serves","epoch":1,"members":[0,1,2]}
+{"us":150000,"rank":0,"generation":1,"what":"step","step":1,"tokens":16,"lost":0}
+{"us":200000,"rank":2,"generation":1,"what":"killed"}
+{"us":204000,"rank":0,"generation":1,"what":"suspects","other":2,"cause":"its process has ended"}
+{"us":205000,"rank":0,"generation":1,"what":"masked","others":[2]}
+{"us":206000,"rank":1,"generation":1,"what":"suspects","other":2,"cause":"its process has ended"}
+{"us":207000,"rank":1,"generation":1,"what":"masked","others":[2]}
+{"us":208000,"rank":0,"generation":1,"what":"step","step":2,"tokens":16,"lost":5}
+{"us":230000,"rank":0,"generation":1,"what":"serves","epoch":2,"members":[0,1]}
+{"us":240000,"rank":1,"generation":1,"what":"serves","epoch":2,"members":[0,1]}
+{"us":300000,"rank":0,"generation":1,"what":"suspects","other":1,"cause":"kernels wait for it in vain"}
+{"us":320000,"rank":0,"generation":1,"what":"trusts","other":1}
+{"us":500000,"rank":2,"generation":2,"what":"started"}
+{"us":650000,"rank":2,"generation":2,"what":"serves","epoch":3,"members":[0,1,2]}
+{"us":651000,"rank":0,"generation":1,"what":"serves","epoch":3,"members":[0,1,2]}
+{"us":652000,"rank":1,"generation":1,"what":"serves","epoch":3,"members":[0,1,2]}
+{"us":700000,"rank":0,"generation":1,"what":"step","step":3,"tokens":16,"lost":0}
+{"us":900000,"rank":0,"generation":1,"what":"suspects","other":1,"cause":"kernels wait for it in vain"}
+{"us":901000,"rank":2,"generation":2,"what":"suspects","other":1,"cause":"kernels wait for it in vain"}
+{"us":960000,"rank":0,"generation":1,"what":"trusts","other":1}
+{"us":961000,"rank":2,"generation":2,"what":"trusts","other":1}
+{"us":1000000,"rank":0,"generation":1,"what":"ste"#;
+
+    pub(crate) fn records() -> Vec<Record> {
+        parse(LINES).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_back_in_the_order_of_their_times_and_one_cut_short_is_left_out() {
+        let records = recorded::records();
+        assert_eq!(records.len(), 26);
+        assert!(records.is_sorted_by_key(|record| record.us));
+        for record in &records {
+            let line = serde_json::to_string(record).unwrap();
+            assert_eq!(parse(&format!("{line}\n")).unwrap(), [record.clone()]);
+        }
+        assert_eq!(parse("").unwrap(), []);
+        let error = parse("{\"us\":1}\n").unwrap_err();
+        assert!(error.starts_with("line 1: "), "{error}");
+    }
+}

@@ -1,0 +1,50 @@
+//! What is done to the ranks, and when.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// `RANK@STEP`: the rank dies when it begins the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kill {
+    /// Which.
+    pub rank: u32,
+    /// When it begins this one, counted from 1.
+    pub step: u32,
+}
+
+impl FromStr for Kill {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = text.split_once('@').and_then(|(rank, step)| {
+            let (rank, step) = (rank.parse().ok()?, step.parse().ok()?);
+            Some(Self { rank, step })
+        });
+        parsed.ok_or_else(|| format!("'{text}' is not RANK@STEP"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_is_a_rank_at_a_step() {
+        assert_eq!("2@100".parse(), Ok(Kill { rank: 2, step: 100 }));
+        for text in [
+            "",
+            "2",
+            "@",
+            "2@",
+            "@3",
+            "-1@3",
+            "2@3@4",
+            "2 @3",
+            "4294967296@1",
+        ] {
+            let error = text.parse::<Kill>().unwrap_err();
+            assert_eq!(error, format!("'{text}' is not RANK@STEP"));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Rank processes that are started, killed, and started again.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use super::event::{Record, What};
+
+/// What came from a rank.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// A line of its standard output.
+    Told(String),
+    /// A line of its standard error.
+    Said(String),
+    /// It has closed one of the two.
+    Closed,
+}
+
+/// Which incarnation of which rank.
+pub(super) type Incarnation = (u32, u32);
+
+/// The processes, by rank slot. Dropping them ends them.
+#[derive(Debug)]
+pub(super) struct Processes {
+    running: BTreeMap<u32, Running>,
+    heard: Receiver<(Incarnation, Heard)>,
+    sender: Sender<(Incarnation, Heard)>,
+    began: Instant,
+    /// What was done to them.
+    deeds: Vec<Record>,
+}
+
+#[derive(Debug)]
+struct Running {
+    generation: u32,
+    child: Child,
+    /// It ends when this is closed.
+    input: Option<ChildStdin>,
+}
+
+impl Processes {
+    /// None yet; `began` is when the run did.
+    pub(super) fn new(began: Instant) -> Self {
+        let (sender, heard) = channel();
+        Self {
+            running: BTreeMap::new(),
+            heard,
+            sender,
+            began,
+            deeds: Vec::new(),
+        }
+    }
+
+    /// Starts generation `generation` of `rank`, whose earlier one has ended.
+    pub(super) fn start(
+        &mut self,
+        (rank, generation): Incarnation,
+        command: &mut Command,
+    ) -> io::Result<()> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let input = child.stdin.take();
+        if let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) {
+            let who = (rank, generation);
+            listen(who, output, self.sender.clone(), Heard::Told);
+            listen(who, errors, self.sender.clone(), Heard::Said);
+        }
+        let running = Running {
+            generation,
+            child,
+            input,
+        };
+        if let Some(mut earlier) = self.running.insert(rank, running) {
+            end(&mut earlier.child);
+        }
+        self.note(rank, What::Started);
+        Ok(())
+    }
+
+    /// SIGKILL, at once. Whether there was somebody.
+    pub(super) fn kill(&mut self, rank: u32) -> bool {
+        let Some(running) = self.running.get_mut(&rank) else {
+            return false;
+        };
+        let at = self.began.elapsed();
+        end(&mut running.child);
+        self.note_at(at, rank, What::Killed);
+        self.running.remove(&rank);
+        true
+    }
+
+    /// Asks a rank to end, by closing its input.
+    pub(super) fn close(&mut self, rank: u32) {
+        if let Some(running) = self.running.get_mut(&rank) {
+            running.input = None;
+        }
+    }
+
+    /// Waits for one that was asked to end, and kills it after `timeout`.
+    pub(super) fn reap(&mut self, rank: u32, timeout: Duration) -> Option<ExitStatus> {
+        let mut running = self.running.remove(&rank)?;
+        running.input = None;
+        let start = Instant::now();
+        while start.elapsed() < timeout {
+            if let Ok(Some(status)) = running.child.try_wait() {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        end(&mut running.child);
+        None
+    }
+
+    /// Who runs, in ascending order.
+    pub(super) fn running(&self) -> Vec<u32> {
+        self.running.keys().copied().collect()
+    }
+
+    /// The next thing that came, if it comes within `timeout`. What an earlier incarnation left behind comes too.
+    pub(super) fn next(&self, timeout: Duration) -> Option<(Incarnation, Heard)> {
+        self.heard.recv_timeout(timeout).ok()
+    }
+
+    /// What was done to the ranks so far.
+    pub(super) fn deeds(&self) -> &[Record] {
+        &self.deeds
+    }
+
+    fn note(&mut self, rank: u32, what: What) {
+        self.note_at(self.began.elapsed(), rank, what);
+    }
+
+    fn note_at(&mut self, at: Duration, rank: u32, what: What) {
+        let generation = self
+            .running
+            .get(&rank)
+            .map_or(0, |running| running.generation);
+        self.deeds.push(Record {
+            us: u64::try_from(at.as_micros()).unwrap_or(u64::MAX),
+            rank,
+            generation,
+            what,
+        });
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for running in self.running.values_mut() {
+            end(&mut running.child);
+        }
+    }
+}
+
+/// Kills it, stopped or not, and takes its status.
+fn end(child: &mut Child) {
+    if !matches!(child.try_wait(), Ok(Some(_))) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Passes on what comes, line by line, on a thread that ends with the process.
+fn listen(
+    who: Incarnation,
+    output: impl Read + Send + 'static,
+    to: Sender<(Incarnation, Heard)>,
+    heard: fn(String) -> Heard,
+) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if to.send((who, heard(line))).is_err() {
+                return;
+            }
+        }
+        let _ = to.send((who, Heard::Closed));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Counts on its output until its input ends.
+    fn counter() -> Command {
+        let mut command = Command::new("sh");
+        let script = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.01; done & read x; kill $!; echo end >&2; exit 3";
+        command.args(["-c", script]);
+        command
+    }
+
+    /// The next line that is told by `who`.
+    fn told(processes: &Processes, who: Incarnation) -> String {
+        loop {
+            match processes.next(LONG).expect("a line") {
+                (from, Heard::Told(line)) if from == who => return line,
+                _ => {}
+            }
+        }
+    }
+
+    fn whats(processes: &Processes) -> Vec<(u32, u32, What)> {
+        let what = |record: &Record| (record.rank, record.generation, record.what.clone());
+        processes.deeds().iter().map(what).collect()
+    }
+
+    #[test]
+    fn a_rank_is_killed_and_started_again_as_another_incarnation() {
+        let mut processes = Processes::new(Instant::now());
+        let mut idle = Command::new("cat");
+        processes.start((4, 1), &mut idle).unwrap();
+        processes
+            .start((2, 1), Command::new("cat").arg("-"))
+            .unwrap();
+        assert_eq!(processes.running(), [2, 4]);
+        assert!(processes.kill(4));
+        assert!(!processes.kill(4), "it is gone");
+        assert_eq!(processes.running(), [2]);
+        processes
+            .start((4, 2), Command::new("echo").arg("back"))
+            .unwrap();
+        assert_eq!(told(&processes, (4, 2)), "back");
+        assert_eq!(
+            whats(&processes),
+            [
+                (4, 1, What::Started),
+                (2, 1, What::Started),
+                (4, 1, What::Killed),
+                (4, 2, What::Started)
+            ]
+        );
+        assert!(processes.deeds().is_sorted_by_key(|record| record.us));
+        let status = processes.reap(2, LONG).unwrap();
+        assert!(status.success(), "its input ended: {status}");
+    }
+
+    #[test]
+    fn a_rank_that_is_asked_to_end_ends_with_its_status_and_one_that_does_not_is_killed() {
+        let mut processes = Processes::new(Instant::now());
+        processes.start((1, 1), &mut counter()).unwrap();
+        assert_eq!(told(&processes, (1, 1)), "1");
+        processes.close(1);
+        assert_eq!(processes.reap(1, LONG).unwrap().code(), Some(3));
+        processes
+            .start((1, 2), Command::new("sleep").arg("60"))
+            .unwrap();
+        assert_eq!(processes.reap(1, Duration::from_millis(50)), None);
+        assert!(processes.running().is_empty());
+    }
+}
