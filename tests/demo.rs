@@ -530,3 +530,41 @@ fn wait_for_ranks(runtime: &Path, count: usize) -> Vec<u32> {
         thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn a_killed_rank_comes_back_under_the_steps_of_the_others() {
+    let steps = if full() { "4000" } else { "400" };
+    let output = Demo::new(&[
+        "--ranks",
+        "4",
+        "--tokens",
+        "16",
+        "--hidden",
+        "64",
+        "--steps",
+        steps,
+        "--json",
+        "--kill",
+        "2@5",
+        "--rejoin-after",
+        "0.1",
+    ])
+    .run();
+    let (text, errors) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    assert!(output.status.success(), "{text}\n{errors}");
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&value["deaths"], &value["expelled"]),
+        (&1.into(), &0.into()),
+        "{text}"
+    );
+    assert_eq!(value["resume"].as_array().unwrap().len(), 3, "{text}");
+    assert_eq!(value["rejoin"].as_array().unwrap().len(), 1, "{text}");
+    // Of four QPs to the rank that came back, and of nobody else's; nothing is allocated for it.
+    let commands = value["commands"].as_u64().unwrap();
+    assert!((1..=5 * 4 + 8).contains(&commands), "{text}");
+    assert_eq!(value["bytes"], 0, "{text}");
+}

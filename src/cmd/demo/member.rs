@@ -26,8 +26,27 @@ pub(super) fn may_end() -> bool {
     DONE.load(Ordering::Relaxed)
 }
 
+/// Commands given to the HCA, and bytes allocated, by a rank so far.
+#[derive(Debug, Default)]
+struct Spent {
+    commands: u64,
+    bytes: u64,
+}
+
+impl Spent {
+    /// What has come to it since the last time.
+    fn since(&mut self, commands: u64, bytes: u64) -> (u64, u64) {
+        let new = (
+            commands.saturating_sub(self.commands),
+            bytes.saturating_sub(self.bytes),
+        );
+        (self.commands, self.bytes) = (commands, bytes);
+        new
+    }
+}
+
 impl Rank {
-    /// Runs the steps in a group.
+    /// Runs the steps in a group. One that joins begins with the first step of the view that takes it in.
     pub(super) fn serve(&mut self) -> Result<(), DemoError> {
         let config = GroupConfig {
             error_bound: Some(Duration::from_secs(1)),
@@ -36,7 +55,8 @@ impl Rank {
         let group = Group::start(self.moe.team(), Member::new(&self.moe), &config)?;
         let timeout = Duration::from_millis(self.spec.join_timeout_ms);
         group.wait(GroupState::Serving, timeout)?;
-        self.tell_events(&group);
+        let mut spent = Spent::default();
+        self.tell_events(&group, &mut spent);
         loop {
             let number = self.moe.started().wrapping_add(1);
             if number > self.spec.options.steps {
@@ -46,7 +66,7 @@ impl Rank {
             let start = Instant::now();
             let lost = self.member_step(number)?;
             self.result.step_seconds.push(start.elapsed().as_secs_f64());
-            self.tell_events(&group);
+            self.tell_events(&group, &mut spent);
             let tokens = self.inputs.config.max_tokens;
             self.tell_what(
                 unix_us(),
@@ -61,7 +81,7 @@ impl Rank {
         DONE.store(true, Ordering::Relaxed);
         let _ = tell(&Message::Finished);
         while !END.load(Ordering::Relaxed) {
-            self.tell_events(&group);
+            self.tell_events(&group, &mut spent);
             std::thread::sleep(LOOK);
         }
         Ok(())
@@ -109,7 +129,7 @@ impl Rank {
     }
 
     /// What has happened to the group since the last time.
-    fn tell_events(&self, group: &Group) {
+    fn tell_events(&self, group: &Group, spent: &mut Spent) {
         for event in group.events() {
             let us = unix_us()
                 .saturating_sub(u64::try_from(event.at.elapsed().as_micros()).unwrap_or(0));
@@ -120,10 +140,16 @@ impl Rank {
                 },
                 team::What::Trusted { rank } => What::Trusts { other: rank },
                 team::What::Masked { ranks } => What::Masked { others: ranks },
-                team::What::Viewed(view) => What::Serves {
-                    epoch: view.epoch,
-                    members: view.members.into_keys().collect(),
-                },
+                team::What::Viewed(view) => {
+                    let team = self.moe.team();
+                    let (commands, bytes) = spent.since(team.commands(), team.bytes_allocated());
+                    What::Serves {
+                        epoch: view.epoch,
+                        members: view.members.into_keys().collect(),
+                        commands,
+                        bytes,
+                    }
+                }
                 team::What::Ended(GroupState::Expelled) => What::Expelled,
                 _ => continue,
             };
@@ -135,7 +161,7 @@ impl Rank {
         let _ = tell(&Message::Event(Record {
             us: us.saturating_sub(self.spec.began_us),
             rank: self.moe.team().rank(),
-            generation: 1,
+            generation: self.moe.team().config().generation,
             what,
         }));
     }

@@ -69,6 +69,9 @@ pub struct DemoOptions {
     /// Kill RANK when it begins STEP, counted from 1; the others go on. May be given several times
     #[arg(long, value_name = "RANK@STEP", conflicts_with_all = ["explain", "dump"])]
     pub kill: Vec<Kill>,
+    /// Start a killed rank again after so many seconds: it comes back under its number, and the others go on meanwhile
+    #[arg(long, value_name = "SECONDS", requires = "kill")]
+    pub rejoin_after: Option<f64>,
     /// Draw how the ranks stood over time
     #[arg(long, value_name = "FILE.svg", requires = "kill")]
     pub timeline: Option<PathBuf>,

@@ -20,7 +20,7 @@ use crate::config::Modes;
 use crate::gpu::{self, DeviceMemory, GpuSelector, Launch};
 use crate::moe::reference::Batch;
 use crate::moe::{Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
-use crate::team::{Team, TeamConfig, open_store};
+use crate::team::{Store, Team, TeamConfig, newest_view, next_generation, open_store};
 use crate::verbs::{Context, DeviceSelector};
 
 /// Options of a rank process.
@@ -32,6 +32,9 @@ pub struct RankOptions {
     /// This rank
     #[arg(long)]
     rank: u32,
+    /// The others are at work already
+    #[arg(long)]
+    joins: bool,
 }
 
 /// Runs one rank and tells the demo how it goes.
@@ -82,6 +85,16 @@ pub(super) fn modes() -> Result<Modes, DemoError> {
     Modes::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
+/// As the next incarnation of its rank, among those who are at work.
+fn joining(config: TeamConfig, store: &Arc<dyn Store>) -> Result<TeamConfig, DemoError> {
+    let Some(view) = newest_view(store, config.ranks)? else {
+        let why = "there is no group to join";
+        return Err(DemoError::Option(why.to_owned()));
+    };
+    let generation = next_generation(store.as_ref(), config.rank)?;
+    Ok(config.joining(generation, view.members.into_keys().collect()))
+}
+
 pub(super) struct Rank {
     pub(super) spec: Spec,
     pub(super) inputs: Inputs,
@@ -129,6 +142,10 @@ impl Rank {
             ..TeamConfig::new(options.rank, inputs.ranks)
         }
         .with_modes(&modes()?)?;
+        let config = match options.joins {
+            true => joining(config, &store)?,
+            false => config,
+        };
         let team = Team::join(config, &context, &gpu, store)?;
         let moe = Moe::new(&team, "demo", inputs.config)?;
         let work = Workspace::new(&moe)?;

@@ -29,7 +29,13 @@ pub(crate) enum What {
     /// Its kernels wait no more for these.
     Masked { others: Vec<u32> },
     /// It serves in a view of these members, or serves on in the next.
-    Serves { epoch: u32, members: Vec<u32> },
+    Serves {
+        epoch: u32,
+        members: Vec<u32>,
+        /// Given to the HCA, and allocated, since its last view.
+        commands: u64,
+        bytes: u64,
+    },
     /// A step was checked.
     Step {
         step: u32,
@@ -65,9 +71,9 @@ pub(super) mod recorded {
     const LINES: &str = r#"{"us":0,"rank":0,"generation":1,"what":"started"}
 {"us":0,"rank":1,"generation":1,"what":"started"}
 {"us":0,"rank":2,"generation":1,"what":"started"}
-{"us":100000,"rank":0,"generation":1,"what":"serves","epoch":1,"members":[0,1,2]}
-{"us":110000,"rank":1,"generation":1,"what":"serves","epoch":1,"members":[0,1,2]}
-{"us":120000,"rank":2,"generation":1,"what":"serves","epoch":1,"members":[0,1,2]}
+{"us":100000,"rank":0,"generation":1,"what":"serves","epoch":1,"members":[0,1,2],"commands":0,"bytes":0}
+{"us":110000,"rank":1,"generation":1,"what":"serves","epoch":1,"members":[0,1,2],"commands":0,"bytes":0}
+{"us":120000,"rank":2,"generation":1,"what":"serves","epoch":1,"members":[0,1,2],"commands":0,"bytes":0}
 {"us":150000,"rank":0,"generation":1,"what":"step","step":1,"tokens":16,"lost":0}
 {"us":200000,"rank":2,"generation":1,"what":"killed"}
 {"us":204000,"rank":0,"generation":1,"what":"suspects","other":2,"cause":"its process has ended"}
@@ -75,14 +81,14 @@ pub(super) mod recorded {
 {"us":206000,"rank":1,"generation":1,"what":"suspects","other":2,"cause":"its process has ended"}
 {"us":207000,"rank":1,"generation":1,"what":"masked","others":[2]}
 {"us":208000,"rank":0,"generation":1,"what":"step","step":2,"tokens":16,"lost":5}
-{"us":230000,"rank":0,"generation":1,"what":"serves","epoch":2,"members":[0,1]}
-{"us":240000,"rank":1,"generation":1,"what":"serves","epoch":2,"members":[0,1]}
+{"us":230000,"rank":0,"generation":1,"what":"serves","epoch":2,"members":[0,1],"commands":6,"bytes":0}
+{"us":240000,"rank":1,"generation":1,"what":"serves","epoch":2,"members":[0,1],"commands":8,"bytes":0}
 {"us":300000,"rank":0,"generation":1,"what":"suspects","other":1,"cause":"kernels wait for it in vain"}
 {"us":320000,"rank":0,"generation":1,"what":"trusts","other":1}
 {"us":500000,"rank":2,"generation":2,"what":"started"}
-{"us":650000,"rank":2,"generation":2,"what":"serves","epoch":3,"members":[0,1,2]}
-{"us":651000,"rank":0,"generation":1,"what":"serves","epoch":3,"members":[0,1,2]}
-{"us":652000,"rank":1,"generation":1,"what":"serves","epoch":3,"members":[0,1,2]}
+{"us":650000,"rank":2,"generation":2,"what":"serves","epoch":3,"members":[0,1,2],"commands":70,"bytes":9000}
+{"us":651000,"rank":0,"generation":1,"what":"serves","epoch":3,"members":[0,1,2],"commands":12,"bytes":0}
+{"us":652000,"rank":1,"generation":1,"what":"serves","epoch":3,"members":[0,1,2],"commands":12,"bytes":0}
 {"us":700000,"rank":0,"generation":1,"what":"step","step":3,"tokens":16,"lost":0}
 {"us":900000,"rank":0,"generation":1,"what":"suspects","other":1,"cause":"kernels wait for it in vain"}
 {"us":901000,"rank":2,"generation":2,"what":"suspects","other":1,"cause":"kernels wait for it in vain"}

@@ -26,6 +26,11 @@ pub(super) struct Figures {
     pub(super) detect: Times,
     pub(super) mask: Times,
     pub(super) resume: Times,
+    /// From the start of a later incarnation's process until it serves.
+    pub(super) rejoin: Times,
+    /// Most of one survivor from one view to the next.
+    pub(super) commands: u64,
+    pub(super) bytes: u64,
 }
 
 /// Durations in microseconds, ascending.
@@ -75,10 +80,13 @@ impl Figures {
         let mut dead: BTreeMap<u32, Dead> = BTreeMap::new();
         let mut serving: BTreeMap<u32, u32> = BTreeMap::new();
         let mut suspected: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        let mut started: BTreeMap<u32, u64> = BTreeMap::new();
         for record in records {
             let (us, rank) = (record.us, record.rank);
             match &record.what {
-                What::Started => {}
+                What::Started => {
+                    started.insert(rank, us);
+                }
                 What::Killed => {
                     figures.deaths += 1;
                     serving.remove(&rank);
@@ -123,7 +131,20 @@ impl Figures {
                         }
                     }
                 }
-                What::Serves { members, .. } => {
+                What::Serves {
+                    members,
+                    commands,
+                    bytes,
+                    ..
+                } => {
+                    match started.remove(&rank) {
+                        Some(begun) if record.generation > 1 => figures.rejoin.add(us - begun),
+                        Some(_) => {}
+                        None => {
+                            figures.commands = figures.commands.max(*commands);
+                            figures.bytes = figures.bytes.max(*bytes);
+                        }
+                    }
                     serving.insert(rank, record.generation);
                     for (_, of) in dead.iter_mut().filter(|(of, _)| !members.contains(of)) {
                         if of.waiting.remove(&rank) {
@@ -159,8 +180,9 @@ impl Figures {
     pub(super) fn table(&self) -> String {
         format!(
             "{} deaths, {} expelled alive, {} false suspicions\n\
-             {} steps checked, {} of them with lost tokens: {} of {} tokens\n\n\
-             {:<10} {:>8} {:>10} {:>10} {:>10}\n{:<10} {}\n{:<10} {}\n{:<10} {}\n",
+             {} steps checked, {} of them with lost tokens: {} of {} tokens\n\
+             at most {} commands and {} bytes allocated at a survivor from one view to the next\n\n\
+             {:<10} {:>8} {:>10} {:>10} {:>10}\n{:<10} {}\n{:<10} {}\n{:<10} {}\n{:<10} {}\n",
             self.deaths,
             self.expelled,
             self.false_suspicions,
@@ -168,6 +190,8 @@ impl Figures {
             self.steps_with_losses,
             self.tokens_lost,
             self.tokens,
+            self.commands,
+            self.bytes,
             "ms",
             "times",
             "p50",
@@ -179,6 +203,8 @@ impl Figures {
             self.mask,
             "resume",
             self.resume,
+            "rejoin",
+            self.rejoin,
         )
     }
 }
@@ -198,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_death_and_false_suspicions_are_counted_and_timed() {
+    fn a_death_a_rejoin_and_false_suspicions_are_counted_and_timed() {
         let figures = Figures::of(&records());
         assert_eq!((figures.deaths, figures.expelled), (1, 0));
         assert_eq!(figures.false_suspicions, 2);
@@ -207,6 +233,8 @@ mod tests {
         assert_eq!(figures.detect.0, [4000, 6000]);
         assert_eq!(figures.mask.0, [5000, 7000]);
         assert_eq!(figures.resume.0, [30_000, 40_000]);
+        assert_eq!(figures.rejoin.0, [150_000]);
+        assert_eq!((figures.commands, figures.bytes), (12, 0));
         let table = figures.table();
         assert!(
             table.contains("detect            2        4.0        6.0        6.0\n"),
@@ -245,6 +273,8 @@ mod tests {
         let serves = What::Serves {
             epoch: 2,
             members: vec![0],
+            commands: 9,
+            bytes: 4096,
         };
         records.push(Record {
             us: 300_000,
@@ -256,5 +286,6 @@ mod tests {
         assert_eq!(figures.deaths, 2);
         assert_eq!(figures.detect.0, [4000]);
         assert_eq!(figures.resume.0, [94_000, 100_000]);
+        assert_eq!((figures.commands, figures.bytes), (9, 4096));
     }
 }

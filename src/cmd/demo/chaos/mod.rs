@@ -1,4 +1,5 @@
-//! `wv demo --kill`: rank processes are killed under running steps, and the others go on.
+//! `wv demo --kill`: rank processes are killed under running steps, and the others go on; with `--rejoin-after` another process
+//! takes the place.
 //!
 //! Every step of every rank is checked against the reference for what its own report says of the other ranks. What happens to
 //! whom is collected as records, which the final table and `--timeline` are made of.
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 pub(super) use event::{Record, What};
 use figures::Figures;
 pub use plan::Kill;
-use processes::{Heard, Processes};
+use processes::{Heard, Incarnation, Processes};
 
 use super::input::Inputs;
 use super::messages::Message;
@@ -23,6 +24,8 @@ use super::{DemoError, DemoOptions, Run};
 
 /// A rank that is done ends within this time.
 const ENDING: Duration = Duration::from_secs(10);
+/// Longest `--rejoin-after`, in seconds.
+const MOST_AFTER: f64 = 3600.0;
 
 /// Microseconds since 1970: the clock that processes of a machine share.
 pub(super) fn unix_us() -> u64 {
@@ -33,10 +36,13 @@ pub(super) fn unix_us() -> u64 {
 }
 
 /// How the ranks are.
-#[derive(Debug)]
-struct Ranks {
+struct Ranks<'a> {
+    run: &'a Run,
     kills: Vec<Kill>,
-    killed: BTreeSet<u32>,
+    killed: BTreeSet<Incarnation>,
+    /// After a death, until its place is taken again.
+    rejoin_after: Option<Duration>,
+    rejoins: Vec<(Instant, Incarnation)>,
     finished: BTreeSet<u32>,
     /// The first failure of each.
     failures: BTreeMap<u32, String>,
@@ -50,19 +56,20 @@ pub(super) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoErro
     let run = Run::prepare(options)?;
     run.place.write(&run.spec)?;
     let mut processes = Processes::new(Instant::now());
-    for rank in 0..inputs.ranks {
-        let mut command = run.place.command(rank, run.device.preload())?;
-        let started = processes.start((rank, 1), &mut command);
-        started.map_err(|error| DemoError::file(std::path::Path::new("wv"), &error))?;
-    }
     let mut ranks = Ranks {
+        run: &run,
         kills: options.kill.clone(),
         killed: BTreeSet::new(),
+        rejoin_after: options.rejoin_after.map(Duration::from_secs_f64),
+        rejoins: Vec::new(),
         finished: BTreeSet::new(),
         failures: BTreeMap::new(),
         said: BTreeMap::new(),
         records: Vec::new(),
     };
+    for rank in 0..inputs.ranks {
+        ranks.start((rank, 1), &mut processes)?;
+    }
     ranks.watch(&mut processes, run.limit)?;
     ranks.end(&mut processes)?;
     let mut records = ranks.records;
@@ -90,6 +97,13 @@ fn check(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
         let why = "--kill compares bit for bit, and so takes BF16 tokens only";
         return Err(DemoError::Option(why.to_owned()));
     }
+    if let Some(after) = options.rejoin_after
+        && !(0.0..=MOST_AFTER).contains(&after)
+    {
+        return Err(DemoError::Option(format!(
+            "--rejoin-after {after}: it must be 0 to {MOST_AFTER} seconds"
+        )));
+    }
     let mut victims = BTreeSet::new();
     for kill in &options.kill {
         let Kill { rank, step } = *kill;
@@ -107,17 +121,43 @@ fn check(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
     }
 }
 
-impl Ranks {
-    /// Listens and kills until all that live are done.
+impl Ranks<'_> {
+    /// Starts a process, which founds the group or, as a later incarnation, joins it.
+    fn start(&self, who: Incarnation, processes: &mut Processes) -> Result<(), DemoError> {
+        let (rank, generation) = who;
+        let mut command = self.run.place.command(rank, self.run.device.preload())?;
+        if generation > 1 {
+            command.arg("--joins");
+        }
+        let started = processes.start(who, &mut command);
+        started.map_err(|error| DemoError::file(std::path::Path::new("wv"), &error))
+    }
+
+    /// Starts those whose time has come, and says when the next comes.
+    fn start_again(&mut self, processes: &mut Processes) -> Result<Option<Instant>, DemoError> {
+        let now = Instant::now();
+        let due = self.rejoins.extract_if(.., |(at, _)| *at <= now);
+        for (_, who) in due.collect::<Vec<_>>() {
+            self.start(who, processes)?;
+        }
+        Ok(self.rejoins.iter().map(|(at, _)| *at).min())
+    }
+
+    /// Listens, kills and starts again until all that live are done.
     fn watch(&mut self, processes: &mut Processes, limit: Duration) -> Result<(), DemoError> {
-        let start = Instant::now();
-        while processes
-            .running()
-            .iter()
-            .any(|rank| !self.finished.contains(rank))
-        {
-            let left = limit.saturating_sub(start.elapsed());
-            let Some(((rank, _), heard)) = processes.next(left) else {
+        let end = Instant::now() + limit;
+        loop {
+            let next = self.start_again(processes)?;
+            let running = processes.running();
+            if next.is_none() && running.iter().all(|rank| self.finished.contains(rank)) {
+                return Ok(());
+            }
+            let until = next.map_or(end, |next| next.min(end));
+            let left = until.saturating_duration_since(Instant::now());
+            let Some((who, heard)) = processes.next(left) else {
+                if Instant::now() < end {
+                    continue;
+                }
                 return Err(DemoError::Timeout {
                     seconds: limit.as_secs(),
                     progress: format!(
@@ -127,12 +167,12 @@ impl Ranks {
                 });
             };
             match heard {
-                Heard::Told(line) => self.hear(rank, &line, processes),
+                Heard::Told(line) => self.hear(who, &line, processes),
                 Heard::Said(line) => {
-                    self.said.insert(rank, line);
+                    self.said.insert(who.0, line);
                 }
-                Heard::Closed if !self.killed.contains(&rank) => {
-                    self.fail(rank, "its process ended".to_owned());
+                Heard::Closed if !self.killed.contains(&who) => {
+                    self.fail(who.0, "its process ended".to_owned());
                 }
                 Heard::Closed => {}
             }
@@ -140,17 +180,21 @@ impl Ranks {
                 return Err(self.failed());
             }
         }
-        Ok(())
     }
 
-    fn hear(&mut self, rank: u32, line: &str, processes: &mut Processes) {
+    fn hear(&mut self, who: Incarnation, line: &str, processes: &mut Processes) {
+        let (rank, generation) = who;
         match serde_json::from_str(line) {
             Ok(Message::Begins { step }) => {
                 let due = |kill: &Kill| kill.rank == rank && kill.step <= step;
                 if let Some(place) = self.kills.iter().position(due) {
                     self.kills.swap_remove(place);
-                    self.killed.insert(rank);
+                    self.killed.insert(who);
                     processes.kill(rank);
+                    if let Some(after) = self.rejoin_after {
+                        let next = (rank, generation + 1);
+                        self.rejoins.push((Instant::now() + after, next));
+                    }
                 }
             }
             Ok(Message::Event(record)) => self.records.push(record),
@@ -160,7 +204,7 @@ impl Ranks {
             Ok(Message::Failed { message, .. }) => self.fail(rank, message),
             Ok(Message::Joined { .. } | Message::Verified { .. } | Message::Done(_)) => {}
             // A rank that was killed may have been cut short.
-            Err(_) if self.killed.contains(&rank) => {}
+            Err(_) if self.killed.contains(&who) => {}
             Err(error) => self.fail(
                 rank,
                 format!("told something that is no message ({error}): {line}"),
@@ -196,9 +240,9 @@ impl Ranks {
             }
         }
         // What they told meanwhile.
-        while let Some(((rank, _), heard)) = processes.next(Duration::ZERO) {
+        while let Some((who, heard)) = processes.next(Duration::ZERO) {
             if let Heard::Told(line) = heard {
-                self.hear(rank, &line, processes);
+                self.hear(who, &line, processes);
             }
         }
         match self.failures.is_empty() {
