@@ -105,7 +105,9 @@ impl Rank {
         let sources = self.work.receive()?;
         let report = self.work.call().report()?;
         let aborted = report.phases[0] != Status::OK;
-        let here = |other: u32, there: bool| (other == rank || there) && !aborted;
+        // A call that finds its staging memory in use sends nothing, not even to its own rank.
+        let own_sent = report.peers[rank as usize].dispatch_received != Outcome::NOT_SENT;
+        let here = |other: u32, there: bool| (there || other == rank && own_sent) && !aborted;
         for (other, peer) in (0u32..).zip(&report.peers) {
             if !here(other, peer.dispatch_received == Outcome::ACCEPTED) {
                 batches[other as usize] = Batch::default();
