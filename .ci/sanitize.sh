@@ -22,8 +22,8 @@ sanitizer() {
 # One sample for `./x test`: planted defects and their repaired twins. The library itself needs a build of its own, which
 # takes minutes: `./x sanitize` and `./x test full`.
 sanitize_sample() {
-    step "order of memory accesses" sanitizer tsan few -p simt --test order
-    step "wild accesses" sanitizer asan few -p simt --test memory
+    step "order of memory accesses" sanitizer tsan few -p simt-tests --test order
+    step "wild accesses" sanitizer asan few -p simt-tests --test memory
     if [ -n "${WV_TEST_FULL:-}" ]; then
         step "order of memory accesses in puts" sanitizer tsan few -p warpverbs --test order
     else
@@ -53,11 +53,11 @@ sanitize() {
     few=few
     [ -z "${WV_TEST_FULL:-}" ] || few=many
     part order
-    step "order, planted and not" sanitizer tsan many -p simt --test order
+    step "order, planted and not" sanitizer tsan many -p simt-tests --test order
     # shellcheck disable=SC2086  # a list of words
     step "order in the library, planted and not" sanitizer tsan "$few" -p warpverbs $order_tests -E "$order_filter"
     part memory
-    step "wild accesses" sanitizer asan few -p simt --test memory
+    step "wild accesses" sanitizer asan few -p simt-tests --test memory
     # shellcheck disable=SC2086  # a list of words
     step "wild accesses in the library, planted and not" sanitizer asan "$few" -p warpverbs $memory_tests -E "$memory_filter"
     finish_parts

@@ -45,7 +45,8 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
 /// Packages of the workspace: dependencies, dev-dependencies and build-dependencies among each other.
 const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/mlx5-prm", [&[], &[], &[]]),
-    ("crates/simt", [&[], &["simt"], &[]]), // itself, with its feature `build`
+    ("crates/simt", [&[], &[], &[]]),
+    ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/softhca", [&["mlx5-prm"], &[], &[]]),
     ("crates/capi", [&["warpverbs"], &["softhca"], &[]]),
     (".", [&["mlx5-prm", "simt"], &["softhca"], &["simt"]]),

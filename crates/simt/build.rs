@@ -1,13 +1,4 @@
-//! Compiles the thread-local of the current CUDA thread and, for the crate's own tests, their kernels.
-
-#[cfg(feature = "test-kernels")]
-#[path = "src/build/mod.rs"]
-#[expect(
-    unreachable_pub,
-    dead_code,
-    reason = "the same source is the public module `simt::build`"
-)]
-mod build;
+//! Compiles the thread-local of the current CUDA thread.
 
 fn main() {
     println!("cargo::rerun-if-changed=runtime/current.c");
@@ -26,17 +17,4 @@ fn main() {
             .opt_level(2)
             .compile("simt_order");
     }
-    #[cfg(feature = "test-kernels")]
-    build::kernels(
-        [
-            "warp.cu",
-            "block.cu",
-            "defects.cu",
-            "speed.cu",
-            "order.cu",
-            "memory.cu",
-        ]
-        .map(|name| format!("tests/kernels/{name}")),
-    )
-    .compile();
 }

@@ -36,12 +36,12 @@
 //!
 //! # Building kernels
 //!
-//! `simt::build` (feature `build`) compiles `.cu` files from a build script and lists the kernels that `SIMT_EXPORT` names.
-//! This crate's own build script and every dependant's need a C++ compiler and nothing else.
+//! [`build`] compiles `.cu` files from a build script and lists the kernels that `SIMT_EXPORT` names.
+//! This crate's own build script and every dependant's need a C++ compiler and nothing else. It is no feature: Cargo would build
+//! everything that uses this crate once with it and once without.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
-#[cfg(feature = "build")]
 pub mod build;
 pub mod check;
 mod config;

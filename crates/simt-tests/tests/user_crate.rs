@@ -14,7 +14,7 @@ edition = "2024"
 simt = { path = "SIMT" }
 
 [build-dependencies]
-simt = { path = "SIMT", features = ["build"] }
+simt = { path = "SIMT" }
 
 [profile.dev]
 debug = false
@@ -86,7 +86,7 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn a_crate_outside_the_workspace_builds_and_runs_its_own_kernel() {
-    let simt = env!("CARGO_MANIFEST_DIR");
+    let simt = concat!(env!("CARGO_MANIFEST_DIR"), "/../simt");
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     for (path, text) in [
