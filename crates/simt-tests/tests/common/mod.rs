@@ -4,17 +4,13 @@ use std::ffi::c_void;
 
 use simt::{LaunchConfig, LaunchError, LaunchStats};
 
-mod table {
-    include!(concat!(env!("OUT_DIR"), "/simt_kernels.rs"));
-}
-
 /// Launches a test kernel with the given argument array.
 pub(crate) fn run(
     name: &str,
     args: &mut [*mut c_void],
     config: &LaunchConfig,
 ) -> Result<LaunchStats, LaunchError> {
-    let kernel = table::KERNELS
+    let kernel = simt_tests::KERNELS
         .iter()
         .find(|kernel| kernel.name == name)
         .unwrap_or_else(|| panic!("no kernel {name}"));
