@@ -16,7 +16,7 @@ const HEADERS: &str = "#include <infiniband/verbs.h>\n#include <infiniband/mlx5d
 const RDMA_CORE: &str = "44.";
 
 /// What the runtime calls, and nothing else; the types follow from it.
-const FUNCTIONS: [&str; 26] = [
+const FUNCTIONS: [&str; 30] = [
     "ibv_get_device_list",
     "ibv_free_device_list",
     "ibv_get_device_name",
@@ -43,6 +43,10 @@ const FUNCTIONS: [&str; 26] = [
     "mlx5dv_devx_alloc_uar",
     "mlx5dv_devx_free_uar",
     "mlx5dv_devx_query_eqn",
+    "mlx5dv_devx_create_event_channel",
+    "mlx5dv_devx_destroy_event_channel",
+    "mlx5dv_devx_subscribe_devx_event",
+    "mlx5dv_devx_get_event",
 ];
 
 /// Types that no function names, and enums whose constants are used.

@@ -8,7 +8,38 @@ impl<T: Copy + Default, const N: usize> Default for __BindgenOpaqueArray8<[T; N]
         Self([<T as Default>::default(); N])
     }
 }
+#[repr(C)]
+#[derive(Default)]
+pub struct __IncompleteArrayField<T>(::core::marker::PhantomData<T>, [T; 0]);
+impl<T> __IncompleteArrayField<T> {
+    #[inline]
+    pub const fn new() -> Self {
+        __IncompleteArrayField(::core::marker::PhantomData, [])
+    }
+    #[inline]
+    pub fn as_ptr(&self) -> *const T {
+        self as *const _ as *const T
+    }
+    #[inline]
+    pub fn as_mut_ptr(&mut self) -> *mut T {
+        self as *mut _ as *mut T
+    }
+    #[inline]
+    pub unsafe fn as_slice(&self, len: usize) -> &[T] {
+        unsafe { ::core::slice::from_raw_parts(self.as_ptr(), len) }
+    }
+    #[inline]
+    pub unsafe fn as_mut_slice(&mut self, len: usize) -> &mut [T] {
+        unsafe { ::core::slice::from_raw_parts_mut(self.as_mut_ptr(), len) }
+    }
+}
+impl<T> ::core::fmt::Debug for __IncompleteArrayField<T> {
+    fn fmt(&self, fmt: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+        fmt.write_str("__IncompleteArrayField")
+    }
+}
 pub type __off_t = ::core::ffi::c_long;
+pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
 pub type __u32 = ::core::ffi::c_uint;
 pub type __u64 = ::core::ffi::c_ulonglong;
@@ -211,6 +242,14 @@ pub struct _compat_ibv_port_attr {
 pub struct ibv_context {
     pub _bindgen_opaque_blob: __BindgenOpaqueArray8<[u8; 328usize]>,
 }
+pub const MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA: mlx5_ib_uapi_devx_create_event_channel_flags =
+    1;
+pub type mlx5_ib_uapi_devx_create_event_channel_flags = ::core::ffi::c_uint;
+#[repr(C)]
+pub struct mlx5_ib_uapi_devx_async_event_hdr {
+    pub cookie: __u64,
+    pub out_data: __IncompleteArrayField<__u8>,
+}
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Copy, Clone)]
@@ -398,6 +437,11 @@ pub struct mlx5dv_devx_uar {
     pub mmap_off: off_t,
     pub comp_mask: u64,
 }
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct mlx5dv_devx_event_channel {
+    pub fd: ::core::ffi::c_int,
+}
 pub struct Rdma {
     __library: ::libloading::Library,
     pub ibv_get_device_list:
@@ -488,6 +532,25 @@ pub struct Rdma {
         vector: u32,
         eqn: *mut u32,
     ) -> ::core::ffi::c_int,
+    pub mlx5dv_devx_create_event_channel: unsafe extern "C" fn(
+        context: *mut ibv_context,
+        flags: mlx5_ib_uapi_devx_create_event_channel_flags,
+    )
+        -> *mut mlx5dv_devx_event_channel,
+    pub mlx5dv_devx_destroy_event_channel:
+        unsafe extern "C" fn(event_channel: *mut mlx5dv_devx_event_channel),
+    pub mlx5dv_devx_subscribe_devx_event: unsafe extern "C" fn(
+        event_channel: *mut mlx5dv_devx_event_channel,
+        obj: *mut mlx5dv_devx_obj,
+        events_sz: u16,
+        events_num: *mut u16,
+        cookie: u64,
+    ) -> ::core::ffi::c_int,
+    pub mlx5dv_devx_get_event: unsafe extern "C" fn(
+        event_channel: *mut mlx5dv_devx_event_channel,
+        event_data: *mut mlx5_ib_uapi_devx_async_event_hdr,
+        event_resp_len: usize,
+    ) -> isize,
 }
 impl Rdma {
     pub unsafe fn new<P>(path: P) -> Result<Self, ::libloading::Error>
@@ -545,6 +608,14 @@ impl Rdma {
             unsafe { __library.get(b"mlx5dv_devx_free_uar\0") }.map(|sym| *sym)?;
         let mlx5dv_devx_query_eqn =
             unsafe { __library.get(b"mlx5dv_devx_query_eqn\0") }.map(|sym| *sym)?;
+        let mlx5dv_devx_create_event_channel =
+            unsafe { __library.get(b"mlx5dv_devx_create_event_channel\0") }.map(|sym| *sym)?;
+        let mlx5dv_devx_destroy_event_channel =
+            unsafe { __library.get(b"mlx5dv_devx_destroy_event_channel\0") }.map(|sym| *sym)?;
+        let mlx5dv_devx_subscribe_devx_event =
+            unsafe { __library.get(b"mlx5dv_devx_subscribe_devx_event\0") }.map(|sym| *sym)?;
+        let mlx5dv_devx_get_event =
+            unsafe { __library.get(b"mlx5dv_devx_get_event\0") }.map(|sym| *sym)?;
         Ok(Rdma {
             __library,
             ibv_get_device_list,
@@ -573,6 +644,10 @@ impl Rdma {
             mlx5dv_devx_alloc_uar,
             mlx5dv_devx_free_uar,
             mlx5dv_devx_query_eqn,
+            mlx5dv_devx_create_event_channel,
+            mlx5dv_devx_destroy_event_channel,
+            mlx5dv_devx_subscribe_devx_event,
+            mlx5dv_devx_get_event,
         })
     }
     pub unsafe fn ibv_get_device_list(
@@ -733,5 +808,44 @@ impl Rdma {
         eqn: *mut u32,
     ) -> ::core::ffi::c_int {
         unsafe { (self.mlx5dv_devx_query_eqn)(context, vector, eqn) }
+    }
+    pub unsafe fn mlx5dv_devx_create_event_channel(
+        &self,
+        context: *mut ibv_context,
+        flags: mlx5_ib_uapi_devx_create_event_channel_flags,
+    ) -> *mut mlx5dv_devx_event_channel {
+        unsafe { (self.mlx5dv_devx_create_event_channel)(context, flags) }
+    }
+    pub unsafe fn mlx5dv_devx_destroy_event_channel(
+        &self,
+        event_channel: *mut mlx5dv_devx_event_channel,
+    ) {
+        unsafe { (self.mlx5dv_devx_destroy_event_channel)(event_channel) }
+    }
+    pub unsafe fn mlx5dv_devx_subscribe_devx_event(
+        &self,
+        event_channel: *mut mlx5dv_devx_event_channel,
+        obj: *mut mlx5dv_devx_obj,
+        events_sz: u16,
+        events_num: *mut u16,
+        cookie: u64,
+    ) -> ::core::ffi::c_int {
+        unsafe {
+            (self.mlx5dv_devx_subscribe_devx_event)(
+                event_channel,
+                obj,
+                events_sz,
+                events_num,
+                cookie,
+            )
+        }
+    }
+    pub unsafe fn mlx5dv_devx_get_event(
+        &self,
+        event_channel: *mut mlx5dv_devx_event_channel,
+        event_data: *mut mlx5_ib_uapi_devx_async_event_hdr,
+        event_resp_len: usize,
+    ) -> isize {
+        unsafe { (self.mlx5dv_devx_get_event)(event_channel, event_data, event_resp_len) }
     }
 }

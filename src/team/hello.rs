@@ -25,6 +25,12 @@ pub(super) fn welcome_key(from: (u32, u32), to: (u32, u32)) -> String {
     format!("welcome/{}.{}/{}.{}", from.0, from.1, to.0, to.1)
 }
 
+/// The rank and generation that such a name begins with; none for other names.
+pub(super) fn incarnation(name: &str) -> Option<(u32, u32)> {
+    let (rank, generation) = name.split_once('.')?;
+    Some((rank.parse().ok()?, generation.parse().ok()?))
+}
+
 /// One incarnation of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {

@@ -82,6 +82,9 @@ impl Link {
         life: u32,
     ) -> Result<Self, TeamError> {
         let qp: Qp<Reset> = Qp::create(rail.pd(), rail.places(), rail.shape())?;
+        if let Some(events) = rail.events() {
+            qp.subscribe(events, peer.into())?;
+        }
         let layout = *qp.layout();
         let doorbell = match layout.mailbox_addr {
             Some(_) => None,
@@ -213,11 +216,17 @@ impl Link {
     }
 
     /// Err or any other state to Reset, with the memory of a new life. Nobody may use the QP. May be called again after it
-    /// has failed.
-    pub(super) fn reset(&mut self, gpu: &dyn Gpu, generation: u32) -> Result<(), TeamError> {
+    /// has failed. If `asks`, the HCA is asked which packet numbers are in use; the next ones are far from them then, and
+    /// anywhere if not.
+    pub(super) fn reset(
+        &mut self,
+        gpu: &dyn Gpu,
+        generation: u32,
+        asks: bool,
+    ) -> Result<(), TeamError> {
         let next = match self.next {
             Some(next) => next,
-            None => self.plan_next(gpu)?,
+            None => self.plan_next(gpu, asks)?,
         };
         self.next = Some(next);
         if next.ready {
@@ -238,19 +247,20 @@ impl Link {
         Ok(())
     }
 
-    fn plan_next(&self, gpu: &dyn Gpu) -> Result<NextLife, TeamError> {
+    fn plan_next(&self, gpu: &dyn Gpu, asks: bool) -> Result<NextLife, TeamError> {
         let context = self.context(gpu)?;
         let base = context.resv.next_multiple_of(BASE_STEP);
-        let (used, far) = match self.stage.as_ref().expect("whole between two steps") {
+        let (psn, far) = match self.stage.as_ref().expect("whole between two steps") {
             // Nothing was sent or received in this life, but its number was told.
-            Stage::Reset(_) | Stage::Init(_) => (self.psn, self.far),
-            Stage::Rtr(_) | Stage::Rts(_) => {
+            Stage::Reset(_) | Stage::Init(_) => (far_from(self.psn), self.far),
+            Stage::Rtr(_) | Stage::Rts(_) if asks => {
                 let status = self.query()?;
-                (status.next_send_psn, Some(status.next_rcv_psn))
+                (far_from(status.next_send_psn), Some(status.next_rcv_psn))
             }
+            Stage::Rtr(_) | Stage::Rts(_) => (fastrand::u32(..1 << PSN_BITS), None),
         };
         Ok(NextLife {
-            psn: far_from(used),
+            psn,
             far,
             base,
             skipped: Skipped {

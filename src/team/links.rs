@@ -301,13 +301,15 @@ impl PeerState {
         self.life.wrapping_add(1)
     }
 
-    /// To Reset, with the memory of the next life. In the grace period.
-    pub(super) fn reset(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+    /// To Reset, with the memory of the next life. In the grace period. Of the first `asked` QPs the HCA is asked which packet
+    /// numbers are in use.
+    pub(super) fn reset(&mut self, gpu: &dyn Gpu, asked: usize) -> Result<(), TeamError> {
         // The peer table has room for so many bits; a context holds as many.
         let life = self.next_life() & ((1 << RAIL_SHIFT) - 1);
-        self.links
-            .iter_mut()
-            .try_for_each(|link| link.reset(gpu, life))
+        for (number, link) in self.links.iter_mut().enumerate() {
+            link.reset(gpu, life, number < asked)?;
+        }
+        Ok(())
     }
 
     /// To Rtr: what `theirs` send is taken.

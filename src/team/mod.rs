@@ -26,6 +26,7 @@ mod recover;
 mod replace;
 mod store;
 mod tables;
+mod tidy;
 mod usage;
 mod window;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::{TeamConfig, TeamError};
 use crate::gpu::{DeviceMemory, Gpu};
 use crate::verbs::{
-    AtomicSink, Context, ControlHeap, Doorbell, DoorbellProxy, HEAP_ALIGN, HeapRegion,
+    AtomicSink, Context, ControlHeap, Doorbell, DoorbellProxy, Events, HEAP_ALIGN, HeapRegion,
     MAILBOX_BYTES, Pd, QpConfig, QpPlaces,
 };
 
@@ -25,6 +25,8 @@ pub(super) struct Rail {
     proxy: Option<Arc<DoorbellProxy>>,
     /// Queues in host memory.
     host: Option<Arc<ControlHeap>>,
+    /// What the HCA tells by itself; none if it tells nothing.
+    events: Option<Events>,
     pd: Arc<Pd>,
     control: Control,
 }
@@ -56,11 +58,15 @@ impl Rail {
             )?),
             false => None,
         };
+        let events = Events::open(context).inspect_err(|error| {
+            tracing::warn!("failures are found by completions and deadlines only: {error}");
+        });
         Ok(Self {
             sink,
             shape,
             proxy,
             host,
+            events: events.ok(),
             pd,
             control,
         })
@@ -72,6 +78,11 @@ impl Rail {
 
     pub(super) fn pd(&self) -> &Arc<Pd> {
         &self.pd
+    }
+
+    /// What the HCA tells by itself.
+    pub(super) fn events(&self) -> Option<&Events> {
+        self.events.as_ref()
     }
 
     pub(super) fn heap(&self) -> &Arc<ControlHeap> {

@@ -7,14 +7,19 @@
 //! [`Team::open_peer`] lets kernels post.
 //!
 //! Ring, flags, CQE, context and QP numbers of a rank that stays do not change. Nothing is allocated; a rank that stays issues
-//! two commands for each window and rail of which the peer has keys, and for each QP one question and four transitions, besides
-//! the one to Err.
+//! five commands for each QP, its transitions from Err to Rts, and eight more: two for each window and rail of which the peer has
+//! keys, and with what is left it asks for packet numbers in use. Those of the QPs that are asked about are followed by numbers at
+//! least 2^22 away. The others' are anywhere: an old packet meets the new window once in 2^24 then, and is refused by its key,
+//! as any is.
 
 use std::time::{Duration, Instant};
 
 use super::hello::{Hello, Offer, WindowOffer, WindowShape, hello_key, welcome_key};
 use super::links::{Known, Making, PeerState};
 use super::{Team, TeamError};
+
+/// Commands of a replacement besides five for each QP.
+const MORE_COMMANDS: usize = 8;
 
 impl Team {
     /// Tells what this incarnation is: addresses, settings and windows, as record `hello/RANK.GENERATION`. For a rank that joins
@@ -217,7 +222,8 @@ impl Team {
         drop(state);
         self.wait_for_guards(peer, deadline)?;
         let mut state = links.state();
-        state.reset(gpu)?;
+        let keys: usize = self.windows().iter().map(|one| one.keys_of(peer)).sum();
+        state.reset(gpu, MORE_COMMANDS.saturating_sub(2 * keys))?;
         let life = state.next_life();
         for window in self.windows().iter_mut() {
             window.renew(&self.rails, peer, life)?;

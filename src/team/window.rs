@@ -210,6 +210,11 @@ impl OwnedWindow {
         }
     }
 
+    /// How many keys `peer` has of it.
+    pub(super) fn keys_of(&self, peer: u32) -> usize {
+        self.keys.peers.get(peer as usize).map_or(0, Vec::len)
+    }
+
     /// Gives `peer` new keys for `life` and takes the old ones back; nobody else's are touched. May be called again for the
     /// same life after it has failed, and goes on from there.
     pub(super) fn renew(&mut self, rails: &[Rail], peer: u32, life: u32) -> Result<(), VerbsError> {

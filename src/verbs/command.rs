@@ -13,6 +13,7 @@ use mlx5_prm::cmd::{CmdOut, Opcode, Status};
 
 use super::context::{Context, OpenDevice, last_errno};
 use super::error::{CommandError, VerbsError};
+use super::events::Events;
 use crate::sys::bindings::mlx5dv_devx_obj;
 
 /// A reply buffer that says so if nobody writes it.
@@ -147,6 +148,11 @@ impl<M> DevxObject<M> {
         };
         check(input, errno, output).map_err(|source| self.context.refused(source))?;
         Ok(reply)
+    }
+
+    /// Lets `events` tell of failures of the object, which is a QP.
+    pub(super) fn subscribe(&self, events: &Events, cookie: u64) -> Result<(), VerbsError> {
+        events.subscribe_qp(self.raw(), cookie)
     }
 
     /// Destroys the object, for whoever wants to know whether that worked.

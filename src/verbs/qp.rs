@@ -14,6 +14,7 @@ use super::context::{Context, PORT};
 use super::counters::CounterSet;
 use super::cq::Cq;
 use super::error::VerbsError;
+use super::events::Events;
 use super::image::{ImageAttr, QpLayout};
 use super::mailbox::Mailbox;
 use super::path::{resolve_mac, source_gid};
@@ -328,6 +329,15 @@ impl<S: State> Qp<S> {
             mailbox.close();
         }
         self.core.object.destroy()
+    }
+
+    /// Lets `events`, of the same device, tell with this cookie when it fails.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Call`].
+    pub fn subscribe(&self, events: &Events, cookie: u64) -> Result<(), VerbsError> {
+        self.core.object.subscribe(events, cookie)
     }
 
     /// QP number, 24 bits.

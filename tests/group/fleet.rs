@@ -6,54 +6,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use softhca::Hca;
-use warpverbs::abi::{MoeCause, Outcome};
-use warpverbs::moe::reference::{self, Batch};
-use warpverbs::moe::{CallReport, Deadlines, Member, Moe, MoeConfig, Workspace};
+use warpverbs::moe::reference::Batch;
+use warpverbs::moe::{Deadlines, Member, Moe, Workspace};
 use warpverbs::team::{
     Group, GroupConfig, GroupState, MemoryStore, RankSet, Store, TeamConfig, newest_view,
     next_generation,
 };
 
+pub(crate) use crate::calls::{Call, Point};
+use crate::calls::{SHAPE, TRAFFIC, one_call};
+use crate::graph::Replays;
 use crate::store::{Cut, Way};
-use crate::support::{Setup, Traffic, batch, check_dispatch, common, expert, join};
+use crate::support::{Setup, batch, common, join};
 
-/// A layer of a few tokens.
-pub(crate) const SHAPE: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 8,
-    top_k: 3,
-    max_tokens: 12,
-    ..MoeConfig::BF16
-};
-const TRAFFIC: Traffic = Traffic {
-    percent_none: 10,
-    percent_empty: 0,
-};
 /// Whatever a loaded machine may need.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-
-/// One call at one rank, as it went.
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub(crate) number: u32,
-    pub(crate) epoch: u32,
-    /// Whose rows came and were added.
-    pub(crate) seen: Vec<u32>,
-    pub(crate) report: CallReport,
-}
-
-/// The phase of a call before which a rank stops for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Point {
-    /// Nothing of the call has begun.
-    Send = 1,
-    /// Its rows and words are on their way.
-    Receive,
-    /// It has received, and sent nothing back.
-    SendBack,
-    /// What it made of the others' rows is on its way.
-    ReceiveBack,
-}
 
 /// How a rank is told what to do.
 #[derive(Debug, Default)]
@@ -81,14 +48,43 @@ pub(crate) struct Rank {
     caller: Option<JoinHandle<()>>,
 }
 
+/// How a fleet is.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    /// Places of the team.
+    pub(crate) slots: u32,
+    /// Founders.
+    pub(crate) ranks: u32,
+    /// Of the device.
+    pub(crate) deadline: Duration,
+    pub(crate) group: GroupConfig,
+    /// Every rank captures one call into a graph, and replays it.
+    pub(crate) graphs: bool,
+    /// Opens a rank's way to the store of all.
+    pub(crate) store: Arc<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
+}
+
+impl Plan {
+    pub(crate) fn new(ranks: u32, deadline: Duration, group: GroupConfig) -> Self {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        Self {
+            slots: ranks,
+            ranks,
+            deadline,
+            group,
+            graphs: false,
+            store: Arc::new(move || Arc::clone(&store)),
+        }
+    }
+}
+
 /// Ranks of one group.
 pub(crate) struct Fleet {
     pub(crate) ranks: Vec<Rank>,
     /// The store of all of them.
     pub(crate) outage: Cut,
-    store: Arc<dyn Store>,
     setup: Setup,
-    config: GroupConfig,
+    plan: Plan,
     /// Ranks that are over; their memory stays until the end.
     pub(crate) dead: Vec<Rank>,
 }
@@ -96,33 +92,34 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// `ranks` founders that call all the time, with this deadline of the device.
     pub(crate) fn new(ranks: u32, deadline: Duration, config: GroupConfig) -> Self {
-        Self::of(ranks, ranks, deadline, config)
+        Self::start(Plan::new(ranks, deadline, config))
     }
 
     /// The same; the team has further places, which nobody takes yet.
     pub(crate) fn of(slots: u32, ranks: u32, deadline: Duration, config: GroupConfig) -> Self {
-        let mut setup = Setup::new(slots);
-        setup.team.deadline = deadline;
+        Self::start(Plan {
+            slots,
+            ..Plan::new(ranks, deadline, config)
+        })
+    }
+
+    pub(crate) fn start(plan: Plan) -> Self {
+        let mut setup = Setup::new(plan.slots);
+        setup.team.deadline = plan.deadline;
         setup.team.ack_timeout = Some(15);
-        setup.team.members = Some(RankSet::first(ranks));
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        setup.team.members = Some(RankSet::first(plan.ranks));
         let outage = Cut::default();
         let make = |slot: u32| {
-            let (setup, store, outage) = (setup.clone(), Arc::clone(&store), outage.clone());
+            let (setup, plan, outage) = (setup.clone(), plan.clone(), outage.clone());
             std::thread::spawn(move || {
-                Rank::start(
-                    TeamConfig {
-                        rank: slot,
-                        ..setup.team
-                    },
-                    &setup,
-                    store,
-                    outage,
-                    &config,
-                )
+                let team = TeamConfig {
+                    rank: slot,
+                    ..setup.team
+                };
+                Rank::start(team, &setup, outage, &plan)
             })
         };
-        let threads: Vec<_> = (0..ranks).map(make).collect();
+        let threads: Vec<_> = (0..plan.ranks).map(make).collect();
         let ranks = threads
             .into_iter()
             .map(|made| made.join().unwrap())
@@ -130,27 +127,30 @@ impl Fleet {
         Self {
             ranks,
             outage,
-            store,
             setup,
-            config,
+            plan,
             dead: Vec::new(),
         }
     }
 
+    /// A way to the store of all, which nothing cuts.
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        (self.plan.store)()
+    }
+
     /// A new incarnation of `slot`, with a new HCA, asks to be taken in.
     pub(crate) fn join(&mut self, slot: u32) {
-        let generation = next_generation(self.store.as_ref(), slot).unwrap();
-        let view = newest_view(&self.store, self.setup.team.ranks)
-            .unwrap()
-            .unwrap();
-        let members: RankSet = view.members.into_keys().collect();
+        let store = self.store();
+        let generation = next_generation(store.as_ref(), slot).unwrap();
+        let view = newest_view(&store, self.setup.team.ranks).unwrap().unwrap();
+        let others = view.members.into_keys().filter(|other| *other != slot);
+        let members: RankSet = others.collect();
         let team = TeamConfig {
             rank: slot,
             ..self.setup.team
         };
         let team = team.joining(generation, members);
-        let (store, outage) = (Arc::clone(&self.store), self.outage.clone());
-        let rank = Rank::start(team, &self.setup, store, outage, &self.config);
+        let rank = Rank::start(team, &self.setup, self.outage.clone(), &self.plan);
         self.ranks.push(rank);
     }
 
@@ -248,20 +248,17 @@ impl Fleet {
 }
 
 impl Rank {
-    fn start(
-        team: TeamConfig,
-        setup: &Setup,
-        store: Arc<dyn Store>,
-        outage: Cut,
-        config: &GroupConfig,
-    ) -> Self {
+    fn start(team: TeamConfig, setup: &Setup, outage: Cut, plan: &Plan) -> Self {
         let hca = Arc::new(common::hca_with(softhca::HcaConfig {
             adversary: setup.adversary,
             ..softhca::HcaConfig::default()
         }));
         let cut = Cut::default();
         let cuts = [cut.clone(), outage];
-        let way: Arc<dyn Store> = Arc::new(Way { store, cuts });
+        let way: Arc<dyn Store> = Arc::new(Way {
+            store: (plan.store)(),
+            cuts,
+        });
         let slot = team.rank;
         let team = join(team, &hca, way).unwrap();
         let moe = Moe::new(&team, "layer", SHAPE).unwrap();
@@ -270,7 +267,7 @@ impl Rank {
             ..Deadlines::new(setup.team.deadline)
         };
         moe.set_deadlines(&deadlines).unwrap();
-        let group = Group::start(&team, Member::new(&moe), config).unwrap();
+        let group = Group::start(&team, Member::new(&moe), &plan.group).unwrap();
         let mut rank = Self {
             slot,
             hca,
@@ -280,7 +277,7 @@ impl Rank {
             control: Arc::default(),
             caller: None,
         };
-        rank.call();
+        rank.call(plan.graphs);
         rank
     }
 
@@ -289,9 +286,8 @@ impl Rank {
     }
 
     /// Begins to make calls.
-    fn call(&mut self) {
+    fn call(&mut self, graphs: bool) {
         let (control, moe) = (Arc::clone(&self.control), Arc::clone(&self.moe));
-        let slot = self.slot;
         let group = Arc::downgrade(self.group.as_ref().expect("it has just begun"));
         let joins = moe.team().config().joins();
         self.caller = Some(std::thread::spawn(move || {
@@ -304,7 +300,7 @@ impl Rank {
             while joins && waits() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let body = std::panic::AssertUnwindSafe(|| call_on(&control, &moe, slot));
+            let body = std::panic::AssertUnwindSafe(|| call_on(&control, &moe, graphs));
             if let Err(panic) = std::panic::catch_unwind(body) {
                 let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
                 *lock(&control.broken) = Some(text);
@@ -374,8 +370,9 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Calls until it is told to end.
-fn call_on(control: &Control, moe: &Arc<Moe>, slot: u32) {
+fn call_on(control: &Control, moe: &Arc<Moe>, graphs: bool) {
     let mut work = Workspace::new(moe).unwrap();
+    let replays = graphs.then(|| Replays::capture(moe));
     loop {
         while control.pause.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
@@ -389,7 +386,13 @@ fn call_on(control: &Control, moe: &Arc<Moe>, slot: u32) {
             .map(|rank| batch(&SHAPE, TRAFFIC, 7, number, rank))
             .collect();
         let stops = |point: Point| control.stop.load(Ordering::Relaxed) == point as u32;
-        let Some(call) = one_call(moe, &mut work, &batches, slot, &stops) else {
+        let slot = moe.team().rank();
+        let called = match &replays {
+            None => one_call(moe, &mut work, &batches, slot, &stops),
+            Some(_) if stops(Point::Send) => None,
+            Some(replays) => Some(replays.replay(&batches[slot as usize])),
+        };
+        let Some(call) = called else {
             return;
         };
         assert_eq!(call.number, number);
@@ -399,70 +402,4 @@ fn call_on(control: &Control, moe: &Arc<Moe>, slot: u32) {
         }
         lock(&control.calls).push(call);
     }
-}
-
-/// One call: what it brings is what its own report says, bit for bit. None if it stops in the middle.
-fn one_call(
-    moe: &Arc<Moe>,
-    work: &mut Workspace,
-    batches: &[Batch],
-    slot: u32,
-    stops: &dyn Fn(Point) -> bool,
-) -> Option<Call> {
-    if stops(Point::Send) {
-        return None;
-    }
-    work.send(&batches[slot as usize]).unwrap();
-    if stops(Point::Receive) {
-        return None;
-    }
-    let sources = work.receive().unwrap();
-    let report = work.call().report().unwrap();
-    let aborted = report
-        .fault
-        .as_ref()
-        .is_some_and(|fault| fault.cause == MoeCause::ABORTED && fault.peer.is_none());
-    // A call that finds its staging memory in use sends nothing, not even to its own rank.
-    let own_sent = report.peers[slot as usize].dispatch_received != Outcome::NOT_SENT;
-    let here = |rank: u32, there: bool| (there || rank == slot && own_sent) && !aborted;
-    let mut rows: Vec<Batch> = batches.to_vec();
-    for (rank, peer) in (0u32..).zip(&report.peers) {
-        if !here(rank, peer.dispatch_received == Outcome::ACCEPTED) {
-            rows[rank as usize] = Batch::default();
-        }
-    }
-    check_dispatch(moe, &rows, work, &sources, &format!("{report}"));
-    work.experts(expert).unwrap();
-    if stops(Point::SendBack) {
-        return None;
-    }
-    work.send_back().unwrap();
-    if stops(Point::ReceiveBack) {
-        return None;
-    }
-    let combined = work.receive_back().unwrap();
-    let report = work.call().report().unwrap();
-    let peers = (0u32..).zip(&report.peers);
-    let seen = peers.filter(|(rank, peer)| here(*rank, peer.valid != 0 && peer.member != 0));
-    let seen: Vec<u32> = seen.map(|(rank, _)| rank).collect();
-
-    let mut own = batches[slot as usize].clone();
-    let mut valid = vec![true; own.tokens(&SHAPE)];
-    for (place, choice) in own.experts.iter_mut().enumerate() {
-        let placement = moe.placement();
-        let away = |at: &u32| !seen.contains(&placement.homes()[*at as usize].rank);
-        if placement.slots_of(*choice).iter().any(away) {
-            valid[place / SHAPE.top_k as usize] = false;
-            *choice = -1;
-        }
-    }
-    assert_eq!(combined.token_valid, valid, "{report}, sees {seen:?}");
-    let want = reference::combine(moe.config(), &moe.placement(), slot, &own, expert);
-    assert_eq!(combined.out, want, "{report}, sees {seen:?}");
-    Some(Call {
-        number: report.call,
-        epoch: report.epoch,
-        seen,
-        report,
-    })
 }

@@ -12,10 +12,10 @@ use crate::support::{Hcas, Put, Setup, WORDS, seed, until};
 
 #[test]
 fn a_peer_that_died_is_replaced_and_nothing_of_the_others_moves() {
-    for rails in [1, 2] {
+    for (rails, qps) in [(1, 1), (1, 4), (1, 8), (2, 4), (2, 8)] {
         let mut setup = Setup::new(3);
         setup.rails = rails;
-        setup.team.qps_per_peer = 4;
+        setup.team.qps_per_peer = qps;
         let hcas = Hcas::new(&setup);
         let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(3));
         fleet.talk_all();
@@ -34,15 +34,15 @@ fn a_peer_that_died_is_replaced_and_nothing_of_the_others_moves() {
             fleet.fail(2);
             assert!(!fleet.rank(0).team.is_connected(2).unwrap());
             let failed = fleet.rank(0).team.commands() - before[0].0;
-            assert_eq!(failed, 4, "one command for each QP");
+            assert_eq!(failed, u64::from(qps), "one command for each QP");
             fleet.come(2, generation);
             fleet.connect(2);
             for (rank, before) in [0, 1].into_iter().zip(before) {
                 let team = &fleet.rank(rank).team;
                 let commands = team.commands() - before.0;
                 assert!(
-                    commands <= 5 * 4 + 8,
-                    "{commands} commands at rank {rank} with {rails} rails"
+                    commands <= u64::from(5 * qps + 8),
+                    "{commands} commands at rank {rank} with {rails} rails, {qps} QPs"
                 );
                 assert_eq!(team.bytes_allocated(), before.1, "rank {rank}");
                 assert!(team.is_connected(2).unwrap() && team.is_closed(2).unwrap());

@@ -2,9 +2,12 @@
 //!
 //! A suspicion is a row of a matrix: rank r could not reach rank s. It says nothing about who of both is ill: a rank with a
 //! broken NIC suspects everybody, and everybody suspects it. So the set that stays is the largest one in which nobody suspects
-//! anybody; of several, the one that holds the lowest slots. A rank that finds itself outside drops itself.
+//! anybody; of several, the one that holds the lowest slots.
+//!
+//! While only some have spoken, that set is a guess: of the first pair that is found, either may be ill. So a rank goes when it
+//! is in a pair with everybody who stays, and not before, unless a pair has stood for so long that the others had their time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Steps of the search after which it takes what it has: far beyond what any real matrix needs.
 const MOST_STEPS: u32 = 200_000;
@@ -12,22 +15,42 @@ const MOST_STEPS: u32 = 200_000;
 /// Who suspects whom, by rank slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Suspicions {
-    /// By lower slot, then higher: pairs of which at least one suspects the other.
-    pairs: BTreeSet<(u32, u32)>,
+    /// By lower slot, then higher: pairs of which at least one suspects the other; whether one of them has to go, whatever others
+    /// say.
+    pairs: BTreeMap<(u32, u32), bool>,
 }
 
 impl Suspicions {
     /// `rank` suspects `of`. A suspicion of oneself says nothing.
-    pub(crate) fn add(&mut self, rank: u32, of: u32) {
+    pub(crate) fn doubt(&mut self, rank: u32, of: u32) {
         if rank != of {
-            self.pairs.insert((rank.min(of), rank.max(of)));
+            self.pairs.entry(ordered(rank, of)).or_default();
         }
     }
 
+    /// The same for so long that one of both has to go, whatever others say.
+    pub(crate) fn add(&mut self, rank: u32, of: u32) {
+        if rank != of {
+            self.pairs.insert(ordered(rank, of), true);
+        }
+    }
+
+    /// Those of `members` who stay.
+    pub(crate) fn kept(&self, members: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let best = self.largest_without(members);
+        let goes = |rank: u32| {
+            let pair = |other: &u32| self.pairs.get(&ordered(rank, *other));
+            best.iter().all(|other| pair(other).is_some())
+                || best.iter().any(|other| pair(other) == Some(&true))
+        };
+        let stays = |rank: &u32| best.contains(rank) || !goes(*rank);
+        members.iter().copied().filter(stays).collect()
+    }
+
     /// The largest subset of `members` without a pair; of several, the one with the lowest slots.
-    pub(crate) fn largest_without(&self, members: &BTreeSet<u32>) -> BTreeSet<u32> {
+    fn largest_without(&self, members: &BTreeSet<u32>) -> BTreeSet<u32> {
         let inside = |&&(a, b): &&(u32, u32)| members.contains(&a) && members.contains(&b);
-        let edges: Vec<(u32, u32)> = self.pairs.iter().filter(inside).copied().collect();
+        let edges: Vec<(u32, u32)> = self.pairs.keys().filter(inside).copied().collect();
         let mut search = Search {
             steps: 0,
             best: first_come(&edges),
@@ -35,6 +58,11 @@ impl Suspicions {
         search.cover(edges, BTreeSet::new());
         members.difference(&search.best).copied().collect()
     }
+}
+
+/// The lower one first.
+fn ordered(a: u32, b: u32) -> (u32, u32) {
+    (a.min(b), a.max(b))
 }
 
 /// A cover that is always there: of each pair that is left, the higher slot.
@@ -110,7 +138,7 @@ fn better(gone: &BTreeSet<u32>, best: &BTreeSet<u32>) -> bool {
 
 /// The rank in most pairs, the highest of several; none without a pair.
 fn busiest(edges: &[(u32, u32)]) -> Option<(u32, usize)> {
-    let mut degrees = std::collections::BTreeMap::<u32, usize>::new();
+    let mut degrees = BTreeMap::<u32, usize>::new();
     for &(a, b) in edges {
         *degrees.entry(a).or_default() += 1;
         *degrees.entry(b).or_default() += 1;
@@ -144,6 +172,38 @@ mod tests {
         for found in [ill, both_ways] {
             assert_eq!(found.largest_without(&all), slots([0, 1, 2, 4, 5, 6, 7]));
         }
+    }
+
+    fn doubts(pairs: impl IntoIterator<Item = (u32, u32)>) -> Suspicions {
+        let mut found = Suspicions::default();
+        for (rank, of) in pairs {
+            found.doubt(rank, of);
+        }
+        found
+    }
+
+    #[test]
+    fn of_the_first_pair_that_is_found_nobody_goes_before_the_others_have_spoken() {
+        let all = slots(0..4);
+        // Rank 0 has lost its NIC, and is the first to say so: of rank 1.
+        assert_eq!(doubts([(0, 1)]).kept(&all), all);
+        assert_eq!(doubts([(0, 1), (2, 0)]).kept(&all), all);
+        assert_eq!(doubts([(0, 1), (2, 0), (0, 3)]).kept(&all), slots(1..4));
+        // Nobody else ever says anything: the link between the two is broken.
+        let mut found = doubts([(2, 3)]);
+        found.add(0, 1);
+        assert_eq!(found.kept(&all), slots([0, 2, 3]));
+        // Two have nobody to ask.
+        assert_eq!(doubts([(0, 1)]).kept(&slots(0..2)), slots([0]));
+    }
+
+    #[test]
+    fn who_is_found_ill_by_all_goes_while_others_are_still_in_doubt() {
+        let found = doubts([(4, 0), (4, 1), (4, 2), (4, 3), (1, 2)]);
+        assert_eq!(found.kept(&slots(0..5)), slots(0..4));
+        // The first who finds two dead does not go for them.
+        let found = doubts([(4, 0), (4, 3)]);
+        assert_eq!(found.kept(&slots(0..5)), slots(0..5));
     }
 
     #[test]
@@ -182,7 +242,7 @@ mod tests {
             (0..1u32 << members).map(|mask| slots((0..members).filter(|r| mask >> r & 1 == 1)));
         let good = sets.filter(|set| {
             let whole = |&(a, b): &(u32, u32)| !(set.contains(&a) && set.contains(&b));
-            found.pairs.iter().all(whole)
+            found.pairs.keys().all(whole)
         });
         let gone = |set: &BTreeSet<u32>| slots((0..members).filter(|r| !set.contains(r)));
         good.reduce(|best, set| match better(&gone(&set), &gone(&best)) {

@@ -23,14 +23,17 @@ use super::event::GroupView;
 use super::presence::Incarnation;
 use super::record::{GroupRecord, Promise};
 use crate::team::store::{Lease, Process, Store, StoreError};
+use crate::team::tidy::remove_below;
 
 const RECORD: &str = "group/record";
 
 /// What a rank tells the others of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Row {
-    /// Whom it has not reached for so long that one of both has to go.
+    /// Whom it has not reached for so long that it counts.
     pub(super) suspects: BTreeSet<Incarnation>,
+    /// Whom it has not reached for so long that one of both has to go, whatever others say.
+    pub(super) overdue: BTreeSet<Incarnation>,
     /// Whom it does not reach now, for however short a time.
     pub(super) doubts: BTreeSet<Incarnation>,
     /// To whom it is connected, of those who were not there when it joined.
@@ -188,6 +191,25 @@ impl Desk {
     pub(super) fn clear(&self, who: Incarnation) -> Result<(), StoreError> {
         for kind in ["asks", "leaves", "rows"] {
             self.store.remove(&key(kind, who))?;
+        }
+        Ok(())
+    }
+
+    /// Removes everything of incarnations that were members once, or came before one that was, and are none any more; and all
+    /// promises up to the view of `record`, for which no proposal is open.
+    pub(super) fn tidy(&self, record: &GroupRecord) -> Result<(), StoreError> {
+        for kind in ["asks", "leaves", "rows", "taken"] {
+            for who in self.incarnations(kind)? {
+                if record.was_dropped(who.0, who.1) {
+                    self.store.remove(&key(kind, who))?;
+                }
+            }
+        }
+        for proposal in self.store.list("group/promise")? {
+            let over = proposal.parse().is_ok_and(|of: u64| of <= record.proposal);
+            if over && record.proposed.is_none() {
+                remove_below(self.store.as_ref(), &format!("group/promise/{proposal}"))?;
+            }
         }
         Ok(())
     }

@@ -140,8 +140,8 @@ impl Driver {
         let Some(record) = look.record.clone() else {
             return self.found(&look);
         };
-        if record.was_dropped(self.local.slot, self.local.generation) || self.leaves_alone(&record)
-        {
+        let dropped = record.was_dropped(self.local.slot, self.local.generation);
+        if dropped || self.leaves_alone(&record) || self.is_cut_off(&record, &look) {
             return Ok(Turn::Over(self.over()));
         }
         self.busy = record.proposed.is_some() || self.local.applied != record.epoch;
@@ -167,6 +167,15 @@ impl Driver {
         let alone = record.members.keys().all(|slot| *slot == self.local.slot);
         let outside = !record.members.contains_key(&self.local.slot);
         self.shared.lock().leaving && (alone || outside)
+    }
+
+    /// Whether this rank has had no port for so long that it goes, so that the others, who live, need not find out who is ill.
+    fn is_cut_off(&self, record: &GroupRecord, look: &Look) -> bool {
+        let own = self.incarnation();
+        let lives = |who: Incarnation| who != own && look.held.contains(&who);
+        let since = self.shared.lock().cut_off;
+        since.is_some_and(|since| since.elapsed() >= self.shared.bounds.error)
+            && incarnations(&record.members).any(lives)
     }
 
     /// The first view is that of all founders, once all of them have come.
@@ -246,11 +255,7 @@ impl Driver {
                 inner.wanted = wanted;
                 self.shared.notify();
             }
-            Row {
-                suspects: inner.table.ripe(Instant::now(), &self.shared.bounds),
-                doubts: inner.table.doubted(),
-                reached: inner.connected.clone(),
-            }
+            inner.row(Instant::now(), &self.shared.bounds)
         };
         if row != self.row {
             self.desk.tell(&row)?;

@@ -57,6 +57,10 @@ pub enum Cause {
     Timeout,
     /// A QP to it ended in error: vendor syndrome << 8 | syndrome.
     QpError(u32),
+    /// The HCA says that a QP to it has failed: the type of event.
+    QpEvent(u16),
+    /// The port, or the HCA, through which this rank reaches it carries nothing.
+    PortDown,
     /// Its lease has run out.
     LeaseLost,
     /// Its process, on this machine, has ended.
@@ -76,6 +80,8 @@ impl fmt::Display for Cause {
         match self {
             Self::Timeout => f.write_str("kernels wait for it in vain"),
             Self::QpError(syndrome) => write!(f, "a QP to it is in error, syndrome {syndrome:#x}"),
+            Self::QpEvent(kind) => write!(f, "a QP to it has failed, event {kind:#x}"),
+            Self::PortDown => f.write_str("this rank's port is down"),
             Self::LeaseLost => f.write_str("its lease has run out"),
             Self::ProcessExit => f.write_str("its process has ended"),
             Self::Successor => f.write_str("a later generation has its place"),

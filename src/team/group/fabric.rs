@@ -5,7 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::team::TeamError;
-use crate::team::store::Store;
+use crate::team::store::{Store, StoreError};
+
+/// Something that an HCA of this rank has told by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alarm {
+    /// The port of this rail carries nothing any more.
+    PortDown(usize),
+    /// It does again.
+    PortUp(usize),
+    /// The HCA of this rail has failed for good.
+    Fatal(usize),
+    /// A QP to this rank has failed, as this type of event says.
+    Qp(u32, u16),
+}
 
 /// The QPs of one rank, as a group sees them.
 pub(super) trait Fabric: Send + Sync + Debug {
@@ -42,6 +55,15 @@ pub(super) trait Fabric: Send + Sync + Debug {
 
     /// Kernels may post to `peer`, which is connected.
     fn open_peer(&self, peer: u32) -> Result<(), TeamError>;
+
+    /// Removes from the store what incarnations that are over, by slot and generation, have told and were told.
+    fn forget(&self, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError>;
+
+    /// What the HCAs have told since the last call.
+    fn alarms(&self) -> Vec<Alarm>;
+
+    /// Whether what is sent to `peer` goes through a port.
+    fn needs_port(&self, peer: u32) -> bool;
 
     /// Vendor syndrome << 8 | syndrome of a QP to `peer` that kernels have found in error; none if they have not.
     fn failure(&self, peer: u32) -> Result<Option<u32>, TeamError>;

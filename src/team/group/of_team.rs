@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fabric::Fabric;
+use super::fabric::{Alarm, Fabric};
 use crate::abi::{QpContext, Status};
-use crate::team::store::Store;
+use crate::team::store::{Store, StoreError};
 use crate::team::{Team, TeamError};
+use crate::verbs::HcaEvent;
 
 /// Longest wait for one peer before the next one is tried.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -62,6 +63,40 @@ impl Fabric for Team {
 
     fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
         Self::open_peer(self, peer)
+    }
+
+    fn forget(&self, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError> {
+        Self::forget(self, is_over)
+    }
+
+    fn alarms(&self) -> Vec<Alarm> {
+        let mut alarms = Vec::new();
+        for (number, rail) in self.rails.iter().enumerate() {
+            let Some(events) = rail.events() else {
+                continue;
+            };
+            loop {
+                alarms.push(match events.next() {
+                    Ok(Some(HcaEvent::PortDown)) => Alarm::PortDown(number),
+                    Ok(Some(HcaEvent::PortUp)) => Alarm::PortUp(number),
+                    Ok(Some(HcaEvent::Fatal)) => Alarm::Fatal(number),
+                    Ok(Some(HcaEvent::Qp { cookie, kind })) => match u32::try_from(cookie) {
+                        Ok(peer) => Alarm::Qp(peer, kind),
+                        Err(_) => continue,
+                    },
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::warn!("events of rail {number}: {error}");
+                        break;
+                    }
+                });
+            }
+        }
+        alarms
+    }
+
+    fn needs_port(&self, peer: u32) -> bool {
+        self.peer(peer).is_ok_and(|links| !links.state().direct)
     }
 
     fn failure(&self, peer: u32) -> Result<Option<u32>, TeamError> {

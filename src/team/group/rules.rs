@@ -51,7 +51,7 @@ pub(crate) struct Seen {
     /// Slot and generation of ranks that must go: known dead, leaving, or silent towards the proposal for too long. Never this
     /// rank itself.
     pub(crate) gone: BTreeSet<(u32, u32)>,
-    /// Who suspects whom for so long that one of both has to go.
+    /// Who suspects whom.
     pub(crate) suspicions: Suspicions,
     /// Whether another member doubts this rank.
     pub(crate) accused: bool,
@@ -205,7 +205,7 @@ impl Local {
         }
         let now = record.proposed.as_ref().unwrap_or(&record.members);
         let living: BTreeSet<u32> = seen.living(now).into_keys().collect();
-        let kept = seen.suspicions.largest_without(&living);
+        let kept = seen.suspicions.kept(&living);
         let mut next: Members = now
             .iter()
             .filter(|(slot, _)| kept.contains(slot))

@@ -17,11 +17,7 @@ impl Driver {
         let now = Instant::now();
         let gone = self.gone(record, look, now);
         let inner = self.shared.lock();
-        let row = Row {
-            suspects: inner.table.ripe(now, &self.shared.bounds),
-            doubts: inner.table.doubted(),
-            ..Row::default()
-        };
+        let row = inner.row(now, &self.shared.bounds);
         Seen {
             promises: look.promises.clone(),
             started: self.shared.layer.started(),
@@ -130,6 +126,8 @@ fn suspicions(record: &GroupRecord, look: &Look, (own, row): (Incarnation, &Row)
         rows.iter().flat_map(row).collect()
     };
     let mut counted = pairs(|row| &row.suspects);
+    let overdue = pairs(|row| &row.overdue);
+    counted.extend(&overdue);
     let mut doubts = pairs(|row| &row.doubts);
     // Each round takes a pair out of `doubts`, or is the last.
     loop {
@@ -144,6 +142,9 @@ fn suspicions(record: &GroupRecord, look: &Look, (own, row): (Incarnation, &Row)
     }
     let mut found = Suspicions::default();
     for (a, b) in counted {
+        found.doubt(a, b);
+    }
+    for (a, b) in overdue {
         found.add(a, b);
     }
     found
@@ -267,7 +268,7 @@ mod tests {
                 rows,
                 ..Look::default()
             };
-            suspicions(&record, &look, ((1, 1), own)).largest_without(&members)
+            suspicions(&record, &look, ((1, 1), own)).kept(&members)
         };
         assert_eq!(kept(&[((2, 1), &doubt)], &sure), [1, 2].into());
         assert_eq!(kept(&[((2, 1), &doubt)], &doubt), members, "nobody is sure");
@@ -291,7 +292,7 @@ mod tests {
             ..Look::default()
         };
         let found = suspicions(&record, &look, ((2, 1), &doubt));
-        assert_eq!(found.largest_without(&(0..5).collect()), [1, 2, 4].into());
+        assert_eq!(found.kept(&(0..5).collect()), [1, 2, 4].into());
     }
 
     #[test]

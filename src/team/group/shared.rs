@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::config::Bounds;
+use super::desk::Row;
 use super::event::{Cause, GroupEvent, GroupState, GroupView, What};
 use super::fabric::Fabric;
 use super::layer::Layer;
@@ -33,6 +34,8 @@ pub(super) struct Inner {
     pub(super) view: Option<GroupView>,
     pub(super) leaving: bool,
     pub(super) table: Table,
+    /// Since when this rank's own ports carry nothing, of which all members need one.
+    pub(super) cut_off: Option<Instant>,
     /// Something that the rules have to see has changed here.
     pub(super) news: bool,
     /// Processes that are watched, of members.
@@ -56,6 +59,7 @@ impl Shared {
             state: GroupState::Joining,
             view: None,
             leaving: false,
+            cut_off: None,
             table: Table::default(),
             news: true,
             processes: BTreeMap::new(),
@@ -171,6 +175,16 @@ impl Shared {
 }
 
 impl Inner {
+    /// What this rank has to say of others now.
+    pub(super) fn row(&self, now: Instant, bounds: &Bounds) -> Row {
+        Row {
+            suspects: self.table.ripe(now, bounds),
+            overdue: self.table.overdue(now, bounds),
+            doubts: self.table.doubted(),
+            reached: self.connected.clone(),
+        }
+    }
+
     pub(super) fn tell(&mut self, what: What) {
         tracing::debug!("{what:?}");
         // The same failure again and again would drive out everything else.

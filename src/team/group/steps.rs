@@ -149,7 +149,20 @@ impl Driver {
         if let Some((proposal, _)) = promised {
             self.desk.forget_promise(proposal)?;
         }
+        self.tidy(record);
         Ok(())
+    }
+
+    /// Removes what nobody reads any more. One member is enough; if it dies, the next view has another one.
+    fn tidy(&self, record: &GroupRecord) {
+        if record.members.keys().next() != Some(&self.local.slot) {
+            return;
+        }
+        let is_over = |slot: u32, generation: u32| record.was_dropped(slot, generation);
+        let tidied = self.shared.fabric.forget(&is_over);
+        if let Err(error) = tidied.and_then(|()| self.desk.tidy(record)) {
+            tracing::warn!("records of ranks that are gone are left in the store: {error}");
+        }
     }
 
     /// This incarnation goes: its calls end at once, nobody is waited for, nothing of it reaches anybody any more.

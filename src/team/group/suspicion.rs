@@ -22,7 +22,11 @@ impl Cause {
     /// Whether the rank is known to be gone: no word of it can prove otherwise.
     pub(super) fn is_certain(&self) -> bool {
         match self {
-            Self::Timeout | Self::QpError(_) | Self::Told(_) => false,
+            Self::Timeout
+            | Self::QpError(_)
+            | Self::QpEvent(_)
+            | Self::PortDown
+            | Self::Told(_) => false,
             Self::LeaseLost | Self::ProcessExit | Self::Successor | Self::Leaves | Self::Silent => {
                 true
             }
@@ -38,7 +42,7 @@ impl Cause {
     fn bound(&self, bounds: &Bounds) -> Duration {
         match self {
             Self::Timeout => bounds.stall,
-            Self::QpError(_) | Self::Told(_) => bounds.error,
+            Self::QpError(_) | Self::QpEvent(_) | Self::PortDown | Self::Told(_) => bounds.error,
             _ => Duration::ZERO,
         }
     }
@@ -94,10 +98,18 @@ impl Table {
         self.those(|cause, _| cause.is_certain())
     }
 
-    /// Who was not reached for so long that one of both has to go.
+    /// Who was not reached for so long that it counts.
     pub(super) fn ripe(&self, now: Instant, bounds: &Bounds) -> BTreeSet<Incarnation> {
         self.those(|cause, since| {
             !cause.is_certain() && now.duration_since(since) >= cause.bound(bounds)
+        })
+    }
+
+    /// Who was not reached for so long that one of both has to go, whatever others say.
+    pub(super) fn overdue(&self, now: Instant, bounds: &Bounds) -> BTreeSet<Incarnation> {
+        self.those(|cause, since| {
+            let bound = cause.bound(bounds).max(bounds.stall);
+            !cause.is_certain() && now.duration_since(since) >= bound
         })
     }
 

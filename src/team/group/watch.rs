@@ -1,10 +1,12 @@
-//! The thread that looks at what tells of trouble without asking the store: words of kernels, words of QPs, ends of processes.
+//! The thread that looks at what tells of trouble without asking the store: words of kernels, words of QPs, events of HCAs, ends
+//! of processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::event::{Cause, What};
+use super::fabric::Alarm;
 use super::pidfd::{PidFd, Watched};
 use super::presence::Incarnation;
 use super::shared::Shared;
@@ -20,6 +22,10 @@ struct Watch {
     shared: Arc<Shared>,
     processes: BTreeMap<Incarnation, Watched>,
     turn: usize,
+    /// Rails whose port carries nothing.
+    down: BTreeSet<usize>,
+    /// Those whose HCA has failed for good.
+    failed: BTreeSet<usize>,
 }
 
 /// Looks until the group stops.
@@ -28,6 +34,8 @@ pub(super) fn run(shared: Arc<Shared>) {
         shared,
         processes: BTreeMap::new(),
         turn: 0,
+        down: BTreeSet::new(),
+        failed: BTreeSet::new(),
     };
     while !watch.shared.is_stopped() {
         watch.look();
@@ -46,6 +54,7 @@ impl Watch {
         };
         self.look_at_kernels(&members);
         self.look_at_qps(&members);
+        self.look_at_hcas(&members);
         self.processes.retain(|who, _| processes.contains_key(who));
         for (&who, process) in &processes {
             let watched = self
@@ -79,6 +88,33 @@ impl Watch {
                 true => self.shared.suspect(*slot, Cause::Timeout),
                 false => self.shared.trust(*slot, &Cause::Timeout),
             }
+        }
+    }
+
+    /// A rank whose port is down is the ill one, as far as it can tell: it reaches nobody, and says so of everybody.
+    fn look_at_hcas(&mut self, members: &[u32]) {
+        for alarm in self.shared.fabric.alarms() {
+            match alarm {
+                Alarm::PortDown(rail) => drop(self.down.insert(rail)),
+                Alarm::PortUp(rail) => drop(self.down.remove(&rail)),
+                Alarm::Fatal(rail) => drop(self.failed.insert(rail)),
+                Alarm::Qp(peer, kind) => self.shared.suspect(peer, Cause::QpEvent(kind)),
+            }
+        }
+        let down = !(self.down.is_empty() && self.failed.is_empty());
+        let needs = |slot: &&u32| self.shared.fabric.needs_port(**slot);
+        let reached: Vec<u32> = members.iter().filter(needs).copied().collect();
+        for slot in &reached {
+            match down {
+                true => self.shared.suspect(*slot, Cause::PortDown),
+                false => self.shared.trust(*slot, &Cause::PortDown),
+            }
+        }
+        let cut_off = down && !reached.is_empty() && reached.len() == members.len();
+        let mut inner = self.shared.lock();
+        match cut_off {
+            true => drop(inner.cut_off.get_or_insert_with(Instant::now)),
+            false => inner.cut_off = None,
         }
     }
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::layer::FakeLayer;
 use super::way::Way;
-use crate::team::group::fabric::Fabric;
+use crate::team::group::fabric::{Alarm, Fabric};
 use crate::team::group::layer::Layer;
 use crate::team::group::presence::Incarnation;
 use crate::team::group::{Group, GroupConfig};
-use crate::team::store::Store;
+use crate::team::store::{Store, StoreError};
 use crate::team::{TeamError, group};
 
 /// Longest wait of a call for one member.
@@ -36,6 +36,10 @@ pub(super) struct Wire {
     pub(super) cut: Mutex<BTreeSet<Incarnation>>,
     /// What was sent: by whom, in which call, to which slot.
     pub(super) sent: Mutex<BTreeSet<(Incarnation, u32, u32)>>,
+    /// What HCAs tell by themselves.
+    pub(super) alarms: Mutex<BTreeMap<Incarnation, Vec<Alarm>>>,
+    /// Who does not find out, of whom, that nothing arrives: by slot.
+    pub(super) blind: Mutex<BTreeSet<(u32, u32)>>,
     /// Connections that fail: whose, to which slot, how often still.
     pub(super) refuse: Mutex<BTreeMap<(u32, u32), u32>>,
 }
@@ -148,6 +152,19 @@ impl Fabric for FakeFabric {
         Ok(())
     }
 
+    fn forget(&self, _: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn alarms(&self) -> Vec<Alarm> {
+        let mut alarms = lock(&self.wire.alarms);
+        alarms.remove(&self.own).unwrap_or_default()
+    }
+
+    fn needs_port(&self, _: u32) -> bool {
+        true
+    }
+
     fn failure(&self, peer: u32) -> Result<Option<u32>, TeamError> {
         let Some(link) = self.wire.link(self.own, peer) else {
             return Ok(None);
@@ -157,7 +174,8 @@ impl Fabric for FakeFabric {
         let posted = lock(&self.wire.sent)
             .iter()
             .any(|(from, ..)| *from == self.own);
-        Ok((broken && link.up && posted).then_some(0x8115))
+        let sees = !lock(&self.wire.blind).contains(&(self.own.0, peer));
+        Ok((broken && link.up && posted && sees).then_some(0x8115))
     }
 }
 

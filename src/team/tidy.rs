@@ -1,0 +1,66 @@
+//! Records of incarnations that are over: nobody reads them any more, and without removing them a store would grow with every
+//! replacement.
+
+use super::store::{Store, StoreError};
+use super::{Team, hello};
+
+impl Team {
+    /// Removes what incarnations that are over, by rank and generation, have told, and what others have told them. May be called
+    /// by any rank, by several at once, and again after an error.
+    pub(super) fn forget(&self, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError> {
+        let store = self.exchange.store().as_ref();
+        let over =
+            |name: &str| hello::incarnation(name).is_some_and(|(rank, of)| is_over(rank, of));
+        for from in store.list("welcome")? {
+            let all = over(&from);
+            let key = format!("welcome/{from}");
+            for to in store.list(&key)? {
+                if all || over(&to) {
+                    store.remove(&format!("{key}/{to}"))?;
+                }
+            }
+        }
+        for pair in store.list("recover")? {
+            if pair.split('-').any(over) {
+                remove_below(store, &format!("recover/{pair}"))?;
+            }
+        }
+        for kind in ["rank", "hello"] {
+            for name in store.list(kind)? {
+                if over(&name) {
+                    store.remove(&format!("{kind}/{name}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes all that is below `key`.
+pub(super) fn remove_below(store: &dyn Store, key: &str) -> Result<(), StoreError> {
+    for name in store.list(key)? {
+        let below = format!("{key}/{name}");
+        store.remove(&below)?;
+        remove_below(store, &below)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::team::MemoryStore;
+
+    #[test]
+    fn what_is_below_a_key_goes_and_nothing_else_does() {
+        let store = MemoryStore::new();
+        for key in ["a/1", "a/1/x", "a/2/y/z", "ab/1", "b"] {
+            store.put(key, b"").unwrap();
+        }
+        remove_below(&store, "a").unwrap();
+        assert_eq!(store.list("a").unwrap(), Vec::<String>::new());
+        assert!(store.try_get("ab/1").unwrap().is_some());
+        assert!(store.try_get("b").unwrap().is_some());
+        remove_below(&store, "nothing").unwrap();
+    }
+}

@@ -1,0 +1,230 @@
+//! What the HCA tells by itself: its port goes down or comes up, it fails, a QP has failed.
+//!
+//! Events come through a channel of DevX, which knows of QPs that verbs does not. A device or a kernel without it tells
+//! nothing; what an event says is then found out later, by completions and deadlines.
+
+// UNSAFETY: calls into libmlx5 with the channel and objects of its device, and asks whether its descriptor can be read.
+#![expect(unsafe_code, reason = "calls into libmlx5, poll")]
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::context::{Context, last_errno};
+use super::error::VerbsError;
+use crate::sys::bindings::{mlx5dv_devx_event_channel, mlx5dv_devx_obj};
+
+/// Event types of the programmer's manual, "Events".
+mod kind {
+    pub(super) const QP_FATAL: u16 = 0x05;
+    pub(super) const INTERNAL_ERROR: u16 = 0x08;
+    pub(super) const PORT_CHANGE: u16 = 0x09;
+    pub(super) const INVALID_REQUEST: u16 = 0x10;
+    pub(super) const ACCESS_ERROR: u16 = 0x11;
+}
+
+/// What the subtype of a port's event says: 1 down, 4 active, others on the way.
+const PORT_DOWN: u8 = 1;
+const PORT_ACTIVE: u8 = 4;
+/// What the channel tells of the device, and not of a QP.
+const DEVICE: u64 = u64::MAX;
+/// Words of a record: the cookie, then an entry of the event queue of 64 bytes, which has type and subtype in bytes 1 and 3.
+const WORDS: usize = 9;
+
+/// Something that the HCA has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HcaEvent {
+    /// The port carries nothing any more.
+    PortDown,
+    /// It does again.
+    PortUp,
+    /// The device has failed for good.
+    Fatal,
+    /// A QP has failed, as its type of event says: fatal error, invalid request, access error of the peer.
+    Qp {
+        /// What it was subscribed to with.
+        cookie: u64,
+        /// The type of event.
+        kind: u16,
+    },
+}
+
+/// A channel for events of one device.
+pub struct Events {
+    raw: NonNull<mlx5dv_devx_event_channel>,
+    /// Held from the question whether there is an event until it is read.
+    reading: Mutex<()>,
+    /// Goes after the channel.
+    context: Arc<Context>,
+}
+
+// SAFETY: the channel is a descriptor; subscribing may come from any thread, and reading is under a lock.
+unsafe impl Send for Events {}
+// SAFETY: as for Send.
+unsafe impl Sync for Events {}
+
+impl Events {
+    /// Opens a channel that tells of the port, and of the failure of the device where it can.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Call`].
+    pub fn open(context: &Arc<Context>) -> Result<Self, VerbsError> {
+        // SAFETY: the context is open.
+        let raw = unsafe {
+            context
+                .rdma()
+                .mlx5dv_devx_create_event_channel(context.raw(), 0)
+        };
+        let call = "mlx5dv_devx_create_event_channel";
+        let raw = NonNull::new(raw).ok_or_else(|| context.failed(call, last_errno()))?;
+        let events = Self {
+            raw,
+            reading: Mutex::default(),
+            context: Arc::clone(context),
+        };
+        events.subscribe(ptr::null_mut(), kind::PORT_CHANGE, DEVICE)?;
+        if let Err(error) = events.subscribe(ptr::null_mut(), kind::INTERNAL_ERROR, DEVICE) {
+            tracing::debug!("the device does not tell of its own failure: {error}");
+        }
+        Ok(events)
+    }
+
+    /// Tells of failures of the QP `object` from now on, with this cookie.
+    pub(super) fn subscribe_qp(
+        &self,
+        object: *mut mlx5dv_devx_obj,
+        cookie: u64,
+    ) -> Result<(), VerbsError> {
+        for kind in [kind::QP_FATAL, kind::INVALID_REQUEST, kind::ACCESS_ERROR] {
+            self.subscribe(object, kind, cookie)?;
+        }
+        Ok(())
+    }
+
+    fn subscribe(
+        &self,
+        object: *mut mlx5dv_devx_obj,
+        mut kind: u16,
+        cookie: u64,
+    ) -> Result<(), VerbsError> {
+        // SAFETY: the channel is open, the object is null or alive and of the same context; one number of two bytes is read.
+        let errno = unsafe {
+            self.context.rdma().mlx5dv_devx_subscribe_devx_event(
+                self.raw.as_ptr(),
+                object,
+                2,
+                &raw mut kind,
+                cookie,
+            )
+        };
+        match errno {
+            0 => Ok(()),
+            errno => Err(self
+                .context
+                .failed("mlx5dv_devx_subscribe_devx_event", errno.abs())),
+        }
+    }
+
+    /// The next event; none if there is none now.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Call`].
+    pub fn next(&self) -> Result<Option<HcaEvent>, VerbsError> {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.is_readable() {
+            let mut record = [0u64; WORDS];
+            // SAFETY: the channel is open, and `record` has as many bytes as stated.
+            let read = unsafe {
+                self.context.rdma().mlx5dv_devx_get_event(
+                    self.raw.as_ptr(),
+                    record.as_mut_ptr().cast(),
+                    size_of_val(&record),
+                )
+            };
+            if read < 8 {
+                return Err(self.context.failed("mlx5dv_devx_get_event", last_errno()));
+            }
+            if let Some(event) = parse(&record) {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_readable(&self) -> bool {
+        let mut poll = libc::pollfd {
+            // SAFETY: the channel is open, and its descriptor does not change.
+            fd: unsafe { self.raw.as_ref() }.fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one descriptor, which lives for the call.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+        ready == 1 && poll.revents & libc::POLLIN != 0
+    }
+}
+
+/// What a record says; none for what is of no interest.
+fn parse(record: &[u64; WORDS]) -> Option<HcaEvent> {
+    let bytes: &[u8] = bytemuck::bytes_of(record);
+    let (kind, subtype) = (u16::from(bytes[9]), bytes[11]);
+    match (record[0], kind) {
+        (DEVICE, kind::PORT_CHANGE) if subtype == PORT_DOWN => Some(HcaEvent::PortDown),
+        (DEVICE, kind::PORT_CHANGE) if subtype == PORT_ACTIVE => Some(HcaEvent::PortUp),
+        (DEVICE, kind::INTERNAL_ERROR) => Some(HcaEvent::Fatal),
+        (DEVICE, _) => None,
+        (cookie, kind) => Some(HcaEvent::Qp { cookie, kind }),
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // SAFETY: the channel is open, and nobody names it again.
+        unsafe {
+            self.context
+                .rdma()
+                .mlx5dv_devx_destroy_event_channel(self.raw.as_ptr());
+        }
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Events of {:?}", self.context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(cookie: u64, kind: u8, subtype: u8) -> [u64; WORDS] {
+        let mut record = [0; WORDS];
+        record[0] = cookie;
+        let bytes: &mut [u8] = bytemuck::bytes_of_mut(&mut record);
+        (bytes[9], bytes[11]) = (kind, subtype);
+        record
+    }
+
+    #[test]
+    fn records_are_read_at_their_bytes_and_what_says_nothing_is_left_out() {
+        for (record, event) in [
+            (record(DEVICE, 0x09, 1), Some(HcaEvent::PortDown)),
+            (record(DEVICE, 0x09, 4), Some(HcaEvent::PortUp)),
+            (record(DEVICE, 0x09, 5), None),
+            (record(DEVICE, 0x08, 0), Some(HcaEvent::Fatal)),
+            (record(DEVICE, 0x77, 0), None),
+            (
+                record(3, 0x11, 0),
+                Some(HcaEvent::Qp {
+                    cookie: 3,
+                    kind: 0x11,
+                }),
+            ),
+        ] {
+            assert_eq!(parse(&record), event);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A group over real etcd servers: a leader that is lost during a change, an etcd that is gone for a while. Skipped where etcd is
+//! not installed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warpverbs::team::{EtcdStore, GroupConfig, GroupState, Store};
+
+use crate::deaths::CONFIG;
+use crate::fleet::{Fleet, LONG, Plan, Point};
+use crate::servers::Etcd;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+/// An election must not look like a death.
+const PATIENT: GroupConfig = GroupConfig {
+    lease_ttl: Duration::from_secs(10),
+    ..CONFIG
+};
+
+/// Three ranks, each with a connection of its own.
+fn over(etcd: &Etcd, group: GroupConfig) -> Fleet {
+    let url = etcd.url(0, "", "group");
+    let open = move || -> Arc<dyn Store> { Arc::new(EtcdStore::open(&url, "run").unwrap()) };
+    let fleet = Fleet::start(Plan {
+        store: Arc::new(open),
+        ..Plan::new(3, DEADLINE, group)
+    });
+    fleet.until_whole(1, 2);
+    fleet
+}
+
+#[test]
+fn the_leader_of_etcd_is_lost_in_the_middle_of_a_change() {
+    let Some(mut etcd) = Etcd::start(3) else {
+        return;
+    };
+    let mut fleet = over(&etcd, PATIENT);
+    let leader = etcd.leader();
+    let mut dead = fleet.remove(1);
+    dead.die_at(Point::Send);
+    let start = Instant::now();
+    let changes = |fleet: &Fleet| {
+        let group = fleet.rank(0).group();
+        group.state() == GroupState::Changing || fleet.rank(0).members() != [0, 1, 2]
+    };
+    while !changes(&fleet) {
+        assert!(start.elapsed() < LONG, "no change: {}", fleet.rank(0).story());
+        std::thread::yield_now();
+    }
+    etcd.kill(leader);
+    fleet.until_members(2, &[0, 2]);
+    fleet.until_whole(2, 2);
+    // Two of three go on, with joins as well.
+    fleet.dead.push(dead);
+    fleet.join(1);
+    fleet.until_members(3, &[0, 1, 2]);
+    fleet.until_whole(3, 2);
+    fleet.end();
+}
+
+#[test]
+fn while_etcd_is_gone_calls_go_on_and_no_view_changes_and_then_it_heals() {
+    let gone = match std::env::var_os("WV_TEST_FULL") {
+        Some(_) => Duration::from_secs(30),
+        None => Duration::from_secs(3),
+    };
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    let mut fleet = over(&etcd, CONFIG);
+    etcd.kill(0);
+    let since = Instant::now();
+    let before: Vec<usize> = fleet.ranks.iter().map(|rank| rank.calls().len()).collect();
+    fleet.until("it goes on", |rank| {
+        rank.calls().len() >= before[rank.slot as usize] + 3
+    });
+    let mut dead = fleet.remove(1);
+    dead.die_at(Point::Send);
+    std::thread::sleep(gone.saturating_sub(since.elapsed()));
+    for rank in &fleet.ranks {
+        assert_eq!(rank.members(), [0, 1, 2], "{}", rank.story());
+    }
+    etcd.start_member(0);
+    assert!(etcd.serves(0));
+    fleet.until_members(2, &[0, 2]);
+    fleet.until_whole(2, 2);
+    fleet.dead.push(dead);
+    fleet.end();
+}
