@@ -25,6 +25,7 @@ fn over(etcd: &Etcd, group: GroupConfig) -> Fleet {
         store: Arc::new(open),
         ..Plan::new(3, DEADLINE, group)
     });
+    fleet.until_members(1, &[0, 1, 2]);
     fleet.until_whole(1, 2);
     fleet
 }
@@ -44,7 +45,11 @@ fn the_leader_of_etcd_is_lost_in_the_middle_of_a_change() {
         group.state() == GroupState::Changing || fleet.rank(0).members() != [0, 1, 2]
     };
     while !changes(&fleet) {
-        assert!(start.elapsed() < LONG, "no change: {}", fleet.rank(0).story());
+        assert!(
+            start.elapsed() < LONG,
+            "no change: {}",
+            fleet.rank(0).story()
+        );
         std::thread::yield_now();
     }
     etcd.kill(leader);
