@@ -18,6 +18,8 @@ enum Command {
     /// Measure on this machine's GPU
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Kill, freeze and part rank processes at random while they dispatch and combine, and check every step
+    Chaos(demo::ChaosOptions),
     /// Dispatch and combine MoE tokens among rank processes, checked against a scalar reference
     Demo(demo::DemoOptions),
     /// One rank of the demo, started by it
@@ -29,6 +31,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(command) => bench::run(&command),
+        Command::Chaos(options) => demo::run_chaos(&options),
         Command::Demo(options) => demo::run(&options),
         Command::DemoRank(options) => demo::run_rank(&options),
         Command::Sim(args) => sim::run(&args).unwrap_or_else(|error| {

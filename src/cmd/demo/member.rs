@@ -1,30 +1,18 @@
 //! A rank whose fellows may die: each step is checked for what the report of its call says of them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::chaos::{Record, What, unix_us};
 use super::messages::{Message, tell};
 use super::rank::Rank;
-use super::{DemoError, check};
-use crate::abi::{Outcome, Status};
-use crate::moe::Member;
+use super::{DemoError, check, orders};
+use crate::abi::{MoeCause, Outcome};
 use crate::moe::reference::Batch;
+use crate::moe::{Fault, Member};
 use crate::team::{self, Group, GroupConfig, GroupState};
 
 /// Between two looks whether the demo wants this process to end.
 const LOOK: Duration = Duration::from_millis(2);
-
-/// All steps are done, and the others may still need this rank's memory.
-static DONE: AtomicBool = AtomicBool::new(false);
-/// They do not any more.
-static END: AtomicBool = AtomicBool::new(false);
-
-/// The demo has closed this process's input. Whether it ends by itself.
-pub(super) fn may_end() -> bool {
-    END.store(true, Ordering::Relaxed);
-    DONE.load(Ordering::Relaxed)
-}
 
 /// Commands given to the HCA, and bytes allocated, by a rank so far.
 #[derive(Debug, Default)]
@@ -53,42 +41,50 @@ impl Rank {
             ..GroupConfig::default()
         };
         let group = Group::start(self.moe.team(), Member::new(&self.moe), &config)?;
+        self.tell_what(unix_us(), What::Asks);
         let timeout = Duration::from_millis(self.spec.join_timeout_ms);
-        group.wait(GroupState::Serving, timeout)?;
+        let served = group.wait(GroupState::Serving, timeout);
         let mut spent = Spent::default();
         self.tell_events(&group, &mut spent);
+        // Dropped again before it was there for long.
+        if group.state().is_over() {
+            return Ok(());
+        }
+        served?;
+        let kills = !self.spec.options.kill.is_empty();
         loop {
             let number = self.moe.started().wrapping_add(1);
-            if number > self.spec.options.steps {
+            if number > self.spec.options.steps.min(orders::last_step()) {
                 break;
             }
-            let _ = tell(&Message::Begins { step: number });
-            let start = Instant::now();
-            let lost = self.member_step(number)?;
-            self.result.step_seconds.push(start.elapsed().as_secs_f64());
+            if kills {
+                let _ = tell(&Message::Begins { step: number });
+            }
+            let step = self.member_step(number);
             self.tell_events(&group, &mut spent);
-            let tokens = self.inputs.config.max_tokens;
-            self.tell_what(
-                unix_us(),
-                What::Step {
-                    step: number,
-                    tokens,
-                    lost,
-                },
-            );
+            if group.state().is_over() {
+                // `Expelled` is told: another incarnation comes.
+                return Ok(());
+            }
+            let step = step?;
+            if matches!(step, What::Step { epoch: None, .. }) {
+                // Nothing paces it.
+                std::thread::sleep(LOOK);
+            }
+            self.tell_what(unix_us(), step);
         }
         // One that dies in the last step is dropped by those who are done.
-        DONE.store(true, Ordering::Relaxed);
+        orders::done();
         let _ = tell(&Message::Finished);
-        while !END.load(Ordering::Relaxed) {
+        while !orders::is_closed() {
             self.tell_events(&group, &mut spent);
             std::thread::sleep(LOOK);
         }
         Ok(())
     }
 
-    /// One step; how many of its tokens lack an expert.
-    fn member_step(&mut self, number: u32) -> Result<u32, DemoError> {
+    /// One step, checked for what its report says of the others.
+    fn member_step(&mut self, number: u32) -> Result<What, DemoError> {
         let (rank, step) = (self.moe.team().rank(), number - 1);
         let mut batches: Vec<Batch> = (0..self.inputs.ranks)
             .map(|rank| self.inputs.batch(step, rank))
@@ -101,10 +97,14 @@ impl Rank {
         };
         self.moe
             .set_schedule_seed(self.spec.options.seed ^ u64::from(number));
+        let start = Instant::now();
         self.work.send(&own)?;
         let sources = self.work.receive()?;
+        let mut took = start.elapsed();
         let report = self.work.call().report()?;
-        let aborted = report.phases[0] != Status::OK;
+        // No view covers it. A call that skips somebody has sent to the others all the same.
+        let aborted = |fault: &Fault| fault.cause == MoeCause::ABORTED && fault.peer.is_none();
+        let aborted = report.fault.as_ref().is_some_and(aborted);
         // A call that finds its staging memory in use sends nothing, not even to its own rank.
         let own_sent = report.peers[rank as usize].dispatch_received != Outcome::NOT_SENT;
         let here = |other: u32, there: bool| (there || other == rank && own_sent) && !aborted;
@@ -117,17 +117,33 @@ impl Rank {
         let config = self.moe.config();
         let placement = self.work.placement();
         check::dispatch(config, placement, rank, &batches, &sources, row)?.map_err(wrong)?;
+        let start = Instant::now();
         self.run_experts()?;
         self.work.send_back()?;
         let combined = self.work.receive_back()?;
+        took += start.elapsed();
         let report = self.work.call().report()?;
-        let seen: Vec<u32> = (0u32..)
-            .zip(&report.peers)
-            .filter(|(other, peer)| here(*other, peer.valid != 0 && peer.member != 0))
+        let peers = || (0u32..).zip(&report.peers);
+        // This rank too: a combine that finds its staging memory in use brings nothing back, not even to its own rank.
+        let seen: Vec<u32> = peers()
+            .filter(|(_, peer)| !aborted && peer.valid != 0 && peer.member != 0)
             .map(|(other, _)| other)
             .collect();
+        let missing = peers().filter(|(other, peer)| {
+            let came = peer.dispatch_received == Outcome::ACCEPTED && peer.valid != 0;
+            peer.member != 0 && *other != rank && !came
+        });
+        let missing: Vec<u32> = missing.map(|(other, _)| other).collect();
         let (config, placement) = (self.moe.config(), self.work.placement());
-        check::combine_of(config, placement, rank, &own, &combined, &seen).map_err(wrong)
+        let lost = check::combine_of(config, placement, rank, &own, &combined, &seen);
+        Ok(What::Step {
+            step: report.call,
+            epoch: (!aborted).then_some(report.epoch),
+            tokens: config.max_tokens,
+            lost: lost.map_err(wrong)?,
+            missing,
+            took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        })
     }
 
     /// What has happened to the group since the last time.
@@ -141,6 +157,10 @@ impl Rank {
                     cause: cause.to_string(),
                 },
                 team::What::Trusted { rank } => What::Trusts { other: rank },
+                team::What::Connected { rank, took, .. } => What::Connected {
+                    other: rank,
+                    took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+                },
                 team::What::Masked { ranks } => What::Masked { others: ranks },
                 team::What::Viewed(view) => {
                     let team = self.moe.team();

@@ -22,6 +22,8 @@ pub(super) struct Spec {
     pub(super) join_timeout_ms: u64,
     /// Longest wait of a device call, ms.
     pub(super) deadline_ms: u64,
+    /// Whether the ranks form a group, so that some may go and come.
+    pub(super) membership: bool,
     /// When the run began, microseconds since 1970.
     pub(super) began_us: u64,
     /// Where to write inputs and outputs.
@@ -37,6 +39,8 @@ pub(super) enum Message {
         device: String,
         soft: bool,
         gpu: String,
+        /// IPv4 address of the HCA, if it has one.
+        address: Option<String>,
     },
     /// A step, counted from 1, begins. Told where ranks are killed.
     Begins { step: u32 },

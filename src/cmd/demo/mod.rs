@@ -18,6 +18,7 @@ mod member;
 mod messages;
 mod npy;
 mod options;
+mod orders;
 mod rank;
 mod report;
 
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-pub use chaos::Kill;
+pub use chaos::{ChaosOptions, Kill, run_chaos};
 pub use error::DemoError;
 use input::Inputs;
 use launch::{Ranks, Workplace};
@@ -42,12 +43,19 @@ use crate::verbs::{Context, DeviceSelector, VerbsError};
 /// Runs the demo and prints its result.
 #[must_use]
 pub fn run(options: &DemoOptions) -> ExitCode {
-    match run_to_the_end(options) {
+    let ended = run_to_the_end(options);
+    if let Err(error) = &ended {
+        eprintln!("wv demo: {error}");
+    }
+    exit_code(&ended)
+}
+
+/// The status of a command that ended so.
+fn exit_code(ended: &Result<(), DemoError>) -> ExitCode {
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("wv demo: {error}");
-            ExitCode::from(if error.is_input() { 2 } else { 1 })
-        }
+        Err(error) if error.is_input() => ExitCode::from(2),
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
@@ -58,7 +66,7 @@ fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {
         return Ok(());
     }
     if !options.kill.is_empty() {
-        return chaos::run(options, &inputs);
+        return chaos::run_kills(options, &inputs);
     }
     let summary = run_ranks(options, &inputs)?;
     if options.json {
@@ -86,7 +94,9 @@ fn run_ranks(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoErro
     let mut ran_on = RanOn::default();
     let mut joined = start.elapsed();
     let results = ranks.finish(limit, |_, message| match message {
-        Message::Joined { device, soft, gpu } => {
+        Message::Joined {
+            device, soft, gpu, ..
+        } => {
             joined = start.elapsed();
             ran_on = RanOn {
                 device: device.clone(),
@@ -135,6 +145,7 @@ impl Run {
             join_timeout_ms: milliseconds(limit.min(Duration::from_secs(60))),
             // A call that waits longer has lost a peer; the HCA gives up well before.
             deadline_ms: milliseconds((limit / 2).min(Duration::from_secs(30))),
+            membership: false,
             began_us: chaos::unix_us(),
             dump: options.dump.as_ref().map(|directory| {
                 std::path::absolute(directory).unwrap_or_else(|_| directory.clone())

@@ -3,7 +3,7 @@
 // UNSAFETY: launches the expert kernel on buffers of the workspace.
 #![expect(unsafe_code, reason = "launch of the expert kernel")]
 
-use std::io::Read;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::dump::Dump;
 use super::experts::{expert, factors};
 use super::input::Inputs;
 use super::messages::{Message, RankResult, Spec, tell};
-use super::{DemoError, check, member};
+use super::{DemoError, check, orders};
 use crate::abi::{DemoExpertParams, DevicePtr};
 use crate::config::Modes;
 use crate::gpu::{self, DeviceMemory, GpuSelector, Launch};
@@ -46,7 +46,7 @@ pub fn run_rank(options: &RankOptions) -> ExitCode {
         .with_writer(std::io::stderr)
         .without_time()
         .try_init();
-    end_with_the_demo();
+    orders::follow();
     let (message, code) = match Rank::run(options) {
         Ok(result) => (Message::Done(result), ExitCode::SUCCESS),
         Err(error) => {
@@ -61,17 +61,6 @@ pub fn run_rank(options: &RankOptions) -> ExitCode {
     }
 }
 
-/// The demo holds the other end of standard input: when it ends, however, so does this process.
-fn end_with_the_demo() {
-    std::thread::spawn(|| {
-        let mut rest = Vec::new();
-        let _ = std::io::stdin().lock().read_to_end(&mut rest);
-        if !member::may_end() {
-            std::process::exit(1);
-        }
-    });
-}
-
 /// Whether another rank is the cause.
 fn is_remote(error: &DemoError) -> bool {
     match error {
@@ -83,6 +72,13 @@ fn is_remote(error: &DemoError) -> bool {
 /// How the QPs of the ranks work, from the environment.
 pub(super) fn modes() -> Result<Modes, DemoError> {
     Modes::from_env().map_err(|error| DemoError::Option(error.to_string()))
+}
+
+/// The IPv4 address of the HCA, if its GID has one.
+fn address(context: &Context) -> Option<String> {
+    let gid = context.roce_v2_gid().ok()?.gid;
+    let address = Ipv6Addr::from(gid.0).to_ipv4_mapped()?;
+    Some(address.to_string())
 }
 
 /// As the next incarnation of its rank, among those who are at work.
@@ -108,7 +104,7 @@ pub(super) struct Rank {
 impl Rank {
     fn run(options: &RankOptions) -> Result<RankResult, DemoError> {
         let mut rank = Self::join(options)?;
-        if !rank.spec.options.kill.is_empty() {
+        if rank.spec.membership {
             rank.serve()?;
             return Ok(rank.result);
         }
@@ -169,6 +165,7 @@ impl Rank {
             device: context.name().to_owned(),
             soft: context.info().is_soft(),
             gpu: gpu.label(),
+            address: address(&context),
         });
         Ok(Self {
             spec,

@@ -51,6 +51,7 @@ pub use context::{Context, DevxObject, Event, MrChange, MrKeys, UarPage};
 pub use counters::{Counters, ObjectCounts};
 pub(crate) use describe::described;
 pub use error::DeviceError;
+pub(crate) use faults::set_faults_of_all;
 pub use faults::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FailCommand, FaultItemError,
     FaultSpec, FaultSpecError, ReplayError, TimedFault,

@@ -1,4 +1,4 @@
-//! What the library says of itself, for a program that starts others with it and has opened it by name.
+//! What the library says of itself, and can be told, for a program that has found it by name.
 
 // UNSAFETY: exported C symbols that take strings and a buffer.
 #![expect(unsafe_code, reason = "C strings and a buffer of the caller")]
@@ -45,6 +45,33 @@ pub(super) unsafe extern "C" fn softhca_capabilities(text: *mut c_char, room: si
     unsafe { put(&described, text, room) }
 }
 
+/// From now on the faults of `spec` happen at every HCA of the process, in place of earlier ones, and times in it count from now. What is
+/// wrong with it, as [`softhca_objection`] gives its text; then nothing has changed.
+///
+/// # Safety
+///
+/// `spec` is a C string, `text` has room for `room` bytes.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn softhca_set_faults(
+    spec: *const c_char,
+    text: *mut c_char,
+    room: size_t,
+) -> size_t {
+    // SAFETY: contract of this function.
+    let spec = unsafe { CStr::from_ptr(spec) };
+    let told = catch_unwind(|| match spec.to_str().map(str::parse) {
+        Ok(Ok(spec)) => {
+            crate::device::set_faults_of_all(&spec);
+            String::new()
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it is not UTF-8".to_owned(),
+    });
+    let told = told.unwrap_or_else(|_| "softhca has failed".to_owned());
+    // SAFETY: contract of this function.
+    unsafe { put(&told, text, room) }
+}
+
 /// Copies as much as there is room for; the length of all.
 ///
 /// # Safety
@@ -83,5 +110,23 @@ mod tests {
         assert_eq!(text, b"SOFTHC");
         let (length, text) = objection(c"SOFTHCA_STRICT", c"\xff", 64);
         assert_eq!(&text[..length], b"it is not UTF-8");
+    }
+
+    #[test]
+    fn faults_that_are_not_understood_are_refused_in_words() {
+        let told = |spec: &CStr| {
+            let mut text = [0u8; 200];
+            // SAFETY: a C string and a buffer of the length given.
+            let length =
+                unsafe { softhca_set_faults(spec.as_ptr(), text.as_mut_ptr().cast(), text.len()) };
+            String::from_utf8_lossy(&text[..length]).into_owned()
+        };
+        assert_eq!(told(c"seed=1,drop=0.5%,partition=127.9.0.2@..2s"), "");
+        assert!(
+            told(c"drop=2").contains("is not a chance"),
+            "{}",
+            told(c"drop=2")
+        );
+        assert_eq!(told(c"\xff"), "it is not UTF-8");
     }
 }

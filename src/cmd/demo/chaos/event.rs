@@ -14,7 +14,32 @@ pub(crate) struct Record {
     pub(crate) what: What,
 }
 
-/// The first two are told by the one who does it, the others by the rank.
+/// What is done to a rank for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Disturbance {
+    /// Its host threads stand still; kernels and HCA go on.
+    HostFreeze,
+    /// Its kernels stand still; host threads and HCA go on.
+    KernelFreeze,
+    /// All of it stands still.
+    Freeze,
+    /// Nothing passes between it and some others, or all.
+    Partition,
+}
+
+impl Disturbance {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::HostFreeze => "host freeze",
+            Self::KernelFreeze => "kernel freeze",
+            Self::Freeze => "freeze",
+            Self::Partition => "partition",
+        }
+    }
+}
+
+/// The first four are told by the one who does it, the others by the rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub(crate) enum What {
@@ -22,6 +47,14 @@ pub(crate) enum What {
     Started,
     /// Its process was killed.
     Killed,
+    /// Something is done to it.
+    Disturbed { how: Disturbance },
+    /// That is over.
+    Calm,
+    /// It has made its QPs and memory, and asks to be taken in.
+    Asks,
+    /// It is connected with one that asks.
+    Connected { other: u32, took_us: u64 },
     /// It does not reach another rank.
     Suspects { other: u32, cause: String },
     /// It reaches it again.
@@ -39,9 +72,15 @@ pub(crate) enum What {
     /// A step was checked.
     Step {
         step: u32,
+        /// The view that it ran in, low 16 bits; none if it ended before.
+        epoch: Option<u32>,
         tokens: u32,
         /// Of those, which have lost an expert.
         lost: u32,
+        /// Members of the view from whom something did not come.
+        missing: Vec<u32>,
+        /// From its begin to the last token, without the checks.
+        took_us: u64,
     },
     /// The others have dropped it.
     Expelled,
@@ -74,13 +113,13 @@ pub(super) mod recorded {
 {"us":100000,"rank":0,"generation":1,"what":"serves","epoch":1,"members":[0,1,2],"commands":0,"bytes":0}
 {"us":110000,"rank":1,"generation":1,"what":"serves","epoch":1,"members":[0,1,2],"commands":0,"bytes":0}
 {"us":120000,"rank":2,"generation":1,"what":"serves","epoch":1,"members":[0,1,2],"commands":0,"bytes":0}
-{"us":150000,"rank":0,"generation":1,"what":"step","step":1,"tokens":16,"lost":0}
+{"us":150000,"rank":0,"generation":1,"what":"step","step":1,"epoch":1,"tokens":16,"lost":0,"missing":[],"took_us":3000}
 {"us":200000,"rank":2,"generation":1,"what":"killed"}
 {"us":204000,"rank":0,"generation":1,"what":"suspects","other":2,"cause":"its process has ended"}
 {"us":205000,"rank":0,"generation":1,"what":"masked","others":[2]}
 {"us":206000,"rank":1,"generation":1,"what":"suspects","other":2,"cause":"its process has ended"}
 {"us":207000,"rank":1,"generation":1,"what":"masked","others":[2]}
-{"us":208000,"rank":0,"generation":1,"what":"step","step":2,"tokens":16,"lost":5}
+{"us":208000,"rank":0,"generation":1,"what":"step","step":2,"epoch":2,"tokens":16,"lost":5,"missing":[],"took_us":3000}
 {"us":230000,"rank":0,"generation":1,"what":"serves","epoch":2,"members":[0,1],"commands":6,"bytes":0}
 {"us":240000,"rank":1,"generation":1,"what":"serves","epoch":2,"members":[0,1],"commands":8,"bytes":0}
 {"us":300000,"rank":0,"generation":1,"what":"suspects","other":1,"cause":"kernels wait for it in vain"}
@@ -89,7 +128,7 @@ pub(super) mod recorded {
 {"us":650000,"rank":2,"generation":2,"what":"serves","epoch":3,"members":[0,1,2],"commands":70,"bytes":9000}
 {"us":651000,"rank":0,"generation":1,"what":"serves","epoch":3,"members":[0,1,2],"commands":12,"bytes":0}
 {"us":652000,"rank":1,"generation":1,"what":"serves","epoch":3,"members":[0,1,2],"commands":12,"bytes":0}
-{"us":700000,"rank":0,"generation":1,"what":"step","step":3,"tokens":16,"lost":0}
+{"us":700000,"rank":0,"generation":1,"what":"step","step":3,"epoch":3,"tokens":16,"lost":0,"missing":[],"took_us":3000}
 {"us":900000,"rank":0,"generation":1,"what":"suspects","other":1,"cause":"kernels wait for it in vain"}
 {"us":901000,"rank":2,"generation":2,"what":"suspects","other":1,"cause":"kernels wait for it in vain"}
 {"us":960000,"rank":0,"generation":1,"what":"trusts","other":1}

@@ -1,50 +1,82 @@
 //! The final table: what was done to the ranks, and what it cost the others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write};
 
 use serde::Serialize;
 
 use super::event::{Record, What};
+use super::pace::Pace;
+
+/// What was done to a rank counts as the cause of what others find for so long behind its end.
+const AFTERMATH_US: u64 = 2_000_000;
 
 /// All of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Figures {
     /// Processes killed.
     pub(super) deaths: u32,
+    /// What else was done, and how often.
+    pub(super) disturbed: BTreeMap<&'static str, u32>,
     /// Ranks dropped that were not killed.
     pub(super) expelled: u32,
-    /// Times that a living rank was suspected.
+    /// Times that a rank was suspected by another, to neither of which anything was done.
     pub(super) false_suspicions: u32,
     pub(super) steps: u64,
     /// Steps some token of which has lost an expert, and those tokens.
     pub(super) steps_with_losses: u64,
     pub(super) tokens: u64,
     pub(super) tokens_lost: u64,
-    /// From a death, at each survivor: until it suspects the rank, until its kernels wait for it no more, until it serves
-    /// in a view without it.
+    /// Steps in which something did not come from a member, nothing being done to anybody.
+    pub(super) steps_failed: u64,
+    /// The same, nothing being done to that rank or the one whose step it is: what a rank has sent to one that stands still it
+    /// may have to send again, so it sends nothing new from that memory to anybody.
+    pub(super) steps_held_up: u64,
+    /// Steps that no view covers, so that nothing was sent.
+    pub(super) steps_aborted: u64,
+    /// From a deed, at each of the others: until it suspects the rank, until its kernels wait for it no more, until it serves in
+    /// a view without it.
     pub(super) detect: Times,
     pub(super) mask: Times,
     pub(super) resume: Times,
-    /// From the start of a later incarnation's process until it serves.
+    /// From a death until a survivor begins a step of normal length.
+    pub(super) recover: Times,
+    /// From the start of a later incarnation's process until it serves; the part behind its question to be taken in; of that
+    /// how long it takes each member to connect.
     pub(super) rejoin: Times,
-    /// Most of one survivor from one view to the next.
+    pub(super) join: Times,
+    pub(super) connect: Times,
+    /// The longest time between two steps of each member while another rank comes back.
+    pub(super) gap: Times,
+    /// Steps with nothing done to anybody.
+    #[serde(skip)]
+    pub(super) step: Times,
+    /// Most of one survivor from one view to the next, and that for each rank that has gone or come.
     pub(super) commands: u64,
+    pub(super) commands_per_rank: u64,
     pub(super) bytes: u64,
 }
 
-/// Durations in microseconds, ascending.
+/// Durations in microseconds, ascending once they are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Times(Vec<u64>);
 
 impl Times {
-    fn add(&mut self, us: u64) {
-        let place = self.0.partition_point(|&other| other <= us);
-        self.0.insert(place, us);
+    pub(super) fn add(&mut self, us: u64) {
+        self.0.push(us);
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.0.sort_unstable();
+    }
+
+    #[cfg(test)]
+    pub(super) fn all(&self) -> &[u64] {
+        &self.0
     }
 
     /// The smallest that `percent` of all do not exceed.
-    fn percentile(&self, percent: usize) -> Option<u64> {
+    pub(super) fn percentile(&self, percent: usize) -> Option<u64> {
         let place = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(place - 1).copied()
     }
@@ -63,126 +95,70 @@ impl fmt::Display for Times {
     }
 }
 
-/// A rank that is dead and still a member somewhere.
+/// A rank to which something was done.
 #[derive(Debug, Default)]
-struct Dead {
+struct Victim {
     at: u64,
-    /// Survivors that have not yet...
+    /// When that was over; none yet.
+    until: Option<u64>,
+    /// Others that have not yet...
     undetected: BTreeSet<u32>,
     unmasked: BTreeSet<u32>,
     waiting: BTreeSet<u32>,
 }
 
+/// What is known at a time.
+#[derive(Default)]
+struct Tally {
+    figures: Figures,
+    victims: BTreeMap<u32, Victim>,
+    /// The view of each that serves.
+    serving: BTreeMap<u32, Vec<u32>>,
+    suspected: BTreeMap<u32, BTreeSet<u32>>,
+    started: BTreeMap<u32, u64>,
+    asked: BTreeMap<u32, u64>,
+}
+
 impl Figures {
     /// What `records`, in the order of their times, add up to.
     pub(super) fn of(records: &[Record]) -> Self {
-        let mut figures = Self::default();
-        let mut dead: BTreeMap<u32, Dead> = BTreeMap::new();
-        let mut serving: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut suspected: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-        let mut started: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut tally = Tally::default();
         for record in records {
-            let (us, rank) = (record.us, record.rank);
-            match &record.what {
-                What::Started => {
-                    started.insert(rank, us);
-                }
-                What::Killed => {
-                    figures.deaths += 1;
-                    serving.remove(&rank);
-                    for other in dead.values_mut() {
-                        other.forget(rank);
-                    }
-                    for suspects in suspected.values_mut() {
-                        suspects.remove(&rank);
-                    }
-                    let survivors: BTreeSet<u32> = serving.keys().copied().collect();
-                    let of = Dead {
-                        at: us,
-                        undetected: survivors.clone(),
-                        unmasked: survivors.clone(),
-                        waiting: survivors,
-                    };
-                    dead.insert(rank, of);
-                }
-                What::Suspects { other, .. } => {
-                    let new = suspected.entry(*other).or_default();
-                    let first = new.is_empty();
-                    new.insert(rank);
-                    let of = dead.get_mut(other);
-                    match of {
-                        Some(of) => {
-                            if of.undetected.remove(&rank) {
-                                figures.detect.add(us - of.at);
-                            }
-                        }
-                        None => figures.false_suspicions += u32::from(first),
-                    }
-                }
-                What::Trusts { other } => {
-                    suspected.entry(*other).or_default().remove(&rank);
-                }
-                What::Masked { others } => {
-                    for of in others {
-                        if let Some(of) = dead.get_mut(of)
-                            && of.unmasked.remove(&rank)
-                        {
-                            figures.mask.add(us - of.at);
-                        }
-                    }
-                }
-                What::Serves {
-                    members,
-                    commands,
-                    bytes,
-                    ..
-                } => {
-                    match started.remove(&rank) {
-                        Some(begun) if record.generation > 1 => figures.rejoin.add(us - begun),
-                        Some(_) => {}
-                        None => {
-                            figures.commands = figures.commands.max(*commands);
-                            figures.bytes = figures.bytes.max(*bytes);
-                        }
-                    }
-                    serving.insert(rank, record.generation);
-                    for (_, of) in dead.iter_mut().filter(|(of, _)| !members.contains(of)) {
-                        if of.waiting.remove(&rank) {
-                            figures.resume.add(us - of.at);
-                        }
-                    }
-                    for (_, suspects) in
-                        suspected.iter_mut().filter(|(of, _)| !members.contains(of))
-                    {
-                        suspects.remove(&rank);
-                    }
-                    dead.retain(|_, of| !of.waiting.is_empty());
-                }
-                What::Step { tokens, lost, .. } => {
-                    figures.steps += 1;
-                    figures.steps_with_losses += u64::from(*lost > 0);
-                    figures.tokens += u64::from(*tokens);
-                    figures.tokens_lost += u64::from(*lost);
-                }
-                What::Expelled => {
-                    figures.expelled += 1;
-                    serving.remove(&rank);
-                    for other in dead.values_mut() {
-                        other.forget(rank);
-                    }
-                }
-            }
+            tally.add(record);
+        }
+        let pace = Pace::of(records);
+        let mut figures = Self {
+            step: pace.step,
+            recover: pace.recover,
+            gap: pace.gap,
+            ..tally.figures
+        };
+        for times in [
+            &mut figures.detect,
+            &mut figures.mask,
+            &mut figures.resume,
+            &mut figures.rejoin,
+            &mut figures.join,
+            &mut figures.connect,
+        ] {
+            times.sort();
         }
         figures
     }
 
     /// The table.
     pub(super) fn table(&self) -> String {
-        format!(
-            "{} deaths, {} expelled alive, {} false suspicions\n\
+        let disturbed: String = self
+            .disturbed
+            .iter()
+            .map(|(name, count)| format!(", {count} x {name}"))
+            .collect();
+        let mut out = format!(
+            "{} deaths{disturbed}; {} expelled alive, {} false suspicions\n\
              {} steps checked, {} of them with lost tokens: {} of {} tokens\n\
-             at most {} commands and {} bytes allocated at a survivor from one view to the next\n\n\
-             {:<10} {:>8} {:>10} {:>10} {:>10}\n{:<10} {}\n{:<10} {}\n{:<10} {}\n{:<10} {}\n",
+             {} steps lack a member for no reason, {} because of what was done to another, {} were in no view\n\
+             at a survivor from one view to the next: at most {} commands ({} for each rank that went or came), {} bytes allocated\n\n\
+             {:<10} {:>8} {:>10} {:>10} {:>10}\n",
             self.deaths,
             self.expelled,
             self.false_suspicions,
@@ -190,30 +166,194 @@ impl Figures {
             self.steps_with_losses,
             self.tokens_lost,
             self.tokens,
+            self.steps_failed,
+            self.steps_held_up,
+            self.steps_aborted,
             self.commands,
+            self.commands_per_rank,
             self.bytes,
             "ms",
             "times",
             "p50",
             "p99",
             "max",
-            "detect",
-            self.detect,
-            "mask",
-            self.mask,
-            "resume",
-            self.resume,
-            "rejoin",
-            self.rejoin,
-        )
+        );
+        for (name, times) in [
+            ("step", &self.step),
+            ("detect", &self.detect),
+            ("mask", &self.mask),
+            ("resume", &self.resume),
+            ("recover", &self.recover),
+            ("rejoin", &self.rejoin),
+            ("join", &self.join),
+            ("connect", &self.connect),
+            ("gap", &self.gap),
+        ] {
+            let _ = writeln!(out, "{name:<10} {times}");
+        }
+        out
     }
 }
 
-impl Dead {
-    /// `rank` has gone as well.
-    fn forget(&mut self, rank: u32) {
-        for set in [&mut self.undetected, &mut self.unmasked, &mut self.waiting] {
-            set.remove(&rank);
+impl Tally {
+    fn add(&mut self, record: &Record) {
+        let (us, rank) = (record.us, record.rank);
+        match &record.what {
+            What::Started => {
+                self.started.insert(rank, us);
+            }
+            What::Asks => {
+                self.asked.insert(rank, us);
+            }
+            What::Connected { took_us, .. } => self.figures.connect.add(*took_us),
+            What::Killed => {
+                self.figures.deaths += 1;
+                self.gone(rank);
+                self.victim(rank, us);
+            }
+            What::Disturbed { how } => {
+                *self.figures.disturbed.entry(how.name()).or_default() += 1;
+                self.victim(rank, us);
+            }
+            What::Calm => {
+                if let Some(victim) = self.victims.get_mut(&rank) {
+                    victim.until = Some(us + AFTERMATH_US);
+                }
+            }
+            What::Suspects { other, .. } => self.suspects(us, rank, *other),
+            What::Trusts { other } => {
+                self.suspected.entry(*other).or_default().remove(&rank);
+            }
+            What::Masked { others } => {
+                for of in others {
+                    if let Some(of) = self.victims.get_mut(of)
+                        && of.unmasked.remove(&rank)
+                    {
+                        self.figures.mask.add(us - of.at);
+                    }
+                }
+            }
+            What::Serves {
+                members,
+                commands,
+                bytes,
+                ..
+            } => self.serves(record, members, (*commands, *bytes)),
+            What::Step {
+                epoch,
+                tokens,
+                lost,
+                missing,
+                ..
+            } => {
+                let figures = &mut self.figures;
+                figures.steps += 1;
+                figures.steps_with_losses += u64::from(*lost > 0);
+                figures.steps_aborted += u64::from(epoch.is_none());
+                figures.tokens += u64::from(*tokens);
+                figures.tokens_lost += u64::from(*lost);
+                let free = |of: &u32| !self.is_victim(*of, us);
+                let lacks = epoch.is_some() && free(&rank) && missing.iter().any(free);
+                let peace = self.victims.keys().all(free);
+                self.figures.steps_failed += u64::from(lacks && peace);
+                self.figures.steps_held_up += u64::from(lacks && !peace);
+            }
+            What::Expelled => {
+                self.figures.expelled += 1;
+                self.gone(rank);
+                // What the others find of it from now on is its own end.
+                let victim = self.victims.entry(rank).or_insert_with(|| Victim {
+                    at: us,
+                    ..Victim::default()
+                });
+                victim.until = Some(u64::MAX);
+            }
+        }
+    }
+
+    /// Something is done to `rank`.
+    fn victim(&mut self, rank: u32, us: u64) {
+        let others = self.serving.keys().copied().filter(|other| *other != rank);
+        let others: BTreeSet<u32> = others.collect();
+        let victim = Victim {
+            at: us,
+            until: None,
+            undetected: others.clone(),
+            unmasked: others.clone(),
+            waiting: others,
+        };
+        self.victims.insert(rank, victim);
+    }
+
+    fn is_victim(&self, rank: u32, us: u64) -> bool {
+        let victim = self.victims.get(&rank);
+        victim.is_some_and(|victim| victim.until.is_none_or(|until| us <= until))
+    }
+
+    /// `rank` serves no more: nobody counts on it.
+    fn gone(&mut self, rank: u32) {
+        self.serving.remove(&rank);
+        for victim in self.victims.values_mut() {
+            for set in [
+                &mut victim.undetected,
+                &mut victim.unmasked,
+                &mut victim.waiting,
+            ] {
+                set.remove(&rank);
+            }
+        }
+        for suspects in self.suspected.values_mut() {
+            suspects.remove(&rank);
+        }
+    }
+
+    fn suspects(&mut self, us: u64, rank: u32, other: u32) {
+        let justified = self.is_victim(rank, us) || self.is_victim(other, us);
+        let new = self.suspected.entry(other).or_default();
+        let first = new.is_empty();
+        new.insert(rank);
+        self.figures.false_suspicions += u32::from(first && !justified);
+        if let Some(of) = self.victims.get_mut(&other)
+            && justified
+            && of.undetected.remove(&rank)
+        {
+            self.figures.detect.add(us - of.at);
+        }
+    }
+
+    fn serves(&mut self, record: &Record, members: &[u32], (commands, bytes): (u64, u64)) {
+        let (us, rank) = (record.us, record.rank);
+        match self.started.remove(&rank) {
+            // Now for the first time.
+            Some(begun) => {
+                self.victims.remove(&rank);
+                let asked = self.asked.remove(&rank);
+                if record.generation > 1 {
+                    self.figures.rejoin.add(us - begun);
+                    self.figures.join.add(us - asked.unwrap_or(us));
+                }
+            }
+            None => {
+                let before = self.serving.get(&rank).map_or(&[][..], Vec::as_slice);
+                let went = before.iter().filter(|other| !members.contains(other));
+                let came = members.iter().filter(|other| !before.contains(other));
+                let changed = (went.count() + came.count()).max(1) as u64;
+                let figures = &mut self.figures;
+                figures.commands = figures.commands.max(commands);
+                figures.commands_per_rank =
+                    figures.commands_per_rank.max(commands.div_ceil(changed));
+                figures.bytes = figures.bytes.max(bytes);
+            }
+        }
+        self.serving.insert(rank, members.to_vec());
+        let out = |of: &u32| !members.contains(of);
+        for (_, victim) in self.victims.iter_mut().filter(|(of, _)| out(of)) {
+            if victim.waiting.remove(&rank) {
+                self.figures.resume.add(us - victim.at);
+            }
+        }
+        for (_, suspects) in self.suspected.iter_mut().filter(|(of, _)| out(of)) {
+            suspects.remove(&rank);
         }
     }
 }
@@ -249,6 +389,7 @@ mod tests {
         for us in (1..=200).rev() {
             times.add(us);
         }
+        times.sort();
         assert_eq!(
             [1, 50, 99, 100].map(|p| times.percentile(p)),
             [2, 100, 198, 200].map(Some)

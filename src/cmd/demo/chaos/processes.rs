@@ -1,12 +1,17 @@
-//! Rank processes that are started, killed, and started again.
+//! Rank processes that are started, told something, stopped, killed, and started again.
+
+// UNSAFETY: signals to children.
+#![expect(unsafe_code, reason = "kill(2)")]
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use super::super::orders::Order;
 use super::event::{Record, What};
+use super::unix_us;
 
 /// What came from a rank.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,7 +33,8 @@ pub(super) struct Processes {
     running: BTreeMap<u32, Running>,
     heard: Receiver<(Incarnation, Heard)>,
     sender: Sender<(Incarnation, Heard)>,
-    began: Instant,
+    /// Microseconds since 1970.
+    began_us: u64,
     /// What was done to them.
     deeds: Vec<Record>,
 }
@@ -42,14 +48,14 @@ struct Running {
 }
 
 impl Processes {
-    /// None yet; `began` is when the run did.
-    pub(super) fn new(began: Instant) -> Self {
+    /// None yet; `began_us` is when the run began, since 1970.
+    pub(super) fn new(began_us: u64) -> Self {
         let (sender, heard) = channel();
         Self {
             running: BTreeMap::new(),
             heard,
             sender,
-            began,
+            began_us,
             deeds: Vec::new(),
         }
     }
@@ -88,11 +94,46 @@ impl Processes {
         let Some(running) = self.running.get_mut(&rank) else {
             return false;
         };
-        let at = self.began.elapsed();
+        let at = unix_us();
         end(&mut running.child);
         self.note_at(at, rank, What::Killed);
         self.running.remove(&rank);
         true
+    }
+
+    /// Stops all threads of a rank, and with them its software HCA. Whether there was somebody.
+    pub(super) fn stop(&self, rank: u32) -> bool {
+        self.signal(rank, libc::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    pub(super) fn resume(&self, rank: u32) -> bool {
+        self.signal(rank, libc::SIGCONT)
+    }
+
+    fn signal(&self, rank: u32, signal: i32) -> bool {
+        let pid = self.running.get(&rank).map(|running| running.child.id());
+        match pid.map(libc::pid_t::try_from) {
+            // SAFETY: no memory is passed. The process is a child that nobody has waited for, so its number is its own.
+            Some(Ok(pid)) => unsafe { libc::kill(pid, signal) == 0 },
+            _ => false,
+        }
+    }
+
+    /// Tells a rank something on its standard input. Whether there was somebody who could hear it.
+    pub(super) fn order(&mut self, rank: u32, order: &Order) -> bool {
+        let input = self
+            .running
+            .get_mut(&rank)
+            .and_then(|running| running.input.as_mut());
+        let mut line = serde_json::to_vec(order).expect("words and numbers");
+        line.push(b'\n');
+        input.is_some_and(|input| input.write_all(&line).is_ok())
+    }
+
+    /// The generation of the process that runs as `rank`.
+    pub(super) fn generation(&self, rank: u32) -> Option<u32> {
+        self.running.get(&rank).map(|running| running.generation)
     }
 
     /// Asks a rank to end, by closing its input.
@@ -132,17 +173,18 @@ impl Processes {
         &self.deeds
     }
 
-    fn note(&mut self, rank: u32, what: What) {
-        self.note_at(self.began.elapsed(), rank, what);
+    /// Takes down what was done to a rank, now.
+    pub(super) fn note(&mut self, rank: u32, what: What) {
+        self.note_at(unix_us(), rank, what);
     }
 
-    fn note_at(&mut self, at: Duration, rank: u32, what: What) {
+    fn note_at(&mut self, at_us: u64, rank: u32, what: What) {
         let generation = self
             .running
             .get(&rank)
             .map_or(0, |running| running.generation);
         self.deeds.push(Record {
-            us: u64::try_from(at.as_micros()).unwrap_or(u64::MAX),
+            us: at_us.saturating_sub(self.began_us),
             rank,
             generation,
             what,
@@ -214,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_killed_and_started_again_as_another_incarnation() {
-        let mut processes = Processes::new(Instant::now());
+        let mut processes = Processes::new(unix_us());
         let mut idle = Command::new("cat");
         processes.start((4, 1), &mut idle).unwrap();
         processes
@@ -243,8 +285,44 @@ mod tests {
     }
 
     #[test]
+    fn a_stopped_rank_says_nothing_until_it_goes_on_and_can_be_killed() {
+        let mut processes = Processes::new(unix_us());
+        assert!(!processes.stop(0), "nobody is there");
+        // One process, so that the signal stops all of it.
+        let mut ticker = Command::new("sh");
+        ticker.args(["-c", "while :; do echo tick; done"]);
+        processes.start((0, 1), &mut ticker).unwrap();
+        told(&processes, (0, 1));
+        assert!(processes.stop(0));
+        // What was in the pipe still comes.
+        let start = Instant::now();
+        while processes.next(Duration::from_millis(300)).is_some() {
+            assert!(start.elapsed() < LONG, "it does not stop");
+        }
+        assert!(processes.resume(0));
+        told(&processes, (0, 1));
+        assert!(processes.stop(0));
+        assert!(processes.kill(0));
+        assert_eq!(
+            whats(&processes),
+            [(0, 1, What::Started), (0, 1, What::Killed)]
+        );
+    }
+
+    #[test]
+    fn an_order_is_a_line_of_the_input() {
+        let mut processes = Processes::new(unix_us());
+        let order = Order::Last(7);
+        assert!(!processes.order(3, &order), "nobody is there");
+        processes.start((3, 2), &mut Command::new("cat")).unwrap();
+        assert_eq!(processes.generation(3), Some(2));
+        assert!(processes.order(3, &order));
+        assert_eq!(told(&processes, (3, 2)), r#"{"last":7}"#);
+    }
+
+    #[test]
     fn a_rank_that_is_asked_to_end_ends_with_its_status_and_one_that_does_not_is_killed() {
-        let mut processes = Processes::new(Instant::now());
+        let mut processes = Processes::new(unix_us());
         processes.start((1, 1), &mut counter()).unwrap();
         assert_eq!(told(&processes, (1, 1)), "1");
         processes.close(1);

@@ -151,7 +151,12 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
             }
         }
         What::Expelled => tracks.entry(rank).or_default().end(),
-        What::Masked { .. } | What::Step { .. } => {}
+        What::Disturbed { .. }
+        | What::Calm
+        | What::Asks
+        | What::Connected { .. }
+        | What::Masked { .. }
+        | What::Step { .. } => {}
     }
 }
 
@@ -202,6 +207,8 @@ pub(super) fn svg(records: &[Record]) -> String {
     for record in records {
         let (word, colour) = match record.what {
             What::Killed => ("killed", "#000000"),
+            What::Disturbed { how } => (how.name(), "#7b3fa0"),
+            What::Calm => ("left alone", "#2a9d8f"),
             _ => continue,
         };
         let (x, y) = (x(record.us), y_of[&record.rank]);

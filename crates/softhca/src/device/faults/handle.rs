@@ -2,6 +2,7 @@
 
 use super::super::hca::Hca;
 use super::super::state::{HcaState, Slot};
+use super::super::world::World;
 use super::super::{DeviceError, Event};
 use super::{CommandFault, FailCommand, FaultSpec, Strike, TimedFault, ends_something};
 use crate::engine;
@@ -144,6 +145,17 @@ fn readdressed(packet: &[u8], qpn: u32, psn: Psn, flow: &Flow) -> Result<Vec<u8>
     let (covered, icrc) = bytes.split_last_chunk_mut::<ICRC_BYTES>().ok_or(short)?;
     *icrc = flow.icrc(covered).to_le_bytes();
     Ok(bytes)
+}
+
+/// [`Hca::set_faults`] for every HCA of the process.
+pub(crate) fn set_faults_of_all(spec: &FaultSpec) {
+    let mut fabric = World::of_process().lock();
+    let now_ns = fabric.clock.now_ns();
+    for slot in fabric.hcas.iter_mut().flatten() {
+        slot.set_faults(spec, now_ns);
+    }
+    drop(fabric);
+    engine::kick();
 }
 
 impl Slot {

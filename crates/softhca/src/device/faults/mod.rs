@@ -8,6 +8,7 @@ mod parse;
 mod spec;
 
 pub use handle::ReplayError;
+pub(crate) use handle::set_faults_of_all;
 pub use parse::{FaultItemError, FaultSpecError};
 pub use spec::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FaultSpec, TimedFault,

@@ -1,5 +1,7 @@
 //! `wv demo` as its users run it: rank processes over the wire of the software HCA, real activations, bad input, deaths.
 
+mod members;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -19,10 +21,15 @@ const SOON: Duration = Duration::from_secs(10);
 
 impl Demo {
     fn new(arguments: &[&str]) -> Self {
-        let runtime = tempfile::tempdir().unwrap();
+        Self::of("demo", arguments)
+    }
+
+    /// Another command of `wv` that starts ranks.
+    fn of(command: &str, arguments: &[&str]) -> Self {
+        let (name, runtime) = (command, tempfile::tempdir().unwrap());
         let mut command = Command::new(env!("CARGO_BIN_EXE_wv"));
         command
-            .arg("demo")
+            .arg(name)
             .args(arguments)
             .env("XDG_RUNTIME_DIR", runtime.path())
             .stdin(Stdio::null());
@@ -411,47 +418,6 @@ fn a_rank_that_is_killed_ends_the_others_and_is_named() {
 }
 
 #[test]
-fn ranks_go_on_when_others_are_killed_under_their_steps() {
-    let directory = tempfile::tempdir().unwrap();
-    let picture = directory.path().join("ranks.svg");
-    let steps = if full() { "400" } else { "40" };
-    let mut demo = Demo::new(&[
-        "--ranks",
-        "4",
-        "--tokens",
-        "16",
-        "--hidden",
-        "64",
-        "--steps",
-        steps,
-        "--json",
-        "--kill",
-        "2@10",
-        "--kill",
-        "0@20",
-        "--timeline",
-    ]);
-    demo.command.arg(&picture);
-    let output = demo.run();
-    let (text, errors) = (
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    );
-    assert!(output.status.success(), "{text}\n{errors}");
-    let value: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(value["deaths"], 2, "{text}");
-    assert_eq!(value["expelled"], 0, "{text}");
-    let resumed = value["resume"].as_array().unwrap();
-    // All survivors of each death; the second to die may not have got so far with the first.
-    assert!((4..=5).contains(&resumed.len()), "{text}");
-    let steps: u64 = steps.parse().unwrap();
-    assert!(value["steps"].as_u64().unwrap() >= 2 * steps, "{text}");
-    assert!(value["tokens_lost"].as_u64().unwrap() > 0, "{text}");
-    let picture = fs::read_to_string(&picture).unwrap();
-    assert_eq!(picture.matches("killed").count(), 2);
-}
-
-#[test]
 fn ranks_end_when_the_demo_is_killed_and_the_next_start_sweeps_up() {
     let runtime = tempfile::tempdir().unwrap();
     let place = runtime.path().join("softhca");
@@ -529,42 +495,4 @@ fn wait_for_ranks(runtime: &Path, count: usize) -> Vec<u32> {
         );
         thread::sleep(Duration::from_millis(10));
     }
-}
-
-#[test]
-fn a_killed_rank_comes_back_under_the_steps_of_the_others() {
-    let steps = if full() { "4000" } else { "400" };
-    let output = Demo::new(&[
-        "--ranks",
-        "4",
-        "--tokens",
-        "16",
-        "--hidden",
-        "64",
-        "--steps",
-        steps,
-        "--json",
-        "--kill",
-        "2@5",
-        "--rejoin-after",
-        "0.1",
-    ])
-    .run();
-    let (text, errors) = (
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    );
-    assert!(output.status.success(), "{text}\n{errors}");
-    let value: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        (&value["deaths"], &value["expelled"]),
-        (&1.into(), &0.into()),
-        "{text}"
-    );
-    assert_eq!(value["resume"].as_array().unwrap().len(), 3, "{text}");
-    assert_eq!(value["rejoin"].as_array().unwrap().len(), 1, "{text}");
-    // Of four QPs to the rank that came back, and of nobody else's; nothing is allocated for it.
-    let commands = value["commands"].as_u64().unwrap();
-    assert!((1..=5 * 4 + 8).contains(&commands), "{text}");
-    assert_eq!(value["bytes"], 0, "{text}");
 }

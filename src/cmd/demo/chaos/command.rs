@@ -1,0 +1,373 @@
+//! `wv chaos`: things go wrong at random, by a seed, while rank processes dispatch and combine.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::super::input::Inputs;
+use super::super::orders::{Order, Threads};
+use super::super::{DemoError, DemoOptions, Run, exit_code};
+use super::deeds::{Deed, Deeds, Kind};
+use super::event::{Disturbance, What};
+use super::fleet::{Fleet, News};
+use super::publish;
+use super::watch::Watch;
+
+/// Between two looks at what is overdue.
+const LOOK: Duration = Duration::from_millis(50);
+/// Steps that all make together at the end, besides those of [`HEAR`].
+const LAST_STEPS: u32 = 50;
+/// Time for every rank to hear which step is the last.
+const HEAR: f64 = 2.0;
+/// Longest run, in minutes.
+const MOST_MINUTES: f64 = 24.0 * 60.0;
+/// Longest time for the last steps.
+const LAST: Duration = Duration::from_secs(60);
+
+/// Options of `wv chaos`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ChaosOptions {
+    /// Rank processes, 3 to 64
+    #[arg(long, default_value_t = 6)]
+    ranks: u32,
+    /// How long things go wrong, in minutes
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// End when so many things have gone wrong, if that is earlier
+    #[arg(long, value_name = "COUNT")]
+    deeds: Option<u32>,
+    /// Seed of what is done to whom
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Packets that are lost, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    loss: f64,
+    /// Do only these; may be given several times
+    #[arg(long, value_enum)]
+    only: Vec<Kind>,
+    /// Do nothing but kill
+    #[arg(long, conflicts_with = "only")]
+    kills_only: bool,
+    /// Longest wait of a device call, in milliseconds, 50 to 60,000
+    #[arg(long, default_value_t = 500)]
+    deadline: u64,
+    /// A rank that makes no step for so many seconds hangs, and the run has failed
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    patience: u64,
+    /// Tokens of each rank in each step
+    #[arg(long, default_value_t = 16)]
+    tokens: u32,
+    /// BF16 elements of a token, a multiple of 8
+    #[arg(long, default_value_t = 128)]
+    hidden: u32,
+    /// Draw how the ranks stood over time
+    #[arg(long, value_name = "FILE.svg")]
+    timeline: Option<PathBuf>,
+    /// The figures as one JSON object on stdout; everything else goes to stderr
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it and prints what it cost.
+#[must_use]
+pub fn run(options: &ChaosOptions) -> std::process::ExitCode {
+    let ended = run_to_the_end(options);
+    if let Err(error) = &ended {
+        eprintln!("wv chaos: seed {}: {error}", options.seed);
+    }
+    exit_code(&ended)
+}
+
+fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
+    let demo = options.demo()?;
+    let inputs = Inputs::load(&demo)?;
+    let mut run = Run::prepare(&demo)?;
+    run.spec.membership = true;
+    run.spec.deadline_ms = options.deadline;
+    let faults = (options.loss > 0.0).then(|| options.faults(""));
+    let mut chaos = Chaos {
+        options,
+        fleet: Fleet::start(&run, inputs.ranks, faults)?,
+        deeds: Deeds::new(options.seed, &options.kinds()),
+        watch: Watch::new(Duration::from_secs(options.patience.max(1))),
+        addresses: vec![None; inputs.ranks as usize],
+        seen: (0, 0),
+        calms: Vec::new(),
+        done: 0,
+        began: Instant::now(),
+        bar: bar(),
+    };
+    let ended = chaos.run();
+    chaos.bar.finish_and_clear();
+    // What came before a failure is worth a look as well.
+    let timeline = options.timeline.as_deref();
+    publish(&chaos.fleet.story(), timeline, options.json, ended)
+}
+
+impl ChaosOptions {
+    fn demo(&self) -> Result<DemoOptions, DemoError> {
+        let refused = |words: String| Err(DemoError::Option(words));
+        if self.ranks < 3 {
+            return refused(format!("--ranks is {}; it must be 3 to 64", self.ranks));
+        }
+        if !(0.0..=50.0).contains(&self.loss) {
+            return refused(format!(
+                "--loss is {}; it must be 0 to 50 percent",
+                self.loss
+            ));
+        }
+        if !(0.0..=MOST_MINUTES).contains(&self.minutes) {
+            let minutes = self.minutes;
+            return refused(format!(
+                "--minutes is {minutes}; it must be 0 to {MOST_MINUTES}"
+            ));
+        }
+        if !(50..=60_000).contains(&self.deadline) {
+            let deadline = self.deadline;
+            return refused(format!(
+                "--deadline is {deadline}; it must be 50 to 60000 ms"
+            ));
+        }
+        Ok(DemoOptions {
+            ranks: self.ranks,
+            tokens: self.tokens,
+            hidden: Some(self.hidden),
+            experts: Some(self.ranks * 4),
+            top_k: Some(4),
+            steps: u32::MAX,
+            seed: self.seed,
+            // Freezes and partitions are those of the software HCA and of kernels on the CPU.
+            device: "sim".to_owned(),
+            gpu: "simt".to_owned(),
+            ..DemoOptions::default()
+        })
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        match self.kills_only {
+            true => vec![Kind::Kills],
+            false => self.only.clone(),
+        }
+    }
+
+    /// What goes wrong with packets: the loss, and `more`.
+    fn faults(&self, more: &str) -> String {
+        let loss = match self.loss > 0.0 {
+            true => format!(",drop={}%", self.loss),
+            false => String::new(),
+        };
+        format!("seed={}{loss}{more}", self.seed)
+    }
+}
+
+/// A run.
+struct Chaos<'a> {
+    options: &'a ChaosOptions,
+    fleet: Fleet<'a>,
+    deeds: Deeds,
+    watch: Watch,
+    /// Of the HCA of each rank.
+    addresses: Vec<Option<String>>,
+    /// Records of the ranks, and deeds, that the watch has seen.
+    seen: (usize, usize),
+    /// When something that is done to a rank ends.
+    calms: Vec<(Instant, (u32, u32), Option<Disturbance>)>,
+    done: u32,
+    began: Instant,
+    bar: ProgressBar,
+}
+
+impl Chaos<'_> {
+    fn run(&mut self) -> Result<(), DemoError> {
+        let ranks = self.options.ranks;
+        // All have to be there before anything goes wrong.
+        self.until_all_serve()?;
+        self.began = Instant::now();
+        let end = self.began + Duration::from_secs_f64(self.options.minutes * 60.0);
+        let mut next = self.began + self.deeds.pause();
+        while Instant::now() < end && self.options.deeds.is_none_or(|most| self.done < most) {
+            if Instant::now() >= next {
+                if let Some((rank, deed)) = self.deeds.next(&self.watch.calm(), ranks) {
+                    self.act(rank, deed);
+                }
+                next = Instant::now() + self.deeds.pause();
+            }
+            self.turn(next.min(end))?;
+        }
+        self.settle()?;
+        let last = self.last_step();
+        for rank in 0..ranks {
+            self.fleet.processes.order(rank, &Order::Last(last));
+        }
+        let end = Instant::now() + LAST;
+        while !(0..ranks).all(|rank| self.fleet.finished.contains(&rank)) {
+            self.turn(end)?;
+            if Instant::now() >= end {
+                let finished = self.fleet.finished.clone();
+                let late = (0..ranks)
+                    .find(|rank| !finished.contains(rank))
+                    .unwrap_or(0);
+                self.fleet
+                    .fail(late, format!("it does not come to step {last}"));
+                return Err(self.fleet.failed());
+            }
+        }
+        self.fleet.end()
+    }
+
+    /// Nothing is done to anybody any more. How long that takes is bounded by the watch.
+    fn until_all_serve(&mut self) -> Result<(), DemoError> {
+        while self.watch.calm().len() < self.options.ranks as usize {
+            self.turn(Instant::now() + LOOK)?;
+        }
+        Ok(())
+    }
+
+    /// The same, and what was done last has no consequences any more.
+    fn settle(&mut self) -> Result<(), DemoError> {
+        let late = match self.options.kinds()[..] {
+            [Kind::Kills] => Duration::ZERO,
+            // Who waits in vain says so after a deadline, and five later it counts.
+            _ => Duration::from_millis(self.options.deadline * 6),
+        };
+        let mut since = Instant::now();
+        loop {
+            self.turn(Instant::now() + LOOK)?;
+            if self.watch.calm().len() < self.options.ranks as usize {
+                since = Instant::now();
+            } else if since.elapsed() >= late {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One that nobody has made yet when all have heard of it.
+    fn last_step(&self) -> u32 {
+        let newest = self.watch.newest_step();
+        let rate = f64::from(newest) / self.began.elapsed().as_secs_f64().max(0.1);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates"
+        )]
+        let more = (rate * HEAR) as u32;
+        newest.saturating_add(more).saturating_add(LAST_STEPS)
+    }
+
+    /// Listens until something is to be done, at most until `until`, and looks at what may not happen.
+    fn turn(&mut self, until: Instant) -> Result<(), DemoError> {
+        let now = Instant::now();
+        self.calm(now);
+        let rejoin = self.fleet.start_again()?;
+        let calm = self.calms.iter().map(|(at, ..)| *at).min();
+        let next = [rejoin, calm, Some(now + LOOK)].into_iter().flatten();
+        let next = next.fold(until, Instant::min);
+        match self.fleet.listen(next)? {
+            Some(News::Ended(who)) => {
+                let back = self.deeds.back();
+                self.fleet.rejoin(who, back);
+            }
+            Some(News::Address((rank, _), address)) => {
+                self.addresses[rank as usize] = Some(address);
+            }
+            _ => {}
+        }
+        self.look()
+    }
+
+    /// Shows the watch what is new.
+    fn look(&mut self) -> Result<(), DemoError> {
+        let now = Instant::now();
+        let (records, deeds) = (&self.fleet.records, self.fleet.processes.deeds());
+        let new = deeds[self.seen.1..].iter().chain(&records[self.seen.0..]);
+        let mut wrong = Vec::new();
+        for record in new {
+            // Of an incarnation that is over.
+            let stale = self.fleet.is_over(record);
+            if !stale && let Err(words) = self.watch.see(record, now) {
+                wrong.push((record.rank, words));
+            }
+        }
+        self.seen = (records.len(), deeds.len());
+        wrong.extend(self.watch.overdue(now));
+        let time = self.began.elapsed().as_secs();
+        let line = self.watch.line(self.options.ranks);
+        self.bar
+            .set_message(format!("{time} s  {line}  done {}", self.done));
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => {
+                for (rank, words) in wrong {
+                    self.fleet.fail(rank, words);
+                }
+                Err(self.fleet.failed())
+            }
+        }
+    }
+
+    fn act(&mut self, rank: u32, deed: Deed) {
+        let Some(generation) = self.fleet.processes.generation(rank) else {
+            return;
+        };
+        let who = (rank, generation);
+        let disturbed = |how: Disturbance| What::Disturbed { how };
+        self.done += 1;
+        match deed {
+            Deed::Kill { back } => {
+                self.fleet.kill(rank);
+                self.fleet.rejoin(who, back);
+            }
+            Deed::Part { from, time } => {
+                let ms = time.as_millis();
+                let parts = from.iter().filter_map(|other| {
+                    let address = self.addresses[*other as usize].as_ref()?;
+                    Some(format!(",partition={address}@..{ms}ms"))
+                });
+                let spec = self.options.faults(&parts.collect::<String>());
+                self.fleet
+                    .processes
+                    .note(rank, disturbed(Disturbance::Partition));
+                self.fleet.processes.order(rank, &Order::Faults(spec));
+                self.calms.push((Instant::now() + time, who, None));
+            }
+            Deed::Disturb { how, time } => {
+                let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+                let freeze = |threads| Order::Freeze { threads, ms };
+                self.fleet.processes.note(rank, disturbed(how));
+                match how {
+                    Disturbance::HostFreeze => {
+                        self.fleet.processes.order(rank, &freeze(Threads::Host));
+                    }
+                    Disturbance::KernelFreeze => {
+                        self.fleet.processes.order(rank, &freeze(Threads::Kernels));
+                    }
+                    Disturbance::Freeze | Disturbance::Partition => {
+                        self.fleet.processes.stop(rank);
+                    }
+                }
+                self.calms.push((Instant::now() + time, who, Some(how)));
+            }
+        }
+    }
+
+    /// Ends what has been done for long enough. Partitions and freezes of threads end by themselves.
+    fn calm(&mut self, now: Instant) {
+        let due = self.calms.extract_if(.., |(at, ..)| *at <= now);
+        for (_, (rank, generation), how) in due.collect::<Vec<_>>() {
+            if self.fleet.processes.generation(rank) != Some(generation) {
+                continue;
+            }
+            if how == Some(Disturbance::Freeze) {
+                self.fleet.processes.resume(rank);
+            }
+            self.fleet.processes.note(rank, What::Calm);
+        }
+    }
+}
+
+/// One line on standard error, if that is a terminal.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.with_style(ProgressStyle::with_template("{msg}").expect("a valid template"))
+}

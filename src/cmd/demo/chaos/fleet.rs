@@ -1,0 +1,234 @@
+//! The rank processes of a run under membership: started, listened to, started again in place of those that are over, ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::super::messages::Message;
+use super::super::{DemoError, Run};
+use super::event::{Record, What};
+use super::processes::{Heard, Incarnation, Processes};
+
+/// A rank that is done ends within this time.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// The ranks, and what they have told.
+pub(super) struct Fleet<'a> {
+    run: &'a Run,
+    pub(super) processes: Processes,
+    /// `SOFTHCA_FAULT` of every rank.
+    faults: Option<String>,
+    /// Incarnations whose end is no failure: killed, or dropped by the others.
+    over: BTreeSet<Incarnation>,
+    rejoins: Vec<(Instant, Incarnation)>,
+    pub(super) finished: BTreeSet<u32>,
+    /// The first failure of each.
+    failures: BTreeMap<u32, String>,
+    said: BTreeMap<u32, String>,
+    pub(super) records: Vec<Record>,
+}
+
+/// Something that whoever does things to ranks has to know.
+#[derive(Debug, PartialEq)]
+pub(super) enum News {
+    /// A rank begins a step.
+    Begins(Incarnation, u32),
+    /// A rank is there, and its HCA has this address.
+    Address(Incarnation, String),
+    /// A rank that the others have dropped has ended.
+    Ended(Incarnation),
+    /// Nothing of interest.
+    Other,
+}
+
+impl<'a> Fleet<'a> {
+    /// Starts all ranks of `run`.
+    pub(super) fn start(
+        run: &'a Run,
+        ranks: u32,
+        faults: Option<String>,
+    ) -> Result<Self, DemoError> {
+        run.place.write(&run.spec)?;
+        let mut fleet = Self {
+            run,
+            processes: Processes::new(run.spec.began_us),
+            faults,
+            over: BTreeSet::new(),
+            rejoins: Vec::new(),
+            finished: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            said: BTreeMap::new(),
+            records: Vec::new(),
+        };
+        for rank in 0..ranks {
+            fleet.start_rank((rank, 1))?;
+        }
+        Ok(fleet)
+    }
+
+    /// Starts a process, which founds the group or, as a later incarnation, joins it.
+    fn start_rank(&mut self, who: Incarnation) -> Result<(), DemoError> {
+        let (rank, generation) = who;
+        let mut command = self.run.place.command(rank, self.run.device.preload())?;
+        if generation > 1 {
+            command.arg("--joins");
+        }
+        if let Some(faults) = &self.faults {
+            command.env("SOFTHCA_FAULT", faults);
+        }
+        let started = self.processes.start(who, &mut command);
+        started.map_err(|error| DemoError::file(std::path::Path::new("wv"), &error))
+    }
+
+    /// SIGKILL. Whether there was somebody.
+    pub(super) fn kill(&mut self, rank: u32) -> bool {
+        if let Some(generation) = self.processes.generation(rank) {
+            self.over.insert((rank, generation));
+        }
+        self.processes.kill(rank)
+    }
+
+    /// The next incarnation of a rank that is over comes after so long.
+    pub(super) fn rejoin(&mut self, (rank, generation): Incarnation, after: Duration) {
+        self.rejoins
+            .push((Instant::now() + after, (rank, generation + 1)));
+    }
+
+    /// Starts those whose time has come, and says when the next comes.
+    pub(super) fn start_again(&mut self) -> Result<Option<Instant>, DemoError> {
+        let now = Instant::now();
+        let due = self.rejoins.extract_if(.., |(at, _)| *at <= now);
+        for (_, who) in due.collect::<Vec<_>>() {
+            self.start_rank(who)?;
+        }
+        Ok(self.rejoins.iter().map(|(at, _)| *at).min())
+    }
+
+    /// Whether all that live are done, and nobody is to come.
+    pub(super) fn is_done(&self) -> bool {
+        let done = |rank: &u32| self.finished.contains(rank);
+        self.rejoins.is_empty() && self.processes.running().iter().all(done)
+    }
+
+    /// What comes before `until`; none if nothing does.
+    ///
+    /// # Errors
+    /// That of a rank that fails or ends when it should not.
+    pub(super) fn listen(&mut self, until: Instant) -> Result<Option<News>, DemoError> {
+        let left = until.saturating_duration_since(Instant::now());
+        let Some((who, heard)) = self.processes.next(left) else {
+            return Ok(None);
+        };
+        let news = self.hear(who, heard);
+        match self.failures.is_empty() {
+            true => Ok(Some(news)),
+            false => Err(self.failed()),
+        }
+    }
+
+    fn hear(&mut self, who: Incarnation, heard: Heard) -> News {
+        match heard {
+            Heard::Told(line) => return self.told(who, &line),
+            Heard::Said(line) => {
+                self.said.insert(who.0, line);
+            }
+            Heard::Closed if !self.over.contains(&who) => {
+                self.fail(who.0, "its process ended".to_owned());
+            }
+            // Both of its outputs; the second finds another incarnation there, or none.
+            Heard::Closed if self.processes.generation(who.0) == Some(who.1) => {
+                if self.processes.reap(who.0, ENDING).is_none() {
+                    self.fail(who.0, "its process was dropped and did not end".to_owned());
+                }
+                return News::Ended(who);
+            }
+            Heard::Closed => {}
+        }
+        News::Other
+    }
+
+    fn told(&mut self, who: Incarnation, line: &str) -> News {
+        let rank = who.0;
+        match serde_json::from_str(line) {
+            Ok(Message::Begins { step }) => return News::Begins(who, step),
+            Ok(Message::Event(record)) => {
+                if record.what == What::Expelled {
+                    self.over.insert(who);
+                }
+                self.records.push(record);
+            }
+            Ok(Message::Finished) => {
+                self.finished.insert(rank);
+            }
+            Ok(Message::Failed { message, .. }) => self.fail(rank, message),
+            Ok(Message::Joined { address, .. }) => {
+                return address.map_or(News::Other, |address| News::Address(who, address));
+            }
+            Ok(Message::Verified { .. } | Message::Done(_)) => {}
+            // A rank that was killed may have been cut short.
+            Err(_) if self.over.contains(&who) => {}
+            Err(error) => self.fail(
+                rank,
+                format!("told something that is no message ({error}): {line}"),
+            ),
+        }
+        News::Other
+    }
+
+    /// Whether `record` was told by another incarnation than the one that runs.
+    pub(super) fn is_over(&self, record: &Record) -> bool {
+        let is_deed = matches!(
+            record.what,
+            What::Started | What::Killed | What::Disturbed { .. } | What::Calm
+        );
+        !is_deed && self.processes.generation(record.rank) != Some(record.generation)
+    }
+
+    /// Takes down why a rank has failed.
+    pub(super) fn fail(&mut self, rank: u32, message: String) {
+        self.failures.entry(rank).or_insert(message);
+    }
+
+    /// All failures so far.
+    pub(super) fn failed(&self) -> DemoError {
+        let words = |(rank, message): (&u32, &String)| match self.said.get(rank) {
+            Some(said) => format!("rank {rank}: {message} ({said})"),
+            None => format!("rank {rank}: {message}"),
+        };
+        DemoError::Ranks {
+            messages: self.failures.iter().map(words).collect(),
+        }
+    }
+
+    /// Lets all that are done end.
+    pub(super) fn end(&mut self) -> Result<(), DemoError> {
+        let living = self.processes.running();
+        for &rank in &living {
+            self.processes.close(rank);
+        }
+        for rank in living {
+            match self.processes.reap(rank, ENDING) {
+                Some(status) if status.success() => {}
+                Some(status) => self.fail(rank, format!("its process ended: {status}")),
+                None => self.fail(rank, "its process did not end".to_owned()),
+            }
+        }
+        // What they told meanwhile.
+        while let Some((who, heard)) = self.processes.next(Duration::ZERO) {
+            if let Heard::Told(line) = heard {
+                self.told(who, &line);
+            }
+        }
+        match self.failures.is_empty() {
+            true => Ok(()),
+            false => Err(self.failed()),
+        }
+    }
+
+    /// Everything that was done and told, in the order of its times.
+    pub(super) fn story(self) -> Vec<Record> {
+        let mut records = self.records;
+        records.extend_from_slice(self.processes.deeds());
+        records.sort_by_key(|record| record.us);
+        records
+    }
+}

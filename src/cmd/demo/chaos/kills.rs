@@ -1,0 +1,87 @@
+//! `wv demo --kill`: rank processes are killed when they begin a step, and the others go on; with `--rejoin-after` another
+//! process takes the place.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::super::input::Inputs;
+use super::super::{DemoError, DemoOptions, Run};
+use super::fleet::{Fleet, News};
+use super::plan::Kill;
+use super::{check_format, publish};
+
+/// Longest `--rejoin-after`, in seconds.
+const MOST_AFTER: f64 = 3600.0;
+
+/// Runs the demo with its kills, and prints what it cost.
+pub(in crate::cmd::demo) fn run(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
+    check(options, inputs)?;
+    let mut run = Run::prepare(options)?;
+    run.spec.membership = true;
+    let mut fleet = Fleet::start(&run, inputs.ranks, None)?;
+    let ended = watch(&mut fleet, options, run.limit).and_then(|()| fleet.end());
+    let timeline = options.timeline.as_deref();
+    publish(&fleet.story(), timeline, options.json, ended)
+}
+
+/// Refuses a kill of nobody, and one that never comes.
+fn check(options: &DemoOptions, inputs: &Inputs) -> Result<(), DemoError> {
+    check_format(inputs, "--kill")?;
+    if let Some(after) = options.rejoin_after
+        && !(0.0..=MOST_AFTER).contains(&after)
+    {
+        return Err(DemoError::Option(format!(
+            "--rejoin-after {after}: it must be 0 to {MOST_AFTER} seconds"
+        )));
+    }
+    let mut victims = BTreeSet::new();
+    for kill in &options.kill {
+        let Kill { rank, step } = *kill;
+        let (ranks, steps) = (inputs.ranks, options.steps);
+        if rank >= ranks || step == 0 || step > steps || !victims.insert(rank) {
+            return Err(DemoError::Option(format!(
+                "--kill {rank}@{step}: ranks are 0 to {}, each dies once, steps are 1 to {steps}",
+                ranks - 1
+            )));
+        }
+    }
+    match victims.len() < inputs.ranks as usize {
+        true => Ok(()),
+        false => Err(DemoError::Option("--kill leaves nobody".to_owned())),
+    }
+}
+
+/// Listens, kills and starts again until all that live are done.
+fn watch(fleet: &mut Fleet<'_>, options: &DemoOptions, limit: Duration) -> Result<(), DemoError> {
+    let end = Instant::now() + limit;
+    let mut kills = options.kill.clone();
+    loop {
+        let next = fleet.start_again()?;
+        if fleet.is_done() {
+            return Ok(());
+        }
+        match fleet.listen(next.map_or(end, |next| next.min(end)))? {
+            Some(News::Begins(who, step)) => {
+                let due = |kill: &Kill| kill.rank == who.0 && kill.step <= step;
+                if let Some(place) = kills.iter().position(due) {
+                    kills.swap_remove(place);
+                    fleet.kill(who.0);
+                    if let Some(after) = options.rejoin_after {
+                        fleet.rejoin(who, Duration::from_secs_f64(after));
+                    }
+                }
+            }
+            Some(News::Ended((rank, _))) => {
+                fleet.fail(rank, "the others have dropped it".to_owned());
+                return Err(fleet.failed());
+            }
+            None if Instant::now() >= end => {
+                return Err(DemoError::Timeout {
+                    seconds: limit.as_secs(),
+                    progress: format!("ranks {:?} are done", fleet.finished),
+                });
+            }
+            _ => {}
+        }
+    }
+}

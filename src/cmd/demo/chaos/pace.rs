@@ -1,0 +1,218 @@
+//! How fast survivors step, and how long something that is done to others keeps them from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::event::{Record, What};
+use super::figures::Times;
+
+/// Steps that begin so soon behind a deed are not taken for normal ones.
+const AFTERMATH_US: u64 = 3_000_000;
+
+/// Of all ranks together.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// Steps that no deed has touched.
+    pub(super) step: Times,
+    /// From a death until a survivor begins a step that is as fast as 99 of 100 normal ones.
+    pub(super) recover: Times,
+    /// The longest time between two steps of a survivor while another rank comes back.
+    pub(super) gap: Times,
+}
+
+/// A step, as it went.
+struct Step {
+    rank: u32,
+    begin: u64,
+    end: u64,
+}
+
+impl Pace {
+    /// What `records`, in the order of their times, say.
+    pub(super) fn of(records: &[Record]) -> Self {
+        let steps: Vec<Step> = records.iter().filter_map(Step::of).collect();
+        let mut pace = Self::default();
+        let deeds: Vec<u64> = records
+            .iter()
+            .filter(|record| is_deed(&record.what))
+            .map(|record| record.us)
+            .collect();
+        for step in &steps {
+            let from = step.begin.saturating_sub(AFTERMATH_US);
+            let next = deeds.partition_point(|us| *us < from);
+            if deeds.get(next).is_none_or(|us| *us > step.end) {
+                pace.step.add(step.end - step.begin);
+            }
+        }
+        pace.step.sort();
+        let normal = pace.step.percentile(99).unwrap_or(u64::MAX);
+        pace.recoveries(records, &steps, normal);
+        pace.gaps(records);
+        pace.recover.sort();
+        pace.gap.sort();
+        pace
+    }
+
+    fn recoveries(&mut self, records: &[Record], steps: &[Step], normal: u64) {
+        let deaths: Vec<&Record> = records
+            .iter()
+            .filter(|record| record.what == What::Killed)
+            .collect();
+        for death in deaths {
+            let first = steps.partition_point(|step| step.end < death.us);
+            // Whoever makes one more step than the one that the death has met.
+            let mut waiting: BTreeSet<u32> = steps[..first]
+                .iter()
+                .rev()
+                .take(100)
+                .map(|step| step.rank)
+                .filter(|rank| *rank != death.rank)
+                .collect();
+            for step in &steps[first..] {
+                let fast = step.end - step.begin <= normal;
+                if step.begin >= death.us && fast && waiting.remove(&step.rank) {
+                    self.recover.add(step.begin - death.us);
+                }
+                if waiting.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn gaps(&mut self, records: &[Record]) {
+        /// A rank that comes back: the longest gap of each survivor, and those who have not made a step since it serves.
+        #[derive(Default)]
+        struct Rejoin {
+            longest: BTreeMap<u32, u64>,
+            serves: bool,
+        }
+        let mut last: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut open: BTreeMap<u32, Rejoin> = BTreeMap::new();
+        for record in records {
+            let rank = record.rank;
+            match &record.what {
+                What::Started if record.generation > 1 => {
+                    last.remove(&rank);
+                    let longest = last.keys().map(|rank| (*rank, 0)).collect();
+                    let serves = false;
+                    open.insert(rank, Rejoin { longest, serves });
+                }
+                What::Serves { .. } => {
+                    if let Some(rejoin) = open.get_mut(&rank) {
+                        rejoin.serves = true;
+                    }
+                }
+                // What holds it up now is not the rejoin.
+                What::Killed | What::Expelled | What::Disturbed { .. } | What::Calm => {
+                    last.remove(&rank);
+                    open.remove(&rank);
+                    for rejoin in open.values_mut() {
+                        rejoin.longest.remove(&rank);
+                    }
+                }
+                What::Step { .. } => {
+                    let gap = last
+                        .insert(rank, record.us)
+                        .map(|before| record.us.saturating_sub(before));
+                    for rejoin in open.values_mut() {
+                        if let (Some(longest), Some(gap)) = (rejoin.longest.get_mut(&rank), gap) {
+                            *longest = gap.max(*longest);
+                            if rejoin.serves {
+                                self.gap.add(*longest);
+                                rejoin.longest.remove(&rank);
+                            }
+                        }
+                    }
+                    open.retain(|_, rejoin| !rejoin.longest.is_empty());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Step {
+    fn of(record: &Record) -> Option<Self> {
+        match record.what {
+            What::Step { took_us, .. } => Some(Self {
+                rank: record.rank,
+                begin: record.us.saturating_sub(took_us),
+                end: record.us,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Whether it may slow down others.
+fn is_deed(what: &What) -> bool {
+    matches!(
+        what,
+        What::Started | What::Killed | What::Disturbed { .. } | What::Calm | What::Expelled
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::Record;
+    use super::*;
+
+    fn step(us: u64, rank: u32, took_us: u64) -> Record {
+        let what = What::Step {
+            step: 1,
+            epoch: Some(1),
+            tokens: 1,
+            lost: 0,
+            missing: Vec::new(),
+            took_us,
+        };
+        told(us, rank, 1, what)
+    }
+
+    fn told(us: u64, rank: u32, generation: u32, what: What) -> Record {
+        Record {
+            us,
+            rank,
+            generation,
+            what,
+        }
+    }
+
+    #[test]
+    fn a_survivor_has_recovered_when_it_begins_a_step_as_fast_as_before() {
+        let begin = 10_000_000;
+        let mut records: Vec<Record> = (0..20u64).map(|n| step(begin + n * 1000, 0, 900)).collect();
+        let death = begin + 19_500;
+        records.push(told(death, 1, 1, What::Killed));
+        records.push(step(death + 40_000, 0, 39_000));
+        records.push(step(death + 45_000, 0, 4_000));
+        records.push(step(death + 46_000, 0, 800));
+        let pace = Pace::of(&records);
+        assert_eq!(pace.step.all(), [900; 20]);
+        assert_eq!(pace.recover.all(), [45_200]);
+    }
+
+    #[test]
+    fn the_longest_gap_of_each_survivor_counts_until_its_first_step_with_the_newcomer() {
+        let serves = What::Serves {
+            epoch: 3,
+            members: vec![0, 1, 2],
+            commands: 0,
+            bytes: 0,
+        };
+        let records = [
+            step(1000, 0, 10),
+            step(1100, 1, 10),
+            told(1500, 2, 2, What::Started),
+            step(2000, 0, 10),
+            step(9000, 0, 10),
+            step(9100, 1, 10),
+            told(9500, 2, 2, serves),
+            step(9600, 0, 10),
+            step(19_000, 1, 10),
+            step(90_000, 0, 10),
+        ];
+        // Rank 0: 2000 to 9000; rank 1: 9100 to 19000.
+        assert_eq!(Pace::of(&records).gap.all(), [7000, 9900]);
+    }
+}

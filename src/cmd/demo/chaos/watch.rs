@@ -1,0 +1,289 @@
+//! What may not happen in a run: members of a view that run a step in different ones, a rank that hangs, one that never comes back.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::event::{Record, What};
+
+/// Views that are kept.
+const KEPT: usize = 20;
+
+/// How the ranks stand.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Longest time between two steps of a rank to which nothing is done.
+    patience: Duration,
+    /// The first step of which somebody has told that it was run in a view, by epoch.
+    firsts: BTreeMap<u32, u32>,
+    /// By slot and generation.
+    runs: BTreeMap<(u32, u32), Run>,
+    ranks: BTreeMap<u32, Rank>,
+}
+
+/// What an incarnation has run.
+#[derive(Debug, Default)]
+struct Run {
+    /// Its last step in each view.
+    last: BTreeMap<u32, u32>,
+    /// Its newest view.
+    served: u32,
+}
+
+#[derive(Debug)]
+struct Rank {
+    /// The last sign of life, or the end of the last thing that was done to it.
+    since: Instant,
+    serves: bool,
+    step: u32,
+    epoch: u32,
+    /// Something is done to it.
+    disturbed: bool,
+}
+
+impl Watch {
+    /// With this patience for a step; from the start of a process until it serves it may be three times as long.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            firsts: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            ranks: BTreeMap::new(),
+        }
+    }
+
+    /// Takes down what has happened.
+    ///
+    /// # Errors
+    /// A step that a member of a view has run in an earlier one, in words.
+    pub(super) fn see(&mut self, record: &Record, now: Instant) -> Result<(), String> {
+        let rank = self.ranks.entry(record.rank).or_insert(Rank {
+            since: now,
+            serves: false,
+            step: 0,
+            epoch: 0,
+            disturbed: false,
+        });
+        match &record.what {
+            What::Started => {
+                *rank = Rank {
+                    since: now,
+                    serves: false,
+                    step: 0,
+                    epoch: rank.epoch,
+                    disturbed: false,
+                };
+            }
+            What::Killed => {
+                self.ranks.remove(&record.rank);
+            }
+            What::Expelled => {
+                rank.serves = false;
+                rank.since = now;
+            }
+            What::Disturbed { .. } => rank.disturbed = true,
+            What::Calm => {
+                rank.disturbed = false;
+                rank.since = now;
+            }
+            What::Serves { epoch, .. } => {
+                rank.serves = true;
+                rank.epoch = *epoch;
+                rank.since = now;
+                let who = (record.rank, record.generation);
+                self.runs.entry(who).or_default().served = *epoch;
+                return self.check_views();
+            }
+            What::Step { step, epoch, .. } => {
+                rank.since = now;
+                rank.step = *step;
+                if let Some(epoch) = epoch {
+                    let run = self.runs.entry((record.rank, record.generation));
+                    let last = run.or_default().last.entry(*epoch).or_insert(*step);
+                    let behind = self
+                        .firsts
+                        .range(epoch + 1..)
+                        .any(|(_, first)| step >= first);
+                    *last = (*last).max(*step);
+                    let first = self.firsts.entry(*epoch).or_insert(u32::MAX);
+                    let earlier = *step < *first;
+                    *first = (*first).min(*step);
+                    if self.firsts.len() > KEPT {
+                        self.firsts.pop_first();
+                    }
+                    if behind || earlier {
+                        return self.check_views();
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Calls from the first of a view on run in that view, or a later one, at each of its members: one that it has left behind may
+    /// be run by nobody but a rank that it has dropped.
+    fn check_views(&self) -> Result<(), String> {
+        for (&(rank, _), ran) in &self.runs {
+            for (&epoch, first) in &self.firsts {
+                let older = ran.last.range(..epoch).next_back();
+                if let Some((&before, &step)) = older
+                    && ran.served >= epoch
+                    && step >= *first
+                {
+                    return Err(format!(
+                        "it ran step {step} in view {before}, and step {first} was in view {epoch}, in which it is (rank {rank})"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Who shows no sign of life for too long, and why that may not be.
+    pub(super) fn overdue(&self, now: Instant) -> Option<(u32, String)> {
+        let overdue = |(&number, rank): (&u32, &Rank)| {
+            let quiet = now.duration_since(rank.since);
+            let bound = self.patience * if rank.serves { 1 } else { 3 };
+            if rank.disturbed || quiet < bound {
+                return None;
+            }
+            let what = match rank.serves {
+                true => format!("hangs behind step {}", rank.step),
+                false => "does not come back".to_owned(),
+            };
+            Some((
+                number,
+                format!("it {what}: nothing for {} s", bound.as_secs()),
+            ))
+        };
+        self.ranks.iter().find_map(overdue)
+    }
+
+    /// The ranks that serve and to whom nothing is done.
+    pub(super) fn calm(&self) -> Vec<u32> {
+        let calm = self
+            .ranks
+            .iter()
+            .filter(|(_, rank)| rank.serves && !rank.disturbed);
+        calm.map(|(number, _)| *number).collect()
+    }
+
+    /// The newest step of all.
+    pub(super) fn newest_step(&self) -> u32 {
+        self.ranks.values().map(|rank| rank.step).max().unwrap_or(0)
+    }
+
+    /// Step and view of the newest rank, and for each rank how it stands: `.` not there, `-` comes, `!` something is done to it.
+    pub(super) fn line(&self, ranks: u32) -> String {
+        let letter = |number: u32| match self.ranks.get(&number) {
+            None => ".".to_owned(),
+            Some(rank) if rank.disturbed => "!".to_owned(),
+            Some(rank) if !rank.serves => "-".to_owned(),
+            Some(_) => number.to_string(),
+        };
+        let all: Vec<String> = (0..ranks).map(letter).collect();
+        let epoch = self
+            .ranks
+            .values()
+            .map(|rank| rank.epoch)
+            .max()
+            .unwrap_or(0);
+        format!(
+            "step {}  view {epoch}  ranks {}",
+            self.newest_step(),
+            all.join(" ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::Disturbance;
+    use super::*;
+
+    const STEP: Duration = Duration::from_secs(30);
+    const BACK: Duration = Duration::from_secs(90);
+
+    fn record(rank: u32, what: What) -> Record {
+        Record {
+            us: 0,
+            rank,
+            generation: 1,
+            what,
+        }
+    }
+
+    fn step(step: u32, epoch: Option<u32>) -> What {
+        What::Step {
+            step,
+            epoch,
+            tokens: 1,
+            lost: 0,
+            missing: Vec::new(),
+            took_us: 1,
+        }
+    }
+
+    fn serves(epoch: u32) -> What {
+        What::Serves {
+            epoch,
+            members: vec![0, 1],
+            commands: 0,
+            bytes: 0,
+        }
+    }
+
+    #[test]
+    fn a_member_that_runs_a_step_of_its_view_in_an_earlier_one_is_told_and_one_that_was_dropped_is_not()
+     {
+        let (mut watch, now) = (Watch::new(STEP), Instant::now());
+        for rank in 0..3 {
+            watch.see(&record(rank, serves(3)), now).unwrap();
+            watch.see(&record(rank, step(6, Some(3))), now).unwrap();
+        }
+        watch.see(&record(0, serves(4)), now).unwrap();
+        watch.see(&record(0, step(7, Some(4))), now).unwrap();
+        // Rank 2 was dropped, and does not know yet; a call in no view says nothing.
+        watch.see(&record(2, step(7, Some(3))), now).unwrap();
+        watch.see(&record(1, step(7, None)), now).unwrap();
+        watch.see(&record(2, step(9, Some(3))), now).unwrap();
+        // Rank 1 is a member, and tells so late.
+        watch.see(&record(1, step(8, Some(3))), now).unwrap();
+        let error = watch.see(&record(1, serves(4)), now).unwrap_err();
+        assert!(
+            error.starts_with("it ran step 8 in view 3, and step 7 was in view 4"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn who_hangs_or_does_not_come_back_is_named_unless_something_is_done_to_it() {
+        let (mut watch, now) = (Watch::new(STEP), Instant::now());
+        for rank in 0..2 {
+            watch.see(&record(rank, What::Started), now).unwrap();
+        }
+        watch.see(&record(0, serves(1)), now).unwrap();
+        watch.see(&record(0, step(5, Some(1))), now).unwrap();
+        assert_eq!(watch.calm(), [0]);
+        assert_eq!(watch.line(3), "step 5  view 1  ranks 0 - .");
+        assert_eq!(watch.overdue(now + STEP / 2), None);
+        let (rank, why) = watch.overdue(now + STEP).unwrap();
+        assert_eq!(
+            (rank, &why[..]),
+            (0, "it hangs behind step 5: nothing for 30 s")
+        );
+        let how = Disturbance::Freeze;
+        watch.see(&record(0, What::Disturbed { how }), now).unwrap();
+        assert_eq!((watch.overdue(now + STEP), watch.calm()), (None, vec![]));
+        let (rank, why) = watch.overdue(now + BACK).unwrap();
+        assert_eq!(
+            (rank, &why[..]),
+            (1, "it does not come back: nothing for 90 s")
+        );
+        watch.see(&record(1, What::Killed), now).unwrap();
+        assert_eq!(watch.overdue(now + BACK), None);
+        watch.see(&record(0, What::Calm), now + BACK).unwrap();
+        assert_eq!(watch.overdue(now + BACK + STEP / 2), None);
+        assert!(watch.overdue(now + BACK + STEP).is_some());
+    }
+}
