@@ -154,9 +154,9 @@ fn eight_ranks_are_killed_one_after_the_other_and_no_survivor_fails_a_step() {
     assert!((1..=5 * 4 + 8).contains(&commands), "{value}");
 }
 
-/// 20 s of everything.
+/// 15 s of everything, and five until all are there and have settled.
 fn chaos(seed: &str, loss: &str) -> Value {
-    let minutes = if full() { "2" } else { "0.34" };
+    let minutes = if full() { "2" } else { "0.25" };
     let value = figures(Demo::of(
         "chaos",
         &[

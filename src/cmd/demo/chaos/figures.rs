@@ -51,7 +51,8 @@ pub(super) struct Figures {
     /// Steps with nothing done to anybody.
     #[serde(skip)]
     pub(super) step: Times,
-    /// Most of one survivor from one view to the next, and that for each rank that has gone or come.
+    /// Most that one survivor gave to its HCA from one view to the next, and in all its time for each rank that went, came, or
+    /// did both; bytes that it allocated.
     pub(super) commands: u64,
     pub(super) commands_per_rank: u64,
     pub(super) bytes: u64,
@@ -117,6 +118,16 @@ struct Tally {
     suspected: BTreeMap<u32, BTreeSet<u32>>,
     started: BTreeMap<u32, u64>,
     asked: BTreeMap<u32, u64>,
+    /// By slot and generation.
+    spent: BTreeMap<(u32, u32), Spent>,
+}
+
+/// Commands of an incarnation since it serves, and those for whom they were.
+#[derive(Default)]
+struct Spent {
+    commands: u64,
+    went: u64,
+    came: u64,
 }
 
 impl Figures {
@@ -127,7 +138,11 @@ impl Figures {
             tally.add(record);
         }
         let pace = Pace::of(records);
+        let spent = tally.spent.values();
+        let for_each = |of: &Spent| of.commands.div_ceil(of.went.max(of.came).max(1));
+        let commands_per_rank = spent.map(for_each).max().unwrap_or(0);
         let mut figures = Self {
+            commands_per_rank,
             step: pace.step,
             recover: pace.recover,
             gap: pace.gap,
@@ -157,7 +172,7 @@ impl Figures {
             "{} deaths{disturbed}; {} expelled alive, {} false suspicions\n\
              {} steps checked, {} of them with lost tokens: {} of {} tokens\n\
              {} steps lack a member for no reason, {} because of what was done to another, {} were in no view\n\
-             at a survivor from one view to the next: at most {} commands ({} for each rank that went or came), {} bytes allocated\n\n\
+             at a survivor from one view to the next: at most {} commands ({} for each rank that went and came back), {} bytes allocated\n\n\
              {:<10} {:>8} {:>10} {:>10} {:>10}\n",
             self.deaths,
             self.expelled,
@@ -335,13 +350,15 @@ impl Tally {
             }
             None => {
                 let before = self.serving.get(&rank).map_or(&[][..], Vec::as_slice);
-                let went = before.iter().filter(|other| !members.contains(other));
-                let came = members.iter().filter(|other| !before.contains(other));
-                let changed = (went.count() + came.count()).max(1) as u64;
+                let count = |of: &[u32], not: &[u32]| {
+                    of.iter().filter(|other| !not.contains(other)).count() as u64
+                };
+                let spent = self.spent.entry((rank, record.generation)).or_default();
+                spent.commands += commands;
+                spent.went += count(before, members);
+                spent.came += count(members, before);
                 let figures = &mut self.figures;
                 figures.commands = figures.commands.max(commands);
-                figures.commands_per_rank =
-                    figures.commands_per_rank.max(commands.div_ceil(changed));
                 figures.bytes = figures.bytes.max(bytes);
             }
         }
@@ -375,6 +392,7 @@ mod tests {
         assert_eq!(figures.resume.0, [30_000, 40_000]);
         assert_eq!(figures.rejoin.0, [150_000]);
         assert_eq!((figures.commands, figures.bytes), (12, 0));
+        assert_eq!(figures.commands_per_rank, 20, "8 and 12 of rank 1");
         let table = figures.table();
         assert!(
             table.contains("detect            2        4.0        6.0        6.0\n"),
