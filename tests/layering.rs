@@ -1,6 +1,8 @@
 //! The module table of ARCHITECTURE.md, enforced: who may use whom in `src/`, between the crates and in `kernels/`;
-//! how long a file may be; and that every module which opens `unsafe` says why.
+//! how long a file may be; that every module which opens `unsafe` says why; and what device headers say of fences and functions.
 
+#[path = "layering/headers.rs"]
+mod headers;
 #[path = "layering/planted.rs"]
 mod planted;
 #[path = "layering/scan.rs"]
@@ -160,6 +162,7 @@ fn check_source(source: &Source) -> Vec<String> {
         }
         Some("cu" | "cuh" | "h") if source.path.starts_with("kernels/") => {
             violations.extend(check_kernel(source));
+            violations.extend(headers::check(source));
         }
         _ => {}
     }

@@ -16,8 +16,6 @@ struct AllGatherParams {
   wv::Status* status;
 };
 
-namespace {
-
 using wv::Status;
 
 WV_DEVICE Status gather(const AllGatherParams& p, const wv::TeamContext& team, uint32_t right) {
@@ -26,7 +24,7 @@ WV_DEVICE Status gather(const AllGatherParams& p, const wv::TeamContext& team, u
   wv::AnyQp<wv::Sharing::shared> qp;
   Status status = wv::open_qp(wv::peer_qp(team, right, 0), &qp);
   const wv::PeerWindow there = wv::load_peer(team, p.window, right);
-  wv::Ticket sent = wv::Ticket::done();
+  wv::Posted sent{Status::ok, wv::Ticket::done()};
   for (uint32_t step = 0; status == Status::ok && step + 1 < team.ranks; ++step) {
     const uint64_t chunk = (team.rank + team.ranks - step) % team.ranks * p.chunk_bytes;
     const uint64_t word = team.ranks * p.chunk_bytes + 8 * uint64_t{step};
@@ -36,21 +34,16 @@ WV_DEVICE Status gather(const AllGatherParams& p, const wv::TeamContext& team, u
         !wv::local_at(p.window, chunk, p.chunk_bytes, &data.src)) {
       return Status::invalid;
     }
-    const wv::Posted posted =
-        wv::put_signal(warp, qp, data, signal, p.call, {deadline}, warp.leader());
-    status = posted.status;
-    sent = posted.ticket;
-    if (status != Status::ok) break;
+    sent = wv::put_signal(warp, qp, data, signal, p.call, {deadline}, warp.leader());
+    if (sent.status != Status::ok) return sent.status;
     // The signal of a call that repeats lies where the last one did: its value tells them apart.
     uint64_t seen;
     const auto* from_left = reinterpret_cast<const uint64_t*>(p.window.base + word);
     const auto is_here = [&](uint64_t value) { return value >= p.call; };
     status = wv::wait_word(warp, from_left, qp.watch(), deadline, is_here, &seen);
   }
-  return status == Status::ok ? wv::wait(warp, qp, sent, deadline) : status;
+  return status == Status::ok ? wv::wait(warp, qp, sent.ticket, deadline) : status;
 }
-
-}  // namespace
 
 extern "C" __global__ void ring_all_gather(AllGatherParams p) {
   const wv::Warp warp;

@@ -59,16 +59,27 @@ WV_DEVICE void record_fault(const Call& call, MoeCause cause, uint32_t peer, uin
   record_fault(call.moe, call.handle, call.phase, cause, peer, syndrome, expert);
 }
 
+/// What the QP to `peer`, which has failed, says about why.
+///
+/// Only `cqe_error` is a cause, and only while the word of failure and syndrome still says so: the
+/// host may have put its own there, which ends calls and explains nothing. Else the cause is lost.
+WV_DEVICE_COLD void record_error(const Call& call, uint32_t peer) {
+  const uint64_t failure =
+      platform::load_relaxed(reinterpret_cast<const uint64_t*>(&call.qp_to(peer)->err));
+  if (static_cast<Status>(static_cast<uint32_t>(failure)) != Status::cqe_error) {
+    return record_fault(call, MoeCause::flushed, peer);
+  }
+  record_fault(call, MoeCause::cqe_error, peer, static_cast<uint32_t>(failure >> 32));
+}
+
 /// The cause behind a wait for `peer`, or a post to it, that ended with `status`.
 WV_DEVICE_COLD void record_failure(const Call& call, uint32_t peer, Status status) {
   switch (status) {
     case Status::ok:
       return;
     case Status::cqe_error:
-    case Status::flushed: {
-      const uint32_t syndrome = platform::load_relaxed(&call.qp_to(peer)->syndrome);
-      return record_fault(call, MoeCause::cqe_error, peer, syndrome);
-    }
+    case Status::flushed:
+      return record_error(call, peer);
     case Status::aborted:
     case Status::closed:
       return record_fault(call, MoeCause::aborted, peer);

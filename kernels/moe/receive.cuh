@@ -104,7 +104,7 @@ WV_DEVICE void for_received_rows(const Call& call, uint32_t worker, uint32_t wor
 /// Tells the board what the phase has found out. One thread, after a barrier.
 WV_DEVICE void release(const Call& call) {
   // Release. The reads of all blocks, which met at the barrier, before the credit that a later
-  // signal carries.
+  // signal carries: pairs with the peer, whose rows come only after it has seen that credit.
   platform::fence_release_sys();
   call.moe.released[call.kind] = call.call;
   publish_suspects(call);

@@ -162,7 +162,7 @@ abi_struct! {
         pub peer: u32,
         /// Phase in which it showed: 0 to 3, in the order of `MoeHandle::phase`.
         pub phase: u32,
-        /// Syndrome of the error CQE.
+        /// Vendor syndrome << 8 | syndrome, if `cause` is `cqe_error`; else 0.
         pub syndrome: u32,
         /// The expert slot concerned; NONE if all of the peer's.
         pub expert: u32,
@@ -286,7 +286,7 @@ abi_struct! {
         pub member: u32,
         /// Why rows of it are missing.
         pub cause: MoeCause,
-        /// Syndrome of its QP, if that is the cause.
+        /// Vendor syndrome << 8 | syndrome, if `cause` is `cqe_error`; else 0.
         pub syndrome: u32,
         /// By kind: how long a phase has waited for it at most, from the begin of the phase, in units of 1,024 ns.
         pub waited: [u32; 2],

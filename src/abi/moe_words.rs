@@ -108,7 +108,7 @@ abi_enum! {
         NONE / none = 0,
         /// No word of the peer before the deadline.
         TIMEOUT / timeout = 1,
-        /// The QP to the peer ended in error.
+        /// A WQE to the peer ended in error, and the syndrome says why.
         CQE_ERROR / cqe_error = 2,
         /// The peer's word named another epoch.
         GENERATION / generation = 3,
@@ -120,6 +120,8 @@ abi_enum! {
         ABORTED / aborted = 6,
         /// This rank's own input was refused.
         REFUSED / refused = 7,
+        /// The QP to the peer ended in error; what failed first was flushed over before it was seen, so the cause is lost.
+        FLUSHED / flushed = 8,
     }
 }
 

@@ -105,7 +105,8 @@ abi_struct! {
         pub base: u64,
         /// `Status` of the first failure that was seen; sticky until recovery.
         pub err: Status,
-        /// vendor_err_synd << 8 | syndrome of the error CQE behind `err`, big-endian fields already swapped.
+        /// vendor_err_synd << 8 | syndrome of the error CQE behind `err`, big-endian fields already swapped. A cause only if `err`
+        /// is `cqe_error`: with `flushed` it is that of a WQE behind the one that failed.
         pub syndrome: u32,
         /// CQEs taken from the CQ, with MODE_WIDE_CQ.
         pub cq_consumed: u64,

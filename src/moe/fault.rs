@@ -19,7 +19,7 @@ pub struct Fault {
     pub peer: Option<u32>,
     /// Phase in which it showed: 0 to 3, dispatch send to combine receive.
     pub phase: u32,
-    /// Vendor syndrome << 8 | syndrome of the error CQE, if that is the cause.
+    /// Vendor syndrome << 8 | syndrome of the error CQE, if `cause` is `CQE_ERROR`; else 0.
     pub syndrome: u32,
     /// The expert concerned; none if all of the peer's.
     pub expert: Option<u32>,
@@ -47,6 +47,7 @@ impl Fault {
         match self.cause {
             MoeCause::TIMEOUT => "no word before the deadline".to_owned(),
             MoeCause::CQE_ERROR => format!("error completion, syndrome {:#x}", self.syndrome),
+            MoeCause::FLUSHED => "flushed, the cause is lost".to_owned(),
             MoeCause::GENERATION => "its word names another epoch".to_owned(),
             MoeCause::MISSED_CALL => "it has not sent the call".to_owned(),
             MoeCause::MALFORMED => "a slot or word of it is out of range".to_owned(),
@@ -109,6 +110,18 @@ mod tests {
         assert_eq!(
             Fault::new(&own).unwrap().to_string(),
             "dispatch send of call 8 in epoch 2, this rank: the input was refused (expert 9)"
+        );
+        let flushed = MoeFault {
+            call: 9,
+            epoch: 2,
+            cause: MoeCause::FLUSHED,
+            peer: 1,
+            expert: NONE,
+            ..MoeFault::zeroed()
+        };
+        assert_eq!(
+            Fault::new(&flushed).unwrap().to_string(),
+            "dispatch send of call 9 in epoch 2, rank 1: flushed, the cause is lost"
         );
         assert_eq!(Fault::new(&MoeFault::zeroed()), None);
     }

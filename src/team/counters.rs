@@ -34,7 +34,8 @@ pub struct QpReport {
     pub hca: QpStatus,
     /// The first failure that was seen in this life; `ok` if none.
     pub status: Status,
-    /// vendor_err_synd << 8 | syndrome of the error CQE behind `status`; 0 if there was none.
+    /// vendor_err_synd << 8 | syndrome of the error CQE behind `status`; 0 if there was none. A cause only if `status` is
+    /// `CQE_ERROR`: with `FLUSHED` it is that of a WQE behind the one that failed.
     pub syndrome: u32,
     /// Recoveries and replacements of the peer that it has been through.
     pub generation: u32,

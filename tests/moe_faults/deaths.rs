@@ -155,7 +155,10 @@ fn check_record(group: &Group, rank: u32, victim: u32, returned: bool) {
     assert_eq!(fault.peer, Some(victim), "{what}");
     assert_eq!(fault.suspects, [victim], "{what}");
     assert!(
-        matches!(fault.cause, MoeCause::TIMEOUT | MoeCause::CQE_ERROR),
+        matches!(
+            fault.cause,
+            MoeCause::TIMEOUT | MoeCause::CQE_ERROR | MoeCause::FLUSHED
+        ),
         "{what}"
     );
     assert_eq!(peer.combine_received, Outcome::GAVE_UP, "{what}");

@@ -1,12 +1,15 @@
 //! Ranks that a test drives phase by phase: those that live at the same time, the others not at all.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bytemuck::Zeroable;
 use softhca::Counters;
-use warpverbs::abi::{MoeContext, MoeSignal, SETS, SIGNALS_PER_PEER};
+use warpverbs::abi::{
+    MoeContext, MoeSignal, QpContext, SETS, SIGNALS_PER_PEER, Status, TeamContext,
+};
 use warpverbs::moe::reference::{self, Batch, Source};
 use warpverbs::moe::{CallReport, Combined, Moe, MoeConfig, Placement, Workspace};
 use warpverbs::team::TeamConfig;
@@ -243,6 +246,25 @@ impl Group {
         let bytes = bytemuck::bytes_of_mut(&mut context);
         moe.team().gpu().read(moe.context_addr(), bytes).unwrap();
         context
+    }
+
+    /// All QPs of `rank` to `peer` have failed in this way, as kernels see it.
+    pub(crate) fn fail_qps(&self, rank: u32, peer: u32, (status, syndrome): (Status, u32)) {
+        let team = self.moes[rank as usize].team();
+        let mut context = TeamContext::zeroed();
+        let bytes = bytemuck::bytes_of_mut(&mut context);
+        team.gpu().read(team.context_addr(), bytes).unwrap();
+        for i in 0..context.qps_per_peer {
+            let mut qp = 0u64;
+            let place = u64::from(peer * context.qps_per_peer + i);
+            let bytes = bytemuck::bytes_of_mut(&mut qp);
+            team.gpu()
+                .read(context.qps.addr() + 8 * place, bytes)
+                .unwrap();
+            let at = qp + offset_of!(QpContext, err) as u64;
+            let word = [status.0, syndrome];
+            team.gpu().write(at, bytemuck::cast_slice(&word)).unwrap();
+        }
     }
 
     /// Longest time for which a phase of the call has waited at `rank`, by the device's clock.

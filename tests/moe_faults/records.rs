@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use warpverbs::abi::{KIND_DISPATCH, MoeCause, Outcome, Status};
 use warpverbs::moe::reference::Batch;
 use warpverbs::moe::{Deadlines, DispatchInput};
+use warpverbs::team::CqKind;
 
 use crate::group::{Group, SHAPE};
 
@@ -119,25 +120,68 @@ fn a_word_with_more_rows_than_there_may_be_counts_as_none() {
 
 #[test]
 fn an_hca_that_gives_up_ends_the_wait_long_before_the_deadline_and_says_why() {
-    let mut group = Group::new(2, DEADLINE);
-    group.whole_call(&ALL, 83, 1);
-    group.unplug(1);
-    let batches = group.batches(83, 2);
-    group.send(&[0], &batches);
-    group.receive(&[0], &batches, |_| vec![0]);
-    let report = group.report(0);
-    let fault = report.fault.as_ref().unwrap();
-    assert_eq!(
-        (fault.cause, fault.peer),
-        (MoeCause::CQE_ERROR, Some(1)),
-        "{report}"
-    );
-    // Transport retry counter exceeded, or flushed: that of a WQE behind it writes over the one collapsed entry.
-    let syndrome = fault.syndrome & 0xff;
-    assert!(matches!(syndrome, 0x15 | 0x05), "{syndrome:#x}: {report}");
-    assert_eq!(report.peers[1].cause, MoeCause::CQE_ERROR, "{report}");
-    assert!(group.waited(0) < DEADLINE / 2, "{report}");
-    group.end();
+    for cq in [CqKind::Collapsed, CqKind::Wide] {
+        let mut group = Group::tuned(2, SHAPE, |team| {
+            team.deadline = DEADLINE;
+            team.ack_timeout = Some(15);
+            team.cq = cq;
+        });
+        group.whole_call(&ALL, 83, 1);
+        group.unplug(1);
+        let batches = group.batches(83, 2);
+        group.send(&[0], &batches);
+        group.receive(&[0], &batches, |_| vec![0]);
+        let report = group.report(0);
+        let fault = report.fault.as_ref().unwrap();
+        // Transport retry counter exceeded; or a WQE behind it, flushed, has written over the one collapsed entry.
+        let expected = match fault.cause {
+            MoeCause::FLUSHED if cq == CqKind::Collapsed => (MoeCause::FLUSHED, 0),
+            _ => (MoeCause::CQE_ERROR, 0x15),
+        };
+        let told = (fault.cause, fault.syndrome & 0xff);
+        assert_eq!((told, fault.peer), (expected, Some(1)), "{cq:?}: {report}");
+        let peer = report.peers[1];
+        assert_eq!((peer.cause, peer.syndrome & 0xff), expected, "{report}");
+        assert!(group.waited(0) < DEADLINE / 2, "{report}");
+        group.end();
+    }
+}
+
+#[test]
+fn a_cause_that_was_flushed_over_is_told_as_lost_and_has_no_syndrome() {
+    for (failure, cause, words) in [
+        (
+            (Status::CQE_ERROR, 0x8115),
+            (MoeCause::CQE_ERROR, 0x8115),
+            "error completion, syndrome 0x8115",
+        ),
+        (
+            (Status::FLUSHED, 0x05),
+            (MoeCause::FLUSHED, 0),
+            "flushed, the cause is lost",
+        ),
+        (
+            (Status::ABORTED, 0),
+            (MoeCause::ABORTED, 0),
+            "ended by the host",
+        ),
+    ] {
+        let mut group = Group::new(2, DEADLINE);
+        group.whole_call(&ALL, 86, 1);
+        // As a kernel latches it, for all QPs of rank 0 to rank 1.
+        group.fail_qps(0, 1, failure);
+        let batches = group.batches(86, 2);
+        group.send(&[0], &batches);
+        group.receive(&[0], &batches, |_| vec![0]);
+        let report = group.report(0);
+        let fault = report.fault.as_ref().unwrap();
+        assert_eq!((fault.cause, fault.syndrome), cause, "{report}");
+        let peer = report.peers[1];
+        assert_eq!((peer.cause, peer.syndrome), cause, "{report}");
+        assert!(fault.to_string().contains(words), "{report}");
+        assert_eq!(group.moes[0].last_fault().as_ref(), Some(fault));
+        group.end();
+    }
 }
 
 #[test]

@@ -150,7 +150,8 @@ struct alignas(128) QpContext {
   uint64_t base;
   /// `Status` of the first failure that was seen; sticky until recovery.
   Status err;
-  /// vendor_err_synd << 8 | syndrome of the error CQE behind `err`, big-endian fields already swapped.
+  /// vendor_err_synd << 8 | syndrome of the error CQE behind `err`, big-endian fields already swapped. A cause only if `err`
+  /// is `cqe_error`: with `flushed` it is that of a WQE behind the one that failed.
   uint32_t syndrome;
   /// CQEs taken from the CQ, with MODE_WIDE_CQ.
   uint64_t cq_consumed;
@@ -442,7 +443,7 @@ enum class MoeCause : uint32_t {
   none = 0,
   /// No word of the peer before the deadline.
   timeout = 1,
-  /// The QP to the peer ended in error.
+  /// A WQE to the peer ended in error, and the syndrome says why.
   cqe_error = 2,
   /// The peer's word named another epoch.
   generation = 3,
@@ -454,6 +455,8 @@ enum class MoeCause : uint32_t {
   aborted = 6,
   /// This rank's own input was refused.
   refused = 7,
+  /// The QP to the peer ended in error; what failed first was flushed over before it was seen, so the cause is lost.
+  flushed = 8,
 };
 
 /// What became of one peer in one phase of a call. Final once it is not `none`.
@@ -612,7 +615,7 @@ struct alignas(128) MoeFault {
   uint32_t peer;
   /// Phase in which it showed: 0 to 3, in the order of `MoeHandle::phase`.
   uint32_t phase;
-  /// Syndrome of the error CQE.
+  /// Vendor syndrome << 8 | syndrome, if `cause` is `cqe_error`; else 0.
   uint32_t syndrome;
   /// The expert slot concerned; NONE if all of the peer's.
   uint32_t expert;
@@ -847,7 +850,7 @@ struct MoeHandlePeer {
   uint32_t member;
   /// Why rows of it are missing.
   MoeCause cause;
-  /// Syndrome of its QP, if that is the cause.
+  /// Vendor syndrome << 8 | syndrome, if `cause` is `cqe_error`; else 0.
   uint32_t syndrome;
   /// By kind: how long a phase has waited for it at most, from the begin of the phase, in units of 1,024 ns.
   uint32_t waited[2];

@@ -60,8 +60,8 @@ WV_DEVICE void repost(const Q& qp, const Queue& queue, uint64_t n) {
 /// One CQE was taken, and read: its WQE goes back. Goes on while other threads take too.
 template <class Q>
 WV_DEVICE void give_back(const Q& qp, const Queue& queue) {
-  // Release. This thread's reads of the CQE before the record, after which the NIC may write the
-  // CQE again; if another thread writes the record, through `recv_owed`.
+  // Release. This thread's reads of the CQE before the record. Pairs with the NIC, which may write
+  // the CQE again when it has read the record; if another thread writes that, with its fence below.
   platform::fence_acq_rel_sys();
   if constexpr (Q::is_exclusive()) {
     repost(qp, queue, 1);
@@ -75,6 +75,8 @@ WV_DEVICE void give_back(const Q& qp, const Queue& queue) {
       // word last.
       platform::fence_acq_rel_sys();
       repost(qp, queue, owed);
+      // Release. The record and `recv_posted` before the debt is taken off: pairs with the fence of
+      // the next writer.
       platform::fence_acq_rel_sys();
       owed = platform::add_relaxed(word, ~owed + 1) - owed;
     }

@@ -63,8 +63,9 @@ WV_DEVICE bool park(const Q& qp, uint64_t end, uint64_t flag, uint64_t owed) {
 /// Parks the token with a tail that nobody needs yet.
 template <class Q>
 WV_DEVICE bool hold_back(const Q& qp, uint64_t end, uint64_t flag) {
-  // Release. This thread's WQEs before the token moves on: the next holder rings for them and does
-  // not know of them otherwise. With a record, or in a block, they are fenced already.
+  // Release. This thread's WQEs before the token moves on. Pairs with the NIC, through the doorbell
+  // of the next holder, who does not know of them otherwise. With a record, or in a block, they are
+  // fenced already.
   if (!Q::is_cta() && !qp.has_record()) order::fence_nic(qp);
   return park(qp, end, flag, 0);
 }
@@ -72,8 +73,8 @@ WV_DEVICE bool hold_back(const Q& qp, uint64_t end, uint64_t flag) {
 /// Tells the NIC to run everything below `end`. The WQEs of a block's threads meet the NIC here.
 template <class Q>
 WV_DEVICE void announce(const Q& qp, uint64_t end, uint64_t doorbells) {
-  // Release. The WQEs before the record, which the NIC may read on behalf of an older doorbell
-  // (I3); elsewhere each publisher's own fence has done it.
+  // Release. The WQEs before the record: pairs with the NIC, which may read the record on behalf of
+  // an older doorbell (I3). Elsewhere each publisher's own fence has done it.
   if (Q::is_cta() && qp.has_record()) order::fence_nic(qp);
   record(qp, end, doorbells);
 }

@@ -48,7 +48,8 @@ WV_DEVICE void publish(const Q& qp, uint64_t index, uint32_t n, bool more = fals
   if constexpr (Q::is_exclusive()) {
     if (more) return;
     const uint64_t doorbells = platform::load_relaxed(&qp.context->doorbells);
-    // Release. The WQEs before the record, which the NIC may read on behalf of an older doorbell.
+    // Release. The WQEs before the record: pairs with the NIC, which may read the record on behalf
+    // of an older doorbell.
     if (qp.has_record()) order::fence_nic(qp);
     record(qp, index + n, doorbells + 1);
     ring(qp, index + n);

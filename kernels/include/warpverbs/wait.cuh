@@ -142,8 +142,9 @@ WV_DEVICE Status wait_signal(Scope scope, const Watch& watch, Deadline deadline,
   return scope.broadcast(status);
 }
 
-/// Waits until the 8-byte word at `word` satisfies `accept(value)`; `*seen` is the value of the
-/// last look.
+/// Waits until the 8-byte word at `word` of this rank's window, which a peer writes, satisfies
+/// `accept(value)`; `*seen` is the value of the last look. What the peer's QP carried before that
+/// word may be read then. @return as wait_signal.
 template <class Scope, class Accept>
 WV_DEVICE Status wait_word(Scope scope, const uint64_t* word, const Watch& watch, Deadline deadline,
                            Accept accept, uint64_t* seen) {

@@ -61,6 +61,8 @@ pub enum Cause {
     QpEvent(u16),
     /// The port, or the HCA, through which this rank reaches it carries nothing.
     PortDown,
+    /// A QP to it ended in error, and what failed first was flushed over before it was seen: the cause is lost.
+    QpFlushed,
     /// Its lease has run out.
     LeaseLost,
     /// Its process, on this machine, has ended.
@@ -82,6 +84,7 @@ impl fmt::Display for Cause {
             Self::QpError(syndrome) => write!(f, "a QP to it is in error, syndrome {syndrome:#x}"),
             Self::QpEvent(kind) => write!(f, "a QP to it has failed, event {kind:#x}"),
             Self::PortDown => f.write_str("this rank's port is down"),
+            Self::QpFlushed => f.write_str("a QP to it was flushed, the cause is lost"),
             Self::LeaseLost => f.write_str("its lease has run out"),
             Self::ProcessExit => f.write_str("its process has ended"),
             Self::Successor => f.write_str("a later generation has its place"),

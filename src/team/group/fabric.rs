@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::event::Cause;
 use crate::team::TeamError;
 use crate::team::store::{Store, StoreError};
 
@@ -65,6 +66,6 @@ pub(super) trait Fabric: Send + Sync + Debug {
     /// Whether what is sent to `peer` goes through a port.
     fn needs_port(&self, peer: u32) -> bool;
 
-    /// Vendor syndrome << 8 | syndrome of a QP to `peer` that kernels have found in error; none if they have not.
-    fn failure(&self, peer: u32) -> Result<Option<u32>, TeamError>;
+    /// Why kernels have found a QP to `peer` in error; none if they have not.
+    fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError>;
 }

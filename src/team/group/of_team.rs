@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::event::Cause;
 use super::fabric::{Alarm, Fabric};
 use crate::abi::{QpContext, Status};
 use crate::team::store::{Store, StoreError};
@@ -99,18 +100,47 @@ impl Fabric for Team {
         self.peer(peer).is_ok_and(|links| !links.state().direct)
     }
 
-    fn failure(&self, peer: u32) -> Result<Option<u32>, TeamError> {
+    fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError> {
+        let mut found = None;
         for link in &self.peer(peer)?.state().links {
             let at = link.layout().context_addr;
             // One word: a failure and its syndrome.
             let word: u64 = self.word(at, std::mem::offset_of!(QpContext, err))?;
-            let (status, syndrome) = (word & u64::from(u32::MAX), word >> 32);
-            // `aborted` is what the host has written itself.
-            let own = [Status::OK, Status::ABORTED].map(|status| u64::from(status.0));
-            if !own.contains(&status) {
-                return Ok(Some(u32::try_from(syndrome).expect("32 bits")));
+            match cause_of(word) {
+                // Another QP may have kept what this one has lost.
+                Some(Cause::QpFlushed) => found = Some(Cause::QpFlushed),
+                Some(cause) => return Ok(Some(cause)),
+                None => {}
             }
         }
-        Ok(None)
+        Ok(found)
+    }
+}
+
+/// What a QP's word of failure and syndrome says; nothing, if the host has written it itself.
+fn cause_of(word: u64) -> Option<Cause> {
+    let half = |at: u32| u32::try_from(word >> at & u64::from(u32::MAX)).expect("32 bits");
+    match Status(half(0)) {
+        Status::OK | Status::ABORTED => None,
+        Status::CQE_ERROR => Some(Cause::QpError(half(32))),
+        _ => Some(Cause::QpFlushed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_error_is_a_cause_and_what_was_flushed_over_it_is_none() {
+        let word = |status: Status| 0x8115 << 32 | u64::from(status.0);
+        assert_eq!(
+            cause_of(word(Status::CQE_ERROR)),
+            Some(Cause::QpError(0x8115))
+        );
+        let flushed = 0x05 << 32 | u64::from(Status::FLUSHED.0);
+        assert_eq!(cause_of(flushed), Some(Cause::QpFlushed));
+        assert_eq!(cause_of(u64::from(Status::ABORTED.0)), None);
+        assert_eq!(cause_of(0), None);
     }
 }

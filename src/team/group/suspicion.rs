@@ -24,6 +24,7 @@ impl Cause {
         match self {
             Self::Timeout
             | Self::QpError(_)
+            | Self::QpFlushed
             | Self::QpEvent(_)
             | Self::PortDown
             | Self::Told(_) => false,
@@ -42,7 +43,11 @@ impl Cause {
     fn bound(&self, bounds: &Bounds) -> Duration {
         match self {
             Self::Timeout => bounds.stall,
-            Self::QpError(_) | Self::QpEvent(_) | Self::PortDown | Self::Told(_) => bounds.error,
+            Self::QpError(_)
+            | Self::QpFlushed
+            | Self::QpEvent(_)
+            | Self::PortDown
+            | Self::Told(_) => bounds.error,
             _ => Duration::ZERO,
         }
     }

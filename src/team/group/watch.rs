@@ -122,7 +122,7 @@ impl Watch {
         for slot in members.iter().skip(self.turn % ROUND).step_by(ROUND) {
             match self.shared.fabric.failure(*slot) {
                 Ok(None) => {}
-                Ok(Some(syndrome)) => self.shared.suspect(*slot, Cause::QpError(syndrome)),
+                Ok(Some(cause)) => self.shared.suspect(*slot, cause),
                 Err(error) => self.shared.tell(What::Failed {
                     error: format!("looking at the QPs to rank {slot}: {error}"),
                 }),

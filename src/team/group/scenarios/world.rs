@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::layer::FakeLayer;
 use super::way::Way;
+use crate::team::group::event::Cause;
 use crate::team::group::fabric::{Alarm, Fabric};
 use crate::team::group::layer::Layer;
 use crate::team::group::presence::Incarnation;
@@ -165,7 +166,7 @@ impl Fabric for FakeFabric {
         true
     }
 
-    fn failure(&self, peer: u32) -> Result<Option<u32>, TeamError> {
+    fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError> {
         let Some(link) = self.wire.link(self.own, peer) else {
             return Ok(None);
         };
@@ -175,7 +176,7 @@ impl Fabric for FakeFabric {
             .iter()
             .any(|(from, ..)| *from == self.own);
         let sees = !lock(&self.wire.blind).contains(&(self.own.0, peer));
-        Ok((broken && link.up && posted && sees).then_some(0x8115))
+        Ok((broken && link.up && posted && sees).then_some(Cause::QpError(0x8115)))
     }
 }
 
