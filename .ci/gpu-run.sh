@@ -73,8 +73,8 @@ else
     step "the GPU's own tests" 60 "$here/tests/gpu" --test-threads=1
     extra='--blocks 1,3 --calls 48'
 fi
-for test in put signal put_errors; do
-    [ "${2:-}$test" != quickput ] || continue
+for test in put signal put_errors conformance failures ops ring_all_gather; do
+    [ "${2:-}$test" != quickput ] && [ -e "$here/tests/$test" ] || continue
     step "conformance: $test" 150 "$here/tests/$test" --test-threads=1
 done
 # shellcheck disable=SC2086  # words

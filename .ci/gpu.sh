@@ -3,8 +3,9 @@
 
 pack=target/gpu/pack
 
-# Tests that run kernels: on the device that WARPVERBS_TEST_GPU names.
+# Tests that run kernels: on the device that WARPVERBS_TEST_GPU names. Those that take long are in the full pack only.
 gpu_tests='gpu put signal put_errors'
+long_gpu_tests='conformance failures ops ring_all_gather'
 
 # The verbs libraries, as files: the other machine has no packages. Downloaded; or where that fails, those of this machine.
 verbs_libraries() {
@@ -48,10 +49,12 @@ gpu_pack() {
     prepare kernels
     build || return 1
     rm -rf $pack && mkdir -p $pack/bin $pack/lib $pack/tests
-    chosen=$(for test in $gpu_tests; do printf ' --test %s' "$test"; done)
+    tests=$gpu_tests
+    [ "$1" = quick ] || tests="$tests $long_gpu_tests"
+    chosen=$(for test in $tests; do printf ' --test %s' "$test"; done)
     # shellcheck disable=SC2086  # a list of words
     cargo test --locked --workspace $chosen --no-run --message-format=json >target/gpu/tests.json || return 1
-    for test in $gpu_tests; do
+    for test in $tests; do
         made=$(sed -n "s|.*\"executable\":\"\([^\"]*/deps/$test-[0-9a-f]*\)\".*|\1|p" target/gpu/tests.json | tail -1)
         [ -n "$made" ] || die 1 "cargo made no test $test"
         strip -o "$pack/tests/$test" "$made" || return 1

@@ -202,6 +202,7 @@ WV_DEVICE void send_to_peers(const Call& call, Rows rows, Keep keep) {
     } else {
       outcome = skip(call, peer);
     }
+    warp.sync();  // all lanes have looked at what the leader takes away now
     if (warp.leader()) {
       keep(peer, outcome);
       const bool tells = outcome != Outcome::none && peer != call.rank();

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::Duration;
 
 use softhca::{Hca, HcaConfig};
-use warpverbs::gpu::{self, Gpu, GpuSelector};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
 
@@ -60,14 +59,13 @@ pub(crate) fn contexts<'a>(
     Ok(hcas.into_iter().map(open).collect::<Result<_, _>>()?)
 }
 
-/// Joins as `config.rank` with a simt device and a rail on each of `hcas`.
+/// Joins as `config.rank` with the device that kernels of tests run on and a rail on each of `hcas`.
 pub(crate) fn join<'a>(
     config: TeamConfig,
     hcas: impl IntoIterator<Item = &'a Hca>,
     store: Arc<dyn Store>,
 ) -> Result<Arc<Team>, TeamError> {
-    let gpu: Arc<dyn Gpu> = gpu::open(GpuSelector::Simt)?;
-    Team::join_rails(config, &contexts(hcas)?, &gpu, store)
+    Team::join_rails(config, &contexts(hcas)?, &super::test_gpu(), store)
 }
 
 /// Where the ranks of a test wait for each other. One that has failed releases the others.

@@ -158,7 +158,7 @@ fn twenty_seeds_of_kernel_and_hca_schedules_agree_with_the_reference() {
     for seed in 0..20 {
         let setup = Setup {
             hca_seed: Some(seed),
-            adversary: adversary(seed),
+            adversary: Some(adversary(seed)),
             ..Setup::new(2 + (seed % 3) as u32)
         };
         let config = MoeConfig {
@@ -255,7 +255,7 @@ fn every_strategy_of_signals_works_where_the_device_keeps_it() {
         for (seed, &strategy) in (20u64..).zip(strategies) {
             let mut setup = Setup {
                 order,
-                adversary: adversary(seed),
+                adversary: Some(adversary(seed)),
                 ..Setup::new(2 + (seed % 2) as u32)
             };
             setup.team.order = Some(strategy);

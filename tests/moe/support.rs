@@ -44,15 +44,18 @@ impl Setup {
             hca_seed: None,
             order: DataOrder::InOrder,
             order_force: false,
-            adversary: adversary(1),
+            adversary: Some(adversary(1)),
         }
     }
 }
 
-/// An adversary; none for the checker of memory order, to which bytes that a retry writes once more, as an adversary has it do, are
-/// a write behind the signal.
-pub(crate) fn adversary(seed: u64) -> Option<Adversary> {
-    (!simt::check::ENABLED).then(|| Adversary::new(seed))
+/// An adversary. To the checker of memory order the same bytes once more, behind their signal, are a slot that is used again too
+/// early: under it none are repeated, and all else is as late and as odd.
+pub(crate) fn adversary(seed: u64) -> Adversary {
+    Adversary {
+        repeats: !simt::check::ENABLED,
+        ..Adversary::new(seed)
+    }
 }
 
 /// The HCAs of a test. Checked at the end: no finding, no live object.

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::env;
 use std::time::Instant;
 
-use softhca::device::{Adversary, DataOrder};
+use softhca::device::DataOrder;
 use warpverbs::moe::oracle::digest::Digest;
 use warpverbs::moe::{Moe, Returns, RowLayout, Scales};
 use warpverbs::team::{SignalOrder, TeamConfig};
 
 use crate::cell::{Cell, Choose, Data, Table, cells, taken};
 use crate::raw::Raw;
-use crate::support::{Setup, run};
+use crate::support::{Setup, adversary, run};
 
 /// A cell to start from.
 pub(crate) const SIMPLE: Cell = Cell {
@@ -61,7 +61,7 @@ fn setup(cell: &Cell, hca_seed: Option<u64>) -> Setup {
             SignalOrder::Swap => DataOrder::AtomicsOrdered,
             SignalOrder::Flush => DataOrder::FlushOnly,
         },
-        adversary: Some(Adversary::new(hca_seed.unwrap_or(1))),
+        adversary: Some(adversary(hca_seed.unwrap_or(1))),
         hca_seed,
         ..usual
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Hcas, MIXED, Setup, batches, expert, join, on_threads, run};
+use crate::support::{Hcas, MIXED, Setup, adversary, batches, expert, join, on_threads, run};
 use softhca::device::{Adversary, DataOrder};
 use warpverbs::moe::{Moe, MoeConfig, Workspace, reference};
 use warpverbs::team::{SignalOrder, TeamConfig};
@@ -23,8 +23,8 @@ fn setup(order: DataOrder, strategy: Option<SignalOrder>, seed: u64) -> Setup {
     let mut setup = Setup {
         order,
         adversary: Some(Adversary {
-            seed,
             longest: Duration::from_millis(40),
+            ..adversary(seed)
         }),
         ..Setup::new(2)
     };

@@ -9,8 +9,8 @@ const FAR: u64 = 1_000_000_000;
 
 fn placement(seed: u64) -> Placement {
     let adversary = Adversary {
-        seed,
         longest: LONGEST,
+        ..Adversary::new(seed)
     };
     Placement::new(Some(adversary), 0)
 }
@@ -124,12 +124,27 @@ fn atomics_and_reads_force_what_their_device_promises_and_no_more() {
 
 #[test]
 fn a_retry_repeats_only_what_the_requester_has_not_been_told_of() {
+    assert!(repeated(true) > 0, "no retry was seen");
+}
+
+#[test]
+fn an_adversary_that_repeats_nothing_brings_no_older_write_back() {
+    assert_eq!(repeated(false), 0);
+}
+
+/// How often an older write was seen again behind a later one, in some hundred runs.
+fn repeated(repeats: bool) -> u32 {
     let mut repeated = 0;
     for seed in 0..400 {
         let mut memory = [0u64; 8];
         let all = tests_memory(&mut memory);
         let first = all.part(0, 8).unwrap();
-        let mut placement = placement(seed);
+        let adversary = Adversary {
+            longest: LONGEST,
+            repeats,
+            ..Adversary::new(seed)
+        };
+        let mut placement = Placement::new(Some(adversary), 0);
         let write = |value: u64| arrival(first, &value.to_ne_bytes(), false);
         placement.accept(QPN, DataOrder::InOrder, write(1), 0);
         placement.force(QPN);
@@ -153,7 +168,7 @@ fn a_retry_repeats_only_what_the_requester_has_not_been_told_of() {
             "seed {seed}: the last write is the last"
         );
     }
-    assert!(repeated > 0, "no retry was seen");
+    repeated
 }
 
 #[test]
@@ -233,8 +248,8 @@ fn orders_and_adversaries_are_read_from_text() {
     assert!("ordered".parse::<DataOrder>().is_err());
     assert_eq!("7".parse(), Ok(Adversary::new(7)));
     let long = Adversary {
-        seed: 7,
         longest: Duration::from_secs(1),
+        ..Adversary::new(7)
     };
     assert_eq!("7:1000000".parse(), Ok(long));
     for bad in ["", "x", "7:", "7:1000001", "7:1:1", "-1"] {

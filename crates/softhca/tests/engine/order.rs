@@ -16,8 +16,8 @@ fn pair(order: DataOrder, relaxed: bool, seed: u64) -> Pair {
     let config = HcaConfig {
         order,
         adversary: Some(Adversary {
-            seed,
             longest: Duration::from_millis(20),
+            ..Adversary::new(seed)
         }),
         ..HcaConfig::default()
     };
