@@ -119,8 +119,9 @@ struct SignalTail {
 
 }  // namespace detail
 
-/// Writes `value` to a signal word of the peer, or adds it (`signal<SignalOp::add>`, 4 or 8 bytes
-/// at a multiple of their size), once for the scope: the leader's arguments count.
+/// Writes `value` (4 to 28 bytes, a multiple of 4) to a signal word of the peer, or adds it
+/// (`signal<SignalOp::add>`, 4 or 8 bytes at a multiple of their size), once for the scope: the
+/// leader's arguments count.
 ///
 /// It lands after everything that was posted before on this QP. An addition counts as an atomic: it
 /// is not repeated, so after an error it may or may not have happened. @return as put; `invalid`
