@@ -153,13 +153,34 @@ fn while_the_store_is_away_calls_go_on_and_nobody_is_dropped_and_then_the_dead_o
 }
 
 #[test]
-fn a_rank_that_leaves_is_gone_when_it_is_told_so_and_the_others_go_on() {
+fn a_rank_that_leaves_costs_nobody_a_token() {
     let mut fleet = serving(3);
     let leaver = fleet.remove(1);
     leaver.group().leave(LONG).unwrap();
     assert_eq!(leaver.group().state(), GroupState::Left);
     fleet.until_members(2, &[0, 2]);
     fleet.until_whole(2, 3);
+    let first = fleet.rank(0).group().view().unwrap().first;
+    for rank in fleet.ranks.iter().chain([&leaver]) {
+        for call in rank.calls() {
+            let all: &[u32] = match (call.number < first, rank.slot) {
+                (true, _) => &[0, 1, 2],
+                (false, 1) => &[],
+                (false, _) => &[0, 2],
+            };
+            let whole = call.report.is_complete() || all.is_empty();
+            assert!(
+                call.seen == all && whole,
+                "rank {}, view 2 from call {first} on: {} sees {:?}; {}",
+                rank.slot,
+                call.report,
+                call.seen,
+                rank.story()
+            );
+        }
+        let last = |call: &crate::fleet::Call| call.number + 1 == first;
+        assert!(rank.calls().iter().any(last), "rank {}", rank.slot);
+    }
     fleet.dead.push(leaver);
     fleet.end();
 }

@@ -12,9 +12,9 @@ pub struct GroupConfig {
     pub lease_ttl: Duration,
     /// How long kernels may wait in vain for a rank whose lease lives before it has to go. Default 5 times the team's deadline.
     pub stall_bound: Option<Duration>,
-    /// The same for a rank a QP to which is in error, so that all have time to say whom they do not reach: else the healthy end
-    /// of the first QP that fails may go for the ill one. Kernels know after a deadline. Default the team's deadline, to which
-    /// the HCA's own patience comes.
+    /// The same for a rank a QP to which is in error, or all of whose ports are down. It goes then if all who stay are in doubt of
+    /// it; while only some are, either end of a pair may be ill, and nobody goes before the stall bound. Default the team's
+    /// deadline.
     pub error_bound: Option<Duration>,
     /// How long a living rank may leave a proposal unanswered before a smaller one goes on without it. Default 5 times the
     /// team's deadline.

@@ -51,7 +51,8 @@ fn next(shared: &Shared, inner: &Inner, last: Incarnation) -> Option<Incarnation
     let free = |(slot, _): &&Incarnation| {
         // Grace: calls of the view before may still read what the one before has sent.
         let cleared = inner.traces.get(slot).is_none_or(ended);
-        cleared && !inner.table.members().contains_key(slot)
+        let leaves = inner.farewells.keys().any(|(leaver, _)| leaver == slot);
+        cleared && !leaves && !inner.table.members().contains_key(slot)
     };
     let missing = || inner.wanted.difference(&inner.connected).filter(free);
     let behind = missing().find(|who| **who > last);

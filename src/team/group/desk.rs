@@ -5,7 +5,7 @@
 //! group/promise/P/S.G     the promise of slot S, generation G, for proposal P
 //! group/member/S.G        lease: lives; its process
 //! group/asks/S.G          wants to be taken in
-//! group/leaves/S.G        wants to leave
+//! group/leaves/S.G        wants to leave; the last call that it starts before it is told so
 //! group/rows/S.G          whom it does not reach, and to which newcomers it is connected
 //! group/taken/S.G         has, or had, its group
 //! generation/S            newest generation of slot S
@@ -36,6 +36,8 @@ pub(super) struct Row {
     pub(super) overdue: BTreeSet<Incarnation>,
     /// Whom it does not reach now, for however short a time.
     pub(super) doubts: BTreeSet<Incarnation>,
+    /// Leavers with whom it has finished every call that they are part of. A leaver that has finished them names itself.
+    pub(super) done: BTreeSet<Incarnation>,
     /// To whom it is connected, of those who were not there when it joined.
     pub(super) reached: BTreeSet<Incarnation>,
 }
@@ -47,7 +49,7 @@ pub(super) struct Look {
     pub(super) promises: BTreeMap<u32, Promise>,
     pub(super) held: BTreeSet<Incarnation>,
     pub(super) asks: BTreeSet<Incarnation>,
-    pub(super) leaves: BTreeSet<Incarnation>,
+    pub(super) leaves: BTreeMap<Incarnation, u32>,
     pub(super) rows: BTreeMap<Incarnation, Row>,
 }
 
@@ -95,10 +97,14 @@ impl Desk {
     pub(super) fn look(&self) -> Result<Look, GroupError> {
         let mut look = Look {
             asks: self.incarnations("asks")?,
-            leaves: self.incarnations("leaves")?,
             held: self.incarnations("member")?,
             ..Look::default()
         };
+        for who in self.incarnations("leaves")? {
+            if let Some(last) = self.read(&key("leaves", who))? {
+                look.leaves.insert(who, last);
+            }
+        }
         for who in self.incarnations("rows")? {
             if let Some(row) = self.read(&key("rows", who))? {
                 look.rows.insert(who, row);
@@ -178,8 +184,9 @@ impl Desk {
         self.store.put(&key("asks", self.own), b"1")
     }
 
-    pub(super) fn leave(&self) -> Result<(), StoreError> {
-        self.store.put(&key("leaves", self.own), b"1")
+    pub(super) fn leave(&self, last: u32) -> Result<(), StoreError> {
+        let text = last.to_string();
+        self.store.put(&key("leaves", self.own), text.as_bytes())
     }
 
     pub(super) fn tell(&self, row: &Row) -> Result<(), StoreError> {

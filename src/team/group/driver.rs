@@ -46,11 +46,11 @@ pub(super) struct Driver {
     pub(super) views: Vec<u32>,
     /// Those to whom kernels may post.
     pub(super) opened: BTreeSet<Incarnation>,
-    row: Row,
+    pub(super) row: Row,
     preparing: Option<BTreeSet<u32>>,
     asked: bool,
     /// A change is under way.
-    busy: bool,
+    pub(super) busy: bool,
     pub(super) since: Instants,
 }
 
@@ -59,6 +59,8 @@ pub(super) struct Instants {
     begun: Instant,
     /// The proposal that is open, and since when this rank knows of it.
     pub(super) proposal: Option<(u64, Instant)>,
+    /// This rank has left, and ends the calls that it is still part of.
+    pub(super) left: Option<Instant>,
     /// Calls have been held.
     pub(super) held: Option<Instant>,
     /// The store has not answered.
@@ -98,6 +100,7 @@ impl Driver {
             since: Instants {
                 begun: now,
                 proposal: None,
+                left: None,
                 held: None,
                 away: None,
             },
@@ -141,11 +144,16 @@ impl Driver {
             return self.found(&look);
         };
         let dropped = record.was_dropped(self.local.slot, self.local.generation);
+        if dropped && self.is_leaving(&record, &look)? {
+            return Ok(Turn::Wait);
+        }
         if dropped || self.leaves_alone(&record) || self.is_cut_off(&record, &look) {
             return Ok(Turn::Over(self.over()));
         }
         self.busy = record.proposed.is_some() || self.local.applied != record.epoch;
         self.watch_members(&record, &look)?;
+        self.see_off(&look)?;
+        self.say_goodbye()?;
         self.ask()?;
         let seen = self.see(&record, &look);
         self.tell_layer(&record, &look)?;

@@ -30,6 +30,7 @@ mod error;
 mod event;
 mod fabric;
 mod layer;
+mod leave;
 mod of_team;
 mod pidfd;
 mod presence;
@@ -66,7 +67,6 @@ use super::Team;
 #[derive(Debug)]
 pub struct Group {
     shared: Arc<Shared>,
-    desk: Desk,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -101,7 +101,6 @@ impl Group {
         let shared = Arc::new(Shared::new(fabric, layer, bounds));
         let mut group = Self {
             shared: Arc::clone(&shared),
-            desk: desk.clone(),
             threads: Vec::new(),
         };
         let driver = Driver::new(Arc::clone(&shared), desk);
@@ -197,14 +196,18 @@ impl Group {
         Ok(())
     }
 
-    /// Asks the others to go on without this rank, and waits until they do, at most for `timeout`. The rank goes on making calls
-    /// meanwhile; those behind the last one that it is part of end at once.
+    /// Asks the others to go on without this rank, and waits until they do and nobody needs it any more, at most for `timeout`.
+    /// Another thread goes on making calls meanwhile: no token is lost in those that it is still part of, and those behind the
+    /// last one end at once. If nobody does, the others wait for it in vain, once.
     ///
     /// # Errors
-    /// [`GroupError::State`] if they have not; the store's.
+    /// [`GroupError::State`] if they have not.
     pub fn leave(&self, timeout: Duration) -> Result<(), GroupError> {
-        self.shared.lock().leaving = true;
-        self.desk.leave()?;
+        {
+            let mut inner = self.shared.lock();
+            (inner.leaving, inner.news) = (true, true);
+        }
+        self.shared.notify();
         self.wait(GroupState::Left, timeout)
     }
 }

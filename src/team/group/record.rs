@@ -63,14 +63,24 @@ impl GroupRecord {
 
     /// The view that the open proposal becomes once everybody in it has promised; none before.
     ///
-    /// It begins behind every call that an old member has started or may still start: rules B5 and B8.
-    pub(crate) fn commit(&self, promises: &BTreeMap<u32, Promise>) -> Option<Self> {
+    /// It begins behind every call that an old member has started or may still start: rules B5 and B8. One that leaves has said
+    /// which is its last.
+    pub(crate) fn commit(
+        &self,
+        promises: &BTreeMap<u32, Promise>,
+        leaves: &BTreeMap<(u32, u32), u32>,
+    ) -> Option<Self> {
         let proposed = self.proposed.as_ref()?;
         let mut first = self.first;
         for (slot, generation) in proposed {
             let promise = promises.get(slot)?;
             if self.members.get(slot) == Some(generation) {
                 first = later(first, promise.last?.wrapping_add(1));
+            }
+        }
+        for (who, last) in leaves {
+            if self.members.get(&who.0) == Some(&who.1) && !proposed.contains_key(&who.0) {
+                first = later(first, last.wrapping_add(1));
             }
         }
         let mut admitted = self.admitted.clone();

@@ -51,6 +51,9 @@ pub(crate) struct Seen {
     /// Slot and generation of ranks that must go: known dead, leaving, or silent towards the proposal for too long. Never this
     /// rank itself.
     pub(crate) gone: BTreeSet<(u32, u32)>,
+    /// Those of `gone` that live and want to leave, and the last call that each starts in the old view. Nobody fences them before
+    /// all are through with that view.
+    pub(crate) leaves: BTreeMap<(u32, u32), u32>,
     /// Who suspects whom.
     pub(crate) suspicions: Suspicions,
     /// Whether another member doubts this rank.
@@ -127,7 +130,7 @@ impl Local {
                 self.promise(record, set, seen)
             }
             Some(_) => record
-                .commit(&seen.promises)
+                .commit(&seen.promises, &seen.leaves)
                 .map_or(Step::Wait, Step::Store),
             None => Step::Wait,
         }
@@ -181,6 +184,7 @@ impl Local {
             .members
             .iter()
             .filter(|&(slot, generation)| proposed.get(slot) != Some(generation))
+            .filter(|&(&slot, &generation)| !seen.leaves.contains_key(&(slot, generation)))
             .map(|(&slot, _)| slot)
             .filter(|slot| !self.fenced.contains(slot))
             .collect();

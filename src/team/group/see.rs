@@ -25,6 +25,12 @@ impl Driver {
             suspicions: suspicions(record, look, (self.incarnation(), &row)),
             accused: accused(record, look, self.incarnation()),
             joining: ready(record, look, &gone),
+            leaves: look
+                .leaves
+                .iter()
+                .filter(|(who, _)| look.held.contains(who))
+                .map(|(who, last)| (*who, *last))
+                .collect(),
             gone,
             connected: inner.connected.clone(),
         }
@@ -45,7 +51,11 @@ impl Driver {
             ),
             (
                 Cause::Leaves,
-                others.intersection(&look.leaves).copied().collect(),
+                others
+                    .iter()
+                    .filter(|who| look.leaves.contains_key(who))
+                    .copied()
+                    .collect(),
             ),
             (
                 Cause::Successor,

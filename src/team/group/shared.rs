@@ -48,6 +48,10 @@ pub(super) struct Inner {
     pub(super) begun: BTreeMap<Incarnation, Instant>,
     /// Slots whose last holder was dropped and of whom traces are left; the first call of the view that did.
     pub(super) traces: BTreeMap<u32, u32>,
+    /// Leavers that are no members any more and whose QPs are not in error yet; the first call that runs without them.
+    pub(super) farewells: BTreeMap<Incarnation, u32>,
+    /// Leavers with whom this rank is through; itself, if it leaves and is through with all.
+    pub(super) done: BTreeSet<Incarnation>,
     events: VecDeque<GroupEvent>,
     /// What kernels were told last.
     masked: Option<BTreeSet<u32>>,
@@ -67,6 +71,8 @@ impl Shared {
             connected: BTreeSet::new(),
             begun: BTreeMap::new(),
             traces: BTreeMap::new(),
+            farewells: BTreeMap::new(),
+            done: BTreeSet::new(),
             events: VecDeque::new(),
             masked: None,
         };
@@ -150,8 +156,11 @@ impl Shared {
         let own = self.fabric.slot();
         let told = inner.table.told();
         let members = inner.table.members();
-        let away =
-            |slot: &u32| *slot != own && (!members.contains_key(slot) || told.contains(slot));
+        let stays = |slot: &u32| {
+            let leaves = inner.farewells.keys().any(|(leaver, _)| leaver == slot);
+            members.contains_key(slot) || leaves
+        };
+        let away = |slot: &u32| *slot != own && (!stays(slot) || told.contains(slot));
         let masked: BTreeSet<u32> = (0..self.fabric.slots()).filter(away).collect();
         if inner.masked.as_ref() == Some(&masked) {
             return;
@@ -181,6 +190,7 @@ impl Inner {
             suspects: self.table.ripe(now, bounds),
             overdue: self.table.overdue(now, bounds),
             doubts: self.table.doubted(),
+            done: self.done.clone(),
             reached: self.connected.clone(),
         }
     }

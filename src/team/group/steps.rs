@@ -49,7 +49,14 @@ impl Driver {
     }
 
     fn fence(&mut self, slots: BTreeSet<u32>) -> Result<(), GroupError> {
-        for &slot in &slots {
+        self.end_qps(&slots)?;
+        self.local.fenced.extend(slots);
+        Ok(())
+    }
+
+    /// QPs to these slots to Err.
+    pub(super) fn end_qps(&mut self, slots: &BTreeSet<u32>) -> Result<(), GroupError> {
+        for &slot in slots {
             self.shared.fabric.fail_peer(slot)?;
             let mut inner = self.shared.lock();
             inner.connected.retain(|(connected, _)| *connected != slot);
@@ -58,7 +65,6 @@ impl Driver {
         self.shared.tell(What::Fenced {
             ranks: slots.iter().copied().collect(),
         });
-        self.local.fenced.extend(slots);
         Ok(())
     }
 
@@ -102,9 +108,17 @@ impl Driver {
         let before: BTreeSet<Incarnation> = incarnations(inner.table.members()).collect();
         let now: BTreeSet<Incarnation> = incarnations(&record.members).collect();
         let dropped: Vec<Incarnation> = before.difference(&now).copied().collect();
-        for &(slot, _) in &dropped {
-            inner.traces.insert(slot, record.first);
+        for &who in &dropped {
+            inner.traces.insert(who.0, record.first);
+            // Who was not fenced before the commit has left, and calls that begin before this view need it.
+            if who != own && !self.local.fenced.contains(&who.0) {
+                inner.farewells.insert(who, record.first);
+            }
         }
+        let dropped: Vec<Incarnation> = {
+            let over = |who: &Incarnation| *who != own && !inner.farewells.contains_key(who);
+            dropped.into_iter().filter(over).collect()
+        };
         inner.table.set_members(&record.members);
         inner.processes.retain(|who, _| now.contains(who));
         let view = GroupView::from(record);
@@ -113,7 +127,7 @@ impl Driver {
         self.shared.mask(&mut inner);
         drop(inner);
         self.shared.notify();
-        for who in dropped.into_iter().filter(|who| *who != own) {
+        for who in dropped {
             // Tidying only: whoever reads these keys knows that the generation was dropped.
             if let Err(error) = self.desk.clear(who) {
                 tracing::warn!("keys of a rank that is gone are left in the store: {error}");

@@ -104,17 +104,19 @@ impl Watch {
         let down = !(self.down.is_empty() && self.failed.is_empty());
         let needs = |slot: &&u32| self.shared.fabric.needs_port(**slot);
         let reached: Vec<u32> = members.iter().filter(needs).copied().collect();
+        let cut_off = down && !reached.is_empty() && reached.len() == members.len();
+        // First: it goes before its suspicions count.
+        let mut inner = self.shared.lock();
+        match cut_off {
+            true => drop(inner.cut_off.get_or_insert_with(Instant::now)),
+            false => inner.cut_off = None,
+        }
+        drop(inner);
         for slot in &reached {
             match down {
                 true => self.shared.suspect(*slot, Cause::PortDown),
                 false => self.shared.trust(*slot, &Cause::PortDown),
             }
-        }
-        let cut_off = down && !reached.is_empty() && reached.len() == members.len();
-        let mut inner = self.shared.lock();
-        match cut_off {
-            true => drop(inner.cut_off.get_or_insert_with(Instant::now)),
-            false => inner.cut_off = None,
         }
     }
 

@@ -234,6 +234,7 @@ impl Model {
             },
             older_view_needed: rank.views.len() == 2 && rank.next < rank.views[1].0,
             gone: (0..self.0.ranks).filter(gone).map(|r| (r, 1)).collect(),
+            leaves: Default::default(),
             suspicions,
             accused: state.suspected.iter().any(doubts),
             joining: living.map(|joiner| (joiner, 1)).collect(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::fabric::Alarm;
 use super::{GroupState, What};
 use crate::team::store::{FileStore, MemoryStore, Store};
 use world::{Rank, World, lock};
@@ -198,6 +199,31 @@ fn a_rank_that_cannot_reach_the_store_is_dropped_learns_it_and_comes_back_with_a
 }
 
 #[test]
+fn a_pair_in_error_that_nobody_confirms_costs_a_rank_only_at_the_stall_bound() {
+    let mut world = memory(4, 4);
+    world.until_whole(3, "begin");
+    // Rank 0 has lost its HCA, and only rank 1 finds that out by its QP; the others' kernels wait for a deadline.
+    let blind = [(0, 1), (0, 2), (0, 3), (2, 0), (3, 0)];
+    lock(&world.wire.blind).extend(blind);
+    let ill = world.ranks.remove(&0).unwrap();
+    lock(&world.wire.cut).insert(ill.own);
+    world.until_whole(3, "without rank 0, and not without rank 1");
+    ill.group().wait(GroupState::Expelled, LONG).unwrap();
+    world.check("one pair");
+}
+
+#[test]
+fn an_hca_that_says_that_its_port_is_down_takes_its_rank_with_it_also_of_two() {
+    let mut world = memory(2, 2);
+    world.until_whole(3, "begin");
+    let ill = world.ranks.remove(&0).unwrap();
+    lock(&world.wire.alarms).insert(ill.own, vec![Alarm::PortDown(0)]);
+    world.until_whole(3, "the lower slot goes");
+    ill.group().wait(GroupState::Expelled, LONG).unwrap();
+    world.check("port");
+}
+
+#[test]
 fn a_joiner_that_dies_on_its_way_in_and_its_successor_change_nothing_for_the_others() {
     let mut world = memory(4, 3);
     world.until_whole(3, "begin");
@@ -222,7 +248,7 @@ fn trouble(seed: u64, store: Arc<dyn Store>) {
         std::thread::sleep(Duration::from_millis(random.u64(0..150)));
         let living: Vec<u32> = world.ranks.keys().copied().collect();
         let slot = living[random.usize(..living.len())];
-        match random.u32(..6) {
+        match random.u32(..7) {
             0 | 1 if living.len() > 1 => drop(world.kill(slot)),
             2 => {
                 lock(&world.wire.cut).insert(world.ranks[&slot].own);
@@ -237,6 +263,11 @@ fn trouble(seed: u64, store: Arc<dyn Store>) {
                 cut.store(true, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(random.u64(0..900)));
                 cut.store(false, Ordering::Relaxed);
+            }
+            5 => {
+                let group = world.ranks[&slot].group();
+                let left = group.leave(LONG);
+                assert!(group.state().is_over(), "{what}: {left:?}");
             }
             _ => {}
         }
