@@ -183,7 +183,10 @@ impl Driver {
     pub(super) fn end(mut self, state: GroupState) {
         let layer = &self.shared.layer;
         layer.set_refuse(true);
-        layer.set_limit(Some(layer.started()));
+        // A call that is held by another limit ends, too, and does not start.
+        if self.local.limit == Limit::Open {
+            layer.set_limit(Some(layer.started()));
+        }
         let own = self.incarnation();
         for peer in (0..self.shared.fabric.slots()).filter(|peer| *peer != own.0) {
             if let Err(error) = self.shared.fabric.fail_peer(peer) {
