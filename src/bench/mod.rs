@@ -9,6 +9,7 @@
 mod error;
 pub mod moe;
 pub mod post;
+mod ranks;
 pub mod rejoin;
 mod report;
 mod ring;

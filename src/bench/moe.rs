@@ -15,13 +15,13 @@ mod report;
 mod routing;
 
 use std::sync::Arc;
-use std::thread;
 
 pub use need::{Need, deepep, lower_bound};
 pub use report::{Counts, MoeReport, MoeRow};
 pub use routing::{Routing, choices};
 
 use super::BenchError;
+use super::ranks::{devices_of, together};
 use crate::moe::{MoeConfig, RowLayout};
 use crate::team::MemoryStore;
 
@@ -64,34 +64,15 @@ pub fn measure(
     read: &ReadHca<'_>,
 ) -> Result<Vec<MoeRow>, BenchError> {
     case.config.check(case.ranks)?;
-    let devices = devices
-        .get(..case.ranks as usize)
-        .ok_or(BenchError::Option {
-            what: "number of HCAs",
-            value: devices.len().to_string(),
-            limit: format!("{} or more, one for each rank", case.ranks),
-        })?;
+    let devices = devices_of(case.ranks, devices)?;
     let store = Arc::new(MemoryStore::new());
-    let results: Vec<Result<rank::Phases, BenchError>> = thread::scope(|scope| {
-        let start = |(rank, device): (u32, &String)| {
-            let store = Arc::clone(&store);
-            let device = device.clone();
-            scope.spawn(move || rank::run(case, rank, &device, store, read))
-        };
-        let threads: Vec<_> = (0u32..).zip(devices).map(start).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-            let panicked = |_| BenchError::Wrong {
-                case: case.to_string(),
-                detail: "a rank's thread panicked".to_owned(),
-            };
-            thread.join().map_err(panicked).flatten()
-        };
-        threads.into_iter().map(join).collect()
+    let runs = (0u32..).zip(devices).map(|(rank, device)| {
+        let store = Arc::clone(&store);
+        move || rank::run(case, rank, device, store, read)
     });
     let mut dispatch = Counts::default();
     let mut combine = Counts::default();
-    for phases in results {
-        let phases = phases?;
+    for phases in together(runs.collect(), &case.to_string())? {
         dispatch.add(&phases.dispatch);
         combine.add(&phases.combine);
     }

@@ -7,12 +7,12 @@
 
 use std::fmt;
 use std::sync::{Arc, Barrier};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::BenchError;
+use super::ranks::{devices_of, together};
 use crate::gpu::{self, GpuSelector};
 use crate::team::{MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
 use crate::verbs::{Context, DeviceSelector};
@@ -76,13 +76,7 @@ pub struct RejoinReport {
 /// # Errors
 /// Too few devices; what team and device refuse.
 pub fn measure(case: &RejoinCase, devices: &[String]) -> Result<Vec<RejoinRow>, BenchError> {
-    let devices = devices
-        .get(..case.ranks as usize)
-        .ok_or(BenchError::Option {
-            what: "number of HCAs",
-            value: devices.len().to_string(),
-            limit: format!("{} or more, one for each rank", case.ranks),
-        })?;
+    let devices = devices_of(case.ranks, devices)?;
     let mut rows = Vec::new();
     for way in [Way::Replace, Way::Rebuild] {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -97,7 +91,7 @@ pub fn measure(case: &RejoinCase, devices: &[String]) -> Result<Vec<RejoinRow>, 
             let join = &join;
             move || join(rank)
         });
-        let mut teams = together(founders.collect(), case)?;
+        let mut teams = together(founders.collect(), &format!("{case:?}"))?;
         let mut samples = Vec::new();
         for round in 0..case.rounds {
             samples.extend(come_back(
@@ -188,7 +182,7 @@ fn come_back(
         Ok((began.elapsed(), stall))
     };
     let runs = teams.iter().map(|team| || Ok(one(team)?)).collect();
-    let times = together(runs, case)?;
+    let times = together(runs, &format!("{case:?}"))?;
     let of_others = teams.iter().zip(before).zip(times);
     let sample = of_others.map(|((team, (commands, bytes)), (took, stall))| Sample {
         commands: team.commands() - commands,
@@ -216,24 +210,6 @@ fn connect(team: &Team, mut peers: Vec<(u32, u32)>) -> Result<(), TeamError> {
         peers = later;
     }
     Ok(())
-}
-
-/// Runs all at the same time; their results in order.
-fn together<T: Send>(
-    runs: Vec<impl FnOnce() -> Result<T, BenchError> + Send>,
-    case: &RejoinCase,
-) -> Result<Vec<T>, BenchError> {
-    thread::scope(|scope| {
-        let threads: Vec<_> = runs.into_iter().map(|run| scope.spawn(run)).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-            let panicked = |_| BenchError::Wrong {
-                case: format!("{case:?}"),
-                detail: "a rank's thread panicked".to_owned(),
-            };
-            thread.join().map_err(panicked).flatten()
-        };
-        threads.into_iter().map(join).collect()
-    })
 }
 
 impl RejoinRow {

@@ -262,7 +262,7 @@ impl State {
             Message::Joined { .. }
             | Message::Begins { .. }
             | Message::Event(_)
-            | Message::Finished => {}
+            | Message::Finished { .. } => {}
             Message::Verified { step } => self.verified = step + 1,
             Message::Done(result) => self.result = Some(result),
             Message::Failed { message, remote } => self.fail(message, remote),

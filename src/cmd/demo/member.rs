@@ -52,10 +52,23 @@ impl Rank {
         }
         served?;
         let kills = !self.spec.options.kill.is_empty();
-        loop {
+        let mut told = None;
+        while !orders::is_closed() {
             let number = self.moe.started().wrapping_add(1);
-            if number > self.spec.options.steps.min(orders::last_step()) {
-                break;
+            let last = self.spec.options.steps.min(orders::last_step());
+            if number > last {
+                // One that dies in the last step is dropped by those who are done. There may be more steps than was thought.
+                if told != Some(last) {
+                    orders::done();
+                    let _ = tell(&Message::Finished { step: last });
+                    told = Some(last);
+                }
+                self.tell_events(&group, &mut spent);
+                if group.state().is_over() {
+                    return Ok(());
+                }
+                std::thread::sleep(LOOK);
+                continue;
             }
             if kills {
                 let _ = tell(&Message::Begins { step: number });
@@ -72,13 +85,6 @@ impl Rank {
                 std::thread::sleep(LOOK);
             }
             self.tell_what(unix_us(), step);
-        }
-        // One that dies in the last step is dropped by those who are done.
-        orders::done();
-        let _ = tell(&Message::Finished);
-        while !orders::is_closed() {
-            self.tell_events(&group, &mut spent);
-            std::thread::sleep(LOOK);
         }
         Ok(())
     }
@@ -173,7 +179,9 @@ impl Rank {
                     }
                 }
                 team::What::Ended(GroupState::Expelled) => What::Expelled,
-                _ => continue,
+                other => What::Notes {
+                    words: format!("{other:?}"),
+                },
             };
             self.tell_what(us, what);
         }

@@ -48,8 +48,8 @@ pub(super) enum Message {
     Event(Record),
     /// A step was checked.
     Verified { step: u32 },
-    /// All steps were checked, and the process stays until its input ends. Told where ranks are killed.
-    Finished,
+    /// All steps up to this one were checked, and the process stays until its input ends. Told where ranks may go.
+    Finished { step: u32 },
     /// All steps were checked.
     Done(RankResult),
     /// This rank gives up. `remote`: because of another, which tells it itself.

@@ -109,7 +109,7 @@ fn run_ranks(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoErro
         | Message::Failed { .. }
         | Message::Begins { .. }
         | Message::Event(_)
-        | Message::Finished => {}
+        | Message::Finished { .. } => {}
     });
     bar.finish_and_clear();
     let times = [start.elapsed(), joined].map(|time| time.as_secs_f64());

@@ -23,7 +23,7 @@ const HEAR: f64 = 2.0;
 /// Longest run, in minutes.
 const MOST_MINUTES: f64 = 24.0 * 60.0;
 /// Longest time for the last steps.
-const LAST: Duration = Duration::from_secs(60);
+const LAST: Duration = Duration::from_secs(120);
 
 /// Options of `wv chaos`.
 #[derive(clap::Args, Clone, Debug)]
@@ -64,6 +64,9 @@ pub struct ChaosOptions {
     /// Draw how the ranks stood over time
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
+    /// Write all that was done and told, one JSON object a line
+    #[arg(long, value_name = "FILE.jsonl")]
+    story: Option<PathBuf>,
     /// The figures as one JSON object on stdout; everything else goes to stderr
     #[arg(long)]
     json: bool,
@@ -101,8 +104,13 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
     let ended = chaos.run();
     chaos.bar.finish_and_clear();
     // What came before a failure is worth a look as well.
-    let timeline = options.timeline.as_deref();
-    publish(&chaos.fleet.story(), timeline, options.json, ended)
+    let records = chaos.fleet.story();
+    if let Some(path) = &options.story {
+        let line = |record| serde_json::to_string(record).expect("numbers and words") + "\n";
+        let text: String = records.iter().map(line).collect();
+        std::fs::write(path, text).map_err(|error| DemoError::file(path, &error))?;
+    }
+    publish(&records, options.timeline.as_deref(), options.json, ended)
 }
 
 impl ChaosOptions {
@@ -195,25 +203,26 @@ impl Chaos<'_> {
             }
             self.turn(next.min(end))?;
         }
-        self.settle()?;
-        let last = self.last_step();
-        for rank in 0..ranks {
-            self.fleet.processes.order(rank, &Order::Last(last));
-        }
         let end = Instant::now() + LAST;
-        while !(0..ranks).all(|rank| self.fleet.finished.contains(&rank)) {
-            self.turn(end)?;
-            if Instant::now() >= end {
-                let finished = self.fleet.finished.clone();
-                let late = (0..ranks)
-                    .find(|rank| !finished.contains(rank))
-                    .unwrap_or(0);
-                self.fleet
-                    .fail(late, format!("it does not come to step {last}"));
-                return Err(self.fleet.failed());
+        loop {
+            self.settle()?;
+            let last = self.last_step();
+            self.fleet.set_last(last);
+            // One that is dropped only now comes back, and then all make some more steps.
+            while self.watch.calm().len() == ranks as usize {
+                if self.fleet.all_at_last(ranks) {
+                    return self.fleet.end();
+                }
+                self.turn(end)?;
+                if Instant::now() >= end {
+                    let finished = self.fleet.finished.clone();
+                    let late = (0..ranks).find(|rank| finished.get(rank) != Some(&last));
+                    let words = format!("it does not come to step {last}");
+                    self.fleet.fail(late.unwrap_or(0), words);
+                    return Err(self.fleet.failed());
+                }
             }
         }
-        self.fleet.end()
     }
 
     /// Nothing is done to anybody any more. How long that takes is bounded by the watch.
@@ -290,7 +299,14 @@ impl Chaos<'_> {
             }
         }
         self.seen = (records.len(), deeds.len());
-        wrong.extend(self.watch.overdue(now));
+        // Who has come to the last step waits for the others.
+        let overdue = self.watch.overdue(now);
+        if let Some((rank, words)) =
+            overdue.filter(|(rank, _)| !self.fleet.finished.contains_key(rank))
+        {
+            let threads = self.fleet.processes.threads(rank);
+            wrong.push((rank, format!("{words}; its threads: {threads}")));
+        }
         let time = self.began.elapsed().as_secs();
         let line = self.watch.line(self.options.ranks);
         self.bar

@@ -84,6 +84,8 @@ pub(crate) enum What {
     },
     /// The others have dropped it.
     Expelled,
+    /// Another event of its group, in words.
+    Notes { words: String },
 }
 
 /// Reads what was told, oldest first. A line that a killed rank has not ended is left out.

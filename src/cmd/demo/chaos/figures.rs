@@ -108,6 +108,13 @@ struct Victim {
     waiting: BTreeSet<u32>,
 }
 
+impl Victim {
+    /// Whether what is found of it at `us` comes of what was done to it.
+    fn is_one(&self, us: u64) -> bool {
+        self.until.is_none_or(|until| us <= until)
+    }
+}
+
 /// What is known at a time.
 #[derive(Default)]
 struct Tally {
@@ -242,6 +249,7 @@ impl Tally {
             What::Masked { others } => {
                 for of in others {
                     if let Some(of) = self.victims.get_mut(of)
+                        && of.is_one(us)
                         && of.unmasked.remove(&rank)
                     {
                         self.figures.mask.add(us - of.at);
@@ -273,14 +281,19 @@ impl Tally {
                 self.figures.steps_failed += u64::from(lacks && peace);
                 self.figures.steps_held_up += u64::from(lacks && !peace);
             }
+            What::Notes { .. } => {}
             What::Expelled => {
                 self.figures.expelled += 1;
                 self.gone(rank);
                 // What the others find of it from now on is its own end.
-                let victim = self.victims.entry(rank).or_insert_with(|| Victim {
-                    at: us,
+                let ended = |at| Victim {
+                    at,
                     ..Victim::default()
-                });
+                };
+                let victim = self.victims.entry(rank).or_insert_with(|| ended(us));
+                if !victim.is_one(us) {
+                    *victim = ended(us);
+                }
                 victim.until = Some(u64::MAX);
             }
         }
@@ -302,7 +315,7 @@ impl Tally {
 
     fn is_victim(&self, rank: u32, us: u64) -> bool {
         let victim = self.victims.get(&rank);
-        victim.is_some_and(|victim| victim.until.is_none_or(|until| us <= until))
+        victim.is_some_and(|victim| victim.is_one(us))
     }
 
     /// `rank` serves no more: nobody counts on it.
@@ -329,7 +342,7 @@ impl Tally {
         new.insert(rank);
         self.figures.false_suspicions += u32::from(first && !justified);
         if let Some(of) = self.victims.get_mut(&other)
-            && justified
+            && of.is_one(us)
             && of.undetected.remove(&rank)
         {
             self.figures.detect.add(us - of.at);
@@ -365,7 +378,7 @@ impl Tally {
         self.serving.insert(rank, members.to_vec());
         let out = |of: &u32| !members.contains(of);
         for (_, victim) in self.victims.iter_mut().filter(|(of, _)| out(of)) {
-            if victim.waiting.remove(&rank) {
+            if victim.is_one(us) && victim.waiting.remove(&rank) {
                 self.figures.resume.add(us - victim.at);
             }
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::super::messages::Message;
+use super::super::orders::Order;
 use super::super::{DemoError, Run};
 use super::event::{Record, What};
 use super::processes::{Heard, Incarnation, Processes};
@@ -20,7 +21,10 @@ pub(super) struct Fleet<'a> {
     /// Incarnations whose end is no failure: killed, or dropped by the others.
     over: BTreeSet<Incarnation>,
     rejoins: Vec<(Instant, Incarnation)>,
-    pub(super) finished: BTreeSet<u32>,
+    /// The last step that each has come to, of those who go no further.
+    pub(super) finished: BTreeMap<u32, u32>,
+    /// Told to each: the last step.
+    last: Option<u32>,
     /// The first failure of each.
     failures: BTreeMap<u32, String>,
     said: BTreeMap<u32, String>,
@@ -54,7 +58,8 @@ impl<'a> Fleet<'a> {
             faults,
             over: BTreeSet::new(),
             rejoins: Vec::new(),
-            finished: BTreeSet::new(),
+            finished: BTreeMap::new(),
+            last: None,
             failures: BTreeMap::new(),
             said: BTreeMap::new(),
             records: Vec::new(),
@@ -76,7 +81,25 @@ impl<'a> Fleet<'a> {
             command.env("SOFTHCA_FAULT", faults);
         }
         let started = self.processes.start(who, &mut command);
-        started.map_err(|error| DemoError::file(std::path::Path::new("wv"), &error))
+        started.map_err(|error| DemoError::file(std::path::Path::new("wv"), &error))?;
+        self.finished.remove(&rank);
+        if let Some(last) = self.last {
+            self.processes.order(rank, &Order::Last(last));
+        }
+        Ok(())
+    }
+
+    /// No rank goes beyond this step, nor does one that comes later.
+    pub(super) fn set_last(&mut self, step: u32) {
+        self.last = Some(step);
+        for rank in self.processes.running() {
+            self.processes.order(rank, &Order::Last(step));
+        }
+    }
+
+    /// Whether each of `ranks` has come to the last step.
+    pub(super) fn all_at_last(&self, ranks: u32) -> bool {
+        (0..ranks).all(|rank| self.finished.get(&rank).copied() == self.last)
     }
 
     /// SIGKILL. Whether there was somebody.
@@ -105,7 +128,7 @@ impl<'a> Fleet<'a> {
 
     /// Whether all that live are done, and nobody is to come.
     pub(super) fn is_done(&self) -> bool {
-        let done = |rank: &u32| self.finished.contains(rank);
+        let done = |rank: &u32| self.finished.contains_key(rank);
         self.rejoins.is_empty() && self.processes.running().iter().all(done)
     }
 
@@ -156,8 +179,8 @@ impl<'a> Fleet<'a> {
                 }
                 self.records.push(record);
             }
-            Ok(Message::Finished) => {
-                self.finished.insert(rank);
+            Ok(Message::Finished { step }) => {
+                self.finished.insert(rank, step);
             }
             Ok(Message::Failed { message, .. }) => self.fail(rank, message),
             Ok(Message::Joined { address, .. }) => {

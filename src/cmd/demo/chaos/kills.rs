@@ -78,7 +78,7 @@ fn watch(fleet: &mut Fleet<'_>, options: &DemoOptions, limit: Duration) -> Resul
             None if Instant::now() >= end => {
                 return Err(DemoError::Timeout {
                     seconds: limit.as_secs(),
-                    progress: format!("ranks {:?} are done", fleet.finished),
+                    progress: format!("ranks {:?} are done", fleet.finished.keys()),
                 });
             }
             _ => {}

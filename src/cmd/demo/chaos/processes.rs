@@ -131,6 +131,21 @@ impl Processes {
         input.is_some_and(|input| input.write_all(&line).is_ok())
     }
 
+    /// Name and state of each thread of a rank, as the system gives them: R runs, S sleeps, T is stopped.
+    pub(super) fn threads(&self, rank: u32) -> String {
+        let Some(running) = self.running.get(&rank) else {
+            return "none".to_owned();
+        };
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", running.child.id()));
+        let stats = tasks.into_iter().flatten().filter_map(|task| {
+            let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+            // NUMBER (NAME) STATE ..
+            let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+            Some(format!("{name} {}", rest.trim_start().get(..1)?))
+        });
+        stats.collect::<Vec<_>>().join(", ")
+    }
+
     /// The generation of the process that runs as `rank`.
     pub(super) fn generation(&self, rank: u32) -> Option<u32> {
         self.running.get(&rank).map(|running| running.generation)
@@ -293,6 +308,8 @@ mod tests {
         ticker.args(["-c", "while :; do echo tick; done"]);
         processes.start((0, 1), &mut ticker).unwrap();
         told(&processes, (0, 1));
+        assert_eq!(processes.threads(1), "none");
+        assert!(processes.threads(0).starts_with("sh "));
         assert!(processes.stop(0));
         // What was in the pipe still comes.
         let start = Instant::now();

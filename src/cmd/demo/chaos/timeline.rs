@@ -156,6 +156,7 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
         | What::Asks
         | What::Connected { .. }
         | What::Masked { .. }
+        | What::Notes { .. }
         | What::Step { .. } => {}
     }
 }
