@@ -199,20 +199,6 @@ fn a_rank_that_cannot_reach_the_store_is_dropped_learns_it_and_comes_back_with_a
 }
 
 #[test]
-fn a_pair_in_error_that_nobody_confirms_costs_a_rank_only_at_the_stall_bound() {
-    let mut world = memory(4, 4);
-    world.until_whole(3, "begin");
-    // Rank 0 has lost its HCA, and only rank 1 finds that out by its QP; the others' kernels wait for a deadline.
-    let blind = [(0, 1), (0, 2), (0, 3), (2, 0), (3, 0)];
-    lock(&world.wire.blind).extend(blind);
-    let ill = world.ranks.remove(&0).unwrap();
-    lock(&world.wire.cut).insert(ill.own);
-    world.until_whole(3, "without rank 0, and not without rank 1");
-    ill.group().wait(GroupState::Expelled, LONG).unwrap();
-    world.check("one pair");
-}
-
-#[test]
 fn an_hca_that_says_that_its_port_is_down_takes_its_rank_with_it_also_of_two() {
     let mut world = memory(2, 2);
     world.until_whole(3, "begin");

@@ -39,8 +39,6 @@ pub(super) struct Wire {
     pub(super) sent: Mutex<BTreeSet<(Incarnation, u32, u32)>>,
     /// What HCAs tell by themselves.
     pub(super) alarms: Mutex<BTreeMap<Incarnation, Vec<Alarm>>>,
-    /// Who does not find out, of whom, that nothing arrives: by slot.
-    pub(super) blind: Mutex<BTreeSet<(u32, u32)>>,
     /// Connections that fail: whose, to which slot, how often still.
     pub(super) refuse: Mutex<BTreeMap<(u32, u32), u32>>,
 }
@@ -175,8 +173,7 @@ impl Fabric for FakeFabric {
         let posted = lock(&self.wire.sent)
             .iter()
             .any(|(from, ..)| *from == self.own);
-        let sees = !lock(&self.wire.blind).contains(&(self.own.0, peer));
-        Ok((broken && link.up && posted && sees).then_some(Cause::QpError(0x8115)))
+        Ok((broken && link.up && posted).then_some(Cause::QpError(0x8115)))
     }
 }
 
