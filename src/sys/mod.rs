@@ -11,6 +11,7 @@
     missing_docs,
     non_camel_case_types,
     clippy::all,
+    clippy::ptr_as_ptr,
     clippy::undocumented_unsafe_blocks,
     reason = "generated"
 )]
