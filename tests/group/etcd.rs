@@ -13,7 +13,7 @@ use crate::servers::Etcd;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// An election must not look like a death.
 const PATIENT: GroupConfig = GroupConfig {
-    lease_ttl: Duration::from_secs(10),
+    lease_ttl: Duration::from_secs(6),
     ..CONFIG
 };
 

@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const TO_RTR: u16 = 0x503;
 /// Leases outlive a store that one rank does not reach for a while.
 const PATIENT: GroupConfig = GroupConfig {
-    lease_ttl: Duration::from_secs(60),
+    lease_ttl: Duration::from_secs(8),
     ..CONFIG
 };
 
