@@ -153,10 +153,7 @@ mod tests {
         assert!(records.is_sorted_by_key(|record| record.us));
         for record in &records {
             let line = serde_json::to_string(record).unwrap();
-            assert_eq!(
-                parse(&format!("{line}\n")).unwrap(),
-                std::slice::from_ref(&record)
-            );
+            assert_eq!(parse(&format!("{line}\n")).unwrap(), [record.clone()]);
         }
         assert_eq!(parse("").unwrap(), []);
         let error = parse("{\"us\":1}\n").unwrap_err();
