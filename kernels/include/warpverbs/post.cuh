@@ -17,7 +17,7 @@ namespace wv {
 /// How to post.
 struct PostOptions {
   /// When waiting for ring space ends; left out, at once.
-  Deadline deadline{0};
+  Deadline deadline;
   /// Report the completion, so that the ticket can be waited for. Costs the NIC one CQE; else every
   /// quarter of a ring has one.
   bool signalled = true;
