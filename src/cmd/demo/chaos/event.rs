@@ -153,7 +153,8 @@ mod tests {
         assert!(records.is_sorted_by_key(|record| record.us));
         for record in &records {
             let line = serde_json::to_string(record).unwrap();
-            assert_eq!(parse(&format!("{line}\n")).unwrap(), [record.clone()]);
+            let read = parse(&format!("{line}\n")).unwrap();
+            assert_eq!(read.as_slice(), std::slice::from_ref(record));
         }
         assert_eq!(parse("").unwrap(), []);
         let error = parse("{\"us\":1}\n").unwrap_err();
