@@ -11,6 +11,7 @@ budget_of() {
         sass) echo 120 ;;
         device) echo 150 ;;
         moe) echo 210 ;;
+        membership) echo 90 ;;
     esac
 }
 
@@ -22,6 +23,9 @@ device='binary(/^(conformance|failures|ops|order|peer_defects|posting|put_(hold|
 
 # What proves dispatch and combine: data, orders, faults, models, and the C interface.
 moe='binary(/^moe(_.*)?$/) or package(warpverbs-capi)'
+
+# Ranks that die and come back, and the stores they meet in. They wait more than they work: several run at the same time.
+membership='binary(/^(group|store)$/) or (binary(demo) and test(/^members::/))'
 
 # Everything that is tested but the programs of part moe, which are built when that part runs them.
 but_moe() {
