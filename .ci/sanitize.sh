@@ -43,7 +43,7 @@ order_filter='not (test(70_000) | test(65534) | test(more_than_a_gib) | test(a_w
 memory_tests='--test put_mutants --test put --test ops --test moe'
 memory_filter='not test(more_than_a_gib)'
 
-# One package per step: `-p simt -p warpverbs` would resolve features otherwise and build everything once more. What a build
+# One package per step: `-p simt-tests -p warpverbs` would resolve features otherwise and build everything once more. What a build
 # costs is why each sanitizer has one step for the library.
 sanitize() {
     prepare demo
