@@ -144,10 +144,10 @@ WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
                             pack(state.skip_first[call.index], state.skip_number[call.index]),
                             pack(call.call, state.beat)};
   RemoteAddr to;
-  const PeerWindow window = load_peer(call.team, call.moe.signals, peer, call.rail());
+  const There there(call, peer);
   constexpr uint64_t AT = offsetof(MoeSignal, credit);
-  if (!window.at(call.signal_offset() + AT, sizeof words, &to)) return Status::invalid;
-  const Posted posted = post_control(call, qp, window, to, words, options);
+  if (!there.signals.at(call.signal_offset() + AT, sizeof words, &to)) return Status::invalid;
+  const Posted posted = post_control(call, qp, there, to, words, options);
   if (posted.status == Status::ok) state.told = credit;
   return posted.status;
 }

@@ -17,6 +17,24 @@
 
 namespace wv::moe {
 
+/// Slots and signals at a peer, as a phase reaches both: by the QP that carries its kind and set, or
+/// by stores.
+struct There {
+  PeerWindow slots, signals;
+  /// Whether this rank stores into the peer's memory itself. Never into one of the two only: words
+  /// keep behind data, and all words of a peer in their order.
+  bool direct;
+
+  WV_DEVICE There(const Call& call, uint32_t peer)
+      : slots(load_peer(call.team, call.moe.slots, peer, call.rail())),
+        signals(load_peer(call.team, call.moe.signals, peer, call.rail())),
+        direct(slots.direct() && signals.direct()) {
+    if (!direct) return;
+    slots = load_direct(call.team, call.moe.slots, peer, slots);
+    signals = load_direct(call.team, call.moe.signals, peer, signals);
+  }
+};
+
 /// What goes to a peer behind the rows that have been posted already: the last rows, then the data
 /// signal. The same for all lanes, but for `rows` and `active`.
 struct Tail {
@@ -147,10 +165,9 @@ WV_DEVICE Posted post_tail(const Call& call, const PeerQp& qp, const Tail& tail)
 }
 
 /// Writes words 1 to 3 of the signal at `to` of a peer, or stores them. One thread.
-WV_DEVICE Posted post_control(const Call& call, const PeerQp& qp, const PeerWindow& signals,
-                              RemoteAddr to, const ControlSignal& words,
-                              const PostOptions& options) {
-  if (signals.direct()) return direct::signal<false>(Thread{}, to.addr, words);
+WV_DEVICE Posted post_control(const Call& call, const PeerQp& qp, const There& there, RemoteAddr to,
+                              const ControlSignal& words, const PostOptions& options) {
+  if (there.direct) return direct::signal<false>(Thread{}, to.addr, words);
   switch (call.moe.order) {
     case MoeOrder::swap:
       return Swap::control(call, qp, to, words, options);

@@ -44,21 +44,18 @@ WV_DEVICE_COLD Outcome fail(const Call& call, uint32_t peer, Status status) {
 /// What one send phase knows of one peer.
 struct Way {
   PeerQp qp;
-  PeerWindow slots, signals;
+  There there;
   Window staging;
 
   WV_DEVICE Way(const Call& call, const PeerQp& opened, uint32_t peer)
       : qp(opened),
-        slots(load_peer(call.team, call.moe.slots, peer, call.rail())),
-        signals(load_peer(call.team, call.moe.signals, peer, call.rail())),
+        there(call, peer),
         staging(rail_window(call.team, call.moe.staging, call.rail())) {}
 
-  /// Whether this rank stores into the peer's memory itself.
-  WV_DEVICE bool direct() const { return slots.direct() && signals.direct(); }
   /// `piece` as a put. False if it is not inside the windows.
   WV_DEVICE bool resolve(const Piece& piece, Put* put) const {
     put->bytes = piece.bytes;
-    return slots.at(piece.to, piece.bytes, &put->dst) &&
+    return there.slots.at(piece.to, piece.bytes, &put->dst) &&
            local_at(staging, piece.from, piece.bytes, &put->src);
   }
 };
@@ -132,8 +129,8 @@ WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, con
   Tail tail{};
   tail.words = {pack(Data{call.handle.epoch, call.call, count}), credit};
   Posted posted{Status::invalid, {0}};
-  if (way.signals.at(call.signal_offset(), sizeof tail.words, &tail.signal)) {
-    posted = way.direct() ? store_rows(call, way, peer, pieces, tail)
+  if (way.there.signals.at(call.signal_offset(), sizeof tail.words, &tail.signal)) {
+    posted = way.there.direct ? store_rows(call, way, peer, pieces, tail)
                           : post_rows(call, way, peer, pieces, &tail);
   }
   // What reads the staging rows may be under way also after a failure.

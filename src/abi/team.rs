@@ -5,7 +5,8 @@ use super::{DevicePtr, QpContext};
 abi_const! {
     /// `PeerEntry::rail_generation` >> RAIL_SHIFT, without PEER_DIRECT = rail, 7 bits; below it 24 bits of the peer's generation.
     pub const RAIL_SHIFT: u32 = 24;
-    /// Bit of `PeerEntry::rail_generation`: `base` is an address that kernels of this rank may load from and store to.
+    /// Bit of `PeerEntry::rail_generation`: kernels of this rank may load from and store to the window, at the address that stands
+    /// in `TeamContext::direct`.
     pub const PEER_DIRECT: u32 = 1 << 31;
     /// Most rails of a team.
     pub const MAX_RAILS: u32 = 16;
@@ -89,11 +90,13 @@ abi_struct! {
         pub closed: DevicePtr<u32>,
         /// Local key of window w for rail r, big-endian: lkeys[w * rails + r].
         pub lkeys: DevicePtr<u32>,
+        /// Where kernels of this rank reach window w at a peer by load and store: direct[w * max_ranks + peer]; 0: not at all.
+        pub direct: DevicePtr<u64>,
     }
 }
 
 const _: () = {
     assert!(size_of::<PeerEntry>() == 16 && align_of::<PeerEntry>() == 16);
     assert!(size_of::<Window>() == 24);
-    assert!(size_of::<TeamContext>() == 72);
+    assert!(size_of::<TeamContext>() == 80);
 };

@@ -19,6 +19,7 @@ mod options;
 mod ptx;
 mod rdma;
 mod register;
+mod share;
 mod sources;
 mod stream;
 
@@ -31,7 +32,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute};
 
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
-use super::{Event, Gpu, GpuError, Launch, RdmaSupport, Stream};
+use super::{Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport, Stream};
 use driver::{Device, check};
 use kernels::Target;
 use memory::Arena;
@@ -215,6 +216,17 @@ impl Gpu for CudaGpu {
 
     fn alloc_host(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
         self.arena.alloc_host(bytes, align)
+    }
+
+    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        match self.placement {
+            Placement::Device => self.arena.alloc(bytes, align),
+            Placement::Host => self.arena.alloc_file(bytes, align),
+        }
+    }
+
+    fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
+        share::open(&self.device, handle)
     }
 
     fn dmabuf(&self, addr: u64, bytes: usize) -> Result<Option<OwnedFd>, GpuError> {

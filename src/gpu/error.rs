@@ -42,6 +42,12 @@ pub enum GpuError {
         /// What is allowed.
         limit: String,
     },
+    /// Memory of another process that cannot be reached from this one.
+    #[error("memory of another process cannot be opened: {why}")]
+    NotOpened {
+        /// Why.
+        why: String,
+    },
     /// No memory for an allocation.
     #[error("no {kind} memory for {bytes} bytes: {detail}")]
     OutOfMemory {

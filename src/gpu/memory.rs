@@ -7,8 +7,16 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::GpuError;
+use super::share::Name;
+
 /// What keeps an allocation or a mapping alive; dropping it ends it.
-pub(super) trait Hold: Send + Sync + fmt::Debug {}
+pub(super) trait Hold: Send + Sync + fmt::Debug {
+    /// How other processes of this machine name the memory; none if they do not reach it.
+    fn name(&self) -> Result<Option<Name>, GpuError> {
+        Ok(None)
+    }
+}
 
 /// An allocation of device memory; dropping it frees it.
 ///
@@ -17,16 +25,16 @@ pub(super) trait Hold: Send + Sync + fmt::Debug {}
 pub struct DeviceMemory {
     addr: u64,
     bytes: usize,
-    _hold: Box<dyn Hold>,
+    hold: Box<dyn Hold>,
 }
 
 impl DeviceMemory {
     pub(super) fn new(addr: u64, bytes: usize, hold: Box<dyn Hold>) -> Self {
-        Self {
-            addr,
-            bytes,
-            _hold: hold,
-        }
+        Self { addr, bytes, hold }
+    }
+
+    pub(super) fn hold(&self) -> &dyn Hold {
+        self.hold.as_ref()
     }
 
     /// First byte, as kernels and (registered) the HCA address it.

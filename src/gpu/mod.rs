@@ -8,11 +8,13 @@
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
+mod file;
 mod launch;
 mod memory;
 mod ranges;
 mod rdma;
 mod select;
+mod share;
 pub mod simt;
 mod stream;
 
@@ -26,6 +28,7 @@ pub use launch::{Dim3, Event, Launch};
 pub use memory::{DeviceMemory, HostMapped, MappedMmio};
 pub use rdma::{RdmaSupport, WriteOrdering};
 pub use select::{GpuSelector, open, open_for};
+pub use share::{MemoryHandle, OpenedMemory};
 pub use stream::{Graph, Stream};
 
 /// One device that runs kernels. Object safe: the runtime holds `Arc<dyn Gpu>`.
@@ -55,6 +58,22 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     fn alloc_host(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
         self.alloc(bytes, align)
     }
+
+    /// As [`Gpu::alloc`], in memory that other processes of this machine can open where the device has such a thing:
+    /// [`DeviceMemory::handle`] then names it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::alloc`].
+    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError>;
+
+    /// Opens memory of another process. Its owner's end does not end it; who has opened it closes it then, before anything of a
+    /// new process takes its place.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::NotOpened`]: its owner has ended, it belongs to another user, or to a device that this one does not reach.
+    fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError>;
 
     /// A DMA-BUF of `bytes` bytes at `addr`, by which an HCA without the driver's peer-memory module registers device memory;
     /// none if this device has no such thing.

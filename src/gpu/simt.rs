@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
-use super::{Event, Gpu, GpuError, Launch, Stream};
+use super::{Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, Stream};
 use memory::Arena;
 use stream::{Health, SimtStream};
 
@@ -169,6 +169,14 @@ impl Gpu for SimtGpu {
 
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
         self.arena.alloc(bytes, align)
+    }
+
+    fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
+        self.arena.alloc_shared(bytes, align)
+    }
+
+    fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
+        memory::open(handle)
     }
 
     fn allocated(&self) -> u64 {

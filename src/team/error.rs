@@ -105,6 +105,18 @@ pub enum TeamError {
         /// The first that is accepted.
         least: u32,
     },
+    /// An incarnation that another would replace, and that may still store into memory of this rank.
+    #[error(
+        "rank {peer} of generation {generation} may still store into windows of this rank: process {process} must end before          another takes its place"
+    )]
+    StillRuns {
+        /// The peer.
+        peer: u32,
+        /// Its former generation.
+        generation: u32,
+        /// The process of that.
+        process: String,
+    },
     /// A peer whose QPs have never been connected, or are being connected to another incarnation.
     #[error(
         "rank {peer} is not connected: it has not joined, or a new incarnation of it is being connected"

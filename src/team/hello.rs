@@ -10,10 +10,11 @@ use super::TeamError;
 use super::exchange::Exchange;
 use super::identity::Identity;
 use super::link::PSN_BITS;
+use crate::gpu::MemoryHandle;
 use crate::verbs::Mtu;
 
 /// Version of both records.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Where a hello is kept.
 pub(super) fn hello_key(rank: u32, generation: u32) -> String {
@@ -90,6 +91,8 @@ pub(super) struct WindowOffer {
     pub(super) base: u64,
     /// By rail; none for a window that no peer writes.
     pub(super) rkeys: Vec<u32>,
+    /// By which other processes of the machine open it; none if they do not.
+    pub(super) handle: Option<MemoryHandle>,
 }
 
 /// What records of a rank are compared with.

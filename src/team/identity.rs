@@ -1,57 +1,189 @@
-//! Which process and device a rank runs on: ranks that share both reach each other's windows by load and store.
+//! Which process, machine and device a rank runs on: how kernels of other ranks reach its windows, and whether what it was still
+//! does.
+//!
+//! Ranks of one process and device reach each other's windows by load and store as they are; those of one machine and user by a
+//! name that the owner tells. Nothing fences such stores as a QP in Err and an ended key fence packets, so an incarnation that
+//! could make them is over only when its process is, or when that process says that the team is.
 
 use std::fs;
-use std::sync::OnceLock;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::store::Process;
 use crate::gpu::Gpu;
+
+/// The teams of this process that live.
+static LIVING: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 /// Process and device of a rank, as other ranks compare it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Identity {
-    /// Drawn once per process; a forked child has its parent's, and another `pid`.
-    token: u64,
-    pid: u32,
-    /// When the process started, in the kernel's ticks: tells a reused `pid` apart.
-    started: String,
+    /// It reaches others by load and store, and lets others.
+    direct: bool,
+    process: Process,
+    user: u32,
     /// Two ranks of a process with the same value may load from and store to each other's device memory.
     device: String,
+    /// Drawn for each team that a process joins.
+    team: u64,
+    /// Teams of the process that lived when this was written.
+    living: Vec<u64>,
 }
 
-impl Identity {
-    /// Of this process, with kernels on `gpu`.
-    pub(super) fn new(gpu: &dyn Gpu) -> Self {
-        static TOKEN: OnceLock<u64> = OnceLock::new();
-        let token = *TOKEN.get_or_init(|| fastrand::Rng::new().u64(..));
-        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        Self {
-            token,
-            pid: std::process::id(),
-            started: start_time(&stat).to_owned(),
+/// How kernels of one rank get at the windows of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// By QPs only.
+    #[default]
+    Hca,
+    /// At the addresses that the other has.
+    Process,
+    /// By what the other names.
+    Machine,
+}
+
+/// A team of this process, while it lives.
+#[derive(Debug)]
+pub(super) struct Living(u64);
+
+impl Living {
+    pub(super) fn new() -> Self {
+        let team = fastrand::Rng::new().u64(..);
+        living().push(team);
+        Self(team)
+    }
+
+    /// What others are told of it, with kernels on `gpu`.
+    pub(super) fn identity(&self, gpu: &dyn Gpu, direct: bool) -> Identity {
+        Identity {
+            direct,
+            process: Process::this(),
+            user: fs::metadata("/proc/self").map_or(u32::MAX, |of| of.uid()),
             device: gpu.device_id(),
+            team: self.0,
+            living: living().clone(),
         }
     }
 }
 
-/// Field 22 of /proc/PID/stat. The name in field 2 may hold blanks and brackets; the last `)` ends it.
-fn start_time(stat: &str) -> &str {
-    let behind_name = stat.rsplit(')').next().unwrap_or("");
-    behind_name.split_whitespace().nth(19).unwrap_or("")
+impl Drop for Living {
+    fn drop(&mut self) {
+        living().retain(|team| *team != self.0);
+    }
+}
+
+impl Identity {
+    /// The same with those teams of this process that live now.
+    pub(super) fn renewed(&self) -> Self {
+        Self {
+            living: living().clone(),
+            ..self.clone()
+        }
+    }
+
+    /// How kernels of this rank get at the windows of `other`.
+    pub(super) fn reach(&self, other: &Self) -> Reach {
+        if !(self.direct && other.direct) {
+            return Reach::Hca;
+        }
+        match self.process == other.process {
+            true if self.device == other.device => Reach::Process,
+            false if self.user == other.user && self.process.is_beside(&other.process) => {
+                Reach::Machine
+            }
+            _ => Reach::Hca,
+        }
+    }
+
+    /// Whether it is sure that nothing of this incarnation stores anything any more, as far as its successor and this process
+    /// know.
+    pub(super) fn is_over(&self, successor: &Self) -> bool {
+        if self.process == successor.process {
+            return !successor.living.contains(&self.team);
+        }
+        if self.process == Process::this() {
+            return !living().contains(&self.team);
+        }
+        self.process.has_ended()
+    }
+
+    /// Its process, in words.
+    pub(super) fn process(&self) -> String {
+        self.process.to_string()
+    }
+}
+
+fn living() -> MutexGuard<'static, Vec<u64>> {
+    LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
+    use crate::gpu::simt::SimtGpu;
+
+    fn identity(team: &Living) -> Identity {
+        team.identity(SimtGpu::open().unwrap().as_ref(), true)
+    }
 
     #[test]
-    fn the_start_time_is_found_behind_any_process_name() {
-        let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 424242 20";
-        for name in ["(wv)", "(a b)", "(x) (y)"] {
-            assert_eq!(start_time(&format!("77 {name} {rest}")), "424242");
-        }
-        assert_eq!(start_time(""), "");
-        let own = fs::read_to_string("/proc/self/stat").unwrap();
-        assert!(start_time(&own).parse::<u64>().unwrap() > 0);
+    fn ranks_reach_each_other_by_where_they_are_and_what_both_want() {
+        let teams = [Living::new(), Living::new()];
+        let [own, same] = teams.each_ref().map(identity);
+        assert_eq!(own.reach(&same), Reach::Process);
+        let cuda = Identity {
+            device: "cuda0".to_owned(),
+            ..same.clone()
+        };
+        assert_eq!(own.reach(&cuda), Reach::Hca);
+        let off = Identity {
+            direct: false,
+            ..same.clone()
+        };
+        assert_eq!((own.reach(&off), off.reach(&own)), (Reach::Hca, Reach::Hca));
+        let other = Identity {
+            process: Process::of(1),
+            ..same
+        };
+        assert_eq!(own.reach(&other), Reach::Machine);
+        let user = Identity {
+            user: own.user + 1,
+            ..other
+        };
+        assert_eq!(own.reach(&user), Reach::Hca);
+    }
+
+    #[test]
+    fn a_team_of_this_process_is_over_when_it_is_dropped_and_its_successor_says_so() {
+        let (old, new) = (Living::new(), Living::new());
+        let (was, mut next) = (identity(&old), identity(&new));
+        assert!(!was.is_over(&next));
+        drop(old);
+        assert!(!was.is_over(&next), "it was told before");
+        next = next.renewed();
+        assert!(was.is_over(&next));
+    }
+
+    #[test]
+    fn an_incarnation_of_another_process_is_over_when_that_has_ended() {
+        let team = Living::new();
+        let own = identity(&team);
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let was = Identity {
+            process: Process::of(child.id()),
+            ..own.clone()
+        };
+        assert!(!was.is_over(&own));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(was.is_over(&own));
     }
 }

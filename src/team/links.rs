@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::exchange::Exchange;
 use super::hello::{Hello, Offer, QpOffer, RailRecord, VERSION, Wanted, WindowOffer, hello_key};
-use super::identity::Identity;
+use super::identity::{Identity, Reach};
 use super::link::Link;
 use super::rail::Rail;
 use super::{TeamConfig, TeamError};
@@ -51,8 +51,10 @@ pub(super) struct PeerState {
     pub(super) connected: u32,
     /// The host has given the incarnation up, and no other was begun with.
     pub(super) failed: bool,
-    /// Ranks that share a process and a device.
-    pub(super) direct: bool,
+    /// How kernels get at its windows.
+    pub(super) reach: Reach,
+    /// The incarnation that may store into windows of this rank, until it is over.
+    pub(super) visitor: Option<(u32, Identity)>,
     /// The newest incarnation whose hello was read: how its rails are reached.
     pub(super) known: Option<Known>,
 }
@@ -70,7 +72,8 @@ pub(super) enum Making {
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) generation: u32,
-    pub(super) direct: bool,
+    pub(super) identity: Identity,
+    pub(super) reach: Reach,
     /// By rail, without QP and packet number.
     paths: Vec<PathAttr>,
 }
@@ -82,6 +85,7 @@ impl Links {
         rails: &[Rail],
         config: &TeamConfig,
         agreed: Vec<(String, String)>,
+        identity: Identity,
     ) -> Result<Self, TeamError> {
         let mut peers = Vec::new();
         for peer in 0..config.ranks {
@@ -89,7 +93,6 @@ impl Links {
                 work: Mutex::new(()),
                 state: Mutex::new(PeerState {
                     links: make(gpu, rails, config, peer, 0)?,
-                    direct: config.direct && peer == config.rank,
                     ..PeerState::default()
                 }),
             });
@@ -98,7 +101,7 @@ impl Links {
             hello: Hello {
                 version: VERSION,
                 rails: rails.iter().map(rail_record).collect::<Result<_, _>>()?,
-                identity: Identity::new(gpu),
+                identity,
                 agreed,
                 windows: None,
                 offers: Vec::new(),
@@ -136,13 +139,14 @@ impl Links {
                 return Err(exchange.record(peer, "hello", &reason));
             };
             wanted.check_offer(peer, "hello", offer, &[])?;
-            let known = self.known(rails, config, generation, &hello)?;
+            let known = self.known(rails, generation, &hello)?;
             let mut state = self.peers[peer as usize].state();
             state.receive(&known, &offer.qps)?;
             state.send(&self.send, &offer.qps)?;
             state.finish(0);
             state.connected = generation;
-            state.direct = known.direct;
+            state.reach = known.reach;
+            state.admit(generation, known.reach, &known.identity);
         }
         exchange.barrier("connected")
     }
@@ -161,7 +165,6 @@ impl Links {
     pub(super) fn known(
         &self,
         rails: &[Rail],
-        config: &TeamConfig,
         generation: u32,
         hello: &Hello,
     ) -> Result<Known, TeamError> {
@@ -176,7 +179,8 @@ impl Links {
         };
         Ok(Known {
             generation,
-            direct: config.direct && hello.identity == self.hello.identity,
+            reach: self.hello.identity.reach(&hello.identity),
+            identity: hello.identity.clone(),
             paths: rails
                 .iter()
                 .enumerate()

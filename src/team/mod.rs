@@ -11,6 +11,7 @@
 mod budget;
 mod config;
 mod counters;
+mod direct;
 mod error;
 mod exchange;
 mod group;
@@ -49,6 +50,7 @@ pub use group::{
     Cause, Group, GroupConfig, GroupError, GroupEvent, GroupState, GroupView, Layer, LayerError,
     What, newest_view, next_generation,
 };
+use identity::Living;
 use link::Link;
 use links::{Links, PeerLinks};
 pub use order::SignalOrder;
@@ -75,6 +77,8 @@ pub struct Team {
     order: SignalOrder,
     windows: Mutex<Vec<OwnedWindow>>,
     rails: Vec<Rail>,
+    /// The last to go: who could store into the memory of others does so no more.
+    _living: Living,
 }
 
 impl Team {
@@ -160,12 +164,13 @@ impl Team {
             .zip(contexts)
             .map(rail)
             .collect::<Result<_, TeamError>>()?;
-        let mut links = Links::new(gpu.as_ref(), &made, &config, agreed)?;
+        let living = Living::new();
+        let identity = living.identity(gpu.as_ref(), config.direct);
+        let mut links = Links::new(gpu.as_ref(), &made, &config, agreed, identity)?;
         if !config.joins() {
             links.found(exchange, &made, &config)?;
         }
-        let direct: Vec<bool> = links.all().iter().map(|peer| peer.state().direct).collect();
-        let tables = Tables::new(gpu, &config, rails, &links.contexts(&config), &direct)?;
+        let tables = Tables::new(gpu, &config, rails, &links.contexts(&config))?;
         for (rank, peer) in (0..).zip(links.all()) {
             if rank != config.rank && peer.state().connected == 0 {
                 tables.close(rank);
@@ -180,6 +185,7 @@ impl Team {
             order,
             windows: Mutex::default(),
             rails: made,
+            _living: living,
         })
     }
 
@@ -291,9 +297,12 @@ impl Team {
             })?;
         let gpu = self.gpu.as_ref();
         let what = (bytes, purpose);
-        let owned = OwnedWindow::new(gpu, &self.rails, &self.config, id, what)?;
-        let entries = owned.entries(&self.exchange, &self.config)?;
-        self.tables.add_window(&entries, &owned.lkeys_be())?;
+        let mut owned = OwnedWindow::new(gpu, &self.rails, &self.config, id, what)?;
+        let reach = self.links.all().iter().map(|peer| peer.state().reach);
+        let reach: Vec<_> = reach.collect();
+        let (entries, direct) = owned.entries(gpu, &self.exchange, &self.config, &reach)?;
+        let lkeys = owned.lkeys_be();
+        self.tables.add_window(&entries, &direct, &lkeys)?;
         Ok(owned)
     }
 

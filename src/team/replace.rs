@@ -33,6 +33,7 @@ impl Team {
         }
         let hello = Hello {
             windows: Some(self.window_shapes()),
+            identity: self.links.hello.identity.renewed(),
             ..self.links.hello.clone()
         };
         let key = hello_key(self.rank(), self.config.generation);
@@ -71,8 +72,8 @@ impl Team {
     ///
     /// # Errors
     /// As [`Team::resolve_peer`]; [`TeamError::Guarded`] if kernels do not drop their guards, [`TeamError::Absent`] if the
-    /// other end does not come; [`TeamError::Incarnation`] for one that is over, [`TeamError::Recovering`]; what HCA, device
-    /// and store refuse.
+    /// other end does not come; [`TeamError::StillRuns`] while the former incarnation could store into windows of this rank;
+    /// [`TeamError::Incarnation`] for one that is over, [`TeamError::Recovering`]; what HCA, device and store refuse.
     pub fn connect_peer(
         &self,
         peer: u32,
@@ -89,9 +90,12 @@ impl Team {
             return Ok(());
         }
         let known = self.known(peer, generation, deadline)?;
-        self.prepare(peer, generation, deadline)?;
+        self.prepare(peer, &known, deadline)?;
         let own = (self.rank(), self.config.generation);
-        let offer = links.state().offer(peer, self.offers_of_windows(peer));
+        let mut state = links.state();
+        state.admit(generation, known.reach, &known.identity);
+        let offer = state.offer(peer, self.offers_of_windows(peer));
+        drop(state);
         self.exchange
             .put(&welcome_key(own, (peer, generation)), &offer)?;
         let theirs = self.welcome_of((peer, generation), deadline)?;
@@ -116,12 +120,13 @@ impl Team {
             None => state.life,
         };
         let places = self.places(theirs);
-        self.tables.set_peer(peer, (life, known.direct), &places)?;
+        let direct = self.open_windows(peer, known.reach, theirs);
+        self.tables.set_peer(peer, life, &direct, &places)?;
         state.receive(known, &theirs.qps)?;
         state.send(self.links.patience(), &theirs.qps)?;
         state.finish(life);
         (state.connected, state.recoveries) = (generation, 0);
-        state.direct = known.direct;
+        state.reach = known.reach;
         Ok(())
     }
 
@@ -197,15 +202,14 @@ impl Team {
         let hello: Hello = self.exchange.until(peer, &key, deadline, read)?;
         let wanted = self.links.wanted(&self.exchange, &self.config);
         wanted.check_hello(peer, &key, &hello, &self.window_shapes())?;
-        let known = self
-            .links
-            .known(&self.rails, &self.config, generation, &hello)?;
+        let known = self.links.known(&self.rails, generation, &hello)?;
         links.state().known = Some(known.clone());
         Ok(known)
     }
 
     /// Brings QPs and keys to where they can be offered to incarnation `generation`: nobody was told them before.
-    fn prepare(&self, peer: u32, generation: u32, deadline: Instant) -> Result<(), TeamError> {
+    fn prepare(&self, peer: u32, known: &Known, deadline: Instant) -> Result<(), TeamError> {
+        let generation = known.generation;
         let links = self.peer(peer)?;
         let gpu = self.gpu.as_ref();
         let mut state = links.state();
@@ -221,6 +225,8 @@ impl Team {
         state.end_life(gpu)?;
         drop(state);
         self.wait_for_guards(peer, deadline)?;
+        self.close_windows(peer)?;
+        self.former_is_over(peer, generation, &known.identity)?;
         let mut state = links.state();
         let keys: usize = self.windows().iter().map(|one| one.keys_of(peer)).sum();
         state.reset(gpu, MORE_COMMANDS.saturating_sub(2 * keys))?;

@@ -28,6 +28,7 @@ pub(super) struct Tables {
     guards: u64,
     lkeys: u64,
     peers: u64,
+    direct: u64,
     ranks: u32,
     rails: u32,
     shadow: Mutex<Shadow>,
@@ -36,28 +37,21 @@ pub(super) struct Tables {
 /// What the peer table holds.
 #[derive(Debug)]
 struct Shadow {
-    /// By peer: what its entries say besides address and key.
-    peers: Vec<PeerSeen>,
+    /// By peer: life of the QPs to it.
+    lives: Vec<u32>,
     /// `[window][rail][peer]` of the windows that exist.
     entries: Vec<PeerEntry>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct PeerSeen {
-    /// Life of the QPs to it.
-    life: u32,
-    direct: bool,
+    /// `[window][peer]`: where kernels of this rank load from and store to it; 0: nowhere.
+    direct: Vec<u64>,
 }
 
 impl Tables {
-    /// Fills a new block; `contexts` are the QP pointers, `[peer][qps_per_peer]`; `direct` says of each rank whether kernels
-    /// reach its windows by load and store.
+    /// Fills a new block; `contexts` are the QP pointers, `[peer][qps_per_peer]`.
     pub(super) fn new(
         gpu: &Arc<dyn Gpu>,
         team: &TeamConfig,
         rails: u32,
         contexts: &[u64],
-        direct: &[bool],
     ) -> Result<Self, TeamError> {
         let after = |at: u64, bytes: usize| (at + bytes as u64).next_multiple_of(ALIGN);
         let ranks = team.ranks as usize;
@@ -67,11 +61,11 @@ impl Tables {
         let guards = after(qps, size_of_val(contexts));
         let lkeys = after(guards, ranks * size_of::<PeerGuard>());
         let peers = after(lkeys, rows * size_of::<u32>());
-        let bytes = peers + (rows * ranks * size_of::<PeerEntry>()) as u64;
+        let direct = after(peers, rows * ranks * size_of::<PeerEntry>());
+        let bytes = direct + (MAX_WINDOWS as usize * ranks * size_of::<u64>()) as u64;
         let bytes = usize::try_from(bytes).expect("at most 1,024 ranks of 16 rails");
         let memory = gpu.alloc(bytes, 128)?;
         let base = memory.addr();
-        let seen = |&direct: &bool| PeerSeen { life: 0, direct };
         let tables = Self {
             gpu: Arc::clone(gpu),
             memory,
@@ -81,11 +75,13 @@ impl Tables {
             guards: base + guards,
             lkeys: base + lkeys,
             peers: base + peers,
+            direct: base + direct,
             ranks: team.ranks,
             rails,
             shadow: Mutex::new(Shadow {
-                peers: direct.iter().map(seen).collect(),
+                lives: vec![0; ranks],
                 entries: Vec::new(),
+                direct: Vec::new(),
             }),
         };
         tables.write_config(team.deadline, false)?;
@@ -103,6 +99,7 @@ impl Tables {
             guards: DevicePtr::new(tables.guards),
             closed: DevicePtr::new(tables.closed.addr()),
             lkeys: DevicePtr::new(tables.lkeys),
+            direct: DevicePtr::new(tables.direct),
         };
         gpu.write(base, bytemuck::bytes_of(&context))?;
         Ok(tables)
@@ -123,14 +120,20 @@ impl Tables {
         Ok(self.gpu.write(self.config, bytemuck::bytes_of(&config))?)
     }
 
-    /// Adds the rows of the next window: `entries[rail][peer]`, address and key only, and its local keys by rail, big-endian.
+    /// Adds the rows of the next window: `entries[rail][peer]`, address and key only, where kernels of this rank reach it by load
+    /// and store (by peer; 0: not at all), and its local keys by rail, big-endian.
     pub(super) fn add_window(
         &self,
         entries: &[PeerEntry],
+        direct: &[u64],
         lkeys_be: &[u32],
     ) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
         let first = shadow.entries.len();
+        let row = (shadow.direct.len() * size_of::<u64>()) as u64;
+        shadow.direct.extend(direct);
+        self.gpu
+            .write(self.direct + row, bytemuck::cast_slice(direct))?;
         let window = first / (self.ranks * self.rails) as usize;
         for (place, entry) in entries.iter().enumerate() {
             let entry = PeerEntry {
@@ -150,20 +153,37 @@ impl Tables {
     /// Writes the `life` of the QPs into every entry of `peer`. Inside its grace period only.
     pub(super) fn set_life(&self, peer: u32, life: u32) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
-        shadow.peers[peer as usize].life = life;
+        shadow.lives[peer as usize] = life;
         self.write_peer(&mut shadow, peer, |_| None)
     }
 
-    /// Fills in every entry of a new incarnation of `peer`: life of the QPs, whether kernels reach it by load and store, and
-    /// address and key (big-endian) by window and rail. Inside its grace period only. May be called again.
+    /// Whether kernels reach some window of `peer` by load and store.
+    pub(super) fn is_direct(&self, peer: u32) -> bool {
+        let shadow = self.shadow();
+        let mut windows = shadow.direct.chunks(self.ranks as usize);
+        windows.any(|row| row[peer as usize] != 0)
+    }
+
+    /// From now on no window of `peer` is reached by load and store. Inside its grace period only.
+    pub(super) fn end_direct(&self, peer: u32) -> Result<(), TeamError> {
+        let mut shadow = self.shadow();
+        let none = vec![0; shadow.direct.len() / self.ranks as usize];
+        self.write_direct(&mut shadow, peer, &none)?;
+        self.write_peer(&mut shadow, peer, |_| None)
+    }
+
+    /// Fills in every entry of a new incarnation of `peer`: life of the QPs, where kernels reach it by load and store (by window),
+    /// and address and key (big-endian) by window and rail. Inside its grace period only. May be called again.
     pub(super) fn set_peer(
         &self,
         peer: u32,
-        (life, direct): (u32, bool),
+        life: u32,
+        direct: &[u64],
         places: &[(u64, u32)],
     ) -> Result<(), TeamError> {
         let mut shadow = self.shadow();
-        shadow.peers[peer as usize] = PeerSeen { life, direct };
+        shadow.lives[peer as usize] = life;
+        self.write_direct(&mut shadow, peer, direct)?;
         self.write_peer(&mut shadow, peer, |row| places.get(row).copied())
     }
 
@@ -171,6 +191,22 @@ impl Tables {
     pub(super) fn set_contexts(&self, peer: u32, contexts: &[u64]) -> Result<(), TeamError> {
         let at = self.qps + u64::from(peer) * size_of_val(contexts) as u64;
         Ok(self.gpu.write(at, bytemuck::cast_slice(contexts))?)
+    }
+
+    /// Writes where `peer` is reached by load and store, by window; the marks of its entries are written behind it.
+    fn write_direct(
+        &self,
+        shadow: &mut Shadow,
+        peer: u32,
+        direct: &[u64],
+    ) -> Result<(), TeamError> {
+        let places = (peer as usize..shadow.direct.len()).step_by(self.ranks as usize);
+        for (place, addr) in places.zip(direct) {
+            shadow.direct[place] = *addr;
+            let at = self.direct + (place * size_of::<u64>()) as u64;
+            self.gpu.write(at, bytemuck::bytes_of(addr))?;
+        }
+        Ok(())
     }
 
     /// Writes every entry of `peer`, with address and key as `place` says for its row.
@@ -239,10 +275,13 @@ impl Tables {
 impl Shadow {
     /// `PeerEntry::rail_generation` of the entry at `place`.
     fn word(&self, ranks: u32, rails: u32, place: usize) -> u32 {
-        let ranks = ranks as usize;
-        let rail = u32::try_from(place / ranks).expect("few entries") % rails;
-        let peer = self.peers[place % ranks];
-        let direct = if peer.direct { PEER_DIRECT } else { 0 };
-        direct | rail << RAIL_SHIFT | peer.life & GENERATION_MASK
+        let (ranks, rails) = (ranks as usize, rails as usize);
+        let (row, peer) = (place / ranks, place % ranks);
+        let rail = u32::try_from(row % rails).expect("at most 16 rails");
+        let direct = match self.direct[row / rails * ranks + peer] {
+            0 => 0,
+            _ => PEER_DIRECT,
+        };
+        direct | rail << RAIL_SHIFT | self.lives[peer] & GENERATION_MASK
     }
 }

@@ -9,12 +9,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::direct::Shown;
 use super::exchange::Exchange;
 use super::hello::{WindowOffer, WindowShape};
+use super::identity::Reach;
 use super::rail::Rail;
 use super::{TeamConfig, TeamError};
 use crate::abi::{PeerEntry, Window};
-use crate::gpu::{DeviceMemory, Gpu};
+use crate::gpu::{DeviceMemory, Gpu, MemoryHandle};
 use crate::verbs::{Access, Mr, Pd, VerbsError};
 
 /// Longest window.
@@ -50,6 +52,8 @@ pub(super) struct OwnedWindow {
     memory: DeviceMemory,
     pub(super) window: Window,
     purpose: Purpose,
+    /// Closed before the memory goes.
+    pub(super) shown: Shown,
 }
 
 /// Its registrations.
@@ -78,6 +82,8 @@ struct WindowRecord {
     base: u64,
     /// `[rail][peer]`; 0 where there is none.
     rkeys: Vec<Vec<u32>>,
+    /// By which other processes of the machine open it; none if they do not.
+    handle: Option<MemoryHandle>,
 }
 
 impl OwnedWindow {
@@ -95,7 +101,11 @@ impl OwnedWindow {
         }
         let length =
             usize::try_from(bytes).map_err(|_| TeamError::limit("window", bytes, usize::MAX))?;
-        let memory = gpu.alloc(length, ALIGN)?;
+        let shared = config.direct && purpose != Purpose::Send;
+        let memory = match shared {
+            true => gpu.alloc_shared(length, ALIGN)?,
+            false => gpu.alloc(length, ALIGN)?,
+        };
         let new = |rail: &Rail| register(rail.pd(), &memory, purpose);
         let own: Vec<Mr> = rails.iter().map(new).collect::<Result<_, _>>()?;
         let key = |rail| {
@@ -120,20 +130,24 @@ impl OwnedWindow {
                 bytes,
             },
             keys: Keys { own, peers },
+            shown: Shown::new(&memory, shared, config.ranks),
             memory,
             purpose,
         })
     }
 
     /// Tells the other founders of it and returns `entries[rail][peer]`, address and key, as a rank that joins later has them
-    /// at first: nothing of anybody else.
+    /// at first: nothing of anybody else. And where kernels reach it by load and store, by peer, each as `reach` says.
     pub(super) fn entries(
-        &self,
+        &mut self,
+        gpu: &dyn Gpu,
         exchange: &Exchange,
         config: &TeamConfig,
-    ) -> Result<Vec<PeerEntry>, TeamError> {
+        reach: &[Reach],
+    ) -> Result<(Vec<PeerEntry>, Vec<u64>), TeamError> {
         let (rank, ranks, rails) = (config.rank, config.ranks as usize, self.keys.own.len());
         let mut entries = vec![PeerEntry::default(); rails * ranks];
+        let mut direct = vec![0; ranks];
         let mut set = |rail: usize, peer: u32, base: u64, rkey: u32| {
             entries[rail * ranks + peer as usize] = PeerEntry {
                 base,
@@ -143,17 +157,22 @@ impl OwnedWindow {
         };
         if !config.joins() {
             for (peer, record) in self.exchange(exchange, config)? {
-                for (rail, keys) in record.rkeys.iter().enumerate() {
-                    if self.purpose != Purpose::Send {
-                        set(rail, peer, record.base, keys[rank as usize]);
-                    }
+                if self.purpose == Purpose::Send {
+                    continue;
                 }
+                for (rail, keys) in record.rkeys.iter().enumerate() {
+                    set(rail, peer, record.base, keys[rank as usize]);
+                }
+                let reached = (peer, reach[peer as usize]);
+                let handle = record.handle.as_ref();
+                direct[peer as usize] = self.shown.open(gpu, reached, record.base, handle);
             }
         }
         for (rail, mr) in self.keys.own.iter().enumerate() {
             set(rail, rank, self.window.base, mr.rkey());
         }
-        Ok(entries)
+        direct[rank as usize] = if config.direct { self.window.base } else { 0 };
+        Ok((entries, direct))
     }
 
     fn exchange(
@@ -169,6 +188,7 @@ impl OwnedWindow {
             bytes,
             base: self.window.base,
             rkeys: (0..rails).map(of_rail).collect(),
+            handle: self.shown.handle.clone(),
         };
         let topic = format!("window-{}", self.window.id);
         let check = |rank, record: &WindowRecord| {
@@ -207,6 +227,7 @@ impl OwnedWindow {
             shape: self.shape(),
             base: self.window.base,
             rkeys: keys.map(|key| key.mr.rkey()).collect(),
+            handle: self.shown.handle.clone(),
         }
     }
 

@@ -82,7 +82,8 @@ inline constexpr uint8_t EMPTY_BYTE = 0xff;
 /// `PeerEntry::rail_generation` >> RAIL_SHIFT, without PEER_DIRECT = rail, 7 bits; below it 24 bits of the peer's generation.
 inline constexpr uint32_t RAIL_SHIFT = 0x18;
 
-/// Bit of `PeerEntry::rail_generation`: `base` is an address that kernels of this rank may load from and store to.
+/// Bit of `PeerEntry::rail_generation`: kernels of this rank may load from and store to the window, at the address that stands
+/// in `TeamContext::direct`.
 inline constexpr uint32_t PEER_DIRECT = 0x80000000;
 
 /// Most rails of a team.
@@ -316,8 +317,10 @@ struct TeamContext {
   uint32_t *closed;
   /// Local key of window w for rail r, big-endian: lkeys[w * rails + r].
   uint32_t *lkeys;
+  /// Where kernels of this rank reach window w at a peer by load and store: direct[w * max_ranks + peer]; 0: not at all.
+  uint64_t *direct;
 };
-static_assert(sizeof(TeamContext) == 72 && alignof(TeamContext) == 8);
+static_assert(sizeof(TeamContext) == 80 && alignof(TeamContext) == 8);
 static_assert(offsetof(TeamContext, rank) == 0);
 static_assert(offsetof(TeamContext, ranks) == 4);
 static_assert(offsetof(TeamContext, max_ranks) == 8);
@@ -330,6 +333,7 @@ static_assert(offsetof(TeamContext, config) == 40);
 static_assert(offsetof(TeamContext, guards) == 48);
 static_assert(offsetof(TeamContext, closed) == 56);
 static_assert(offsetof(TeamContext, lkeys) == 64);
+static_assert(offsetof(TeamContext, direct) == 72);
 
 /// Most experts that a token may choose: one per lane of a warp.
 inline constexpr uint32_t MAX_TOP_K = 0x20;

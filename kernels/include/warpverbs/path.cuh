@@ -26,6 +26,7 @@ namespace wv {
 /// rejoin changes it.
 template <class Q = AnyQp<Sharing::shared>>
 struct Path {
+  /// On a direct path as this rank's kernels address it.
   PeerWindow peer;
   /// The window here, with the key of the path's rail.
   Window local;
@@ -53,7 +54,10 @@ WV_DEVICE Status open_path(const TeamContext& team, uint32_t peer, uint32_t i, c
   out->direct = out->peer.direct();
   out->local = window;
   if (!out->peer.present()) return Status::invalid;
-  if (out->direct) return Status::ok;
+  if (out->direct) {
+    out->peer = load_direct(team, window, peer, out->peer);
+    return out->peer.present() ? Status::ok : Status::invalid;
+  }
   out->local = rail_window(team, window, rail);
   return open_qp(peer_qp(team, peer, i), &out->qp);
 }

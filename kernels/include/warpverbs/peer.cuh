@@ -15,7 +15,7 @@ struct PeerWindow {
   uint32_t rkey_be;
   uint32_t rail_generation;
 
-  /// Whether kernels of this rank may load from and store to `base`.
+  /// Whether kernels of this rank may load from and store to the window: `load_direct` says where.
   WV_DEVICE bool direct() const { return (rail_generation & PEER_DIRECT) != 0; }
   /// Recoveries that the peer's QPs have been through, 24 bits.
   WV_DEVICE uint32_t generation() const {
@@ -51,6 +51,15 @@ WV_DEVICE PeerWindow load_peer(const TeamContext& team, const Window& window, ui
   if (peer >= team.ranks || window.id >= team.max_windows || rail >= team.rails) return {};
   const uint64_t row = uint64_t{window.id} * team.rails + rail;
   return load_peer(team.peers + row * team.max_ranks + peer, window);
+}
+
+/// `there`, which is `direct()`, as kernels of this rank address it: memory of another process has an
+/// address of its own here. One look at a table of its own, so that who posts to QPs pays nothing.
+WV_DEVICE PeerWindow load_direct(const TeamContext& team, const Window& window, uint32_t peer,
+                                 PeerWindow there) {
+  const uint64_t place = uint64_t{window.id} * team.max_ranks + peer;
+  there.base = platform::load_relaxed(team.direct + place);
+  return there;
 }
 
 /// The rail of QP number `i`, to any peer: the same at both ends.

@@ -11,10 +11,12 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUpointer_attribute};
 
 use super::driver::{Device, check, log};
 use super::register::{PAGE, Pages};
+use super::share::{self, HostFile};
 use super::stream::CudaStream;
 use crate::gpu::GpuError;
 use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio};
 use crate::gpu::ranges::{Ranges, check_request};
+use crate::gpu::share::Name;
 
 /// Bytes of the pinned buffer that copies go through, so that they never fall back to a synchronous path.
 const BOUNCE_BYTES: usize = 1 << 20;
@@ -174,11 +176,38 @@ impl Arena {
             .ok_or_else(|| no_memory(bytes, "too long"))?;
         let pinned = Pinned::new(&self.device, total)?;
         let host = pinned.host.as_ptr().expose_provenance() as u64;
-        if pinned.addr != host {
-            let detail = format!(
-                "no unified addressing: {:#x} here, {host:#x} there",
-                pinned.addr
-            );
+        self.one_address(host, pinned.addr, (bytes, align), Box::new(pinned))
+    }
+
+    /// The same in a file that other processes can map.
+    pub(super) fn alloc_file(
+        self: &Arc<Self>,
+        bytes: usize,
+        align: usize,
+    ) -> Result<DeviceMemory, GpuError> {
+        check_request(bytes, align)?;
+        if align > PAGE {
+            // Its name means its begin, and the kernel maps it where it likes.
+            return Err(no_memory(bytes, "files lie at pages of 4096 bytes"));
+        }
+        let total = bytes
+            .checked_next_multiple_of(PAGE)
+            .ok_or_else(|| no_memory(bytes, "too long"))?;
+        let file = HostFile::new(&self.device, total)?;
+        let (host, addr) = (file.host(), file.addr());
+        self.one_address(host, addr, (bytes, align), Box::new(file))
+    }
+
+    /// Host memory at `host` in this process and `addr` in kernels, which must be the same.
+    fn one_address(
+        self: &Arc<Self>,
+        host: u64,
+        addr: u64,
+        (bytes, align): (usize, usize),
+        hold: Box<dyn Hold>,
+    ) -> Result<DeviceMemory, GpuError> {
+        if addr != host {
+            let detail = format!("no unified addressing: {addr:#x} here, {host:#x} there");
             return Err(no_memory(bytes, &detail));
         }
         let addr = host.next_multiple_of(align as u64);
@@ -186,7 +215,7 @@ impl Arena {
         let allocation = HostAllocation {
             arena: Arc::clone(self),
             addr,
-            _pinned: pinned,
+            hold,
         };
         Ok(DeviceMemory::new(addr, bytes, Box::new(allocation)))
     }
@@ -198,10 +227,14 @@ struct HostAllocation {
     arena: Arc<Arena>,
     addr: u64,
     /// Freed after `drop`.
-    _pinned: Pinned,
+    hold: Box<dyn Hold>,
 }
 
-impl Hold for HostAllocation {}
+impl Hold for HostAllocation {
+    fn name(&self) -> Result<Option<Name>, GpuError> {
+        self.hold.name()
+    }
+}
 
 impl Drop for HostAllocation {
     fn drop(&mut self) {
@@ -218,7 +251,11 @@ struct Allocation {
     addr: u64,
 }
 
-impl Hold for Allocation {}
+impl Hold for Allocation {
+    fn name(&self) -> Result<Option<Name>, GpuError> {
+        share::name(&self.arena.device, self.base, self.addr).map(Some)
+    }
+}
 
 impl Drop for Allocation {
     fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Device memory of the simt backend: anonymous pages, tracked while they live.
+//! Device memory of the simt backend: anonymous pages, or those of a file that other processes can map; tracked while they live.
 //!
 //! Each allocation is a mapping of its own between two inaccessible pages, so a kernel that runs off either end stops there
 //! instead of in its neighbour. Pages cost nothing until they are touched (`MAP_NORESERVE`). Copies from the host are checked
@@ -12,9 +12,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::gpu::GpuError;
+use crate::gpu::file::{self, Mapping, SharedFile};
 use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio};
 use crate::gpu::ranges::{Ranges, check_request};
+use crate::gpu::share::{Name, refused};
+use crate::gpu::{GpuError, MemoryHandle, OpenedMemory};
 
 /// Inaccessible bytes on either side of an allocation.
 const GUARD: usize = 4096;
@@ -32,8 +34,18 @@ impl Arena {
         align: usize,
     ) -> Result<DeviceMemory, GpuError> {
         let allocation = Allocation::new(self, bytes, align, "device")?;
-        let addr = allocation.start.as_ptr().expose_provenance() as u64;
-        Ok(DeviceMemory::new(addr, bytes, Box::new(allocation)))
+        Ok(allocation.into_memory(bytes))
+    }
+
+    /// The same in a file that other processes can map.
+    pub(super) fn alloc_shared(
+        self: &Arc<Self>,
+        bytes: usize,
+        align: usize,
+    ) -> Result<DeviceMemory, GpuError> {
+        let mut allocation = Allocation::new(self, bytes, align, "device")?;
+        allocation.share()?;
+        Ok(allocation.into_memory(bytes))
     }
 
     pub(super) fn map_host(self: &Arc<Self>, bytes: usize) -> Result<HostMapped, GpuError> {
@@ -152,6 +164,8 @@ struct Allocation {
     start: NonNull<u8>,
     /// Bytes at `start` that are not guards.
     length: usize,
+    /// What other processes map; none for memory of this one only.
+    file: Option<SharedFile>,
 }
 
 // SAFETY: the pointers are only used to unmap; access is through the arena or atomics.
@@ -159,9 +173,33 @@ unsafe impl Send for Allocation {}
 // SAFETY: as for Send.
 unsafe impl Sync for Allocation {}
 
-impl Hold for Allocation {}
+impl Hold for Allocation {
+    fn name(&self) -> Result<Option<Name>, GpuError> {
+        Ok(self.file.as_ref().map(|file| Name::File(file.name())))
+    }
+}
 
 impl Allocation {
+    fn into_memory(self, bytes: usize) -> DeviceMemory {
+        let addr = self.start.as_ptr().expose_provenance() as u64;
+        DeviceMemory::new(addr, bytes, Box::new(self))
+    }
+
+    /// Puts the pages of a file, as zero as these, in the place of what nobody has used yet.
+    fn share(&mut self) -> Result<(), GpuError> {
+        let no_memory = |error: std::io::Error| GpuError::OutOfMemory {
+            kind: "shared",
+            bytes: self.length,
+            detail: error.to_string(),
+        };
+        let file = SharedFile::new(self.length).map_err(no_memory)?;
+        let at = self.start.as_ptr();
+        // SAFETY: these bytes are this allocation's own, and nobody knows them yet.
+        unsafe { file::map(at, self.length, libc::MAP_FIXED, file.fd()) }.map_err(no_memory)?;
+        self.file = Some(file);
+        Ok(())
+    }
+
     fn new(
         arena: &Arc<Arena>,
         bytes: usize,
@@ -207,6 +245,7 @@ impl Allocation {
             mapping_bytes,
             start,
             length,
+            file: None,
         };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: `length` bytes at `start` are part of the new mapping, which nobody else knows.
@@ -234,6 +273,33 @@ impl Drop for Allocation {
         // SAFETY: the mapping is this allocation's own, unmapped once; who still uses it breaks the contract of `Gpu::launch` or
         // of the registration.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapping_bytes) };
+    }
+}
+
+/// Memory of another process, which its owner has named.
+pub(super) fn open(handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
+    let Name::File(name) = &handle.name else {
+        return Err(refused("it is memory of a GPU, and kernels run on the CPU"));
+    };
+    let mapping = name.map(handle.bytes()).map_err(refused)?;
+    let addr = mapping.start().as_ptr().expose_provenance() as u64;
+    Ok(OpenedMemory::new(
+        addr,
+        handle.bytes(),
+        Box::new(Opened(mapping)),
+    ))
+}
+
+/// A mapping of memory of another process.
+#[derive(Debug)]
+struct Opened(Mapping);
+
+impl Hold for Opened {}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let start = self.0.start().addr().get() as u64;
+        ::simt::check::unmap_memory(start, self.0.bytes() as u64);
     }
 }
 
@@ -310,6 +376,31 @@ mod tests {
         arena.read(host.addr() + 8, &mut out).unwrap();
         assert_eq!(out, [0x88, 0x77, 0x66, 0x55]);
         assert_eq!(host.u32_at(12).load(Relaxed), 0x1122_3344);
+    }
+
+    #[test]
+    fn shared_memory_is_zero_between_guards_and_opens_at_another_address() {
+        let arena = Arc::new(Arena::default());
+        let memory = arena.alloc_shared(5000, 1 << 16).unwrap();
+        assert!(memory.addr().is_multiple_of(1 << 16));
+        assert!(arena.alloc(64, 64).unwrap().handle().unwrap().is_none());
+        let handle = memory.handle().unwrap().unwrap();
+        let text = serde_json::to_string(&handle).unwrap();
+        let opened = open(&serde_json::from_str(&text).unwrap()).unwrap();
+        assert_ne!(opened.addr(), memory.addr());
+        assert_eq!(opened.bytes(), 5000);
+        arena.write(memory.addr() + 4992, &[1; 8]).unwrap();
+        let word = host(opened.addr() + 4992).cast::<u64>();
+        // SAFETY: an aligned word of the mapping, which lives; nobody else uses it.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        assert_eq!(word.swap(2, Relaxed), u64::from_ne_bytes([1; 8]));
+        let mut out = [0; 8];
+        arena.read(memory.addr() + 4992, &mut out).unwrap();
+        assert_eq!(out, 2_u64.to_ne_bytes());
+        drop(memory);
+        assert!(arena.lock().is_empty());
+        open(&handle).unwrap_err();
+        assert_eq!(word.load(Relaxed), 2, "what is open stays");
     }
 
     #[test]

@@ -25,7 +25,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
             false => None,
         };
         let Some((rank, generation)) = next else {
+            let over = over(shared, &inner);
             drop(shared.wait(inner, LOOK));
+            release(shared, &over);
             continue;
         };
         drop(inner);
@@ -41,6 +43,27 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 });
                 not_before = Instant::now() + AGAIN;
             }
+        }
+    }
+}
+
+/// Slots whose holder was dropped, and of which no call needs anything.
+fn over(shared: &Shared, inner: &Inner) -> Vec<u32> {
+    let finished = shared.layer.finished();
+    let ended = |(_, first): &(&u32, &u32)| !newer(first.wrapping_sub(1), finished);
+    inner
+        .traces
+        .iter()
+        .filter(ended)
+        .map(|(slot, _)| *slot)
+        .collect()
+}
+
+/// Closes the memory of those who are gone.
+fn release(shared: &Shared, over: &[u32]) {
+    for &slot in over {
+        if let Err(error) = shared.fabric.release_peer(slot) {
+            tracing::debug!("the memory of rank {slot} stays open: {error}");
         }
     }
 }
@@ -64,6 +87,10 @@ fn connect(shared: &Shared, who: Incarnation) -> Result<bool, String> {
     let (rank, generation) = who;
     let since = *shared.lock().begun.entry(who).or_insert_with(Instant::now);
     if shared.lock().traces.contains_key(&rank) {
+        let silent = shared.fabric.is_silent(rank, generation);
+        if !silent.map_err(|error| error.to_string())? {
+            return Ok(false);
+        }
         let cleared = shared.layer.clear_peer(rank);
         cleared.map_err(|error| format!("clearing its words: {error}"))?;
         let mut inner = shared.lock();

@@ -49,6 +49,17 @@ pub(super) trait Fabric: Send + Sync + Debug {
     /// Ends everything with `peer`, at once: its QPs are in Err.
     fn fail_peer(&self, peer: u32) -> Result<(), TeamError>;
 
+    /// Closes what this rank has opened of the memory of `peer`, whose calls have ended, if no kernel uses it.
+    fn release_peer(&self, _peer: u32) -> Result<(), TeamError> {
+        Ok(())
+    }
+
+    /// Whether nothing that the former incarnations of `peer` do can arrive in the layer's memory once their QPs are in Err, as
+    /// the one of that generation has told: only then its words are cleared. `false`: look again.
+    fn is_silent(&self, _peer: u32, _generation: u32) -> Result<bool, TeamError> {
+        Ok(true)
+    }
+
     /// Connects the QPs to `peer` with those of that generation, whatever state they are in. Does not wait for long: `false` if
     /// the other end has not come yet; called again, it goes on. No kernel gets a guard of the peer before
     /// [`Fabric::open_peer`].

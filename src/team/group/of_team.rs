@@ -53,6 +53,19 @@ impl Fabric for Team {
         Self::fail_peer(self, peer)
     }
 
+    fn release_peer(&self, peer: u32) -> Result<(), TeamError> {
+        Self::release_peer(self, peer).map(drop)
+    }
+
+    fn is_silent(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+        match self.check_former(peer, generation) {
+            Ok(()) => Ok(true),
+            // It has not told what it is.
+            Err(TeamError::Absent { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
         match Self::connect_peer(self, peer, generation, PATIENCE) {
             Ok(()) => Ok(true),

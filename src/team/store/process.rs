@@ -36,7 +36,12 @@ impl Process {
         (other && self.seen_from == seen_from()).then_some(self.pid)
     }
 
-    /// Whether it is sure that the process has ended. `false` for a process elsewhere: nobody can tell.
+    /// Whether the two see the same numbers: both run on one machine.
+    pub(in crate::team) fn is_beside(&self, other: &Self) -> bool {
+        self.seen_from == other.seen_from && self.started != 0 && other.started != 0
+    }
+
+    /// Whether it is sure that the process has ended, with all its threads. `false` for a process elsewhere: nobody can tell.
     pub(in crate::team) fn has_ended(&self) -> bool {
         self.started != 0
             && self.seen_from == seen_from()
@@ -50,6 +55,12 @@ fn seen_from() -> String {
     format!("{} {}", boot.trim(), namespace.display())
 }
 
+impl std::fmt::Display for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.pid)
+    }
+}
+
 /// When `pid` started; none if there is no such process, or only its exit status is left.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -57,7 +68,10 @@ fn started(pid: u32) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let started = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(started)
+    // What is said is said of its first thread, behind which others may go on.
+    let first_has_ended = matches!(state, "Z" | "X");
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    (!first_has_ended || threads() > 1).then_some(started)
 }
 
 #[cfg(test)]

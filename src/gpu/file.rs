@@ -1,0 +1,249 @@
+//! Memory of the CPU that two processes map: a file without a name (memfd).
+//!
+//! Others open it below /proc of its owner. That path may be stale: the owner has ended, and its number or that of the descriptor
+//! is another's. So the file carries a name that no other one has, and what was opened is asked for it, and for its length, which
+//! nobody can change any more: no access ends beyond the end of the file.
+
+// UNSAFETY: system calls that std does not offer, and a mapping.
+#![expect(unsafe_code, reason = "memfd_create, seals, mmap")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use serde::{Deserialize, Serialize};
+
+/// Neither its length nor what is fixed of it changes.
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// A file of this process.
+#[derive(Debug)]
+pub(super) struct SharedFile {
+    fd: OwnedFd,
+    name: String,
+}
+
+/// How another process finds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileName {
+    pid: u32,
+    fd: i32,
+    /// Unlike that of any other file.
+    name: String,
+}
+
+impl SharedFile {
+    /// A file of `bytes` zeros, which take no memory until they are written.
+    pub(super) fn new(bytes: usize) -> io::Result<Self> {
+        let drawn = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+        let name = format!("warpverbs-{}", drawn.trim());
+        let text = std::ffi::CString::new(name.clone())?;
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the name is a C string that lives for the call.
+        let fd = checked(unsafe { libc::memfd_create(text.as_ptr(), flags) })?;
+        // SAFETY: just made, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let file = File::from(fd);
+        file.set_len(bytes as u64)?;
+        // SAFETY: a descriptor that lives, and numbers.
+        checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+        Ok(Self {
+            fd: file.into(),
+            name,
+        })
+    }
+
+    /// By which other processes open it while this one lives and keeps it.
+    pub(super) fn name(&self) -> FileName {
+        FileName {
+            pid: std::process::id(),
+            fd: self.fd.as_raw_fd(),
+            name: self.name.clone(),
+        }
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+}
+
+impl FileName {
+    /// Opens the file and maps its `bytes` bytes; why not, in words.
+    pub(super) fn map(&self, bytes: u64) -> Result<Mapping, String> {
+        let path = format!("/proc/{}/fd/{}", self.pid, self.fd);
+        // Looked at before it is opened: opening what it is not may wait, or do something.
+        self.is_of(Path::new(&path))?;
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let mut options = OpenOptions::new();
+        let opened = options
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .open(&path);
+        let file = opened.map_err(|error| format!("{path}: {error}"))?;
+        // The path may have become another's meanwhile; the descriptor cannot.
+        self.is_of(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))?;
+        let length = file.metadata().map_err(|error| error.to_string())?.len();
+        if length < bytes {
+            return Err(format!(
+                "{path} has {length} bytes; {bytes} were told of it"
+            ));
+        }
+        // SAFETY: a descriptor that lives.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+            return Err(format!("{path} may become shorter"));
+        }
+        let bytes = usize::try_from(bytes).map_err(|error| error.to_string())?;
+        Mapping::new(&file.into(), bytes).map_err(|error| format!("{path}: {error}"))
+    }
+
+    /// Whether the file behind a link of /proc has this name.
+    fn is_of(&self, link: &Path) -> Result<(), String> {
+        let told = |error: io::Error| format!("{}: {error}", link.display());
+        let target = fs::read_link(link).map_err(told)?;
+        let wanted = format!("/memfd:{} (deleted)", self.name);
+        if target == Path::new(&wanted) {
+            return Ok(());
+        }
+        let (link, target) = (link.display(), target.display());
+        Err(format!("{link} is {target} now, not {}", self.name))
+    }
+}
+
+/// A mapping of a file.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the pointer is only used to unmap; access is by kernels.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `bytes` bytes, wherever the kernel likes.
+    pub(super) fn new(fd: &OwnedFd, bytes: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { map(std::ptr::null_mut(), bytes, 0, fd) }?;
+        Ok(Self { start, bytes })
+    }
+
+    /// Its first byte.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this mapping's own, unmapped once; who still uses it breaks the contract of `OpenedMemory`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Maps `bytes` bytes of the file at `at`, with these flags besides.
+///
+/// # Safety
+///
+/// With `MAP_FIXED`, the bytes at `at` are the caller's to replace.
+pub(super) unsafe fn map(
+    at: *mut u8,
+    bytes: usize,
+    flags: i32,
+    fd: &OwnedFd,
+) -> io::Result<NonNull<u8>> {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | flags;
+    // SAFETY: the caller's promise; without MAP_FIXED nothing that is mapped changes.
+    let mapped = unsafe { libc::mmap(at.cast(), bytes, rights, flags, fd.as_raw_fd(), 0) };
+    match NonNull::new(mapped.cast::<u8>()) {
+        Some(start) if mapped != libc::MAP_FAILED => Ok(start),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn checked(result: i32) -> io::Result<i32> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        result => Ok(result),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn file(bytes: usize) -> SharedFile {
+        SharedFile::new(bytes).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_by_one_mapping_is_read_by_the_other_which_outlives_the_file() {
+        let file = file(8192);
+        let own = Mapping::new(file.fd(), 8192).unwrap();
+        let opened = file.name().map(8192).unwrap();
+        assert_ne!(own.start(), opened.start());
+        // SAFETY: both are 8,192 bytes long, and nobody else uses them.
+        unsafe { own.start().add(8191).write_volatile(7) };
+        drop((file, own));
+        // SAFETY: as above.
+        assert_eq!(unsafe { opened.start().add(8191).read_volatile() }, 7);
+    }
+
+    #[test]
+    fn a_name_whose_number_has_become_another_file_is_refused() {
+        let (first, other) = (file(4096), file(4096));
+        let mut name = first.name();
+        name.fd = other.name().fd;
+        let error = name.map(4096).unwrap_err();
+        assert!(error.contains(" is /memfd:warpverbs-"), "{error}");
+        name.fd = 0;
+        name.map(4096).unwrap_err();
+        name.fd = 1 << 20;
+        name.map(4096).unwrap_err();
+    }
+
+    #[test]
+    fn a_process_that_has_ended_and_one_that_has_its_number_are_refused() {
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut name = file(4096).name();
+        name.pid = child.id();
+        for fd in 0..3 {
+            name.fd = fd;
+            assert!(name.map(4096).unwrap_err().contains(" now, not warpverbs-"));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let error = name.map(4096).unwrap_err();
+        assert!(error.contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_shorter_than_was_told_is_refused_and_none_can_become_shorter() {
+        let file = file(4096);
+        let error = file.name().map(4097).unwrap_err();
+        assert!(
+            error.contains("has 4096 bytes; 4097 were told of it"),
+            "{error}"
+        );
+        let again = File::from(file.fd().try_clone().unwrap());
+        again.set_len(100).unwrap_err();
+        again.set_len(8192).unwrap_err();
+    }
+}

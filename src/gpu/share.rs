@@ -1,0 +1,97 @@
+//! Device memory that processes of one machine show each other, so that kernels of one load from and store to that of another.
+//!
+//! The owner allocates it with [`Gpu::alloc_shared`](super::Gpu::alloc_shared) and names it ([`DeviceMemory::handle`]); the name
+//! travels through the store, and the other process opens it ([`Gpu::open_memory`](super::Gpu::open_memory)) at an address of its
+//! own. A name is good while its owner lives: of a process that has ended nothing is opened, also where another one has got its
+//! number. What has been opened stays until it is dropped, and with it the memory, whose owner may have died.
+
+use serde::{Deserialize, Serialize};
+
+use super::GpuError;
+use super::file::FileName;
+use super::memory::{DeviceMemory, Hold};
+
+/// A name by which other processes open device memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryHandle {
+    bytes: u64,
+    pub(super) name: Name,
+}
+
+/// How a device names memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Name {
+    /// Memory of the CPU.
+    File(FileName),
+    /// Memory of a CUDA device.
+    Cuda(CudaName),
+}
+
+/// A CUDA IPC handle, and where the memory begins in what the driver opens by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct CudaName {
+    pub(super) ipc: Vec<u8>,
+    pub(super) offset: u64,
+}
+
+impl MemoryHandle {
+    pub(super) fn new(bytes: u64, name: Name) -> Self {
+        Self { bytes, name }
+    }
+
+    /// Length of the memory.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl DeviceMemory {
+    /// The name by which other processes open it; none for memory that only this one reaches.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn handle(&self) -> Result<Option<MemoryHandle>, GpuError> {
+        let named = |name| MemoryHandle::new(self.bytes() as u64, name);
+        Ok(self.hold().name()?.map(named))
+    }
+}
+
+/// Memory of another process, where kernels of this one reach it. Dropping it closes it: no kernel may use it any more.
+#[derive(Debug)]
+pub struct OpenedMemory {
+    addr: u64,
+    bytes: u64,
+    _hold: Box<dyn Hold>,
+}
+
+impl OpenedMemory {
+    pub(super) fn new(addr: u64, bytes: u64, hold: Box<dyn Hold>) -> Self {
+        Self {
+            addr,
+            bytes,
+            _hold: hold,
+        }
+    }
+
+    /// First byte, as kernels of this process address it.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// The memory cannot be opened here, and why.
+pub(super) fn refused(why: impl ToString) -> GpuError {
+    GpuError::NotOpened {
+        why: why.to_string(),
+    }
+}

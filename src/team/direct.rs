@@ -1,0 +1,182 @@
+//! Windows of peers that kernels of this rank reach by load and store: opened when a peer is connected, closed in its grace period.
+//!
+//! What holds stores back is not what holds packets back. A QP in Err and a key that has ended mean nothing to a process that has
+//! the memory mapped. So a rank that could store into the windows of this one is replaced only when its process has ended (or, in
+//! one process, its team): until then nothing of the layer is cleared, no QP is connected, and its successor waits. What this rank
+//! itself had opened is closed as soon as the peer has been failed and no kernel holds a guard of it; with it goes the memory of
+//! the process that has died.
+
+use std::time::Instant;
+
+use super::hello::{Offer, WindowOffer};
+use super::identity::{Identity, Reach};
+use super::links::PeerState;
+use super::window::OwnedWindow;
+use super::{Team, TeamError};
+use crate::gpu::{DeviceMemory, Gpu, MemoryHandle, OpenedMemory};
+
+/// What is told of a window for loads and stores, and what is open of it at others.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// By which other processes open it; none if they cannot.
+    pub(super) handle: Option<MemoryHandle>,
+    /// By peer.
+    opened: Vec<Option<OpenedMemory>>,
+}
+
+impl Shown {
+    /// Of memory that others may open, or not, in a team of so many ranks.
+    pub(super) fn new(memory: &DeviceMemory, shared: bool, ranks: u32) -> Self {
+        let handle = match shared.then(|| memory.handle()) {
+            Some(Ok(handle)) => handle,
+            Some(Err(error)) => {
+                tracing::warn!("other processes reach a window by the HCA only: {error}");
+                None
+            }
+            None => None,
+        };
+        Self {
+            handle,
+            opened: (0..ranks).map(|_| None).collect(),
+        }
+    }
+
+    /// Where kernels of this rank reach the window at `peer`, which told where it has it and by which name; 0: nowhere.
+    pub(super) fn open(
+        &mut self,
+        gpu: &dyn Gpu,
+        (peer, reach): (u32, Reach),
+        base: u64,
+        handle: Option<&MemoryHandle>,
+    ) -> u64 {
+        let (Reach::Machine, Some(handle)) = (reach, handle) else {
+            return match reach {
+                Reach::Process => base,
+                _ => 0,
+            };
+        };
+        match gpu.open_memory(handle) {
+            Ok(opened) => {
+                let addr = opened.addr();
+                self.opened[peer as usize] = Some(opened);
+                addr
+            }
+            Err(error) => {
+                tracing::warn!("a window of rank {peer} is reached by the HCA only: {error}");
+                0
+            }
+        }
+    }
+
+    fn close(&mut self, peer: u32) {
+        self.opened[peer as usize] = None;
+    }
+}
+
+impl Team {
+    /// Whether kernels that open a path reach windows of `peer` by load and store.
+    ///
+    /// # Errors
+    /// A rank that the team does not have.
+    pub fn is_direct(&self, peer: u32) -> Result<bool, TeamError> {
+        self.peer(peer)?;
+        Ok(self.tables.is_direct(peer))
+    }
+
+    /// Closes what this rank has opened of the memory of `peer`, which has been failed and is not waited for: whoever has
+    /// died keeps its memory until all others have closed it. `false` while kernels hold guards of it, or if it has not been
+    /// failed; call it again. [`Team::connect_peer`] does it, too, for the next incarnation.
+    ///
+    /// # Errors
+    /// A rank that the team does not have; the device's.
+    pub fn release_peer(&self, peer: u32) -> Result<bool, TeamError> {
+        let links = self.peer(peer)?;
+        if !self.tables.is_direct(peer) {
+            return Ok(true);
+        }
+        let Some(_only) = links.try_work() else {
+            return Ok(false);
+        };
+        // Held, so that nobody opens the peer meanwhile.
+        let state = links.state();
+        if !state.failed || !self.tables.is_closed(peer) || self.tables.readers(peer)? != 0 {
+            return Ok(false);
+        }
+        self.close_windows(peer)?;
+        Ok(true)
+    }
+
+    /// Refuses incarnation `generation` of `peer` while the one before it may still store into windows of this rank.
+    /// [`Team::connect_peer`] does so, too: a layer asks before it clears what it knows of the one before.
+    ///
+    /// # Errors
+    /// [`TeamError::StillRuns`]; [`TeamError::Absent`] if the new incarnation has not told what it is; as
+    /// [`Team::resolve_peer`].
+    pub fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+        if self.peer(peer)?.state().visitor.is_none() {
+            return Ok(());
+        }
+        let known = self.known(peer, generation, Instant::now())?;
+        self.former_is_over(peer, generation, &known.identity)
+    }
+
+    /// The same, of an incarnation that is known.
+    pub(super) fn former_is_over(
+        &self,
+        peer: u32,
+        generation: u32,
+        successor: &Identity,
+    ) -> Result<(), TeamError> {
+        let mut state = self.peer(peer)?.state();
+        match &state.visitor {
+            Some((former, identity)) if *former != generation && !identity.is_over(successor) => {
+                Err(TeamError::StillRuns {
+                    peer,
+                    generation: *former,
+                    process: identity.process(),
+                })
+            }
+            Some((former, _)) if *former != generation => {
+                state.visitor = None;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing of `peer` is reached by load and store any more. In its grace period.
+    pub(super) fn close_windows(&self, peer: u32) -> Result<(), TeamError> {
+        if self.tables.is_direct(peer) {
+            self.tables.end_direct(peer)?;
+        }
+        for window in self.windows().iter_mut() {
+            window.shown.close(peer);
+        }
+        Ok(())
+    }
+
+    /// Where kernels reach the windows of `peer` from now on, by window.
+    pub(super) fn open_windows(&self, peer: u32, reach: Reach, theirs: &Offer) -> Vec<u64> {
+        let mut windows = self.windows();
+        let pairs = windows.iter_mut().zip(&theirs.windows);
+        let open = |(own, told): (&mut OwnedWindow, &WindowOffer)| match told.rkeys.is_empty() {
+            true => 0,
+            false => {
+                let handle = told.handle.as_ref();
+                let gpu = self.gpu.as_ref();
+                own.shown.open(gpu, (peer, reach), told.base, handle)
+            }
+        };
+        pairs.map(open).collect()
+    }
+}
+
+impl PeerState {
+    /// Incarnation `generation` is told names and addresses by which it may store into windows of this rank, if it reaches
+    /// them so.
+    pub(super) fn admit(&mut self, generation: u32, reach: Reach, identity: &Identity) {
+        if reach != Reach::Hca {
+            self.visitor = Some((generation, identity.clone()));
+        }
+    }
+}
