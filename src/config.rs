@@ -47,7 +47,7 @@ pub struct Modes {
     /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume; 0: no receive queue.
     /// `WARPVERBS_LOG_RECV_DEPTH`. Default 0.
     pub log_recv_depth: u8,
-    /// Whether ranks of one process and device may reach each other by load and store: 1 or 0. `WARPVERBS_DIRECT`. Default 1.
+    /// Whether ranks of one machine may reach each other by load and store: 1 or 0. `WARPVERBS_DIRECT`. Default 1.
     pub direct: bool,
     /// How MoE signals are kept behind data: `inline`, `swap`, `flush`, or `auto`, which takes the first of them that the devices
     /// allow. `WARPVERBS_MOE_ORDER`. Default `auto`.

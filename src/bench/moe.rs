@@ -38,6 +38,15 @@ pub struct MoeCase {
     pub seed: u64,
 }
 
+impl MoeCase {
+    /// The experts that the tokens of `rank` choose.
+    fn choices(&self, rank: u32) -> Vec<i32> {
+        let config = &self.config;
+        let (tokens, experts) = (config.max_tokens, config.experts);
+        choices(self.routing, self.seed, rank, tokens, experts, config.top_k)
+    }
+}
+
 /// What the HCA of one rank has counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HcaCounts {

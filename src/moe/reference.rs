@@ -171,6 +171,29 @@ pub fn combine(
     combine_chosen(config, placement, batch, &chosen, expert)
 }
 
+/// The same where only what the ranks that are `seen` hold came back, and which tokens have all that they chose.
+///
+/// # Panics
+/// If the batch was not checked.
+#[must_use]
+pub fn combine_seen(
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
+    batch: &Batch,
+    seen: impl Fn(u32) -> bool,
+    expert: impl FnMut(u32, &[u16], &mut [u16]),
+) -> (Vec<u16>, Vec<bool>) {
+    let mut chosen = choose(config, placement, rank, batch, |_| true);
+    let mut valid = vec![true; batch.tokens(config)];
+    for (place, (slot, expert)) in chosen.iter_mut().zip(&batch.experts).enumerate() {
+        *slot = slot.filter(|at| seen(placement.homes()[*at as usize].rank));
+        valid[place / config.top_k as usize] &= slot.is_some() || *expert < 0;
+    }
+    let out = combine_chosen(config, placement, batch, &chosen, expert);
+    (out, valid)
+}
+
 /// The same for the slots that the rank has chosen: what nobody serves is not added.
 ///
 /// # Panics
@@ -314,6 +337,25 @@ mod tests {
         let identity = |_: u32, x: &[u16], y: &mut [u16]| y.copy_from_slice(x);
         let out = combine(&SHAPE, &placement, 0, &batches[0], identity);
         assert_eq!([out[0], out[8]].map(bf16::to_f32), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn what_a_rank_that_is_not_seen_holds_is_not_added_and_its_tokens_are_not_valid() {
+        let batch = batch(&[0, 2, 1, -1, 2, -1], 1.0);
+        let placement = Placement::blocks(3, 3);
+        let identity = |_: u32, x: &[u16], y: &mut [u16]| y.copy_from_slice(x);
+        let (out, valid) = combine_seen(&SHAPE, &placement, 0, &batch, |rank| rank != 2, identity);
+        let rows: Vec<f32> = out
+            .chunks_exact(8)
+            .map(|row| bf16::to_f32(row[0]))
+            .collect();
+        assert_eq!(
+            (rows, valid),
+            (vec![0.5, 1.0, 0.0], vec![false, true, false])
+        );
+        let all = combine_seen(&SHAPE, &placement, 0, &batch, |_| true, identity);
+        let whole = combine(&SHAPE, &placement, 0, &batch, identity);
+        assert_eq!(all, (whole, vec![true; 3]));
     }
 
     #[test]

@@ -10,6 +10,9 @@ use std::{env, fs, thread};
 use npyz::WriterBuilder;
 use serde_json::Value;
 
+#[path = "demo/direct.rs"]
+mod direct;
+
 /// The same program with a private directory for its files, so that a test can see what is left there.
 struct Demo {
     runtime: tempfile::TempDir,

@@ -6,6 +6,7 @@ mod fleet;
 mod guards;
 mod modes;
 mod no_poll;
+mod processes;
 mod rails;
 mod recovery;
 mod refusals;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{MoeCase, choices};
+use super::MoeCase;
 use crate::bench::BenchError;
 use crate::gpu::{DeviceMemory, Gpu};
 use crate::moe::{DispatchOutput, Layout, RowLayout, bf16};
@@ -66,14 +66,7 @@ impl Buffers {
         let x: Vec<u16> = (0..u64::from(config.max_tokens) * u64::from(config.hidden))
             .map(|_| bf16::from_f32(random.f32() - 0.5))
             .collect();
-        let experts = choices(
-            case.routing,
-            case.seed,
-            rank,
-            config.max_tokens,
-            config.experts,
-            config.top_k,
-        );
+        let experts = case.choices(rank);
         #[expect(clippy::cast_precision_loss, reason = "at most 32")]
         let weights = vec![1.0 / config.top_k as f32; experts.len()];
         gpu.write(self.x.addr(), bytemuck::cast_slice(&x))?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{MoeCase, choices};
+use super::MoeCase;
 use crate::moe::{Placement, Returns};
 
 /// Work of one phase, summed over the ranks.
@@ -26,16 +26,7 @@ fn pairs(case: &MoeCase) -> (u64, u64) {
     let placement = Placement::blocks(case.config.experts, case.ranks);
     let (mut experts, mut ranks) = (0, 0);
     for rank in 0..case.ranks {
-        let config = &case.config;
-        let all = choices(
-            case.routing,
-            case.seed,
-            rank,
-            config.max_tokens,
-            config.experts,
-            config.top_k,
-        );
-        for token in all.chunks(config.top_k as usize) {
+        for token in case.choices(rank).chunks(case.config.top_k as usize) {
             let of = |expert: &i32| holder(&placement, *expert);
             let remote: Vec<u32> = token.iter().map(of).filter(|home| *home != rank).collect();
             experts += remote.len() as u64;

@@ -125,17 +125,9 @@ pub(super) fn combine_of(
     got: &Combined,
     seen: &[u32],
 ) -> Result<u32, String> {
-    let mut left = batch.clone();
-    let mut valid = vec![true; batch.tokens(config)];
-    let away = |at: &u32| !seen.contains(&placement.homes()[*at as usize].rank);
-    for (place, choice) in left.experts.iter_mut().enumerate() {
-        if placement.slots_of(*choice).iter().any(away) {
-            valid[place / config.top_k as usize] = false;
-            *choice = -1;
-        }
-    }
     let hidden = config.hidden as usize;
-    let want = reference::combine(config, placement, rank, &left, expert);
+    let there = |other: u32| seen.contains(&other);
+    let (want, valid) = reference::combine_seen(config, placement, rank, batch, there, expert);
     let rows = got.out.chunks_exact(hidden).zip(want.chunks_exact(hidden));
     for (token, (got, want)) in rows.enumerate() {
         if let Some(difference) = first_difference(got, want) {

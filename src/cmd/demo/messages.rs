@@ -73,6 +73,8 @@ pub(super) struct RankResult {
     /// Control heap: bytes in use, and QPs.
     pub(super) control_bytes: u64,
     pub(super) qps: u64,
+    /// Ranks whose memory it loads from and stores to itself.
+    pub(super) direct_peers: u32,
     /// Largest distance of a step's sums from the reference of BF16 tokens, where tokens travel as FP8.
     pub(super) difference: f64,
     /// Device memory of the layer, without the caller's buffers.

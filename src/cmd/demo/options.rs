@@ -63,6 +63,9 @@ pub struct DemoOptions {
     /// Where kernels run: auto, simt (the CPU), or the number of a GPU
     #[arg(long, default_value = "auto")]
     pub gpu: String,
+    /// Ranks load from and store to each other's memory where they can, and the HCA is left alone. Without it all goes by the HCA
+    #[arg(long)]
+    pub direct: bool,
     /// Bound of the whole run, in seconds
     #[arg(long, default_value_t = 120)]
     pub timeout: u64,

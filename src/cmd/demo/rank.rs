@@ -138,6 +138,10 @@ impl Rank {
             ..TeamConfig::new(options.rank, inputs.ranks)
         }
         .with_modes(&modes()?)?;
+        let config = TeamConfig {
+            direct: config.direct && spec.options.direct,
+            ..config
+        };
         let config = match options.joins {
             true => joining(config, &store)?,
             false => config,
@@ -154,8 +158,13 @@ impl Rank {
         if !values.is_empty() {
             gpu.write(memory.addr(), bytemuck::cast_slice(&values))?;
         }
+        let others = (0..team.ranks()).filter(|other| *other != options.rank);
+        let direct: Vec<bool> = others
+            .map(|other| team.is_direct(other))
+            .collect::<Result<_, _>>()?;
         let result = RankResult {
             rank: options.rank,
+            direct_peers: direct.into_iter().map(u32::from).sum(),
             control_bytes: team.control_stats().live_bytes,
             qps: team.config().qps(),
             layer_bytes: required_bytes(&inputs.config, inputs.ranks)?.library(1),

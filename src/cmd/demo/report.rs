@@ -181,11 +181,12 @@ impl RanOn {
 
 type Value = fn(&RankResult) -> Option<u64>;
 
-/// Rows of the table. All but the first three are counted by the HCAs.
-const LINES: [(&str, Value); 12] = [
+/// Rows of the table. All but the first four are counted by the HCAs.
+const LINES: [(&str, Value); 13] = [
     ("tokens", |rank| Some(rank.tokens)),
     ("choices", |rank| Some(rank.choices)),
     ("rows at experts", |rank| Some(rank.rows)),
+    ("direct peers", |rank| Some(rank.direct_peers.into())),
     ("bytes sent", |rank| counted(&rank.counters, "tx_bytes")),
     ("bytes received", |rank| counted(&rank.counters, "rx_bytes")),
     ("WQEs", |rank| counted(&rank.counters, "tx_wqes")),

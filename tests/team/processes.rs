@@ -1,0 +1,287 @@
+//! Ranks of two processes of one machine: each stores into the other's memory, also when one has been killed and replaced.
+
+// UNSAFETY: launches a test kernel on memory of the team.
+#![expect(unsafe_code, reason = "launch of a test kernel")]
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use bytemuck::bytes_of;
+use warpverbs::abi::test_ops::OpsSeveralParams;
+use warpverbs::abi::{DevicePtr, Status};
+use warpverbs::gpu::Launch;
+use warpverbs::team::{FileStore, RankSet, Store, TeamError};
+
+use crate::support::{Hcas, PATIENCE, Rank, Setup, WORDS, until};
+
+/// By what a process is told its store, generation, and whether it wants to be direct.
+const SPEC: &str = "WV_TEST_RANK_PROCESS";
+/// Words that one kernel puts: by two QPs, three times a warp.
+const PUT: u32 = 2 * 3 * 32;
+
+fn store(directory: &Path) -> Arc<dyn Store> {
+    Arc::new(FileStore::open(directory, "run").unwrap())
+}
+
+/// Puts words from each QP's share of this rank's window into the other half of the peer's, by open paths.
+fn put_by_path(rank: &Rank<'_>) {
+    let gpu = &rank.gpu;
+    let memory = gpu.alloc(256, 128).unwrap();
+    gpu.write(memory.addr(), &[0xff; 256]).unwrap();
+    let params = OpsSeveralParams {
+        team: DevicePtr::new(rank.team.context_addr()),
+        window: rank.window,
+        dst_offset: 8 * u64::from(WORDS / 2),
+        deadline_ns: 20_000_000_000,
+        status: DevicePtr::new(memory.addr()),
+        ended: DevicePtr::new(memory.addr() + 64),
+        order: DevicePtr::new(memory.addr() + 128),
+        peer: 1 - rank.number(),
+        mode: 1,
+        count: 3,
+        ..OpsSeveralParams::default()
+    };
+    let launch = Launch::new("wv_test_ops_several", 1, 32);
+    // SAFETY: tables, window and results live to the end of the kernel, which is waited for.
+    let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }.unwrap();
+    gpu.wait(&event, PATIENCE).unwrap();
+    assert_eq!(rank.read::<Status>(memory.addr(), 1)[0], Status::OK);
+}
+
+/// Nothing of the other's words is missing; then they are wiped out.
+fn look(rank: &Rank<'_>) {
+    let wrong = rank.wrong_words(1 - rank.number(), WORDS / 2, PUT);
+    assert_eq!(wrong, Vec::<u32>::new());
+    let at = rank.window.base + 8 * u64::from(WORDS / 2);
+    rank.gpu.write(at, &[0; 8 * PUT as usize]).unwrap();
+}
+
+/// WQEs that the HCA of rank 0 has begun.
+fn posted(hcas: &Hcas) -> u64 {
+    hcas.of(0)[0].counters().tx_wqes
+}
+
+/// Mappings of files that processes share; those of the own window, and of what is open of the other's.
+fn mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let shared = |line: &&str| line.contains("/memfd:warpverbs-");
+    maps.lines().filter(shared).count()
+}
+
+/// Rank 1, another process.
+struct Process {
+    child: std::process::Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Process {
+    fn start(directory: &Path, generation: u32, direct: bool) -> Self {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "processes::a_rank_process",
+                "--ignored",
+                "--nocapture",
+            ])
+            .env(
+                SPEC,
+                format!("{generation} {direct} {}", directory.display()),
+            )
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                // What the test harness prints has no newline in front of the first answer.
+                if let Some((_, done)) = line.split_once("done: ") {
+                    let _ = sender.send(done.to_owned());
+                }
+            }
+        });
+        Self {
+            child,
+            input,
+            lines,
+        }
+    }
+
+    /// Tells it to do something, and waits until it has.
+    fn does(&mut self, what: &str) {
+        writeln!(self.input, "{what}").unwrap();
+        self.has_done(what);
+    }
+
+    fn has_done(&self, what: &str) {
+        assert_eq!(self.lines.recv_timeout(PATIENCE).unwrap(), what);
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+#[ignore = "the other process of the tests beside it"]
+fn a_rank_process() {
+    let spec = env::var(SPEC).expect("started by a test");
+    let mut words = spec.splitn(3, ' ');
+    let generation: u32 = words.next().unwrap().parse().unwrap();
+    let direct = words.next().unwrap() == "true";
+    let store = store(Path::new(words.next().unwrap()));
+    let mut setup = Setup::new(2);
+    setup.team.direct = direct;
+    let hcas = Hcas::new(&setup);
+    let config = match generation {
+        1 => setup.of_rank(1),
+        _ => setup.of_rank(1).joining(generation, RankSet::first(1)),
+    };
+    let rank = Rank::alone(config, hcas.of(1), store).unwrap();
+    rank.team.hello().unwrap();
+    println!("done: joined");
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        match line.as_str() {
+            "offer" => {
+                let absent = rank.team.connect_peer(0, 1, Duration::ZERO).unwrap_err();
+                assert!(matches!(absent, TeamError::Absent { .. }), "{absent}");
+            }
+            "connect" => {
+                rank.team.connect_peer(0, 1, PATIENCE).unwrap();
+                rank.team.open_peer(0).unwrap();
+            }
+            "put" => {
+                assert_eq!(rank.team.is_direct(0).unwrap(), direct);
+                put_by_path(&rank);
+            }
+            "look" => look(&rank),
+            other => panic!("{other}"),
+        }
+        println!("done: {line}");
+    }
+}
+
+#[test]
+fn ranks_of_two_processes_store_into_each_others_memory_if_both_want_to() {
+    for (own, theirs) in [(true, true), (true, false), (false, true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut other = Process::start(directory.path(), 1, theirs);
+        let mut setup = Setup::new(2);
+        setup.team.direct = own;
+        let hcas = Hcas::new(&setup);
+        let rank = Rank::alone(setup.of_rank(0), hcas.of(0), store(directory.path())).unwrap();
+        other.has_done("joined");
+        let direct = own && theirs;
+        assert_eq!(rank.team.is_direct(1).unwrap(), direct);
+        assert_eq!(mappings(), usize::from(own) + usize::from(direct));
+        put_by_path(&rank);
+        other.does("look");
+        if direct {
+            other.does("put");
+            look(&rank);
+        }
+        assert_eq!(posted(&hcas) == 0, direct, "{own} {theirs}");
+        drop(rank);
+        assert_eq!(mappings(), 0);
+        hcas.check();
+    }
+}
+
+#[test]
+fn a_killed_rank_is_replaced_when_its_process_has_ended_and_its_memory_is_closed_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut first = Process::start(directory.path(), 1, true);
+    let setup = Setup::new(2);
+    let hcas = Hcas::new(&setup);
+    let rank = Rank::alone(setup.of_rank(0), hcas.of(0), store(directory.path())).unwrap();
+    let team = &rank.team;
+    first.has_done("joined");
+    put_by_path(&rank);
+    first.does("look");
+    assert!(team.is_direct(1).unwrap() && !team.release_peer(1).unwrap());
+    assert_eq!(mappings(), 2);
+
+    // Frozen, and dropped: what was open is closed at once, and another may not come while it could wake up.
+    first.signal("-STOP");
+    team.fail_peer(1).unwrap();
+    assert!(team.release_peer(1).unwrap() && !team.is_direct(1).unwrap());
+    assert_eq!(mappings(), 1);
+    let mut second = Process::start(directory.path(), 2, true);
+    second.has_done("joined");
+    second.does("offer");
+    for _ in 0..2 {
+        let errors = [
+            team.check_former(1, 2),
+            team.connect_peer(1, 2, Duration::ZERO),
+        ];
+        for error in errors.map(Result::unwrap_err) {
+            let TeamError::StillRuns {
+                peer,
+                generation,
+                process,
+            } = &error
+            else {
+                panic!("{error}");
+            };
+            assert_eq!((*peer, *generation), (1, 1));
+            assert_eq!(*process, first.child.id().to_string());
+        }
+    }
+    // It wakes up, and stores where it could: nobody has connected with its successor.
+    first.signal("-CONT");
+    first.does("put");
+    first.kill();
+    team.check_former(1, 2).unwrap();
+    until("both ends are connected", || {
+        match team.connect_peer(1, 2, Duration::ZERO) {
+            Ok(()) => true,
+            Err(TeamError::Absent { .. }) => false,
+            Err(error) => panic!("{error}"),
+        }
+    });
+    team.open_peer(1).unwrap();
+    second.does("connect");
+    assert!(team.is_direct(1).unwrap());
+    assert_eq!(mappings(), 2);
+    put_by_path(&rank);
+    second.does("look");
+    look(&rank);
+    second.does("put");
+    look(&rank);
+    assert_eq!(posted(&hcas), 0);
+
+    // The name that a dead process has told is not used: its successor is reached by the HCA.
+    second.kill();
+    team.fail_peer(1).unwrap();
+    let mut third = Process::start(directory.path(), 3, true);
+    third.has_done("joined");
+    third.does("offer");
+    third.kill();
+    team.connect_peer(1, 3, PATIENCE).unwrap();
+    assert!(team.is_connected(1).unwrap() && !team.is_direct(1).unwrap());
+    assert_eq!(mappings(), 1);
+    drop(rank);
+    hcas.check();
+}
