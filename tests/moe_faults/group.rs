@@ -295,18 +295,9 @@ pub(crate) fn check_combined(
     seen: &[u32],
     what: &str,
 ) {
-    let mut here = own.clone();
-    let width = SHAPE.top_k as usize;
-    let mut valid = vec![true; own.tokens(&SHAPE)];
-    for (place, choice) in here.experts.iter_mut().enumerate() {
-        let away = |slot: &u32| !seen.contains(&placement.homes()[*slot as usize].rank);
-        if placement.slots_of(*choice).iter().any(away) {
-            valid[place / width] = false;
-            *choice = -1;
-        }
-    }
+    let (rank, there) = (moe.team().rank(), |rank: u32| seen.contains(&rank));
+    let (want, valid) =
+        reference::combine_seen(moe.config(), placement, rank, own, there, expert);
     assert_eq!(combined.token_valid, valid, "{what}, sees {seen:?}");
-    let rank = moe.team().rank();
-    let want = reference::combine(moe.config(), placement, rank, &here, expert);
     assert_eq!(combined.out, want, "{what}, sees {seen:?}");
 }

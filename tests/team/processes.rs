@@ -3,13 +3,14 @@
 // UNSAFETY: launches a test kernel on memory of the team.
 #![expect(unsafe_code, reason = "launch of a test kernel")]
 
-use std::env;
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+use std::{env, fs};
 
 use bytemuck::bytes_of;
 use warpverbs::abi::test_ops::OpsSeveralParams;
@@ -63,14 +64,22 @@ fn look(rank: &Rank<'_>) {
 
 /// WQEs that the HCA of rank 0 has begun.
 fn posted(hcas: &Hcas) -> u64 {
-    hcas.of(0)[0].counters().tx_wqes
+    hcas.of(0)[0].counters().wqes
 }
 
-/// Mappings of files that processes share; those of the own window, and of what is open of the other's.
-fn mappings() -> usize {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let shared = |line: &&str| line.contains("/memfd:warpverbs-");
-    maps.lines().filter(shared).count()
+/// The memory that a process shows others, by name.
+fn shown(pid: u32) -> BTreeSet<PathBuf> {
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let target = |link: io::Result<fs::DirEntry>| fs::read_link(link.ok()?.path()).ok();
+    let is_shown = |path: &PathBuf| path.to_string_lossy().contains("memfd:warpverbs-");
+    links.filter_map(target).filter(is_shown).collect()
+}
+
+/// How much of that is open here.
+fn open(shown: &BTreeSet<PathBuf>) -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let is_open = |path: &&PathBuf| maps.contains(&*path.to_string_lossy());
+    shown.iter().filter(is_open).count()
 }
 
 /// Rank 1, another process.
@@ -195,7 +204,8 @@ fn ranks_of_two_processes_store_into_each_others_memory_if_both_want_to() {
         other.has_done("joined");
         let direct = own && theirs;
         assert_eq!(rank.team.is_direct(1).unwrap(), direct);
-        assert_eq!(mappings(), usize::from(own) + usize::from(direct));
+        let shown = shown(other.child.id());
+        assert_eq!((shown.len(), open(&shown)), (theirs.into(), direct.into()));
         put_by_path(&rank);
         other.does("look");
         if direct {
@@ -204,7 +214,7 @@ fn ranks_of_two_processes_store_into_each_others_memory_if_both_want_to() {
         }
         assert_eq!(posted(&hcas) == 0, direct, "{own} {theirs}");
         drop(rank);
-        assert_eq!(mappings(), 0);
+        assert_eq!(open(&shown), 0);
         hcas.check();
     }
 }
@@ -221,13 +231,14 @@ fn a_killed_rank_is_replaced_when_its_process_has_ended_and_its_memory_is_closed
     put_by_path(&rank);
     first.does("look");
     assert!(team.is_direct(1).unwrap() && !team.release_peer(1).unwrap());
-    assert_eq!(mappings(), 2);
+    let of_first = shown(first.child.id());
+    assert_eq!((of_first.len(), open(&of_first)), (1, 1));
 
     // Frozen, and dropped: what was open is closed at once, and another may not come while it could wake up.
     first.signal("-STOP");
     team.fail_peer(1).unwrap();
     assert!(team.release_peer(1).unwrap() && !team.is_direct(1).unwrap());
-    assert_eq!(mappings(), 1);
+    assert_eq!(open(&of_first), 0);
     let mut second = Process::start(directory.path(), 2, true);
     second.has_done("joined");
     second.does("offer");
@@ -263,8 +274,9 @@ fn a_killed_rank_is_replaced_when_its_process_has_ended_and_its_memory_is_closed
     });
     team.open_peer(1).unwrap();
     second.does("connect");
+    let of_second = shown(second.child.id());
     assert!(team.is_direct(1).unwrap());
-    assert_eq!(mappings(), 2);
+    assert_eq!((open(&of_first), open(&of_second)), (0, 1));
     put_by_path(&rank);
     second.does("look");
     look(&rank);
@@ -281,7 +293,7 @@ fn a_killed_rank_is_replaced_when_its_process_has_ended_and_its_memory_is_closed
     third.kill();
     team.connect_peer(1, 3, PATIENCE).unwrap();
     assert!(team.is_connected(1).unwrap() && !team.is_direct(1).unwrap());
-    assert_eq!(mappings(), 1);
+    assert_eq!(open(&of_second), 0);
     drop(rank);
     hcas.check();
 }

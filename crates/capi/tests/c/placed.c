@@ -1,12 +1,9 @@
 // Two ranks, which are threads, with experts that are replicated, then moved while the layer lives. Rows lie by rank, and the
 // experts write into the layer's own memory. A scalar loop says what must come out, bit for bit.
 // Run: placed STORE_DIRECTORY, under a software HCA or with a ConnectX.
-#include "common.h"
-
 enum { RANKS = 2, HIDDEN = 64, EXPERTS = 5, TOP_K = 3, MAX_TOKENS = 8, ROWS = RANKS * MAX_TOKENS, ROOM = 4, CALLS = 6, MOVED = 4 };
 
-static const size_t ROW_BYTES = HIDDEN * sizeof(uint16_t);
-static const char *store_url;
+#include "two.h"
 
 // Slots of each rank, and their experts. Expert 1 is at both ranks all the time; expert 4 is nowhere at first.
 static const uint32_t first_counts[RANKS] = {3, 2}, first_experts[] = {0, 1, 2, 1, 3};
@@ -33,30 +30,19 @@ static uint32_t server(const wv_placement *table, uint32_t source, int32_t id) {
     return holds(table, 1 - source, id) ? 1 - source : (uint32_t)RANKS;
 }
 
-// ---- Inputs follow from rank and call, expert e computes y = x * (e + 1) / 4 ----
-
-typedef struct {
-    uint32_t tokens;
-    uint16_t x[MAX_TOKENS][HIDDEN];
-    int32_t experts[MAX_TOKENS][TOP_K];
-    float weights[MAX_TOKENS][TOP_K];
-} batch;
-
 static void make_batch(uint32_t rank, uint32_t call, batch *out) {
     uint64_t state = ((uint64_t)call << 32) + rank + 77;
     memset(out, 0, sizeof *out);
     out->tokens = draw(&state) % (MAX_TOKENS + 1);
     for (uint32_t t = 0; t < out->tokens; ++t) {
-        for (uint32_t i = 0; i < HIDDEN; ++i) out->x[t][i] = narrow((float)(draw(&state) % 2001) / 250.0f - 4.0f);
+        draw_token(&state, out->x[t]);
         const uint32_t first = draw(&state) % EXPERTS;
         for (uint32_t k = 0; k < TOP_K; ++k) {
             out->experts[t][k] = draw(&state) % 5 == 0 ? -1 : (int32_t)((first + k) % EXPERTS);
-            out->weights[t][k] = (float)(draw(&state) % 1000) / 999.0f;
+            out->weights[t][k] = draw_weight(&state);
         }
     }
 }
-
-static uint16_t expert(uint32_t id, uint16_t x) { return narrow(wide(x) * ((float)(id + 1) / 4.0f)); }
 
 static uint16_t scalar(const wv_placement *table, uint32_t source, const batch *in, uint32_t t, uint32_t i, int *whole) {
     float total = 0.0f;
@@ -90,45 +76,27 @@ typedef struct {
     wv_combine_output combined;
 } rank_state;
 
-static void finish(rank_state *r) { check(wv_stream_synchronize(r->team, NULL, 150000), "wv_stream_synchronize"); }
-
 static void open_rank(rank_state *r, uint32_t rank) {
     memset(r, 0, sizeof *r);
     r->rank = rank;
-    wv_team_config team;
-    memset(&team, 0, sizeof team);
-    team.ranks = RANKS;
-    team.rank = rank;
-    team.store = store_url;
-    team.gpu = "simt";
-    team.deadline_ms = 60000;
-    team.join_timeout_ms = 60000;
-    check(wv_team_open(&team, &r->team), "wv_team_open");
-
-    wv_moe_config shape;
-    memset(&shape, 0, sizeof shape);
-    shape.hidden = HIDDEN;
-    shape.experts = EXPERTS;
-    shape.top_k = TOP_K;
-    shape.max_tokens = MAX_TOKENS;
-    shape.layout = WV_LAYOUT_RANK_MAJOR;
-    shape.local_experts = ROOM;
+    r->team = open_team(rank);
+    wv_moe_config by_rank = shape();
+    by_rank.layout = WV_LAYOUT_RANK_MAJOR;
+    by_rank.local_experts = ROOM;
     static const uint32_t twice[] = {0, 1, 1, 1, 3}, many[RANKS] = {65536, 1};
     const wv_placement wrong = {first_counts, twice}, long_one = {many, first_experts};
     wv_moe *none = NULL;
-    refused(wv_moe_create_placed(r->team, "layer", &shape, NULL, &none), WV_BAD_ARGUMENT, "placement is null");
-    refused(wv_moe_create_placed(r->team, "layer", &shape, &wrong, &none), WV_MOE, "rank 0 holds expert 1 twice");
-    refused(wv_moe_create_placed(r->team, "layer", &shape, &long_one, &none), WV_BAD_ARGUMENT, "is 65537");
+    refused(wv_moe_create_placed(r->team, "layer", &by_rank, NULL, &none), WV_BAD_ARGUMENT, "placement is null");
+    refused(wv_moe_create_placed(r->team, "layer", &by_rank, &wrong, &none), WV_MOE, "rank 0 holds expert 1 twice");
+    refused(wv_moe_create_placed(r->team, "layer", &by_rank, &long_one, &none), WV_BAD_ARGUMENT, "is 65537");
     must(none == NULL, "a refused call makes nothing");
-    check(wv_moe_create_placed(r->team, "layer", &shape, &first_table, &r->moe), "wv_moe_create_placed");
+    check(wv_moe_create_placed(r->team, "layer", &by_rank, &first_table, &r->moe), "wv_moe_create_placed");
     uint32_t local[EXPERTS], count = 0;
     check(wv_moe_local_experts(r->moe, local, EXPERTS, &count), "wv_moe_local_experts");
     must(count == first_counts[rank], "as many experts as the table says");
     must(memcmp(local, held(&first_table, rank), count * sizeof local[0]) == 0, "the experts that the table says");
     check(wv_call_create(r->moe, &r->call), "wv_call_create");
-    r->input.x = device(r->team, MAX_TOKENS * ROW_BYTES);
-    r->input.experts = (const int32_t *)device(r->team, MAX_TOKENS * TOP_K * sizeof(int32_t));
-    r->input.weights = (const float *)device(r->team, MAX_TOKENS * TOP_K * sizeof(float));
+    make_input(r->team, &r->input);
     r->output.recv_x = device(r->team, ROWS * ROW_BYTES);
     r->output.counts = (uint32_t *)device(r->team, RANKS * sizeof(uint32_t));
     r->output.src_info = (uint32_t *)device(r->team, ROWS * sizeof(uint32_t));
@@ -169,12 +137,9 @@ static void compute(rank_state *r, uint32_t number, const wv_staging *staging) {
 static void one_call(rank_state *r, uint32_t number) {
     batch in;
     make_batch(r->rank, number, &in);
-    check(wv_device_write(r->team, (void *)r->input.x, in.x, sizeof in.x), "x");
-    check(wv_device_write(r->team, (void *)r->input.experts, in.experts, sizeof in.experts), "experts");
-    check(wv_device_write(r->team, (void *)r->input.weights, in.weights, sizeof in.weights), "weights");
-    r->input.tokens = in.tokens;
+    write_input(r->team, &in, &r->input);
     check(wv_dispatch(r->call, &r->input, &r->output, NULL), "wv_dispatch");
-    finish(r);
+    finish(r->team);
     wv_call_report report;
     check(wv_report(r->call, &report), "wv_report");
     must(report.call == number && report.phases == 2, "dispatch of this call is over");
@@ -187,7 +152,7 @@ static void one_call(rank_state *r, uint32_t number) {
     back.y = staging.address;
     back.flags = WV_COMBINE_ZERO_COPY;
     check(wv_combine(r->call, &back, &r->combined, NULL), "wv_combine");
-    finish(r);
+    finish(r->team);
 
     uint16_t out[MAX_TOKENS][HIDDEN];
     uint8_t valid[MAX_TOKENS];
@@ -198,10 +163,7 @@ static void one_call(rank_state *r, uint32_t number) {
             int whole = 0;
             const uint16_t want = scalar(table_of(number), r->rank, &in, t, i, &whole);
             must(valid[t] == whole, "a token is valid if all its experts are somewhere");
-            if (out[t][i] == want) continue;
-            fprintf(stderr, "rank %u call %u token %u element %u: %#x, the scalar loop has %#x\n", (unsigned)r->rank,
-                    (unsigned)number, (unsigned)t, (unsigned)i, (unsigned)out[t][i], (unsigned)want);
-            exit(1);
+            same(r->rank, number, t, i, out[t][i], want);
         }
     }
 }
@@ -248,15 +210,8 @@ static void *rank_main(void *argument) {
 }
 
 int main(int argc, char **argv) {
-    static char url[4096];
-    static uint32_t numbers[RANKS] = {0, 1};
-    pthread_t threads[RANKS];
-    if (argc != 2 || snprintf(url, sizeof url, "file://%s", argv[1]) >= (int)sizeof url) return 2;
-    store_url = url;
-    for (int i = 0; i < RANKS; ++i) {
-        if (pthread_create(&threads[i], NULL, rank_main, &numbers[i]) != 0) return 2;
-    }
-    for (int i = 0; i < RANKS; ++i) pthread_join(threads[i], NULL);
+    const int wrong = run_ranks(argc, argv, rank_main);
+    if (wrong != 0) return wrong;
     printf("placed experts: %d calls equal the scalar loop\n", (int)CALLS);
     return 0;
 }

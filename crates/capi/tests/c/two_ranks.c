@@ -1,35 +1,21 @@
 // Two ranks, which are threads, dispatch and combine through the C ABI; a scalar loop says what must come out, bit for bit.
 // Run: two_ranks STORE_DIRECTORY, under a software HCA or with a ConnectX.
-#include "common.h"
-
 enum { RANKS = 2, HIDDEN = 64, EXPERTS = 5, TOP_K = 2, MAX_TOKENS = 8, ROWS = RANKS * MAX_TOKENS, CALLS = 6 };
 
-static const size_t ROW_BYTES = HIDDEN * sizeof(uint16_t);
-static const char *store_url;
-
-// ---- What is known everywhere: inputs follow from rank and call, expert e computes y = x * (e + 1) / 4 ----
-
-typedef struct {
-    uint32_t tokens;
-    uint16_t x[MAX_TOKENS][HIDDEN];
-    int32_t experts[MAX_TOKENS][TOP_K];
-    float weights[MAX_TOKENS][TOP_K];
-} batch;
+#include "two.h"
 
 static void make_batch(uint32_t rank, uint32_t call, batch *out) {
     uint64_t state = ((uint64_t)call << 32) + rank + 1;
     memset(out, 0, sizeof *out);
     out->tokens = draw(&state) % (MAX_TOKENS + 1);
     for (uint32_t t = 0; t < out->tokens; ++t) {
-        for (uint32_t i = 0; i < HIDDEN; ++i) out->x[t][i] = narrow((float)(draw(&state) % 2001) / 250.0f - 4.0f);
+        draw_token(&state, out->x[t]);
         const uint32_t first = draw(&state) % EXPERTS, other = (first + 1 + draw(&state) % (EXPERTS - 1)) % EXPERTS;
         out->experts[t][0] = (int32_t)first;
         out->experts[t][1] = draw(&state) % 4 == 0 ? -1 : (int32_t)other;
-        for (uint32_t k = 0; k < TOP_K; ++k) out->weights[t][k] = (float)(draw(&state) % 1000) / 999.0f;
+        for (uint32_t k = 0; k < TOP_K; ++k) out->weights[t][k] = draw_weight(&state);
     }
 }
-
-static uint16_t expert(uint32_t id, uint16_t x) { return narrow(wide(x) * ((float)(id + 1) / 4.0f)); }
 
 // Experts 0, 1, 2 live at rank 0, experts 3, 4 at rank 1.
 static uint32_t home(int32_t id) { return id < 3 ? 0 : 1; }
@@ -58,7 +44,7 @@ typedef struct {
     wv_moe *moe;
     wv_call *call;
     uint32_t rank, local[EXPERTS], locals;
-    void *x, *experts, *weights, *recv_x, *y, *out, *valid;
+    void *recv_x, *y, *out, *valid;
     uint32_t *counts;
     wv_dispatch_input input;
     wv_dispatch_output output;
@@ -68,17 +54,12 @@ typedef struct {
 
 static void allocate(rank_state *r) {
     const size_t rows = (size_t)r->locals * ROWS;
-    r->x = device(r->team, MAX_TOKENS * ROW_BYTES);
-    r->experts = device(r->team, MAX_TOKENS * TOP_K * sizeof(int32_t));
-    r->weights = device(r->team, MAX_TOKENS * TOP_K * sizeof(float));
+    make_input(r->team, &r->input);
     r->recv_x = device(r->team, rows * ROW_BYTES);
     r->y = device(r->team, rows * ROW_BYTES);
     r->out = device(r->team, MAX_TOKENS * ROW_BYTES);
     r->valid = device(r->team, MAX_TOKENS);
     r->counts = (uint32_t *)device(r->team, r->locals * sizeof(uint32_t));
-    r->input.x = r->x;
-    r->input.experts = (const int32_t *)r->experts;
-    r->input.weights = (const float *)r->weights;
     r->output.recv_x = r->recv_x;
     r->output.counts = r->counts;
     r->output.src_info = (uint32_t *)device(r->team, rows * sizeof(uint32_t));
@@ -90,36 +71,21 @@ static void allocate(rank_state *r) {
 
 static void open_rank(rank_state *r, uint32_t rank) {
     memset(r, 0, sizeof *r);
-    wv_team_config team;
-    memset(&team, 0, sizeof team);
-    team.ranks = RANKS;
-    team.rank = rank;
-    team.store = store_url;
-    team.gpu = "simt";
-    team.deadline_ms = 60000;
-    team.join_timeout_ms = 60000;
-    check(wv_team_open(&team, &r->team), "wv_team_open");
+    r->team = open_team(rank);
     uint32_t ranks = 0;
     check(wv_team_rank(r->team, &r->rank, &ranks), "wv_team_rank");
     must(r->rank == rank && ranks == RANKS, "rank and ranks are those asked for");
 
-    wv_moe_config shape;
-    memset(&shape, 0, sizeof shape);
-    shape.hidden = HIDDEN;
-    shape.experts = EXPERTS;
-    shape.top_k = TOP_K;
-    shape.max_tokens = MAX_TOKENS;
+    const wv_moe_config config = shape();
     wv_bytes bytes;
-    check(wv_required_bytes(&shape, RANKS, &bytes), "wv_required_bytes");
+    check(wv_required_bytes(&config, RANKS, &bytes), "wv_required_bytes");
     must(bytes.recv_x == 3 * ROWS * (uint64_t)ROW_BYTES, "recv_x is [3, ROWS, HIDDEN] of BF16");
-    check(wv_moe_create(r->team, "layer", &shape, &r->moe), "wv_moe_create");
+    check(wv_moe_create(r->team, "layer", &config, &r->moe), "wv_moe_create");
     check(wv_moe_local_experts(r->moe, r->local, EXPERTS, &r->locals), "wv_moe_local_experts");
     must(r->locals == (rank == 0 ? 3u : 2u) && r->local[0] == (rank == 0 ? 0u : 3u), "experts lie in blocks");
     check(wv_call_create(r->moe, &r->call), "wv_call_create");
     allocate(r);
 }
-
-static void finish(rank_state *r) { check(wv_stream_synchronize(r->team, NULL, 150000), "wv_stream_synchronize"); }
 
 // What this rank's experts make of what they received, on the host.
 static void compute(rank_state *r) {
@@ -159,15 +125,12 @@ static void launch_combine(rank_state *r, int fused) {
 static void one_call(rank_state *r, uint32_t number) {
     batch in;
     make_batch(r->rank, number, &in);
-    check(wv_device_write(r->team, r->x, in.x, sizeof in.x), "x");
-    check(wv_device_write(r->team, r->experts, in.experts, sizeof in.experts), "experts");
-    check(wv_device_write(r->team, r->weights, in.weights, sizeof in.weights), "weights");
-    r->input.tokens = in.tokens;
+    write_input(r->team, &in, &r->input);
     launch_dispatch(r, number % 2 == 0);
-    finish(r);
+    finish(r->team);
     compute(r);
     launch_combine(r, number % 2 == 0);
-    finish(r);
+    finish(r->team);
 
     wv_call_report report;
     check(wv_report(r->call, &report), "wv_report");
@@ -181,10 +144,7 @@ static void one_call(rank_state *r, uint32_t number) {
         must(valid[t] == 1, "every token is valid");
         for (uint32_t i = 0; i < HIDDEN; ++i) {
             const uint16_t want = scalar(&in, t, i);
-            if (out[t][i] == want) continue;
-            fprintf(stderr, "rank %u call %u token %u element %u: %#x, the scalar loop has %#x\n", (unsigned)r->rank,
-                    (unsigned)number, (unsigned)t, (unsigned)i, (unsigned)out[t][i], (unsigned)want);
-            exit(1);
+            same(r->rank, number, t, i, out[t][i], want);
         }
     }
 }
@@ -195,7 +155,7 @@ static void refusals(rank_state *r) {
     wrong.tokens = MAX_TOKENS + 1;
     refused(wv_dispatch_send(r->call, &wrong, NULL), WV_MOE, "9 tokens in a call; max_tokens is 8");
     wrong.tokens = 1;
-    wrong.x = (const char *)r->x + 2;
+    wrong.x = (const char *)r->input.x + 2;
     refused(wv_dispatch_send(r->call, &wrong, NULL), WV_MOE, "it must be a device address that is a multiple of 16");
     wrong = r->input;
     wrong.flags = 64;
@@ -249,18 +209,11 @@ static void refused_teams(void) {
 }
 
 int main(int argc, char **argv) {
-    static char url[4096];
-    static uint32_t numbers[RANKS] = {0, 1};
-    pthread_t threads[RANKS];
-    if (argc != 2 || snprintf(url, sizeof url, "file://%s", argv[1]) >= (int)sizeof url) return 2;
-    store_url = url;
     must(wv_abi_version() == WV_ABI_VERSION, "header and library are of one version");
     must(strcmp(wv_last_error(), "") == 0, "nothing has failed yet");
     refused_teams();
-    for (int i = 0; i < RANKS; ++i) {
-        if (pthread_create(&threads[i], NULL, rank_main, &numbers[i]) != 0) return 2;
-    }
-    for (int i = 0; i < RANKS; ++i) pthread_join(threads[i], NULL);
+    const int wrong = run_ranks(argc, argv, rank_main);
+    if (wrong != 0) return wrong;
     printf("two ranks: %d calls equal the scalar loop\n", (int)CALLS);
     return 0;
 }

@@ -1,0 +1,88 @@
+// Two ranks, which are threads, and what a call of them is given. Included behind the shape: RANKS, HIDDEN, EXPERTS, TOP_K,
+// MAX_TOKENS. Inputs follow from rank and call, expert e computes y = x * (e + 1) / 4.
+#ifndef WARPVERBS_TEST_TWO_H
+#define WARPVERBS_TEST_TWO_H
+
+#include "common.h"
+
+static const size_t ROW_BYTES = HIDDEN * sizeof(uint16_t);
+static const char *store_url;
+
+typedef struct {
+    uint32_t tokens;
+    uint16_t x[MAX_TOKENS][HIDDEN];
+    int32_t experts[MAX_TOKENS][TOP_K];
+    float weights[MAX_TOKENS][TOP_K];
+} batch;
+
+static uint16_t expert(uint32_t id, uint16_t x) { return narrow(wide(x) * ((float)(id + 1) / 4.0f)); }
+
+static void draw_token(uint64_t *state, uint16_t x[HIDDEN]) {
+    for (uint32_t i = 0; i < HIDDEN; ++i) x[i] = narrow((float)(draw(state) % 2001) / 250.0f - 4.0f);
+}
+
+static float draw_weight(uint64_t *state) { return (float)(draw(state) % 1000) / 999.0f; }
+
+static wv_team *open_team(uint32_t rank) {
+    wv_team_config config;
+    memset(&config, 0, sizeof config);
+    config.ranks = RANKS;
+    config.rank = rank;
+    config.store = store_url;
+    config.gpu = "simt";
+    config.deadline_ms = 60000;
+    config.join_timeout_ms = 60000;
+    wv_team *team = NULL;
+    check(wv_team_open(&config, &team), "wv_team_open");
+    return team;
+}
+
+static wv_moe_config shape(void) {
+    wv_moe_config config;
+    memset(&config, 0, sizeof config);
+    config.hidden = HIDDEN;
+    config.experts = EXPERTS;
+    config.top_k = TOP_K;
+    config.max_tokens = MAX_TOKENS;
+    return config;
+}
+
+static void finish(wv_team *team) { check(wv_stream_synchronize(team, NULL, 150000), "wv_stream_synchronize"); }
+
+// Memory for the inputs of a call.
+static void make_input(wv_team *team, wv_dispatch_input *input) {
+    input->x = device(team, MAX_TOKENS * ROW_BYTES);
+    input->experts = (const int32_t *)device(team, MAX_TOKENS * TOP_K * sizeof(int32_t));
+    input->weights = (const float *)device(team, MAX_TOKENS * TOP_K * sizeof(float));
+}
+
+static void write_input(wv_team *team, const batch *in, wv_dispatch_input *input) {
+    check(wv_device_write(team, (void *)input->x, in->x, sizeof in->x), "x");
+    check(wv_device_write(team, (void *)input->experts, in->experts, sizeof in->experts), "experts");
+    check(wv_device_write(team, (void *)input->weights, in->weights, sizeof in->weights), "weights");
+    input->tokens = in->tokens;
+}
+
+// Ends the program where an element of a call is not what the scalar loop says.
+static void same(uint32_t rank, uint32_t call, uint32_t token, uint32_t element, uint16_t got, uint16_t want) {
+    if (got == want) return;
+    fprintf(stderr, "rank %u call %u token %u element %u: %#x, the scalar loop has %#x\n", (unsigned)rank, (unsigned)call,
+            (unsigned)token, (unsigned)element, (unsigned)got, (unsigned)want);
+    exit(1);
+}
+
+// Runs both ranks; nonzero if the command line or a thread is not what it must be.
+static int run_ranks(int argc, char **argv, void *(*rank_main)(void *)) {
+    static char url[4096];
+    static uint32_t numbers[RANKS] = {0, 1};
+    pthread_t threads[RANKS];
+    if (argc != 2 || snprintf(url, sizeof url, "file://%s", argv[1]) >= (int)sizeof url) return 2;
+    store_url = url;
+    for (int i = 0; i < RANKS; ++i) {
+        if (pthread_create(&threads[i], NULL, rank_main, &numbers[i]) != 0) return 2;
+    }
+    for (int i = 0; i < RANKS; ++i) pthread_join(threads[i], NULL);
+    return 0;
+}
+
+#endif
