@@ -22,8 +22,8 @@ impl Team {
             .collect::<Result<_, _>>()?;
         let own = self.config.rank;
         let start = Instant::now();
-        for &(peer, generation) in peers {
-            let offer = self.remake(peer, generation, deadline)?;
+        for (&(peer, _), known) in peers.iter().zip(&known) {
+            let offer = self.remake(peer, known, deadline)?;
             self.exchange
                 .put(&format!("rebuild/{round}/{own}/{peer}"), &offer)?;
         }
@@ -43,7 +43,8 @@ impl Team {
     }
 
     /// New QPs and keys for one peer; what is told of them.
-    fn remake(&self, peer: u32, generation: u32, deadline: Instant) -> Result<Offer, TeamError> {
+    fn remake(&self, peer: u32, known: &Known, deadline: Instant) -> Result<Offer, TeamError> {
+        let generation = known.generation;
         let links = self.peer(peer)?;
         let gpu = self.gpu.as_ref();
         let mut state = links.state();
@@ -51,7 +52,10 @@ impl Team {
         state.fence(gpu)?;
         drop(state);
         self.wait_for_guards(peer, deadline)?;
+        self.close_windows(peer)?;
+        self.former_is_over(peer, generation, &known.identity)?;
         let mut state = links.state();
+        state.admit(generation, known.reach, &known.identity);
         state.begin(Making::Peer(generation));
         // The old ones first: their memory is what the new ones get.
         state.links.clear();

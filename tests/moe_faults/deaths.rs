@@ -177,7 +177,10 @@ fn grid(death: Death) {
             }
             !late
         });
-        assert!(in_time.is_some(), "{death:?} of {ranks} is late {TRIES} times");
+        assert!(
+            in_time.is_some(),
+            "{death:?} of {ranks} is late {TRIES} times"
+        );
     };
     std::thread::scope(|scope| {
         for ranks in 2..=4 {
