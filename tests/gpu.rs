@@ -5,6 +5,7 @@
 // UNSAFETY: launches a kernel.
 #![expect(unsafe_code, reason = "launch of a kernel on memory of the test")]
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -274,4 +275,84 @@ fn posting_is_whole_and_in_order_where_kernels_run() {
     };
     let blocks = if simt { &[2][..] } else { &[1, 7, 64] };
     measure(&gpu, &options, &all_cases(blocks)).unwrap();
+}
+
+/// What another process of a test is told: placement, and a handle to store to; or none, and it tells one of its own.
+const OTHER: &str = "WV_TEST_OTHER_PROCESS";
+
+fn shared_gpu(placement: Placement) -> Arc<CudaGpu> {
+    let options = CudaOptions {
+        placement,
+        ptx: &[STORE],
+        ..CudaOptions::default()
+    };
+    CudaGpu::with_options(0, &options).unwrap()
+}
+
+fn placement_of(word: &str) -> Placement {
+    match word {
+        "host" => Placement::Host,
+        _ => Placement::Device,
+    }
+}
+
+/// What the other process has printed.
+fn other_process(told: &str) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_other_process", "--ignored", "--nocapture"])
+        .env(OTHER, told)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}{errors}");
+    text
+}
+
+#[test]
+#[ignore = "needs a GPU, and the test below"]
+fn the_other_process() {
+    let Ok(told) = std::env::var(OTHER) else {
+        return;
+    };
+    let (placement, handle) = told.split_once(' ').unwrap();
+    let gpu = shared_gpu(placement_of(placement));
+    if handle.is_empty() {
+        let memory = gpu.alloc_shared(4096, 128).unwrap();
+        let handle = memory.handle().unwrap().unwrap();
+        println!("told: {}", serde_json::to_string(&handle).unwrap());
+        return;
+    }
+    let opened = gpu.open_memory(&serde_json::from_str(handle).unwrap());
+    let opened = opened.unwrap();
+    let launch = Launch::new("store", 1, 1);
+    // SAFETY: the kernel stores one word where the memory lies, which stays open until it has ended.
+    let event = unsafe { gpu.launch(&launch, &(opened.addr() + 8).to_ne_bytes()) }.unwrap();
+    gpu.wait(&event, Duration::from_secs(20)).unwrap();
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_kernel_of_another_process_stores_into_shared_memory_and_a_dead_process_shares_none() {
+    for placement in ["device", "host"] {
+        let gpu = shared_gpu(placement_of(placement));
+        let memory = gpu.alloc_shared(1 << 20, 128).unwrap();
+        let handle = memory.handle().unwrap().unwrap();
+        other_process(&format!(
+            "{placement} {}",
+            serde_json::to_string(&handle).unwrap()
+        ));
+        let mut out = [0; 16];
+        gpu.read(memory.addr(), &mut out).unwrap();
+        assert_eq!(out[..8], [0; 8], "{placement}");
+        assert_eq!(out[8..12], 42_u32.to_ne_bytes(), "{placement}");
+        let told = other_process(&format!("{placement} "));
+        let (_, stale) = told.split_once("told: ").unwrap();
+        let stale = serde_json::from_str(stale.lines().next().unwrap()).unwrap();
+        let error = gpu.open_memory(&stale).unwrap_err();
+        assert!(
+            matches!(error, GpuError::NotOpened { .. }),
+            "{placement}: {error}"
+        );
+    }
 }

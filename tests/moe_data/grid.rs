@@ -172,12 +172,13 @@ fn repeated() -> Vec<Vec<Cell>> {
 
 #[test]
 fn twenty_repetitions_with_random_delays_give_the_same_digest() {
-    let seeds = if full() { 1..=5 } else { 1..=1 };
+    // Teams of 8 take half of the time.
+    let (seeds, most) = if full() { (1..=5, 8) } else { (1..=1, 5) };
     for seed in seeds {
-        for cells in repeated() {
-            let first = check(&cells, seed, Some(0));
+        for cells in repeated().iter().filter(|cells| cells[0].ranks <= most) {
+            let first = check(cells, seed, Some(0));
             for repetition in 1..20 {
-                let again = check(&cells, seed, Some(repetition));
+                let again = check(cells, seed, Some(repetition));
                 let what = &cells[0];
                 assert_eq!(
                     again, first,

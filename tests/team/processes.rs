@@ -170,7 +170,7 @@ fn a_rank_process() {
     let rank = Rank::alone(config, hcas.of(1), store).unwrap();
     rank.team.hello().unwrap();
     println!("done: joined");
-    for line in std::io::stdin().lines() {
+    for line in io::stdin().lines() {
         let line = line.unwrap();
         match line.as_str() {
             "offer" => {

@@ -147,11 +147,11 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
     assert!(error.contains("version 1 of run 'other'"), "{error}");
     put(
         "hello/1.1",
-        &hello.replacen("\"version\":1", "\"version\":2", 1),
+        &hello.replacen("\"version\":2", "\"version\":3", 1),
     );
     assert_eq!(
         connect(&fleet),
-        "what rank 1 told as hello/1.1 cannot be: version 2; this is version 1"
+        "what rank 1 told as hello/1.1 cannot be: version 3; this is version 2"
     );
     for cut in ["", "{", &hello[..hello.len() / 2]] {
         put("hello/1.1", cut);
@@ -178,9 +178,9 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
         ),
         ("\"rank\":0", "\"rank\":1", "for rank 1 of generation 1"),
         (
-            "\"version\":1",
+            "\"version\":2",
             "\"version\":3",
-            "version 3; this is version 1",
+            "version 3; this is version 2",
         ),
         (
             "\"qps\":[",
