@@ -106,18 +106,10 @@ pub(crate) fn judge(
     let seen = peers.filter(|(rank, peer)| here(*rank, peer.valid != 0 && peer.member != 0));
     let seen: Vec<u32> = seen.map(|(rank, _)| rank).collect();
 
-    let mut own = batch.clone();
-    let mut valid = vec![true; own.tokens(&SHAPE)];
-    for (place, choice) in own.experts.iter_mut().enumerate() {
-        let placement = moe.placement();
-        let away = |at: &u32| !seen.contains(&placement.homes()[*at as usize].rank);
-        if placement.slots_of(*choice).iter().any(away) {
-            valid[place / SHAPE.top_k as usize] = false;
-            *choice = -1;
-        }
-    }
+    let (placement, there) = (moe.placement(), |rank: u32| seen.contains(&rank));
+    let (want, valid) =
+        reference::combine_seen(moe.config(), &placement, slot, batch, there, expert);
     assert_eq!(token_valid, valid, "{report}, sees {seen:?}");
-    let want = reference::combine(moe.config(), &moe.placement(), slot, &own, expert);
     assert_eq!(out, want, "{report}, sees {seen:?}");
     Call {
         number: report.call,
