@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::Demo;
+use crate::Demo;
 
 /// Sum over the ranks of what `pick` takes of each.
 fn sum(value: &Value, pick: impl Fn(&Value) -> &Value) -> u64 {

@@ -1,5 +1,6 @@
 //! `wv demo` as its users run it: rank processes over the wire of the software HCA, real activations, bad input, deaths.
 
+mod direct;
 mod members;
 
 use std::path::{Path, PathBuf};
@@ -9,9 +10,6 @@ use std::{env, fs, thread};
 
 use npyz::WriterBuilder;
 use serde_json::Value;
-
-#[path = "demo/direct.rs"]
-mod direct;
 
 /// The same program with a private directory for its files, so that a test can see what is left there.
 struct Demo {
