@@ -74,13 +74,14 @@ impl Shown {
 }
 
 impl Team {
-    /// Whether kernels that open a path reach windows of `peer` by load and store.
+    /// Whether kernels that open a path reach all windows of `peer` by load and store.
     ///
     /// # Errors
     /// A rank that the team does not have.
     pub fn is_direct(&self, peer: u32) -> Result<bool, TeamError> {
         self.peer(peer)?;
-        Ok(self.tables.is_direct(peer))
+        let windows = self.tables.direct(peer);
+        Ok(!windows.is_empty() && !windows.contains(&false))
     }
 
     /// Closes what this rank has opened of the memory of `peer`, which has been failed and is not waited for: whoever has
@@ -91,7 +92,7 @@ impl Team {
     /// A rank that the team does not have; the device's.
     pub fn release_peer(&self, peer: u32) -> Result<bool, TeamError> {
         let links = self.peer(peer)?;
-        if !self.tables.is_direct(peer) {
+        if !self.tables.direct(peer).contains(&true) {
             return Ok(true);
         }
         let Some(_only) = links.try_work() else {
@@ -146,7 +147,7 @@ impl Team {
 
     /// Nothing of `peer` is reached by load and store any more. In its grace period.
     pub(super) fn close_windows(&self, peer: u32) -> Result<(), TeamError> {
-        if self.tables.is_direct(peer) {
+        if self.tables.direct(peer).contains(&true) {
             self.tables.end_direct(peer)?;
         }
         for window in self.windows().iter_mut() {

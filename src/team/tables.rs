@@ -157,11 +157,15 @@ impl Tables {
         self.write_peer(&mut shadow, peer, |_| None)
     }
 
-    /// Whether kernels reach some window of `peer` by load and store.
-    pub(super) fn is_direct(&self, peer: u32) -> bool {
+    /// By window of `peer` that it has: whether kernels reach it by load and store.
+    pub(super) fn direct(&self, peer: u32) -> Vec<bool> {
         let shadow = self.shadow();
-        let mut windows = shadow.direct.chunks(self.ranks as usize);
-        windows.any(|row| row[peer as usize] != 0)
+        let (ranks, peer) = (self.ranks as usize, peer as usize);
+        let entries = shadow.entries.chunks(ranks * self.rails as usize);
+        let rows = entries.zip(shadow.direct.chunks(ranks));
+        rows.filter(|(entries, _)| entries[peer].base != 0)
+            .map(|(_, direct)| direct[peer] != 0)
+            .collect()
     }
 
     /// From now on no window of `peer` is reached by load and store. Inside its grace period only.

@@ -110,7 +110,7 @@ impl Fabric for Team {
     }
 
     fn needs_port(&self, peer: u32) -> bool {
-        self.peer(peer).is_ok_and(|links| !links.state().direct)
+        self.is_direct(peer).is_ok_and(|direct| !direct)
     }
 
     fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError> {
