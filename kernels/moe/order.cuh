@@ -17,8 +17,8 @@
 
 namespace wv::moe {
 
-/// Slots and signals at a peer, as a phase reaches both: by the QP that carries its kind and set, or
-/// by stores.
+/// Slots and signals at a peer, as a phase reaches both: by the QP that carries its kind and set,
+/// or by stores.
 struct There {
   PeerWindow slots, signals;
   /// Whether this rank stores into the peer's memory itself. Never into one of the two only: words

@@ -131,7 +131,7 @@ WV_DEVICE_ONCE Outcome send(const Call& call, uint32_t peer, uint32_t count, con
   Posted posted{Status::invalid, {0}};
   if (way.there.signals.at(call.signal_offset(), sizeof tail.words, &tail.signal)) {
     posted = way.there.direct ? store_rows(call, way, peer, pieces, tail)
-                          : post_rows(call, way, peer, pieces, &tail);
+                              : post_rows(call, way, peer, pieces, &tail);
   }
   // What reads the staging rows may be under way also after a failure.
   if (lane() == 0 && posted.ticket.index != 0) {

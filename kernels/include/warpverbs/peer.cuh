@@ -53,8 +53,9 @@ WV_DEVICE PeerWindow load_peer(const TeamContext& team, const Window& window, ui
   return load_peer(team.peers + row * team.max_ranks + peer, window);
 }
 
-/// `there`, which is `direct()`, as kernels of this rank address it: memory of another process has an
-/// address of its own here. One look at a table of its own, so that who posts to QPs pays nothing.
+/// `there`, which is `direct()`, as kernels of this rank address it: memory of another process has
+/// an address of its own here. One look at a table of its own, so that who posts to QPs pays
+/// nothing.
 WV_DEVICE PeerWindow load_direct(const TeamContext& team, const Window& window, uint32_t peer,
                                  PeerWindow there) {
   const uint64_t place = uint64_t{window.id} * team.max_ranks + peer;
