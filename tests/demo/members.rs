@@ -149,9 +149,11 @@ fn eight_ranks_are_killed_one_after_the_other_and_no_survivor_fails_a_step() {
             "{name}: {got}: {value}"
         );
     }
-    // One QP per kind and set to the rank that came, and keys of three windows; none of anybody else's.
+    // One QP per kind and set to the rank that came, and keys of three windows; none of anybody else's. A mean over the time of a
+    // survivor, in which one more may have gone whose four QPs were failed (its successor is not there yet); tests of the team
+    // count for one replacement.
     let commands = value["commands_per_rank"].as_u64().unwrap();
-    assert!((1..=5 * 4 + 8).contains(&commands), "{value}");
+    assert!((1..=5 * 4 + 8 + 4).contains(&commands), "{value}");
 }
 
 /// 15 s of everything, and five until all are there and have settled.

@@ -135,6 +135,15 @@ struct Spent {
     commands: u64,
     went: u64,
     came: u64,
+    /// More than came where a view was skipped in which one of them had gone.
+    connected: u64,
+}
+
+impl Spent {
+    /// For how many ranks that was, each of which went, came, or both.
+    fn ranks(&self) -> u64 {
+        self.went.max(self.came).max(self.connected).max(1)
+    }
 }
 
 impl Figures {
@@ -146,7 +155,7 @@ impl Figures {
         }
         let pace = Pace::of(records);
         let spent = tally.spent.values();
-        let for_each = |of: &Spent| of.commands.div_ceil(of.went.max(of.came).max(1));
+        let for_each = |of: &Spent| of.commands.div_ceil(of.ranks());
         let commands_per_rank = spent.map(for_each).max().unwrap_or(0);
         let mut figures = Self {
             commands_per_rank,
@@ -227,7 +236,13 @@ impl Tally {
             What::Asks => {
                 self.asked.insert(rank, us);
             }
-            What::Connected { took_us, .. } => self.figures.connect.add(*took_us),
+            What::Connected { took_us, .. } => {
+                self.figures.connect.add(*took_us);
+                if !self.started.contains_key(&rank) {
+                    let who = (rank, record.generation);
+                    self.spent.entry(who).or_default().connected += 1;
+                }
+            }
             What::Killed => {
                 self.figures.deaths += 1;
                 self.gone(rank);
@@ -393,6 +408,16 @@ mod tests {
     use super::super::event::recorded::records;
     use super::*;
 
+    fn of(us: u64, rank: u32, what: What) -> Record {
+        let generation = 1;
+        Record {
+            us,
+            rank,
+            generation,
+            what,
+        }
+    }
+
     #[test]
     fn a_death_a_rejoin_and_false_suspicions_are_counted_and_timed() {
         let figures = Figures::of(&records());
@@ -411,6 +436,26 @@ mod tests {
             table.contains("detect            2        4.0        6.0        6.0\n"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn commands_for_a_rank_that_went_and_came_between_two_views_are_for_that_rank() {
+        let mut records = records();
+        records.truncate(6);
+        for us in [200_000, 300_000] {
+            let (other, took_us) = (2, 5000);
+            records.push(of(us, 0, What::Connected { other, took_us }));
+        }
+        let members = vec![0, 1, 2];
+        let (epoch, commands, bytes) = (5, 56, 0);
+        let serves = What::Serves {
+            epoch,
+            members,
+            commands,
+            bytes,
+        };
+        records.push(of(400_000, 0, serves));
+        assert_eq!(Figures::of(&records).commands_per_rank, 28);
     }
 
     #[test]
@@ -435,25 +480,14 @@ mod tests {
     fn a_survivor_that_dies_before_it_has_resumed_is_waited_for_no_more() {
         let mut records = records();
         records.truncate(10);
-        let killed = Record {
-            us: 206_000,
-            rank: 1,
-            generation: 1,
-            what: What::Killed,
-        };
-        records.push(killed);
+        records.push(of(206_000, 1, What::Killed));
         let serves = What::Serves {
             epoch: 2,
             members: vec![0],
             commands: 9,
             bytes: 4096,
         };
-        records.push(Record {
-            us: 300_000,
-            rank: 0,
-            generation: 1,
-            what: serves,
-        });
+        records.push(of(300_000, 0, serves));
         let figures = Figures::of(&records);
         assert_eq!(figures.deaths, 2);
         assert_eq!(figures.detect.0, [4000]);
