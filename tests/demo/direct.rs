@@ -59,7 +59,7 @@ fn ranks_of_one_machine_get_the_same_bytes_by_stores_as_by_the_hca_and_post_noth
 
 #[test]
 fn a_rank_that_was_killed_comes_back_where_the_others_store_into_its_memory() {
-    let output = Demo::new(&[
+    let value = Demo::new(&[
         "--ranks",
         "3",
         "--tokens",
@@ -75,15 +75,11 @@ fn a_rank_that_was_killed_comes_back_where_the_others_store_into_its_memory() {
         "0.1",
         "--direct",
     ])
-    .run();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{text}\n{errors}");
-    let value: Value = serde_json::from_str(&text).unwrap();
+    .json();
     assert_eq!(
         (&value["deaths"], &value["expelled"]),
         (&1.into(), &0.into()),
-        "{text}"
+        "{value}"
     );
-    assert_eq!(value["rejoin"].as_array().unwrap().len(), 1, "{text}");
+    assert_eq!(value["rejoin"].as_array().unwrap().len(), 1, "{value}");
 }

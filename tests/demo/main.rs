@@ -61,12 +61,7 @@ impl Demo {
 
     /// A run that verifies; its JSON.
     fn verified(self) -> Value {
-        let output = self.run();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{text}\n{errors}");
-        let value: Value =
-            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let value = self.json();
         assert_eq!(value["verified"], true);
         value
     }

@@ -9,13 +9,15 @@ use serde_json::Value;
 
 use super::{Demo, disturb, full, wait_for_ranks};
 
-/// A run that ends well: its figures.
-fn figures(demo: Demo) -> Value {
-    let output = demo.run();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}\n{errors}");
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+impl Demo {
+    /// A run that ends well; its JSON.
+    pub(super) fn json(self) -> Value {
+        let output = self.run();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}\n{errors}");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
 }
 
 /// Durations of this name, in microseconds, ascending.
@@ -46,21 +48,15 @@ fn ranks_go_on_when_others_are_killed_under_their_steps() {
         "--timeline",
     ]);
     demo.command.arg(&picture);
-    let output = demo.run();
-    let (text, errors) = (
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    );
-    assert!(output.status.success(), "{text}\n{errors}");
-    let value: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(value["deaths"], 2, "{text}");
-    assert_eq!(value["expelled"], 0, "{text}");
+    let value = demo.json();
+    assert_eq!(value["deaths"], 2, "{value}");
+    assert_eq!(value["expelled"], 0, "{value}");
     let resumed = value["resume"].as_array().unwrap();
     // All survivors of each death; the second to die may not have got so far with the first.
-    assert!((4..=5).contains(&resumed.len()), "{text}");
+    assert!((4..=5).contains(&resumed.len()), "{value}");
     let steps: u64 = steps.parse().unwrap();
-    assert!(value["steps"].as_u64().unwrap() >= 2 * steps, "{text}");
-    assert!(value["tokens_lost"].as_u64().unwrap() > 0, "{text}");
+    assert!(value["steps"].as_u64().unwrap() >= 2 * steps, "{value}");
+    assert!(value["tokens_lost"].as_u64().unwrap() > 0, "{value}");
     let picture = fs::read_to_string(&picture).unwrap();
     assert_eq!(picture.matches("killed").count(), 2);
 }
@@ -68,7 +64,7 @@ fn ranks_go_on_when_others_are_killed_under_their_steps() {
 #[test]
 fn a_killed_rank_comes_back_under_the_steps_of_the_others() {
     let steps = if full() { "4000" } else { "400" };
-    let output = Demo::new(&[
+    let value = Demo::new(&[
         "--ranks",
         "4",
         "--tokens",
@@ -83,24 +79,18 @@ fn a_killed_rank_comes_back_under_the_steps_of_the_others() {
         "--rejoin-after",
         "0.1",
     ])
-    .run();
-    let (text, errors) = (
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    );
-    assert!(output.status.success(), "{text}\n{errors}");
-    let value: Value = serde_json::from_str(&text).unwrap();
+    .json();
     assert_eq!(
         (&value["deaths"], &value["expelled"]),
         (&1.into(), &0.into()),
-        "{text}"
+        "{value}"
     );
-    assert_eq!(value["resume"].as_array().unwrap().len(), 3, "{text}");
-    assert_eq!(value["rejoin"].as_array().unwrap().len(), 1, "{text}");
+    assert_eq!(value["resume"].as_array().unwrap().len(), 3, "{value}");
+    assert_eq!(value["rejoin"].as_array().unwrap().len(), 1, "{value}");
     // Of four QPs to the rank that came back, and of nobody else's; nothing is allocated for it.
     let commands = value["commands"].as_u64().unwrap();
-    assert!((1..=5 * 4 + 8).contains(&commands), "{text}");
-    assert_eq!(value["bytes"], 0, "{text}");
+    assert!((1..=5 * 4 + 8).contains(&commands), "{value}");
+    assert_eq!(value["bytes"], 0, "{value}");
 }
 
 /// The figures of the README, on the output of the test.
@@ -118,7 +108,7 @@ fn print(what: &str, value: &Value) {
 fn eight_ranks_are_killed_one_after_the_other_and_no_survivor_fails_a_step() {
     let count: usize = if full() { 100 } else { 8 };
     // Nobody's patience runs out on a machine that is busy: what the dead rank owes is known from its process.
-    let value = figures(Demo::of(
+    let value = Demo::of(
         "chaos",
         &[
             "--ranks",
@@ -134,7 +124,8 @@ fn eight_ranks_are_killed_one_after_the_other_and_no_survivor_fails_a_step() {
             "8",
             "--json",
         ],
-    ));
+    )
+    .json();
     print("8 ranks", &value);
     assert_eq!(value["deaths"], count, "{value}");
     for none in ["expelled", "steps_failed", "bytes"] {
@@ -159,7 +150,7 @@ fn eight_ranks_are_killed_one_after_the_other_and_no_survivor_fails_a_step() {
 /// 15 s of everything, and five until all are there and have settled.
 fn chaos(seed: &str, loss: &str) -> Value {
     let minutes = if full() { "2" } else { "0.25" };
-    let value = figures(Demo::of(
+    let value = Demo::of(
         "chaos",
         &[
             "--ranks",
@@ -172,7 +163,8 @@ fn chaos(seed: &str, loss: &str) -> Value {
             loss,
             "--json",
         ],
-    ));
+    )
+    .json();
     print(&format!("seed {seed}, {loss}% lost"), &value);
     let disturbed = value["disturbed"].as_object().unwrap();
     assert!(disturbed.len() >= 3, "{value}");
