@@ -43,7 +43,7 @@ fn line(mark: &str) -> String {
     format!("kernels/order.cu:{}", at.expect("a marked line").0 + 1)
 }
 
-/// The findings of a launch.
+/// The findings of a launch of a kernel under its own name.
 #[track_caller]
 fn findings(
     name: &'static str,
@@ -52,14 +52,28 @@ fn findings(
     seed: u64,
 ) -> Vec<Finding> {
     let config = LaunchConfig {
-        seed,
         name,
         ..config.clone()
     };
-    match run(name, args, &config) {
+    findings_as_named(name, args, &config, seed)
+}
+
+/// The findings of a launch of `kernel` under the name that `config` gives it.
+#[track_caller]
+fn findings_as_named(
+    kernel: &str,
+    args: &mut [*mut c_void],
+    config: &LaunchConfig,
+    seed: u64,
+) -> Vec<Finding> {
+    let config = LaunchConfig {
+        seed,
+        ..config.clone()
+    };
+    match run(kernel, args, &config) {
         Ok(_) => Vec::new(),
         Err(LaunchError::Findings { findings }) => findings,
-        Err(other) => panic!("{name}, seed {seed}: {other}"),
+        Err(other) => panic!("{kernel}, seed {seed}: {other}"),
     }
 }
 

@@ -2,31 +2,11 @@
 //!
 //! The kernels run under names of their own, so that other tests of the process see nothing of it.
 
-use std::ffi::c_void;
+use simt::LaunchConfig;
+use simt::check::{Kind, Omission, omit};
 
-use simt::check::{Finding, Kind, Omission, omit};
-use simt::{LaunchConfig, LaunchError};
-
-use super::{Defect, SEEDS, has, line, none, run, shape};
+use super::{Defect, SEEDS, findings_as_named, has, line, none, shape};
 use crate::args;
-
-/// The findings of a launch of `kernel` under the name that `config` gives it.
-fn findings(
-    kernel: &str,
-    args: &mut [*mut c_void],
-    config: &LaunchConfig,
-    seed: u64,
-) -> Vec<Finding> {
-    let config = LaunchConfig {
-        seed,
-        ..config.clone()
-    };
-    match run(kernel, args, &config) {
-        Ok(_) => Vec::new(),
-        Err(LaunchError::Findings { findings }) => findings,
-        Err(other) => panic!("{kernel}, seed {seed}: {other}"),
-    }
-}
 
 #[test]
 fn a_barrier_of_a_block_that_is_taken_for_missing_is_found_until_it_comes_back() {
@@ -39,7 +19,7 @@ fn a_barrier_of_a_block_that_is_taken_for_missing_is_found_until_it_comes_back()
     for seed in SEEDS {
         let run = || {
             let mut out = [0i32; 64];
-            findings(
+            findings_as_named(
                 "order_neighbour",
                 args![Defect::None as i32, out.as_mut_ptr()],
                 &config,
@@ -70,7 +50,7 @@ fn each_barrier_of_a_grid_is_missed_by_its_number() {
     for seed in SEEDS {
         let run = || {
             let (mut words, mut out) = ([0i32; 128], [0i32; 128]);
-            findings(
+            findings_as_named(
                 "order_grid",
                 args![Defect::None as i32, words.as_mut_ptr(), out.as_mut_ptr()],
                 &config,
@@ -101,7 +81,7 @@ fn fences_that_are_taken_for_missing_are_found_by_their_halves() {
         let run = || {
             let (mut message, mut flag, mut out) = ([0i64; 2], 0u32, 0i64);
             let words = message.as_mut_ptr();
-            findings(
+            findings_as_named(
                 "order_message",
                 args![Defect::None as i32, words, &raw mut flag, &raw mut out],
                 &config,

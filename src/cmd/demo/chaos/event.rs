@@ -106,7 +106,7 @@ pub(super) fn parse(lines: &str) -> Result<Vec<Record>, String> {
 
 #[cfg(test)]
 pub(super) mod recorded {
-    use super::{Record, parse};
+    use super::{Record, What, parse};
 
     /// Three ranks; the third dies and comes back, and once the second is suspected wrongly.
     const LINES: &str = r#"{"us":0,"rank":0,"generation":1,"what":"started"}
@@ -139,6 +139,15 @@ pub(super) mod recorded {
 
     pub(crate) fn records() -> Vec<Record> {
         parse(LINES).unwrap()
+    }
+
+    pub(crate) fn told(us: u64, rank: u32, generation: u32, what: What) -> Record {
+        Record {
+            us,
+            rank,
+            generation,
+            what,
+        }
     }
 }
 

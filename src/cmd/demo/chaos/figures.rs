@@ -405,18 +405,8 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::recorded::records;
+    use super::super::event::recorded::{records, told};
     use super::*;
-
-    fn of(us: u64, rank: u32, what: What) -> Record {
-        let generation = 1;
-        Record {
-            us,
-            rank,
-            generation,
-            what,
-        }
-    }
 
     #[test]
     fn a_death_a_rejoin_and_false_suspicions_are_counted_and_timed() {
@@ -444,7 +434,7 @@ mod tests {
         records.truncate(6);
         for us in [200_000, 300_000] {
             let (other, took_us) = (2, 5000);
-            records.push(of(us, 0, What::Connected { other, took_us }));
+            records.push(told(us, 0, 1, What::Connected { other, took_us }));
         }
         let members = vec![0, 1, 2];
         let (epoch, commands, bytes) = (5, 56, 0);
@@ -454,7 +444,7 @@ mod tests {
             commands,
             bytes,
         };
-        records.push(of(400_000, 0, serves));
+        records.push(told(400_000, 0, 1, serves));
         assert_eq!(Figures::of(&records).commands_per_rank, 28);
     }
 
@@ -480,14 +470,14 @@ mod tests {
     fn a_survivor_that_dies_before_it_has_resumed_is_waited_for_no_more() {
         let mut records = records();
         records.truncate(10);
-        records.push(of(206_000, 1, What::Killed));
+        records.push(told(206_000, 1, 1, What::Killed));
         let serves = What::Serves {
             epoch: 2,
             members: vec![0],
             commands: 9,
             bytes: 4096,
         };
-        records.push(of(300_000, 0, serves));
+        records.push(told(300_000, 0, 1, serves));
         let figures = Figures::of(&records);
         assert_eq!(figures.deaths, 2);
         assert_eq!(figures.detect.0, [4000]);

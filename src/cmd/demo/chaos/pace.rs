@@ -155,6 +155,7 @@ fn is_deed(what: &What) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::event::Record;
+    use super::super::event::recorded::told;
     use super::*;
 
     fn step(us: u64, rank: u32, took_us: u64) -> Record {
@@ -167,15 +168,6 @@ mod tests {
             took_us,
         };
         told(us, rank, 1, what)
-    }
-
-    fn told(us: u64, rank: u32, generation: u32, what: What) -> Record {
-        Record {
-            us,
-            rank,
-            generation,
-            what,
-        }
     }
 
     #[test]
