@@ -17,7 +17,7 @@ pub struct Config {
     pub run_id: String,
     /// RDMA device, or `auto`; several, one per rail, separated by commas. `WARPVERBS_DEVICE`. Default `auto`.
     pub device: String,
-    /// `auto`, `simt` or the number of a GPU. `WARPVERBS_GPU`. Default `auto`.
+    /// `auto`, `simt`, `simt-dmabuf` or the number of a GPU. `WARPVERBS_GPU`. Default `auto`.
     pub gpu: String,
     /// Longest wait for other ranks while a team is built. `WARPVERBS_JOIN_TIMEOUT_MS`. Default 30 s.
     pub join_timeout: Duration,

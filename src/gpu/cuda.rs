@@ -25,7 +25,6 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
 
@@ -227,11 +226,6 @@ impl Gpu for CudaGpu {
 
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
         share::open(&self.device, handle)
-    }
-
-    fn dmabuf(&self, addr: u64, bytes: usize) -> Result<Option<OwnedFd>, GpuError> {
-        self.arena.check(addr, bytes)?;
-        rdma::dmabuf(&self.device, addr, bytes)
     }
 
     fn rdma(&self) -> Result<RdmaSupport, GpuError> {

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "atomics in memory that is shared with kernels")]
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -16,6 +17,22 @@ pub(super) trait Hold: Send + Sync + fmt::Debug {
     fn name(&self) -> Result<Option<Name>, GpuError> {
         Ok(None)
     }
+
+    /// The memory as DMA-BUFs, the best first; none if it has none.
+    fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
+        Ok(Vec::new())
+    }
+}
+
+/// Device memory as a DMA-BUF, by which an HCA registers it without the driver's peer-memory module.
+#[derive(Debug)]
+pub struct MemoryDmabuf {
+    /// The descriptor; the memory may be registered by it as long as it is allocated.
+    pub fd: OwnedFd,
+    /// Where in it the memory begins, in bytes.
+    pub offset: u64,
+    /// Its pages are reached across PCIe (BAR), also where a coherent link would be taken.
+    pub pcie: bool,
 }
 
 /// An allocation of device memory; dropping it frees it.
@@ -47,6 +64,16 @@ impl DeviceMemory {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The memory as DMA-BUFs, the best first: of a GPU whose driver exports them, from memory that begins at a page of 4,096
+    /// bytes. None for other memory, which an HCA reaches by its address.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, or the kernel's where no descriptor is left.
+    pub fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
+        self.hold.dmabufs()
     }
 }
 

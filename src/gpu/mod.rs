@@ -20,12 +20,11 @@ mod stream;
 
 use std::ffi::c_void;
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 pub use error::{GpuError, OldDriver};
 pub use launch::{Dim3, Event, Launch};
-pub use memory::{DeviceMemory, HostMapped, MappedMmio};
+pub use memory::{DeviceMemory, HostMapped, MappedMmio, MemoryDmabuf};
 pub use rdma::{RdmaSupport, WriteOrdering};
 pub use select::{GpuSelector, open, open_for};
 pub use share::{MemoryHandle, OpenedMemory};
@@ -74,17 +73,6 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     ///
     /// [`GpuError::NotOpened`]: its owner has ended, it belongs to another user, or to a device that this one does not reach.
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError>;
-
-    /// A DMA-BUF of `bytes` bytes at `addr`, by which an HCA without the driver's peer-memory module registers device memory;
-    /// none if this device has no such thing.
-    ///
-    /// # Errors
-    ///
-    /// [`GpuError::BadRange`] unless the range lies inside one live allocation, [`GpuError::BadArgument`] unless it is whole
-    /// pages; the driver's.
-    fn dmabuf(&self, _addr: u64, _bytes: usize) -> Result<Option<OwnedFd>, GpuError> {
-        Ok(None)
-    }
 
     /// How an HCA reaches this device's memory, and in which order its writes appear there.
     ///

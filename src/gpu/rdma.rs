@@ -16,7 +16,7 @@ pub enum WriteOrdering {
 pub struct RdmaSupport {
     /// By its address, with the driver's peer-memory module (or because it is host memory).
     pub registration: bool,
-    /// By a DMA-BUF, see [`Gpu::dmabuf`](super::Gpu::dmabuf).
+    /// By DMA-BUFs, see [`DeviceMemory::dmabufs`](super::DeviceMemory::dmabufs).
     pub dmabuf: bool,
     /// Order in which an HCA's writes appear.
     pub write_ordering: WriteOrdering,

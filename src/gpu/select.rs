@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::simt::SimtGpu;
+use super::simt::{SimtGpu, SimtOptions};
 use super::{Gpu, GpuError};
 
 /// Which device to open.
@@ -15,6 +15,8 @@ pub enum GpuSelector {
     Auto,
     /// The CPU.
     Simt,
+    /// The CPU, with device memory that a software HCA registers by DMA-BUFs, as a NIC does that of a GPU.
+    SimtDmabuf,
     /// CUDA device with this ordinal.
     Cuda(u32),
 }
@@ -22,18 +24,19 @@ pub enum GpuSelector {
 impl FromStr for GpuSelector {
     type Err = GpuError;
 
-    /// `auto`, `simt` or a device ordinal.
+    /// `auto`, `simt`, `simt-dmabuf` or a device ordinal.
     fn from_str(text: &str) -> Result<Self, GpuError> {
         match text {
             "auto" => Ok(Self::Auto),
             "simt" => Ok(Self::Simt),
+            "simt-dmabuf" => Ok(Self::SimtDmabuf),
             other => other
                 .parse()
                 .map(Self::Cuda)
                 .map_err(|_| GpuError::BadArgument {
                     what: "GPU",
                     value: other.to_owned(),
-                    limit: "auto, simt or the number of a CUDA device".to_owned(),
+                    limit: "auto, simt, simt-dmabuf or the number of a CUDA device".to_owned(),
                 }),
         }
     }
@@ -44,6 +47,7 @@ impl fmt::Display for GpuSelector {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Simt => f.write_str("simt"),
+            Self::SimtDmabuf => f.write_str("simt-dmabuf"),
             Self::Cuda(ordinal) => write!(f, "{ordinal}"),
         }
     }
@@ -67,6 +71,13 @@ pub fn open(selector: GpuSelector) -> Result<Arc<dyn Gpu>, GpuError> {
 pub fn open_for(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuError> {
     match selector {
         GpuSelector::Simt => Ok(SimtGpu::open()?),
+        GpuSelector::SimtDmabuf => {
+            let options = SimtOptions {
+                dmabufs: true,
+                ..SimtOptions::default()
+            };
+            Ok(SimtGpu::with_options(&options)?)
+        }
         GpuSelector::Cuda(ordinal) => open_cuda(ordinal, soft),
         GpuSelector::Auto => match open_cuda(0, soft) {
             Ok(gpu) => Ok(gpu),
@@ -107,7 +118,13 @@ mod tests {
 
     #[test]
     fn selectors_read_back_as_they_print() {
-        for selector in [GpuSelector::Auto, GpuSelector::Simt, GpuSelector::Cuda(3)] {
+        let all = [
+            GpuSelector::Auto,
+            GpuSelector::Simt,
+            GpuSelector::SimtDmabuf,
+            GpuSelector::Cuda(3),
+        ];
+        for selector in all {
             assert_eq!(
                 selector.to_string().parse::<GpuSelector>().unwrap(),
                 selector

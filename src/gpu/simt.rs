@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
-use super::{Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, Stream};
+use super::{Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport, Stream};
 use memory::Arena;
 use stream::{Health, SimtStream};
 
@@ -62,6 +62,9 @@ pub struct SimtOptions<'a> {
     pub kernels: &'a [::simt::Kernel],
     /// OS threads that the blocks of a launch are spread over, 1 to 256. Default 1: schedules then depend on the seed alone.
     pub workers: usize,
+    /// Whether device memory has [DMA-BUFs](DeviceMemory::dmabufs), as that of a GPU has: descriptors of memory files, which the
+    /// software HCA takes and no other. Default false.
+    pub dmabufs: bool,
 }
 
 impl Default for SimtOptions<'_> {
@@ -69,6 +72,7 @@ impl Default for SimtOptions<'_> {
         Self {
             kernels: &[],
             workers: 1,
+            dmabufs: false,
         }
     }
 }
@@ -116,7 +120,7 @@ impl SimtGpu {
             .collect();
         let health = Arc::default();
         Ok(Arc::new(Self {
-            arena: Arc::default(),
+            arena: Arc::new(Arena::new(options.dmabufs)),
             stream: Arc::new(SimtStream::start(&health)?),
             health,
             kernels,
@@ -177,6 +181,13 @@ impl Gpu for SimtGpu {
 
     fn open_memory(&self, handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
         memory::open(handle)
+    }
+
+    fn rdma(&self) -> Result<RdmaSupport, GpuError> {
+        Ok(RdmaSupport {
+            dmabuf: self.arena.exports(),
+            ..RdmaSupport::HOST
+        })
     }
 
     fn allocated(&self) -> u64 {

@@ -14,6 +14,7 @@ mod counters;
 mod direct;
 mod error;
 mod exchange;
+mod export;
 mod group;
 mod hello;
 mod identity;

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::export::Offered;
 use super::{TeamConfig, TeamError};
 use crate::gpu::{DeviceMemory, Gpu};
 use crate::verbs::{
@@ -155,8 +156,18 @@ impl Control {
             .map_err(|_| TeamError::limit("control_bytes", bytes, usize::MAX))?;
         let align = usize::try_from(HEAP_ALIGN).expect("a page");
         let memory = gpu.alloc(length, align)?;
-        // SAFETY: `memory` is device memory, to which no Rust reference exists; `drop` frees it after the heap, or never.
-        let heap = unsafe { ControlHeap::new(context, memory.addr(), length) }?;
+        let offered = Offered::of(&memory);
+        let dmabufs = offered.list();
+        let region = HeapRegion {
+            dmabufs: &dmabufs,
+            ..HeapRegion::device(memory.addr(), length)
+        };
+        // SAFETY: `memory` is device memory, to which no Rust reference exists, and what is offered is the same memory; `drop`
+        // frees it after the heap, or never.
+        let heap = unsafe { ControlHeap::over(context, &region, None) }?;
+        if let Some(export) = heap.export().filter(|export| !export.refused.is_empty()) {
+            tracing::warn!("the control heap is reached by {export}");
+        }
         Ok(Self {
             heap: Some(heap),
             memory: Some(memory),

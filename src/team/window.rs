@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use super::direct::Shown;
 use super::exchange::Exchange;
+use super::export::Offered;
 use super::hello::{WindowOffer, WindowShape};
 use super::identity::Reach;
 use super::rail::Rail;
 use super::{TeamConfig, TeamError};
 use crate::abi::{PeerEntry, Window};
 use crate::gpu::{DeviceMemory, Gpu, MemoryHandle};
-use crate::verbs::{Access, Mr, Pd, VerbsError};
+use crate::verbs::{Access, Export, Mr, Pd, VerbsError};
 
 /// Longest window.
 const MAX_WINDOW_BYTES: u64 = 1 << 40;
@@ -50,6 +51,7 @@ pub(super) struct OwnedWindow {
     keys: Keys,
     /// Behind the keys, so that it goes after them.
     memory: DeviceMemory,
+    offered: Offered,
     pub(super) window: Window,
     purpose: Purpose,
     /// Closed before the memory goes.
@@ -106,10 +108,16 @@ impl OwnedWindow {
             true => gpu.alloc_shared(length, ALIGN)?,
             false => gpu.alloc(length, ALIGN)?,
         };
-        let new = |rail: &Rail| register(rail.pd(), &memory, purpose);
-        let own: Vec<Mr> = rails.iter().map(new).collect::<Result<_, _>>()?;
+        let mut offered = Offered::of(&memory);
+        let new = |rail: &Rail, offered: &Offered| register(rail.pd(), &memory, offered, purpose);
+        let mut own = Vec::new();
+        for rail in rails {
+            let mr = new(rail, &offered)?;
+            offered.settle(mr.export());
+            own.push(mr);
+        }
         let key = |rail| {
-            new(rail).map(|mr| PeerKey {
+            new(rail, &offered).map(|mr| PeerKey {
                 mr,
                 old: None,
                 life: 0,
@@ -132,6 +140,7 @@ impl OwnedWindow {
             keys: Keys { own, peers },
             shown: Shown::new(&memory, shared, config.ranks),
             memory,
+            offered,
             purpose,
         })
     }
@@ -207,6 +216,11 @@ impl OwnedWindow {
         exchange.all_checked(&topic, |rank| format!("{topic}/{rank}"), &own, check)
     }
 
+    /// How the HCA reaches it, by rail.
+    pub(super) fn exports(&self) -> Vec<Export> {
+        self.keys.own.iter().map(|mr| mr.export().clone()).collect()
+    }
+
     /// By rail, big-endian.
     pub(super) fn lkeys_be(&self) -> Vec<u32> {
         self.keys.own.iter().map(|mr| mr.lkey().to_be()).collect()
@@ -244,7 +258,7 @@ impl OwnedWindow {
             key.take_back()?;
             if key.life != life {
                 // The new one first, so that it cannot have the old one's number.
-                let new = register(rail.pd(), &self.memory, self.purpose)?;
+                let new = register(rail.pd(), &self.memory, &self.offered, self.purpose)?;
                 key.old = Some(std::mem::replace(&mut key.mr, new));
                 key.life = life;
             }
@@ -265,9 +279,14 @@ impl PeerKey {
     }
 }
 
-fn register(pd: &Arc<Pd>, memory: &DeviceMemory, purpose: Purpose) -> Result<Mr, VerbsError> {
+fn register(
+    pd: &Arc<Pd>,
+    memory: &DeviceMemory,
+    offered: &Offered,
+    purpose: Purpose,
+) -> Result<Mr, VerbsError> {
     let bytes = memory.bytes() as u64;
-    // SAFETY: `memory` is device memory, to which no Rust reference exists, and it is dropped after the registrations: by the
+    // SAFETY: what is offered is this memory. It is device memory, to which no Rust reference exists, and dropped after the registrations: by the
     // order of the fields, or in `new`, where what has been registered is dropped first.
-    unsafe { Mr::register(pd, memory.addr(), bytes, purpose.access()) }
+    unsafe { Mr::exported(pd, memory.addr(), bytes, purpose.access(), &offered.list()) }
 }

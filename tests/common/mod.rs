@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU32;
 
 use softhca as _;
 use softhca::{Hca, HcaConfig};
-use warpverbs::gpu::{DeviceMemory, Gpu, simt::SimtGpu};
+use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, open, simt::SimtGpu};
 use warpverbs::verbs::{
     Access, Context, ControlHeap, DeviceSelector, DoorbellProxy, Gid, HeapRegion, ImageAttr, Mr,
     PathAttr, Pd, Qp, QpConfig, QpPlaces, Reset, Rts, SendAttr, VerbsError, device_list,
@@ -58,7 +58,8 @@ pub(crate) fn hca_with(config: HcaConfig) -> Hca {
 pub(crate) fn test_gpu() -> Arc<dyn Gpu> {
     match std::env::var("WARPVERBS_TEST_GPU") {
         #[cfg(feature = "cuda")]
-        Ok(ordinal) if ordinal != "simt" => cuda_gpu(ordinal.parse().expect("a number")),
+        Ok(ordinal) if !ordinal.starts_with("simt") => cuda_gpu(ordinal.parse().expect("a number")),
+        Ok(name) if name == "simt-dmabuf" => open(GpuSelector::SimtDmabuf).expect("simt"),
         _ => SimtGpu::open().expect("simt"),
     }
 }

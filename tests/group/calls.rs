@@ -4,22 +4,9 @@ use std::sync::Arc;
 
 use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::moe::reference::{self, Batch};
-use warpverbs::moe::{CallReport, Moe, MoeConfig, Workspace};
+use warpverbs::moe::{CallReport, Moe, Workspace};
 
-use crate::support::{Traffic, check_dispatch, expert};
-
-/// A layer of a few tokens.
-pub(crate) const SHAPE: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 8,
-    top_k: 3,
-    max_tokens: 12,
-    ..MoeConfig::BF16
-};
-pub(crate) const TRAFFIC: Traffic = Traffic {
-    percent_none: 10,
-    percent_empty: 0,
-};
+use crate::support::{check_dispatch, expert};
 
 /// One call at one rank, as it went.
 #[derive(Clone, Debug)]
@@ -96,14 +83,8 @@ pub(crate) fn judge(
 ) -> Call {
     let slot = moe.team().rank();
     let aborted = is_aborted(&report);
-    // A phase that finds its staging memory in use sends nothing, not even to its own rank.
-    let own = &report.peers[slot as usize];
-    let own_sent = [own.dispatch_received, own.combine_received]
-        .iter()
-        .all(|outcome| *outcome != Outcome::NOT_SENT);
-    let here = |rank: u32, there: bool| (there || rank == slot && own_sent) && !aborted;
     let peers = (0u32..).zip(&report.peers);
-    let seen = peers.filter(|(rank, peer)| here(*rank, peer.valid != 0 && peer.member != 0));
+    let seen = peers.filter(|(_, peer)| peer.valid != 0 && peer.member != 0 && !aborted);
     let seen: Vec<u32> = seen.map(|(rank, _)| rank).collect();
 
     let (placement, there) = (moe.placement(), |rank: u32| seen.contains(&rank));

@@ -10,8 +10,9 @@ use warpverbs::gpu::{DeviceMemory, Gpu, Graph, Launch, Stream};
 use warpverbs::moe::reference::Batch;
 use warpverbs::moe::{CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall};
 
-use crate::calls::{Call, SHAPE, judge};
+use crate::calls::{Call, judge};
 use crate::fleet::LONG;
+use crate::small::SHAPE;
 
 /// A captured call: buffers, handle and graph of one rank.
 pub(crate) struct Replays {

@@ -4,6 +4,7 @@ mod calls;
 mod deaths;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod events;
 mod fleet;
 mod graph;
 mod joins;
@@ -14,6 +15,8 @@ mod records;
 #[expect(dead_code, reason = "no test file uses all of this")]
 #[path = "../store/servers.rs"]
 mod servers;
+#[path = "../common/small.rs"]
+mod small;
 mod store;
 #[expect(dead_code, reason = "no test file uses all of this")]
 #[path = "../moe/support.rs"]

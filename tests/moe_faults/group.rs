@@ -14,22 +14,10 @@ use warpverbs::moe::reference::{self, Batch, Source};
 use warpverbs::moe::{CallReport, Combined, Moe, MoeConfig, Placement, Workspace};
 use warpverbs::team::TeamConfig;
 
-use crate::support::{Hcas, Setup, Traffic, batch, check_dispatch, expert, join, on_threads};
+use crate::support::{Hcas, Setup, batch, check_dispatch, expert, join, on_threads};
 
-/// A layer of a few tokens, which a loaded machine runs soon enough.
-pub(crate) const SHAPE: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 8,
-    top_k: 3,
-    max_tokens: 12,
-    ..MoeConfig::BF16
-};
-
-/// Every rank has tokens; some choices are missing.
-pub(crate) const TRAFFIC: Traffic = Traffic {
-    percent_none: 10,
-    percent_empty: 0,
-};
+/// The layer of all these tests.
+pub(crate) use crate::small::{SHAPE, TRAFFIC};
 
 /// All ranks of a team, in one process.
 pub(crate) struct Group {

@@ -11,6 +11,8 @@ mod order;
 mod records;
 mod recovery;
 mod situations;
+#[path = "../common/small.rs"]
+mod small;
 mod staging;
 #[expect(dead_code, reason = "no test file uses all of this")]
 #[path = "../moe/support.rs"]

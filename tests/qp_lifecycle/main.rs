@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod events;
 mod export;
 mod mailbox;
 mod modes;

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod exports;
 mod fleet;
 mod guards;
 mod modes;

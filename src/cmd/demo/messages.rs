@@ -79,6 +79,8 @@ pub(super) struct RankResult {
     pub(super) difference: f64,
     /// Device memory of the layer, without the caller's buffers.
     pub(super) layer_bytes: u64,
+    /// How the HCA reaches device memory, each way once: `dmabuf`, `address`.
+    pub(super) memory_by: Vec<String>,
 }
 
 /// Writes `message` to standard output. A demo that does not read any more has ended.

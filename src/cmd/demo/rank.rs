@@ -74,6 +74,13 @@ pub(super) fn modes() -> Result<Modes, DemoError> {
     Modes::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
+/// Each way in which the HCAs reach device memory, once.
+fn memory_by(team: &Team) -> Vec<String> {
+    let rungs = team.exports().into_iter().map(|(_, _, export)| export.rung);
+    let rungs: std::collections::BTreeSet<_> = rungs.collect();
+    rungs.iter().map(ToString::to_string).collect()
+}
+
 /// The IPv4 address of the HCA, if its GID has one.
 fn address(context: &Context) -> Option<String> {
     let gid = context.roce_v2_gid().ok()?.gid;
@@ -168,6 +175,7 @@ impl Rank {
             control_bytes: team.control_stats().live_bytes,
             qps: team.config().qps(),
             layer_bytes: required_bytes(&inputs.config, inputs.ranks)?.library(1),
+            memory_by: memory_by(&team),
             ..RankResult::default()
         };
         let _ = tell(&Message::Joined {

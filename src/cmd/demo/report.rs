@@ -46,6 +46,8 @@ pub(super) struct Summary {
     pub(super) control_bytes_per_qp: u64,
     /// Device memory of the layer at one rank, without the caller's buffers.
     pub(super) layer_bytes_per_rank: u64,
+    /// How the HCAs reach device memory.
+    pub(super) memory_by: Vec<String>,
     pub(super) per_rank: Vec<RankResult>,
 }
 
@@ -88,6 +90,7 @@ impl Summary {
             step_seconds: mean,
             control_bytes_per_qp: first.control_bytes.checked_div(first.qps).unwrap_or(0),
             layer_bytes_per_rank: first.layer_bytes,
+            memory_by: first.memory_by,
             per_rank: ranks,
         }
     }
@@ -146,13 +149,14 @@ impl Summary {
         let _ = write!(
             out,
             "\n{:.2} s in all, {:.2} s of it bring-up; a step took {:.1} ms (mean; {}: not a GPU's or a NIC's speed)\n\
-             {} bytes of control heap per QP, {} bytes of device memory per rank\n",
+             {} bytes of control heap per QP, {} bytes of device memory per rank, registered by {}\n",
             self.seconds,
             self.bring_up_seconds,
             self.step_seconds * 1e3,
             self.label,
             grouped(self.control_bytes_per_qp),
             grouped(self.layer_bytes_per_rank),
+            self.memory_by.join(" and "),
         );
         out
     }

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys::{self, CUdeviceptr, CUpointer_attribute};
 
 use super::driver::{Device, check, log};
+use super::rdma;
 use super::register::{PAGE, Pages};
 use super::share::{self, HostFile};
 use super::stream::CudaStream;
 use crate::gpu::GpuError;
-use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio};
+use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio, MemoryDmabuf};
 use crate::gpu::ranges::{Ranges, check_request};
 use crate::gpu::share::Name;
 
@@ -57,10 +58,12 @@ impl Arena {
         align: usize,
     ) -> Result<DeviceMemory, GpuError> {
         check_request(bytes, align)?;
-        // The driver aligns to 256 bytes.
+        // The driver aligns to 256 bytes. What begins at a page is whole pages: it is exported in pages.
         let slack = if align > 256 { align } else { 0 };
+        let pages = if align >= PAGE { PAGE } else { 1 };
         let total = bytes
-            .checked_add(slack)
+            .checked_next_multiple_of(pages)
+            .and_then(|whole| whole.checked_add(slack))
             .ok_or_else(|| no_memory(bytes, "too long"))?;
         self.device.bind()?;
         let mut base = 0;
@@ -74,6 +77,11 @@ impl Arena {
             arena: Arc::clone(self),
             base,
             addr,
+            pages: if align >= PAGE {
+                bytes.div_ceil(PAGE)
+            } else {
+                0
+            },
         };
         self.prepare(base, total)?;
         lock(&self.live).insert(addr, bytes);
@@ -155,11 +163,6 @@ impl Arena {
 
     pub(super) fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
         self.pages.map(&self.device, host, bytes)
-    }
-
-    /// Whether the range lies inside one live allocation.
-    pub(super) fn check(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
-        lock(&self.live).check(addr, bytes)
     }
 
     /// Host memory that has one address for kernels, for this process and so for a software HCA in it.
@@ -249,11 +252,17 @@ struct Allocation {
     arena: Arc<Arena>,
     base: CUdeviceptr,
     addr: u64,
+    /// From `addr` on, if that is the begin of a page; else 0.
+    pages: usize,
 }
 
 impl Hold for Allocation {
     fn name(&self) -> Result<Option<Name>, GpuError> {
         share::name(&self.arena.device, self.base, self.addr).map(Some)
+    }
+
+    fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
+        rdma::dmabufs(&self.arena.device, self.addr, self.pages * PAGE)
     }
 }
 

@@ -4,15 +4,14 @@
 #![expect(unsafe_code, reason = "CUDA driver API")]
 
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUmemRangeHandleType};
 
 use super::driver::{Device, check};
-use crate::gpu::{GpuError, RdmaSupport, WriteOrdering};
+use crate::gpu::{GpuError, MemoryDmabuf, RdmaSupport, WriteOrdering};
 
-/// Page of the host, in which ranges are exported.
-const PAGE: u64 = 4096;
+/// `CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`.
+const ACROSS_PCIE: u64 = 1;
 
 /// The device's attributes.
 pub(super) fn support(device: &Device) -> Result<RdmaSupport, GpuError> {
@@ -40,31 +39,47 @@ fn write_ordering(code: u32) -> WriteOrdering {
     }
 }
 
-/// A descriptor of `bytes` bytes at `addr`, which lie in one allocation; none if the device or its driver has no DMA-BUFs.
-pub(super) fn dmabuf(
-    device: &Arc<Device>,
+/// `bytes` bytes at `addr`, whole pages of one live allocation, as DMA-BUFs, the best first; none if there are no pages, or
+/// if the device or its driver has no DMA-BUFs.
+pub(super) fn dmabufs(
+    device: &Device,
     addr: u64,
     bytes: usize,
-) -> Result<Option<OwnedFd>, GpuError> {
-    if !addr.is_multiple_of(PAGE) || !(bytes as u64).is_multiple_of(PAGE) || bytes == 0 {
-        return Err(GpuError::BadArgument {
-            what: "DMA-BUF",
-            value: format!("{bytes} bytes at {addr:#x}"),
-            limit: format!("whole pages of {PAGE}"),
-        });
-    }
-    if device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)? == 0 {
-        return Ok(None);
+) -> Result<Vec<MemoryDmabuf>, GpuError> {
+    let supported = || device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
+    if bytes == 0 || supported()? == 0 {
+        return Ok(Vec::new());
     }
     device.bind()?;
+    // Drivers before 12.8 do not know the flag, and devices that have nothing but PCIe may refuse it.
+    let across = export(addr, bytes, ACROSS_PCIE)
+        .inspect_err(|error| tracing::debug!("no DMA-BUF of {addr:#x} across PCIe: {error}"))
+        .ok();
+    let plain = export(addr, bytes, 0)?;
+    let with = |pcie| {
+        move |fd| MemoryDmabuf {
+            fd,
+            offset: 0,
+            pcie,
+        }
+    };
+    Ok(across
+        .map(with(true))
+        .into_iter()
+        .chain([with(false)(plain)])
+        .collect())
+}
+
+fn export(addr: u64, bytes: usize, flags: u64) -> Result<OwnedFd, GpuError> {
     let mut fd = -1i32;
     let kind = CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
     // SAFETY: `fd` is an int, which is what this kind of handle is; the range lies in a live allocation.
-    let exported =
-        unsafe { sys::cuMemGetHandleForAddressRange((&raw mut fd).cast(), addr, bytes, kind, 0) };
+    let exported = unsafe {
+        sys::cuMemGetHandleForAddressRange((&raw mut fd).cast(), addr, bytes, kind, flags)
+    };
     check("cuMemGetHandleForAddressRange", exported)?;
     // SAFETY: the driver has just opened it, for us.
-    Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 #[cfg(test)]

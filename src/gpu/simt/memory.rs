@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::gpu::file::{self, Mapping, SharedFile};
-use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio};
+use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio, MemoryDmabuf};
 use crate::gpu::ranges::{Ranges, check_request};
 use crate::gpu::share::{Name, refused};
 use crate::gpu::{GpuError, MemoryHandle, OpenedMemory};
@@ -25,15 +25,31 @@ const GUARD: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     live: Mutex<Ranges>,
+    /// Device memory lies in files, whose descriptors the software HCA takes for DMA-BUFs.
+    exports: bool,
 }
 
 impl Arena {
+    pub(super) fn new(exports: bool) -> Self {
+        Self {
+            exports,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn exports(&self) -> bool {
+        self.exports
+    }
+
     pub(super) fn alloc(
         self: &Arc<Self>,
         bytes: usize,
         align: usize,
     ) -> Result<DeviceMemory, GpuError> {
-        let allocation = Allocation::new(self, bytes, align, "device")?;
+        let mut allocation = Allocation::new(self, bytes, align, "device")?;
+        if self.exports {
+            allocation.put_in_file()?;
+        }
         Ok(allocation.into_memory(bytes))
     }
 
@@ -44,7 +60,8 @@ impl Arena {
         align: usize,
     ) -> Result<DeviceMemory, GpuError> {
         let mut allocation = Allocation::new(self, bytes, align, "device")?;
-        allocation.share()?;
+        allocation.put_in_file()?;
+        allocation.shown = true;
         Ok(allocation.into_memory(bytes))
     }
 
@@ -164,8 +181,10 @@ struct Allocation {
     start: NonNull<u8>,
     /// Bytes at `start` that are not guards.
     length: usize,
-    /// What other processes map; none for memory of this one only.
+    /// What it lies in; none for anonymous pages.
     file: Option<SharedFile>,
+    /// Other processes may map it.
+    shown: bool,
 }
 
 // SAFETY: the pointers are only used to unmap; access is through the arena or atomics.
@@ -175,7 +194,28 @@ unsafe impl Sync for Allocation {}
 
 impl Hold for Allocation {
     fn name(&self) -> Result<Option<Name>, GpuError> {
-        Ok(self.file.as_ref().map(|file| Name::File(file.name())))
+        let shown = self.file.as_ref().filter(|_| self.shown);
+        Ok(shown.map(|file| Name::File(file.name())))
+    }
+
+    fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
+        let exported = self.file.as_ref().filter(|_| self.arena.exports);
+        let export = |file: &SharedFile| {
+            let fd = file
+                .fd()
+                .try_clone()
+                .map_err(|error| GpuError::OutOfMemory {
+                    kind: "descriptor of",
+                    bytes: self.length,
+                    detail: error.to_string(),
+                })?;
+            Ok(MemoryDmabuf {
+                fd,
+                offset: 0,
+                pcie: false,
+            })
+        };
+        exported.into_iter().map(export).collect()
     }
 }
 
@@ -186,7 +226,7 @@ impl Allocation {
     }
 
     /// Puts the pages of a file, as zero as these, in the place of what nobody has used yet.
-    fn share(&mut self) -> Result<(), GpuError> {
+    fn put_in_file(&mut self) -> Result<(), GpuError> {
         let no_memory = |error: std::io::Error| GpuError::OutOfMemory {
             kind: "shared",
             bytes: self.length,
@@ -246,6 +286,7 @@ impl Allocation {
             start,
             length,
             file: None,
+            shown: false,
         };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: `length` bytes at `start` are part of the new mapping, which nobody else knows.
@@ -376,6 +417,29 @@ mod tests {
         arena.read(host.addr() + 8, &mut out).unwrap();
         assert_eq!(out, [0x88, 0x77, 0x66, 0x55]);
         assert_eq!(host.u32_at(12).load(Relaxed), 0x1122_3344);
+    }
+
+    #[test]
+    fn exported_memory_is_that_of_its_descriptor_and_no_other_process_is_told_of_it() {
+        let arena = Arc::new(Arena::new(true));
+        let memory = arena.alloc(5000, 64).unwrap();
+        assert!(memory.handle().unwrap().is_none());
+        let exported = memory.dmabufs().unwrap();
+        let [dmabuf] = &exported[..] else {
+            panic!("{exported:?}");
+        };
+        assert_eq!((dmabuf.offset, dmabuf.pcie), (0, false));
+        arena.write(memory.addr() + 4999, &[7]).unwrap();
+        let file = std::fs::File::from(dmabuf.fd.try_clone().unwrap());
+        let mut out = [0; 2];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut out, 4999).unwrap();
+        assert_eq!(out, [7, 0]);
+        let shared = arena.alloc_shared(64, 64).unwrap();
+        assert_eq!(shared.dmabufs().unwrap().len(), 1);
+        assert!(shared.handle().unwrap().is_some());
+        let plain = Arc::new(Arena::default());
+        let shared = plain.alloc_shared(64, 64).unwrap();
+        assert!(shared.dmabufs().unwrap().is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! group/promise/P/S.G     the promise of slot S, generation G, for proposal P
 //! group/member/S.G        lease: lives; its process
 //! group/asks/S.G          wants to be taken in
-//! group/leaves/S.G        wants to leave; the last call that it starts before it is told so
+//! group/leaves/S.G        wants to leave; its view, and the last call that it starts in it
 //! group/rows/S.G          whom it does not reach, and to which newcomers it is connected
 //! group/taken/S.G         has, or had, its group
 //! generation/S            newest generation of slot S
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::GroupError;
 use super::event::GroupView;
 use super::presence::Incarnation;
-use super::record::{GroupRecord, Promise};
+use super::record::{Goodbye, GroupRecord, Promise};
 use crate::team::store::{Lease, Process, Store, StoreError};
 use crate::team::tidy::remove_below;
 
@@ -49,7 +49,7 @@ pub(super) struct Look {
     pub(super) promises: BTreeMap<u32, Promise>,
     pub(super) held: BTreeSet<Incarnation>,
     pub(super) asks: BTreeSet<Incarnation>,
-    pub(super) leaves: BTreeMap<Incarnation, u32>,
+    pub(super) leaves: BTreeMap<Incarnation, Goodbye>,
     pub(super) rows: BTreeMap<Incarnation, Row>,
 }
 
@@ -100,17 +100,18 @@ impl Desk {
             held: self.incarnations("member")?,
             ..Look::default()
         };
-        for who in self.incarnations("leaves")? {
-            if let Some(last) = self.read(&key("leaves", who))? {
-                look.leaves.insert(who, last);
-            }
-        }
         for who in self.incarnations("rows")? {
             if let Some(row) = self.read(&key("rows", who))? {
                 look.rows.insert(who, row);
             }
         }
         look.record = self.record()?;
+        // Behind the record: of a proposal that lets a rank go, everybody knows that the rank wants to.
+        for who in self.incarnations("leaves")? {
+            if let Some(goodbye) = self.read(&key("leaves", who))? {
+                look.leaves.insert(who, goodbye);
+            }
+        }
         if let Some(record) = &look.record
             && let Some(proposed) = &record.proposed
         {
@@ -184,9 +185,9 @@ impl Desk {
         self.store.put(&key("asks", self.own), b"1")
     }
 
-    pub(super) fn leave(&self, last: u32) -> Result<(), StoreError> {
-        let text = last.to_string();
-        self.store.put(&key("leaves", self.own), text.as_bytes())
+    pub(super) fn leave(&self, goodbye: Goodbye) -> Result<(), StoreError> {
+        let text = serde_json::to_vec(&goodbye).expect("numbers");
+        self.store.put(&key("leaves", self.own), &text)
     }
 
     pub(super) fn tell(&self, row: &Row) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use super::GroupError;
 use super::desk::{Desk, Look, Row};
 use super::event::{GroupState, What};
 use super::presence::{Incarnation, Presence};
-use super::record::{GroupRecord, Members};
+use super::record::{GroupRecord, Members, newer};
 use super::rules::{Limit, Local};
 use super::see;
 use super::shared::Shared;
@@ -153,7 +153,7 @@ impl Driver {
         self.busy = record.proposed.is_some() || self.local.applied != record.epoch;
         self.watch_members(&record, &look)?;
         self.see_off(&look)?;
-        self.say_goodbye()?;
+        self.say_goodbye(&record)?;
         self.ask()?;
         let seen = self.see(&record, &look);
         self.tell_layer(&record, &look)?;
@@ -170,11 +170,22 @@ impl Driver {
         }
     }
 
-    /// Whether this rank wants to go, and nobody else is there to go on without it.
-    fn leaves_alone(&self, record: &GroupRecord) -> bool {
-        let alone = record.members.keys().all(|slot| *slot == self.local.slot);
-        let outside = !record.members.contains_key(&self.local.slot);
-        self.shared.lock().leaving && (alone || outside)
+    /// Whether this rank wants to go, and nobody else is there to go on without it, or needs it for calls before he left.
+    fn leaves_alone(&mut self, record: &GroupRecord) -> bool {
+        if !self.shared.lock().leaving {
+            return false;
+        }
+        if !record.members.contains_key(&self.local.slot) {
+            return true;
+        }
+        if record.members.len() > 1 || self.local.applied != record.epoch {
+            return false;
+        }
+        let since = *self.since.left.get_or_insert_with(Instant::now);
+        let late = since.elapsed() >= self.shared.fabric.deadline();
+        let before = record.first.wrapping_sub(1);
+        let through = !newer(before, self.shared.layer.finished());
+        late || through && self.shared.lock().farewells.is_empty()
     }
 
     /// Whether this rank has had no port for so long that it goes, so that the others, who live, need not find out who is ill.

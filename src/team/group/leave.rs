@@ -14,18 +14,20 @@ use super::rules::Limit;
 impl Driver {
     /// A member that wants to go starts no call any more, and tells which was the last. Whenever a view has let it go on, it does
     /// so again.
-    pub(super) fn say_goodbye(&mut self) -> Result<(), GroupError> {
+    pub(super) fn say_goodbye(&mut self, record: &GroupRecord) -> Result<(), GroupError> {
         let leaving = self.shared.lock().leaving;
-        if !leaving || self.local.applied == 0 || self.local.limit != Limit::Open {
+        if !leaving || !self.local.says_goodbye(record) {
             return Ok(());
         }
         self.since.held.get_or_insert_with(Instant::now);
         let layer = &self.shared.layer;
         // Closed first: what it has started is read behind that.
-        let last = layer.set_limit(Some(layer.started()));
-        layer.set_limit(Some(last));
-        self.local.limit = Limit::UpTo(last);
-        self.desk.leave(last)?;
+        let before = self.local.goodbye(record, layer.started());
+        let started = layer.set_limit(Some(before.last));
+        let goodbye = self.local.goodbye(record, started);
+        layer.set_limit(Some(goodbye.last));
+        self.local.limit = Limit::UpTo(goodbye.last);
+        self.desk.leave(goodbye)?;
         Ok(())
     }
 
@@ -37,12 +39,11 @@ impl Driver {
         look: &Look,
     ) -> Result<bool, GroupError> {
         let own = self.incarnation();
-        let next = record.epoch == self.local.applied.wrapping_add(1);
-        if !self.shared.lock().leaving || self.local.applied == 0 || !next {
+        let leaving = self.shared.lock().leaving;
+        let Some(last) = self.local.last_call(record).filter(|_| leaving) else {
             return Ok(false);
-        }
+        };
         self.busy = true;
-        let last = record.first.wrapping_sub(1);
         let layer = &self.shared.layer;
         if self.local.limit != Limit::UpTo(last) {
             layer.set_limit(Some(last));

@@ -22,6 +22,8 @@ pub(crate) struct GroupRecord {
     pub(crate) proposal: u64,
     /// Whom it keeps and takes in; none: no proposal is open.
     pub(crate) proposed: Option<Members>,
+    /// Of the last of each slot that has left: its generation, and the first call that runs without it.
+    pub(crate) left: BTreeMap<u32, (u32, u32)>,
 }
 
 /// What a rank promises: it will start no call above `last` in the old view, and its QPs to everybody outside the proposal are
@@ -30,6 +32,16 @@ pub(crate) struct GroupRecord {
 pub(crate) struct Promise {
     /// The last call that it started, or will still start.
     pub(crate) last: Option<u32>,
+}
+
+/// What a member says that wants to go: `last` is the last call that it starts in the view of `epoch`. It holds in that view only;
+/// a member that a change has kept meanwhile says it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Goodbye {
+    /// The view that it has when it says so.
+    pub(crate) epoch: u32,
+    /// The last call that it starts in it.
+    pub(crate) last: u32,
 }
 
 impl GroupRecord {
@@ -42,6 +54,7 @@ impl GroupRecord {
             first: 1,
             proposal: 0,
             proposed: None,
+            left: BTreeMap::new(),
         }
     }
 
@@ -78,11 +91,19 @@ impl GroupRecord {
                 first = later(first, promise.last?.wrapping_add(1));
             }
         }
-        for (who, last) in leaves {
-            if self.members.get(&who.0) == Some(&who.1) && !proposed.contains_key(&who.0) {
-                first = later(first, last.wrapping_add(1));
-            }
+        let mut left = self.left.clone();
+        let goes = |who: &(u32, u32)| {
+            self.members.get(&who.0) == Some(&who.1) && !proposed.contains_key(&who.0)
+        };
+        for (_, last) in leaves.iter().filter(|(who, _)| goes(who)) {
+            first = later(first, last.wrapping_add(1));
         }
+        left.extend(
+            leaves
+                .keys()
+                .filter(|who| goes(who))
+                .map(|who| (who.0, (who.1, first))),
+        );
         let mut admitted = self.admitted.clone();
         admitted.extend(proposed);
         Some(Self {
@@ -92,6 +113,7 @@ impl GroupRecord {
             admitted,
             proposal: self.proposal,
             proposed: None,
+            left,
         })
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::choose::Suspicions;
-use super::record::{GroupRecord, Members, Promise, newer};
+use super::record::{Goodbye, GroupRecord, Members, Promise, later, newer};
 
 /// Calls that a rank's device may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,8 +51,8 @@ pub(crate) struct Seen {
     /// Slot and generation of ranks that must go: known dead, leaving, or silent towards the proposal for too long. Never this
     /// rank itself.
     pub(crate) gone: BTreeSet<(u32, u32)>,
-    /// Those of `gone` that live and want to leave, and the last call that each starts in the old view. Nobody fences them before
-    /// all are through with that view.
+    /// Those of `gone` that live and have said goodbye in the view of the record, and the last call that each starts in it. Nobody
+    /// fences them before all are through with that view.
     pub(crate) leaves: BTreeMap<(u32, u32), u32>,
     /// Who suspects whom.
     pub(crate) suspicions: Suspicions,
@@ -99,6 +99,26 @@ impl Local {
             promised: None,
             fenced: BTreeSet::new(),
         }
+    }
+
+    /// Whether a member that wants to go says so now. It starts no call from then on, and whoever has seen it may let it go.
+    pub(crate) fn says_goodbye(&self, record: &GroupRecord) -> bool {
+        self.applied == record.epoch && self.limit == Limit::Open
+    }
+
+    /// What it says, `started` being the last call that its device has started. Calls before its view are others' as well: it
+    /// makes them in any case.
+    pub(crate) fn goodbye(&self, record: &GroupRecord, started: u32) -> Goodbye {
+        Goodbye {
+            epoch: record.epoch,
+            last: later(started, record.first.wrapping_sub(1)),
+        }
+    }
+
+    /// The last call that this rank makes with the others, if a view has let it go since it said goodbye.
+    pub(crate) fn last_call(&self, record: &GroupRecord) -> Option<u32> {
+        let (generation, first) = record.left.get(&self.slot)?;
+        (*generation == self.generation).then(|| first.wrapping_sub(1))
     }
 
     fn is_in(&self, members: &Members) -> bool {
@@ -204,8 +224,12 @@ impl Local {
         if self.applied != record.epoch {
             return None;
         }
-        if record.proposed.as_ref().is_some_and(|set| !self.is_in(set)) {
-            return None;
+        if let Some(set) = record.proposed.as_ref().filter(|set| !self.is_in(set)) {
+            // Those who were to go on without this rank have all died. It goes on alone: others who are left may have fenced it.
+            let nobody = set
+                .iter()
+                .all(|(&slot, &generation)| seen.is_dead((slot, generation)));
+            return nobody.then(|| Members::from([(self.slot, self.generation)]));
         }
         let now = record.proposed.as_ref().unwrap_or(&record.members);
         let living: BTreeSet<u32> = seen.living(now).into_keys().collect();
@@ -242,6 +266,11 @@ impl Local {
 }
 
 impl Seen {
+    /// Whether it has ended, and does not only want to leave.
+    fn is_dead(&self, who: (u32, u32)) -> bool {
+        self.gone.contains(&who) && !self.leaves.contains_key(&who)
+    }
+
     /// Those of `members` that are not gone.
     fn living(&self, members: &Members) -> Members {
         let lives =

@@ -25,11 +25,8 @@ impl Driver {
             suspicions: suspicions(record, look, (self.incarnation(), &row)),
             accused: accused(record, look, self.incarnation()),
             joining: ready(record, look, &gone),
-            leaves: look
-                .leaves
-                .iter()
+            leaves: leaves(record, look)
                 .filter(|(who, _)| look.held.contains(who))
-                .map(|(who, last)| (*who, *last))
                 .collect(),
             gone,
             connected: inner.connected.clone(),
@@ -51,10 +48,9 @@ impl Driver {
             ),
             (
                 Cause::Leaves,
-                others
-                    .iter()
-                    .filter(|who| look.leaves.contains_key(who))
-                    .copied()
+                leaves(record, look)
+                    .map(|(who, _)| who)
+                    .filter(|who| others.contains(who))
                     .collect(),
             ),
             (
@@ -107,6 +103,13 @@ impl Driver {
             _ => false,
         }
     }
+}
+
+/// Who has said goodbye in the view of `record`, and the last call that it starts.
+fn leaves(record: &GroupRecord, look: &Look) -> impl Iterator<Item = (Incarnation, u32)> {
+    let said = look.leaves.iter();
+    let now = said.filter(|(_, goodbye)| goodbye.epoch == record.epoch);
+    now.map(|(who, goodbye)| (*who, goodbye.last))
 }
 
 /// The newest generation of each slot.

@@ -1,12 +1,13 @@
 //! The final table: what was done to the ranks, and what it cost the others.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
 use serde::Serialize;
 
 use super::event::{Record, What};
 use super::pace::Pace;
+use super::times::Times;
 
 /// What was done to a rank counts as the cause of what others find for so long behind its end.
 const AFTERMATH_US: u64 = 2_000_000;
@@ -27,9 +28,10 @@ pub(super) struct Figures {
     pub(super) steps_with_losses: u64,
     pub(super) tokens: u64,
     pub(super) tokens_lost: u64,
-    /// Steps in which something did not come from a member, nothing being done to anybody.
+    /// Steps in which something did not come from a member, nothing being done to anybody. What two ranks have not had of each
+    /// other in one call is judged once, when the first of them went on without the other.
     pub(super) steps_failed: u64,
-    /// The same, nothing being done to that rank or the one whose step it is: what a rank has sent to one that stands still it
+    /// The same because of what was done to a third rank: what a rank has sent to one that stands still it
     /// may have to send again, so it sends nothing new from that memory to anybody.
     pub(super) steps_held_up: u64,
     /// Steps that no view covers, so that nothing was sent.
@@ -46,6 +48,8 @@ pub(super) struct Figures {
     pub(super) rejoin: Times,
     pub(super) join: Times,
     pub(super) connect: Times,
+    /// Of `connect`, while no rank stood still or was cut off, or had been until shortly before.
+    pub(super) connect_in_peace: Times,
     /// The longest time between two steps of each member while another rank comes back.
     pub(super) gap: Times,
     /// Steps with nothing done to anybody.
@@ -58,50 +62,14 @@ pub(super) struct Figures {
     pub(super) bytes: u64,
 }
 
-/// Durations in microseconds, ascending once they are sorted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Times(Vec<u64>);
-
-impl Times {
-    pub(super) fn add(&mut self, us: u64) {
-        self.0.push(us);
-    }
-
-    pub(super) fn sort(&mut self) {
-        self.0.sort_unstable();
-    }
-
-    #[cfg(test)]
-    pub(super) fn all(&self) -> &[u64] {
-        &self.0
-    }
-
-    /// The smallest that `percent` of all do not exceed.
-    pub(super) fn percentile(&self, percent: usize) -> Option<u64> {
-        let place = (self.0.len() * percent).div_ceil(100).max(1);
-        self.0.get(place - 1).copied()
-    }
-}
-
-impl fmt::Display for Times {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |us: Option<u64>| {
-            us.map_or_else(
-                || "-".to_owned(),
-                |us| format!("{}.{}", us / 1000, us % 1000 / 100),
-            )
-        };
-        let [half, most, all] = [50, 99, 100].map(|percent| ms(self.percentile(percent)));
-        write!(f, "{:>8} {half:>10} {most:>10} {all:>10}", self.0.len())
-    }
-}
-
 /// A rank to which something was done.
 #[derive(Debug, Default)]
 struct Victim {
     at: u64,
     /// When that was over; none yet.
     until: Option<u64>,
+    /// It lives, and stands still or is cut off.
+    lives: bool,
     /// Others that have not yet...
     undetected: BTreeSet<u32>,
     unmasked: BTreeSet<u32>,
@@ -127,6 +95,8 @@ struct Tally {
     asked: BTreeMap<u32, u64>,
     /// By slot and generation.
     spent: BTreeMap<(u32, u32), Spent>,
+    /// By call and rank: from whom it missed something, for a reason.
+    excused: BTreeMap<(u32, u32), Vec<u32>>,
 }
 
 /// Commands of an incarnation since it serves, and those for whom they were.
@@ -171,6 +141,7 @@ impl Figures {
             &mut figures.rejoin,
             &mut figures.join,
             &mut figures.connect,
+            &mut figures.connect_in_peace,
         ] {
             times.sort();
         }
@@ -218,6 +189,7 @@ impl Figures {
             ("rejoin", &self.rejoin),
             ("join", &self.join),
             ("connect", &self.connect),
+            ("- in peace", &self.connect_in_peace),
             ("gap", &self.gap),
         ] {
             let _ = writeln!(out, "{name:<10} {times}");
@@ -238,6 +210,13 @@ impl Tally {
             }
             What::Connected { took_us, .. } => {
                 self.figures.connect.add(*took_us);
+                if !self
+                    .victims
+                    .values()
+                    .any(|victim| victim.lives && victim.is_one(us))
+                {
+                    self.figures.connect_in_peace.add(*took_us);
+                }
                 if !self.started.contains_key(&rank) {
                     let who = (rank, record.generation);
                     self.spent.entry(who).or_default().connected += 1;
@@ -246,11 +225,11 @@ impl Tally {
             What::Killed => {
                 self.figures.deaths += 1;
                 self.gone(rank);
-                self.victim(rank, us);
+                self.victim(rank, us, false);
             }
             What::Disturbed { how } => {
                 *self.figures.disturbed.entry(how.name()).or_default() += 1;
-                self.victim(rank, us);
+                self.victim(rank, us, true);
             }
             What::Calm => {
                 if let Some(victim) = self.victims.get_mut(&rank) {
@@ -278,6 +257,7 @@ impl Tally {
                 ..
             } => self.serves(record, members, (*commands, *bytes)),
             What::Step {
+                step,
                 epoch,
                 tokens,
                 lost,
@@ -292,9 +272,16 @@ impl Tally {
                 figures.tokens_lost += u64::from(*lost);
                 let free = |of: &u32| !self.is_victim(*of, us);
                 let lacks = epoch.is_some() && free(&rank) && missing.iter().any(free);
+                let without = |of: &u32| self.excused.get(&(*step, *of));
+                let judged = |of: &u32| without(of).is_some_and(|by| by.contains(&rank));
                 let peace = self.victims.keys().all(free);
-                self.figures.steps_failed += u64::from(lacks && peace);
-                self.figures.steps_held_up += u64::from(lacks && !peace);
+                let new = missing.iter().any(|of| free(of) && !judged(of));
+                let failed = lacks && peace && new;
+                self.figures.steps_failed += u64::from(failed);
+                self.figures.steps_held_up += u64::from(lacks && !failed);
+                if !failed && !missing.is_empty() {
+                    self.excused.insert((*step, rank), missing.clone());
+                }
             }
             What::Notes { .. } => {}
             What::Expelled => {
@@ -309,18 +296,19 @@ impl Tally {
                 if !victim.is_one(us) {
                     *victim = ended(us);
                 }
-                victim.until = Some(u64::MAX);
+                (victim.until, victim.lives) = (Some(u64::MAX), false);
             }
         }
     }
 
     /// Something is done to `rank`.
-    fn victim(&mut self, rank: u32, us: u64) {
+    fn victim(&mut self, rank: u32, us: u64, lives: bool) {
         let others = self.serving.keys().copied().filter(|other| *other != rank);
         let others: BTreeSet<u32> = others.collect();
         let victim = Victim {
             at: us,
             until: None,
+            lives,
             undetected: others.clone(),
             unmasked: others.clone(),
             waiting: others,
@@ -405,6 +393,7 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
+    use super::super::event::Disturbance;
     use super::super::event::recorded::{records, told};
     use super::*;
 
@@ -415,10 +404,10 @@ mod tests {
         assert_eq!(figures.false_suspicions, 2);
         assert_eq!((figures.steps, figures.steps_with_losses), (3, 1));
         assert_eq!((figures.tokens, figures.tokens_lost), (48, 5));
-        assert_eq!(figures.detect.0, [4000, 6000]);
-        assert_eq!(figures.mask.0, [5000, 7000]);
-        assert_eq!(figures.resume.0, [30_000, 40_000]);
-        assert_eq!(figures.rejoin.0, [150_000]);
+        assert_eq!(figures.detect.all(), [4000, 6000]);
+        assert_eq!(figures.mask.all(), [5000, 7000]);
+        assert_eq!(figures.resume.all(), [30_000, 40_000]);
+        assert_eq!(figures.rejoin.all(), [150_000]);
         assert_eq!((figures.commands, figures.bytes), (12, 0));
         assert_eq!(figures.commands_per_rank, 20, "8 and 12 of rank 1");
         let table = figures.table();
@@ -449,21 +438,36 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_times_that_were_measured() {
-        let mut times = Times::default();
-        assert_eq!(times.percentile(50), None);
-        for us in (1..=200).rev() {
-            times.add(us);
-        }
-        times.sort();
-        assert_eq!(
-            [1, 50, 99, 100].map(|p| times.percentile(p)),
-            [2, 100, 198, 200].map(Some)
-        );
-        assert_eq!(
-            Times::default().to_string(),
-            "       0          -          -          -"
-        );
+    fn what_two_have_not_had_of_each_other_is_judged_when_the_first_went_on() {
+        let step = |us, rank, step, of| {
+            let missing = vec![of];
+            let (epoch, tokens, lost, took_us) = (Some(1), 16, 1, 500);
+            let what = What::Step {
+                step,
+                epoch,
+                tokens,
+                lost,
+                missing,
+                took_us,
+            };
+            told(us, rank, 1, what)
+        };
+        let how = Disturbance::Freeze;
+        let mut records = vec![
+            told(1_000_000, 2, 1, What::Disturbed { how }),
+            step(1_500_000, 0, 7, 1),
+            told(1_600_000, 2, 1, What::Calm),
+        ];
+        let of = |records: &[Record]| {
+            let figures = Figures::of(records);
+            (figures.steps_failed, figures.steps_held_up)
+        };
+        let later = 1_600_000 + AFTERMATH_US + 1;
+        records.push(step(later, 1, 7, 0));
+        assert_eq!(of(&records), (0, 2));
+        records.push(step(later, 1, 8, 0));
+        records.push(step(later, 0, 8, 1));
+        assert_eq!(of(&records), (2, 2));
     }
 
     #[test]
@@ -480,8 +484,8 @@ mod tests {
         records.push(told(300_000, 0, 1, serves));
         let figures = Figures::of(&records);
         assert_eq!(figures.deaths, 2);
-        assert_eq!(figures.detect.0, [4000]);
-        assert_eq!(figures.resume.0, [94_000, 100_000]);
+        assert_eq!(figures.detect.all(), [4000]);
+        assert_eq!(figures.resume.all(), [94_000, 100_000]);
         assert_eq!((figures.commands, figures.bytes), (9, 4096));
     }
 }

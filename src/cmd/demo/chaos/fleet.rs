@@ -155,9 +155,10 @@ impl<'a> Fleet<'a> {
                 self.said.insert(who.0, line);
             }
             Heard::Closed if !self.over.contains(&who) => {
-                self.fail(who.0, "its process ended".to_owned());
+                let status = self.processes.reap(who.0, ENDING);
+                let status = status.map_or_else(String::new, |status| format!(": {status}"));
+                self.fail(who.0, format!("its process ended{status}"));
             }
-            // Both of its outputs; the second finds another incarnation there, or none.
             Heard::Closed if self.processes.generation(who.0) == Some(who.1) => {
                 if self.processes.reap(who.0, ENDING).is_none() {
                     self.fail(who.0, "its process was dropped and did not end".to_owned());

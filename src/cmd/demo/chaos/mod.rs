@@ -13,6 +13,7 @@ mod pace;
 mod plan;
 mod processes;
 mod timeline;
+mod times;
 mod watch;
 
 use std::path::Path;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Record, What};
-use super::figures::Times;
+use super::times::Times;
 
 /// Steps that begin so soon behind a deed are not taken for normal ones.
 const AFTERMATH_US: u64 = 3_000_000;

@@ -20,7 +20,7 @@ pub(super) enum Heard {
     Told(String),
     /// A line of its standard error.
     Said(String),
-    /// It has closed one of the two.
+    /// It has closed its standard output, and told everything.
     Closed,
 }
 
@@ -74,8 +74,14 @@ impl Processes {
         let input = child.stdin.take();
         if let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) {
             let who = (rank, generation);
-            listen(who, output, self.sender.clone(), Heard::Told);
-            listen(who, errors, self.sender.clone(), Heard::Said);
+            listen(
+                who,
+                output,
+                self.sender.clone(),
+                Heard::Told,
+                Some(Heard::Closed),
+            );
+            listen(who, errors, self.sender.clone(), Heard::Said, None);
         }
         let running = Running {
             generation,
@@ -223,12 +229,13 @@ fn end(child: &mut Child) {
     }
 }
 
-/// Passes on what comes, line by line, on a thread that ends with the process.
+/// Passes on what comes, line by line, and at last `end`, on a thread that ends with the process.
 fn listen(
     who: Incarnation,
     output: impl Read + Send + 'static,
     to: Sender<(Incarnation, Heard)>,
     heard: fn(String) -> Heard,
+    end: Option<Heard>,
 ) {
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -236,7 +243,9 @@ fn listen(
                 return;
             }
         }
-        let _ = to.send((who, Heard::Closed));
+        if let Some(end) = end {
+            let _ = to.send((who, end));
+        }
     });
 }
 
@@ -297,6 +306,22 @@ mod tests {
         assert!(processes.deeds().is_sorted_by_key(|record| record.us));
         let status = processes.reap(2, LONG).unwrap();
         assert!(status.success(), "its input ended: {status}");
+    }
+
+    #[test]
+    fn a_rank_has_ended_when_it_has_told_everything_not_when_it_closes_its_errors() {
+        let mut processes = Processes::new(unix_us());
+        let mut dying = Command::new("sh");
+        dying.args(["-c", "echo why >&2; exec 2>&-; sleep 0.3; echo expelled"]);
+        processes.start((0, 1), &mut dying).unwrap();
+        let heard = [(); 3].map(|()| processes.next(LONG).expect("something").1);
+        let wanted = [
+            Heard::Said("why".to_owned()),
+            Heard::Told("expelled".to_owned()),
+            Heard::Closed,
+        ];
+        assert_eq!(heard, wanted);
+        assert_eq!(processes.next(Duration::from_millis(100)), None);
     }
 
     #[test]

@@ -3,15 +3,17 @@
 //!
 //! A host looks and acts in two moments, between which anything happens, where what it does is seen by others. Checked: E2 nobody is dropped whom a member of the
 //! new view has not fenced; E3 a call runs in one view everywhere; E6 nobody is kept whom a member has fenced; VT a device
-//! finds a view for its call; L in the end every living member has run all calls.
+//! finds a view for its call; L in the end every living member has run all calls; T who has left was part of every call that
+//! another ran in a view with it, and of no other. What leaves does beside the rules is `leave.rs` in few lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+mod leave;
 mod runs;
 mod search;
 
 use super::choose::Suspicions;
-use super::record::{GroupRecord, Members, Promise};
+use super::record::{Goodbye, GroupRecord, Members, Promise};
 use super::rules::{Limit, Local, Seen, Step};
 
 /// One configuration.
@@ -25,6 +27,8 @@ struct Config {
     suspicions: u32,
     /// Held calls whose deadline runs out; further ones end at once until the limit changes.
     aborts: u32,
+    /// Members that want to go.
+    leavers: u32,
     fault: Option<Fault>,
 }
 
@@ -45,6 +49,14 @@ enum Fault {
     OpenBeforeView,
     /// L
     NotOpenedToFirst,
+    /// E2
+    GoodbyeForEver,
+    /// T
+    LeaverFenced,
+    /// T
+    LeaverForgotten,
+    /// T
+    LeavesAtOnce,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -64,6 +76,10 @@ struct Rank {
     ran: Vec<u32>,
     /// The limit at which a held call has ended aborted.
     refused: Option<Limit>,
+    /// It wants to go.
+    leaving: bool,
+    /// It has gone, and was let go.
+    left: bool,
 }
 
 const ABORTED: u32 = u32::MAX;
@@ -79,6 +95,7 @@ enum StepKey {
     View,
     Open,
     Leave,
+    Goodbye,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -87,6 +104,10 @@ struct State {
     record: GroupRecord,
     promises: BTreeMap<u32, Promise>,
     suspected: BTreeSet<(u32, u32)>,
+    said: BTreeMap<u32, Goodbye>,
+    /// Members of each view, from the first.
+    history: Vec<BTreeSet<u32>>,
+    leavers: u32,
     deaths: u32,
     suspicions: u32,
     aborts: u32,
@@ -119,11 +140,16 @@ impl Model {
                 stage: 0,
                 ran: vec![0; self.0.calls as usize],
                 refused: None,
+                leaving: false,
+                left: false,
             }
         };
         State {
             ranks: (0..self.0.ranks).map(rank).collect(),
+            history: vec![view.keys().copied().collect()],
             record: GroupRecord::founded(view),
+            said: BTreeMap::new(),
+            leavers: self.0.leavers,
             promises: BTreeMap::new(),
             suspected: BTreeSet::new(),
             deaths: self.0.deaths,
@@ -144,6 +170,12 @@ impl Model {
                 next.deaths -= 1;
                 next.ranks[slot as usize].alive = false;
                 all.push((format!("{slot} dies"), next));
+            }
+            if state.leavers > 0 && !rank.leaving && state.record.members.contains_key(&slot) {
+                let mut next = state.clone();
+                next.leavers -= 1;
+                next.ranks[slot as usize].leaving = true;
+                all.push((format!("{slot} wants to go"), next));
             }
             for of in 0..self.0.ranks {
                 let fresh = state.record.members.contains_key(&slot)
@@ -174,6 +206,9 @@ impl Model {
             next.ranks[slot as usize].pending = None;
             self.act(&mut next, slot, step, record)?;
             all.push((format!("{slot} acts"), next));
+            return Ok(());
+        }
+        if rank.leaving && self.leaves(state, slot, all) {
             return Ok(());
         }
         let step = match rank.local.next(&state.record, &self.seen(state, slot)) {
@@ -233,8 +268,17 @@ impl Model {
                 _ => rank.started,
             },
             older_view_needed: rank.views.len() == 2 && rank.next < rank.views[1].0,
-            gone: (0..self.0.ranks).filter(gone).map(|r| (r, 1)).collect(),
-            leaves: Default::default(),
+            gone: (0..self.0.ranks)
+                .filter(|r| gone(r) || *r != slot && self.goodbyes(state).any(|(who, _)| who == *r))
+                .map(|r| (r, 1))
+                .collect(),
+            leaves: match self.0.fault {
+                Some(Fault::LeaverFenced) => BTreeMap::new(),
+                _ => self
+                    .goodbyes(state)
+                    .map(|(r, last)| ((r, 1), last))
+                    .collect(),
+            },
             suspicions,
             accused: state.suspected.iter().any(doubts),
             joining: living.map(|joiner| (joiner, 1)).collect(),
@@ -260,7 +304,13 @@ impl Model {
                         new.first = (new.first - 1).max(record.first);
                     }
                     if new.epoch != record.epoch {
+                        if self.0.fault == Some(Fault::LeaverForgotten) {
+                            new = record
+                                .commit(&state.promises, &BTreeMap::new())
+                                .unwrap_or(new);
+                        }
                         self.committed(state, &new)?;
+                        state.history.push(new.members.keys().copied().collect());
                     }
                     state.record = new;
                     state.promises.clear();
@@ -279,6 +329,9 @@ impl Model {
             }
             StepKey::Fence(slots) => {
                 local.fenced.extend(slots);
+                if let Some((of, _)) = self.goodbyes(state).find(|(of, _)| slots.contains(of)) {
+                    return Err(format!("T: {slot} fences {of}, which has said goodbye"));
+                }
             }
             StepKey::Promise(promise) => {
                 if record.proposal == saw.proposal && record.proposed.is_some() {
@@ -302,7 +355,17 @@ impl Model {
                 local.promised = None;
                 local.fenced.clear();
             }
-            StepKey::Leave => rank.alive = false,
+            StepKey::Leave => {
+                // One whom somebody suspects goes as that one.
+                let of = |pair: &(u32, u32)| pair.0 == slot || pair.1 == slot;
+                rank.left = rank.leaving && !state.suspected.iter().any(of);
+                rank.alive = false;
+            }
+            StepKey::Goodbye => {
+                let goodbye = local.goodbye(saw, rank.started);
+                local.limit = Limit::UpTo(goodbye.last);
+                state.said.insert(slot, goodbye);
+            }
         }
         Ok(())
     }
@@ -319,6 +382,10 @@ impl Model {
                 .keys()
                 .filter(|s| !new.members.contains_key(s))
             {
+                let said = state.said.get(dropped);
+                if said.is_some_and(|goodbye| goodbye.epoch == state.record.epoch) {
+                    continue;
+                }
                 if self.0.fault == Some(Fault::NoFence) || !rank.local.fenced.contains(dropped) {
                     return Err(format!("E2: {slot} has not fenced {dropped}"));
                 }
@@ -420,6 +487,9 @@ impl Model {
     }
 
     fn stuck(&self, state: &State) -> Option<Violation> {
+        if let Some(lost) = self.lost(state) {
+            return Some(lost);
+        }
         (0u32..)
             .zip(&state.ranks)
             .find(|(slot, rank)| {

@@ -9,6 +9,7 @@ const BASE: Config = Config {
     deaths: 1,
     suspicions: 0,
     aborts: 0,
+    leavers: 0,
     fault: None,
 };
 
@@ -24,7 +25,6 @@ fn every_order_of_deaths_suspicions_aborts_and_joins_ends_in_one_view() {
         },
         Config {
             ranks: 2,
-            calls: 3,
             suspicions: 1,
             aborts: 1,
             ..BASE
@@ -32,6 +32,34 @@ fn every_order_of_deaths_suspicions_aborts_and_joins_ends_in_one_view() {
         Config {
             joiners: 1,
             ..quiet
+        },
+        Config {
+            calls: 1,
+            leavers: 1,
+            ..quiet
+        },
+        // All who were to go on without a rank may die.
+        Config {
+            calls: 1,
+            deaths: 2,
+            ..BASE
+        },
+        // Each says goodbye to the other; and one that wants to go meets one that comes.
+        Config {
+            ranks: 2,
+            leavers: 2,
+            ..quiet
+        },
+        Config {
+            calls: 1,
+            joiners: 1,
+            leavers: 1,
+            ..quiet
+        },
+        Config {
+            ranks: 2,
+            leavers: 1,
+            ..BASE
         },
         // Nobody of the view lives: those who ask found the group anew.
         Config {
@@ -48,6 +76,39 @@ fn every_order_of_deaths_suspicions_aborts_and_joins_ends_in_one_view() {
             },
             Config { aborts: 1, ..BASE },
             Config { joiners: 1, ..BASE },
+            Config {
+                leavers: 1,
+                ..quiet
+            },
+            Config { leavers: 1, ..BASE },
+            Config {
+                calls: 1,
+                leavers: 1,
+                ..BASE
+            },
+            Config {
+                joiners: 1,
+                leavers: 1,
+                ..quiet
+            },
+            Config {
+                leavers: 2,
+                ..quiet
+            },
+            Config {
+                ranks: 2,
+                calls: 3,
+                aborts: 1,
+                suspicions: 1,
+                ..BASE
+            },
+            Config {
+                ranks: 2,
+                calls: 3,
+                leavers: 1,
+                suspicions: 1,
+                ..BASE
+            },
             Config {
                 joiners: 1,
                 calls: 3,
@@ -66,18 +127,33 @@ fn every_order_of_deaths_suspicions_aborts_and_joins_ends_in_one_view() {
 
 #[test]
 fn every_broken_rule_is_caught_by_its_property() {
-    for (fault, property) in [
-        (Fault::DeviceLoadsLimitFirst, "E3"),
-        (Fault::FirstIsThePromise, "E3"),
-        (Fault::StartedReadBeforeClose, "E3"),
-        (Fault::NoFence, "E2"),
-        (Fault::CommitByMajority, "E2"),
-        (Fault::OpenBeforeView, "E3"),
-        (Fault::NotOpenedToFirst, "L"),
+    let leaves = Config {
+        calls: 1,
+        deaths: 0,
+        leavers: 1,
+        ..BASE
+    };
+    // What is said in one view is heard in the next only if there is a next.
+    let leaves_and_comes = Config {
+        joiners: 1,
+        ..leaves
+    };
+    for (fault, property, config) in [
+        (Fault::DeviceLoadsLimitFirst, "E3", BASE),
+        (Fault::FirstIsThePromise, "E3", BASE),
+        (Fault::StartedReadBeforeClose, "E3", BASE),
+        (Fault::NoFence, "E2", BASE),
+        (Fault::CommitByMajority, "E2", BASE),
+        (Fault::OpenBeforeView, "E3", BASE),
+        (Fault::NotOpenedToFirst, "L", BASE),
+        (Fault::GoodbyeForEver, "E2", leaves_and_comes),
+        (Fault::LeaverFenced, "T", leaves),
+        (Fault::LeaverForgotten, "T", leaves),
+        (Fault::LeavesAtOnce, "T", leaves),
     ] {
         let config = Config {
             fault: Some(fault),
-            ..BASE
+            ..config
         };
         let (violation, states) = search::explore(&Model(config));
         let first = violation.as_deref().unwrap_or("nothing").lines().next();

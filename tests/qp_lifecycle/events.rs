@@ -1,0 +1,34 @@
+//! What an HCA tells by itself, through libmlx5: its port, its end.
+
+use std::time::{Duration, Instant};
+
+use warpverbs::verbs::{Events, HcaEvent};
+
+use crate::common::{Node, hca};
+
+/// The next event, which must come.
+fn next(events: &Events) -> HcaEvent {
+    let start = Instant::now();
+    loop {
+        if let Some(event) = events.next().unwrap() {
+            return event;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "nothing is told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn the_port_and_the_end_of_a_device_are_told_in_their_order() {
+    let hca = hca();
+    let node = Node::open(&hca, 4096).unwrap();
+    let events = Events::open(&node.context).unwrap();
+    assert_eq!(events.next().unwrap(), None);
+    hca.set_port(false);
+    hca.set_port(true);
+    assert_eq!(next(&events), HcaEvent::PortDown);
+    assert_eq!(next(&events), HcaEvent::PortUp);
+    hca.die();
+    assert_eq!(next(&events), HcaEvent::Fatal);
+    assert_eq!(events.next().unwrap(), None);
+}
