@@ -155,11 +155,20 @@ impl Driver {
         self.see_off(&look)?;
         self.say_goodbye(&record)?;
         self.ask()?;
-        let seen = self.see(&record, &look);
+        let mut seen = self.see(&record, &look);
         self.tell_layer(&record, &look)?;
         self.tell_row(&record, &look)?;
-        let step = self.local.next(&record, &seen);
-        self.take(&record, step)
+        loop {
+            let step = self.local.next(&record, &seen);
+            let goes_on = step.goes_on();
+            let turn = self.take(&record, step)?;
+            if !goes_on {
+                return Ok(turn);
+            }
+            seen.started = self.shared.layer.started();
+            seen.older_view_needed = self.older_view_needed();
+            seen.connected = self.shared.lock().connected.clone();
+        }
     }
 
     /// How this incarnation ends when it is not in the view.

@@ -87,6 +87,18 @@ pub(crate) enum Step {
     Leave,
 }
 
+impl Step {
+    /// Whether the next step follows from the same look at the store. A record that has changed meanwhile has another proposal,
+    /// smaller than the one that was seen: whoever is fenced for the one is out of the other, and the promise is the same number.
+    /// No view comes without a promise of this rank.
+    pub(crate) fn goes_on(&self) -> bool {
+        match self {
+            Self::Close | Self::Limit(_) | Self::Fence(_) | Self::View => true,
+            Self::Wait | Self::Store(_) | Self::Promise(_) | Self::Open | Self::Leave => false,
+        }
+    }
+}
+
 impl Local {
     /// A rank that asks to be taken in.
     pub(crate) fn joiner(slot: u32, generation: u32) -> Self {

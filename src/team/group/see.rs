@@ -97,7 +97,7 @@ impl Driver {
             .collect()
     }
 
-    fn older_view_needed(&self) -> bool {
+    pub(super) fn older_view_needed(&self) -> bool {
         match self.views[..] {
             [_, first] => newer(first.wrapping_sub(1), self.shared.layer.finished()),
             _ => false,
