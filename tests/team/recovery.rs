@@ -7,7 +7,7 @@ use warpverbs::abi::{PeerEntry, RAIL_SHIFT, Status};
 use warpverbs::team::TeamError;
 use warpverbs::verbs::QpState;
 
-use crate::support::{Hcas, Put, Rank, Setup, WORDS, run, run_on, seed, until};
+use crate::support::{Hcas, PATIENCE, Put, Rank, Setup, WORDS, run, run_on, seed, until};
 
 /// Every entry of the peer table that is `peer`'s.
 fn entry(rank: &Rank<'_>, peer: u32) -> PeerEntry {
@@ -325,8 +325,10 @@ fn an_abort_outlives_a_recovery() {
 fn waits_of_a_peer_that_fails_end_at_once_with_aborted() {
     run(&Setup::new(2), |rank| {
         let peer = 1 - rank.number();
+        // Behind the failure it waits for the peer to be opened, in vain.
         let running = rank.put(&Put {
             threads: 4,
+            deadline: PATIENCE / 6,
             ..Put::new(peer, 4000)
         });
         until("words are put, or the other end has begun", || {
