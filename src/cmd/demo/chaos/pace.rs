@@ -21,7 +21,8 @@ pub(super) struct Pace {
 
 /// A step, as it went.
 struct Step {
-    rank: u32,
+    /// Rank and generation.
+    who: (u32, u32),
     begin: u64,
     end: u64,
 }
@@ -59,17 +60,17 @@ impl Pace {
             .collect();
         for death in deaths {
             let first = steps.partition_point(|step| step.end < death.us);
-            // Whoever makes one more step than the one that the death has met.
-            let mut waiting: BTreeSet<u32> = steps[..first]
+            // Whoever makes one more step than the one that the death has met; who dies before that has not recovered.
+            let mut waiting: BTreeSet<(u32, u32)> = steps[..first]
                 .iter()
                 .rev()
                 .take(100)
-                .map(|step| step.rank)
-                .filter(|rank| *rank != death.rank)
+                .map(|step| step.who)
+                .filter(|(rank, _)| *rank != death.rank)
                 .collect();
             for step in &steps[first..] {
                 let fast = step.end - step.begin <= normal;
-                if step.begin >= death.us && fast && waiting.remove(&step.rank) {
+                if step.begin >= death.us && fast && waiting.remove(&step.who) {
                     self.recover.add(step.begin - death.us);
                 }
                 if waiting.is_empty() {
@@ -135,7 +136,7 @@ impl Step {
     fn of(record: &Record) -> Option<Self> {
         match record.what {
             What::Step { took_us, .. } => Some(Self {
-                rank: record.rank,
+                who: (record.rank, record.generation),
                 begin: record.us.saturating_sub(took_us),
                 end: record.us,
             }),
@@ -174,13 +175,18 @@ mod tests {
     fn a_survivor_has_recovered_when_it_begins_a_step_as_fast_as_before() {
         let begin = 10_000_000;
         let mut records: Vec<Record> = (0..20u64).map(|n| step(begin + n * 1000, 0, 900)).collect();
+        // Rank 5 dies as well, and only its next incarnation makes another step.
+        records.push(step(begin + 19_200, 5, 900));
         let death = begin + 19_500;
         records.push(told(death, 1, 1, What::Killed));
+        let mut next = step(death + 30_000, 5, 800);
+        next.generation = 2;
+        records.push(next);
         records.push(step(death + 40_000, 0, 39_000));
         records.push(step(death + 45_000, 0, 4_000));
         records.push(step(death + 46_000, 0, 800));
         let pace = Pace::of(&records);
-        assert_eq!(pace.step.all(), [900; 20]);
+        assert_eq!(pace.step.all(), [900; 21]);
         assert_eq!(pace.recover.all(), [45_200]);
     }
 
