@@ -71,6 +71,11 @@ fn every_order_of_deaths_suspicions_aborts_and_joins_ends_in_one_view() {
     if std::env::var_os("WV_TEST_FULL").is_some() {
         configs.extend([
             Config {
+                calls: 1,
+                leavers: 1,
+                ..BASE
+            },
+            Config {
                 suspicions: 1,
                 ..quiet
             },
@@ -79,12 +84,6 @@ fn every_order_of_deaths_suspicions_aborts_and_joins_ends_in_one_view() {
             Config {
                 leavers: 1,
                 ..quiet
-            },
-            Config { leavers: 1, ..BASE },
-            Config {
-                calls: 1,
-                leavers: 1,
-                ..BASE
             },
             Config {
                 joiners: 1,
