@@ -348,7 +348,7 @@ fn bad_input_is_one_sentence_with_value_and_limit() {
         ),
         (
             &["--gpu", "fast"],
-            "GPU is fast: expected auto, simt or the number of a CUDA device",
+            "GPU is fast: expected auto, simt, simt-dmabuf or the number of a CUDA device",
         ),
     ];
     for (arguments, words) in cases {

@@ -60,7 +60,7 @@ pub struct DemoOptions {
     /// RDMA device: auto takes one that DevX can drive if there is one, else the software HCA; sim; or a name
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Where kernels run: auto, simt (the CPU), or the number of a GPU
+    /// Where kernels run: auto, simt (the CPU), simt-dmabuf (with memory that a software HCA takes as DMA-BUFs), or the number of a GPU
     #[arg(long, default_value = "auto")]
     pub gpu: String,
     /// Ranks load from and store to each other's memory where they can, and the HCA is left alone. Without it all goes by the HCA

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+mod faults;
 mod leave;
 mod runs;
 mod search;
@@ -15,6 +16,7 @@ mod search;
 use super::choose::Suspicions;
 use super::record::{Goodbye, GroupRecord, Members, Promise};
 use super::rules::{Limit, Local, Seen, Step};
+use faults::Fault;
 
 /// One configuration.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,33 +32,6 @@ struct Config {
     /// Members that want to go.
     leavers: u32,
     fault: Option<Fault>,
-}
-
-/// A rule that is broken, and the property that must show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    /// E3
-    DeviceLoadsLimitFirst,
-    /// E3
-    FirstIsThePromise,
-    /// E3
-    StartedReadBeforeClose,
-    /// E2
-    NoFence,
-    /// E2
-    CommitByMajority,
-    /// E3
-    OpenBeforeView,
-    /// L
-    NotOpenedToFirst,
-    /// E2
-    GoodbyeForEver,
-    /// T
-    LeaverFenced,
-    /// T
-    LeaverForgotten,
-    /// T
-    LeavesAtOnce,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
