@@ -46,11 +46,7 @@ impl Arena {
         bytes: usize,
         align: usize,
     ) -> Result<DeviceMemory, GpuError> {
-        let mut allocation = Allocation::new(self, bytes, align, "device")?;
-        if self.exports {
-            allocation.put_in_file()?;
-        }
-        Ok(allocation.into_memory(bytes))
+        self.device(bytes, align, false)
     }
 
     /// The same in a file that other processes can map.
@@ -59,9 +55,20 @@ impl Arena {
         bytes: usize,
         align: usize,
     ) -> Result<DeviceMemory, GpuError> {
+        self.device(bytes, align, true)
+    }
+
+    fn device(
+        self: &Arc<Self>,
+        bytes: usize,
+        align: usize,
+        shown: bool,
+    ) -> Result<DeviceMemory, GpuError> {
         let mut allocation = Allocation::new(self, bytes, align, "device")?;
-        allocation.put_in_file()?;
-        allocation.shown = true;
+        allocation.shown = shown;
+        if shown || self.exports {
+            allocation.put_in_file()?;
+        }
         Ok(allocation.into_memory(bytes))
     }
 

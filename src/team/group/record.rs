@@ -91,18 +91,18 @@ impl GroupRecord {
                 first = later(first, promise.last?.wrapping_add(1));
             }
         }
-        let mut left = self.left.clone();
-        let goes = |who: &(u32, u32)| {
-            self.members.get(&who.0) == Some(&who.1) && !proposed.contains_key(&who.0)
-        };
-        for (_, last) in leaves.iter().filter(|(who, _)| goes(who)) {
+        let mut leavers = leaves.clone();
+        leavers.retain(|(slot, generation), _| {
+            self.members.get(slot) == Some(generation) && !proposed.contains_key(slot)
+        });
+        for last in leavers.values() {
             first = later(first, last.wrapping_add(1));
         }
+        let mut left = self.left.clone();
         left.extend(
-            leaves
+            leavers
                 .keys()
-                .filter(|who| goes(who))
-                .map(|who| (who.0, (who.1, first))),
+                .map(|(slot, generation)| (*slot, (*generation, first))),
         );
         let mut admitted = self.admitted.clone();
         admitted.extend(proposed);
