@@ -1,9 +1,12 @@
 # shellcheck shell=sh disable=SC2154  # variables and functions of `x`, which reads this file
-# `./x fresh`: demo and quick tests in a bare root made with debootstrap, with minutes and megabytes of each step.
+# `./x fresh`: demo and quick tests in a bare root made with debootstrap, with minutes and megabytes of each step; `./x fresh test`:
+# all tests there.
 
 # The outer half owns the directory and removes it however it ends. Mounts and processes live in namespaces of the
 # inner half, so they are gone by then, whatever happened.
 fresh() {
+    tried='quick'
+    [ "${1:-}" != test ] || { tried='test' && shift; }
     suite=${1:-bookworm}
     [ "$(id -u)" = 0 ] || die 3 "fresh needs root (debootstrap, chroot)"
     command -v cargo >/dev/null || die 3 "fresh lends this machine's Rust toolchain to the new root; cargo is missing"
@@ -14,9 +17,29 @@ fresh() {
     # shellcheck disable=SC2064  # the path as it is now
     trap "rm -rf --one-file-system '$root'" EXIT
     trap 'trap - INT TERM HUP; [ -z "$inner" ] || kill "$inner" 2>/dev/null; wait; exit 130' INT TERM HUP
-    unshare --mount --pid --fork --kill-child --propagation private sh ./x fresh-inside "$root" "$suite" &
+    there=target/fresh/tests.txt
+    mkdir -p target/fresh && rm -f "$there"
+    unshare --mount --pid --fork --kill-child --propagation private sh ./x fresh-inside "$root" "$suite" "$tried" &
     inner=$!
-    wait "$inner"
+    inner_status=0
+    wait "$inner" || inner_status=$?
+    [ "$tried" = quick ] || compare_lists || inner_status=1
+    return $inner_status
+}
+
+# The list of the fresh root beside that of this machine: what `./x test` has left here if it ran on the same commit, else the
+# tests that exist, asked for by name.
+compare_lists() {
+    here=target/x-logs/tests.txt
+    [ -s "$there" ] || { echo "x: the fresh root has left no list of tests" && return 1; }
+    prepare quick
+    if [ "$(cat target/x-logs/tests.commit 2>/dev/null)" != "test $(git rev-parse HEAD)" ]; then
+        [ -z "$(git status --porcelain)" ] || echo "x: this machine's list is of its files, which differ from the last commit"
+        here=target/fresh/exist.txt
+        export logs=target/fresh
+        { build_tests && tests list "$here"; } || return 1
+    fi
+    tests compare "$here" "$there"
 }
 
 received_mb() { awk '/:/ && !/lo:/ { sub(/.*:/, ""); sum += $1 } END { printf "%d", sum / 1e6 }' /proc/net/dev; }
@@ -41,6 +64,12 @@ measured() {
 }
 
 in_root() { chroot "$root" env -i "$@"; }
+
+# all_tests ENVIRONMENT..
+all_tests() {
+    in_root "$@" sh /warpverbs/x test || failed_inside='./x test'
+    cp "$root/warpverbs/target/x-logs/tests.txt" target/fresh/tests.txt || failed_inside='./x test'
+}
 
 make_root() {
     # shellcheck disable=SC1091,SC2016  # a file of the machine; fields of apt
@@ -67,7 +96,7 @@ make_root() {
 }
 
 fresh_inside() {
-    root=$1 suite=$2 fresh_report=
+    root=$1 suite=$2 tried=$3 fresh_report='' failed_inside=''
     measured "debootstrap $suite, clone" make_root
     # Environment of the new root: a plain one, and this machine's settings for TLS, proxies and package managers.
     set -- HOME=/root LANG=C.UTF-8 PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -75,6 +104,13 @@ fresh_inside() {
         grep -iE '_proxy$|SSL_CERT|CA_BUNDLE|^PIP_|^CARGO_(HTTP|NET|REGISTR)'); do
         set -- "$@" "$name=$(printenv "$name")"
     done
+    if [ "$tried" = test ]; then
+        # The list is wanted however the tests end.
+        measured "./x test" all_tests "$@"
+        printf '\n%s' "$fresh_report"
+        [ -z "$failed_inside" ] || die 1 "in the fresh root: $failed_inside failed"
+        return
+    fi
     measured "./x demo" in_root "$@" sh /warpverbs/x demo
     before=$(installed_state)
     measured "./x demo again" in_root "$@" sh /warpverbs/x demo

@@ -67,7 +67,7 @@ done
 
 export WARPVERBS_TEST_GPU=$gpu
 if [ "$gpu" = 0 ]; then
-    step "the GPU's own tests" 200 "$here/tests/gpu" --test-threads=1 --include-ignored
+    step "the GPU's own tests" 200 "$here/tests/gpu" --test-threads=1 --include-ignored --skip the_other_process
     extra=
 else
     step "the GPU's own tests" 60 "$here/tests/gpu" --test-threads=1
