@@ -10,18 +10,17 @@ use std::time::{Duration, Instant};
 
 const START: Duration = Duration::from_secs(60);
 
-/// The program: unpacked by `./x test` or installed. Says why not where there is none.
+/// What is missing without [`program`], and why.
+pub(crate) const NO_PROGRAM: &str =
+    "stores etcd://: there is no etcd here (./x test unpacks Debian's etcd-server)";
+
+/// The program: unpacked by `./x test` or installed.
 pub(crate) fn program() -> Option<PathBuf> {
     let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/.tools/etcd/usr/bin/etcd");
-    for program in [unpacked, "/usr/bin/etcd"] {
-        if PathBuf::from(program).exists() {
-            return Some(program.into());
-        }
-    }
-    eprintln!(
-        "skipped: stores etcd://: there is no etcd here (./x test unpacks Debian's etcd-server)"
-    );
-    None
+    [unpacked, "/usr/bin/etcd"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|program| program.exists())
 }
 
 /// One etcd of one or more members, ended with this.
@@ -38,9 +37,12 @@ struct Member {
 }
 
 impl Etcd {
-    /// Starts `members` of them and waits until they serve; none where etcd is not installed.
+    /// Starts `members` of them and waits until they serve; where etcd is not installed there is none, and the test is skipped.
     pub(crate) fn start(members: usize) -> Option<Self> {
-        let program = program()?;
+        let Some(program) = program() else {
+            println!("skipped: {NO_PROGRAM}");
+            return None;
+        };
         // Ports are free when they are picked and may be taken a moment later.
         for _ in 0..5 {
             let mut etcd = Self::new(&program, members);

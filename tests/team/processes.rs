@@ -153,7 +153,7 @@ impl Drop for Process {
 }
 
 #[test]
-#[ignore = "the other process of the tests beside it"]
+#[ignore = "is started by the tests below"]
 fn a_rank_process() {
     let spec = env::var(SPEC).expect("started by a test");
     let mut words = spec.splitn(3, ' ');

@@ -174,7 +174,7 @@ fn offsets_and_widths_agree_with_the_table_of_pyverbs() {
 /// The text of the table, or `None`, and why, on stderr.
 fn table() -> Option<String> {
     if !Path::new(TABLE).exists() {
-        eprintln!("SKIPPED: {TABLE} is missing (Debian: apt-get install python3-pyverbs)");
+        eprintln!("skipped: layouts of pyverbs: {TABLE} (package python3-pyverbs) is missing");
         return None;
     }
     let output = Command::new("gzip").args(["-dc", TABLE]).output().ok()?;

@@ -31,7 +31,7 @@ fn the_icrc_of_every_kind_of_packet_is_what_scapy_computes() {
         .output();
     if !probe.is_ok_and(|probe| probe.status.success()) {
         eprintln!(
-            "SKIPPED: /usr/bin/python3 has no scapy.contrib.roce; apt-get install python3-scapy"
+            "skipped: ICRCs: /usr/bin/python3 has no scapy.contrib.roce (package python3-scapy)"
         );
         return;
     }

@@ -26,21 +26,36 @@ for number, packet in enumerate(PcapReader(sys.argv[1]), 1):
 print(count)
 ";
 
-/// Whether tshark and scapy are there; says what is skipped if not.
+/// Whether tshark and scapy are there; if not, says that the test `what` is skipped.
 pub(crate) fn judges_are_there(what: &str) -> bool {
+    let missing = missing_judge();
+    if let Some(missing) = missing {
+        println!("skipped: {what}: {missing}");
+    }
+    missing.is_none()
+}
+
+/// Whether they are there; if not, says that the rest of a test goes on without `what`.
+pub(crate) fn judges_of_a_part_are_there(what: &str) -> bool {
+    let missing = missing_judge();
+    if let Some(missing) = missing {
+        println!("left out: {what}: {missing}");
+    }
+    missing.is_none()
+}
+
+fn missing_judge() -> Option<&'static str> {
     let works = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output();
         output.is_ok_and(|output| output.status.success())
     };
-    let missing = if !works("tshark", &["--version"]) {
-        "tshark is not installed"
+    if !works("tshark", &["--version"]) {
+        Some("tshark is not installed")
     } else if !works("/usr/bin/python3", &["-c", "import scapy.contrib.roce"]) {
-        "/usr/bin/python3 has no scapy.contrib.roce (package python3-scapy)"
+        Some("/usr/bin/python3 has no scapy.contrib.roce (package python3-scapy)")
     } else {
-        return true;
-    };
-    println!("skipped: {what}: {missing}");
-    false
+        None
+    }
 }
 
 /// The values of `fields` for each packet that matches `filter`.

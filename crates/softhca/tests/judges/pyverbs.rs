@@ -31,7 +31,9 @@ fn the_pyverbs_tests_of_debian_end_as_expected() {
 
     let version = package_version("python3-pyverbs").unwrap_or_default();
     if !version.starts_with("44.") {
-        println!("outcomes are pinned for rdma-core 44 only; this is {version}");
+        println!(
+            "left out: the expected outcomes: they are of rdma-core 44, and this is {version}"
+        );
         return;
     }
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judges/pyverbs-44.txt");

@@ -1,3 +1,4 @@
+# shellcheck shell=dash
 # Runs in the Soft-RoCE guest: brings up its two networks and the RDMA device rxe0, then runs each line that comes over the
 # serial line and says `@done STATUS`.
 #

@@ -176,7 +176,7 @@ fn run_cases(place: &Place, peer: &str, boot: &Path) {
 
 /// tshark and scapy on what the HCA saw in the cases without loss, which have every operation both ways.
 fn judge_captures(place: &Place) {
-    if !captures::judges_are_there("captures of what Soft-RoCE sends") {
+    if !captures::judges_of_a_part_are_there("captures of what Soft-RoCE sends") {
         return;
     }
     // pcapng files one behind the other are a pcapng file.

@@ -13,7 +13,7 @@ for tool in apt-cache apt-get dpkg-deb depmod modprobe cpio gzip busybox; do
 done
 PATH=$PATH:/usr/sbin:/sbin
 mkdir -p "$1" && cd "$1"
-exec 9>lock && flock -w 300 9 || die "another run holds $1/lock"
+{ exec 9>lock && flock -w 300 9; } || die "another run holds $1/lock"
 
 # Modules that the guest loads; what they need comes with them. rxe finds crc32 by its algorithm only.
 wanted="virtio_pci virtio_net 9pnet_virtio 9p crc32_generic rdma_rxe"
