@@ -1,12 +1,17 @@
 //! The module table of ARCHITECTURE.md, enforced: who may use whom in `src/`, between the crates and in `kernels/`;
-//! how long a file may be; that every module which opens `unsafe` says why; and what device headers say of fences and functions.
+//! how long a file may be; that every module which opens `unsafe` says why; what device headers say of fences and functions; and
+//! that what other tests start is not run as a test.
 
+#[path = "layering/children.rs"]
+mod children;
 #[path = "layering/headers.rs"]
 mod headers;
 #[path = "layering/planted.rs"]
 mod planted;
 #[path = "layering/scan.rs"]
 mod scan;
+#[path = "layering/tables.rs"]
+mod tables;
 
 use scan::{Language, RootName, code_of, root_names, tokens};
 use std::path::Path;
@@ -57,7 +62,7 @@ const DEPENDENCY_SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "bui
 
 /// Device headers from the bottom up: a file may include its own layer and those below it.
 const HEADER_LAYERS: &[&[&str]] = &[
-    &["abi.h", "status.cuh"],
+    &["abi.h"],
     &["ptx.cuh", "simt_ops.cuh"],
     &["platform.cuh"],
     &["coop.cuh", "spin.cuh"],
@@ -156,6 +161,7 @@ fn check_source(source: &Source) -> Vec<String> {
         Some("rs") => {
             violations.extend(check_unsafe(source));
             violations.extend(check_format_crate(source));
+            violations.extend(children::check(source));
             if let Some(module) = source.module() {
                 violations.extend(check_module(source, module));
             }

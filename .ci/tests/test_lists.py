@@ -202,6 +202,12 @@ class Judging(unittest.TestCase):
             for text in (f"only in {place}/a: p y y", f"only in {place}/b: p z", "p x: passed in one, skipped in the other"):
                 self.assertIn(text, told)
             self.assertTrue(summary.compare(f"{place}/a", f"{place}/c")[1])
+            with open(f"{place}/a", "a") as file:
+                file.write("p[tsan] w passed\n")
+            told, same = summary.compare(f"{place}/a", f"{place}/c")
+            self.assertTrue(same)
+            self.assertIn("not compared, of a build with other features: p[tsan] w", told)
+            self.assertFalse(summary.compare(f"{place}/a", f"{place}/b")[1])
 
 
 if __name__ == "__main__":

@@ -85,6 +85,26 @@ fn a_module_without_a_row_is_refused() {
 }
 
 #[test]
+fn a_test_that_passes_without_its_variable_is_refused() {
+    let body = "fn worker() {\n    let Some(role) = std::env::var_os(ROLE) else {\n        return;\n    };\n}";
+    refused("tests/a.rs", &format!("#[test]\n{body}"), "tests/a.rs:1: ");
+    refused(
+        "tests/a.rs",
+        "#[test]\nfn worker() {\n    let Ok(role) = env::var(ROLE) else { return };\n}",
+        "returns without its variable",
+    );
+    accepted(
+        "tests/a.rs",
+        &format!("#[test]\n#[ignore = \"is started by the tests below\"]\n{body}"),
+    );
+    accepted("tests/a.rs", body);
+    accepted(
+        "tests/a.rs",
+        "#[test]\nfn a() {\n    let Some(etcd) = Etcd::start(1) else {\n        return;\n    };\n}",
+    );
+}
+
+#[test]
 fn crates_are_named_by_their_users_only() {
     refused(
         "src/moe/mod.rs",

@@ -1,0 +1,35 @@
+//! A test that another test starts is no test: it says so, and runners do not run it.
+
+use super::Source;
+
+/// `#[test]` functions that return at once where a variable is not set, and would pass without a test. With
+/// `#[ignore = "is started by .."]` they run when they are asked for only, and count nowhere (.ci/tests).
+pub(crate) fn check(source: &Source) -> Vec<String> {
+    let lines: Vec<&str> = source.text.lines().map(str::trim).collect();
+    let tests = (0..lines.len()).filter(|&at| lines[at] == "#[test]");
+    tests
+        .filter(|&at| {
+            let attributes = lines[at + 1..].iter().take_while(|l| l.starts_with("#["));
+            let ignored = attributes.clone().any(|line| line.starts_with("#[ignore"));
+            let function = at + 1 + attributes.count();
+            let body: Vec<&str> = lines.iter().skip(function + 1).take(3).copied().collect();
+            !ignored && is_early_return(&body)
+        })
+        .map(|at| {
+            format!(
+                "{}:{}: a test that returns without its variable: #[ignore = \"is started by ..\"]",
+                source.path,
+                at + 1
+            )
+        })
+        .collect()
+}
+
+/// `let .. = env::var(..) else {`, `return;`, over up to three lines.
+fn is_early_return(body: &[&str]) -> bool {
+    let text = body.join(" ");
+    let Some((head, rest)) = text.split_once(" else {") else {
+        return false;
+    };
+    head.starts_with("let ") && head.contains("env::var") && rest.trim_start().starts_with("return")
+}
