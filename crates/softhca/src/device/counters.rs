@@ -18,7 +18,7 @@ pub struct Counters {
     pub bytes_received: u64,
     /// RDMA WRITE WQEs, with and without immediate, inline ones included.
     pub write_requests: u64,
-    /// RDMA WRITE WQEs with inline data: what the runtime's signals are.
+    /// RDMA WRITE WQEs whose data is all inline: what the runtime's signals are.
     pub inline_write_requests: u64,
     /// RDMA READ WQEs.
     pub read_requests: u64,

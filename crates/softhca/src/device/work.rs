@@ -22,13 +22,65 @@ pub(crate) enum Local {
     Many(Box<[Segment]>),
     /// Bytes that were in the WQE itself.
     Inline(InlineBytes),
+    /// Inline bytes and segments, in order. No two inline pieces are neighbours.
+    Mixed(Box<[Piece]>),
+}
+
+/// A part of the local data of a WQE: what one of its segments says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Memory(Segment),
+    Inline(InlineBytes),
+}
+
+impl Piece {
+    /// Length.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Memory(segment) => segment.bytes,
+            Self::Inline(data) => data.bytes().len() as u64,
+        }
+    }
+}
+
+impl From<Piece> for Local {
+    fn from(piece: Piece) -> Self {
+        match piece {
+            Piece::Memory(segment) => Self::One(segment),
+            Piece::Inline(data) => Self::Inline(data),
+        }
+    }
 }
 
 impl Local {
-    /// The segments; none for inline data.
+    /// The data that `pieces` are, one behind the other.
+    pub(crate) fn of(pieces: impl IntoIterator<Item = Piece>) -> Self {
+        let mut all: Vec<Piece> = Vec::new();
+        for piece in pieces {
+            match (all.last_mut(), piece) {
+                (Some(Piece::Inline(before)), Piece::Inline(more)) => {
+                    *before = before.followed_by(more.bytes());
+                }
+                (_, piece) => all.push(piece),
+            }
+        }
+        if all.len() < 2 {
+            return all.pop().map_or(Self::Nothing, Self::from);
+        }
+        let segments: Option<Box<[Segment]>> = all
+            .iter()
+            .map(|piece| match piece {
+                Piece::Memory(segment) => Some(*segment),
+                Piece::Inline(_) => None,
+            })
+            .collect();
+        segments.map_or_else(|| Self::Mixed(all.into()), Self::Many)
+    }
+
+    /// The segments of data that lies in memory as a whole; none if some of it is inline.
     pub(crate) fn segments(&self) -> &[Segment] {
         match self {
-            Self::Nothing | Self::Inline(_) => &[],
+            Self::Nothing | Self::Inline(_) | Self::Mixed(_) => &[],
             Self::One(segment) => std::slice::from_ref(segment),
             Self::Many(segments) => segments,
         }

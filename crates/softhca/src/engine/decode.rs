@@ -2,7 +2,7 @@
 //!
 //! Source: PRM "Send WQE Format"; what libmlx5 builds in `mlx5_post_send` and UCX in `uct_ib_mlx5_ep`.
 
-use crate::device::work::{InlineBytes, Local, Segment};
+use crate::device::work::{InlineBytes, Local, Piece, Segment};
 use crate::engine::transport::{Datagram, Operation, OperationKind, SendWith, Service, Target};
 use crate::link;
 use crate::wire::headers::{AtomicEth, AtomicOp};
@@ -32,7 +32,7 @@ pub(crate) enum DecodeError {
     Short { ds: usize, need: usize },
     /// Inline data reaches beyond `ds`.
     InlineBeyondEnd { bytes: usize, room: usize },
-    /// Inline data where the device would have to write, or beside data segments.
+    /// Inline data where the device would have to write.
     InlineResult,
     /// The message is longer than the device allows.
     TooLong { bytes: u64, limit: u64 },
@@ -66,7 +66,7 @@ impl fmt::Display for DecodeError {
             Self::InlineResult => {
                 write!(
                     f,
-                    "inline data where the result goes or beside data segments"
+                    "inline data where the result of a READ or an atomic goes"
                 )
             }
             Self::TooLong { bytes, limit } => {
@@ -224,7 +224,7 @@ fn check_length(
     limit: u64,
 ) -> Result<u32, DecodeError> {
     let writes_back = matches!(kind, OperationKind::Read { .. } | OperationKind::Atomic(_));
-    if writes_back && matches!(local, Local::Inline(_)) {
+    if writes_back && matches!(local, Local::Inline(_) | Local::Mixed(_)) {
         return Err(DecodeError::InlineResult);
     }
     if let OperationKind::Atomic(atomic) = kind {
@@ -327,47 +327,44 @@ impl Segments<'_> {
         bytemuck::try_pod_read_unaligned(bytes).map_err(|_| short)
     }
 
-    /// Takes the rest: data segments and inline data. Also their length.
+    /// Takes the rest: data segments and inline data, in any order. Also their length.
     fn data(mut self) -> Result<(Local, u64), DecodeError> {
-        let mut segments: Vec<Segment> = Vec::new();
-        let mut inline: Option<InlineBytes> = None;
-        let mut bytes = 0;
+        if self.at == self.wqe.len() {
+            return Ok((Local::Nothing, 0));
+        }
+        let first = self.piece()?;
+        let mut bytes = first.bytes();
+        if self.at == self.wqe.len() {
+            return Ok((first.into(), bytes));
+        }
+        let mut pieces = vec![first];
         while self.at < self.wqe.len() {
-            let data: DataSeg = self.take()?;
-            let count = data.byte_count.get();
-            if count & InlineHeader::INLINE != 0 {
-                self.at -= SEG_BYTES;
-                let data = self.inline_data(count & InlineHeader::LENGTH_MASK)?;
-                bytes += data.len() as u64;
-                // Several inline segments are one piece of data.
-                inline = Some(match inline {
-                    None => InlineBytes::new(data),
-                    Some(before) => before.followed_by(data),
-                });
-                continue;
-            }
-            let segment = Segment {
-                lkey: data.lkey.get(),
-                address: data.addr.get(),
-                // A length of 0 stands for 2^31, which is too long for this device and will be said so.
-                bytes: match count {
-                    0 => 1 << 31,
-                    count => count.into(),
-                },
-            };
-            bytes += segment.bytes;
-            if self.at == self.wqe.len() && segments.is_empty() && inline.is_none() {
-                return Ok((Local::One(segment), bytes));
-            }
-            segments.push(segment);
+            let piece = self.piece()?;
+            bytes += piece.bytes();
+            pieces.push(piece);
         }
-        match (inline, segments.is_empty()) {
-            (None, true) => Ok((Local::Nothing, 0)),
-            (Some(inline), true) => Ok((Local::Inline(inline), bytes)),
-            (None, false) => Ok((Local::Many(segments.into()), bytes)),
-            // Both kinds in one WQE: nobody builds that, and the device does not take it.
-            (Some(_), false) => Err(DecodeError::InlineResult),
+        Ok((Local::of(pieces), bytes))
+    }
+
+    /// Takes a data segment or an inline segment: bit 31 of the first word tells them apart.
+    fn piece(&mut self) -> Result<Piece, DecodeError> {
+        let start = self.at;
+        let data: DataSeg = self.take()?;
+        let count = data.byte_count.get();
+        if count & InlineHeader::INLINE != 0 {
+            self.at = start;
+            let data = self.inline_data(count & InlineHeader::LENGTH_MASK)?;
+            return Ok(Piece::Inline(InlineBytes::new(data)));
         }
+        Ok(Piece::Memory(Segment {
+            lkey: data.lkey.get(),
+            address: data.addr.get(),
+            // A length of 0 stands for 2^31, which is too long for this device and will be said so.
+            bytes: match count {
+                0 => 1 << 31,
+                count => count.into(),
+            },
+        }))
     }
 
     /// Inline data at the current unit: header and payload, padded to whole units.

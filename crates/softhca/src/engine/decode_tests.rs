@@ -95,6 +95,125 @@ fn inline_data_follows_its_header_and_may_be_padded() {
     assert!(data.bytes().iter().copied().eq(1..=17));
 }
 
+fn inline(data: &[u8]) -> Vec<u8> {
+    let header = InlineHeader::new(data.len().try_into().unwrap());
+    let mut all = [bytes(&header), data].concat();
+    all.resize(all.len().next_multiple_of(SEG_BYTES), 0);
+    all
+}
+
+fn inside(data: &[u8]) -> Piece {
+    Piece::Inline(InlineBytes::new(data))
+}
+
+fn outside(bytes: u32, lkey: u32, address: u64) -> Piece {
+    Piece::Memory(Segment {
+        lkey,
+        address,
+        bytes: bytes.into(),
+    })
+}
+
+#[test]
+fn inline_data_and_segments_keep_their_order() {
+    let header: Vec<u8> = (0..29).collect();
+    let (first, second) = (data(100, 1, 0xa0), data(7, 2, 0xb0));
+    let (first, second) = (bytes(&first), bytes(&second));
+    let (head, tail, none) = (inline(&header), inline(b"tail"), inline(b""));
+    let (outer, inner) = (outside(100, 1, 0xa0), outside(7, 2, 0xb0));
+    let joined = [header.as_slice(), b"tail"].concat();
+    let cases: [(&[&[u8]], Vec<Piece>); 6] = [
+        (&[&head, first], vec![inside(&header), outer.clone()]),
+        (&[first, &head], vec![outer.clone(), inside(&header)]),
+        (
+            &[&head, first, &tail, second],
+            vec![
+                inside(&header),
+                outer.clone(),
+                inside(b"tail"),
+                inner.clone(),
+            ],
+        ),
+        (
+            &[first, second, &head],
+            vec![outer.clone(), inner.clone(), inside(&header)],
+        ),
+        // Neighbouring inline segments are one piece of data, and one without bytes is a segment as well.
+        (
+            &[first, &head, &tail, second],
+            vec![outer.clone(), inside(&joined), inner.clone()],
+        ),
+        (&[&none, second], vec![inside(b""), inner.clone()]),
+    ];
+    for (units, expected) in cases {
+        let length: u64 = expected.iter().map(Piece::bytes).sum();
+        let (operation, local) = run(WqeOpcode::SEND, 0, units).unwrap();
+        assert_eq!(u64::from(operation.unwrap().bytes), length, "{expected:?}");
+        assert_eq!(local, Local::Mixed(expected.into()));
+    }
+    let (_, local) = run(WqeOpcode::SEND, 0, &[&head, &none, &tail]).unwrap();
+    assert_eq!(local, Local::Inline(InlineBytes::new(&joined)));
+}
+
+#[test]
+fn inline_data_beside_segments_ends_inside_the_wqe_and_is_none_of_a_result() {
+    let segment = data(100, 1, 0xa0);
+    let segment = bytes(&segment);
+    let at = raddr(0, 0);
+    // The last unit has room for 12 bytes: one too many, and as many as the field holds.
+    for (count, bytes) in [(13, 13), (u32::MAX, 0x3ff)] {
+        let header = Be32::new(InlineHeader::INLINE | count);
+        let last = [header.bytes().as_slice(), &[0; 12]].concat();
+        let refused = run(WqeOpcode::SEND, 0, &[&inline(b"head"), segment, &last]);
+        let room = 12;
+        assert_eq!(refused, Err(DecodeError::InlineBeyondEnd { bytes, room }));
+    }
+    let whole = run(
+        WqeOpcode::SEND,
+        0,
+        &[&inline(b"head"), segment, &inline(&[1; 12])],
+    );
+    assert_eq!(whole.unwrap().0.unwrap().bytes, 116);
+    for units in [[&inline(b"head"), segment], [segment, &inline(b"tail")]] {
+        let read = run(
+            WqeOpcode::RDMA_READ,
+            0,
+            &[&[bytes(&at)], &units[..]].concat(),
+        );
+        assert_eq!(read, Err(DecodeError::InlineResult));
+    }
+    let operands = AtomicSeg::default();
+    let atomic: [&[u8]; 4] = [bytes(&at), bytes(&operands), &inline(&[0; 4]), segment];
+    let atomic = run(WqeOpcode::ATOMIC_FA, 0, &atomic);
+    assert_eq!(atomic, Err(DecodeError::InlineResult));
+    let long = data(1 << 30, 1, 0);
+    let long = run(WqeOpcode::SEND, 0, &[bytes(&long), &inline(b"x")]);
+    let (bytes, limit) = ((1 << 30) + 1, 1 << 30);
+    assert_eq!(long, Err(DecodeError::TooLong { bytes, limit }));
+}
+
+#[test]
+fn a_datagram_counts_inline_data_and_segments_together() {
+    let to = DatagramSeg {
+        dqp_dct: Be32::new(DatagramSeg::EXTENDED | 1),
+        ..DatagramSeg::default()
+    };
+    let ud = sender(Service::Ud);
+    let header = inline(&[1; 24]);
+    let send = |count: u32| {
+        let payload = data(count, 1, 0);
+        run_as(
+            &ud,
+            WqeOpcode::SEND,
+            0,
+            &[bytes(&to), &header, bytes(&payload)],
+        )
+    };
+    assert_eq!(send(1000).unwrap().0.unwrap().bytes, 1024);
+    let (bytes, limit) = (1025, 1024);
+    assert_eq!(send(1001), Err(DecodeError::TooLong { bytes, limit }));
+}
+
 #[test]
 fn a_write_without_data_has_length_0() {
     let (operation, local) = run(WqeOpcode::RDMA_WRITE_IMM, 0, &[bytes(&raddr(1, 2))]).unwrap();
@@ -328,9 +447,12 @@ proptest! {
         let mut wqe = bytemuck::bytes_of(&ctrl).to_vec();
         wqe.extend(&body[..(usize::from(ds) - 1) * 16]);
         if let Ok((Some(operation), local)) = decode(&RC, &ctrl, &wqe) {
-            let inline = match &local { Local::Inline(data) => data.bytes().len() as u64, _ => 0 };
-            let segments: u64 = local.segments().iter().map(|part| part.bytes).sum();
-            prop_assert_eq!(u64::from(operation.bytes), inline + segments);
+            let length: u64 = match &local {
+                Local::Inline(data) => data.bytes().len() as u64,
+                Local::Mixed(pieces) => pieces.iter().map(Piece::bytes).sum(),
+                _ => local.segments().iter().map(|part| part.bytes).sum(),
+            };
+            prop_assert_eq!(u64::from(operation.bytes), length);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::device::keys::{Access, KeyError, KeyUser};
 use crate::device::memory::Region;
 use crate::device::regions;
 use crate::device::state::HcaState;
-use crate::device::work::{Local, Segment};
+use crate::device::work::{InlineBytes, Local, Piece, Segment};
 use crate::engine::transport::Failure;
 
 /// The user of the keys in a QP's own WQEs.
@@ -68,6 +68,71 @@ pub(super) fn resolve(
     }
 }
 
+/// As [`resolve`], of local data that may be inline, in part or as a whole: inline bytes lie in no memory.
+///
+/// # Errors
+///
+/// As [`resolve`].
+pub(super) fn resolve_data(
+    hca: &mut HcaState,
+    user: KeyUser,
+    local: &Local,
+    offset: u64,
+    bytes: u64,
+    need: Access,
+    out: &mut Vec<Region>,
+) -> Result<(), Failure> {
+    match local {
+        Local::Inline(_) => Ok(()),
+        Local::Mixed(pieces) => {
+            each_part(pieces, offset, bytes, |piece, start, take| match piece {
+                Piece::Inline(_) => Ok(()),
+                Piece::Memory(segment) => {
+                    let segment = std::slice::from_ref(segment);
+                    resolve(hca, user, segment, start, take, need, out)
+                }
+            })
+        }
+        Local::Nothing | Local::One(_) | Local::Many(_) => {
+            resolve(hca, user, local.segments(), offset, bytes, need, out)
+        }
+    }
+}
+
+/// Calls `each` with the parts of `pieces` that make up `bytes` bytes from `offset`, in order: the piece, where in the piece
+/// the part begins, and its length, which is never 0.
+///
+/// # Errors
+///
+/// That of `each`, or the pieces are shorter.
+fn each_part(
+    pieces: &[Piece],
+    offset: u64,
+    bytes: u64,
+    mut each: impl FnMut(&Piece, u64, u64) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let (mut skip, mut left) = (offset, bytes);
+    for piece in pieces {
+        if left == 0 {
+            break;
+        }
+        let length = piece.bytes();
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        let take = (length - skip).min(left);
+        each(piece, skip, take)?;
+        skip = 0;
+        left -= take;
+    }
+    if left == 0 {
+        Ok(())
+    } else {
+        Err(Failure::LocalProtection)
+    }
+}
+
 /// Copies `out.len()` bytes from `offset` of the local data to `out`.
 ///
 /// # Errors
@@ -80,21 +145,53 @@ pub(super) fn gather(
     offset: u64,
     out: &mut [u8],
 ) -> Result<(), Failure> {
-    if let Local::Inline(data) = local {
-        let data = usize::try_from(offset)
-            .ok()
-            .and_then(|start| data.bytes().get(start..start.checked_add(out.len())?))
-            .ok_or(Failure::LocalProtection)?;
-        out.copy_from_slice(data);
-        return Ok(());
+    match local {
+        Local::Inline(data) => copy_inline(data, offset, out),
+        Local::Mixed(pieces) => {
+            let mut at = 0;
+            each_part(pieces, offset, out.len() as u64, |piece, start, take| {
+                let end = usize::try_from(take).map_or(out.len(), |take| at + take);
+                let part = &mut out[at..end];
+                at = end;
+                match piece {
+                    Piece::Inline(data) => copy_inline(data, start, part),
+                    Piece::Memory(segment) => {
+                        read_memory(hca, qpn, std::slice::from_ref(segment), start, part)
+                    }
+                }
+            })
+        }
+        Local::Nothing | Local::One(_) | Local::Many(_) => {
+            read_memory(hca, qpn, local.segments(), offset, out)
+        }
     }
+}
+
+/// Copies `out.len()` bytes from `offset` of inline data to `out`.
+fn copy_inline(data: &InlineBytes, offset: u64, out: &mut [u8]) -> Result<(), Failure> {
+    let data = usize::try_from(offset)
+        .ok()
+        .and_then(|start| data.bytes().get(start..start.checked_add(out.len())?))
+        .ok_or(Failure::LocalProtection)?;
+    out.copy_from_slice(data);
+    Ok(())
+}
+
+/// Copies `out.len()` bytes from `offset` of `segments` to `out`.
+fn read_memory(
+    hca: &mut HcaState,
+    qpn: u32,
+    segments: &[Segment],
+    offset: u64,
+    out: &mut [u8],
+) -> Result<(), Failure> {
     let mut pieces = std::mem::take(&mut hca.pieces);
     pieces.clear();
     let user = user(hca, qpn);
     let found = resolve(
         hca,
         user,
-        local.segments(),
+        segments,
         offset,
         out.len() as u64,
         Access::LOCAL_READ,

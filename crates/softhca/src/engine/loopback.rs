@@ -17,6 +17,7 @@ use crate::engine::transport::{
 use crate::wire::headers::{NakCode, rnr_delay_ns};
 use crate::wire::psn::Psn;
 use crate::wire::timer::patience_ns;
+use std::borrow::Cow;
 
 /// Bytes that are moved before others have their turn.
 const CHUNK: u64 = 1 << 20;
@@ -296,18 +297,15 @@ fn move_bytes(
     }
     let bytes = (total - current.done).min(CHUNK);
     let (near, far) = both(fabric, current.done, bytes)?;
+    let data = outside_memory(fabric, own, local, current.done, bytes)?;
     placing::before_access(fabric, peer, access);
-    match (access, local) {
-        (RemoteAccess::Write, _) if placing::is_active(fabric, peer) => {
-            let data = match local {
-                Local::Inline(inline) => inline.bytes().to_vec(),
-                _ => placing::gathered(&near),
-            };
+    match (access, data) {
+        (RemoteAccess::Write, data) if placing::is_active(fabric, peer) => {
+            let data = data.map_or_else(|| placing::gathered(&near), Cow::into_owned);
             placing::accept(fabric, peer, rkey, &far, data);
         }
-        // Inline data is shorter than a chunk.
-        (RemoteAccess::Write, Local::Inline(inline)) => regions::write(&far, inline.bytes()),
-        (RemoteAccess::Write, _) => regions::copy(&near, &far),
+        (RemoteAccess::Write, Some(data)) => regions::write(&far, &data),
+        (RemoteAccess::Write, None) => regions::copy(&near, &far),
         (RemoteAccess::Read, _) => regions::copy(&far, &near),
     }
     give_back(fabric, own, near, peer, far);
@@ -320,6 +318,28 @@ fn move_bytes(
         return Err(Stop::Again);
     }
     Ok(())
+}
+
+/// The `bytes` bytes from `offset` of local data that does not lie in memory as a whole; `None` if it does.
+fn outside_memory<'a>(
+    fabric: &mut Fabric,
+    own: End,
+    local: &'a Local,
+    offset: u64,
+    bytes: u64,
+) -> Result<Option<Cow<'a, [u8]>>, Stop> {
+    match local {
+        Local::Nothing | Local::One(_) | Local::Many(_) => Ok(None),
+        // Inline data is shorter than a chunk.
+        Local::Inline(inline) => Ok(Some(inline.bytes().into())),
+        Local::Mixed(_) => {
+            let mut data = vec![0; usize::try_from(bytes).map_err(|_| Failure::LocalLength)?];
+            on(fabric, own.hca, |hca| {
+                Ok(local::gather(hca, own.qpn, local, offset, &mut data)?)
+            })?;
+            Ok(Some(data.into()))
+        }
+    }
 }
 
 #[inline(never)] // its buffer would be part of every step's stack frame
@@ -387,7 +407,7 @@ fn receive_begin(fabric: &mut Fabric, peer: End, current: &Current) -> Result<()
     })
 }
 
-/// The memory of `bytes` bytes from `offset` of the local data; none for inline data. The vector is the HCA's scratch.
+/// The memory of `bytes` bytes from `offset` of the local data; inline bytes have none. The vector is the HCA's scratch.
 fn pieces(
     fabric: &mut Fabric,
     own: End,
@@ -399,10 +419,8 @@ fn pieces(
     on(fabric, own.hca, |hca| {
         let mut pieces = std::mem::take(&mut hca.pieces);
         pieces.clear();
-        if !matches!(data, Local::Inline(_)) {
-            let user = local::user(hca, own.qpn);
-            local::resolve(hca, user, data.segments(), offset, bytes, need, &mut pieces)?;
-        }
+        let user = local::user(hca, own.qpn);
+        local::resolve_data(hca, user, data, offset, bytes, need, &mut pieces)?;
         Ok(pieces)
     })
 }

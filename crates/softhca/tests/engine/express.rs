@@ -36,7 +36,7 @@ fn body(rng: &mut fastrand::Rng, pair: &Pair) -> (WqeOpcode, Vec<u8>) {
     let to = raddr(pair.b.data.address() + far, pair.b.keys.rkey);
     let near = pair.a.data.address() + near;
     let segment = data(bytes, pair.a.keys.lkey, near);
-    match rng.u8(0..10) {
+    match rng.u8(0..13) {
         0..4 => (WqeOpcode::RDMA_WRITE, [to.as_slice(), &segment].concat()),
         4..6 => (WqeOpcode::RDMA_READ, [to.as_slice(), &segment].concat()),
         6..8 => {
@@ -55,7 +55,20 @@ fn body(rng: &mut fastrand::Rng, pair: &Pair) -> (WqeOpcode, Vec<u8>) {
                 [to.as_slice(), &half, &half].concat(),
             )
         }
-        _ => (WqeOpcode::NOP, Vec::new()),
+        9 => (WqeOpcode::NOP, Vec::new()),
+        // Inline data and a segment in one WQEBB: what the long way is for, although it begins as a common WQE does.
+        kind => {
+            let header: Vec<u8> = (0..rng.usize(0..=12)).map(|_| rng.u8(..)).collect();
+            let header = inline(&header);
+            let far = far.saturating_sub(12);
+            let to = raddr(pair.b.data.address() + far, pair.b.keys.rkey);
+            let parts = if kind == 10 {
+                [to.as_slice(), &segment, &header]
+            } else {
+                [to.as_slice(), &header, &segment]
+            };
+            (WqeOpcode::RDMA_WRITE, parts.concat())
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod errors;
 mod express;
 mod faults;
 mod keys;
+mod mixed;
 mod no_record;
 mod order;
 mod random;

@@ -72,6 +72,7 @@ fn programs_that_once_went_wrong_do_what_the_sequential_model_says() {
         ("a stray WQE behind a READ", cases::a_stray_behind_a_read()),
         ("a refusal behind a READ", cases::a_refusal_behind_a_read()),
         ("half a message", cases::half_a_message()),
+        ("half a mixed message", cases::half_a_mixed_message()),
         ("a fenced NOP", cases::a_fenced_nop()),
         ("silence", cases::silence()),
     ];

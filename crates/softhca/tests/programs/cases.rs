@@ -1,7 +1,7 @@
 //! Programs that once went wrong, in their smallest form.
 
 use super::program::{
-    Damage, Key, Local, MEMORY, Operation, Program, Receive, Remote, Rights, Round, Segment, Setup,
+    Damage, Key, MEMORY, Operation, Piece, Program, Receive, Remote, Rights, Round, Segment, Setup,
     With, Work, Wqe,
 };
 
@@ -35,7 +35,7 @@ fn program(batches: Vec<(usize, Vec<Receive>, Vec<Wqe>)>) -> Program {
 fn wqe(operation: Operation, segments: Vec<Segment>) -> Wqe {
     Wqe {
         operation,
-        local: Local::Segments(segments),
+        local: segments.into_iter().map(Piece::Memory).collect(),
         signalled: true,
         solicited: false,
         fence: false,
@@ -136,6 +136,29 @@ pub(crate) fn a_fenced_nop() -> Program {
         ..wqe(Operation::Nop, vec![])
     };
     program(vec![(0, vec![], vec![fails, nop, write(remote(0x3000))])])
+}
+
+/// A message of inline data and segments in turns, of several packets, whose last segment has no memory behind it.
+pub(crate) fn half_a_mixed_message() -> Program {
+    let inline = |byte: u8| Piece::Inline(vec![byte; 100]);
+    let send = Wqe {
+        local: vec![
+            inline(1),
+            Piece::Memory(piece(0, 2000)),
+            inline(2),
+            Piece::Memory(nowhere(100)),
+        ],
+        ..wqe(
+            Operation::Send {
+                with: With::Nothing,
+            },
+            vec![],
+        )
+    };
+    let receive = Receive {
+        segments: vec![piece(0x2000, 4000)],
+    };
+    program(vec![(0, vec![receive], vec![send, read(8)])])
 }
 
 /// A peer that does not answer: its HCA has no connected QP at all.

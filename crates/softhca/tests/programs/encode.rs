@@ -1,7 +1,7 @@
 //! WQEs as bytes.
 
 use super::program::{
-    Atomic, Damage, Key, Local, Operation, PART, PART_IOVA, Receive, Segment, With, Wqe,
+    Atomic, Damage, Key, Operation, PART, PART_IOVA, Piece, Receive, Segment, With, Wqe,
 };
 use crate::rig;
 use mlx5_prm::be::Be32;
@@ -94,29 +94,18 @@ pub(super) fn wqe(wqe: &Wqe, index: u16, qpn: u32, own: &Keys, peer: &Keys) -> V
     if let Operation::Atomic { atomic, .. } = &wqe.operation {
         bytes.extend(operands(atomic));
     }
-    match &wqe.local {
-        Local::Segments(segments) => segments
-            .iter()
-            .for_each(|segment| bytes.extend(own.data(segment))),
-        Local::Inline(pieces) => {
-            for piece in pieces {
-                bytes.extend(rig::inline(piece));
+    for piece in &wqe.local {
+        match piece {
+            Piece::Memory(segment) => bytes.extend(own.data(segment)),
+            Piece::Inline(data) => {
+                let at = bytes.len();
+                bytes.extend(rig::inline(data));
+                if wqe.damage == Some(Damage::InlineLength) {
+                    // More than any WQE has room for.
+                    let too_long = 0x8000_0000 | 0x3ff_u32;
+                    bytes[at..at + 4].copy_from_slice(&too_long.to_be_bytes());
+                }
             }
-            if wqe.damage == Some(Damage::InlineLength) {
-                let first = rig::inline(&pieces[0]).len();
-                let at = bytes.len()
-                    - pieces
-                        .iter()
-                        .map(|piece| rig::inline(piece).len())
-                        .sum::<usize>();
-                let too_long = 0x8000_0000 | 0x3ff_u32;
-                assert!(first < 0x3ff);
-                bytes[at..at + 4].copy_from_slice(&too_long.to_be_bytes());
-            }
-        }
-        Local::Mixed(inline, segment) => {
-            bytes.extend(rig::inline(inline));
-            bytes.extend(own.data(segment));
         }
     }
     if matches!(wqe.operation, Operation::Nop) {

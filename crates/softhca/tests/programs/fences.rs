@@ -4,7 +4,7 @@
 //! whose answer was lost is carried out again), sets the fence bit; so must a program that is to have one outcome.
 //! Behind a READ whose result has no place, what follows may have been carried out before that is found.
 
-use super::program::{Local, Operation, Program, Round, Segment, Work, Wqe};
+use super::program::{Operation, Piece, Program, Round, Segment, Work, Wqe};
 use super::reference::{LOCAL_WRITE, Side};
 
 /// A range of a side's memory.
@@ -46,21 +46,11 @@ fn fence_work(work: &mut Work) {
         if wqe.fence {
             outstanding = Outstanding::default();
         }
-        if matches!(
-            wqe.operation,
-            Operation::Read { .. } | Operation::Atomic { .. }
-        ) {
+        if wqe.takes_results() {
             outstanding.results.extend(own);
-            outstanding.fails |= match &wqe.local {
-                Local::Segments(segments) => {
-                    let bytes = segments
-                        .iter()
-                        .map(|segment| u64::from(segment.bytes))
-                        .sum();
-                    Side::pieces(segments, bytes, LOCAL_WRITE).is_none()
-                }
-                _ => false,
-            };
+            let bytes = wqe.local.iter().map(Piece::bytes).sum();
+            outstanding.fails |=
+                !wqe.has_inline() && Side::pieces(&wqe.segments(), bytes, LOCAL_WRITE).is_none();
         }
         if let Operation::Read { .. } = wqe.operation {
             outstanding
@@ -82,20 +72,12 @@ fn span(segment: &Segment) -> Span {
 
 /// Own memory that a WQE uses.
 fn own(wqe: &Wqe) -> Vec<Span> {
-    match &wqe.local {
-        Local::Inline(_) => vec![],
-        Local::Segments(segments) => segments.iter().map(span).collect(),
-        Local::Mixed(_, segment) => vec![span(segment)],
-    }
+    wqe.segments().iter().map(span).collect()
 }
 
 /// The peer's memory that a WQE names, and whether it writes there.
 fn remote(wqe: &Wqe) -> Option<(Span, bool)> {
-    let bytes = own(wqe).iter().map(|(start, end)| end - start).sum::<u64>()
-        + match &wqe.local {
-            Local::Inline(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
-            _ => 0,
-        };
+    let bytes: u64 = wqe.local.iter().map(Piece::bytes).sum();
     match &wqe.operation {
         Operation::Nop | Operation::Send { .. } => None,
         Operation::Write { to, .. } => Some(((to.at, to.at + bytes), true)),

@@ -2,7 +2,7 @@
 
 use super::fences::fence;
 use super::program::{
-    Atomic, Damage, Key, Local, MEMORY, Operation, PART, Program, Receive, Remote, Rights, Round,
+    Atomic, Damage, Key, MEMORY, Operation, PART, Piece, Program, Receive, Remote, Rights, Round,
     Segment, Setup, With, Work, Wqe,
 };
 use fastrand::Rng;
@@ -36,6 +36,9 @@ const APART: Lanes = Lanes {
     receive: (MEMORY / 4 * 3, MEMORY),
     careful: true,
 };
+
+/// Inline data of a WQE in bytes, so that it stays below 63 units with the other segments that it may have.
+const MOST_INLINE: u64 = 700;
 
 pub(crate) fn generate(seed: u64, flavour: Flavour) -> Program {
     let mut rng = Rng::with_seed(seed);
@@ -167,11 +170,14 @@ fn wqe(rng: &mut Rng, lanes: Lanes) -> Wqe {
         },
     };
     let local = match &operation {
-        Operation::Nop => Local::Segments(vec![]),
+        Operation::Nop => vec![],
         Operation::Atomic { atomic, .. } => segments(rng, lanes, atomic.bytes(), 2),
         Operation::Read { .. } => segments(rng, lanes, bytes, 5),
-        _ if rng.u8(..4) == 0 => inline(rng),
-        _ => segments(rng, lanes, bytes, 5),
+        _ => match rng.u8(..8) {
+            0 | 1 if bytes <= MOST_INLINE => inline(rng, bytes),
+            0..5 => mixed(rng, lanes, bytes),
+            _ => segments(rng, lanes, bytes, 5),
+        },
     };
     let mut wqe = Wqe {
         operation,
@@ -197,11 +203,6 @@ fn spoil(rng: &mut Rng, wqe: &mut Wqe) {
         }
     );
     let takes_address = !matches!(wqe.operation, Operation::Nop | Operation::Send { .. });
-    let segment = Segment {
-        key: Key::All,
-        at: 0,
-        bytes: 8,
-    };
     match rng.u8(..9) {
         0 => wqe.damage = Some(Damage::Opcode([0x2f, 0x0e, 0x1f][rng.usize(..3)])),
         1 if masked => wqe.damage = Some(Damage::OpMod([0, 7, 10, 255][rng.usize(..4)])),
@@ -209,10 +210,13 @@ fn spoil(rng: &mut Rng, wqe: &mut Wqe) {
         3 => wqe.damage = Some(Damage::Qpn(rng.u32(..1 << 24))),
         4 => wqe.damage = Some(Damage::NoSize),
         5 if takes_address => wqe.damage = Some(Damage::Cut),
-        6 if matches!(wqe.local, Local::Inline(_)) => wqe.damage = Some(Damage::InlineLength),
-        7 if takes_address => wqe.local = Local::Mixed(vec![7; 4], segment),
+        6 if wqe.has_inline() => wqe.damage = Some(Damage::InlineLength),
+        7 if wqe.takes_results() => {
+            let at = rng.usize(..=wqe.local.len());
+            wqe.local.insert(at, Piece::Inline(vec![7; 4]));
+        }
         8 if matches!(wqe.operation, Operation::Read { .. }) => {
-            wqe.local = Local::Inline(vec![vec![1; 8]])
+            wqe.local = vec![Piece::Inline(vec![1; 8])]
         }
         _ => {}
     }
@@ -259,7 +263,7 @@ fn remote(rng: &mut Rng, lanes: Lanes, bytes: u64, boundary: u64) -> Remote {
 }
 
 /// `bytes` bytes in up to `most` segments, or in a wrong number of bytes.
-fn segments(rng: &mut Rng, lanes: Lanes, bytes: u64, most: u64) -> Local {
+fn segments(rng: &mut Rng, lanes: Lanes, bytes: u64, most: u64) -> Vec<Piece> {
     let mut left = bytes;
     let mut segments = Vec::new();
     let count = rng.u64(1..=most);
@@ -272,41 +276,80 @@ fn segments(rng: &mut Rng, lanes: Lanes, bytes: u64, most: u64) -> Local {
         if take == 0 {
             continue;
         }
-        let (key, at) = named(rng, lanes.own, lanes.careful, take, 1);
-        segments.push(Segment {
-            key,
-            at,
-            bytes: u32::try_from(take).unwrap(),
-        });
+        segments.push(segment(rng, lanes, take));
         left -= take;
     }
     if !lanes.careful && rng.u8(..200) == 0 {
-        // None stands for 2^31.
-        let bytes = [0, 1 << 30, 3][rng.usize(..3)];
         segments.truncate(4);
-        segments.push(Segment {
-            key: Key::All,
-            at: 0,
-            bytes,
-        });
+        segments.push(wrong_length(rng));
     }
-    Local::Segments(segments)
+    segments
 }
 
-fn inline(rng: &mut Rng) -> Local {
-    let most = if rng.u8(..8) == 0 { 700 } else { 60 };
-    let mut bytes = || {
-        let count = rng.usize(..most);
-        std::iter::repeat_with(|| rng.u8(..))
-            .take(count)
-            .collect::<Vec<u8>>()
-    };
-    let first = bytes();
-    Local::Inline(if first.len() % 5 == 0 {
-        vec![first, vec![3; 9]]
-    } else {
-        vec![first]
+/// `bytes` bytes of own memory.
+fn segment(rng: &mut Rng, lanes: Lanes, bytes: u64) -> Piece {
+    let (key, at) = named(rng, lanes.own, lanes.careful, bytes, 1);
+    Piece::Memory(Segment {
+        key,
+        at,
+        bytes: u32::try_from(bytes).unwrap(),
     })
+}
+
+/// A segment that makes a message too long, or longer than its target.
+fn wrong_length(rng: &mut Rng) -> Piece {
+    // None stands for 2^31.
+    let bytes = [0, 1 << 30, 3][rng.usize(..3)];
+    Piece::Memory(Segment {
+        key: Key::All,
+        at: 0,
+        bytes,
+    })
+}
+
+/// Inline data and segments in any order, `bytes` bytes in all; one in 200 has a wrong number of bytes.
+fn mixed(rng: &mut Rng, lanes: Lanes, bytes: u64) -> Vec<Piece> {
+    let (mut room, mut left) = (MOST_INLINE, bytes);
+    let mut pieces = Vec::new();
+    let count = rng.u64(2..=8);
+    for n in 0..count {
+        // Half of the pieces are short: headers.
+        let most = if rng.bool() { left.min(64) } else { left };
+        let take = if n + 1 == count {
+            left
+        } else {
+            rng.u64(..=most)
+        };
+        if take <= room && rng.bool() {
+            pieces.push(inline_piece(rng, take));
+            room -= take;
+        } else if take > 0 {
+            pieces.push(segment(rng, lanes, take));
+        }
+        left -= take;
+    }
+    if !lanes.careful && rng.u8(..200) == 0 {
+        pieces.insert(rng.usize(..=pieces.len()), wrong_length(rng));
+    }
+    pieces
+}
+
+fn inline_piece(rng: &mut Rng, bytes: u64) -> Piece {
+    Piece::Inline((0..bytes).map(|_| rng.u8(..)).collect())
+}
+
+/// `bytes` bytes of inline data, in one segment or in two.
+fn inline(rng: &mut Rng, bytes: u64) -> Vec<Piece> {
+    let first = if rng.u8(..4) == 0 {
+        rng.u64(..=bytes)
+    } else {
+        bytes
+    };
+    let mut pieces = vec![inline_piece(rng, first)];
+    if first < bytes {
+        pieces.push(inline_piece(rng, bytes - first));
+    }
+    pieces
 }
 
 fn atomic(rng: &mut Rng) -> Atomic {

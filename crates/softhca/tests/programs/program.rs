@@ -78,7 +78,8 @@ pub(crate) struct Receive {
 #[derive(Clone, Debug)]
 pub(crate) struct Wqe {
     pub(crate) operation: Operation,
-    pub(crate) local: Local,
+    /// Own data, one piece behind the other.
+    pub(crate) local: Vec<Piece>,
     pub(crate) signalled: bool,
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
@@ -150,13 +151,29 @@ pub(crate) struct Segment {
     pub(crate) bytes: u32,
 }
 
+/// A piece of own data.
 #[derive(Clone, Debug)]
-pub(crate) enum Local {
-    /// Pieces of inline data, which are one.
-    Inline(Vec<Vec<u8>>),
-    Segments(Vec<Segment>),
-    /// Both: no device takes that.
-    Mixed(Vec<u8>, Segment),
+pub(crate) enum Piece {
+    /// It lies in the WQE itself.
+    Inline(Vec<u8>),
+    Memory(Segment),
+}
+
+impl Piece {
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Memory(segment) => segment.bytes.into(),
+        }
+    }
+
+    /// Units of 16 bytes in the WQE.
+    fn units(&self) -> u64 {
+        match self {
+            Self::Inline(bytes) => (4 + bytes.len() as u64).div_ceil(16),
+            Self::Memory(_) => 1,
+        }
+    }
 }
 
 /// Keys that each side has for its data memory.
@@ -293,13 +310,30 @@ impl Wqe {
             Operation::Atomic { .. } => 3,
             Operation::Send { .. } => 1,
         };
-        let inline = |bytes: &Vec<u8>| (4 + bytes.len() as u64).div_ceil(16);
-        fixed
-            + match &self.local {
-                Local::Segments(segments) => segments.len() as u64,
-                Local::Inline(pieces) => pieces.iter().map(inline).sum(),
-                Local::Mixed(bytes, _) => inline(bytes) + 1,
-            }
+        fixed + self.local.iter().map(Piece::units).sum::<u64>()
+    }
+
+    /// The pieces that lie in memory.
+    pub(crate) fn segments(&self) -> Vec<Segment> {
+        let segment = |piece: &Piece| match piece {
+            Piece::Inline(_) => None,
+            Piece::Memory(segment) => Some(*segment),
+        };
+        self.local.iter().filter_map(segment).collect()
+    }
+
+    /// Some of its data lies in the WQE itself.
+    pub(crate) fn has_inline(&self) -> bool {
+        let is_inline = |piece: &Piece| matches!(piece, Piece::Inline(_));
+        self.local.iter().any(is_inline)
+    }
+
+    /// The operation writes to own memory.
+    pub(crate) fn takes_results(&self) -> bool {
+        matches!(
+            self.operation,
+            Operation::Read { .. } | Operation::Atomic { .. }
+        )
     }
 
     /// WQEBBs that it takes in the ring, as the device sees it.

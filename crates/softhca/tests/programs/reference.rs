@@ -4,7 +4,7 @@
 
 use super::atomics::{Bytes, apply, known};
 use super::program::{
-    Damage, Key, LOG_RECEIVES, Local, MEMORY, Operation, Receive, Rights, Segment, Setup, With,
+    Damage, Key, LOG_RECEIVES, MEMORY, Operation, Piece, Receive, Rights, Segment, Setup, With,
     Work, Wqe,
 };
 use std::collections::VecDeque;
@@ -183,6 +183,16 @@ impl Side {
         pieces.iter().cloned().flatten().map(byte).collect()
     }
 
+    /// The bytes of `data`, of which those in memory are at `pieces`.
+    fn gather(&self, data: &[Piece], pieces: &[Range<usize>]) -> Bytes {
+        let mut pieces = pieces.iter();
+        let bytes = data.iter().flat_map(|piece| match piece {
+            Piece::Inline(bytes) => known(bytes.clone()),
+            Piece::Memory(_) => self.load(pieces.next().map_or(&[], std::slice::from_ref)),
+        });
+        bytes.collect()
+    }
+
     fn store(&mut self, pieces: &[Range<usize>], data: &[Option<u8>]) {
         for (at, byte) in pieces.iter().cloned().flatten().zip(data) {
             self.open[at] = byte.is_none();
@@ -294,28 +304,17 @@ impl Model {
         if matches!(wqe.operation, Operation::Nop) {
             return Ok(0);
         }
-        let takes_results = matches!(
-            wqe.operation,
-            Operation::Read { .. } | Operation::Atomic { .. }
-        );
-        let (segments, inline) = match &wqe.local {
-            Local::Mixed(..) => return Err(local(QP_OPERATION)),
-            Local::Inline(_) if takes_results => return Err(local(QP_OPERATION)),
-            Local::Inline(pieces) => (&[][..], Some(pieces.concat())),
-            Local::Segments(segments) => (&segments[..], None),
-        };
+        let takes_results = wqe.takes_results();
+        if takes_results && wqe.has_inline() {
+            return Err(local(QP_OPERATION));
+        }
+        let segments = &wqe.segments();
         // 0 stands for 2^31, which is more than any message.
-        let sized = |segment: &Segment| {
-            if segment.bytes == 0 {
-                1 << 31
-            } else {
-                u64::from(segment.bytes)
-            }
+        let sized = |piece: &Piece| match piece {
+            Piece::Memory(Segment { bytes: 0, .. }) => 1 << 31,
+            piece => piece.bytes(),
         };
-        let total = inline.as_ref().map_or_else(
-            || segments.iter().map(sized).sum(),
-            |data| data.len() as u64,
-        );
+        let total: u64 = wqe.local.iter().map(sized).sum();
         if let Operation::Atomic { atomic, .. } = &wqe.operation
             && total != atomic.bytes()
         {
@@ -330,7 +329,8 @@ impl Model {
         } else {
             LOCAL_READ
         };
-        let pieces = Side::pieces(segments, if inline.is_some() { 0 } else { total }, need);
+        let in_memory = segments.iter().map(|part| u64::from(part.bytes)).sum();
+        let pieces = Side::pieces(segments, in_memory, need);
         if self.sides[1 - side].state != State::Ready {
             self.ambiguous |= pieces.is_none();
             return Err(local(RETRIES));
@@ -345,7 +345,7 @@ impl Model {
                     self.sides[1 - side].smear(&Vec::from_iter(target));
                     return Err(local(PROTECTION));
                 };
-                let data = inline.map_or_else(|| self.sides[side].load(&pieces), known);
+                let data = self.sides[side].gather(&wqe.local, &pieces);
                 let peer = &mut self.sides[1 - side];
                 if total > 0 {
                     if !peer.rights.write {
@@ -425,7 +425,7 @@ impl Model {
                     self.smear_good_ones(1 - side, &segments);
                     return Err(local(PROTECTION));
                 };
-                let data = inline.map_or_else(|| self.sides[side].load(&pieces), known);
+                let data = self.sides[side].gather(&wqe.local, &pieces);
                 self.receive(1 - side, &data, *with, wqe.solicited)?;
             }
         }

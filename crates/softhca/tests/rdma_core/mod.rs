@@ -51,6 +51,7 @@ macro_rules! symbol {
 
 pub(crate) mod pair;
 pub(crate) mod queue_pair;
+pub(crate) mod raw;
 mod regions;
 pub(crate) mod verbs;
 

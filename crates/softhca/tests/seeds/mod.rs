@@ -260,6 +260,7 @@ fn wqes() -> Vec<Seed> {
     let base = fuzzing::IOVA;
     let place = |bytes| data(bytes, lkey, base + 64);
     let remote = raddr(base + 0x800, rkey);
+    let header = inline(&[1; 28]);
     let wqe = |opcode: WqeOpcode, opmod: u8, rest: &[&[u8]]| {
         let rest = rest.concat();
         let units = u8::try_from(1 + rest.len() / 16).unwrap();
@@ -316,6 +317,14 @@ fn wqes() -> Vec<Seed> {
         ("send-imm", wqe(WqeOpcode::SEND_IMM, 0, &[&inline(&[1; 5])])),
         ("send-inval", wqe(WqeOpcode::SEND_INVAL, 0, &[&place(1)])),
         ("umr", wqe(WqeOpcode::UMR, 0, &[&[0; 48], &[0; 64]])),
+        (
+            "send-mixed",
+            wqe(WqeOpcode::SEND, 0, &[&header, &place(900), &header]),
+        ),
+        (
+            "write-mixed",
+            wqe(WqeOpcode::RDMA_WRITE, 0, &[&remote, &place(9), &header]),
+        ),
     ];
     let mut seeds = Vec::new();
     for (how, path) in [(0, "memory"), (1, "packets")] {

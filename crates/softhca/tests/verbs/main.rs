@@ -9,3 +9,4 @@ mod engine_libmlx5;
 mod malformed_ioctls;
 mod memory;
 mod queues;
+mod raw_wqe;
