@@ -30,9 +30,36 @@ pub(crate) fn receives(state: QpState) -> bool {
     )
 }
 
+/// Whether a doorbell counts in the state: what it posts is work of the send queue from then on.
+///
+/// | state | what becomes of that work |
+/// |---|---|
+/// | RST, INIT, RTR | nothing: the doorbell is ignored, as software may not post sends yet |
+/// | RTS | the device runs it |
+/// | SQD | the device runs it once the QP is back in RTS: a draining queue begins nothing new |
+/// | SQER, ERR | the device flushes it |
+///
+/// Source: `InfiniBand` specification, 10.3.1 "Queue Pair and EE Context States".
+pub(crate) fn takes_doorbells(state: QpState) -> bool {
+    matches!(
+        state,
+        QpState::RTS | QpState::SQD | QpState::SQER | QpState::ERR
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn doorbells_count_from_rts_on() {
+        let taking: Vec<QpState> = (0..=u8::MAX)
+            .map(QpState)
+            .filter(|state| takes_doorbells(*state))
+            .collect();
+        let expected = [QpState::RTS, QpState::SQER, QpState::SQD, QpState::ERR];
+        assert_eq!(taking, expected);
+    }
 
     #[test]
     fn every_state_and_every_transition_agree_with_the_table_of_the_manual() {

@@ -3,10 +3,10 @@
 use super::scrutiny;
 use crate::device::checker::Finding;
 use crate::device::qp::Qp;
+use crate::device::qp_state;
 use crate::device::state::HcaState;
 use crate::engine::watch::Look;
 use mlx5_prm::doorbell::{doorbell_index, doorbell_qpn};
-use mlx5_prm::qp::QpState;
 
 /// Takes all doorbells of an HCA.
 pub(crate) fn take_all(hca: &mut HcaState) {
@@ -75,7 +75,7 @@ fn takes_word(hca: &mut HcaState, qpn: u32, word: u64) -> bool {
     if qp.send.rung.is_none() {
         return false;
     }
-    if !matches!(qp.state, QpState::RTS | QpState::ERR | QpState::SQD) {
+    if !qp_state::takes_doorbells(qp.state) {
         return true;
     }
     let index = doorbell_index(word);
@@ -92,13 +92,13 @@ fn takes_word(hca: &mut HcaState, qpn: u32, word: u64) -> bool {
     true
 }
 
-/// Whether the doorbell record of a QP that can send says something new.
+/// Whether the doorbell record of a QP that takes doorbells says something new.
 fn has_moved(hca: &HcaState, qpn: u32) -> bool {
     hca.qps.get(qpn).is_some_and(record_has_moved)
 }
 
 fn record_has_moved(qp: &Qp) -> bool {
-    matches!(qp.state, QpState::RTS | QpState::ERR | QpState::SQER)
+    qp_state::takes_doorbells(qp.state)
         && qp.send.ring.is_some()
         && qp.send_record() != qp.send.posted
 }
@@ -117,10 +117,7 @@ fn look(hca: &mut HcaState, qpn: u32) {
     let Some(qp) = hca.qps.get_mut(qpn) else {
         return;
     };
-    if !matches!(
-        qp.state,
-        QpState::RTS | QpState::ERR | QpState::SQD | QpState::SQER
-    ) {
+    if !qp_state::takes_doorbells(qp.state) {
         return;
     }
     let posted = qp.send_record();

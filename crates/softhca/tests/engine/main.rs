@@ -10,6 +10,7 @@ mod device_commands;
 mod device_failure;
 mod device_objects;
 mod device_random;
+mod doorbell_states;
 mod errors;
 mod express;
 mod faults;

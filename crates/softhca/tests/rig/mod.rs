@@ -128,16 +128,21 @@ const RECEIVE_STRIDE_LOG: u32 = 2;
 
 impl End {
     pub(crate) fn new(hca: &Hca, shape: Shape) -> Self {
-        Self::build(hca.open().unwrap(), shape, None)
+        Self::build(hca.open().unwrap(), shape, None, None)
     }
 
     /// Another end in the context of this one, on its SRQ. Both go when the first of them does.
     pub(crate) fn beside(&self, shape: Shape) -> Self {
         let shared = self.srq.as_ref().map(|srq| srq.number);
-        Self::build(self.context.clone(), shape, shared)
+        Self::build(self.context.clone(), shape, shared, None)
     }
 
-    fn build(context: Context, shape: Shape, shared: Option<u32>) -> Self {
+    /// Another end in the context of this one, whose doorbells go to the same register.
+    pub(crate) fn beside_in_page(&self, shape: Shape) -> Self {
+        Self::build(self.context.clone(), shape, None, Some(self.page))
+    }
+
+    fn build(context: Context, shape: Shape, shared: Option<u32>, page: Option<UarPage>) -> Self {
         let pdn = context.alloc_pd().unwrap();
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);
@@ -155,7 +160,7 @@ impl End {
         // SAFETY: as above.
         let umem =
             unsafe { context.reg_umem(control.address(), control.bytes(), Access(1)) }.unwrap();
-        let page = context.alloc_uar().unwrap();
+        let page = page.unwrap_or_else(|| context.alloc_uar().unwrap());
         let register = map_uar(&context, &page);
         control.write(CQ_RING, &vec![0xff; wq_at - CQ_RING]);
 
