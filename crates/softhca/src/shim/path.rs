@@ -3,7 +3,7 @@
 //! Runs on every `open` of the process, also inside malloc and before main: no allocation, no lock, no system
 //! call, and a path that is not ours is told apart by its first bytes.
 
-// UNSAFETY: C strings given to libc functions; a static buffer that is written before other threads exist.
+// UNSAFETY: C strings given to libc functions; a static buffer that is written while the process has one thread.
 #![expect(unsafe_code, reason = "C strings and the buffer of the tree's path")]
 
 use std::cell::UnsafeCell;
@@ -121,48 +121,99 @@ fn decimal(digits: &[u8]) -> Option<u32> {
 }
 
 /// The path of the sysfs tree of this process, readable without a lock.
-pub(super) static TREE: TreePath = TreePath {
-    bytes: UnsafeCell::new([0; TreePath::CAPACITY]),
-    bytes_used: AtomicUsize::new(0),
-};
+pub(super) static TREE: TreePath = TreePath::new();
 
-/// A path that is set once per process (and again in the child of a fork).
+/// A path that is set once per process, and again in the child of a fork.
+///
+/// It is part of a string `SYSFS_PATH=PATH` that libc's environment names by its address (`putenv`). So the child of a fork
+/// changes its environment by writing here, without the lock of libc's environment, which a thread of the parent may have
+/// held at the fork and which the child then waits for in vain.
 pub(super) struct TreePath {
-    bytes: UnsafeCell<[u8; Self::CAPACITY]>,
+    string: UnsafeCell<[u8; Self::VARIABLE.len() + Self::CAPACITY + 1]>,
+    /// Bytes of the path.
     bytes_used: AtomicUsize,
+    /// Those of them that [`Self::set`] was given.
+    bytes_set: AtomicUsize,
 }
 
-// SAFETY: `set` is only called while no other thread reads (its contract), `get` only reads.
+// SAFETY: `set` and `set_for_child` are only called while no other thread reads (their contract), `get` only reads.
 unsafe impl Sync for TreePath {}
 
 impl TreePath {
+    const VARIABLE: &[u8] = b"SYSFS_PATH=";
     /// libibverbs keeps paths of devices in 256 bytes; ours are at most 100 bytes longer than the tree's.
-    pub(super) const CAPACITY: usize = 150;
+    const CAPACITY: usize = 150;
+    /// What the child of a fork puts behind the path: `-` and its process id, at most 10 digits.
+    const CHILD: usize = 11;
+
+    const fn new() -> Self {
+        let mut string = [0; Self::VARIABLE.len() + Self::CAPACITY + 1];
+        let mut at = 0;
+        while at < Self::VARIABLE.len() {
+            string[at] = Self::VARIABLE[at];
+            at += 1;
+        }
+        Self {
+            string: UnsafeCell::new(string),
+            bytes_used: AtomicUsize::new(0),
+            bytes_set: AtomicUsize::new(0),
+        }
+    }
 
     /// Empty before `set`.
     pub(super) fn get(&self) -> &[u8] {
         // Acquire: pairs with the release in `set`.
         let used = self.bytes_used.load(Ordering::Acquire);
         // SAFETY: nobody writes after `set`, whose contract excludes readers of an older value.
-        unsafe { &(&*self.bytes.get())[..used] }
+        unsafe { &(&*self.string.get())[Self::VARIABLE.len()..][..used] }
     }
 
-    /// Whether the path fitted.
+    /// The string for the environment: a C string at all times.
+    pub(super) fn variable(&self) -> *mut c_char {
+        self.string.get().cast()
+    }
+
+    /// Whether the path fitted, with room for what a child puts behind it.
     ///
     /// # Safety
     ///
-    /// No other thread uses a path that was set before: nothing was set, or this is the child of a fork.
+    /// No path was set before.
     pub(super) unsafe fn set(&self, path: &[u8]) -> bool {
-        if path.len() > Self::CAPACITY {
+        if path.len() > Self::CAPACITY - Self::CHILD {
             return false;
         }
-        self.bytes_used.store(0, Ordering::Relaxed);
-        // SAFETY: no reader by contract.
-        let bytes = unsafe { &mut *self.bytes.get() };
-        bytes[..path.len()].copy_from_slice(path);
+        // SAFETY: no reader by contract: a path of no bytes is not looked at.
+        let string = unsafe { &mut *self.string.get() };
+        string[Self::VARIABLE.len()..][..path.len()].copy_from_slice(path);
+        self.bytes_set.store(path.len(), Ordering::Relaxed);
         // Release: pairs with the acquire in `get`.
         self.bytes_used.store(path.len(), Ordering::Release);
         true
+    }
+
+    /// Gives the child of a fork, process `id`, a path of its own: the one that was set, `-` and the id. Without one there is
+    /// none for the child either. Neither allocates nor calls libc.
+    ///
+    /// # Safety
+    ///
+    /// This is the child of a fork, whose only thread this is.
+    pub(super) unsafe fn set_for_child(&self, id: u32) {
+        let set = self.bytes_set.load(Ordering::Relaxed);
+        if set == 0 {
+            return;
+        }
+        // SAFETY: no other thread by contract.
+        let string = unsafe { &mut *self.string.get() };
+        let end = &mut string[Self::VARIABLE.len() + set..];
+        end.fill(0);
+        let digits = id.checked_ilog10().map_or(1, |log| log as usize + 1);
+        end[0] = b'-';
+        let mut rest = id;
+        for digit in end[1..=digits].iter_mut().rev() {
+            *digit = b"0123456789"[rest as usize % 10];
+            rest /= 10;
+        }
+        self.bytes_used.store(set + 1 + digits, Ordering::Release);
     }
 }
 
@@ -204,6 +255,51 @@ mod tests {
         for (path, expected) in table {
             assert_eq!(classify(path), expected, "{path}");
         }
+    }
+
+    /// The string that the environment would name.
+    fn variable(path: &TreePath) -> &str {
+        // SAFETY: a C string in a static buffer, by contract.
+        unsafe { CStr::from_ptr(path.variable()) }.to_str().unwrap()
+    }
+
+    #[test]
+    fn children_of_forks_have_paths_behind_that_of_the_first_process() {
+        let path = TreePath::new();
+        assert_eq!(
+            (variable(&path), path.get()),
+            ("SYSFS_PATH=", b"".as_slice())
+        );
+        // SAFETY: the only thread that uses the path.
+        unsafe { path.set_for_child(7) };
+        assert_eq!(
+            (variable(&path), path.get()),
+            ("SYSFS_PATH=", b"".as_slice())
+        );
+        // SAFETY: as above, and nothing was set.
+        assert!(unsafe { path.set(b"/tmp/p5") });
+        assert_eq!(variable(&path), "SYSFS_PATH=/tmp/p5");
+        // A child, a child of that, and ids of the fewest and the most digits.
+        for id in [4_194_304, 12, 0, 9, 10, 99, 100, u32::MAX] {
+            // SAFETY: as above.
+            unsafe { path.set_for_child(id) };
+            assert_eq!(path.get(), format!("/tmp/p5-{id}").as_bytes());
+            assert_eq!(variable(&path), format!("SYSFS_PATH=/tmp/p5-{id}"));
+        }
+    }
+
+    #[test]
+    fn a_path_leaves_room_for_that_of_any_child() {
+        let longest = [b'a'; TreePath::CAPACITY - TreePath::CHILD + 1];
+        let path = TreePath::new();
+        // SAFETY: the only thread that uses the path, and nothing was set.
+        assert!(!unsafe { path.set(&longest) });
+        // SAFETY: as above.
+        assert!(unsafe { path.set(&longest[1..]) });
+        // SAFETY: as above.
+        unsafe { path.set_for_child(u32::MAX) };
+        assert_eq!(path.get().len(), TreePath::CAPACITY);
+        assert!(variable(&path).ends_with("a-4294967295"));
     }
 
     #[test]

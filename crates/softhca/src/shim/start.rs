@@ -6,10 +6,10 @@
 //! `Hca::new()`. Preloaded, it comes with the first call that looks at `/dev/infiniband`,
 //! `/sys/class/infiniband*`, the netlink family of RDMA, or the tree itself ([`wake`]).
 
-// UNSAFETY: a function that the loader calls, setenv, pthread_atfork and dladdr.
+// UNSAFETY: a function that the loader calls, putenv, pthread_atfork and dladdr.
 #![expect(unsafe_code, reason = "load-time work through libc")]
 
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::catch_unwind;
@@ -43,11 +43,8 @@ extern "C" fn at_load() {
 
 fn choose_tree() {
     let tree = sysfs::new_tree_path();
-    let Ok(value) = CString::new(tree.as_os_str().as_bytes()) else {
-        return; // no path holds a zero byte
-    };
-    // SAFETY: called before other threads use the path (at load), or while there is one thread (after fork).
-    if !unsafe { TREE.set(value.as_bytes()) } {
+    // SAFETY: called once, before other threads use the path.
+    if !unsafe { TREE.set(tree.as_os_str().as_bytes()) } {
         environment::complain(&format!(
             "the path for the sysfs tree, {}, is longer than libibverbs can use; set SOFTHCA_DIR or \
              XDG_RUNTIME_DIR to a shorter one",
@@ -55,8 +52,9 @@ fn choose_tree() {
         ));
         return;
     }
-    // SAFETY: two C strings. Before main and after fork no other thread reads the environment.
-    unsafe { libc::setenv(c"SYSFS_PATH".as_ptr(), value.as_ptr(), 1) };
+    // SAFETY: a C string in a static buffer of this library, which is never unloaded. Before main no other thread reads the
+    // environment.
+    unsafe { libc::putenv(TREE.variable()) };
 }
 
 /// Where the sysfs tree of this process is or will be.
@@ -72,9 +70,12 @@ pub(super) fn has_tree() -> bool {
 
 /// The child of a fork. If its parent has devices, the child has none: their engine thread stayed behind.
 /// Else it gets a tree of its own, so that several children may each have their devices.
+///
+/// A thread of the parent, which the child lacks, may have held any lock of libc at the fork. So this takes none.
 extern "C" fn in_forked_child() {
     if STATE.load(Ordering::Relaxed) == UNTOUCHED && !sysfs::tree_exists() {
-        let _ = catch_unwind(choose_tree);
+        // SAFETY: the child of a fork, which begins with one thread.
+        unsafe { TREE.set_for_child(raw::process_id().unsigned_abs()) };
     } else {
         INHERITED.store(true, Ordering::Relaxed);
     }

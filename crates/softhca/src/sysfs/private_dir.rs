@@ -5,8 +5,9 @@
 //! rubbish, and every owner starts by sweeping up what the dead have left. Creating and sweeping race
 //! without harm: who gets the lock decides, and a creator that finds its new directory swept tries again.
 //!
-//! Names: `pPID-RANDOM` is the tree of a process. `sPID-RANDOM` belongs to `wv sim` and holds the trees of the
-//! processes below it, each with a lock of its own: it is swept only when they are all dead.
+//! Names: `pPID-RANDOM` is the tree of a process, `pPID-RANDOM-CHILD` that of process CHILD, which the former or a child of it
+//! has forked. `sPID-RANDOM` belongs to `wv sim` and holds the trees of the processes below it, each with a lock of its own: it is
+//! swept only when they are all dead.
 //!
 //! This file is compiled into `wv` too (`src/cmd/sim.rs`), which must not link softhca but has to keep the same
 //! rule. It uses nothing of its crate.
