@@ -6,7 +6,7 @@
 use crate::be::{Be16, Be32, Be64};
 use crate::open_enum::open_enum;
 use bytemuck::{Pod, Zeroable};
-use core::mem::{offset_of, size_of};
+use core::mem::size_of;
 
 open_enum! {
     /// Kind of an entry, bits 7 to 4 of `op_own`.
@@ -120,23 +120,7 @@ pub struct ErrCqe {
     pub op_own: u8,
 }
 
-const _: () = {
-    assert!(size_of::<Cqe64>() == 64 && size_of::<ErrCqe>() == 64);
-    assert!(offset_of!(Cqe64, slid) == 22);
-    assert!(offset_of!(Cqe64, flags_rqpn) == 24);
-    assert!(offset_of!(Cqe64, srqn_uidx) == 32);
-    assert!(offset_of!(Cqe64, imm_inval_pkey) == 36);
-    assert!(offset_of!(Cqe64, byte_cnt) == 44);
-    assert!(offset_of!(Cqe64, timestamp) == 48);
-    assert!(offset_of!(Cqe64, sop_drop_qpn) == 56);
-    assert!(offset_of!(Cqe64, wqe_counter) == 60);
-    assert!(offset_of!(Cqe64, op_own) == 63);
-    assert!(offset_of!(ErrCqe, srqn_uidx) == 32);
-    assert!(offset_of!(ErrCqe, vendor_err_synd) == 54);
-    assert!(offset_of!(ErrCqe, syndrome) == 55);
-    assert!(offset_of!(ErrCqe, s_wqe_opcode_qpn) == 56);
-    assert!(offset_of!(ErrCqe, wqe_counter) == 60);
-};
+const _: () = assert!(size_of::<Cqe64>() == 64 && size_of::<ErrCqe>() == 64);
 
 impl Cqe64 {
     /// Kind of the entry.
@@ -169,6 +153,25 @@ impl ErrCqe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memoffset::span_of;
+
+    #[test]
+    fn every_field_has_the_bytes_of_the_manual() {
+        assert_eq!(span_of!(Cqe64, slid), 22..24);
+        assert_eq!(span_of!(Cqe64, flags_rqpn), 24..28);
+        assert_eq!(span_of!(Cqe64, srqn_uidx), 32..36);
+        assert_eq!(span_of!(Cqe64, imm_inval_pkey), 36..40);
+        assert_eq!(span_of!(Cqe64, byte_cnt), 44..48);
+        assert_eq!(span_of!(Cqe64, timestamp), 48..56);
+        assert_eq!(span_of!(Cqe64, sop_drop_qpn), 56..60);
+        assert_eq!(span_of!(Cqe64, wqe_counter), 60..62);
+        assert_eq!(span_of!(Cqe64, op_own), 63..64);
+        assert_eq!(span_of!(ErrCqe, srqn_uidx), 32..36);
+        assert_eq!(span_of!(ErrCqe, vendor_err_synd), 54..55);
+        assert_eq!(span_of!(ErrCqe, syndrome), 55..56);
+        assert_eq!(span_of!(ErrCqe, s_wqe_opcode_qpn), 56..60);
+        assert_eq!(span_of!(ErrCqe, wqe_counter), 60..62);
+    }
 
     #[test]
     fn a_good_entry_reads_from_literal_bytes() {

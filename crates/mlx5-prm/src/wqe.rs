@@ -6,7 +6,7 @@
 use crate::be::{Be16, Be32, Be64};
 use crate::open_enum::open_enum;
 use bytemuck::{Pod, Zeroable};
-use core::mem::{offset_of, size_of};
+use core::mem::size_of;
 
 /// Bytes of a basic block, the unit of queue indices.
 pub const WQEBB_BYTES: usize = 64;
@@ -320,37 +320,44 @@ pub struct MaskedFa64Seg {
 }
 
 const _: () = {
-    assert!(
-        size_of::<CtrlSeg>() == 16
-            && offset_of!(CtrlSeg, fm_ce_se) == 11
-            && offset_of!(CtrlSeg, imm) == 12
-    );
-    assert!(size_of::<RaddrSeg>() == 16 && offset_of!(RaddrSeg, rkey) == 8);
-    assert!(
-        size_of::<DataSeg>() == 16
-            && offset_of!(DataSeg, lkey) == 4
-            && offset_of!(DataSeg, addr) == 8
-    );
-    assert!(
-        size_of::<DatagramSeg>() == 48
-            && offset_of!(DatagramSeg, dqp_dct) == 8
-            && offset_of!(DatagramSeg, rmac) == 20
-            && offset_of!(DatagramSeg, hop_limit) == 27
-            && offset_of!(DatagramSeg, rgid) == 32
-    );
-    assert!(size_of::<XrcSeg>() == 16);
-    assert!(size_of::<SrqNextSeg>() == 16 && offset_of!(SrqNextSeg, next_wqe_index) == 2);
-    assert!(size_of::<InlineHeader>() == 4);
-    assert!(size_of::<AtomicSeg>() == 16 && offset_of!(AtomicSeg, compare) == 8);
-    assert!(size_of::<MaskedCas32Seg>() == 16 && offset_of!(MaskedCas32Seg, swap_mask) == 8);
-    assert!(size_of::<MaskedCas64Seg>() == 32 && offset_of!(MaskedCas64Seg, swap_mask) == 16);
-    assert!(size_of::<MaskedFa32Seg>() == 16 && offset_of!(MaskedFa32Seg, field_boundary) == 4);
-    assert!(size_of::<MaskedFa64Seg>() == 16 && offset_of!(MaskedFa64Seg, field_boundary) == 8);
+    assert!(size_of::<CtrlSeg>() == 16 && size_of::<RaddrSeg>() == 16);
+    assert!(size_of::<DataSeg>() == 16 && size_of::<InlineHeader>() == 4);
+    assert!(size_of::<DatagramSeg>() == 48 && size_of::<XrcSeg>() == 16);
+    assert!(size_of::<SrqNextSeg>() == 16 && size_of::<AtomicSeg>() == 16);
+    assert!(size_of::<MaskedCas32Seg>() == 16 && size_of::<MaskedCas64Seg>() == 32);
+    assert!(size_of::<MaskedFa32Seg>() == 16 && size_of::<MaskedFa64Seg>() == 16);
 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memoffset::span_of;
+
+    #[test]
+    fn every_field_has_the_bytes_of_the_manual() {
+        assert_eq!(span_of!(CtrlSeg, opmod_idx_opcode), 0..4);
+        assert_eq!(span_of!(CtrlSeg, qpn_ds), 4..8);
+        assert_eq!(span_of!(CtrlSeg, fm_ce_se), 11..12);
+        assert_eq!(span_of!(CtrlSeg, imm), 12..16);
+        assert_eq!(span_of!(RaddrSeg, raddr), 0..8);
+        assert_eq!(span_of!(RaddrSeg, rkey), 8..12);
+        assert_eq!(span_of!(DataSeg, byte_count), 0..4);
+        assert_eq!(span_of!(DataSeg, lkey), 4..8);
+        assert_eq!(span_of!(DataSeg, addr), 8..16);
+        assert_eq!(span_of!(DatagramSeg, qkey), 0..4);
+        assert_eq!(span_of!(DatagramSeg, dqp_dct), 8..12);
+        assert_eq!(span_of!(DatagramSeg, rlid), 14..16);
+        assert_eq!(span_of!(DatagramSeg, rmac), 20..26);
+        assert_eq!(span_of!(DatagramSeg, hop_limit), 27..28);
+        assert_eq!(span_of!(DatagramSeg, rgid), 32..48);
+        assert_eq!(span_of!(XrcSeg, xrc_srqn), 0..4);
+        assert_eq!(span_of!(SrqNextSeg, next_wqe_index), 2..4);
+        assert_eq!(span_of!(AtomicSeg, compare), 8..16);
+        assert_eq!(span_of!(MaskedCas32Seg, swap_mask), 8..12);
+        assert_eq!(span_of!(MaskedCas64Seg, swap_mask), 16..24);
+        assert_eq!(span_of!(MaskedFa32Seg, field_boundary), 4..8);
+        assert_eq!(span_of!(MaskedFa64Seg, field_boundary), 8..16);
+    }
 
     #[test]
     fn a_write_has_the_literal_bytes_of_the_manual() {
