@@ -47,7 +47,7 @@ pub struct Modes {
     /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume; 0: no receive queue.
     /// `WARPVERBS_LOG_RECV_DEPTH`. Default 0.
     pub log_recv_depth: u8,
-    /// Whether ranks of one machine may reach each other by load and store: 1 or 0. `WARPVERBS_DIRECT`. Default 1.
+    /// Whether ranks of one machine may reach each other by load and store: 1 or 0. `WARPVERBS_DIRECT`. Default 0.
     pub direct: bool,
     /// How MoE signals are kept behind data: `inline`, `swap`, `flush`, or `auto`, which takes the first of them that the devices
     /// allow. `WARPVERBS_MOE_ORDER`. Default `auto`.
@@ -62,7 +62,7 @@ impl Default for Modes {
             queues: "device".to_owned(),
             cq: "collapsed".to_owned(),
             log_recv_depth: 0,
-            direct: true,
+            direct: false,
             moe_order: "auto".to_owned(),
         }
     }
@@ -119,7 +119,7 @@ impl Modes {
             queues: word("WARPVERBS_QUEUES", Self::QUEUES, defaults.queues)?,
             cq: word("WARPVERBS_CQ", Self::CQ, defaults.cq)?,
             log_recv_depth: u8::try_from(log).expect("at most 15"),
-            direct: number(&variable, "WARPVERBS_DIRECT", 0, 1, 1)? == 1,
+            direct: number(&variable, "WARPVERBS_DIRECT", 0, 1, 0)? == 1,
             moe_order: word("WARPVERBS_MOE_ORDER", Self::MOE_ORDER, defaults.moe_order)?,
         })
     }

@@ -63,8 +63,14 @@ fn the_readme_names_only_files_that_exist() {
 
 #[test]
 fn two_ranks_dispatch_and_combine() {
-    let _hca = Hca::new().unwrap();
+    let hca = Hca::new().unwrap();
     two_ranks::run();
+    // Each rank has a token for an expert of the other: dispatch and combine each send a row and its signal.
+    let posted = hca.counters().wqes;
+    assert!(
+        posted >= 2 * 4,
+        "the HCA carries what ranks send: {posted} WQEs"
+    );
 }
 
 /// `ExchangeParams` of the kernel.
@@ -100,6 +106,7 @@ fn exchange(rank: u32, store: Arc<dyn Store>) -> Vec<u8> {
     let fill = u8::try_from(rank + 1).unwrap();
     gpu.write(window.base, &[fill; HALF]).unwrap();
     team.barrier("filled").unwrap();
+    assert!(!team.is_direct(1 - rank).unwrap(), "nobody asked for it");
     let params = ExchangeParams {
         team: team.context_addr(),
         window,

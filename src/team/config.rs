@@ -56,8 +56,9 @@ pub struct TeamConfig {
     /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume. Default none.
     pub log_recv_depth: Option<u8>,
     /// Mark ranks of the same process and device, or of the same machine and user where their memory can be opened, in the peer
-    /// table, so that kernels that open a path reach them by load and store. Both must want it. Default true; kernels that post
-    /// to QPs do not look at it. Such a rank is replaced only when its process has ended.
+    /// table, so that kernels that open a path, those of MoE too, reach them by load and store and leave the HCA alone. Both
+    /// must want it. Default false; kernels that post to QPs do not look at it. Such a rank is replaced only when its process has
+    /// ended.
     pub direct: bool,
     /// How signals are kept behind data. Default `None`: the cheapest way that the devices of all rails allow.
     pub order: Option<SignalOrder>,
@@ -86,7 +87,7 @@ impl TeamConfig {
             queues: Queues::default(),
             cq: CqKind::default(),
             log_recv_depth: None,
-            direct: true,
+            direct: false,
             order: None,
             order_unchecked: false,
         }

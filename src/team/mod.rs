@@ -27,6 +27,7 @@ mod rebuild;
 mod recover;
 mod replace;
 mod store;
+mod summary;
 mod tables;
 mod tidy;
 mod usage;
@@ -187,7 +188,9 @@ impl Team {
             windows: Mutex::default(),
             rails: made,
             _living: living,
-        })
+        };
+        tracing::info!("{}", team.summary());
+        Ok(team)
     }
 
     /// This rank.

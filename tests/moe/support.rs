@@ -30,13 +30,12 @@ pub(crate) struct Setup {
 impl Setup {
     /// HCAs that place data in order, as mlx5 does by default, and rows by relaxed ordering as oddly as that allows.
     ///
-    /// All ranks are threads of this process, so by the team's own default they would store into each other's memory and use
-    /// no HCA at all: `direct` is off unless a test turns it on.
+    /// All ranks are threads of this process: with `direct`, which a test may turn on, they store into each other's memory and
+    /// use no HCA at all.
     pub(crate) fn new(ranks: u32) -> Self {
         let team = TeamConfig {
             timeout: DEADLINE,
             deadline: DEADLINE,
-            direct: false,
             ..TeamConfig::new(0, ranks)
         };
         Self {

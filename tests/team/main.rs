@@ -14,3 +14,4 @@ mod refusals;
 mod replace;
 mod review;
 mod stale;
+mod summary;

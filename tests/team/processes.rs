@@ -223,7 +223,8 @@ fn ranks_of_two_processes_store_into_each_others_memory_if_both_want_to() {
 fn a_killed_rank_is_replaced_when_its_process_has_ended_and_its_memory_is_closed_before() {
     let directory = tempfile::tempdir().unwrap();
     let mut first = Process::start(directory.path(), 1, true);
-    let setup = Setup::new(2);
+    let mut setup = Setup::new(2);
+    setup.team.direct = true;
     let hcas = Hcas::new(&setup);
     let rank = Rank::alone(setup.of_rank(0), hcas.of(0), store(directory.path())).unwrap();
     let team = &rank.team;

@@ -63,8 +63,7 @@ fn each_qp_sends_on_the_rail_of_its_number() {
 
 #[test]
 fn a_layer_uses_all_rails() {
-    let mut setup = two_rails();
-    setup.team.direct = false;
+    let setup = two_rails();
     let hcas = Hcas::new(&setup);
     run_on(&setup, &hcas, |rank| exchange(rank, 4));
     for hca in hcas.all() {

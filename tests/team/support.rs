@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "launches of test kernels")]
 
 #[path = "../common/mod.rs"]
-mod common;
+pub(crate) mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -106,7 +106,8 @@ typedef struct wv_moe wv_moe;
 typedef struct wv_team wv_team;
 
 // How this process takes part in a team. What is 0 or NULL is taken from the environment (WARPVERBS_*, or the variables of
-// torchrun, mpirun and srun), else from the defaults; a program that sets `ranks` needs no variables.
+// torchrun, mpirun and srun), else from the defaults; a program that sets `ranks` needs no variables. The HCA carries all
+// payload; with WARPVERBS_DIRECT=1 at both, ranks of one machine load from and store to each other's memory instead.
 typedef struct wv_team_config {
     // Ranks of the team. 0: rank and ranks from the environment.
     uint32_t ranks;

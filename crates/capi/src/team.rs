@@ -16,7 +16,8 @@ use warpverbs::team::Team;
 use crate::status::{Failure, array, given, guard, put, room, text, wv_status};
 
 /// How this process takes part in a team. What is 0 or NULL is taken from the environment (WARPVERBS_*, or the variables of
-/// torchrun, mpirun and srun), else from the defaults; a program that sets `ranks` needs no variables.
+/// torchrun, mpirun and srun), else from the defaults; a program that sets `ranks` needs no variables. The HCA carries all
+/// payload; with WARPVERBS_DIRECT=1 at both, ranks of one machine load from and store to each other's memory instead.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_team_config {

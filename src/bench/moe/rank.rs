@@ -40,7 +40,6 @@ pub(super) fn run(
         log_depth: LOG_DEPTH,
         timeout: LONG,
         deadline: LONG,
-        direct: false,
         ..TeamConfig::new(rank, case.ranks)
     };
     let store: Arc<dyn Store> = store;

@@ -63,7 +63,8 @@ pub struct DemoOptions {
     /// Where kernels run: auto, simt (the CPU), simt-dmabuf (with memory that a software HCA takes as DMA-BUFs), or the number of a GPU
     #[arg(long, default_value = "auto")]
     pub gpu: String,
-    /// Ranks load from and store to each other's memory where they can, and the HCA is left alone. Without it all goes by the HCA
+    /// Ranks load from and store to each other's memory where they can, and the HCA is left alone, as with WARPVERBS_DIRECT=1.
+    /// Without either all goes by the HCA
     #[arg(long)]
     pub direct: bool,
     /// Bound of the whole run, in seconds

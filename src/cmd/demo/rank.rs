@@ -146,7 +146,7 @@ impl Rank {
         }
         .with_modes(&modes()?)?;
         let config = TeamConfig {
-            direct: config.direct && spec.options.direct,
+            direct: config.direct || spec.options.direct,
             ..config
         };
         let config = match options.joins {

@@ -2,10 +2,12 @@
 #ifndef WV_TEST_COMMON_H
 #define WV_TEST_COMMON_H
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <warpverbs.h>
 

@@ -173,6 +173,15 @@ fn program(language: &Language, name: &str, says: &str) {
         output.status
     );
     assert!(text.contains(says), "{text}\n{errors}");
+    let posted = text
+        .lines()
+        .find_map(|line| line.strip_prefix("WQEs of mlx5_0: ")?.trim().parse().ok());
+    let posted: u64 = posted.unwrap_or_else(|| panic!("no count of WQEs: {text}"));
+    // In each of 6 calls each rank sends the other two signals at least.
+    assert!(
+        posted >= 6 * 2 * 2,
+        "the HCA carries what ranks send: {posted} WQEs"
+    );
 }
 
 fn two_ranks(language: &Language) {

@@ -71,6 +71,20 @@ static void same(uint32_t rank, uint32_t call, uint32_t token, uint32_t element,
     exit(1);
 }
 
+// Prints how many work requests the HCA has run, if it counts them as the software HCA does.
+static void print_wqes(void) {
+    char path[4096], text[32];
+    const char *tree = getenv("SYSFS_PATH");
+    snprintf(path, sizeof path, "%s/class/infiniband/mlx5_0/ports/1/hw_counters/tx_wqes", tree != NULL ? tree : "/sys");
+    const int file = open(path, O_RDONLY);
+    if (file < 0) return;
+    const ssize_t length = read(file, text, sizeof text - 1);
+    close(file);
+    if (length <= 0) return;
+    text[length] = 0;
+    printf("WQEs of mlx5_0: %s", text);
+}
+
 // Runs both ranks; nonzero if the command line or a thread is not what it must be.
 static int run_ranks(int argc, char **argv, void *(*rank_main)(void *)) {
     static char url[4096];
@@ -82,6 +96,7 @@ static int run_ranks(int argc, char **argv, void *(*rank_main)(void *)) {
         if (pthread_create(&threads[i], NULL, rank_main, &numbers[i]) != 0) return 2;
     }
     for (int i = 0; i < RANKS; ++i) pthread_join(threads[i], NULL);
+    print_wqes();
     return 0;
 }
 

@@ -1,0 +1,59 @@
+//! What a team does, in one line: how payload reaches its peers, and how its QPs work. [`Team::join`] logs it.
+
+use super::identity::Reach;
+use super::{CqKind, Doorbell, Queues, Sharing, Team};
+
+impl Team {
+    /// What this rank has joined as and what carries its payload, in one line.
+    ///
+    /// A peer counts as direct where both ranks asked for it and are beside each other. [`Team::is_direct`] says whether the
+    /// memory of a peer could then be opened, too.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let config = &self.config;
+        let shape = self.rails[0].shape();
+        let reaches = self.links.all().iter().map(|peer| peer.state().reach);
+        let direct = reaches.filter(|reach| *reach != Reach::Hca).count();
+        let peers = config.ranks as usize - 1;
+        let peers = match config.joins() {
+            true => format!("its {peers} peers connect later"),
+            false => format!("{} peers by QP, {direct} direct", peers - direct),
+        };
+        let names = self.rails.iter().map(|rail| rail.context().name());
+        let memory = match self.rails[0].heap().export() {
+            Some(export) => export.rung.to_string(),
+            None => "its heap's owner".to_owned(),
+        };
+        format!(
+            "rank {} of {}, generation {}, on {} and {}: {peers}; {} QPs to each, depth {}, {}, {}, queues in {} memory, \
+             {}, {} receive WQEs, signals {}, control heap by {memory}",
+            config.rank,
+            config.ranks,
+            config.generation,
+            self.gpu.label(),
+            names.collect::<Vec<_>>().join(", "),
+            config.qps_per_peer,
+            shape.depth(),
+            match shape.sharing {
+                Sharing::Shared => "shared by all threads",
+                Sharing::Exclusive => "for one thread or warp",
+                Sharing::Cta => "for one block",
+            },
+            match shape.doorbell {
+                Doorbell::Record => "doorbell with record",
+                Doorbell::NoRecord => "doorbell without record",
+                Doorbell::Mailbox => "doorbell by a host thread",
+            },
+            match shape.queues {
+                Queues::Device => "device",
+                Queues::Host => "host",
+            },
+            match shape.cq {
+                CqKind::Collapsed => "one CQE",
+                CqKind::Wide => "one CQE per WQE",
+            },
+            shape.log_recv_depth.map_or(0, |log| 1u32 << log),
+            self.order,
+        )
+    }
+}
