@@ -107,7 +107,8 @@ pub enum TeamError {
     },
     /// An incarnation that another would replace, and that may still store into memory of this rank.
     #[error(
-        "rank {peer} of generation {generation} may still store into windows of this rank: process {process} must end before          another takes its place"
+        "rank {peer} of generation {generation} may still store into windows of this rank: process {process} must end before \
+         another takes its place"
     )]
     StillRuns {
         /// The peer.
