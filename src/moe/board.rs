@@ -11,7 +11,7 @@ use super::view::newer;
 use super::{Fault, Moe, MoeError};
 use crate::abi::{MoeBoard, MoeClock, MoeContext, MoeFault, MoePeer, MoeSignal, SIGNALS_PER_PEER};
 use crate::gpu::{Gpu, HostMapped};
-use crate::team::Team;
+use crate::team::{MAX_RANKS, Team};
 
 /// Reads of the newest fault that meet a kernel which writes it; then the reader gives up.
 const FAULT_READS: u32 = 1000;
@@ -20,6 +20,8 @@ const FAULT_READS: u32 = 1000;
 #[derive(Debug)]
 pub(super) struct Board {
     gpu: Arc<dyn Gpu>,
+    /// Ranks of the team.
+    ranks: u32,
     words: HostMapped,
     at: Addresses,
     /// Longest time for which a phase may run, ns.
@@ -66,28 +68,53 @@ impl Deadlines {
     }
 }
 
-/// Bits of a row of words, by rank.
-fn bits(ranks: &[u32]) -> Result<[u32; 32], MoeError> {
-    let mut words = [0u32; 32];
-    for &rank in ranks {
-        let word = words
-            .get_mut(rank as usize / 32)
-            .ok_or(MoeError::Rank { rank, ranks: 1024 })?;
-        *word |= 1 << (rank % 32);
+/// A bit for each rank that a team may have.
+type RankBits = [u32; MAX_RANKS as usize / 32];
+
+/// The bits of `set`, ranks of a team of `ranks`.
+fn bits(set: &[u32], ranks: u32) -> Result<RankBits, MoeError> {
+    let mut words = RankBits::default();
+    for &rank in set {
+        let place = words.get_mut(rank as usize / 32);
+        let word = place.filter(|_| rank < ranks);
+        *word.ok_or(MoeError::Rank { rank, ranks })? |= 1 << (rank % 32);
     }
     Ok(words)
 }
 
-/// The ranks of such a row.
-pub(super) fn ranks_of(words: &[u32; 32]) -> Vec<u32> {
+/// The ranks whose bits are set.
+pub(super) fn ranks_of(words: &RankBits) -> Vec<u32> {
     let has = |rank: &u32| words[*rank as usize / 32] >> (rank % 32) & 1 != 0;
-    (0..1024).filter(has).collect()
+    (0..MAX_RANKS).filter(has).collect()
+}
+
+/// Waiting times as kernels read them, and the longest time for which a phase may run, ns. A time that 64 bits of nanoseconds
+/// do not hold counts as their end, 584 years.
+fn clock_of(deadlines: &Deadlines) -> (MoeClock, u64) {
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let clock = MoeClock {
+        steady_ns: ns(deadlines.steady),
+        warm_ns: ns(deadlines.warm),
+        warm_calls: deadlines.warm_calls,
+        change_ns: ns(deadlines.change),
+        ..MoeClock::zeroed()
+    };
+    let longest = clock.steady_ns.max(clock.warm_ns);
+    let phase = longest.saturating_mul(2).saturating_add(clock.change_ns);
+    (clock, phase.saturating_mul(2))
+}
+
+/// For how long a launch may run whose phase may run for `phase_ns`, or whose call has the deadline `own`, or zero.
+fn longest_launch(phase_ns: u64, own: Duration) -> Duration {
+    let longest = Duration::from_nanos(phase_ns).max(own.saturating_mul(6));
+    longest.saturating_add(Duration::from_secs(60))
 }
 
 impl Board {
     pub(super) fn new(team: &Team, words: HostMapped, at: Addresses) -> Result<Self, MoeError> {
         let board = Self {
             gpu: Arc::clone(team.gpu()),
+            ranks: team.ranks(),
             words,
             at,
             longest_ns: AtomicU64::new(0),
@@ -101,24 +128,15 @@ impl Board {
     }
 
     fn set_deadlines(&self, deadlines: &Deadlines) -> Result<(), MoeError> {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let clock = MoeClock {
-            steady_ns: ns(deadlines.steady),
-            warm_ns: ns(deadlines.warm),
-            warm_calls: deadlines.warm_calls,
-            change_ns: ns(deadlines.change),
-            ..MoeClock::zeroed()
-        };
-        let phase = 2 * deadlines.steady.max(deadlines.warm) + deadlines.change;
-        self.longest_ns.fetch_max(ns(2 * phase), Ordering::Relaxed);
+        let (clock, phase_ns) = clock_of(deadlines);
+        self.longest_ns.fetch_max(phase_ns, Ordering::Relaxed);
         Ok(self.gpu.write(self.at.clock, bytemuck::bytes_of(&clock))?)
     }
 
     /// A launch that runs for longer is broken: each wait ends by itself. `deadline` is the call's own, or zero. A later, shorter
     /// deadline of the layer does not lower it.
     pub(super) fn longest_launch(&self, deadline: Duration) -> Duration {
-        let own = Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed));
-        own.max(deadline.saturating_mul(6)) + Duration::from_secs(60)
+        longest_launch(self.longest_ns.load(Ordering::Relaxed), deadline)
     }
 
     /// The words that say who takes part.
@@ -170,14 +188,14 @@ impl Board {
         Ok(())
     }
 
-    fn write_bits(&self, offset: usize, ranks: &[u32]) -> Result<(), MoeError> {
-        for (place, word) in bits(ranks)?.into_iter().enumerate() {
+    fn write_bits(&self, offset: usize, set: &[u32]) -> Result<(), MoeError> {
+        for (place, word) in bits(set, self.ranks)?.into_iter().enumerate() {
             self.word(offset + 4 * place).store(word, Ordering::Release);
         }
         Ok(())
     }
 
-    fn read_bits(&self, offset: usize) -> [u32; 32] {
+    fn read_bits(&self, offset: usize) -> RankBits {
         std::array::from_fn(|place| self.word(offset + 4 * place).load(Ordering::Relaxed))
     }
 
@@ -308,7 +326,7 @@ impl Moe {
     /// While a change is prepared, the clocks against those ranks that have promised it stand still. None: no change is.
     ///
     /// # Errors
-    /// A rank that no layer has.
+    /// [`MoeError::Rank`]: one that the team does not have.
     pub fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError> {
         let board = self.board();
         board.write_bits(
@@ -324,7 +342,7 @@ impl Moe {
     /// The ranks that kernels do not wait for, whatever they say. They get words and rows as before.
     ///
     /// # Errors
-    /// A rank that no layer has.
+    /// [`MoeError::Rank`]: one that the team does not have.
     pub fn set_suspects(&self, ranks: &[u32]) -> Result<(), MoeError> {
         let board = self.board();
         board.write_bits(std::mem::offset_of!(MoeBoard, suspects), ranks)
@@ -341,5 +359,51 @@ impl Moe {
     #[must_use]
     pub fn last_fault(&self) -> Option<Fault> {
         self.board().fault().and_then(|fault| Fault::new(&fault))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_beyond_those_of_the_team_is_refused_with_their_number() {
+        for ranks in [1, 2, 31, 32, 33, 1023, 1024] {
+            let last = ranks - 1;
+            assert_eq!(
+                ranks_of(&bits(&[last, 0, last], ranks).unwrap()).last(),
+                Some(&last)
+            );
+            for rank in [ranks, ranks + 1, MAX_RANKS, u32::MAX] {
+                let error = bits(&[0, rank], ranks).unwrap_err();
+                assert!(
+                    matches!(error, MoeError::Rank { rank: one, ranks: of } if one == rank && of == ranks)
+                );
+                assert_eq!(
+                    error.to_string(),
+                    format!("rank {rank}; the layer has {ranks} ranks")
+                );
+            }
+        }
+        assert!(ranks_of(&bits(&[], 1).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn times_beyond_every_clock_count_as_its_end_and_none_as_none() {
+        let (clock, phase_ns) = clock_of(&Deadlines::new(Duration::MAX));
+        assert_eq!(
+            [clock.steady_ns, clock.warm_ns, clock.change_ns, phase_ns],
+            [u64::MAX; 4]
+        );
+        assert_eq!(longest_launch(0, Duration::MAX), Duration::MAX);
+        let longest = longest_launch(phase_ns, Duration::ZERO);
+        assert_eq!(
+            longest,
+            Duration::from_nanos(u64::MAX) + Duration::from_secs(60)
+        );
+        let (clock, phase_ns) = clock_of(&Deadlines::new(Duration::ZERO));
+        assert_eq!((clock.steady_ns, phase_ns), (0, 0));
+        let (_, phase_ns) = clock_of(&Deadlines::new(Duration::from_nanos(7)));
+        assert_eq!(phase_ns, 2 * (2 * 7 + 7));
     }
 }
