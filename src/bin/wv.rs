@@ -15,7 +15,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure on this machine's GPU
+    /// Measure and count: what a post costs on a GPU (on the CPU it is only checked), what a MoE step and a returning rank cost
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Kill, freeze and part rank processes at random while they dispatch and combine, and check every step
