@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use warpverbs::cmd::{bench, demo, sim};
+use warpverbs::cmd::{bench, demo, output, sim};
 
 /// GPU-initiated RDMA for MoE dispatch and combine, with or without the hardware.
 #[derive(Parser)]
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::DemoRank(options) => demo::run_rank(&options),
         Command::Sim(args) => sim::run(&args).unwrap_or_else(|error| {
-            eprintln!("wv sim: {error}");
+            output::say(format_args!("wv sim: {error}"));
             ExitCode::from(error.exit_status())
         }),
     }

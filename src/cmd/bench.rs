@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use super::output;
 use crate::bench::post::{self, Case, PostOptions, Scope, Sharing, all_cases};
 use crate::bench::{BenchError, Report};
 use crate::gpu::{self, GpuSelector};
@@ -101,6 +102,8 @@ enum Memory {
     Host,
 }
 
+/// The command in its messages.
+const NAME: &str = "wv bench";
 /// Numbers of posters on a GPU: up to one for each multiprocessor of an H100.
 const BLOCKS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 132];
 const BLOCKS_SIMT: [u32; 2] = [1, 4];
@@ -116,16 +119,13 @@ pub fn run(command: &BenchCommand) -> ExitCode {
         BenchCommand::Rejoin(args) => return rejoin::run(args),
     };
     match run_post(args) {
-        Ok(report) => {
-            print!("{report}");
-            ExitCode::SUCCESS
-        }
+        Ok(report) => output::finish(NAME, &report),
         Err(error) => refuse(&error),
     }
 }
 
 fn refuse(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("wv bench: {error}");
+    output::say(format_args!("{NAME}: {error}"));
     ExitCode::FAILURE
 }
 

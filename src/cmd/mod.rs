@@ -2,5 +2,6 @@
 
 pub mod bench;
 pub mod demo;
+pub mod output;
 pub mod sim;
 pub mod softhca_library;

@@ -24,8 +24,10 @@ use std::process::{Command, ExitCode};
 
 use thiserror::Error;
 
+use super::output;
 use super::softhca_library::{self, LibraryError};
 use child::Ending;
+pub(super) use child::end_likewise;
 use executable::ExecutableError;
 use private_dir::{PrivateDir, PrivateDirError};
 use settings::SettingsError;
@@ -136,13 +138,12 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, SimError> {
     if args.list_capabilities {
         let library = softhca_library::find().map_err(Cause::from)?;
         let text = settings::capabilities(&library).map_err(Cause::from)?;
-        print!("{text}");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(output::finish("wv sim", &text));
     }
     let ending = run_to_the_end(args)?;
     match ending {
         Ending::Exited(status) => Ok(ExitCode::from(status)),
-        Ending::Signalled(signal) => child::end_likewise(signal),
+        Ending::Signalled(signal) => end_likewise(signal),
     }
 }
 
@@ -180,7 +181,7 @@ fn run_to_the_end(args: &SimArgs) -> Result<Ending, Cause> {
         source,
     })?;
     if let Some(line) = findings::summary(&found) {
-        eprintln!("{line}");
+        output::say(format_args!("{line}"));
     }
     Ok(ending)
 }

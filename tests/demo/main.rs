@@ -1,5 +1,6 @@
 //! `wv demo` as its users run it: rank processes over the wire of the software HCA, real activations, bad input, deaths.
 
+mod closed;
 mod direct;
 mod members;
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::{inside, refuse, write_json};
+use super::{NAME, inside, output, refuse, write_json};
 use crate::bench::BenchError;
 use crate::bench::moe::bandwidth::{self, Bandwidth, BandwidthCase};
 use crate::bench::moe::{HcaCounts, MoeCase, MoeReport, Routing, measure};
@@ -78,13 +78,13 @@ pub(super) fn run(args: &MoeArgs) -> ExitCode {
         Ok(report) => report,
         Err(error) => return refuse(&error),
     };
-    print!("{report}");
     if let Some(Err(error)) = args.json.as_deref().map(|path| write_json(path, &report)) {
         return refuse(&error);
     }
-    match report.objections.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    match output::print(&report) {
+        Err(error) => error.end(NAME),
+        Ok(()) if report.objections.is_empty() => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
     }
 }
 
@@ -126,7 +126,7 @@ fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
                 routing,
                 seed: args.seed,
             };
-            eprintln!("counting: {case}");
+            output::say(format_args!("counting: {case}"));
             rows.extend(measure(&case, &devices, &read)?);
         }
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{inside, refuse, write_json};
+use super::{NAME, inside, output, refuse, write_json};
 use crate::bench::BenchError;
 use crate::bench::rejoin::{RejoinCase, RejoinReport, measure};
 
@@ -56,11 +56,10 @@ pub(super) fn run(args: &RejoinArgs) -> ExitCode {
         Ok(report) => report,
         Err(error) => return refuse(&error),
     };
-    print!("{report}");
     if let Some(Err(error)) = args.json.as_deref().map(|path| write_json(path, &report)) {
         return refuse(&error);
     }
-    ExitCode::SUCCESS
+    output::finish(NAME, &report)
 }
 
 fn run_all(args: &RejoinArgs) -> Result<RejoinReport, BenchError> {
@@ -72,7 +71,7 @@ fn run_all(args: &RejoinArgs) -> Result<RejoinReport, BenchError> {
             qps_per_peer: args.qps_per_peer,
             rounds: args.rounds,
         };
-        eprintln!("measuring: {ranks} ranks");
+        output::say(format_args!("measuring: {ranks} ranks"));
         rows.extend(measure(&case, &devices)?);
     }
     Ok(RejoinReport {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cmd::output::OutputError;
 use crate::cmd::sim::SimError;
 use crate::gpu::GpuError;
 use crate::moe::MoeError;
@@ -61,6 +62,9 @@ pub enum DemoError {
         /// How many.
         count: u64,
     },
+    /// The result was not written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// Software HCAs cannot be had.
     #[error(transparent)]
     Sim(#[from] SimError),

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::DemoError;
 use super::messages::{Message, RankResult, Spec};
+use crate::cmd::output;
 use crate::cmd::sim::private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
 use crate::team::{Store, open_store};
 
@@ -190,7 +191,7 @@ impl Ranks {
         }
         for (rank, state) in states.iter().enumerate() {
             for line in &state.said {
-                eprintln!("rank {rank}: {line}");
+                output::say(format_args!("rank {rank}: {line}"));
             }
         }
         Ok(states

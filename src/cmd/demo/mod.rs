@@ -37,33 +37,34 @@ pub use options::{DemoOptions, LayoutKind, RoutingKind, TokenFormat};
 pub use rank::{RankOptions, run_rank};
 use report::{RanOn, Summary};
 
+use crate::cmd::output;
 use crate::gpu::GpuSelector;
 use crate::verbs::{Context, DeviceSelector, VerbsError};
 
 /// Runs the demo and prints its result.
 #[must_use]
 pub fn run(options: &DemoOptions) -> ExitCode {
-    let ended = run_to_the_end(options);
-    if let Err(error) = &ended {
-        eprintln!("wv demo: {error}");
-    }
-    exit_code(&ended)
+    exit_code("wv demo", &run_to_the_end(options))
 }
 
-/// The status of a command that ended so.
-fn exit_code(ended: &Result<(), DemoError>) -> ExitCode {
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is_input() => ExitCode::from(2),
-        Err(_) => ExitCode::FAILURE,
+/// Says why `command` ended, if not well; its status.
+fn exit_code(command: &str, ended: &Result<(), DemoError>) -> ExitCode {
+    let error = match ended {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(DemoError::Output(error)) => return error.end(command),
+        Err(error) => error,
+    };
+    output::say(format_args!("{command}: {error}"));
+    match error.is_input() {
+        true => ExitCode::from(2),
+        false => ExitCode::FAILURE,
     }
 }
 
 fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {
     let inputs = Inputs::load(options)?;
     if options.explain {
-        print!("{}", explain::explain(&inputs)?);
-        return Ok(());
+        return Ok(output::print(&explain::explain(&inputs)?)?);
     }
     if !options.kill.is_empty() {
         return chaos::run_kills(options, &inputs);
@@ -71,9 +72,9 @@ fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {
     let summary = run_ranks(options, &inputs)?;
     if options.json {
         let text = serde_json::to_string(&summary).expect("numbers and strings");
-        println!("{text}");
+        output::print(&format_args!("{text}\n"))?;
     } else {
-        print!("{}", summary.table());
+        output::print(&summary.table())?;
     }
     match summary.findings() {
         0 => Ok(()),
@@ -134,7 +135,7 @@ impl Run {
         // The ranks read them too; a wrong one is told once.
         rank::modes()?;
         let device = Device::choose(&options.device)?;
-        eprintln!("wv demo: {}", device.in_words());
+        output::say(format_args!("wv demo: {}", device.in_words()));
         let place = Workplace::new()?;
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let spec = Spec {

@@ -142,7 +142,7 @@ fn send(child: pid_t, signal: c_int) {
 }
 
 /// Ends this process by `signal`, as the child ended.
-pub(super) fn end_likewise(signal: c_int) -> ! {
+pub(crate) fn end_likewise(signal: c_int) -> ! {
     // SAFETY: calls without preconditions on values that live here. The child has dumped core if anybody should.
     unsafe {
         let none = libc::rlimit {

@@ -76,10 +76,7 @@ pub struct ChaosOptions {
 #[must_use]
 pub fn run(options: &ChaosOptions) -> std::process::ExitCode {
     let ended = run_to_the_end(options);
-    if let Err(error) = &ended {
-        eprintln!("wv chaos: seed {}: {error}", options.seed);
-    }
-    exit_code(&ended)
+    exit_code(&format!("wv chaos: seed {}", options.seed), &ended)
 }
 
 fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {

@@ -27,6 +27,7 @@ pub use plan::Kill;
 
 use super::DemoError;
 use super::input::Inputs;
+use crate::cmd::output;
 
 /// Microseconds since 1970: the clock that processes of a machine share.
 pub(super) fn unix_us() -> u64 {
@@ -58,14 +59,19 @@ fn publish(
             .map_err(|error| DemoError::file(path, &error))?;
     }
     let figures = Figures::of(records);
-    if json {
-        println!("{}", serde_json::to_string(&figures).expect("numbers"));
+    let written = if json {
+        let text = serde_json::to_string(&figures).expect("numbers");
+        output::print(&format_args!("{text}\n"))
     } else {
         let verdict = match &ended {
             Ok(()) => "equals the scalar reference for who was there, bit for bit",
             Err(_) => "was checked until one rank failed, see below",
         };
-        print!("every step on every rank {verdict}\n\n{}", figures.table());
-    }
-    ended
+        let table = figures.table();
+        output::print(&format_args!(
+            "every step on every rank {verdict}\n\n{table}"
+        ))
+    };
+    ended?;
+    Ok(written?)
 }

@@ -1,0 +1,46 @@
+//! What commands write: results to standard output, everything else to standard error.
+//!
+//! Whoever reads may have gone (`wv demo | head`). Then a command ends as other programs do, by SIGPIPE, once it has put away
+//! what it had: shells say 141. Standard error that nobody reads changes nothing.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use super::sim::end_likewise;
+
+/// Standard output that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+pub struct OutputError(io::Error);
+
+/// Writes `text` to standard output.
+pub(super) fn print(text: &dyn fmt::Display) -> Result<(), OutputError> {
+    let mut out = io::stdout().lock();
+    let written = write!(out, "{text}");
+    written.and_then(|()| out.flush()).map_err(OutputError)
+}
+
+/// Writes `line` to standard error.
+pub fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Writes what a command has found; the status with which the command ends then. Called where nothing is left to be dropped.
+pub(super) fn finish(command: &str, text: &dyn fmt::Display) -> ExitCode {
+    match print(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.end(command),
+    }
+}
+
+impl OutputError {
+    /// Ends `command`, which has nothing left to be dropped: by SIGPIPE if the reader has gone, else with a message.
+    pub(super) fn end(&self, command: &str) -> ExitCode {
+        if self.0.kind() == io::ErrorKind::BrokenPipe {
+            end_likewise(libc::SIGPIPE);
+        }
+        say(format_args!("{command}: {self}"));
+        ExitCode::FAILURE
+    }
+}
