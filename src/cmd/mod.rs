@@ -5,3 +5,4 @@ pub mod demo;
 pub mod output;
 pub mod sim;
 pub mod softhca_library;
+mod tied;

@@ -3,7 +3,7 @@
 //! The program is started with `libsofthca.so` preloaded, and finds `mlx5_0` through its own libibverbs. `wv` stays
 //! as its parent, to take away what it leaves: it owns a private directory (`SOFTHCA_DIR`) in which each process of
 //! the program makes the sysfs tree of its HCAs. The directory goes when `wv` returns, however the program ended; if
-//! `wv` itself was killed, the next start sweeps it up.
+//! `wv` itself was killed, so is the program, and the next start sweeps the directory up.
 //!
 //! A preloaded library is ignored where the loader has reason to (setuid, static, another architecture). Such a
 //! program would find no device and nobody would know why, so it is refused.
@@ -26,6 +26,7 @@ use thiserror::Error;
 
 use super::output;
 use super::softhca_library::{self, LibraryError};
+use super::tied;
 use child::Ending;
 pub(super) use child::end_likewise;
 use executable::ExecutableError;
@@ -176,6 +177,7 @@ fn run_to_the_end(args: &SimArgs) -> Result<Ending, Cause> {
         .env("SOFTHCA_DIR", dir.0.path())
         .env("SOFTHCA_FINDINGS", &found)
         .envs(variables);
+    tied::tie(&mut command);
     let ending = child::run(command).map_err(|source| Cause::Run {
         command: program,
         source,

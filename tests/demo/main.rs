@@ -3,6 +3,7 @@
 mod closed;
 mod direct;
 mod members;
+mod orphans;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -15,6 +15,7 @@ use super::DemoError;
 use super::messages::{Message, RankResult, Spec};
 use crate::cmd::output;
 use crate::cmd::sim::private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
+use crate::cmd::tied;
 use crate::team::{Store, open_store};
 
 /// After the first failure the other ranks have this long to tell theirs.
@@ -61,7 +62,7 @@ impl Workplace {
         fs::write(&path, text).map_err(|error| DemoError::file(&path, &error))
     }
 
-    /// What starts a rank; with `preload` it has software HCAs of its own.
+    /// What starts a rank, which ends with this process; with `preload` it has software HCAs of its own.
     pub(super) fn command(
         &self,
         rank: u32,
@@ -70,6 +71,7 @@ impl Workplace {
         let program =
             env::current_exe().map_err(|error| DemoError::file(Path::new("wv"), &error))?;
         let mut command = Command::new(program);
+        tied::tie(&mut command);
         command
             .arg("demo-rank")
             .arg("--spec")
