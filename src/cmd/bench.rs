@@ -12,6 +12,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::output;
+use super::time;
 use crate::bench::post::{self, Case, PostOptions, Scope, Sharing, all_cases};
 use crate::bench::{BenchError, Report};
 use crate::gpu::{self, GpuSelector};
@@ -68,7 +69,7 @@ pub struct PostArgs {
     #[arg(long)]
     check: bool,
     /// Bound of each case, in seconds
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = time::seconds())]
     timeout: u64,
     /// Where to write the result as JSON
     #[arg(long, value_name = "FILE")]

@@ -6,3 +6,4 @@ pub mod output;
 pub mod sim;
 pub mod softhca_library;
 mod tied;
+mod time;

@@ -9,6 +9,7 @@ use bytemuck::Zeroable;
 use super::{Moe, MoeError, Placement};
 use crate::abi::{DevicePtr, ExpertHome, ExpertSlots, MOE_VIEWS, MoeView};
 use crate::gpu::{Gpu, GpuError};
+use crate::team::deadline_in;
 
 const VIEWS: usize = MOE_VIEWS as usize;
 /// Time between two looks at the calls that have ended.
@@ -193,7 +194,7 @@ impl Moe {
     /// [`MoeError::ViewInUse`]; the device's.
     pub fn set_view(&self, view: &View, timeout: Duration) -> Result<(), MoeError> {
         self.check_view(view)?;
-        let until = Instant::now() + timeout;
+        let until = deadline_in(timeout);
         loop {
             let mut written = self.views().written();
             match self.place_for(&written, view.first) {

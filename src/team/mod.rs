@@ -11,6 +11,7 @@
 mod budget;
 mod config;
 mod counters;
+mod deadline;
 mod direct;
 mod error;
 mod exchange;
@@ -46,6 +47,7 @@ pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
 pub use budget::{PostOp, Posts};
 pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, TeamConfig};
 pub use counters::{QpCounters, QpReport};
+pub(crate) use deadline::deadline_in;
 pub use error::TeamError;
 use exchange::Exchange;
 pub use group::{
@@ -178,7 +180,7 @@ impl Team {
                 tables.close(rank);
             }
         }
-        Ok(Self {
+        let team = Self {
             config,
             exchange: exchange.clone(),
             gpu: Arc::clone(gpu),

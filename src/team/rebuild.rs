@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::hello::Offer;
 use super::links::{Known, Making};
-use super::{Team, TeamError};
+use super::{Team, TeamError, deadline_in};
 
 impl Team {
     /// Destroys the QPs to all of `peers`, by rank and generation, makes and connects new ones with new keys, and opens the
@@ -15,7 +15,7 @@ impl Team {
     /// # Errors
     /// As [`Team::connect_peer`]; the team is of no use then.
     pub fn rebuild(&self, peers: &[(u32, u32)], round: u32) -> Result<Duration, TeamError> {
-        let deadline = Instant::now() + self.config.timeout;
+        let deadline = deadline_in(self.config.timeout);
         let known: Vec<Known> = peers
             .iter()
             .map(|&(peer, generation)| self.known(peer, generation, deadline))

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hello::QpOffer;
 use super::links::Making;
-use super::{Team, TeamError};
+use super::{Team, TeamError, deadline_in};
 
 /// Time between two looks at the guards that kernels hold.
 const LOOK: Duration = Duration::from_millis(1);
@@ -44,7 +44,7 @@ impl Team {
         let Some(_only) = links.try_work() else {
             return Err(TeamError::Recovering { peer });
         };
-        let deadline = Instant::now() + self.config.timeout;
+        let deadline = deadline_in(self.config.timeout);
         let (number, incarnation) = {
             let mut state = links.state();
             if state.connected == 0 || state.connected != state.told || state.is_for_another() {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::hello::{Hello, Offer, WindowOffer, WindowShape, hello_key, welcome_key};
 use super::links::{Known, Making, PeerState};
-use super::{Team, TeamError};
+use super::{Team, TeamError, deadline_in};
 
 /// Commands of a replacement besides five for each QP.
 const MORE_COMMANDS: usize = 8;
@@ -55,7 +55,7 @@ impl Team {
     ) -> Result<(), TeamError> {
         let links = self.peer(peer)?;
         self.check_generation(&links.state(), peer, generation)?;
-        let deadline = Instant::now() + patience;
+        let deadline = deadline_in(patience);
         self.known(peer, generation, deadline).map(drop)
     }
 
@@ -84,7 +84,7 @@ impl Team {
         let Some(_only) = links.try_work() else {
             return Err(TeamError::Recovering { peer });
         };
-        let deadline = Instant::now() + patience;
+        let deadline = deadline_in(patience);
         self.check_generation(&links.state(), peer, generation)?;
         if links.state().is_connected_with(generation) {
             return Ok(());

@@ -4,6 +4,7 @@ mod closed;
 mod direct;
 mod members;
 mod orphans;
+mod times;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

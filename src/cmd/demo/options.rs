@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::chaos::Kill;
+use crate::cmd::time;
 use crate::moe::{Format, RowLayout, Scales};
 
 /// Layout of the files that `--dump` writes, for the help.
@@ -68,7 +69,7 @@ pub struct DemoOptions {
     #[arg(long)]
     pub direct: bool,
     /// Bound of the whole run, in seconds
-    #[arg(long, default_value_t = 120)]
+    #[arg(long, default_value_t = 120, value_parser = time::seconds())]
     pub timeout: u64,
     /// Kill RANK when it begins STEP, counted from 1; the others go on. May be given several times
     #[arg(long, value_name = "RANK@STEP", conflicts_with_all = ["explain", "dump"])]

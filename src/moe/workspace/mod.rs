@@ -18,7 +18,7 @@ use super::{
     Placement, RowLayout,
 };
 use crate::gpu::{Event, GpuError, Stream};
-use crate::team::TeamError;
+use crate::team::{TeamError, deadline_in};
 use buffers::{Buffer, Buffers};
 use encoded::needs_bf16;
 pub use encoded::{Encoded, EncodedRow};
@@ -396,8 +396,8 @@ impl Workspace {
     /// The kernel's failure, or that of another rank.
     pub fn wait(&mut self, event: Event) -> Result<(), MoeError> {
         let event = self.last.insert(event);
-        let limit =
-            Instant::now() + self.moe.team().config().deadline * 3 + Duration::from_secs(90);
+        let longest = self.moe.team().config().deadline.saturating_mul(3);
+        let limit = deadline_in(longest.saturating_add(Duration::from_secs(90)));
         let mut peers = Ok(());
         loop {
             match self.moe.team().gpu().wait(event, LOOK) {

@@ -13,6 +13,7 @@ use super::event::{Disturbance, What};
 use super::fleet::{Fleet, News};
 use super::publish;
 use super::watch::Watch;
+use crate::cmd::time;
 
 /// Between two looks at what is overdue.
 const LOOK: Duration = Duration::from_millis(50);
@@ -53,7 +54,7 @@ pub struct ChaosOptions {
     #[arg(long, default_value_t = 500)]
     deadline: u64,
     /// A rank that makes no step for so many seconds hangs, and the run has failed
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = time::seconds())]
     patience: u64,
     /// Tokens of each rank in each step
     #[arg(long, default_value_t = 16)]
