@@ -236,6 +236,10 @@ impl Gpu for CudaGpu {
         self.arena.allocated()
     }
 
+    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
+        self.arena.check_range(addr, bytes)
+    }
+
     fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
         self.arena.write(addr, bytes)
     }

@@ -87,18 +87,25 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// out so far. Never falls: between two looks that show the same nothing was allocated.
     fn allocated(&self) -> u64;
 
-    /// Copies `bytes` into device memory at `addr`, and returns when they are there.
+    /// Refuses what a copy of `bytes` bytes at `addr` would refuse, without a copy.
     ///
     /// # Errors
     ///
     /// [`GpuError::BadRange`] unless the range lies inside one live allocation of this device.
+    fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError>;
+
+    /// Copies `bytes` into device memory at `addr`, and returns when they are there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::check_range`].
     fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError>;
 
     /// Copies device memory at `addr` into `out`.
     ///
     /// # Errors
     ///
-    /// As [`Gpu::write`].
+    /// As [`Gpu::check_range`].
     fn read(&self, addr: u64, out: &mut [u8]) -> Result<(), GpuError>;
 
     /// Makes a page of device registers (a UAR), mapped in this process at `host`, reachable by kernels.

@@ -58,8 +58,8 @@ impl Moe {
     /// # Errors
     /// A shape outside the limits or different at another rank; what team and device refuse.
     pub fn new(team: &Arc<Team>, name: &str, config: MoeConfig) -> Result<Arc<Self>, MoeError> {
-        let placement = Placement::blocks(config.experts, team.ranks());
-        Self::with_placement(team, name, config, placement)
+        let blocks = || Placement::blocks(config.experts, team.ranks());
+        Self::made(team, name, config, blocks)
     }
 
     /// The same with any placement of the experts.
@@ -71,6 +71,16 @@ impl Moe {
         name: &str,
         config: MoeConfig,
         placement: Placement,
+    ) -> Result<Arc<Self>, MoeError> {
+        Self::made(team, name, config, || placement)
+    }
+
+    /// The same with the placement that `placement` makes of a shape inside its limits.
+    fn made(
+        team: &Arc<Team>,
+        name: &str,
+        config: MoeConfig,
+        placement: impl FnOnce() -> Placement,
     ) -> Result<Arc<Self>, MoeError> {
         let made = Self::make(team, name, config, placement);
         if let Err(error) = &made
@@ -85,9 +95,10 @@ impl Moe {
         team: &Arc<Team>,
         name: &str,
         config: MoeConfig,
-        placement: Placement,
+        placement: impl FnOnce() -> Placement,
     ) -> Result<Self, MoeError> {
         config.check(team.ranks())?;
+        let placement = placement();
         if team.config().log_depth < LEAST_LOG_DEPTH {
             return Err(MoeError::Shape {
                 name: "the team's log_depth",

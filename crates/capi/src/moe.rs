@@ -7,9 +7,8 @@ use std::ffi::c_char;
 use std::ptr;
 use std::sync::Arc;
 
-use warpverbs::moe::{
-    Format, Moe, MoeCall, MoeConfig, Placement, Returns, RowLayout, Scales, required_bytes,
-};
+use warpverbs::moe::{Format, Moe, MoeCall, MoeConfig, Returns, RowLayout, Scales, required_bytes};
+use warpverbs::team::Team;
 
 use crate::status::{Failure, given, guard, put, room, text, wv_status};
 use crate::team::wv_team;
@@ -211,12 +210,15 @@ pub unsafe extern "C" fn wv_moe_create(
     config: *const wv_moe_config,
     moe: *mut *mut wv_moe,
 ) -> wv_status {
-    let blocks = |config: &MoeConfig, ranks| Ok(Placement::blocks(config.experts, ranks));
     // SAFETY: the caller's promise.
-    unsafe { create(team, name, config, moe, blocks) }
+    unsafe {
+        create(team, name, config, moe, |team, name, config| {
+            Ok(Moe::new(team, name, config)?)
+        })
+    }
 }
 
-/// Makes a layer with the experts where `placement` says for its shape and number of ranks.
+/// Makes a layer of that name and shape as `make` does.
 ///
 /// # Safety
 /// As [`wv_moe_create`].
@@ -225,7 +227,7 @@ pub(crate) unsafe fn create(
     name: *const c_char,
     config: *const wv_moe_config,
     moe: *mut *mut wv_moe,
-    placement: impl FnOnce(&MoeConfig, u32) -> Result<Placement, Failure>,
+    make: impl FnOnce(&Arc<Team>, &str, MoeConfig) -> Result<Arc<Moe>, Failure>,
 ) -> wv_status {
     guard(|| {
         // SAFETY: the caller's promise.
@@ -234,9 +236,8 @@ pub(crate) unsafe fn create(
         // SAFETY: the caller's promise.
         let config = unsafe { given("config", config) }?.read()?;
         room("moe", moe)?;
-        let placement = placement(&config, team.ranks())?;
         let made = wv_moe {
-            moe: Moe::with_placement(team, &name, config, placement)?,
+            moe: make(team, &name, config)?,
         };
         // SAFETY: checked above.
         unsafe { put("moe", moe, Box::into_raw(Box::new(made))) }

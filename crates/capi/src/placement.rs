@@ -6,7 +6,7 @@
 use std::ffi::c_char;
 use std::time::Duration;
 
-use warpverbs::moe::{MAX_EXPERT_SLOTS, Placement, View};
+use warpverbs::moe::{MAX_EXPERT_SLOTS, Moe, Placement, View};
 
 use crate::moe::{create, wv_moe, wv_moe_config};
 use crate::status::{Failure, array, given, guard, wv_status};
@@ -83,9 +83,10 @@ pub unsafe extern "C" fn wv_moe_create_placed(
 ) -> wv_status {
     // SAFETY: the caller's promise.
     unsafe {
-        create(team, name, config, moe, |config, ranks| {
-            config.check(ranks)?;
-            given("placement", placement)?.read(config.experts, ranks)
+        create(team, name, config, moe, |team, name, config| {
+            config.check(team.ranks())?;
+            let placement = given("placement", placement)?.read(config.experts, team.ranks())?;
+            Ok(Moe::with_placement(team, name, config, placement)?)
         })
     }
 }
@@ -105,10 +106,14 @@ pub unsafe extern "C" fn wv_moe_set_view(
     guard(|| {
         // SAFETY: the caller's promise.
         let (moe, view) = unsafe { (&given("moe", moe)?.moe, given("view", view)?) };
-        // SAFETY: the caller's promise.
-        let members =
-            unsafe { array("view.members", view.members, view.member_count as usize) }?.to_vec();
         let (experts, ranks) = (moe.config().experts, moe.team().ranks());
+        let count = view.member_count;
+        if count > ranks {
+            let limit = format!("at most the ranks of the team, {ranks}");
+            return Err(Failure::argument("view.member_count", count, &limit));
+        }
+        // SAFETY: the caller's promise.
+        let members = unsafe { array("view.members", view.members, count as usize) }?.to_vec();
         let view = View {
             first: view.first,
             epoch: view.epoch,

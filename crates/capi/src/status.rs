@@ -151,6 +151,16 @@ pub(crate) unsafe fn array<'a, T>(
     if count == 0 {
         return Ok(&[]);
     }
+    // No object is longer: the caller's promise cannot hold.
+    let most = isize::MAX.unsigned_abs() / size_of::<T>().max(1);
+    if count > most {
+        let limit = format!("at most {most}");
+        return Err(Failure::argument(
+            &format!("length of {name}"),
+            count,
+            &limit,
+        ));
+    }
     // SAFETY: the caller's promise.
     let first = unsafe { given(name, pointer) }?;
     // SAFETY: the caller's promise; not null and aligned.
@@ -245,6 +255,14 @@ mod tests {
         let (none, some) =
             unsafe { (array::<u64>("n", ptr::null(), 0), array::<u64>("n", odd, 1)) };
         assert!(none.unwrap().is_empty() && some.unwrap_err().words.ends_with("aligned"));
+        let word = 7u64;
+        for count in [usize::MAX, isize::MAX.unsigned_abs() / 8 + 1] {
+            // SAFETY: a length that no array has is refused before the address is used.
+            let error = unsafe { array("n", &raw const word, count) }.unwrap_err();
+            assert_eq!(error.status, wv_status::WV_BAD_ARGUMENT);
+            let words = format!("length of n is {count}; it must be at most 1152921504606846975");
+            assert_eq!(error.words, words);
+        }
         // SAFETY: null is allowed.
         assert_eq!(unsafe { text("store", ptr::null()) }.unwrap(), None);
         // SAFETY: a text.

@@ -43,6 +43,9 @@ pub struct wv_team_config {
     pub log_depth: u32,
 }
 
+/// Bytes that a copy to the host holds at a time beside the caller's.
+const CHUNK: usize = 1 << 20;
+
 /// Ranks that have found each other.
 #[derive(Debug)]
 pub struct wv_team {
@@ -276,8 +279,10 @@ pub unsafe extern "C" fn wv_device_write(
     // SAFETY: the caller's promise, here and in the body; any byte is a `u8`.
     unsafe {
         copy(team, bytes, |gpu| {
+            let to = to.addr() as u64;
+            gpu.check_range(to, bytes)?;
             let source = array("from", from.cast::<u8>(), bytes)?;
-            Ok(gpu.write(to.addr() as u64, source)?)
+            Ok(gpu.write(to, source)?)
         })
     }
 }
@@ -297,9 +302,14 @@ pub unsafe extern "C" fn wv_device_read(
     unsafe {
         copy(team, bytes, |gpu| {
             room("to", to.cast::<u8>())?;
-            let mut found = vec![0u8; bytes];
-            gpu.read(from.addr() as u64, &mut found)?;
-            ptr::copy_nonoverlapping(found.as_ptr(), to.cast(), bytes);
+            let from = from.addr() as u64;
+            gpu.check_range(from, bytes)?;
+            let mut part = vec![0u8; bytes.min(CHUNK)];
+            for at in (0..bytes).step_by(CHUNK) {
+                let part = &mut part[..CHUNK.min(bytes - at)];
+                gpu.read(from + at as u64, part)?;
+                ptr::copy_nonoverlapping(part.as_ptr(), to.cast::<u8>().add(at), part.len());
+            }
             Ok(())
         })
     }

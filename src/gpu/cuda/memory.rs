@@ -107,6 +107,10 @@ impl Arena {
         })
     }
 
+    pub(super) fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
+        lock(&self.live).check(addr, bytes)
+    }
+
     pub(super) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
         let live = lock(&self.live);
         live.check(addr, bytes.len())?;

@@ -86,6 +86,10 @@ impl Arena {
         Ok(unsafe { HostMapped::new(start, addr, bytes, Box::new(allocation)) })
     }
 
+    pub(super) fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
+        self.lock().check(addr, bytes)
+    }
+
     pub(super) fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), GpuError> {
         // The lock is held through the copy, so that nobody unmaps the allocation meanwhile.
         let live = self.lock();

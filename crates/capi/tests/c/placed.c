@@ -180,6 +180,9 @@ static void move_experts(rank_state *r) {
     view.placement.counts = crowded_counts;
     view.placement.experts = crowded;
     refused(wv_moe_set_view(r->moe, &view, 60000), WV_MOE, "placement");
+    view.member_count = UINT32_MAX;
+    refused(wv_moe_set_view(r->moe, &view, 60000), WV_BAD_ARGUMENT, "view.member_count is 4294967295; it must be at most");
+    view.member_count = RANKS;
     view.placement = then_table;
     view.first = 0;
     refused(wv_moe_set_view(r->moe, &view, 60000), WV_MOE, "the newest one begins at call 1");

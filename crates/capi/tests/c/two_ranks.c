@@ -167,6 +167,16 @@ static void refusals(rank_state *r) {
     refused(wv_combine_staging(r->moe, 0, &staging), WV_MOE, "zero-copy: needs a layer that sends rows as they are");
     refused(wv_device_free(r->team, &wrong), WV_BAD_ARGUMENT, "one that wv_device_alloc has given");
     refused(wv_device_read(r->team, &wrong, &wrong, 8), WV_GPU, "not inside a live device allocation");
+    // More than there can be is refused before memory is taken for it.
+    static const size_t beyond[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 2 + 2, (size_t)1 << 46};
+    for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; ++i) {
+        refused(wv_device_read(r->team, &wrong, r->out, beyond[i]), WV_GPU, "not inside a live device allocation");
+        refused(wv_device_write(r->team, r->out, &wrong, beyond[i]), WV_GPU, "not inside a live device allocation");
+    }
+    void *none = NULL;
+    for (size_t i = 0; i < 3; ++i) {
+        must(wv_device_alloc(r->team, beyond[i], &none) == WV_GPU && none == NULL, "too much memory is refused");
+    }
     wv_call_report report;
     refused(wv_report(r->call, &report), WV_INCOMPLETE, "call 0 of rank");
     must(report.call == 0 && report.complete == 0, "no call yet");
@@ -208,10 +218,27 @@ static void refused_teams(void) {
     check(wv_call_destroy(NULL), "destroying nothing");
 }
 
+// A team of one, so that no other rank hears of it.
+static void refused_layers(void) {
+    wv_team_config alone;
+    memset(&alone, 0, sizeof alone);
+    alone.ranks = 1;
+    alone.gpu = "simt";
+    wv_team *team = NULL;
+    check(wv_team_open(&alone, &team), "a team of one");
+    wv_moe_config huge = shape();
+    huge.experts = UINT32_MAX;
+    wv_moe *moe = NULL;
+    refused(wv_moe_create(team, "huge", &huge, &moe), WV_MOE, "experts is 4294967295");
+    must(moe == NULL, "a refused call makes nothing");
+    check(wv_team_close(team), "wv_team_close");
+}
+
 int main(int argc, char **argv) {
     must(wv_abi_version() == WV_ABI_VERSION, "header and library are of one version");
     must(strcmp(wv_last_error(), "") == 0, "nothing has failed yet");
     refused_teams();
+    refused_layers();
     const int wrong = run_ranks(argc, argv, rank_main);
     if (wrong != 0) return wrong;
     printf("two ranks: %d calls equal the scalar loop\n", (int)CALLS);
