@@ -1,6 +1,13 @@
-//! Which process wrote something, and whether it still runs, as far as /proc of this machine can tell.
+//! Which process wrote something, and whether it still runs, as far as this machine can tell.
+//!
+//! /proc may hide a process from this one (mount option hidepid), or refuse to be read. Only what /proc says of a process, or the
+//! kernel's word that no process has its number, ends it: all else is unknown, and counts as a process that lives.
+
+// UNSAFETY: a system call that std does not offer.
+#![expect(unsafe_code, reason = "kill(2) with no signal")]
 
 use std::fs;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +33,10 @@ impl Process {
         Self {
             seen_from: seen_from(),
             pid,
-            started: started(pid).unwrap_or(0),
+            started: match look(pid) {
+                Seen::Runs { started } => started,
+                Seen::Ended | Seen::Unknown => 0,
+            },
         }
     }
 
@@ -41,11 +51,19 @@ impl Process {
         self.seen_from == other.seen_from && self.started != 0 && other.started != 0
     }
 
-    /// Whether it is sure that the process has ended, with all its threads. `false` for a process elsewhere: nobody can tell.
+    /// Whether it is sure that the process has ended, with all its threads. `false` for a process elsewhere and for one that
+    /// cannot be looked at: nobody can tell.
     pub(in crate::team) fn has_ended(&self) -> bool {
-        self.started != 0
-            && self.seen_from == seen_from()
-            && started(self.pid) != Some(self.started)
+        self.started != 0 && self.seen_from == seen_from() && self.is_over(look(self.pid))
+    }
+
+    /// Whether what was seen of its number says that it has ended.
+    fn is_over(&self, seen: Seen) -> bool {
+        match seen {
+            Seen::Runs { started } => started != self.started,
+            Seen::Ended => true,
+            Seen::Unknown => false,
+        }
     }
 }
 
@@ -61,17 +79,79 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// When `pid` started; none if there is no such process, or only its exit status is left.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// What was seen of a process number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// A process has it, which started at that time.
+    Runs {
+        /// Clock ticks since the boot.
+        started: u64,
+    },
+    /// No process has it, or only the exit status of one is left.
+    Ended,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// Looks at `pid`.
+fn look(pid: u32) -> Seen {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map(Iterator::count);
+    judge(stat, threads, || is_used(pid))
+}
+
+/// What `stat`, the number of threads and the kernel's answer, whether any process has the number, say together.
+fn judge(
+    stat: io::Result<String>,
+    threads: impl FnOnce() -> io::Result<usize>,
+    is_used: impl FnOnce() -> bool,
+) -> Seen {
+    let gone = |error: &io::Error| {
+        matches!(
+            error.raw_os_error(),
+            Some(libc::ENOENT | libc::ESRCH | libc::ENOTDIR)
+        )
+    };
+    // A file that is not there may be hidden.
+    let missing = |is_used: bool| match is_used {
+        true => Seen::Unknown,
+        false => Seen::Ended,
+    };
+    let stat = match stat {
+        Ok(stat) => stat,
+        Err(error) if gone(&error) => return missing(is_used()),
+        Err(_) => return Seen::Unknown,
+    };
+    let Some((state, started)) = state_and_start(&stat) else {
+        return Seen::Unknown;
+    };
+    // What is said is said of its first thread, behind which others may go on.
+    if !matches!(state, "Z" | "X") {
+        return Seen::Runs { started };
+    }
+    match threads() {
+        Ok(0 | 1) => Seen::Ended,
+        Ok(_) => Seen::Runs { started },
+        Err(error) if gone(&error) => missing(is_used()),
+        Err(_) => Seen::Unknown,
+    }
+}
+
+/// Fields 3 and 22 of a `stat` file.
+fn state_and_start(stat: &str) -> Option<(&str, u64)> {
     // Field 2 is the program's name in parentheses, which may hold anything.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    let started = fields.nth(18)?.parse().ok()?;
-    // What is said is said of its first thread, behind which others may go on.
-    let first_has_ended = matches!(state, "Z" | "X");
-    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    (!first_has_ended || threads() > 1).then_some(started)
+    Some((fields.next()?, fields.nth(18)?.parse().ok()?))
+}
+
+/// Whether a process has the number, be it one that this process may not see or signal, or one that was not waited for.
+fn is_used(pid: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else {
+        return false;
+    };
+    // SAFETY: signal 0 is none: the call only looks for the process, and touches no memory of the caller.
+    let found = unsafe { libc::kill(pid, 0) } == 0;
+    found || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
 #[cfg(test)]
@@ -87,11 +167,7 @@ mod tests {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let process = Process {
-            pid: child.id(),
-            started: started(child.id()).unwrap(),
-            ..Process::this()
-        };
+        let process = Process::of(child.id());
         assert!(!process.has_ended());
         child.kill().unwrap();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
@@ -101,6 +177,64 @@ mod tests {
         assert!(process.has_ended(), "a zombie");
         child.wait().unwrap();
         assert!(process.has_ended(), "gone");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown_and_unknown_is_no_end() {
+        const STAT: &str = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
+        let zombie = STAT.replace(") S", ") Z");
+        let runs = Seen::Runs { started: 4711 };
+        let stat = |code: i32| -> io::Result<String> { Err(io::Error::from_raw_os_error(code)) };
+        let never = || -> io::Result<usize> { panic!("nobody asks") };
+        for code in [libc::ENOENT, libc::ESRCH, libc::ENOTDIR] {
+            assert_eq!(judge(stat(code), never, || false), Seen::Ended, "{code}");
+            // Hidden, as by hidepid=2.
+            assert_eq!(judge(stat(code), never, || true), Seen::Unknown, "{code}");
+        }
+        for code in [libc::EACCES, libc::EPERM, libc::EIO, libc::EMFILE] {
+            assert_eq!(judge(stat(code), never, || false), Seen::Unknown, "{code}");
+        }
+        assert_eq!(judge(Ok(STAT.to_owned()), never, || true), runs);
+        for broken in [
+            "",
+            "7",
+            "7 (a) S",
+            "7 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 x",
+        ] {
+            let seen = judge(Ok(broken.to_owned()), never, || true);
+            assert_eq!(seen, Seen::Unknown, "{broken:?}");
+        }
+        let left = |threads: io::Result<usize>| judge(Ok(zombie.clone()), || threads, || true);
+        assert_eq!(left(Ok(1)), Seen::Ended);
+        assert_eq!(left(Ok(2)), runs, "its first thread has ended");
+        let error = |code: i32| Err(io::Error::from_raw_os_error(code));
+        assert_eq!(left(error(libc::EPERM)), Seen::Unknown);
+        assert_eq!(
+            judge(Ok(zombie.clone()), || error(libc::ENOENT), || false),
+            Seen::Ended
+        );
+
+        let process = Process {
+            started: 4711,
+            ..Process::this()
+        };
+        let over = [Seen::Ended, Seen::Runs { started: 4712 }];
+        let not = [Seen::Unknown, runs];
+        assert!(over.iter().all(|seen| process.is_over(*seen)));
+        assert!(!not.iter().any(|seen| process.is_over(*seen)));
+    }
+
+    #[test]
+    fn a_number_is_used_while_its_process_was_not_waited_for() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        assert!(is_used(pid) && is_used(1) && is_used(std::process::id()));
+        child.kill().unwrap();
+        assert!(is_used(pid), "a zombie");
+        child.wait().unwrap();
+        assert!(!is_used(pid));
+        assert!(!is_used(u32::MAX), "no number of a process");
+        assert_eq!(look(pid), Seen::Ended);
     }
 
     #[test]
