@@ -91,6 +91,55 @@ impl StdError for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::{Path, PathBuf};
+
+    /// Sources below `folder`.
+    fn sources(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let below = |path: PathBuf| match path.is_dir() {
+            true => sources(&path),
+            false => vec![path],
+        };
+        let files = entries.flat_map(|entry| below(entry.unwrap().path()));
+        files
+            .filter(|path| path.extension().is_some_and(|end| end == "rs"))
+            .collect()
+    }
+
+    /// The text of a message as the compiler reads it: a backslash at the end of a line takes the next line's indent away.
+    fn joined(text: &str) -> String {
+        let mut parts = text.split("\\\n");
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |text, part| text + part.trim_start())
+    }
+
+    #[test]
+    fn no_error_of_any_crate_has_a_run_of_spaces_in_its_message() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let crates = [
+            "src",
+            "crates/capi/src",
+            "crates/simt/src",
+            "crates/softhca/src",
+        ];
+        let mut seen = 0;
+        for path in crates.iter().flat_map(|folder| sources(&root.join(folder))) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            // In two parts, so that this line is none.
+            for attribute in text.split(concat!("#[er", "ror(")).skip(1) {
+                let message = attribute.trim_start().strip_prefix('"');
+                let Some((message, _)) = message.and_then(|text| text.split_once("\"")) else {
+                    continue;
+                };
+                let message = joined(message);
+                let place = path.display();
+                assert!(!message.contains("  "), "{place}: {message}");
+                assert!(!message.contains('\n'), "{place}: {message}");
+                seen += 1;
+            }
+        }
+        assert!(seen >= 100, "only {seen} messages found");
+    }
 
     #[derive(Debug, thiserror::Error)]
     #[error("ranks is 9: expected 1 to 8")]
