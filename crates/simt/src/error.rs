@@ -81,6 +81,16 @@ pub enum LaunchError {
         /// Its text.
         message: String,
     },
+    /// A worker, which is a thread of the library, has panicked outside of the kernel.
+    #[error(
+        "worker {worker} of the launch has panicked: {message}. This is a defect of the library"
+    )]
+    WorkerPanicked {
+        /// Which one.
+        worker: u32,
+        /// The message of its panic.
+        message: String,
+    },
     /// The launch did not end in time.
     #[error("not done after {deadline:?}: {report}")]
     Deadline {

@@ -8,6 +8,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
@@ -209,7 +210,13 @@ pub unsafe fn launch(
         sleeper: AtomicBool::new(false),
     });
     let mut stats = thread::scope(|scope| {
-        let run = |index: u32| Worker::new(&launch, index).run();
+        let run = |index: u32| {
+            caught(index, || Worker::new(&launch, index).run()).unwrap_or_else(|error| {
+                // The other workers end, too.
+                launch.fail(error);
+                LaunchStats::default()
+            })
+        };
         let others: Vec<_> = (1..shape.workers)
             .map_while(|index| {
                 let name = format!("simt-{index}");
@@ -223,10 +230,8 @@ pub unsafe fn launch(
             .collect();
         let mut stats = run(0);
         for other in others {
-            match other.join() {
-                Ok(more) => stats.add(&more),
-                Err(panic) => std::panic::resume_unwind(panic), // a defect of the scheduler
-            }
+            // Its panic is caught before.
+            stats.add(&other.join().unwrap_or_default());
         }
         stats
     });
@@ -249,6 +254,19 @@ pub unsafe fn launch(
     }
 }
 
+/// What a worker does; its panic as an error.
+fn caught(worker: u32, run: impl FnOnce() -> LaunchStats) -> Result<LaunchStats, LaunchError> {
+    // The launch fails as a whole, and nothing that the worker held is used again.
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        LaunchError::WorkerPanicked {
+            worker,
+            message: text.unwrap_or_else(|| "without a message".to_owned()),
+        }
+    })
+}
+
 fn no_thread(source: io::Error) -> LaunchError {
     LaunchError::Resources {
         what: "OS thread for a worker".to_owned(),
@@ -263,5 +281,20 @@ impl LaunchStats {
         self.meetings += other.meetings;
         self.sleeps += other.sleeps;
         self.seats += other.seats;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_panics_is_an_error_of_the_launch() {
+        let error = caught(3, || panic!("planted {}", 1)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "worker 3 of the launch has panicked: planted 1. This is a defect of the library"
+        );
+        assert_eq!(caught(0, LaunchStats::default).unwrap().threads, 0);
     }
 }
