@@ -99,3 +99,21 @@ fn no_time_at_all_is_a_run_that_ends() {
         );
     }
 }
+
+#[test]
+fn times_of_faults_are_refused_beyond_their_range_and_work_up_to_it() {
+    let sim = |fault: &str| end("sim", &["--fault", fault, "--", "true"]);
+    let (code, errors) = sim(&format!("freeze@{MOST}s+1s"));
+    assert_eq!(code, 125, "{errors}");
+    assert!(errors.contains(MOST), "{errors}");
+    for fault in [
+        "freeze@0s+0s",
+        "freeze@18446744073s+18446744073s",
+        "delay=0s..18446744073s@100%",
+        "partition=127.0.0.1@..18446744073s",
+        "cqe=delay#1:18446744073s",
+    ] {
+        let (code, errors) = sim(fault);
+        assert_eq!(code, 0, "{fault}: {errors}");
+    }
+}
