@@ -3,8 +3,13 @@
 //! The layers convert into it (`impl From<VerbsError> for Error` stands in `verbs`, and so on); this module knows none of
 //! them. A caller that wants the details asks for the type with [`Error::downcast_ref`].
 
+mod thread;
+
 use std::error::Error as StdError;
 use std::fmt;
+
+pub(crate) use thread::OwnThread;
+pub use thread::ThreadPanicked;
 
 /// Which part of the runtime failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

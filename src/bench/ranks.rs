@@ -3,6 +3,7 @@
 use std::thread;
 
 use super::BenchError;
+use crate::error::ThreadPanicked;
 
 /// The first `ranks` of `devices`.
 pub(super) fn devices_of(ranks: u32, devices: &[String]) -> Result<&[String], BenchError> {
@@ -22,9 +23,9 @@ pub(super) fn together<T: Send>(
     thread::scope(|scope| {
         let threads: Vec<_> = runs.into_iter().map(|run| scope.spawn(run)).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-            let panicked = |_| BenchError::Wrong {
+            let panicked = |panic: Box<_>| BenchError::Wrong {
                 case: case.to_owned(),
-                detail: "a rank's thread panicked".to_owned(),
+                detail: ThreadPanicked::new("rank", &*panic).to_string(),
             };
             thread.join().map_err(panicked).flatten()
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Layer};
+use crate::error::{Error, Layer, ThreadPanicked};
 
 /// A refusal or failure of a [`Gpu`](super::Gpu).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,6 +124,9 @@ pub enum GpuError {
         /// The one that failed.
         failed: String,
     },
+    /// The thread that runs a stream has panicked.
+    #[error(transparent)]
+    Panicked(#[from] ThreadPanicked),
     /// Something that a capture does not allow.
     #[error("capture of a stream: {detail}")]
     Capture {

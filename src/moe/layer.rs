@@ -353,6 +353,7 @@ impl Moe {
         params: &[u8],
         deadline: Option<Duration>,
     ) -> Result<Event, MoeError> {
+        self.team.check_threads()?;
         let spec = Launch {
             cooperative: true,
             stream: Some(stream),

@@ -278,7 +278,8 @@ impl Team {
 
     fn add_window(&self, bytes: u64, purpose: Purpose) -> Result<Window, TeamError> {
         let mut windows = self.windows();
-        let made = self.make_window(windows.len(), bytes, purpose);
+        let threads = self.check_threads();
+        let made = threads.and_then(|()| self.make_window(windows.len(), bytes, purpose));
         let owned = told(&self.exchange, made)?;
         let window = owned.window;
         windows.push(owned);
@@ -326,15 +327,27 @@ impl Team {
     /// # Errors
     /// [`TeamError::Late`] for a rank that joined later. Ranks that do not come within the team's timeout, or have failed.
     pub fn barrier(&self, name: &str) -> Result<(), TeamError> {
-        told(&self.exchange, self.exchange.barrier(name))
+        let met = self
+            .check_threads()
+            .and_then(|()| self.exchange.barrier(name));
+        told(&self.exchange, met)
     }
 
     /// Whether another rank has told that it gives up.
     ///
     /// # Errors
-    /// Its error.
+    /// Its error; as [`Team::check_threads`].
     pub fn check_peers(&self) -> Result<(), TeamError> {
+        self.check_threads()?;
         self.exchange.failure()
+    }
+
+    /// Whether the threads run that ring doorbells for this rank. Each launch of a layer and each collective call asks, too.
+    ///
+    /// # Errors
+    /// [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked): what is posted does not run any more.
+    pub fn check_threads(&self) -> Result<(), TeamError> {
+        self.rails.iter().try_for_each(Rail::check)
     }
 
     /// Tells the others that this rank gives up, and why.

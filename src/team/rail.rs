@@ -81,6 +81,11 @@ impl Rail {
         &self.pd
     }
 
+    /// Whether the threads of the rail run.
+    pub(super) fn check(&self) -> Result<(), TeamError> {
+        Ok(self.proxy.as_ref().map_or(Ok(()), |proxy| proxy.check())?)
+    }
+
     /// What the HCA tells by itself.
     pub(super) fn events(&self) -> Option<&Events> {
         self.events.as_ref()

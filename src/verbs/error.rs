@@ -3,7 +3,7 @@
 use mlx5_prm::cmd::{Opcode, Status};
 
 use super::export::Rung;
-use crate::error::{Error, Layer};
+use crate::error::{Error, Layer, ThreadPanicked};
 use crate::memheap::HeapError;
 use crate::sys::LoadError;
 
@@ -123,6 +123,9 @@ pub enum VerbsError {
         /// The system's reason.
         reason: String,
     },
+    /// A thread of the host that this needs has panicked.
+    #[error(transparent)]
+    Panicked(#[from] ThreadPanicked),
     /// The control heap is full.
     #[error("control heap: {0}")]
     Heap(#[from] HeapError),

@@ -15,11 +15,11 @@ use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use super::error::VerbsError;
 use super::uar::DoorbellRegister;
+use crate::error::OwnThread;
 use crate::sys;
 
 /// Bytes of a mailbox: a line that no other QP's kernels write.
@@ -35,7 +35,7 @@ const SLEEP: Duration = Duration::from_micros(50);
 /// dropped it.
 pub struct DoorbellProxy {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<OwnThread>,
     /// Holds the mailboxes, if it was given; dropped last, when the thread has ended.
     _owner: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -53,6 +53,9 @@ struct Shared {
     doorbells: AtomicU64,
     /// Called behind each doorbell.
     kick: Option<extern "C" fn()>,
+    /// The thread is to panic.
+    #[cfg(test)]
+    broken: AtomicBool,
 }
 
 #[derive(Default)]
@@ -119,15 +122,16 @@ impl DoorbellProxy {
             stop: AtomicBool::new(false),
             doorbells: AtomicU64::new(0),
             kick: kick.or_else(sys::softhca_kick),
+            #[cfg(test)]
+            broken: AtomicBool::new(false),
         });
         let seen = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("wv-doorbells".to_owned())
-            .spawn(move || seen.run())
-            .map_err(|error| VerbsError::Thread {
-                what: "doorbell proxy",
-                reason: error.to_string(),
-            })?;
+        // Nobody waits for it on the host: kernels have deadlines, and callers ask before they use it.
+        let thread = OwnThread::spawn("wv-doorbells", move || seen.run(), |_| {});
+        let thread = thread.map_err(|error| VerbsError::Thread {
+            what: "doorbell proxy",
+            reason: error.to_string(),
+        })?;
         Ok(Arc::new(Self {
             shared,
             thread: Some(thread),
@@ -141,8 +145,19 @@ impl DoorbellProxy {
         self.shared.doorbells.load(Ordering::Relaxed)
     }
 
+    /// Whether the thread rings.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Panicked`]: nothing that is posted with a mailbox runs any more.
+    pub fn check(&self) -> Result<(), VerbsError> {
+        let checked = self.thread.as_ref().map_or(Ok(()), OwnThread::check);
+        Ok(checked?)
+    }
+
     /// Takes a mailbox.
     pub(super) fn mailbox(self: &Arc<Self>) -> Result<Mailbox, VerbsError> {
+        self.check()?;
         let slot = self.shared.lock().free.pop();
         let slot = slot.ok_or_else(|| {
             let limit = "a proxy with a free mailbox: 64 bytes of its memory for each QP";
@@ -159,7 +174,7 @@ impl DoorbellProxy {
 
     fn wake(&self) {
         if let Some(thread) = &self.thread {
-            Thread::unpark(thread.thread());
+            thread.unpark();
         }
     }
 }
@@ -168,10 +183,8 @@ impl Drop for DoorbellProxy {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.wake();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the doorbell proxy has panicked");
+        if let Some(thread) = self.thread.take() {
+            thread.join();
         }
     }
 }
@@ -234,6 +247,8 @@ impl Shared {
     /// Rings for everybody whose index has grown; whether there was one.
     fn sweep(&self) -> bool {
         let mut any = false;
+        #[cfg(test)]
+        assert!(!self.broken.load(Ordering::Relaxed), "planted");
         for active in &self.locked().active {
             // Acquire: pairs with the kernel's release fence, so that WQEs and record are visible before the doorbell.
             let index = self.word(active.slot).load(Ordering::Acquire);
@@ -315,5 +330,35 @@ impl Drop for Mailbox {
 impl fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Mailbox({} at {:#x})", self.slot, self.addr())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_proxy_whose_thread_has_panicked_says_so_and_gives_no_mailbox() {
+        #[repr(align(64))]
+        struct Line([AtomicU64; 8]);
+        let line = Box::leak(Box::new(Line(Default::default())));
+        let addr = line.0.as_ptr().expose_provenance() as u64;
+        // SAFETY: the line lives for ever, and everybody accesses it by atomics only.
+        let proxy = unsafe { DoorbellProxy::start(addr, addr, 64, None, None) }.unwrap();
+        drop(proxy.mailbox().unwrap());
+        proxy.check().unwrap();
+        proxy.shared.broken.store(true, Ordering::Relaxed);
+        let until = Instant::now() + Duration::from_secs(60);
+        while proxy.check().is_ok() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        for refused in [proxy.check(), proxy.mailbox().map(drop)] {
+            let Err(VerbsError::Panicked(panicked)) = refused else {
+                panic!("{refused:?}");
+            };
+            assert_eq!(panicked.thread, "wv-doorbells");
+            assert_eq!(panicked.message, "planted");
+        }
     }
 }

@@ -16,6 +16,7 @@ use super::messages::{Message, RankResult, Spec};
 use crate::cmd::output;
 use crate::cmd::sim::private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
 use crate::cmd::tied;
+use crate::error::ThreadPanicked;
 use crate::team::{Store, open_store};
 
 /// After the first failure the other ranks have this long to tell theirs.
@@ -352,10 +353,15 @@ fn listen(
     event: fn(String) -> Event,
 ) {
     std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if events.send((rank, event(line))).is_err() {
-                return;
-            }
+        let listened = ThreadPanicked::catch("listener of a rank", || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            // Nobody hears it any more: then the rest is of no use.
+            let _ = lines.try_for_each(|line| events.send((rank, event(line))));
+        });
+        if let Err(panicked) = listened {
+            let message = panicked.to_string();
+            let remote = false;
+            let _ = events.send((rank, Event::Told(Message::Failed { message, remote })));
         }
         let _ = events.send((rank, Event::Closed));
     });

@@ -48,7 +48,7 @@ impl Rank {
         self.tell_events(&group, &mut spent);
         // Dropped again before it was there for long.
         if group.state().is_over() {
-            return Ok(());
+            return Ok(group.check()?);
         }
         served?;
         let kills = !self.spec.options.kill.is_empty();
@@ -65,7 +65,7 @@ impl Rank {
                 }
                 self.tell_events(&group, &mut spent);
                 if group.state().is_over() {
-                    return Ok(());
+                    return Ok(group.check()?);
                 }
                 std::thread::sleep(LOOK);
                 continue;
@@ -77,7 +77,7 @@ impl Rank {
             self.tell_events(&group, &mut spent);
             if group.state().is_over() {
                 // `Expelled` is told: another incarnation comes.
-                return Ok(());
+                return Ok(group.check()?);
             }
             let step = step?;
             if matches!(step, What::Step { epoch: None, .. }) {

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use super::messages::{Message, tell};
+use crate::error::ThreadPanicked;
 
 /// One line of a rank's standard input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,20 +68,29 @@ pub(super) fn is_closed() -> bool {
 /// however, so does this process.
 pub(super) fn follow() {
     std::thread::spawn(|| {
-        for line in io::stdin().lock().lines().map_while(Result::ok) {
-            let order = serde_json::from_str(&line).map_err(|error| error.to_string());
-            if let Err(error) = order.and_then(obey) {
-                let message = format!("cannot do as told ({error}): {line}");
-                let remote = false;
-                let _ = tell(&Message::Failed { message, remote });
-                std::process::exit(1);
+        let followed = ThreadPanicked::catch("orders", || {
+            for line in io::stdin().lock().lines().map_while(Result::ok) {
+                let order = serde_json::from_str(&line).map_err(|error| error.to_string());
+                if let Err(error) = order.and_then(obey) {
+                    give_up(format!("cannot do as told ({error}): {line}"));
+                }
             }
+        });
+        if let Err(panicked) = followed {
+            give_up(panicked.to_string());
         }
         CLOSED.store(true, Ordering::Relaxed);
         if !DONE.load(Ordering::Relaxed) {
             std::process::exit(1);
         }
     });
+}
+
+/// Ends this process, which can follow orders no more.
+fn give_up(message: String) -> ! {
+    let remote = false;
+    let _ = tell(&Message::Failed { message, remote });
+    std::process::exit(1);
 }
 
 fn obey(order: Order) -> Result<(), String> {

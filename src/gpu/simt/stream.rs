@@ -6,13 +6,16 @@
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::capture::{self, Captured, Member};
+use crate::error::{OwnThread, ThreadPanicked};
 use crate::gpu::launch::Completion;
 use crate::gpu::stream::{Graph, Queue};
 use crate::gpu::{Event, GpuError};
+
+/// The name of a stream's thread.
+const THREAD: &str = "simt-stream";
 
 /// What a launch does, given the number of the replay (0 outside of graphs); the error is the report of the failure.
 pub(super) type Work = Arc<dyn Fn(u64) -> Result<(), String> + Send + Sync>;
@@ -36,7 +39,7 @@ struct Poison {
 /// Runs work in order on a thread of its own; dropping it waits for what was queued.
 pub(super) struct SimtStream {
     queue: Option<Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<OwnThread>,
     health: Arc<Health>,
     /// The capture that it is part of.
     member: Mutex<Option<Member>>,
@@ -44,7 +47,7 @@ pub(super) struct SimtStream {
 
 struct Job {
     task: Task,
-    done: Arc<Done>,
+    done: Ending,
     /// Failures of the device when it was submitted.
     failures: u64,
 }
@@ -62,6 +65,9 @@ struct Done {
     changed: Condvar,
 }
 
+/// The end of a launch, which comes also when the stream's thread panics before it.
+struct Ending(Arc<Done>);
+
 /// What an event holds: the end of its own launch, and the poison that seeing it lifts.
 #[derive(Debug)]
 struct Pending {
@@ -73,13 +79,13 @@ impl SimtStream {
     /// A stream of the device whose health this is.
     pub(super) fn start(health: &Arc<Health>) -> Result<Self, GpuError> {
         let (queue, jobs) = channel();
-        let thread = std::thread::Builder::new()
-            .name("simt-stream".to_owned())
-            .spawn({
-                let health = Arc::clone(health);
-                move || run(&jobs, &health)
-            })
-            .map_err(|error| GpuError::OutOfMemory {
+        let body = {
+            let health = Arc::clone(health);
+            move || run(&jobs, &health)
+        };
+        // The jobs that it leaves end by themselves.
+        let thread =
+            OwnThread::spawn(THREAD, body, |_| {}).map_err(|error| GpuError::OutOfMemory {
                 kind: "host",
                 bytes: 0,
                 detail: format!("a thread: {error}"),
@@ -106,9 +112,12 @@ impl SimtStream {
     }
 
     fn queue(&self, kernel: &str, task: Task) -> Result<Event, GpuError> {
-        let gone = || GpuError::Kernel {
-            kernel: kernel.to_owned(),
-            report: "the stream's thread has ended".to_owned(),
+        let gone = || match self.thread.as_ref().map(OwnThread::check) {
+            Some(Err(panicked)) => panicked.into(),
+            _ => GpuError::Kernel {
+                kernel: kernel.to_owned(),
+                report: "the stream's thread has ended".to_owned(),
+            },
         };
         let failures = {
             let poison = lock(&self.health.state);
@@ -124,7 +133,7 @@ impl SimtStream {
         });
         let job = Job {
             task,
-            done: Arc::clone(&done),
+            done: Ending(Arc::clone(&done)),
             failures,
         };
         let queue = self.queue.as_ref().ok_or_else(gone)?;
@@ -189,10 +198,8 @@ impl Drop for SimtStream {
         // A capture that nobody can end any more would hold the streams that joined it.
         drop(capture::end(&mut lock(&self.member)));
         drop(self.queue.take());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the simt stream's thread panicked");
+        if let Some(thread) = self.thread.take() {
+            thread.join();
         }
     }
 }
@@ -219,24 +226,51 @@ fn run(jobs: &Receiver<Job>, health: &Health) {
         }
         let poisoned = {
             let poison = lock(&health.state);
-            (poison.failures != failures).then(|| poison.error(&done.kernel))
+            (poison.failures != failures).then(|| poison.error(&done.0.kernel))
         };
         let result = match (poisoned, task) {
             (Some(error), _) => Err(error),
             (None, Task::Wait(_)) => Ok(()),
-            (None, Task::Run(work)) => work(0).map_err(|report| GpuError::Kernel {
-                kernel: done.kernel.clone(),
-                report,
-            }),
+            // A panic is of the library or of the kernel's host code: the device is poisoned as by any other failure.
+            (None, Task::Run(work)) => match ThreadPanicked::catch(THREAD, || work(0)) {
+                Ok(ended) => ended.map_err(|report| GpuError::Kernel {
+                    kernel: done.0.kernel.clone(),
+                    report,
+                }),
+                Err(panicked) => Err(panicked.into()),
+            },
         };
-        if matches!(result, Err(GpuError::Kernel { .. })) {
+        if has_failed(&result) {
             let mut poison = lock(&health.state);
             poison.failures += 1;
-            poison.last.clone_from(&done.kernel);
-            poison.unseen = Some(Arc::clone(&done));
+            poison.last.clone_from(&done.0.kernel);
+            poison.unseen = Some(Arc::clone(&done.0));
         }
-        *lock(&done.result) = Some(result);
-        done.changed.notify_all();
+        done.set(result);
+    }
+}
+
+/// Whether a launch ran and failed.
+fn has_failed(result: &Result<(), GpuError>) -> bool {
+    matches!(result, Err(GpuError::Kernel { .. } | GpuError::Panicked(_)))
+}
+
+impl Ending {
+    /// The first end counts.
+    fn set(&self, result: Result<(), GpuError>) {
+        lock(&self.0.result).get_or_insert(result);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if lock(&self.0.result).is_some() {
+            return;
+        }
+        let message = format!("before kernel {} ended", self.0.kernel);
+        let thread = THREAD.to_owned();
+        self.set(Err(ThreadPanicked { thread, message }.into()));
     }
 }
 
@@ -294,7 +328,7 @@ impl Completion for Pending {
 impl Pending {
     /// Whoever has been told of the failure may go on.
     fn observe(&self, result: &Result<(), GpuError>) {
-        if !matches!(result, Err(GpuError::Kernel { .. })) {
+        if !has_failed(result) {
             return;
         }
         let mut poison = lock(&self.health.state);

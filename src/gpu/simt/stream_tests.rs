@@ -248,3 +248,49 @@ fn a_graph_may_be_part_of_another() {
     replay(&outer, &stream);
     assert_eq!(log.take(), [1, 2, 1, 2]);
 }
+
+#[test]
+fn work_that_panics_is_an_error_with_the_panics_words_and_the_stream_goes_on() {
+    let [stream] = streams();
+    let log = Log::default();
+    let broken = stream
+        .submit("broken", Arc::new(|_| panic!("planted {}", 5)))
+        .unwrap();
+    let behind = public(&stream);
+    while !broken.is_done() {
+        std::thread::yield_now();
+    }
+    let refused = stream.submit("next", log.note(1)).unwrap_err();
+    assert!(matches!(refused, GpuError::Poisoned { .. }), "{refused}");
+    let error = broken.wait(LONG).unwrap_err();
+    let GpuError::Panicked(panicked) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(
+        (panicked.thread.as_str(), panicked.message.as_str()),
+        ("simt-stream", "planted 5")
+    );
+    behind.record().unwrap().wait(LONG).unwrap();
+    stream
+        .submit("after", log.note(2))
+        .unwrap()
+        .wait(LONG)
+        .unwrap();
+    assert_eq!(log.take(), [2]);
+}
+
+#[test]
+fn a_launch_that_nobody_runs_any_more_ends_with_that() {
+    let done = Arc::new(Done {
+        kernel: "lost".to_owned(),
+        result: Mutex::new(None),
+        changed: Condvar::new(),
+    });
+    let pending = Pending {
+        done: Arc::clone(&done),
+        health: Arc::default(),
+    };
+    drop(Ending(done));
+    let error = pending.wait(LONG).unwrap_err();
+    assert!(matches!(error, GpuError::Panicked(_)), "{error}");
+}

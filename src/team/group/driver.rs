@@ -133,6 +133,10 @@ impl Driver {
     }
 
     fn turn(&mut self) -> Result<Turn, GroupError> {
+        if let Some(Err(error)) = self.lease.as_ref().map(Lease::check) {
+            let error = error.to_string();
+            self.shared.tell(What::Failed { error });
+        }
         if self.lease.as_ref().is_none_or(|lease| !lease.is_held()) {
             self.lease = None;
             self.lease = self.desk.take_lease(self.shared.bounds.lease_ttl)?;

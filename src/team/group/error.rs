@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{GroupState, LayerError};
+use crate::error::ThreadPanicked;
 use crate::team::{StoreError, TeamError};
 
 /// An error of a group.
@@ -65,6 +66,9 @@ pub enum GroupError {
     /// A thread could not be started.
     #[error("no thread for the group: {0}")]
     Thread(std::io::Error),
+    /// A thread of the group has panicked.
+    #[error(transparent)]
+    Panicked(#[from] ThreadPanicked),
     /// The layer.
     #[error("the layer: {0}")]
     Layer(LayerError),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::record::{GroupRecord, Members};
+use crate::error::ThreadPanicked;
 
 /// How a rank stands in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,13 +19,16 @@ pub enum GroupState {
     Expelled,
     /// Gone because it wanted to.
     Left,
+    /// A thread of the group has panicked. The QPs of this rank are ended, and the others go on without it; it comes back with a
+    /// new generation.
+    Broken,
 }
 
 impl GroupState {
     /// Whether this incarnation has ended.
     #[must_use]
     pub fn is_over(self) -> bool {
-        matches!(self, Self::Expelled | Self::Left)
+        matches!(self, Self::Expelled | Self::Left | Self::Broken)
     }
 }
 
@@ -191,6 +195,8 @@ pub enum What {
         /// For how long it did not.
         away: Duration,
     },
+    /// A thread of the group has panicked: this incarnation has ended.
+    Panicked(ThreadPanicked),
     /// This incarnation has ended.
     Ended(GroupState),
 }

@@ -18,6 +18,7 @@
 //! | `Changing` | the record has a new view with it | opens the limit to first - 1, gives the device the view, opens newcomers, opens the limit | `Serving` |
 //! | any | the record has had it as a member and has it no more | ends its calls and its QPs | `Expelled`, or `Left` if it wanted to |
 //! | any | the largest set of members that reach each other is without it, and another member doubts it | gives its lease back | `Expelled` |
+//! | any | a thread of its group panics | ends its QPs and gives its lease back | `Broken` |
 //!
 //! A held call whose deadline runs out ends aborted and has used up its number, in any state; nothing else changes.
 
@@ -47,7 +48,6 @@ mod suspicion;
 mod watch;
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use config::GroupConfig;
@@ -61,13 +61,14 @@ pub use layer::{Layer, LayerError};
 use shared::Shared;
 
 use super::Team;
+use crate::error::OwnThread;
 
 /// One rank in its group: the threads that keep it there. Dropping it stops them and gives the lease back, so that the others
 /// go on without this rank; its calls are left as they are.
 #[derive(Debug)]
 pub struct Group {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<OwnThread>,
 }
 
 impl Group {
@@ -117,9 +118,18 @@ impl Group {
         body: impl FnOnce() + Send + 'static,
     ) -> Result<(), GroupError> {
         let name = format!("{name} {}", self.shared.fabric.slot());
-        let thread = std::thread::Builder::new().name(name).spawn(body);
+        let shared = Arc::clone(&self.shared);
+        let thread = OwnThread::spawn(&name, body, move |panicked| shared.break_down(panicked));
         self.threads.push(thread.map_err(GroupError::Thread)?);
         Ok(())
+    }
+
+    /// Whether the threads of the group run.
+    ///
+    /// # Errors
+    /// [`GroupError::Panicked`]: the rank is [`GroupState::Broken`].
+    pub fn check(&self) -> Result<(), GroupError> {
+        self.shared.lock().check()
     }
 
     /// How this rank stands.
@@ -143,7 +153,7 @@ impl Group {
     /// Waits until this rank is in `state`, at most for `timeout`.
     ///
     /// # Errors
-    /// [`GroupError::State`] if it is not, or cannot come there any more.
+    /// [`GroupError::State`] if it is not, or cannot come there any more; [`GroupError::Panicked`].
     pub fn wait(&self, state: GroupState, timeout: Duration) -> Result<(), GroupError> {
         self.wait_for(state, timeout, |inner| inner.state == state)
     }
@@ -169,6 +179,7 @@ impl Group {
         let start = Instant::now();
         let mut inner = self.shared.lock();
         while !there(&inner) {
+            inner.check()?;
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() || inner.state.is_over() {
                 return Err(GroupError::State {
@@ -192,6 +203,7 @@ impl Group {
         if rank == own || rank >= ranks {
             return Err(GroupError::Suspect { rank, ranks, own });
         }
+        self.check()?;
         self.shared.suspect(rank, Cause::Told(why.to_owned()));
         Ok(())
     }
@@ -216,9 +228,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.shared.stop();
         for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the group has panicked");
-            }
+            thread.join();
         }
     }
 }
@@ -233,7 +243,7 @@ mod tests {
             table.take_while(|line| line.starts_with('|')).collect()
         };
         let here = rows(include_str!("mod.rs"), "//! ");
-        assert_eq!(here.len(), 13);
+        assert_eq!(here.len(), 14);
         assert_eq!(here, rows(include_str!("../../../ARCHITECTURE.md"), ""));
     }
 }

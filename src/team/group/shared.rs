@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::GroupError;
 use super::config::Bounds;
 use super::desk::Row;
 use super::event::{Cause, GroupEvent, GroupState, GroupView, What};
@@ -12,6 +13,7 @@ use super::fabric::Fabric;
 use super::layer::Layer;
 use super::presence::Incarnation;
 use super::suspicion::Table;
+use crate::error::ThreadPanicked;
 use crate::team::store::Process;
 
 /// Events that are kept for who does not fetch them.
@@ -55,6 +57,8 @@ pub(super) struct Inner {
     events: VecDeque<GroupEvent>,
     /// What kernels were told last.
     masked: Option<BTreeSet<u32>>,
+    /// The first thread of the group that has panicked.
+    panicked: Option<ThreadPanicked>,
 }
 
 impl Shared {
@@ -75,6 +79,7 @@ impl Shared {
             done: BTreeSet::new(),
             events: VecDeque::new(),
             masked: None,
+            panicked: None,
         };
         Self {
             fabric,
@@ -122,8 +127,35 @@ impl Shared {
     }
 
     pub(super) fn set_state(&self, state: GroupState) {
-        self.lock().state = state;
+        self.lock().set_state(state);
         self.notify();
+    }
+
+    /// A thread of the group has panicked: the rules are followed, or trouble seen, no more. This rank reaches nobody from now
+    /// on, and the thread that follows the rules ends, and with it the lease, so that the others go on without this rank.
+    pub(super) fn break_down(&self, panicked: &ThreadPanicked) {
+        {
+            let mut inner = self.lock();
+            if inner.panicked.is_some() {
+                return;
+            }
+            inner.set_state(GroupState::Broken);
+            inner.panicked = Some(panicked.clone());
+            inner.tell(What::Panicked(panicked.clone()));
+        }
+        self.stop();
+        // It may be the layer, or the team, that has panicked.
+        let ended = ThreadPanicked::catch(&panicked.thread, || {
+            self.layer.set_refuse(true);
+            for peer in (0..self.fabric.slots()).filter(|peer| *peer != self.fabric.slot()) {
+                if let Err(error) = self.fabric.fail_peer(peer) {
+                    tracing::error!("the QPs to rank {peer} are not ended: {error}");
+                }
+            }
+        });
+        if let Err(again) = ended {
+            tracing::error!("the QPs of this rank are not ended: {again}");
+        }
     }
 
     /// Adds a cause against a member, and tells kernels if it is one of which they are told.
@@ -184,6 +216,21 @@ impl Shared {
 }
 
 impl Inner {
+    /// A rank that is broken stays so.
+    pub(super) fn set_state(&mut self, state: GroupState) {
+        if self.panicked.is_none() {
+            self.state = state;
+        }
+    }
+
+    /// Whether the threads of the group run.
+    pub(super) fn check(&self) -> Result<(), GroupError> {
+        match &self.panicked {
+            Some(panicked) => Err(panicked.clone().into()),
+            None => Ok(()),
+        }
+    }
+
     /// What this rank has to say of others now.
     pub(super) fn row(&self, now: Instant, bounds: &Bounds) -> Row {
         Row {

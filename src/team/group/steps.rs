@@ -153,7 +153,7 @@ impl Driver {
         let promised = self.local.promised.take();
         let held = self.since.held.take();
         let mut inner = self.shared.lock();
-        inner.state = GroupState::Serving;
+        inner.set_state(GroupState::Serving);
         inner.tell(What::Resumed {
             epoch: record.epoch,
             held: held.map_or_else(Default::default, |since| since.elapsed()),
@@ -200,7 +200,7 @@ impl Driver {
         }
         self.lease = None;
         let mut inner = self.shared.lock();
-        inner.state = state;
+        inner.set_state(state);
         inner.tell(What::Ended(state));
         drop(inner);
         self.shared.stop();

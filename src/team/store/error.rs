@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::error::ThreadPanicked;
+
 /// An error of a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,6 +35,9 @@ pub enum StoreError {
         /// The run that opened it.
         wanted: String,
     },
+    /// A thread of the store has panicked.
+    #[error(transparent)]
+    Panicked(#[from] ThreadPanicked),
     /// A build without etcd.
     #[cfg(not(feature = "etcd"))]
     #[error("a store etcd:// needs a build with the feature 'etcd', which this one lacks")]

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{LeaseId, Store, StoreError};
+use crate::error::OwnThread;
 
 /// A key that exists while this lives: a thread renews it three times in each time to live. Dropping it removes the key.
 ///
@@ -14,7 +14,7 @@ use super::{LeaseId, Store, StoreError};
 #[derive(Debug)]
 pub struct Lease {
     shared: Arc<Shared>,
-    renewer: Option<JoinHandle<()>>,
+    renewer: Option<OwnThread>,
 }
 
 #[derive(Debug)]
@@ -56,13 +56,13 @@ impl Lease {
             end: Condvar::new(),
         });
         let renewing = Arc::clone(&shared);
-        let renewer = std::thread::Builder::new()
-            .name(format!("lease {key}"))
-            .spawn(move || renewing.renew())
-            .map_err(|source| StoreError::Io {
-                path: "the thread of a lease".into(),
-                source,
-            })?;
+        let losing = Arc::clone(&shared);
+        let lose = move |_: &_| losing.lost.store(true, Ordering::Relaxed);
+        let renewer = OwnThread::spawn(&format!("lease {key}"), move || renewing.renew(), lose);
+        let renewer = renewer.map_err(|source| StoreError::Io {
+            path: "the thread of a lease".into(),
+            source,
+        })?;
         Ok(Some(Self {
             shared,
             renewer: Some(renewer),
@@ -78,6 +78,15 @@ impl Lease {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         !shared.lost.load(Ordering::Relaxed) && renewed.elapsed() < shared.ttl
+    }
+
+    /// Whether the thread that renews it has not panicked. If it has, the lease counts as lost.
+    ///
+    /// # Errors
+    /// [`StoreError::Panicked`].
+    pub fn check(&self) -> Result<(), StoreError> {
+        let checked = self.renewer.as_ref().map_or(Ok(()), OwnThread::check);
+        Ok(checked?)
     }
 
     /// The key.
@@ -122,7 +131,7 @@ impl Drop for Lease {
             .unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.end.notify_all();
         if let Some(renewer) = self.renewer.take() {
-            let _ = renewer.join();
+            renewer.join();
         }
         if let Err(error) = self
             .shared

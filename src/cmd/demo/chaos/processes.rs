@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::super::orders::Order;
 use super::event::{Record, What};
 use super::unix_us;
+use crate::error::ThreadPanicked;
 
 /// What came from a rank.
 #[derive(Debug, PartialEq, Eq)]
@@ -238,10 +239,13 @@ fn listen(
     end: Option<Heard>,
 ) {
     std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if to.send((who, heard(line))).is_err() {
-                return;
-            }
+        let listened = ThreadPanicked::catch("listener of a rank", || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            // Nobody hears it any more: then the rest is of no use.
+            let _ = lines.try_for_each(|line| to.send((who, heard(line))));
+        });
+        if let Err(panicked) = listened {
+            let _ = to.send((who, Heard::Said(panicked.to_string())));
         }
         if let Some(end) = end {
             let _ = to.send((who, end));

@@ -40,6 +40,8 @@ pub(super) struct FakeLayer {
     pub(super) stop: AtomicBool,
     /// Makes no call.
     pub(super) frozen: AtomicBool,
+    /// The name of a thread that is to panic here.
+    pub(super) panics: Mutex<Option<String>>,
 }
 
 impl FakeLayer {
@@ -60,6 +62,17 @@ impl FakeLayer {
             done: Mutex::default(),
             stop: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
+            panics: Mutex::default(),
+        }
+    }
+
+    /// Panics on the thread of that name, once.
+    fn planted(&self) {
+        let mut panics = lock(&self.panics);
+        if panics.is_some() && std::thread::current().name() == panics.as_deref() {
+            *panics = None;
+            drop(panics);
+            panic!("planted");
         }
     }
 
@@ -183,10 +196,12 @@ impl Layer for FakeLayer {
     }
 
     fn started(&self) -> u32 {
+        self.planted();
         self.started.load(Ordering::SeqCst)
     }
 
     fn finished(&self) -> u32 {
+        self.planted();
         self.finished.load(Ordering::SeqCst)
     }
 
@@ -217,6 +232,7 @@ impl Layer for FakeLayer {
     }
 
     fn suspected(&self) -> Vec<u32> {
+        self.planted();
         lock(&self.suspected).iter().copied().collect()
     }
 

@@ -1,6 +1,7 @@
 //! Groups of ranks without HCA and GPU, in every kind of trouble: fast enough for many orders of events.
 
 mod layer;
+mod panics;
 mod way;
 mod world;
 

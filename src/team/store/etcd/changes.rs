@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use ureq::Agent;
 
 use super::client::{CallError, Client};
 use super::messages::{Streamed, Watched, encoded};
+use crate::error::{OwnThread, ThreadPanicked};
 
 /// A watch is opened anew after this time: one whose member is gone without a word looks like one of keys that rest.
 const WATCH: Duration = Duration::from_secs(30);
@@ -25,7 +26,7 @@ pub(super) struct Changes {
     shared: Arc<Shared>,
     /// Of the watch alone, so that it can be interrupted.
     agent: Agent,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<OwnThread>>,
 }
 
 #[derive(Debug)]
@@ -81,13 +82,22 @@ impl Changes {
         state.seen.insert(thread, changes);
     }
 
+    /// Whether the thread that watches has not panicked.
+    pub(super) fn check(&self) -> Result<(), ThreadPanicked> {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().map_or(Ok(()), OwnThread::check)
+    }
+
     fn start(&self) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
             let (shared, agent) = (Arc::clone(&self.shared), self.agent.clone());
-            let spawned = std::thread::Builder::new()
-                .name("etcd watch".to_owned())
-                .spawn(move || shared.watch(&agent));
+            let waited_for = Arc::clone(&self.shared);
+            let wake = move |_: &_| {
+                waited_for.state().watching = false;
+                waited_for.changed.notify_all();
+            };
+            let spawned = OwnThread::spawn("etcd watch", move || shared.watch(&agent), wake);
             // Without it waits are short, and that is all.
             *thread = spawned.ok();
         }
@@ -101,7 +111,7 @@ impl Drop for Changes {
         self.agent.clone().shutdown();
         let thread = self.thread.get_mut();
         if let Some(thread) = thread.unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

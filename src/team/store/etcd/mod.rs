@@ -90,6 +90,7 @@ impl EtcdStore {
     }
 
     fn find(&self, key: &str, until: Instant) -> Result<Found, StoreError> {
+        self.changes.check()?;
         let request = json!({"key": self.key(key)});
         let range: Result<Range, CallError> = self.client.ask("kv/range", &request, until);
         let range = range.map_err(|error| self.client.error(error))?;

@@ -1,0 +1,138 @@
+//! Threads that the library runs for itself. A panic in one is a state of what it served, and an error of the next call.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::thread::{Builder, JoinHandle};
+
+/// A thread of the library has panicked: what it did is done no more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the thread '{thread}' of the library has panicked: {message}. This is a defect of the library; whatever the thread \
+     served has to be made anew"
+)]
+pub struct ThreadPanicked {
+    /// Its name.
+    pub thread: String,
+    /// The message of its panic.
+    pub message: String,
+}
+
+impl ThreadPanicked {
+    /// What a panic of `thread` left.
+    pub(crate) fn new(thread: &str, panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self {
+            thread: thread.to_owned(),
+            message: text.unwrap_or_else(|| "without a message".to_owned()),
+        }
+    }
+
+    /// Runs `body` on the calling thread, which is `thread`.
+    ///
+    /// # Errors
+    /// Its panic.
+    pub(crate) fn catch<T>(thread: &str, body: impl FnOnce() -> T) -> Result<T, Self> {
+        // Callers give up what `body` used, or keep it whole under locks.
+        catch_unwind(AssertUnwindSafe(body)).map_err(|panic| Self::new(thread, &*panic))
+    }
+}
+
+/// A thread of the library. Whoever owns it asks [`OwnThread::check`] in each of its calls.
+#[derive(Debug)]
+pub(crate) struct OwnThread {
+    handle: JoinHandle<()>,
+    panicked: Arc<OnceLock<ThreadPanicked>>,
+}
+
+impl OwnThread {
+    /// Starts `body` as the thread `name`. If it panics, the thread runs `on_panic` with its last breath, which tells those who
+    /// wait for it; [`OwnThread::check`] fails before that.
+    pub(crate) fn spawn(
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+        on_panic: impl FnOnce(&ThreadPanicked) + Send + 'static,
+    ) -> io::Result<Self> {
+        let panicked = Arc::new(OnceLock::new());
+        let (told, own_name) = (Arc::clone(&panicked), name.to_owned());
+        let run = move || {
+            if let Err(panic) = ThreadPanicked::catch(&own_name, body) {
+                tracing::error!("{panic}");
+                let _ = told.set(panic.clone());
+                on_panic(&panic);
+            }
+        };
+        let handle = Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(Self { handle, panicked })
+    }
+
+    /// Whether it has not panicked.
+    ///
+    /// # Errors
+    /// Its panic.
+    pub(crate) fn check(&self) -> Result<(), ThreadPanicked> {
+        match self.panicked.get() {
+            Some(panicked) => Err(panicked.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends its [`std::thread::park`].
+    pub(crate) fn unpark(&self) {
+        self.handle.thread().unpark();
+    }
+
+    /// Waits until it has ended. Its panic was told.
+    pub(crate) fn join(self) {
+        let _ = self.handle.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_panic_is_told_at_once_and_found_at_every_later_look() {
+        let (tell, told) = channel();
+        let on_panic = move |panic: &ThreadPanicked| tell.send(panic.clone()).unwrap();
+        let thread = OwnThread::spawn("worker 7", || panic!("planted {}", 3), on_panic).unwrap();
+        let panic = told.recv_timeout(LONG).unwrap();
+        assert_eq!(
+            panic.to_string(),
+            "the thread 'worker 7' of the library has panicked: planted 3. This is a defect of the library; whatever the \
+             thread served has to be made anew"
+        );
+        assert_eq!(thread.check(), Err(panic.clone()));
+        assert_eq!(thread.check(), Err(panic));
+        thread.join();
+    }
+
+    #[test]
+    fn a_thread_that_ends_by_itself_has_nothing_to_tell() {
+        let (tell, told) = channel();
+        let parked = || std::thread::park_timeout(LONG);
+        let thread = OwnThread::spawn("idle", parked, move |_| tell.send(()).unwrap()).unwrap();
+        assert_eq!(thread.check(), Ok(()));
+        thread.unpark();
+        thread.join();
+        assert!(
+            told.recv_timeout(LONG).is_err(),
+            "nobody is left who could tell"
+        );
+    }
+
+    #[test]
+    fn a_panic_without_words_is_one_too() {
+        let caught = ThreadPanicked::catch("odd", || std::panic::panic_any(7u8));
+        let message = caught.unwrap_err().message;
+        assert_eq!(message, "without a message");
+        assert_eq!(ThreadPanicked::catch("even", || 8), Ok(8));
+    }
+}
