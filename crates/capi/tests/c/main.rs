@@ -68,6 +68,45 @@ fn the_header_names_every_exported_function_once() {
     assert!(exported >= 20, "only {exported} functions found");
 }
 
+#[test]
+fn no_panic_of_a_function_with_a_status_leaves_it() {
+    // What runs a body under `status::guard`.
+    const GUARDED: [&str; 4] = ["guard(|", "launch(call,", "copy(team,", "create(team,"];
+    let mut seen = 0;
+    for file in SOURCES {
+        let source = fs::read_to_string(Path::new(CRATE).join(file)).unwrap();
+        for function in source.split("extern \"C\" fn ").skip(1) {
+            let (signature, body) = function.split_once('{').unwrap();
+            if !signature.contains("-> wv_status") {
+                continue;
+            }
+            let body: String = body
+                .split("\n}\n")
+                .next()
+                .unwrap()
+                .split_whitespace()
+                .collect();
+            let name = signature.split('(').next().unwrap();
+            assert!(
+                GUARDED.iter().any(|guard| body.contains(guard)),
+                "{name}: {body}"
+            );
+            seen += 1;
+        }
+        for (helper, of) in [("launch", "phases"), ("copy", "team"), ("create", "moe")] {
+            if file == format!("src/{of}.rs") {
+                let body = source
+                    .split(&format!("unsafe fn {helper}("))
+                    .nth(1)
+                    .unwrap();
+                let body = body.split("\n}\n").next().unwrap();
+                assert!(body.contains("    guard(|| {"), "{helper}");
+            }
+        }
+    }
+    assert!(seen >= 20, "only {seen} functions found");
+}
+
 /// Where cargo put the libraries: beside or above this program.
 fn library(name: &str) -> PathBuf {
     let program = env::current_exe().unwrap();
