@@ -33,12 +33,8 @@ fn children(parent: u32, word: &str) -> Vec<u32> {
 fn signal(pid: u32, signal: i32) {
     let pid = i32::try_from(pid).unwrap();
     // SAFETY: no memory is passed; the process is of this test, and has not been waited for.
-    assert_eq!(
-        unsafe { libc::kill(pid, signal) },
-        0,
-        "{}",
-        io::Error::last_os_error()
-    );
+    let sent = unsafe { libc::kill(pid, signal) };
+    assert_eq!(sent, 0, "{}", io::Error::last_os_error());
 }
 
 fn pidfd(pid: u32) -> OwnedFd {

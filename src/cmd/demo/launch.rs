@@ -356,7 +356,7 @@ fn listen(
         let listened = ThreadPanicked::catch("listener of a rank", || {
             let mut lines = BufReader::new(output).lines().map_while(Result::ok);
             // Nobody hears it any more: then the rest is of no use.
-            let _ = lines.try_for_each(|line| events.send((rank, event(line))));
+            lines.all(|line| events.send((rank, event(line))).is_ok());
         });
         if let Err(panicked) = listened {
             let message = panicked.to_string();

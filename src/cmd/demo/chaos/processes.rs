@@ -242,7 +242,7 @@ fn listen(
         let listened = ThreadPanicked::catch("listener of a rank", || {
             let mut lines = BufReader::new(output).lines().map_while(Result::ok);
             // Nobody hears it any more: then the rest is of no use.
-            let _ = lines.try_for_each(|line| to.send((who, heard(line))));
+            lines.all(|line| to.send((who, heard(line))).is_ok());
         });
         if let Err(panicked) = listened {
             let _ = to.send((who, Heard::Said(panicked.to_string())));
