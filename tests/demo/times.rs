@@ -1,6 +1,7 @@
 //! Options that are times: none, and more than any clock holds.
 
 use crate::Demo;
+use crate::closed::POST;
 
 const MOST: &str = "18446744073709551615";
 
@@ -69,26 +70,7 @@ fn no_time_at_all_is_a_run_that_ends() {
             "chaos",
             vec!["--ranks", "3", "--minutes", "0", "--patience", "0"],
         ),
-        (
-            "bench",
-            vec![
-                "post",
-                "--gpu",
-                "simt",
-                "--blocks",
-                "1",
-                "--calls",
-                "1",
-                "--mode",
-                "exclusive",
-                "--scope",
-                "thread",
-                "--record",
-                "yes",
-                "--timeout",
-                "0",
-            ],
-        ),
+        ("bench", [&POST[..], &["--timeout", "0"]].concat()),
     ];
     for (command, arguments) in runs {
         let (code, errors) = end(command, &arguments);

@@ -1,14 +1,15 @@
 //! Threads of a group, and of what it uses, that panic.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use super::way::Way;
 use super::world::lock;
 use super::{LONG, memory};
 use crate::team::StoreError;
 use crate::team::group::{GroupError, GroupState, What};
-use crate::team::store::{Lease, LeaseId, MemoryStore, Store};
+use crate::team::store::{Lease, MemoryStore, Store};
 
 #[test]
 fn a_thread_of_a_group_that_panics_is_a_state_and_an_error_and_the_others_go_on() {
@@ -48,65 +49,14 @@ fn a_thread_of_a_group_that_panics_is_a_state_and_an_error_and_the_others_go_on(
     }
 }
 
-/// A store that panics when it is asked to renew a lease.
-#[derive(Debug, Default)]
-struct Panics {
-    store: MemoryStore,
-    renews: AtomicBool,
-}
-
-impl Store for Panics {
-    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.store.put(key, value)
-    }
-
-    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.store.try_get(key)
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        expected: Option<&[u8]>,
-        value: &[u8],
-    ) -> Result<bool, StoreError> {
-        self.store.compare_and_set(key, expected, value)
-    }
-
-    fn remove(&self, key: &str) -> Result<bool, StoreError> {
-        self.store.remove(key)
-    }
-
-    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
-        self.store.list(key)
-    }
-
-    fn take_lease(
-        &self,
-        key: &str,
-        value: &[u8],
-        ttl: Duration,
-    ) -> Result<Option<LeaseId>, StoreError> {
-        self.store.take_lease(key, value, ttl)
-    }
-
-    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
-        assert!(self.renews.load(Ordering::Relaxed), "planted");
-        self.store.renew_lease(key, id)
-    }
-
-    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
-        self.store.end_lease(key, id)
-    }
-
-    fn wait_for_change(&self, timeout: Duration) {
-        self.store.wait_for_change(timeout);
-    }
-}
-
 #[test]
 fn a_lease_whose_thread_has_panicked_is_lost_at_once_and_says_why() {
-    let store: Arc<dyn Store> = Arc::new(Panics::default());
+    let store: Arc<dyn Store> = Arc::new(Way {
+        store: Arc::new(MemoryStore::new()),
+        away: Arc::default(),
+        cut: Arc::default(),
+        panics: AtomicBool::new(true),
+    });
     // So long that it does not run out by itself in this test.
     let ttl = Duration::from_secs(300);
     let short = Duration::from_millis(300);

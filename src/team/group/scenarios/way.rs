@@ -1,4 +1,4 @@
-//! A store that can be taken away, from one rank or from all.
+//! A store that can be taken away, from one rank or from all, and that may panic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,8 @@ pub(super) struct Way {
     pub(super) store: Arc<dyn Store>,
     pub(super) away: Arc<AtomicBool>,
     pub(super) cut: Arc<AtomicBool>,
+    /// A lease that is to be renewed panics.
+    pub(super) panics: AtomicBool,
 }
 
 impl Way {
@@ -63,6 +65,7 @@ impl Store for Way {
     }
 
     fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
+        assert!(!self.panics.load(Ordering::Relaxed), "planted");
         self.open()?.renew_lease(key, id)
     }
 

@@ -253,6 +253,7 @@ impl World {
                 store: Arc::clone(&self.store),
                 away: Arc::clone(&self.away),
                 cut: Arc::clone(&cut),
+                panics: AtomicBool::new(false),
             }),
             layer: Arc::clone(&layer),
         });
