@@ -48,7 +48,11 @@ def with_nextest(tree: Tree, selection: Selection, profile: str, threads: int | 
         print(f"x: cargo nextest ended with status {status} and wrote no {report}")
         return []
     with open(report) as file:
-        return from_junit(file.read())
+        outcomes = from_junit(file.read())
+    if (status == 0) == any(outcome.result == FAILED for outcome in outcomes):
+        print(f"x: cargo nextest ended with status {status}, and {report} does not say so: none of it counts")
+        return []
+    return outcomes
 
 
 def filter_of(selection: Selection) -> str:
