@@ -24,6 +24,7 @@ load() {
             tests run "$name" --of tests --as "$name-$round" --profile load $(threads_of "$name")
         [ "$outcome" = ok ] || bad=$((bad + 1))
     done
+    [ -z "$busy" ] || kill -0 "$stress" || die 1 "stress-ng has ended before the tests: this was no load"
     [ -z "$busy" ] || stop_stress
     printf '\n'
     tests failures
@@ -31,9 +32,10 @@ load() {
     [ "$bad" = 0 ]
 }
 
-# Two busy threads and one that writes 256 MiB over and over. It ends with this script, and after a day in any case.
+# Two busy threads and one that writes 256 MiB over and over. It ends with this script, and in any case two hours
+# a run later.
 start_stress() {
-    stress-ng --quiet --cpu 2 --vm 1 --vm-bytes 256M --timeout 24h </dev/null &
+    stress-ng --quiet --cpu 2 --vm 1 --vm-bytes 256M --timeout "$((times * 2))h" </dev/null &
     stress=$!
     trap stop_stress EXIT
     trap 'exit 130' INT TERM HUP
