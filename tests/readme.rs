@@ -5,15 +5,17 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
+use limits::HANG;
 use softhca::Hca;
 use warpverbs::abi::{Status, Window};
 use warpverbs::gpu::{self, GpuSelector, Launch};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 
+#[path = "common/limits.rs"]
+mod limits;
 mod two_ranks {
     include!("readme/two_ranks.rs");
 
@@ -100,7 +102,12 @@ fn a_kernel_of_a_user_exchanges_a_kibibyte() {
 fn exchange(rank: u32, store: Arc<dyn Store>) -> Vec<u8> {
     let device = Context::open(&DeviceSelector::Auto).unwrap();
     let gpu = gpu::open(GpuSelector::Simt).unwrap();
-    let team = Team::join(TeamConfig::new(rank, 2), &device, &gpu, store).unwrap();
+    let config = TeamConfig {
+        deadline: HANG,
+        timeout: HANG,
+        ..TeamConfig::new(rank, 2)
+    };
+    let team = Team::join(config, &device, &gpu, store).unwrap();
     let window = team.window(2 * HALF as u64 + 8).unwrap();
     let status = gpu.alloc(4, 4).unwrap();
     let fill = u8::try_from(rank + 1).unwrap();
@@ -115,7 +122,7 @@ fn exchange(rank: u32, store: Arc<dyn Store>) -> Vec<u8> {
     let warp = Launch::new("exchange", 1, 32);
     // SAFETY: the parameters are the kernel's; team, window and status live until its event is done.
     let event = unsafe { gpu.launch(&warp, bytemuck::bytes_of(&params)) }.unwrap();
-    gpu.wait(&event, Duration::from_secs(60)).unwrap();
+    gpu.wait(&event, HANG).unwrap();
     let mut ended = [0; 4];
     gpu.read(status.addr(), &mut ended).unwrap();
     assert_eq!(u32::from_ne_bytes(ended), Status::OK.0, "rank {rank}");

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
+use common::limits::HANG;
 use common::ranks::{self, Meeting};
 use softhca::HcaConfig;
 use warpverbs::abi::{Status, Window};
@@ -71,7 +72,7 @@ impl AllGather {
         let warp = Launch::new("ring_all_gather", 1, 32);
         // SAFETY: the parameters are the kernel's; team, window and status live until its event is done.
         let event = unsafe { gpu.launch(&warp, bytemuck::bytes_of(&params)) }?;
-        gpu.wait(&event, Duration::from_secs(60))?;
+        gpu.wait(&event, HANG)?;
         let mut ended = [0; 4];
         gpu.read(self.status.addr(), &mut ended)?;
         let ended = Status(u32::from_ne_bytes(ended));
@@ -93,7 +94,11 @@ fn for_ranks<T: Send>(
     let meet = Meeting::new(ranks);
     let ended = ranks::on_threads(ranks, |rank, store| {
         let _attendance = meet.attend();
-        let config = TeamConfig::new(rank, ranks);
+        let config = TeamConfig {
+            deadline: HANG,
+            timeout: HANG,
+            ..TeamConfig::new(rank, ranks)
+        };
         let team = ranks::join(config, [&*hcas[rank as usize]], store).unwrap();
         side(team, &meet).unwrap()
     });

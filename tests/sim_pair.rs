@@ -1,12 +1,13 @@
 //! Two programs that know nothing of each other but an address, each under a `wv sim` of its own.
 
+#[path = "common/limits.rs"]
+mod limits;
+
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(30);
+use limits::until;
 
 /// `ibv_rc_pingpong` under `wv sim --ip IP`, killed with the value.
 struct Pingpong(Child);
@@ -41,11 +42,7 @@ impl Pingpong {
 
     /// What it printed, and its status; panics if it does not end in time.
     fn end(mut self) -> (String, Option<i32>) {
-        let deadline = Instant::now() + LIMIT;
-        while self.0.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "it does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
+        until("the program ends", || self.0.try_wait().unwrap().is_some());
         let mut printed = String::new();
         self.0
             .stdout
@@ -91,23 +88,20 @@ fn free_port() -> u16 {
 
 /// Until the server's table of sockets has its port: to connect would be to be its client.
 fn wait_until_listening(server: &mut Pingpong, port: u16) {
-    let deadline = Instant::now() + LIMIT;
     let suffix = format!(":{port:04X}");
-    while !["tcp", "tcp6"].iter().any(|table| {
+    let listens = |table: &&str| {
         let table = std::fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default();
         let is_it = |line: &str| {
             let fields: Vec<_> = line.split_whitespace().collect();
             fields[1].ends_with(&suffix) && fields[3] == "0A"
         };
         table.lines().any(is_it)
-    }) {
-        assert!(
-            server.0.try_wait().unwrap().is_none(),
-            "the server has ended"
-        );
-        assert!(Instant::now() < deadline, "the server does not listen");
-        thread::sleep(Duration::from_millis(5));
-    }
+    };
+    until("the server listens", || {
+        let ended = server.0.try_wait().unwrap();
+        assert!(ended.is_none(), "the server has ended");
+        ["tcp", "tcp6"].iter().any(listens)
+    });
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The page of the software HCA in CI: its container file and its workflow do what they say, with the tar file of `./x dist`.
 
+#[path = "common/limits.rs"]
+mod limits;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,7 +54,7 @@ fn shell(root: &Path, line: &str) -> String {
         std::env::var("PATH").unwrap()
     );
     let ran = Command::new("timeout")
-        .args(["30", "sh", "-ec", line])
+        .args([&limits::HANG.as_secs().to_string(), "sh", "-ec", line])
         .env("PATH", path)
         .env("XDG_RUNTIME_DIR", root)
         .env_remove("LD_LIBRARY_PATH")

@@ -8,6 +8,7 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use common::limits::HANG;
 use common::{Node, Window, connect, connect_reset, hca, kick};
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
@@ -126,8 +127,6 @@ impl<'a> Poster<'a> {
     }
 }
 
-const LONG: Duration = Duration::from_secs(10);
-
 #[test]
 fn a_write_arrives_when_it_is_rung_and_not_before() {
     let (a, b) = (End::new(), End::new());
@@ -143,7 +142,7 @@ fn a_write_arrives_when_it_is_rung_and_not_before() {
     );
     assert_eq!(b.byte(0), 0);
     poster.ring();
-    let cqe = poster.completion(index, LONG).expect("a completion");
+    let cqe = poster.completion(index, HANG).expect("a completion");
     assert_eq!(cqe.opcode(), CqeOpcode::REQ);
     assert_eq!((b.byte(0), b.byte(u64::from(WINDOW) - 1)), (0x5a, 0x5a));
     assert_eq!(qp.query().unwrap().hw_sq_wqebb_counter, 1);
@@ -158,7 +157,7 @@ fn a_wrong_key_is_an_error_cqe_and_a_reset_with_a_new_base_works_again() {
     a.fill(1);
     let index = poster.write(&b, b.window.rkey() ^ 0x5500);
     poster.ring();
-    let cqe = poster.completion(index, LONG).expect("a completion");
+    let cqe = poster.completion(index, HANG).expect("a completion");
     assert_eq!(cqe.opcode(), CqeOpcode::REQ_ERR);
     assert_eq!(cqe.as_error().reason(), Syndrome::REMOTE_ACCESS_ERR);
     assert_eq!(qps[0].query().unwrap().state, QpState::ERR);
@@ -173,7 +172,7 @@ fn a_wrong_key_is_an_error_cqe_and_a_reset_with_a_new_base_works_again() {
         a.fill(round);
         let index = poster.write(&b, b.window.rkey());
         poster.ring();
-        let cqe = poster.completion(index, LONG).expect("a completion");
+        let cqe = poster.completion(index, HANG).expect("a completion");
         assert_eq!((cqe.opcode(), b.byte(100)), (CqeOpcode::REQ, round));
     }
 }

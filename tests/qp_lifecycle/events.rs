@@ -1,21 +1,18 @@
 //! What an HCA tells by itself, through libmlx5: its port, its end.
 
-use std::time::{Duration, Instant};
-
 use warpverbs::verbs::{Events, HcaEvent};
 
+use crate::common::limits::until;
 use crate::common::{Node, hca};
 
 /// The next event, which must come.
 fn next(events: &Events) -> HcaEvent {
-    let start = Instant::now();
-    loop {
-        if let Some(event) = events.next().unwrap() {
-            return event;
-        }
-        assert!(start.elapsed() < Duration::from_secs(10), "nothing is told");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let mut next = None;
+    until("the HCA tells an event", || {
+        next = events.next().unwrap();
+        next.is_some()
+    });
+    next.unwrap()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "a device register")]
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode};
@@ -13,13 +13,11 @@ use mlx5_prm::wqe::{CtrlSeg, DataSeg, RaddrSeg, WqeOpcode};
 use softhca::Hca;
 use warpverbs::verbs::{CqKind, Doorbell, Qp, QpConfig, QpLayout, Rts};
 
+use crate::common::limits::HANG;
 use crate::common::{Node, Window, hca, kick};
 
 /// Bytes of a window.
 pub(crate) const WINDOW: u32 = 4096;
-
-/// Longest wait for a completion.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// One end: an HCA, a node, a registered window.
 pub(crate) struct End {
@@ -152,7 +150,7 @@ impl<'a> Poster<'a> {
             assert_eq!(cqe.wqe_counter.get(), low, "{cqe:?}");
             return cqe;
         }
-        let deadline = Instant::now() + LONG;
+        let deadline = Instant::now() + HANG;
         loop {
             let cqe = self.end.cqe(self.layout.cqe_addr);
             if cqe.opcode() != CqeOpcode::INVALID && cqe.wqe_counter.get() == low {
@@ -182,7 +180,7 @@ impl<'a> Poster<'a> {
 fn next_entry(end: &End, (first, depth): (u64, u32), consumed: &mut u32) -> Cqe64 {
     let place = first + u64::from(*consumed % depth) * 64;
     let lap = u8::try_from((*consumed / depth) & 1).unwrap();
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + HANG;
     loop {
         let cqe = end.cqe(place);
         if cqe.opcode() != CqeOpcode::INVALID && cqe.op_own & 1 == lap {

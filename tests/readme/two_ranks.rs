@@ -1,5 +1,5 @@
 // Two ranks share four experts. Runs under `wv sim --`, or as it is where there is a ConnectX.
-use std::{error::Error, sync::Arc, thread};
+use std::{error::Error, sync::Arc, thread, time::Duration};
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::{Moe, MoeConfig, Workspace, bf16, reference::Batch};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
@@ -10,7 +10,9 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 fn one_rank(rank: u32, store: Arc<dyn Store>) -> Outcome<f32> {
     let device = Context::open(&DeviceSelector::Auto)?;
     let gpu = gpu::open(GpuSelector::Auto)?;
-    let team = Team::join(TeamConfig::new(rank, 2), &device, &gpu, store)?;
+    // A rank that the others wait for longer than the deadline is left out of the call.
+    let config = TeamConfig { deadline: Duration::from_secs(20), ..TeamConfig::new(rank, 2) };
+    let team = Team::join(config, &device, &gpu, store)?;
     let (hidden, experts, top_k, max_tokens) = (64, 4, 2, 16);
     let shape = MoeConfig { hidden, experts, top_k, max_tokens, ..MoeConfig::BF16 };
     let moe = Moe::new(&team, "layer0", shape)?;
