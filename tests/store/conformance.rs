@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::limits::HANG;
 use warpverbs::team::{
     FileStore, MAX_KEY, MAX_VALUE, MemoryStore, Records, Store, StoreError, open_store,
 };
@@ -190,8 +191,8 @@ fn a_wait_ends_with_the_value_or_at_its_deadline() {
                 .starts_with("nobody has set 'late' within")
         );
         thread::scope(|scope| {
-            let waiter =
-                scope.spawn(|| store.get("late", Instant::now() + Duration::from_secs(10)));
+            let waiter = scope.spawn(|| store.get("late", Instant::now() + HANG));
+            // It waits by now, as a rule; it gets the value in any case.
             thread::sleep(Duration::from_millis(20));
             store.put("late", b"here").unwrap();
             assert_eq!(waiter.join().unwrap().unwrap(), b"here");
@@ -203,12 +204,12 @@ fn a_wait_ends_with_the_value_or_at_its_deadline() {
 fn a_watch_ends_with_another_value_than_the_known_one_or_with_the_same_at_its_timeout() {
     on_each(|store| {
         store.put("w", b"1").unwrap();
-        let long = Duration::from_secs(10);
         let short = Duration::from_millis(20);
-        assert_eq!(store.watch("w", None, long).unwrap().unwrap(), b"1");
+        assert_eq!(store.watch("w", None, HANG).unwrap().unwrap(), b"1");
         assert_eq!(store.watch("w", Some(b"1"), short).unwrap().unwrap(), b"1");
         thread::scope(|scope| {
-            let watcher = scope.spawn(|| store.watch("w", Some(b"1"), long));
+            let watcher = scope.spawn(|| store.watch("w", Some(b"1"), HANG));
+            // As above.
             thread::sleep(short);
             store.remove("w").unwrap();
             assert_eq!(watcher.join().unwrap().unwrap(), None);

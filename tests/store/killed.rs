@@ -6,11 +6,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::conformance::increment;
+use crate::limits::{HANG, until};
 use warpverbs::team::{FileStore, Lease, Store};
 
 const DIRECTORY: &str = "WV_TEST_STORE_DIRECTORY";
 const ROLE: &str = "WV_TEST_STORE_ROLE";
-const LONG: Duration = Duration::from_secs(30);
+/// A lease that no pause of the machine ends.
+const LASTING: &str = "hold 600";
+/// One that ends while its process stands still.
+const SHORT: &str = "hold 3";
 
 /// What a process of the tests below does.
 #[test]
@@ -19,11 +23,11 @@ fn worker() {
     let directory = std::env::var_os(DIRECTORY).expect("a test below starts this");
     let store = FileStore::open(Path::new(&directory), "run").unwrap();
     let role = std::env::var(ROLE).unwrap();
-    let until = Instant::now() + LONG;
     match role.split_once(' ').unwrap_or((&role, "")) {
         ("count", id) => {
             let mut done = 0u32;
-            while Instant::now() < until {
+            // The parent ends it.
+            loop {
                 increment(&store, "n");
                 done += 1;
                 store
@@ -31,11 +35,12 @@ fn worker() {
                     .unwrap();
             }
         }
-        ("hold", _) => {
+        ("hold", seconds) => {
+            let ttl = Duration::from_secs(seconds.parse().unwrap());
             let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(store);
-            let lease = Lease::take(&store, "seat", b"child", Duration::from_millis(500));
+            let lease = Lease::take(&store, "seat", b"child", ttl);
             let lease = lease.unwrap().unwrap();
-            while Instant::now() < until && lease.is_held() {
+            while lease.is_held() {
                 thread::sleep(Duration::from_millis(10));
             }
             store.put("lost", b"yes").unwrap();
@@ -49,7 +54,10 @@ struct Worker(Child);
 
 impl Worker {
     fn start(directory: &Path, role: &str) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
+        // It ends with the test, however that ends.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(std::env::current_exe().unwrap())
             .args(["--exact", "killed::worker", "--ignored"])
             .env(DIRECTORY, directory)
             .env(ROLE, role)
@@ -92,10 +100,7 @@ fn processes_killed_at_any_point_leave_every_key_whole_and_hold_up_nobody() {
             .map(|i| Worker::start(directory.path(), &format!("count {round}-{i}")))
             .collect();
         let before = number(&store, "n");
-        let start = Instant::now();
-        while number(&store, "n") < before + 5 && start.elapsed() < LONG {
-            thread::sleep(Duration::from_millis(1));
-        }
+        until("both count", || number(&store, "n") >= before + 5);
         thread::sleep(Duration::from_micros(random.u64(..20_000)));
         drop(workers);
     }
@@ -123,15 +128,11 @@ fn a_stopped_process_holds_up_nobody() {
     let worker = Worker::start(directory.path(), "count x");
     for _ in 0..20 {
         let before = number(&store, "n");
-        let start = Instant::now();
-        while number(&store, "n") == before && start.elapsed() < LONG {
-            thread::sleep(Duration::from_millis(1));
-        }
+        until("the other counts", || number(&store, "n") > before);
         worker.signal("STOP");
-        let start = Instant::now();
+        // These end although the other stands still.
         increment(&store, "n");
         store.put("other", b"1").unwrap();
-        assert!(start.elapsed() < LONG / 2);
         worker.signal("CONT");
     }
 }
@@ -140,8 +141,8 @@ fn a_stopped_process_holds_up_nobody() {
 fn the_lease_of_a_killed_process_is_gone_before_its_time_to_live() {
     let directory = tempfile::tempdir().unwrap();
     let store = FileStore::open(directory.path(), "run").unwrap();
-    let worker = Worker::start(directory.path(), "hold");
-    store.get("seat", Instant::now() + LONG).unwrap();
+    let worker = Worker::start(directory.path(), LASTING);
+    store.get("seat", Instant::now() + HANG).unwrap();
     drop(worker);
     assert_eq!(store.try_get("seat").unwrap(), None);
     assert!(
@@ -156,12 +157,17 @@ fn the_lease_of_a_killed_process_is_gone_before_its_time_to_live() {
 fn a_process_that_is_stopped_too_long_loses_its_lease_and_learns_it() {
     let directory = tempfile::tempdir().unwrap();
     let store = FileStore::open(directory.path(), "run").unwrap();
-    let worker = Worker::start(directory.path(), "hold");
-    store.get("seat", Instant::now() + LONG).unwrap();
+    let worker = Worker::start(directory.path(), SHORT);
+    store.get("seat", Instant::now() + HANG).unwrap();
     worker.signal("STOP");
-    assert_eq!(store.watch("seat", Some(b"child"), LONG).unwrap(), None);
-    assert!(store.take_lease("seat", b"next", LONG).unwrap().is_some());
+    assert_eq!(store.watch("seat", Some(b"child"), HANG).unwrap(), None);
+    assert!(
+        store
+            .take_lease("seat", b"next", 2 * HANG)
+            .unwrap()
+            .is_some()
+    );
     worker.signal("CONT");
-    assert_eq!(store.get("lost", Instant::now() + LONG).unwrap(), b"yes");
+    assert_eq!(store.get("lost", Instant::now() + HANG).unwrap(), b"yes");
     assert_eq!(store.try_get("seat").unwrap().unwrap(), b"next");
 }

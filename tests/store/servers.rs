@@ -8,7 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const START: Duration = Duration::from_secs(60);
+use crate::limits::HANG;
+
+/// Whoever looks for something asks again after this time.
+const ANSWER: Duration = Duration::from_secs(20);
 
 /// What is missing without [`program`], and why.
 pub(crate) const NO_PROGRAM: &str =
@@ -50,6 +53,7 @@ impl Etcd {
             if (0..members).all(|i| etcd.serves(i)) {
                 return Some(etcd);
             }
+            eprintln!("an etcd has ended: its ports were taken by others");
         }
         panic!("no etcd comes up");
     }
@@ -75,8 +79,6 @@ impl Etcd {
                 ("listen-peer-urls", peer.clone()),
                 ("initial-advertise-peer-urls", peer),
                 ("initial-cluster", cluster.join(",")),
-                ("heartbeat-interval", "50".to_owned()),
-                ("election-timeout", "500".to_owned()),
             ];
             Member {
                 program: program.to_owned(),
@@ -123,10 +125,10 @@ impl Etcd {
         member.process = Some(process.unwrap());
     }
 
-    /// Waits until a member has a leader.
+    /// Waits until a member has a leader. False if its process has ended.
     pub(crate) fn serves(&mut self, i: usize) -> bool {
         let start = Instant::now();
-        while start.elapsed() < START {
+        loop {
             let process = self.members[i].process.as_mut().unwrap();
             if process.try_wait().unwrap().is_some() {
                 return false;
@@ -135,9 +137,9 @@ impl Etcd {
             if !field(&status, "leader").is_empty() {
                 return true;
             }
+            assert!(start.elapsed() < HANG, "member {i} has no leader");
             thread::sleep(Duration::from_millis(20));
         }
-        false
     }
 
     /// SIGKILL.
@@ -168,7 +170,7 @@ impl Etcd {
             if let Some(leader) = running.find(leads) {
                 return leader;
             }
-            assert!(start.elapsed() < START, "nobody leads");
+            assert!(start.elapsed() < HANG, "nobody leads");
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -194,7 +196,7 @@ impl Etcd {
 
     fn post(&self, i: usize, path: &str, body: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.members[i].port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.set_read_timeout(Some(ANSWER))?;
         let length = body.len();
         write!(
             stream,
