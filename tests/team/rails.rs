@@ -83,7 +83,6 @@ fn a_rail_that_goes_down_takes_its_qps_with_it_and_no_others() {
             rank.hcas[1].set_port(false);
             let put = Put {
                 qp: 1,
-                deadline: std::time::Duration::from_secs(5),
                 ..Put::new(peer, 4)
             };
             let seen = rank.put(&put).finish()[0];

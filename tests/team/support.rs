@@ -21,7 +21,7 @@ use warpverbs::team::{Store, Team, TeamConfig, TeamError};
 
 use common::ranks::{self, DEADLINE, Meeting};
 
-/// How long a test waits for a kernel.
+/// How long a test waits for a kernel, and what a kernel waits that is not to end by its deadline.
 pub(crate) const PATIENCE: Duration = DEADLINE.saturating_mul(3);
 /// Words of a window: the first half is put, the second half is where peers put theirs.
 pub(crate) const WORDS: u32 = 1 << 15;
