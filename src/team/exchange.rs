@@ -345,7 +345,8 @@ mod tests {
         (0..ranks).map(one).collect()
     }
 
-    const LONG: Duration = Duration::from_secs(10);
+    /// Ends a hang.
+    const LONG: Duration = Duration::from_secs(100);
 
     #[test]
     fn every_rank_gets_the_values_of_all_in_the_order_of_the_ranks() {
@@ -382,7 +383,6 @@ mod tests {
     #[test]
     fn a_failure_at_one_rank_ends_the_wait_of_the_others_at_once() {
         let exchanges = exchanges(3, LONG);
-        let start = Instant::now();
         let messages: Vec<String> = thread::scope(|scope| {
             let waiting = [0, 1].map(|rank| {
                 let exchange = &exchanges[rank];
@@ -395,8 +395,8 @@ mod tests {
             messages[0],
             "rank 2 failed: window is 9; it must be at most 8"
         );
+        // Its words, not those of a wait that has ended by itself.
         assert_eq!(messages[0], messages[1]);
-        assert!(start.elapsed() < Duration::from_secs(5));
     }
 
     #[test]

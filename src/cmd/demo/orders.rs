@@ -204,7 +204,7 @@ fn set_faults(spec: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
     #[test]
@@ -218,33 +218,53 @@ mod tests {
         }
     }
 
-    /// The gap between two turns of a thread of this name, while those that kernels run on stand still for 300 ms.
-    fn longest_gap(name: &str) -> Duration {
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
-                while !seen.load(Ordering::Relaxed) {
-                    longest = longest.max(last.elapsed());
-                    last = Instant::now();
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                longest.max(last.elapsed())
-            });
-        let thread = thread.unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        freeze(Threads::Kernels, 300).unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        stop.store(true, Ordering::Relaxed);
-        thread.join().unwrap()
+    /// Times, as `now_ns` gives them, at which a thread takes its turns, a millisecond apart or more.
+    #[derive(Default)]
+    struct Turns {
+        times: Mutex<Vec<u64>>,
+        stop: AtomicBool,
+    }
+
+    impl Turns {
+        fn take(&self) {
+            while !self.stop.load(Ordering::Relaxed) {
+                self.times.lock().unwrap().push(now_ns());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+
+        /// Waits for a turn behind `ns`.
+        fn wait(&self, ns: u64) {
+            let start = Instant::now();
+            while self.times.lock().unwrap().last().is_none_or(|at| *at <= ns) {
+                assert!(start.elapsed() < Duration::from_secs(100), "no turn");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     #[test]
     fn a_thread_of_kernels_stands_still_for_its_time() {
-        let gap = longest_gap("simt-test");
-        assert!(gap >= Duration::from_millis(280), "{gap:?}");
+        let turns = Arc::new(Turns::default());
+        let taking = Arc::clone(&turns);
+        let thread = std::thread::Builder::new().name("simt-test".to_owned());
+        let thread = thread.spawn(move || taking.take()).unwrap();
+        turns.wait(0);
+        freeze(Threads::Kernels, 300).unwrap();
+        let (from, until) = (now_ns(), UNTIL_NS.load(Ordering::Relaxed));
+        turns.wait(until);
+        turns.stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+        let times = turns.times.lock().unwrap();
+        let meanwhile = times.iter().filter(|at| (from..until).contains(at));
+        // One may be under way when the signal comes.
+        let meanwhile = meanwhile.count();
+        println!(
+            "{} turns, {meanwhile} of them in {} us",
+            times.len(),
+            until.saturating_sub(from) / 1000
+        );
+        assert!(meanwhile <= 1, "{meanwhile} turns");
     }
 
     #[test]

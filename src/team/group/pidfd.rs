@@ -68,16 +68,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_process_is_told_within_some_milliseconds_and_this_one_is_not_watched() {
+    fn the_end_of_a_process_is_told_and_this_one_is_not_watched() {
         assert!(matches!(PidFd::open(&Process::this()), Watched::Unknown));
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let process = Process::of(child.id());
         let Watched::Runs(watched) = PidFd::open(&process) else {
             panic!("a child of this process can be watched");
         };
         assert!(!watched.has_ended());
         child.kill().unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(100);
         while !watched.has_ended() {
             assert!(Instant::now() < until, "not told");
             std::thread::sleep(Duration::from_millis(1));

@@ -163,14 +163,14 @@ mod tests {
     fn a_process_has_ended_when_it_is_dead_even_if_nobody_has_asked_for_its_status() {
         assert!(!Process::this().has_ended());
         let mut child = Command::new("sleep")
-            .arg("60")
+            .arg("600")
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
         let process = Process::of(child.id());
         assert!(!process.has_ended());
         child.kill().unwrap();
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(100);
         while !process.has_ended() && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

@@ -199,12 +199,12 @@ pub(super) struct World {
 
 impl World {
     /// `founders` of `slots` ranks.
-    pub(super) fn new(store: Arc<dyn Store>, slots: u32, founders: u32) -> Self {
-        let config = GroupConfig {
-            lease_ttl: Duration::from_millis(600),
-            error_bound: Some(Duration::from_millis(150)),
-            ..GroupConfig::default()
-        };
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        slots: u32,
+        founders: u32,
+        config: GroupConfig,
+    ) -> Self {
         let mut world = Self {
             wire: Arc::default(),
             store,
