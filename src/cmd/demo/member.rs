@@ -36,9 +36,13 @@ impl Spent {
 impl Rank {
     /// Runs the steps in a group. One that joins begins with the first step of the view that takes it in.
     pub(super) fn serve(&mut self) -> Result<(), DemoError> {
+        let defaults = GroupConfig::default();
+        let deadline = Duration::from_millis(self.spec.deadline_ms);
         let config = GroupConfig {
+            // Nobody is given up sooner by its lease than by the kernels that wait for it.
+            lease_ttl: defaults.lease_ttl.max(deadline),
             error_bound: Some(Duration::from_secs(1)),
-            ..GroupConfig::default()
+            ..defaults
         };
         let group = Group::start(self.moe.team(), Member::new(&self.moe), &config)?;
         self.tell_what(unix_us(), What::Asks);

@@ -41,6 +41,9 @@ use crate::cmd::output;
 use crate::gpu::GpuSelector;
 use crate::verbs::{Context, DeviceSelector, VerbsError};
 
+/// Ranks wait no shorter for each other. A run whose limit is shorter ends by that, and says so.
+const SHORTEST: Duration = Duration::from_secs(20);
+
 /// Runs the demo and prints its result.
 #[must_use]
 pub fn run(options: &DemoOptions) -> ExitCode {
@@ -143,9 +146,9 @@ impl Run {
             device: device.name(),
             store: format!("file://{}", place.store().display()),
             run_id: format!("{:016x}", fastrand::u64(..)),
-            join_timeout_ms: milliseconds(limit.min(Duration::from_secs(60))),
+            join_timeout_ms: milliseconds(limit.clamp(SHORTEST, Duration::from_secs(60))),
             // A call that waits longer has lost a peer; the HCA gives up well before.
-            deadline_ms: milliseconds((limit / 2).min(Duration::from_secs(30))),
+            deadline_ms: milliseconds((limit / 2).clamp(SHORTEST, Duration::from_secs(30))),
             membership: false,
             began_us: chaos::unix_us(),
             dump: options.dump.as_ref().map(|directory| {

@@ -1,4 +1,5 @@
-//! What chaos does to ranks, by a seed: the same seed chooses the same deeds for the same ranks.
+//! What chaos does to ranks, by a seed: the same seed chooses the same deeds in the same order, however long the ranks take. To
+//! which rank each is done depends on who serves then.
 
 use std::time::Duration;
 
@@ -42,7 +43,10 @@ pub(super) enum Deed {
 /// Deeds, one after the other.
 #[derive(Debug)]
 pub(super) struct Deeds {
+    /// Of deeds alone, so that pauses, which depend on how the ranks stand, change no deed.
     random: fastrand::Rng,
+    /// Of the times between them.
+    times: fastrand::Rng,
     kinds: Vec<Kind>,
 }
 
@@ -50,20 +54,22 @@ impl Deeds {
     /// Of these kinds; none means all.
     pub(super) fn new(seed: u64, kinds: &[Kind]) -> Self {
         let kinds = if kinds.is_empty() { &ALL[..] } else { kinds };
+        let mut random = fastrand::Rng::with_seed(seed);
         Self {
-            random: fastrand::Rng::with_seed(seed),
+            times: random.fork(),
+            random,
             kinds: kinds.to_vec(),
         }
     }
 
     /// Until the next deed.
     pub(super) fn pause(&mut self) -> Duration {
-        Duration::from_millis(self.random.u64(200..2000))
+        Duration::from_millis(self.times.u64(200..2000))
     }
 
     /// Until one that the others have dropped comes back.
     pub(super) fn back(&mut self) -> Duration {
-        Duration::from_millis(self.random.u64(0..1000))
+        Duration::from_millis(self.times.u64(0..1000))
     }
 
     /// To whom what is done, of `calm`: the ranks that serve and to whom nothing is done now. None when of `ranks` half or fewer
@@ -138,6 +144,34 @@ mod tests {
         assert_eq!(deeds.next(&[0, 1, 2], 5), None, "two of five would be left");
         assert_eq!(deeds.next(&[0, 1, 2, 3], 6), None, "half would be left");
         assert!(deeds.next(&[0, 1, 2], 3).is_some());
+    }
+
+    #[test]
+    fn what_is_done_does_not_depend_on_pauses_and_on_who_serves() {
+        // Kind and length of each deed; one machine takes its time, and some ranks are away when it comes to a deed.
+        let done = |slow: bool| {
+            let mut deeds = Deeds::new(1, &[]);
+            let mut done = Vec::new();
+            while done.len() < 50 {
+                deeds.pause();
+                if slow {
+                    assert_eq!(deeds.next(&[0, 1], 6), None);
+                    (deeds.pause(), deeds.back());
+                }
+                let calm = if slow {
+                    &[1, 2, 3, 4, 5][..]
+                } else {
+                    &[0, 1, 2, 3, 4, 5]
+                };
+                match deeds.next(calm, 6).unwrap().1 {
+                    Deed::Kill { .. } => done.push((None, Duration::ZERO)),
+                    Deed::Disturb { how, time } => done.push((Some(how), time)),
+                    Deed::Part { time, .. } => done.push((Some(Disturbance::Partition), time)),
+                }
+            }
+            done
+        };
+        assert_eq!(done(false), done(true));
     }
 
     #[test]

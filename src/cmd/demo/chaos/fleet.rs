@@ -23,6 +23,8 @@ pub(super) struct Fleet<'a> {
     rejoins: Vec<(Instant, Incarnation)>,
     /// The last step that each has come to, of those who go no further.
     pub(super) finished: BTreeMap<u32, u32>,
+    /// Members of the view in which each serves.
+    views: BTreeMap<Incarnation, Vec<u32>>,
     /// Told to each: the last step.
     last: Option<u32>,
     /// The first failure of each.
@@ -59,6 +61,7 @@ impl<'a> Fleet<'a> {
             over: BTreeSet::new(),
             rejoins: Vec::new(),
             finished: BTreeMap::new(),
+            views: BTreeMap::new(),
             last: None,
             failures: BTreeMap::new(),
             said: BTreeMap::new(),
@@ -126,10 +129,16 @@ impl<'a> Fleet<'a> {
         Ok(self.rejoins.iter().map(|(at, _)| *at).min())
     }
 
-    /// Whether all that live are done, and nobody is to come.
+    /// Whether all that live are done and serve in a view of just them, and nobody is to come. Steps may end before a rank that
+    /// died behind them is dropped.
     pub(super) fn is_done(&self) -> bool {
-        let done = |rank: &u32| self.finished.contains_key(rank);
-        self.rejoins.is_empty() && self.processes.running().iter().all(done)
+        let living = self.processes.running();
+        let done = |rank: &u32| {
+            let generation = self.processes.generation(*rank);
+            let view = generation.and_then(|generation| self.views.get(&(*rank, generation)));
+            self.finished.contains_key(rank) && view == Some(&living)
+        };
+        self.rejoins.is_empty() && living.iter().all(done)
     }
 
     /// What comes before `until`; none if nothing does.
@@ -175,8 +184,10 @@ impl<'a> Fleet<'a> {
         match serde_json::from_str(line) {
             Ok(Message::Begins { step }) => return News::Begins(who, step),
             Ok(Message::Event(record)) => {
-                if record.what == What::Expelled {
-                    self.over.insert(who);
+                match &record.what {
+                    What::Expelled => drop(self.over.insert(who)),
+                    What::Serves { members, .. } => drop(self.views.insert(who, members.clone())),
+                    _ => {}
                 }
                 self.records.push(record);
             }
