@@ -14,7 +14,9 @@ use warpverbs::team::{Cause, GroupConfig, GroupEvent, GroupState, Team, What};
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Rank};
 
-const DEADLINE: Duration = Duration::from_secs(4);
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Two who suspect each other part after it; a third is given up only if it stands still for it and a deadline.
+const PARTING: Duration = Duration::from_secs(12);
 /// Type of the event "local access violation" of the programmer's manual.
 const ACCESS_ERROR: u16 = 0x11;
 
@@ -51,10 +53,10 @@ fn a_rank_whose_hca_fails_for_good_hears_of_it_and_goes_and_the_others_serve() {
 #[test]
 fn a_qp_that_a_peer_writes_beside_the_window_tells_of_it_and_the_two_part() {
     let config = GroupConfig {
-        stall_bound: Some(DEADLINE),
+        stall_bound: Some(PARTING),
         ..CONFIG
     };
-    let mut fleet = Fleet::new(3, DEADLINE / 2, config);
+    let mut fleet = Fleet::new(3, PARTING / 3, config);
     fleet.expected = Some("the peer's request is refused");
     fleet.until_whole(1, 3);
     put_beside(fleet.rank(0).moe.team(), 1);

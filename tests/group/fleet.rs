@@ -16,12 +16,12 @@ use warpverbs::team::{
 use crate::calls::one_call;
 pub(crate) use crate::calls::{Call, Point};
 use crate::graph::Replays;
+use crate::limits;
 use crate::small::{SHAPE, TRAFFIC};
 use crate::store::{Cut, Way};
 use crate::support::{Setup, batch, common, join};
 
-/// Whatever a loaded machine may need.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) use crate::limits::HANG as LONG;
 
 /// How a rank is told what to do.
 #[derive(Debug, Default)]
@@ -30,6 +30,8 @@ pub(crate) struct Control {
     stop: AtomicU32,
     /// It makes no call while this is set.
     pause: AtomicBool,
+    /// It makes none for that reason.
+    rests: AtomicBool,
     /// The last call that it makes; 0: there is none.
     last: AtomicU32,
     calls: Mutex<Vec<Call>>,
@@ -348,6 +350,15 @@ impl Rank {
         self.control.pause.store(pause, Ordering::Relaxed);
     }
 
+    /// Makes no call from now on, and has ended the last one.
+    pub(crate) fn rest(&self) {
+        self.pause(true);
+        limits::until(format_args!("rank {} rests", self.slot), || {
+            self.check();
+            self.control.rests.load(Ordering::Acquire)
+        });
+    }
+
     /// Members of its view.
     pub(crate) fn members(&self) -> Vec<u32> {
         let view = self.group().view();
@@ -386,8 +397,10 @@ fn call_on(control: &Control, moe: &Arc<Moe>, graphs: bool) {
     let replays = graphs.then(|| Replays::capture(moe));
     loop {
         while control.pause.load(Ordering::Relaxed) {
+            control.rests.store(true, Ordering::Release);
             std::thread::sleep(Duration::from_millis(1));
         }
+        control.rests.store(false, Ordering::Release);
         let number = moe.started().wrapping_add(1);
         let last = control.last.load(Ordering::Relaxed);
         if last != 0 && number > last {

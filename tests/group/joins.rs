@@ -8,7 +8,7 @@ use warpverbs::team::{GroupState, What};
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Point, Rank};
 
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// What kernels and graphs know of a rank's team and layer.
 fn captured(rank: &Rank, slots: u32) -> Vec<u64> {

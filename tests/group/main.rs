@@ -22,3 +22,5 @@ mod store;
 #[path = "../moe/support.rs"]
 mod support;
 mod windows;
+
+use support::common::limits;

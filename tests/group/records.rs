@@ -38,7 +38,7 @@ fn the_number_of_records_does_not_grow_with_replacements() {
         Some(_) => 20,
         None => 3,
     };
-    let mut fleet = Fleet::new(3, Duration::from_secs(10), CONFIG);
+    let mut fleet = Fleet::new(3, Duration::from_secs(20), CONFIG);
     fleet.until_whole(1, 1);
     let mut before = Vec::new();
     for generation in 2..2 + replacements {

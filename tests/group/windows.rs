@@ -9,12 +9,12 @@ use warpverbs::team::{GroupConfig, GroupState, What};
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Plan, Point};
 
-const DEADLINE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(20);
 /// Opcode of INIT2RTR_QP.
 const TO_RTR: u16 = 0x503;
 /// Leases outlive a store that one rank does not reach for a while.
 const PATIENT: GroupConfig = GroupConfig {
-    lease_ttl: Duration::from_secs(8),
+    lease_ttl: Duration::from_secs(15),
     ..CONFIG
 };
 
@@ -74,6 +74,7 @@ fn window_h_a_graph_is_replayed_across_a_change_that_one_rank_learns_of_late() {
         std::thread::yield_now();
     }
     fleet.rank(1).cut.set(true);
+    // For 400 ms, in which the others are done as a rule.
     std::thread::sleep(Duration::from_millis(400));
     fleet.rank(1).cut.set(false);
     fleet.until_members(2, &[0, 1]);
