@@ -16,14 +16,12 @@ use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::qp::Ads;
 use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
 use pair::{Place, Places};
-use programs::{Running, Scratch, is_installed};
+use programs::{LIMIT, Running, Scratch, is_installed};
 use rig::{End, Kind, QKEY, Shape, inline};
 use softhca::link::Link;
 use softhca::{Hca, HcaConfig};
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(60);
 const SIGNALLED: u8 = CtrlSeg::CE_ALWAYS;
 
 fn infiniband(loopback: bool) -> HcaConfig {

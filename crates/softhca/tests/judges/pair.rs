@@ -62,6 +62,9 @@ impl PairEnded {
     }
 }
 
+/// How long the server of a client that failed may go on.
+const FAILED: Duration = Duration::from_secs(10);
+
 /// Runs `program OPTIONS` as a server and then as its client; each has `limit` for all of its run.
 ///
 /// A server that ended before it listened is tried again when another program had taken its port meanwhile.
@@ -89,12 +92,8 @@ pub(crate) fn run(
         let is_listening = wait_until_listening(&mut server, &port, limit);
         let client = start(&places.client, "client", Some(places.host.to_string()));
         let client = client.end_within(limit);
-        // The server of a client that failed waits for ever.
-        let patience = if client.is_success() {
-            limit
-        } else {
-            Duration::from_millis(500)
-        };
+        // The server of a client that failed may wait for ever.
+        let patience = if client.is_success() { limit } else { FAILED };
         let ended = PairEnded {
             server: server.end_for(patience),
             client,

@@ -9,11 +9,7 @@ use std::time::Duration;
 use super::grid::{self, Cell, Tool};
 use super::namespace::Namespaces;
 use super::pair::{self, Places};
-use super::programs::{Scratch, is_installed, seed};
-
-/// A run takes less than 5 s, but `-a` about 10: perftest measures the clock of the CPU for 0.2 s, once or twice for each
-/// size. On a machine that does other things too it may take far longer.
-const LIMIT: Duration = Duration::from_secs(100);
+use super::programs::{LIMIT, Scratch, is_installed, seed};
 
 const COMPLAINTS: &[&str] = &["rror", "ailed", "ouldn't", "nable to"];
 

@@ -1,12 +1,8 @@
 //! `ibv_{rc,uc,ud,srq,xsrq}_pingpong` of Debian's ibverbs-utils, between two processes.
 
-use std::time::Duration;
-
 use super::namespace::Namespaces;
 use super::pair::{self, Places};
-use super::programs::{Scratch, is_installed};
-
-const LIMIT: Duration = Duration::from_secs(30);
+use super::programs::{LIMIT, Scratch, is_installed};
 
 /// What these tools print when data or completions are wrong, whatever status they end with.
 const COMPLAINTS: &[&str] = &["invalid data", "Failed", "Couldn't", "CQ event for unknown"];

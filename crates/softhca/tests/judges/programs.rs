@@ -83,6 +83,9 @@ pub(crate) fn package_version(package: &str) -> Option<String> {
     (output.status.success() && !version.is_empty()).then_some(version)
 }
 
+/// How long a program may run: it only ends a hang. A test may start several, one after the other.
+pub(crate) const LIMIT: Duration = Duration::from_secs(100);
+
 /// A started program. Dropping it kills the program.
 pub(crate) struct Running {
     child: Child,

@@ -2,9 +2,8 @@
 //! look at.
 
 use std::path::Path;
-use std::time::Duration;
 
-use super::programs::{Running, Scratch, package_version};
+use super::programs::{LIMIT, Running, Scratch, package_version};
 
 #[test]
 fn a_shared_receive_queue_tells_its_limit_and_the_last_wqe() {
@@ -18,7 +17,7 @@ fn a_shared_receive_queue_tells_its_limit_and_the_last_wqe() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/judges/srq_events.py");
     let mut command = scratch.preloaded(&[], "/usr/bin/python3");
     command.arg(script);
-    let ended = Running::start(command, &scratch, "srq_events").end_within(Duration::from_secs(30));
+    let ended = Running::start(command, &scratch, "srq_events").end_within(LIMIT);
     assert!(ended.is_success(), "{}", ended.report());
     assert!(ended.printed.ends_with("done\n"), "{}", ended.report());
 }
