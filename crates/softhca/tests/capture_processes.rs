@@ -5,14 +5,12 @@ mod captures;
 mod programs;
 
 use captures::{count_operations, judge, judges_are_there, judges_of_a_part_are_there, operations};
-use programs::{Place, build_peer, finish, free_tcp_port, library, preloaded};
+use programs::{HANG, Place, build_peer, finish, free_tcp_port, library, preloaded};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn said(output: &Output) -> String {
     format!(
@@ -26,7 +24,7 @@ fn said(output: &Output) -> String {
 /// Waits until somebody listens at a TCP port.
 fn wait_for_listener(port: u16) {
     let wanted = format!(":{port:04X} ");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + HANG;
     let listens = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         words.len() > 3 && format!("{} ", words[1]).ends_with(&wanted) && words[3] == "0A"
@@ -55,8 +53,8 @@ fn run_pair(server: &str, client: &str, port: u16, capture: &Path) {
     };
     let server_child = start(server);
     wait_for_listener(port);
-    let client_output = finish(start(client), PATIENCE);
-    let server_output = finish(server_child, PATIENCE);
+    let client_output = finish(start(client));
+    let server_output = finish(server_child);
     assert!(
         client_output.status.success() && server_output.status.success(),
         "{client}: {} {server}: {}",
@@ -158,7 +156,7 @@ fn the_capture_of_a_killed_process_is_readable_up_to_then() {
     let mut server = start(&line);
     wait_for_listener(port);
     let mut client = start(&format!("{line} 127.0.0.1"));
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + HANG;
     while fs::metadata(second(&capture)).map_or(0, |data| data.len()) < 100_000 {
         assert!(Instant::now() < end, "nothing is captured");
         std::thread::sleep(Duration::from_millis(5));
@@ -184,10 +182,10 @@ ip link set wv0 mtu 4400 up
 ip link set wv1 mtu 4400 up
 [ "$5" = udp ] && ip addr add 10.0.0.2/24 dev wv1
 export LD_PRELOAD=$2
-SOFTHCA_IP=10.0.0.2 SOFTHCA_CARRIER=$5 timeout 20 "$1" mlx5_0 3 4096 3 passive listen $3 >"$4.said" 2>&1 &
+SOFTHCA_IP=10.0.0.2 SOFTHCA_CARRIER=$5 timeout 90 "$1" mlx5_0 3 4096 3 passive listen $3 >"$4.said" 2>&1 &
 passive=$!
 until grep -qs listens "$4.said"; do sleep 0.01; done
-SOFTHCA_IP=10.0.0.1 SOFTHCA_CARRIER=packet:wv0 SOFTHCA_PCAP=$4 timeout 20 "$1" mlx5_0 3 4096 3 active connect 127.0.0.1 $3
+SOFTHCA_IP=10.0.0.1 SOFTHCA_CARRIER=packet:wv0 SOFTHCA_PCAP=$4 timeout 90 "$1" mlx5_0 3 4096 3 active connect 127.0.0.1 $3
 wait $passive || { cat "$4.said"; exit 1; }
 "#;
 
@@ -221,7 +219,7 @@ fn frames_on_an_interface_reach_another_host_and_the_udp_socket_of_one() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let output = finish(child, Duration::from_secs(45));
+        let output = finish(child);
         assert!(output.status.success(), "{carrier}: {}", said(&output));
         assert!(said(&output).contains("CMP_SWAP=24"), "{}", said(&output));
         if judges_of_a_part_are_there("the capture of frames on an interface") {

@@ -1,9 +1,12 @@
 //! The tree of a program that has the HCA linked in: there while it has devices, gone when it ends.
 
+#[path = "rig/patience.rs"]
+mod patience;
+
+use patience::{HANG, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use softhca::Hca;
 
@@ -19,7 +22,8 @@ fn owner() {
     let listed = tree.join("class/infiniband").join(hca.name());
     assert!(listed.join("node_guid").exists(), "{}", listed.display());
     if role == "wait" {
-        std::thread::sleep(Duration::from_secs(60));
+        // Until it is killed.
+        std::thread::sleep(HANG);
     }
 }
 
@@ -48,11 +52,7 @@ fn the_tree_goes_when_its_program_ends_or_with_the_next_start() {
     assert!(!runtime.join("softhca").exists(), "an orderly end");
 
     let mut killed = run_owner("wait", &runtime);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while trees(&runtime) == 0 {
-        assert!(Instant::now() < deadline, "no tree within 20 s");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the tree is there", || trees(&runtime) == 1);
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert_eq!(trees(&runtime), 1, "a kill leaves the tree");

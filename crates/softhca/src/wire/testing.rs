@@ -6,6 +6,10 @@ use crate::engine::transport::{
     Target,
 };
 use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How long a test waits for what must happen: it only ends a hang.
+pub(crate) const HANG: Duration = Duration::from_secs(100);
 
 /// The only key that the memory of a [`TestDevice`] has.
 pub(crate) const RKEY: u32 = 0x1234;

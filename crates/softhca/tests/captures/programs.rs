@@ -8,6 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "../rig/patience.rs"]
+mod patience;
+
+pub(crate) use patience::HANG;
+
 /// A directory that is gone afterwards, unless somebody should look at it.
 pub(crate) struct Place(pub(crate) PathBuf);
 
@@ -55,9 +60,9 @@ pub(crate) fn preloaded(line: &str) -> Command {
     command
 }
 
-/// Waits for the end of a child, kills it after `patience`; what it said. A few lines only: more would block it.
-pub(crate) fn finish(mut child: Child, patience: Duration) -> Output {
-    let end = Instant::now() + patience;
+/// Waits for the end of a child, kills it if it hangs; what it said. A few lines only: more would block it.
+pub(crate) fn finish(mut child: Child) -> Output {
+    let end = Instant::now() + HANG;
     while child.try_wait().unwrap().is_none() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(5));
     }

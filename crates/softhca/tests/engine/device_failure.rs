@@ -1,11 +1,11 @@
 //! The port and the whole device fail: who hears of it, and what still works.
 
+use crate::rig::patience::{HANG, QUIET};
 use crate::rig::{Pair, Shape, create};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use softhca::HcaConfig;
 use softhca::device::{Context, DeviceError, Event};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 fn events(context: &Context) -> Receiver<Event> {
     let (sender, receiver) = channel();
@@ -16,10 +16,10 @@ fn events(context: &Context) -> Receiver<Event> {
 }
 
 fn next(events: &Receiver<Event>) -> Option<Event> {
-    events.recv_timeout(Duration::from_secs(10)).ok()
+    events.recv_timeout(HANG).ok()
 }
 
-/// About 30 ms of patience.
+/// 1.5 s of patience: tests of giving up.
 fn impatient() -> Shape {
     Shape {
         ack_timeout: 10,
@@ -74,11 +74,7 @@ fn what_is_under_way_when_the_port_comes_back_in_time_ends_well() {
         let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
         pair.a.write(0, 8, remote, rkey);
         pair.a.post();
-        assert!(
-            pair.a
-                .poll_for(Duration::from_millis(30), |_| true)
-                .is_none()
-        );
+        assert!(pair.a.poll_for(QUIET, |_| true).is_none());
         pair.hca_b.set_port(true);
         assert_eq!(pair.a.completion().opcode(), CqeOpcode::REQ);
         assert_eq!(pair.b.data.read(0, 8), [7; 8]);
@@ -94,11 +90,7 @@ fn a_dead_device_completes_nothing_refuses_commands_and_lets_objects_go() {
     assert_eq!(next(&heard), Some(Event::DeviceFatal));
     pair.a.nop(true);
     pair.a.post();
-    assert!(
-        pair.a
-            .poll_for(Duration::from_millis(30), |_| true)
-            .is_none()
-    );
+    assert!(pair.a.poll_for(QUIET, |_| true).is_none());
     assert!(heard.try_recv().is_err(), "said once");
 
     let refused = pair.a.context.alloc_pd().unwrap_err();

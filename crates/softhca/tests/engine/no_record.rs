@@ -1,6 +1,7 @@
 //! Send queues without a doorbell record: the index in the doorbell decides what runs.
 
 use crate::rig::bringup::{bring_up, create_qp, refused};
+use crate::rig::patience::{QUIET, wait_until};
 use crate::rig::{Pair, Shape, create};
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cqe::CqeOpcode;
@@ -8,7 +9,6 @@ use mlx5_prm::hca_cap::{CapType, CmdHcaCap, HcaCap2, QueryHcaCapIn, QueryHcaCapO
 use mlx5_prm::qp::Qpc;
 use softhca::Hca;
 use softhca::device::syndrome;
-use std::time::Duration;
 
 fn without_record() -> Shape {
     Shape {
@@ -54,7 +54,7 @@ fn the_index_in_the_doorbell_says_how_far_to_run_and_the_record_nothing() {
     for index in 0..2 {
         assert_eq!(pair.a.completion().wqe_counter.get(), index);
     }
-    let none = pair.a.poll_for(Duration::from_millis(50), |_| true);
+    let none = pair.a.poll_for(QUIET, |_| true);
     assert!(none.is_none(), "{none:?}");
     pair.a.record_as(0);
     pair.a.ring();
@@ -92,14 +92,15 @@ fn a_doorbell_that_names_the_last_wqe_or_goes_back_is_found_out() {
     pair.a.run(1);
     let last = pair.a.nop(true);
     pair.a.ring_last(last);
-    let none = pair.a.poll_for(Duration::from_millis(50), |_| true);
+    let none = pair.a.poll_for(QUIET, |_| true);
     assert!(none.is_none(), "{none:?}");
+    wait_until("a finding", || !pair.hca_a.findings().is_empty());
     let findings = pair.hca_a.findings();
     assert!(findings[0].contains("beginning of WQE 1"), "{findings:?}");
     pair.a.ring();
     pair.a.completion();
     pair.a.ring_without_record(1);
-    std::thread::sleep(Duration::from_millis(20));
+    wait_until("a second finding", || pair.hca_a.findings().len() > 1);
     let findings = pair.hca_a.findings();
     assert!(
         findings[1].contains("went back from 2 to 1"),

@@ -1,27 +1,34 @@
 //! What a device with an adversary shows to who polls memory, and what its capabilities say.
 
-use crate::rig::{Pair, Shape, data, raddr};
+use crate::rig::patience::wait_until;
+use crate::rig::{End, Pair, Shape, data, raddr};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::wqe::WqeOpcode;
 use softhca::HcaConfig;
-use softhca::device::{Access, Adversary, DataOrder};
+use softhca::device::{Access, Adversary, DataOrder, Simulation};
+use softhca::wire::config::CarrierConfig;
+use softhca::wire::memory::Network;
+use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const FLAG: usize = 8192;
 const BYTES: u32 = 4096;
 
-fn pair(order: DataOrder, relaxed: bool, seed: u64) -> Pair {
-    let config = HcaConfig {
+fn config(order: DataOrder, seed: u64) -> HcaConfig {
+    HcaConfig {
         order,
         adversary: Some(Adversary {
             longest: Duration::from_millis(20),
             ..Adversary::new(seed)
         }),
         ..HcaConfig::default()
-    };
-    let shape = Shape {
+    }
+}
+
+fn receiver(relaxed: bool) -> Shape {
+    Shape {
         access: 0xf
             | if relaxed {
                 Access::RELAXED_ORDERING.0
@@ -29,47 +36,74 @@ fn pair(order: DataOrder, relaxed: bool, seed: u64) -> Pair {
                 0
             },
         ..Shape::default()
-    };
-    Pair::with(&config, Shape::default(), shape)
+    }
 }
 
 /// Writes the data, and asks for no completion: the device may hold it back until something else is told.
-fn unsignalled(pair: &mut Pair, remote: u64, rkey: u32) {
+fn unsignalled(end: &mut End, remote: u64, rkey: u32) {
     let segments = [
         raddr(remote, rkey),
-        data(BYTES, pair.a.keys.lkey, pair.a.data.address()),
+        data(BYTES, end.keys.lkey, end.data.address()),
     ];
     let opcode = WqeOpcode::RDMA_WRITE;
-    pair.a.write_wqe(opcode, 0, 0, 0, &segments.concat());
+    end.write_wqe(opcode, 0, 0, 0, &segments.concat());
 }
 
-/// Writes data and behind it a flag, and polls for the flag: how often, of `rounds`, the data was not all there yet.
+/// Writes data and behind it a flag, and looks for the flag after each turn of the devices: how often, of `rounds`, the data
+/// was not all there yet. The clock is the test's, so that no look comes too late.
 fn early_flags(order: DataOrder, seed: u64, rounds: u64) -> u64 {
-    let mut pair = pair(order, false, seed);
-    let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
+    let simulation = Simulation::new();
+    let network = Network::with_latency(1000);
+    let hcas = [1, 2].map(|side| {
+        simulation
+            .hca(&HcaConfig {
+                ip: Some(Ipv4Addr::new(10, 0, 0, side)),
+                carrier: CarrierConfig::Memory(network.clone()),
+                ..config(order, seed)
+            })
+            .unwrap()
+    });
+    let mut a = End::new(&hcas[0], Shape::default());
+    let b = End::new(&hcas[1], receiver(false));
+    a.connect(hcas[1].gid(), b.qpn, 7);
+    b.connect(hcas[0].gid(), a.qpn, 7);
+    let (remote, rkey) = (b.data.address(), b.keys.rkey);
+    let mut now_ns = simulation.now_ns();
     let mut early = 0;
     for round in 1..=rounds {
         let what = u8::try_from(round).unwrap();
-        pair.a.data.write(0, &[what; BYTES as usize]);
-        unsignalled(&mut pair, remote, rkey);
-        pair.a
-            .write_inline(&round.to_ne_bytes(), remote + FLAG as u64, rkey);
-        pair.a.post();
-        let limit = Instant::now() + Duration::from_secs(30);
-        while pair.b.data.word(FLAG).load(Ordering::Acquire) < round {
-            assert!(Instant::now() < limit, "seed {seed} round {round}");
-            std::hint::spin_loop();
-        }
-        let whole = |pair: &Pair| {
-            let data = pair.b.data.read(0, BYTES as usize);
+        a.data.write(0, &[what; BYTES as usize]);
+        unsignalled(&mut a, remote, rkey);
+        a.write_inline(&round.to_ne_bytes(), remote + FLAG as u64, rkey);
+        a.post();
+        let whole = || {
+            let data = b.data.read(0, BYTES as usize);
             data.iter().all(|byte| *byte == what)
         };
-        early += u64::from(!whole(&pair));
-        // A completion is one: everything before it is there.
-        pair.a.completion();
-        assert!(whole(&pair), "seed {seed} round {round}");
+        let (mut flagged, mut completed) = (false, false);
+        loop {
+            let step = simulation.step(now_ns);
+            if !flagged && b.data.word(FLAG).load(Ordering::Acquire) == round {
+                flagged = true;
+                early += u64::from(!whole());
+            }
+            // A completion is one: everything before it is there.
+            if !completed && a.poll_for(Duration::ZERO, |_| true).is_some() {
+                completed = true;
+                assert!(whole(), "seed {seed} round {round}");
+            }
+            if flagged && completed {
+                break;
+            }
+            if !step.busy {
+                let what = format!("seed {seed} round {round}: nothing is under way");
+                now_ns = step.deadline_ns.expect(&what);
+            }
+        }
     }
-    pair.assert_clean();
+    for hca in &hcas {
+        assert_eq!(hca.findings(), [""; 0], "seed {seed}");
+    }
     early
 }
 
@@ -84,16 +118,18 @@ fn a_flag_behind_data_is_early_only_on_a_device_that_does_not_keep_the_order_of_
 
 #[test]
 fn a_look_by_command_finds_everything_placed() {
-    let mut pair = pair(DataOrder::FlushOnly, true, 3);
+    let mut pair = Pair::with(
+        &config(DataOrder::FlushOnly, 3),
+        Shape::default(),
+        receiver(true),
+    );
     let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
     for round in 1..=50u8 {
         pair.a.data.write(0, &[round; BYTES as usize]);
         let before = pair.hca_a.counters().wqes;
         pair.a.write(0, BYTES, remote, rkey);
         pair.a.post();
-        while pair.hca_a.counters().wqes == before {
-            std::thread::yield_now();
-        }
+        wait_until("the WQE is fetched", || pair.hca_a.counters().wqes > before);
         let _ = pair.hca_b.counters();
         assert_eq!(pair.b.data.read(0, BYTES as usize), [round; BYTES as usize]);
         pair.a.completion();

@@ -1,12 +1,13 @@
 //! Random WQEs, most of them wrong: the device answers each with a completion, and survives.
 
+use crate::rig::patience::{HANG, wait_until};
 use crate::rig::{Pair, Shape, data, inline, raddr};
 use fastrand::Rng;
 use mlx5_prm::cqe::CqeOpcode;
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 use softhca::HcaConfig;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Mostly real opcodes.
 fn opcode(rng: &mut Rng) -> u8 {
@@ -85,7 +86,7 @@ fn program(seed: u64, loopback: bool) {
         pair.a.post();
         let cqe = pair
             .a
-            .poll_for(Duration::from_secs(10), |_| true)
+            .poll_for(HANG, |_| true)
             .unwrap_or_else(|| panic!("{what}: no completion"));
         assert_eq!(cqe.wqe_counter.get(), index, "{what}");
         if cqe.opcode() == CqeOpcode::REQ {
@@ -104,10 +105,7 @@ fn program(seed: u64, loopback: bool) {
 }
 
 fn wait_for_error(pair: &Pair, what: &str) {
-    let until = Instant::now() + Duration::from_secs(10);
-    while pair.a.query().state() != u32::from(QpState::ERR.0) {
-        assert!(Instant::now() < until, "{what}");
-    }
+    wait_until(what, || pair.a.query().state() == u32::from(QpState::ERR.0));
 }
 
 #[test]

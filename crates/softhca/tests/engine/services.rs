@@ -1,5 +1,6 @@
 //! UC, UD and XRC: what each service does with messages that fit and with those that do not, by memory and by packets.
 
+use crate::rig::patience::{QUIET, wait_until};
 use crate::rig::segments::{datagram, xrc};
 use crate::rig::{End, Kind, Pair, QKEY, QP_INDEX, SRQ_INDEX, Shape, data, inline, raddr};
 use mlx5_prm::cmd::Opcode;
@@ -8,7 +9,6 @@ use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
 use softhca::device::Event;
 use softhca::{Hca, HcaConfig};
-use std::time::Duration;
 
 const SIGNALLED: u8 = CtrlSeg::CE_ALWAYS;
 
@@ -38,7 +38,7 @@ fn state(end: &End) -> u32 {
 }
 
 fn nothing_comes(end: &mut End) {
-    let found = end.poll_for(Duration::from_millis(30), |_| true);
+    let found = end.poll_for(QUIET, |_| true);
     assert!(found.is_none(), "{found:?}");
 }
 
@@ -363,10 +363,7 @@ fn a_drained_send_queue_is_told_once_and_takes_up_again_where_it_was() {
         pair.a.run(1);
         pair.a.modify(Opcode::RTS2SQD_QP, Qpc::default()).unwrap();
         let drained = Event::QpSqDrained(pair.a.qpn);
-        let until = std::time::Instant::now() + Duration::from_secs(10);
-        while pair.a.events.lock().unwrap().is_empty() && std::time::Instant::now() < until {
-            std::thread::yield_now();
-        }
+        wait_until("the event", || !pair.a.events.lock().unwrap().is_empty());
         assert_eq!(state(&pair.a), QpState::SQD.0.into());
         pair.a.write(0, 8, remote, rkey);
         pair.a.post();
@@ -381,10 +378,9 @@ fn a_drained_send_queue_is_told_once_and_takes_up_again_where_it_was() {
 
 /// Waits until the events of an end are these.
 fn await_events(end: &End, expected: &[Event]) {
-    let until = std::time::Instant::now() + Duration::from_secs(10);
-    while *end.events.lock().unwrap() != expected && std::time::Instant::now() < until {
-        std::thread::yield_now();
-    }
+    wait_until(&format!("{expected:?}"), || {
+        end.events.lock().unwrap().len() >= expected.len()
+    });
     assert_eq!(*end.events.lock().unwrap(), expected);
 }
 

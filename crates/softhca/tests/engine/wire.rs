@@ -1,5 +1,6 @@
 //! The same WQEs over packets: two HCAs of one process whose loopback is off, and a seeded schedule.
 
+use crate::rig::patience::{HANG, QUIET, wait_until};
 use crate::rig::{Pair, Shape, data, inline, raddr};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
@@ -7,7 +8,7 @@ use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, OPMOD_MASKED_4_BYTES, WqeOpcode};
 use softhca::HcaConfig;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn over_packets(shape: Shape) -> Pair {
     let config = HcaConfig {
@@ -156,10 +157,9 @@ fn a_bad_rkey_fails_its_wqe_and_flushes_those_behind_it() {
         }
     }
     assert_eq!(pair.b.data.read(0, 24), [[1; 8], [0; 8], [0; 8]].concat());
-    let until = Instant::now() + Duration::from_secs(10);
-    while pair.b.query().state() != u32::from(QpState::ERR.0) {
-        assert!(Instant::now() < until);
-    }
+    wait_until("the peer's QP is in error", || {
+        pair.b.query().state() == u32::from(QpState::ERR.0)
+    });
 }
 
 #[test]
@@ -190,17 +190,13 @@ fn a_dead_peer_ends_in_retry_exceeded_and_a_reset_pair_talks_again() {
 #[test]
 fn to_error_flushes_what_is_on_the_wire() {
     let mut pair = over_packets(Shape::default());
-    pair.hca_b.pause(Duration::from_secs(60));
+    pair.hca_b.pause(2 * HANG);
     let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
     for _ in 0..40 {
         pair.a.write_inline(&[1; 8], remote, rkey);
     }
     pair.a.post();
-    assert!(
-        pair.a
-            .poll_for(Duration::from_millis(20), |_| true)
-            .is_none()
-    );
+    assert!(pair.a.poll_for(QUIET, |_| true).is_none());
     pair.a.modify(Opcode::TO_ERR_QP, Qpc::default()).unwrap();
     for index in 0..40u16 {
         let cqe = pair.a.completion();
@@ -226,7 +222,7 @@ fn a_receiver_that_sleeps_for_50_ms_costs_time_and_no_data() {
     }
     pair.a.post();
     pair.a
-        .poll_for(Duration::from_secs(10), |cqe| cqe.wqe_counter.get() == last)
+        .poll_for(HANG, |cqe| cqe.wqe_counter.get() == last)
         .expect("all parts complete");
     assert!(pair.b.data.read(0, 50_000) == bytes);
     pair.assert_clean();

@@ -1,5 +1,6 @@
 //! Hand-built WQEs between two QPs of one process: what moves bytes and what does not.
 
+use crate::rig::patience::{HANG, QUIET};
 use crate::rig::{Pair, Shape, data, inline, raddr};
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
@@ -48,11 +49,7 @@ fn without_the_uar_store_nothing_moves_in_strict_mode() {
     pair.a.write(0, 8, remote, rkey);
     pair.a.record();
     softhca::engine::softhca_kick();
-    assert!(
-        pair.a
-            .poll_for(Duration::from_millis(50), |_| true)
-            .is_none()
-    );
+    assert!(pair.a.poll_for(QUIET, |_| true).is_none());
     assert_eq!(pair.b.data.read(0, 8), [0; 8]);
     pair.a.ring();
     pair.a.completion();
@@ -83,11 +80,7 @@ fn the_record_and_not_the_doorbell_value_decides_what_runs() {
     pair.a.write_inline(&[2; 8], remote + 8, rkey);
     pair.a.ring(); // names index 2; the record says 1
     pair.a.completion();
-    assert!(
-        pair.a
-            .poll_for(Duration::from_millis(30), |_| true)
-            .is_none()
-    );
+    assert!(pair.a.poll_for(QUIET, |_| true).is_none());
     assert_eq!(pair.b.data.read(0, 16), [[1; 8], [0; 8]].concat());
     pair.a.post();
     pair.a.completion();
@@ -169,7 +162,7 @@ fn indices_run_through_2_to_the_16() {
         pair.a.post();
         let cqe = pair
             .a
-            .poll_for(Duration::from_secs(10), |cqe| cqe.wqe_counter.get() == last)
+            .poll_for(HANG, |cqe| cqe.wqe_counter.get() == last)
             .expect("the batch completes");
         assert_eq!(cqe.opcode(), CqeOpcode::REQ);
         assert_eq!(pair.b.data.read(0, 8), value);
@@ -189,9 +182,7 @@ fn a_collapsed_queue_shows_the_newest_completion_only() {
     }
     let last = pair.a.index.wrapping_sub(1);
     pair.a.post();
-    let cqe = pair
-        .a
-        .poll_for(Duration::from_secs(10), |cqe| cqe.wqe_counter.get() == last);
+    let cqe = pair.a.poll_for(HANG, |cqe| cqe.wqe_counter.get() == last);
     assert!(cqe.is_some());
     assert_eq!(pair.hca_a.counters().cqes, 20);
 }
@@ -356,11 +347,7 @@ fn a_write_with_immediate_takes_a_receive_wqe_and_waits_for_one() {
         .write_wqe(WqeOpcode::RDMA_WRITE_IMM, 0, flags, 0x1122_3344, &rest);
     pair.a.post();
     // Never silently lost: without a receive WQE it waits.
-    assert!(
-        pair.a
-            .poll_for(Duration::from_millis(30), |_| true)
-            .is_none()
-    );
+    assert!(pair.a.poll_for(QUIET, |_| true).is_none());
     assert!(pair.b.poll_for(Duration::ZERO, |_| true).is_none());
     pair.b.post_receive(0, 0);
     assert_eq!(pair.a.completion().opcode(), CqeOpcode::REQ);
@@ -440,7 +427,7 @@ fn a_signal_is_never_seen_before_the_payload_of_the_wqe_before_it() {
             let signal = round.to_ne_bytes().repeat(2);
             let last = a.write_inline(&signal, remote + 8192, rkey);
             a.post();
-            a.poll_for(Duration::from_secs(10), |cqe| cqe.wqe_counter.get() == last)
+            a.poll_for(HANG, |cqe| cqe.wqe_counter.get() == last)
                 .expect("the round completes");
         }
         reader.join().unwrap();

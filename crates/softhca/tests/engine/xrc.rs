@@ -1,5 +1,6 @@
 //! XRC domains: shared by file, used across contexts, and the queues in them.
 
+use crate::rig::patience::wait_until;
 use crate::rig::segments::xrc;
 use crate::rig::{End, Kind, Shape, inline, raddr};
 use mlx5_prm::cmd::Status;
@@ -7,7 +8,6 @@ use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 use softhca::device::{Context, DeviceError, Event, XrcFile};
 use softhca::{Hca, HcaConfig};
-use std::time::{Duration, Instant};
 
 const FILE: XrcFile = XrcFile {
     device: 7,
@@ -151,12 +151,9 @@ fn a_queue_of_a_domain_has_a_limit_too_and_keeps_its_completion_queue() {
     assert_eq!(status, Status::RES_BUSY);
     send(&mut a, number, b"one");
     assert_eq!(a.run(1)[0].opcode(), CqeOpcode::REQ);
-    let until = Instant::now() + Duration::from_secs(10);
-    let told = || b.events.lock().unwrap().contains(&Event::SrqLimit(number));
-    while !told() && Instant::now() < until {
-        std::thread::yield_now();
-    }
-    assert!(told());
+    wait_until("the limit is told", || {
+        b.events.lock().unwrap().contains(&Event::SrqLimit(number))
+    });
     b.context.devx_destroy(object).unwrap();
 
     // What names it now is refused.

@@ -9,6 +9,8 @@
 
 pub(crate) mod frame;
 mod memory;
+#[path = "../rig/patience.rs"]
+pub(crate) mod patience;
 
 pub(crate) use memory::Memory;
 

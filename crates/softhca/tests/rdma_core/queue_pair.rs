@@ -237,7 +237,8 @@ impl Qp {
         self.modify(&attr, steps::RTR).unwrap();
         attr = QpAttr {
             state: 3,
-            timeout: 14,
+            // 137 s, longer than a test waits.
+            timeout: 22,
             retry_count: 7,
             rnr_retry: 7,
             sq_psn: 77,

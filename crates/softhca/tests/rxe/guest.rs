@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+
+use crate::programs::HANG;
 
 /// TCP port of the guest that the host reaches.
 pub(crate) const GUEST_PORT: u16 = 7000;
@@ -126,9 +127,9 @@ impl Guest {
     }
 
     /// Waits for a line that begins with `@` and `word`; what follows.
-    pub(crate) fn hear(&mut self, word: &str, patience: Duration) -> String {
+    pub(crate) fn hear(&mut self, word: &str) -> String {
         loop {
-            let line = match self.lines.recv_timeout(patience) {
+            let line = match self.lines.recv_timeout(HANG) {
                 Ok(line) => line,
                 Err(error) => panic!("the guest does not say @{word}: {error}; {:#?}", self.tail),
             };
@@ -156,12 +157,12 @@ impl Guest {
             "{program} & until grep -qs '{port}' /proc/net/tcp /proc/net/tcp6 || ! kill -0 $!; do sleep 0.02; done; echo @listens; wait $!"
         )
         .unwrap();
-        self.hear("listens", Duration::from_secs(30));
+        self.hear("listens");
     }
 
     /// Waits for the end of what was started; its exit status.
     pub(crate) fn finish(&mut self) -> i32 {
-        let status = self.hear("done", Duration::from_secs(60));
+        let status = self.hear("done");
         status.parse().unwrap()
     }
 

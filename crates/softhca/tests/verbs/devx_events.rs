@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "descriptors from numbers")]
 
 use crate::rdma_core::frame::{Attribute, Frame, MANDATORY};
-use crate::rdma_core::verbs::is_readable;
+use crate::rdma_core::verbs::{LONG_MS, is_readable};
 use crate::rdma_core::{Device, Memory};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cq::{Cqc, CreateCqIn, CreateCqOut, QueryCqIn, QueryCqOut};
@@ -79,7 +79,7 @@ fn port_and_device_events_reach_all_who_subscribed() {
     hca.set_port(true);
     for sub_kind in [1, 4] {
         let mut record = [0; 200];
-        assert!(is_readable(with_data.as_raw_fd(), 2000));
+        assert!(is_readable(with_data.as_raw_fd(), LONG_MS));
         assert_eq!(with_data.read(&mut record).unwrap(), 72, "one at a time");
         assert_eq!(record[..8], 0xaau64.to_ne_bytes());
         assert_eq!((record[8 + 1], record[8 + 3]), (0x09, sub_kind));
@@ -88,7 +88,7 @@ fn port_and_device_events_reach_all_who_subscribed() {
         assert_eq!(record[..8], 0xbbu64.to_ne_bytes());
     }
     let mut count = [0; 8];
-    assert!(is_readable(counter.as_raw_fd(), 2000));
+    assert!(is_readable(counter.as_raw_fd(), LONG_MS));
     counter.read_exact(&mut count).unwrap();
     assert!(u64::from_ne_bytes(count) >= 1);
     // The same, as verbs has it: port error, port active.
@@ -96,7 +96,7 @@ fn port_and_device_events_reach_all_who_subscribed() {
     assert_eq!(device.async_event(), (1, 9));
 
     hca.die();
-    assert!(is_readable(without.as_raw_fd(), 2000));
+    assert!(is_readable(without.as_raw_fd(), LONG_MS));
     without.read_exact(&mut count).unwrap();
     assert_eq!(count, 0xccu64.to_ne_bytes());
     assert_eq!(device.async_event().1, 8);

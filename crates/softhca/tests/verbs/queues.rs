@@ -2,7 +2,7 @@
 
 use crate::rdma_core::pair::{CAP, Pair, WRITE};
 use crate::rdma_core::queue_pair::{Qp, QpAttr, RC, Send, steps};
-use crate::rdma_core::verbs::{Cq, address, is_readable};
+use crate::rdma_core::verbs::{Cq, LONG_MS, address, is_readable};
 
 #[test]
 fn a_message_arrives_and_everything_can_be_taken_down() {
@@ -67,7 +67,7 @@ fn a_queue_with_an_unread_event_is_destroyed_without_waiting_for_it() {
     attr.state = 6;
     c.modify(&attr, 1).unwrap();
     assert_eq!(other.wait().status, 5);
-    assert!(is_readable(pair.channel.fd(), 1000));
+    assert!(is_readable(pair.channel.fd(), LONG_MS));
     pair.receive_cq.arm(false);
     pair.send_and_wait(1);
     c.destroy().unwrap();

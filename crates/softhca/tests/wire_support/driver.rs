@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "plays the part of a user-space driver")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use crate::rig::patience::HANG;
 use crate::rig::{Memory, create, data, inline, map_uar, raddr};
 use mlx5_prm::be::Be64;
 use mlx5_prm::cmd::Opcode;
@@ -15,7 +16,7 @@ use softhca::device::{Access, Context, DevxObject};
 use softhca::{Hca, HcaConfig};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// log2 of a send ring's WQEBBs.
 const LOG_DEPTH: u32 = 8;
@@ -63,6 +64,14 @@ type Outcome = Result<(), u8>;
 pub(crate) struct Patience {
     pub ack_timeout: u32,
     pub retry_count: u32,
+}
+
+impl Patience {
+    /// 137 s, longer than a test waits: no machine is so slow that a live peer counts as dead.
+    pub(crate) const LONG: Self = Self {
+        ack_timeout: 22,
+        retry_count: 7,
+    };
 }
 
 pub(crate) struct Driver {
@@ -118,15 +127,7 @@ impl Driver {
 
     /// Takes QP `qp` to Rts, connected with QP `remote_qp` of `peer`.
     pub(crate) fn connect(&mut self, qp: usize, peer: &Peer, remote_qp: usize) {
-        self.connect_with(
-            qp,
-            peer,
-            remote_qp,
-            Patience {
-                ack_timeout: 14,
-                retry_count: 7,
-            },
-        );
+        self.connect_with(qp, peer, remote_qp, Patience::LONG);
     }
 
     pub(crate) fn connect_with(
@@ -240,7 +241,7 @@ impl Driver {
 
     /// Waits until all WQEs of `qp` are over; the last completion's outcome.
     pub(crate) fn wait(&mut self, qp: usize) -> Outcome {
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + HANG;
         let qp = &mut self.qps[qp];
         while qp.completed < qp.posted {
             let seen = wake_word().load(Ordering::Acquire);
@@ -264,7 +265,7 @@ impl Driver {
 
     /// Waits until the 8-byte word at `offset` of the window is `word`.
     pub(crate) fn wait_for_word(&self, offset: usize, word: u64) {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + HANG;
         loop {
             let seen = wake_word().load(Ordering::Acquire);
             if self.word(offset) == word {

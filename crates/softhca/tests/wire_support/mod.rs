@@ -1,6 +1,6 @@
 //! A driver for tests of the wire: an HCA with DevX QPs whose rings the test writes itself, and processes to put them in.
 
-mod driver;
+pub(crate) mod driver;
 mod process;
 
 pub(crate) use driver::{Driver, Peer};

@@ -3,14 +3,12 @@
 //! A child runs one `#[ignore]`d test of the same file, with its task in the environment. Its lines begin with `@`, to tell
 //! them from what the test harness prints.
 
+use crate::rig::patience::HANG;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 const TASK: &str = "SOFTHCA_WIRE_TEST_TASK";
-/// How long a parent waits for a line.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A child process. Dropping it ends it.
 pub(crate) struct Child {
@@ -61,7 +59,7 @@ impl Child {
 
     /// The child's next line.
     pub(crate) fn hear(&mut self) -> String {
-        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+        self.lines.recv_timeout(HANG).unwrap_or_else(|error| {
             panic!(
                 "a child says nothing: {error}, {:?}",
                 self.process.try_wait()

@@ -1,6 +1,7 @@
 use super::*;
+use crate::wire::testing::HANG;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -24,9 +25,7 @@ fn pair() -> (FrameCarrier, FrameCarrier) {
 /// An HCA and the bare other end of its Ethernet.
 fn alone() -> (FrameCarrier, UdpSocket) {
     let other = UdpSocket::bind("127.0.0.1:0").unwrap();
-    other
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
+    other.set_read_timeout(Some(HANG)).unwrap();
     let local = free_port();
     other.connect(local).unwrap();
     (carrier(local, other.local_addr().unwrap(), HERE), other)
@@ -48,7 +47,7 @@ fn next(socket: &UdpSocket) -> Vec<u8> {
 /// Lets both receive until `count` packets have come to `there`.
 fn collect(here: &mut FrameCarrier, there: &mut FrameCarrier, count: usize) -> Vec<Vec<u8>> {
     let mut packets = vec![];
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + HANG;
     while packets.len() < count && Instant::now() < end {
         here.receive(0, &mut |_, _| {}).unwrap();
         there

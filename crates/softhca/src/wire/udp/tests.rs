@@ -1,5 +1,6 @@
 use super::*;
-use std::time::{Duration, Instant};
+use crate::wire::testing::HANG;
+use std::time::Instant;
 
 fn pair() -> (UdpCarrier, UdpCarrier) {
     // Any port will do here: the carrier sends to the port of RoCE, so both need that one on addresses of their own.
@@ -37,7 +38,7 @@ fn put(carrier: &mut UdpCarrier, destination: Ipv4Addr, packets: &[Vec<u8>]) {
 
 fn collect(carrier: &mut UdpCarrier, count: usize) -> Vec<(SocketAddrV4, Vec<u8>)> {
     let mut packets = vec![];
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + HANG;
     while packets.len() < count && Instant::now() < end {
         carrier
             .receive(0, &mut |source, data| {
