@@ -15,8 +15,9 @@ use mlx5_prm::wqe::WQEBB_BYTES;
 
 /// How often records are looked at that no doorbell came for.
 const SCAN_INTERVAL_NS: u64 = 20_000_000;
-/// How many looks in a row a record may be ahead. Counted, not timed: a process that is stopped for long is not at fault.
-const PATIENCE: u8 = 12;
+/// How many looks in a row a record may be ahead: 10 s. A busy machine may keep a thread from its core for seconds between its
+/// record and its doorbell. Counted, not timed: a process that is stopped for long is not at fault.
+const PATIENCE: u16 = 500;
 
 /// What is remembered of a send queue.
 #[derive(Debug, Default)]
@@ -24,7 +25,7 @@ pub(crate) struct Scrutiny {
     /// A sum for each block of the ring; empty if nobody wants them.
     sums: Vec<u64>,
     /// A record that was ahead of its doorbells, and in how many looks.
-    ahead: Option<(u16, u8)>,
+    ahead: Option<(u16, u16)>,
 }
 
 /// A doorbell with this word came for a QP whose record is there to say how far to run.

@@ -1,16 +1,22 @@
 //! What the checker finds, and that it finds nothing where nothing is wrong.
 
+use crate::rig::patience::{HANG, wait_until};
 use crate::rig::{End, Pair, Shape};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::qp::Qpc;
+use softhca::device::Simulation;
+use softhca::wire::config::CarrierConfig;
+use softhca::wire::memory::Network;
 use softhca::{CheckConfig, Finding, Hca, HcaConfig};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::net::Ipv4Addr;
+use std::time::Duration;
 
-const SHORT: Duration = Duration::from_millis(30);
+/// Turns after which a device that has not come to rest is taken to hang.
+const TURNS: usize = 100_000;
+
 /// The peer sleeps until it is woken: what is sent to it is fetched and waits, what is posted behind that is not fetched.
-const PAUSE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = HANG.saturating_mul(2);
 
 fn checked(list: &str) -> HcaConfig {
     HcaConfig {
@@ -34,12 +40,7 @@ fn all_well(cqes: &[Cqe64]) -> bool {
 /// Waits for a finding.
 #[track_caller]
 fn found(hca: &Hca, finding: Finding, words: &str) {
-    let until = Instant::now() + Duration::from_secs(10);
-    while count(hca, finding) == 0 {
-        let others = hca.findings();
-        assert!(Instant::now() < until, "no {finding}, but {others:?}");
-        std::thread::yield_now();
-    }
+    wait_until(&finding.to_string(), || count(hca, finding) > 0);
     let texts = hca.findings();
     assert!(
         texts.iter().any(|text| text.contains(words)),
@@ -53,8 +54,14 @@ fn one_under_way_and_one_waiting(pair: &mut Pair) -> [u16; 2] {
     let (remote, rkey) = (pair.b.data.address(), pair.b.keys.rkey);
     let indices = [0, 8].map(|at| pair.a.write(at, 8, remote + at, rkey));
     pair.a.post();
-    sleep(SHORT);
+    fetched(&pair.hca_a, 1);
     indices
+}
+
+/// Waits until the device has fetched so many WQEs.
+fn fetched(hca: &Hca, count: u64) {
+    wait_until("WQEs are fetched", || hca.counters().wqes >= count);
+    assert_eq!(hca.counters().wqes, count);
 }
 
 /// Where a WRITE without immediate has 4 bytes that mean nothing.
@@ -114,25 +121,48 @@ fn nothing_is_found_where_nothing_is_changed_or_nobody_looks() {
 
 #[test]
 fn a_record_that_no_doorbell_follows_is_found_and_one_that_comes_late_is_not() {
-    let mut pair = Pair::new(Shape::default());
-    pair.a.nop(true);
-    pair.a.record();
-    found(
-        &pair.hca_a,
-        Finding::RecordWithoutDoorbell,
-        "the doorbell record says 1, but no doorbell came since 0",
-    );
-    pair.a.ring();
-    assert!(all_well(&[pair.a.completion()]));
-    assert_eq!(pair.hca_a.counters().findings, 1);
+    // On a clock of the test, so that late is what the test says.
+    const LATE_NS: u64 = 9_000_000_000;
+    const TOO_LATE_NS: u64 = 11_000_000_000;
+    // How long an idle engine sleeps.
+    const SLEEP_NS: u64 = 4_000_000;
+    let simulation = Simulation::new();
+    let network = Network::with_latency(1000);
+    let hca = simulation
+        .hca(&HcaConfig {
+            ip: Some(Ipv4Addr::new(10, 0, 0, 1)),
+            carrier: CarrierConfig::Memory(network),
+            ..HcaConfig::default()
+        })
+        .unwrap();
+    let mut end = End::new(&hca, Shape::default());
+    end.connect(hca.gid(), end.qpn, 7);
+    let pass = |time_ns: u64| {
+        for _ in 0..time_ns / SLEEP_NS {
+            simulation.step(simulation.now_ns() + SLEEP_NS);
+        }
+    };
+    end.nop(true);
+    end.record();
+    pass(LATE_NS);
+    assert_eq!(hca.findings(), [""; 0]);
+    end.ring();
+    assert!(simulation.run(TURNS));
+    assert!(all_well(&[end.poll_for(Duration::ZERO, |_| true).unwrap()]));
+    assert_eq!(hca.findings(), [""; 0]);
 
-    pair.b.nop(true);
-    pair.b.record();
-    sleep(SHORT);
-    pair.b.ring();
-    assert!(all_well(&[pair.b.completion()]));
-    sleep(Duration::from_millis(400));
-    assert_eq!(pair.hca_b.findings(), [""; 0]);
+    end.nop(true);
+    end.record();
+    pass(TOO_LATE_NS);
+    found(
+        &hca,
+        Finding::RecordWithoutDoorbell,
+        "the doorbell record says 2, but no doorbell came since 1",
+    );
+    end.ring();
+    assert!(simulation.run(TURNS));
+    assert!(all_well(&[end.poll_for(Duration::ZERO, |_| true).unwrap()]));
+    assert_eq!(hca.counters().findings, 1);
 }
 
 #[test]
@@ -164,8 +194,11 @@ fn a_doorbell_without_its_record_is_found_for_both_ways_to_ring() {
         }
         pair.b.completion();
         // Again for nothing new, as a program may.
+        let before = pair.hca_b.counters().doorbells;
         pair.b.ring();
-        sleep(SHORT);
+        wait_until("the doorbell is taken", || {
+            pair.hca_b.counters().doorbells > before
+        });
         assert_eq!(pair.hca_b.findings(), [""; 0]);
     }
 }
@@ -303,13 +336,11 @@ fn writes_of_two_qps_to_one_range_at_once_are_found_if_asked_for() {
             near.write(0, 8, remote + number * distance, rkey);
             near.write(0, 8, remote + number * distance, rkey);
             near.post();
-            sleep(SHORT);
+            fetched(&hca_a, number + 1);
         }
-        let until = Instant::now() + Duration::from_secs(10);
+        // Both are under way: what is to be found has been found.
         let found = || count(&hca_a, Finding::Overlap) > 0;
-        while expected && !found() && Instant::now() < until {
-            std::thread::yield_now();
-        }
+        assert_eq!(found(), expected, "{list} {distance}");
         hca_b.pause(Duration::ZERO);
         for (near, _) in &mut ends {
             near.completion();
