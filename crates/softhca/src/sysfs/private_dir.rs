@@ -60,7 +60,8 @@ pub(crate) struct PrivateDir {
 impl PrivateDir {
     /// Makes `path` and, if it is missing, its parent.
     pub(crate) fn create(path: &Path) -> Result<Self, PrivateDirError> {
-        const ATTEMPTS: u32 = 50;
+        // One a millisecond: a busy machine may keep a sweeper from its core for seconds.
+        const ATTEMPTS: u32 = 10_000;
         let parent = path.parent().unwrap_or(Path::new("/"));
         for _ in 0..ATTEMPTS {
             make_parent(parent)?;
