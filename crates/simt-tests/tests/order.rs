@@ -13,9 +13,8 @@ mod omissions;
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
-use common::{run, shape};
+use common::{run, shape, until};
 use simt::check::{self, Finding, Kind};
 use simt::{LaunchConfig, LaunchError};
 
@@ -375,10 +374,7 @@ fn with_device(defect: Defect, warm: bool, host_memory: bool, seed: u64) -> Vec<
     let found = std::thread::scope(|scope| {
         let memory = &memory;
         scope.spawn(move || {
-            let begin = Instant::now();
-            while memory.bell[0].load(Relaxed) == 0 && begin.elapsed() < Duration::from_secs(10) {
-                std::thread::yield_now();
-            }
+            until("the doorbell", || memory.bell[0].load(Relaxed) != 0);
             check::device_access(source, 16, false);
             let sum = memory.source[0].load(Relaxed) + memory.source[1].load(Relaxed);
             check::device_access(addr(memory.target.as_ptr().cast()), 8, true);

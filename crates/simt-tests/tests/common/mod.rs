@@ -1,6 +1,10 @@
 //! Launching the test kernels by name.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::ffi::c_void;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use simt::{LaunchConfig, LaunchError, LaunchStats};
 
@@ -16,6 +20,19 @@ pub(crate) fn run(
         .unwrap_or_else(|| panic!("no kernel {name}"));
     // SAFETY: each test passes what the kernel in tests/kernels/ declares, and keeps it alive during the call.
     unsafe { simt::launch(kernel.entry, args, config) }
+}
+
+/// How long a test waits for what must happen: it only ends a hang.
+pub(crate) const HANG: Duration = Duration::from_secs(100);
+
+/// Waits until `happened`. After [`HANG`] the test fails with `what` was waited for.
+#[track_caller]
+pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let end = Instant::now() + HANG;
+    while !happened() {
+        assert!(Instant::now() < end, "not within {HANG:?}: {what}");
+        thread::yield_now();
+    }
 }
 
 /// One block (or some) of `threads`, plain order.

@@ -130,6 +130,15 @@ extern "C" __global__ void poll_flag(unsigned* flag, unsigned* looks) {
 }
 SIMT_EXPORT(poll_flag)
 
+// The same with a count of looks for each block.
+extern "C" __global__ void poll_flag_each(unsigned* flag, unsigned* looks) {
+  while (load(flag) == 0) {
+    if (threadIdx.x == 0) ++looks[blockIdx.x];
+    simt_poll();
+  }
+}
+SIMT_EXPORT(poll_flag_each)
+
 // The same with a warp operation in the loop, as waits of a whole warp are written.
 extern "C" __global__ void warp_poll_flag(unsigned* flag, unsigned* looks) {
   for (;;) {
