@@ -20,8 +20,8 @@ mod moe;
 mod moe_support;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
+use common::limits::{HANG, until};
 use fabric::{Pair, launch, seeds};
 use warpverbs::abi::Status;
 use warpverbs::abi::test_kernels::WaitParams;
@@ -45,9 +45,9 @@ fn all_findings(error: Option<String>) -> Vec<String> {
 /// What the checker says about one block of `kernel` that puts `count` words from each of `threads` threads.
 fn puts(pair: &Pair, kernel: &str, threads: u32, count: u32, seed: u64) -> Vec<String> {
     let mut params = pair.params(count, 3);
-    params.deadline_ns = 10_000_000_000;
+    params.deadline_ns = 60_000_000_000;
     let event = pair.ends[0].start(&launch(kernel, threads, seed), &params);
-    let result = pair.ends[0].node.gpu.wait(&event, Duration::from_secs(60));
+    let result = pair.ends[0].node.gpu.wait(&event, HANG);
     all_findings(result.err().map(|error| error.to_string()))
 }
 
@@ -197,18 +197,16 @@ fn read_behind_signal(how: u64, seed: u64) -> Vec<String> {
         qp: pair.qps[1].layout().context_addr.into(),
         word: (pair.ends[1].window().base + 8 * 31).into(),
         ticket: how,
-        deadline_ns: 10_000_000_000,
+        deadline_ns: 60_000_000_000,
         status: pair.ends[1].status(),
     };
     let reader = pair.ends[1].start(&launch("wv_test_order_reader", 1, seed), &params);
-    let begin = Instant::now();
-    while pair.ends[1].results(1)[0].0 != Status::WOULD_BLOCK {
-        assert!(begin.elapsed() < Duration::from_secs(60), "seed {seed}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the reader has looked", || {
+        pair.ends[1].results(1)[0].0 == Status::WOULD_BLOCK
+    });
     // The look before the wait races with the put, so the writer's side may have something to say as well.
     let mut found = puts(&pair, "wv_test_put_words", 1, 16, seed);
-    let result = pair.ends[1].node.gpu.wait(&reader, Duration::from_secs(60));
+    let result = pair.ends[1].node.gpu.wait(&reader, HANG);
     found.extend(all_findings(result.err().map(|error| error.to_string())));
     if how == 0 {
         assert_eq!(pair.ends[1].results(1)[0].0, Status::OK, "seed {seed}");

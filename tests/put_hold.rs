@@ -5,6 +5,8 @@
 #![expect(unsafe_code, reason = "a device model in plain memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
+#[path = "common/limits.rs"]
+mod limits;
 #[path = "put_support/nic.rs"]
 mod nic;
 #[path = "put_support/ring.rs"]
@@ -12,6 +14,7 @@ mod ring;
 
 use std::time::Duration;
 
+use limits::HANG;
 use nic::{Behaviour, Follow, Report};
 use ring::Ring;
 use warpverbs::abi::{MODE_EXCLUSIVE, MODE_NO_RECORD, Status};
@@ -28,7 +31,7 @@ fn behaviour(follow: Follow, seed: u64) -> Behaviour {
 fn launch(kernel: &str, threads: u32, seed: u64) -> Launch<'_> {
     Launch {
         seed,
-        deadline: Duration::from_secs(50),
+        deadline: HANG,
         ..Launch::new(kernel, 1, threads)
     }
 }
@@ -48,7 +51,7 @@ fn run(
     (ends, nic.stop())
 }
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn what_is_held_back_stays_back_until_somebody_waits() {
@@ -213,10 +216,10 @@ fn a_token_parked_by_a_store_loses_a_doorbell() {
 }
 
 /// What shows that `kernel` breaks the protocol: findings of the NIC, missing words, bad ends.
-fn symptoms(kernel: &str, follow: Follow) -> Vec<String> {
+fn symptoms(kernel: &str, follow: Follow, deadline: Duration) -> Vec<String> {
     let ring = Ring::shared(256, 8 * 300, 0);
     let mut params = ring.params(300, 0);
-    params.deadline_ns = 2_000_000_000;
+    params.deadline_ns = deadline.as_nanos() as u64;
     let nic = ring.nic(behaviour(follow, 5));
     let ends = ring.run(&launch(kernel, 8, 5), &params);
     let mut found = nic.stop().findings;
@@ -231,13 +234,13 @@ fn symptoms(kernel: &str, follow: Follow) -> Vec<String> {
 
 #[test]
 fn an_index_published_before_its_wqe_is_caught() {
-    let found = symptoms("wv_test_mutant_publish_first", Follow::Doorbell);
+    let found = symptoms("wv_test_mutant_publish_first", Follow::Doorbell, SHORT);
     assert!(found[0].starts_with("fetched"), "{found:?}");
 }
 
 #[test]
 fn a_record_written_before_the_wqe_is_caught_by_a_nic_that_follows_it() {
-    let found = symptoms("wv_test_mutant_record_first", Follow::Record);
+    let found = symptoms("wv_test_mutant_record_first", Follow::Record, SHORT);
     assert!(found[0].starts_with("fetched"), "{found:?}");
 }
 
@@ -266,6 +269,7 @@ fn the_protocol_itself_shows_none_of_this() {
         Follow::RecordAfterDoorbell,
         Follow::Record,
     ] {
-        assert_eq!(symptoms("wv_test_put_words", follow), [""; 0], "{follow:?}");
+        let found = symptoms("wv_test_put_words", follow, LONG);
+        assert_eq!(found, [""; 0], "{follow:?}");
     }
 }

@@ -4,13 +4,14 @@
 #![expect(unsafe_code, reason = "a device model in plain memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
+#[path = "common/limits.rs"]
+mod limits;
 #[path = "put_support/nic.rs"]
 mod nic;
 #[path = "put_support/ring.rs"]
 mod ring;
 
-use std::time::Duration;
-
+use limits::HANG;
 use nic::{Behaviour, Follow};
 use ring::{LKEY, QPN, RKEY, Ring};
 use warpverbs::abi::test_kernels::WaitParams;
@@ -34,7 +35,7 @@ fn behaviour(follow: Follow, seed: u64) -> Behaviour {
 fn launch(kernel: &str, blocks: u32, threads: u32, seed: u64) -> Launch<'_> {
     Launch {
         seed,
-        deadline: Duration::from_secs(50),
+        deadline: HANG,
         ..Launch::new(kernel, blocks, threads)
     }
 }

@@ -12,8 +12,12 @@ mod wild;
 
 use std::time::Duration;
 
-use fabric::{Pair, seeds};
+use common::limits::{HANG, until};
+use fabric::{Pair, launch, seeds};
 use warpverbs::abi::Status;
+
+/// Deadline of a kernel that may wait in vain, since it breaks the protocol.
+const SHORT: Duration = Duration::from_secs(1);
 
 #[test]
 fn a_post_without_doorbell_moves_nothing_and_times_out() {
@@ -34,13 +38,18 @@ fn a_post_without_doorbell_moves_nothing_and_times_out() {
 }
 
 /// What shows that `kernel` breaks the protocol under this seed; nothing if nothing does.
-fn symptoms(kernel: &str, seed: u64) -> Vec<String> {
+fn symptoms(kernel: &str, seed: u64, deadline: Duration) -> Vec<String> {
     let pair = Pair::shared(8 * 300, 8);
-    // A HCA that sleeps lets the ring fill up, which is when a slot can be taken too early.
-    pair.ends[0].hca.pause(Duration::from_millis(20));
+    // The HCA sleeps until the ring is full, which is when a slot can be taken too early.
+    pair.ends[0].hca.pause(Duration::from_secs(600));
     let mut params = pair.params(300, 0);
-    params.deadline_ns = 1_000_000_000;
-    let ends = pair.run(kernel, 8, seed, &params);
+    params.deadline_ns = u64::try_from(deadline.as_nanos()).unwrap();
+    let event = pair.ends[0].start(&launch(kernel, 8, seed), &params);
+    until("the ring is full", || {
+        pair.context().resv >= 256 || event.is_done()
+    });
+    pair.ends[0].hca.pause(Duration::ZERO);
+    let ends = pair.ends[0].finish(&event, 8);
     let mut found = pair.findings();
     let wrong = pair.wrong_words();
     if !wrong.is_empty() {
@@ -56,25 +65,25 @@ fn symptoms(kernel: &str, seed: u64) -> Vec<String> {
 }
 
 /// The first seed under which `kernel` shows.
-fn caught(kernel: &str) -> Option<(u64, Vec<String>)> {
+fn caught(kernel: &str, deadline: Duration) -> Option<(u64, Vec<String>)> {
     (0..20)
-        .map(|seed| (seed, symptoms(kernel, seed)))
+        .map(|seed| (seed, symptoms(kernel, seed, deadline)))
         .find(|(_, found)| !found.is_empty())
 }
 
 #[test]
 fn a_ring_slot_reused_too_early_is_caught() {
-    let (seed, found) = caught("wv_test_mutant_early_reuse").expect("no seed shows it");
+    let (seed, found) = caught("wv_test_mutant_early_reuse", SHORT).expect("no seed shows it");
     println!("seed {seed}: {found:?}");
 }
 
 #[test]
 fn an_index_published_before_its_wqe_is_caught() {
-    let (seed, found) = caught("wv_test_mutant_publish_first").expect("no seed shows it");
+    let (seed, found) = caught("wv_test_mutant_publish_first", SHORT).expect("no seed shows it");
     println!("seed {seed}: {found:?}");
 }
 
 #[test]
 fn the_protocol_itself_shows_none_of_this() {
-    assert_eq!(caught("wv_test_put_words"), None);
+    assert_eq!(caught("wv_test_put_words", HANG), None);
 }

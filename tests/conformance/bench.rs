@@ -1,7 +1,6 @@
 //! Two ranks joined by a pair of QPs of one row of the table, and what kernels on side 0 need to post to side 1.
 
 use std::mem::offset_of;
-use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use softhca::{Hca, HcaConfig};
@@ -11,11 +10,10 @@ use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, ImageAttr, Mr, PathAttr, Qp, Reset, Rts, SendAttr};
 
+use crate::common::limits::HANG;
 use crate::common::{Node, PSNS, hca_with};
 use crate::table::{Cell, Shape};
 
-/// How long a test waits for a kernel.
-const PATIENCE: Duration = Duration::from_secs(100);
 /// Bytes of a window's source; as many for targets behind it, and the signals behind those.
 pub(crate) const HALF: u64 = 1 << 17;
 /// Where the signals are.
@@ -102,7 +100,7 @@ impl End {
     pub(crate) fn start(&self, kernel: &str, shape: Shape, seed: u64, params: &impl Pod) -> Event {
         let launch = Launch {
             seed,
-            deadline: PATIENCE,
+            deadline: HANG,
             ..Launch::new(kernel, shape.blocks, shape.threads)
         };
         // SAFETY: the parameters are those of the kernel; they name memory of the bench, which outlives every wait for a
@@ -112,7 +110,7 @@ impl End {
 
     /// Waits for a kernel; how its scopes ended.
     pub(crate) fn finish(&self, event: &Event, scopes: u32) -> Vec<ConformanceEnd> {
-        self.node.gpu.wait(event, PATIENCE).unwrap();
+        self.node.gpu.wait(event, HANG).unwrap();
         self.read(self.results.addr(), scopes as usize)
     }
 }

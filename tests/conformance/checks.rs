@@ -243,7 +243,7 @@ fn held(bench: &mut Bench) {
 fn full_ring(bench: &mut Bench) {
     let shape = bench.cell.shape();
     let items = list(4000, 8);
-    bench.ends[0].hca.pause(Duration::from_secs(60));
+    bench.ends[0].hca.pause(Duration::from_secs(600));
     let params = ConformanceParams {
         operation: abi::CONFORMANCE_PUT,
         options: abi::CONFORMANCE_TRY | abi::CONFORMANCE_UNSIGNALLED,

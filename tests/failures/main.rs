@@ -1,10 +1,10 @@
 //! Every operation meets every failure: an error completion, a silent peer, a full ring, a deadline, an abort. It ends in the
-//! status that says so, in time; nothing that did not arrive is reported as done; and afterwards both ends go through Err and
+//! status that says so; nothing that did not arrive is reported as done; and afterwards both ends go through Err and
 //! Reset, old tickets are stale, and new puts arrive.
 //!
-//! Times are those of the device clock: from the begin of a call to its return. A call may take its deadline, a tenth more and
-//! 50 ms. A machine that gives a thread no time for longer than that says nothing about the call, so a call that is late is
-//! made again, at most twice, and each time is printed; its status counts every time.
+//! Which wait a call ended by shows in its status: a call with a long deadline that ends `aborted`, `would_block` or with the
+//! failure of the QP has not waited for its deadline. How long it took by the device clock is printed, and depends on the machine;
+//! asserted is only that a call which times out does so no earlier than its deadline.
 
 // UNSAFETY: kernels are launched on memory that the HCA reads and writes.
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]

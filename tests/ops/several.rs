@@ -63,7 +63,7 @@ impl Several {
             team: self.tables[2].addr().into(),
             window: self.rig.window().0,
             dst_offset: TARGETS,
-            deadline_ns: 30_000_000_000,
+            deadline_ns: 60_000_000_000,
             status: results.into(),
             ended: (results + 64).into(),
             order: (results + 128).into(),

@@ -13,6 +13,8 @@ use warpverbs::abi::test_ops::OpsWqeParams;
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::gpu::{GpuSelector, Launch, open};
 
+use crate::common::limits::HANG;
+
 const DEPTH: u32 = 256;
 const QPN: u32 = 0xab_cdef;
 const REMOTE: u64 = 0x0102_0304_0506_0708;
@@ -165,8 +167,7 @@ fn each_format_has_the_bytes_of_the_manual_and_writes_no_others() {
         let launch = Launch::new("wv_test_ops_wqe", 1, 1);
         // SAFETY: the parameters name memory that outlives the launch, which nobody else touches.
         let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }.unwrap();
-        gpu.wait(&event, std::time::Duration::from_secs(60))
-            .unwrap();
+        gpu.wait(&event, HANG).unwrap();
         let mut ended = Status::INVALID;
         gpu.read(status.addr(), bytemuck::bytes_of_mut(&mut ended))
             .unwrap();

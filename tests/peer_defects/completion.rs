@@ -8,6 +8,7 @@ use std::time::Duration;
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 
+use crate::common::limits::HANG;
 use crate::launch;
 use crate::ring::Ring;
 
@@ -64,14 +65,13 @@ fn ask(ring: &Ring, kernel: &str, ticket: u64, threads: u32, deadline: Duration)
 #[track_caller]
 fn check_looks(ring: &Ring, cons: u64, ahead: u64) {
     let threads = DEPTH as u32 + 1;
-    let seen = ask(ring, "wv_test_defect_tests", cons + 1, threads, LONG);
+    let seen = ask(ring, "wv_test_defect_tests", cons + 1, threads, HANG);
     let mut expected = vec![Status::OK; ahead as usize];
     expected.resize(threads as usize, Status::WOULD_BLOCK);
     assert_eq!(seen, expected, "{ahead} behind {cons:#x}");
     assert_eq!(ring.read_context().cons, cons + ahead, "{cons:#x}");
 }
 
-const LONG: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(1);
 
 /// gpunetio, cq.cuh:264-312: the wait of a collapsed CQ takes a 0-based index for a count and returns one WQE too early.
@@ -106,7 +106,7 @@ fn a_wait_returns_when_exactly_its_wqe_has_completed() {
             set_cons(&ring, start);
             complete(&ring, start + ahead - 1);
             let threads = ahead as u32;
-            let done = ask(&ring, "wv_test_defect_waits", start + 1, threads, LONG);
+            let done = ask(&ring, "wv_test_defect_waits", start + 1, threads, HANG);
             assert_eq!(done, vec![Status::OK; ahead as usize], "{start:#x}");
             let next = start + ahead + 1;
             let open = ask(&ring, "wv_test_defect_waits", next, 64, SHORT);
@@ -122,14 +122,14 @@ fn tickets_whole_laps_of_16_or_32_bits_apart_are_told_apart() {
     for lap in laps {
         let ring = ring_at(5);
         complete(&ring, 4);
-        let far = ask(&ring, "wv_test_defect_tests", lap + 1, 6, LONG);
+        let far = ask(&ring, "wv_test_defect_tests", lap + 1, 6, HANG);
         assert_eq!(far, [Status::WOULD_BLOCK; 6], "{lap:#x} ahead");
         set_cons(&ring, lap + 5);
         complete(&ring, lap + 4);
-        let near = ask(&ring, "wv_test_defect_tests", lap + 1, 6, LONG);
+        let near = ask(&ring, "wv_test_defect_tests", lap + 1, 6, HANG);
         assert_eq!(near[..5], [Status::OK; 5], "{lap:#x}");
         assert_eq!(near[5], Status::WOULD_BLOCK, "{lap:#x}");
-        let old = ask(&ring, "wv_test_defect_tests", 1, 8, LONG);
+        let old = ask(&ring, "wv_test_defect_tests", 1, 8, HANG);
         assert_eq!(old, [Status::OK; 8], "{lap:#x} behind");
     }
 }
@@ -164,6 +164,6 @@ fn a_cqe_that_is_rewritten_all_the_time_is_never_torn() {
     assert_eq!(seen, [Status::TIMEOUT; 32]);
     assert_eq!((context.cons, context.err), (0, Status::OK));
     // A reader with the defect falls for it.
-    let (seen, _) = ask_while_rewritten("wv_test_defect_torn_reader", 1, LONG);
+    let (seen, _) = ask_while_rewritten("wv_test_defect_torn_reader", 1, HANG);
     assert_eq!(seen, [Status::OK]);
 }

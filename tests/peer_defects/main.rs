@@ -28,8 +28,7 @@ mod ranges;
 mod scopes;
 mod space;
 
-use std::time::Duration;
-
+use common::limits;
 use nic::{Behaviour, Follow};
 use warpverbs::gpu::Launch;
 
@@ -37,7 +36,7 @@ use warpverbs::gpu::Launch;
 pub(crate) fn launch(kernel: &str, blocks: u32, threads: u32, seed: u64) -> Launch<'_> {
     Launch {
         seed,
-        deadline: Duration::from_secs(80),
+        deadline: limits::HANG,
         ..Launch::new(kernel, blocks, threads)
     }
 }

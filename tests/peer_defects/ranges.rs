@@ -20,7 +20,7 @@ fn put_each(ring: &Ring, items: &[PutItem]) -> Vec<Status> {
         window: ring.window(),
         items: list.addr().into(),
         count: items.len() as u64,
-        deadline_ns: 10_000_000_000,
+        deadline_ns: 60_000_000_000,
         status: ring.status(),
     };
     let kernel = launch("wv_test_defect_ranges", 1, items.len() as u32, 0);

@@ -1,7 +1,5 @@
 //! Ring space: who gets it, when, and what a failure does to those who wait for it.
 
-use std::time::{Duration, Instant};
-
 use warpverbs::abi::{MODE_WIDE_CQ, Status};
 
 use crate::nic::{Behaviour, Follow};
@@ -10,7 +8,6 @@ use crate::{healthy, launch};
 
 /// A call that never gives up by itself.
 const NEVER: u64 = u64::MAX;
-const SOON: Duration = Duration::from_secs(40);
 
 /// gpunetio, qp.cuh:77-82: the wait for a slot drops the error and the slot is written again. NCCL #2383: it spins for ever.
 #[test]
@@ -25,9 +22,7 @@ fn a_wait_for_a_slot_passes_the_error_on_and_leaves_the_slot_alone() {
         let count = 6400 / threads;
         let mut params = ring.params(count, 0);
         params.deadline_ns = NEVER;
-        let begin = Instant::now();
         let ends = ring.run(&launch("wv_test_put_words", 1, threads, fail_at), &params);
-        assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
         assert_eq!(nic.stop().findings, [""; 0], "{fail_at}, {threads} threads");
         let context = ring.read_context();
         let failed = matches!(context.err, Status::CQE_ERROR | Status::FLUSHED);

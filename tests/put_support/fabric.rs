@@ -1,7 +1,5 @@
 //! Two ranks on two software HCAs, joined by one pair of QPs: what a kernel needs to put from one to the other.
 
-use std::time::Duration;
-
 use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut};
 use softhca::{Hca, HcaConfig};
 use warpverbs::abi::test_kernels::PutWordsParams;
@@ -9,13 +7,11 @@ use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, Doorbell, Mr, Qp, QpConfig, Queues, Rts};
 
+use crate::common::limits::HANG;
 use crate::common::{Node, connect, hca_with};
 
 /// Most threads of a launch.
 const MAX_THREADS: usize = 1024;
-
-/// How long a test waits for a kernel.
-const PATIENCE: Duration = Duration::from_secs(100);
 
 /// One rank: an HCA, a node on it, a registered window, what kernels read and write beside it.
 pub(crate) struct End {
@@ -115,7 +111,7 @@ impl End {
 
     /// Waits for `event` and returns what its threads stored.
     pub(crate) fn finish(&self, event: &Event, threads: u32) -> Vec<(Status, u32)> {
-        self.node.gpu.wait(event, PATIENCE).unwrap();
+        self.node.gpu.wait(event, HANG).unwrap();
         self.results(threads as usize)
     }
 
@@ -245,7 +241,7 @@ impl Pair {
 pub(crate) fn launch(kernel: &str, threads: u32, seed: u64) -> Launch<'_> {
     Launch {
         seed,
-        deadline: PATIENCE,
+        deadline: HANG,
         ..Launch::new(kernel, 1, threads)
     }
 }

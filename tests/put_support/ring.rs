@@ -2,7 +2,6 @@
 
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use warpverbs::abi::test_kernels::PutWordsParams;
@@ -13,6 +12,7 @@ use warpverbs::abi::{
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch, open};
 
 use super::nic::{Behaviour, Nic, Queue};
+use crate::limits::HANG;
 
 pub(crate) const QPN: u32 = 0x00_1234;
 pub(crate) const LKEY: u32 = 0x1111_2222;
@@ -196,7 +196,7 @@ impl Ring {
         }
     }
 
-    /// Parameters for `count` words of each thread, with a deadline of 20 s.
+    /// Parameters for `count` words of each thread, with a deadline of 60 s.
     pub(crate) fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
         PutWordsParams {
             qp: self.qp(),
@@ -204,7 +204,7 @@ impl Ring {
             window: self.window(),
             src_offset: 0,
             dst_offset: 8 * self.words as u64,
-            deadline_ns: 20 * SECOND,
+            deadline_ns: 60 * SECOND,
             status: self.results.addr().into(),
             done: (self.results.addr() + 4 * MAX_THREADS as u64).into(),
             count,
@@ -217,7 +217,7 @@ impl Ring {
         // SAFETY: the parameters are those of the kernel and name memory of this ring, which outlives the wait below; the
         // NIC and the kernel share it by the posting protocol.
         let event = unsafe { self.gpu.launch(launch, bytes_of(params)) }.unwrap();
-        self.gpu.wait(&event, Duration::from_secs(60)).unwrap();
+        self.gpu.wait(&event, HANG).unwrap();
         self.results((launch.grid.count() * launch.block.count()) as usize)
     }
 
