@@ -5,8 +5,8 @@
 #![expect(unsafe_code, reason = "launches on buffers of the test")]
 
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
+use crate::support::common::limits::HANG;
 use crate::support::{MIXED, Setup, batch, expert, run};
 use warpverbs::abi::{DemoExpertParams, DevicePtr};
 use warpverbs::gpu::{
@@ -24,7 +24,6 @@ const SHAPE: MoeConfig = MoeConfig {
     max_tokens: 6,
     ..MoeConfig::BF16
 };
-const LONG: Duration = Duration::from_secs(180);
 
 /// The buffers and the handle of one call at one rank, and what the experts here compute.
 struct Io {
@@ -314,7 +313,7 @@ impl Plan {
                 // SAFETY: buffers, handles and layer live to the end of this closure.
                 let event = unsafe { graph.launch(&stream) }.unwrap();
                 event
-                    .wait(LONG)
+                    .wait(HANG)
                     .unwrap_or_else(|error| panic!("{what}: {error}"));
                 for (io, batch) in ios.iter().zip(&batches) {
                     io.check(batch, &what);
@@ -322,7 +321,7 @@ impl Plan {
                 if self.eager && replay % 2 == 0 {
                     let batch = next(&alone);
                     fused(&stream, &compute, std::slice::from_ref(&alone));
-                    stream.record().unwrap().wait(LONG).unwrap();
+                    stream.record().unwrap().wait(HANG).unwrap();
                     alone.check(&batch, &format!("{what}, the eager call behind it"));
                 }
             }
@@ -414,7 +413,7 @@ fn no_launch_of_a_call_waits_for_the_device() {
             assert!(!end.is_done(), "nobody has answered yet");
             launched.wait();
         }
-        end.wait(LONG).unwrap();
+        end.wait(HANG).unwrap();
         for (io, batch) in ios.iter().zip(&batches) {
             io.check(batch, &format!("rank {}", team.rank()));
         }
@@ -451,7 +450,7 @@ fn what_a_launch_refuses_takes_no_call_number() {
         let batch = padded(50, 1, 0);
         io.write(&batch);
         fused(&stream, &stream, std::slice::from_ref(&io));
-        stream.record().unwrap().wait(LONG).unwrap();
+        stream.record().unwrap().wait(HANG).unwrap();
         io.check(&batch, "the first call");
         assert_eq!(io.call.report().unwrap().call, 1);
     });

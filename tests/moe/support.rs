@@ -3,14 +3,18 @@
 #[path = "../common/mod.rs"]
 pub(crate) mod common;
 
+use std::fs;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use softhca::device::{Adversary, DataOrder};
-use softhca::{Hca, HcaConfig};
+use softhca::{Counters, Hca, HcaConfig};
 use warpverbs::moe::reference::{self, Batch, Source};
 use warpverbs::moe::{Combined, Moe, MoeConfig, Workspace, bf16};
 use warpverbs::team::{Store, Team, TeamConfig, TeamError};
 
+use common::limits::until;
 use common::ranks::{self, DEADLINE, Meeting};
 
 /// How the ranks of a test are set up.
@@ -75,6 +79,39 @@ impl Hcas {
     pub(crate) fn check(&self) {
         ranks::check(&self.0);
     }
+
+    /// Waits until the HCAs are at rest: what was posted has landed, unless its peer is silent.
+    ///
+    /// They are at rest when ten looks at their counters have been the same, and their engine has gone to sleep before each
+    /// look. An engine that the machine gives no core does not go to sleep, and is waited for.
+    pub(crate) fn settle(&self) {
+        let counters = || self.0.iter().map(|hca| hca.counters());
+        let mut quiet = 0;
+        let mut before: Vec<Counters> = counters().collect();
+        until("the HCAs come to rest", || {
+            let sleeps = engine_sleeps();
+            thread::sleep(Duration::from_millis(5));
+            until("the engine goes to sleep", || engine_sleeps() > sleeps);
+            let now: Vec<Counters> = counters().collect();
+            quiet = if now == before { quiet + 1 } else { 0 };
+            before.clone_from(&now);
+            quiet == 10
+        });
+    }
+}
+
+/// How often the engine of the HCAs of this process has given its core away.
+fn engine_sleeps() -> u64 {
+    let mut tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let read = |name: &str, task: &fs::DirEntry| {
+        fs::read_to_string(task.path().join(name)).unwrap_or_default()
+    };
+    let engine = tasks.find(|task| read("comm", task).trim() == "softhca");
+    let status = read("status", &engine.expect("an engine runs"));
+    let switches = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    switches.unwrap().trim().parse().unwrap()
 }
 
 /// Runs `body` as every rank of a team, each on a thread of its own; the results by rank.

@@ -1,7 +1,7 @@
 //! Joining a team: what agrees, what does not, and that a failure at one rank is known at all of them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{Hcas, Setup, join, on_threads, run};
 use softhca::FailCommand;
@@ -9,14 +9,10 @@ use warpverbs::config::Config;
 use warpverbs::moe::{Moe, MoeConfig};
 use warpverbs::team::{MAX_WINDOWS, Store, Team, TeamConfig};
 
-/// "On every rank, within 10 s".
-const SOON: Duration = Duration::from_secs(10);
-
 /// Joins with what `change` makes of each rank's configuration; the errors, by rank.
 fn errors(ranks: u32, change: impl Fn(&mut TeamConfig) + Sync) -> Vec<String> {
     let setup = Setup::new(ranks);
     let hcas = Hcas::new(&setup);
-    let start = Instant::now();
     let errors = on_threads(&setup, &hcas, |rank, hca, store| {
         let mut config = TeamConfig { rank, ..setup.team };
         change(&mut config);
@@ -25,7 +21,6 @@ fn errors(ranks: u32, change: impl Fn(&mut TeamConfig) + Sync) -> Vec<String> {
             .unwrap_err()
             .to_string()
     });
-    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     hcas.check();
     errors
 }
@@ -122,7 +117,6 @@ fn a_command_that_the_hca_of_one_rank_refuses_ends_all_of_them() {
             status: 0x8,
             syndrome: 0x00ab_cdef,
         });
-        let start = Instant::now();
         let errors = on_threads(&setup, &hcas, |rank, hca, store| {
             let config = TeamConfig { rank, ..setup.team };
             join(config, hca, store)
@@ -130,7 +124,6 @@ fn a_command_that_the_hca_of_one_rank_refuses_ends_all_of_them() {
                 .unwrap_err()
                 .to_string()
         });
-        assert!(start.elapsed() < SOON);
         for error in errors {
             assert!(
                 error.contains("syndrome 0x00abcdef"),
@@ -169,10 +162,7 @@ fn ranks_that_never_come_are_named_at_the_timeout() {
 fn a_window_must_be_the_same_everywhere_and_inside_its_limits() {
     let errors = run(&Setup::new(2), |team| {
         let bytes = 4096 + u64::from(team.rank()) * 64;
-        let start = Instant::now();
-        let error = team.window(bytes).unwrap_err().to_string();
-        assert!(start.elapsed() < SOON);
-        error
+        team.window(bytes).unwrap_err().to_string()
     });
     for error in &errors {
         assert!(
@@ -268,7 +258,6 @@ fn a_rank_without_its_device_is_told_to_those_that_have_theirs() {
     let setup = Setup::new(2);
     let hcas = Hcas::new(&setup);
     let directory = tempfile::tempdir().unwrap();
-    let start = Instant::now();
     let errors = on_threads(&setup, &hcas, |rank, hca, _| {
         let device = if rank == 1 { "mlx5_none" } else { hca.name() };
         let config = Config {
@@ -284,7 +273,6 @@ fn a_rank_without_its_device_is_told_to_those_that_have_theirs() {
             .unwrap_err()
             .to_string()
     });
-    assert!(start.elapsed() < SOON);
     assert!(
         errors
             .iter()

@@ -4,8 +4,8 @@
 #![expect(unsafe_code, reason = "launches on buffers of the test")]
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::support::common::limits::HANG;
 use warpverbs::gpu::{DeviceMemory, Event};
 use warpverbs::moe::oracle::Input;
 use warpverbs::moe::oracle::by_expert::ByExpert;
@@ -74,7 +74,7 @@ impl DeviceCall {
 
     fn wait(&self, event: &Event) {
         let gpu = self.moe.team().gpu();
-        gpu.wait(event, Duration::from_secs(400)).unwrap();
+        gpu.wait(event, HANG).unwrap();
     }
 
     /// The send phase of dispatch.

@@ -1,8 +1,7 @@
 //! Every limit of a shape: the greatest value works, one more is refused with its name, value and limit.
 
-use std::time::Duration;
-
 use crate::device::DeviceCall;
+use crate::support::common::limits::HANG;
 use crate::support::{Call, Setup, Traffic, run};
 use warpverbs::moe::oracle::{self, Case, Input, Wire};
 use warpverbs::moe::{Format, Moe, MoeConfig, Scales};
@@ -172,7 +171,7 @@ fn a_rank_sends_65534_tokens_and_one_more_is_refused() {
         ..MoeConfig::BF16
     };
     let mut setup = Setup::new(2);
-    setup.team.deadline = Duration::from_secs(120);
+    setup.team.deadline = HANG;
     run(&setup, |team| {
         let moe = Moe::new(team, "layer", config).unwrap();
         let rank = team.rank();

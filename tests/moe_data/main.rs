@@ -12,6 +12,7 @@ mod limits;
 mod raw;
 mod sizes;
 mod slots;
+#[expect(dead_code, reason = "no test file uses all of this")]
 #[path = "../moe/support.rs"]
 mod support;
 mod workspace;

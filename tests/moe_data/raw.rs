@@ -4,8 +4,8 @@
 #![expect(unsafe_code, reason = "launches of the MoE kernels")]
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::support::common::limits::HANG;
 use warpverbs::gpu::{DeviceMemory, Event, Gpu};
 use warpverbs::moe::oracle::by_expert::{self, ByExpert};
 use warpverbs::moe::oracle::by_rank::{self, ByRank};
@@ -21,7 +21,6 @@ use crate::cell::{Cell, Data};
 
 /// A NaN in BF16 and in FP8.
 const POISON: u8 = 0xff;
-const LONG: Duration = Duration::from_secs(120);
 
 /// What an expert makes of a number.
 fn expert(id: u32, x: f32) -> f32 {
@@ -301,7 +300,7 @@ impl Raw {
 
     /// Ends the test if a kernel does not end: it would still use the buffers.
     fn wait(&self, event: Event) {
-        if let Err(error) = self.gpu().wait(&event, LONG) {
+        if let Err(error) = self.gpu().wait(&event, HANG) {
             eprintln!("a kernel does not end: {error}");
             std::process::abort();
         }

@@ -3,15 +3,14 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytemuck::Zeroable;
-use softhca::Counters;
 use warpverbs::abi::{
     MoeContext, MoeSignal, QpContext, SETS, SIGNALS_PER_PEER, Status, TeamContext,
 };
 use warpverbs::moe::reference::{self, Batch, Source};
-use warpverbs::moe::{CallReport, Combined, Moe, MoeConfig, Placement, Workspace};
+use warpverbs::moe::{CallReport, Combined, Deadlines, Moe, MoeConfig, Placement, Workspace};
 use warpverbs::team::TeamConfig;
 
 use crate::support::{Hcas, Setup, batch, check_dispatch, expert, join, on_threads};
@@ -170,6 +169,13 @@ impl Group {
         }
     }
 
+    /// Calls that begin from now on wait for so long at every rank.
+    pub(crate) fn set_deadline(&self, deadline: Duration) {
+        for moe in &self.moes {
+            moe.set_deadlines(&Deadlines::new(deadline)).unwrap();
+        }
+    }
+
     pub(crate) fn report(&self, rank: u32) -> CallReport {
         self.works[rank as usize].call().report().unwrap()
     }
@@ -184,19 +190,9 @@ impl Group {
         self.hcas.0[rank as usize].set_port(true);
     }
 
-    /// Waits until the HCAs have been at rest for a while: what was posted has landed.
+    /// Waits until the HCAs are at rest: what was posted has landed, unless its peer is silent.
     pub(crate) fn settle(&self) {
-        let counters = || self.hcas.0.iter().map(|hca| hca.counters());
-        let until = Instant::now() + Duration::from_secs(20);
-        let mut quiet = 0;
-        let mut before: Vec<Counters> = counters().collect();
-        while quiet < 10 && Instant::now() < until {
-            thread::sleep(Duration::from_millis(5));
-            let now: Vec<Counters> = counters().collect();
-            quiet = if now == before { quiet + 1 } else { 0 };
-            before = now;
-        }
-        assert_eq!(quiet, 10, "the HCAs do not come to rest");
+        self.hcas.settle();
     }
 
     /// What `writer` last told `reader` of a kind, in the set of `call`.
@@ -267,11 +263,6 @@ impl Group {
         drop(self.moes);
         self.hcas.check();
     }
-}
-
-/// Whether a phase was late: it may take its deadline, a tenth more and 50 ms.
-pub(crate) fn is_late(waited: Duration, deadline: Duration) -> bool {
-    waited > deadline + deadline / 10 + Duration::from_millis(50)
 }
 
 /// `combined` is what the experts of `seen` have made of `own`, and exactly the tokens that chose others are marked.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use warpverbs::moe::{Placement, View};
 
 use crate::group::{Group, SHAPE};
+use crate::support::common::limits::until;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const ALL: [u32; 3] = [0, 1, 2];
@@ -102,9 +103,7 @@ fn a_view_takes_the_place_of_one_in_which_no_call_has_begun() {
     std::thread::scope(|scope| {
         let held = scope.spawn(|| group.send(&ALL, &batches));
         for moe in &moes {
-            while moe.started() != 3 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            until("call 3 takes its number", || moe.started() == 3);
             let view = View::clone(&moe.view());
             let again = View {
                 placement: used.clone(),

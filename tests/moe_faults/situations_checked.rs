@@ -1,10 +1,8 @@
 //! What the model demands of what the kernels left behind.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytemuck::Zeroable;
-use softhca::Counters;
 use warpverbs::abi::{MoeContext, MoeSignal, Outcome, SIGNALS_PER_PEER};
 use warpverbs::moe::reference::{self, Batch, Source};
 
@@ -48,14 +46,7 @@ impl Outcomes {
             }
         }
         self.settle();
-        // HCAs that had to wait for a core, or have paused, look as if they were at rest.
-        let until = Instant::now() + Duration::from_secs(5);
-        let mut words = self.words();
-        while !words.is_empty() && Instant::now() < until {
-            thread::sleep(Duration::from_millis(10));
-            words = self.words();
-        }
-        faults.extend(words);
+        faults.extend(self.words());
         faults
     }
 
@@ -200,22 +191,12 @@ impl Outcomes {
         records.all(|record| record.report.is_complete())
     }
 
-    /// Waits until the HCAs have been at rest for a while: what was posted has landed.
+    /// Waits until the HCAs are at rest: what was posted has landed.
     fn settle(&self) {
         for hca in &self.hcas.0 {
             hca.pause(Duration::ZERO);
         }
-        let counters = || self.hcas.0.iter().map(|hca| hca.counters());
-        let until = Instant::now() + Duration::from_secs(30);
-        let mut quiet = 0;
-        let mut before: Vec<Counters> = counters().collect();
-        while quiet < 4 && Instant::now() < until {
-            thread::sleep(Duration::from_millis(5));
-            let now: Vec<Counters> = counters().collect();
-            quiet = if now == before { quiet + 1 } else { 0 };
-            before = now;
-        }
-        assert_eq!(quiet, 4, "the HCAs do not come to rest");
+        self.hcas.settle();
     }
 
     pub(super) fn end(self) {
