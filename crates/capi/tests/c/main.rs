@@ -183,7 +183,7 @@ fn run(program: &Path, arguments: &[&Path], folder: &Path) -> Output {
     let id = child.id().to_string();
     let (done, ended) = std::sync::mpsc::channel::<()>();
     let watch = thread::spawn(move || {
-        if ended.recv_timeout(Duration::from_secs(180)).is_err() {
+        if ended.recv_timeout(Duration::from_secs(100)).is_err() {
             // The one process that this test has started.
             let _ = Command::new("kill").args(["-9", &id]).status();
         }
