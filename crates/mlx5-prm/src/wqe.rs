@@ -180,6 +180,21 @@ impl DatagramSeg {
     pub const OWN_QKEY: u32 = 1 << 31;
     /// `grh_gid_fl`: the packet carries a global route header (`InfiniBand`).
     pub const GRH: u32 = 1 << 30;
+    /// `grh_gid_fl`: where the index of the sender's GID begins.
+    const GID_SHIFT: u32 = 20;
+
+    /// The entry of the sender's GID table that the packet comes from (`src_addr_index`).
+    pub fn source_gid(&self) -> u8 {
+        (self.grh_gid_fl.get() >> Self::GID_SHIFT).to_le_bytes()[0]
+    }
+
+    /// The same from entry `index`.
+    #[must_use]
+    pub fn with_source_gid(mut self, index: u8) -> Self {
+        let others = self.grh_gid_fl.get() & !(0xff << Self::GID_SHIFT);
+        self.grh_gid_fl = Be32::new(others | u32::from(index) << Self::GID_SHIFT);
+        self
+    }
 }
 
 /// The segment behind the control segment of each WQE of an XRC initiator.
@@ -395,6 +410,18 @@ mod tests {
             (ctrl.opmod(), ctrl.index(), ctrl.qpn(), ctrl.ds()),
             (9, 7, 0x00ff_ffff, 63)
         );
+    }
+
+    #[test]
+    fn the_index_of_a_datagrams_gid_stands_between_its_neighbours() {
+        let before = DatagramSeg {
+            grh_gid_fl: Be32::new(DatagramSeg::GRH | 0x0ff0_1234),
+            ..DatagramSeg::default()
+        };
+        assert_eq!(before.source_gid(), 0xff);
+        let after = before.with_source_gid(3);
+        assert_eq!(after.source_gid(), 3);
+        assert_eq!(after.grh_gid_fl.get(), DatagramSeg::GRH | 0x0030_1234);
     }
 
     #[test]

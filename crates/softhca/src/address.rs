@@ -1,4 +1,4 @@
-//! The IP address of an HCA: its place on the wire and, as GID 3, its name to peers.
+//! The IP address of an HCA: its place on the wire, and what all its GIDs are made of.
 //!
 //! An HCA owns UDP port 4791 (RoCEv2) on its address. The bind is the claim: without `SO_REUSEADDR` the kernel
 //! gives an address to one socket only, and takes it back when the process ends, however it ends.

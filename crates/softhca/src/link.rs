@@ -1,7 +1,7 @@
 //! The link layer of a port: by which names peers find each other.
 //!
-//! On **Ethernet** (`RoCE` v2, the default) an HCA is found by the GID of its IPv4 address. On **`InfiniBand`** it has a LID,
-//! which paths name without a GRH, and one GID (index 0), which paths name with one:
+//! On **Ethernet** (`RoCE`, the default) an HCA is found by the GIDs of [`crate::wire::envelope`]. On **`InfiniBand`** it has a
+//! LID, which paths name without a GRH, and one GID (index 0), which paths name with one:
 //!
 //! | name | made of | the address behind it |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! answer) and no management datagram. LMC is 0, the one partition key is 0xffff.
 //!
 //! What carries the packets knows neither: they are `RoCEv2` over IPv4 on both link layers. Of a datagram that was sent
-//! without a GRH the first reserved byte of the DETH is 1, so that its receiver gets none either. The service level and the
+//! without a GRH bit 0 of the first reserved byte of the DETH is 1, so that its receiver gets none either. The service level and the
 //! fields of a GRH besides its GIDs are not carried: a receiver sees service level 0 and the GRH's hop limit 64.
 
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::wire::frame::mac_of;
 /// A link layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Link {
-    /// `RoCE` v2.
+    /// `RoCE`.
     #[default]
     Ethernet,
     /// LIDs, and GIDs where a GRH is used.

@@ -4,7 +4,7 @@ mod captures;
 #[path = "captures/programs.rs"]
 mod programs;
 
-use captures::{count_operations, judge, judges_are_there, judges_of_a_part_are_there, operations};
+use captures::{count_operations, dissect, judge, judges_are_there, judges_of_a_part_are_there, operations};
 use programs::{HANG, Place, build_peer, finish, free_tcp_port, library, preloaded};
 use std::collections::BTreeMap;
 use std::fs;
@@ -173,7 +173,7 @@ fn the_capture_of_a_killed_process_is_readable_up_to_then() {
 /// In a namespace of its own: two interfaces joined, frames on them, and TCP for the programs over `lo`.
 ///
 /// $1 peer, $2 library, $3 port, $4 capture; $5 the carrier of the second, which may be UDP: then the address belongs to the
-/// interface and the kernel makes the headers.
+/// interface and the kernel makes the headers; $6 the entry of the GID table that both use.
 const NAMESPACE: &str = r#"
 set -e
 ip link set lo up
@@ -182,10 +182,10 @@ ip link set wv0 mtu 4400 up
 ip link set wv1 mtu 4400 up
 [ "$5" = udp ] && ip addr add 10.0.0.2/24 dev wv1
 export LD_PRELOAD=$2
-SOFTHCA_IP=10.0.0.2 SOFTHCA_CARRIER=$5 timeout 90 "$1" mlx5_0 3 4096 3 passive listen $3 >"$4.said" 2>&1 &
+SOFTHCA_IP=10.0.0.2 SOFTHCA_CARRIER=$5 timeout 90 "$1" mlx5_0 $6 4096 3 passive listen $3 >"$4.said" 2>&1 &
 passive=$!
 until grep -qs listens "$4.said"; do sleep 0.01; done
-SOFTHCA_IP=10.0.0.1 SOFTHCA_CARRIER=packet:wv0 SOFTHCA_PCAP=$4 timeout 90 "$1" mlx5_0 3 4096 3 active connect 127.0.0.1 $3
+SOFTHCA_IP=10.0.0.1 SOFTHCA_CARRIER=packet:wv0 SOFTHCA_PCAP=$4 timeout 90 "$1" mlx5_0 $6 4096 3 active connect 127.0.0.1 $3
 wait $passive || { cat "$4.said"; exit 1; }
 "#;
 
@@ -205,7 +205,15 @@ fn frames_on_an_interface_reach_another_host_and_the_udp_socket_of_one() {
         Ok(peer) => peer,
         Err(why) => return skipped(&why),
     };
-    for (number, carrier) in ["packet:wv1", "udp"].into_iter().enumerate() {
+    let cases = [
+        ("packet:wv1", "3", "ip && udp"),
+        ("udp", "3", "ip && udp"),
+        // RoCE v1, by either GID, and v2 over IPv6.
+        ("packet:wv1", "0", "infiniband.grh && !ip && !ipv6"),
+        ("packet:wv1", "1", "ipv6 && udp"),
+        ("packet:wv1", "2", "infiniband.grh && !ip && !ipv6"),
+    ];
+    for (number, (carrier, index, headers)) in cases.into_iter().enumerate() {
         let capture = place.capture(number);
         let child = Command::new("unshare")
             .args(["-rn", "bash", "-c", NAMESPACE, "-"])
@@ -214,6 +222,7 @@ fn frames_on_an_interface_reach_another_host_and_the_udp_socket_of_one() {
             .arg("7000")
             .arg(&capture)
             .arg(carrier)
+            .arg(index)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -223,7 +232,14 @@ fn frames_on_an_interface_reach_another_host_and_the_udp_socket_of_one() {
         assert!(output.status.success(), "{carrier}: {}", said(&output));
         assert!(said(&output).contains("CMP_SWAP=24"), "{}", said(&output));
         if judges_of_a_part_are_there("the capture of frames on an interface") {
-            assert!(judge(&capture) > 100);
+            let packets = judge(&capture);
+            assert!(packets > 100);
+            let of_kind = dissect(
+                &capture,
+                &format!("infiniband && {headers}"),
+                &["frame.number"],
+            );
+            assert_eq!(of_kind.len(), packets, "entry {index}: {headers}");
         }
     }
 }

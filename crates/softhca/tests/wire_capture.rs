@@ -192,7 +192,7 @@ fn every_kind_of_packet_is_read_with_its_fields_and_none_is_malformed() {
             let start = write_headers(&head, &body, payload_bytes, out);
             random.fill(&mut out[start..start + payload_bytes]);
             let bytes = seal(out, start + payload_bytes, &Flow::v4(HERE, THERE));
-            carrier.sink().commit(bytes, THERE);
+            carrier.sink().commit(bytes, THERE.into());
             carrier.flush(0);
             all.push((head, body, payload_bytes));
         }

@@ -21,6 +21,7 @@ use crate::sysfs::Identity;
 use crate::wire::port::Port;
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// What the device can hold. `QUERY_HCA_CAP` says so.
@@ -103,10 +104,10 @@ impl Fabric {
         Some(&mut self.slot(number)?.state)
     }
 
-    /// The HCA of this process that has the address, written as a GID.
-    pub(crate) fn by_gid(&self, gid: &[u8; 16]) -> Option<usize> {
+    /// The HCA of this process that has the address.
+    pub(crate) fn by_address(&self, ip: Ipv4Addr) -> Option<usize> {
         self.all()
-            .find(|slot| slot.state.gid() == *gid)
+            .find(|slot| slot.state.identity.ip == ip)
             .map(|slot| slot.state.number)
     }
 
@@ -302,11 +303,6 @@ impl HcaState {
         }
     }
 
-    /// Its IP address as a GID, whatever its link layer calls it.
-    pub(crate) fn gid(&self) -> [u8; 16] {
-        self.identity.address
-    }
-
     pub(crate) fn live(&self) -> ObjectCounts {
         let regions = self.keys.iter().filter(|(_, key)| key.kind == Kind::Region);
         let mr = regions.count();
@@ -406,9 +402,6 @@ impl HcaState {
         self.events.extend(contexts);
     }
 }
-
-/// The entry of the GID table that QPs may use on Ethernet.
-pub(crate) const GID_INDEX: usize = 3;
 
 impl fmt::Debug for HcaState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

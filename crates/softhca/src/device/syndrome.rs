@@ -48,8 +48,8 @@ syndromes! {
     SHARED_REGISTER = 0x5c_0046, "a send queue without doorbell record needs a UAR page of its own";
     QP_STATE = 0x5c_0045, "the transition is not allowed in this state";
     MTU = 0x5c_0047, "mtu is not 1 to 5";
-    REMOTE_GID = 0x5c_0048, "the remote GID is no IPv4 address";
-    GID_INDEX = 0x5c_0049, "src_addr_index is not the entry of the GID table that serves: 3 (RoCE v2), on InfiniBand 0";
+    REMOTE_GID = 0x5c_0048, "the remote GID is none of a software HCA: neither ::ffff:a.b.c.d nor fe80::/64 with the EUI-64 of 02:00:a:b:c:d";
+    GID_INDEX = 0x5c_0049, "src_addr_index is no entry of the GID table: 0 to 3, on InfiniBand 0";
     RETRY = 0x5c_004a, "a retry count or timeout is out of range";
     ATOMIC_MODE = 0x5c_004b, "remote atomics are allowed but atomic_mode is none";
     QP_PORT = 0x5c_004c, "the port is not 1";
@@ -68,5 +68,6 @@ syndromes! {
     XRCD_IN_USE = 0x5c_0059, "queue pairs or shared receive queues use the XRC domain";
     REMOTE_LID = 0x5c_005a, "rlid is not a unicast LID, and the path has no GRH";
     REMOTE_PORT_GID = 0x5c_005b, "rgid_rip is not fe80::/64 with the GUID of a software HCA, or not the port of rlid";
+    GID_FAMILIES = 0x5c_005c, "RoCE v2 between an IPv4 address and a link-local one; take src_addr_index 1 or 3, as the remote GID is";
     NO_MORE_OBJECTS = 0x5c_0060, "the device has no object of this kind left";
 }

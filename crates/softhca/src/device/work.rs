@@ -132,6 +132,8 @@ pub(crate) struct Work {
     /// Bytes that the completion reports.
     pub(crate) bytes: u32,
     pub(crate) local: Local,
+    /// Of a datagram the entry of the GID table that it comes from.
+    pub(crate) source_gid: u8,
 }
 
 /// An operation in progress inside the process.

@@ -11,6 +11,7 @@ use crate::device::state::HcaState;
 use crate::device::work::Work;
 use crate::engine::transport::{Received, SendWith};
 use crate::link::{self, Link};
+use crate::wire::envelope::{Envelope, Version};
 use mlx5_prm::be::{Be16, Be32, Be64};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, ErrCqe, Syndrome};
 use mlx5_prm::qp::QpState;
@@ -29,8 +30,18 @@ mod vendor {
 
 /// `flags_rqpn`: there is a GRH, or something in its place.
 const GRH: u32 = 1 << 28;
-/// `flags_rqpn` with RoCE: what is in its place is an IPv4 header (`MLX5_CQE_ROCE_L3_HEADER_TYPE_IPV4` in Linux).
-const IPV4: u32 = 2 << 24;
+
+/// `flags_rqpn` with RoCE: what is in the place of the GRH (`MLX5_CQE_ROCE_L3_HEADER_TYPE_*` in Linux).
+fn network_header(envelope: Envelope) -> u32 {
+    const GRH_ITSELF: u32 = 0;
+    const IPV6: u32 = 1 << 24;
+    const IPV4: u32 = 2 << 24;
+    match envelope.version {
+        Version::V1 => GRH_ITSELF,
+        Version::V2 if envelope == Envelope::V2_IPV4 => IPV4,
+        Version::V2 => IPV6,
+    }
+}
 
 /// A send WQE is over and well.
 pub(super) fn complete_send(hca: &mut HcaState, qpn: u32, work: &Work, now_ns: u64) {
@@ -118,13 +129,12 @@ pub(super) fn complete_receive(
     let link = hca.identity.link;
     let (sender, sender_ip) = match (received.source, hca.qps.get(qpn)) {
         (Some(source), _) => {
-            let [.., a, b, c, d] = source.gid;
             let header = match (link, source.has_grh) {
-                (Link::Ethernet, _) => GRH | IPV4,
+                (Link::Ethernet, _) => GRH | network_header(source.envelope),
                 (Link::InfiniBand, true) => GRH,
                 (Link::InfiniBand, false) => 0,
             };
-            (header | source.qpn, Ipv4Addr::new(a, b, c, d))
+            (header | source.qpn, source.address)
         }
         (None, Some(qp)) => (qp.qpc.remote_qpn(), qp.remote),
         (None, None) => (0, Ipv4Addr::UNSPECIFIED),

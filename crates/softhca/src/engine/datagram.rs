@@ -32,6 +32,12 @@ pub(super) fn step(
     {
         return Step::Wait(now_ns + SLEEP_STEP_NS);
     }
+    let there = fabric
+        .hca(own.hca)
+        .and_then(|hca| hca.destination(&current.work, to));
+    let Some(there) = there else {
+        return Step::Done(Ok(())); // had no way to this HCA
+    };
     let mut buffer = [0; MAX_BYTES];
     let length = usize::try_from(current.operation.bytes).map_or(MAX_BYTES, |b| b.min(MAX_BYTES));
     let data = &mut buffer[..length];
@@ -44,7 +50,8 @@ pub(super) fn step(
     hca.counters.bytes_sent += u64::from(current.operation.bytes);
     let source = DatagramSource {
         qpn: own.qpn,
-        gid: hca.gid(),
+        address: hca.identity.ip,
+        envelope: there.envelope,
         has_grh: to.has_grh,
     };
     deliver(

@@ -1,30 +1,78 @@
 //! From the address path of a QP context to the wire's configuration.
 
 use crate::device::work::Work;
-use crate::engine::transport::Service;
+use crate::engine::transport::{Datagram, Service};
 use crate::link::{self, Link};
-use crate::sysfs::Identity;
+use crate::sysfs::{GidType, Identity};
 use crate::wire::datagram::DatagramConfig;
 use crate::wire::endpoint::Endpoint;
+use crate::wire::envelope::{Destination, Envelope, Gid, Name, Version};
 use crate::wire::psn::Psn;
 use crate::wire::requester::RequesterConfig;
 use crate::wire::responder::ResponderConfig;
 use mlx5_prm::qp::{Ads, Qpc};
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Packets of a QP under way at once.
 const WINDOW: u32 = 128;
 
-/// The address of the HCA that a path of `own` names; `None` if no HCA can be there.
-pub(crate) fn remote_address(own: &Identity, path: &Ads) -> Option<Ipv4Addr> {
-    let gid = path.rgid_rip();
+/// Why a path leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nowhere {
+    /// The HCA has no such entry in its GID table.
+    Source,
+    /// No HCA can have the remote GID or LID.
+    Peer,
+    /// `RoCE` v2 between GIDs of which one is an IPv4 address and the other is not.
+    Families,
+}
+
+/// Where packets go by an address path of `own`, and in which headers.
+pub(crate) fn destination(own: &Identity, path: &Ads) -> Result<Destination, Nowhere> {
+    let (index, gid) = (byte(path.src_addr_index()), path.rgid_rip());
     match own.link {
-        Link::Ethernet => Ipv6Addr::from(gid).to_ipv4_mapped(),
+        Link::Ethernet => by_gid(own, index, &gid),
+        Link::InfiniBand if path.grh() != 0 && index != 0 => Err(Nowhere::Source),
         Link::InfiniBand => {
-            let rlid = u16::try_from(path.rlid()).ok()?;
+            let rlid = u16::try_from(path.rlid()).map_err(|_| Nowhere::Peer)?;
             link::peer(own.ip, rlid, (path.grh() != 0).then_some(&gid))
+                .map(Destination::from)
+                .ok_or(Nowhere::Peer)
         }
     }
+}
+
+/// Where a datagram from entry `index` of the GID table of `own` goes; `None` if it is lost on its way.
+pub(crate) fn datagram_destination(
+    own: &Identity,
+    index: u8,
+    to: &Datagram,
+) -> Option<Destination> {
+    match own.link {
+        Link::Ethernet => by_gid(own, index, &to.gid).ok(),
+        // The decoder has made it a GID with the address.
+        Link::InfiniBand => Name::of(&to.gid).map(|(address, _)| address.into()),
+    }
+}
+
+/// Where packets from entry `index` of the GID table of `own` to `gid` go.
+fn by_gid(own: &Identity, index: u8, gid: &Gid) -> Result<Destination, Nowhere> {
+    let (kind, source) = own.gids.get(usize::from(index)).ok_or(Nowhere::Source)?;
+    let (_, source) = Name::of(source).ok_or(Nowhere::Source)?;
+    let (address, destination) = Name::of(gid).ok_or(Nowhere::Peer)?;
+    let version = match kind {
+        GidType::RoceV1 => Version::V1,
+        GidType::RoceV2 | GidType::InfiniBand => Version::V2,
+    };
+    // A GRH holds any two GIDs; an IP packet has one version.
+    if version == Version::V2 && source != destination {
+        return Err(Nowhere::Families);
+    }
+    let envelope = Envelope {
+        version,
+        source,
+        destination,
+    };
+    Ok(Destination { address, envelope })
 }
 
 /// Bytes per packet.
@@ -43,7 +91,7 @@ pub(crate) fn connect(
     qpn: u32,
     service: Service,
     qpc: &Qpc,
-    remote: Ipv4Addr,
+    remote: Destination,
 ) {
     let config = ResponderConfig {
         service,
@@ -84,17 +132,65 @@ pub(crate) fn open_datagram(wire: &mut Endpoint<Work>, qpn: u32, qpc: &Qpc) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+
+    const OWN: Ipv4Addr = Ipv4Addr::new(10, 1, 9, 9);
+    const FAR: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 3);
+
+    fn path(index: u32, gid: Gid) -> Ads {
+        Ads::default()
+            .with_rgid_rip(gid)
+            .with_src_addr_index(index)
+            .with_rlid(0x0304)
+    }
 
     #[test]
-    fn the_address_is_what_the_link_layer_names_and_the_mtu_is_a_power_of_two() {
-        let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3];
-        let own = Identity::new(0, Ipv4Addr::new(10, 1, 9, 9));
-        let path = Ads::default().with_rgid_rip(gid).with_rlid(0x0304);
-        let [by_gid, by_lid] = [[10, 1, 2, 3], [10, 1, 3, 4]].map(Ipv4Addr::from);
-        assert_eq!(remote_address(&own, &path), Some(by_gid));
-        let own = own.with_link(Link::InfiniBand);
-        assert_eq!(remote_address(&own, &path), Some(by_lid));
-        assert_eq!(remote_address(&own, &path.with_grh(1)), None);
+    fn on_infiniband_a_lid_or_a_gid_names_the_peer() {
+        let own = Identity::new(0, OWN).with_link(Link::InfiniBand);
+        let path = path(0, Name::Ip.gid(FAR));
+        let by_lid = Ipv4Addr::new(10, 1, 3, 4);
+        assert_eq!(destination(&own, &path), Ok(by_lid.into()));
+        let with_grh = path.with_grh(1);
+        assert_eq!(destination(&own, &with_grh), Err(Nowhere::Peer));
+        let with_grh = with_grh.with_rgid_rip(link::gid(FAR)).with_rlid(0);
+        assert_eq!(destination(&own, &with_grh), Ok(FAR.into()));
+        let with_grh = with_grh.with_src_addr_index(1);
+        assert_eq!(destination(&own, &with_grh), Err(Nowhere::Source));
+    }
+
+    #[test]
+    fn every_entry_of_the_gid_table_leads_to_every_gid_that_its_headers_can_hold() {
+        let own = Identity::new(0, OWN);
+        let far = Identity::new(1, FAR);
+        for (index, (kind, source)) in (0..).zip(&own.gids) {
+            for (_, gid) in &far.gids {
+                let found = destination(&own, &path(index, *gid));
+                let names = [source, gid].map(|gid| Name::of(gid).unwrap().1);
+                if *kind == GidType::RoceV2 && names[0] != names[1] {
+                    assert_eq!(found, Err(Nowhere::Families), "{index}");
+                    continue;
+                }
+                let found = found.unwrap();
+                assert_eq!(found.address, FAR);
+                let [source, destination] = names;
+                assert_eq!(found.envelope.source, source);
+                assert_eq!(found.envelope.destination, destination);
+                let is_v1 = found.envelope.version == Version::V1;
+                assert_eq!(is_v1, *kind == GidType::RoceV1, "{index}");
+            }
+        }
+        let gid = far.gids[0].1;
+        assert_eq!(destination(&own, &path(4, gid)), Err(Nowhere::Source));
+        assert_eq!(destination(&own, &path(255, gid)), Err(Nowhere::Source));
+        assert_eq!(destination(&own, &path(0, [0; 16])), Err(Nowhere::Peer));
+        assert_eq!(
+            destination(&own, &path(0, link::gid(FAR))),
+            Err(Nowhere::Peer)
+        );
+    }
+
+    #[test]
+    fn the_mtu_is_a_power_of_two() {
         let qpc = Qpc::default().with_mtu(5);
         assert_eq!(mtu_bytes(&qpc), 4096);
         assert_eq!(mtu_bytes(&qpc.with_mtu(1)), 256);

@@ -13,6 +13,7 @@ use crate::device::state::HcaState;
 use crate::engine::transport::{DatagramSource, ReceiveError, Received, SendWith, Service};
 use crate::link::{self, Link};
 use crate::wire::headers::NakCode;
+use crate::wire::icrc::Addresses;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 
@@ -259,18 +260,14 @@ fn header(
     source: &DatagramSource,
     received: &Received,
 ) -> Option<[u8; grh::BYTES]> {
+    let own = &hca.identity;
+    let addresses = match own.link {
+        Link::Ethernet => source.envelope.addresses(source.address, own.ip),
+        Link::InfiniBand if source.has_grh => {
+            Addresses::Grh(link::gid(source.address).into(), own.gid().into())
+        }
+        Link::InfiniBand => return None,
+    };
     let immediate = matches!(received.with, SendWith::Immediate(_));
-    match hca.identity.link {
-        Link::Ethernet => Some(grh::ipv4(
-            &source.gid,
-            &hca.gid(),
-            received.bytes,
-            immediate,
-        )),
-        Link::InfiniBand => source.has_grh.then(|| {
-            let [.., a, b, c, d] = source.gid;
-            let gid = link::gid([a, b, c, d].into());
-            grh::infiniband(&gid, &hca.identity.gid(), received.bytes, immediate)
-        }),
-    }
+    Some(grh::of_datagram(addresses, received.bytes, immediate))
 }

@@ -1,6 +1,6 @@
 //! The HCA as its wire sees it, and as an HCA of the same process does: memory, receive WQEs, completions.
 
-use super::{atomics, completion, decode, local, receive};
+use super::{atomics, completion, decode, local, path, receive};
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::keys::{Access, KeyError, KeyUser};
@@ -10,7 +10,8 @@ use crate::device::state::HcaState;
 use crate::device::umr::{self, UmrError};
 use crate::device::work::Work;
 use crate::device::{qp_state, regions};
-use crate::engine::transport::{Device, Failure, ReceiveError, Received, RemoteAccess};
+use crate::engine::transport::{Datagram, Device, Failure, ReceiveError, Received, RemoteAccess};
+use crate::wire::envelope::Destination;
 use crate::wire::headers::{AtomicEth, NakCode};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
@@ -155,6 +156,10 @@ impl Device for HcaState {
 
     fn gather(&mut self, qpn: u32, wqe: &Work, offset: u64, out: &mut [u8]) -> Result<(), Failure> {
         local::gather(self, qpn, &wqe.local, offset, out)
+    }
+
+    fn destination(&self, wqe: &Work, to: &Datagram) -> Option<Destination> {
+        path::datagram_destination(&self.identity, wqe.source_gid, to)
     }
 
     fn scatter(&mut self, qpn: u32, wqe: &Work, offset: u64, data: &[u8]) -> Result<(), Failure> {

@@ -8,10 +8,10 @@ use crate::device::checker::Finding;
 use crate::device::qp::{Doomed, Route};
 use crate::device::state::{Fabric, HcaState};
 use crate::device::work::{Current, Local, Work};
-use crate::engine::transport::{Operation, OperationKind, Target};
+use crate::engine::transport::{Device, Operation, OperationKind, Target};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
-use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
+use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
 
 /// What a turn led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,11 +150,14 @@ fn way(fabric: &mut Fabric, own: End, route: Route, current: &Current) -> Way {
         (Route::Datagram, Target::Datagram(to)) => to,
         _ => return Way::Wire,
     };
-    let peer = fabric.by_gid(&to.gid);
+    let there = fabric
+        .hca(own.hca)
+        .filter(|hca| hca.loopback)
+        .and_then(|hca| hca.destination(&current.work, &to));
+    let peer = there.and_then(|there| fabric.by_address(there.address));
     let Some(slot) = fabric.slot(own.hca) else {
         return Way::Later;
     };
-    let peer = peer.filter(|_| slot.state.loopback);
     let outstanding = slot
         .state
         .qps
@@ -299,6 +302,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
             signalled,
             bytes: 0,
             local: Local::Nothing,
+            source_gid: 0,
         };
         return match umr::run(hca, qpn, &fetched.ctrl, fetched.bytes) {
             Ok(()) => {
@@ -341,6 +345,10 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
             return Begun::Failed;
         }
     };
+    let source_gid = match operation.map(|operation| operation.to) {
+        Some(Target::Datagram(_)) => source_gid(&hca.wqe[..fetched.bytes]),
+        _ => 0,
+    };
     count(&mut hca.counters, operation.as_ref(), &local);
     if let Some(operation) = &operation {
         overlap::begun(hca, qpn, index, operation);
@@ -352,6 +360,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
         signalled,
         bytes: operation.map_or(0, |operation| operation.bytes),
         local,
+        source_gid,
     };
     match operation {
         Some(operation) => Begun::Operation(Current::new(work, operation)),
@@ -367,6 +376,16 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
             Begun::Over
         }
     }
+}
+
+/// The entry of the GID table that the datagram of a WQE comes from: `src_addr_index` of its address vector, which follows
+/// the control segment.
+fn source_gid(wqe: &[u8]) -> u8 {
+    let start = size_of::<CtrlSeg>();
+    let vector = wqe.get(start..start + size_of::<DatagramSeg>());
+    vector.map_or(0, |bytes| {
+        bytemuck::pod_read_unaligned::<DatagramSeg>(bytes).source_gid()
+    })
 }
 
 /// A WQE that goes nowhere is over; it speaks for those before it.

@@ -7,7 +7,9 @@
 //!
 //! Nothing here blocks; all calls come from the engine thread that owns the device.
 
+use crate::wire::envelope::{Destination, Envelope};
 use crate::wire::headers::{AtomicEth, NakCode};
+use std::net::Ipv4Addr;
 
 /// The transport service of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +73,7 @@ pub enum Target {
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// GID of the HCA; `::ffff:a.b.c.d` for an IPv4 address.
+    /// GID of the HCA; on `InfiniBand` `::ffff:a.b.c.d` for its IPv4 address.
     pub gid: [u8; 16],
     /// The receiver gets the header with the GIDs: always with `RoCE`, on `InfiniBand` if the sender used a GRH.
     pub has_grh: bool,
@@ -196,8 +198,10 @@ pub struct Received {
 pub struct DatagramSource {
     /// Its QP.
     pub qpn: u32,
-    /// GID of its HCA; `::ffff:a.b.c.d` for an IPv4 address.
-    pub gid: [u8; 16],
+    /// Address of its HCA.
+    pub address: Ipv4Addr,
+    /// The headers that its packet came with.
+    pub envelope: Envelope,
     /// As in [`Datagram::has_grh`].
     pub has_grh: bool,
 }
@@ -232,6 +236,9 @@ pub trait Device {
         offset: u64,
         out: &mut [u8],
     ) -> Result<(), Failure>;
+
+    /// Where the datagram of a WQE goes, and in which headers; `None` if no HCA can be there.
+    fn destination(&self, wqe: &Self::Wqe, to: &Datagram) -> Option<Destination>;
 
     /// Copies `data` to `offset` of the WQE's local segments: READ responses in order, each byte once; for an atomic the
     /// original value: 8 bytes in the order of the host, or 4 big-endian.

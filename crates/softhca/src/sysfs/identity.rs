@@ -2,12 +2,10 @@
 
 use crate::link::{self, Link};
 use crate::profile::Profile;
+use crate::wire::envelope::{Gid, Name};
 use crate::wire::frame::mac_of;
 use std::fmt;
 use std::net::Ipv4Addr;
-
-/// A global identifier: 128 bits, network byte order.
-pub(crate) type Gid = [u8; 16];
 
 /// How a GID table entry is used on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +29,8 @@ pub(crate) struct Identity {
     pub(crate) mac: [u8; 6],
     /// EUI-64 of the MAC address. It is the port GUID, too.
     pub(crate) node_guid: [u8; 8],
-    /// The GID table. The last one is the one to use: on Ethernet 3, `RoCE` v2 with the IP address, on `InfiniBand` 0.
+    /// The GID table: on Ethernet those of [`crate::wire::envelope`], on `InfiniBand` one.
     pub(crate) gids: Vec<(GidType, Gid)>,
-    /// The IP address as a GID: what the engine and the wire call the HCA on every link layer.
-    pub(crate) address: Gid,
 }
 
 impl Identity {
@@ -47,10 +43,7 @@ impl Identity {
 
     pub(crate) fn new(index: u32, ip: Ipv4Addr) -> Self {
         let mac = mac_of(ip);
-        // In a link-local IPv6 address the universal/local bit is inverted.
-        let mut link_local = link::gid(ip);
-        link_local[8] ^= 0x02;
-        let mapped = ip.to_ipv6_mapped().octets();
+        let [link_local, mapped] = [Name::LinkLocal, Name::Ip].map(|name| name.gid(ip));
         Self {
             index,
             name: format!("mlx5_{index}"),
@@ -59,7 +52,6 @@ impl Identity {
             link: Link::Ethernet,
             mac,
             node_guid: link::guid(ip),
-            address: mapped,
             gids: vec![
                 (GidType::RoceV1, link_local),
                 (GidType::RoceV2, link_local),
@@ -99,7 +91,7 @@ impl Identity {
     /// The GID that peers name.
     pub(crate) fn gid(&self) -> Gid {
         match self.link {
-            Link::Ethernet => self.address,
+            Link::Ethernet => Name::Ip.gid(self.ip),
             Link::InfiniBand => link::gid(self.ip),
         }
     }

@@ -4,8 +4,6 @@
 //! of the reply (libmlx5 asks for that where `cmds_supp_uhw` says so, and does its own ARP otherwise, which software addresses
 //! do not answer). Here every MAC follows from the IP address, in any process.
 
-use std::net::Ipv6Addr;
-
 use bytemuck::Zeroable;
 
 use super::frame::{Call, Method, Spec};
@@ -13,7 +11,9 @@ use super::handles::Object;
 use super::structs::{CreateAh, CreateAhResp};
 use crate::device::Context as DeviceContext;
 use crate::errno::Errno;
-use crate::sysfs::Identity;
+use crate::sysfs::{GidType, Identity};
+use crate::wire::envelope::{Gid, Name};
+use crate::wire::frame::mac_of;
 
 const AH: u16 = 6;
 const CORE_IN: u16 = 0;
@@ -32,20 +32,20 @@ pub(super) const METHODS: &[Method] = &[Method {
 pub(super) fn create(call: &Call<'_>, _device: &DeviceContext) -> Result<(), Errno> {
     let request: CreateAh = call.read(CORE_IN)?;
     call.context.handles().pd(request.pd_handle)?;
-    let known = call.context.identity.gids.len();
-    let infiniband = call.context.identity.link.is_infiniband();
+    let own = &call.context.identity;
+    let infiniband = own.link.is_infiniband();
     let global = request.is_global != 0;
     if request.port_num != PORT
         || request.is_global > 1
         || !(global || infiniband)
-        || (global && usize::from(request.sgid_index) >= known)
+        || (global && usize::from(request.sgid_index) >= own.gids.len())
     {
         return Err(Errno::EINVAL);
     }
     let dmac = if infiniband {
         [0; 6]
     } else {
-        mac(request.dgid).ok_or(Errno::EHOSTUNREACH)?
+        mac(own, request.sgid_index, request.dgid)?
     };
     let reply = CreateAhResp {
         response_length: 16,
@@ -65,29 +65,51 @@ fn destroy(call: &Call<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The MAC of the software HCA that has this GID, if one can have it.
-pub(super) fn mac(gid: [u8; 16]) -> Option<[u8; 6]> {
-    if let Some(ip) = Ipv6Addr::from(gid).to_ipv4_mapped() {
-        return (!ip.is_unspecified() && !ip.is_multicast()).then(|| Identity::new(0, ip).mac);
+/// The MAC of the software HCA that has `gid`, for packets from entry `index` of the GID table of `own`.
+///
+/// As Linux resolves it (`ib_resolve_unicast_gid_dmac`): `RoCE` v1 finds the MAC in a link-local GID itself, and asks the IP stack
+/// for all others, where both GIDs must be of one IP version.
+pub(super) fn mac(own: &Identity, index: u8, gid: Gid) -> Result<[u8; 6], Errno> {
+    let (kind, source) = own.gids.get(usize::from(index)).ok_or(Errno::EINVAL)?;
+    let (ip, name) = Name::of(&gid).ok_or(Errno::EHOSTUNREACH)?;
+    let by_itself = *kind == GidType::RoceV1 && name == Name::LinkLocal;
+    let has_source = Name::of(source).is_some_and(|(_, source)| source == name);
+    if by_itself || has_source {
+        Ok(mac_of(ip))
+    } else {
+        Err(Errno::EINVAL)
     }
-    // A link-local GID holds the EUI-64 of its MAC.
-    let [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] = gid else {
-        return None;
-    };
-    Some([a ^ 0x02, b, c, d, e, f])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    fn own() -> Identity {
+        Identity::new(3, Ipv4Addr::new(127, 1, 2, 3))
+    }
 
     #[test]
-    fn every_gid_of_an_hca_leads_to_its_mac() {
-        let identity = Identity::new(3, Ipv4Addr::new(127, 1, 2, 3));
-        for (_, gid) in identity.gids {
-            assert_eq!(mac(gid), Some(identity.mac));
-        }
+    fn every_gid_of_an_hca_leads_to_its_mac_from_each_entry_that_linux_takes() {
+        let far = Identity::new(4, Ipv4Addr::new(127, 1, 2, 4));
+        let reached: Vec<Vec<usize>> = (0..4)
+            .map(|index| {
+                let gids = far.gids.iter().enumerate();
+                gids.filter(|(_, (_, gid))| match mac(&own(), index, *gid) {
+                    Ok(mac) => mac == far.mac,
+                    Err(errno) => {
+                        assert_eq!(errno, Errno::EINVAL);
+                        false
+                    }
+                })
+                .map(|(to, _)| to)
+                .collect()
+            })
+            .collect();
+        let all = vec![0, 1, 2, 3];
+        assert_eq!(reached, [vec![0, 1], vec![0, 1], all, vec![2, 3]]);
+        assert_eq!(mac(&own(), 4, far.gids[3].1), Err(Errno::EINVAL));
     }
 
     #[test]
@@ -96,11 +118,15 @@ mod tests {
             "::",
             "::ffff:0.0.0.0",
             "::ffff:224.0.0.1",
+            "ff02::1",
             "2001:db8::1",
             "fe80::1",
         ] {
             let gid = address.parse::<Ipv6Addr>().unwrap().octets();
-            assert_eq!(mac(gid), None, "{address}");
+            for index in 0..4 {
+                let found = mac(&own(), index, gid);
+                assert_eq!(found, Err(Errno::EHOSTUNREACH), "{address}");
+            }
         }
     }
 }

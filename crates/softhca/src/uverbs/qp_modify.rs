@@ -13,6 +13,7 @@ use crate::device::state::limits;
 use crate::device::{Access, Context as DeviceContext};
 use crate::errno::Errno;
 use crate::link::Link;
+use crate::sysfs::{GidType, Identity};
 
 const CORE_IN: u16 = 0;
 const CORE_OUT: u16 = 1;
@@ -79,8 +80,8 @@ fn run(call: &Call<'_>, device: &DeviceContext, request: &ModifyQp) -> Result<()
     if current == State::Reset && next == State::Reset {
         return Ok(());
     }
-    let link = call.context.identity.link;
-    let qpc = context(link, &queue_pair, &known, request)?;
+    let own = &call.context.identity;
+    let qpc = context(own, &queue_pair, &known, request)?;
     let opcode = qp_rules::command(current, next).ok_or(Errno::EINVAL)?;
     let optional = qp_rules::optional_parameters(current, next, queue_pair.kind, given);
     let input = QpModifyIn::default()
@@ -126,7 +127,7 @@ fn check_ranges(request: &ModifyQp) -> Result<(), Errno> {
 
 /// The context that the command takes its fields from.
 fn context(
-    link: Link,
+    own: &Identity,
     queue_pair: &VerbsQp,
     known: &Known,
     request: &ModifyQp,
@@ -175,7 +176,7 @@ fn context(
     if given(mask::ACCESS_FLAGS) || given(mask::MAX_DEST_RD_ATOMIC) {
         set_rights(&mut qpc, known, request);
     }
-    *qpc.primary_address_path_mut() = path(link, known, request)?;
+    *qpc.primary_address_path_mut() = path(own, known, request)?;
     Ok(qpc)
 }
 
@@ -204,7 +205,7 @@ fn set_rights(qpc: &mut Qpc, known: &Known, request: &ModifyQp) {
     }
 }
 
-fn path(link: Link, known: &Known, request: &ModifyQp) -> Result<Ads, Errno> {
+fn path(own: &Identity, known: &Known, request: &ModifyQp) -> Result<Ads, Errno> {
     let given = |bit: u32| request.attr_mask & bit != 0;
     let mut path = Ads::default();
     if given(mask::PORT) {
@@ -216,8 +217,8 @@ fn path(link: Link, known: &Known, request: &ModifyQp) -> Result<Ads, Errno> {
         } else {
             known.port
         };
-        let address = match link {
-            Link::Ethernet => address(&request.dest)?,
+        let address = match own.link {
+            Link::Ethernet => address(own, &request.dest)?,
             Link::InfiniBand => infiniband_address(&request.dest)?,
         };
         path = address.with_vhca_port_num(port.into());
@@ -229,18 +230,23 @@ fn path(link: Link, known: &Known, request: &ModifyQp) -> Result<Ads, Errno> {
 }
 
 /// An address vector of RoCE: always with a GID, whose MAC the kernel finds.
-fn address(dest: &QpDest) -> Result<Ads, Errno> {
+fn address(own: &Identity, dest: &QpDest) -> Result<Ads, Errno> {
     if dest.port_num != PORT || dest.is_global == 0 {
         return Err(Errno::EINVAL);
     }
-    let mac = ah::mac(dest.dgid).ok_or(Errno::EHOSTUNREACH)?;
+    let mac = ah::mac(own, dest.sgid_index, dest.dgid)?;
+    // The GRH of v1 has a traffic class, and no code point.
+    let code_point = match own.gids.get(usize::from(dest.sgid_index)) {
+        Some((GidType::RoceV2, _)) => dest.traffic_class >> 2,
+        _ => 0,
+    };
     Ok(Ads::default()
         .with_grh(1)
         .with_rgid_rip(dest.dgid)
         .with_src_addr_index(dest.sgid_index.into())
         .with_hop_limit(dest.hop_limit.into())
         .with_tclass(dest.traffic_class.into())
-        .with_dscp(u32::from(dest.traffic_class >> 2))
+        .with_dscp(code_point.into())
         .with_flow_label(dest.flow_label & 0x000f_ffff)
         .with_stat_rate(u32::from(dest.static_rate) & 0xf)
         .with_sl(u32::from(dest.sl) & 0xf)

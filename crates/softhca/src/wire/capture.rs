@@ -9,6 +9,7 @@
 //! Every batch is written at once, so that the file of a killed process is whole up to then.
 
 use super::carrier::{Carrier, CarrierCounters, PacketSink, Receiver, Source};
+use super::envelope::Destination;
 use super::frame::{Route, headers};
 use std::ffi::OsString;
 use std::fs::File;
@@ -241,10 +242,10 @@ impl PacketSink for Tap {
         self.inner.sink().slot()
     }
 
-    fn commit(&mut self, bytes: usize, destination: Ipv4Addr) {
+    fn commit(&mut self, bytes: usize, destination: Destination) {
         let sink = self.inner.sink();
         if let Some(payload) = sink.slot().and_then(|slot| slot.get(..bytes)) {
-            let route = Route::between(Source::of_hca(self.address), destination);
+            let route = Route::between(Source::of_hca(self.address), destination.address);
             let headers = headers(&route, payload);
             self.capture
                 .frame(Direction::Outbound, &[&headers, payload]);

@@ -1,7 +1,8 @@
 //! What carries packets from one HCA to others: the boundary between the endpoint and sockets.
 //!
-//! A carrier moves UDP payloads (BTH to ICRC) between IPv4 addresses, may lose and reorder them, and never blocks. Carriers
-//! can be layers: one that holds another and looks at what passes ([`super::capture`]), or interferes with it.
+//! A carrier moves packets (BTH to ICRC) between HCAs, which it knows by their IPv4 addresses, may lose and reorder them, and
+//! never blocks. Carriers can be layers: one that holds another and looks at what passes ([`super::capture`]), or interferes
+//! with it.
 //!
 //! | carrier | what it is |
 //! |---|---|
@@ -9,10 +10,11 @@
 //! | [`super::frames`] | Ethernet frames: a packet socket, or UDP as QEMU has it |
 //! | [`super::memory`] | queues inside the process: every run the same |
 
+use super::envelope::{Destination, Envelope};
 use super::icrc::Flow;
 use std::fmt::Debug;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
 /// The largest packet: path MTU 4096 and everything around it, rounded up.
@@ -54,6 +56,12 @@ pub trait Carrier: Debug + Send {
     fn buffer_bytes(&self) -> Option<usize> {
         None
     }
+
+    /// Packets travel in the [`Envelope`] that they are committed with, and arrive with it in their [`Source`]. Other carriers
+    /// know UDP over IPv4 alone.
+    fn keeps_envelopes(&self) -> bool {
+        false
+    }
 }
 
 /// Where packets go: a carrier's queue.
@@ -61,7 +69,7 @@ pub trait PacketSink {
     /// Space for one more packet of any size, or `None` when the queue is full. The same space until [`Self::commit`].
     fn slot(&mut self) -> Option<&mut [u8]>;
     /// The slot's first `bytes` are a packet for `destination`.
-    fn commit(&mut self, bytes: usize, destination: Ipv4Addr);
+    fn commit(&mut self, bytes: usize, destination: Destination);
 }
 
 /// What happened at a carrier.
@@ -73,7 +81,7 @@ pub struct CarrierCounters {
     pub send_calls: u64,
     /// Calls that received something.
     pub receive_calls: u64,
-    /// Frames of no use here: not for this HCA, or not RoCEv2.
+    /// Frames of no use here: not for this HCA, or not RoCE.
     pub foreign: u64,
 }
 
@@ -82,6 +90,8 @@ pub struct CarrierCounters {
 pub struct Source {
     /// IP address and UDP port.
     pub address: SocketAddrV4,
+    /// The headers.
+    pub envelope: Envelope,
     /// Identification, flags and fragment offset of the IPv4 header. A UDP socket does not show them.
     pub fragment_fields: [u8; 4],
 }
@@ -91,6 +101,7 @@ impl From<SocketAddrV4> for Source {
     fn from(address: SocketAddrV4) -> Self {
         Self {
             address,
+            envelope: Envelope::V2_IPV4,
             fragment_fields: Flow::UNFRAGMENTED,
         }
     }

@@ -3,6 +3,8 @@
 //! No I/O and no clock. A WQE is complete when its packet is on its way. An arriving datagram is taken if its queue key is
 //! the QP's and a receive WQE is there; otherwise it is dropped without a word, as the service has it.
 
+use super::carrier::Source;
+use super::envelope::{Destination, Envelope};
 use super::headers::Deth;
 use super::packet::{Body, Head, Packet, SendEnd, Transport, write_headers};
 use super::psn::Psn;
@@ -12,7 +14,6 @@ use crate::engine::transport::{
     Datagram, DatagramSource, Device, Failure, Operation, OperationKind, Received, SendWith, Target,
 };
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
 
 /// How a UD QP works.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,7 @@ pub struct Outgoing {
     /// Bytes of headers and payload.
     pub used: usize,
     /// Where it goes.
-    pub destination: Ipv4Addr,
+    pub destination: Destination,
 }
 
 impl<W> Datagrams<W> {
@@ -90,18 +91,26 @@ impl<W> Datagrams<W> {
 
     /// Builds the next packet (headers and payload, no padding or ICRC) into `out`; `None` if there is none.
     ///
-    /// A destination that is no IPv4 address is one that nobody has: the packet is lost on its way, which is no error.
+    /// A datagram for an address that no HCA can have is lost on its way, which is no error. If the carrier does not keep
+    /// envelopes (`kept`), the packet says in its DETH which one it was to have.
     ///
     /// # Panics
     /// If `out` is shorter than the MTU and [`super::packet::MAX_OVERHEAD_BYTES`].
     pub fn poll_transmit<D: Device<Wqe = W>>(
         &mut self,
         qpn: u32,
+        kept: bool,
         device: &mut D,
         out: &mut [u8],
     ) -> Option<Outgoing> {
         while let Some((wqe, operation)) = self.waiting.front() {
-            let built = build(&self.config, self.psn, qpn, wqe, operation, device, out);
+            let origin = Origin {
+                qpn,
+                psn: self.psn,
+                mtu: self.config.mtu,
+                kept,
+            };
+            let built = build(&origin, wqe, operation, device, out);
             let outgoing = match built {
                 Ok(outgoing) => outgoing,
                 Err(failure) => {
@@ -136,7 +145,7 @@ impl<W> Datagrams<W> {
 /// Takes a datagram that has arrived from `source`.
 pub fn receive<D: Device>(
     qpn: u32,
-    source: Ipv4Addr,
+    source: &Source,
     packet: &Packet<'_>,
     device: &mut D,
 ) -> Arrival {
@@ -165,7 +174,12 @@ pub fn receive<D: Device>(
         solicited: packet.head.solicited,
         source: Some(DatagramSource {
             qpn: deth.source_qpn,
-            gid: source.to_ipv6_mapped().octets(),
+            address: *source.address.ip(),
+            // A carrier that keeps envelopes has none that says so in the DETH.
+            envelope: match source.envelope {
+                Envelope::V2_IPV4 => deth.envelope,
+                kept => kept,
+            },
             has_grh: !deth.without_grh,
         }),
     };
@@ -174,30 +188,45 @@ pub fn receive<D: Device>(
     Arrival::Executed
 }
 
+/// What all packets of a QP have in common, and the number of the next one.
+struct Origin {
+    qpn: u32,
+    psn: Psn,
+    mtu: u32,
+    /// The carrier keeps envelopes.
+    kept: bool,
+}
+
 /// The packet of an operation; `None` if it goes to an address that nobody has.
 fn build<D: Device>(
-    config: &DatagramConfig,
-    psn: Psn,
-    qpn: u32,
+    origin: &Origin,
     wqe: &D::Wqe,
     operation: &Operation,
     device: &mut D,
     out: &mut [u8],
 ) -> Result<Option<Outgoing>, Failure> {
-    let (to, end) = destination(operation)?;
-    if operation.bytes > config.mtu {
+    let (to, end) = target(operation)?;
+    if operation.bytes > origin.mtu {
         return Err(Failure::LocalLength);
     }
     let payload_bytes = usize::try_from(operation.bytes).map_err(|_| Failure::LocalLength)?;
+    let destination = device.destination(wqe, &to);
+    let envelope = destination.map_or(Envelope::V2_IPV4, |there| there.envelope);
+    let (carried, told) = if origin.kept {
+        (envelope, Envelope::V2_IPV4)
+    } else {
+        (Envelope::V2_IPV4, envelope)
+    };
     let head = Head {
         dest_qpn: to.qpn,
-        psn,
+        psn: origin.psn,
         ack_request: false,
         solicited: operation.solicited,
         transport: Transport::Ud(Deth {
             qkey: to.qkey,
-            source_qpn: qpn,
+            source_qpn: origin.qpn,
             without_grh: !to.has_grh,
+            envelope: told,
         }),
     };
     let body = Body::Send {
@@ -207,14 +236,19 @@ fn build<D: Device>(
     let start = write_headers(&head, &body, payload_bytes, out);
     let used = start + payload_bytes;
     if payload_bytes > 0 {
-        device.gather(qpn, wqe, 0, &mut out[start..used])?;
+        device.gather(origin.qpn, wqe, 0, &mut out[start..used])?;
     }
-    let address = std::net::Ipv6Addr::from(to.gid).to_ipv4_mapped();
-    Ok(address.map(|destination| Outgoing { used, destination }))
+    Ok(destination.map(|there| Outgoing {
+        used,
+        destination: Destination {
+            envelope: carried,
+            ..there
+        },
+    }))
 }
 
 /// Where an operation goes and how its packet ends, if it is one of this service.
-fn destination(operation: &Operation) -> Result<(Datagram, SendEnd), Failure> {
+fn target(operation: &Operation) -> Result<(Datagram, SendEnd), Failure> {
     let Target::Datagram(to) = operation.to else {
         return Err(Failure::LocalOperation);
     };

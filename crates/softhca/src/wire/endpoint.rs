@@ -3,11 +3,13 @@
 //! Time, packets and memory come as arguments: the same code runs over UDP and in tests on a virtual clock. QPs take turns:
 //! one that may have something to send stands in a queue, and a turn is at most `TURN_PACKETS` packets, answers first.
 
+mod counters;
 mod qp;
 
 use super::carrier::{PacketSink, Source};
 use super::datagram::{self, DatagramConfig, Datagrams};
-use super::icrc::{Addresses, Flow, ROCE_PORT};
+use super::envelope::{Destination, Envelope};
+use super::icrc::Flow;
 use super::number_map::NumberMap;
 use super::opcode::BthOpcode;
 use super::packet::{Packet, icrc_matches, seal};
@@ -16,6 +18,7 @@ use super::requester::{Feedback, Requester, RequesterConfig};
 use super::responder::{Arrival, Responder, ResponderConfig};
 use super::window::{self, Window};
 use crate::engine::transport::{Device, Operation, Service};
+pub use counters::WireCounters;
 use qp::{Connection, Kind, Qp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,44 +27,13 @@ use std::net::Ipv4Addr;
 /// Packets of one kind that a QP sends before the next has its turn.
 const TURN_PACKETS: u32 = 16;
 
-/// What the wire of an HCA has seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WireCounters {
-    /// Packets sent, those sent again included.
-    pub packets_sent: u64,
-    /// Packets received and taken to a QP.
-    pub packets_received: u64,
-    /// Request packets sent again.
-    pub retransmissions: u64,
-    /// Requests received that had been carried out before.
-    pub duplicates: u64,
-    /// Requests received ahead of a missing one, and dropped.
-    pub out_of_order: u64,
-    /// Datagrams that are no packet.
-    pub malformed: u64,
-    /// Congestion notifications, which are ignored.
-    pub congestion: u64,
-    /// Packets of another service than the QP's.
-    pub wrong_service: u64,
-    /// Packets whose ICRC is wrong.
-    pub bad_icrc: u64,
-    /// Packets for a QP that is not there or not ready.
-    pub unknown_qp: u64,
-    /// Packets for a QP from an address that is not its peer's.
-    pub unknown_source: u64,
-    /// Packets that the kernel did not send: no route, or larger than the path's MTU.
-    pub unsendable: u64,
-    /// Frames on the HCA's Ethernet that are for others, or no RoCE and no ARP.
-    pub foreign_frames: u64,
-}
-
 /// The wire of one HCA.
 #[derive(Debug)]
 pub struct Endpoint<W> {
     address: Ipv4Addr,
     qps: NumberMap<Qp<W>>,
     /// By address, as a number.
-    destinations: NumberMap<Destination>,
+    destinations: NumberMap<Neighbour>,
     /// QPs that may have something to send.
     ready: VecDeque<u32>,
     /// When to look at which QP; may be too early, never too late.
@@ -69,12 +41,15 @@ pub struct Endpoint<W> {
     counters: WireCounters,
     /// Upper bound of the windows of destinations.
     window_limit: u32,
+    /// The carrier keeps envelopes.
+    keeps_envelopes: bool,
     /// The QP that packets have just been for, and what they told: looked at when they are for another.
     touched: Option<(u32, Feedback)>,
 }
 
+/// An HCA that QPs are connected with.
 #[derive(Debug)]
-struct Destination {
+struct Neighbour {
     window: Window,
     /// QPs that wait for the window.
     waiting: Vec<u32>,
@@ -92,6 +67,7 @@ impl<W> Endpoint<W> {
             timers: BinaryHeap::new(),
             counters: WireCounters::default(),
             window_limit: window::USUAL_LIMIT,
+            keeps_envelopes: false,
             touched: None,
         }
     }
@@ -99,6 +75,11 @@ impl<W> Endpoint<W> {
     /// Peers' sockets have receive buffers of `bytes`. For destinations that come.
     pub fn set_buffer_bytes(&mut self, bytes: usize) {
         self.window_limit = window::limit_for(bytes);
+    }
+
+    /// The carrier keeps the envelopes of packets. For QPs that come.
+    pub fn keep_envelopes(&mut self) {
+        self.keeps_envelopes = true;
     }
 
     /// The HCA's address.
@@ -112,8 +93,12 @@ impl<W> Endpoint<W> {
     }
 
     /// Ready to receive: requests from `remote` are carried out from now on. Replaces what `qpn` was before.
-    pub fn connect(&mut self, qpn: u32, remote: Ipv4Addr, config: ResponderConfig) {
+    pub fn connect(&mut self, qpn: u32, remote: impl Into<Destination>, config: ResponderConfig) {
         self.disconnect(qpn);
+        let mut remote: Destination = remote.into();
+        if !self.keeps_envelopes {
+            remote.envelope = Envelope::V2_IPV4;
+        }
         let service = config.service;
         let connection = Connection {
             remote,
@@ -124,8 +109,8 @@ impl<W> Endpoint<W> {
         self.qps.insert(qpn, Qp::new(Kind::Connected(connection)));
         let destination = self
             .destinations
-            .entry(remote.into())
-            .or_insert_with(|| Destination {
+            .entry(remote.address.into())
+            .or_insert_with(|| Neighbour {
                 window: Window::new(self.window_limit),
                 waiting: vec![],
                 qps: 0,
@@ -238,13 +223,7 @@ impl<W> Endpoint<W> {
             self.counters.unknown_source += 1;
             return;
         }
-        let flow = Flow {
-            addresses: Addresses::V4(*source.address.ip(), self.address),
-            source_port: source.address.port(),
-            destination_port: ROCE_PORT,
-            fragment_fields: source.fragment_fields,
-        };
-        if !icrc_matches(datagram, &flow) {
+        if !icrc_matches(datagram, &Flow::inbound(&source, self.address)) {
             self.counters.bad_icrc += 1;
             return;
         }
@@ -270,7 +249,7 @@ impl<W> Endpoint<W> {
                     responder.on_request(qpn, &packet, device)
                 }
             }
-            Kind::Datagram(_) => datagram::receive(qpn, *source.address.ip(), &packet, device),
+            Kind::Datagram(_) => datagram::receive(qpn, &source, &packet, device),
         };
         match arrival {
             Arrival::Duplicate => self.counters.duplicates += 1,
@@ -373,10 +352,11 @@ impl<W> Endpoint<W> {
             Kind::Datagram(datagrams) => {
                 for _ in 0..TURN_PACKETS {
                     let Some(out) = sink.slot() else { return false };
-                    let Some(outgoing) = datagrams.poll_transmit(qpn, device, out) else {
+                    let kept = self.keeps_envelopes;
+                    let Some(outgoing) = datagrams.poll_transmit(qpn, kept, device, out) else {
                         break;
                     };
-                    let flow = Flow::v4(self.address, outgoing.destination);
+                    let flow = Flow::outbound(self.address, &outgoing.destination);
                     let bytes = seal(out, outgoing.used, &flow);
                     sink.commit(bytes, outgoing.destination);
                     self.counters.packets_sent += 1;
@@ -385,10 +365,10 @@ impl<W> Endpoint<W> {
             }
         };
         let remote = connection.remote;
-        let Some(destination) = self.destinations.get_mut(&remote.into()) else {
+        let Some(destination) = self.destinations.get_mut(&remote.address.into()) else {
             return true;
         };
-        let flow = Flow::v4(self.address, remote);
+        let flow = Flow::outbound(self.address, &remote);
         if let Some(responder) = &mut connection.responder {
             for _ in 0..TURN_PACKETS {
                 let Some(out) = sink.slot() else { return false };
@@ -444,13 +424,13 @@ impl<W> Endpoint<W> {
         }) = &mut qp.kind
         {
             let in_flight = requester.in_flight();
-            if let Some(destination) = self.destinations.get_mut(&(*remote).into()) {
+            if let Some(destination) = self.destinations.get_mut(&remote.address.into()) {
                 destination.window.acked(feedback.acked);
                 if feedback.lost {
                     destination.window.lost();
                 }
                 let has_room = destination.window.account(qp.accounted, in_flight);
-                room = has_room.then_some(*remote);
+                room = has_room.then_some(remote.address);
             }
             qp.accounted = in_flight;
             let deadline_ns = requester.deadline_ns();

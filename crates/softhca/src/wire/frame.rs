@@ -1,18 +1,23 @@
-//! Ethernet frames with RoCEv2 or ARP in them: written and read.
+//! Ethernet frames with RoCE or ARP in them: written and read. RoCE is v1 (a GRH) or v2 (UDP over IPv4 or IPv6), as the
+//! [`Envelope`] of the packet says.
 //!
-//! Reading is total: any bytes give a [`Frame`] or a reason why not, never a panic. Of IPv4, what RoCEv2 needs: no options, no
-//! fragments. The IPv4 header checksum is verified; the UDP checksum is not, since the ICRC covers the same and more, and
-//! hosts that leave it to their network card hand over frames without it.
+//! Reading is total: any bytes give a [`Frame`] or a reason why not, never a panic. Of IP, what RoCEv2 needs: no options, no
+//! extension headers, no fragments. The IPv4 header checksum is verified; the UDP checksum is not, since the ICRC covers the
+//! same and more, and hosts that leave it to their network card hand over frames without it.
+
+pub(crate) mod global;
 
 use super::carrier::Source;
-use super::icrc::{Flow, ROCE_PORT};
+use super::envelope::{Envelope, Name, Version};
+use super::icrc::{Addresses, Flow, IBA_TRANSPORT, ROCE_PORT};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::Deref;
 
 /// A MAC address.
 pub type Mac = [u8; 6];
 
-/// Ethernet, IPv4 and UDP headers.
-pub const HEADER_BYTES: usize = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES;
+/// Ethernet, IPv6 and UDP headers: the longest.
+pub const MAX_HEADER_BYTES: usize = ETHERNET_BYTES + global::BYTES + UDP_BYTES;
 /// Everybody on the net.
 pub const BROADCAST: Mac = [0xff; 6];
 
@@ -22,6 +27,8 @@ const UDP_BYTES: usize = 8;
 const ARP_BYTES: usize = 28;
 const TYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const TYPE_ARP: [u8; 2] = [0x08, 0x06];
+const TYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+const TYPE_ROCE_V1: [u8; 2] = [0x89, 0x15];
 const UDP: u8 = 17;
 const TIME_TO_LIVE: u8 = 64;
 
@@ -39,47 +46,107 @@ pub struct Route {
     pub source_mac: Mac,
     /// MAC address of the receiver.
     pub destination_mac: Mac,
-    /// Sender, and what its IPv4 header says of fragments.
+    /// Sender, the headers, and what an IPv4 header says of fragments.
     pub source: Source,
     /// Receiver.
     pub destination: Ipv4Addr,
 }
 
+/// The headers in front of a payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Headers {
+    bytes: [u8; MAX_HEADER_BYTES],
+    used: usize,
+}
+
+impl Deref for Headers {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.used]
+    }
+}
+
+impl Headers {
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.used..self.used + bytes.len()].copy_from_slice(bytes);
+        self.used += bytes.len();
+    }
+}
+
 /// The headers in front of `payload`, with their checksums.
 #[must_use]
-pub fn headers(route: &Route, payload: &[u8]) -> [u8; HEADER_BYTES] {
-    let mut out = [0; HEADER_BYTES];
-    let (ethernet, rest) = out.split_at_mut(ETHERNET_BYTES);
-    ethernet[..6].copy_from_slice(&route.destination_mac);
-    ethernet[6..12].copy_from_slice(&route.source_mac);
-    ethernet[12..].copy_from_slice(&TYPE_IPV4);
-    let (ip, udp) = rest.split_at_mut(IPV4_BYTES);
+pub fn headers(route: &Route, payload: &[u8]) -> Headers {
+    let mut out = Headers {
+        bytes: [0; MAX_HEADER_BYTES],
+        used: 0,
+    };
+    out.put(&route.destination_mac);
+    out.put(&route.source_mac);
+    let source = &route.source;
+    match source
+        .envelope
+        .addresses(*source.address.ip(), route.destination)
+    {
+        Addresses::V4(..) => {
+            let ip = ipv4(route, UDP_BYTES + payload.len());
+            out.put(&TYPE_IPV4);
+            out.put(&ip);
+            out.put(&udp_header(source.address.port(), &ip[12..], payload));
+        }
+        Addresses::V6(from, to) => {
+            let ip = global::header(UDP, length(UDP_BYTES + payload.len()), from, to);
+            out.put(&TYPE_IPV6);
+            out.put(&ip);
+            out.put(&udp_header(source.address.port(), &ip[8..], payload));
+        }
+        Addresses::Grh(from, to) => {
+            out.put(&TYPE_ROCE_V1);
+            out.put(&global::header(
+                IBA_TRANSPORT,
+                length(payload.len()),
+                from,
+                to,
+            ));
+        }
+    }
+    out
+}
+
+fn ipv4(route: &Route, payload_bytes: usize) -> [u8; IPV4_BYTES] {
+    let mut ip = [0; IPV4_BYTES];
     ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&length(IPV4_BYTES + UDP_BYTES + payload.len()));
+    ip[2..4].copy_from_slice(&length(IPV4_BYTES + payload_bytes).to_be_bytes());
     ip[4..8].copy_from_slice(&route.source.fragment_fields);
     ip[8] = TIME_TO_LIVE;
     ip[9] = UDP;
     ip[12..16].copy_from_slice(&route.source.address.ip().octets());
     ip[16..].copy_from_slice(&route.destination.octets());
-    let sum = checksum([&*ip]);
+    let sum = checksum([&ip[..]]);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    let udp_length = length(UDP_BYTES + payload.len());
-    udp[..2].copy_from_slice(&route.source.address.port().to_be_bytes());
+    ip
+}
+
+/// The UDP header in front of `payload`, behind an IP header with these addresses.
+fn udp_header(source_port: u16, addresses: &[u8], payload: &[u8]) -> [u8; UDP_BYTES] {
+    let bytes = length(UDP_BYTES + payload.len()).to_be_bytes();
+    let mut udp = [0; UDP_BYTES];
+    udp[..2].copy_from_slice(&source_port.to_be_bytes());
     udp[2..4].copy_from_slice(&ROCE_PORT.to_be_bytes());
-    udp[4..6].copy_from_slice(&udp_length);
-    let pseudo = [0, UDP, udp_length[0], udp_length[1]];
+    udp[4..6].copy_from_slice(&bytes);
+    let pseudo = [0, UDP, bytes[0], bytes[1]];
     // 0 on the wire would say that there is none.
-    let sum = match checksum([&ip[12..], &pseudo, &*udp, payload]) {
+    let sum = match checksum([addresses, &pseudo, &udp, payload]) {
         0 => 0xffff,
         sum => sum,
     };
     udp[6..].copy_from_slice(&sum.to_be_bytes());
-    out
+    udp
 }
 
 /// A length field. No packet is near 64 KiB.
-fn length(bytes: usize) -> [u8; 2] {
-    u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes()
+fn length(bytes: usize) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
 /// The Internet checksum (RFC 1071). All parts but the last have an even length.
@@ -104,7 +171,7 @@ fn checksum<const N: usize>(parts: [&[u8]; N]) -> u16 {
 /// A frame that means something to an HCA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// A UDP datagram for the port of RoCEv2.
+    /// A packet of RoCE.
     Roce {
         /// Where it comes from.
         source: Source,
@@ -134,12 +201,15 @@ pub enum FrameError {
     /// Shorter than its headers say.
     #[error("cut short")]
     Short,
-    /// Neither IPv4 nor ARP for it.
+    /// Neither RoCE nor ARP for IPv4.
     #[error("another protocol")]
     Protocol,
-    /// An IPv4 header with options, or part of a packet.
-    #[error("an IPv4 header with options, or a fragment")]
+    /// An IPv4 header with options, or part of a packet; an IPv6 header or GRH of another version.
+    #[error("an IP header with options or of another version, or a fragment")]
     Shape,
+    /// An end is named by what no software HCA has.
+    #[error("an address or a GID that no software HCA has")]
+    Gid,
     /// The header's checksum is wrong.
     #[error("wrong IPv4 header checksum")]
     Checksum,
@@ -155,6 +225,8 @@ impl<'a> Frame<'a> {
         match [ethernet[12], ethernet[13]] {
             TYPE_ARP => Ok(Self::Arp(Arp::parse(rest)?)),
             TYPE_IPV4 => Self::parse_ipv4(rest),
+            TYPE_IPV6 => Self::parse_ipv6(rest),
+            TYPE_ROCE_V1 => Self::parse_grh(rest),
             _ => Err(FrameError::Protocol),
         }
     }
@@ -176,25 +248,70 @@ impl<'a> Frame<'a> {
         let ip_payload = total
             .checked_sub(IPV4_BYTES)
             .and_then(|len| rest.get(..len));
-        let (udp, rest) = split::<UDP_BYTES>(ip_payload.ok_or(FrameError::Short)?)?;
-        let bytes = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
-        let payload = bytes.checked_sub(UDP_BYTES).and_then(|len| rest.get(..len));
-        if u16::from_be_bytes([udp[2], udp[3]]) != ROCE_PORT {
-            return Err(FrameError::Protocol);
-        }
-        let address = SocketAddrV4::new(
-            Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]),
-            u16::from_be_bytes([udp[0], udp[1]]),
-        );
+        let (port, payload) = udp(ip_payload.ok_or(FrameError::Short)?)?;
+        let address = SocketAddrV4::new(Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]), port);
         Ok(Self::Roce {
             source: Source {
                 address,
+                envelope: Envelope::V2_IPV4,
                 fragment_fields: [ip[4], ip[5], ip[6], ip[7]],
             },
             destination: Ipv4Addr::new(ip[16], ip[17], ip[18], ip[19]),
-            payload: payload.ok_or(FrameError::Short)?,
+            payload,
         })
     }
+
+    fn parse_ipv6(packet: &'a [u8]) -> Result<Self, FrameError> {
+        let parsed = global::parse(packet)?;
+        if parsed.next != UDP {
+            return Err(FrameError::Protocol);
+        }
+        let (port, payload) = udp(parsed.payload)?;
+        Self::between_gids(Version::V2, &parsed, port, payload)
+    }
+
+    fn parse_grh(packet: &'a [u8]) -> Result<Self, FrameError> {
+        let parsed = global::parse(packet)?;
+        if parsed.next != IBA_TRANSPORT {
+            return Err(FrameError::Protocol);
+        }
+        Self::between_gids(Version::V1, &parsed, ROCE_PORT, parsed.payload)
+    }
+
+    fn between_gids(
+        version: Version,
+        parsed: &global::Parsed<'_>,
+        port: u16,
+        payload: &'a [u8],
+    ) -> Result<Self, FrameError> {
+        let end = |gid| Name::of(gid).ok_or(FrameError::Gid);
+        let (from, source) = end(&parsed.source)?;
+        let (to, destination) = end(&parsed.destination)?;
+        Ok(Self::Roce {
+            source: Source {
+                envelope: Envelope {
+                    version,
+                    source,
+                    destination,
+                },
+                ..SocketAddrV4::new(from, port).into()
+            },
+            destination: to,
+            payload,
+        })
+    }
+}
+
+/// The source port and the payload of a UDP datagram for the port of RoCEv2.
+fn udp(datagram: &[u8]) -> Result<(u16, &[u8]), FrameError> {
+    let (udp, rest) = split::<UDP_BYTES>(datagram)?;
+    let bytes = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+    let payload = bytes.checked_sub(UDP_BYTES).and_then(|len| rest.get(..len));
+    if u16::from_be_bytes([udp[2], udp[3]]) != ROCE_PORT {
+        return Err(FrameError::Protocol);
+    }
+    let port = u16::from_be_bytes([udp[0], udp[1]]);
+    Ok((port, payload.ok_or(FrameError::Short)?))
 }
 
 impl Arp {
@@ -272,6 +389,7 @@ impl Source {
     pub const fn of_hca(address: Ipv4Addr) -> Self {
         Self {
             address: SocketAddrV4::new(address, ROCE_PORT),
+            envelope: Envelope::V2_IPV4,
             fragment_fields: Flow::UNFRAGMENTED,
         }
     }

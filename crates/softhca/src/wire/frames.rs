@@ -1,8 +1,9 @@
 //! The frame carrier: an HCA as a host of its own on an Ethernet.
 //!
 //! It has an IP address and the MAC address that follows from it ([`mac_of`]), answers ARP for itself, and finds the MAC
-//! address of a peer by ARP. Every peer is a neighbour: there is no routing. The headers are its own, so the ICRC is exact
-//! in both directions, and what it captures is what was on the wire.
+//! address of a peer by ARP, or in its link-local GID. Every peer is a neighbour: there is no routing. The headers are its
+//! own, so RoCE v1 and v2 are what they say, the ICRC is exact in both directions, and what it captures is what was on the
+//! wire.
 //!
 //! Packets for a peer whose MAC address is not known yet wait for it, [`HELD_PACKETS`] at most, and are lost when it does not
 //! answer [`ATTEMPTS`] times.
@@ -12,11 +13,13 @@ mod socket;
 
 use super::capture::{Capture, Direction};
 use super::carrier::{Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver, Source};
-use super::frame::{Arp, BROADCAST, Frame, HEADER_BYTES, Mac, Route, headers, mac_of};
+use super::envelope::{Destination, Name};
+use super::frame::{Arp, BROADCAST, Frame, Headers, MAX_HEADER_BYTES, Mac, Route, headers, mac_of};
 use neighbours::{Neighbours, Resolved};
 use std::collections::VecDeque;
 use std::io;
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub use neighbours::{ATTEMPTS, HELD_PACKETS};
@@ -36,14 +39,14 @@ pub struct FrameCarrier {
     neighbours: Neighbours,
     /// Whole frames, ready to go, before those in `bytes`.
     first: VecDeque<Vec<u8>>,
-    /// Frames of the sink, one behind the other; `used` bytes of it.
+    /// Frames of the sink, one behind the other, with gaps; `used` bytes of it.
     bytes: Box<[u8]>,
     used: usize,
-    /// Lengths of the frames in `bytes`, and where the next one begins.
-    lengths: VecDeque<usize>,
-    sent: usize,
+    /// The frames in `bytes`, and whether some are sent already.
+    queued: VecDeque<Range<usize>>,
+    partly_sent: bool,
     /// Payloads that the HCA sent to itself.
-    own: VecDeque<Vec<u8>>,
+    own: VecDeque<(Source, Vec<u8>)>,
     received: Box<[u8; FRAME_BYTES]>,
     capture: Option<Capture>,
     counters: CarrierCounters,
@@ -58,10 +61,10 @@ impl FrameCarrier {
             mac: mac_of(address),
             neighbours: Neighbours::default(),
             first: VecDeque::new(),
-            bytes: vec![0; BATCH * (HEADER_BYTES + MAX_PACKET_BYTES)].into_boxed_slice(),
+            bytes: vec![0; BATCH * (MAX_HEADER_BYTES + MAX_PACKET_BYTES)].into_boxed_slice(),
             used: 0,
-            lengths: VecDeque::with_capacity(BATCH),
-            sent: 0,
+            queued: VecDeque::with_capacity(BATCH),
+            partly_sent: false,
             own: VecDeque::new(),
             received: Box::new([0; FRAME_BYTES]),
             capture,
@@ -105,7 +108,12 @@ impl FrameCarrier {
             .neighbours
             .learn(ip, mac, asks_us || arp.target.1 == self.mac)
         {
-            let frame = [&self.headers(mac, ip, &packet)[..], &packet].concat();
+            let (envelope, packet) = packet;
+            let there = Destination {
+                address: ip,
+                envelope,
+            };
+            let frame = [&self.headers(mac, &there, &packet)[..], &packet].concat();
             self.first.push_back(frame);
         }
         if asks_us {
@@ -118,14 +126,31 @@ impl FrameCarrier {
         }
     }
 
-    fn headers(&self, mac: Mac, ip: Ipv4Addr, payload: &[u8]) -> [u8; HEADER_BYTES] {
+    fn headers(&self, mac: Mac, there: &Destination, payload: &[u8]) -> Headers {
         let route = Route {
             source_mac: self.mac,
             destination_mac: mac,
-            source: Source::of_hca(self.address),
-            destination: ip,
+            source: self.source(there),
+            destination: there.address,
         };
         headers(&route, payload)
+    }
+
+    /// This HCA as the sender of what goes there.
+    fn source(&self, there: &Destination) -> Source {
+        Source {
+            envelope: there.envelope,
+            ..Source::of_hca(self.address)
+        }
+    }
+
+    /// Where a packet goes now, if it can.
+    fn resolve(&mut self, there: &Destination, start: usize, bytes: usize) -> Resolved {
+        if there.envelope.destination == Name::LinkLocal {
+            return Resolved::At(mac_of(there.address));
+        }
+        let payload = &self.bytes[start..start + bytes];
+        self.neighbours.resolve(there, payload)
     }
 
     fn ask(&mut self, now_ns: u64) {
@@ -145,7 +170,7 @@ impl FrameCarrier {
     fn send(&mut self, frame: &Outgoing) -> bool {
         let bytes = match frame {
             Outgoing::First(frame) => frame,
-            Outgoing::Queued { start, bytes } => &self.bytes[*start..start + bytes],
+            Outgoing::Queued(place) => &self.bytes[place.clone()],
         };
         match self.socket.send(bytes) {
             Ok(()) => {
@@ -162,7 +187,7 @@ impl FrameCarrier {
 /// A frame that is to be sent.
 enum Outgoing {
     First(Vec<u8>),
-    Queued { start: usize, bytes: usize },
+    Queued(Range<usize>),
 }
 
 fn record(capture: &mut Option<Capture>, direction: Direction, frame: &[u8]) {
@@ -175,8 +200,8 @@ impl Carrier for FrameCarrier {
     fn receive(&mut self, now_ns: u64, packet: &mut Receiver<'_>) -> io::Result<bool> {
         let mut more = true;
         for _ in 0..BATCH {
-            if let Some(payload) = self.own.pop_front() {
-                packet(Source::of_hca(self.address), &payload);
+            if let Some((source, payload)) = self.own.pop_front() {
+                packet(source, &payload);
             } else if !self.receive_one(packet)? {
                 more = false;
                 break;
@@ -203,17 +228,16 @@ impl Carrier for FrameCarrier {
                 break;
             }
         }
-        while let (true, Some(bytes)) = (done, self.lengths.pop_front()) {
-            let start = self.sent;
-            if self.send(&Outgoing::Queued { start, bytes }) {
-                self.sent += bytes;
+        while let (true, Some(place)) = (done, self.queued.pop_front()) {
+            if self.send(&Outgoing::Queued(place.clone())) {
+                self.partly_sent = true;
             } else {
-                self.lengths.push_front(bytes);
+                self.queued.push_front(place);
                 done = false;
             }
         }
-        if self.lengths.is_empty() {
-            (self.used, self.sent) = (0, 0);
+        if self.queued.is_empty() {
+            (self.used, self.partly_sent) = (0, false);
         }
         if let Some(capture) = &mut self.capture {
             capture.flush();
@@ -222,7 +246,7 @@ impl Carrier for FrameCarrier {
     }
 
     fn is_blocked(&self) -> bool {
-        !self.lengths.is_empty() || !self.first.is_empty()
+        !self.queued.is_empty() || !self.first.is_empty()
     }
 
     fn deadline_ns(&self) -> Option<u64> {
@@ -240,34 +264,42 @@ impl Carrier for FrameCarrier {
     fn counters(&self) -> CarrierCounters {
         self.counters
     }
+
+    fn keeps_envelopes(&self) -> bool {
+        true
+    }
 }
 
 impl PacketSink for FrameCarrier {
     fn slot(&mut self) -> Option<&mut [u8]> {
-        if self.sent > 0 || self.own.len() + self.lengths.len() >= BATCH {
+        if self.partly_sent || self.own.len() + self.queued.len() >= BATCH {
             return None;
         }
-        let start = self.used + HEADER_BYTES;
+        let start = self.used + MAX_HEADER_BYTES;
         self.bytes.get_mut(start..start + MAX_PACKET_BYTES)
     }
 
-    fn commit(&mut self, bytes: usize, destination: Ipv4Addr) {
-        let start = self.used + HEADER_BYTES;
-        let payload = &self.bytes[start..start + bytes];
-        if destination == self.address {
+    fn commit(&mut self, bytes: usize, destination: Destination) {
+        let start = self.used + MAX_HEADER_BYTES;
+        let end = start + bytes;
+        if destination.address == self.address {
+            let payload = &self.bytes[start..end];
+            let source = self.source(&destination);
             if let Some(capture) = &mut self.capture {
-                let route = Route::between(Source::of_hca(self.address), destination);
+                let route = Route::between(source, destination.address);
                 capture.frame(Direction::Outbound, &[&headers(&route, payload), payload]);
             }
-            self.own.push_back(payload.to_vec());
+            self.own.push_back((source, payload.to_vec()));
             return;
         }
-        match self.neighbours.resolve(destination, payload) {
+        match self.resolve(&destination, start, bytes) {
             Resolved::At(mac) => {
-                let headers = self.headers(mac, destination, payload);
-                self.bytes[self.used..start].copy_from_slice(&headers);
-                self.lengths.push_back(HEADER_BYTES + bytes);
-                self.used = start + bytes;
+                let headers = self.headers(mac, &destination, &self.bytes[start..end]);
+                // Directly in front of the payload, however long they are.
+                let first = start - headers.len();
+                self.bytes[first..start].copy_from_slice(&headers);
+                self.queued.push_back(first..end);
+                self.used = end;
             }
             Resolved::Held => {}
             Resolved::Dropped => self.counters.refused += 1,

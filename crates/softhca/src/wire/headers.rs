@@ -7,6 +7,7 @@ mod atomic;
 
 pub use atomic::{AtomicEth, AtomicOp, MaskedAtomicEth};
 
+use super::envelope::Envelope;
 use super::opcode::BthOpcode;
 use super::psn::Psn;
 
@@ -117,9 +118,11 @@ pub struct Deth {
     pub qkey: u32,
     /// QP that sent the packet, 24 bits.
     pub source_qpn: u32,
-    /// The first reserved byte is 1 instead of 0: between software HCAs on `InfiniBand` the sender used no GRH (see
+    /// Bit 0 of the first reserved byte: between software HCAs on `InfiniBand` the sender used no GRH (see
     /// [`crate::link`]).
     pub without_grh: bool,
+    /// Bits 1 to 3 of the same byte, 0 if the carrier keeps envelopes: the headers that the sender asked for.
+    pub envelope: Envelope,
 }
 
 impl Deth {
@@ -130,7 +133,8 @@ impl Deth {
         Self {
             qkey: be32(bytes, 0),
             source_qpn: be32(bytes, 4) & 0xff_ffff,
-            without_grh: bytes[4] == 1,
+            without_grh: bytes[4] & 1 != 0,
+            envelope: Envelope::of_mark(bytes[4]),
         }
     }
 
@@ -138,7 +142,7 @@ impl Deth {
         let mut out = [0; Self::BYTES];
         out[..4].copy_from_slice(&self.qkey.to_be_bytes());
         out[4..].copy_from_slice(&(self.source_qpn & 0xff_ffff).to_be_bytes());
-        out[4] = u8::from(self.without_grh);
+        out[4] = self.envelope.mark() | u8::from(self.without_grh);
         out
     }
 }

@@ -1,14 +1,16 @@
-//! The invariant CRC of RoCEv2 and the flow (addresses and ports) that it covers.
+//! The invariant CRC of RoCE and the flow (addresses and ports) that it covers.
 //!
-//! Source: InfiniBand Architecture "Annex A17: RoCEv2", ICRC. CRC-32 over eight 0xff bytes (in the place of an LRH), the IP
-//! header, the UDP header and everything behind, where fields that routers change are all ones: in IPv4 TOS, TTL and header
-//! checksum, in IPv6 traffic class, flow label and hop limit; the UDP checksum; byte 4 of the BTH. It is sent little-endian
-//! behind the padding.
+//! Source: InfiniBand Architecture "Annex A17: RoCEv2", ICRC; for v1 volume 1, "Invariant CRC", and "Annex A16: RoCE". CRC-32
+//! over eight 0xff bytes (in the place of an LRH), the IP header and the UDP header (in v1 the GRH) and everything behind,
+//! where fields that routers change are all ones: in IPv4 TOS, TTL and header checksum, in IPv6 and GRH traffic class, flow
+//! label and hop limit; the UDP checksum; byte 4 of the BTH. It is sent little-endian behind the padding.
 //!
 //! IPv4's identification and flags are covered too, but a UDP socket neither sets nor sees them. By convention they are what
 //! Linux sends from an unconnected socket with IP_MTU_DISCOVER=DO: identification 0, DF set. Between softhcas that is exact;
 //! whoever sees whole frames takes them from there.
 
+use super::carrier::Source;
+use super::envelope::Destination;
 use super::headers::Bth;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -18,26 +20,31 @@ pub const ICRC_BYTES: usize = 4;
 /// The UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
 
+/// Next header of a GRH: a BTH follows.
+pub const IBA_TRANSPORT: u8 = 0x1b;
+
 /// The path of a packet: what the ICRC covers besides the packet itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// IP addresses, source first.
     pub addresses: Addresses,
-    /// UDP source port; on Ethernet it is the flow label.
+    /// UDP source port; on Ethernet it is the flow label. Without UDP it does not count.
     pub source_port: u16,
-    /// UDP destination port, [`ROCE_PORT`].
+    /// UDP destination port, [`ROCE_PORT`]. Without UDP it does not count.
     pub destination_port: u16,
     /// Identification, flags and fragment offset of an IPv4 header.
     pub fragment_fields: [u8; 4],
 }
 
-/// A pair of IP addresses of one family.
+/// The headers in front of the BTH, by their pair of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
     /// Source and destination, IPv4.
     V4(Ipv4Addr, Ipv4Addr),
     /// Source and destination, IPv6.
     V6(Ipv6Addr, Ipv6Addr),
+    /// Source and destination of a GRH: RoCE v1, without UDP.
+    Grh(Ipv6Addr, Ipv6Addr),
 }
 
 impl Flow {
@@ -51,6 +58,24 @@ impl Flow {
             source_port: ROCE_PORT,
             destination_port: ROCE_PORT,
             fragment_fields: Self::UNFRAGMENTED,
+        }
+    }
+
+    /// What the HCA at `own` sends to `there`.
+    pub fn outbound(own: Ipv4Addr, there: &Destination) -> Self {
+        Self {
+            addresses: there.envelope.addresses(own, there.address),
+            ..Self::v4(own, there.address)
+        }
+    }
+
+    /// What has come to the HCA at `own` from `source`.
+    pub fn inbound(source: &Source, own: Ipv4Addr) -> Self {
+        Self {
+            addresses: source.envelope.addresses(*source.address.ip(), own),
+            source_port: source.address.port(),
+            destination_port: ROCE_PORT,
+            fragment_fields: source.fragment_fields,
         }
     }
 
@@ -72,7 +97,7 @@ impl Flow {
         crc.finalize()
     }
 
-    /// Writes the masked IP and UDP headers; returns their length (28 or 48).
+    /// Writes the masked IP and UDP headers, or the GRH; returns their length (28, 48 or 40).
     fn pseudo_headers(&self, out: &mut [u8], covered_bytes: usize) -> usize {
         let udp_bytes = 8 + covered_bytes + ICRC_BYTES;
         let ip_bytes = match self.addresses {
@@ -93,6 +118,22 @@ impl Flow {
                 out[8..24].copy_from_slice(&source.octets());
                 out[24..40].copy_from_slice(&destination.octets());
                 40
+            }
+            Addresses::Grh(source, destination) => {
+                let length = be16(covered_bytes + ICRC_BYTES);
+                out[..8].copy_from_slice(&[
+                    0x6f,
+                    0xff,
+                    0xff,
+                    0xff,
+                    length[0],
+                    length[1],
+                    IBA_TRANSPORT,
+                    0xff,
+                ]);
+                out[8..24].copy_from_slice(&source.octets());
+                out[24..40].copy_from_slice(&destination.octets());
+                return 40;
             }
         };
         let udp = &mut out[ip_bytes..ip_bytes + 8];
@@ -151,6 +192,22 @@ mod tests {
             flow.icrc(&write_packet()).to_le_bytes(),
             [0x78, 0xd8, 0x25, 0x1a]
         );
+    }
+
+    /// Computed by zlib.crc32 over eight 0xff bytes, the GRH with its changeable fields all ones, and the packet.
+    #[test]
+    fn a_fixed_packet_of_v1_has_the_icrc_of_the_recipe() {
+        let host = |last| Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x0aff, 0xfe00, last);
+        for source_port in [0, 49152] {
+            let flow = Flow {
+                addresses: Addresses::Grh(host(1), host(2)),
+                source_port,
+                destination_port: ROCE_PORT,
+                fragment_fields: [1, 2, 3, 4],
+            };
+            let icrc = flow.icrc(&write_packet());
+            assert_eq!(icrc.to_le_bytes(), [0x81, 0x4d, 0xf8, 0x3f]);
+        }
     }
 
     #[test]

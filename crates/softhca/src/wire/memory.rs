@@ -5,6 +5,7 @@
 //! goes to an address that nobody has.
 
 use super::carrier::{Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver, Source};
+use super::envelope::Destination;
 use super::icrc::ROCE_PORT;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -148,9 +149,9 @@ impl PacketSink for MemoryCarrier {
         (self.leaving.len() < BATCH).then_some(&mut self.slot[..])
     }
 
-    fn commit(&mut self, bytes: usize, destination: Ipv4Addr) {
+    fn commit(&mut self, bytes: usize, destination: Destination) {
         self.leaving
-            .push((destination, self.slot[..bytes].to_vec()));
+            .push((destination.address, self.slot[..bytes].to_vec()));
     }
 }
 
@@ -170,7 +171,7 @@ mod tests {
     fn send(carrier: &mut MemoryCarrier, now_ns: u64, destination: Ipv4Addr, bytes: &[u8]) {
         let sink = carrier.sink();
         sink.slot().unwrap()[..bytes.len()].copy_from_slice(bytes);
-        sink.commit(bytes.len(), destination);
+        sink.commit(bytes.len(), destination.into());
         assert!(carrier.is_blocked());
         assert!(carrier.flush(now_ns) && !carrier.is_blocked());
     }
@@ -215,7 +216,7 @@ mod tests {
         let mut here = network.plug(HERE).unwrap();
         for _ in 0..BATCH {
             here.slot().unwrap();
-            here.commit(1, HERE);
+            here.commit(1, HERE.into());
         }
         assert!(here.slot().is_none());
         here.flush(0);

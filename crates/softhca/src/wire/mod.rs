@@ -1,10 +1,11 @@
-//! RoCEv2: the packet codec, the reliable transport and its carriers.
+//! RoCE: the packet codec, the reliable transport and its carriers.
 
 pub mod capture;
 pub mod carrier;
 pub mod config;
 pub mod datagram;
 pub mod endpoint;
+pub mod envelope;
 pub mod faults;
 pub mod frame;
 pub mod frames;

@@ -1,4 +1,4 @@
-//! A RoCEv2 packet: parsed from, and written to, the payload of a UDP datagram.
+//! A RoCE packet: parsed from, and written to, what is behind the network headers (in v2 the payload of a UDP datagram).
 //!
 //! `BTH | extended headers | payload | pad | ICRC`. Parsing is total: any bytes give a packet or a [`PacketError`], never a
 //! panic. It checks form only; whether a packet makes sense is for the requester and the responder to say, and whether it is

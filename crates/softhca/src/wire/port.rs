@@ -46,6 +46,9 @@ impl<W> Port<W> {
         if let Some(bytes) = carrier.buffer_bytes() {
             endpoint.set_buffer_bytes(bytes);
         }
+        if carrier.keeps_envelopes() {
+            endpoint.keep_envelopes();
+        }
         Self {
             endpoint,
             carrier,

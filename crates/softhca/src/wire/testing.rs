@@ -1,9 +1,10 @@
 //! What the wire's tests share: a device made of two byte arrays, and operations on it.
 
+use super::envelope::{Destination, Envelope, Name};
 use super::headers::{AtomicEth, AtomicOp, NakCode};
 use crate::engine::transport::{
-    Device, Failure, Operation, OperationKind, ReceiveError, Received, RemoteAccess, SendWith,
-    Target,
+    Datagram, Device, Failure, Operation, OperationKind, ReceiveError, Received, RemoteAccess,
+    SendWith, Target,
 };
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -45,6 +46,8 @@ pub(crate) struct TestWqe {
     pub data: Vec<u8>,
     /// Local memory that fails.
     pub broken: bool,
+    /// Version and source of a datagram.
+    pub envelope: Envelope,
 }
 
 impl TestWqe {
@@ -53,6 +56,7 @@ impl TestWqe {
             tag,
             data,
             broken: false,
+            envelope: Envelope::V2_IPV4,
         }
     }
 }
@@ -98,6 +102,15 @@ impl Device for TestDevice {
         let start = usize::try_from(offset).unwrap();
         out.copy_from_slice(&wqe.data[start..start + out.len()]);
         Ok(())
+    }
+
+    fn destination(&self, wqe: &TestWqe, to: &Datagram) -> Option<Destination> {
+        let (address, destination) = Name::of(&to.gid)?;
+        let envelope = Envelope {
+            destination,
+            ..wqe.envelope
+        };
+        Some(Destination { address, envelope })
     }
 
     fn scatter(&mut self, _: u32, wqe: &TestWqe, offset: u64, data: &[u8]) -> Result<(), Failure> {

@@ -292,6 +292,10 @@ fn capabilities_and_addresses_are_told() {
     let caps = *QueryHcaCapOut::from_bytes(&output).unwrap().atomic_caps();
     assert_eq!(caps.atomic_operations(), 15);
     assert!(ask(CapType(0x55)).is_err());
+    let output = ask(CapType::ROCE).unwrap();
+    let caps = *QueryHcaCapOut::from_bytes(&output).unwrap().roce_caps();
+    // `MLX5_ROCE_VERSION_{1,2}_CAP` and `MLX5_ROCE_L3_TYPE_IPV{4,6}_CAP` of Linux.
+    assert_eq!((caps.roce_version(), caps.l3_type()), (0b101, 0b110));
 
     let input = QueryRoceAddressIn::default()
         .with_opcode(Opcode::QUERY_ROCE_ADDRESS.0.into())

@@ -14,6 +14,7 @@ mod doorbell_states;
 mod errors;
 mod express;
 mod faults;
+mod gids;
 mod keys;
 mod mixed;
 mod no_record;

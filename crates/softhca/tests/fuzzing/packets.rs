@@ -78,7 +78,7 @@ pub(crate) fn packets(data: &[u8]) {
         let sink = wire.sink();
         if let Some(slot) = sink.slot() {
             slot[..packet.len()].copy_from_slice(&packet);
-            sink.commit(packet.len(), DEVICE);
+            sink.commit(packet.len(), DEVICE.into());
         }
         wire.flush(now_ns);
         let step = simulation.step(now_ns);

@@ -1,5 +1,6 @@
 //! Every kind of packet that the codec knows, one of each.
 
+use softhca::wire::envelope::Envelope;
 use softhca::wire::headers::{
     Aeth, AtomicEth, AtomicOp, Deth, NO_CREDITS, NakCode, Reth, Syndrome, XrcEth,
 };
@@ -12,6 +13,7 @@ pub(crate) fn every_kind() -> Vec<(Body, Transport)> {
         qkey: 0x8001_0203,
         source_qpn: 0xab_cdef,
         without_grh: false,
+        envelope: Envelope::V2_IPV4,
     };
     let transports = [
         Transport::Rc,

@@ -11,14 +11,21 @@ pub(crate) fn raddr(address: u64, rkey: u32) -> [u8; 16] {
     })
 }
 
+/// From GID 3: RoCE v2 over IPv4.
 pub(crate) fn datagram(gid: [u8; 16], qpn: u32, qkey: u32) -> [u8; 48] {
-    bytemuck::cast(DatagramSeg {
+    datagram_from(3, gid, qpn, qkey)
+}
+
+/// From this entry of the GID table.
+pub(crate) fn datagram_from(index: u8, gid: [u8; 16], qpn: u32, qkey: u32) -> [u8; 48] {
+    let to = DatagramSeg {
         qkey: Be32::new(qkey),
         dqp_dct: Be32::new(DatagramSeg::EXTENDED | qpn),
         hop_limit: 64,
         rgid: gid,
         ..DatagramSeg::default()
-    })
+    };
+    bytemuck::cast(to.with_source_gid(index))
 }
 
 pub(crate) fn xrc(srqn: u32) -> [u8; 16] {

@@ -6,6 +6,7 @@ use crate::rig::{data, inline, raddr};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::qp::{QpModifyIn, Qpc, QueryQpIn};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
+use softhca::wire::envelope::Envelope;
 use softhca::wire::headers::{Aeth, AtomicEth, AtomicOp, Deth, NakCode, Reth, Syndrome};
 use softhca::wire::packet::{Body, Head, ReadPart, SendEnd, Transport, WriteEnd, write_headers};
 use softhca::wire::psn::Psn;
@@ -472,6 +473,7 @@ fn packets() -> Vec<Seed> {
         qkey: 0,
         source_qpn: 0x42,
         without_grh: false,
+        envelope: Envelope::V2_IPV4,
     });
     for (kind, name, transport) in [
         (0, "rc", Transport::Rc),

@@ -134,8 +134,8 @@ fn atomic() -> AtomicCaps {
 fn roce() -> RoceCaps {
     RoceCaps::default()
         .with_sw_r_roce_src_udp_port(1)
-        .with_l3_type(1)
-        .with_roce_version(1 << 2)
+        .with_l3_type(1 << 1 | 1 << 2)
+        .with_roce_version(1 | 1 << 2)
         .with_r_roce_dest_udp_port(ROCE_PORT.into())
         .with_r_roce_max_src_udp_port(0xffff)
         .with_r_roce_min_src_udp_port(0xc000)

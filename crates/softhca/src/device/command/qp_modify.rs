@@ -2,14 +2,15 @@
 
 use super::super::qp::{Notices, Route};
 use super::super::qp_state;
-use super::super::state::GID_INDEX;
 use super::super::syndrome;
 use super::qp::find;
 use super::{Call, Outcome, Refusal};
+use crate::engine::path::Nowhere;
 use crate::engine::transport::Service;
 use crate::engine::{doorbell, flush, path};
 use crate::link::Link;
 use crate::sysfs::Identity;
+use crate::wire::envelope::Destination;
 use mlx5_prm::cmd::{CmdIn, Opcode, Status};
 use mlx5_prm::qp::{Ads, QpModifyIn, QpState, Qpc};
 use std::net::Ipv4Addr;
@@ -104,7 +105,7 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
         return Err(Refusal::bad_param(syndrome::MTU));
     }
     let remote = remote(&call.hca()?.identity, path)?;
-    let route = match call.fabric.by_gid(&remote.to_ipv6_mapped().octets()) {
+    let route = match call.fabric.by_address(remote.address) {
         // Both ends must agree.
         Some(peer)
             if call.hca()?.uses_memory()
@@ -134,24 +135,24 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     let service = qp.service;
     qp.receive_psn = given.next_rcv_psn();
     qp.route = route;
-    qp.remote = remote;
+    qp.remote = remote.address;
     if route == Route::Wire {
         path::connect(call.slot()?.wire.endpoint(), qpn, service, &qpc, remote);
     }
     Ok(())
 }
 
-/// Whom a path names.
-fn remote(own: &Identity, path: &Ads) -> Result<Ipv4Addr, Refusal> {
-    let (own_gid, not_there) = match own.link {
-        Link::Ethernet => (Some(GID_INDEX), syndrome::REMOTE_GID),
-        Link::InfiniBand if path.grh() != 0 => (Some(0), syndrome::REMOTE_PORT_GID),
-        Link::InfiniBand => (None, syndrome::REMOTE_LID),
-    };
-    if own_gid.is_some_and(|index| path.src_addr_index() as usize != index) {
-        return Err(Refusal::bad_param(syndrome::GID_INDEX));
-    }
-    path::remote_address(own, path).ok_or(Refusal::bad_param(not_there))
+/// Whom a path names, and by which headers packets get there.
+fn remote(own: &Identity, path: &Ads) -> Result<Destination, Refusal> {
+    path::destination(own, path).map_err(|nowhere| {
+        Refusal::bad_param(match (nowhere, own.link) {
+            (Nowhere::Source, _) => syndrome::GID_INDEX,
+            (Nowhere::Families, _) => syndrome::GID_FAMILIES,
+            (Nowhere::Peer, Link::Ethernet) => syndrome::REMOTE_GID,
+            (Nowhere::Peer, Link::InfiniBand) if path.grh() != 0 => syndrome::REMOTE_PORT_GID,
+            (Nowhere::Peer, Link::InfiniBand) => syndrome::REMOTE_LID,
+        })
+    })
 }
 
 /// A UD QP has no peer: the path is in each WQE.

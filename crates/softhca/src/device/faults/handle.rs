@@ -7,7 +7,7 @@ use super::super::{DeviceError, Event};
 use super::{CommandFault, FailCommand, FaultSpec, Strike, TimedFault, ends_something};
 use crate::engine;
 use crate::wire::faults::{FaultCounts, Recorded};
-use crate::wire::icrc::{Addresses, Flow, ICRC_BYTES, ROCE_PORT};
+use crate::wire::icrc::{Flow, ICRC_BYTES};
 use crate::wire::psn::Psn;
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::qp::QpState;
@@ -109,12 +109,7 @@ impl Hca {
                 .endpoint()
                 .expected_psn(qpn)
                 .ok_or(ReplayError::NotReceiving { qpn })?;
-            let flow = Flow {
-                addresses: Addresses::V4(*packet.source.address.ip(), own),
-                source_port: packet.source.address.port(),
-                destination_port: ROCE_PORT,
-                fragment_fields: packet.source.fragment_fields,
-            };
+            let flow = Flow::inbound(&packet.source, own);
             let again = Recorded {
                 source: packet.source,
                 bytes: readdressed(&packet.bytes, qpn, expected, &flow)?,

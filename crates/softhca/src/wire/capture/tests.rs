@@ -57,7 +57,7 @@ fn tapped(network: &Network, address: Ipv4Addr, file: &Path) -> Tap {
 fn send(carrier: &mut dyn Carrier, destination: Ipv4Addr, payload: &[u8]) {
     let sink = carrier.sink();
     sink.slot().unwrap()[..payload.len()].copy_from_slice(payload);
-    sink.commit(payload.len(), destination);
+    sink.commit(payload.len(), destination.into());
     carrier.flush(0);
 }
 

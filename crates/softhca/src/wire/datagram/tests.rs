@@ -1,12 +1,18 @@
 use super::*;
+use crate::wire::envelope::{Name, Version};
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{MAX_OVERHEAD_BYTES, seal};
 use crate::wire::testing::{QKEY, TestDevice, TestWqe, operation, write};
+use std::net::Ipv4Addr;
 
 const MTU: u32 = 1024;
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const QPN: u32 = 0x77;
+
+fn here() -> Source {
+    Source::of_hca(HERE)
+}
 
 fn to(address: Ipv4Addr) -> Target {
     Target::Datagram(Datagram {
@@ -34,10 +40,10 @@ fn qp() -> Datagrams<TestWqe> {
 fn sent(qp: &mut Datagrams<TestWqe>, device: &mut TestDevice) -> Vec<(Ipv4Addr, Vec<u8>)> {
     let mut packets = vec![];
     let mut out = vec![0; MTU as usize + MAX_OVERHEAD_BYTES];
-    while let Some(outgoing) = qp.poll_transmit(QPN, device, &mut out) {
-        let flow = Flow::v4(HERE, outgoing.destination);
+    while let Some(outgoing) = qp.poll_transmit(QPN, false, device, &mut out) {
+        let flow = Flow::v4(HERE, outgoing.destination.address);
         let bytes = seal(&mut out, outgoing.used, &flow);
-        packets.push((outgoing.destination, out[..bytes].to_vec()));
+        packets.push((outgoing.destination.address, out[..bytes].to_vec()));
     }
     while let Some(completion) = qp.take_completion() {
         device.complete(QPN, completion.wqe, completion.outcome);
@@ -63,11 +69,12 @@ fn a_datagram_says_who_sent_it_and_arrives_whole() {
         assert_eq!(*destination, THERE);
         let packet = Packet::parse(datagram).unwrap();
         assert_eq!(packet.head.psn, Psn::new(0xff_ffff).add(index));
-        assert_eq!(receive(5, HERE, &packet, &mut far), Arrival::Executed);
+        assert_eq!(receive(5, &here(), &packet, &mut far), Arrival::Executed);
     }
     let source = Some(DatagramSource {
         qpn: QPN,
-        gid: HERE.to_ipv6_mapped().octets(),
+        address: HERE,
+        envelope: Envelope::V2_IPV4,
         has_grh: true,
     });
     let received: Vec<_> = far
@@ -97,7 +104,7 @@ fn a_datagram_without_receive_or_with_a_foreign_key_is_dropped() {
     post(&mut qp, 2, foreign);
     let packets = sent(&mut qp, &mut near);
     let arrive = |far: &mut TestDevice, index: usize| {
-        receive(5, HERE, &Packet::parse(&packets[index].1).unwrap(), far)
+        receive(5, &here(), &Packet::parse(&packets[index].1).unwrap(), far)
     };
     assert_eq!(arrive(&mut far, 0), Arrival::Dropped);
     far.receives = [0].into();
@@ -192,4 +199,53 @@ fn no_more_operations_are_taken_than_there_is_room_for() {
         send_to(to(THERE), SendWith::Nothing, 0),
     );
     assert_eq!(more.unwrap_err().tag, 99);
+}
+
+#[test]
+fn the_envelope_is_told_in_the_deth_unless_the_carrier_keeps_it() {
+    let envelope = Envelope {
+        version: Version::V1,
+        source: Name::LinkLocal,
+        destination: Name::LinkLocal,
+    };
+    for kept in [false, true] {
+        let (mut near, mut far) = (TestDevice::default(), TestDevice::default());
+        let mut qp = qp();
+        let mut target = to(THERE);
+        if let Target::Datagram(to) = &mut target {
+            to.gid = Name::LinkLocal.gid(THERE);
+        }
+        let wqe = TestWqe {
+            envelope: Envelope {
+                destination: Name::Ip,
+                ..envelope
+            },
+            ..TestWqe::new(1, vec![])
+        };
+        qp.submit(wqe, send_to(target, SendWith::Nothing, 0))
+            .unwrap();
+        let mut out = vec![0; MTU as usize + MAX_OVERHEAD_BYTES];
+        let outgoing = qp.poll_transmit(QPN, kept, &mut near, &mut out).unwrap();
+        let carried = outgoing.destination.envelope;
+        let flow = Flow::outbound(HERE, &outgoing.destination);
+        let bytes = seal(&mut out, outgoing.used, &flow);
+        let packet = Packet::parse(&out[..bytes]).unwrap();
+        let Transport::Ud(deth) = packet.head.transport else {
+            panic!("no datagram");
+        };
+        let expected = if kept {
+            (envelope, Envelope::V2_IPV4)
+        } else {
+            (Envelope::V2_IPV4, envelope)
+        };
+        assert_eq!((carried, deth.envelope), expected);
+        // Both ways the receiver learns of it.
+        far.receives = [0].into();
+        let source = Source {
+            envelope: carried,
+            ..here()
+        };
+        assert_eq!(receive(5, &source, &packet, &mut far), Arrival::Executed);
+        assert_eq!(far.received[0].0.source.unwrap().envelope, envelope);
+    }
 }

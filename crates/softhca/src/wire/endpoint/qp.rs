@@ -2,6 +2,7 @@
 
 use crate::engine::transport::{Device, Operation, Service};
 use crate::wire::datagram::Datagrams;
+use crate::wire::envelope::Destination;
 use crate::wire::packet::{Packet, Transport};
 use crate::wire::requester::{Completion, Requester};
 use crate::wire::responder::Responder;
@@ -32,7 +33,7 @@ pub(super) enum Kind<W> {
 
 #[derive(Debug)]
 pub(super) struct Connection<W> {
-    pub(super) remote: Ipv4Addr,
+    pub(super) remote: Destination,
     pub(super) service: Service,
     /// `None` once the QP is in the error state for a reason of its own, and always in an XRC initiator.
     pub(super) responder: Option<Responder>,
@@ -54,7 +55,7 @@ impl<W> Qp<W> {
     /// The only address that it exchanges packets with.
     pub(super) fn remote(&self) -> Option<Ipv4Addr> {
         match &self.kind {
-            Kind::Connected(connection) => Some(connection.remote),
+            Kind::Connected(connection) => Some(connection.remote.address),
             Kind::Datagram(_) => None,
         }
     }

@@ -5,6 +5,7 @@ mod services;
 use super::*;
 use crate::engine::transport::{Failure, Service};
 use crate::wire::carrier::PacketSink;
+use crate::wire::icrc::ROCE_PORT;
 use crate::wire::packet::MAX_OVERHEAD_BYTES;
 use crate::wire::psn::Psn;
 use crate::wire::testing::{TestDevice, TestWqe, read, write};
@@ -24,9 +25,9 @@ impl PacketSink for Queue {
         (self.packets.len() < self.room).then_some(&mut self.scratch)
     }
 
-    fn commit(&mut self, bytes: usize, destination: Ipv4Addr) {
+    fn commit(&mut self, bytes: usize, destination: Destination) {
         self.packets
-            .push((destination, self.scratch[..bytes].to_vec()));
+            .push((destination.address, self.scratch[..bytes].to_vec()));
     }
 }
 

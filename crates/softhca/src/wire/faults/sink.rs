@@ -3,8 +3,9 @@
 use super::layer::invert;
 use super::{Direction, Fate, FaultLayer};
 use crate::wire::carrier::{PacketSink, Source};
+use crate::wire::envelope::Destination;
 use crate::wire::icrc::ROCE_PORT;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 
 /// A sink whose packets meet the faults of a layer on their way out.
 pub(crate) struct FaultySink<'a> {
@@ -24,7 +25,13 @@ impl FaultySink<'_> {
                     return false;
                 };
                 slot[..packet.len()].copy_from_slice(packet);
-                inner.commit(packet.len(), *peer.address.ip());
+                inner.commit(
+                    packet.len(),
+                    Destination {
+                        address: *peer.address.ip(),
+                        envelope: peer.envelope,
+                    },
+                );
                 true
             });
     }
@@ -35,12 +42,15 @@ impl PacketSink for FaultySink<'_> {
         self.inner.slot()
     }
 
-    fn commit(&mut self, bytes: usize, destination: Ipv4Addr) {
+    fn commit(&mut self, bytes: usize, destination: Destination) {
         // The space that was filled: nothing was committed since.
         let Some(packet) = self.inner.slot().and_then(|slot| slot.get_mut(..bytes)) else {
             return;
         };
-        let peer = Source::from(SocketAddrV4::new(destination, ROCE_PORT));
+        let peer = Source {
+            envelope: destination.envelope,
+            ..Source::from(SocketAddrV4::new(destination.address, ROCE_PORT))
+        };
         match self.layer.judge(self.now_ns, Direction::Out, peer, packet) {
             Fate::Pass => self.inner.commit(bytes, destination),
             Fate::Damaged { at, bits } => {

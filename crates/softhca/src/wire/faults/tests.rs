@@ -1,5 +1,6 @@
 use super::*;
 use crate::wire::carrier::{PacketSink, Source};
+use crate::wire::envelope::{Destination, Envelope};
 use crate::wire::icrc::Flow;
 use crate::wire::packet::{icrc_matches, seal};
 use proptest::prelude::*;
@@ -12,6 +13,7 @@ const OTHER: Source = source(3);
 const fn source(last: u8) -> Source {
     Source {
         address: SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 4791),
+        envelope: Envelope::V2_IPV4,
         fragment_fields: Flow::UNFRAGMENTED,
     }
 }
@@ -235,7 +237,7 @@ fn packets_for_one_qp_are_recorded_and_can_come_again() {
 #[derive(Default)]
 struct TestSink {
     space: Vec<u8>,
-    sent: Vec<(Ipv4Addr, Vec<u8>)>,
+    sent: Vec<(Destination, Vec<u8>)>,
     room: usize,
 }
 
@@ -245,7 +247,7 @@ impl PacketSink for TestSink {
         (self.sent.len() < self.room).then_some(&mut self.space)
     }
 
-    fn commit(&mut self, bytes: usize, destination: Ipv4Addr) {
+    fn commit(&mut self, bytes: usize, destination: Destination) {
         self.sent.push((destination, self.space[..bytes].to_vec()));
     }
 }
@@ -268,19 +270,23 @@ fn the_sink_of_the_layer_sends_what_passes_and_later_what_was_late() {
         inner: &mut carrier,
         now_ns: 0,
     };
+    let there = Destination {
+        address: *PEER.address.ip(),
+        envelope: Envelope::of_mark(0b1110),
+    };
     for packet in 1..=4u8 {
         let Some(slot) = sink.slot() else {
             break;
         };
         slot[..10].fill(packet);
-        sink.commit(10, *PEER.address.ip());
+        sink.commit(10, there);
     }
     sink.now_ns = 5;
     sink.release();
     let sent: Vec<u8> = carrier.sent.iter().map(|(_, packet)| packet[0]).collect();
     // 1 was lost, 2 was late.
     assert_eq!(sent, [3, 4, 2]);
-    assert!(carrier.sent.iter().all(|(to, _)| to == PEER.address.ip()));
+    assert!(carrier.sent.iter().all(|(to, _)| *to == there));
 }
 
 proptest! {

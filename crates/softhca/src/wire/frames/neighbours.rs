@@ -1,6 +1,7 @@
 //! Who has which MAC address, and what waits for an answer to that.
 
-use super::Mac;
+use super::{Destination, Mac};
+use crate::wire::envelope::Envelope;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
@@ -20,7 +21,7 @@ pub(super) struct Neighbours {
 /// A host whose MAC address is not known.
 #[derive(Debug, Default)]
 struct Question {
-    held: Vec<Vec<u8>>,
+    held: Vec<(Envelope, Vec<u8>)>,
     asked: u32,
     /// When to ask again.
     next_ns: u64,
@@ -38,21 +39,26 @@ pub(super) enum Resolved {
 }
 
 impl Neighbours {
-    /// Where a packet for `ip` goes.
-    pub(super) fn resolve(&mut self, ip: Ipv4Addr, packet: &[u8]) -> Resolved {
-        if let Some(mac) = self.known.get(&ip) {
+    /// Where a packet for the HCA at `there` goes.
+    pub(super) fn resolve(&mut self, there: &Destination, packet: &[u8]) -> Resolved {
+        if let Some(mac) = self.known.get(&there.address) {
             return Resolved::At(*mac);
         }
-        let question = self.asked.entry(ip).or_default();
+        let question = self.asked.entry(there.address).or_default();
         if question.held.len() >= HELD_PACKETS {
             return Resolved::Dropped;
         }
-        question.held.push(packet.to_vec());
+        question.held.push((there.envelope, packet.to_vec()));
         Resolved::Held
     }
 
     /// `ip` has said that it is at `mac`; returns what waited for that. Strangers are noted only if they spoke `to_us`.
-    pub(super) fn learn(&mut self, ip: Ipv4Addr, mac: Mac, to_us: bool) -> Vec<Vec<u8>> {
+    pub(super) fn learn(
+        &mut self,
+        ip: Ipv4Addr,
+        mac: Mac,
+        to_us: bool,
+    ) -> Vec<(Envelope, Vec<u8>)> {
         let question = self.asked.remove(&ip);
         if to_us || question.is_some() || self.known.contains_key(&ip) {
             self.known.insert(ip, mac);

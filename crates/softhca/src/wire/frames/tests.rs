@@ -1,4 +1,5 @@
 use super::*;
+use crate::wire::envelope::Envelope;
 use crate::wire::testing::HANG;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
@@ -34,7 +35,7 @@ fn alone() -> (FrameCarrier, UdpSocket) {
 fn put(carrier: &mut FrameCarrier, destination: Ipv4Addr, payload: &[u8]) {
     let sink = carrier.sink();
     sink.slot().unwrap()[..payload.len()].copy_from_slice(payload);
-    sink.commit(payload.len(), destination);
+    sink.commit(payload.len(), destination.into());
 }
 
 fn next(socket: &UdpSocket) -> Vec<u8> {
@@ -143,6 +144,62 @@ fn what_an_hca_sends_to_itself_comes_back_without_the_wire() {
     .unwrap();
     assert_eq!(seen, [(Source::of_hca(HERE), b"me".to_vec())]);
     assert_eq!(here.counters().send_calls, 0);
+}
+
+#[test]
+fn a_packet_goes_in_its_envelope_and_by_a_link_local_gid_without_a_question() {
+    let (mut here, mut there) = pair();
+    let (one, two) = (vec![1; 300], vec![2; 20]);
+    let by = |mark| Destination {
+        address: THERE,
+        envelope: Envelope::of_mark(mark),
+    };
+    // Both versions, by either GID of the peer; those by its IP address wait for ARP.
+    let marks = [0, 0b0010, 0b0100 | 0b1000, 0b0010 | 0b1000];
+    for mark in marks {
+        for payload in [&one, &two] {
+            let sink = here.sink();
+            sink.slot().unwrap()[..payload.len()].copy_from_slice(payload);
+            sink.commit(payload.len(), by(mark));
+        }
+    }
+    assert!(here.flush(0));
+    let mut seen = vec![];
+    let end = Instant::now() + Duration::from_secs(5);
+    while seen.len() < 8 && Instant::now() < end {
+        here.receive(0, &mut |_, _| {}).unwrap();
+        there
+            .receive(0, &mut |source, payload| {
+                assert_eq!(*source.address.ip(), HERE);
+                seen.push((source.envelope.mark(), payload.to_vec()));
+            })
+            .unwrap();
+    }
+    // What had to wait comes last.
+    let expected: Vec<_> = [marks[2], marks[3], marks[0], marks[1]]
+        .into_iter()
+        .flat_map(|mark| [(mark, one.clone()), (mark, two.clone())])
+        .collect();
+    assert_eq!(seen, expected);
+    assert_eq!(there.counters().foreign, 0);
+}
+
+#[test]
+fn what_an_hca_sends_to_itself_keeps_its_envelope() {
+    let (mut here, _other) = alone();
+    let envelope = Envelope::of_mark(0b1110);
+    here.sink().slot().unwrap()[..2].copy_from_slice(b"me");
+    here.sink().commit(
+        2,
+        Destination {
+            address: HERE,
+            envelope,
+        },
+    );
+    let mut seen = vec![];
+    here.receive(0, &mut |source, _| seen.push(source.envelope))
+        .unwrap();
+    assert_eq!(seen, [envelope]);
 }
 
 #[test]

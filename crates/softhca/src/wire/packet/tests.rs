@@ -1,4 +1,5 @@
 use super::*;
+use crate::wire::envelope::Envelope;
 use crate::wire::headers::{AtomicOp, NO_CREDITS, NakCode, Syndrome};
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
@@ -244,6 +245,7 @@ fn packets() -> Vec<(Head, Body, u8, Vec<u8>)> {
         qkey: 0x8001_0203,
         source_qpn: 0xab_cdef,
         without_grh: false,
+        envelope: Envelope::V2_IPV4,
     };
     let xrc = XrcEth { srqn: 0x12_3456 };
     let mut packets = vec![];

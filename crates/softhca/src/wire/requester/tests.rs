@@ -356,9 +356,8 @@ fn a_local_fault_fails_its_operation_after_those_before_it() {
     let mut bench = bench(|_| {});
     bench.submit(0, write(0, 300));
     let broken = TestWqe {
-        tag: 1,
-        data: vec![],
         broken: true,
+        ..TestWqe::new(1, vec![])
     };
     bench.requester.submit(broken, write(0, 300)).unwrap();
     bench.submit(2, write(0, 8));

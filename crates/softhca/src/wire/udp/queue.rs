@@ -1,6 +1,7 @@
 //! Packets that wait to be sent, one behind the other in memory, in runs that one message can carry.
 
 use crate::wire::carrier::{MAX_PACKET_BYTES, PacketSink};
+use crate::wire::envelope::Destination;
 use std::net::Ipv4Addr;
 
 /// Packets of the largest size that the queue holds.
@@ -93,7 +94,8 @@ impl PacketSink for SendQueue {
         }
     }
 
-    fn commit(&mut self, bytes: usize, destination: Ipv4Addr) {
+    fn commit(&mut self, bytes: usize, destination: Destination) {
+        let destination = destination.address;
         match self.runs.last_mut() {
             Some(run) if self.joins && run.takes(bytes, destination) => run.bytes += bytes,
             _ => self.runs.push(Run {
@@ -118,7 +120,7 @@ mod tests {
         let mut queue = SendQueue::new(joins);
         for (bytes, destination) in packets {
             queue.slot().unwrap();
-            queue.commit(*bytes, *destination);
+            queue.commit(*bytes, (*destination).into());
         }
         queue
     }
@@ -175,7 +177,7 @@ mod tests {
             shape(&queue),
             [(0, 100, 100), (100, 100, 100), (200, 40, 40), (240, 50, 50)]
         );
-        queue.commit(50, THERE);
+        queue.commit(50, THERE.into());
         assert_eq!(queue.runs.len(), 5);
     }
 
@@ -184,12 +186,12 @@ mod tests {
         let mut queue = SendQueue::new(true);
         let mut taken = 0;
         while queue.slot().is_some() {
-            queue.commit(MAX_PACKET_BYTES, HERE);
+            queue.commit(MAX_PACKET_BYTES, HERE.into());
             taken += 1;
         }
         assert_eq!(taken, QUEUE_PACKETS);
         queue.clear();
-        queue.commit(100, HERE);
+        queue.commit(100, HERE.into());
         queue.sent = 1;
         assert!(queue.slot().is_none());
     }

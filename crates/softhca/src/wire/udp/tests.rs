@@ -32,7 +32,7 @@ fn put(carrier: &mut UdpCarrier, destination: Ipv4Addr, packets: &[Vec<u8>]) {
     let sink = carrier.sink();
     for packet in packets {
         sink.slot().unwrap()[..packet.len()].copy_from_slice(packet);
-        sink.commit(packet.len(), destination);
+        sink.commit(packet.len(), destination.into());
     }
 }
 

@@ -120,7 +120,7 @@ fn datagrams_pass_between_qps_that_are_not_connected() {
         let received = &network.hosts[there].device.received;
         let source = received[0].0.source.unwrap();
         assert_eq!(source.qpn, 8);
-        assert_eq!(source.gid, address(0).to_ipv6_mapped().octets());
+        assert_eq!(source.address, address(0));
         assert_eq!(received[0].1, [u8::try_from(there).unwrap(); 100]);
     }
     // In the error state everything comes back as flushed.
