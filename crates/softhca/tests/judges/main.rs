@@ -2,6 +2,7 @@
 //! preloaded. Every wait is bounded; a judge that is not installed is skipped, and says so.
 
 mod expectation;
+mod gids;
 mod grid;
 mod loss;
 mod namespace;

@@ -75,9 +75,21 @@ pub(crate) fn run(
     options: &[&str],
     limit: Duration,
 ) -> PairEnded {
+    let options = [options.to_vec(), options.to_vec()];
+    run_with(scratch, places, program, &options, limit)
+}
+
+/// [`run`] with options of the server and others of the client.
+pub(crate) fn run_with(
+    scratch: &Scratch,
+    places: &Places,
+    program: &str,
+    [of_server, of_client]: &[Vec<&str>; 2],
+    limit: Duration,
+) -> PairEnded {
     for _ in 0..5 {
         let port = free_port().to_string();
-        let start = |place: &Place, name: &str, host: Option<String>| {
+        let start = |place: &Place, name: &str, options: &[&str], host: Option<String>| {
             let mut command = scratch.preloaded(&place.prefix, program);
             command.args(options).args(["-p", &port]).args(host);
             if let Some(ip) = place.ip {
@@ -88,9 +100,14 @@ pub(crate) fn run(
             }
             Running::start(command, scratch, name)
         };
-        let mut server = start(&places.server, "server", None);
+        let mut server = start(&places.server, "server", of_server, None);
         let is_listening = wait_until_listening(&mut server, &port, limit);
-        let client = start(&places.client, "client", Some(places.host.to_string()));
+        let client = start(
+            &places.client,
+            "client",
+            of_client,
+            Some(places.host.to_string()),
+        );
         let client = client.end_within(limit);
         // The server of a client that failed may wait for ever.
         let patience = if client.is_success() { limit } else { FAILED };

@@ -27,7 +27,18 @@ fn iterations(cell: &Cell) -> &'static str {
 }
 
 fn run(places: &Places, scratch: &Scratch, cell: &Cell) -> Result<Duration, String> {
-    let mut options = vec!["-d", "mlx5_0", "-x", "3", "-F", "-n", iterations(cell)];
+    run_by(&["-x", "3"], places, scratch, cell)
+}
+
+/// With these options about the GID.
+fn run_by(
+    gid: &[&'static str],
+    places: &Places,
+    scratch: &Scratch,
+    cell: &Cell,
+) -> Result<Duration, String> {
+    let mut options = vec!["-d", "mlx5_0", "-F", "-n", iterations(cell)];
+    options.extend(gid);
     options.extend(cell.options());
     let ended = pair::run(scratch, places, &cell.tool.name(), &options, LIMIT);
     ended.check(COMPLAINTS)?;
@@ -137,6 +148,28 @@ fn ib_atomic_bw_runs_with_all_pairs_of_options() {
 #[test]
 fn ib_atomic_lat_runs_with_all_pairs_of_options() {
     check("atomic", true);
+}
+
+/// A tool that is told no index takes the first GID that it likes.
+#[test]
+fn each_tool_runs_by_the_gid_that_it_chooses_and_by_every_other() {
+    if !is_installed("ib_write_bw", "perftest", "perftest by every GID") {
+        return;
+    }
+    let (scratch, places) = (Scratch::new(), Places::here());
+    let cells = grid::cells();
+    for tool in Tool::all() {
+        let cell = cells.iter().find(|cell| cell.tool == tool).unwrap();
+        run_by(&[], &places, &scratch, cell).unwrap_or_else(|report| panic!("{report}"));
+    }
+    for service in ["-c RC", "-c UC", "-c UD", "-c XRC"] {
+        let of_service = |cell: &&Cell| cell.tool.name() == "ib_send_lat" && cell.has(service);
+        let cell = cells.iter().find(of_service).unwrap();
+        for index in ["0", "1", "2"] {
+            let gid = ["-x", index];
+            run_by(&gid, &places, &scratch, cell).unwrap_or_else(|report| panic!("{report}"));
+        }
+    }
 }
 
 #[test]

@@ -7,25 +7,64 @@ use super::programs::{LIMIT, Scratch, is_installed};
 /// What these tools print when data or completions are wrong, whatever status they end with.
 const COMPLAINTS: &[&str] = &["invalid data", "Failed", "Couldn't", "CQ event for unknown"];
 
-/// Runs a tool once for each set of options.
-fn check(places: &Places, tool: &str, runs: &[&str]) {
+/// The entries of the GID table: RoCE v1 and v2 by the link-local GID, v1 and v2 by that of the IP address.
+const INDICES: [&str; 4] = ["0", "1", "2", "3"];
+
+/// Runs a tool once for each set of options; `indices` are those of the server and of the client.
+fn check_by(places: &Places, tool: &str, indices: [&str; 2], runs: &[&str]) {
     if !is_installed(tool, "ibverbs-utils", tool) {
         return;
     }
     let scratch = Scratch::new();
     let mut failures = String::new();
     for run in runs {
-        let options: Vec<_> = ["-d", "mlx5_0", "-g", "3"]
-            .into_iter()
-            .chain(run.split_whitespace())
-            .collect();
-        let ended = pair::run(&scratch, places, tool, &options, LIMIT);
-        println!("{tool} {run}: {:.2} s", ended.took().as_secs_f64());
+        let options = indices.map(|index| {
+            let front = ["-d", "mlx5_0", "-g", index];
+            front.into_iter().chain(run.split_whitespace()).collect()
+        });
+        let ended = pair::run_with(&scratch, places, tool, &options, LIMIT);
+        println!(
+            "{tool} -g {} and -g {} {run}: {:.2} s",
+            indices[0],
+            indices[1],
+            ended.took().as_secs_f64()
+        );
         if let Err(report) = ended.check(COMPLAINTS) {
             failures += &report;
         }
     }
     assert!(failures.is_empty(), "{failures}");
+}
+
+fn check(places: &Places, tool: &str, runs: &[&str]) {
+    check_by(places, tool, ["3", "3"], runs);
+}
+
+/// What each tool does by every entry, and how it looks at the data: `ibv_xsrq_pingpong` cannot.
+const BRIEF: [(&str, &str); 5] = [
+    ("ibv_rc_pingpong", "-c -n 100"),
+    ("ibv_uc_pingpong", "-c -n 100"),
+    ("ibv_ud_pingpong", "-c -n 100"),
+    ("ibv_srq_pingpong", "-c -n 50"),
+    ("ibv_xsrq_pingpong", "-n 50"),
+];
+
+#[test]
+fn every_pingpong_ends_well_by_every_gid() {
+    for (tool, run) in BRIEF {
+        for index in INDICES {
+            check_by(&Places::here(), tool, [index, index], &[run]);
+        }
+    }
+}
+
+#[test]
+fn pingpongs_end_well_between_roce_v1_and_v2_of_one_gid() {
+    for (tool, run) in BRIEF {
+        for indices in [["0", "1"], ["1", "0"], ["2", "3"], ["3", "2"]] {
+            check_by(&Places::here(), tool, indices, &[run]);
+        }
+    }
 }
 
 #[test]

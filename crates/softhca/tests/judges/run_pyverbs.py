@@ -1,6 +1,8 @@
 """Runs Debian's pyverbs tests and writes what became of each: `OUTCOME <tab> TEST <tab> TEXT` per line.
 
-    run_pyverbs.py DIRECTORY_OF_TESTS RESULTS [TEST ...]
+    run_pyverbs.py DIRECTORY_OF_TESTS RESULTS GID_INDEX [TEST ...]
+
+GID_INDEX is the number of an entry of the GID table, or `any`: then the tests choose, and take the first.
 
 The text output of unittest is mixed with what tests print, and is lost if one of them kills the process. Here the
 line `start` of a test is on disk before it runs, so that whoever reads the file knows the culprit. A test that takes
@@ -69,12 +71,14 @@ class Recorder(unittest.TestResult):
         self.record("fail", test, "succeeded unexpectedly")
 
 
-def main(directory, results, names):
+def main(directory, results, gid_index, names):
     faulthandler.enable()
     # Many tests draw attributes at random.
     random.seed(int(os.environ["SEED"]))
     sys.path.insert(0, directory)
-    sys.argv[1:] = ["--dev", "mlx5_0", "--gid", "3"]
+    sys.argv[1:] = ["--dev", "mlx5_0"]
+    if gid_index != "any":
+        sys.argv += ["--gid", gid_index]
     tests = SourceFileLoader("tests", os.path.join(directory, "__init__.py")).load_module()
     sys.modules["args_parser"].parser.parse_args()
     modules = [m for m in tests.__test_modules__ if not any(word in m.__name__ for word in ELSEWHERE)]
@@ -90,4 +94,4 @@ def main(directory, results, names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
