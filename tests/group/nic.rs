@@ -77,7 +77,7 @@ fn a_rank_whose_nic_falls_silent_goes_and_not_who_finds_that_out_first() {
     let deadline = Duration::from_secs(4);
     let config = GroupConfig {
         error_bound: Some(Duration::ZERO),
-        stall_bound: Some(15 * deadline),
+        stall_bound: Some(6 * deadline),
         ..CONFIG
     };
     let mut fleet = Fleet::new(4, deadline, config);
