@@ -156,7 +156,8 @@ mod tests {
                 deeds.pause();
                 if slow {
                     assert_eq!(deeds.next(&[0, 1], 6), None);
-                    (deeds.pause(), deeds.back());
+                    deeds.pause();
+                    deeds.back();
                 }
                 let calm = if slow {
                     &[1, 2, 3, 4, 5][..]
