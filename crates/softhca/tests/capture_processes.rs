@@ -4,7 +4,9 @@ mod captures;
 #[path = "captures/programs.rs"]
 mod programs;
 
-use captures::{count_operations, dissect, judge, judges_are_there, judges_of_a_part_are_there, operations};
+use captures::{
+    count_operations, dissect, judge, judges_are_there, judges_of_a_part_are_there, operations,
+};
 use programs::{HANG, Place, build_peer, finish, free_tcp_port, library, preloaded};
 use std::collections::BTreeMap;
 use std::fs;
