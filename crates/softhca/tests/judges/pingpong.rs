@@ -61,7 +61,7 @@ fn every_pingpong_ends_well_by_every_gid() {
 #[test]
 fn pingpongs_end_well_between_roce_v1_and_v2_of_one_gid() {
     for (tool, run) in BRIEF {
-        for indices in [["0", "1"], ["1", "0"], ["2", "3"], ["3", "2"]] {
+        for indices in [["0", "1"], ["3", "2"]] {
             check_by(&Places::here(), tool, indices, &[run]);
         }
     }
