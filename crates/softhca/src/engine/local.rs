@@ -29,43 +29,28 @@ pub(super) fn resolve(
     out: &mut Vec<Region>,
 ) -> Result<(), Failure> {
     let qpn = user.qpn;
-    let mut skip = offset;
-    let mut left = bytes;
-    for segment in segments {
-        if left == 0 {
-            break;
-        }
-        if skip >= segment.bytes {
-            skip -= segment.bytes;
-            continue;
-        }
-        let take = (segment.bytes - skip).min(left);
-        let Some(va) = segment.address.checked_add(skip) else {
+    let length = |segment: &Segment| segment.bytes;
+    each_part(segments, length, offset, bytes, |segment, start, take| {
+        let Some(va) = segment.address.checked_add(start) else {
             return Err(Failure::LocalProtection);
         };
-        if let Err(error) = hca.resolve(segment.lkey, user, va, take, need, out) {
-            let lkey = segment.lkey;
-            if !matches!(error, KeyError::NoKey | KeyError::Stale { .. })
-                || !hca
-                    .checker
-                    .note_if_ended(qpn, lkey, hca.now_ns, "a WQE uses")
-            {
-                hca.checker.note(Finding::LocalKey, qpn, || {
-                    format!(
-                        "QP {qpn:#x}: lkey {lkey:#x} does not give {take:#x} bytes at {va:#x}: {error}"
-                    )
-                });
-            }
-            return Err(Failure::LocalProtection);
+        let Err(error) = hca.resolve(segment.lkey, user, va, take, need, out) else {
+            return Ok(());
+        };
+        let lkey = segment.lkey;
+        if !matches!(error, KeyError::NoKey | KeyError::Stale { .. })
+            || !hca
+                .checker
+                .note_if_ended(qpn, lkey, hca.now_ns, "a WQE uses")
+        {
+            hca.checker.note(Finding::LocalKey, qpn, || {
+                format!(
+                    "QP {qpn:#x}: lkey {lkey:#x} does not give {take:#x} bytes at {va:#x}: {error}"
+                )
+            });
         }
-        skip = 0;
-        left -= take;
-    }
-    if left == 0 {
-        Ok(())
-    } else {
         Err(Failure::LocalProtection)
-    }
+    })
 }
 
 /// As [`resolve`], of local data that may be inline, in part or as a whole: inline bytes lie in no memory.
@@ -84,39 +69,44 @@ pub(super) fn resolve_data(
 ) -> Result<(), Failure> {
     match local {
         Local::Inline(_) => Ok(()),
-        Local::Mixed(pieces) => {
-            each_part(pieces, offset, bytes, |piece, start, take| match piece {
+        Local::Mixed(pieces) => each_part(
+            pieces,
+            Piece::bytes,
+            offset,
+            bytes,
+            |piece, start, take| match piece {
                 Piece::Inline(_) => Ok(()),
                 Piece::Memory(segment) => {
                     let segment = std::slice::from_ref(segment);
                     resolve(hca, user, segment, start, take, need, out)
                 }
-            })
-        }
+            },
+        ),
         Local::Nothing | Local::One(_) | Local::Many(_) => {
             resolve(hca, user, local.segments(), offset, bytes, need, out)
         }
     }
 }
 
-/// Calls `each` with the parts of `pieces` that make up `bytes` bytes from `offset`, in order: the piece, where in the piece
-/// the part begins, and its length, which is never 0.
+/// Calls `each` with the parts of `pieces`, which have the lengths `length`, that make up `bytes` bytes from `offset`, in order:
+/// the piece, where in the piece the part begins, and its length, which is never 0.
 ///
 /// # Errors
 ///
 /// That of `each`, or the pieces are shorter.
-fn each_part(
-    pieces: &[Piece],
+fn each_part<T>(
+    pieces: &[T],
+    length: impl Fn(&T) -> u64,
     offset: u64,
     bytes: u64,
-    mut each: impl FnMut(&Piece, u64, u64) -> Result<(), Failure>,
+    mut each: impl FnMut(&T, u64, u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let (mut skip, mut left) = (offset, bytes);
     for piece in pieces {
         if left == 0 {
             break;
         }
-        let length = piece.bytes();
+        let length = length(piece);
         if skip >= length {
             skip -= length;
             continue;
@@ -149,7 +139,8 @@ pub(super) fn gather(
         Local::Inline(data) => copy_inline(data, offset, out),
         Local::Mixed(pieces) => {
             let mut at = 0;
-            each_part(pieces, offset, out.len() as u64, |piece, start, take| {
+            let bytes = out.len() as u64;
+            each_part(pieces, Piece::bytes, offset, bytes, |piece, start, take| {
                 let end = usize::try_from(take).map_or(out.len(), |take| at + take);
                 let part = &mut out[at..end];
                 at = end;

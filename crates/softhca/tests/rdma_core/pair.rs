@@ -31,6 +31,14 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new() -> Self {
+        let pair =
+            Self::unconnected(|_, pd, send, receive| pd.create_qp(RC, CAP, send, receive).unwrap());
+        pair.connect();
+        pair
+    }
+
+    /// Queue pairs that `make` makes, with a completion queue for sends and one for receives.
+    pub(crate) fn unconnected(make: impl Fn(&Device, &Pd, &Cq, &Cq) -> Qp) -> Self {
         let hca = Hca::new().unwrap();
         let device = Device::open(hca.name()).unwrap();
         let pd = device.alloc_pd().unwrap();
@@ -39,11 +47,8 @@ impl Pair {
         let channel = device.create_channel();
         let cq = device.create_cq(256, None).unwrap();
         let receive_cq = device.create_cq(64, Some(&channel)).unwrap();
-        let a = pd.create_qp(RC, CAP, &cq, &cq).unwrap();
-        let b = pd.create_qp(RC, CAP, &cq, &receive_cq).unwrap();
-        let gid = device.gid(3).unwrap();
-        a.connect(gid, b.qpn());
-        b.connect(gid, a.qpn());
+        let a = make(&device, &pd, &cq, &cq);
+        let b = make(&device, &pd, &cq, &receive_cq);
         Self {
             a,
             b,
@@ -56,6 +61,13 @@ impl Pair {
             device,
             hca,
         }
+    }
+
+    /// Connects the queue pairs with each other.
+    pub(crate) fn connect(&self) {
+        let gid = self.device.gid(3).unwrap();
+        self.a.connect(gid, self.b.qpn());
+        self.b.connect(gid, self.a.qpn());
     }
 
     /// A message of 8 bytes from `a`, of which `b` knows.

@@ -46,7 +46,14 @@ struct Wqe([u8; 1024]);
 
 impl Device {
     /// A queue pair that may post raw WQEs.
-    pub(crate) fn create_raw_qp(&self, pd: &Pd, kind: u32, cap: Cap, cq: &Cq) -> io::Result<Qp> {
+    pub(crate) fn create_raw_qp(
+        &self,
+        pd: &Pd,
+        kind: u32,
+        cap: Cap,
+        send: &Cq,
+        recv: &Cq,
+    ) -> io::Result<Qp> {
         const PD: u32 = 1;
         const SEND_OPS: u32 = 64;
         const WITH_SEND: u64 = 4;
@@ -59,8 +66,8 @@ impl Device {
         );
         let mut attr = InitAttrEx {
             context: ptr::null_mut(),
-            send_cq: cq.0,
-            recv_cq: cq.0,
+            send_cq: send.0,
+            recv_cq: recv.0,
             srq: ptr::null_mut(),
             cap,
             kind,

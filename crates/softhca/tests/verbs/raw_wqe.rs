@@ -1,12 +1,11 @@
 //! WQEs of inline data and segments through unmodified libmlx5, which writes them into its ring and rings for them.
 
-use crate::rdma_core::queue_pair::{Cap, Qp, RC};
+use crate::rdma_core::pair::Pair;
+use crate::rdma_core::queue_pair::{Cap, RC};
 use crate::rdma_core::raw::{RAW_WQE, UD};
-use crate::rdma_core::verbs::{Cq, address};
-use crate::rdma_core::{Device, Memory, Mr, Pd};
+use crate::rdma_core::verbs::address;
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, DatagramSeg, InlineHeader, RaddrSeg, WqeOpcode};
-use softhca::Hca;
 
 const CAP: Cap = Cap {
     send_wr: 16,
@@ -21,53 +20,16 @@ const FROM: usize = 0;
 const TO: usize = 0x4000;
 const PAYLOAD: u32 = 900;
 
-/// Two queue pairs of one device that take raw WQEs.
-struct Pair {
-    a: Qp,
-    b: Qp,
-    cq: Cq,
-    receive_cq: Cq,
-    mr: Mr,
-    pd: Pd,
-    memory: Memory,
-    device: Device,
-    hca: Hca,
+/// Two queue pairs of one device that take raw WQEs, and payloads to send.
+fn raw_pair(kind: u32) -> Pair {
+    let pair = Pair::unconnected(|device, pd, send, receive| {
+        device.create_raw_qp(pd, kind, CAP, send, receive).unwrap()
+    });
+    pair.memory.write(FROM, &sent(0, PAYLOAD));
+    pair
 }
 
 impl Pair {
-    fn new(kind: u32) -> Self {
-        let hca = Hca::new().unwrap();
-        let device = Device::open(hca.name()).unwrap();
-        let pd = device.alloc_pd().unwrap();
-        let memory = Memory::new(1 << 16);
-        let payload: Vec<u8> = (0..PAYLOAD).map(|at| (at * 7).to_le_bytes()[0]).collect();
-        memory.write(FROM, &payload);
-        let mr = pd.reg_mr(&memory, 0xf).unwrap();
-        let cq = device.create_cq(64, None).unwrap();
-        let receive_cq = device.create_cq(64, None).unwrap();
-        let a = device.create_raw_qp(&pd, kind, CAP, &cq).unwrap();
-        let b = device.create_raw_qp(&pd, kind, CAP, &receive_cq).unwrap();
-        if kind == UD {
-            a.open_datagrams(QKEY);
-            b.open_datagrams(QKEY);
-        } else {
-            let gid = device.gid(3).unwrap();
-            a.connect(gid, b.qpn());
-            b.connect(gid, a.qpn());
-        }
-        Self {
-            a,
-            b,
-            cq,
-            receive_cq,
-            mr,
-            pd,
-            memory,
-            device,
-            hca,
-        }
-    }
-
     /// `bytes` bytes of the payload from `at`.
     fn payload(&self, at: u32, bytes: u32) -> [u8; 16] {
         bytemuck::cast(DataSeg {
@@ -94,18 +56,6 @@ impl Pair {
         self.memory.read(TO + skip, &mut found);
         found
     }
-
-    fn end(self) {
-        self.a.destroy().unwrap();
-        self.b.destroy().unwrap();
-        self.cq.destroy().unwrap();
-        self.receive_cq.destroy().unwrap();
-        self.mr.dereg().unwrap();
-        assert!(self.pd.dealloc().is_ok());
-        drop(self.device);
-        assert_eq!(self.hca.live_objects().total(), 0);
-        assert_eq!(self.hca.findings(), [""; 0]);
-    }
 }
 
 fn inline(bytes: &[u8]) -> Vec<u8> {
@@ -115,10 +65,7 @@ fn inline(bytes: &[u8]) -> Vec<u8> {
     all
 }
 
-fn expected(parts: &[&[u8]]) -> Vec<u8> {
-    parts.concat()
-}
-
+/// Bytes of the payload.
 fn sent(from: u32, bytes: u32) -> Vec<u8> {
     (from..from + bytes)
         .map(|at| (at * 7).to_le_bytes()[0])
@@ -130,11 +77,12 @@ const ROUNDS: u8 = 100;
 
 #[test]
 fn a_connected_qp_sends_and_writes_a_header_inline_and_the_payload_by_address() {
-    let pair = Pair::new(RC);
+    let pair = raw_pair(RC);
+    pair.connect();
     let at = address(&pair.memory) + TO as u64;
     for round in 0..ROUNDS {
         let header = [round; 70];
-        let message = expected(&[&header, &sent(0, PAYLOAD)]);
+        let message = [header.as_slice(), &sent(0, PAYLOAD)].concat();
         pair.memory.write(TO, &[0; 1024]);
         pair.b.post_recv(round.into(), &pair.mr, at, 1024);
         let rest = [inline(&header), pair.payload(0, PAYLOAD).to_vec()].concat();
@@ -156,7 +104,7 @@ fn a_connected_qp_sends_and_writes_a_header_inline_and_the_payload_by_address() 
             &inline(&header),
         ]
         .concat();
-        let message = expected(&[&sent(5, 300), &header[..7], &sent(2, 11), &header]);
+        let message = [sent(5, 300).as_slice(), &header[..7], &sent(2, 11), &header].concat();
         pair.memory.write(TO, &[0; 1024]);
         pair.post(WqeOpcode::RDMA_WRITE, round.into(), &rest);
         assert_eq!(pair.arrived(0, message.len()), message, "round {round}");
@@ -167,7 +115,9 @@ fn a_connected_qp_sends_and_writes_a_header_inline_and_the_payload_by_address() 
 #[test]
 fn a_datagram_has_its_header_inline_and_its_payload_by_address() {
     const GRH: usize = 40;
-    let pair = Pair::new(UD);
+    let pair = raw_pair(UD);
+    pair.a.open_datagrams(QKEY);
+    pair.b.open_datagrams(QKEY);
     let to = DatagramSeg {
         qkey: Be32::new(QKEY),
         dqp_dct: Be32::new(DatagramSeg::EXTENDED | pair.b.qpn()),
@@ -178,7 +128,7 @@ fn a_datagram_has_its_header_inline_and_its_payload_by_address() {
     let at = address(&pair.memory) + TO as u64;
     for round in 0..ROUNDS {
         let header = [round; 28];
-        let message = expected(&[&header, &sent(0, PAYLOAD), &header[..3]]);
+        let message = [header.as_slice(), &sent(0, PAYLOAD), &header[..3]].concat();
         pair.memory.write(TO, &[0; 1024]);
         pair.b.post_recv(round.into(), &pair.mr, at, 1024);
         let rest = [
