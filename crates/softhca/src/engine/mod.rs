@@ -24,6 +24,7 @@ mod grh;
 mod local;
 mod loopback;
 pub(crate) mod overlap;
+mod pace;
 pub(crate) mod path;
 mod placing;
 mod receive;

@@ -1,9 +1,9 @@
 //! The engine thread: one per process, for all HCAs.
 //!
-//! It works as long as there is work, looks around for [`SPIN_NS`] after that, and then sleeps: first briefly, each time twice as
-//! long, up to [`LONGEST_SLEEP`]. A program that calls `softhca_kick` behind its doorbells never waits for that, and
-//! once one has been seen the engine dares to sleep longer; a program that does not kick loses at most one sleep.
+//! It works as long as there is work; [`Pace`] says how it waits for more. A program that calls `softhca_kick` behind its
+//! doorbells ends every nap at once. One that does not kick loses at most one nap.
 
+use super::pace::{Pace, Wait};
 use super::turn::{Report, turn};
 use super::watch::Look;
 use super::{now_ns, wake};
@@ -16,13 +16,6 @@ use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
-/// How long the engine looks around before it sleeps.
-const SPIN_NS: u64 = 40_000;
-/// How long it does so without offering its core to others.
-const SPIN_ALONE_NS: u64 = 1_000;
-const SHORTEST_SLEEP: Duration = Duration::from_micros(50);
-const LONGEST_SLEEP: Duration = Duration::from_millis(4);
-const LONGEST_SLEEP_KICKED: Duration = Duration::from_millis(16);
 /// How long the engine keeps off the lock while others want it.
 const COURTESY_NS: u64 = 1_000_000;
 
@@ -45,36 +38,43 @@ pub(crate) fn start() -> io::Result<()> {
 }
 
 fn run() {
-    let mut idle_since_ns = now_ns();
-    let mut nap = SHORTEST_SLEEP;
+    wake::exact_timers();
+    let mut now = now_ns();
+    let mut pace = Pace::new(now);
     loop {
-        // The last look before a sleep comes after the announcement, so that no doorbell slips between.
-        let sleepy = now_ns().saturating_sub(idle_since_ns) >= SPIN_NS;
-        if sleepy {
+        let kicked = wake::is_kicked();
+        let wait = pace.next(now);
+        // The last look before a nap comes after the announcement, so that no doorbell slips between.
+        let look = if matches!(wait, Wait::Nap(_)) {
             wake::fall_asleep();
-        }
-        let report = one_turn_or_abort(if sleepy {
             Look::Everywhere
         } else {
             Look::Brief
-        });
+        };
+        let report = one_turn_or_abort(look);
+        let before = now;
         if report.busy {
             wake::stay_awake();
-            idle_since_ns = now_ns();
-            nap = SHORTEST_SLEEP;
-        } else if sleepy {
-            wake::sleep(&descriptors(), sleep_time(&report, nap));
-            let longest = if wake::is_kicked() {
-                LONGEST_SLEEP_KICKED
-            } else {
-                LONGEST_SLEEP
-            };
-            nap = (nap * 2).min(longest);
-        } else if now_ns().saturating_sub(idle_since_ns) >= SPIN_ALONE_NS {
-            // Whoever waits for this core may be the one that has the next doorbell to ring.
-            thread::yield_now();
-        } else {
-            std::hint::spin_loop();
+            now = now_ns();
+            pace.worked(before, now);
+            continue;
+        }
+        match wait {
+            Wait::Spin => std::hint::spin_loop(),
+            Wait::Yield => thread::yield_now(),
+            Wait::Nap(nap) => {
+                wake::sleep(&descriptors(), sleep_time(&report, nap));
+            }
+        }
+        now = now_ns();
+        match wait {
+            Wait::Spin => pace.idled(before, now),
+            // The turn before it is short beside a long yield.
+            Wait::Yield => pace.yielded(before, now),
+            Wait::Nap(_) => {
+                pace.idled(before, now);
+                pace.napped(now, kicked);
+            }
         }
     }
 }
