@@ -27,9 +27,10 @@ impl Scratch {
 
     /// `wv sim ARGUMENTS`, with its directories below this one.
     fn sim(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_wv"));
+        // A shell that starts this test in the background lets it ignore signals, which `wv` would inherit.
+        let mut command = Command::new("/usr/bin/env");
         command
-            .arg("sim")
+            .args(["--default-signal", env!("CARGO_BIN_EXE_wv"), "sim"])
             .args(arguments)
             .env("XDG_RUNTIME_DIR", self.path())
             .stdin(Stdio::null());
