@@ -493,9 +493,7 @@ fn wait_for_record(runtime: &Path, file: &str) {
 
 /// Sends a signal. Whether the process is there.
 fn signal(pid: u32, signal: &str) -> bool {
-    let sent = Command::new("kill")
-        .args([signal, &pid.to_string()])
-        .stderr(Stdio::null())
-        .status();
-    sent.unwrap().success()
+    let mut kill = Command::new("kill");
+    kill.args([signal, &pid.to_string()]).stderr(Stdio::null());
+    kill.status().unwrap().success()
 }
