@@ -1,7 +1,7 @@
 //! What commands write: results to standard output, everything else to standard error.
 //!
-//! Whoever reads may have gone (`wv demo | head`). Then a command ends as other programs do, by SIGPIPE, once it has put away
-//! what it had: shells say 141. Standard error that nobody reads changes nothing.
+//! The reader of standard output may have gone (`wv demo | head`). The command then drops what it holds and ends by SIGPIPE,
+//! as other programs do; shells report 141. A closed standard error changes nothing.
 
 use std::fmt;
 use std::io::{self, Write};

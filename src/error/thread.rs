@@ -1,4 +1,5 @@
-//! Threads that the library runs for itself. A panic in one is a state of what it served, and an error of the next call.
+//! Threads that the library runs for itself. A panic in such a thread puts the object that it served into a state of its own, and
+//! the next call on that object fails with the panic.
 
 use std::any::Any;
 use std::io;
@@ -6,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
-/// A thread of the library has panicked: what it did is done no more.
+/// A thread of the library has panicked and does its work no more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the thread '{thread}' of the library has panicked: {message}. This is a defect of the library; whatever the thread \
@@ -48,8 +49,8 @@ pub(crate) struct OwnThread {
 }
 
 impl OwnThread {
-    /// Starts `body` as the thread `name`. If it panics, the thread runs `on_panic` with its last breath, which tells those who
-    /// wait for it; [`OwnThread::check`] fails before that.
+    /// Starts `body` as the thread `name`. If `body` panics, the thread runs `on_panic` and ends; `on_panic` wakes the threads that
+    /// wait for it. [`OwnThread::check`] fails before `on_panic` begins.
     pub(crate) fn spawn(
         name: &str,
         body: impl FnOnce() + Send + 'static,
@@ -124,7 +125,7 @@ mod tests {
         thread.join();
         assert!(
             told.recv_timeout(LONG).is_err(),
-            "nobody is left who could tell"
+            "the thread ended without a panic"
         );
     }
 

@@ -126,7 +126,7 @@ impl DoorbellProxy {
             broken: AtomicBool::new(false),
         });
         let seen = Arc::clone(&shared);
-        // Nobody waits for it on the host: kernels have deadlines, and callers ask before they use it.
+        // No host thread waits for the proxy: kernels have deadlines, and callers check the proxy before they use it.
         let thread = OwnThread::spawn("wv-doorbells", move || seen.run(), |_| {});
         let thread = thread.map_err(|error| VerbsError::Thread {
             what: "doorbell proxy",

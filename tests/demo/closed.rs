@@ -1,4 +1,4 @@
-//! Standard output that nobody reads, and one that cannot be written.
+//! Standard output without a reader, and one that cannot be written.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -52,7 +52,7 @@ fn ranks_of_one_machine_get_the_same_bytes_by_stores_as_by_the_hca_and_post_noth
     assert_eq!(direct, 0, "nobody is direct who does not ask for it");
     assert!(wqes > 0 && bytes > 0);
     assert_eq!(sent.len(), 3 * 3 * 6);
-    // The option and the variable ask for the same; who gives the option means it.
+    // The option and the variable ask for the same; the option wins.
     let asked: [(&str, &[&str], Option<&str>); 3] = [
         ("option", &["--direct"], None),
         ("variable", &[], Some("1")),

@@ -42,7 +42,7 @@ fn pidfd(pid: u32) -> OwnedFd {
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, i64::from(pid), 0) };
     let fd = i32::try_from(fd).unwrap();
     assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: the call has just made it, and nobody else has it.
+    // SAFETY: the call has just made it, and no other value owns it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 

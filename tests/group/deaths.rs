@@ -6,7 +6,7 @@ use warpverbs::team::{GroupConfig, GroupState};
 
 use crate::fleet::{Fleet, LONG, Point};
 
-/// Kernels give nobody up for whom the machine has no time.
+/// So long that kernels do not give up a rank which the machine runs late.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// A lease outlives what a busy machine may take from the thread that renews it, three times in each time to live.
 pub(crate) const CONFIG: GroupConfig = GroupConfig {
@@ -147,7 +147,7 @@ fn while_the_store_is_away_calls_go_on_and_nobody_is_dropped_and_then_the_dead_o
     });
     let mut dead = fleet.remove(1);
     dead.die_at(Point::Send);
-    // The store stays away for half a second more. Nobody is dropped before it is back, however long that takes.
+    // The store stays away for half a second more. The ranks drop no rank before it is back, however long that takes.
     std::thread::sleep(Duration::from_millis(500));
     for rank in &fleet.ranks {
         assert_eq!(rank.members(), [0, 1, 2, 3]);

@@ -30,7 +30,7 @@ const FULL: Traffic = Traffic {
     percent_empty: 0,
 };
 
-/// Of calls in which nobody is to be waited for until a deadline: a wait for a rank that is late would take all of it.
+/// Deadline of calls in which no rank is late: a wait for a late rank would take all of it.
 const DEADLINE: Duration = HANG;
 /// Of a call whose wait must run into it.
 const SHORT_DEADLINE: Duration = Duration::from_millis(400);

@@ -19,7 +19,7 @@ use crate::support::common::limits::{HANG, until};
 
 /// Of the call with a slow rank. Half of it is what a busy machine may keep a thread from its core.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Of calls in which nobody is late.
+/// Deadline of calls in which no rank is late.
 const LONG: Duration = Duration::from_secs(60);
 
 /// The receive phase of dispatch as the library has it.

@@ -7,9 +7,9 @@ use warpverbs::abi::{KIND_COMBINE, KIND_DISPATCH, MoeCause, Outcome};
 
 use crate::group::Group;
 
-/// Of the call in which the rank dies. Whoever is there has sent before anybody waits, so nobody else can be late.
+/// Deadline of the call in which the rank dies. Every living rank has sent before any rank waits, so no other rank can be late.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Of the calls in which nobody is to be waited for until a deadline. A wait for the dead rank would take all of it.
+/// Deadline of the calls in which no rank is late. A wait for the dead rank would take all of it.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Where in call 3 the last rank dies.

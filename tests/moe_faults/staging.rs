@@ -23,7 +23,7 @@ fn stuck(config: MoeConfig, modes: &Modes) -> (Group, Vec<warpverbs::moe::refere
     group.moes[0].set_deadlines(&Deadlines::new(SHORT)).unwrap();
     let batches = group.batches(71, 1);
     group.send(&ALL, &batches);
-    // Rank 0 finds rank 1's rows when it looks: it waits for nobody in its short time.
+    // Rank 0 finds rank 1's rows at its first look, so its short deadline never runs.
     group.settle();
     group.receive(&ALL, &batches, |_| ALL.to_vec());
     group.settle();

@@ -169,7 +169,7 @@ fn a_member_that_is_stopped_is_passed_over_and_what_it_does_later_replaces_nothi
         put(&store, b"during");
         put(&store, b"newest");
         etcd.signal(stopped, "CONT");
-        // Time for what it was asked before it was stopped.
+        // Time for the requests that it took before it was stopped.
         thread::sleep(Duration::from_millis(300));
         let mut found = None;
         until("the store answers", || {

@@ -327,7 +327,7 @@ fn an_abort_outlives_a_recovery() {
 fn waits_of_a_peer_that_fails_end_at_once_with_aborted() {
     run(&Setup::new(2), |rank| {
         let peer = 1 - rank.number();
-        // Behind the failure it waits for the peer to be opened, and is told to end meanwhile.
+        // After the failure the kernel waits for the peer to be opened; the host tells it to end meanwhile.
         let running = rank.put(&Put {
             threads: 4,
             deadline: PATIENCE,

@@ -1,4 +1,4 @@
-//! What a team does by default, and what it says of itself when it has joined.
+//! What a team does by default, and the line that it logs when it has joined.
 
 use std::io;
 use std::sync::{Arc, Mutex};

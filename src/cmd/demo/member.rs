@@ -39,7 +39,7 @@ impl Rank {
         let defaults = GroupConfig::default();
         let deadline = Duration::from_millis(self.spec.deadline_ms);
         let config = GroupConfig {
-            // Nobody is given up sooner by its lease than by the kernels that wait for it.
+            // The lease of a rank lasts at least as long as kernels of other ranks wait for it.
             lease_ttl: defaults.lease_ttl.max(deadline),
             error_bound: Some(Duration::from_secs(1)),
             ..defaults

@@ -131,8 +131,8 @@ impl Shared {
         self.notify();
     }
 
-    /// A thread of the group has panicked: the rules are followed, or trouble seen, no more. This rank reaches nobody from now
-    /// on, and the thread that follows the rules ends, and with it the lease, so that the others go on without this rank.
+    /// A thread of the group has panicked, so this rank follows the rules, or sees trouble, no more. It ends its QPs to all
+    /// peers. The thread that follows the rules ends, and with it the lease, so the other ranks go on without this rank.
     pub(super) fn break_down(&self, panicked: &ThreadPanicked) {
         {
             let mut inner = self.lock();

@@ -51,8 +51,8 @@ impl Process {
         self.seen_from == other.seen_from && self.started != 0 && other.started != 0
     }
 
-    /// Whether it is sure that the process has ended, with all its threads. `false` for a process elsewhere and for one that
-    /// cannot be looked at: nobody can tell.
+    /// Whether it is sure that the process has ended, with all its threads. `false` for a process of another machine and for one
+    /// that /proc hides.
     pub(in crate::team) fn has_ended(&self) -> bool {
         self.started != 0 && self.seen_from == seen_from() && self.is_over(look(self.pid))
     }

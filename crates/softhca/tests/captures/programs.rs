@@ -60,7 +60,8 @@ pub(crate) fn preloaded(line: &str) -> Command {
     command
 }
 
-/// Waits for the end of a child, kills it if it hangs; what it said. A few lines only: more would block it.
+/// Waits for the end of a child and returns its output; kills a child that hangs. The child may write a few lines: more would
+/// block it.
 pub(crate) fn finish(mut child: Child) -> Output {
     let end = Instant::now() + HANG;
     while child.try_wait().unwrap().is_none() && Instant::now() < end {

@@ -187,7 +187,7 @@ fn a_drained_queue_counts_doorbells_and_runs_them_back_in_rts() {
             bench.a.post();
             assert_eq!(bench.completions(), [], "{what}");
             assert_eq!(bench.posted(), 1, "{what}");
-            // A second doorbell takes the place of the first, not of what it has said.
+            // A second doorbell overwrites the first in the register; the WQEs that the first announced still count.
             let second = bench.write();
             bench.a.post();
             assert_eq!(bench.completions(), [], "{what}");

@@ -241,7 +241,7 @@ fn listen(
     std::thread::spawn(move || {
         let listened = ThreadPanicked::catch("listener of a rank", || {
             let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-            // Nobody hears it any more: then the rest is of no use.
+            // The receiver has gone, so the rest of the lines is of no use.
             lines.all(|line| to.send((who, heard(line))).is_ok());
         });
         if let Err(panicked) = listened {

@@ -51,7 +51,7 @@ impl World {
         });
     }
 
-    /// `replace` says who comes back, if anybody does.
+    /// `replace` names the rank that comes back, if one does.
     fn settle(&mut self, more: usize, what: &str, replace: impl Fn(&Self) -> Option<u32>) {
         let start = Instant::now();
         while !self.is_whole(more) {

@@ -142,7 +142,7 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
     Ok(())
 }
 
-/// Whom a path names, and by which headers packets get there.
+/// The HCA that a path names, and the headers of packets on that path.
 fn remote(own: &Identity, path: &Ads) -> Result<Destination, Refusal> {
     path::destination(own, path).map_err(|nowhere| {
         Refusal::bad_param(match (nowhere, own.link) {
