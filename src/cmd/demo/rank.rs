@@ -196,8 +196,9 @@ impl Rank {
     }
 
     fn run_steps(&mut self) -> Result<(), DemoError> {
-        self.moe.team().barrier("start")?;
+        // Behind the barrier other ranks send already, and this rank's HCA counts what it receives.
         let before = counters::read(&self.device);
+        self.moe.team().barrier("start")?;
         for step in 0..self.spec.options.steps {
             self.step(step)?;
             let _ = tell(&Message::Verified { step });
