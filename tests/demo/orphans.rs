@@ -13,8 +13,11 @@ use crate::Demo;
 /// How long something may take that takes milliseconds.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Processes whose parent is `parent` and whose command line holds `word`: they have been executed.
+/// Processes whose parent is `parent`, whose command line holds `word`, and which run another command than `parent`. Between fork and
+/// exec a child has the command line of its parent, and has not asked yet to end with it.
 fn children(parent: u32, word: &str) -> Vec<u32> {
+    let line = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let own = line(parent);
     let is_child = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -22,8 +25,8 @@ fn children(parent: u32, word: &str) -> Vec<u32> {
             .split_whitespace()
             .nth(1)
             .and_then(|of| of.parse().ok());
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        of == Some(parent) && String::from_utf8_lossy(&line).contains(word)
+        let line = line(*pid);
+        of == Some(parent) && line != own && String::from_utf8_lossy(&line).contains(word)
     };
     let entries = fs::read_dir("/proc").unwrap();
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
