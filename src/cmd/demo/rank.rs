@@ -196,7 +196,7 @@ impl Rank {
     }
 
     fn run_steps(&mut self) -> Result<(), DemoError> {
-        // Behind the barrier other ranks send already, and this rank's HCA counts what it receives.
+        // Other ranks send as soon as they have passed the barrier, and this rank's HCA counts those bytes.
         let before = counters::read(&self.device);
         self.moe.team().barrier("start")?;
         for step in 0..self.spec.options.steps {

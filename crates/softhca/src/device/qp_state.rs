@@ -30,7 +30,7 @@ pub(crate) fn receives(state: QpState) -> bool {
     )
 }
 
-/// Whether a doorbell counts in the state: what it posts is work of the send queue from then on.
+/// Whether a doorbell counts in the state: the WQEs that it announces are work of the send queue from then on.
 ///
 /// | state | what becomes of that work |
 /// |---|---|

@@ -150,8 +150,8 @@ fn ib_atomic_lat_runs_with_all_pairs_of_options() {
     check("atomic", true);
 }
 
-/// A tool that is told no index takes the first GID that it likes. Two tools do so, and two services go by the first entry;
-/// with `WV_TEST_FULL=1` all tools, and all services by every entry.
+/// Without `-x` a tool chooses a GID by itself. Two tools run so, and two services run by the first entry; with `WV_TEST_FULL=1`
+/// all tools, and all services by every entry.
 #[test]
 fn tools_run_by_the_gid_that_they_choose_and_by_others() {
     if !is_installed("ib_write_bw", "perftest", "perftest by every GID") {

@@ -1,5 +1,5 @@
-//! What chaos does to ranks, by a seed: the same seed chooses the same deeds in the same order, however long the ranks take. To
-//! which rank each is done depends on who serves then.
+//! What chaos does to ranks, by a seed: the same seed chooses the same deeds in the same order, however long the ranks take.
+//! The target of a deed depends on which ranks serve at that moment.
 
 use std::time::Duration;
 

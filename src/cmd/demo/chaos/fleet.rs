@@ -129,8 +129,8 @@ impl<'a> Fleet<'a> {
         Ok(self.rejoins.iter().map(|(at, _)| *at).min())
     }
 
-    /// Whether all that live are done and serve in a view of just them, and nobody is to come. Steps may end before a rank that
-    /// died behind them is dropped.
+    /// Whether all living ranks are done and serve in a view of just them, and no rank is to come back. Steps may end before the
+    /// others drop a rank that died after its last step.
     pub(super) fn is_done(&self) -> bool {
         let living = self.processes.running();
         let done = |rank: &u32| {

@@ -1,4 +1,4 @@
-//! Threads of a group, and of what it uses, that panic.
+//! Panics in threads of a group, in its layer, and in the thread that renews a lease.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
