@@ -17,13 +17,18 @@ const SHAPE: MoeConfig = MoeConfig {
 };
 /// So many seeds are tried before a wrong choice counts as unseen.
 const SEEDS: u64 = 40;
+/// How long data is held back at most where the choice is wrong. The reader looks within this time also on a machine that gives it a
+/// core now and then; nothing that the test waits for is held for so long.
+const LONG: Duration = Duration::from_secs(8);
+/// How long at most where the choice is right: the reader waits for all of it.
+const SHORT: Duration = Duration::from_millis(40);
 
-/// Two ranks on devices of this order, with an adversary that may hold data back for so long that a reader is sure to look.
-fn setup(order: DataOrder, strategy: Option<SignalOrder>, seed: u64) -> Setup {
+/// Two ranks on devices of this order, with an adversary that holds data back for up to `longest`.
+fn setup(order: DataOrder, strategy: Option<SignalOrder>, seed: u64, longest: Duration) -> Setup {
     let mut setup = Setup {
         order,
         adversary: Some(Adversary {
-            longest: Duration::from_millis(40),
+            longest,
             ..adversary(seed)
         }),
         ..Setup::new(2)
@@ -33,13 +38,13 @@ fn setup(order: DataOrder, strategy: Option<SignalOrder>, seed: u64) -> Setup {
     setup
 }
 
-/// Runs a few calls at each rank; whether all that came and went back was what the reference says.
-fn right(moe: &Arc<Moe>, seed: u64) -> bool {
+/// Runs `calls` calls at each rank; whether all that came and went back was what the reference says.
+fn right(moe: &Arc<Moe>, seed: u64, calls: u32) -> bool {
     let mut work = Workspace::new(moe).unwrap();
     let rank = moe.team().rank();
     let config = moe.config();
     let mut right = true;
-    for call in 1..=3 {
+    for call in 1..=calls {
         let batches = batches(moe, MIXED, seed, call);
         let own = &batches[rank as usize];
         work.send(own).unwrap();
@@ -63,23 +68,22 @@ fn right(moe: &Arc<Moe>, seed: u64) -> bool {
     right
 }
 
-/// Whether all ranks of a run were right.
-fn holds(order: DataOrder, strategy: Option<SignalOrder>, seed: u64) -> bool {
-    let ranks = run(&setup(order, strategy, seed), |team| {
-        right(&Moe::new(team, "layer", SHAPE).unwrap(), seed)
+/// Whether all ranks of a run with this set-up were right.
+fn holds(setup: &Setup, seed: u64, calls: u32) -> bool {
+    let ranks = run(setup, |team| {
+        right(&Moe::new(team, "layer", SHAPE).unwrap(), seed, calls)
     });
     ranks.into_iter().all(|right| right)
 }
 
 #[test]
 fn a_wrong_choice_is_seen_to_break_within_a_bounded_number_of_seeds() {
-    let wrong = [
-        (DataOrder::AtomicsOrdered, SignalOrder::Inline),
-        (DataOrder::FlushOnly, SignalOrder::Inline),
-        (DataOrder::FlushOnly, SignalOrder::Swap),
-    ];
-    for (order, strategy) in wrong {
-        let broken = (0..SEEDS).find(|seed| !holds(order, Some(strategy), *seed));
+    // Swaps on a device that keeps no order break as well, for microseconds: behind the words the kernel posts a NOP, and with its
+    // completion the software HCA has placed everything. They are refused like the others, see below.
+    for order in [DataOrder::AtomicsOrdered, DataOrder::FlushOnly] {
+        let strategy = SignalOrder::Inline;
+        let breaks = |seed: &u64| !holds(&setup(order, Some(strategy), *seed, LONG), *seed, 1);
+        let broken = (0..SEEDS).find(breaks);
         eprintln!("{strategy} where data is placed {order}: broken at seed {broken:?}");
         assert!(broken.is_some(), "{strategy} on {order}");
     }
@@ -93,27 +97,46 @@ fn the_choice_of_the_team_never_breaks() {
         DataOrder::FlushOnly,
     ] {
         for seed in 0..4 {
-            assert!(holds(order, None, seed), "{order}, seed {seed}");
+            let setup = setup(order, None, seed, SHORT);
+            assert!(holds(&setup, seed, 3), "{order}, seed {seed}");
         }
     }
 }
 
 #[test]
 fn a_strategy_that_the_device_does_not_keep_is_refused() {
-    let mut setup = setup(DataOrder::AtomicsOrdered, Some(SignalOrder::Inline), 1);
-    setup.team.order_unchecked = false;
-    let hcas = Hcas::new(&setup);
-    let errors = on_threads(&setup, &hcas, |rank, hca, store| {
-        let error = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap_err();
-        error.to_string()
-    });
-    let refused = "the order of signals is to be inline, but a device places data out of order, atomics behind it; the \
-                   cheapest that works there is swap (WARPVERBS_MOE_ORDER)";
-    assert!(errors.iter().any(|error| error == refused), "{errors:?}");
-    assert!(
-        errors.iter().all(|error| error.contains(refused)),
-        "{errors:?}"
-    );
+    let wrong = [
+        (
+            DataOrder::AtomicsOrdered,
+            SignalOrder::Inline,
+            "out of order, atomics behind it; the cheapest that works there is swap",
+        ),
+        (
+            DataOrder::FlushOnly,
+            SignalOrder::Inline,
+            "the cheapest that works there is flush",
+        ),
+        (
+            DataOrder::FlushOnly,
+            SignalOrder::Swap,
+            "the cheapest that works there is flush",
+        ),
+    ];
+    for (order, strategy, reason) in wrong {
+        let mut setup = setup(order, Some(strategy), 1, SHORT);
+        setup.team.order_unchecked = false;
+        let hcas = Hcas::new(&setup);
+        let errors = on_threads(&setup, &hcas, |rank, hca, store| {
+            let error = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap_err();
+            error.to_string()
+        });
+        let begin = format!("the order of signals is to be {strategy}, but a device places data ");
+        let end = format!("{reason} (WARPVERBS_MOE_ORDER)");
+        let is_refusal = |error: &String| error.starts_with(&begin) && error.ends_with(&end);
+        assert!(errors.iter().any(is_refusal), "{errors:?}");
+        let passed_on = |error: &String| error.contains(&begin) && error.contains(&end);
+        assert!(errors.iter().all(passed_on), "{errors:?}");
+    }
 }
 
 #[test]
