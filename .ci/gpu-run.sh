@@ -70,10 +70,9 @@ if [ "$gpu" = 0 ]; then
     step "the GPU's own tests" 200 "$here/tests/gpu" --test-threads=1 --include-ignored --skip the_other_process
     extra=
 else
-    step "the GPU's own tests" 60 "$here/tests/gpu" --test-threads=1
     extra='--blocks 1,3 --calls 48'
 fi
-for test in put signal put_errors conformance failures ops ring_all_gather; do
+for test in post put signal put_errors conformance failures ops ring_all_gather; do
     if [ "${2:-}$test" = quickput ] || [ ! -e "$here/tests/$test" ]; then continue; fi
     step "conformance: $test" 150 "$here/tests/$test" --test-threads=1
 done

@@ -4,7 +4,7 @@
 pack=target/gpu/pack
 
 # Tests that run kernels: on the device that WARPVERBS_TEST_GPU names. Those that take long are in the full pack only.
-gpu_tests='gpu put signal put_errors'
+gpu_tests='gpu post put signal put_errors'
 long_gpu_tests='conformance failures ops ring_all_gather'
 
 # The verbs libraries, as files: the other machine has no packages. Downloaded; or where that fails, those of this machine.

@@ -5,8 +5,6 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
 pub mod abi;
-pub mod bench;
-pub mod cmd;
 pub mod config;
 pub mod error;
 pub mod gpu;

@@ -10,11 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use warpverbs::bench::post::{PostOptions, all_cases, measure};
 use warpverbs::gpu::cuda::{Compile, CudaGpu, CudaOptions, CudaSource, Placement};
-use warpverbs::gpu::{
-    DeviceMemory, Event, Gpu, GpuError, GpuSelector, Launch, RdmaSupport, Stream, open,
-};
+use warpverbs::gpu::{DeviceMemory, Event, Gpu, GpuError, Launch, Stream};
 
 fn gpu() -> Arc<CudaGpu> {
     CudaGpu::open(0).expect("CUDA device 0")
@@ -254,28 +251,6 @@ fn the_device_says_how_a_peer_reaches_its_memory() {
     }
     let odd = gpu.alloc(8192, 256).unwrap().dmabufs().unwrap();
     assert!(odd.is_empty(), "it need not begin at a page: {odd:?}");
-}
-
-/// On whatever `./x gpu` found: the sink looks at every WQE that was rung for.
-#[test]
-fn posting_is_whole_and_in_order_where_kernels_run() {
-    let name = std::env::var("WARPVERBS_TEST_GPU").unwrap_or_else(|_| "simt".to_owned());
-    let gpu = open(name.parse::<GpuSelector>().unwrap()).unwrap();
-    let simt = gpu.label() == "simt";
-    if simt {
-        assert_eq!(gpu.rdma().unwrap(), RdmaSupport::HOST);
-    }
-    let options = PostOptions {
-        calls: if simt { 40 } else { 20_000 },
-        depth: 256,
-        bytes: 8,
-        signal_every: 8,
-        host_doorbell: true,
-        check: true,
-        deadline: Duration::from_secs(60),
-    };
-    let blocks = if simt { &[2][..] } else { &[1, 7, 64] };
-    measure(&gpu, &options, &all_cases(blocks)).unwrap();
 }
 
 /// What another process of a test is told: placement, and a handle to store to; or none, and it tells one of its own.

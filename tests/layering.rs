@@ -27,17 +27,6 @@ const MODULES: &[(&str, &[&str])] = &[
     ("gpu", &["abi", "error", "config"]),
     ("team", &["verbs", "gpu", "abi", "error", "config"]),
     ("moe", &["team", "gpu", "abi", "error", "config"]),
-    (
-        "bench",
-        &["moe", "team", "verbs", "gpu", "abi", "error", "config"],
-    ),
-    (
-        "cmd",
-        &[
-            "bench", "moe", "team", "verbs", "gpu", "abi", "error", "config",
-        ],
-    ),
-    ("bin", &["cmd"]),
 ];
 
 /// Crates that only some modules of `src/` may name. Unit tests may name softhca: it is a dev-dependency.
@@ -56,6 +45,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/softhca", [&["mlx5-prm"], &[], &[]]),
     ("crates/capi", [&["warpverbs"], &["softhca"], &[]]),
+    ("crates/wv", [&["warpverbs"], &["softhca", "simt"], &[]]),
     (".", [&["mlx5-prm", "simt"], &["softhca"], &["simt"]]),
 ];
 const DEPENDENCY_SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
@@ -193,10 +183,7 @@ fn check_module(source: &Source, module: &str) -> Vec<String> {
     };
     let tokens = tokens(&code_of(&source.text, Language::Rust));
     let mut violations = Vec::new();
-    let mut names = root_names(&tokens, source.depth());
-    if module == "bin" {
-        names = in_library(&tokens);
-    }
+    let names = root_names(&tokens, source.depth());
     for RootName {
         line,
         name,
@@ -236,19 +223,6 @@ fn check_module(source: &Source, module: &str) -> Vec<String> {
         }
     }
     violations
-}
-
-/// A binary names the library by its crate name.
-fn in_library(tokens: &[scan::Token]) -> Vec<RootName> {
-    let text = |at: usize| tokens.get(at).map_or("", |t| t.text.as_str());
-    (0..tokens.len())
-        .filter(|&at| text(at) == "warpverbs" && text(at + 1) == "::")
-        .map(|at| RootName {
-            line: tokens[at].line,
-            name: text(at + 2).to_owned(),
-            is_macro: false,
-        })
-        .collect()
 }
 
 /// A module that opens `unsafe` has its reason in a comment above the attribute. (One item that opens it says it in

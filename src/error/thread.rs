@@ -22,7 +22,9 @@ pub struct ThreadPanicked {
 
 impl ThreadPanicked {
     /// What a panic of `thread` left.
-    pub(crate) fn new(thread: &str, panic: &(dyn Any + Send)) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(thread: &str, panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
         Self {
@@ -35,7 +37,8 @@ impl ThreadPanicked {
     ///
     /// # Errors
     /// Its panic.
-    pub(crate) fn catch<T>(thread: &str, body: impl FnOnce() -> T) -> Result<T, Self> {
+    #[doc(hidden)]
+    pub fn catch<T>(thread: &str, body: impl FnOnce() -> T) -> Result<T, Self> {
         // Callers give up what `body` used, or keep it whole under locks.
         catch_unwind(AssertUnwindSafe(body)).map_err(|panic| Self::new(thread, &*panic))
     }

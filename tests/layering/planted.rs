@@ -45,11 +45,6 @@ fn an_upward_import_is_found_however_it_is_written() {
     );
     refused("src/gpu/mod.rs", "use crate::*;", "`*`");
     refused("src/gpu/mod.rs", "use crate::Team;", "`Team`");
-    refused(
-        "src/bin/wv.rs",
-        "fn main() { warpverbs::team::run() }",
-        "`team`",
-    );
 }
 
 #[test]
@@ -71,7 +66,6 @@ fn downward_imports_comments_strings_and_own_submodules_are_not() {
         "mod tests { use super::team; } fn f() { self::team::g(); super::sys::h(); }",
     );
     accepted("src/abi/mod.rs", "crate::abi_struct! { }");
-    accepted("src/bin/wv.rs", "fn main() { warpverbs::cmd::run() }");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 mod cell;
 mod combine;
-mod cost;
 mod covering;
 mod device;
 mod formats;

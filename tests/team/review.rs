@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::thread;
 
 use softhca::FailCommand;
-use warpverbs::bench::rejoin::{self, RejoinCase};
 use warpverbs::team::{RankSet, TeamError};
 
 use crate::fleet::Fleet;
@@ -197,38 +196,5 @@ fn everything_can_be_rebuilt_too_at_a_price() {
     fleet.replace(3, 4);
     fleet.talk_all();
     drop(fleet);
-    hcas.check();
-}
-
-#[test]
-fn the_measurement_of_a_return_counts_the_same() {
-    let setup = Setup::new(4);
-    let hcas = Hcas::new(&setup);
-    let devices: Vec<String> = hcas.all().map(|hca| hca.name().to_owned()).collect();
-    let case = RejoinCase {
-        ranks: 4,
-        qps_per_peer: 4,
-        rounds: 2,
-    };
-    let rows = rejoin::measure(&case, &devices).unwrap();
-    let [replace, rebuild] = &rows[..] else {
-        panic!("{rows:?}");
-    };
-    // Three windows, of which one is of no peer: four commands for keys.
-    assert_eq!(
-        (replace.commands, replace.bytes),
-        (5 * 4 + 8, 0),
-        "{rows:?}"
-    );
-    assert!(rebuild.commands > 3 * replace.commands, "{rows:?}");
-    assert!(
-        replace.stall_ms == 0.0 && rebuild.stall_ms > 0.0,
-        "{rows:?}"
-    );
-    let report = rejoin::RejoinReport {
-        ran_on: "softhca+simt",
-        rows,
-    };
-    println!("{report}");
     hcas.check();
 }

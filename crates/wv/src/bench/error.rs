@@ -1,0 +1,49 @@
+//! What can go wrong in a measurement.
+
+use warpverbs::error::{Error, Layer};
+use warpverbs::gpu::GpuError;
+use warpverbs::moe::MoeError;
+use warpverbs::team::TeamError;
+use warpverbs::verbs::VerbsError;
+
+/// Why there is no number.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// The device's.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// The HCA's.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// The team's.
+    #[error(transparent)]
+    Team(#[from] TeamError),
+    /// The layer's.
+    #[error(transparent)]
+    Moe(#[from] MoeError),
+    /// An option out of its range.
+    #[error("{what} is {value}; it must be {limit}")]
+    Option {
+        /// Which one.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// What is allowed.
+        limit: String,
+    },
+    /// A run that did not do what it should have: it is no measurement.
+    #[error("{case}: {detail}")]
+    Wrong {
+        /// Which run.
+        case: String,
+        /// What was found, and what should have been.
+        detail: String,
+    },
+}
+
+impl From<BenchError> for Error {
+    fn from(error: BenchError) -> Self {
+        Self::new(Layer::Bench, error)
+    }
+}

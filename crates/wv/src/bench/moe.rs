@@ -1,0 +1,111 @@
+//! What a MoE step costs on the wire: work requests, doorbells, signals and bytes of dispatch and combine.
+//!
+//! Ranks are threads of this process, each with a software HCA and a simt device of its own. What is counted is counted twice,
+//! by the HCA and by the QPs' contexts in device memory, which must agree on work requests; doorbells are those that kernels rang,
+//! of which the HCA may find fewer. Beside it stands what DeepEP's published low-latency
+//! algorithm needs for the same routing, which is computed: one work request for each token and expert of another rank, one
+//! signal for each expert of another rank, one doorbell for each four of those together. No time is taken of it: `softhca+simt`
+//! says nothing about speed. [`bandwidth`] runs the kernels of one rank alone, and takes their times where there is a GPU.
+
+pub mod bandwidth;
+mod buffers;
+mod need;
+mod rank;
+mod report;
+mod routing;
+
+use std::sync::Arc;
+
+pub use need::{Need, deepep, lower_bound};
+pub use report::{Counts, MoeReport, MoeRow};
+pub use routing::{Routing, choices};
+
+use super::BenchError;
+use super::ranks::{devices_of, together};
+use warpverbs::moe::{MoeConfig, RowLayout};
+use warpverbs::team::MemoryStore;
+
+/// One step to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoeCase {
+    /// Ranks.
+    pub ranks: u32,
+    /// Shape of the layer. Every rank has `max_tokens` tokens.
+    pub config: MoeConfig,
+    /// How tokens choose.
+    pub routing: Routing,
+    /// Seed of tokens and routing.
+    pub seed: u64,
+}
+
+impl MoeCase {
+    /// The experts that the tokens of `rank` choose.
+    fn choices(&self, rank: u32) -> Vec<i32> {
+        let config = &self.config;
+        let (tokens, experts) = (config.max_tokens, config.experts);
+        choices(self.routing, self.seed, rank, tokens, experts, config.top_k)
+    }
+}
+
+/// What the HCA of one rank has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HcaCounts {
+    /// Work requests begun.
+    pub wqes: u64,
+    /// Doorbells taken.
+    pub doorbells: u64,
+    /// Of the work requests, inline writes and atomics: signals and control words.
+    pub signals: u64,
+    /// Payload bytes sent.
+    pub bytes: u64,
+}
+
+/// How to ask the HCA named so.
+pub type ReadHca<'a> = dyn Fn(&str) -> Option<HcaCounts> + Sync + 'a;
+
+/// Runs one step on the first `ranks` of `devices` and counts it: dispatch, then combine.
+///
+/// # Errors
+/// Too few devices; what team, layer and device refuse; counts that disagree; a call that is not complete.
+pub fn measure(
+    case: &MoeCase,
+    devices: &[String],
+    read: &ReadHca<'_>,
+) -> Result<Vec<MoeRow>, BenchError> {
+    case.config.check(case.ranks)?;
+    let devices = devices_of(case.ranks, devices)?;
+    let store = Arc::new(MemoryStore::new());
+    let runs = (0u32..).zip(devices).map(|(rank, device)| {
+        let store = Arc::clone(&store);
+        move || rank::run(case, rank, device, store, read)
+    });
+    let mut dispatch = Counts::default();
+    let mut combine = Counts::default();
+    for phases in together(runs.collect(), &case.to_string())? {
+        dispatch.add(&phases.dispatch);
+        combine.add(&phases.combine);
+    }
+    Ok(vec![
+        MoeRow::new(case, "dispatch", dispatch),
+        MoeRow::new(case, "combine", combine),
+    ])
+}
+
+impl std::fmt::Display for MoeCase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let layout = match self.config.layout {
+            RowLayout::ExpertMajor => "by expert",
+            RowLayout::RankMajor => "by rank",
+        };
+        write!(
+            f,
+            "{} ranks, {} tokens x {}, top-{} of {} experts, {}, {layout}",
+            self.ranks,
+            self.config.max_tokens,
+            self.config.hidden,
+            self.config.top_k,
+            self.config.experts,
+            self.routing,
+        )
+    }
+}

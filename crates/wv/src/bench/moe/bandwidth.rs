@@ -1,0 +1,378 @@
+//! How fast the kernels of a MoE step move tokens inside one GPU, beside a plain copy of as many bytes on the same device in the
+//! same run: a layer of one rank, so that nothing waits for a network.
+//!
+//! What a phase must move is computed: each token once in and once out of a slot, one row for each choice at the experts.
+//! On simt the phases run and the bytes are the same, but there is no hardware whose speed could be told.
+
+// UNSAFETY: launches kernels on buffers of this module.
+#![expect(unsafe_code, reason = "launches of the MoE and copy kernels")]
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytemuck::bytes_of;
+use serde::Serialize;
+
+use super::buffers::Buffers;
+use super::{MoeCase, Routing};
+use crate::bench::BenchError;
+use warpverbs::abi::DevicePtr;
+use warpverbs::abi::bench::CopyBenchParams;
+use warpverbs::gpu::{DeviceMemory, Event, Gpu, Launch, Stream};
+use warpverbs::moe::{
+    CombineInput, CombineOutput, DispatchInput, Format, Moe, MoeCall, MoeConfig, Scales,
+};
+use warpverbs::team::{MemoryStore, Team, TeamConfig};
+use warpverbs::verbs::Context;
+
+/// Bound of every wait.
+const LONG: Duration = Duration::from_secs(120);
+/// Blocks of the copy on a GPU: two for each multiprocessor of an H100.
+const COPY_BLOCKS: u32 = 264;
+/// A phase should reach so much of the copy's speed, percent.
+const WANTED_PERCENT: f64 = 80.0;
+
+/// What to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BandwidthCase {
+    /// Tokens of the rank.
+    pub tokens: u32,
+    /// BF16 elements of a token.
+    pub hidden: u32,
+    /// Experts of the rank.
+    pub experts: u32,
+    /// Experts that each token chooses.
+    pub top_k: u32,
+    /// Calls; the fastest counts.
+    pub calls: u32,
+}
+
+/// The phases of all formats.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bandwidth {
+    /// Where kernels ran.
+    pub gpu: String,
+    /// Tokens of the rank.
+    pub tokens: u32,
+    /// Four for each format.
+    pub rows: Vec<BandwidthRow>,
+}
+
+/// One phase.
+#[derive(Clone, Debug, Serialize)]
+pub struct BandwidthRow {
+    /// Format and phase.
+    pub what: String,
+    /// Bytes that it must read and write.
+    pub bytes: u64,
+    /// The fastest launch, and the fastest copy that reads and writes as many; none on simt.
+    pub seconds: Option<[f64; 2]>,
+}
+
+impl BandwidthRow {
+    /// Bytes in a second: of the phase, and of the copy.
+    #[must_use]
+    pub fn rates(&self) -> Option<[f64; 2]> {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
+        let bytes = self.bytes as f64;
+        Some(self.seconds?.map(|seconds| bytes / seconds))
+    }
+
+    /// What of the copy's speed the phase reached, percent.
+    #[must_use]
+    pub fn percent(&self) -> Option<f64> {
+        let [phase, copy] = self.rates()?;
+        Some(100.0 * phase / copy)
+    }
+}
+
+/// Runs all phases on `gpu`; the team of one rank needs the device `context`, and no traffic of it.
+///
+/// # Errors
+/// A shape beyond the limits; what device and layer refuse; a call that is not complete.
+pub fn measure(
+    case: &BandwidthCase,
+    context: &Arc<Context>,
+    gpu: &Arc<dyn Gpu>,
+) -> Result<Bandwidth, BenchError> {
+    let config = TeamConfig {
+        deadline: LONG,
+        ..TeamConfig::new(0, 1)
+    };
+    let team = Team::join(config, context, gpu, Arc::new(MemoryStore::new()))?;
+    let mut rows = Vec::new();
+    for (name, format) in [("BF16", Format::Bf16), ("FP8", Format::Fp8(Scales::F32))] {
+        let layer = MoeCase {
+            ranks: 1,
+            config: MoeConfig {
+                hidden: case.hidden,
+                experts: case.experts,
+                top_k: case.top_k,
+                max_tokens: case.tokens,
+                format,
+                ..MoeConfig::BF16
+            },
+            routing: Routing::Uniform,
+            seed: 1,
+        };
+        let bench = Bench::new(&layer, &team, name)?;
+        let found = bench.run(name, case.calls);
+        if matches!(found, Err(BenchError::Gpu(_))) {
+            // A kernel that would not end still uses all of this.
+            std::mem::forget(bench);
+        }
+        rows.extend(found?);
+    }
+    Ok(Bandwidth {
+        gpu: gpu.label(),
+        tokens: case.tokens,
+        rows,
+    })
+}
+
+/// Names of the phases.
+const PHASES: [&str; 4] = [
+    "pack (dispatch send)",
+    "unpack (dispatch receive)",
+    "sum at the expert (combine send)",
+    "sum at the source (combine receive)",
+];
+
+/// Bytes that each phase reads and writes in a call of `max_tokens`.
+fn bytes_of_phases(moe: &Moe) -> [u64; 4] {
+    let (layout, config) = (moe.layout(), moe.config());
+    let (tokens, choices) = (u64::from(config.max_tokens), u64::from(config.top_k));
+    let given = u64::from(config.hidden) * 2;
+    let row = layout.row_bytes + layout.scale_bytes;
+    let back = layout.combine_row_bytes;
+    [
+        tokens * (given + row),
+        tokens * (row + choices * row),
+        tokens * (choices * back + back),
+        tokens * (back + back),
+    ]
+}
+
+/// A layer of one rank, with its buffers.
+struct Bench {
+    gpu: Arc<dyn Gpu>,
+    moe: Arc<Moe>,
+    call: MoeCall,
+    buffers: Buffers,
+    y: DeviceMemory,
+    /// Of the copy: as long as half of what the greatest phase moves.
+    copied: [DeviceMemory; 2],
+    stream: Stream,
+    tokens: u32,
+}
+
+impl Bench {
+    fn new(case: &MoeCase, team: &Arc<Team>, name: &str) -> Result<Self, BenchError> {
+        let gpu = Arc::clone(team.gpu());
+        let moe = Moe::new(team, name, case.config)?;
+        let buffers = Buffers::new(case, &gpu)?;
+        buffers.fill(case, &gpu, 0)?;
+        let rows = u64::from(case.config.experts) * u64::from(case.config.max_tokens);
+        let alloc = |bytes: u64| gpu.alloc(usize::try_from(bytes).unwrap_or(usize::MAX), 128);
+        let half = bytes_of_phases(&moe).into_iter().max().unwrap_or(0) / 2;
+        Ok(Self {
+            y: alloc(rows * moe.layout().combine_row_bytes)?,
+            copied: [alloc(half)?, alloc(half)?],
+            stream: gpu.default_stream(),
+            call: moe.call()?,
+            tokens: case.config.max_tokens,
+            gpu,
+            moe,
+            buffers,
+        })
+    }
+    fn run(&self, name: &str, calls: u32) -> Result<Vec<BandwidthRow>, BenchError> {
+        let mut fastest = [f64::INFINITY; 4];
+        for _ in 0..calls.max(1) {
+            for (best, took) in fastest.iter_mut().zip(self.call()?) {
+                *best = best.min(took);
+            }
+        }
+        let on_simt = self.gpu.label() == "simt";
+        let row = |((phase, bytes), phase_seconds): ((&str, u64), f64)| {
+            let copy = self.copy(bytes, calls)?;
+            Ok(BandwidthRow {
+                what: format!("{name}, {phase}"),
+                bytes,
+                seconds: (!on_simt).then_some([phase_seconds, copy]),
+            })
+        };
+        PHASES
+            .into_iter()
+            .zip(bytes_of_phases(&self.moe))
+            .zip(fastest)
+            .map(row)
+            .collect()
+    }
+
+    /// One call; how long each phase took from its launch to its end, in seconds.
+    fn call(&self) -> Result<[f64; 4], BenchError> {
+        let (moe, stream, buffers) = (&self.moe, &self.stream, &self.buffers);
+        let call = &self.call;
+        let input = DispatchInput {
+            x: buffers.x.addr(),
+            experts: buffers.experts.addr(),
+            weights: buffers.weights.addr(),
+            tokens: self.tokens,
+            ..DispatchInput::default()
+        };
+        let output = buffers.output(moe.config().layout);
+        let back = CombineInput {
+            y: self.y.addr(),
+            ..CombineInput::default()
+        };
+        let sums = CombineOutput {
+            out: buffers.out.addr(),
+            token_valid: buffers.valid.addr(),
+            ..CombineOutput::default()
+        };
+        let mut seconds = [0.0; 4];
+        let start = Instant::now();
+        // SAFETY: the buffers have the sizes of the shape, and they, handle and layer live behind the waits, or are never freed;
+        // nobody else uses them.
+        let event = unsafe { moe.dispatch_send(stream, call, &input) }?;
+        seconds[0] = self.end(start, &event)?;
+        let start = Instant::now();
+        // SAFETY: as above.
+        let event = unsafe { moe.dispatch_receive(stream, call, &output) }?;
+        seconds[1] = self.end(start, &event)?;
+        let start = Instant::now();
+        // SAFETY: as above.
+        let event = unsafe { moe.combine_send(stream, call, &back) }?;
+        seconds[2] = self.end(start, &event)?;
+        let start = Instant::now();
+        // SAFETY: as above.
+        let event = unsafe { moe.combine_receive(stream, call, &sums) }?;
+        seconds[3] = self.end(start, &event)?;
+        call.check()?;
+        Ok(seconds)
+    }
+
+    /// The fastest copy that reads and writes `bytes` together, in seconds.
+    fn copy(&self, bytes: u64, times: u32) -> Result<f64, BenchError> {
+        let half = bytes / 2;
+        let [from, to] = &self.copied;
+        let params = CopyBenchParams {
+            from: DevicePtr::new(from.addr()),
+            to: DevicePtr::new(to.addr()),
+            vectors: half / 16,
+        };
+        let blocks = match self.gpu.label() == "simt" {
+            true => self.moe.grid().blocks,
+            false => COPY_BLOCKS,
+        };
+        let launch = Launch::new("wv_bench_copy", blocks, self.moe.grid().threads);
+        let mut fastest = f64::INFINITY;
+        for _ in 0..times.max(1) {
+            let start = Instant::now();
+            // SAFETY: both have `half` bytes or more and live behind the wait, or are never freed; nobody else uses them.
+            let event = unsafe { self.gpu.launch(&launch, bytes_of(&params)) }?;
+            let took = self.end(start, &event)?;
+            fastest = fastest.min(took);
+        }
+        Ok(fastest)
+    }
+
+    /// Waits for the end of what was launched at `start`: the seconds between.
+    fn end(&self, start: Instant, event: &Event) -> Result<f64, BenchError> {
+        self.gpu.wait(event, LONG)?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
+
+impl Bandwidth {
+    /// Phases that are slower beside the copy than they should be, in sentences.
+    #[must_use]
+    pub fn objections(&self) -> Vec<String> {
+        let slow = |row: &&BandwidthRow| {
+            row.percent()
+                .is_some_and(|percent| percent < WANTED_PERCENT)
+        };
+        let words = |row: &BandwidthRow| {
+            let percent = row.percent().unwrap_or(0.0);
+            format!(
+                "{}: {percent:.0}% of the copy's speed on {}; it should be {WANTED_PERCENT:.0}%",
+                row.what, self.gpu
+            )
+        };
+        self.rows.iter().filter(slow).map(words).collect()
+    }
+}
+
+impl fmt::Display for Bandwidth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (gpu, tokens) = (&self.gpu, self.tokens);
+        writeln!(
+            f,
+            "\nkernels of one rank alone on {gpu}, {tokens} tokens, beside a copy of as many bytes there"
+        )?;
+        writeln!(
+            f,
+            "{:<45} {:>13} {:>9} {:>9} {:>8}",
+            "phase", "bytes", "GB/s", "copy", "of copy"
+        )?;
+        for row in &self.rows {
+            write!(f, "{:<45} {:>13}", row.what, row.bytes)?;
+            match (row.rates(), row.percent()) {
+                (Some([phase, copy]), Some(percent)) => writeln!(
+                    f,
+                    " {:>9.1} {:>9.1} {percent:>7.1}%",
+                    phase / 1e9,
+                    copy / 1e9
+                )?,
+                _ => writeln!(f, " {:>9} {:>9} {:>8}", "-", "-", "-")?,
+            }
+        }
+        if self.rows.iter().all(|row| row.seconds.is_none()) {
+            writeln!(f, "simt is no hardware: there is no figure of its speed")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(seconds: Option<[f64; 2]>) -> Bandwidth {
+        Bandwidth {
+            gpu: "H100".to_owned(),
+            tokens: 4096,
+            rows: vec![BandwidthRow {
+                what: "BF16, pack".to_owned(),
+                bytes: 3_000_000_000,
+                seconds,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_rate_is_bytes_in_a_second_and_stands_beside_that_of_the_copy() {
+        let fast = result(Some([0.002, 0.0018]));
+        assert_eq!(
+            fast.rows[0].rates().map(|rates| rates[0].round()),
+            Some(1.5e12)
+        );
+        assert_eq!(fast.objections(), Vec::<String>::new());
+        let text = fast.to_string();
+        assert!(text.contains("1500.0") && text.contains("90.0%"), "{text}");
+        let slow = result(Some([0.004, 0.002]));
+        assert_eq!(
+            slow.objections(),
+            ["BF16, pack: 50% of the copy's speed on H100; it should be 80%"]
+        );
+    }
+
+    #[test]
+    fn without_hardware_there_is_no_figure_and_no_objection() {
+        let none = result(None);
+        assert_eq!((none.rows[0].rates(), none.objections().len()), (None, 0));
+        assert!(none.to_string().contains("simt is no hardware"), "{none}");
+    }
+}

@@ -1,0 +1,141 @@
+//! One rank of the measurement: a step whose phases are counted apart.
+
+// UNSAFETY: launches phases on buffers that live to the end of the step.
+#![expect(unsafe_code, reason = "launches of the MoE kernels")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::buffers::Buffers;
+use super::{Counts, HcaCounts, MoeCase, ReadHca};
+use crate::bench::BenchError;
+use warpverbs::gpu::{self, Event, GpuSelector};
+use warpverbs::moe::{CombineInput, CombineOutput, DispatchInput, Moe};
+use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+/// Bound of every wait: 64 ranks may share two cores.
+const LONG: Duration = Duration::from_secs(600);
+/// log2 of the WQEBBs of a send queue, the least that a layer takes.
+const LOG_DEPTH: u8 = 8;
+
+/// What one rank counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Phases {
+    pub(super) dispatch: Counts,
+    pub(super) combine: Counts,
+}
+
+/// Runs one rank; if it fails, the others are told.
+pub(super) fn run(
+    case: &MoeCase,
+    rank: u32,
+    device: &str,
+    store: Arc<MemoryStore>,
+    read: &ReadHca<'_>,
+) -> Result<Phases, BenchError> {
+    let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
+    let gpu = gpu::open_for(GpuSelector::Simt, context.info().is_soft())?;
+    let config = TeamConfig {
+        log_depth: LOG_DEPTH,
+        timeout: LONG,
+        deadline: LONG,
+        ..TeamConfig::new(rank, case.ranks)
+    };
+    let store: Arc<dyn Store> = store;
+    let team = Team::join(config, &context, &gpu, store)?;
+    let counted = step(case, &team, device, read);
+    match &counted {
+        Ok(_) => team.barrier("counted")?,
+        Err(error) => team.give_up(&error.to_string()),
+    }
+    counted
+}
+
+fn step(
+    case: &MoeCase,
+    team: &Arc<Team>,
+    device: &str,
+    read: &ReadHca<'_>,
+) -> Result<Phases, BenchError> {
+    let gpu = team.gpu();
+    let moe = Moe::new(team, "bench", case.config)?;
+    let call = moe.call()?;
+    let buffers = Buffers::new(case, gpu)?;
+    buffers.fill(case, gpu, team.rank())?;
+    let stream = gpu.default_stream();
+    let input = DispatchInput {
+        x: buffers.x.addr(),
+        experts: buffers.experts.addr(),
+        weights: buffers.weights.addr(),
+        tokens: case.config.max_tokens,
+        ..DispatchInput::default()
+    };
+    let output = buffers.output(case.config.layout);
+    // The experts give back what they got.
+    let back = CombineInput {
+        y: buffers.recv_x.addr(),
+        ..CombineInput::default()
+    };
+    let sums = CombineOutput {
+        out: buffers.out.addr(),
+        token_valid: buffers.valid.addr(),
+        ..CombineOutput::default()
+    };
+    let wait = |event: Event| gpu.wait(&event, LONG);
+
+    // Behind each barrier everybody has received, so that all that was posted has been counted.
+    let at = |name: &str| -> Result<Counts, BenchError> {
+        team.barrier(name)?;
+        let counts = counts(team, device, read, case)?;
+        team.barrier(&format!("{name}-read"))?;
+        Ok(counts)
+    };
+    let launched = || -> Result<Phases, BenchError> {
+        let start = at("start")?;
+        // SAFETY: the buffers have the sizes of the shape, and they, handle and layer live behind the waits, or are never
+        // freed; nobody else uses them.
+        wait(unsafe { moe.dispatch_send(&stream, &call, &input) }?)?;
+        // SAFETY: as above.
+        wait(unsafe { moe.dispatch_receive(&stream, &call, &output) }?)?;
+        let dispatched = at("dispatched")?;
+        // SAFETY: as above.
+        wait(unsafe { moe.combine_send(&stream, &call, &back) }?)?;
+        // SAFETY: as above.
+        wait(unsafe { moe.combine_receive(&stream, &call, &sums) }?)?;
+        let combined = at("combined")?;
+        call.check()?;
+        Ok(Phases {
+            dispatch: dispatched.since(&start),
+            combine: combined.since(&dispatched),
+        })
+    };
+    let result = launched();
+    if matches!(result, Err(BenchError::Gpu(_))) {
+        // A kernel that would not end still uses all of this.
+        std::mem::forget((buffers, call, Arc::clone(&moe)));
+    }
+    result
+}
+
+/// What HCA and QPs of this rank have counted.
+fn counts(
+    team: &Team,
+    device: &str,
+    read: &ReadHca<'_>,
+    case: &MoeCase,
+) -> Result<Counts, BenchError> {
+    let hca: HcaCounts = read(device).ok_or_else(|| BenchError::Wrong {
+        case: case.to_string(),
+        detail: format!("{device} has no counters"),
+    })?;
+    let (mut wqes, mut doorbells) = (0, 0);
+    for peer in (0..team.ranks()).filter(|peer| *peer != team.rank()) {
+        for qp in 0..team.config().qps_per_peer {
+            let counters = team.counters(peer, qp)?;
+            wqes += counters.posted;
+            doorbells += counters.doorbells;
+        }
+    }
+    Ok(Counts::new(hca, wqes, doorbells))
+}

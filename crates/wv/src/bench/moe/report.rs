@@ -1,0 +1,309 @@
+//! The counts beside what is needed, as a table and as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::bandwidth::Bandwidth;
+use super::{HcaCounts, MoeCase, Need, deepep, lower_bound};
+
+/// What was counted in one phase: of one rank, or of all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Work requests, by the HCA.
+    pub wqes: u64,
+    /// Doorbells rung, by the QPs in device memory.
+    pub doorbells: u64,
+    /// Signals and control words, by the HCA.
+    pub signals: u64,
+    /// Bytes sent, by the HCA: payload, headers of rows, signals.
+    pub bytes: u64,
+    /// Work requests, by the QPs in device memory.
+    pub qp_wqes: u64,
+    /// Doorbells that the HCA found: a later one may have taken the place of one that it had not yet looked at.
+    pub hca_doorbells: u64,
+}
+
+impl Counts {
+    pub(super) fn new(hca: HcaCounts, qp_wqes: u64, doorbells: u64) -> Self {
+        Self {
+            wqes: hca.wqes,
+            doorbells,
+            signals: hca.signals,
+            bytes: hca.bytes,
+            qp_wqes,
+            hca_doorbells: hca.doorbells,
+        }
+    }
+
+    fn both(&self, other: &Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            wqes: f(self.wqes, other.wqes),
+            doorbells: f(self.doorbells, other.doorbells),
+            signals: f(self.signals, other.signals),
+            bytes: f(self.bytes, other.bytes),
+            qp_wqes: f(self.qp_wqes, other.qp_wqes),
+            hca_doorbells: f(self.hca_doorbells, other.hca_doorbells),
+        }
+    }
+
+    pub(super) fn since(&self, before: &Self) -> Self {
+        self.both(before, u64::saturating_sub)
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        *self = self.both(other, |a, b| a + b);
+    }
+}
+
+/// One phase of one case. Sums over the ranks.
+#[derive(Clone, Debug, Serialize)]
+pub struct MoeRow {
+    /// Ranks.
+    pub ranks: u32,
+    /// Elements of a token.
+    pub hidden: u32,
+    /// How tokens chose, and how they were laid out.
+    pub case: String,
+    /// `dispatch` or `combine`.
+    pub phase: &'static str,
+    /// Measured.
+    pub counted: Counts,
+    /// Computed: what DeepEP's algorithm posts.
+    pub deepep: Need,
+    /// Computed: the least payload bytes.
+    pub least_bytes: u64,
+}
+
+/// Bytes may be so many percent above the least ones, where a token is not small.
+const PERCENT: u64 = 3;
+/// Elements of a token from which on a header counts little.
+const LARGE: u32 = 4096;
+
+impl MoeRow {
+    pub(super) fn new(case: &MoeCase, phase: &'static str, counted: Counts) -> Self {
+        Self {
+            ranks: case.ranks,
+            hidden: case.config.hidden,
+            case: case.to_string(),
+            phase,
+            counted,
+            deepep: deepep(case),
+            least_bytes: lower_bound(case, phase == "combine"),
+        }
+    }
+
+    /// What is not as cheap as it should be, in sentences.
+    #[must_use]
+    pub fn objections(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let counted = &self.counted;
+        if counted.qp_wqes != counted.wqes || counted.hca_doorbells > counted.doorbells {
+            found.push(format!(
+                "the HCAs count {} work requests and {} doorbells, the QPs {} and {}",
+                counted.wqes, counted.hca_doorbells, counted.qp_wqes, counted.doorbells
+            ));
+        }
+        if self.hidden >= LARGE && counted.bytes * 100 > self.least_bytes * (100 + PERCENT) {
+            found.push(format!(
+                "{} bytes are more than {PERCENT}% above {}",
+                counted.bytes, self.least_bytes
+            ));
+        }
+        let times = match self.ranks {
+            0..=1 => 0,
+            2..=8 => 8,
+            _ => 3,
+        };
+        if counted.doorbells * times > self.deepep.doorbells {
+            found.push(format!(
+                "{} doorbells are not {times} times fewer than {}",
+                counted.doorbells, self.deepep.doorbells
+            ));
+        }
+        let named = |what: String| format!("{}, {}: {what}", self.case, self.phase);
+        found.into_iter().map(named).collect()
+    }
+}
+
+/// All cases.
+#[derive(Clone, Debug, Serialize)]
+pub struct MoeReport {
+    /// `softhca+simt`: counts are real, nothing was timed.
+    pub ran_on: &'static str,
+    /// Largest resident memory of the process, bytes.
+    pub peak_rss_bytes: u64,
+    /// Two for each case.
+    pub rows: Vec<MoeRow>,
+    /// How fast the kernels of one rank move tokens alone.
+    pub bandwidth: Option<Bandwidth>,
+    /// What is not as cheap as it should be.
+    pub objections: Vec<String>,
+}
+
+/// Most memory of the process.
+const MOST_RSS: u64 = 12 << 30;
+
+impl MoeReport {
+    /// With the peak memory of this process until now.
+    #[must_use]
+    pub fn new(rows: Vec<MoeRow>) -> Self {
+        let peak_rss_bytes = peak_rss().unwrap_or(0);
+        let mut objections: Vec<String> = rows.iter().flat_map(MoeRow::objections).collect();
+        if peak_rss_bytes == 0 || peak_rss_bytes > MOST_RSS {
+            objections.push(format!(
+                "peak memory is {peak_rss_bytes} of at most {MOST_RSS} bytes"
+            ));
+        }
+        Self {
+            ran_on: "softhca+simt",
+            peak_rss_bytes,
+            rows,
+            bandwidth: None,
+            objections,
+        }
+    }
+
+    /// The same with what the kernels of one rank move alone.
+    #[must_use]
+    pub fn with_bandwidth(mut self, bandwidth: Bandwidth) -> Self {
+        self.objections.extend(bandwidth.objections());
+        self.bandwidth = Some(bandwidth);
+        self
+    }
+}
+
+/// `VmHWM` of this process.
+fn peak_rss() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts, far below 2^52")]
+fn per_rank(value: u64, ranks: u32) -> f64 {
+    value as f64 / f64::from(ranks)
+}
+
+/// The table.
+impl fmt::Display for MoeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "one MoE step on {}: counts of one rank (mean), nothing was timed; DeepEP: what its algorithm needs, computed",
+            self.ran_on
+        )?;
+        let mut case = "";
+        for row in &self.rows {
+            if row.case != case {
+                case = &row.case;
+                writeln!(f, "\n{case}, BF16")?;
+                writeln!(
+                    f,
+                    "{:<9} {:>8} {:>9} {:>8} {:>12} {:>8} | DeepEP {:>8} {:>9} {:>8} {:>12} | {:>9}",
+                    "phase",
+                    "WQEs",
+                    "doorbells",
+                    "signals",
+                    "bytes",
+                    "of least",
+                    "WQEs",
+                    "doorbells",
+                    "signals",
+                    "bytes",
+                    "doorbells"
+                )?;
+            }
+            let of = |value| per_rank(value, row.ranks);
+            let share = |value, base: u64| per_rank(value, 1) / per_rank(base.max(1), 1);
+            writeln!(
+                f,
+                "{:<9} {:>8.1} {:>9.1} {:>8.1} {:>12.0} {:>7.1}% |        {:>8.1} {:>9.1} {:>8.1} {:>12.0} | {:>5.1} x fewer",
+                row.phase,
+                of(row.counted.wqes),
+                of(row.counted.doorbells),
+                of(row.counted.signals),
+                of(row.counted.bytes),
+                100.0 * share(row.counted.bytes, row.least_bytes),
+                of(row.deepep.wqes),
+                of(row.deepep.doorbells),
+                of(row.deepep.signals),
+                of(row.deepep.bytes),
+                share(row.deepep.doorbells, row.counted.doorbells),
+            )?;
+        }
+        writeln!(
+            f,
+            "\npeak memory of the process: {:.2} GiB",
+            per_rank(self.peak_rss_bytes, 1) / f64::from(1 << 30)
+        )?;
+        if let Some(bandwidth) = &self.bandwidth {
+            write!(f, "{bandwidth}")?;
+        }
+        for objection in &self.objections {
+            writeln!(f, "not as it should be: {objection}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::moe::Routing;
+    use warpverbs::moe::MoeConfig;
+
+    fn row(change: impl FnOnce(&mut Counts)) -> MoeRow {
+        let case = MoeCase {
+            ranks: 8,
+            config: MoeConfig {
+                hidden: 7168,
+                experts: 256,
+                top_k: 8,
+                max_tokens: 128,
+                ..MoeConfig::BF16
+            },
+            routing: Routing::Uniform,
+            seed: 1,
+        };
+        let mut counts = Counts {
+            wqes: 5000,
+            doorbells: 200,
+            signals: 56,
+            bytes: lower_bound(&case, false) * 102 / 100,
+            qp_wqes: 5000,
+            hca_doorbells: 190,
+        };
+        change(&mut counts);
+        MoeRow::new(&case, "dispatch", counts)
+    }
+
+    #[test]
+    fn what_is_cheap_enough_is_not_objected_to() {
+        let rows = vec![row(|_| ())];
+        let report = MoeReport::new(rows);
+        assert_eq!(report.objections, Vec::<String>::new());
+        let text = report.to_string();
+        assert!(
+            text.contains("softhca+simt") && text.contains("nothing was timed"),
+            "{text}"
+        );
+        assert!(report.peak_rss_bytes > 1 << 20);
+    }
+
+    #[test]
+    fn each_limit_is_objected_to_by_its_figures() {
+        let objection = |change: fn(&mut Counts)| row(change).objections().join("; ");
+        assert!(objection(|c| c.bytes = c.bytes * 104 / 102).contains("3% above"));
+        let found = objection(|c| c.doorbells = 400);
+        assert!(
+            found.contains("400 doorbells are not 8 times fewer"),
+            "{found}"
+        );
+        assert!(objection(|c| c.qp_wqes -= 1).contains("the QPs 4999"));
+        assert!(objection(|c| c.hca_doorbells = 201).contains("201 doorbells, the QPs"));
+    }
+}

@@ -1,0 +1,276 @@
+//! What it costs the others that a rank comes back: one peer replaced, beside everything rebuilt.
+//!
+//! Ranks are threads of this process, each with a software HCA and a simt device of its own. In each round the last rank is
+//! gone, and a new incarnation of it has joined alone and said what it is; then all connect. Commands and memory are those of
+//! the others, counted by their teams. Times run from there until a rank can send to the one that came: transport only,
+//! without the start of a process, on `softhca+simt`, where a command takes microseconds; on a NIC it takes some hundred.
+
+use std::fmt;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::BenchError;
+use super::ranks::{devices_of, together};
+use warpverbs::gpu::{self, GpuSelector};
+use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+/// Bound of every wait: many ranks may share two cores.
+const LONG: Duration = Duration::from_secs(120);
+/// Bytes of each window; their contents do not count.
+const WINDOW: u64 = 1 << 16;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RejoinCase {
+    /// Ranks, the one that comes back among them; at least 3.
+    pub ranks: u32,
+    /// QPs to each peer.
+    pub qps_per_peer: u32,
+    /// Returns of the last rank in each way.
+    pub rounds: u32,
+}
+
+/// How a rank is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// The QPs to it are reset in place.
+    Replace,
+    /// All QPs of all ranks are destroyed and made again.
+    Rebuild,
+}
+
+/// What one way cost each of the others in one return.
+#[derive(Clone, Debug, Serialize)]
+pub struct RejoinRow {
+    /// Ranks.
+    pub ranks: u32,
+    /// QPs to each peer.
+    pub qps_per_peer: u32,
+    /// Which way.
+    pub way: Way,
+    /// Most commands to the HCA, with those that ended the QPs when the rank was given up.
+    pub commands: u64,
+    /// Most bytes of device and pinned host memory taken.
+    pub bytes: u64,
+    /// Times to connect, ms: of all others in all rounds, p50, p99 and the longest.
+    pub ms: [f64; 3],
+    /// Longest time in which one of the others did not reach another of them, ms.
+    pub stall_ms: f64,
+}
+
+/// The rows of several cases.
+#[derive(Clone, Debug, Serialize)]
+pub struct RejoinReport {
+    /// What it ran on.
+    pub ran_on: &'static str,
+    /// Two for each case.
+    pub rows: Vec<RejoinRow>,
+}
+
+/// Runs one case on the first of `devices`.
+///
+/// # Errors
+/// Too few devices; what team and device refuse.
+pub fn measure(case: &RejoinCase, devices: &[String]) -> Result<Vec<RejoinRow>, BenchError> {
+    let devices = devices_of(case.ranks, devices)?;
+    let mut rows = Vec::new();
+    for way in [Way::Replace, Way::Rebuild] {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let config = |rank| TeamConfig {
+            qps_per_peer: case.qps_per_peer,
+            log_depth: 8,
+            timeout: LONG,
+            ..TeamConfig::new(rank, case.ranks)
+        };
+        let join = |rank: u32| start(config(rank), &devices[rank as usize], &store);
+        let founders = (0..case.ranks).map(|rank| {
+            let join = &join;
+            move || join(rank)
+        });
+        let mut teams = together(founders.collect(), &format!("{case:?}"))?;
+        let mut samples = Vec::new();
+        for round in 0..case.rounds {
+            samples.extend(come_back(
+                case,
+                way,
+                round,
+                &mut teams,
+                &|rank, generation| {
+                    let members = RankSet::first(case.ranks).without(rank);
+                    let config = config(rank).joining(generation, members);
+                    start(config, &devices[rank as usize], &store)
+                },
+            )?);
+        }
+        rows.push(RejoinRow::new(case, way, &samples));
+    }
+    Ok(rows)
+}
+
+/// What one of the others did in one return.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    commands: u64,
+    bytes: u64,
+    took: Duration,
+    stall: Duration,
+}
+
+/// Joins and makes three windows, as a layer does.
+fn start(
+    config: TeamConfig,
+    device: &str,
+    store: &Arc<dyn Store>,
+) -> Result<Arc<Team>, BenchError> {
+    let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
+    let gpu = gpu::open_for(GpuSelector::Simt, context.info().is_soft())?;
+    let team = Team::join(config, &context, &gpu, Arc::clone(store))?;
+    team.data_window(WINDOW)?;
+    team.send_window(WINDOW)?;
+    team.window(WINDOW)?;
+    team.hello()?;
+    Ok(team)
+}
+
+/// The last rank goes and comes back.
+fn come_back(
+    case: &RejoinCase,
+    way: Way,
+    round: u32,
+    teams: &mut Vec<Arc<Team>>,
+    join: &dyn Fn(u32, u32) -> Result<Arc<Team>, BenchError>,
+) -> Result<Vec<Sample>, BenchError> {
+    let (last, generation) = (case.ranks - 1, round + 2);
+    teams.truncate(last as usize);
+    let before: Vec<(u64, u64)> = teams
+        .iter()
+        .map(|team| (team.commands(), team.bytes_allocated()))
+        .collect();
+    for team in teams.iter() {
+        team.fail_peer(last)?;
+    }
+    teams.push(join(last, generation)?);
+    let peers_of = |own: u32| -> Vec<(u32, u32)> {
+        let others = RankSet::first(case.ranks).without(own);
+        others
+            .iter()
+            .filter(|peer| way == Way::Rebuild || own == last || *peer == last)
+            .map(|peer| (peer, if peer == last { generation } else { 1 }))
+            .collect()
+    };
+    for team in teams.iter() {
+        for (peer, generation) in peers_of(team.rank()) {
+            team.resolve_peer(peer, generation, LONG)?;
+        }
+    }
+    let start = Barrier::new(teams.len());
+    let one = |team: &Arc<Team>| -> Result<(Duration, Duration), TeamError> {
+        let peers = peers_of(team.rank());
+        start.wait();
+        let began = Instant::now();
+        let stall = match way {
+            Way::Rebuild => team.rebuild(&peers, round)?,
+            Way::Replace => {
+                connect(team, peers)?;
+                Duration::ZERO
+            }
+        };
+        Ok((began.elapsed(), stall))
+    };
+    let runs = teams.iter().map(|team| || Ok(one(team)?)).collect();
+    let times = together(runs, &format!("{case:?}"))?;
+    let of_others = teams.iter().zip(before).zip(times);
+    let sample = of_others.map(|((team, (commands, bytes)), (took, stall))| Sample {
+        commands: team.commands() - commands,
+        bytes: team.bytes_allocated().saturating_sub(bytes),
+        took,
+        stall,
+    });
+    Ok(sample.collect())
+}
+
+/// Connects with all of `peers`, whichever of them is there first.
+fn connect(team: &Team, mut peers: Vec<(u32, u32)>) -> Result<(), TeamError> {
+    let deadline = Instant::now() + LONG;
+    while !peers.is_empty() {
+        let mut later = Vec::new();
+        for (peer, generation) in peers {
+            match team.connect_peer(peer, generation, Duration::from_micros(200)) {
+                Ok(()) => team.open_peer(peer)?,
+                Err(TeamError::Absent { .. }) if Instant::now() < deadline => {
+                    later.push((peer, generation));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        peers = later;
+    }
+    Ok(())
+}
+
+impl RejoinRow {
+    fn new(case: &RejoinCase, way: Way, samples: &[Sample]) -> Self {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let mut times: Vec<f64> = samples.iter().map(|sample| ms(sample.took)).collect();
+        times.sort_by(f64::total_cmp);
+        let at = |per_cent: usize| times[(times.len() - 1) * per_cent / 100];
+        let most = |of: fn(&Sample) -> u64| samples.iter().map(of).max().unwrap_or(0);
+        let stall = samples.iter().map(|sample| sample.stall).max();
+        Self {
+            ranks: case.ranks,
+            qps_per_peer: case.qps_per_peer,
+            way,
+            commands: most(|sample| sample.commands),
+            bytes: most(|sample| sample.bytes),
+            ms: [at(50), at(99), at(100)],
+            stall_ms: ms(stall.unwrap_or_default()),
+        }
+    }
+}
+
+impl fmt::Display for RejoinReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "return of one rank, cost for each of the others ({})",
+            self.ran_on
+        )?;
+        writeln!(
+            f,
+            "ranks  QPs/peer  way      commands  bytes  ms p50     p99     max  stall ms"
+        )?;
+        for row in &self.rows {
+            let [p50, p99, max] = row.ms;
+            writeln!(
+                f,
+                "{:5}  {:8}  {:7}  {:8}  {:5}  {p50:6.2}  {p99:6.2}  {max:6.2}  {:8.2}",
+                row.ranks,
+                row.qps_per_peer,
+                format!("{:?}", row.way).to_lowercase(),
+                row.commands,
+                row.bytes,
+                row.stall_ms
+            )?;
+        }
+        for pair in self.rows.chunks_exact(2) {
+            let [replace, rebuild] = pair else { continue };
+            writeln!(
+                f,
+                "{} ranks: rebuilding everything takes {:.1} times the commands and {:.1} times the time (p50)",
+                replace.ranks,
+                ratio(rebuild.commands, replace.commands),
+                rebuild.ms[0] / replace.ms[0].max(f64::MIN_POSITIVE)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn ratio(a: u64, b: u64) -> f64 {
+    let exact = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    exact(a) / exact(b).max(1.0)
+}

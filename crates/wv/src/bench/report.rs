@@ -1,0 +1,253 @@
+//! Results as a table and as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::post::{Case, PostOptions, Scope, Sharing};
+use warpverbs::abi::bench::BenchTime;
+
+/// What one run of a measurement found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `sink+` and the device: what the numbers were taken on.
+    pub ran_on: String,
+    /// Whether times are those of hardware. If not, they only show that everything runs.
+    pub speed: bool,
+    /// Where the doorbell register was, `device` or `host` memory.
+    pub doorbell: &'static str,
+    /// Ring length in WQEBBs.
+    pub depth: u32,
+    /// Calls of each poster.
+    pub calls: u32,
+    /// Bytes that each WQE named.
+    pub bytes: u32,
+    /// Every so many calls asked for a completion.
+    pub signal_every: u32,
+    /// Whether the sink looked at every WQE.
+    pub checked: bool,
+    /// One for each case.
+    pub rows: Vec<Row>,
+}
+
+/// One case.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// `exclusive` or `shared`.
+    pub sharing: &'static str,
+    /// `thread` or `warp`.
+    pub scope: &'static str,
+    /// Whether there was a doorbell record.
+    pub record: bool,
+    /// Posters.
+    pub blocks: u32,
+    /// Puts of all posters.
+    pub puts: u64,
+    /// Doorbells rung.
+    pub doorbells: u64,
+    /// Of hardware alone.
+    pub times: Option<Times>,
+}
+
+/// The times of one case.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Times {
+    /// From a poster's first call to the return of its last, for one put; mean of the posters, ns.
+    pub ns_per_put: f64,
+    /// Puts of all posters by the time from the first start to the last completion, in millions per second.
+    pub mputs_per_s: f64,
+    /// Part of the posters' time that was spent waiting for ring space, 0 to 1: the sink was slower.
+    pub full_ring: f64,
+}
+
+impl Row {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "measured times and counts, far below 2^52"
+    )]
+    pub(super) fn new(
+        case: Case,
+        times: &[BenchTime],
+        puts: u64,
+        doorbells: u64,
+        full_ring_ns: u64,
+    ) -> Self {
+        let posting: u64 = times
+            .iter()
+            .map(|time| time.posted_ns.saturating_sub(time.start_ns))
+            .sum();
+        let start = times.iter().map(|time| time.start_ns).min().unwrap_or(0);
+        let end = times.iter().map(|time| time.done_ns).max().unwrap_or(0);
+        let whole = end.saturating_sub(start).max(1);
+        Self {
+            sharing: match case.sharing {
+                Sharing::Shared => "shared",
+                Sharing::Exclusive => "exclusive",
+            },
+            scope: match case.scope {
+                Scope::Thread => "thread",
+                Scope::Warp => "warp",
+            },
+            record: case.record,
+            blocks: case.blocks,
+            puts,
+            doorbells,
+            times: Some(Times {
+                ns_per_put: posting as f64 / puts as f64,
+                mputs_per_s: puts as f64 * 1e3 / whole as f64,
+                full_ring: full_ring_ns as f64 / posting.max(1) as f64,
+            }),
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(device: String, options: &PostOptions, mut rows: Vec<Row>) -> Self {
+        let speed = device != "simt";
+        if !speed {
+            rows.iter_mut().for_each(|row| row.times = None);
+        }
+        Self {
+            speed,
+            ran_on: format!("sink+{device}"),
+            doorbell: if options.host_doorbell {
+                "host"
+            } else {
+                "device"
+            },
+            depth: options.depth,
+            calls: options.calls,
+            bytes: options.bytes,
+            signal_every: options.signal_every,
+            checked: options.check,
+            rows,
+        }
+    }
+}
+
+/// The table.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "posting on {}: doorbell register in {} memory, depth {}, {} calls of each poster, {} bytes, a completion every {} \
+             calls{}",
+            self.ran_on,
+            self.doorbell,
+            self.depth,
+            self.calls,
+            self.bytes,
+            self.signal_every,
+            if self.checked {
+                ", every WQE looked at by the sink"
+            } else {
+                ""
+            },
+        )?;
+        if !self.speed {
+            writeln!(
+                f,
+                "kernels ran on the CPU: counts are real, times are a simulation's and not shown"
+            )?;
+        }
+        writeln!(
+            f,
+            "{:<10} {:<7} {:<7} {:>6} {:>9} {:>10} {:>9} {:>10} {:>11}",
+            "QPs",
+            "scope",
+            "record",
+            "blocks",
+            "puts",
+            "doorbells",
+            "ns/put",
+            "M puts/s",
+            "full ring %"
+        )?;
+        for row in &self.rows {
+            let time = |digits: usize, value: fn(&Times) -> f64| match &row.times {
+                Some(times) => format!("{:.digits$}", value(times)),
+                None => "-".to_owned(),
+            };
+            writeln!(
+                f,
+                "{:<10} {:<7} {:<7} {:>6} {:>9} {:>10} {:>9} {:>10} {:>11}",
+                row.sharing,
+                row.scope,
+                if row.record { "yes" } else { "no" },
+                row.blocks,
+                row.puts,
+                row.doorbells,
+                time(1, |times| times.ns_per_put),
+                time(2, |times| times.mputs_per_s),
+                time(0, |times| 100.0 * times.full_ring),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CASE: Case = Case {
+        sharing: Sharing::Shared,
+        scope: Scope::Warp,
+        blocks: 2,
+        record: true,
+    };
+
+    fn row() -> Row {
+        let time = |start_ns, posted_ns, done_ns| BenchTime {
+            start_ns,
+            posted_ns,
+            done_ns,
+            ..BenchTime::default()
+        };
+        Row::new(
+            CASE,
+            &[time(100, 300, 350), time(120, 320, 500)],
+            64,
+            5,
+            100,
+        )
+    }
+
+    fn options() -> PostOptions {
+        PostOptions {
+            calls: 1,
+            depth: 256,
+            bytes: 8,
+            signal_every: 0,
+            host_doorbell: true,
+            check: false,
+            deadline: std::time::Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn a_put_costs_the_mean_of_the_posters_and_the_rate_spans_all_of_them() {
+        let times = row().times.unwrap();
+        assert_eq!(times.ns_per_put, 400.0 / 64.0);
+        assert_eq!(times.mputs_per_s, 64.0 * 1e3 / 400.0);
+        assert_eq!(times.full_ring, 0.25);
+    }
+
+    #[test]
+    fn times_of_a_simulation_are_neither_shown_nor_written() {
+        let simt = Report::new("simt".to_owned(), &options(), vec![row()]);
+        assert!(simt.rows[0].times.is_none() && !simt.speed);
+        let text = simt.to_string();
+        assert!(
+            text.contains("sink+simt") && text.contains("kernels ran on the CPU"),
+            "{text}"
+        );
+        let gpu = Report::new("NVIDIA H100".to_owned(), &options(), vec![row()]);
+        let text = gpu.to_string();
+        assert!(
+            text.contains("sink+NVIDIA H100") && text.contains("160.00"),
+            "{text}"
+        );
+        assert!(!text.contains("ran on the CPU"), "{text}");
+    }
+}

@@ -1,0 +1,136 @@
+//! QPs in device memory without a NIC: context, flags, ring, and a word that is the doorbell register.
+
+use std::sync::Arc;
+
+use bytemuck::{Zeroable, bytes_of, cast_slice_mut};
+
+use super::BenchError;
+use warpverbs::abi::{EMPTY_BYTE, QpContext, WQEBB_BYTES, control_bytes, parked};
+use warpverbs::gpu::{DeviceMemory, Gpu, HostMapped};
+
+/// `count` QPs of the same shape.
+#[derive(Debug)]
+pub(super) struct Rings {
+    gpu: Arc<dyn Gpu>,
+    control: DeviceMemory,
+    /// The registers.
+    _registers: Registers,
+    depth: u32,
+    count: u32,
+}
+
+/// Where doorbells are stored.
+#[derive(Debug)]
+enum Registers {
+    Device(DeviceMemory),
+    Host(HostMapped),
+}
+
+/// Bytes between two registers: a line each.
+const REGISTER_STRIDE: u64 = 128;
+
+impl Rings {
+    pub(super) fn new(
+        gpu: &Arc<dyn Gpu>,
+        count: u32,
+        depth: u32,
+        mode: u32,
+        host_registers: bool,
+    ) -> Result<Self, BenchError> {
+        let bytes = usize::try_from(u64::from(count) * REGISTER_STRIDE).expect("a few QPs");
+        let registers = match host_registers {
+            true => Registers::Host(gpu.map_host(bytes)?),
+            false => Registers::Device(gpu.alloc(bytes, 128)?),
+        };
+        let first = match &registers {
+            Registers::Device(memory) => memory.addr(),
+            Registers::Host(memory) => memory.addr(),
+        };
+        let total = usize::try_from(u64::from(count) * stride(depth)).expect("a few QPs");
+        let rings = Self {
+            gpu: Arc::clone(gpu),
+            control: gpu.alloc(total, 4096)?,
+            _registers: registers,
+            depth,
+            count,
+        };
+        for qp in 0..count {
+            let image = rings.image(qp, mode, first + u64::from(qp) * REGISTER_STRIDE);
+            gpu.write(rings.context_addr(qp), &image)?;
+        }
+        Ok(rings)
+    }
+
+    /// Address of the first context.
+    pub(super) fn addr(&self) -> u64 {
+        self.control.addr()
+    }
+
+    /// Bytes from one context to the next.
+    pub(super) fn stride(&self) -> u64 {
+        stride(self.depth)
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The context of a QP as it is now.
+    pub(super) fn context(&self, qp: u32) -> Result<QpContext, BenchError> {
+        let mut context = [QpContext::zeroed()];
+        let addr = self.context_addr(qp);
+        self.gpu.read(addr, cast_slice_mut(&mut context))?;
+        Ok(context[0])
+    }
+
+    /// The first dword of each WQE in the ring of a QP, by slot.
+    pub(super) fn controls(&self, qp: u32) -> Result<Vec<u32>, BenchError> {
+        let wqe = WQEBB_BYTES as usize;
+        let mut ring = vec![0; self.depth as usize * wqe];
+        self.gpu.read(self.sq_addr(qp), &mut ring)?;
+        let dword = |wqe: &[u8]| u32::from_be_bytes(wqe[..4].try_into().expect("four bytes"));
+        Ok(ring.chunks_exact(wqe).map(dword).collect())
+    }
+
+    fn context_addr(&self, qp: u32) -> u64 {
+        self.control.addr() + u64::from(qp) * self.stride()
+    }
+
+    fn flags_addr(&self, qp: u32) -> u64 {
+        self.context_addr(qp) + size_of::<QpContext>() as u64
+    }
+
+    fn sq_addr(&self, qp: u32) -> u64 {
+        self.flags_addr(qp) + 8 * u64::from(self.depth)
+    }
+
+    /// What the memory of an unused QP holds.
+    fn image(&self, qp: u32, mode: u32, register: u64) -> Vec<u8> {
+        let base = self.context_addr(qp);
+        let qpn = 0x100 + qp;
+        let context = QpContext {
+            sq: self.sq_addr(qp).into(),
+            flags: self.flags_addr(qp).into(),
+            dbrec: (base + QpContext::SQ_DBREC_OFFSET as u64).into(),
+            doorbell: register.into(),
+            cqe: (base + QpContext::CQE_OFFSET as u64).into(),
+            qpn_be: (qpn << 8).to_be(),
+            mask: self.depth - 1,
+            depth: self.depth,
+            mode,
+            qpn,
+            cqe_line: [EMPTY_BYTE; 128],
+            ..QpContext::zeroed()
+        };
+        let bytes = usize::try_from(control_bytes(self.depth)).expect("a few MiB");
+        let mut image = vec![EMPTY_BYTE; bytes];
+        let flags = size_of::<QpContext>();
+        image[..flags].copy_from_slice(bytes_of(&context));
+        image[flags..flags + 8].copy_from_slice(&parked(0).to_ne_bytes());
+        image
+    }
+}
+
+fn stride(depth: u32) -> u64 {
+    control_bytes(depth).next_multiple_of(4096)
+}

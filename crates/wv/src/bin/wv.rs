@@ -1,0 +1,42 @@
+//! The `wv` command line; parses only.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use wv::cmd::{bench, demo, output, sim};
+
+/// GPU-initiated RDMA for MoE dispatch and combine, with or without the hardware.
+#[derive(Parser)]
+#[command(name = "wv", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure and count: what a post costs on a GPU (on the CPU it is only checked), what a MoE step and a returning rank cost
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// Kill, freeze and part rank processes at random while they dispatch and combine, and check every step
+    Chaos(demo::ChaosOptions),
+    /// Dispatch and combine MoE tokens among rank processes, checked against a scalar reference
+    Demo(demo::DemoOptions),
+    /// One rank of the demo, started by it
+    #[command(hide = true)]
+    DemoRank(demo::RankOptions),
+    Sim(sim::SimArgs),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Bench(command) => bench::run(&command),
+        Command::Chaos(options) => demo::run_chaos(&options),
+        Command::Demo(options) => demo::run(&options),
+        Command::DemoRank(options) => demo::run_rank(&options),
+        Command::Sim(args) => sim::run(&args).unwrap_or_else(|error| {
+            output::say(format_args!("wv sim: {error}"));
+            ExitCode::from(error.exit_status())
+        }),
+    }
+}

@@ -1,0 +1,189 @@
+//! `wv bench`: measurements, see [`crate::bench`].
+
+mod inside;
+mod moe;
+mod rejoin;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use super::output;
+use super::time;
+use crate::bench::post::{self, Case, PostOptions, Scope, Sharing, all_cases};
+use crate::bench::{BenchError, Report};
+use warpverbs::gpu::{self, GpuSelector};
+
+/// What to measure.
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    /// What a put costs the thread that posts it, and how many are posted in a second, into rings in device memory whose
+    /// doorbells a block of the same kernel answers as a NIC would: no NIC is used, and none is measured
+    Post(PostArgs),
+    /// What a MoE step puts on the wire: work requests, doorbells, signals and bytes of dispatch and combine, on software HCAs
+    /// and kernels on the CPU, beside what DeepEP's algorithm needs: counts, no times. Then how fast the kernels of one rank move
+    /// tokens on a GPU, beside a copy: no figure without one
+    Moe(moe::MoeArgs),
+    /// What it costs the others that a rank comes back, in commands, memory and time: its QPs reset in place, beside all QPs of
+    /// all ranks made again; on software HCAs, ranks are threads
+    Rejoin(rejoin::RejoinArgs),
+}
+
+/// Options of `wv bench post`.
+#[derive(Args, Debug)]
+pub struct PostArgs {
+    /// Where kernels run: auto, simt (the CPU: everything runs and is checked, no times), or the number of a GPU
+    #[arg(long, default_value = "auto")]
+    gpu: String,
+    /// One QP for all posters, one for each, or both one after the other
+    #[arg(long, value_enum, default_value_t = Mode::All)]
+    mode: Mode,
+    /// A put for each call by one thread, 32 by a warp, or both one after the other
+    #[arg(long, value_enum, default_value_t = Who::All)]
+    scope: Who,
+    /// With a doorbell record, without, or both one after the other
+    #[arg(long, value_enum, default_value_t = Record::Both)]
+    record: Record,
+    /// Numbers of posters, one block each [default: 1 to 132 on a GPU; 1,4 on simt]
+    #[arg(long, value_delimiter = ',')]
+    blocks: Vec<u32>,
+    /// Calls of each poster [default: 4096 on a GPU; 64 on simt]
+    #[arg(long)]
+    calls: Option<u32>,
+    /// Ring length in WQEBBs
+    #[arg(long, default_value_t = 1024)]
+    depth: u32,
+    /// Bytes that each put names; nobody moves them
+    #[arg(long, default_value_t = 4096)]
+    bytes: u32,
+    /// Every so many calls asks for a completion; 0: only the last
+    #[arg(long, default_value_t = 16)]
+    signal_every: u32,
+    /// Where the doorbell register is: a word of device memory, or of host memory, so that the store crosses PCIe
+    #[arg(long, value_enum, default_value_t = Memory::Host)]
+    doorbell: Memory,
+    /// Let the sink look at every WQE that was rung for: a test of the protocol on this device, slower
+    #[arg(long)]
+    check: bool,
+    /// Bound of each case, in seconds
+    #[arg(long, default_value_t = 20, value_parser = time::seconds())]
+    timeout: u64,
+    /// Where to write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    All,
+    Exclusive,
+    Shared,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Who {
+    All,
+    Thread,
+    Warp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Record {
+    Both,
+    Yes,
+    No,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Memory {
+    Device,
+    Host,
+}
+
+/// The command in its messages.
+const NAME: &str = "wv bench";
+/// Numbers of posters on a GPU: up to one for each multiprocessor of an H100.
+const BLOCKS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 132];
+const BLOCKS_SIMT: [u32; 2] = [1, 4];
+const CALLS: u32 = 4096;
+const CALLS_SIMT: u32 = 64;
+
+/// Runs `wv bench`: the table goes to standard output.
+#[must_use]
+pub fn run(command: &BenchCommand) -> ExitCode {
+    let args = match command {
+        BenchCommand::Post(args) => args,
+        BenchCommand::Moe(args) => return moe::run(args),
+        BenchCommand::Rejoin(args) => return rejoin::run(args),
+    };
+    match run_post(args) {
+        Ok(report) => output::finish(NAME, &report),
+        Err(error) => refuse(&error),
+    }
+}
+
+fn refuse(error: &dyn std::fmt::Display) -> ExitCode {
+    output::say(format_args!("{NAME}: {error}"));
+    ExitCode::FAILURE
+}
+
+/// Writes a report as JSON.
+fn write_json(path: &Path, report: &impl Serialize) -> Result<(), BenchError> {
+    let refused = |error: &dyn ToString| BenchError::Option {
+        what: "--json",
+        value: path.display().to_string(),
+        limit: format!("a file that can be written: {}", error.to_string()),
+    };
+    let text = serde_json::to_string_pretty(report).map_err(|error| refused(&error))?;
+    std::fs::write(path, text + "\n").map_err(|error| refused(&error))
+}
+
+fn run_post(args: &PostArgs) -> Result<Report, BenchError> {
+    let gpu = gpu::open(args.gpu.parse::<GpuSelector>()?)?;
+    let simt = gpu.label() == "simt";
+    let blocks = match (args.blocks.as_slice(), simt) {
+        ([], true) => &BLOCKS_SIMT[..],
+        ([], false) => &BLOCKS,
+        (given, _) => given,
+    };
+    let options = PostOptions {
+        calls: args.calls.unwrap_or(if simt { CALLS_SIMT } else { CALLS }),
+        depth: args.depth,
+        bytes: args.bytes,
+        signal_every: args.signal_every,
+        host_doorbell: args.doorbell == Memory::Host,
+        check: args.check,
+        deadline: Duration::from_secs(args.timeout),
+    };
+    let mut cases = all_cases(blocks);
+    cases.retain(|case| args.wants(case));
+    let report = post::measure(&gpu, &options, &cases)?;
+    if let Some(path) = &args.json {
+        write_json(path, &report)?;
+    }
+    Ok(report)
+}
+
+impl PostArgs {
+    fn wants(&self, case: &Case) -> bool {
+        let mode = match self.mode {
+            Mode::All => true,
+            Mode::Exclusive => case.sharing == Sharing::Exclusive,
+            Mode::Shared => case.sharing == Sharing::Shared,
+        };
+        let scope = match self.scope {
+            Who::All => true,
+            Who::Thread => case.scope == Scope::Thread,
+            Who::Warp => case.scope == Scope::Warp,
+        };
+        let record = match self.record {
+            Record::Both => true,
+            Record::Yes => case.record,
+            Record::No => !case.record,
+        };
+        mode && scope && record
+    }
+}

@@ -1,0 +1,39 @@
+//! Measurements that start this program again with software HCAs in it.
+
+use std::env;
+use std::process::ExitCode;
+
+use crate::bench::BenchError;
+use crate::cmd::sim::{self, SimArgs};
+use warpverbs::verbs::{DeviceInfo, device_list};
+
+/// The same command with `--inside`, and so many software HCAs.
+pub(super) fn start(devices: u32) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let mut command = vec![env::current_exe()?.into_os_string()];
+    command.extend(env::args_os().skip(1));
+    command.push("--inside".into());
+    let sim = SimArgs {
+        devices,
+        ip: None,
+        fault: None,
+        profile: None,
+        link: None,
+        check: None,
+        pcap: None,
+        carrier: None,
+        list_capabilities: false,
+        command,
+    };
+    Ok(sim::run(&sim)?)
+}
+
+/// Names of the software HCAs of this process, in their order.
+pub(super) fn devices() -> Result<Vec<String>, BenchError> {
+    let mut devices: Vec<String> = device_list()?
+        .into_iter()
+        .filter(DeviceInfo::is_soft)
+        .map(|device| device.name)
+        .collect();
+    devices.sort_by_key(|name| (name.len(), name.clone()));
+    Ok(devices)
+}

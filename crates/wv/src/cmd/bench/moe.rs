@@ -1,0 +1,176 @@
+//! `wv bench moe`: starts itself again on software HCAs, one for each rank, and counts there.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use super::{NAME, inside, output, refuse, write_json};
+use crate::bench::BenchError;
+use crate::bench::moe::bandwidth::{self, Bandwidth, BandwidthCase};
+use crate::bench::moe::{HcaCounts, MoeCase, MoeReport, Routing, measure};
+use warpverbs::gpu::{self, GpuSelector};
+use warpverbs::moe::{MoeConfig, RowLayout};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+/// Options of `wv bench moe`.
+#[derive(Args, Debug)]
+pub struct MoeArgs {
+    /// Numbers of ranks, 1 to 64 each: threads of one process
+    #[arg(long, value_delimiter = ',', default_values_t = [8, 64])]
+    ranks: Vec<u32>,
+    /// Tokens of each rank
+    #[arg(long, default_value_t = 128)]
+    tokens: u32,
+    /// BF16 elements of a token
+    #[arg(long, default_value_t = 7168)]
+    hidden: u32,
+    /// Experts of all ranks together
+    #[arg(long, default_value_t = 256)]
+    experts: u32,
+    /// Experts that each token chooses
+    #[arg(long, default_value_t = 8)]
+    top_k: u32,
+    /// How tokens choose: any expert, experts of 4 of 8 groups, or both one after the other
+    #[arg(long, value_enum, default_value_t = Choose::Both)]
+    routing: Choose,
+    /// How dispatch lays out what it received
+    #[arg(long, value_enum, default_value_t = LayOut::Expert)]
+    layout: LayOut,
+    /// Where the kernels of one rank alone run, whose bytes in a second stand beside a copy's: auto, simt (which has no such
+    /// figure), or the number of a GPU. The counts above are always taken on simt
+    #[arg(long, default_value = "auto")]
+    gpu: String,
+    /// Seed of tokens and routing
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where to write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// This process has the software HCAs
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Choose {
+    Both,
+    Uniform,
+    Grouped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LayOut {
+    Expert,
+    Rank,
+}
+
+/// Runs it; a count that is too high ends in failure, with the table.
+pub(super) fn run(args: &MoeArgs) -> ExitCode {
+    if !args.inside {
+        return match on_software_hcas(args) {
+            Ok(code) => code,
+            Err(error) => refuse(&error),
+        };
+    }
+    let report = match count(args) {
+        Ok(report) => report,
+        Err(error) => return refuse(&error),
+    };
+    if let Some(Err(error)) = args.json.as_deref().map(|path| write_json(path, &report)) {
+        return refuse(&error);
+    }
+    match output::print(&report) {
+        Err(error) => error.end(NAME),
+        Ok(()) if report.objections.is_empty() => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
+    }
+}
+
+fn on_software_hcas(args: &MoeArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let most = args.ranks.iter().copied().max().unwrap_or(0);
+    if !(1..=64).contains(&most) || args.ranks.contains(&0) {
+        return Err(Box::new(BenchError::Option {
+            what: "--ranks",
+            value: format!("{:?}", args.ranks),
+            limit: "1 to 64 each".to_owned(),
+        }));
+    }
+    inside::start(most)
+}
+
+fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
+    let devices = inside::devices()?;
+    let routings = match args.routing {
+        Choose::Both => vec![Routing::Uniform, Routing::Grouped],
+        Choose::Uniform => vec![Routing::Uniform],
+        Choose::Grouped => vec![Routing::Grouped],
+    };
+    let mut rows = Vec::new();
+    for &ranks in &args.ranks {
+        for &routing in &routings {
+            let case = MoeCase {
+                ranks,
+                config: MoeConfig {
+                    hidden: args.hidden,
+                    experts: args.experts,
+                    top_k: args.top_k,
+                    max_tokens: args.tokens,
+                    layout: match args.layout {
+                        LayOut::Expert => RowLayout::ExpertMajor,
+                        LayOut::Rank => RowLayout::RankMajor,
+                    },
+                    ..MoeConfig::BF16
+                },
+                routing,
+                seed: args.seed,
+            };
+            output::say(format_args!("counting: {case}"));
+            rows.extend(measure(&case, &devices, &read)?);
+        }
+    }
+    Ok(MoeReport::new(rows).with_bandwidth(alone(args, &devices)?))
+}
+
+/// One rank's kernels without a network. On simt a shape that only shows that they run.
+fn alone(args: &MoeArgs, devices: &[String]) -> Result<Bandwidth, BenchError> {
+    let name = devices.first().cloned().unwrap_or_default();
+    let context = Context::open(&DeviceSelector::Name(name))?;
+    // Memory of the device itself: a team of one has no QP, so the software HCA never looks at it.
+    let gpu = gpu::open(args.gpu.parse::<GpuSelector>()?)?;
+    let full = BandwidthCase {
+        tokens: 4096,
+        hidden: args.hidden,
+        experts: 32,
+        top_k: 8,
+        calls: 20,
+    };
+    let case = match gpu.label() == "simt" {
+        false => full,
+        true => BandwidthCase {
+            tokens: 16,
+            hidden: 512,
+            calls: 1,
+            ..full
+        },
+    };
+    bandwidth::measure(&case, &context, &gpu)
+}
+
+/// The counters of a device, from its `hw_counters` files.
+fn read(device: &str) -> Option<HcaCounts> {
+    let root = env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
+    let folder = root.join(format!("class/infiniband/{device}/ports/1/hw_counters"));
+    Some(HcaCounts {
+        wqes: counter(&folder, "tx_wqes")?,
+        doorbells: counter(&folder, "doorbells")?,
+        signals: counter(&folder, "inline_write_requests")? + counter(&folder, "atomic_requests")?,
+        bytes: counter(&folder, "tx_bytes")?,
+    })
+}
+
+fn counter(folder: &Path, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(folder.join(name)).ok()?;
+    text.trim().parse().ok()
+}

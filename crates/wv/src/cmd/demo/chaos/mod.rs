@@ -1,0 +1,77 @@
+//! Ranks that die, stand still, lose each other and come back under running steps: `wv demo --kill` and `wv chaos`.
+//!
+//! Every step of every rank is checked against the reference for what its own report says of the other ranks. What happens to
+//! whom is collected as records, which the final table and `--timeline` are made of.
+
+mod command;
+mod deeds;
+mod event;
+mod figures;
+mod fleet;
+mod kills;
+mod pace;
+mod plan;
+mod processes;
+mod timeline;
+mod times;
+mod watch;
+
+use std::path::Path;
+use std::time::SystemTime;
+
+pub use command::{ChaosOptions, run as run_chaos};
+pub(super) use event::{Record, What};
+use figures::Figures;
+pub(super) use kills::run as run_kills;
+pub use plan::Kill;
+
+use super::DemoError;
+use super::input::Inputs;
+use crate::cmd::output;
+
+/// Microseconds since 1970: the clock that processes of a machine share.
+pub(super) fn unix_us() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |time| {
+        u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+    })
+}
+
+/// Sums over who was there are compared bit for bit.
+fn check_format(inputs: &Inputs, option: &str) -> Result<(), DemoError> {
+    match inputs.config.format {
+        warpverbs::moe::Format::Bf16 => Ok(()),
+        _ => Err(DemoError::Option(format!(
+            "{option} compares bit for bit, and so takes BF16 tokens only"
+        ))),
+    }
+}
+
+/// The picture, if it is wanted, and the table, of a run that has ended so.
+fn publish(
+    records: &[Record],
+    timeline: Option<&Path>,
+    json: bool,
+    ended: Result<(), DemoError>,
+) -> Result<(), DemoError> {
+    if let Some(path) = timeline {
+        std::fs::write(path, timeline::svg(records))
+            .map_err(|error| DemoError::file(path, &error))?;
+    }
+    let figures = Figures::of(records);
+    let written = if json {
+        let text = serde_json::to_string(&figures).expect("numbers");
+        output::print(&format_args!("{text}\n"))
+    } else {
+        let verdict = match &ended {
+            Ok(()) => "equals the scalar reference for who was there, bit for bit",
+            Err(_) => "was checked until one rank failed, see below",
+        };
+        let table = figures.table();
+        output::print(&format_args!(
+            "every step on every rank {verdict}\n\n{table}"
+        ))
+    };
+    ended?;
+    Ok(written?)
+}

@@ -1,0 +1,382 @@
+//! Rank processes that are started, told something, stopped, killed, and started again.
+
+// UNSAFETY: signals to children.
+#![expect(unsafe_code, reason = "kill(2)")]
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use super::super::orders::Order;
+use super::event::{Record, What};
+use super::unix_us;
+use warpverbs::error::ThreadPanicked;
+
+/// What came from a rank.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// A line of its standard output.
+    Told(String),
+    /// A line of its standard error.
+    Said(String),
+    /// It has closed its standard output, and told everything.
+    Closed,
+}
+
+/// Which incarnation of which rank.
+pub(super) type Incarnation = (u32, u32);
+
+/// The processes, by rank slot. Dropping them ends them.
+#[derive(Debug)]
+pub(super) struct Processes {
+    running: BTreeMap<u32, Running>,
+    heard: Receiver<(Incarnation, Heard)>,
+    sender: Sender<(Incarnation, Heard)>,
+    /// Microseconds since 1970.
+    began_us: u64,
+    /// What was done to them.
+    deeds: Vec<Record>,
+}
+
+#[derive(Debug)]
+struct Running {
+    generation: u32,
+    child: Child,
+    /// It ends when this is closed.
+    input: Option<ChildStdin>,
+}
+
+impl Processes {
+    /// None yet; `began_us` is when the run began, since 1970.
+    pub(super) fn new(began_us: u64) -> Self {
+        let (sender, heard) = channel();
+        Self {
+            running: BTreeMap::new(),
+            heard,
+            sender,
+            began_us,
+            deeds: Vec::new(),
+        }
+    }
+
+    /// Starts generation `generation` of `rank`, whose earlier one has ended.
+    pub(super) fn start(
+        &mut self,
+        (rank, generation): Incarnation,
+        command: &mut Command,
+    ) -> io::Result<()> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let input = child.stdin.take();
+        if let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) {
+            let who = (rank, generation);
+            listen(
+                who,
+                output,
+                self.sender.clone(),
+                Heard::Told,
+                Some(Heard::Closed),
+            );
+            listen(who, errors, self.sender.clone(), Heard::Said, None);
+        }
+        let running = Running {
+            generation,
+            child,
+            input,
+        };
+        if let Some(mut earlier) = self.running.insert(rank, running) {
+            end(&mut earlier.child);
+        }
+        self.note(rank, What::Started);
+        Ok(())
+    }
+
+    /// SIGKILL, at once. Whether there was somebody.
+    pub(super) fn kill(&mut self, rank: u32) -> bool {
+        let Some(running) = self.running.get_mut(&rank) else {
+            return false;
+        };
+        let at = unix_us();
+        end(&mut running.child);
+        self.note_at(at, rank, What::Killed);
+        self.running.remove(&rank);
+        true
+    }
+
+    /// Stops all threads of a rank, and with them its software HCA. Whether there was somebody.
+    pub(super) fn stop(&self, rank: u32) -> bool {
+        self.signal(rank, libc::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    pub(super) fn resume(&self, rank: u32) -> bool {
+        self.signal(rank, libc::SIGCONT)
+    }
+
+    fn signal(&self, rank: u32, signal: i32) -> bool {
+        let pid = self.running.get(&rank).map(|running| running.child.id());
+        match pid.map(libc::pid_t::try_from) {
+            // SAFETY: no memory is passed. The process is a child that nobody has waited for, so its number is its own.
+            Some(Ok(pid)) => unsafe { libc::kill(pid, signal) == 0 },
+            _ => false,
+        }
+    }
+
+    /// Tells a rank something on its standard input. Whether there was somebody who could hear it.
+    pub(super) fn order(&mut self, rank: u32, order: &Order) -> bool {
+        let input = self
+            .running
+            .get_mut(&rank)
+            .and_then(|running| running.input.as_mut());
+        let mut line = serde_json::to_vec(order).expect("words and numbers");
+        line.push(b'\n');
+        input.is_some_and(|input| input.write_all(&line).is_ok())
+    }
+
+    /// Name and state of each thread of a rank, as the system gives them: R runs, S sleeps, T is stopped.
+    pub(super) fn threads(&self, rank: u32) -> String {
+        let Some(running) = self.running.get(&rank) else {
+            return "none".to_owned();
+        };
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", running.child.id()));
+        let stats = tasks.into_iter().flatten().filter_map(|task| {
+            let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+            // NUMBER (NAME) STATE ..
+            let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+            Some(format!("{name} {}", rest.trim_start().get(..1)?))
+        });
+        stats.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The generation of the process that runs as `rank`.
+    pub(super) fn generation(&self, rank: u32) -> Option<u32> {
+        self.running.get(&rank).map(|running| running.generation)
+    }
+
+    /// Asks a rank to end, by closing its input.
+    pub(super) fn close(&mut self, rank: u32) {
+        if let Some(running) = self.running.get_mut(&rank) {
+            running.input = None;
+        }
+    }
+
+    /// Waits for one that was asked to end, and kills it after `timeout`.
+    pub(super) fn reap(&mut self, rank: u32, timeout: Duration) -> Option<ExitStatus> {
+        let mut running = self.running.remove(&rank)?;
+        running.input = None;
+        let start = Instant::now();
+        while start.elapsed() < timeout {
+            if let Ok(Some(status)) = running.child.try_wait() {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        end(&mut running.child);
+        None
+    }
+
+    /// Who runs, in ascending order.
+    pub(super) fn running(&self) -> Vec<u32> {
+        self.running.keys().copied().collect()
+    }
+
+    /// The next thing that came, if it comes within `timeout`. What an earlier incarnation left behind comes too.
+    pub(super) fn next(&self, timeout: Duration) -> Option<(Incarnation, Heard)> {
+        self.heard.recv_timeout(timeout).ok()
+    }
+
+    /// What was done to the ranks so far.
+    pub(super) fn deeds(&self) -> &[Record] {
+        &self.deeds
+    }
+
+    /// Takes down what was done to a rank, now.
+    pub(super) fn note(&mut self, rank: u32, what: What) {
+        self.note_at(unix_us(), rank, what);
+    }
+
+    fn note_at(&mut self, at_us: u64, rank: u32, what: What) {
+        let generation = self
+            .running
+            .get(&rank)
+            .map_or(0, |running| running.generation);
+        self.deeds.push(Record {
+            us: at_us.saturating_sub(self.began_us),
+            rank,
+            generation,
+            what,
+        });
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for running in self.running.values_mut() {
+            end(&mut running.child);
+        }
+    }
+}
+
+/// Kills it, stopped or not, and takes its status.
+fn end(child: &mut Child) {
+    if !matches!(child.try_wait(), Ok(Some(_))) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Passes on what comes, line by line, and at last `end`, on a thread that ends with the process.
+fn listen(
+    who: Incarnation,
+    output: impl Read + Send + 'static,
+    to: Sender<(Incarnation, Heard)>,
+    heard: fn(String) -> Heard,
+    end: Option<Heard>,
+) {
+    std::thread::spawn(move || {
+        let listened = ThreadPanicked::catch("listener of a rank", || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            // The receiver has gone, so the rest of the lines is of no use.
+            lines.all(|line| to.send((who, heard(line))).is_ok());
+        });
+        if let Err(panicked) = listened {
+            let _ = to.send((who, Heard::Said(panicked.to_string())));
+        }
+        if let Some(end) = end {
+            let _ = to.send((who, end));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Counts on its output until its input ends.
+    fn counter() -> Command {
+        let mut command = Command::new("sh");
+        let script = "n=0; while :; do n=$((n+1)); echo $n; sleep 0.01; done & read x; kill $!; echo end >&2; exit 3";
+        command.args(["-c", script]);
+        command
+    }
+
+    /// The next line that is told by `who`.
+    fn told(processes: &Processes, who: Incarnation) -> String {
+        loop {
+            match processes.next(LONG).expect("a line") {
+                (from, Heard::Told(line)) if from == who => return line,
+                _ => {}
+            }
+        }
+    }
+
+    fn whats(processes: &Processes) -> Vec<(u32, u32, What)> {
+        let what = |record: &Record| (record.rank, record.generation, record.what.clone());
+        processes.deeds().iter().map(what).collect()
+    }
+
+    #[test]
+    fn a_rank_is_killed_and_started_again_as_another_incarnation() {
+        let mut processes = Processes::new(unix_us());
+        let mut idle = Command::new("cat");
+        processes.start((4, 1), &mut idle).unwrap();
+        processes
+            .start((2, 1), Command::new("cat").arg("-"))
+            .unwrap();
+        assert_eq!(processes.running(), [2, 4]);
+        assert!(processes.kill(4));
+        assert!(!processes.kill(4), "it is gone");
+        assert_eq!(processes.running(), [2]);
+        processes
+            .start((4, 2), Command::new("echo").arg("back"))
+            .unwrap();
+        assert_eq!(told(&processes, (4, 2)), "back");
+        assert_eq!(
+            whats(&processes),
+            [
+                (4, 1, What::Started),
+                (2, 1, What::Started),
+                (4, 1, What::Killed),
+                (4, 2, What::Started)
+            ]
+        );
+        assert!(processes.deeds().is_sorted_by_key(|record| record.us));
+        let status = processes.reap(2, LONG).unwrap();
+        assert!(status.success(), "its input ended: {status}");
+    }
+
+    #[test]
+    fn a_rank_has_ended_when_it_has_told_everything_not_when_it_closes_its_errors() {
+        let mut processes = Processes::new(unix_us());
+        let mut dying = Command::new("sh");
+        dying.args(["-c", "echo why >&2; exec 2>&-; sleep 0.3; echo expelled"]);
+        processes.start((0, 1), &mut dying).unwrap();
+        let heard = [(); 3].map(|()| processes.next(LONG).expect("something").1);
+        let wanted = [
+            Heard::Said("why".to_owned()),
+            Heard::Told("expelled".to_owned()),
+            Heard::Closed,
+        ];
+        assert_eq!(heard, wanted);
+        assert_eq!(processes.next(Duration::from_millis(100)), None);
+    }
+
+    #[test]
+    fn a_stopped_rank_says_nothing_until_it_goes_on_and_can_be_killed() {
+        let mut processes = Processes::new(unix_us());
+        assert!(!processes.stop(0), "nobody is there");
+        // One process, so that the signal stops all of it.
+        let mut ticker = Command::new("sh");
+        ticker.args(["-c", "while :; do echo tick; done"]);
+        processes.start((0, 1), &mut ticker).unwrap();
+        told(&processes, (0, 1));
+        assert_eq!(processes.threads(1), "none");
+        assert!(processes.threads(0).starts_with("sh "));
+        assert!(processes.stop(0));
+        // What was in the pipe still comes.
+        let start = Instant::now();
+        while processes.next(Duration::from_millis(300)).is_some() {
+            assert!(start.elapsed() < LONG, "it does not stop");
+        }
+        assert!(processes.resume(0));
+        told(&processes, (0, 1));
+        assert!(processes.stop(0));
+        assert!(processes.kill(0));
+        assert_eq!(
+            whats(&processes),
+            [(0, 1, What::Started), (0, 1, What::Killed)]
+        );
+    }
+
+    #[test]
+    fn an_order_is_a_line_of_the_input() {
+        let mut processes = Processes::new(unix_us());
+        let order = Order::Last(7);
+        assert!(!processes.order(3, &order), "nobody is there");
+        processes.start((3, 2), &mut Command::new("cat")).unwrap();
+        assert_eq!(processes.generation(3), Some(2));
+        assert!(processes.order(3, &order));
+        assert_eq!(told(&processes, (3, 2)), r#"{"last":7}"#);
+    }
+
+    #[test]
+    fn a_rank_that_is_asked_to_end_ends_with_its_status_and_one_that_does_not_is_killed() {
+        let mut processes = Processes::new(unix_us());
+        processes.start((1, 1), &mut counter()).unwrap();
+        assert_eq!(told(&processes, (1, 1)), "1");
+        processes.close(1);
+        assert_eq!(processes.reap(1, LONG).unwrap().code(), Some(3));
+        processes
+            .start((1, 2), Command::new("sleep").arg("60"))
+            .unwrap();
+        assert_eq!(processes.reap(1, Duration::from_millis(50)), None);
+        assert!(processes.running().is_empty());
+    }
+}

@@ -1,0 +1,279 @@
+//! Compares what a step gave with the scalar reference, element by element.
+//!
+//! Tokens that travel as FP8 are compared bit for bit with what the twin of the cast makes of them; their sums also with the
+//! reference of the BF16 tokens, from which they may be as far as the format makes them.
+
+use std::borrow::Cow;
+
+use super::experts::expert;
+use warpverbs::moe::oracle::combine::{FP8_LIMIT, POWER_OF_TWO_LIMIT, difference};
+use warpverbs::moe::reference::{self, Batch, Source};
+use warpverbs::moe::{Combined, Format, MoeConfig, MoeError, Placement, Scales, bf16, format};
+
+/// What a step gave is right, or the first thing that is wrong with it, in words.
+pub(super) type Verdict = Result<(), String>;
+
+/// A token as the experts see it, BF16 bits.
+fn arrives(format: Format, token: &[u16]) -> Cow<'_, [u16]> {
+    match format {
+        Format::Bf16 | Format::Opaque { .. } => Cow::Borrowed(token),
+        Format::Fp8(kind) => {
+            let (codes, scales) = format::quantize(kind, token);
+            Cow::Owned(format::dequantize(kind, &codes, &scales))
+        }
+    }
+}
+
+/// How far sums may be from those of BF16 tokens, as [`difference`]: 0 means bit for bit.
+pub(super) fn limit(format: Format) -> f64 {
+    match format {
+        Format::Bf16 | Format::Opaque { .. } => 0.0,
+        Format::Fp8(Scales::F32) => FP8_LIMIT,
+        Format::Fp8(Scales::PowerOfTwo | Scales::Ue8m0) => POWER_OF_TWO_LIMIT,
+    }
+}
+
+/// M1: every row that the experts of `rank` should have got is there, once, in its place, with every element.
+/// `row(expert, row)` reads one that they have got.
+pub(super) fn dispatch(
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
+    batches: &[Batch],
+    got: &[Vec<Source>],
+    row: impl Fn(usize, usize) -> Result<Vec<u16>, MoeError>,
+) -> Result<Verdict, MoeError> {
+    let want = reference::dispatch(config, placement, batches, rank);
+    for (local, (want, got)) in want.iter().zip(got).enumerate() {
+        let id = placement.of_rank(rank)[local];
+        if want.len() != got.len() {
+            let (want, got) = (want.len(), got.len());
+            return Ok(Err(format!(
+                "dispatch: expert {id} got {got} rows, reference {want}"
+            )));
+        }
+        for (place, (want, got)) in want.iter().zip(got).enumerate() {
+            if want != got {
+                return Ok(Err(format!(
+                    "dispatch: row {place} of expert {id} is token {} of rank {}, reference token {} of rank {}",
+                    got.token, got.rank, want.token, want.rank
+                )));
+            }
+            let sent = batches[want.rank as usize].token(config, want.token as usize);
+            let sent = arrives(config.format, sent);
+            if let Some(difference) = first_difference(&row(local, place)?, &sent) {
+                return Ok(Err(format!(
+                    "dispatch: token {} of rank {} at expert {id}: {difference}",
+                    want.token, want.rank
+                )));
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// M2: combine is the reference bit for bit, and every token is valid. How far it is from the reference of BF16 tokens, which the
+/// format limits.
+pub(super) fn combine(
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
+    batch: &Batch,
+    got: &Combined,
+) -> Result<f64, String> {
+    let hidden = config.hidden as usize;
+    let tokens = batch.x.chunks_exact(hidden);
+    let arrived = Batch {
+        x: tokens
+            .flat_map(|token| arrives(config.format, token).into_owned())
+            .collect(),
+        ..batch.clone()
+    };
+    let want = reference::combine(config, placement, rank, &arrived, expert);
+    let rows = got.out.chunks_exact(hidden).zip(want.chunks_exact(hidden));
+    for (token, (got, want)) in rows.enumerate() {
+        if let Some(difference) = first_difference(got, want) {
+            return Err(format!("combine: token {token}: {difference}"));
+        }
+    }
+    if let Some(token) = got.token_valid.iter().position(|valid| !valid) {
+        return Err(format!("combine: token {token} has lost an expert"));
+    }
+    if config.format == Format::Bf16 {
+        return Ok(0.0);
+    }
+    let exact = reference::combine(config, placement, rank, batch, expert);
+    let numbers = |bits: &[u16]| -> Vec<f32> { bits.iter().map(|&x| bf16::to_f32(x)).collect() };
+    let (far, limit) = (
+        difference(&numbers(&got.out), &numbers(&exact)),
+        limit(config.format),
+    );
+    match far <= limit {
+        true => Ok(far),
+        false => Err(format!(
+            "combine: {far:.1e} from the reference of BF16 tokens; the format's limit is {limit:.0e}"
+        )),
+    }
+}
+
+/// The same where only what the ranks of `seen` hold was added: a token that lacks an expert is not valid. How many are not.
+pub(super) fn combine_of(
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
+    batch: &Batch,
+    got: &Combined,
+    seen: &[u32],
+) -> Result<u32, String> {
+    let hidden = config.hidden as usize;
+    let there = |other: u32| seen.contains(&other);
+    let (want, valid) = reference::combine_seen(config, placement, rank, batch, there, expert);
+    let rows = got.out.chunks_exact(hidden).zip(want.chunks_exact(hidden));
+    for (token, (got, want)) in rows.enumerate() {
+        if let Some(difference) = first_difference(got, want) {
+            return Err(format!(
+                "combine from {seen:?}: token {token}: {difference}"
+            ));
+        }
+    }
+    let pairs = got.token_valid.iter().zip(&valid);
+    match pairs.enumerate().find(|(_, (got, want))| got != want) {
+        Some((token, (got, want))) => Err(format!(
+            "combine from {seen:?}: token {token} is valid: {got}, reference {want}"
+        )),
+        None => Ok(valid.into_iter().map(|valid| u32::from(!valid)).sum()),
+    }
+}
+
+/// The first element that differs, in words.
+fn first_difference(got: &[u16], want: &[u16]) -> Option<String> {
+    let pairs = got.iter().zip(want);
+    let (element, (got, want)) = pairs
+        .enumerate()
+        .find(|(_, (a, b))| !bf16::same(**a, **b))?;
+    Some(format!(
+        "element {element} is {got:#06x} ({}), reference {want:#06x} ({})",
+        bf16::to_f32(*got),
+        bf16::to_f32(*want)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: MoeConfig = MoeConfig {
+        hidden: 8,
+        experts: 2,
+        top_k: 1,
+        max_tokens: 3,
+        ..MoeConfig::BF16
+    };
+
+    fn batch(first: f32) -> Batch {
+        let value = |i: u32| bf16::from_f32(first + f32::from(u8::try_from(i).unwrap()));
+        Batch {
+            x: (0..24).map(value).collect(),
+            experts: vec![0, 1, 0],
+            weights: vec![1.0; 3],
+        }
+    }
+
+    /// What rank 0 of two gets, unless `change` spoils it.
+    fn dispatched(change: impl Fn(&mut Vec<Vec<Source>>, &mut Vec<u16>)) -> Verdict {
+        let (placement, batches) = (Placement::blocks(2, 2), [batch(1.0), batch(40.0)]);
+        let mut got = reference::dispatch(&SHAPE, &placement, &batches, 0);
+        let rows = got[0].iter().map(|source| {
+            let (batch, token) = (&batches[source.rank as usize], source.token as usize);
+            batch.token(&SHAPE, token)
+        });
+        let mut rows = rows.collect::<Vec<_>>().concat();
+        change(&mut got, &mut rows);
+        let row = |_: usize, row: usize| Ok(rows[row * 8..(row + 1) * 8].to_vec());
+        dispatch(&SHAPE, &placement, 0, &batches, &got, row).unwrap()
+    }
+
+    #[test]
+    fn a_dispatch_is_compared_row_by_row_and_element_by_element() {
+        dispatched(|_, _| ()).unwrap();
+        let lost = dispatched(|got, _| got[0].truncate(3));
+        assert_eq!(
+            lost.unwrap_err(),
+            "dispatch: expert 0 got 3 rows, reference 4"
+        );
+        let swapped = dispatched(|got, _| got[0].swap(0, 1));
+        assert_eq!(
+            swapped.unwrap_err(),
+            "dispatch: row 0 of expert 0 is token 2 of rank 0, reference token 0 of rank 0"
+        );
+        let torn = dispatched(|_, rows| rows[3 * 8 + 5] = 0x4000);
+        assert_eq!(
+            torn.unwrap_err(),
+            "dispatch: token 2 of rank 1 at expert 0: element 5 is 0x4000 (2), reference 0x4274 (61)"
+        );
+    }
+
+    #[test]
+    fn a_combine_is_compared_element_by_element_and_must_be_valid() {
+        let (placement, batch) = (Placement::blocks(2, 2), batch(1.0));
+        let right = Combined {
+            out: reference::combine(&SHAPE, &placement, 0, &batch, expert),
+            token_valid: vec![true; 3],
+        };
+        let verdict = |got: &Combined| combine(&SHAPE, &placement, 0, &batch, got);
+        assert_eq!(verdict(&right), Ok(0.0));
+        let mut wrong = right.clone();
+        wrong.out[8 + 7] ^= 1;
+        let words = verdict(&wrong).unwrap_err();
+        assert!(
+            words.starts_with("combine: token 1: element 7 is 0x"),
+            "{words}"
+        );
+        let mut invalid = right;
+        invalid.token_valid[2] = false;
+        assert_eq!(
+            verdict(&invalid).unwrap_err(),
+            "combine: token 2 has lost an expert"
+        );
+    }
+
+    #[test]
+    fn fp8_is_compared_with_its_own_reference_bit_for_bit_and_with_that_of_bf16_to_its_limit() {
+        let config = MoeConfig {
+            hidden: 128,
+            format: Format::Fp8(Scales::F32),
+            ..SHAPE
+        };
+        let value = |i: u16| bf16::from_f32(1.0 + f32::from(i % 97) / 13.0);
+        let batch = Batch {
+            x: (0..3 * 128).map(value).collect(),
+            experts: vec![0, 1, 0],
+            weights: vec![1.0; 3],
+        };
+        let placement = Placement::blocks(2, 1);
+        let cast = Batch {
+            x: batch
+                .x
+                .chunks(128)
+                .flat_map(|token| arrives(config.format, token).into_owned())
+                .collect(),
+            ..batch.clone()
+        };
+        assert_ne!(cast.x, batch.x);
+        let sums = |of: &Batch| Combined {
+            out: reference::combine(&config, &placement, 0, of, expert),
+            token_valid: vec![true; 3],
+        };
+        let verdict = |got: &Combined| combine(&config, &placement, 0, &batch, got);
+        let far = verdict(&sums(&cast)).unwrap();
+        assert!(far > 0.0 && far <= FP8_LIMIT, "{far}");
+        // As if dispatch had not cast.
+        let words = verdict(&sums(&batch)).unwrap_err();
+        assert!(words.starts_with("combine: token 0: element"), "{words}");
+    }
+
+    #[test]
+    fn two_nans_are_the_same() {
+        assert_eq!(first_difference(&[0x7fc0, 2], &[0xffff, 2]), None);
+    }
+}

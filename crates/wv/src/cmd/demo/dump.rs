@@ -1,0 +1,66 @@
+//! Inputs and outputs of each step as files, for whoever wants to look with NumPy.
+
+use std::path::{Path, PathBuf};
+
+use super::{DemoError, npy};
+use warpverbs::moe::reference::{Batch, Source};
+use warpverbs::moe::{Combined, Moe, Workspace};
+
+/// Makes `directory`, if it is missing.
+pub(super) fn prepare(directory: &Path) -> Result<(), DemoError> {
+    std::fs::create_dir_all(directory).map_err(|error| DemoError::file(directory, &error))
+}
+
+/// Where the files of one step and rank go.
+pub(super) struct Dump {
+    directory: PathBuf,
+    prefix: String,
+}
+
+impl Dump {
+    pub(super) fn new(directory: &Path, step: u32, rank: u32) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            prefix: format!("step{step}_rank{rank}"),
+        }
+    }
+
+    pub(super) fn inputs(&self, moe: &Moe, batch: &Batch) -> Result<(), DemoError> {
+        let (hidden, top_k) = (moe.config().hidden as usize, moe.config().top_k as usize);
+        npy::write(&self.path("tokens"), hidden, &batch.x)?;
+        npy::write(&self.path("routing"), top_k, &batch.experts)?;
+        npy::write(&self.path("weights"), top_k, &batch.weights)
+    }
+
+    pub(super) fn received(
+        &self,
+        moe: &Moe,
+        work: &Workspace,
+        got: &[Vec<Source>],
+    ) -> Result<(), DemoError> {
+        let number =
+            |value: u32| i32::try_from(value).expect("experts, ranks and tokens are below 2^17");
+        let (mut sources, mut rows) = (Vec::new(), Vec::new());
+        for (local, of_expert) in got.iter().enumerate() {
+            for (row, source) in of_expert.iter().enumerate() {
+                let id = moe.local_experts()[local];
+                sources.extend([number(id), number(source.rank), number(source.token)]);
+                rows.extend(work.received(local, row)?);
+            }
+        }
+        npy::write(&self.path("sources"), 3, &sources)?;
+        npy::write(&self.path("received"), moe.config().hidden as usize, &rows)
+    }
+
+    pub(super) fn output(&self, moe: &Moe, combined: &Combined) -> Result<(), DemoError> {
+        npy::write(
+            &self.path("output"),
+            moe.config().hidden as usize,
+            &combined.out,
+        )
+    }
+
+    fn path(&self, what: &str) -> PathBuf {
+        self.directory.join(format!("{}_{what}.npy", self.prefix))
+    }
+}

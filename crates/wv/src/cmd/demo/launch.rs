@@ -1,0 +1,368 @@
+//! The rank processes: started, listened to, ended.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use super::DemoError;
+use super::messages::{Message, RankResult, Spec};
+use crate::cmd::output;
+use crate::cmd::sim::private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
+use crate::cmd::tied;
+use warpverbs::error::ThreadPanicked;
+use warpverbs::team::{Store, open_store};
+
+/// After the first failure the other ranks have this long to tell theirs.
+const GRACE: Duration = Duration::from_secs(8);
+/// A process that has closed its output ends within this time, or is killed.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// A private directory for store, specification and sysfs trees; goes with its owner.
+pub(super) struct Workplace(PrivateDir);
+
+impl Workplace {
+    /// Makes it, and sweeps up what dead owners left.
+    pub(super) fn new() -> Result<Self, DemoError> {
+        let parent = standard_parent();
+        sweep(&parent);
+        let name = format!("p{}-{:08x}", std::process::id(), fastrand::u32(..));
+        let refused = |error: PrivateDirError| DemoError::file(&parent, &error);
+        let place = Self(PrivateDir::create(&parent.join(name)).map_err(refused)?);
+        for folder in [place.store(), place.hcas()] {
+            fs::DirBuilder::new()
+                .mode(0o700)
+                .create(&folder)
+                .map_err(|error| DemoError::file(&folder, &error))?;
+        }
+        Ok(place)
+    }
+
+    pub(super) fn store(&self) -> PathBuf {
+        self.0.path().join("store")
+    }
+
+    fn hcas(&self) -> PathBuf {
+        self.0.path().join("hcas")
+    }
+
+    fn spec(&self) -> PathBuf {
+        self.0.path().join("spec.json")
+    }
+
+    /// Puts down what the ranks are to do.
+    pub(super) fn write(&self, spec: &Spec) -> Result<(), DemoError> {
+        let path = self.spec();
+        let text = serde_json::to_vec(spec).map_err(|error| DemoError::file(&path, &error))?;
+        fs::write(&path, text).map_err(|error| DemoError::file(&path, &error))
+    }
+
+    /// What starts a rank, which ends with this process; with `preload` it has software HCAs of its own.
+    pub(super) fn command(
+        &self,
+        rank: u32,
+        preload: Option<&OsString>,
+    ) -> Result<Command, DemoError> {
+        let program =
+            env::current_exe().map_err(|error| DemoError::file(Path::new("wv"), &error))?;
+        let mut command = Command::new(program);
+        tied::tie(&mut command);
+        command
+            .arg("demo-rank")
+            .arg("--spec")
+            .arg(self.spec())
+            .args(["--rank", &rank.to_string()]);
+        if let Some(preload) = preload {
+            command
+                .env("LD_PRELOAD", preload)
+                .env("SOFTHCA_DIR", self.hcas());
+        }
+        Ok(command)
+    }
+}
+
+impl Drop for Workplace {
+    fn drop(&mut self) {
+        self.0.remove();
+    }
+}
+
+/// What a rank has told, or how it ended.
+enum Event {
+    Told(Message),
+    /// A line on its standard error: of the software HCA, or of a library.
+    Said(String),
+    /// It has closed one of its two outputs.
+    Closed,
+}
+
+/// The rank processes. Dropping them ends them.
+pub(super) struct Ranks {
+    children: Vec<Child>,
+    /// Their standard inputs: a rank ends when its own is closed.
+    inputs: Vec<ChildStdin>,
+    events: Receiver<(u32, Event)>,
+    store: Arc<dyn Store>,
+}
+
+impl Ranks {
+    /// Starts all of them; with `preload` each has software HCAs of its own.
+    pub(super) fn start(
+        place: &Workplace,
+        spec: &Spec,
+        preload: Option<&OsString>,
+    ) -> Result<Self, DemoError> {
+        place.write(spec)?;
+        let (sender, events) = channel();
+        let mut ranks = Self {
+            children: Vec::new(),
+            inputs: Vec::new(),
+            events,
+            store: open_store(&spec.store, &spec.run_id)?,
+        };
+        for rank in 0..spec.options.ranks {
+            let mut command = place.command(rank, preload)?;
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            let mut child = command
+                .spawn()
+                .map_err(|error| DemoError::file(Path::new("wv"), &error))?;
+            ranks.inputs.extend(child.stdin.take());
+            if let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) {
+                listen(rank, output, sender.clone(), told);
+                listen(rank, errors, sender.clone(), Event::Said);
+            }
+            ranks.children.push(child);
+        }
+        Ok(ranks)
+    }
+
+    /// Listens until every rank is done; `progress` sees each message. The results, by rank.
+    ///
+    /// After a failure the others get a little time to end by themselves.
+    pub(super) fn finish(
+        mut self,
+        limit: Duration,
+        mut progress: impl FnMut(u32, &Message),
+    ) -> Result<Vec<RankResult>, DemoError> {
+        let start = Instant::now();
+        let mut until = start + limit;
+        let mut states: Vec<State> = self.children.iter().map(|_| State::default()).collect();
+        while !states.iter().all(State::has_ended) {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(left) {
+                Ok((rank, event)) => {
+                    let state = &mut states[rank as usize];
+                    match event {
+                        Event::Told(message) => {
+                            progress(rank, &message);
+                            state.hear(message);
+                        }
+                        Event::Said(line) => state.said.push(line),
+                        Event::Closed => state.closed += 1,
+                    }
+                    if state.has_ended() {
+                        state.end(self.reap(rank as usize));
+                    }
+                    self.tell_the_others(rank, state);
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            }
+            if states.iter().any(|state| state.failure.is_some()) {
+                until = until.min(Instant::now() + GRACE);
+            }
+        }
+        let failed = states.iter().any(|state| state.failure.is_some());
+        if !failed && !states.iter().all(State::has_ended) {
+            return Err(DemoError::Timeout {
+                seconds: limit.as_secs(),
+                progress: progress_in_words(&states),
+            });
+        }
+        if failed {
+            return Err(DemoError::Ranks {
+                messages: failures_in_words(&states),
+            });
+        }
+        for (rank, state) in states.iter().enumerate() {
+            for line in &state.said {
+                output::say(format_args!("rank {rank}: {line}"));
+            }
+        }
+        Ok(states
+            .into_iter()
+            .filter_map(|state| state.result)
+            .collect())
+    }
+
+    /// Waits for a process that has closed its output.
+    fn reap(&mut self, rank: usize) -> Option<ExitStatus> {
+        let until = Instant::now() + ENDING;
+        while Instant::now() < until {
+            if let Ok(Some(status)) = self.children[rank].try_wait() {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = self.children[rank].kill();
+        self.children[rank].wait().ok()
+    }
+
+    /// A rank that died, or that failed before it joined, could not tell the others, so the demo does.
+    fn tell_the_others(&self, rank: u32, state: &mut State) {
+        if let Some(failure) = &mut state.failure
+            && !failure.remote
+            && !failure.passed_on
+        {
+            failure.passed_on = true;
+            let key = format!("failed/{rank}");
+            let _ = self.store.put(&key, failure.message.as_bytes());
+        }
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        self.inputs.clear();
+        for child in &mut self.children {
+            if !matches!(child.try_wait(), Ok(Some(_))) {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+/// What is known of one rank.
+#[derive(Default)]
+struct State {
+    verified: u32,
+    result: Option<RankResult>,
+    failure: Option<Failure>,
+    /// Lines of its standard error.
+    said: Vec<String>,
+    /// Outputs that it has closed.
+    closed: u32,
+}
+
+struct Failure {
+    message: String,
+    remote: bool,
+    /// Through the store.
+    passed_on: bool,
+}
+
+impl State {
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Joined { .. }
+            | Message::Begins { .. }
+            | Message::Event(_)
+            | Message::Finished { .. } => {}
+            Message::Verified { step } => self.verified = step + 1,
+            Message::Done(result) => self.result = Some(result),
+            Message::Failed { message, remote } => self.fail(message, remote),
+        }
+    }
+
+    /// It has closed both of its outputs.
+    fn has_ended(&self) -> bool {
+        self.closed >= 2
+    }
+
+    fn end(&mut self, status: Option<ExitStatus>) {
+        let good = status.is_some_and(|status| status.success()) && self.result.is_some();
+        if !good && self.failure.is_none() {
+            let status = status.map_or_else(
+                || "nobody knows how".to_owned(),
+                |status| status.to_string(),
+            );
+            self.fail(format!("its process ended: {status}"), false);
+        }
+    }
+
+    fn fail(&mut self, message: String, remote: bool) {
+        self.failure = Some(Failure {
+            message,
+            remote,
+            passed_on: false,
+        });
+    }
+
+    /// The failure, with what libraries said last, which may be the cause.
+    fn in_words(&self, rank: usize) -> Option<String> {
+        let failure = self.failure.as_ref()?;
+        let message = &failure.message;
+        Some(match self.said.last() {
+            Some(said) if !failure.remote => format!("rank {rank}: {message} ({said})"),
+            _ => format!("rank {rank}: {message}"),
+        })
+    }
+}
+
+/// Causes first, one line each; then who ended because of them.
+fn failures_in_words(states: &[State]) -> Vec<String> {
+    let (mut causes, mut others) = (Vec::new(), Vec::new());
+    for (rank, state) in states.iter().enumerate() {
+        let remote = state.failure.as_ref().is_some_and(|failure| failure.remote);
+        match state.in_words(rank) {
+            Some(words) if remote => others.push(words),
+            Some(words) => causes.push(words),
+            None if !state.has_ended() => {
+                others.push(format!("rank {rank}: still ran, and was ended"))
+            }
+            None => {}
+        }
+    }
+    causes.extend(others);
+    causes
+}
+
+fn progress_in_words(states: &[State]) -> String {
+    let verified = states.iter().map(|state| state.verified);
+    let (least, most) = (
+        verified.clone().min().unwrap_or(0),
+        verified.max().unwrap_or(0),
+    );
+    format!("ranks have verified {least} to {most} steps")
+}
+
+/// A line of a rank's standard output.
+fn told(line: String) -> Event {
+    Event::Told(
+        serde_json::from_str(&line).unwrap_or_else(|error| Message::Failed {
+            message: format!("told something that is no message ({error}): {line}"),
+            remote: false,
+        }),
+    )
+}
+
+/// Passes on what comes out of a rank, line by line, on a thread that ends with the rank.
+fn listen(
+    rank: u32,
+    output: impl Read + Send + 'static,
+    events: Sender<(u32, Event)>,
+    event: fn(String) -> Event,
+) {
+    std::thread::spawn(move || {
+        let listened = ThreadPanicked::catch("listener of a rank", || {
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            // The receiver has gone, so the rest of the lines is of no use.
+            lines.all(|line| events.send((rank, event(line))).is_ok());
+        });
+        if let Err(panicked) = listened {
+            let message = panicked.to_string();
+            let remote = false;
+            let _ = events.send((rank, Event::Told(Message::Failed { message, remote })));
+        }
+        let _ = events.send((rank, Event::Closed));
+    });
+}

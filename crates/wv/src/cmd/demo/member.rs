@@ -1,0 +1,202 @@
+//! A rank whose fellows may die: each step is checked for what the report of its call says of them.
+
+use std::time::{Duration, Instant};
+
+use super::chaos::{Record, What, unix_us};
+use super::messages::{Message, tell};
+use super::rank::Rank;
+use super::{DemoError, check, orders};
+use warpverbs::abi::{MoeCause, Outcome};
+use warpverbs::moe::reference::Batch;
+use warpverbs::moe::{Fault, Member};
+use warpverbs::team::{self, Group, GroupConfig, GroupState};
+
+/// Between two looks whether the demo wants this process to end.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Commands given to the HCA, and bytes allocated, by a rank so far.
+#[derive(Debug, Default)]
+struct Spent {
+    commands: u64,
+    bytes: u64,
+}
+
+impl Spent {
+    /// What has come to it since the last time.
+    fn since(&mut self, commands: u64, bytes: u64) -> (u64, u64) {
+        let new = (
+            commands.saturating_sub(self.commands),
+            bytes.saturating_sub(self.bytes),
+        );
+        (self.commands, self.bytes) = (commands, bytes);
+        new
+    }
+}
+
+impl Rank {
+    /// Runs the steps in a group. One that joins begins with the first step of the view that takes it in.
+    pub(super) fn serve(&mut self) -> Result<(), DemoError> {
+        let defaults = GroupConfig::default();
+        let deadline = Duration::from_millis(self.spec.deadline_ms);
+        let config = GroupConfig {
+            // The lease of a rank lasts at least as long as kernels of other ranks wait for it.
+            lease_ttl: defaults.lease_ttl.max(deadline),
+            error_bound: Some(Duration::from_secs(1)),
+            ..defaults
+        };
+        let group = Group::start(self.moe.team(), Member::new(&self.moe), &config)?;
+        self.tell_what(unix_us(), What::Asks);
+        let timeout = Duration::from_millis(self.spec.join_timeout_ms);
+        let served = group.wait(GroupState::Serving, timeout);
+        let mut spent = Spent::default();
+        self.tell_events(&group, &mut spent);
+        // Dropped again before it was there for long.
+        if group.state().is_over() {
+            return Ok(group.check()?);
+        }
+        served?;
+        let kills = !self.spec.options.kill.is_empty();
+        let mut told = None;
+        while !orders::is_closed() {
+            let number = self.moe.started().wrapping_add(1);
+            let last = self.spec.options.steps.min(orders::last_step());
+            if number > last {
+                // One that dies in the last step is dropped by those who are done. There may be more steps than was thought.
+                if told != Some(last) {
+                    orders::done();
+                    let _ = tell(&Message::Finished { step: last });
+                    told = Some(last);
+                }
+                self.tell_events(&group, &mut spent);
+                if group.state().is_over() {
+                    return Ok(group.check()?);
+                }
+                std::thread::sleep(LOOK);
+                continue;
+            }
+            if kills {
+                let _ = tell(&Message::Begins { step: number });
+            }
+            let step = self.member_step(number);
+            self.tell_events(&group, &mut spent);
+            if group.state().is_over() {
+                // `Expelled` is told: another incarnation comes.
+                return Ok(group.check()?);
+            }
+            let step = step?;
+            if matches!(step, What::Step { epoch: None, .. }) {
+                // Nothing paces it.
+                std::thread::sleep(LOOK);
+            }
+            self.tell_what(unix_us(), step);
+        }
+        Ok(())
+    }
+
+    /// One step, checked for what its report says of the others.
+    fn member_step(&mut self, number: u32) -> Result<What, DemoError> {
+        let (rank, step) = (self.moe.team().rank(), number - 1);
+        let mut batches: Vec<Batch> = (0..self.inputs.ranks)
+            .map(|rank| self.inputs.batch(step, rank))
+            .collect();
+        let own = batches[rank as usize].clone();
+        let wrong = |words: String| DemoError::Mismatch {
+            rank,
+            step: number,
+            words,
+        };
+        self.moe
+            .set_schedule_seed(self.spec.options.seed ^ u64::from(number));
+        let start = Instant::now();
+        self.work.send(&own)?;
+        let sources = self.work.receive()?;
+        let mut took = start.elapsed();
+        let report = self.work.call().report()?;
+        // No view covers it. A call that skips somebody has sent to the others all the same.
+        let aborted = |fault: &Fault| fault.cause == MoeCause::ABORTED && fault.peer.is_none();
+        let aborted = report.fault.as_ref().is_some_and(aborted);
+        // A call that finds its staging memory in use sends nothing, not even to its own rank.
+        let own_sent = report.peers[rank as usize].dispatch_received != Outcome::NOT_SENT;
+        let here = |other: u32, there: bool| (there || other == rank && own_sent) && !aborted;
+        for (other, peer) in (0u32..).zip(&report.peers) {
+            if !here(other, peer.dispatch_received == Outcome::ACCEPTED) {
+                batches[other as usize] = Batch::default();
+            }
+        }
+        let row = |local: usize, row: usize| self.work.received(local, row);
+        let config = self.moe.config();
+        let placement = self.work.placement();
+        check::dispatch(config, placement, rank, &batches, &sources, row)?.map_err(wrong)?;
+        let start = Instant::now();
+        self.run_experts()?;
+        self.work.send_back()?;
+        let combined = self.work.receive_back()?;
+        took += start.elapsed();
+        let report = self.work.call().report()?;
+        let peers = || (0u32..).zip(&report.peers);
+        // This rank too: a combine that finds its staging memory in use brings nothing back, not even to its own rank.
+        let seen: Vec<u32> = peers()
+            .filter(|(_, peer)| !aborted && peer.valid != 0 && peer.member != 0)
+            .map(|(other, _)| other)
+            .collect();
+        let missing = peers().filter(|(other, peer)| {
+            let came = peer.dispatch_received == Outcome::ACCEPTED && peer.valid != 0;
+            peer.member != 0 && *other != rank && !came
+        });
+        let missing: Vec<u32> = missing.map(|(other, _)| other).collect();
+        let (config, placement) = (self.moe.config(), self.work.placement());
+        let lost = check::combine_of(config, placement, rank, &own, &combined, &seen);
+        Ok(What::Step {
+            step: report.call,
+            epoch: (!aborted).then_some(report.epoch),
+            tokens: config.max_tokens,
+            lost: lost.map_err(wrong)?,
+            missing,
+            took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// What has happened to the group since the last time.
+    fn tell_events(&self, group: &Group, spent: &mut Spent) {
+        for event in group.events() {
+            let us = unix_us()
+                .saturating_sub(u64::try_from(event.at.elapsed().as_micros()).unwrap_or(0));
+            let what = match event.what {
+                team::What::Suspected { rank, cause } => What::Suspects {
+                    other: rank,
+                    cause: cause.to_string(),
+                },
+                team::What::Trusted { rank } => What::Trusts { other: rank },
+                team::What::Connected { rank, took, .. } => What::Connected {
+                    other: rank,
+                    took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+                },
+                team::What::Masked { ranks } => What::Masked { others: ranks },
+                team::What::Viewed(view) => {
+                    let team = self.moe.team();
+                    let (commands, bytes) = spent.since(team.commands(), team.bytes_allocated());
+                    What::Serves {
+                        epoch: view.epoch,
+                        members: view.members.into_keys().collect(),
+                        commands,
+                        bytes,
+                    }
+                }
+                team::What::Ended(GroupState::Expelled) => What::Expelled,
+                other => What::Notes {
+                    words: format!("{other:?}"),
+                },
+            };
+            self.tell_what(us, what);
+        }
+    }
+
+    fn tell_what(&self, us: u64, what: What) {
+        let _ = tell(&Message::Event(Record {
+            us: us.saturating_sub(self.spec.began_us),
+            rank: self.moe.team().rank(),
+            generation: self.moe.team().config().generation,
+            what,
+        }));
+    }
+}

@@ -1,0 +1,225 @@
+//! `wv demo`: rank processes dispatch and combine tokens, and check every step against the scalar reference.
+//!
+//! The ranks are processes of this same program (`wv demo-rank`). On software HCAs each has `libsofthca.so` preloaded, so
+//! the host code in it is the one that would drive a ConnectX. They meet in a directory of the demo, tell it how it goes on
+//! their standard output, and end when it ends.
+
+mod chaos;
+mod check;
+mod counters;
+mod dump;
+mod error;
+mod experts;
+mod explain;
+mod generate;
+mod input;
+mod launch;
+mod member;
+mod messages;
+mod npy;
+mod options;
+mod orders;
+mod rank;
+mod report;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+pub use chaos::{ChaosOptions, Kill, run_chaos};
+pub use error::DemoError;
+use input::Inputs;
+use launch::{Ranks, Workplace};
+use messages::{Message, Spec};
+pub use options::{DemoOptions, LayoutKind, RoutingKind, TokenFormat};
+pub use rank::{RankOptions, run_rank};
+use report::{RanOn, Summary};
+
+use crate::cmd::output;
+use warpverbs::gpu::GpuSelector;
+use warpverbs::verbs::{Context, DeviceSelector, VerbsError};
+
+/// Ranks wait no shorter for each other. A run whose limit is shorter ends by that, and says so.
+const SHORTEST: Duration = Duration::from_secs(20);
+
+/// Runs the demo and prints its result.
+#[must_use]
+pub fn run(options: &DemoOptions) -> ExitCode {
+    exit_code("wv demo", &run_to_the_end(options))
+}
+
+/// Says why `command` ended, if not well; its status.
+fn exit_code(command: &str, ended: &Result<(), DemoError>) -> ExitCode {
+    let error = match ended {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(DemoError::Output(error)) => return error.end(command),
+        Err(error) => error,
+    };
+    output::say(format_args!("{command}: {error}"));
+    match error.is_input() {
+        true => ExitCode::from(2),
+        false => ExitCode::FAILURE,
+    }
+}
+
+fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {
+    let inputs = Inputs::load(options)?;
+    if options.explain {
+        return Ok(output::print(&explain::explain(&inputs)?)?);
+    }
+    if !options.kill.is_empty() {
+        return chaos::run_kills(options, &inputs);
+    }
+    let summary = run_ranks(options, &inputs)?;
+    if options.json {
+        let text = serde_json::to_string(&summary).expect("numbers and strings");
+        output::print(&format_args!("{text}\n"))?;
+    } else {
+        output::print(&summary.table())?;
+    }
+    match summary.findings() {
+        0 => Ok(()),
+        count => Err(DemoError::Findings { count }),
+    }
+}
+
+fn run_ranks(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoError> {
+    let Run {
+        device,
+        place,
+        spec,
+        limit,
+    } = Run::prepare(options)?;
+    let start = Instant::now();
+    let bar = progress_bar(options);
+    let ranks = Ranks::start(&place, &spec, device.preload())?;
+    let mut ran_on = RanOn::default();
+    let mut joined = start.elapsed();
+    let results = ranks.finish(limit, |_, message| match message {
+        Message::Joined {
+            device, soft, gpu, ..
+        } => {
+            joined = start.elapsed();
+            ran_on = RanOn {
+                device: device.clone(),
+                soft: *soft,
+                gpu: gpu.clone(),
+            };
+        }
+        Message::Verified { .. } => bar.inc(1),
+        Message::Done(_)
+        | Message::Failed { .. }
+        | Message::Begins { .. }
+        | Message::Event(_)
+        | Message::Finished { .. } => {}
+    });
+    bar.finish_and_clear();
+    let times = [start.elapsed(), joined].map(|time| time.as_secs_f64());
+    Ok(Summary::new(inputs, options.steps, times, ran_on, results?))
+}
+
+/// What every run of rank processes begins with.
+struct Run {
+    device: Device,
+    place: Workplace,
+    spec: Spec,
+    limit: Duration,
+}
+
+impl Run {
+    fn prepare(options: &DemoOptions) -> Result<Self, DemoError> {
+        let limit = Duration::from_secs(options.timeout.max(1));
+        options.gpu.parse::<GpuSelector>()?;
+        if let Some(directory) = &options.dump {
+            dump::prepare(directory)?;
+        }
+        // The ranks read them too; a wrong one is told once.
+        rank::modes()?;
+        let device = Device::choose(&options.device)?;
+        output::say(format_args!("wv demo: {}", device.in_words()));
+        let place = Workplace::new()?;
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let spec = Spec {
+            options: options.clone(),
+            device: device.name(),
+            store: format!("file://{}", place.store().display()),
+            run_id: format!("{:016x}", fastrand::u64(..)),
+            join_timeout_ms: milliseconds(limit.clamp(SHORTEST, Duration::from_secs(60))),
+            // A call that waits longer has lost a peer; the HCA gives up well before.
+            deadline_ms: milliseconds((limit / 2).clamp(SHORTEST, Duration::from_secs(30))),
+            membership: false,
+            began_us: chaos::unix_us(),
+            dump: options.dump.as_ref().map(|directory| {
+                std::path::absolute(directory).unwrap_or_else(|_| directory.clone())
+            }),
+        };
+        Ok(Self {
+            device,
+            place,
+            spec,
+            limit,
+        })
+    }
+}
+
+/// On standard error, if that is a terminal.
+fn progress_bar(options: &DemoOptions) -> ProgressBar {
+    let length = u64::from(options.steps) * u64::from(options.ranks);
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+    let style =
+        ProgressStyle::with_template("{bar:40} {pos}/{len} steps of ranks verified, {elapsed}");
+    bar.with_style(style.expect("a valid template"))
+}
+
+/// What the ranks talk through.
+enum Device {
+    /// Software HCAs, by this `LD_PRELOAD`.
+    Soft(OsString),
+    /// The device of this name.
+    Named(String),
+}
+
+impl Device {
+    fn choose(option: &str) -> Result<Self, DemoError> {
+        match option {
+            "sim" => Self::soft(),
+            "auto" => match Context::open(&DeviceSelector::Auto) {
+                Ok(context) => Ok(Self::Named(context.name().to_owned())),
+                Err(VerbsError::NoDevice { .. }) => Self::soft(),
+                Err(error) => Err(error.into()),
+            },
+            name => Ok(Self::Named(
+                Context::open(&DeviceSelector::Name(name.to_owned()))?
+                    .name()
+                    .to_owned(),
+            )),
+        }
+    }
+
+    fn soft() -> Result<Self, DemoError> {
+        Ok(Self::Soft(crate::cmd::sim::preload_for_ranks()?))
+    }
+
+    fn in_words(&self) -> String {
+        match self {
+            Self::Soft(_) => "software HCAs, one per rank".to_owned(),
+            Self::Named(name) => format!("RDMA device {name}"),
+        }
+    }
+
+    fn name(&self) -> Option<String> {
+        match self {
+            Self::Soft(_) => None,
+            Self::Named(name) => Some(name.clone()),
+        }
+    }
+
+    fn preload(&self) -> Option<&OsString> {
+        match self {
+            Self::Soft(preload) => Some(preload),
+            Self::Named(_) => None,
+        }
+    }
+}

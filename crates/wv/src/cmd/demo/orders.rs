@@ -1,0 +1,288 @@
+//! What a rank process is told on its standard input: to stand still for a while, wholly or in part, to lose packets, to end.
+//!
+//! Host threads and kernels stand still each by themselves: a signal to each of their threads, whose handler sleeps. The thread of
+//! the software HCA takes no signals and goes on acknowledging.
+
+// UNSAFETY: a signal handler, signals to single threads, and a function of the software HCA that is found by name.
+#![expect(unsafe_code, reason = "signals to threads, and a C symbol")]
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::fs;
+use std::io::{self, BufRead};
+use std::mem::{MaybeUninit, transmute};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::messages::{Message, tell};
+use warpverbs::error::ThreadPanicked;
+
+/// One line of a rank's standard input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Order {
+    /// These threads stand still for so long.
+    Freeze { threads: Threads, ms: u64 },
+    /// The HCA has these faults from now on, and no others.
+    Faults(String),
+    /// This step is the last.
+    Last(u32),
+}
+
+/// Threads of a rank process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Threads {
+    /// All that are neither kernels nor the HCA.
+    Host,
+    /// Those that kernels run on.
+    Kernels,
+}
+
+/// The last step that was ordered; none yet: `u32::MAX`.
+static LAST: AtomicU32 = AtomicU32::new(u32::MAX);
+/// Standard input has ended.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+/// All steps are done, and the others may still need this rank's memory.
+static DONE: AtomicBool = AtomicBool::new(false);
+/// Until when threads that were signalled sleep: nanoseconds of `CLOCK_MONOTONIC`.
+static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Not a step behind this one is to be made.
+pub(super) fn last_step() -> u32 {
+    LAST.load(Ordering::Relaxed)
+}
+
+/// From now on the process ends by itself when its input does.
+pub(super) fn done() {
+    DONE.store(true, Ordering::Relaxed);
+}
+
+/// Whether whoever started this process wants it to end.
+pub(super) fn is_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed)
+}
+
+/// Follows what comes on standard input, on a thread of its own. Who started this process holds the other end: when that ends,
+/// however, so does this process.
+pub(super) fn follow() {
+    std::thread::spawn(|| {
+        let followed = ThreadPanicked::catch("orders", || {
+            for line in io::stdin().lock().lines().map_while(Result::ok) {
+                let order = serde_json::from_str(&line).map_err(|error| error.to_string());
+                if let Err(error) = order.and_then(obey) {
+                    give_up(format!("cannot do as told ({error}): {line}"));
+                }
+            }
+        });
+        if let Err(panicked) = followed {
+            give_up(panicked.to_string());
+        }
+        CLOSED.store(true, Ordering::Relaxed);
+        if !DONE.load(Ordering::Relaxed) {
+            std::process::exit(1);
+        }
+    });
+}
+
+/// Ends this process, which can follow orders no more.
+fn give_up(message: String) -> ! {
+    let remote = false;
+    let _ = tell(&Message::Failed { message, remote });
+    std::process::exit(1);
+}
+
+fn obey(order: Order) -> Result<(), String> {
+    match order {
+        Order::Last(step) => LAST.store(step, Ordering::Relaxed),
+        Order::Freeze { threads, ms } => freeze(threads, ms).map_err(|error| error.to_string())?,
+        Order::Faults(spec) => set_faults(&spec)?,
+    }
+    Ok(())
+}
+
+/// Whether a thread of this name is one of `threads`.
+fn is_of(threads: Threads, name: &str) -> bool {
+    match (name.starts_with("simt"), name == "softhca") {
+        (_, true) => false,
+        (kernels, false) => kernels == (threads == Threads::Kernels),
+    }
+}
+
+/// Signals each of these threads but the calling one.
+fn freeze(threads: Threads, ms: u64) -> io::Result<()> {
+    let signal = libc::SIGUSR2;
+    install(signal)?;
+    UNTIL_NS.store(
+        now_ns().saturating_add(ms.saturating_mul(1_000_000)),
+        Ordering::Relaxed,
+    );
+    // SAFETY: calls without arguments.
+    let (process, own) = unsafe { (libc::getpid(), libc::gettid()) };
+    for entry in fs::read_dir("/proc/self/task")? {
+        let entry = entry?;
+        let id: Option<libc::pid_t> = entry.file_name().to_str().and_then(|id| id.parse().ok());
+        // One that has ended meanwhile has no name.
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        let Some(id) = id.filter(|id| *id != own && is_of(threads, name.trim_end())) else {
+            continue;
+        };
+        // SAFETY: a signal to a thread of this process, whose handler is installed; one that has ended is an error, no more.
+        unsafe { libc::syscall(libc::SYS_tgkill, process, id, signal) };
+    }
+    Ok(())
+}
+
+fn install(signal: c_int) -> io::Result<()> {
+    // SAFETY: an action of zeros is valid; the fields that count are set before it is used.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    action.sa_sigaction = stand_still as extern "C" fn(c_int) as usize;
+    // On the alternate stack: kernels' coroutines have little of their own.
+    action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+    // SAFETY: an initialised set and action. The handler does nothing but what signal handlers may.
+    let done = unsafe {
+        libc::sigfillset(&raw mut action.sa_mask);
+        libc::sigaction(signal, &raw const action, ptr::null_mut())
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sleeps until the time. Async-signal-safe: an atomic load, `clock_gettime`, `nanosleep`; it leaves errno as it was.
+extern "C" fn stand_still(_: c_int) {
+    // SAFETY: the calling thread's errno, which lives as long as the thread.
+    let errno = unsafe { *libc::__errno_location() };
+    loop {
+        let left = UNTIL_NS.load(Ordering::Relaxed).saturating_sub(now_ns());
+        if left == 0 {
+            break;
+        }
+        let time = libc::timespec {
+            tv_sec: libc::time_t::try_from(left / 1_000_000_000).unwrap_or(1),
+            tv_nsec: libc::c_long::try_from(left % 1_000_000_000).unwrap_or(0),
+        };
+        // SAFETY: a timespec that lives here.
+        unsafe { libc::nanosleep(&raw const time, ptr::null_mut()) };
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn now_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: room for one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+}
+
+type SetFaults = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> usize;
+
+/// Gives `spec` to the software HCA.
+fn set_faults(spec: &str) -> Result<(), String> {
+    let spec = CString::new(spec).map_err(|error| error.to_string())?;
+    // SAFETY: RTLD_DEFAULT searches the libraries of the process for a C string's name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"softhca_set_faults".as_ptr()) };
+    let found = NonNull::new(found).ok_or("there is no software HCA in this process")?;
+    // SAFETY: libsofthca gives its function of this name this type, and is never unloaded.
+    let call = unsafe { transmute::<NonNull<c_void>, SetFaults>(found) };
+    let mut text = [0u8; 512];
+    // SAFETY: a C string, and a buffer of the length given.
+    let length = unsafe { call(spec.as_ptr(), text.as_mut_ptr().cast(), text.len()) };
+    match length {
+        0 => Ok(()),
+        _ => Err(String::from_utf8_lossy(&text[..length.min(text.len())]).into_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn threads_are_told_apart_by_their_names() {
+        let of = |name: &str| [Threads::Host, Threads::Kernels].map(|threads| is_of(threads, name));
+        assert_eq!(of("simt-stream"), [false, true]);
+        assert_eq!(of("simt-3"), [false, true]);
+        assert_eq!(of("softhca"), [false, false]);
+        for name in ["wv", "group 3", "group watch 3", "lease member/3."] {
+            assert_eq!(of(name), [true, false], "{name}");
+        }
+    }
+
+    /// Times, as `now_ns` gives them, at which a thread takes its turns, a millisecond apart or more.
+    #[derive(Default)]
+    struct Turns {
+        times: Mutex<Vec<u64>>,
+        stop: AtomicBool,
+    }
+
+    impl Turns {
+        fn take(&self) {
+            while !self.stop.load(Ordering::Relaxed) {
+                self.times.lock().unwrap().push(now_ns());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+
+        /// Waits for a turn behind `ns`.
+        fn wait(&self, ns: u64) {
+            let start = Instant::now();
+            while self.times.lock().unwrap().last().is_none_or(|at| *at <= ns) {
+                assert!(start.elapsed() < Duration::from_secs(100), "no turn");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_of_kernels_stands_still_for_its_time() {
+        let turns = Arc::new(Turns::default());
+        let taking = Arc::clone(&turns);
+        let thread = std::thread::Builder::new().name("simt-test".to_owned());
+        let thread = thread.spawn(move || taking.take()).unwrap();
+        turns.wait(0);
+        freeze(Threads::Kernels, 300).unwrap();
+        let (from, until) = (now_ns(), UNTIL_NS.load(Ordering::Relaxed));
+        turns.wait(until);
+        turns.stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+        let times = turns.times.lock().unwrap();
+        let meanwhile = times.iter().filter(|at| (from..until).contains(at));
+        // One may be under way when the signal comes.
+        let meanwhile = meanwhile.count();
+        println!(
+            "{} turns, {meanwhile} of them in {} us",
+            times.len(),
+            until.saturating_sub(from) / 1000
+        );
+        assert!(meanwhile <= 1, "{meanwhile} turns");
+    }
+
+    #[test]
+    fn orders_are_lines_that_are_read_back() {
+        let orders = [
+            Order::Freeze {
+                threads: Threads::Host,
+                ms: 700,
+            },
+            Order::Faults("drop=1%".to_owned()),
+            Order::Last(12),
+        ];
+        for order in orders {
+            let line = serde_json::to_string(&order).unwrap();
+            assert!(!line.contains('\n'));
+            assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), order);
+        }
+        let error = set_faults("drop=1%").unwrap_err();
+        assert_eq!(error, "there is no software HCA in this process");
+    }
+}

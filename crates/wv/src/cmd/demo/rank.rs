@@ -1,0 +1,295 @@
+//! One rank process of the demo: `wv demo-rank`, which nobody calls by hand.
+
+// UNSAFETY: launches the expert kernel on buffers of the workspace.
+#![expect(unsafe_code, reason = "launch of the expert kernel")]
+
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::counters;
+use super::dump::Dump;
+use super::experts::{expert, factors};
+use super::input::Inputs;
+use super::messages::{Message, RankResult, Spec, tell};
+use super::{DemoError, check, orders};
+use warpverbs::abi::{DemoExpertParams, DevicePtr};
+use warpverbs::config::Modes;
+use warpverbs::gpu::{self, DeviceMemory, GpuSelector, Launch};
+use warpverbs::moe::reference::Batch;
+use warpverbs::moe::{Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
+use warpverbs::team::{Store, Team, TeamConfig, newest_view, next_generation, open_store};
+use warpverbs::verbs::{Context, DeviceSelector};
+
+/// Options of a rank process.
+#[derive(clap::Args, Debug)]
+pub struct RankOptions {
+    /// What to do, written by the demo
+    #[arg(long)]
+    spec: PathBuf,
+    /// This rank
+    #[arg(long)]
+    rank: u32,
+    /// The others are at work already
+    #[arg(long)]
+    joins: bool,
+}
+
+/// Runs one rank and tells the demo how it goes.
+#[must_use]
+pub fn run_rank(options: &RankOptions) -> ExitCode {
+    // On standard error, which the demo shows.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .try_init();
+    orders::follow();
+    let (message, code) = match Rank::run(options) {
+        Ok(result) => (Message::Done(result), ExitCode::SUCCESS),
+        Err(error) => {
+            let remote = is_remote(&error);
+            let message = error.to_string();
+            (Message::Failed { message, remote }, ExitCode::FAILURE)
+        }
+    };
+    match tell(&message) {
+        Ok(()) => code,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Whether another rank is the cause.
+fn is_remote(error: &DemoError) -> bool {
+    match error {
+        DemoError::Team(error) | DemoError::Moe(MoeError::Team(error)) => error.is_remote(),
+        _ => false,
+    }
+}
+
+/// How the QPs of the ranks work, from the environment.
+pub(super) fn modes() -> Result<Modes, DemoError> {
+    Modes::from_env().map_err(|error| DemoError::Option(error.to_string()))
+}
+
+/// Each way in which the HCAs reach device memory, once.
+fn memory_by(team: &Team) -> Vec<String> {
+    let rungs = team.exports().into_iter().map(|(_, _, export)| export.rung);
+    let rungs: std::collections::BTreeSet<_> = rungs.collect();
+    rungs.iter().map(ToString::to_string).collect()
+}
+
+/// The IPv4 address of the HCA, if its GID has one.
+fn address(context: &Context) -> Option<String> {
+    let gid = context.roce_v2_gid().ok()?.gid;
+    let address = Ipv6Addr::from(gid.0).to_ipv4_mapped()?;
+    Some(address.to_string())
+}
+
+/// As the next incarnation of its rank, among those who are at work.
+fn joining(config: TeamConfig, store: &Arc<dyn Store>) -> Result<TeamConfig, DemoError> {
+    let Some(view) = newest_view(store, config.ranks)? else {
+        let why = "there is no group to join";
+        return Err(DemoError::Option(why.to_owned()));
+    };
+    let generation = next_generation(store.as_ref(), config.rank)?;
+    Ok(config.joining(generation, view.members.into_keys().collect()))
+}
+
+pub(super) struct Rank {
+    pub(super) spec: Spec,
+    pub(super) inputs: Inputs,
+    pub(super) moe: Arc<Moe>,
+    pub(super) work: Workspace,
+    factors: DeviceMemory,
+    device: String,
+    pub(super) result: RankResult,
+}
+
+impl Rank {
+    fn run(options: &RankOptions) -> Result<RankResult, DemoError> {
+        let mut rank = Self::join(options)?;
+        if rank.spec.membership {
+            rank.serve()?;
+            return Ok(rank.result);
+        }
+        let steps = rank.run_steps();
+        if let Err(error) = &steps
+            && !is_remote(error)
+        {
+            rank.moe.team().give_up(&error.to_string());
+        }
+        steps?;
+        Ok(rank.result)
+    }
+
+    /// Reads the inputs, joins the team, makes the layer.
+    fn join(options: &RankOptions) -> Result<Self, DemoError> {
+        let file = |error: &dyn ToString| DemoError::file(&options.spec, error);
+        let text = std::fs::read(&options.spec).map_err(|error| file(&error))?;
+        let spec: Spec = serde_json::from_slice(&text).map_err(|error| file(&error))?;
+        let inputs = Inputs::load(&spec.options)?;
+        let store = open_store(&spec.store, &spec.run_id)?;
+        let selector = match &spec.device {
+            Some(name) => DeviceSelector::Name(name.clone()),
+            None => DeviceSelector::Auto,
+        };
+        let context = Context::open(&selector)?;
+        let selector = spec.options.gpu.parse::<GpuSelector>()?;
+        let gpu = gpu::open_for(selector, context.info().is_soft())?;
+        let config = TeamConfig {
+            timeout: Duration::from_millis(spec.join_timeout_ms),
+            deadline: Duration::from_millis(spec.deadline_ms),
+            ..TeamConfig::new(options.rank, inputs.ranks)
+        }
+        .with_modes(&modes()?)?;
+        let config = TeamConfig {
+            direct: config.direct || spec.options.direct,
+            ..config
+        };
+        let config = match options.joins {
+            true => joining(config, &store)?,
+            false => config,
+        };
+        let team = Team::join(config, &context, &gpu, store)?;
+        let moe = Moe::new(&team, "demo", inputs.config)?;
+        let work = Workspace::new(&moe)?;
+        let values: Vec<f32> = moe
+            .local_experts()
+            .iter()
+            .flat_map(|&id| factors(id))
+            .collect();
+        let memory = gpu.alloc(size_of_val(values.as_slice()).max(8), 128)?;
+        if !values.is_empty() {
+            gpu.write(memory.addr(), bytemuck::cast_slice(&values))?;
+        }
+        let others = (0..team.ranks()).filter(|other| *other != options.rank);
+        let direct: Vec<bool> = others
+            .map(|other| team.is_direct(other))
+            .collect::<Result<_, _>>()?;
+        let result = RankResult {
+            rank: options.rank,
+            direct_peers: direct.into_iter().map(u32::from).sum(),
+            control_bytes: team.control_stats().live_bytes,
+            qps: team.config().qps(),
+            layer_bytes: required_bytes(&inputs.config, inputs.ranks)?.library(1),
+            memory_by: memory_by(&team),
+            ..RankResult::default()
+        };
+        let _ = tell(&Message::Joined {
+            device: context.name().to_owned(),
+            soft: context.info().is_soft(),
+            gpu: gpu.label(),
+            address: address(&context),
+        });
+        Ok(Self {
+            spec,
+            inputs,
+            moe,
+            work,
+            factors: memory,
+            device: context.name().to_owned(),
+            result,
+        })
+    }
+
+    fn run_steps(&mut self) -> Result<(), DemoError> {
+        // Other ranks send as soon as they have passed the barrier, and this rank's HCA counts those bytes.
+        let before = counters::read(&self.device);
+        self.moe.team().barrier("start")?;
+        for step in 0..self.spec.options.steps {
+            self.step(step)?;
+            let _ = tell(&Message::Verified { step });
+        }
+        // Everybody has got everything, so windows and QPs may go, and nothing is counted any more.
+        self.moe.team().barrier("end")?;
+        self.result.counters = counters::since(&before, &counters::read(&self.device));
+        self.moe.team().barrier("counted")?;
+        Ok(())
+    }
+
+    fn step(&mut self, step: u32) -> Result<(), DemoError> {
+        let rank = self.moe.team().rank();
+        let batches: Vec<Batch> = (0..self.inputs.ranks)
+            .map(|rank| self.inputs.batch(step, rank))
+            .collect();
+        let batch = &batches[rank as usize];
+        let dump = self
+            .spec
+            .dump
+            .as_ref()
+            .map(|directory| Dump::new(directory, step, rank));
+        let wrong = |words: String| DemoError::Mismatch { rank, step, words };
+        self.moe
+            .set_schedule_seed(self.spec.options.seed ^ u64::from(step));
+
+        let start = Instant::now();
+        self.work.send(batch)?;
+        let sources = self.work.receive()?;
+        let mut busy = start.elapsed();
+        self.work.call().check()?;
+        let (config, placement) = (self.moe.config(), self.work.placement());
+        let row = |local: usize, row: usize| self.work.received(local, row);
+        check::dispatch(config, placement, rank, &batches, &sources, row)?.map_err(wrong)?;
+
+        let start = Instant::now();
+        self.run_experts()?;
+        self.work.send_back()?;
+        let combined = self.work.receive_back()?;
+        busy += start.elapsed();
+        self.work.call().check()?;
+        let (config, placement) = (self.moe.config(), self.work.placement());
+        let far = check::combine(config, placement, rank, batch, &combined).map_err(wrong)?;
+        self.result.difference = self.result.difference.max(far);
+
+        if let Some(dump) = dump {
+            dump.inputs(&self.moe, batch)?;
+            dump.received(&self.moe, &self.work, &sources)?;
+            dump.output(&self.moe, &combined)?;
+        }
+        self.result.tokens += batch.tokens(&self.inputs.config) as u64;
+        self.result.choices += batch.experts.iter().filter(|expert| **expert >= 0).count() as u64;
+        self.result.rows += sources.iter().map(|rows| rows.len() as u64).sum::<u64>();
+        self.result.step_seconds.push(busy.as_secs_f64());
+        Ok(())
+    }
+
+    /// The computation of the experts between dispatch and combine. The kernel knows BF16 by expert.
+    pub(super) fn run_experts(&mut self) -> Result<(), DemoError> {
+        let config = &self.inputs.config;
+        match (config.format, config.layout) {
+            (Format::Bf16, RowLayout::ExpertMajor) => self.launch_experts(),
+            _ => Ok(self.work.experts(expert)?),
+        }
+    }
+
+    /// As a kernel of its own.
+    fn launch_experts(&mut self) -> Result<(), DemoError> {
+        let config = &self.inputs.config;
+        let [x, counts, y] = self.work.expert_buffers();
+        let number = |value: usize| u32::try_from(value).expect("experts of a rank");
+        let params = DemoExpertParams {
+            x: DevicePtr::new(x),
+            y: DevicePtr::new(y),
+            counts: DevicePtr::new(counts),
+            factors: DevicePtr::new(self.factors.addr()),
+            local_experts: number(self.moe.local_experts().len()),
+            rows: self.inputs.ranks * config.max_tokens,
+            hidden: config.hidden,
+            reserved: 0,
+        };
+        let grid = self.moe.grid();
+        let launch = Launch::new("wv_demo_expert", grid.blocks, grid.threads);
+        // SAFETY: the buffers are those of the workspace, as large as the layer needs; they, and the factors, stay until
+        // `wait` has seen the kernel's end, and nobody else uses them meanwhile.
+        let event = unsafe {
+            self.moe
+                .team()
+                .gpu()
+                .launch(&launch, bytemuck::bytes_of(&params))
+        }?;
+        Ok(self.work.wait(event)?)
+    }
+}

@@ -1,0 +1,236 @@
+//! The result: a table for people, one JSON object for programs.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::check;
+use super::counters::Counters;
+use super::input::Inputs;
+use super::messages::RankResult;
+use super::options::format_in_words;
+use warpverbs::moe::RowLayout;
+
+/// Widest table; more ranks are shown by their sum only.
+const MOST_COLUMNS: usize = 8;
+
+/// Everything that a run gave.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    /// Every step on every rank equals the reference.
+    pub(super) verified: bool,
+    /// What it ran on: `softhca+simt`.
+    pub(super) label: String,
+    pub(super) device: String,
+    pub(super) gpu: String,
+    pub(super) input: String,
+    pub(super) ranks: u32,
+    pub(super) tokens_per_rank: u32,
+    pub(super) hidden: u32,
+    pub(super) experts: u32,
+    pub(super) top_k: u32,
+    /// What tokens are on their way.
+    pub(super) format: &'static str,
+    pub(super) layout: &'static str,
+    /// Largest distance of sums from the reference of BF16 tokens, and how far they may be: 0 means bit for bit.
+    pub(super) difference: f64,
+    pub(super) difference_limit: f64,
+    pub(super) steps: u32,
+    /// From the start of the rank processes to the end of the last one.
+    pub(super) seconds: f64,
+    /// Of that, until every rank had joined.
+    pub(super) bring_up_seconds: f64,
+    /// Mean over ranks and steps of dispatch, experts and combine, checks not counted.
+    pub(super) step_seconds: f64,
+    /// Control heap of one QP.
+    pub(super) control_bytes_per_qp: u64,
+    /// Device memory of the layer at one rank, without the caller's buffers.
+    pub(super) layer_bytes_per_rank: u64,
+    /// How the HCAs reach device memory.
+    pub(super) memory_by: Vec<String>,
+    pub(super) per_rank: Vec<RankResult>,
+}
+
+impl Summary {
+    pub(super) fn new(
+        inputs: &Inputs,
+        steps: u32,
+        times: [f64; 2],
+        ran_on: RanOn,
+        ranks: Vec<RankResult>,
+    ) -> Self {
+        let seconds: Vec<f64> = ranks
+            .iter()
+            .flat_map(|rank| rank.step_seconds.clone())
+            .collect();
+        #[expect(clippy::cast_precision_loss, reason = "a number of steps")]
+        let mean = seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
+        let first = ranks.first().cloned().unwrap_or_default();
+        Self {
+            verified: true,
+            label: ran_on.label(),
+            device: ran_on.device,
+            gpu: ran_on.gpu,
+            input: inputs.description.clone(),
+            ranks: inputs.ranks,
+            tokens_per_rank: inputs.config.max_tokens,
+            hidden: inputs.config.hidden,
+            experts: inputs.config.experts,
+            top_k: inputs.config.top_k,
+            format: format_in_words(inputs.config.format),
+            layout: match inputs.config.layout {
+                RowLayout::ExpertMajor => "by expert",
+                RowLayout::RankMajor => "by rank",
+            },
+            difference: ranks.iter().map(|rank| rank.difference).fold(0.0, f64::max),
+            difference_limit: check::limit(inputs.config.format),
+            steps,
+            seconds: times[0],
+            bring_up_seconds: times[1],
+            step_seconds: mean,
+            control_bytes_per_qp: first.control_bytes.checked_div(first.qps).unwrap_or(0),
+            layer_bytes_per_rank: first.layer_bytes,
+            memory_by: first.memory_by,
+            per_rank: ranks,
+        }
+    }
+
+    /// The table.
+    pub(super) fn table(&self) -> String {
+        let mut out = format!(
+            "{} on {}: {} ranks, {} tokens of {} each, {}, laid out {}, {} experts, top-{}, {} steps\n\
+             {}\n\
+             every step on every rank equals the scalar reference, bit for bit\n",
+            self.label,
+            self.device,
+            self.ranks,
+            self.tokens_per_rank,
+            self.hidden,
+            self.format,
+            self.layout,
+            self.experts,
+            self.top_k,
+            self.steps,
+            self.input,
+        );
+        if self.difference_limit > 0.0 {
+            let _ = writeln!(
+                out,
+                "the cast to FP8 moved the sums by {:.1e} of what BF16 tokens give; it may by {:.0e}",
+                self.difference, self.difference_limit
+            );
+        }
+        out.push('\n');
+        let columns = if self.per_rank.len() > MOST_COLUMNS {
+            &[]
+        } else {
+            &self.per_rank[..]
+        };
+        let mut line = |name: &str, cells: Vec<String>| {
+            let _ = write!(out, "{name:<16}");
+            for cell in cells {
+                let _ = write!(out, " {cell:>13}");
+            }
+            out.push('\n');
+        };
+        let mut heads: Vec<String> = columns
+            .iter()
+            .map(|rank| format!("rank {}", rank.rank))
+            .collect();
+        heads.push("all".to_owned());
+        line("", heads);
+        for (name, value) in LINES {
+            let cell = |rank: &RankResult| value(rank).map_or_else(|| "-".to_owned(), grouped);
+            let mut cells: Vec<String> = columns.iter().map(cell).collect();
+            let sum: Option<u64> = self.per_rank.iter().map(value).sum();
+            cells.push(sum.map_or_else(|| "-".to_owned(), grouped));
+            line(name, cells);
+        }
+        let _ = write!(
+            out,
+            "\n{:.2} s in all, {:.2} s of it bring-up; a step took {:.1} ms (mean; {}: not a GPU's or a NIC's speed)\n\
+             {} bytes of control heap per QP, {} bytes of device memory per rank, registered by {}\n",
+            self.seconds,
+            self.bring_up_seconds,
+            self.step_seconds * 1e3,
+            self.label,
+            grouped(self.control_bytes_per_qp),
+            grouped(self.layer_bytes_per_rank),
+            self.memory_by.join(" and "),
+        );
+        out
+    }
+
+    /// Findings of the checkers.
+    pub(super) fn findings(&self) -> u64 {
+        let of = |rank: &RankResult| rank.counters.get("findings").copied().unwrap_or(0);
+        self.per_rank.iter().map(of).sum()
+    }
+}
+
+/// Device and GPU of the ranks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RanOn {
+    pub(super) device: String,
+    pub(super) soft: bool,
+    pub(super) gpu: String,
+}
+
+impl RanOn {
+    fn label(&self) -> String {
+        let device = if self.soft { "softhca" } else { &self.device };
+        format!("{device}+{}", self.gpu)
+    }
+}
+
+type Value = fn(&RankResult) -> Option<u64>;
+
+/// Rows of the table. All but the first four are counted by the HCAs.
+const LINES: [(&str, Value); 13] = [
+    ("tokens", |rank| Some(rank.tokens)),
+    ("choices", |rank| Some(rank.choices)),
+    ("rows at experts", |rank| Some(rank.rows)),
+    ("direct peers", |rank| Some(rank.direct_peers.into())),
+    ("bytes sent", |rank| counted(&rank.counters, "tx_bytes")),
+    ("bytes received", |rank| counted(&rank.counters, "rx_bytes")),
+    ("WQEs", |rank| counted(&rank.counters, "tx_wqes")),
+    ("doorbells", |rank| counted(&rank.counters, "doorbells")),
+    ("signals", |rank| {
+        counted(&rank.counters, "inline_write_requests")
+    }),
+    ("CQEs", |rank| counted(&rank.counters, "cqes")),
+    ("packets sent", |rank| counted(&rank.counters, "tx_packets")),
+    ("sent again", |rank| {
+        counted(&rank.counters, "retransmissions")
+    }),
+    ("findings", |rank| counted(&rank.counters, "findings")),
+];
+
+fn counted(counters: &Counters, name: &str) -> Option<u64> {
+    counters.get(name).copied()
+}
+
+/// 1234567 as 1,234,567.
+pub(super) fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place != 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+}
