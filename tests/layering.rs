@@ -44,9 +44,20 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/simt", [&[], &[], &[]]),
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/softhca", [&["mlx5-prm"], &[], &[]]),
+    ("crates/test-support", [&[], &[], &[]]),
     ("crates/capi", [&["warpverbs"], &["softhca"], &[]]),
-    ("crates/wv", [&["warpverbs"], &["softhca", "simt"], &[]]),
-    (".", [&["mlx5-prm", "simt"], &["softhca"], &["simt"]]),
+    (
+        "crates/wv",
+        [&["warpverbs"], &["softhca", "simt", "test-support"], &[]],
+    ),
+    (
+        ".",
+        [
+            &["mlx5-prm", "simt"],
+            &["softhca", "test-support"],
+            &["simt"],
+        ],
+    ),
 ];
 const DEPENDENCY_SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
@@ -349,7 +360,7 @@ fn included_file(line: &str) -> Option<String> {
 
 /// Dependencies among the packages of the workspace, section by section.
 fn check_manifest(package: &str, manifest: &str, allowed: &[&[&str]; 3]) -> Vec<String> {
-    const OURS: [&str; 4] = ["mlx5-prm", "softhca", "simt", "warpverbs"];
+    const OURS: [&str; 5] = ["mlx5-prm", "softhca", "simt", "test-support", "warpverbs"];
     let mut section = "";
     let mut violations = Vec::new();
     for line in manifest.lines().map(str::trim) {

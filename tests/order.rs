@@ -21,8 +21,8 @@ mod moe_support;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::limits::{HANG, until};
 use fabric::{Pair, launch, seeds};
+use test_support::limits::{HANG, until};
 use warpverbs::abi::Status;
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::verbs::{QpConfig, Queues, Sharing};

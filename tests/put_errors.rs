@@ -11,9 +11,9 @@ mod fabric;
 use std::mem::offset_of;
 use std::time::Duration;
 
-use common::limits::{HANG, until};
 use common::{Node, connect_reset};
 use fabric::{Pair, launch, seeds};
+use test_support::limits::{HANG, until};
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::verbs::QpState;

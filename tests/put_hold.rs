@@ -5,8 +5,6 @@
 #![expect(unsafe_code, reason = "a device model in plain memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "common/limits.rs"]
-mod limits;
 #[path = "put_support/nic.rs"]
 mod nic;
 #[path = "put_support/ring.rs"]
@@ -14,9 +12,9 @@ mod ring;
 
 use std::time::Duration;
 
-use limits::HANG;
 use nic::{Behaviour, Follow, Report};
 use ring::Ring;
+use test_support::limits::HANG;
 use warpverbs::abi::{MODE_EXCLUSIVE, MODE_NO_RECORD, Status};
 use warpverbs::gpu::Launch;
 

@@ -4,16 +4,14 @@
 #![expect(unsafe_code, reason = "a device model in plain memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "common/limits.rs"]
-mod limits;
 #[path = "put_support/nic.rs"]
 mod nic;
 #[path = "put_support/ring.rs"]
 mod ring;
 
-use limits::HANG;
 use nic::{Behaviour, Follow};
 use ring::{LKEY, QPN, RKEY, Ring};
+use test_support::limits::HANG;
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::gpu::Launch;

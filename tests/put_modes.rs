@@ -5,16 +5,14 @@
 #![expect(unsafe_code, reason = "a device model in plain memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "common/limits.rs"]
-mod limits;
 #[path = "put_support/nic.rs"]
 mod nic;
 #[path = "put_support/ring.rs"]
 mod ring;
 
-use limits::HANG;
 use nic::{Behaviour, Follow, SYNDROME};
 use ring::Ring;
+use test_support::limits::HANG;
 use warpverbs::abi::{
     MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, Status,
 };

@@ -12,8 +12,8 @@ mod wild;
 
 use std::time::Duration;
 
-use common::limits::{HANG, until};
 use fabric::{Pair, launch, seeds};
+use test_support::limits::{HANG, until};
 use warpverbs::abi::Status;
 
 /// Deadline of a kernel that may wait in vain, since it breaks the protocol.

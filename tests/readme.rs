@@ -7,15 +7,13 @@ use std::sync::Arc;
 use std::thread;
 
 use bytemuck::{Pod, Zeroable};
-use limits::HANG;
 use softhca::Hca;
+use test_support::limits::HANG;
 use warpverbs::abi::{Status, Window};
 use warpverbs::gpu::{self, GpuSelector, Launch};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 
-#[path = "common/limits.rs"]
-mod limits;
 mod two_ranks {
     include!("readme/two_ranks.rs");
 

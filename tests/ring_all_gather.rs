@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
-use common::limits::HANG;
 use common::ranks::{self, Meeting};
 use softhca::HcaConfig;
+use test_support::limits::HANG;
 use warpverbs::abi::{Status, Window};
 use warpverbs::gpu::{DeviceMemory, Launch};
 use warpverbs::team::{Team, TeamConfig};

@@ -1,11 +1,10 @@
 //! The page of the software HCA in CI: its container file and its workflow do what they say, with the tar file of `./x dist`.
 
-#[path = "common/limits.rs"]
-mod limits;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use test_support::limits;
 
 /// The lines of the first fenced block of a language.
 fn block(page: &str, language: &str) -> Vec<String> {

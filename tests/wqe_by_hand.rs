@@ -8,13 +8,13 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::limits::HANG;
 use common::{Node, Window, connect, connect_reset, hca, kick};
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::doorbell::{doorbell_value, qp_record};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, RaddrSeg, WqeOpcode};
 use softhca::Hca;
+use test_support::limits::HANG;
 use warpverbs::verbs::{Qp, QpConfig, QpLayout, QpState, Rts};
 
 const WINDOW: u16 = 8192;

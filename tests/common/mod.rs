@@ -8,7 +8,6 @@
 #![expect(unsafe_code, reason = "C symbols of softhca; registered memory")]
 #![allow(dead_code, reason = "no test file uses all of this")]
 
-pub(crate) mod limits;
 pub(crate) mod ranks;
 
 use std::sync::Arc;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use test_support::limits::{HANG, until};
 use warpverbs::abi::Status;
 use warpverbs::abi::test_conformance as abi;
 use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
@@ -11,7 +12,6 @@ use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::verbs::CqKind;
 
 use crate::bench::{Bench, HALF};
-use crate::common::limits::{HANG, until};
 use crate::operation::{Operation, Outcome, items};
 use crate::table::Shape;
 

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use test_support::etcd::Etcd;
 use warpverbs::team::{EtcdStore, GroupConfig, GroupState, Store};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Plan, Point};
-use crate::servers::Etcd;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 /// An election must not look like a death.

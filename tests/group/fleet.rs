@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use softhca::Hca;
+use test_support::limits;
 use warpverbs::moe::reference::Batch;
 use warpverbs::moe::{Deadlines, Member, Moe, Workspace};
 use warpverbs::team::{
@@ -16,12 +17,11 @@ use warpverbs::team::{
 use crate::calls::one_call;
 pub(crate) use crate::calls::{Call, Point};
 use crate::graph::Replays;
-use crate::limits;
 use crate::small::{SHAPE, TRAFFIC};
 use crate::store::{Cut, Way};
 use crate::support::{Setup, batch, common, join};
 
-pub(crate) use crate::limits::HANG as LONG;
+pub(crate) use test_support::limits::HANG as LONG;
 
 /// How a rank is told what to do.
 #[derive(Debug, Default)]

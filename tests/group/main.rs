@@ -11,10 +11,6 @@ mod joins;
 mod named;
 mod nic;
 mod records;
-#[cfg(feature = "etcd")]
-#[expect(dead_code, reason = "no test file uses all of this")]
-#[path = "../store/servers.rs"]
-mod servers;
 #[path = "../common/small.rs"]
 mod small;
 mod store;
@@ -22,5 +18,3 @@ mod store;
 #[path = "../moe/support.rs"]
 mod support;
 mod windows;
-
-use support::common::limits;

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::limits::{HANG, until};
 use warpverbs::team::{Cause, GroupConfig, GroupState, What};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Rank};
-use crate::limits::{HANG, until};
 
 /// No call ends by it before the test is taken for hung: what ends a call is what the host has said.
 const DEADLINE: Duration = HANG.saturating_mul(2);

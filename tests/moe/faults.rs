@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::common::limits::HANG;
+use test_support::limits::HANG;
+
 use crate::support::{
     Hcas, MIXED, Setup, Traffic, batch, batches, check_dispatch, expert, join, on_threads,
 };

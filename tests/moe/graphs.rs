@@ -6,7 +6,8 @@
 
 use std::sync::{Arc, Barrier};
 
-use crate::support::common::limits::HANG;
+use test_support::limits::HANG;
+
 use crate::support::{MIXED, Setup, batch, expert, run};
 use warpverbs::abi::{DemoExpertParams, DevicePtr};
 use warpverbs::gpu::{

@@ -14,8 +14,8 @@ use warpverbs::moe::reference::{self, Batch, Source};
 use warpverbs::moe::{Combined, Moe, MoeConfig, Workspace, bf16};
 use warpverbs::team::{Store, Team, TeamConfig, TeamError};
 
-use common::limits::until;
 use common::ranks::{self, DEADLINE, Meeting};
+use test_support::limits::until;
 
 /// How the ranks of a test are set up.
 #[derive(Clone, Debug)]

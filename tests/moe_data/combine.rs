@@ -8,8 +8,8 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
+use test_support::limits::HANG;
 
-use crate::support::common::limits::HANG;
 use crate::support::{MIXED, Setup, Traffic, batches, expert, run};
 use warpverbs::abi::{COMBINE_ZERO_COPY, CallStage, CombineSendParams, DevicePtr, Status};
 use warpverbs::gpu::Launch;

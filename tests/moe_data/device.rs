@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::support::common::limits::HANG;
+use test_support::limits::HANG;
 use warpverbs::gpu::{DeviceMemory, Event};
 use warpverbs::moe::oracle::Input;
 use warpverbs::moe::oracle::by_expert::ByExpert;

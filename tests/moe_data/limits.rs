@@ -1,7 +1,8 @@
 //! Every limit of a shape: the greatest value works, one more is refused with its name, value and limit.
 
+use test_support::limits::HANG;
+
 use crate::device::DeviceCall;
-use crate::support::common::limits::HANG;
 use crate::support::{Call, Setup, Traffic, run};
 use warpverbs::moe::oracle::{self, Case, Input, Wire};
 use warpverbs::moe::{Format, Moe, MoeConfig, Scales};

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::support::common::limits::HANG;
+use test_support::limits::HANG;
 use warpverbs::gpu::{DeviceMemory, Event, Gpu};
 use warpverbs::moe::oracle::by_expert::{self, ByExpert};
 use warpverbs::moe::oracle::by_rank::{self, ByRank};

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytemuck::Zeroable;
+use test_support::limits::{HANG, until};
 use warpverbs::abi::{
     CallStage, DevicePtr, DispatchReceiveParams, KIND_DISPATCH, MoeCause, MoeHandle, Outcome,
 };
@@ -15,7 +16,6 @@ use warpverbs::gpu::Launch;
 use warpverbs::moe::{Deadlines, Moe, Workspace};
 
 use crate::group::{Group, SHAPE};
-use crate::support::common::limits::{HANG, until};
 
 /// Of the call with a slow rank. Half of it is what a busy machine may keep a thread from its core.
 const DEADLINE: Duration = Duration::from_secs(10);

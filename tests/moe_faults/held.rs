@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::limits::until;
 use warpverbs::abi::{MoeCause, Outcome, Status};
 use warpverbs::moe::Deadlines;
 
 use crate::group::Group;
-use crate::support::common::limits::until;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 

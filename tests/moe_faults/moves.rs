@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use test_support::limits::until;
 use warpverbs::moe::{Placement, View};
 
 use crate::group::{Group, SHAPE};
-use crate::support::common::limits::until;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const ALL: [u32; 3] = [0, 1, 2];

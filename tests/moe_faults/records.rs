@@ -6,13 +6,13 @@
 
 use std::time::{Duration, Instant};
 
+use test_support::limits::HANG;
 use warpverbs::abi::{KIND_DISPATCH, MoeCause, Outcome, Status};
 use warpverbs::moe::reference::Batch;
 use warpverbs::moe::{Deadlines, DispatchInput};
 use warpverbs::team::CqKind;
 
 use crate::group::{Group, SHAPE};
-use crate::support::common::limits::HANG;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const ALL: [u32; 2] = [0, 1];

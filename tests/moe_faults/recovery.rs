@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use test_support::limits::until;
 use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::moe::Moe;
 
 use crate::group::Group;
-use crate::support::common::limits::until;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 

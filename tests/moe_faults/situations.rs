@@ -18,13 +18,13 @@ use std::thread;
 use std::time::Duration;
 
 use softhca::Hca;
+use test_support::limits::HANG;
 use warpverbs::abi::{DevicePtr, DispatchSendParams};
 use warpverbs::gpu::{DeviceMemory, Launch};
 use warpverbs::moe::reference::{Batch, Source};
 use warpverbs::moe::{CallReport, Combined, Moe, MoeConfig, Workspace};
 use warpverbs::team::TeamConfig;
 
-use crate::support::common::limits::HANG;
 use crate::support::{Hcas, Setup, Traffic, batch, expert, join, on_threads};
 use pattern::{DISPATCH, Pattern, Phase};
 

@@ -13,7 +13,7 @@ use warpverbs::abi::test_ops::OpsWqeParams;
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::gpu::{GpuSelector, Launch, open};
 
-use crate::common::limits::HANG;
+use test_support::limits::HANG;
 
 const DEPTH: u32 = 256;
 const QPN: u32 = 0xab_cdef;

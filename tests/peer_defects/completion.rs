@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use test_support::limits::HANG;
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 
-use crate::common::limits::HANG;
 use crate::launch;
 use crate::ring::Ring;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use test_support::limits::until;
 use warpverbs::abi::Status;
 use warpverbs::abi::test_kernels::WaitParams;
 
-use crate::common::limits::until;
 use crate::fabric::Pair;
 use crate::launch;
 

@@ -28,8 +28,8 @@ mod ranges;
 mod scopes;
 mod space;
 
-use common::limits;
 use nic::{Behaviour, Follow};
+use test_support::limits;
 use warpverbs::gpu::Launch;
 
 /// Blocks and threads of `kernel`, with a bound that no test reaches.

@@ -2,12 +2,12 @@
 
 use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut};
 use softhca::{Hca, HcaConfig};
+use test_support::limits::HANG;
 use warpverbs::abi::test_kernels::PutWordsParams;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, Doorbell, Mr, Qp, QpConfig, Queues, Rts};
 
-use crate::common::limits::HANG;
 use crate::common::{Node, connect, hca_with};
 
 /// Most threads of a launch.

@@ -4,6 +4,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
+use test_support::limits::HANG;
 use warpverbs::abi::test_kernels::PutWordsParams;
 use warpverbs::abi::{
     DevicePtr, EMPTY_BYTE, MODE_EXCLUSIVE, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, PeerEntry,
@@ -12,7 +13,6 @@ use warpverbs::abi::{
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch, open};
 
 use super::nic::{Behaviour, Nic, Queue};
-use crate::limits::HANG;
 
 pub(crate) const QPN: u32 = 0x00_1234;
 pub(crate) const LKEY: u32 = 0x1111_2222;

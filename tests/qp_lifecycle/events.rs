@@ -1,8 +1,8 @@
 //! What an HCA tells by itself, through libmlx5: its port, its end.
 
+use test_support::limits::until;
 use warpverbs::verbs::{Events, HcaEvent};
 
-use crate::common::limits::until;
 use crate::common::{Node, hca};
 
 /// The next event, which must come.

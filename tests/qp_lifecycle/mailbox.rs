@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx5_prm::cqe::CqeOpcode;
+use test_support::limits::until;
 use warpverbs::gpu::{Gpu, simt::SimtGpu};
 use warpverbs::verbs::{Doorbell, DoorbellProxy, QpConfig, VerbsError};
 
-use crate::common::limits::until;
 use crate::common::{connect, kick};
 use crate::poster::{End, Poster};
 

@@ -11,9 +11,9 @@ use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::doorbell::{doorbell_value, qp_record};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, RaddrSeg, WqeOpcode};
 use softhca::Hca;
+use test_support::limits::HANG;
 use warpverbs::verbs::{CqKind, Doorbell, Qp, QpConfig, QpLayout, Rts};
 
-use crate::common::limits::HANG;
 use crate::common::{Node, Window, hca, kick};
 
 /// Bytes of a window.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::limits::HANG;
+use test_support::limits::HANG;
 use warpverbs::team::{
     FileStore, MAX_KEY, MAX_VALUE, MemoryStore, Records, Store, StoreError, open_store,
 };
@@ -36,13 +36,13 @@ pub(crate) fn on_each(check: impl Fn(Arc<dyn Store>)) {
 
 #[cfg(feature = "etcd")]
 fn on_etcd(check: impl Fn(Arc<dyn Store>)) {
-    use crate::servers;
+    use test_support::etcd::{Etcd, NO_PROGRAM, program};
     use warpverbs::team::EtcdStore;
 
-    if servers::program().is_none() {
-        return println!("left out: {}", servers::NO_PROGRAM);
+    if program().is_none() {
+        return println!("left out: {NO_PROGRAM}");
     }
-    let etcd = servers::Etcd::start(1).unwrap();
+    let etcd = Etcd::start(1).unwrap();
     eprintln!("etcd");
     let store = EtcdStore::open(&etcd.url(0, "", "plain"), "run").unwrap();
     check(Arc::new(store));

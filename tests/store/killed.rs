@@ -5,8 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use test_support::limits::{HANG, until};
+
 use crate::conformance::increment;
-use crate::limits::{HANG, until};
 use warpverbs::team::{FileStore, Lease, Store};
 
 const DIRECTORY: &str = "WV_TEST_STORE_DIRECTORY";

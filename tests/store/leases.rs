@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use test_support::limits::{HANG, until};
+
 use crate::conformance::on_each;
-use crate::limits::{HANG, until};
 use warpverbs::team::{FileStore, Lease, Store, StoreError};
 
 /// Times to live, tried one after the other. A machine that lets a holder wait for longer than the first loses its lease for it,

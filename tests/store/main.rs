@@ -6,8 +6,4 @@ mod directory;
 mod etcd;
 mod killed;
 mod leases;
-#[path = "../common/limits.rs"]
-mod limits;
 mod records;
-#[cfg(feature = "etcd")]
-mod servers;

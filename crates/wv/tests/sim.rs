@@ -1,8 +1,5 @@
 //! `wv sim` with programs that it does not know: Debian's ibv_devinfo, shells, and what it must refuse.
 
-#[path = "../../../tests/common/limits.rs"]
-mod limits;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use limits::until;
+use test_support::limits::until;
 
 /// A directory for `XDG_RUNTIME_DIR` and the test's files.
 struct Scratch(tempfile::TempDir);

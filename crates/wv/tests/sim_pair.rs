@@ -1,13 +1,10 @@
 //! Two programs that know nothing of each other but an address, each under a `wv sim` of its own.
 
-#[path = "../../../tests/common/limits.rs"]
-mod limits;
-
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 
-use limits::until;
+use test_support::limits::until;
 
 /// `ibv_rc_pingpong` under `wv sim --ip IP`, killed with the value.
 struct Pingpong(Child);

@@ -2,8 +2,6 @@
 
 mod closed;
 mod direct;
-#[path = "../../../../tests/common/limits.rs"]
-mod limits;
 mod members;
 mod orphans;
 mod times;
@@ -13,9 +11,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use limits::until;
 use npyz::WriterBuilder;
 use serde_json::Value;
+use test_support::limits::until;
 
 /// The same program with a private directory for its files, so that a test can see what is left there.
 struct Demo {

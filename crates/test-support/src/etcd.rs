@@ -14,12 +14,15 @@ use crate::limits::HANG;
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// What is missing without [`program`], and why.
-pub(crate) const NO_PROGRAM: &str =
+pub const NO_PROGRAM: &str =
     "stores etcd://: there is no etcd here (./x test unpacks Debian's etcd-server)";
 
 /// The program: unpacked by `./x test` or installed.
-pub(crate) fn program() -> Option<PathBuf> {
-    let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/.tools/etcd/usr/bin/etcd");
+pub fn program() -> Option<PathBuf> {
+    let unpacked = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../.tools/etcd/usr/bin/etcd"
+    );
     [unpacked, "/usr/bin/etcd"]
         .map(PathBuf::from)
         .into_iter()
@@ -27,7 +30,7 @@ pub(crate) fn program() -> Option<PathBuf> {
 }
 
 /// One etcd of one or more members, ended with this.
-pub(crate) struct Etcd {
+pub struct Etcd {
     members: Vec<Member>,
     directory: tempfile::TempDir,
 }
@@ -41,7 +44,7 @@ struct Member {
 
 impl Etcd {
     /// Starts `members` of them and waits until they serve; where etcd is not installed there is none, and the test is skipped.
-    pub(crate) fn start(members: usize) -> Option<Self> {
+    pub fn start(members: usize) -> Option<Self> {
         let Some(program) = program() else {
             println!("skipped: {NO_PROGRAM}");
             return None;
@@ -97,7 +100,7 @@ impl Etcd {
     }
 
     /// Its address, members from the one numbered `first` on, with `user` (`name:password@` or nothing) and prefix.
-    pub(crate) fn url(&self, first: usize, user: &str, prefix: &str) -> String {
+    pub fn url(&self, first: usize, user: &str, prefix: &str) -> String {
         let count = self.members.len();
         let members: Vec<String> = (first..first + count)
             .map(|i| format!("127.0.0.1:{}", self.members[i % count].port))
@@ -106,7 +109,7 @@ impl Etcd {
     }
 
     /// Starts a member again where it stopped.
-    pub(crate) fn start_member(&mut self, i: usize) {
+    pub fn start_member(&mut self, i: usize) {
         let log = File::options()
             .create(true)
             .append(true)
@@ -126,7 +129,7 @@ impl Etcd {
     }
 
     /// Waits until a member has a leader. False if its process has ended.
-    pub(crate) fn serves(&mut self, i: usize) -> bool {
+    pub fn serves(&mut self, i: usize) -> bool {
         let start = Instant::now();
         loop {
             let process = self.members[i].process.as_mut().unwrap();
@@ -143,21 +146,21 @@ impl Etcd {
     }
 
     /// SIGKILL.
-    pub(crate) fn kill(&mut self, i: usize) {
+    pub fn kill(&mut self, i: usize) {
         let mut process = self.members[i].process.take().unwrap();
         process.kill().unwrap();
         process.wait().unwrap();
     }
 
     /// SIGSTOP or SIGCONT.
-    pub(crate) fn signal(&self, i: usize, name: &str) {
+    pub fn signal(&self, i: usize, name: &str) {
         let pid = self.members[i].process.as_ref().unwrap().id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.unwrap().success());
     }
 
     /// The number of the member that leads.
-    pub(crate) fn leader(&self) -> usize {
+    pub fn leader(&self) -> usize {
         let leads = |&i: &usize| {
             let status = self.post(i, "maintenance/status", "{}").unwrap_or_default();
             let leader = field(&status, "leader");
@@ -176,7 +179,7 @@ impl Etcd {
     }
 
     /// Makes a user `root` with a password, without whom nothing goes any more.
-    pub(crate) fn require_password(&self, password: &str) {
+    pub fn require_password(&self, password: &str) {
         for (path, body) in [
             (
                 "auth/user/add",
@@ -227,7 +230,7 @@ fn field<'a>(answer: &'a str, name: &str) -> &'a str {
 }
 
 /// An address that takes connections and answers each request with `answer`, or never.
-pub(crate) fn impostor(answer: Option<&'static str>) -> String {
+pub fn impostor(answer: Option<&'static str>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {

@@ -1,17 +1,15 @@
 //! How long a test waits for what must come: so long that nothing but a hang ends the wait, whatever else the machine runs.
 
-#![allow(dead_code, reason = "no test file uses all of this")]
-
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 /// The bound of every wait for what must come. It is below the two minutes after which nextest ends a test, so that the test
 /// itself says what it has waited for.
-pub(crate) const HANG: Duration = Duration::from_secs(100);
+pub const HANG: Duration = Duration::from_secs(100);
 
 /// Waits until `condition` holds.
 #[track_caller]
-pub(crate) fn until(what: impl Display, mut condition: impl FnMut() -> bool) {
+pub fn until(what: impl Display, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < HANG, "not within {HANG:?}: {what}");

@@ -1,0 +1,4 @@
+//! What integration tests share.
+
+pub mod etcd;
+pub mod limits;
