@@ -220,8 +220,11 @@ fn a_signal_that_ends_the_command_ends_wv_likewise() {
         ("TERM", 15),
         ("USR1", 10),
     ] {
-        // Not the shell itself, which has its own mind about SIGINT.
+        // Not the shell itself: it ignores SIGQUIT, and has its own mind about SIGINT.
         let mut child = start_then(&scratch, ":", "exec sleep 60");
+        until("the shell has become the command", || {
+            command_of(&child).is_some_and(|name| name == "sleep")
+        });
         signal(&child, name);
         let status = child.wait().unwrap();
         assert_eq!(status.signal(), Some(number), "{name}: {status}");
@@ -231,6 +234,20 @@ fn a_signal_that_ends_the_command_ends_wv_likewise() {
     let seen = run(scratch.shell("kill -SEGV $$"));
     assert_eq!(seen.output.status.signal(), Some(11));
     assert!(scratch.is_clean());
+}
+
+/// The name of the program that `wv` runs.
+fn command_of(wv: &Child) -> Option<String> {
+    let parent = wv.id().to_string();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    // `PID (NAME) STATE PARENT ..`
+    let stats =
+        processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
+    stats.into_iter().find_map(|stat| {
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+        let is_child = rest.split_whitespace().nth(1) == Some(&parent);
+        is_child.then(|| name.to_owned())
+    })
 }
 
 #[test]
