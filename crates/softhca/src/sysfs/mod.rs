@@ -11,7 +11,6 @@
 mod counters;
 mod files;
 mod identity;
-mod private_dir;
 
 pub(crate) use identity::{GidType, Identity};
 

@@ -11,8 +11,6 @@
 mod child;
 mod executable;
 mod findings;
-#[path = "../../../softhca/src/sysfs/private_dir.rs"]
-pub(super) mod private_dir;
 mod settings;
 
 use std::env;

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use super::DemoError;
 use super::messages::{Message, RankResult, Spec};
 use crate::cmd::output;
-use crate::cmd::sim::private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
 use crate::cmd::tied;
+use private_dir::{PrivateDir, PrivateDirError, standard_parent, sweep};
 use warpverbs::error::ThreadPanicked;
 use warpverbs::team::{Store, open_store};
 

@@ -9,8 +9,8 @@
 //! has forked. `sPID-RANDOM` belongs to `wv sim` and holds the trees of the processes below it, each with a lock of its own: it is
 //! swept only when they are all dead.
 //!
-//! This file is compiled into `wv` too (`src/cmd/sim.rs`), which must not link softhca but has to keep the same
-//! rule. It uses nothing of its crate.
+//! softhca and `wv sim` keep this one rule. It is a crate because `wv` must not link softhca, whose symbols would take the place of
+//! libc's.
 
 // UNSAFETY: geteuid.
 #![expect(unsafe_code, reason = "geteuid")]
@@ -25,12 +25,15 @@ use thiserror::Error;
 
 /// Why there is no private directory.
 #[derive(Debug, Error)]
-pub(crate) enum PrivateDirError {
+pub enum PrivateDirError {
     /// A system call failed.
     #[error("cannot {action} {path}: {source}", path = .path.display())]
     Io {
+        /// What it was to do.
         action: &'static str,
+        /// On what.
         path: PathBuf,
+        /// Its error.
         source: io::Error,
     },
     /// Somebody else could read or change what is in it.
@@ -39,19 +42,26 @@ pub(crate) enum PrivateDirError {
         path = .path.display()
     )]
     NotPrivate {
+        /// The directory, or what stands in its place.
         path: PathBuf,
+        /// User of this process.
         uid: u32,
+        /// User whose it is.
         owner: u32,
+        /// Its permissions.
         mode: u32,
     },
     /// Others kept sweeping it away.
     #[error("{path} was removed again each time it was made", path = .path.display())]
-    Contended { path: PathBuf },
+    Contended {
+        /// The directory.
+        path: PathBuf,
+    },
 }
 
-/// See the module.
+/// A directory that this process owns, see the front page.
 #[derive(Debug)]
-pub(crate) struct PrivateDir {
+pub struct PrivateDir {
     path: PathBuf,
     /// Holds the flock.
     _lock: File,
@@ -59,7 +69,10 @@ pub(crate) struct PrivateDir {
 
 impl PrivateDir {
     /// Makes `path` and, if it is missing, its parent.
-    pub(crate) fn create(path: &Path) -> Result<Self, PrivateDirError> {
+    ///
+    /// # Errors
+    /// A failed system call, a parent that others can use, or a sweeper that removes `path` each of many times.
+    pub fn create(path: &Path) -> Result<Self, PrivateDirError> {
         // One a millisecond: a busy machine may keep a sweeper from its core for seconds.
         const ATTEMPTS: u32 = 10_000;
         let parent = path.parent().unwrap_or(Path::new("/"));
@@ -92,12 +105,14 @@ impl PrivateDir {
         })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Removes it with everything in it, and the standard parent if nothing else is in there.
-    pub(crate) fn remove(&self) {
+    pub fn remove(&self) {
         // Who still lives in it may be adding files. What cannot be removed now is swept by a later start.
         for _ in 0..3 {
             match fs::remove_dir_all(&self.path) {
@@ -150,7 +165,7 @@ fn make_parent(parent: &Path) -> Result<(), PrivateDirError> {
 }
 
 /// Removes what dead owners left in `parent`. What cannot be removed is left for the next sweep.
-pub(crate) fn sweep(parent: &Path) {
+pub fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
     };
@@ -177,7 +192,8 @@ pub(crate) fn sweep(parent: &Path) {
 
 /// The directory of this user for private directories: in `$XDG_RUNTIME_DIR` if that is this user's own,
 /// else in `/tmp`.
-pub(crate) fn standard_parent() -> PathBuf {
+#[must_use]
+pub fn standard_parent() -> PathBuf {
     let uid = effective_uid();
     if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
         && runtime.is_absolute()
