@@ -64,6 +64,8 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
         ],
     ),
 ];
+/// What only the command line depends on, outside of tests.
+const OF_THE_COMMAND_LINE: [&str; 4] = ["clap", "indicatif", "npyz", "tracing-subscriber"];
 const DEPENDENCY_SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
 /// Device headers from the bottom up: a file may include its own layer and those below it.
@@ -383,6 +385,11 @@ fn check_manifest(package: &str, manifest: &str, allowed: &[&[&str]; 3]) -> Vec<
         if is_ours(name) && !allowed[kind].contains(&name) {
             violations.push(format!(
                 "{package}/Cargo.toml: [{section}] may not name {name}"
+            ));
+        }
+        if OF_THE_COMMAND_LINE.contains(&name) && kind == 0 && package != "crates/wv" {
+            violations.push(format!(
+                "{package}/Cargo.toml: [{section}] names {name}, which only crates/wv may"
             ));
         }
     }

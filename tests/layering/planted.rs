@@ -130,6 +130,8 @@ fn dependencies_between_packages_go_one_way() {
         check("[build-dependencies]\nmlx5-prm = { path = '..' }").len(),
         1
     );
+    assert_eq!(check("[dependencies]\nclap = \"4.5\"").len(), 1);
+    assert_eq!(check("[dev-dependencies]\nclap = \"4.5\""), [""; 0]);
 }
 
 #[test]
