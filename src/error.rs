@@ -3,13 +3,12 @@
 //! The layers convert into it (`impl From<VerbsError> for Error` stands in `verbs`, and so on); this module knows none of
 //! them. A caller that wants the details asks for the type with [`Error::downcast_ref`].
 
-mod thread;
-
 use std::error::Error as StdError;
 use std::fmt;
 
-pub(crate) use thread::OwnThread;
-pub use thread::ThreadPanicked;
+// One crate must own them, and the stores, below this one, run threads of their own as well.
+pub(crate) use rendezvous::thread::OwnThread;
+pub use rendezvous::thread::ThreadPanicked;
 
 /// Which part of the runtime failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,6 +123,7 @@ mod tests {
         let crates = [
             "src",
             "crates/capi/src",
+            "crates/rendezvous/src",
             "crates/simt/src",
             "crates/softhca/src",
         ];

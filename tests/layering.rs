@@ -34,13 +34,14 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
     ("mlx5_prm", &["abi", "verbs"]),
     ("simt", &["gpu"]),
     ("cudarc", &["gpu"]),
-    ("ureq", &["team"]),
+    ("rendezvous", &["team", "error"]),
     ("softhca", &[]),
 ];
 
 /// Packages of the workspace: dependencies, dev-dependencies and build-dependencies among each other.
 const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/mlx5-prm", [&[], &[], &[]]),
+    ("crates/rendezvous", [&[], &["test-support"], &[]]),
     ("crates/simt", [&[], &[], &[]]),
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/private-dir", [&[], &[], &[]]),
@@ -58,7 +59,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     (
         ".",
         [
-            &["mlx5-prm", "simt"],
+            &["mlx5-prm", "rendezvous", "simt"],
             &["softhca", "test-support"],
             &["simt"],
         ],

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rendezvous::{Lease, Process, Store, StoreError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,6 @@ use super::GroupError;
 use super::event::GroupView;
 use super::presence::Incarnation;
 use super::record::{Goodbye, GroupRecord, Promise};
-use crate::team::store::{Lease, Process, Store, StoreError};
 use crate::team::tidy::remove_below;
 
 const RECORD: &str = "group/record";
@@ -310,7 +310,7 @@ fn promise_key(proposal: u64, who: Incarnation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::team::store::MemoryStore;
+    use rendezvous::MemoryStore;
 
     #[test]
     fn each_generation_of_a_slot_is_given_once() {

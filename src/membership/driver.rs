@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rendezvous::{Lease, StoreError};
+
 use super::GroupError;
 use super::desk::{Desk, Look, Row};
 use super::event::{GroupState, What};
@@ -15,7 +17,6 @@ use super::record::{GroupRecord, Members, newer};
 use super::rules::{Limit, Local};
 use super::see;
 use super::shared::Shared;
-use crate::team::store::{Lease, StoreError};
 
 /// Longest time between two looks into the store.
 const LOOK: Duration = Duration::from_millis(20);

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rendezvous::{Store, StoreError};
+
 use super::event::Cause;
 use crate::team::TeamError;
-use crate::team::store::{Store, StoreError};
 
 /// Something that an HCA of this rank has told by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rendezvous::{Store, StoreError};
+
 use super::event::Cause;
 use super::fabric::{Alarm, Fabric};
 use crate::abi::{QpContext, Status};
-use crate::team::store::{Store, StoreError};
 use crate::team::{Team, TeamError};
 use crate::verbs::HcaEvent;
 

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::team::store::Process;
+use rendezvous::Process;
 
 /// A process that is watched.
 #[derive(Debug)]

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rendezvous::Process;
+
 use super::GroupError;
 use super::config::Bounds;
 use super::desk::Row;
@@ -14,7 +16,6 @@ use super::layer::Layer;
 use super::presence::Incarnation;
 use super::suspicion::Table;
 use crate::error::ThreadPanicked;
-use crate::team::store::Process;
 
 /// Events that are kept for who does not fetch them.
 const MOST_EVENTS: usize = 4096;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use rendezvous::StoreError;
+
 use super::SignalOrder;
-use super::store::StoreError;
 use crate::error::{Error, Layer};
 use crate::gpu::GpuError;
 use crate::verbs::{DataOrder, VerbsError};

@@ -10,10 +10,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rendezvous::Store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::store::Store;
 use super::{RankSet, TeamConfig, TeamError, hello};
 
 /// The way of one rank to the others.

@@ -9,9 +9,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rendezvous::Process;
 use serde::{Deserialize, Serialize};
 
-use super::store::Process;
 use crate::gpu::Gpu;
 
 /// The teams of this process that live.

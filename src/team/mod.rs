@@ -27,7 +27,6 @@ mod ranks;
 mod rebuild;
 mod recover;
 mod replace;
-mod store;
 mod summary;
 mod tables;
 mod tidy;
@@ -61,8 +60,8 @@ pub use order::SignalOrder;
 use rail::Rail;
 pub use ranks::RankSet;
 #[cfg(feature = "etcd")]
-pub use store::EtcdStore;
-pub use store::{
+pub use rendezvous::EtcdStore;
+pub use rendezvous::{
     FileStore, LEASE_TTL, Lease, LeaseId, MAX_KEY, MAX_VALUE, MemoryStore, RECORD_VERSION, Records,
     Store, StoreError, open_store,
 };

@@ -1,7 +1,8 @@
 //! Records of incarnations that are over: nobody reads them any more, and without removing them a store would grow with every
 //! replacement.
 
-use super::store::{Store, StoreError};
+use rendezvous::{Store, StoreError};
+
 use super::{Team, hello};
 
 impl Team {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rendezvous::{FileStore, MemoryStore, Store};
+
 use super::fabric::Alarm;
 use super::{GroupConfig, GroupState, What};
-use crate::team::store::{FileStore, MemoryStore, Store};
 use world::{Rank, World, lock};
 
 /// Ends a hang.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::team::store::{LeaseId, Store, StoreError};
+use rendezvous::{LeaseId, Store, StoreError};
 
 /// The way of one rank to the store.
 #[derive(Debug)]

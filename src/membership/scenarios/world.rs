@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rendezvous::{Store, StoreError};
+
 use super::layer::FakeLayer;
 use super::way::Way;
 use crate::team::group::event::Cause;
@@ -13,7 +15,6 @@ use crate::team::group::fabric::{Alarm, Fabric};
 use crate::team::group::layer::Layer;
 use crate::team::group::presence::Incarnation;
 use crate::team::group::{Group, GroupConfig};
-use crate::team::store::{Store, StoreError};
 use crate::team::{TeamError, group};
 
 /// Longest wait of a call for one member.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpverbs::team::{MemoryStore, RECORD_VERSION, Records, Store, StoreError};
+use rendezvous::{MemoryStore, RECORD_VERSION, Records, Store, StoreError};
 
 #[test]
 fn a_record_of_another_run_or_version_is_refused_by_name() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{LeaseId, Store, StoreError};
-use crate::error::OwnThread;
+use crate::thread::OwnThread;
 
 /// A key that exists while this lives: a thread renews it three times in each time to live. Dropping it removes the key.
 ///

@@ -1,6 +1,6 @@
 //! What only a directory can get wrong.
 
-use warpverbs::team::{FileStore, Store, StoreError, open_store};
+use rendezvous::{FileStore, Store, StoreError, open_store};
 
 #[test]
 fn a_missing_directory_is_an_error_that_names_it() {

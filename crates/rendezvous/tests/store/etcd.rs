@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rendezvous::{EtcdStore, Lease, Store, StoreError, open_store};
 use test_support::etcd::{Etcd, impostor};
 use test_support::limits::{HANG, until};
-use warpverbs::team::{EtcdStore, Lease, Store, StoreError, open_store};
 
 /// Threads that count in one key, each its own part of the value, `3 0 12`, while servers come and go.
 struct Counting {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::ThreadPanicked;
+use crate::thread::ThreadPanicked;
 
 /// An error of a store.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,7 @@ use ureq::{Agent, Body, Timeout, http::Response};
 
 use super::address::User;
 use super::messages::{Authenticated, Refusal};
-use crate::team::store::StoreError;
+use crate::StoreError;
 
 /// One call of a store, with all its requests: longer than an etcd needs to choose another leader.
 const CALL: Duration = Duration::from_secs(5);

@@ -5,6 +5,8 @@
 //! ([`FileStore`], ranks are processes) and etcd (`EtcdStore`, feature `etcd`, ranks are anywhere). [`open_store`] takes a URL and
 //! wraps what it opens in [`Records`], so that a rank of another run or version is refused by name.
 
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
+
 mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -14,6 +16,8 @@ mod lease;
 mod memory;
 mod process;
 mod records;
+#[doc(hidden)]
+pub mod thread;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -25,8 +29,9 @@ pub use etcd::EtcdStore;
 pub use file::FileStore;
 pub use lease::Lease;
 pub use memory::MemoryStore;
-pub(super) use process::Process;
+pub use process::Process;
 pub use records::{RECORD_VERSION, Records};
+pub use thread::ThreadPanicked;
 
 /// Most bytes of a key.
 pub const MAX_KEY: usize = 256;

@@ -5,10 +5,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rendezvous::{FileStore, Lease, Store};
 use test_support::limits::{HANG, until};
 
 use crate::conformance::increment;
-use warpverbs::team::{FileStore, Lease, Store};
 
 const DIRECTORY: &str = "WV_TEST_STORE_DIRECTORY";
 const ROLE: &str = "WV_TEST_STORE_ROLE";

@@ -46,7 +46,7 @@ impl ThreadPanicked {
 
 /// A thread of the library. Whoever owns it asks [`OwnThread::check`] in each of its calls.
 #[derive(Debug)]
-pub(crate) struct OwnThread {
+pub struct OwnThread {
     handle: JoinHandle<()>,
     panicked: Arc<OnceLock<ThreadPanicked>>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct OwnThread {
 impl OwnThread {
     /// Starts `body` as the thread `name`. If `body` panics, the thread runs `on_panic` and ends; `on_panic` wakes the threads that
     /// wait for it. [`OwnThread::check`] fails before `on_panic` begins.
-    pub(crate) fn spawn(
+    pub fn spawn(
         name: &str,
         body: impl FnOnce() + Send + 'static,
         on_panic: impl FnOnce(&ThreadPanicked) + Send + 'static,
@@ -76,7 +76,7 @@ impl OwnThread {
     ///
     /// # Errors
     /// Its panic.
-    pub(crate) fn check(&self) -> Result<(), ThreadPanicked> {
+    pub fn check(&self) -> Result<(), ThreadPanicked> {
         match self.panicked.get() {
             Some(panicked) => Err(panicked.clone()),
             None => Ok(()),
@@ -84,12 +84,12 @@ impl OwnThread {
     }
 
     /// Ends its [`std::thread::park`].
-    pub(crate) fn unpark(&self) {
+    pub fn unpark(&self) {
         self.handle.thread().unpark();
     }
 
     /// Waits until it has ended. Its panic was told.
-    pub(crate) fn join(self) {
+    pub fn join(self) {
         let _ = self.handle.join();
     }
 }

@@ -11,7 +11,7 @@ use ureq::Agent;
 
 use super::client::{CallError, Client};
 use super::messages::{Streamed, Watched, encoded};
-use crate::error::{OwnThread, ThreadPanicked};
+use crate::thread::{OwnThread, ThreadPanicked};
 
 /// A watch is opened anew after this time: one whose member is gone without a word looks like one of keys that rest.
 const WATCH: Duration = Duration::from_secs(30);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use test_support::limits::HANG;
-use warpverbs::team::{
+use rendezvous::{
     FileStore, MAX_KEY, MAX_VALUE, MemoryStore, Records, Store, StoreError, open_store,
 };
+use test_support::limits::HANG;
 
 /// Runs `check` on a fresh store of each kind.
 pub(crate) fn on_each(check: impl Fn(Arc<dyn Store>)) {
@@ -36,8 +36,8 @@ pub(crate) fn on_each(check: impl Fn(Arc<dyn Store>)) {
 
 #[cfg(feature = "etcd")]
 fn on_etcd(check: impl Fn(Arc<dyn Store>)) {
+    use rendezvous::EtcdStore;
     use test_support::etcd::{Etcd, NO_PROGRAM, program};
-    use warpverbs::team::EtcdStore;
 
     if program().is_none() {
         return println!("left out: {NO_PROGRAM}");

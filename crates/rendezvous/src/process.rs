@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// A process. Its number is used again one day, so the time at which it started belongs to it; and it says something only to
 /// processes that see the same numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::team) struct Process {
+pub struct Process {
     /// Boot of the machine, and namespace of the number.
     seen_from: String,
     pid: u32,
@@ -24,12 +24,12 @@ pub(in crate::team) struct Process {
 
 impl Process {
     /// This process.
-    pub(in crate::team) fn this() -> Self {
+    pub fn this() -> Self {
         Self::of(std::process::id())
     }
 
     /// A process of this machine.
-    pub(in crate::team) fn of(pid: u32) -> Self {
+    pub fn of(pid: u32) -> Self {
         Self {
             seen_from: seen_from(),
             pid,
@@ -41,19 +41,19 @@ impl Process {
     }
 
     /// Its number, if it is a process of this machine that can be watched: another one than this.
-    pub(in crate::team) fn pid_here(&self) -> Option<u32> {
+    pub fn pid_here(&self) -> Option<u32> {
         let other = self.started != 0 && self.pid != std::process::id();
         (other && self.seen_from == seen_from()).then_some(self.pid)
     }
 
     /// Whether the two see the same numbers: both run on one machine.
-    pub(in crate::team) fn is_beside(&self, other: &Self) -> bool {
+    pub fn is_beside(&self, other: &Self) -> bool {
         self.seen_from == other.seen_from && self.started != 0 && other.started != 0
     }
 
     /// Whether it is sure that the process has ended, with all its threads. `false` for a process of another machine and for one
     /// that /proc hides.
-    pub(in crate::team) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.started != 0 && self.seen_from == seen_from() && self.is_over(look(self.pid))
     }
 

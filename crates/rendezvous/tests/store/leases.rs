@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rendezvous::{FileStore, Lease, Store, StoreError};
 use test_support::limits::{HANG, until};
 
 use crate::conformance::on_each;
-use warpverbs::team::{FileStore, Lease, Store, StoreError};
 
 /// Times to live, tried one after the other. A machine that lets a holder wait for longer than the first loses its lease for it,
 /// and rightly: what follows is tried again with the next. Nothing excuses a loss with the last.

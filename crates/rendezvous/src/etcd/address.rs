@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::team::store::{StoreError, check_key};
+use crate::{StoreError, check_key};
 
 /// What every such URL begins with.
 const SCHEME: &str = "etcd://";
