@@ -4,6 +4,50 @@
 //! ranks goes through it. Three places can hold one: memory ([`MemoryStore`], ranks are threads), a directory
 //! ([`FileStore`], ranks are processes) and etcd (`EtcdStore`, feature `etcd`, ranks are anywhere). [`open_store`] takes a URL and
 //! wraps what it opens in [`Records`], so that a rank of another run or version is refused by name.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::thread;
+//! use std::time::Duration;
+//!
+//! use rendezvous::{MemoryStore, Store, StoreError};
+//!
+//! # fn main() -> Result<(), StoreError> {
+//! let store = Arc::new(MemoryStore::new());
+//! store.put("rank/0/address", b"10.0.0.1")?;
+//! store.put("rank/1/address", b"10.0.0.2")?;
+//! assert_eq!(store.list("rank")?, ["0", "1"]);
+//!
+//! // Of all ranks that try it, one sets the key.
+//! assert!(store.compare_and_set("leader", None, b"rank 0")?);
+//! assert!(!store.compare_and_set("leader", None, b"rank 1")?);
+//!
+//! // Rank 1 takes over, and rank 0, which watches the key, is told.
+//! let rank_1 = thread::spawn({
+//!     let store = Arc::clone(&store);
+//!     move || store.compare_and_set("leader", Some(b"rank 0"), b"rank 1")
+//! });
+//! let leader = store.watch("leader", Some(b"rank 0"), Duration::from_secs(60))?;
+//! assert_eq!(leader.as_deref(), Some(b"rank 1".as_slice()));
+//! assert!(rank_1.join().expect("no panic")?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All stores keep what [`Store`] promises, and one suite of tests runs on each of them. What they keep beyond that:
+//!
+//! | store | when a rank is killed or stopped in the middle of a change | leases |
+//! |---|---|---|
+//! | memory | a change is one step under a lock, which a panic elsewhere leaves whole | run out after their time to live |
+//! | directory | the change was made or not; no lock is held, so nobody waits for the rank | run out when their beat has stood still for their time to live, by the clock of who looks; at once where the holder was a process of this machine and has ended |
+//! | etcd | the change was made or not; one that arrives late never replaces what is newer | etcd's own: whole seconds, at least etcd's minimum, 2 s as it comes; the holder gives up after the time it asked for |
+//!
+//! A call to an etcd ends within 5 s: where no member answers with [`StoreError::Unreachable`], and nothing was changed, or with
+//! [`StoreError::NoAnswer`], and the change may have been made. A directory and a prefix of etcd belong to one run: a rank of
+//! another run cannot open them ([`StoreError::OtherRun`]).
+//!
+//! [`Process`] names the process that has written something and says whether it still runs. If a thread that a store or a lease
+//! runs for itself panics, which is a defect, the next call fails with [`ThreadPanicked`].
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
