@@ -347,5 +347,4 @@ pub(crate) struct Umem {
 }
 
 #[cfg(test)]
-#[path = "keys_tests.rs"]
 mod tests;

@@ -416,5 +416,4 @@ impl Tricks {
 }
 
 #[cfg(test)]
-#[path = "placement_tests.rs"]
 mod tests;

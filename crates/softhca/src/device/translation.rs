@@ -279,5 +279,4 @@ impl fmt::Display for ListError {
 }
 
 #[cfg(test)]
-#[path = "translation_tests.rs"]
 pub(crate) mod tests;

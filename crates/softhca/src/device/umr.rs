@@ -294,5 +294,4 @@ impl fmt::Display for UmrError {
 }
 
 #[cfg(test)]
-#[path = "umr_tests.rs"]
 mod tests;

@@ -381,5 +381,4 @@ impl Segments<'_> {
 }
 
 #[cfg(test)]
-#[path = "decode_tests.rs"]
 mod tests;
