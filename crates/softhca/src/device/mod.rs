@@ -13,54 +13,37 @@
 //! Memory is used where it lies. A registration is a promise that the range stays mapped until it is ended (what the
 //! kernel gets by pinning pages); it is checked once, when it is made.
 
-pub(crate) mod arming;
-mod carrier;
 pub(crate) mod checker;
 mod command;
 mod context;
-mod counters;
-pub(crate) mod cq;
-mod describe;
 mod error;
 pub(crate) mod faults;
-mod hca;
-pub(crate) mod keys;
-pub(crate) mod mapping;
+pub(crate) mod hca;
 pub(crate) mod memory;
 pub(crate) mod null;
-mod observer;
-pub(crate) mod placement;
-pub(crate) mod qp;
-pub(crate) mod qp_state;
-pub(crate) mod regions;
-mod simulation;
+pub(crate) mod objects;
 pub(crate) mod srq;
 pub(crate) mod state;
-pub mod syndrome;
-pub(crate) mod table;
 pub(crate) mod translation;
-mod uar;
 pub(crate) mod umr;
-pub(crate) mod work;
-pub(crate) mod world;
 pub(crate) mod xrcd;
 
-pub use carrier::CarrierError;
 pub use checker::{CheckConfig, CheckConfigError, Finding};
+pub use command::syndrome;
 pub use context::{Context, DevxObject, Event, MrChange, MrKeys, UarPage};
-pub use counters::{Counters, ObjectCounts};
-pub(crate) use describe::described;
 pub use error::DeviceError;
 pub(crate) use faults::set_faults_of_all;
 pub use faults::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FailCommand, FaultItemError,
     FaultSpec, FaultSpecError, ReplayError, TimedFault,
 };
-pub(crate) use hca::identity;
-pub use hca::{Hca, HcaConfig, HcaError, counters, device_names};
-pub use keys::Access;
+pub use hca::{
+    CarrierError, Counters, Hca, HcaConfig, HcaError, ObjectCounts, Simulation, Step, counters,
+    device_names,
+};
+pub(crate) use hca::{described, identity};
+pub use memory::keys::Access;
+pub use memory::placement::{Adversary, DataOrder, UnknownAdversary, UnknownOrder};
+pub use memory::{MemoryObserver, observe_memory};
 pub(crate) use null::NULL_KEY;
-pub use observer::{MemoryObserver, observe_memory};
-pub use placement::{Adversary, DataOrder, UnknownAdversary, UnknownOrder};
-pub use simulation::{Simulation, Step};
 pub use xrcd::XrcFile;

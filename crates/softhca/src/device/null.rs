@@ -6,8 +6,8 @@
 // UNSAFETY: regions over memory that is leaked on purpose.
 #![expect(unsafe_code, reason = "memory that stands for none")]
 
-use super::keys::{Access, KeyError};
 use super::memory::Region;
+use super::memory::keys::{Access, KeyError};
 use std::sync::LazyLock;
 
 /// The key. Its index is below those of all tables.
@@ -50,7 +50,7 @@ pub(crate) fn resolve(bytes: u64, need: Access, out: &mut Vec<Region>) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::super::regions;
+    use super::super::memory::regions;
     use super::*;
 
     #[test]

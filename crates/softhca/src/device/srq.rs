@@ -5,7 +5,7 @@
 //! follows the links. Source: PRM "Shared Receive Queue"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core.
 
 use super::memory::Region;
-use super::work::Segment;
+use super::objects::work::Segment;
 use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::wqe::{DataSeg, SEG_BYTES, SrqNextSeg};
 

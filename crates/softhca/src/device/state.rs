@@ -1,17 +1,17 @@
 //! The state of HCAs that can reach each other by memory, as one value, and of each of them.
 
 use super::checker::Checker;
-use super::counters::{Counters, ObjectCounts};
-use super::cq::Cq;
 use super::faults::Faults;
-use super::keys::{self, Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
+use super::hca::{Counters, ObjectCounts};
 use super::memory::Region;
-use super::placement::{Arrival, DataOrder, Placement};
-use super::qp::Qp;
+use super::memory::keys::{self, Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
+use super::memory::placement::{Arrival, DataOrder, Placement};
+use super::objects::cq::Cq;
+use super::objects::qp::Qp;
+use super::objects::table::Table;
+use super::objects::uar::{MappedPage, UarSpace};
+use super::objects::work::Work;
 use super::srq::Srq;
-use super::table::Table;
-use super::uar::{MappedPage, UarSpace};
-use super::work::Work;
 use super::xrcd::Xrcd;
 use super::{Event, HcaConfig};
 use crate::engine;

@@ -5,8 +5,8 @@
 //! checked here; hardware leaves that to the library.
 
 use super::command::access_of;
-use super::keys::{self, Access, Backing, KeyError, KeyUser, Kind, MemoryKey};
-use super::table::Table;
+use super::memory::keys::{self, Access, Backing, KeyError, KeyUser, Kind, MemoryKey};
+use super::objects::table::Table;
 use super::translation::{ListError, Mode, RawEntry, Translation};
 use mlx5_prm::mkey::Mkc;
 use mlx5_prm::umr::UmrCtrlSeg;

@@ -1,7 +1,7 @@
 //! Completion events: armings are taken from the UAR pages, and events raised when entries are there.
 
 use crate::device::Event;
-use crate::device::arming::Notice;
+use crate::device::objects::arming::Notice;
 use crate::device::state::HcaState;
 
 /// Takes the armings of the pages that are due; whether there was one.

@@ -3,12 +3,12 @@
 use super::{arming, overlap, scrutiny};
 use crate::device::Event;
 use crate::device::checker::Finding;
-use crate::device::cq::Overrun;
 use crate::device::faults::EntryFate;
-use crate::device::qp::Receiving;
+use crate::device::objects::cq::Overrun;
+use crate::device::objects::qp::Receiving;
+use crate::device::objects::work::Work;
 use crate::device::srq::SrqKind;
 use crate::device::state::HcaState;
-use crate::device::work::Work;
 use crate::engine::transport::{Received, SendWith};
 use crate::link::{self, Link};
 use crate::wire::envelope::{Envelope, Version};

@@ -2,8 +2,8 @@
 
 use super::local;
 use super::loopback::{End, Step};
+use crate::device::objects::work::Current;
 use crate::device::state::Fabric;
-use crate::device::work::Current;
 use crate::engine::transport::{
     Datagram, DatagramSource, Device, OperationKind, Received, SendWith,
 };

@@ -2,7 +2,7 @@
 //!
 //! Source: PRM "Send WQE Format"; what libmlx5 builds in `mlx5_post_send` and UCX in `uct_ib_mlx5_ep`.
 
-use crate::device::work::{InlineBytes, Local, Piece, Segment};
+use crate::device::objects::work::{InlineBytes, Local, Piece, Segment};
 use crate::engine::transport::{Datagram, Operation, OperationKind, SendWith, Service, Target};
 use crate::link;
 use crate::wire::headers::{AtomicEth, AtomicOp};

@@ -2,8 +2,8 @@
 
 use super::scrutiny;
 use crate::device::checker::Finding;
-use crate::device::qp::Qp;
-use crate::device::qp_state;
+use crate::device::objects::qp::Qp;
+use crate::device::objects::qp_state;
 use crate::device::state::HcaState;
 use crate::engine::watch::Look;
 use mlx5_prm::doorbell::{doorbell_index, doorbell_qpn};

@@ -6,13 +6,13 @@
 
 use super::loopback::{self, End};
 use super::{arming, completion, path, placing};
-use crate::device::arming::Notice;
-use crate::device::cq::{Cq, Overrun};
-use crate::device::keys::{self, Access, KeyUser, MemoryKey};
 use crate::device::memory::Region;
-use crate::device::qp::Route;
+use crate::device::memory::keys::{self, Access, KeyUser, MemoryKey};
+use crate::device::objects::arming::Notice;
+use crate::device::objects::cq::{Cq, Overrun};
+use crate::device::objects::qp::Route;
+use crate::device::objects::table::Table;
 use crate::device::state::{Fabric, HcaState};
-use crate::device::table::Table;
 use crate::engine::transport::Service;
 use crate::wire::psn::Psn;
 use mlx5_prm::be::{Be16, Be32, Be64};

@@ -2,9 +2,9 @@
 
 use super::{completion, fetch};
 use crate::device::Event;
-use crate::device::qp::Route;
+use crate::device::objects::qp::Route;
+use crate::device::objects::work::Current;
 use crate::device::state::{HcaState, Slot};
-use crate::device::work::Current;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};

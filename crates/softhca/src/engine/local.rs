@@ -1,11 +1,11 @@
 //! Local memory of WQEs: segments looked up by lkey, anew at each use.
 
 use crate::device::checker::Finding;
-use crate::device::keys::{Access, KeyError, KeyUser};
 use crate::device::memory::Region;
-use crate::device::regions;
+use crate::device::memory::keys::{Access, KeyError, KeyUser};
+use crate::device::memory::regions;
+use crate::device::objects::work::{InlineBytes, Local, Piece, Segment};
 use crate::device::state::HcaState;
-use crate::device::work::{InlineBytes, Local, Piece, Segment};
 use crate::engine::transport::Failure;
 
 /// The user of the keys in a QP's own WQEs.

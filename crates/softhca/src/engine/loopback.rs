@@ -6,11 +6,12 @@
 
 use super::{local, path, placing};
 use crate::device::checker::Finding;
-use crate::device::keys::Access;
 use crate::device::memory::Region;
+use crate::device::memory::keys::Access;
+use crate::device::memory::regions;
+use crate::device::objects::qp_state;
+use crate::device::objects::work::{Current, Local};
 use crate::device::state::{Fabric, HcaState};
-use crate::device::work::{Current, Local};
-use crate::device::{qp_state, regions};
 use crate::engine::transport::{
     Device, Failure, OperationKind, ReceiveError, Received, RemoteAccess, SendWith, Target,
 };

@@ -1,6 +1,6 @@
 //! From the address path of a QP context to the wire's configuration.
 
-use crate::device::work::Work;
+use crate::device::objects::work::Work;
 use crate::engine::transport::{Datagram, Service};
 use crate::link::{self, Link};
 use crate::sysfs::{GidType, Identity};

@@ -1,11 +1,11 @@
-//! Where operations inside the process meet the [placement](crate::device::placement) of the peer.
+//! Where operations inside the process meet the [placement](crate::device::memory::placement) of the peer.
 
 use super::loopback::End;
 use crate::device::memory::Region;
-use crate::device::qp::Route;
-use crate::device::regions;
+use crate::device::memory::regions;
+use crate::device::objects::qp::Route;
+use crate::device::objects::work::Current;
 use crate::device::state::Fabric;
-use crate::device::work::Current;
 use crate::engine::transport::RemoteAccess;
 
 /// Whether what is written to `peer` may wait before it is in memory.

@@ -3,13 +3,14 @@
 use super::{atomics, completion, decode, local, path, receive};
 use crate::device::Event;
 use crate::device::checker::Finding;
-use crate::device::keys::{Access, KeyError, KeyUser};
 use crate::device::memory::Region;
-use crate::device::qp::Qp;
+use crate::device::memory::keys::{Access, KeyError, KeyUser};
+use crate::device::memory::regions;
+use crate::device::objects::qp::Qp;
+use crate::device::objects::qp_state;
+use crate::device::objects::work::Work;
 use crate::device::state::HcaState;
 use crate::device::umr::{self, UmrError};
-use crate::device::work::Work;
-use crate::device::{qp_state, regions};
 use crate::engine::transport::{Datagram, Device, Failure, ReceiveError, Received, RemoteAccess};
 use crate::wire::envelope::Destination;
 use crate::wire::headers::{AtomicEth, NakCode};

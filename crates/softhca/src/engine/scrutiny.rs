@@ -7,7 +7,7 @@
 
 use crate::device::checker::Finding;
 use crate::device::memory::Region;
-use crate::device::qp::Qp;
+use crate::device::objects::qp::Qp;
 use crate::device::state::HcaState;
 use mlx5_prm::doorbell::doorbell_index;
 use mlx5_prm::qp::QpState;

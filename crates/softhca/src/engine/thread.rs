@@ -7,7 +7,7 @@ use super::pace::{Pace, Wait};
 use super::turn::{Report, turn};
 use super::watch::Look;
 use super::{now_ns, wake};
-use crate::device::world::World;
+use crate::device::hca::world::World;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};

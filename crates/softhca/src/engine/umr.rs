@@ -5,11 +5,11 @@
 
 use super::local;
 use crate::device::checker::Finding;
-use crate::device::keys::KeyUser;
+use crate::device::memory::keys::KeyUser;
+use crate::device::objects::work::{Local, Segment};
 use crate::device::state::{HcaState, limits};
 use crate::device::translation::{ENTRY_BYTES, RawEntry};
 use crate::device::umr::{self, Change};
-use crate::device::work::{Local, Segment};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::mkey::Mkc;
 use mlx5_prm::umr::UmrCtrlSeg;

@@ -4,8 +4,8 @@
 //! than a small WQE, so a turn looks at the last [`HOT`] pages that something was found in and at the next [`SLICE`] of
 //! the others. Before the engine sleeps it looks at all.
 
+use crate::device::objects::table::Table;
 use crate::device::state::Uar;
-use crate::device::table::Table;
 
 /// Pages that are looked at in each turn because something was found there lately.
 const HOT: usize = 16;

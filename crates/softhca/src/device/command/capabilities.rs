@@ -1,11 +1,11 @@
 //! `QUERY_HCA_CAP`: what this device can do. Maximum and current values are the same.
 
-use super::super::keys::MAX_DEPTH;
-use super::super::placement::DataOrder;
 use super::super::state::limits;
-use super::super::syndrome;
+use super::syndrome;
 use super::{Call, Outcome, Refusal};
 use crate::address::ROCE_PORT;
+use crate::device::memory::keys::MAX_DEPTH;
+use crate::device::memory::placement::DataOrder;
 use crate::link::Link;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::hca_cap::{

@@ -1,12 +1,12 @@
 //! Commands of completion queues.
 
-use super::super::arming::Arming;
 use super::super::context::DevxObject;
-use super::super::cq::Cq;
 use super::super::memory::Region;
 use super::super::state::{HcaState, limits};
-use super::super::syndrome;
+use super::syndrome;
 use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
+use crate::device::objects::arming::Arming;
+use crate::device::objects::cq::Cq;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::cq::{Cqc, CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
 use mlx5_prm::doorbell::cq_record;

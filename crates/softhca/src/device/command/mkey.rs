@@ -2,11 +2,11 @@
 //! memory windows are keys too, but not of these.
 
 use super::super::context::DevxObject;
-use super::super::keys::{Access, Backing, Kind, MemoryKey};
 use super::super::state::{HcaState, limits};
-use super::super::syndrome;
 use super::super::translation::{ENTRY_BYTES, Mode, RawEntry, Translation};
+use super::syndrome;
 use super::{Call, Outcome, Refusal, umem_part};
+use crate::device::memory::keys::{Access, Backing, Kind, MemoryKey};
 use mlx5_prm::cmd::Status;
 use mlx5_prm::mkey::{CreateMkeyIn, DestroyMkeyIn, Mkc};
 

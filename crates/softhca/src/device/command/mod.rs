@@ -11,6 +11,7 @@ mod qp;
 mod qp_modify;
 mod queries;
 mod srq;
+pub mod syndrome;
 
 pub(super) use capabilities::general as general_capabilities;
 pub(super) use cq::remove_cq;
@@ -22,7 +23,6 @@ use super::context::{DevxObject, pd_users};
 use super::error::DeviceError;
 use super::faults::{self, Strike};
 use super::state::{Fabric, HcaState, Slot};
-use super::syndrome;
 use mlx5_prm::cmd::{CmdIn, CmdOut, CreateOut, Opcode, Status};
 
 /// By which call a command may be sent.

@@ -2,12 +2,12 @@
 
 use super::super::context::DevxObject;
 use super::super::memory::Region;
-use super::super::qp::{Notices, Qp, ReceiveQueue, Route, SendQueue};
 use super::super::srq::SrqKind;
 use super::super::state::{HcaState, Slot, UarUser, limits};
-use super::super::syndrome;
 use super::srq::find_xrcd;
+use super::syndrome;
 use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
+use crate::device::objects::qp::{Notices, Qp, ReceiveQueue, Route, SendQueue};
 use crate::engine::doorbell;
 use crate::engine::transport::Service;
 use mlx5_prm::cmd::Status;

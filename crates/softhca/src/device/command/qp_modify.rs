@@ -1,10 +1,10 @@
 //! Transitions of queue pairs: which fields of the context each takes, and what it does.
 
-use super::super::qp::{Notices, Route};
-use super::super::qp_state;
-use super::super::syndrome;
 use super::qp::find;
+use super::syndrome;
 use super::{Call, Outcome, Refusal};
+use crate::device::objects::qp::{Notices, Route};
+use crate::device::objects::qp_state;
 use crate::engine::path::Nowhere;
 use crate::engine::transport::Service;
 use crate::engine::{doorbell, flush, path};

@@ -1,6 +1,6 @@
 //! Queries that concern no object.
 
-use super::super::syndrome;
+use super::syndrome;
 use super::{Call, Outcome, Refusal};
 use crate::sysfs::GidType;
 use mlx5_prm::roce::{

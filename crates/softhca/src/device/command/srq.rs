@@ -8,8 +8,8 @@ use super::super::context::{DevxObject, close_xrcd, xrcd_users};
 use super::super::memory::Region;
 use super::super::srq::{Srq, SrqKind};
 use super::super::state::{HcaState, limits};
-use super::super::syndrome;
 use super::super::xrcd::Xrcd;
+use super::syndrome;
 use super::{Call, Outcome, Refusal, record_part, ring_start, umem_part};
 use mlx5_prm::cmd::Status;
 use mlx5_prm::srq::{

@@ -5,7 +5,7 @@
 use super::{Context, DevxObject, own};
 use crate::device::command::Class;
 use crate::device::error::DeviceError;
-use crate::device::keys::Umem;
+use crate::device::memory::keys::Umem;
 
 impl Context {
     /// Executes a command that makes an object.

@@ -2,8 +2,8 @@
 
 use super::{Context, own};
 use crate::device::error::DeviceError;
-use crate::device::keys::{Access, Backing, Kind, MemoryKey};
-use crate::device::mapping::Backed;
+use crate::device::memory::keys::{Access, Backing, Kind, MemoryKey};
+use crate::device::memory::mapping::Backed;
 use crate::device::state::HcaState;
 use crate::device::umr;
 use mlx5_prm::cmd::Opcode;

@@ -3,11 +3,11 @@
 use super::keys::{self, MrChange};
 use super::{Context, MrKeys, UarPage, no_context, own, refuse_busy};
 use crate::device::error::DeviceError;
-use crate::device::keys::{Access, Backing, Kind, MemoryKey, Umem};
-use crate::device::mapping::{self, Backed};
 use crate::device::memory::Region;
+use crate::device::memory::keys::{Access, Backing, Kind, MemoryKey, Umem};
+use crate::device::memory::mapping::{self, Backed};
+use crate::device::objects::uar::UarSpace;
 use crate::device::state::{HcaState, Uar};
-use crate::device::uar::UarSpace;
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::doorbell::uar;
 use std::os::fd::RawFd;

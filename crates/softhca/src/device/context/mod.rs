@@ -11,13 +11,13 @@ pub(super) use xrcd::{close as close_xrcd, xrcd_users};
 pub use keys::MrChange;
 
 use super::command;
-use super::counters::ObjectCounts;
 use super::error::DeviceError;
 use super::faults::FailCommand;
+use super::hca::ObjectCounts;
+use super::hca::world::World;
+use super::objects::table::Table;
+use super::objects::uar::UarSpace;
 use super::state::{ContextState, HcaState, limits};
-use super::table::Table;
-use super::uar::UarSpace;
-use super::world::World;
 use crate::engine;
 use mlx5_prm::cmd::Opcode;
 use std::fmt;

@@ -1,10 +1,10 @@
 //! How the owner of an HCA makes things go wrong.
 
-use super::super::hca::Hca;
 use super::super::state::{HcaState, Slot};
-use super::super::world::World;
 use super::super::{DeviceError, Event};
 use super::{CommandFault, FailCommand, FaultSpec, Strike, TimedFault, ends_something};
+use crate::device::hca::Hca;
+use crate::device::hca::world::World;
 use crate::engine;
 use crate::wire::faults::{FaultCounts, Recorded};
 use crate::wire::icrc::{Flow, ICRC_BYTES};

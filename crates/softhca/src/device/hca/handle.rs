@@ -1,13 +1,13 @@
 //! The owner's handle of an HCA.
 
 use super::carrier::{CarrierError, open_carrier};
-use super::checker::{CheckConfig, Finding};
 use super::counters::{Counters, ObjectCounts};
-use super::faults::FaultSpec;
-use super::placement::{Adversary, DataOrder};
-use super::state::{HcaState, Slot};
 use super::world::World;
-use super::{Context, DeviceError};
+use crate::device::checker::{CheckConfig, Finding};
+use crate::device::faults::FaultSpec;
+use crate::device::memory::placement::{Adversary, DataOrder};
+use crate::device::state::{HcaState, Slot};
+use crate::device::{Context, DeviceError};
 use crate::engine;
 use crate::link::{self, Link};
 use crate::profile::Profile;
@@ -246,7 +246,7 @@ impl Hca {
     }
 
     /// As [`Self::with`], with the time.
-    pub(super) fn with_time<T>(&self, use_it: impl FnOnce(&mut Slot, u64) -> T) -> T {
+    pub(in crate::device) fn with_time<T>(&self, use_it: impl FnOnce(&mut Slot, u64) -> T) -> T {
         let now_ns = self.world.lock().clock.now_ns();
         self.with(|slot| use_it(slot, now_ns))
     }

@@ -6,8 +6,8 @@
 // UNSAFETY: mmap and munmap of descriptors, fstat, fcntl, fstatfs.
 #![expect(unsafe_code, reason = "mappings of registered descriptors")]
 
-use super::DeviceError;
-use super::memory::{Region, is_mapped};
+use super::region::{Region, is_mapped};
+use crate::device::DeviceError;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::mem::MaybeUninit;

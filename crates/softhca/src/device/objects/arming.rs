@@ -166,7 +166,7 @@ impl Cq {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::cq::tests_cq;
+    use crate::device::objects::cq::tests_cq;
     use mlx5_prm::cq::Cqc;
 
     fn arm(cq: &mut Cq, word: u32) -> Notice {

@@ -16,7 +16,7 @@
 //! them, as after a retry. Nothing outlives a look at the device from outside: whoever takes its lock (a command, a
 //! registration's end) finds everything placed.
 
-use super::memory::Region;
+use super::Region;
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;

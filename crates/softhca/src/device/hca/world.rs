@@ -3,7 +3,7 @@
 //! The engine thread holds the lock while it works, a bounded time per turn, and gives way to anybody who waits for it:
 //! a plain mutex would let it take the lock again and again.
 
-use super::state::{Clock, Fabric};
+use crate::device::state::{Clock, Fabric};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 

@@ -1,7 +1,7 @@
 //! A completion queue: a ring of entries in registered memory that the device writes.
 
 use super::arming::Arming;
-use super::memory::Region;
+use crate::device::memory::Region;
 use mlx5_prm::cq::Cqc;
 use mlx5_prm::cqe::CqeOpcode;
 use mlx5_prm::doorbell::cq_record;
@@ -123,7 +123,7 @@ impl Cq {
 pub(crate) fn tests_cq(memory: &mut Vec<u64>, cqc: Cqc) -> Cq {
     memory.resize(1024, u64::MAX);
     memory[0] = 0;
-    let all = super::memory::tests_memory(memory);
+    let all = crate::device::memory::tests_memory(memory);
     Cq {
         context: 0,
         uar: 0,

@@ -3,9 +3,9 @@
 //! What happens then depends on nothing but what the test does: no thread, no real time. The HCAs are not visible to
 //! libibverbs and see no others; [`Hca::open`] opens them.
 
-use super::state::Clock;
 use super::world::World;
-use super::{Hca, HcaConfig, HcaError};
+use crate::device::state::Clock;
+use crate::device::{Hca, HcaConfig, HcaError};
 use crate::engine::{self, watch::Look};
 use std::sync::Arc;
 

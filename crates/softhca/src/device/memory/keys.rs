@@ -1,10 +1,10 @@
 //! Memory keys: which memory a key stands for, and who may do what with it.
 
+use super::Region;
 use super::mapping::Mapping;
-use super::memory::Region;
-use super::null::{self, NULL_KEY};
-use super::table::Table;
-use super::translation::Translation;
+use crate::device::null::{self, NULL_KEY};
+use crate::device::objects::table::Table;
+use crate::device::translation::Translation;
 use std::fmt;
 
 /// Rights of a key, also what an access needs. The low bits are those of `enum ibv_access_flags`.
@@ -61,7 +61,7 @@ impl Access {
     }
 
     /// What the regions behind a window of these rights must allow.
-    pub(super) fn behind_window(self) -> Self {
+    pub(in crate::device) fn behind_window(self) -> Self {
         let writes = Self::REMOTE_WRITE.with(Self::REMOTE_ATOMIC);
         if self.0 & writes.0 == 0 {
             Self::LOCAL_READ
@@ -259,7 +259,7 @@ fn resolve_list(
 
 impl MemoryKey {
     /// How far `va` is into the key, if `user` may access the `bytes` there so.
-    pub(super) fn offset(
+    pub(in crate::device) fn offset(
         &self,
         user: KeyUser,
         va: u64,

@@ -6,7 +6,7 @@
 // UNSAFETY: memfd_create, ftruncate, mmap, munmap, and atomics in the mapped pages.
 #![expect(unsafe_code, reason = "shared doorbell pages")]
 
-use super::DeviceError;
+use crate::device::DeviceError;
 use mlx5_prm::doorbell::uar;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;

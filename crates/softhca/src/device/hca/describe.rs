@@ -2,8 +2,8 @@
 //!
 //! The numbers are those of `QUERY_HCA_CAP`, so that this cannot say anything else.
 
-use super::command::general_capabilities;
-use super::placement::DataOrder;
+use crate::device::command::general_capabilities;
+use crate::device::memory::placement::DataOrder;
 use crate::link::Link;
 use std::fmt::Write;
 

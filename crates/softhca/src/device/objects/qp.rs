@@ -1,8 +1,8 @@
 //! A queue pair: rings, counters, path.
 
-use super::keys::KeyUser;
-use super::memory::Region;
 use super::work::{Current, Segment, Work};
+use crate::device::memory::Region;
+use crate::device::memory::keys::KeyUser;
 use crate::engine::scrutiny::Scrutiny;
 use crate::engine::transport::Service;
 use mlx5_prm::cqe::Syndrome;

@@ -1,6 +1,6 @@
 //! Copies between lists of regions: what a key or a scatter list stands for, piece by piece.
 
-use super::memory::Region;
+use super::Region;
 
 /// Copies all of `sources`, in order, to `out`.
 ///

@@ -1,7 +1,7 @@
 //! Opens the carrier that a configuration asks for.
 
-use super::HcaConfig;
 use crate::address::{self, AddressError};
+use crate::device::HcaConfig;
 use crate::wire::capture::{Capture, Tap};
 use crate::wire::carrier::Carrier;
 use crate::wire::config::CarrierConfig;

@@ -1,0 +1,19 @@
+//! An HCA as a whole, from outside: how its owner makes it and looks at it, who else is there, and which clock they have.
+//!
+//! [`handle`] is what an owner holds. A [`world`] is a number of HCAs behind one lock: that of the process, which the engine
+//! thread serves, or that of a [`simulation`], which a test steps by itself. What is inside an HCA is the
+//! [state](super::state)'s.
+
+mod carrier;
+mod counters;
+mod describe;
+mod handle;
+mod simulation;
+pub(crate) mod world;
+
+pub use carrier::CarrierError;
+pub use counters::{Counters, ObjectCounts};
+pub(crate) use describe::described;
+pub(crate) use handle::identity;
+pub use handle::{Hca, HcaConfig, HcaError, counters, device_names};
+pub use simulation::{Simulation, Step};

@@ -1,0 +1,17 @@
+//! Registered memory: which memory a key stands for, and every byte that the device reads or writes.
+//!
+//! A [key](keys) with its rights gives a list of [`Region`]s, and [`regions`] copies between such lists. [`mapping`] looks,
+//! when memory is registered, at what is behind it. [`placement`] decides when bytes of peers reach memory: at once, or as late
+//! and in as odd an order as the device may.
+
+pub(crate) mod keys;
+pub(crate) mod mapping;
+mod observer;
+pub(crate) mod placement;
+mod region;
+pub(crate) mod regions;
+
+pub use observer::{MemoryObserver, observe_memory};
+pub(crate) use region::Region;
+#[cfg(test)]
+pub(crate) use region::{tests_memory, tests_region};
