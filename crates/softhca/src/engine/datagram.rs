@@ -1,7 +1,7 @@
 //! Datagrams between QPs of one process. They are over once they are out, whatever becomes of them.
 
 use super::local;
-use super::loopback::{End, Step};
+use super::send::loopback::{End, Step};
 use crate::device::objects::work::Current;
 use crate::device::state::Fabric;
 use crate::engine::transport::{

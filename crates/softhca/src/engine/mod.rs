@@ -11,37 +11,22 @@
 //! a store to the doorbell register; the doorbell record, not the value stored, decides what runs. Software sees the bytes of
 //! a WQE no later than those of the next WQE of the same QP.
 
-mod arming;
-mod atomics;
-mod completion;
+pub(crate) mod completion;
 mod datagram;
-mod decode;
-pub(crate) mod doorbell;
-mod express;
-mod fetch;
-pub(crate) mod flush;
 mod grh;
+pub(crate) mod intake;
 mod local;
-mod loopback;
-pub(crate) mod overlap;
-mod pace;
 pub(crate) mod path;
-mod placing;
 mod receive;
-mod responder;
-pub(crate) mod scrutiny;
-mod send;
-mod thread;
+mod run;
+pub(crate) mod send;
 pub mod transport;
-mod turn;
 mod umr;
-mod wake;
-pub(crate) mod watch;
 
-pub(crate) use thread::start;
-pub(crate) use turn::turn;
-pub(crate) use wake::kick;
-pub use wake::{softhca_kick, softhca_wake_word};
+pub(crate) use run::thread::start;
+pub(crate) use run::turn::turn;
+pub(crate) use run::wake::kick;
+pub use run::wake::{softhca_kick, softhca_wake_word};
 
 use std::sync::OnceLock;
 use std::time::Instant;

@@ -8,7 +8,7 @@ use super::srq::find_xrcd;
 use super::syndrome;
 use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
 use crate::device::objects::qp::{Notices, Qp, ReceiveQueue, Route, SendQueue};
-use crate::engine::doorbell;
+use crate::engine::intake::doorbell;
 use crate::engine::transport::Service;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::qp::{CreateQpIn, QpState, Qpc, QueryQpIn, QueryQpOut};

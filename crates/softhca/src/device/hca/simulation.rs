@@ -6,7 +6,7 @@
 use super::world::World;
 use crate::device::state::Clock;
 use crate::device::{Hca, HcaConfig, HcaError};
-use crate::engine::{self, watch::Look};
+use crate::engine::{self, intake::watch::Look};
 use std::sync::Arc;
 
 /// HCAs of their own, on a clock of their own.

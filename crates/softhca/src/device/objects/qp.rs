@@ -3,7 +3,7 @@
 use super::work::{Current, Segment, Work};
 use crate::device::memory::Region;
 use crate::device::memory::keys::KeyUser;
-use crate::engine::scrutiny::Scrutiny;
+use crate::engine::intake::scrutiny::Scrutiny;
 use crate::engine::transport::Service;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::doorbell::qp_record;

@@ -5,7 +5,7 @@ use crate::device::checker::Finding;
 use crate::device::objects::qp::Qp;
 use crate::device::objects::qp_state;
 use crate::device::state::HcaState;
-use crate::engine::watch::Look;
+use crate::engine::intake::watch::Look;
 use mlx5_prm::doorbell::{doorbell_index, doorbell_qpn};
 
 /// Takes all doorbells of an HCA.
@@ -15,7 +15,7 @@ pub(crate) fn take_all(hca: &mut HcaState) {
 }
 
 /// Takes the doorbells of the pages that are due; whether there was one.
-pub(super) fn take(hca: &mut HcaState) -> bool {
+pub(in crate::engine) fn take(hca: &mut HcaState) -> bool {
     let mut rung = std::mem::take(&mut hca.rung);
     rung.clear();
     for &page_id in hca.watch.due() {
@@ -104,7 +104,7 @@ fn record_has_moved(qp: &Qp) -> bool {
 }
 
 /// In lax mode the doorbell record alone is enough: looks at that of every QP; whether one has moved.
-pub(super) fn look_at_records(hca: &mut HcaState) -> bool {
+pub(in crate::engine) fn look_at_records(hca: &mut HcaState) -> bool {
     let moved = hca.qps.numbers(record_has_moved);
     for &qpn in &moved {
         look(hca, qpn);

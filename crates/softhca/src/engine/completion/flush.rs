@@ -1,10 +1,11 @@
 //! The end of a QP: everything that it has outstanding completes as flushed.
 
-use super::{completion, fetch};
 use crate::device::Event;
 use crate::device::objects::qp::Route;
 use crate::device::objects::work::Current;
 use crate::device::state::{HcaState, Slot};
+use crate::engine::completion;
+use crate::engine::intake::fetch;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
@@ -17,7 +18,7 @@ pub(crate) fn enter_error(slot: &mut Slot, qpn: u32) {
 
 /// Flushes what a QP in the error state has outstanding: the operation in progress, those on the wire, posted send WQEs,
 /// receive WQEs. If only its send queue is in error, the receive WQEs stay. Called again whenever more may have been posted.
-pub(super) fn flush(slot: &mut Slot, qpn: u32) {
+pub(in crate::engine) fn flush(slot: &mut Slot, qpn: u32) {
     let Some(qp) = slot.state.qps.get_mut(qpn) else {
         return;
     };

@@ -4,7 +4,7 @@
 //! bring-up that got them wrong fails here too. A peer that would not answer (not ready, not there, asleep) is waited for as
 //! long as the wire would wait; a peer without a receive WQE as often as the QP's attributes say.
 
-use super::{local, path, placing};
+use super::placing;
 use crate::device::checker::Finding;
 use crate::device::memory::Region;
 use crate::device::memory::keys::Access;
@@ -15,6 +15,7 @@ use crate::device::state::{Fabric, HcaState};
 use crate::engine::transport::{
     Device, Failure, OperationKind, ReceiveError, Received, RemoteAccess, SendWith, Target,
 };
+use crate::engine::{local, path};
 use crate::wire::headers::{NakCode, rnr_delay_ns};
 use crate::wire::psn::Psn;
 use crate::wire::timer::patience_ns;
@@ -27,7 +28,7 @@ const SILENCE_STEP_NS: u64 = 100_000;
 
 /// What a step led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::engine) enum Step {
     /// The operation is over.
     Done(Result<(), Failure>),
     /// A part has been moved: go on in the next turn.
@@ -38,9 +39,9 @@ pub(super) enum Step {
 
 /// One end of a connection: HCA number and QP number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
-    pub(super) hca: usize,
-    pub(super) qpn: u32,
+pub(in crate::engine) struct End {
+    pub(in crate::engine) hca: usize,
+    pub(in crate::engine) qpn: u32,
 }
 
 /// Carries `current`, of QP `own`, a step further.

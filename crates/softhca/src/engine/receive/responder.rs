@@ -1,6 +1,6 @@
 //! The HCA as its wire sees it, and as an HCA of the same process does: memory, receive WQEs, completions.
 
-use super::{atomics, completion, decode, local, path, receive};
+use super::atomics;
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::memory::Region;
@@ -11,7 +11,9 @@ use crate::device::objects::qp_state;
 use crate::device::objects::work::Work;
 use crate::device::state::HcaState;
 use crate::device::umr::{self, UmrError};
+use crate::engine::intake::decode;
 use crate::engine::transport::{Datagram, Device, Failure, ReceiveError, Received, RemoteAccess};
+use crate::engine::{completion, local, path, receive};
 use crate::wire::envelope::Destination;
 use crate::wire::headers::{AtomicEth, NakCode};
 use mlx5_prm::cqe::Syndrome;
@@ -87,7 +89,7 @@ impl HcaState {
 
     /// The memory that a peer writes or reads, piece by piece. The vector is the HCA's scratch: it goes back to
     /// [`HcaState::granted`] after use.
-    pub(super) fn grant_remote(
+    pub(in crate::engine) fn grant_remote(
         &mut self,
         qpn: u32,
         access: RemoteAccess,

@@ -1,11 +1,12 @@
 //! One turn of the engine over all HCAs: doorbells, QPs, wire.
 
-use super::loopback::End;
-use super::send::{self, Turn};
-use super::watch::Look;
-use super::{arming, completion, doorbell, scrutiny};
 use crate::device::Event;
 use crate::device::state::{Fabric, HcaState};
+use crate::engine::completion::{self, arming};
+use crate::engine::intake::watch::Look;
+use crate::engine::intake::{doorbell, scrutiny};
+use crate::engine::send::loopback::End;
+use crate::engine::send::{self, Turn};
 use std::sync::Arc;
 
 /// WQEs of a QP before the next has its turn.

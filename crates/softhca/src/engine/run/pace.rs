@@ -1,6 +1,6 @@
 //! How the engine waits while it has nothing to do: it looks around, offers its core, or naps.
 //!
-//! A program that stores a doorbell and does not call [`softhca_kick`](super::softhca_kick) is heard only when the engine
+//! A program that stores a doorbell and does not call [`softhca_kick`](crate::engine::softhca_kick) is heard only when the engine
 //! looks at the registers. Two things decide how soon that is.
 //!
 //! - **Whether another thread wants the engine's core.** Benchmarks busy-poll on every core. `sched_yield` then gives the core away

@@ -53,7 +53,10 @@ pub(super) fn rung(hca: &mut HcaState, qpn: u32, word: u64) {
 }
 
 /// Looks for records that are ahead and have no doorbell, now and then; when to look again if there are some.
-pub(super) fn look_for_forgotten_doorbells(hca: &mut HcaState, now_ns: u64) -> Option<u64> {
+pub(in crate::engine) fn look_for_forgotten_doorbells(
+    hca: &mut HcaState,
+    now_ns: u64,
+) -> Option<u64> {
     if hca.next_scan_ns > now_ns {
         return hca.scan_pending.then_some(hca.next_scan_ns);
     }
@@ -114,7 +117,7 @@ pub(super) fn fetched(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
 }
 
 /// The WQE at `index` is about to complete.
-pub(super) fn completed(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
+pub(in crate::engine) fn completed(hca: &mut HcaState, qpn: u32, index: u16, blocks: u16) {
     compare(hca, qpn, index, blocks, Finding::WqeChangedBeforeCompletion);
 }
 

@@ -9,26 +9,26 @@ use mlx5_prm::wqe::{CtrlSeg, SEG_BYTES, WQEBB_BYTES};
 
 /// A WQE copied out of its ring, into [`HcaState::wqe`].
 #[derive(Clone, Copy)]
-pub(super) struct Fetched {
-    pub(super) ctrl: CtrlSeg,
-    pub(super) blocks: u16,
+pub(in crate::engine) struct Fetched {
+    pub(in crate::engine) ctrl: CtrlSeg,
+    pub(in crate::engine) blocks: u16,
     /// Length.
-    pub(super) bytes: usize,
+    pub(in crate::engine) bytes: usize,
 }
 
 /// A WQE that cannot be run.
-pub(super) struct BadWqe {
-    pub(super) ctrl: CtrlSeg,
-    pub(super) syndrome: Syndrome,
+pub(in crate::engine) struct BadWqe {
+    pub(in crate::engine) ctrl: CtrlSeg,
+    pub(in crate::engine) syndrome: Syndrome,
 }
 
 /// WQEBBs that a WQE takes.
-pub(super) fn blocks(ctrl: &CtrlSeg) -> u16 {
+pub(in crate::engine) fn blocks(ctrl: &CtrlSeg) -> u16 {
     u16::from(ctrl.ds()).div_ceil(4)
 }
 
 /// The control segment at `index`, of a ring of a power of two of WQEBBs.
-pub(super) fn control(ring: &Region, index: u16) -> CtrlSeg {
+pub(in crate::engine) fn control(ring: &Region, index: u16) -> CtrlSeg {
     let mut bytes = [0; SEG_BYTES];
     ring.read(offset(ring, index), &mut bytes);
     bytemuck::cast(bytes)
@@ -45,7 +45,7 @@ fn offset(ring: &Region, index: u16) -> usize {
 /// # Errors
 ///
 /// It is not the WQE that belongs there; the checker has been told.
-pub(super) fn fetch(
+pub(in crate::engine) fn fetch(
     hca: &mut HcaState,
     qpn: u32,
     ring: &Region,

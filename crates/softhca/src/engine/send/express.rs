@@ -5,7 +5,7 @@
 //! long way, which begins with it anew; so this knows nothing of errors, and each of its effects is the long way's.
 
 use super::loopback::{self, End};
-use super::{arming, completion, path, placing};
+use super::placing;
 use crate::device::memory::Region;
 use crate::device::memory::keys::{self, Access, KeyUser, MemoryKey};
 use crate::device::objects::arming::Notice;
@@ -13,6 +13,8 @@ use crate::device::objects::cq::{Cq, Overrun};
 use crate::device::objects::qp::Route;
 use crate::device::objects::table::Table;
 use crate::device::state::{Fabric, HcaState};
+use crate::engine::completion::{self, arming};
+use crate::engine::path;
 use crate::engine::transport::Service;
 use crate::wire::psn::Psn;
 use mlx5_prm::be::{Be16, Be32, Be64};

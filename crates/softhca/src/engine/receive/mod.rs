@@ -1,8 +1,10 @@
 //! Receive WQEs: taken for a message, filled, completed. From the QP's own queue, from the SRQ that it was made with, or
 //! from the one that an XRC packet names.
 
-use super::completion;
-use super::{grh, local};
+mod atomics;
+mod responder;
+
+use super::{completion, grh, local};
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::memory::keys::KeyUser;

@@ -2,9 +2,9 @@
 //! once and change the same bytes leave either's there. Looked for if [`CheckConfig::overlap`](crate::device::CheckConfig)
 //! says so.
 
-use super::transport::{Operation, OperationKind};
 use crate::device::checker::Finding;
 use crate::device::state::HcaState;
+use crate::engine::transport::{Operation, OperationKind};
 use std::net::Ipv4Addr;
 
 /// An operation under way that changes remote bytes.
@@ -60,7 +60,7 @@ pub(super) fn begun(hca: &mut HcaState, qpn: u32, index: u16, operation: &Operat
 }
 
 /// The WQE is over.
-pub(super) fn ended(hca: &mut HcaState, qpn: u32, index: u16) {
+pub(in crate::engine) fn ended(hca: &mut HcaState, qpn: u32, index: u16) {
     if !hca.flights.is_empty() {
         hca.flights
             .retain(|flight| flight.qpn != qpn || flight.index != index);

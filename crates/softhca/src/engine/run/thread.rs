@@ -5,9 +5,10 @@
 
 use super::pace::{Pace, Wait};
 use super::turn::{Report, turn};
-use super::watch::Look;
-use super::{now_ns, wake};
+use super::wake;
 use crate::device::hca::world::World;
+use crate::engine::intake::watch::Look;
+use crate::engine::now_ns;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};

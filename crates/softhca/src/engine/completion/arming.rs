@@ -8,7 +8,7 @@ use crate::device::state::HcaState;
 ///
 /// The register of a page holds one value, and all completion queues of a context are armed through the same one: a store
 /// says which queue it is for, but others may have been stored before it. So all queues of the page are looked at.
-pub(super) fn take(hca: &mut HcaState) -> bool {
+pub(in crate::engine) fn take(hca: &mut HcaState) -> bool {
     let now_ns = hca.now_ns;
     let mut armed = Vec::new();
     let mut last = None;
@@ -43,7 +43,7 @@ pub(super) fn entry_written(hca: &mut HcaState, cqn: u32, solicited: bool) {
 }
 
 /// Raises the events that moderation has held back long enough; when the next is due.
-pub(super) fn look_at_moderated(hca: &mut HcaState) -> Option<u64> {
+pub(in crate::engine) fn look_at_moderated(hca: &mut HcaState) -> Option<u64> {
     let now_ns = hca.now_ns;
     let mut at = 0;
     while let Some(&(due_ns, cqn)) = hca.moderated.get(at) {
@@ -61,7 +61,7 @@ pub(super) fn look_at_moderated(hca: &mut HcaState) -> Option<u64> {
 }
 
 /// Does what a queue wants done about an entry.
-pub(super) fn follow(hca: &mut HcaState, cqn: u32, notice: Notice) {
+pub(in crate::engine) fn follow(hca: &mut HcaState, cqn: u32, notice: Notice) {
     match notice {
         Notice::Nothing => {}
         Notice::At(due_ns) => hca.moderated.push((due_ns, cqn)),

@@ -1,6 +1,10 @@
 //! Completion entries: who gets one, and what is in it.
 
-use super::{arming, overlap, scrutiny};
+pub(super) mod arming;
+pub(crate) mod flush;
+
+use super::intake::scrutiny;
+use super::send::overlap;
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::faults::EntryFate;

@@ -1,14 +1,21 @@
 //! A QP's turn: run what its doorbell allows, in order, for a bounded time.
 
-use super::decode::Sender;
-use super::loopback::{self, End, Step};
-use super::{completion, datagram, decode, express, fetch, flush, overlap, path, placing, umr};
+mod express;
+pub(super) mod loopback;
+pub(crate) mod overlap;
+mod placing;
+
+use super::completion::{self, flush};
+use super::intake::decode::{self, Sender};
+use super::intake::fetch;
+use super::{datagram, path, umr};
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::objects::qp::{Doomed, Route};
 use crate::device::objects::work::{Current, Local, Work};
 use crate::device::state::{Fabric, HcaState};
 use crate::engine::transport::{Device, Operation, OperationKind, Target};
+use loopback::{End, Step};
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
