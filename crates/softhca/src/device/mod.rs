@@ -18,15 +18,11 @@ mod command;
 mod context;
 mod error;
 pub(crate) mod faults;
+pub(crate) mod for_judges;
 pub(crate) mod hca;
 pub(crate) mod memory;
-pub(crate) mod null;
 pub(crate) mod objects;
-pub(crate) mod srq;
 pub(crate) mod state;
-pub(crate) mod translation;
-pub(crate) mod umr;
-pub(crate) mod xrcd;
 
 pub use checker::{CheckConfig, CheckConfigError, Finding};
 pub use command::syndrome;
@@ -37,6 +33,8 @@ pub use faults::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FailCommand, FaultItemError,
     FaultSpec, FaultSpecError, ReplayError, TimedFault,
 };
+pub(crate) use for_judges::null::NULL_KEY;
+pub use for_judges::xrcd::XrcFile;
 pub use hca::{
     CarrierError, Counters, Hca, HcaConfig, HcaError, ObjectCounts, Simulation, Step, counters,
     device_names,
@@ -45,5 +43,3 @@ pub(crate) use hca::{described, identity};
 pub use memory::keys::Access;
 pub use memory::placement::{Adversary, DataOrder, UnknownAdversary, UnknownOrder};
 pub use memory::{MemoryObserver, observe_memory};
-pub(crate) use null::NULL_KEY;
-pub use xrcd::XrcFile;

@@ -2,6 +2,8 @@
 
 use super::checker::Checker;
 use super::faults::Faults;
+use super::for_judges::srq::Srq;
+use super::for_judges::xrcd::Xrcd;
 use super::hca::{Counters, ObjectCounts};
 use super::memory::Region;
 use super::memory::keys::{self, Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
@@ -11,8 +13,6 @@ use super::objects::qp::Qp;
 use super::objects::table::Table;
 use super::objects::uar::{MappedPage, UarSpace};
 use super::objects::work::Work;
-use super::srq::Srq;
-use super::xrcd::Xrcd;
 use super::{Event, HcaConfig};
 use crate::engine;
 use crate::engine::intake::watch::Watch;

@@ -12,8 +12,7 @@
 //! a WQE no later than those of the next WQE of the same QP.
 
 pub(crate) mod completion;
-mod datagram;
-mod grh;
+mod for_judges;
 pub(crate) mod intake;
 mod local;
 pub(crate) mod path;
@@ -21,7 +20,6 @@ mod receive;
 mod run;
 pub(crate) mod send;
 pub mod transport;
-mod umr;
 
 pub(crate) use run::thread::start;
 pub(crate) use run::turn::turn;

@@ -7,7 +7,7 @@
 //! | carrier | what it is |
 //! |---|---|
 //! | [`super::udp`] | a UDP socket: the default, needs no privilege |
-//! | [`super::frames`] | Ethernet frames: a packet socket, or UDP as QEMU has it |
+//! | [`super::for_judges::frames`] | Ethernet frames: a packet socket, or UDP as QEMU has it |
 //! | [`super::memory`] | queues inside the process: every run the same |
 
 use super::envelope::{Destination, Envelope};

@@ -7,8 +7,8 @@ mod counters;
 mod qp;
 
 use super::carrier::{PacketSink, Source};
-use super::datagram::{self, DatagramConfig, Datagrams};
 use super::envelope::{Destination, Envelope};
+use super::for_judges::datagram::{self, DatagramConfig, Datagrams};
 use super::icrc::Flow;
 use super::number_map::NumberMap;
 use super::opcode::BthOpcode;

@@ -3,12 +3,11 @@
 pub mod capture;
 pub mod carrier;
 pub mod config;
-pub mod datagram;
 pub mod endpoint;
 pub mod envelope;
 pub mod faults;
+pub mod for_judges;
 pub mod frame;
-pub mod frames;
 pub mod headers;
 pub mod icrc;
 pub mod memory;

@@ -3,9 +3,9 @@
 
 use super::super::context::DevxObject;
 use super::super::state::{HcaState, limits};
-use super::super::translation::{ENTRY_BYTES, Mode, RawEntry, Translation};
 use super::syndrome;
 use super::{Call, Outcome, Refusal, umem_part};
+use crate::device::for_judges::translation::{ENTRY_BYTES, Mode, RawEntry, Translation};
 use crate::device::memory::keys::{Access, Backing, Kind, MemoryKey};
 use mlx5_prm::cmd::Status;
 use mlx5_prm::mkey::{CreateMkeyIn, DestroyMkeyIn, Mkc};

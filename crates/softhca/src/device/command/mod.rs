@@ -10,18 +10,17 @@ mod mkey;
 mod qp;
 mod qp_modify;
 mod queries;
-mod srq;
 pub mod syndrome;
 
 pub(super) use capabilities::general as general_capabilities;
 pub(super) use cq::remove_cq;
 pub(super) use mkey::access as access_of;
 pub(super) use qp::remove_qp;
-pub(super) use srq::remove_srq;
 
 use super::context::{DevxObject, pd_users};
 use super::error::DeviceError;
 use super::faults::{self, Strike};
+use super::for_judges::srq_commands as srq;
 use super::state::{Fabric, HcaState, Slot};
 use mlx5_prm::cmd::{CmdIn, CmdOut, CreateOut, Opcode, Status};
 
@@ -43,27 +42,27 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    const fn new(status: Status, syndrome: u32) -> Self {
+    pub(super) const fn new(status: Status, syndrome: u32) -> Self {
         Self { status, syndrome }
     }
 
-    const fn bad_param(syndrome: u32) -> Self {
+    pub(super) const fn bad_param(syndrome: u32) -> Self {
         Self::new(Status::BAD_PARAM, syndrome)
     }
 
-    const fn bad_resource(syndrome: u32) -> Self {
+    pub(super) const fn bad_resource(syndrome: u32) -> Self {
         Self::new(Status::BAD_RES, syndrome)
     }
 
-    const FULL: Self = Self::new(Status::NO_RES, syndrome::NO_MORE_OBJECTS);
+    pub(super) const FULL: Self = Self::new(Status::NO_RES, syndrome::NO_MORE_OBJECTS);
 }
 
 /// What a command is executed on.
-struct Call<'a> {
+pub(super) struct Call<'a> {
     fabric: &'a mut Fabric,
     hca: usize,
-    context: u32,
-    input: &'a [u8],
+    pub(super) context: u32,
+    pub(super) input: &'a [u8],
     output: &'a mut [u8],
 }
 
@@ -77,12 +76,12 @@ impl Call<'_> {
     }
 
     /// The HCA.
-    fn hca(&mut self) -> Result<&mut HcaState, Refusal> {
+    pub(super) fn hca(&mut self) -> Result<&mut HcaState, Refusal> {
         Ok(&mut self.slot()?.state)
     }
 
     /// Refuses inputs shorter than `bytes`.
-    fn need_input(&self, bytes: usize) -> Result<(), Refusal> {
+    pub(super) fn need_input(&self, bytes: usize) -> Result<(), Refusal> {
         if self.input.len() < bytes {
             return Err(Refusal::new(Status::BAD_INP_LEN, syndrome::INPUT_TOO_SHORT));
         }
@@ -90,19 +89,19 @@ impl Call<'_> {
     }
 
     /// Puts a reply out, as much of it as there is room for.
-    fn reply(&mut self, reply: &[u8]) {
+    pub(super) fn reply(&mut self, reply: &[u8]) {
         let bytes = self.output.len().min(reply.len());
         self.output[..bytes].copy_from_slice(&reply[..bytes]);
     }
 
     /// Replies with the number of a new object.
-    fn reply_number(&mut self, number: u32) {
+    pub(super) fn reply_number(&mut self, number: u32) {
         // PANIC: the tables' numbers have 24 bits.
         self.reply(CreateOut::default().with_number(number).as_bytes());
     }
 }
 
-type Outcome = Result<Option<DevxObject>, Refusal>;
+pub(super) type Outcome = Result<Option<DevxObject>, Refusal>;
 
 /// Executes one command.
 ///
@@ -289,7 +288,7 @@ fn dealloc_pd(call: &mut Call<'_>) -> Outcome {
 }
 
 /// A part of a UMEM of this context.
-fn umem_part(
+pub(super) fn umem_part(
     hca: &HcaState,
     context: u32,
     id: u32,
@@ -308,7 +307,7 @@ fn umem_part(
 }
 
 /// The start of a ring in its UMEM: `offset` bytes and `page_offset` units of 64.
-fn ring_start(offset: u64, page_offset: u32) -> Result<u64, Refusal> {
+pub(super) fn ring_start(offset: u64, page_offset: u32) -> Result<u64, Refusal> {
     let start = offset
         .checked_add(u64::from(page_offset) * 64)
         .ok_or(Refusal::bad_param(syndrome::QUEUE_OUTSIDE_UMEM))?;
@@ -319,7 +318,7 @@ fn ring_start(offset: u64, page_offset: u32) -> Result<u64, Refusal> {
 }
 
 /// A doorbell record of 8 bytes.
-fn record_part(
+pub(super) fn record_part(
     hca: &HcaState,
     context: u32,
     id: u32,

@@ -2,11 +2,11 @@
 
 use super::super::context::DevxObject;
 use super::super::memory::Region;
-use super::super::srq::SrqKind;
 use super::super::state::{HcaState, Slot, UarUser, limits};
-use super::srq::find_xrcd;
 use super::syndrome;
 use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
+use crate::device::for_judges::srq::SrqKind;
+use crate::device::for_judges::srq_commands::find_xrcd;
 use crate::device::objects::qp::{Notices, Qp, ReceiveQueue, Route, SendQueue};
 use crate::engine::intake::doorbell;
 use crate::engine::transport::Service;

@@ -2,10 +2,10 @@
 
 use super::{Context, own};
 use crate::device::error::DeviceError;
+use crate::device::for_judges::umr;
 use crate::device::memory::keys::{Access, Backing, Kind, MemoryKey};
 use crate::device::memory::mapping::Backed;
 use crate::device::state::HcaState;
-use crate::device::umr;
 use mlx5_prm::cmd::Opcode;
 
 /// What changes of a region.

@@ -4,15 +4,13 @@ mod devx;
 mod kernel;
 mod keys;
 mod memory;
-mod xrcd;
-
-pub(super) use xrcd::{close as close_xrcd, xrcd_users};
 
 pub use keys::MrChange;
 
 use super::command;
 use super::error::DeviceError;
 use super::faults::FailCommand;
+use super::for_judges::{srq_commands, xrcd_calls};
 use super::hca::ObjectCounts;
 use super::hca::world::World;
 use super::objects::table::Table;
@@ -265,7 +263,7 @@ impl Context {
     }
 
     /// Runs `call` on the HCA, if this context is still open.
-    fn with<T>(
+    pub(super) fn with<T>(
         &self,
         call: impl FnOnce(&mut HcaState, u32) -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
@@ -293,7 +291,7 @@ impl Inner {
         }
         let hca = &mut slot.state;
         for srqn in hca.srqs.numbers(|srq| srq.context == id) {
-            command::remove_srq(hca, srqn);
+            srq_commands::remove_srq(hca, srqn);
         }
         for number in hca.xrcds.numbers(|xrcd| xrcd.is_open_in(id)) {
             while hca
@@ -301,7 +299,7 @@ impl Inner {
                 .get(number)
                 .is_some_and(|xrcd| xrcd.is_open_in(id))
             {
-                close_xrcd(hca, number, id);
+                xrcd_calls::close(hca, number, id);
             }
         }
         for cqn in hca.cqs.numbers(|cq| cq.context == id) {
@@ -339,7 +337,7 @@ impl fmt::Debug for Context {
     }
 }
 
-fn own(found: bool, what: &'static str, number: u32) -> Result<(), DeviceError> {
+pub(super) fn own(found: bool, what: &'static str, number: u32) -> Result<(), DeviceError> {
     if found {
         Ok(())
     } else {
@@ -354,7 +352,11 @@ fn no_context(id: u32) -> DeviceError {
     }
 }
 
-fn refuse_busy(what: &'static str, number: u32, users: usize) -> Result<(), DeviceError> {
+pub(super) fn refuse_busy(
+    what: &'static str,
+    number: u32,
+    users: usize,
+) -> Result<(), DeviceError> {
     if users == 0 {
         Ok(())
     } else {

@@ -2,9 +2,9 @@
 
 use super::Region;
 use super::mapping::Mapping;
-use crate::device::null::{self, NULL_KEY};
+use crate::device::for_judges::null::{self, NULL_KEY};
+use crate::device::for_judges::translation::Translation;
 use crate::device::objects::table::Table;
-use crate::device::translation::Translation;
 use std::fmt;
 
 /// Rights of a key, also what an access needs. The low bits are those of `enum ibv_access_flags`.

@@ -4,13 +4,14 @@
 mod atomics;
 mod responder;
 
-use super::{completion, grh, local};
+use super::for_judges::grh;
+use super::{completion, local};
 use crate::device::Event;
 use crate::device::checker::Finding;
+use crate::device::for_judges::srq::{TakeError, segments};
 use crate::device::memory::keys::KeyUser;
 use crate::device::objects::qp::{Qp, Receiving};
 use crate::device::objects::qp_state;
-use crate::device::srq::{TakeError, segments};
 use crate::device::state::HcaState;
 use crate::engine::transport::{DatagramSource, ReceiveError, Received, SendWith, Service};
 use crate::link::{self, Link};

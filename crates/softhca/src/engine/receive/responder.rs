@@ -3,6 +3,7 @@
 use super::atomics;
 use crate::device::Event;
 use crate::device::checker::Finding;
+use crate::device::for_judges::umr::{self, UmrError};
 use crate::device::memory::Region;
 use crate::device::memory::keys::{Access, KeyError, KeyUser};
 use crate::device::memory::regions;
@@ -10,7 +11,6 @@ use crate::device::objects::qp::Qp;
 use crate::device::objects::qp_state;
 use crate::device::objects::work::Work;
 use crate::device::state::HcaState;
-use crate::device::umr::{self, UmrError};
 use crate::engine::intake::decode;
 use crate::engine::transport::{Datagram, Device, Failure, ReceiveError, Received, RemoteAccess};
 use crate::engine::{completion, local, path, receive};

@@ -6,9 +6,10 @@ pub(crate) mod overlap;
 mod placing;
 
 use super::completion::{self, flush};
+use super::for_judges::{datagram, umr};
 use super::intake::decode::{self, Sender};
 use super::intake::fetch;
-use super::{datagram, path, umr};
+use super::path;
 use crate::device::Event;
 use crate::device::checker::Finding;
 use crate::device::objects::qp::{Doomed, Route};

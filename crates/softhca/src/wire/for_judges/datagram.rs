@@ -3,16 +3,16 @@
 //! No I/O and no clock. A WQE is complete when its packet is on its way. An arriving datagram is taken if its queue key is
 //! the QP's and a receive WQE is there; otherwise it is dropped without a word, as the service has it.
 
-use super::carrier::Source;
-use super::envelope::{Destination, Envelope};
-use super::headers::Deth;
-use super::packet::{Body, Head, Packet, SendEnd, Transport, write_headers};
-use super::psn::Psn;
-use super::requester::{Completion, MAX_OPERATIONS};
-use super::responder::Arrival;
 use crate::engine::transport::{
     Datagram, DatagramSource, Device, Failure, Operation, OperationKind, Received, SendWith, Target,
 };
+use crate::wire::carrier::Source;
+use crate::wire::envelope::{Destination, Envelope};
+use crate::wire::headers::Deth;
+use crate::wire::packet::{Body, Head, Packet, SendEnd, Transport, write_headers};
+use crate::wire::psn::Psn;
+use crate::wire::requester::{Completion, MAX_OPERATIONS};
+use crate::wire::responder::Arrival;
 use std::collections::VecDeque;
 
 /// How a UD QP works.
@@ -95,7 +95,7 @@ impl<W> Datagrams<W> {
     /// envelopes (`kept`), the packet says in its DETH which one it was to have.
     ///
     /// # Panics
-    /// If `out` is shorter than the MTU and [`super::packet::MAX_OVERHEAD_BYTES`].
+    /// If `out` is shorter than the MTU and [`crate::wire::packet::MAX_OVERHEAD_BYTES`].
     pub fn poll_transmit<D: Device<Wqe = W>>(
         &mut self,
         qpn: u32,

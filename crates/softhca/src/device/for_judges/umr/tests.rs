@@ -1,8 +1,8 @@
 //! Windows and indirect keys through their life.
 
 use super::*;
+use crate::device::for_judges::translation::tests::klm;
 use crate::device::memory::tests_region;
-use crate::device::translation::tests::klm;
 
 const USER: KeyUser = KeyUser { pdn: 3, qpn: 0x40 };
 const BIND: u64 = UmrCtrlSeg::MASK_FREE

@@ -11,10 +11,14 @@
 mod neighbours;
 mod socket;
 
-use super::capture::{Capture, Direction};
-use super::carrier::{Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver, Source};
-use super::envelope::{Destination, Name};
-use super::frame::{Arp, BROADCAST, Frame, Headers, MAX_HEADER_BYTES, Mac, Route, headers, mac_of};
+use crate::wire::capture::{Capture, Direction};
+use crate::wire::carrier::{
+    Carrier, CarrierCounters, MAX_PACKET_BYTES, PacketSink, Receiver, Source,
+};
+use crate::wire::envelope::{Destination, Name};
+use crate::wire::frame::{
+    Arp, BROADCAST, Frame, Headers, MAX_HEADER_BYTES, Mac, Route, headers, mac_of,
+};
 use neighbours::{Neighbours, Resolved};
 use std::collections::VecDeque;
 use std::io;

@@ -10,7 +10,7 @@ use crate::wire::icrc::{Addresses, IBA_TRANSPORT};
 use std::net::Ipv4Addr;
 
 /// Bytes of a GRH, and of what stands in its place.
-pub(super) const BYTES: usize = 40;
+pub(in crate::engine) const BYTES: usize = 40;
 
 /// BTH, DETH and ICRC.
 const AROUND: u32 = 12 + 8 + 4;
@@ -19,7 +19,11 @@ const TIME_TO_LIVE: u8 = 64;
 const UDP: u8 = 17;
 
 /// For a datagram of `bytes` bytes, with or without immediate data, whose packet had headers with these addresses.
-pub(super) fn of_datagram(addresses: Addresses, bytes: u32, immediate: bool) -> [u8; BYTES] {
+pub(in crate::engine) fn of_datagram(
+    addresses: Addresses,
+    bytes: u32,
+    immediate: bool,
+) -> [u8; BYTES] {
     let packet = AROUND + if immediate { 4 } else { 0 } + bytes.next_multiple_of(4);
     match addresses {
         Addresses::V4(source, destination) => ipv4(source, destination, UDP_BYTES + packet),

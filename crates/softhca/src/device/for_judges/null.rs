@@ -6,8 +6,8 @@
 // UNSAFETY: regions over memory that is leaked on purpose.
 #![expect(unsafe_code, reason = "memory that stands for none")]
 
-use super::memory::Region;
-use super::memory::keys::{Access, KeyError};
+use crate::device::memory::Region;
+use crate::device::memory::keys::{Access, KeyError};
 use std::sync::LazyLock;
 
 /// The key. Its index is below those of all tables.
@@ -50,8 +50,8 @@ pub(crate) fn resolve(bytes: u64, need: Access, out: &mut Vec<Region>) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::regions;
     use super::*;
+    use crate::device::memory::regions;
 
     #[test]
     fn writes_are_gone_and_reads_are_zero_whatever_the_length() {

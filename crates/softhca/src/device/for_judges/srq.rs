@@ -4,8 +4,8 @@
 //! whatever order they were completed, and counts in the doorbell record how many of the list it has posted; the device
 //! follows the links. Source: PRM "Shared Receive Queue"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core.
 
-use super::memory::Region;
-use super::objects::work::Segment;
+use crate::device::memory::Region;
+use crate::device::objects::work::Segment;
 use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::wqe::{DataSeg, SEG_BYTES, SrqNextSeg};
 

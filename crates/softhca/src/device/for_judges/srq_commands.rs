@@ -3,14 +3,15 @@
 //!
 //! As on devices that know receive memory pools (ISSI 1, as `mlx5_ib` calls it) there is no `CREATE_SRQ`.
 
-use super::super::Event;
-use super::super::context::{DevxObject, close_xrcd, xrcd_users};
-use super::super::memory::Region;
-use super::super::srq::{Srq, SrqKind};
-use super::super::state::{HcaState, limits};
-use super::super::xrcd::Xrcd;
-use super::syndrome;
-use super::{Call, Outcome, Refusal, record_part, ring_start, umem_part};
+use super::srq::{Srq, SrqKind};
+use super::xrcd::Xrcd;
+use super::xrcd_calls::{close as close_xrcd, xrcd_users};
+use crate::device::Event;
+use crate::device::command::syndrome;
+use crate::device::command::{Call, Outcome, Refusal, record_part, ring_start, umem_part};
+use crate::device::context::DevxObject;
+use crate::device::memory::Region;
+use crate::device::state::{HcaState, limits};
 use mlx5_prm::cmd::Status;
 use mlx5_prm::srq::{
     ArmXrcSrqIn, CreateRmpIn, CreateXrcSrqIn, ModifyRmpIn, NumberIn, QueryRmpOut, QueryXrcSrqOut,
@@ -29,7 +30,7 @@ struct Layout {
     limit: u32,
 }
 
-pub(super) fn create_rmp(call: &mut Call<'_>) -> Outcome {
+pub(in crate::device) fn create_rmp(call: &mut Call<'_>) -> Outcome {
     call.need_input(CreateRmpIn::BYTES - 0x88)?;
     let input = CreateRmpIn::from_prefix(call.input);
     let (rmpc, wq) = (input.ctx(), input.ctx().wq());
@@ -53,7 +54,7 @@ pub(super) fn create_rmp(call: &mut Call<'_>) -> Outcome {
     Ok(Some(DevxObject::Rmp(number)))
 }
 
-pub(super) fn create_xrc_srq(call: &mut Call<'_>) -> Outcome {
+pub(in crate::device) fn create_xrc_srq(call: &mut Call<'_>) -> Outcome {
     call.need_input(0x5c)?;
     let input = CreateXrcSrqIn::from_prefix(call.input);
     let srqc = *input.xrc_srq_context_entry();
@@ -144,7 +145,7 @@ fn limit(wanted: u32, entries: u64) -> Result<u16, Refusal> {
         .ok_or(Refusal::bad_param(syndrome::SRQ_LIMIT))
 }
 
-pub(super) fn modify_rmp(call: &mut Call<'_>) -> Outcome {
+pub(in crate::device) fn modify_rmp(call: &mut Call<'_>) -> Outcome {
     let input = ModifyRmpIn::from_prefix(call.input);
     if input.rmp_state() != Rmpc::STATE_RDY || input.ctx().state() != Rmpc::STATE_RDY {
         return Err(Refusal::new(Status::BAD_RES_STATE, syndrome::SRQ_STATE));
@@ -156,7 +157,7 @@ pub(super) fn modify_rmp(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-pub(super) fn arm_xrc_srq(call: &mut Call<'_>) -> Outcome {
+pub(in crate::device) fn arm_xrc_srq(call: &mut Call<'_>) -> Outcome {
     /// `op_mod`: an XRC SRQ.
     const XRC_SRQ: u32 = 1;
     let input = ArmXrcSrqIn::from_prefix(call.input);
@@ -182,7 +183,7 @@ fn arm(call: &mut Call<'_>, number: u32, wanted: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-pub(super) fn query_rmp(call: &mut Call<'_>) -> Outcome {
+pub(in crate::device) fn query_rmp(call: &mut Call<'_>) -> Outcome {
     let number = NumberIn::from_prefix(call.input).number();
     let srq = find(call, number, false)?;
     let state = if srq.broken {
@@ -203,7 +204,7 @@ pub(super) fn query_rmp(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-pub(super) fn query_xrc_srq(call: &mut Call<'_>) -> Outcome {
+pub(in crate::device) fn query_xrc_srq(call: &mut Call<'_>) -> Outcome {
     let number = NumberIn::from_prefix(call.input).number();
     let srq = find(call, number, true)?;
     let SrqKind::Xrc {
@@ -234,11 +235,11 @@ pub(super) fn query_xrc_srq(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-pub(super) fn destroy_rmp(call: &mut Call<'_>) -> Outcome {
+pub(in crate::device) fn destroy_rmp(call: &mut Call<'_>) -> Outcome {
     destroy(call, false)
 }
 
-pub(super) fn destroy_xrc_srq(call: &mut Call<'_>) -> Outcome {
+pub(in crate::device) fn destroy_xrc_srq(call: &mut Call<'_>) -> Outcome {
     destroy(call, true)
 }
 
@@ -254,7 +255,7 @@ fn destroy(call: &mut Call<'_>, xrc: bool) -> Outcome {
 }
 
 /// Takes a shared receive queue away. Messages that are using one of its WQEs lose it.
-pub(in super::super) fn remove_srq(hca: &mut HcaState, number: u32) {
+pub(in crate::device) fn remove_srq(hca: &mut HcaState, number: u32) {
     for qpn in hca
         .qps
         .numbers(|qp| matches!(&qp.receiving, Some(wqe) if wqe.srqn == Some(number)))
@@ -276,7 +277,7 @@ fn find<'a>(call: &'a mut Call<'_>, number: u32, xrc: bool) -> Result<&'a mut Sr
         .ok_or(Refusal::bad_resource(syndrome::NO_SUCH_SRQ))
 }
 
-pub(super) fn alloc_xrcd(call: &mut Call<'_>) -> Outcome {
+pub(in crate::device) fn alloc_xrcd(call: &mut Call<'_>) -> Outcome {
     let context = call.context;
     let xrcd = Xrcd {
         users: vec![context],
@@ -287,7 +288,7 @@ pub(super) fn alloc_xrcd(call: &mut Call<'_>) -> Outcome {
     Ok(Some(DevxObject::Xrcd(number)))
 }
 
-pub(super) fn dealloc_xrcd(call: &mut Call<'_>) -> Outcome {
+pub(in crate::device) fn dealloc_xrcd(call: &mut Call<'_>) -> Outcome {
     let context = call.context;
     let number = NumberIn::from_prefix(call.input).number();
     let hca = call.hca()?;
@@ -300,7 +301,11 @@ pub(super) fn dealloc_xrcd(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Refuses an XRC domain that is not open in this context.
-pub(super) fn find_xrcd(hca: &HcaState, number: u32, context: u32) -> Result<(), Refusal> {
+pub(in crate::device) fn find_xrcd(
+    hca: &HcaState,
+    number: u32,
+    context: u32,
+) -> Result<(), Refusal> {
     hca.xrcds
         .get(number)
         .filter(|xrcd| xrcd.is_open_in(context))

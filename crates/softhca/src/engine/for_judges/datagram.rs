@@ -1,9 +1,9 @@
 //! Datagrams between QPs of one process. They are over once they are out, whatever becomes of them.
 
-use super::local;
-use super::send::loopback::{End, Step};
 use crate::device::objects::work::Current;
 use crate::device::state::Fabric;
+use crate::engine::local;
+use crate::engine::send::loopback::{End, Step};
 use crate::engine::transport::{
     Datagram, DatagramSource, Device, OperationKind, Received, SendWith,
 };
@@ -15,7 +15,7 @@ const SLEEP_STEP_NS: u64 = 100_000;
 
 /// Carries a datagram of QP `own` to an HCA of this process.
 #[inline(never)] // its buffer would be part of every turn's stack frame
-pub(super) fn step(
+pub(in crate::engine) fn step(
     fabric: &mut Fabric,
     own: End,
     peer_hca: usize,

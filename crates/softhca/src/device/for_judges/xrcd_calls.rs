@@ -1,9 +1,9 @@
 //! XRC domains of a context, as the kernel opens and closes them: by themselves, or by a file that contexts agree on.
 
-use super::{Context, own, refuse_busy};
+use super::xrcd::{XrcFile, Xrcd};
+use crate::device::context::{Context, own, refuse_busy};
 use crate::device::error::DeviceError;
 use crate::device::state::HcaState;
-use crate::device::xrcd::{XrcFile, Xrcd};
 use mlx5_prm::cmd::Opcode;
 
 impl Context {

@@ -4,10 +4,10 @@
 //! A window is an indirect key of one piece, and binding it is a UMR WQE. That the region behind it allows windows is
 //! checked here; hardware leaves that to the library.
 
-use super::command::access_of;
-use super::memory::keys::{self, Access, Backing, KeyError, KeyUser, Kind, MemoryKey};
-use super::objects::table::Table;
 use super::translation::{ListError, Mode, RawEntry, Translation};
+use crate::device::command::access_of;
+use crate::device::memory::keys::{self, Access, Backing, KeyError, KeyUser, Kind, MemoryKey};
+use crate::device::objects::table::Table;
 use mlx5_prm::mkey::Mkc;
 use mlx5_prm::umr::UmrCtrlSeg;
 use std::fmt;

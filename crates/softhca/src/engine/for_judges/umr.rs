@@ -3,13 +3,13 @@
 //! A UMR WQE begins when all operations before it on its QP are over, and is over before the next begins: what comes
 //! behind it sees the new key, what came before has used the old one.
 
-use super::local;
 use crate::device::checker::Finding;
+use crate::device::for_judges::translation::{ENTRY_BYTES, RawEntry};
+use crate::device::for_judges::umr::{self, Change};
 use crate::device::memory::keys::KeyUser;
 use crate::device::objects::work::{Local, Segment};
 use crate::device::state::{HcaState, limits};
-use crate::device::translation::{ENTRY_BYTES, RawEntry};
-use crate::device::umr::{self, Change};
+use crate::engine::local;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::mkey::Mkc;
 use mlx5_prm::umr::UmrCtrlSeg;
@@ -26,7 +26,7 @@ const LIST: usize = CONTEXT.end;
 /// # Errors
 ///
 /// The syndrome of its completion; the checker has been told.
-pub(super) fn run(
+pub(in crate::engine) fn run(
     hca: &mut HcaState,
     qpn: u32,
     ctrl: &CtrlSeg,
