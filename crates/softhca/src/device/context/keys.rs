@@ -1,8 +1,7 @@
-//! Keys that the kernel makes for a program besides regions: memory windows; and changes of regions.
+//! Changes of regions, and how keys that the kernel makes for a program get their numbers.
 
 use super::{Context, own};
 use crate::device::error::DeviceError;
-use crate::device::for_judges::umr;
 use crate::device::memory::keys::{Access, Backing, Kind, MemoryKey};
 use crate::device::memory::mapping::Backed;
 use crate::device::state::HcaState;
@@ -18,39 +17,6 @@ pub struct MrChange {
 }
 
 impl Context {
-    /// Makes a memory window, not bound yet; its rkey. Windows of type 2 belong to the QP that binds them, and peers may
-    /// invalidate them.
-    ///
-    /// # Errors
-    ///
-    /// No such PD; none left; a failure asked for (`CREATE_MKEY`).
-    pub fn alloc_mw(&self, pdn: u32, type_2: bool) -> Result<u32, DeviceError> {
-        self.with(|hca, context| {
-            own(hca.pds.get(pdn) == Some(&context), "PD", pdn)?;
-            hca.strike(Opcode::CREATE_MKEY)?;
-            let variant = hca.next_variant();
-            insert(hca, umr::new_window(context, pdn, variant, type_2))
-        })
-    }
-
-    /// Ends a memory window by any of its rkeys.
-    ///
-    /// # Errors
-    ///
-    /// No such window; a failure asked for (`DESTROY_MKEY`).
-    pub fn dealloc_mw(&self, rkey: u32) -> Result<(), DeviceError> {
-        self.with(|hca, context| {
-            let found = hca
-                .keys
-                .get(rkey >> 8)
-                .is_some_and(|key| key.context == context && key.kind == Kind::Window);
-            own(found, "memory window", rkey)?;
-            hca.strike(Opcode::DESTROY_MKEY)?;
-            hca.end_key(rkey >> 8);
-            Ok(())
-        })
-    }
-
     /// Changes a region; its keys stay the same. With `memory` it stands for that from now on, named by that iova.
     ///
     /// # Errors
@@ -86,7 +52,7 @@ impl Context {
 }
 
 /// Puts a key in; its number.
-pub(super) fn insert(hca: &mut HcaState, key: MemoryKey) -> Result<u32, DeviceError> {
+pub(in crate::device) fn insert(hca: &mut HcaState, key: MemoryKey) -> Result<u32, DeviceError> {
     let limit = hca.keys.limit();
     let variant = u32::from(key.variant);
     let index = hca.keys.insert(key).ok_or(DeviceError::Full {

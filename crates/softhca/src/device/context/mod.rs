@@ -2,7 +2,7 @@
 
 mod devx;
 mod kernel;
-mod keys;
+pub(super) mod keys;
 mod memory;
 
 pub use keys::MrChange;
@@ -10,7 +10,7 @@ pub use keys::MrChange;
 use super::command;
 use super::error::DeviceError;
 use super::faults::FailCommand;
-use super::for_judges::{srq_commands, xrcd_calls};
+use super::for_judges::{srq_commands, xrcd};
 use super::hca::ObjectCounts;
 use super::hca::world::World;
 use super::objects::table::Table;
@@ -299,7 +299,7 @@ impl Inner {
                 .get(number)
                 .is_some_and(|xrcd| xrcd.is_open_in(id))
             {
-                xrcd_calls::close(hca, number, id);
+                xrcd::close(hca, number, id);
             }
         }
         for cqn in hca.cqs.numbers(|cq| cq.context == id) {

@@ -10,5 +10,5 @@ pub(crate) mod srq;
 pub(super) mod srq_commands;
 pub(crate) mod translation;
 pub(crate) mod umr;
+mod windows;
 pub(crate) mod xrcd;
-pub(super) mod xrcd_calls;

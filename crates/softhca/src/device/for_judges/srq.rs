@@ -5,9 +5,10 @@
 //! follows the links. Source: PRM "Shared Receive Queue"; `mlx5_post_srq_recv`, `mlx5_free_srq_wqe` in rdma-core.
 
 use crate::device::memory::Region;
+use crate::device::objects::qp::segments;
 use crate::device::objects::work::Segment;
 use mlx5_prm::doorbell::qp_record;
-use mlx5_prm::wqe::{DataSeg, SEG_BYTES, SrqNextSeg};
+use mlx5_prm::wqe::SrqNextSeg;
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -126,20 +127,6 @@ impl Srq {
         }
         passed
     }
-}
-
-/// The segments of a receive WQE: up to the invalid key, those of length 0 skipped.
-pub(crate) fn segments(wqe: &[u8]) -> Vec<Segment> {
-    wqe.chunks_exact(SEG_BYTES)
-        .filter_map(|unit| bytemuck::try_pod_read_unaligned::<DataSeg>(unit).ok())
-        .take_while(|data| data.lkey.get() != DataSeg::INVALID_LKEY)
-        .filter(|data| data.byte_count.get() != 0)
-        .map(|data| Segment {
-            lkey: data.lkey.get(),
-            address: data.addr.get(),
-            bytes: data.byte_count.get().into(),
-        })
-        .collect()
 }
 
 #[cfg(test)]

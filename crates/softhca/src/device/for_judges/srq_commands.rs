@@ -4,8 +4,7 @@
 //! As on devices that know receive memory pools (ISSI 1, as `mlx5_ib` calls it) there is no `CREATE_SRQ`.
 
 use super::srq::{Srq, SrqKind};
-use super::xrcd::Xrcd;
-use super::xrcd_calls::{close as close_xrcd, xrcd_users};
+use super::xrcd::{self, Xrcd, xrcd_users};
 use crate::device::Event;
 use crate::device::command::syndrome;
 use crate::device::command::{Call, Outcome, Refusal, record_part, ring_start, umem_part};
@@ -296,7 +295,7 @@ pub(in crate::device) fn dealloc_xrcd(call: &mut Call<'_>) -> Outcome {
     if xrcd_users(hca, number, context) != 0 {
         return Err(Refusal::new(Status::RES_BUSY, syndrome::XRCD_IN_USE));
     }
-    close_xrcd(hca, number, context);
+    xrcd::close(hca, number, context);
     Ok(None)
 }
 

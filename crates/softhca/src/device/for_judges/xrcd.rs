@@ -1,4 +1,10 @@
-//! An XRC domain: what target QPs and SRQs of several contexts of a device have in common.
+//! XRC domains: what target QPs and SRQs of several contexts of a device have in common; and how the kernel opens and closes
+//! them for a context, by themselves or by a file that contexts agree on.
+
+use crate::device::context::{Context, own, refuse_busy};
+use crate::device::error::DeviceError;
+use crate::device::state::HcaState;
+use mlx5_prm::cmd::Opcode;
 
 /// An XRC domain.
 #[derive(Debug)]
@@ -30,6 +36,102 @@ impl Xrcd {
         }
         self.users.is_empty()
     }
+}
+
+impl Context {
+    /// Opens an XRC domain: a new one, or the one that `file` stands for on this device. Its number.
+    ///
+    /// Without `create` there must be one for the file, with `exclusive` there must be none.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` and `EINVAL` of the kernel for those two; none left; a failure asked for (`ALLOC_XRCD`).
+    pub fn open_xrcd(
+        &self,
+        file: Option<XrcFile>,
+        create: bool,
+        exclusive: bool,
+    ) -> Result<u32, DeviceError> {
+        let refused = |errno| DeviceError::Os {
+            call: "opening an XRC domain",
+            errno,
+        };
+        self.with(|hca, context| {
+            if let Some(file) = file {
+                let found = hca
+                    .xrcds
+                    .numbers(|xrcd| xrcd.file == Some(file))
+                    .first()
+                    .copied();
+                match found {
+                    Some(_) if exclusive => return Err(refused(libc::EINVAL)),
+                    None if !create => return Err(refused(libc::EAGAIN)),
+                    None => {}
+                    Some(number) => {
+                        if let Some(xrcd) = hca.xrcds.get_mut(number) {
+                            xrcd.users.push(context);
+                        }
+                        return Ok(number);
+                    }
+                }
+            }
+            hca.strike(Opcode::ALLOC_XRCD)?;
+            let limit = hca.xrcds.limit();
+            let xrcd = Xrcd {
+                users: vec![context],
+                file,
+            };
+            let what = "XRC domain";
+            hca.xrcds
+                .insert(xrcd)
+                .ok_or(DeviceError::Full { what, limit })
+        })
+    }
+
+    /// Closes an XRC domain; it ends when all contexts that opened it have closed it.
+    ///
+    /// # Errors
+    ///
+    /// Busy while SRQs or QPs of this context use its last opening.
+    pub fn close_xrcd(&self, number: u32) -> Result<(), DeviceError> {
+        self.with(|hca, context| {
+            let openings = hca.xrcds.get(number).map_or(0, |xrcd| {
+                xrcd.users.iter().filter(|user| **user == context).count()
+            });
+            own(openings != 0, "XRC domain", number)?;
+            if openings == 1 {
+                let users = xrcd_users(hca, number, context);
+                refuse_busy("XRC domain", number, users)?;
+            }
+            hca.strike(Opcode::DEALLOC_XRCD)?;
+            close(hca, number, context);
+            Ok(())
+        })
+    }
+}
+
+/// Takes one opening away.
+pub(in crate::device) fn close(hca: &mut HcaState, number: u32, context: u32) {
+    if hca
+        .xrcds
+        .get_mut(number)
+        .is_some_and(|xrcd| xrcd.close(context))
+    {
+        hca.xrcds.remove(number);
+    }
+}
+
+/// Objects of a context that use an XRC domain.
+pub(in crate::device) fn xrcd_users(hca: &HcaState, number: u32, context: u32) -> usize {
+    let srqs = hca
+        .srqs
+        .iter()
+        .filter(|(_, srq)| srq.context == context && srq.xrcd() == Some(number));
+    let qps = hca
+        .qps
+        .iter()
+        .filter(|(_, qp)| qp.context == context && qp.xrcd() == Some(number));
+    srqs.count() + qps.count()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::engine::transport::Service;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::qp::{QpState, Qpc};
-use mlx5_prm::wqe::WqeOpcode;
+use mlx5_prm::wqe::{DataSeg, SEG_BYTES, WqeOpcode};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
@@ -172,6 +172,20 @@ impl Receiving {
     pub(crate) fn room(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.bytes).sum()
     }
+}
+
+/// The segments of a receive WQE: up to the invalid key, those of length 0 skipped.
+pub(crate) fn segments(wqe: &[u8]) -> Vec<Segment> {
+    wqe.chunks_exact(SEG_BYTES)
+        .filter_map(|unit| bytemuck::try_pod_read_unaligned::<DataSeg>(unit).ok())
+        .take_while(|data| data.lkey.get() != DataSeg::INVALID_LKEY)
+        .filter(|data| data.byte_count.get() != 0)
+        .map(|data| Segment {
+            lkey: data.lkey.get(),
+            address: data.addr.get(),
+            bytes: data.byte_count.get().into(),
+        })
+        .collect()
 }
 
 impl ReceiveQueue {

@@ -1,12 +1,18 @@
-//! Datagrams between QPs of one process. They are over once they are out, whatever becomes of them.
+//! Datagrams: those between QPs of one process, which are over once they are out, whatever becomes of them; and who takes one,
+//! from wherever it comes.
 
+use super::grh;
+use crate::device::checker::Finding;
+use crate::device::objects::qp_state;
 use crate::device::objects::work::Current;
-use crate::device::state::Fabric;
+use crate::device::state::{Fabric, HcaState};
 use crate::engine::local;
 use crate::engine::send::loopback::{End, Step};
 use crate::engine::transport::{
-    Datagram, DatagramSource, Device, OperationKind, Received, SendWith,
+    Datagram, DatagramSource, Device, OperationKind, Received, SendWith, Service,
 };
+use crate::link::{self, Link};
+use crate::wire::icrc::Addresses;
 
 /// Longest datagram: the MTU of a port.
 const MAX_BYTES: usize = 4096;
@@ -94,4 +100,42 @@ fn deliver(
     };
     // Nobody is told of what became of a datagram.
     let _ = hca.receive_done(to.qpn, &received);
+}
+
+/// Whether `qpn` takes datagrams with this queue key.
+pub(in crate::engine) fn accepts_datagram(hca: &mut HcaState, qpn: u32, qkey: u32) -> bool {
+    let Some(qp) = hca
+        .qps
+        .get(qpn)
+        .filter(|qp| qp.service == Service::Ud && qp_state::receives(qp.state))
+    else {
+        return false;
+    };
+    let own = qp.qpc.q_key();
+    if own != qkey {
+        hca.checker.note(Finding::QueueKey, qpn, || {
+            format!(
+                "QP {qpn:#x}: a datagram with queue key {qkey:#x} is dropped, the QP has {own:#x}"
+            )
+        });
+    }
+    own == qkey
+}
+
+/// What stands in front of a datagram, if anything does.
+pub(in crate::engine) fn header(
+    hca: &HcaState,
+    source: &DatagramSource,
+    received: &Received,
+) -> Option<[u8; grh::BYTES]> {
+    let own = &hca.identity;
+    let addresses = match own.link {
+        Link::Ethernet => source.envelope.addresses(source.address, own.ip),
+        Link::InfiniBand if source.has_grh => {
+            Addresses::Grh(link::gid(source.address).into(), own.gid().into())
+        }
+        Link::InfiniBand => return None,
+    };
+    let immediate = matches!(received.with, SendWith::Immediate(_));
+    Some(grh::of_datagram(addresses, received.bytes, immediate))
 }

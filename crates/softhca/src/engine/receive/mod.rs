@@ -4,44 +4,21 @@
 mod atomics;
 mod responder;
 
-use super::for_judges::grh;
+use super::for_judges::{datagram, grh, srq};
 use super::{completion, local};
 use crate::device::Event;
 use crate::device::checker::Finding;
-use crate::device::for_judges::srq::{TakeError, segments};
 use crate::device::memory::keys::KeyUser;
-use crate::device::objects::qp::{Qp, Receiving};
+use crate::device::objects::qp::{Receiving, segments};
 use crate::device::objects::qp_state;
 use crate::device::state::HcaState;
-use crate::engine::transport::{DatagramSource, ReceiveError, Received, SendWith, Service};
-use crate::link::{self, Link};
+use crate::engine::transport::{ReceiveError, Received, SendWith, Service};
 use crate::wire::headers::NakCode;
-use crate::wire::icrc::Addresses;
 use mlx5_prm::cqe::Syndrome;
 use mlx5_prm::qp::QpState;
 
-const BROKEN: ReceiveError = ReceiveError::Refused(NakCode::REMOTE_OPERATIONAL_ERROR);
-const INVALID: ReceiveError = ReceiveError::Refused(NakCode::INVALID_REQUEST);
-
-/// Whether `qpn` takes datagrams with this queue key.
-pub(super) fn accepts_datagram(hca: &mut HcaState, qpn: u32, qkey: u32) -> bool {
-    let Some(qp) = hca
-        .qps
-        .get(qpn)
-        .filter(|qp| qp.service == Service::Ud && qp_state::receives(qp.state))
-    else {
-        return false;
-    };
-    let own = qp.qpc.q_key();
-    if own != qkey {
-        hca.checker.note(Finding::QueueKey, qpn, || {
-            format!(
-                "QP {qpn:#x}: a datagram with queue key {qkey:#x} is dropped, the QP has {own:#x}"
-            )
-        });
-    }
-    own == qkey
-}
+pub(super) const BROKEN: ReceiveError = ReceiveError::Refused(NakCode::REMOTE_OPERATIONAL_ERROR);
+pub(super) const INVALID: ReceiveError = ReceiveError::Refused(NakCode::INVALID_REQUEST);
 
 /// Takes the next receive WQE for a message. That of a message that broke off is used again.
 pub(super) fn begin(hca: &mut HcaState, qpn: u32, srqn: Option<u32>) -> Result<(), ReceiveError> {
@@ -59,7 +36,7 @@ pub(super) fn begin(hca: &mut HcaState, qpn: u32, srqn: Option<u32>) -> Result<(
         _ => qp.srqn,
     };
     let receiving = match shared {
-        Some(srqn) => take_shared(hca, qpn, srqn)?,
+        Some(srqn) => srq::take(hca, qpn, srqn)?,
         None => take_own(hca, qpn)?,
     };
     if let Some(qp) = hca.qps.get_mut(qpn) {
@@ -123,50 +100,6 @@ fn take_own(hca: &mut HcaState, qpn: u32) -> Result<Receiving, ReceiveError> {
     })
 }
 
-fn take_shared(hca: &mut HcaState, qpn: u32, srqn: u32) -> Result<Receiving, ReceiveError> {
-    let xrcd = hca.qps.get(qpn).and_then(Qp::xrcd);
-    // A basic SRQ has no XRC domain, and neither has a QP that was made with one.
-    let Some(srq) = hca.srqs.get_mut(srqn).filter(|srq| srq.xrcd() == xrcd) else {
-        hca.checker.note(Finding::RemoteRight, qpn, || {
-            format!(
-                "QP {qpn:#x}: the peer names SRQ {srqn:#x}, which is not one of the QP's XRC domain"
-            )
-        });
-        return Err(INVALID);
-    };
-    let (context, user) = (srq.context, KeyUser { pdn: srq.pdn, qpn });
-    let entries = srq.entries();
-    match srq.take() {
-        Ok((index, pieces)) => {
-            if srq.passes_limit() {
-                hca.raise(context, Event::SrqLimit(srqn));
-            }
-            Ok(Receiving {
-                srqn: Some(srqn),
-                user,
-                index,
-                pieces,
-            })
-        }
-        Err(TakeError::Empty) => Err(ReceiveError::NotReady),
-        Err(TakeError::Broken) => Err(BROKEN),
-        Err(error) => {
-            hca.checker.note(Finding::SrqList, srqn, || match error {
-                TakeError::Link { index } => format!(
-                    "SRQ {srqn:#x}: a WQE names {index} as the next, there are {entries}"
-                ),
-                TakeError::BeyondQueue { ahead } => format!(
-                    "SRQ {srqn:#x}: the counter of the doorbell record is {ahead} ahead of the device, there are \
-                     {entries} WQEs"
-                ),
-                TakeError::Empty | TakeError::Broken => String::new(),
-            });
-            hca.raise(context, Event::SrqError(srqn));
-            Err(BROKEN)
-        }
-    }
-}
-
 /// Fills a part of the current receive WQE.
 pub(super) fn bytes(hca: &mut HcaState, qpn: u32, offset: u64, data: &[u8]) -> Result<(), NakCode> {
     let Some((receiving, front)) = current(hca, qpn) else {
@@ -204,7 +137,7 @@ pub(super) fn done(hca: &mut HcaState, qpn: u32, received: &Received) -> Result<
     let mut received = *received;
     if let Some(source) = received.source {
         // Without a GRH its place is there, and keeps what was in it.
-        if let Some(header) = header(hca, &source, &received)
+        if let Some(header) = datagram::header(hca, &source, &received)
             && let Err(syndrome) = fill(hca, &receiving, 0, &header)
         {
             return Err(fail(hca, qpn, &receiving, syndrome));
@@ -255,22 +188,4 @@ fn fail(hca: &mut HcaState, qpn: u32, receiving: &Receiving, syndrome: Syndrome)
     } else {
         NakCode::REMOTE_OPERATIONAL_ERROR
     }
-}
-
-/// What stands in front of a datagram, if anything does.
-fn header(
-    hca: &HcaState,
-    source: &DatagramSource,
-    received: &Received,
-) -> Option<[u8; grh::BYTES]> {
-    let own = &hca.identity;
-    let addresses = match own.link {
-        Link::Ethernet => source.envelope.addresses(source.address, own.ip),
-        Link::InfiniBand if source.has_grh => {
-            Addresses::Grh(link::gid(source.address).into(), own.gid().into())
-        }
-        Link::InfiniBand => return None,
-    };
-    let immediate = matches!(received.with, SendWith::Immediate(_));
-    Some(grh::of_datagram(addresses, received.bytes, immediate))
 }

