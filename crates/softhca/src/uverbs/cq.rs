@@ -12,7 +12,7 @@ use super::frame::{Call, Method, Spec};
 use super::handles::Object;
 use super::listeners::Listener;
 use super::pinned::Pinned;
-use super::queue_structs::{DestroyCqResp, ExModifyCq, Mlx5CreateCq, Mlx5ResizeCq, ResizeCq};
+use super::structs::{DestroyCqResp, ExModifyCq, Mlx5CreateCq, Mlx5ResizeCq, ResizeCq};
 use crate::device::{Context as DeviceContext, DevxObject};
 use crate::errno::Errno;
 

@@ -14,7 +14,7 @@ use super::handles::Object;
 use super::listeners::Listener;
 use super::pinned::Pinned;
 use super::qp_rules::{Kind, State};
-use super::queue_structs::{Mlx5CreateQp, Mlx5CreateQpResp, QpCap};
+use super::structs::{Mlx5CreateQp, Mlx5CreateQpResp, QpCap};
 use crate::device::{Context as DeviceContext, DevxObject};
 use crate::errno::Errno;
 

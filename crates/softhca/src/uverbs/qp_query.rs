@@ -8,7 +8,7 @@ use mlx5_prm::qp::{Ads, QpState, Qpc, QueryQpIn, QueryQpOut};
 
 use super::frame::Call;
 use super::qp_rules::State;
-use super::queue_structs::{QpDest, QueryQp, QueryQpResp};
+use super::structs::{QpDest, QueryQp, QueryQpResp};
 use crate::device::{Access, Context as DeviceContext};
 use crate::errno::Errno;
 use crate::link::Link;

@@ -15,7 +15,7 @@ use super::frame::{Call, Method, Spec};
 use super::handles::Object;
 use super::listeners::Listener;
 use super::pinned::Pinned;
-use super::srq_structs::{
+use super::structs::{
     CreateSrq, CreateSrqResp, CreateXsrq, Mlx5CreateSrq, Mlx5CreateSrqResp, ModifySrq, QuerySrq,
     QuerySrqResp,
 };

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::frame::{Call, Method, Spec};
 use super::handles::Object;
-use super::srq_structs::OpenXrcd;
+use super::structs::OpenXrcd;
 use crate::device::{Context as DeviceContext, XrcFile};
 use crate::errno::Errno;
 

@@ -3,7 +3,6 @@
 //! Time, packets and memory come as arguments: the same code runs over UDP and in tests on a virtual clock. QPs take turns:
 //! one that may have something to send stands in a queue, and a turn is at most `TURN_PACKETS` packets, answers first.
 
-mod counters;
 mod qp;
 
 use super::carrier::{PacketSink, Source};
@@ -18,7 +17,6 @@ use super::requester::{Feedback, Requester, RequesterConfig};
 use super::responder::{Arrival, Responder, ResponderConfig};
 use super::window::{self, Window};
 use crate::engine::transport::{Device, Operation, Service};
-pub use counters::WireCounters;
 use qp::{Connection, Kind, Qp};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -54,6 +52,37 @@ struct Neighbour {
     /// QPs that wait for the window.
     waiting: Vec<u32>,
     qps: usize,
+}
+
+/// What the wire of an HCA has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireCounters {
+    /// Packets sent, those sent again included.
+    pub packets_sent: u64,
+    /// Packets received and taken to a QP.
+    pub packets_received: u64,
+    /// Request packets sent again.
+    pub retransmissions: u64,
+    /// Requests received that had been carried out before.
+    pub duplicates: u64,
+    /// Requests received ahead of a missing one, and dropped.
+    pub out_of_order: u64,
+    /// Datagrams that are no packet.
+    pub malformed: u64,
+    /// Congestion notifications, which are ignored.
+    pub congestion: u64,
+    /// Packets of another service than the QP's.
+    pub wrong_service: u64,
+    /// Packets whose ICRC is wrong.
+    pub bad_icrc: u64,
+    /// Packets for a QP that is not there or not ready.
+    pub unknown_qp: u64,
+    /// Packets for a QP from an address that is not its peer's.
+    pub unknown_source: u64,
+    /// Packets that the kernel did not send: no route, or larger than the path's MTU.
+    pub unsendable: u64,
+    /// Frames on the HCA's Ethernet that are for others, or no RoCE and no ARP.
+    pub foreign_frames: u64,
 }
 
 impl<W> Endpoint<W> {
