@@ -2,15 +2,13 @@
 //!
 //! On simulated HCAs: when the engine rests, everything that was to happen has happened.
 
-use crate::rig::{End, Kind, Shape};
+use crate::rig::{End, Kind, Shape, simulated_pair};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::qp::{QpState, Qpc};
 use softhca::device::Simulation;
-use softhca::wire::config::CarrierConfig;
 use softhca::wire::memory::Network;
 use softhca::{Hca, HcaConfig};
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Turns after which an engine that does not rest is taken to hang.
@@ -27,16 +25,11 @@ struct Bench {
 impl Bench {
     fn new(shape: &Shape, strict: bool) -> Self {
         let simulation = Simulation::new();
-        let network = Network::default();
-        let hcas = [1, 2].map(|number| {
-            let config = HcaConfig {
-                ip: Some(Ipv4Addr::new(10, 0, 0, number)),
-                carrier: CarrierConfig::Memory(network.clone()),
-                strict,
-                ..HcaConfig::default()
-            };
-            simulation.hca(&config).unwrap()
-        });
+        let config = HcaConfig {
+            strict,
+            ..HcaConfig::default()
+        };
+        let hcas = simulated_pair(&simulation, &Network::default(), &config);
         let [a, b] = [0, 1].map(|side| End::new(&hcas[side], shape.clone()));
         b.connect(hcas[0].gid(), a.qpn, 7);
         Self {

@@ -1,15 +1,13 @@
 //! What a device with an adversary shows to who polls memory, and what its capabilities say.
 
 use crate::rig::patience::wait_until;
-use crate::rig::{End, Pair, Shape, data, raddr};
+use crate::rig::{End, Pair, Shape, data, raddr, simulated_pair};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::wqe::WqeOpcode;
 use softhca::HcaConfig;
 use softhca::device::{Access, Adversary, DataOrder, Simulation};
-use softhca::wire::config::CarrierConfig;
 use softhca::wire::memory::Network;
-use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -54,15 +52,7 @@ fn unsignalled(end: &mut End, remote: u64, rkey: u32) {
 fn early_flags(order: DataOrder, seed: u64, rounds: u64) -> u64 {
     let simulation = Simulation::new();
     let network = Network::with_latency(1000);
-    let hcas = [1, 2].map(|side| {
-        simulation
-            .hca(&HcaConfig {
-                ip: Some(Ipv4Addr::new(10, 0, 0, side)),
-                carrier: CarrierConfig::Memory(network.clone()),
-                ..config(order, seed)
-            })
-            .unwrap()
-    });
+    let hcas = simulated_pair(&simulation, &network, &config(order, seed));
     let mut a = End::new(&hcas[0], Shape::default());
     let b = End::new(&hcas[1], receiver(false));
     a.connect(hcas[1].gid(), b.qpn, 7);

@@ -2,17 +2,15 @@
 
 use crate::rig::patience::{QUIET, wait_until};
 use crate::rig::shared::SharedQueue;
-use crate::rig::{End, Pair, QP_INDEX, Shape, data};
+use crate::rig::{End, Pair, QP_INDEX, Shape, data, simulated_pair};
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::srq::{Rmpc, Wq};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 use softhca::device::{DeviceError, Event, Simulation};
-use softhca::wire::config::CarrierConfig;
 use softhca::wire::memory::Network;
 use softhca::{Hca, HcaConfig};
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// A sender `a` and a receiver `b` with a shared receive queue of `1 << log` WQEs, by memory or by packets.
@@ -226,16 +224,11 @@ fn a_message_that_the_end_of_its_qp_cuts_off_gives_its_wqe_back_as_flushed() {
     // Without threads: the message has begun and is not over, because the test takes turn after turn.
     let simulation = Simulation::new();
     let network = Network::with_latency(1000);
-    let hcas = [1, 2].map(|side| {
-        simulation
-            .hca(&HcaConfig {
-                ip: Some(Ipv4Addr::new(10, 0, 0, side)),
-                carrier: CarrierConfig::Memory(network.clone()),
-                loopback: false,
-                ..HcaConfig::default()
-            })
-            .unwrap()
-    });
+    let by_packets = HcaConfig {
+        loopback: false,
+        ..HcaConfig::default()
+    };
+    let hcas = simulated_pair(&simulation, &network, &by_packets);
     let big = 24 << 20;
     let receiver = Shape {
         log_srq: Some(2),

@@ -1,14 +1,12 @@
 //! Send WQEs.
 
 use super::input::Input;
-use crate::rig::{End, Kind, Shape};
+use crate::rig::{End, Kind, Shape, simulated_pair};
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::CtrlSeg;
 use softhca::HcaConfig;
 use softhca::device::{Access, Simulation};
-use softhca::wire::config::CarrierConfig;
 use softhca::wire::memory::Network;
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// By which address WQEs name the data memory of both ends, and by which key: the same in every run.
@@ -25,15 +23,11 @@ pub(crate) fn wqes(data: &[u8]) {
     let kind = [Kind::Rc, Kind::Uc, Kind::Ud, Kind::Rc][usize::from(how >> 1 & 3)];
     let simulation = Simulation::new();
     let network = Network::default();
-    let hcas = [1, 2].map(|number| {
-        let config = HcaConfig {
-            ip: Some(Ipv4Addr::new(10, 0, 0, number)),
-            carrier: CarrierConfig::Memory(network.clone()),
-            loopback: how & 1 == 0,
-            ..HcaConfig::default()
-        };
-        simulation.hca(&config).unwrap()
-    });
+    let config = HcaConfig {
+        loopback: how & 1 == 0,
+        ..HcaConfig::default()
+    };
+    let hcas = simulated_pair(&simulation, &network, &config);
     let shape = Shape {
         kind,
         log_receive: Some(4),
@@ -104,13 +98,7 @@ pub(crate) fn wqes(data: &[u8]) {
 pub(crate) fn wqe_keys() -> (u32, u32) {
     let simulation = Simulation::new();
     let network = Network::default();
-    let [own, peer] = [1, 2].map(|number| {
-        let config = HcaConfig {
-            ip: Some(Ipv4Addr::new(10, 0, 0, number)),
-            carrier: CarrierConfig::Memory(network.clone()),
-            ..HcaConfig::default()
-        };
-        let hca = simulation.hca(&config).unwrap();
+    let [own, peer] = simulated_pair(&simulation, &network, &HcaConfig::default()).map(|hca| {
         let end = End::new(&hca, Shape::default());
         let (address, bytes) = (end.data.address(), end.data.bytes());
         // SAFETY: the end closes its context before its memory goes.

@@ -5,17 +5,15 @@ use super::program::{
     Key, LOG_DEPTH, LOG_RECEIVES, MEMORY, PART_IOVA, Program, Round, Setup, Work,
 };
 use super::reference::{Completion, Model, State};
-use crate::rig::{End, Shape};
+use crate::rig::{End, Shape, simulated_pair};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::qp::{QpState, Qpc};
 use softhca::device::{Access, Simulation};
-use softhca::wire::config::CarrierConfig;
 use softhca::wire::memory::Network;
 use softhca::{Hca, HcaConfig};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::net::Ipv4Addr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -76,15 +74,13 @@ impl Bench {
     fn new(setup: &Setup) -> Self {
         let simulation = Simulation::new();
         let network = Network::with_latency(setup.latency_ns);
-        let config = |side: u8| HcaConfig {
-            ip: Some(Ipv4Addr::new(10, 0, 0, side)),
-            carrier: CarrierConfig::Memory(network.clone()),
+        let config = HcaConfig {
             loopback: setup.loopback,
             strict: setup.strict,
             schedule_seed: setup.schedule_seed,
             ..HcaConfig::default()
         };
-        let hcas = [1, 2].map(|side| simulation.hca(&config(side)).unwrap());
+        let hcas = simulated_pair(&simulation, &network, &config);
         let ends = [0, 1].map(|side| {
             let rights = setup.rights[side];
             End::new(

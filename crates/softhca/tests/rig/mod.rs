@@ -26,8 +26,13 @@ use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::doorbell::{doorbell_value, uar};
 use mlx5_prm::qp::{CreateQpIn, Qpc};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, WqeOpcode};
-use softhca::device::{Access, Context, DeviceError, DevxObject, Event, MrKeys, UarPage, XrcFile};
+use softhca::device::{
+    Access, Context, DeviceError, DevxObject, Event, MrKeys, Simulation, UarPage, XrcFile,
+};
+use softhca::wire::config::CarrierConfig;
+use softhca::wire::memory::Network;
 use softhca::{Hca, HcaConfig};
+use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -482,6 +487,22 @@ impl Pair {
         assert_eq!(self.hca_a.findings(), [""; 0]);
         assert_eq!(self.hca_b.findings(), [""; 0]);
     }
+}
+
+/// Two HCAs of a simulation as `config` says, on a network in memory: 10.0.0.1 and 10.0.0.2.
+pub(crate) fn simulated_pair(
+    simulation: &Simulation,
+    network: &Network,
+    config: &HcaConfig,
+) -> [Hca; 2] {
+    [1, 2].map(|number| {
+        let config = HcaConfig {
+            ip: Some(Ipv4Addr::new(10, 0, 0, number)),
+            carrier: CarrierConfig::Memory(network.clone()),
+            ..config.clone()
+        };
+        simulation.hca(&config).unwrap()
+    })
 }
 
 /// Executes a create command: the object and its number.
