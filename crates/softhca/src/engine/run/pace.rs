@@ -91,7 +91,12 @@ impl Pace {
 
     /// The engine looked around or napped from `before_ns` to `now_ns`.
     pub(super) fn idled(&mut self, before_ns: u64, now_ns: u64) {
-        self.idle_ns += now_ns.saturating_sub(before_ns).min(MEMORY_NS);
+        self.idled_for(now_ns.saturating_sub(before_ns));
+    }
+
+    /// The engine did nothing for so long.
+    fn idled_for(&mut self, idle_ns: u64) {
+        self.idle_ns += idle_ns.min(MEMORY_NS);
         self.forget();
     }
 
@@ -123,7 +128,7 @@ impl Pace {
     pub(super) fn yielded(&mut self, before_ns: u64, after_ns: u64) {
         let took_ns = after_ns.saturating_sub(before_ns);
         // What another thread did with a long yield says nothing about this one's load.
-        self.idled(0, took_ns.min(LONG_YIELD_NS));
+        self.idled_for(took_ns.min(LONG_YIELD_NS));
         let share_ns = after_ns.saturating_sub(self.counted_ns) / YIELD_SHARE;
         self.lost_ns = self.lost_ns.saturating_sub(share_ns);
         self.counted_ns = after_ns;
