@@ -8,6 +8,7 @@ pub mod abi;
 pub mod config;
 pub mod error;
 pub mod gpu;
+pub mod membership;
 pub mod memheap;
 pub mod moe;
 pub mod sys;

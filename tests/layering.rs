@@ -26,7 +26,11 @@ const MODULES: &[(&str, &[&str])] = &[
     ("verbs", &["sys", "memheap", "abi", "error", "config"]),
     ("gpu", &["abi", "error", "config"]),
     ("team", &["verbs", "gpu", "abi", "error", "config"]),
-    ("moe", &["team", "gpu", "abi", "error", "config"]),
+    ("membership", &["team", "verbs", "abi", "error", "config"]),
+    (
+        "moe",
+        &["membership", "team", "gpu", "abi", "error", "config"],
+    ),
 ];
 
 /// Crates that only some modules of `src/` may name. Unit tests may name softhca: it is a dev-dependency.
@@ -34,7 +38,7 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
     ("mlx5_prm", &["abi", "verbs"]),
     ("simt", &["gpu"]),
     ("cudarc", &["gpu"]),
-    ("rendezvous", &["team", "error"]),
+    ("rendezvous", &["membership", "team", "error"]),
     ("softhca", &[]),
 ];
 

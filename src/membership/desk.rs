@@ -23,7 +23,7 @@ use super::GroupError;
 use super::event::GroupView;
 use super::presence::Incarnation;
 use super::record::{Goodbye, GroupRecord, Promise};
-use crate::team::tidy::remove_below;
+use crate::team::remove_below;
 
 const RECORD: &str = "group/record";
 

@@ -60,8 +60,8 @@ use fabric::Fabric;
 pub use layer::{Layer, LayerError};
 use shared::Shared;
 
-use super::Team;
 use crate::error::OwnThread;
+use crate::team::Team;
 
 /// One rank in its group: the threads that keep it there. Dropping it stops them and gives the lease back, so that the others
 /// go on without this rank; its calls are left as they are.
@@ -244,6 +244,6 @@ mod tests {
         };
         let here = rows(include_str!("mod.rs"), "//! ");
         assert_eq!(here.len(), 14);
-        assert_eq!(here, rows(include_str!("../../../ARCHITECTURE.md"), ""));
+        assert_eq!(here, rows(include_str!("../../ARCHITECTURE.md"), ""));
     }
 }

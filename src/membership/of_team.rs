@@ -7,7 +7,7 @@ use rendezvous::{Store, StoreError};
 
 use super::event::Cause;
 use super::fabric::{Alarm, Fabric};
-use crate::abi::{QpContext, Status};
+use crate::abi::Status;
 use crate::team::{Team, TeamError};
 use crate::verbs::HcaEvent;
 
@@ -20,7 +20,7 @@ impl Fabric for Team {
     }
 
     fn generation(&self) -> u32 {
-        self.config.generation
+        self.config().generation
     }
 
     fn slots(&self) -> u32 {
@@ -28,22 +28,22 @@ impl Fabric for Team {
     }
 
     fn founders(&self) -> Vec<u32> {
-        match self.config.joins() {
+        match self.config().joins() {
             true => Vec::new(),
-            false => self.config.members().iter().collect(),
+            false => self.config().members().iter().collect(),
         }
     }
 
     fn store(&self) -> Arc<dyn Store> {
-        Arc::clone(self.exchange.store())
+        Arc::clone(Self::store(self))
     }
 
     fn deadline(&self) -> Duration {
-        self.config.deadline
+        self.config().deadline
     }
 
     fn timeout(&self) -> Duration {
-        self.config.timeout
+        self.config().timeout
     }
 
     fn hello(&self) -> Result<(), TeamError> {
@@ -86,10 +86,7 @@ impl Fabric for Team {
 
     fn alarms(&self) -> Vec<Alarm> {
         let mut alarms = Vec::new();
-        for (number, rail) in self.rails.iter().enumerate() {
-            let Some(events) = rail.events() else {
-                continue;
-            };
+        for (number, events) in self.hca_events() {
             loop {
                 alarms.push(match events.next() {
                     Ok(Some(HcaEvent::PortDown)) => Alarm::PortDown(number),
@@ -116,10 +113,7 @@ impl Fabric for Team {
 
     fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError> {
         let mut found = None;
-        for link in &self.peer(peer)?.state().links {
-            let at = link.layout().context_addr;
-            // One word: a failure and its syndrome.
-            let word: u64 = self.word(at, std::mem::offset_of!(QpContext, err))?;
+        for word in self.error_words(peer)? {
             match cause_of(word) {
                 // Another QP may have kept what this one has lost.
                 Some(Cause::QpFlushed) => found = Some(Cause::QpFlushed),

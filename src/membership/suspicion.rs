@@ -140,7 +140,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::team::group::GroupConfig;
+    use crate::membership::GroupConfig;
 
     fn bounds() -> Bounds {
         GroupConfig::default()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Moe, MoeError, Placement, View};
-use crate::team::{Layer, LayerError};
+use crate::membership::{Layer, LayerError};
 
 /// Who holds which expert when these ranks are members: the same at all ranks.
 type PlacementOf = dyn Fn(&[u32]) -> Placement + Send + Sync;

@@ -199,7 +199,7 @@ pub enum TeamError {
 }
 
 impl TeamError {
-    pub(super) fn limit(what: &'static str, value: impl ToString, limit: impl ToString) -> Self {
+    pub(crate) fn limit(what: &'static str, value: impl ToString, limit: impl ToString) -> Self {
         Self::Limit {
             what,
             value: value.to_string(),

@@ -16,7 +16,6 @@ mod direct;
 mod error;
 mod exchange;
 mod export;
-mod group;
 mod hello;
 mod identity;
 mod link;
@@ -36,11 +35,11 @@ mod window;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::abi::Window;
+use crate::abi::{QpContext, Window};
 use crate::config::Config;
 use crate::error::Error;
 use crate::gpu::{self, Gpu, GpuSelector};
-use crate::verbs::{Context, DeviceSelector, HeapStats};
+use crate::verbs::{Context, DeviceSelector, Events, HeapStats};
 
 pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
 pub use budget::{PostOp, Posts};
@@ -49,10 +48,6 @@ pub use counters::{QpCounters, QpReport};
 pub(crate) use deadline::deadline_in;
 pub use error::TeamError;
 use exchange::Exchange;
-pub use group::{
-    Cause, Group, GroupConfig, GroupError, GroupEvent, GroupState, GroupView, Layer, LayerError,
-    What, newest_view, next_generation,
-};
 use identity::Living;
 use link::Link;
 use links::{Links, PeerLinks};
@@ -66,6 +61,7 @@ pub use rendezvous::{
     Store, StoreError, open_store,
 };
 use tables::Tables;
+pub(crate) use tidy::remove_below;
 use window::{OwnedWindow, Purpose};
 
 /// The team as one rank holds it. Dropping it destroys the QPs and frees the windows: no kernel may use them any more, and a
@@ -377,6 +373,27 @@ impl Team {
     }
 
     /// The QPs to `peer`.
+    /// The store in which the ranks meet.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        self.exchange.store()
+    }
+
+    /// By rail: what its HCA tells without being asked.
+    pub(crate) fn hca_events(&self) -> impl Iterator<Item = (usize, &Events)> {
+        let rails = self.rails.iter().enumerate();
+        rails.filter_map(|(number, rail)| Some((number, rail.events()?)))
+    }
+
+    /// Of each QP to `peer` the word of its first failure and syndrome.
+    pub(crate) fn error_words(&self, peer: u32) -> Result<Vec<u64>, TeamError> {
+        let state = self.peer(peer)?.state();
+        let words = state.links.iter().map(|link| {
+            let context = link.layout().context_addr;
+            self.word(context, std::mem::offset_of!(QpContext, err))
+        });
+        words.collect()
+    }
+
     fn peer(&self, peer: u32) -> Result<&PeerLinks, TeamError> {
         let (rank, ranks) = (self.config.rank, self.config.ranks);
         if peer == rank {

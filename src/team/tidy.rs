@@ -8,7 +8,7 @@ use super::{Team, hello};
 impl Team {
     /// Removes what incarnations that are over, by rank and generation, have told, and what others have told them. May be called
     /// by any rank, by several at once, and again after an error.
-    pub(super) fn forget(&self, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError> {
+    pub(crate) fn forget(&self, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError> {
         let store = self.exchange.store().as_ref();
         let over =
             |name: &str| hello::incarnation(name).is_some_and(|(rank, of)| is_over(rank, of));
@@ -38,7 +38,7 @@ impl Team {
 }
 
 /// Removes all that is below `key`.
-pub(super) fn remove_below(store: &dyn Store, key: &str) -> Result<(), StoreError> {
+pub(crate) fn remove_below(store: &dyn Store, key: &str) -> Result<(), StoreError> {
     for name in store.list(key)? {
         let below = format!("{key}/{name}");
         store.remove(&below)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use warpverbs::team::{GroupConfig, GroupState};
+use warpverbs::membership::{GroupConfig, GroupState};
 
 use crate::fleet::{Fleet, LONG, Point};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use test_support::etcd::Etcd;
-use warpverbs::team::{EtcdStore, GroupConfig, GroupState, Store};
+use warpverbs::membership::{GroupConfig, GroupState};
+use warpverbs::team::{EtcdStore, Store};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Plan, Point};

@@ -9,7 +9,8 @@ use bytemuck::{Pod, bytes_of, cast_slice_mut};
 use warpverbs::abi::test_kernels::{GuardPutParams, GuardSeen};
 use warpverbs::abi::{DevicePtr, PeerEntry, Status, TeamContext, Window};
 use warpverbs::gpu::{Gpu, Launch};
-use warpverbs::team::{Cause, GroupConfig, GroupEvent, GroupState, Team, What};
+use warpverbs::membership::{Cause, GroupConfig, GroupEvent, GroupState, What};
+use warpverbs::team::Team;
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Rank};

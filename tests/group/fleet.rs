@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 
 use softhca::Hca;
 use test_support::limits;
+use warpverbs::membership::{Group, GroupConfig, GroupState, newest_view, next_generation};
 use warpverbs::moe::reference::Batch;
 use warpverbs::moe::{Deadlines, Member, Moe, Workspace};
-use warpverbs::team::{
-    Group, GroupConfig, GroupState, MemoryStore, RankSet, Store, TeamConfig, newest_view,
-    next_generation,
-};
+use warpverbs::team::{MemoryStore, RankSet, Store, TeamConfig};
 
 use crate::calls::one_call;
 pub(crate) use crate::calls::{Call, Point};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use warpverbs::team::{GroupState, What};
+use warpverbs::membership::{GroupState, What};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Point, Rank};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use test_support::limits::{HANG, until};
-use warpverbs::team::{Cause, GroupConfig, GroupState, What};
+use warpverbs::membership::{Cause, GroupConfig, GroupState, What};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Rank};
@@ -105,7 +105,7 @@ fn a_port_that_is_down_for_a_moment_costs_nobody_its_place() {
     rank.hca.set_port(false);
     let suspects = || {
         let events = rank.group().events();
-        let down = |event: &warpverbs::team::GroupEvent| {
+        let down = |event: &warpverbs::membership::GroupEvent| {
             matches!(
                 &event.what,
                 What::Suspected {
@@ -151,7 +151,7 @@ fn what_the_host_suspects_reaches_waiting_kernels_long_before_their_deadline() {
     ended_early(waiting, call);
     let ended = since.elapsed();
     let events = waiting.group().events();
-    let masked = |event: &&warpverbs::team::GroupEvent| matches!(&event.what, What::Masked { ranks } if *ranks == [2]);
+    let masked = |event: &&warpverbs::membership::GroupEvent| matches!(&event.what, What::Masked { ranks } if *ranks == [2]);
     let masked = events.iter().find(masked).expect("kernels are told").at - since;
     eprintln!(
         "a suspicion: word written in {masked:.1?}, the call that waited ended in {ended:.1?}"

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use softhca::FailCommand;
-use warpverbs::team::{GroupConfig, GroupState, What};
+use warpverbs::membership::{GroupConfig, GroupState, What};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Plan, Point};

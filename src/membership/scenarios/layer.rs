@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::world::{DEADLINE, LOOK, Wire, lock};
-use crate::team::group::layer::{Layer, LayerError};
-use crate::team::group::presence::Incarnation;
-use crate::team::group::record::newer;
+use crate::membership::layer::{Layer, LayerError};
+use crate::membership::presence::Incarnation;
+use crate::membership::record::newer;
 
 /// Longest hold of a call.
 const CHANGE: Duration = Duration::from_secs(20);

@@ -9,8 +9,8 @@ use rendezvous::{Lease, MemoryStore, Store};
 use super::way::Way;
 use super::world::lock;
 use super::{LONG, memory};
+use crate::membership::{GroupError, GroupState, What};
 use crate::team::StoreError;
-use crate::team::group::{GroupError, GroupState, What};
 
 #[test]
 fn a_thread_of_a_group_that_panics_is_a_state_and_an_error_and_the_others_go_on() {

@@ -10,12 +10,13 @@ use rendezvous::{Store, StoreError};
 
 use super::layer::FakeLayer;
 use super::way::Way;
-use crate::team::group::event::Cause;
-use crate::team::group::fabric::{Alarm, Fabric};
-use crate::team::group::layer::Layer;
-use crate::team::group::presence::Incarnation;
-use crate::team::group::{Group, GroupConfig};
-use crate::team::{TeamError, group};
+use crate::membership::event::Cause;
+use crate::membership::fabric::{Alarm, Fabric};
+use crate::membership::layer::Layer;
+use crate::membership::next_generation;
+use crate::membership::presence::Incarnation;
+use crate::membership::{Group, GroupConfig};
+use crate::team::TeamError;
 
 /// Longest wait of a call for one member.
 pub(super) const DEADLINE: Duration = Duration::from_millis(400);
@@ -225,10 +226,7 @@ impl World {
             }
         }
         for slot in 0..founders {
-            assert_eq!(
-                group::next_generation(world.store.as_ref(), slot).unwrap(),
-                1
-            );
+            assert_eq!(next_generation(world.store.as_ref(), slot).unwrap(), 1);
             world.start((slot, 1), (0..founders).collect());
         }
         world
@@ -236,7 +234,7 @@ impl World {
 
     /// A new incarnation of `slot` asks to be taken in.
     pub(super) fn join(&mut self, slot: u32) -> Incarnation {
-        let generation = group::next_generation(self.store.as_ref(), slot).unwrap();
+        let generation = next_generation(self.store.as_ref(), slot).unwrap();
         self.start((slot, generation), Vec::new());
         (slot, generation)
     }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::cmd::output::OutputError;
 use crate::cmd::sim::SimError;
 use warpverbs::gpu::GpuError;
+use warpverbs::membership::GroupError;
 use warpverbs::moe::MoeError;
-use warpverbs::team::{GroupError, StoreError, TeamError};
+use warpverbs::team::{StoreError, TeamError};
 use warpverbs::verbs::VerbsError;
 
 /// An error of `wv demo`.

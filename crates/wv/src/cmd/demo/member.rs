@@ -7,9 +7,9 @@ use super::messages::{Message, tell};
 use super::rank::Rank;
 use super::{DemoError, check, orders};
 use warpverbs::abi::{MoeCause, Outcome};
+use warpverbs::membership::{self, Group, GroupConfig, GroupState};
 use warpverbs::moe::reference::Batch;
 use warpverbs::moe::{Fault, Member};
-use warpverbs::team::{self, Group, GroupConfig, GroupState};
 
 /// Between two looks whether the demo wants this process to end.
 const LOOK: Duration = Duration::from_millis(2);
@@ -162,17 +162,17 @@ impl Rank {
             let us = unix_us()
                 .saturating_sub(u64::try_from(event.at.elapsed().as_micros()).unwrap_or(0));
             let what = match event.what {
-                team::What::Suspected { rank, cause } => What::Suspects {
+                membership::What::Suspected { rank, cause } => What::Suspects {
                     other: rank,
                     cause: cause.to_string(),
                 },
-                team::What::Trusted { rank } => What::Trusts { other: rank },
-                team::What::Connected { rank, took, .. } => What::Connected {
+                membership::What::Trusted { rank } => What::Trusts { other: rank },
+                membership::What::Connected { rank, took, .. } => What::Connected {
                     other: rank,
                     took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
                 },
-                team::What::Masked { ranks } => What::Masked { others: ranks },
-                team::What::Viewed(view) => {
+                membership::What::Masked { ranks } => What::Masked { others: ranks },
+                membership::What::Viewed(view) => {
                     let team = self.moe.team();
                     let (commands, bytes) = spent.since(team.commands(), team.bytes_allocated());
                     What::Serves {
@@ -182,7 +182,7 @@ impl Rank {
                         bytes,
                     }
                 }
-                team::What::Ended(GroupState::Expelled) => What::Expelled,
+                membership::What::Ended(GroupState::Expelled) => What::Expelled,
                 other => What::Notes {
                     words: format!("{other:?}"),
                 },

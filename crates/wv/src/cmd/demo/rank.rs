@@ -18,9 +18,10 @@ use super::{DemoError, check, orders};
 use warpverbs::abi::{DemoExpertParams, DevicePtr};
 use warpverbs::config::Modes;
 use warpverbs::gpu::{self, DeviceMemory, GpuSelector, Launch};
+use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::moe::reference::Batch;
 use warpverbs::moe::{Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
-use warpverbs::team::{Store, Team, TeamConfig, newest_view, next_generation, open_store};
+use warpverbs::team::{Store, Team, TeamConfig, open_store};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 /// Options of a rank process.
