@@ -126,14 +126,14 @@ impl Source {
         }
     }
 
-    /// `team` for src/team/store.rs and src/team.rs; None for src/lib.rs and everything outside src/.
+    /// `team` for src/team/rail.rs and src/team.rs; None for src/lib.rs and everything outside src/.
     fn module(&self) -> Option<&str> {
         let inside = self.path.strip_prefix("src/")?;
         let name = inside.split('/').next()?.trim_end_matches(".rs");
         (name != "lib").then_some(name)
     }
 
-    /// How many modules deep the file is: src/lib.rs 0, src/team/mod.rs 1, src/team/store.rs 2.
+    /// How many modules deep the file is: src/lib.rs 0, src/team/mod.rs 1, src/team/rail.rs 2.
     fn depth(&self) -> usize {
         let inside = self
             .path
