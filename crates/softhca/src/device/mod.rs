@@ -1,11 +1,25 @@
 //! The device model: HCAs, their objects, and the commands that make, change and end them.
 //!
-//! A process has one registry of HCAs, its `World`; a [`Simulation`] has one of its own, with a clock that a test moves. Everything about all of them is behind one lock, taken by calls of this module
-//! for microseconds and by the engine thread for a bounded piece of work at a time.
+//! A process has one registry of HCAs, its `World`; a [`Simulation`] has one of its own, with a clock that a test moves.
+//! Everything about all of them is behind one lock, taken by calls of this module for microseconds and by the engine thread
+//! for a bounded piece of work at a time.
 //!
 //! - [`Hca`] is the owner's handle: makes a device, looks at its counters, makes its commands fail.
 //! - [`Context`] is what an opened device gives, the counterpart of the kernel's user context: all objects belong to one,
 //!   and closing it ends them in the right order (QPs, CQs, keys, UMEMs, UAR pages, PDs).
+//!
+//! | folder | duty |
+//! |---|---|
+//! | `hca` | an HCA as a whole: its owner's handle, its world, simulations, counters |
+//! | `context` | an opened device, and the kernel's calls that make and end objects |
+//! | `command` | commands as bytes: what each checks and does |
+//! | `objects` | queue pairs, completion queues, doorbell pages, and the table that numbers them |
+//! | `memory` | registered memory, and the keys that give it |
+//! | `checker` | what the device saw that silicon would not tell |
+//! | `faults` | what goes wrong because somebody asked for it |
+//! | `for_judges` | SRQs, XRC, memory windows, indirect keys: not met by an RC write |
+//!
+//! `state` is all of it as one value: the HCAs of a world, and what each of them has.
 //!
 //! Commands are byte buffers as in the programmer's manual. Nothing in them is trusted: any bytes give an answer with a
 //! status, and nothing panics.
