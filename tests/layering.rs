@@ -51,6 +51,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/private-dir", [&[], &[], &[]]),
     ("crates/softhca", [&["mlx5-prm", "private-dir"], &[], &[]]),
     ("crates/test-support", [&[], &[], &[]]),
+    ("crates/models", [&[], &[], &[]]),
     ("crates/capi", [&["warpverbs"], &["softhca"], &[]]),
     (
         "crates/wv",

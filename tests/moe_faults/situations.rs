@@ -1,6 +1,6 @@
 //! The kernels in the situations of the model: every order of phases, ranks at any speed, refused calls, seeded schedules.
 //!
-//! The orders are those of `tests/moe_model`. What the model demands is checked on what the kernels left behind: an accepted
+//! The orders are those of `crates/models/tests/moe`. What the model demands is checked on what the kernels left behind: an accepted
 //! call was sent, and its rows are whole (C1, E1); a call that ended as not sent was not sent (K1); `token_valid` and the sums are
 //! what was really processed (M3); words at rest say what was sent and name what was not; with everybody there all of it is
 //! complete (DL, P4). Planted kernels must be caught.
@@ -10,7 +10,7 @@
 
 #[path = "situations_checked.rs"]
 mod checked;
-#[path = "../moe_model/signals/pattern.rs"]
+#[path = "../../crates/models/tests/moe/signals/pattern.rs"]
 mod pattern;
 
 use std::sync::Arc;

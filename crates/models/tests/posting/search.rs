@@ -4,7 +4,7 @@ use super::configuration::{Admission, Configuration, Recovery};
 use super::device::{RECOVERED, Violation, broken};
 use super::property::Property;
 use super::state::{At, State, Thread, Word, parked};
-use super::states::Met;
+use models::explore::Met;
 
 /// No configuration comes near: a mistake in one must not eat the machine.
 const MOST_STATES: usize = 4_000_000;

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::bits::{Codec, Reader, Writer};
 use super::property::Property;
-use super::states::Met;
+use models::explore::Met;
 
 /// No configuration comes near: a mistake in one must not eat the machine.
 const MOST_STATES: usize = 6_000_000;

@@ -10,7 +10,7 @@
 //!
 //! A mutant does one thing wrong and must break the property named with it; every property has one.
 //!
-//! `cargo test --test moe_model -- --nocapture` prints the table. What this proves and what not: ARCHITECTURE.md, section 5.
+//! `cargo test -p models --test moe -- --nocapture` prints the table. What this proves and what not: ARCHITECTURE.md, section 5.
 
 mod bits;
 mod epoch;
@@ -18,8 +18,6 @@ mod property;
 mod rejoin;
 mod search;
 mod signals;
-#[path = "../common/states.rs"]
-mod states;
 
 use std::time::Instant;
 

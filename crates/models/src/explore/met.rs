@@ -1,9 +1,7 @@
 //! The states that an exhaustive search has met: each once, packed one behind the other, numbered in the order of meeting.
-//!
-//! Shared by the models of posting and of MoE, which include this file as a module.
 
 /// The states met, packed, in the order in which they were met.
-pub(crate) struct Met {
+pub struct Met {
     bytes: Vec<u8>,
     /// Where each state ends in `bytes`.
     ends: Vec<usize>,
@@ -12,7 +10,8 @@ pub(crate) struct Met {
 }
 
 impl Met {
-    pub(crate) fn new() -> Self {
+    /// None met.
+    pub fn new() -> Self {
         Self {
             bytes: Vec::new(),
             ends: Vec::new(),
@@ -20,11 +19,13 @@ impl Met {
         }
     }
 
-    pub(crate) fn count(&self) -> usize {
+    /// So many are met.
+    pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    pub(crate) fn state(&self, number: u32) -> Option<&[u8]> {
+    /// State `number`, packed.
+    pub fn state(&self, number: u32) -> Option<&[u8]> {
         let number = usize::try_from(number).unwrap();
         let end = *self.ends.get(number)?;
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -32,7 +33,7 @@ impl Met {
     }
 
     /// The number of a state; a new one gets the next.
-    pub(crate) fn number(&mut self, state: &[u8]) -> u32 {
+    pub fn number(&mut self, state: &[u8]) -> u32 {
         if self.table.len() <= 2 * self.count() {
             self.grow();
         }

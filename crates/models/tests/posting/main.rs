@@ -11,7 +11,7 @@
 //! every configuration and every mutant of an earlier, independent model of the same protocol, with its numbers of states:
 //! `nothing_of_the_reference_is_missing` compares with the sums that it published.
 //!
-//! `cargo test --test posting -- --nocapture` prints the table. What this proves and what not: ARCHITECTURE.md, section 5. Where
+//! `cargo test -p models --test posting -- --nocapture` prints the table. What this proves and what not: ARCHITECTURE.md, section 5. Where
 //! the kernels themselves are tested for each invariant: kernels/README.md, "Invariants and their tests".
 
 mod admission;
@@ -29,12 +29,11 @@ mod property;
 mod search;
 mod serve;
 mod state;
-#[path = "../common/states.rs"]
-mod states;
 mod thread;
 
 use configuration::{Configuration, Cq, Nic, Op, op, puts};
 use property::{Expect, Property};
+use std::path::Path;
 use std::time::Instant;
 
 /// The groups of the default run.
@@ -164,7 +163,8 @@ fn nothing_of_the_reference_is_missing() {
 /// The tests that the table of invariants in kernels/README.md names are there: `binary::module::name`.
 #[test]
 fn the_tests_that_the_table_of_invariants_names_exist() {
-    let readme = std::fs::read_to_string("kernels/README.md").unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("kernels/README.md")).unwrap();
     let (_, table) = readme.split_once("## Invariants and their tests").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
     let named = table.split('`').skip(1).step_by(2);
@@ -176,7 +176,8 @@ fn the_tests_that_the_table_of_invariants_names_exist() {
     for path in tests {
         let (name, module) = path.split_last().unwrap();
         let file = format!("tests/{}.rs", module.join("/"));
-        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let text = std::fs::read_to_string(root.join(&file));
+        let text = text.unwrap_or_else(|error| panic!("{file}: {error}"));
         assert!(
             text.contains(&format!("fn {name}(")),
             "{file}: no test {name}"

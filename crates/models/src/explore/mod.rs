@@ -1,0 +1,5 @@
+//! Search through all states of a model.
+
+mod met;
+
+pub use met::Met;
