@@ -65,7 +65,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
         ".",
         [
             &["mlx5-prm", "rendezvous", "simt"],
-            &["softhca", "test-support"],
+            &["models", "softhca", "test-support"],
             &["simt"],
         ],
     ),

@@ -10,13 +10,12 @@
 
 #[path = "situations_checked.rs"]
 mod checked;
-#[path = "../../crates/models/tests/moe/signals/pattern.rs"]
-mod pattern;
 
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use models::moe::signals::pattern::{DISPATCH, Pattern, Phase};
 use softhca::Hca;
 use test_support::limits::HANG;
 use warpverbs::abi::{DevicePtr, DispatchSendParams};
@@ -26,7 +25,6 @@ use warpverbs::moe::{CallReport, Combined, Moe, MoeConfig, Workspace};
 use warpverbs::team::TeamConfig;
 
 use crate::support::{Hcas, Setup, Traffic, batch, expert, join, on_threads};
-use pattern::{DISPATCH, Pattern, Phase};
 
 const SHAPE: MoeConfig = MoeConfig {
     hidden: 32,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytemuck::Zeroable;
+use models::moe::signals::pattern::{COMBINE, DISPATCH};
 use warpverbs::abi::{MoeContext, MoeSignal, Outcome, SIGNALS_PER_PEER};
 use warpverbs::moe::reference::{self, Batch, Source};
 
-use super::pattern::{COMBINE, DISPATCH};
 use super::{CALLS, Outcomes, SHAPE};
 use crate::support::expert;
 

@@ -1,31 +1,28 @@
 //! The MoE protocol, checked: every interleaving of small configurations of its signals, its membership and its rejoin.
 //!
-//! `signals` has part A of the protocol: words, slots, credits, skips, deadlines of 2 and 3 ranks in seven orders of phases.
-//! `epoch` has part B: the device's call counter against hosts that prepare, promise, commit and apply a change of members.
-//! `rejoin` has part J: what a survivor clears before a slot is used by a new incarnation. All of these are anew what an independent model has checked before, so the numbers of states
-//! must be the same where that model has counted them: encodings differ, states do not. Calls count from 1 here, 0 is none.
+//! `signals`, `epoch` and `rejoin` have the configurations of the three models and their mutants. All of these are anew what an
+//! independent model has checked before, so the numbers of states must be the same where that model has counted them: encodings
+//! differ, states do not. Calls count from 1 here, 0 is none.
 //!
-//! `signals::extended` has what the kernels do beyond those rules, and what those runs left out: skips that cover gaps, peers
+//! `extended` has what the kernels do beyond those rules, and what those runs left out: skips that cover gaps, peers
 //! waited for all at once, aborted and refused calls, callers' masks, numbers that wrap.
 //!
 //! A mutant does one thing wrong and must break the property named with it; every property has one.
 //!
 //! `cargo test -p models --test moe -- --nocapture` prints the table. What this proves and what not: ARCHITECTURE.md, section 5.
 
-mod bits;
 mod epoch;
-mod property;
+mod extended;
 mod rejoin;
-mod search;
 mod signals;
 
 use std::time::Instant;
 
-use epoch::Epoch;
-use property::Property;
-use rejoin::Rejoin;
-use search::{Found, Model, search};
-use signals::Signals;
+use models::moe::Property;
+use models::moe::epoch::Epoch;
+use models::moe::rejoin::Rejoin;
+use models::moe::search::{Found, Model, search};
+use models::moe::signals::Signals;
 
 /// A model that is checked in several configurations.
 trait Checked: Model {
@@ -167,19 +164,19 @@ fn every_mutant_of_signals_is_caught() {
 
 #[test]
 fn skips_over_gaps_and_parallel_waits_hold() {
-    check("gaps, parallel", &signals::gaps_and_parallel());
+    check("gaps, parallel", &extended::gaps_and_parallel());
 }
 
 #[test]
 fn calls_that_do_not_run_leave_nobody_stuck() {
-    check("stopped calls, no clock", &signals::stopped_calls());
+    check("stopped calls, no clock", &extended::stopped_calls());
 }
 
 #[test]
 fn calls_that_do_not_run_survive_timeouts() {
     check(
         "stopped calls, timeouts",
-        &signals::stopped_calls_and_timeouts(),
+        &extended::stopped_calls_and_timeouts(),
     );
 }
 
@@ -187,23 +184,23 @@ fn calls_that_do_not_run_survive_timeouts() {
 fn calls_that_do_not_run_cost_nobody_a_deadline() {
     check(
         "stopped calls, one slow",
-        &signals::stopped_calls_and_one_slow(),
+        &extended::stopped_calls_and_one_slow(),
     );
 }
 
 #[test]
 fn numbers_that_wrap_change_nothing() {
-    check("wrap", &signals::wraps());
+    check("wrap", &extended::wraps());
 }
 
 #[test]
 fn larger_configurations_of_calls_that_do_not_run_hold() {
-    check_larger("stopped calls", &signals::larger_stopped_calls());
+    check_larger("stopped calls", &extended::larger_stopped_calls());
 }
 
 #[test]
 fn every_mutant_of_calls_that_do_not_run_is_caught() {
-    check_mutants("stopped calls", &signals::mutants_of_stopped_calls());
+    check_mutants("stopped calls", &extended::mutants_of_stopped_calls());
 }
 
 #[test]
@@ -244,7 +241,7 @@ fn every_mutant_of_rejoin_is_caught() {
 fn every_property_is_broken_by_a_mutant() {
     let mut properties: Vec<Property> = Vec::new();
     properties.extend(signals::mutants().iter().map(|(_, property)| *property));
-    let stopped = signals::mutants_of_stopped_calls();
+    let stopped = extended::mutants_of_stopped_calls();
     properties.extend(stopped.iter().map(|(_, property)| *property));
     properties.extend(epoch::mutants().iter().map(|(_, property)| *property));
     properties.extend(rejoin::mutants().iter().map(|(_, property)| *property));

@@ -4,17 +4,19 @@ use std::fmt::Display;
 
 use super::bits::{Codec, Reader, Writer};
 use super::property::Property;
-use models::explore::Met;
+use crate::explore::Met;
 
 /// No configuration comes near: a mistake in one must not eat the machine.
 const MOST_STATES: usize = 6_000_000;
 
 /// What a model consists of.
-pub(crate) trait Model {
+pub trait Model {
+    /// Everything that a step may change.
     type State: Copy + Default;
     /// Names a step in a trace.
     type Step: Copy + Display;
 
+    /// The state that all begins with.
     fn first(&self) -> Self::State;
 
     /// All fields, in a fixed order: equal states have equal bits.
@@ -33,9 +35,11 @@ pub(crate) trait Model {
 
 /// A property that does not hold.
 #[derive(Debug)]
-pub(crate) struct Broken {
-    pub(crate) property: Property,
-    pub(crate) text: String,
+pub struct Broken {
+    /// Which one.
+    pub property: Property,
+    /// What was seen.
+    pub text: String,
 }
 
 /// Breaks `property`.
@@ -44,15 +48,15 @@ pub(crate) fn broken<T>(property: Property, text: String) -> Result<T, Broken> {
 }
 
 /// What a search found.
-pub(crate) struct Found {
+pub struct Found {
     /// States met.
-    pub(crate) states: usize,
+    pub states: usize,
     /// The first violation, and the steps that lead to it.
-    pub(crate) violation: Option<(Broken, Vec<String>)>,
+    pub violation: Option<(Broken, Vec<String>)>,
 }
 
 /// Visits every state, or those up to the first violation.
-pub(crate) fn search<M: Model>(model: &M) -> Found {
+pub fn search<M: Model>(model: &M) -> Found {
     let mut search = Search {
         model,
         met: Met::new(),

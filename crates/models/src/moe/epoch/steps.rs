@@ -4,13 +4,13 @@ use std::fmt;
 
 use super::state::{Device, OPEN, Promise, Rank, Record, State, Used, View};
 use super::{Epoch, Mutant};
-use crate::bits::Codec;
-use crate::property::Property;
-use crate::search::{Broken, Model, broken};
+use crate::moe::bits::Codec;
+use crate::moe::property::Property;
+use crate::moe::search::{Broken, Model, broken};
 
 /// One step, by name; `value` is what it is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub struct Step {
     rank: usize,
     what: &'static str,
     value: u8,

@@ -2,7 +2,7 @@
 
 use super::Signals;
 pub(super) use super::pattern::{COMBINE, DISPATCH};
-use crate::bits::Codec;
+use crate::moe::bits::Codec;
 
 /// Most ranks, peers of a rank, FIFOs, messages in one.
 pub(super) const RANKS: usize = 3;
@@ -111,8 +111,9 @@ impl Fifo {
     }
 }
 
+/// Everything that a step may change.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct State {
+pub struct State {
     pub(super) ranks: [Rank; RANKS],
     pub(super) fifos: [Fifo; FIFOS],
     /// Timeouts, aborts, refusals and masks that may still happen.

@@ -1,26 +1,31 @@
-//! The orders of phases that programs run. All ranks run the same one. Shared with the tests that drive the kernels.
+//! The orders of phases that programs run. All ranks run the same one. Tests that drive the kernels run them too.
 
-/// Kinds of a phase.
-pub(super) const DISPATCH: usize = 0;
-pub(super) const COMBINE: usize = 1;
+/// Kind of a phase.
+pub const DISPATCH: usize = 0;
+/// Kind of a phase.
+pub const COMBINE: usize = 1;
 
 /// One phase of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Phase {
-    pub(super) sends: bool,
-    pub(super) kind: usize,
+pub struct Phase {
+    /// It sends, or receives.
+    pub sends: bool,
+    /// [`DISPATCH`] or [`COMBINE`].
+    pub kind: usize,
     /// The call, counted from 1.
-    pub(super) call: u8,
+    pub call: u8,
 }
 
+/// An order of phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pattern {
+pub enum Pattern {
     /// Dispatch and combine of a call, then the next.
     Fused,
     /// A combine is received after the next dispatch is sent.
     Hook,
     /// Two micro-batches.
     TwoBatches,
+    /// There is no combine.
     DispatchOnly,
     /// Dispatch only, received after the next one is sent.
     Split,
@@ -33,7 +38,8 @@ pub(crate) enum Pattern {
 use Pattern::{DispatchOnly, DroppedHook, EverySecondCombine, Fused, Hook, Split, TwoBatches};
 
 impl Pattern {
-    pub(super) const ALL: [Self; 7] = [
+    /// All seven.
+    pub const ALL: [Self; 7] = [
         Fused,
         Hook,
         TwoBatches,
@@ -43,7 +49,8 @@ impl Pattern {
         DroppedHook,
     ];
 
-    pub(super) fn name(self) -> &'static str {
+    /// In words.
+    pub fn name(self) -> &'static str {
         match self {
             Fused => "fused",
             Hook => "hook after next send",
@@ -55,7 +62,8 @@ impl Pattern {
         }
     }
 
-    pub(super) fn phases(self, calls: u8) -> Vec<Phase> {
+    /// Those of so many calls.
+    pub fn phases(self, calls: u8) -> Vec<Phase> {
         let phase = |sends, kind| move |call| Phase { sends, kind, call };
         let (send, receive) = (phase(true, DISPATCH), phase(false, DISPATCH));
         let (send_back, receive_back) = (phase(true, COMBINE), phase(false, COMBINE));

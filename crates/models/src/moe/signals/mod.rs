@@ -4,27 +4,16 @@
 //! data word (call, count), credits, calls not sent. Messages are delivered in order inside a FIFO and in any order between
 //! FIFOs. The rules are A1 to A10; `turn` has one function per phase. Calls count from 1, 0 is none, as in the kernels.
 
-mod checked;
-mod extended;
-mod pattern;
+pub mod pattern;
 mod state;
 mod steps;
 mod turn;
-
-pub(crate) use checked::{
-    larger, mutants, one_slow, one_slow_micro_batches, with_timeouts, with_timeouts_fused,
-    without_clock,
-};
-pub(crate) use extended::{
-    gaps_and_parallel, larger_stopped_calls, mutants_of_stopped_calls, stopped_calls,
-    stopped_calls_and_one_slow, stopped_calls_and_timeouts, wraps,
-};
 
 use pattern::{Pattern, Phase};
 
 /// How clocks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clock {
+pub enum Clock {
     /// Not at all: nobody may be stuck.
     Stopped,
     /// So many waits, of any rank at any moment, end by timeout.
@@ -35,7 +24,8 @@ pub(crate) enum Clock {
 
 /// What one does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mutant {
+#[expect(missing_docs, reason = "the name of each says what is done wrong")]
+pub enum Mutant {
     NoCredit,
     ReleasedEarly,
     QpRotates,
@@ -63,7 +53,7 @@ pub(crate) enum Mutant {
 
 /// Which calls a skip names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Skips {
+pub enum Skips {
     /// The newest run of skips without a gap: rule A5.
     Adjacent,
     /// Every call of the set since the last data: `mark_skipped` of the kernels.
@@ -72,34 +62,42 @@ pub(crate) enum Skips {
 
 /// One configuration.
 #[derive(Clone, Debug)]
-pub(crate) struct Signals {
-    pattern: Pattern,
-    ranks: usize,
-    calls: u8,
-    clock: Clock,
-    mutant: Option<Mutant>,
+pub struct Signals {
+    /// The order of phases, the same at all ranks.
+    pub pattern: Pattern,
+    /// Two or three.
+    pub ranks: usize,
+    /// Calls of each rank.
+    pub calls: u8,
+    /// Which deadlines may pass.
+    pub clock: Clock,
+    /// What is done wrong.
+    pub mutant: Option<Mutant>,
     /// Control writes have a FIFO of their own.
-    overtakes: bool,
+    pub overtakes: bool,
     /// A rank that waits lets the others know (A8).
-    beat: bool,
-    skips: Skips,
+    pub beat: bool,
+    /// Which calls a skip names.
+    pub skips: Skips,
     /// Threads wait for all peers of a phase at once, as the kernels do; else for one after the other.
-    parallel: bool,
+    pub parallel: bool,
     /// Calls that may end aborted before they have sent anything (B7).
-    aborts: u8,
+    pub aborts: u8,
     /// Calls whose input may be refused.
-    refusals: u8,
+    pub refusals: u8,
     /// Times that a caller leaves out one peer.
-    masks: u8,
+    pub masks: u8,
     /// Numbers are taken modulo 16, and the first call has this one.
-    wraps_from: Option<u8>,
-    phases: Vec<Phase>,
+    pub wraps_from: Option<u8>,
+    /// Those of `pattern`, for all calls.
+    pub phases: Vec<Phase>,
     /// States, where an independent model has counted them too.
-    pub(crate) states: Option<usize>,
+    pub states: Option<usize>,
 }
 
 impl Signals {
-    pub(crate) fn new(pattern: Pattern, ranks: usize, calls: u8, clock: Clock) -> Self {
+    /// The rules as first written, and nothing goes wrong.
+    pub fn new(pattern: Pattern, ranks: usize, calls: u8, clock: Clock) -> Self {
         Self {
             pattern,
             ranks,
@@ -119,14 +117,18 @@ impl Signals {
         }
     }
 
-    fn states(self, states: usize) -> Self {
+    /// With so many states.
+    #[must_use]
+    pub fn states(self, states: usize) -> Self {
         Self {
             states: Some(states),
             ..self
         }
     }
 
-    fn mutant(self, mutant: Mutant) -> Self {
+    /// Doing one thing wrong.
+    #[must_use]
+    pub fn mutant(self, mutant: Mutant) -> Self {
         Self {
             mutant: Some(mutant),
             states: None,
@@ -138,7 +140,8 @@ impl Signals {
         self.mutant == Some(mutant)
     }
 
-    pub(crate) fn name(&self) -> String {
+    /// Says all that makes it differ from others.
+    pub fn name(&self) -> String {
         let mut name = format!(
             "{}, {} ranks, {} calls",
             self.pattern.name(),

@@ -1,7 +1,8 @@
 //! What must hold: the properties of the protocol, by the names that its rules use.
 
+/// A property, which a mutant breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Property {
+pub enum Property {
     /// A payload never lands in a slot whose earlier call is not released.
     C1,
     /// An accepted word tells what the slot holds.
@@ -30,7 +31,7 @@ pub(crate) enum Property {
 
 impl Property {
     /// Those that some mutant must break.
-    pub(crate) const ALL: [Self; 12] = [
+    pub const ALL: [Self; 12] = [
         Self::C1,
         Self::E1,
         Self::E2,

@@ -11,9 +11,11 @@
 //!   without, if words of zero name no call, in credits too (else `ZeroIsCall`), if a lap ends with a jump over 0 and 1, and if
 //!   no run of skips grows to half of all numbers.
 
-use super::pattern::Pattern::{self, DispatchOnly, DroppedHook, Fused, Hook, Split, TwoBatches};
-use super::{Clock, Mutant, Signals, Skips};
-use crate::property::Property;
+use models::moe::Property;
+use models::moe::signals::pattern::Pattern::{
+    self, DispatchOnly, DroppedHook, Fused, Hook, Split, TwoBatches,
+};
+use models::moe::signals::{Clock, Mutant, Signals, Skips};
 
 const ANY: Clock = Clock::Any(1);
 const STOPPED: Clock = Clock::Stopped;

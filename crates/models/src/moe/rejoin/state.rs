@@ -1,6 +1,6 @@
 //! What the model of rejoin remembers: a survivor, the incarnation that is dropped, the one that joins, messages.
 
-use crate::bits::Codec;
+use crate::moe::bits::Codec;
 
 pub(super) const MESSAGES: usize = 12;
 
@@ -98,8 +98,9 @@ pub(super) const TO_OLD: usize = 1;
 pub(super) const FROM_JOINER: usize = 2;
 pub(super) const TO_JOINER: usize = 3;
 
+/// Everything that a step may change.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct State {
+pub struct State {
     pub(super) survivor: Side,
     pub(super) old: Side,
     pub(super) joiner: Side,

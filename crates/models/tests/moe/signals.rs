@@ -1,10 +1,10 @@
 //! The configurations of the protocol's table, and the mutants of signals with the property that each breaks.
 
-use super::pattern::Pattern::{
+use models::moe::Property;
+use models::moe::signals::pattern::Pattern::{
     self, DispatchOnly, DroppedHook, EverySecondCombine, Fused, Hook, Split, TwoBatches,
 };
-use super::{Clock, Mutant, Signals};
-use crate::property::Property;
+use models::moe::signals::{Clock, Mutant, Signals};
 
 fn two(pattern: Pattern, calls: u8, clock: Clock) -> Signals {
     Signals::new(pattern, 2, calls, clock)

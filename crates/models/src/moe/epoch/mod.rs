@@ -4,15 +4,13 @@
 //! processes that share `started` (written by the device), `limit` and the two views (written by the host). Deaths, false
 //! suspicions and aborts happen at every step, those of the proposer too.
 
-mod checked;
 mod state;
 mod steps;
 
-pub(crate) use checked::{aborts_and_joins, deaths, larger, mutants};
-
 /// What one does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mutant {
+#[expect(missing_docs, reason = "the name of each says what is done wrong")]
+pub enum Mutant {
     StartedReadBeforeLimitClosed,
     LimitLoadedBeforeStartedStored,
     FirstIsLargestPromise,
@@ -30,17 +28,23 @@ pub(crate) enum Mutant {
 
 /// One configuration.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Epoch {
-    pub(crate) ranks: usize,
-    pub(crate) calls: u8,
-    pub(crate) deaths: u8,
-    pub(crate) suspicions: u8,
-    pub(crate) aborts: u8,
+pub struct Epoch {
+    /// Members, and one that joins.
+    pub ranks: usize,
+    /// Calls of each rank.
+    pub calls: u8,
+    /// Ranks that may die.
+    pub deaths: u8,
+    /// Living ranks that may be taken for dead.
+    pub suspicions: u8,
+    /// Calls that may end aborted.
+    pub aborts: u8,
     /// The last rank is no member yet, and joins.
-    pub(crate) join: bool,
-    pub(crate) mutant: Option<Mutant>,
+    pub join: bool,
+    /// What is done wrong.
+    pub mutant: Option<Mutant>,
     /// States, as an independent model has counted them.
-    pub(crate) states: Option<usize>,
+    pub states: Option<usize>,
 }
 
 impl Epoch {
@@ -48,7 +52,8 @@ impl Epoch {
         self.mutant == Some(mutant)
     }
 
-    pub(crate) fn name(&self) -> String {
+    /// Says all that makes it differ from others.
+    pub fn name(&self) -> String {
         let mut name = format!("epoch, {} ranks, {} calls", self.ranks, self.calls);
         for (count, what) in [
             (self.deaths, "deaths"),

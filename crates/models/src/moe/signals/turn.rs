@@ -4,8 +4,8 @@ use super::pattern::Phase;
 use super::state::{COMBINE, DISPATCH, Message, Peer, Rank, State, What};
 use super::steps::{Needs, Step, Steps};
 use super::{Mutant, Signals};
-use crate::property::Property;
-use crate::search::{Broken, broken};
+use crate::moe::property::Property;
+use crate::moe::search::{Broken, broken};
 
 /// One rank at its phase.
 pub(super) struct Turn<'a> {

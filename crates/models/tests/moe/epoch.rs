@@ -1,7 +1,7 @@
 //! The configurations of the protocol's table, and the mutants of membership with the property that each breaks.
 
-use super::{Epoch, Mutant};
-use crate::property::Property;
+use models::moe::Property;
+use models::moe::epoch::{Epoch, Mutant};
 
 const ONE_DEATH: Epoch = Epoch {
     ranks: 3,

@@ -1,16 +1,18 @@
 //! States as bits: one description of a state's fields writes and reads them.
 
 /// Goes over the fields of a state in a fixed order, either writing or reading each.
-pub(crate) trait Codec {
+pub trait Codec {
     /// The low `bits` bits of `value`, at most 16; the others are zero.
     fn word(&mut self, value: &mut u16, bits: u32);
 
+    /// The same of 8 bits at most.
     fn byte(&mut self, value: &mut u8, bits: u32) {
         let mut word = u16::from(*value);
         self.word(&mut word, bits);
         *value = word.to_le_bytes()[0];
     }
 
+    /// One bit.
     fn flag(&mut self, value: &mut bool) {
         let mut word = u16::from(*value);
         self.word(&mut word, 1);

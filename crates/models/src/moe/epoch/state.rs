@@ -1,7 +1,7 @@
 //! What the model of membership remembers. Calls count from 1; a set of ranks is a bit mask.
 
 use super::Epoch;
-use crate::bits::Codec;
+use crate::moe::bits::Codec;
 
 pub(super) const RANKS: usize = 3;
 pub(super) const CALLS: usize = 4;
@@ -89,8 +89,9 @@ pub(super) struct Record {
     pub(super) proposed: u8,
 }
 
+/// Everything that a step may change.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct State {
+pub struct State {
     pub(super) ranks: [Rank; RANKS],
     pub(super) record: Record,
     /// Promises for proposals of this epoch: 0 none, else number + 1.

@@ -5,13 +5,13 @@ use std::fmt;
 use super::state::{COMBINE, DISPATCH, DataWord, Message, Rank, Run, State, What};
 use super::turn::Turn;
 use super::{Clock, Mutant, Signals, Skips};
-use crate::bits::Codec;
-use crate::property::Property;
-use crate::search::{Broken, Model, broken};
+use crate::moe::bits::Codec;
+use crate::moe::property::Property;
+use crate::moe::search::{Broken, Model, broken};
 
 /// One step, by name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub struct Step {
     pub(super) what: &'static str,
     pub(super) rank: usize,
     pub(super) peer: usize,

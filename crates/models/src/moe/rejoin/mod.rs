@@ -8,11 +8,10 @@
 mod state;
 mod steps;
 
-use crate::property::Property;
-
 /// What goes wrong in one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mutant {
+#[expect(missing_docs, reason = "the name of each says what is done wrong")]
+pub enum Mutant {
     NotCleared,
     CreditNotCleared,
     SkipNotCleared,
@@ -22,35 +21,17 @@ pub(crate) enum Mutant {
     JoinerCountsFromOne,
 }
 
+/// One configuration.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rejoin {
-    pub(crate) calls: u8,
-    pub(crate) mutant: Option<Mutant>,
+pub struct Rejoin {
+    /// Calls of the survivor.
+    pub calls: u8,
+    /// What is done wrong.
+    pub mutant: Option<Mutant>,
 }
 
 impl Rejoin {
     fn has(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
-}
-
-/// Each breaks the property named with it.
-pub(crate) fn mutants() -> Vec<(Rejoin, Property)> {
-    [
-        (Mutant::NotCleared, Property::K1),
-        (Mutant::CreditNotCleared, Property::C1),
-        (Mutant::SkipNotCleared, Property::K1),
-        (Mutant::LastKept, Property::L),
-        (Mutant::NoFence, Property::E2),
-        (Mutant::ClearBeforeFence, Property::K1),
-        (Mutant::JoinerCountsFromOne, Property::K1),
-    ]
-    .map(|(mutant, property)| {
-        let model = Rejoin {
-            calls: 5,
-            mutant: Some(mutant),
-        };
-        (model, property)
-    })
-    .into()
 }

@@ -7,12 +7,13 @@ use super::state::{
     code_side,
 };
 use super::{Mutant, Rejoin};
-use crate::bits::Codec;
-use crate::property::Property;
-use crate::search::{Broken, Model, broken};
+use crate::moe::bits::Codec;
+use crate::moe::property::Property;
+use crate::moe::search::{Broken, Model, broken};
 
+/// One step, by name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub struct Step {
     who: Who,
     what: &'static str,
     call: u8,

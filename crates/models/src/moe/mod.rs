@@ -1,0 +1,14 @@
+//! The MoE protocol, in three models: its signals, its membership and its rejoin.
+//!
+//! `signals` has part A of the protocol: words, slots, credits, skips, deadlines of 2 and 3 ranks in seven orders of phases.
+//! `epoch` has part B: the device's call counter against hosts that prepare, promise, commit and apply a change of members.
+//! `rejoin` has part J: what a survivor clears before a slot is used by a new incarnation.
+
+pub mod bits;
+pub mod epoch;
+mod property;
+pub mod rejoin;
+pub mod search;
+pub mod signals;
+
+pub use property::Property;
