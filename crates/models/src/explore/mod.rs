@@ -1,5 +1,9 @@
-//! Search through all states of a model.
+//! Breadth-first search through all states of a model, for the shortest way to one that breaks a property.
 
+mod codec;
 mod met;
+mod search;
 
+pub use codec::Codec;
 pub use met::Met;
+pub use search::{Broken, Found, Model, broken, search};

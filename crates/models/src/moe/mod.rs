@@ -4,11 +4,14 @@
 //! `epoch` has part B: the device's call counter against hosts that prepare, promise, commit and apply a change of members.
 //! `rejoin` has part J: what a survivor clears before a slot is used by a new incarnation.
 
-pub mod bits;
 pub mod epoch;
 mod property;
 pub mod rejoin;
-pub mod search;
 pub mod signals;
 
 pub use property::Property;
+
+/// Most states of a model.
+const MOST_STATES: usize = 6_000_000;
+
+type Broken = crate::explore::Broken<Property>;

@@ -18,14 +18,14 @@ mod signals;
 
 use std::time::Instant;
 
+use models::explore::{Found, Model, search};
 use models::moe::Property;
 use models::moe::epoch::Epoch;
 use models::moe::rejoin::Rejoin;
-use models::moe::search::{Found, Model, search};
 use models::moe::signals::Signals;
 
 /// A model that is checked in several configurations.
-trait Checked: Model {
+trait Checked: Model<Property = Property> {
     fn name(&self) -> String;
     /// States, where an independent model has counted them too.
     fn states(&self) -> Option<usize>;
@@ -62,7 +62,7 @@ impl Checked for Rejoin {
 }
 
 /// Prints the line of one configuration.
-fn search_one<M: Checked>(model: &M) -> Found {
+fn search_one<M: Checked>(model: &M) -> Found<Property> {
     let start = Instant::now();
     let found = search(model);
     let text = match &found.violation {

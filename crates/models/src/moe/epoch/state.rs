@@ -1,7 +1,7 @@
 //! What the model of membership remembers. Calls count from 1; a set of ranks is a bit mask.
 
 use super::Epoch;
-use crate::moe::bits::Codec;
+use crate::explore::Codec;
 
 pub(super) const RANKS: usize = 3;
 pub(super) const CALLS: usize = 4;

@@ -4,9 +4,8 @@ use std::fmt;
 
 use super::state::{Device, OPEN, Promise, Rank, Record, State, Used, View};
 use super::{Epoch, Mutant};
-use crate::moe::bits::Codec;
-use crate::moe::property::Property;
-use crate::moe::search::{Broken, Model, broken};
+use crate::explore::{Codec, Model, broken};
+use crate::moe::{Broken, MOST_STATES, Property};
 
 /// One step, by name; `value` is what it is about.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +24,9 @@ impl fmt::Display for Step {
 impl Model for Epoch {
     type State = State;
     type Step = Step;
+    type Property = Property;
+
+    const MOST_STATES: usize = MOST_STATES;
 
     fn first(&self) -> State {
         let all = (1 << self.ranks) - 1;

@@ -1,6 +1,6 @@
 //! What the model of rejoin remembers: a survivor, the incarnation that is dropped, the one that joins, messages.
 
-use crate::moe::bits::Codec;
+use crate::explore::Codec;
 
 pub(super) const MESSAGES: usize = 12;
 

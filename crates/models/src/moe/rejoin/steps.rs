@@ -7,9 +7,8 @@ use super::state::{
     code_side,
 };
 use super::{Mutant, Rejoin};
-use crate::moe::bits::Codec;
-use crate::moe::property::Property;
-use crate::moe::search::{Broken, Model, broken};
+use crate::explore::{Codec, Model, broken};
+use crate::moe::{Broken, MOST_STATES, Property};
 
 /// One step, by name.
 #[derive(Clone, Copy, Debug)]
@@ -288,6 +287,9 @@ impl Rejoin {
 impl Model for Rejoin {
     type State = State;
     type Step = Step;
+    type Property = Property;
+
+    const MOST_STATES: usize = MOST_STATES;
 
     fn first(&self) -> State {
         State {

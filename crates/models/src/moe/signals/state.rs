@@ -2,7 +2,7 @@
 
 use super::Signals;
 pub(super) use super::pattern::{COMBINE, DISPATCH};
-use crate::moe::bits::Codec;
+use crate::explore::Codec;
 
 /// Most ranks, peers of a rank, FIFOs, messages in one.
 pub(super) const RANKS: usize = 3;

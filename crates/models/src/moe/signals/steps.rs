@@ -5,9 +5,8 @@ use std::fmt;
 use super::state::{COMBINE, DISPATCH, DataWord, Message, Rank, Run, State, What};
 use super::turn::Turn;
 use super::{Clock, Mutant, Signals, Skips};
-use crate::moe::bits::Codec;
-use crate::moe::property::Property;
-use crate::moe::search::{Broken, Model, broken};
+use crate::explore::{Codec, Model, broken};
+use crate::moe::{Broken, MOST_STATES, Property};
 
 /// One step, by name.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +45,9 @@ pub(super) type Steps = Vec<(Needs, Step, State)>;
 impl Model for Signals {
     type State = State;
     type Step = Step;
+    type Property = Property;
+
+    const MOST_STATES: usize = MOST_STATES;
 
     fn first(&self) -> State {
         let mut state = State::default();

@@ -4,8 +4,8 @@ use super::pattern::Phase;
 use super::state::{COMBINE, DISPATCH, Message, Peer, Rank, State, What};
 use super::steps::{Needs, Step, Steps};
 use super::{Mutant, Signals};
-use crate::moe::property::Property;
-use crate::moe::search::{Broken, broken};
+use crate::explore::broken;
+use crate::moe::{Broken, Property};
 
 /// One rank at its phase.
 pub(super) struct Turn<'a> {

@@ -1,20 +1,21 @@
 //! Breadth-first search over all states of a model; a violation comes with the shortest way to it.
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 
-use super::bits::{Codec, Reader, Writer};
-use super::property::Property;
-use crate::explore::Met;
-
-/// No configuration comes near: a mistake in one must not eat the machine.
-const MOST_STATES: usize = 6_000_000;
+use super::codec::{Codec, Reader, Writer};
+use super::met::Met;
 
 /// What a model consists of.
 pub trait Model {
     /// Everything that a step may change.
-    type State: Copy + Default;
+    type State: Clone;
     /// Names a step in a trace.
-    type Step: Copy + Display;
+    type Step: Display;
+    /// Names what must hold.
+    type Property: Debug;
+
+    /// No configuration comes near: a mistake in one must not eat the machine.
+    const MOST_STATES: usize;
 
     /// The state that all begins with.
     fn first(&self) -> Self::State;
@@ -27,38 +28,39 @@ pub trait Model {
         &self,
         state: &Self::State,
         emit: &mut impl FnMut(Self::Step, Self::State),
-    ) -> Result<(), Broken>;
+    ) -> Result<(), Broken<Self::Property>>;
 
     /// What must hold where there is no step.
-    fn at_rest(&self, state: &Self::State) -> Result<(), Broken>;
+    fn at_rest(&self, state: &Self::State) -> Result<(), Broken<Self::Property>>;
 }
 
 /// A property that does not hold.
 #[derive(Debug)]
-pub struct Broken {
+pub struct Broken<P> {
     /// Which one.
-    pub property: Property,
+    pub property: P,
     /// What was seen.
     pub text: String,
 }
 
 /// Breaks `property`.
-pub(crate) fn broken<T>(property: Property, text: String) -> Result<T, Broken> {
+pub fn broken<T, P>(property: P, text: String) -> Result<T, Broken<P>> {
     Err(Broken { property, text })
 }
 
 /// What a search found.
-pub struct Found {
+pub struct Found<P> {
     /// States met.
     pub states: usize,
     /// The first violation, and the steps that lead to it.
-    pub violation: Option<(Broken, Vec<String>)>,
+    pub violation: Option<(Broken<P>, Vec<String>)>,
 }
 
 /// Visits every state, or those up to the first violation.
-pub fn search<M: Model>(model: &M) -> Found {
+pub fn search<M: Model>(model: &M) -> Found<M::Property> {
     let mut search = Search {
         model,
+        first: model.first(),
         met: Met::new(),
         before: vec![0],
     };
@@ -71,18 +73,20 @@ pub fn search<M: Model>(model: &M) -> Found {
     }
 }
 
-struct Search<'a, M> {
+struct Search<'a, M: Model> {
     model: &'a M,
+    /// States are read into a copy of it.
+    first: M::State,
     met: Met,
     /// The state from which each was met first.
     before: Vec<u32>,
 }
 
 impl<M: Model> Search<'_, M> {
-    fn run(&mut self) -> Option<(Broken, u32)> {
+    fn run(&mut self) -> Option<(Broken<M::Property>, u32)> {
         let model = self.model;
         let mut writer = Writer::default();
-        pack(model, &mut model.first(), &mut writer);
+        pack(model, &mut self.first, &mut writer);
         self.met.number(writer.end());
         let mut me = 0;
         // States are numbered in the order in which they are met, which is that of the search.
@@ -104,7 +108,7 @@ impl<M: Model> Search<'_, M> {
                 return Some((broken, me));
             }
             let met = self.met.count();
-            assert!(met <= MOST_STATES, "more than {MOST_STATES} states");
+            assert!(met <= M::MOST_STATES, "more than {} states", M::MOST_STATES);
             me += 1;
         }
         None
@@ -112,7 +116,7 @@ impl<M: Model> Search<'_, M> {
 
     fn state(&self, number: u32) -> Option<M::State> {
         let mut reader = Reader::new(self.met.state(number)?);
-        let mut state = M::State::default();
+        let mut state = self.first.clone();
         self.model.code(&mut state, &mut reader);
         Some(state)
     }

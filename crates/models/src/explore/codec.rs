@@ -6,6 +6,7 @@ pub trait Codec {
     fn word(&mut self, value: &mut u16, bits: u32);
 
     /// The same of 8 bits at most.
+    #[inline]
     fn byte(&mut self, value: &mut u8, bits: u32) {
         let mut word = u16::from(*value);
         self.word(&mut word, bits);
@@ -13,6 +14,7 @@ pub trait Codec {
     }
 
     /// One bit.
+    #[inline]
     fn flag(&mut self, value: &mut bool) {
         let mut word = u16::from(*value);
         self.word(&mut word, 1);
@@ -22,19 +24,19 @@ pub trait Codec {
 
 /// Appends to bytes.
 #[derive(Default)]
-pub(crate) struct Writer {
+pub(super) struct Writer {
     bytes: Vec<u8>,
     pending: u64,
     used: u32,
 }
 
 impl Writer {
-    pub(crate) fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.bytes.clear();
         (self.pending, self.used) = (0, 0);
     }
 
-    pub(crate) fn end(&mut self) -> &[u8] {
+    pub(super) fn end(&mut self) -> &[u8] {
         let bytes = self.used.div_ceil(8) as usize;
         self.bytes
             .extend_from_slice(&self.pending.to_le_bytes()[..bytes]);
@@ -44,6 +46,7 @@ impl Writer {
 }
 
 impl Codec for Writer {
+    #[inline]
     fn word(&mut self, value: &mut u16, bits: u32) {
         debug_assert!(
             u32::from(*value) >> bits == 0,
@@ -61,14 +64,14 @@ impl Codec for Writer {
 }
 
 /// Reads what a [`Writer`] wrote.
-pub(crate) struct Reader<'a> {
+pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     pending: u64,
     used: u32,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
             pending: 0,
@@ -78,6 +81,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Codec for Reader<'_> {
+    #[inline]
     fn word(&mut self, value: &mut u16, bits: u32) {
         while self.used < bits {
             let (first, rest) = self
