@@ -9,6 +9,12 @@ pub struct Met {
     table: Vec<u32>,
 }
 
+impl Default for Met {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Met {
     /// None met.
     pub fn new() -> Self {
