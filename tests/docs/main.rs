@@ -1,0 +1,3 @@
+//! What the documents say of the code, checked against it.
+
+mod walks;
