@@ -2,3 +2,4 @@
 
 pub mod explore;
 pub mod moe;
+pub mod posting;

@@ -5,5 +5,5 @@ mod met;
 mod search;
 
 pub use codec::Codec;
-pub use met::Met;
+pub(crate) use met::Met;
 pub use search::{Broken, Found, Model, broken, search};

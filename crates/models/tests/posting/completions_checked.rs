@@ -1,8 +1,7 @@
 //! Configurations of completions, guards and recovery, and the mutants of invariants that no mode is special to.
 
-use super::configuration::{Admission, Configuration, Cq, op, puts};
-use super::property::{Mutant, Property};
 use super::{check, new, same};
+use models::posting::{Admission, Configuration, Cq, Mutant, Property, op, puts};
 
 pub(crate) fn completions() -> Vec<Configuration> {
     let wait = op(1, "w");

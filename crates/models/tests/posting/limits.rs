@@ -1,8 +1,7 @@
 //! Configurations at the limits: a nearly full ring, errors, recovery.
 
-use super::configuration::{Admission, Configuration, op, puts};
-use super::property::{Mutant, Property};
 use super::{check, new, same};
+use models::posting::{Admission, Configuration, Mutant, Property, op, puts};
 
 pub(crate) fn nearly_full() -> Vec<Configuration> {
     let attempt = op(1, "t");

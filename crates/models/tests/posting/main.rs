@@ -1,38 +1,18 @@
-//! The posting protocol, checked: every interleaving of small configurations, with weak memory.
-//!
-//! The protocol of `kernels/include/warpverbs/sq.cuh`, one memory access at a time: admission by `claim`, `resv`, the parked
-//! doorbell token with bounded service, selective signalling, hold-back and flush, wait, errors, guards and recovery; for
-//! shared, exclusive and block-owned queues, batches of a warp, with and without a doorbell record, through a mailbox, with
-//! queues in host memory, with a collapsed and with a wide CQ. Every thread has a store buffer that is not FIFO: stores to
-//! different words become visible in any order until a fence, doorbell stores too; read-modify-writes act at once and drain
-//! nothing. A fence whose scope does not reach the NIC drains nothing for it, and a release fence is cumulative (`modes`).
+//! The posting protocol, checked: every interleaving of small configurations of `models::posting`.
 //!
 //! A mutant does one thing wrong and must break the property named with it; every property has one. `posts` and `limits` hold
 //! every configuration and every mutant of an earlier, independent model of the same protocol, with its numbers of states:
 //! `nothing_of_the_reference_is_missing` compares with the sums that it published.
 //!
-//! `cargo test -p models --test posting -- --nocapture` prints the table. What this proves and what not: ARCHITECTURE.md, section 5. Where
-//! the kernels themselves are tested for each invariant: kernels/README.md, "Invariants and their tests".
+//! `cargo test -p models --test posting -- --nocapture` prints the table. What this proves and what not: ARCHITECTURE.md,
+//! section 5. Where the kernels themselves are tested for each invariant: kernels/README.md, "Invariants and their tests".
 
-mod admission;
-mod completion;
 mod completions_checked;
-mod configuration;
-mod device;
-mod guard;
-mod layout;
 mod limits;
-mod modes;
 mod modes_checked;
 mod posts;
-mod property;
-mod search;
-mod serve;
-mod state;
-mod thread;
 
-use configuration::{Configuration, Cq, Nic, Op, op, puts};
-use property::{Expect, Property};
+use models::posting::{Configuration, Cq, Expect, Nic, Op, Property, op, puts};
 use std::path::Path;
 use std::time::Instant;
 

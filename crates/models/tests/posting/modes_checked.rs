@@ -1,8 +1,7 @@
 //! Configurations of the modes: batches of a warp, block-owned, host queues, mailbox, exclusive.
 
-use super::configuration::{Admission, Configuration, Nic, op, puts};
-use super::property::{Mutant, Property};
 use super::{check, new, same};
+use models::posting::{Admission, Configuration, Mutant, Nic, Property, op, puts};
 
 pub(crate) fn batches() -> Vec<Configuration> {
     let two = |name, count| new(name, 4, same(2, puts(count, 2))).quarter(2).lanes();

@@ -1,8 +1,7 @@
 //! Configurations of posting: bounded service, hold-back, selective signalling.
 
-use super::configuration::{Configuration, Nic, op, puts};
-use super::property::{Mutant, Property};
 use super::{check, new, same};
+use models::posting::{Configuration, Mutant, Nic, Property, op, puts};
 
 pub(crate) fn service() -> Vec<Configuration> {
     let two_by_three = |how| new(&format!("D4 2x3{how}"), 4, same(2, puts(3, 1)));

@@ -118,7 +118,6 @@ impl Signals {
     }
 
     /// With so many states.
-    #[must_use]
     pub fn states(self, states: usize) -> Self {
         Self {
             states: Some(states),
@@ -127,7 +126,6 @@ impl Signals {
     }
 
     /// Doing one thing wrong.
-    #[must_use]
     pub fn mutant(self, mutant: Mutant) -> Self {
         Self {
             mutant: Some(mutant),

@@ -13,9 +13,11 @@ pub(crate) type Changes = [(usize, i32); 4];
 
 /// A broken property, in words.
 #[derive(Clone, Debug)]
-pub(crate) struct Violation {
-    pub(crate) property: Property,
-    pub(crate) text: String,
+pub struct Violation {
+    /// Which one.
+    pub property: Property,
+    /// What was seen.
+    pub text: String,
 }
 
 pub(crate) fn broken(property: Property, text: String) -> Violation {

@@ -2,7 +2,8 @@
 
 /// What a mutant does wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mutant {
+#[expect(missing_docs, reason = "the name of each says what is done wrong")]
+pub enum Mutant {
     #[default]
     None,
     OneFenceWithRecord,
@@ -58,7 +59,7 @@ pub(crate) enum Mutant {
 
 /// What a violation breaks. Numbers as in the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Property {
+pub enum Property {
     /// I1: a reservation fits.
     Fits,
     /// I2: no live WQE is overwritten.
@@ -96,7 +97,8 @@ pub(crate) enum Property {
 }
 
 impl Property {
-    pub(crate) const ALL: [Self; 17] = [
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 17] = [
         Self::Fits,
         Self::LiveWqe,
         Self::Due,
@@ -117,7 +119,7 @@ impl Property {
     ];
 
     /// The number in the reference, and in words.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Fits => "I1 a reservation fits",
             Self::LiveWqe => "I2 no live WQE is overwritten",
@@ -142,7 +144,9 @@ impl Property {
 
 /// What the check must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expect {
+pub enum Expect {
+    /// All holds.
     Holds,
+    /// This property breaks first.
     Breaks(Property),
 }

@@ -4,10 +4,11 @@ use super::property::{Expect, Mutant, Property};
 
 /// An operation of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Op {
+pub struct Op {
     /// WQEBBs, the NOP behind an operation of two included; of a stale wait: the ticket.
-    pub(crate) blocks: i32,
-    pub(crate) flags: Flags,
+    pub blocks: i32,
+    /// How it is called.
+    pub flags: Flags,
 }
 
 /// How an operation is called.
@@ -16,25 +17,25 @@ pub(crate) struct Op {
     clippy::struct_excessive_bools,
     reason = "independent switches of a call"
 )]
-pub(crate) struct Flags {
+pub struct Flags {
     /// It returns a ticket, which is waited for.
-    pub(crate) wait: bool,
+    pub wait: bool,
     /// The doorbell may be held back.
-    pub(crate) more: bool,
+    pub more: bool,
     /// An operation of two WQEBBs and a NOP behind it.
-    pub(crate) two: bool,
+    pub two: bool,
     /// The form that never blocks.
-    pub(crate) attempt: bool,
+    pub attempt: bool,
     /// It may give up.
-    pub(crate) deadline: bool,
+    pub deadline: bool,
     /// No put: a flush.
-    pub(crate) flush: bool,
+    pub flush: bool,
     /// No put: a wait for a ticket of generation 0.
-    pub(crate) stale: bool,
+    pub stale: bool,
 }
 
 /// `blocks` WQEBBs, with the letters that the reference uses: w wait, m more, a two WQEBBs, t try, d deadline, f flush, s stale.
-pub(crate) fn op(blocks: i32, letters: &str) -> Op {
+pub fn op(blocks: i32, letters: &str) -> Op {
     let has = |letter| letters.contains(letter);
     Op {
         blocks,
@@ -51,13 +52,13 @@ pub(crate) fn op(blocks: i32, letters: &str) -> Op {
 }
 
 /// `count` puts of `blocks` WQEBBs.
-pub(crate) fn puts(count: usize, blocks: i32) -> Vec<Op> {
+pub fn puts(count: usize, blocks: i32) -> Vec<Op> {
     vec![op(blocks, ""); count]
 }
 
 /// How ring space is admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub enum Admission {
     /// Claim (add, undo), then reserve: the protocol.
     #[default]
     Claim,
@@ -96,7 +97,7 @@ pub(crate) enum Fence {
 
 /// How completions are looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Cq {
+pub enum Cq {
     /// One entry, in one step, as the reference does.
     #[default]
     Step,
@@ -108,7 +109,8 @@ pub(crate) enum Cq {
 
 /// How the host recovers the QP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Recovery {
+pub enum Recovery {
+    /// It does not.
     #[default]
     Never,
     /// After an error, as the reference does.
@@ -119,7 +121,7 @@ pub(crate) enum Recovery {
 
 /// How the NIC learns what to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Nic {
+pub enum Nic {
     /// Runs to the highest doorbell.
     #[default]
     Strict,
@@ -135,57 +137,68 @@ pub(crate) enum Nic {
     clippy::struct_excessive_bools,
     reason = "independent switches of the model"
 )]
-pub(crate) struct Configuration {
-    pub(crate) name: String,
-    pub(crate) expect: Expect,
-    pub(crate) depth: i32,
+pub struct Configuration {
+    /// What is printed.
+    pub name: String,
+    /// What the search must find.
+    pub expect: Expect,
+    /// WQEBBs of the ring.
+    pub depth: i32,
     /// A batch that passes a multiple of this is signalled and never held back.
-    pub(crate) quarter: i32,
+    pub quarter: i32,
     /// The NIC's counters wrap at this.
-    pub(crate) modulus: i32,
+    pub modulus: i32,
     /// Rounds of the holder of the token.
-    pub(crate) budget: i32,
-    pub(crate) programs: Vec<Vec<Op>>,
-    pub(crate) admission: Admission,
+    pub budget: i32,
+    /// The operations of each thread.
+    pub programs: Vec<Vec<Op>>,
+    /// How ring space is admitted.
+    pub admission: Admission,
     /// For margins.
-    pub(crate) margin: i32,
-    pub(crate) mutant: Mutant,
-    pub(crate) nic: Nic,
-    pub(crate) guard: bool,
+    pub margin: i32,
+    /// What is done wrong.
+    pub mutant: Mutant,
+    /// How the NIC learns what to run.
+    pub nic: Nic,
+    /// Threads hold a guard of the peer.
+    pub guard: bool,
     /// The NIC may write an error CQE at any moment.
-    pub(crate) nic_error: bool,
+    pub nic_error: bool,
     /// The host may latch an error at any moment.
-    pub(crate) host_error: bool,
-    pub(crate) recover: Recovery,
+    pub host_error: bool,
+    /// How the host recovers the QP.
+    pub recover: Recovery,
     /// A kernel that runs on: one guard over all operations of a program, refreshed between them.
-    pub(crate) persistent: bool,
+    pub persistent: bool,
     /// The threads are of one block, which owns the QP: publishers fence at block scope.
-    pub(crate) block: bool,
+    pub block: bool,
     /// Ring and record lie in host memory: only fences of system scope order for the NIC.
-    pub(crate) host_queues: bool,
+    pub host_queues: bool,
     /// The doorbell goes through a word of host memory and a thread of the host.
-    pub(crate) mailbox: bool,
+    pub mailbox: bool,
     /// Every WQE of a batch is written by a lane of its own.
-    pub(crate) lanes: bool,
-    pub(crate) cq: Cq,
+    pub lanes: bool,
+    /// How completions are looked at.
+    pub cq: Cq,
     /// A WQE may fail; those behind it are flushed.
-    pub(crate) wqe_error: bool,
+    pub wqe_error: bool,
     /// Indices in flags are kept modulo this; 0: whole.
-    pub(crate) flag_range: i32,
+    pub flag_range: i32,
     /// There is a doorbell record.
-    pub(crate) record: bool,
+    pub record: bool,
     /// The holder leaves by the second branch only.
-    pub(crate) leave_quietly: bool,
+    pub leave_quietly: bool,
     /// From every state an end must be reachable.
-    pub(crate) live: bool,
+    pub live: bool,
     /// Stores of an old generation are let through, to see their effect.
-    pub(crate) free: bool,
+    pub free: bool,
     /// How many states the reference found; a check of the model itself.
-    pub(crate) states: Option<usize>,
+    pub states: Option<usize>,
 }
 
 impl Configuration {
-    pub(crate) fn new(name: &str, depth: i32, programs: Vec<Vec<Op>>) -> Self {
+    /// Shared queues with a record, a strict NIC and no errors.
+    pub fn new(name: &str, depth: i32, programs: Vec<Vec<Op>>) -> Self {
         Self {
             name: name.to_owned(),
             expect: Expect::Holds,
@@ -218,22 +231,26 @@ impl Configuration {
         }
     }
 
-    pub(crate) fn quarter(self, quarter: i32) -> Self {
+    /// A batch that passes a multiple of this is signalled and never held back.
+    pub fn quarter(self, quarter: i32) -> Self {
         Self { quarter, ..self }
     }
 
-    pub(crate) fn live(self) -> Self {
+    /// From every state an end must be reachable.
+    pub fn live(self) -> Self {
         Self { live: true, ..self }
     }
 
-    pub(crate) fn states(self, states: usize) -> Self {
+    /// As many as the reference found.
+    pub fn states(self, states: usize) -> Self {
         Self {
             states: Some(states),
             ..self
         }
     }
 
-    pub(crate) fn mutant(self, mutant: Mutant, property: Property) -> Self {
+    /// Does one thing wrong, which breaks `property`.
+    pub fn mutant(self, mutant: Mutant, property: Property) -> Self {
         Self {
             name: format!("mutant: {}", self.name),
             mutant,
@@ -242,18 +259,21 @@ impl Configuration {
         }
     }
 
-    pub(crate) fn nic(self, nic: Nic) -> Self {
+    /// With such a NIC.
+    pub fn nic(self, nic: Nic) -> Self {
         Self { nic, ..self }
     }
 
-    pub(crate) fn without_record(self) -> Self {
+    /// There is no doorbell record.
+    pub fn without_record(self) -> Self {
         Self {
             record: false,
             ..self
         }
     }
 
-    pub(crate) fn admission(self, admission: Admission, margin: i32) -> Self {
+    /// With a rule for ring space that was tried instead.
+    pub fn admission(self, admission: Admission, margin: i32) -> Self {
         Self {
             admission,
             margin,
@@ -262,7 +282,7 @@ impl Configuration {
     }
 
     /// An error at any moment, by the NIC and by the host.
-    pub(crate) fn any_error(self) -> Self {
+    pub fn any_error(self) -> Self {
         Self {
             nic_error: true,
             host_error: true,
@@ -271,7 +291,7 @@ impl Configuration {
     }
 
     /// A host error at any moment, and recovery from it; counters wrap at 8.
-    pub(crate) fn recovering(self) -> Self {
+    pub fn recovering(self) -> Self {
         Self {
             modulus: 8,
             host_error: true,
@@ -282,7 +302,7 @@ impl Configuration {
     }
 
     /// A kernel that runs on under one guard, and a recovery at any moment; counters wrap at 8.
-    pub(crate) fn persistent(self) -> Self {
+    pub fn persistent(self) -> Self {
         Self {
             modulus: 8,
             guard: true,
@@ -292,40 +312,45 @@ impl Configuration {
         }
     }
 
-    pub(crate) fn block_owned(self) -> Self {
+    /// The threads are of one block, which owns the QP.
+    pub fn block_owned(self) -> Self {
         Self {
             block: true,
             ..self
         }
     }
 
-    pub(crate) fn host_queues(self) -> Self {
+    /// Ring and record lie in host memory.
+    pub fn host_queues(self) -> Self {
         Self {
             host_queues: true,
             ..self
         }
     }
 
-    pub(crate) fn mailbox(self) -> Self {
+    /// A thread of the host writes the doorbell.
+    pub fn mailbox(self) -> Self {
         Self {
             mailbox: true,
             ..self
         }
     }
 
-    pub(crate) fn lanes(self) -> Self {
+    /// Every WQE of a batch is written by a lane of its own.
+    pub fn lanes(self) -> Self {
         Self {
             lanes: true,
             ..self
         }
     }
 
-    pub(crate) fn modulus(self, modulus: i32) -> Self {
+    /// The NIC's counters wrap at this.
+    pub fn modulus(self, modulus: i32) -> Self {
         Self { modulus, ..self }
     }
 
     /// Looks at completions one access at a time. Such loops never rest, so that an end must be shown to be reachable.
-    pub(crate) fn cq(self, cq: Cq) -> Self {
+    pub fn cq(self, cq: Cq) -> Self {
         Self {
             cq,
             live: true,
@@ -333,7 +358,8 @@ impl Configuration {
         }
     }
 
-    pub(crate) fn wqe_error(self) -> Self {
+    /// A WQE may fail.
+    pub fn wqe_error(self) -> Self {
         Self {
             wqe_error: true,
             ..self

@@ -4,19 +4,22 @@ use super::configuration::{Admission, Configuration, Recovery};
 use super::device::{RECOVERED, Violation, broken};
 use super::property::Property;
 use super::state::{At, State, Thread, Word, parked};
-use models::explore::Met;
+use crate::explore::Met;
 
 /// No configuration comes near: a mistake in one must not eat the machine.
 const MOST_STATES: usize = 4_000_000;
 
 /// What a search found.
-pub(crate) struct Found {
-    pub(crate) states: usize,
-    pub(crate) violation: Option<Violation>,
+pub struct Found {
+    /// States met.
+    pub states: usize,
+    /// The first violation.
+    pub violation: Option<Violation>,
 }
 
 impl Configuration {
-    pub(crate) fn search(&self) -> Found {
+    /// Visits every state, or those up to the first violation.
+    pub fn search(&self) -> Found {
         let mut search = Search {
             configuration: self,
             met: Met::new(),

@@ -1,0 +1,26 @@
+//! The posting protocol with weak memory: every interleaving of a few threads that post to one ring.
+//!
+//! The protocol of `kernels/include/warpverbs/sq.cuh`, one memory access at a time: admission by `claim`, `resv`, the parked
+//! doorbell token with bounded service, selective signalling, hold-back and flush, wait, errors, guards and recovery; for
+//! shared, exclusive and block-owned queues, batches of a warp, with and without a doorbell record, through a mailbox, with
+//! queues in host memory, with a collapsed and with a wide CQ. Every thread has a store buffer that is not FIFO: stores to
+//! different words become visible in any order until a fence, doorbell stores too; read-modify-writes act at once and drain
+//! nothing. A fence whose scope does not reach the NIC drains nothing for it, and a release fence is cumulative (`modes`).
+
+mod admission;
+mod completion;
+mod configuration;
+mod device;
+mod guard;
+mod layout;
+mod modes;
+mod property;
+mod search;
+mod serve;
+mod state;
+mod thread;
+
+pub use configuration::{Admission, Configuration, Cq, Flags, Nic, Op, Recovery, op, puts};
+pub use device::Violation;
+pub use property::{Expect, Mutant, Property};
+pub use search::Found;
