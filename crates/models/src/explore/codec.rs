@@ -1,4 +1,4 @@
-//! States as bits: one description of a state's fields writes and reads them.
+//! States as bytes: one description of a state's fields, of so many bits or whole bytes, writes and reads them.
 
 /// Goes over the fields of a state in a fixed order, either writing or reading each.
 pub trait Codec {
@@ -20,28 +20,44 @@ pub trait Codec {
         self.word(&mut word, 1);
         *value = word != 0;
     }
+
+    /// A whole byte, behind the last one that has bits in it.
+    fn whole(&mut self, value: &mut u8);
+
+    /// Whole bytes: values from -100 to 149, nearly all, take one.
+    fn value(&mut self, value: &mut i32);
 }
+
+/// The first of five bytes of a value.
+const LONG: u8 = 255;
 
 /// Appends to bytes.
 #[derive(Default)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     bytes: Vec<u8>,
     pending: u64,
     used: u32,
 }
 
 impl Writer {
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.bytes.clear();
         (self.pending, self.used) = (0, 0);
     }
 
-    pub(super) fn end(&mut self) -> &[u8] {
-        let bytes = self.used.div_ceil(8) as usize;
-        self.bytes
-            .extend_from_slice(&self.pending.to_le_bytes()[..bytes]);
-        (self.pending, self.used) = (0, 0);
+    pub(crate) fn end(&mut self) -> &[u8] {
+        self.align();
         &self.bytes
+    }
+
+    #[inline]
+    fn align(&mut self) {
+        if self.used > 0 {
+            let bytes = self.used.div_ceil(8) as usize;
+            self.bytes
+                .extend_from_slice(&self.pending.to_le_bytes()[..bytes]);
+            (self.pending, self.used) = (0, 0);
+        }
     }
 }
 
@@ -61,22 +77,49 @@ impl Codec for Writer {
             self.used -= 32;
         }
     }
+
+    #[inline]
+    fn whole(&mut self, value: &mut u8) {
+        self.align();
+        self.bytes.push(*value);
+    }
+
+    #[inline]
+    fn value(&mut self, value: &mut i32) {
+        self.align();
+        match u8::try_from(value.saturating_add(100)) {
+            Ok(short) if short < 250 => self.bytes.push(short),
+            _ => {
+                self.bytes.push(LONG);
+                self.bytes.extend(value.to_le_bytes());
+            }
+        }
+    }
 }
 
+const SAME_FIELDS: &str = "written by the same fields";
+
 /// Reads what a [`Writer`] wrote.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     pending: u64,
     used: u32,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
             pending: 0,
             used: 0,
         }
+    }
+
+    #[inline]
+    fn next(&mut self) -> u8 {
+        let (first, rest) = self.bytes.split_first().expect(SAME_FIELDS);
+        self.bytes = rest;
+        *first
     }
 }
 
@@ -84,17 +127,50 @@ impl Codec for Reader<'_> {
     #[inline]
     fn word(&mut self, value: &mut u16, bits: u32) {
         while self.used < bits {
-            let (first, rest) = self
-                .bytes
-                .split_first()
-                .expect("written by the same fields");
-            self.pending |= u64::from(*first) << self.used;
+            self.pending |= u64::from(self.next()) << self.used;
             self.used += 8;
-            self.bytes = rest;
         }
         let low = self.pending & ((1 << bits) - 1);
         *value = u16::try_from(low).expect("at most 16 bits");
         self.pending >>= bits;
         self.used -= bits;
     }
+
+    #[inline]
+    fn whole(&mut self, value: &mut u8) {
+        // What is pending are bits of one byte.
+        (self.pending, self.used) = (0, 0);
+        *value = self.next();
+    }
+
+    #[inline]
+    fn value(&mut self, value: &mut i32) {
+        (self.pending, self.used) = (0, 0);
+        *value = match self.next() {
+            LONG => {
+                let (value, rest) = self.bytes.split_first_chunk().expect(SAME_FIELDS);
+                self.bytes = rest;
+                i32::from_le_bytes(*value)
+            }
+            short => i32::from(short) - 100,
+        };
+    }
+}
+
+#[test]
+fn bits_and_whole_bytes_come_back() {
+    fn code(fields: &mut (u16, bool, u8, i32, i32, u8), codec: &mut impl Codec) {
+        codec.word(&mut fields.0, 11);
+        codec.flag(&mut fields.1);
+        codec.whole(&mut fields.2);
+        codec.value(&mut fields.3);
+        codec.byte(&mut fields.5, 3);
+        codec.value(&mut fields.4);
+    }
+    let mut fields = (0x5a5, true, 0xc3, -100, 150, 5);
+    let mut writer = Writer::default();
+    code(&mut fields, &mut writer);
+    let mut back = (0, false, 0, 0, 0, 0);
+    code(&mut back, &mut Reader::new(writer.end()));
+    assert_eq!(back, fields);
 }

@@ -1,7 +1,7 @@
 //! The states that an exhaustive search has met: each once, packed one behind the other, numbered in the order of meeting.
 
 /// The states met, packed, in the order in which they were met.
-pub(crate) struct Met {
+pub(super) struct Met {
     bytes: Vec<u8>,
     /// Where each state ends in `bytes`.
     ends: Vec<usize>,
@@ -17,7 +17,7 @@ impl Default for Met {
 
 impl Met {
     /// None met.
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             bytes: Vec::new(),
             ends: Vec::new(),
@@ -26,12 +26,13 @@ impl Met {
     }
 
     /// So many are met.
-    pub(crate) fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.ends.len()
     }
 
     /// State `number`, packed.
-    pub(crate) fn state(&self, number: u32) -> Option<&[u8]> {
+    #[inline]
+    pub(super) fn state(&self, number: u32) -> Option<&[u8]> {
         let number = usize::try_from(number).unwrap();
         let end = *self.ends.get(number)?;
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -39,7 +40,7 @@ impl Met {
     }
 
     /// The number of a state; a new one gets the next.
-    pub(crate) fn number(&mut self, state: &[u8]) -> u32 {
+    pub(super) fn number(&mut self, state: &[u8]) -> u32 {
         if self.table.len() <= 2 * self.count() {
             self.grow();
         }

@@ -1,9 +1,11 @@
 //! Breadth-first search through all states of a model, for the shortest way to one that breaks a property.
 
 mod codec;
+mod live;
 mod met;
 mod search;
 
 pub use codec::Codec;
-pub(crate) use met::Met;
+#[cfg(test)]
+pub(crate) use codec::{Reader, Writer};
 pub use search::{Broken, Found, Model, broken, search};

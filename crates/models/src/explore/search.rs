@@ -3,6 +3,7 @@
 use std::fmt::{Debug, Display};
 
 use super::codec::{Codec, Reader, Writer};
+use super::live::Live;
 use super::met::Met;
 
 /// What a model consists of.
@@ -32,6 +33,11 @@ pub trait Model {
 
     /// What must hold where there is no step.
     fn at_rest(&self, state: &Self::State) -> Result<(), Broken<Self::Property>>;
+
+    /// Whether from every state one must be reachable for which `at_rest` holds; there may be steps from that one.
+    fn is_live(&self) -> bool {
+        false
+    }
 }
 
 /// A property that does not hold.
@@ -63,6 +69,7 @@ pub fn search<M: Model>(model: &M) -> Found<M::Property> {
         first: model.first(),
         met: Met::new(),
         before: vec![0],
+        live: model.is_live().then(Live::default),
     };
     let violation = search
         .run()
@@ -80,6 +87,7 @@ struct Search<'a, M: Model> {
     met: Met,
     /// The state from which each was met first.
     before: Vec<u32>,
+    live: Option<Live>,
 }
 
 impl<M: Model> Search<'_, M> {
@@ -99,6 +107,9 @@ impl<M: Model> Search<'_, M> {
                 if id as usize == self.before.len() {
                     self.before.push(me);
                 }
+                if let Some(live) = &mut self.live {
+                    live.step(me, id);
+                }
             });
             let rests = steps.and_then(|()| match moved {
                 true => Ok(()),
@@ -107,11 +118,25 @@ impl<M: Model> Search<'_, M> {
             if let Err(broken) = rests {
                 return Some((broken, me));
             }
+            if let Some(live) = &mut self.live
+                && model.at_rest(&state).is_ok()
+            {
+                live.end(me);
+            }
             let met = self.met.count();
             assert!(met <= M::MOST_STATES, "more than {} states", M::MOST_STATES);
             me += 1;
         }
-        None
+        self.livelock()
+    }
+
+    fn livelock(&mut self) -> Option<(Broken<M::Property>, u32)> {
+        let stuck = self.live.as_mut()?.stuck(self.met.count())?;
+        let state = self.state(stuck.first).expect("met");
+        let why = self.model.at_rest(&state).expect_err("no end");
+        let count = stuck.count;
+        let text = format!("livelock: from {count} states no end can be reached");
+        Some((Broken { text, ..why }, stuck.first))
     }
 
     fn state(&self, number: u32) -> Option<M::State> {

@@ -1,10 +1,11 @@
 //! Admission: claim ring space, which can be undone; then reserve. Also the rules that were tried instead.
 
+use super::Violation;
 use super::configuration::Admission;
-use super::device::{Violation, broken};
 use super::property::{Mutant, Property};
 use super::state::{At, Word, bit};
 use super::thread::Step;
+use crate::explore::broken;
 
 impl Step<'_> {
     fn room(&self, taken: usize, margin: i32) -> bool {
@@ -116,13 +117,13 @@ impl Step<'_> {
         let (resv, blocks) = (self.word(Word::RESV), self.thread.blocks);
         let waits_later = c.admission == Admission::Add;
         if !waits_later && !self.room(Word::RESV, 0) {
-            return Err(broken(
+            return broken(
                 Property::Fits,
                 format!(
                     "reservation {resv}+{blocks} does not fit, cons {}",
                     self.word(Word::CONS)
                 ),
-            ));
+            );
         }
         let at = if waits_later { At::SlotWait } else { At::Write };
         self.goto_with(at, &[(Word::RESV, resv + blocks)], |thread| {

@@ -6,11 +6,13 @@
 //! WQEs signalled, entries stay for many times the ring's length. An error entry is latched and never passed: in a wide CQ the cause is what everybody sees, in a collapsed
 //! one a flush may have overwritten it, and then the status says so.
 
+use super::Violation;
 use super::configuration::{Configuration, Cq};
-use super::device::{Changes, Violation, broken};
+use super::device::Changes;
 use super::property::{Mutant, Property};
 use super::state::{At, Thread, Word, Words, bit};
 use super::thread::Step;
+use crate::explore::broken;
 
 /// What a completion says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,13 +68,13 @@ impl Configuration {
         let place = self.entry_word(produced);
         let old = words[place];
         if old != 0 && old >> 3 > words[Word::CONS] {
-            return Err(broken(
+            return broken(
                 Property::Overrun,
                 format!(
                     "the completion of {} is overwritten by that of {run}",
                     (old >> 3) - 1
                 ),
-            ));
+            );
         }
         Ok([
             (place, wide(kind, run, produced / self.cq_depth())),
@@ -237,10 +239,10 @@ impl Step<'_> {
         let completed = self.word(Word::BASE) + self.word(Word::RUN);
         let is_news = (1..=c.depth).contains(&ahead);
         if is_news && seen + ahead > completed {
-            return Err(broken(
+            return broken(
                 Property::Completed,
                 format!("cons {} beyond completed {completed}", seen + ahead),
-            ));
+            );
         }
         // A reduction without a result: it lands some time later, as a store does.
         let store = (CONS, seen + ahead);
@@ -284,10 +286,7 @@ impl Step<'_> {
         };
         let is_first = self.word(Word::ERR) == 0;
         if is_first && (is_wide && is_flush || is_flush != (latched == LATCHED_FLUSH)) {
-            return Err(broken(
-                Property::Cause,
-                format!("a flush seen, {latched} latched"),
-            ));
+            return broken(Property::Cause, format!("a flush seen, {latched} latched"));
         }
         if is_first {
             self.poll_ends(&[(Word::ERR, latched)]);

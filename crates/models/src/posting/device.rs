@@ -1,28 +1,18 @@
 //! What happens around the threads: stores that become visible, the NIC, errors, the host's recovery, polling.
 
+use super::Violation;
 use super::completion::Kind;
 use super::configuration::{Configuration, Nic, Recovery};
+use super::model::Move;
 use super::property::{Mutant, Property};
 use super::state::{At, State, Thread, Word, Words, block, parked};
+use crate::explore::broken;
 
 /// [`State::recovery`] behind the last stage.
 pub(crate) const RECOVERED: u8 = 4;
 
 /// Words that a step of the NIC changes.
 pub(crate) type Changes = [(usize, i32); 4];
-
-/// A broken property, in words.
-#[derive(Clone, Debug)]
-pub struct Violation {
-    /// Which one.
-    pub property: Property,
-    /// What was seen.
-    pub text: String,
-}
-
-pub(crate) fn broken(property: Property, text: String) -> Violation {
-    Violation { property, text }
-}
 
 impl Configuration {
     /// A store of `generation` becomes visible.
@@ -35,30 +25,30 @@ impl Configuration {
     ) -> Result<(), Violation> {
         let words = &mut state.words;
         if generation != words[Word::GENERATION] && !self.free {
-            return Err(broken(
+            return broken(
                 Property::Generation,
                 format!(
                     "a store of generation {generation} lands in {}",
                     words[Word::GENERATION]
                 ),
-            ));
+            );
         }
         let mut value = value;
         if word == Word::RECORD && value < words[Word::RECORD] {
-            return Err(broken(
+            return broken(
                 Property::Record,
                 format!(
                     "the record goes back from {} to {value}",
                     words[Word::RECORD]
                 ),
-            ));
+            );
         }
         if word == Word::DOORBELL {
             if self.record && words[Word::RECORD] < value {
-                return Err(broken(
+                return broken(
                     Property::Record,
                     format!("doorbell {value} ahead of record {}", words[Word::RECORD]),
-                ));
+                );
             }
             // An older doorbell that lands late is ignored.
             value = value.max(words[Word::DOORBELL]);
@@ -69,10 +59,10 @@ impl Configuration {
             && old != 0
             && block::index(old) >= words[Word::BASE] + words[Word::RUN]
         {
-            return Err(broken(
+            return broken(
                 Property::LiveWqe,
                 format!("live WQE {} is overwritten", block::index(old)),
-            ));
+            );
         }
         if word == Word::CONS {
             value = value.max(words[word]);
@@ -113,10 +103,10 @@ impl Configuration {
         }
         let completed = words[Word::BASE] + words[Word::RUN];
         if cons + ahead > completed {
-            return Err(broken(
+            return broken(
                 Property::Completed,
                 format!("cons {} beyond completed {completed}", cons + ahead),
-            ));
+            );
         }
         Ok(Some((Word::CONS, cons + ahead)))
     }
@@ -135,7 +125,7 @@ impl Configuration {
     pub(crate) fn around(
         &self,
         state: &State,
-        emit: &mut impl FnMut(State),
+        emit: &mut impl FnMut(Move, State),
     ) -> Result<(), Violation> {
         let words = &state.words;
         let alive = words[Word::DEAD] == 0;
@@ -147,25 +137,25 @@ impl Configuration {
             next
         };
         if alive && words[Word::ARMED] != 0 {
-            emit(with(&[
-                (Word::ARMED, 0),
-                (Word::LIMIT, words[Word::RECORD]),
-            ]));
+            let read = [(Word::ARMED, 0), (Word::LIMIT, words[Word::RECORD])];
+            emit(Move::Nic("reads the record"), with(&read));
         }
         if alive && let Some(changes) = self.run_one(words)? {
-            emit(with(&changes));
+            emit(Move::Nic("runs a WQE"), with(&changes));
         }
         if self.wqe_error
             && let Some(changes) = self.fail_one(words)?
         {
-            emit(with(&changes));
+            emit(Move::Nic("fails or flushes a WQE"), with(&changes));
         }
         if alive && words[Word::GENERATION] == 0 {
             if self.nic_error {
-                emit(with(&[(Word::DEAD, 1), (Word::CQE, -1)]));
+                let dies = [(Word::DEAD, 1), (Word::CQE, -1)];
+                emit(Move::Nic("writes an error CQE"), with(&dies));
             }
             if self.host_error {
-                emit(with(&[(Word::DEAD, 1), (Word::ERR, 2)]));
+                let dies = [(Word::DEAD, 1), (Word::ERR, 2)];
+                emit(Move::Host("latches an error"), with(&dies));
             }
         }
         match self.recover {
@@ -174,11 +164,11 @@ impl Configuration {
                 if state.recovery == 0 && words[Word::ERR] != 0 {
                     let mut next = with(&[(Word::CLOSED, 1)]);
                     next.recovery = 1;
-                    emit(next);
+                    emit(Move::Host("lets no guard in"), next);
                 } else if state.recovery == 1
                     && (words[Word::READERS] == 0 || self.mutant == Mutant::NoGrace)
                 {
-                    emit(self.reset(state));
+                    emit(Move::Host("resets the QP"), self.reset(state));
                 }
             }
             Recovery::Staged => self.recover_in_stages(state, emit),
@@ -187,7 +177,7 @@ impl Configuration {
     }
 
     /// closed = 1, fence; the QP to Err and the error word; readers seen to be 0; reset.
-    fn recover_in_stages(&self, state: &State, emit: &mut impl FnMut(State)) {
+    fn recover_in_stages(&self, state: &State, emit: &mut impl FnMut(Move, State)) {
         let words = &state.words;
         let mut next = *state;
         next.recovery += 1;
@@ -207,7 +197,13 @@ impl Configuration {
             }
             _ => return,
         }
-        emit(next);
+        let stages = [
+            "lets no guard in",
+            "moves the QP to Err",
+            "sees no guard",
+            "resets the QP",
+        ];
+        emit(Move::Host(stages[usize::from(state.recovery)]), next);
         if self.mutant == Mutant::ClosedNotFenced
             && (1..RECOVERED).contains(&state.recovery)
             && words[Word::CLOSED] == 0
@@ -215,7 +211,7 @@ impl Configuration {
             // The host's store lands at last.
             let mut next = *state;
             next.words[Word::CLOSED] = 1;
-            emit(next);
+            emit(Move::Host("has let no guard in"), next);
         }
     }
 
@@ -239,20 +235,20 @@ impl Configuration {
         let due = words[Word::BASE] + run;
         let fetched = words[self.block(run)];
         if block::index(fetched) != due || block::kind(fetched) == block::TAIL {
-            return Err(broken(
+            return broken(
                 Property::Due,
                 format!(
                     "the NIC fetched {} where {due} was due",
                     block::index(fetched)
                 ),
-            ));
+            );
         }
         let length = 1 + block::kind(fetched);
         if length == 2 && words[self.block(run + 1)] != block::new(due + 1, block::TAIL, false) {
-            return Err(broken(
+            return broken(
                 Property::Due,
                 format!("the second half of {due} is missing"),
-            ));
+            );
         }
         let ran = (Word::RUN, run + length);
         if !block::is_signalled(fetched) {

@@ -13,14 +13,15 @@ mod configuration;
 mod device;
 mod guard;
 mod layout;
+mod model;
 mod modes;
 mod property;
-mod search;
 mod serve;
 mod state;
 mod thread;
 
 pub use configuration::{Admission, Configuration, Cq, Flags, Nic, Op, Recovery, op, puts};
-pub use device::Violation;
+pub use model::Move;
 pub use property::{Expect, Mutant, Property};
-pub use search::Found;
+
+type Violation = crate::explore::Broken<Property>;

@@ -5,8 +5,9 @@
 //! reading a flag whose writer knew them. A release fence that reaches the NIC is cumulative: it waits for all of those, in
 //! whoever's store buffer they are.
 
+use super::Violation;
 use super::configuration::{Configuration, Fence, Scope};
-use super::device::Violation;
+use super::model::Move;
 use super::property::Mutant;
 use super::serve::{DOORBELL, DOORBELL_INDEX, RECORD};
 use super::state::{At, LANE, State, Word, bit, block};
@@ -50,7 +51,12 @@ impl Configuration {
     }
 
     /// Lanes write their WQEs, in any order, whatever their leader does.
-    pub(crate) fn lane_steps(&self, state: &State, number: usize, emit: &mut impl FnMut(State)) {
+    pub(crate) fn lane_steps(
+        &self,
+        state: &State,
+        number: usize,
+        emit: &mut impl FnMut(Move, State),
+    ) {
         let thread = &state.threads()[number];
         for lane in (0..8).filter(|lane| thread.lanes >> lane & 1 != 0) {
             let mut next = *state;
@@ -65,7 +71,7 @@ impl Configuration {
             thread
                 .buffer
                 .push((word | LANE, block::new(index, block::SINGLE, signalled)));
-            emit(next);
+            emit(Move::Lane(number, lane), next);
         }
     }
 }

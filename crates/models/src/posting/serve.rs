@@ -1,11 +1,12 @@
 //! Serving: what the holder of the token does until it is parked again.
 
+use super::Violation;
 use super::configuration::{Fence, Nic};
-use super::device::{Violation, broken};
 use super::modes::announce;
 use super::property::{Mutant, Property};
 use super::state::{At, Word, bit, parked};
 use super::thread::Step;
+use crate::explore::broken;
 
 /// The words as the store buffer names them.
 pub(crate) const DOORBELL_INDEX: u8 = 3;
@@ -97,10 +98,7 @@ impl Step<'_> {
             self.quiet_round()?;
         } else if self.is(Mutant::RoundsNotCounted) {
             if round + 1 > c.budget + UNCOUNTED {
-                return Err(broken(
-                    Property::Bounded,
-                    format!("{} rounds at {head}", round + 1),
-                ));
+                return broken(Property::Bounded, format!("{} rounds at {head}", round + 1));
             }
             self.goto(At::Scan, |thread| thread.round = round + 1);
         } else {
@@ -176,10 +174,10 @@ impl Step<'_> {
         let c = self.configuration;
         let round = self.thread.round + 1;
         if c.nic == Nic::Strict && round > c.depth {
-            return Err(broken(
+            return broken(
                 Property::Bounded,
                 format!("{round} quiet rounds, depth {}", c.depth),
-            ));
+            );
         }
         self.goto(At::Scan, |thread| thread.round = round.min(c.depth + 1));
         Ok(())

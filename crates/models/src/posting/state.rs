@@ -2,6 +2,8 @@
 //!
 //! A search copies states by the million: nothing in here is on the heap.
 
+use crate::explore::Codec;
+
 /// Most WQEBBs of a ring, threads, and stores that a thread has not yet made visible.
 const DEPTH: usize = 8;
 const THREADS: usize = 4;
@@ -105,7 +107,7 @@ pub(crate) mod block {
 /// Where a thread is in its operation. The names are those of the protocol's sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum At {
+pub enum At {
     Idle,
     GuardCheck,
     GuardCountLate,
@@ -274,6 +276,17 @@ impl Buffer {
         self.length -= 1;
         self.stores[self.length] = (0, 0);
     }
+
+    /// One that is read was empty before.
+    fn code(&mut self, codec: &mut impl Codec) {
+        let mut length = u8::try_from(self.length).unwrap();
+        codec.whole(&mut length);
+        self.length = usize::from(length);
+        for (word, value) in &mut self.stores[..self.length] {
+            codec.whole(word);
+            codec.value(value);
+        }
+    }
 }
 
 impl Thread {
@@ -308,11 +321,35 @@ impl Thread {
             ..Self::new(self.program)
         }
     }
+
+    fn code(&mut self, codec: &mut impl Codec) {
+        let mut at = self.at as u8;
+        for field in [&mut self.program, &mut self.done, &mut at] {
+            codec.whole(field);
+        }
+        self.at = At::ALL[usize::from(at)];
+        for field in [
+            &mut self.index,
+            &mut self.blocks,
+            &mut self.head,
+            &mut self.flag,
+            &mut self.round,
+            &mut self.bits,
+            &mut self.ticket,
+            &mut self.generation,
+        ] {
+            codec.value(field);
+        }
+        for field in [&mut self.known, &mut self.seen, &mut self.lanes] {
+            codec.whole(field);
+        }
+        self.buffer.code(codec);
+    }
 }
 
 /// Everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
+pub struct State {
     pub(crate) words: Words,
     threads: [Thread; THREADS],
     count: usize,
@@ -352,102 +389,20 @@ impl State {
         self.threads[..self.count].sort_unstable();
     }
 
-    /// Bytes that identify the state among those with the same depth and threads.
-    pub(crate) fn pack(&self, words: usize, out: &mut Vec<u8>) {
-        out.clear();
-        for word in &self.words[..words] {
-            put(out, *word);
-        }
-        for thread in self.threads() {
-            out.extend([thread.program, thread.done, thread.at as u8]);
-            for value in [
-                thread.index,
-                thread.blocks,
-                thread.head,
-                thread.flag,
-                thread.round,
-                thread.bits,
-                thread.ticket,
-                thread.generation,
-            ] {
-                put(out, value);
-            }
-            out.extend([thread.known, thread.seen, thread.lanes]);
-            out.push(u8::try_from(thread.buffer.length).unwrap());
-            for (word, value) in thread.buffer.stores() {
-                out.push(*word);
-                put(out, *value);
-            }
-        }
-        out.push(self.recovery);
-    }
-
-    /// Undoes [`Self::pack`].
-    pub(crate) fn unpack(&mut self, words: usize, bytes: &[u8]) {
-        let mut from = Reader { bytes };
+    /// The state among those with as many words and threads.
+    pub(crate) fn code(&mut self, words: usize, codec: &mut impl Codec) {
         for word in &mut self.words[..words] {
-            *word = from.value();
+            codec.value(word);
         }
         for thread in &mut self.threads[..self.count] {
-            *thread = Thread {
-                program: from.byte(),
-                done: from.byte(),
-                at: At::ALL[usize::from(from.byte())],
-                index: from.value(),
-                blocks: from.value(),
-                head: from.value(),
-                flag: from.value(),
-                round: from.value(),
-                bits: from.value(),
-                ticket: from.value(),
-                generation: from.value(),
-                known: from.byte(),
-                seen: from.byte(),
-                lanes: from.byte(),
-                buffer: Buffer::default(),
-            };
-            for _ in 0..from.byte() {
-                let word = from.byte();
-                thread.buffer.push((word, from.value()));
-            }
+            thread.code(codec);
         }
-        self.recovery = from.byte();
+        codec.whole(&mut self.recovery);
     }
 }
 
-/// Values from -100 to 149, nearly all, take one byte.
-fn put(out: &mut Vec<u8>, value: i32) {
-    match u8::try_from(value.saturating_add(100)) {
-        Ok(short) if short < 250 => out.push(short),
-        _ => {
-            out.push(255);
-            out.extend(value.to_le_bytes());
-        }
-    }
-}
-
-struct Reader<'a> {
-    bytes: &'a [u8],
-}
-
-impl Reader<'_> {
-    fn byte(&mut self) -> u8 {
-        let (first, rest) = self.bytes.split_first().unwrap();
-        self.bytes = rest;
-        *first
-    }
-
-    fn value(&mut self) -> i32 {
-        match self.byte() {
-            255 => {
-                let (value, rest) = self.bytes.split_first_chunk().unwrap();
-                self.bytes = rest;
-                i32::from_le_bytes(*value)
-            }
-            short => i32::from(short) - 100,
-        }
-    }
-}
+#[cfg(test)]
+use crate::explore::{Reader, Writer};
 
 #[test]
 fn a_packed_state_comes_back() {
@@ -463,10 +418,10 @@ fn a_packed_state_comes_back() {
     let mut state = State::new(&[thread, Thread::new(0)]);
     state.words[..6].copy_from_slice(&[-1, 149, 150, i32::MAX, -101, i32::MIN]);
     state.recovery = 2;
-    let mut bytes = Vec::new();
-    state.pack(6, &mut bytes);
+    let mut writer = Writer::default();
+    state.code(6, &mut writer);
     let mut back = State::new(&[Thread::new(1), Thread::new(1)]);
-    back.unpack(6, &bytes);
+    back.code(6, &mut Reader::new(writer.end()));
     assert_eq!(back, state);
     for (number, at) in At::ALL.into_iter().enumerate() {
         assert_eq!(at as usize, number);

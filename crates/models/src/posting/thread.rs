@@ -1,9 +1,11 @@
 //! A thread's next step: begin, write, publish, wait. `admission` and `serve` have the rest.
 
+use super::Violation;
 use super::configuration::{Configuration, Fence, Op};
-use super::device::{Violation, broken};
+use super::model::Move;
 use super::property::{Mutant, Property};
 use super::state::{At, LANE, State, Thread, Word, Words, batch_at, bit, block, parked, written};
+use crate::explore::broken;
 
 /// A thread of a state about to take a step.
 pub(crate) struct Step<'a> {
@@ -21,7 +23,7 @@ impl Configuration {
         &self,
         state: &State,
         number: usize,
-        emit: &mut impl FnMut(State),
+        emit: &mut impl FnMut(Move, State),
     ) -> Result<(), Violation> {
         let thread = &state.threads()[number];
         let stores = thread.buffer.stores();
@@ -38,7 +40,7 @@ impl Configuration {
                 thread.generation,
             )?;
             next.thread(number).buffer.remove(at);
-            emit(next);
+            emit(Move::Store(number, *word), next);
         }
         self.lane_steps(state, number, emit);
         let program = self.programs.get(usize::from(thread.program));
@@ -58,7 +60,7 @@ impl Configuration {
             let mut next = *state;
             next.words = words;
             *next.thread(number) = thread;
-            emit(next);
+            emit(Move::Thread(number, step.thread.at), next);
         }
         Ok(())
     }
@@ -204,13 +206,13 @@ impl Step<'_> {
     pub(crate) fn in_generation(&self) -> Result<(), Violation> {
         let now = self.word(Word::GENERATION);
         if self.thread.generation != now && !self.configuration.free {
-            return Err(broken(
+            return broken(
                 Property::Generation,
                 format!(
                     "a thread of generation {} acts in {now} at {:?}",
                     self.thread.generation, self.thread.at
                 ),
-            ));
+            );
         }
         Ok(())
     }
@@ -236,10 +238,10 @@ impl Step<'_> {
         let is_stale =
             ticket <= self.word(Word::BASE) && !self.is(Mutant::NoStaleCheck) && generation != 0;
         if self.word(Word::CONS) >= ticket && !is_stale && generation > 0 {
-            return Err(broken(
+            return broken(
                 Property::Stale,
                 format!("ticket {ticket} of generation 0 reported done in {generation}"),
-            ));
+            );
         }
         self.ends(&[]);
         Ok(())
@@ -366,10 +368,10 @@ impl Step<'_> {
         let index = self.thread.index;
         let token = self.word(Word::TOKEN);
         if token != index {
-            return Err(broken(
+            return broken(
                 Property::OneToken,
                 format!("the token is taken at {index}, but it is at {token} (-1: held)"),
-            ));
+            );
         }
         let owed = flag & 2 != 0;
         let must = !self.has(bit::MORE) || owed;
@@ -418,10 +420,10 @@ impl Step<'_> {
         let (range, kept) = (self.configuration.flag_range, flag >> 8);
         let looks_the_same = range != 0 && flag != 0 && (kept - index) % range == 0;
         if looks_the_same && kept != index {
-            return Err(broken(
+            return broken(
                 Property::Lap,
                 format!("the flag of {kept} looks like that of {index}"),
-            ));
+            );
         }
         Ok(())
     }

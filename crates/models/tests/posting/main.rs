@@ -12,6 +12,7 @@ mod limits;
 mod modes_checked;
 mod posts;
 
+use models::explore::search;
 use models::posting::{Configuration, Cq, Expect, Nic, Op, Property, op, puts};
 use std::path::Path;
 use std::time::Instant;
@@ -45,13 +46,16 @@ fn check(group: &str, configurations: Vec<Configuration>) {
     let (mut correct, mut mutants) = (0, 0);
     for configuration in configurations {
         let start = Instant::now();
-        let found = configuration.search();
+        let found = search(&configuration);
         states += found.states;
         let name = &configuration.name;
-        let broken = found.violation.as_ref().map(|bad| bad.property);
-        let text = found.violation.as_ref().map_or("holds".to_owned(), |bad| {
-            format!("breaks {}: {}", bad.property.name(), bad.text)
-        });
+        let broken = found.violation.as_ref().map(|(bad, _)| bad.property);
+        let text = found
+            .violation
+            .as_ref()
+            .map_or("holds".to_owned(), |(bad, _)| {
+                format!("breaks {}: {}", bad.property.name(), bad.text)
+            });
         println!(
             "{group}/{name}: {} states, {:.1?}, {text}",
             found.states,
@@ -70,7 +74,9 @@ fn check(group: &str, configurations: Vec<Configuration>) {
         };
         if !as_expected {
             let expected = configuration.expect;
-            wrong.push(format!("{name}: {text}, expected {expected:?}"));
+            let way = found.violation.map_or(Vec::new(), |(_, way)| way);
+            let way = way.join("\n  ");
+            wrong.push(format!("{name}: {text}, expected {expected:?}\n  {way}"));
         }
         if let Some(expected) = configuration.states
             && expected != found.states

@@ -1,0 +1,152 @@
+//! Posting as a model: its first state, who may move, and what must hold where nothing can move.
+
+use std::fmt;
+
+use super::Violation;
+use super::configuration::{Admission, Configuration, Recovery};
+use super::device::RECOVERED;
+use super::property::Property;
+use super::state::{At, State, Thread, Word, parked};
+use crate::explore::{Codec, Model, broken};
+
+/// Who moves in a step. Threads have the numbers that they have before it: states keep them sorted.
+#[derive(Clone, Copy, Debug)]
+pub enum Move {
+    /// The NIC does this.
+    Nic(&'static str),
+    /// The host does this.
+    Host(&'static str),
+    /// A thread goes on from here.
+    Thread(usize, At),
+    /// A store of a thread to this word becomes visible.
+    Store(usize, u8),
+    /// A lane of a thread's warp writes its WQE.
+    Lane(usize, i32),
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nic(does) => write!(f, "the NIC {does}"),
+            Self::Host(does) => write!(f, "the host {does}"),
+            Self::Thread(number, at) => write!(f, "thread {number} at {at:?}"),
+            Self::Store(number, word) => {
+                write!(f, "a store of thread {number} to word {word} is visible")
+            }
+            Self::Lane(number, lane) => write!(f, "lane {lane} of thread {number} writes"),
+        }
+    }
+}
+
+impl Model for Configuration {
+    type State = State;
+    type Step = Move;
+    type Property = Property;
+
+    const MOST_STATES: usize = 4_000_000;
+
+    fn first(&self) -> State {
+        // Equal programs share the number of the first of them.
+        let number = |program| self.programs.iter().position(|other| other == program);
+        let threads: Vec<Thread> = self
+            .programs
+            .iter()
+            .filter_map(number)
+            .map(|number| Thread::new(u8::try_from(number).unwrap()))
+            .chain(self.mailbox.then(|| {
+                // The host's thread has no program.
+                let mut agent = Thread::new(u8::try_from(self.programs.len()).unwrap());
+                agent.at = At::Agent;
+                agent
+            }))
+            .collect();
+        let mut state = State::new(&threads);
+        state.words[Word::CQE] = self.modulus - 1;
+        state.words[self.flag(0)] = parked(0, false);
+        state
+    }
+
+    fn code(&self, state: &mut State, codec: &mut impl Codec) {
+        state.code(self.word_count(), codec);
+    }
+
+    fn steps(&self, state: &State, emit: &mut impl FnMut(Move, State)) -> Result<(), Violation> {
+        let emit = &mut |step, mut next: State| {
+            next.sort();
+            if next != *state {
+                emit(step, next);
+            }
+        };
+        self.around(state, emit)?;
+        let threads = state.threads();
+        for number in 0..threads.len() {
+            // An identical thread has the same successors.
+            if number == 0 || threads[number] != threads[number - 1] {
+                self.thread_steps(state, number, emit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn at_rest(&self, state: &State) -> Result<(), Violation> {
+        let words = &state.words;
+        let hangs = if words[Word::ERR] != 0 || words[Word::DEAD] != 0 {
+            Property::EndsAfterError
+        } else if words[Word::BASE] + words[Word::RUN] >= self.modulus {
+            Property::Wrap
+        } else {
+            Property::Ends
+        };
+        let unfinished = |thread: &Thread| {
+            let program = self.programs.get(usize::from(thread.program));
+            let ops = program.map_or(0, Vec::len);
+            usize::from(thread.done) < ops || !thread.buffer.is_empty()
+        };
+        if state.threads().iter().any(unfinished) {
+            let places: Vec<At> = state.threads().iter().map(|thread| thread.at).collect();
+            return broken(hangs, format!("a thread hangs: {places:?}"));
+        }
+        let recovered = match self.recover {
+            Recovery::Never => true,
+            Recovery::AfterError => words[Word::ERR] == 0 || state.recovery == 2,
+            Recovery::Staged => state.recovery == RECOVERED,
+        };
+        if !recovered {
+            return broken(hangs, "the recovery hangs".to_owned());
+        }
+        if words[Word::READERS] != 0 {
+            return broken(
+                Property::Rest,
+                format!("{} readers at rest", words[Word::READERS]),
+            );
+        }
+        let (claim, resv) = (words[Word::CLAIM], words[Word::RESV]);
+        if claim != resv && self.admission == Admission::Claim {
+            return broken(
+                Property::Rest,
+                format!("claim {claim} and resv {resv} differ at rest"),
+            );
+        }
+        if words[Word::DEAD] != 0 {
+            return Ok(());
+        }
+        let run = words[Word::BASE] + words[Word::RUN];
+        if run != resv {
+            return broken(
+                Property::NothingLost,
+                format!("a lost doorbell: posted {resv}, run {run}"),
+            );
+        }
+        if words[Word::TOKEN] != resv {
+            return broken(
+                Property::OneToken,
+                format!("token at {}, resv {resv}", words[Word::TOKEN]),
+            );
+        }
+        Ok(())
+    }
+
+    fn is_live(&self) -> bool {
+        self.live
+    }
+}
