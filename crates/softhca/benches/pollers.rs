@@ -4,19 +4,15 @@
 //! Each figure is the median of [`RUNS`] runs with the least and the largest. As root every row runs a second time as an ordinary user.
 //! `SOFTHCA_BENCH_LIBRARY` names another libsofthca.so, to compare two in one session.
 
-#[path = "../tests/judges/pair.rs"]
-#[expect(dead_code, reason = "the judges use more of it")]
-mod pair;
-#[path = "../tests/judges/programs.rs"]
-#[expect(dead_code, reason = "the judges use more of it")]
-mod programs;
+#[path = "../tests/tools/mod.rs"]
+mod tools;
 
-use pair::Places;
-use programs::{Running, Scratch, is_installed, package_version};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tools::pair::{self, Places};
+use tools::programs::{self, Running, Scratch, is_installed, package_version};
 
 const RUNS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(120);

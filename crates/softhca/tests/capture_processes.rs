@@ -1,13 +1,12 @@
 //! Captures of programs that know nothing of them, and frames on a network interface: processes on the preloaded library.
 
 mod captures;
-#[path = "captures/programs.rs"]
-mod programs;
 
+use captures::programs::patience::HANG;
+use captures::programs::{Place, build_peer, finish, free_tcp_port, library, preloaded};
 use captures::{
     count_operations, dissect, judge, judges_are_there, judges_of_a_part_are_there, operations,
 };
-use programs::{HANG, Place, build_peer, finish, free_tcp_port, library, preloaded};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

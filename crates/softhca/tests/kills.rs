@@ -1,9 +1,8 @@
 //! A program that is killed at any moment leaves no socket and no shared memory, and no file after the next start.
 
-#[path = "rig/patience.rs"]
-mod patience;
+mod rig;
 
-use patience::{HANG, wait_until};
+use rig::patience::{HANG, wait_until};
 use softhca::{Hca, HcaConfig};
 use std::collections::BTreeSet;
 use std::fs;

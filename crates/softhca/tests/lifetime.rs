@@ -1,9 +1,8 @@
 //! The tree of a program that has the HCA linked in: there while it has devices, gone when it ends.
 
-#[path = "rig/patience.rs"]
-mod patience;
+mod rig;
 
-use patience::{HANG, wait_until};
+use rig::patience::{HANG, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod programs;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,5 @@
 //! Programs that run on the preloaded library: `peer.c`, which exchanges every operation with another of its kind, and tools.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -9,9 +7,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 #[path = "../rig/patience.rs"]
-mod patience;
+pub(crate) mod patience;
 
-pub(crate) use patience::HANG;
+use patience::HANG;
 
 /// A directory that is gone afterwards, unless somebody should look at it.
 pub(crate) struct Place(pub(crate) PathBuf);

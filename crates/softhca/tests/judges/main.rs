@@ -6,9 +6,9 @@ mod gids;
 mod grid;
 mod loss;
 mod namespace;
-mod pair;
 mod perftest;
 mod pingpong;
-mod programs;
 mod pyverbs;
 mod srq_events;
+#[path = "../tools/mod.rs"]
+mod tools;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::programs::HANG;
+use crate::captures::programs::patience::HANG;
 
 /// TCP port of the guest that the host reaches.
 pub(crate) const GUEST_PORT: u16 = 7000;

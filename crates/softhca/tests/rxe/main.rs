@@ -8,12 +8,10 @@
 #[path = "../captures/mod.rs"]
 mod captures;
 mod guest;
-#[path = "../captures/programs.rs"]
-mod programs;
 mod relay;
 
+use captures::programs::{Place, build_peer, finish, free_tcp_port, preloaded};
 use guest::{Guest, Wiring};
-use programs::{Place, build_peer, finish, free_tcp_port, preloaded};
 use relay::Relay;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
