@@ -1,4 +1,7 @@
-//! Completion entries: who gets one, and what is in it.
+//! The end of WQEs: completion entries, who gets one and what is in it.
+//!
+//! A send WQE ends in [`complete_send`] or [`fail_send`], a receive WQE in [`complete_receive`] or [`fail_receive`].
+//! [`arming`] tells software that waits of a new entry; [`flush`] ends what a QP in error has outstanding.
 
 pub(super) mod arming;
 pub(crate) mod flush;

@@ -1,5 +1,8 @@
-//! Receive WQEs: taken for a message, filled, completed. From the QP's own queue, from the SRQ that it was made with, or
-//! from the one that an XRC packet names.
+//! What peers ask of a QP. [`responder`] gives them memory by rkey and carries out their writes, reads and atomics, whether they
+//! come from the wire or from an HCA of the same process.
+//!
+//! Here are receive WQEs: taken for a message ([`begin`]), filled, completed. From the QP's own queue, from the SRQ that it was
+//! made with, or from the one that an XRC packet names.
 
 mod atomics;
 mod responder;

@@ -1,4 +1,5 @@
-//! The short way of the common WQEs: WRITEs and READs of an RC QP to a QP of this process, of one WQEBB.
+//! The short way of the common WQEs: WRITEs and READs of an RC QP to a QP of this process, of one WQEBB. When it is taken, and
+//! why nobody can tell: [the engine](crate::engine#the-fast-path).
 //!
 //! Both ends are looked up once for a whole run of WQEs, and written back behind it: the lock is held, so that nothing else
 //! changes them, their keys or their queue meanwhile. A WQE that is anything else, or that would fail, is left as it is to the

@@ -1,4 +1,8 @@
 //! A QP's turn: run what its doorbell allows, in order, for a bounded time.
+//!
+//! [`turn`] lets [`express`] run the common WQEs first and takes the others one by one: [`begin`] makes a WQE an operation, [`way`]
+//! says how it gets to its peer, and [`loopback`] carries it out by memory or [`submit`] hands it to the wire. [`placing`] is for
+//! devices that put off what is written to them, [`overlap`] for the checker.
 
 mod express;
 pub(super) mod loopback;
