@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) type Members = BTreeMap<u32, u32>;
 
 /// The group. Changed by compare-and-set only, so that its changes are one sequence.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupRecord {
     /// Number of the view; grows by one with each.
     pub(crate) epoch: u32,
@@ -28,7 +28,7 @@ pub(crate) struct GroupRecord {
 
 /// What a rank promises: it will start no call above `last` in the old view, and its QPs to everybody outside the proposal are
 /// in error. A rank that is not in the view yet promises no call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Promise {
     /// The last call that it started, or will still start.
     pub(crate) last: Option<u32>,
@@ -36,7 +36,7 @@ pub(crate) struct Promise {
 
 /// What a member says that wants to go: `last` is the last call that it starts in the view of `epoch`. It holds in that view only;
 /// a member that a change has kept meanwhile says it again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Goodbye {
     /// The view that it has when it says so.
     pub(crate) epoch: u32,

@@ -2,7 +2,7 @@
 //!
 //! A change is propose → promise → commit. Any member may do any of it, nobody is special, and whoever does not promise is
 //! removed by a further, smaller proposal. Each [`Step`] is done before the next is asked for; between two steps anything may
-//! have happened. `rules_model.rs` runs this function for several ranks in every order.
+//! have happened. `rules_model` runs this function for several ranks in every order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::choose::Suspicions;
 use super::record::{Goodbye, GroupRecord, Members, Promise, later, newer};
 
 /// Calls that a rank's device may start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// None from now on; what it has started is still to be read.
     Closed,
@@ -21,7 +21,7 @@ pub(crate) enum Limit {
 }
 
 /// What a rank knows of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Local {
     /// Its slot.
     pub(crate) slot: u32,

@@ -1,6 +1,8 @@
 //! A member that wants to go, as `leave.rs` lets it: it says which call is its last, and ends when all are through with those before.
 
-use super::{ABORTED, Fault, Limit, Model, Rank, State, StepKey};
+use models::explore::broken;
+
+use super::{ABORTED, Fault, Limit, Model, Rank, State, StepKey, Violation};
 
 impl Model {
     /// Who has said goodbye, lives, and is let go by the view of the record; with its last call.
@@ -66,7 +68,7 @@ impl Model {
     }
 
     /// Every call that a rank ran together with one that has left was run by both, in one view.
-    pub(super) fn lost(&self, state: &State) -> Option<String> {
+    pub(super) fn lost(&self, state: &State) -> Result<(), Violation> {
         let all = || (0u32..).zip(&state.ranks);
         for (gone, leaver) in all().filter(|(_, rank)| rank.left) {
             for (slot, rank) in all().filter(|(_, rank)| rank.alive || rank.left) {
@@ -77,13 +79,16 @@ impl Model {
                     }
                     let with = state.history[theirs as usize - 1].contains(&gone);
                     if (with || ran(own)) && theirs != own {
-                        return Some(format!(
-                            "T: {slot} ran call {call} in epoch {theirs}, {gone}, which has left, in {own}"
-                        ));
+                        return broken(
+                            "T",
+                            format!(
+                                "{slot} ran call {call} in epoch {theirs}, {gone}, which has left, in {own}"
+                            ),
+                        );
                     }
                 }
             }
         }
-        None
+        Ok(())
     }
 }

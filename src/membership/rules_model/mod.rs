@@ -8,15 +8,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+mod code;
 mod faults;
 mod leave;
 mod runs;
-mod search;
 
 use super::choose::Suspicions;
 use super::record::{Goodbye, GroupRecord, Members, Promise};
 use super::rules::{Limit, Local, Seen, Step};
 use faults::Fault;
+use models::explore::{Broken, broken};
 
 /// One configuration.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,7 +35,7 @@ struct Config {
     fault: Option<Fault>,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 struct Rank {
     alive: bool,
     local: Local,
@@ -60,7 +61,7 @@ struct Rank {
 const ABORTED: u32 = u32::MAX;
 
 /// A step as part of a state.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 enum StepKey {
     Store(GroupRecord),
     Close,
@@ -73,7 +74,7 @@ enum StepKey {
     Goodbye,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 struct State {
     ranks: Vec<Rank>,
     record: GroupRecord,
@@ -90,7 +91,7 @@ struct State {
 
 struct Model(Config);
 
-type Violation = String;
+type Violation = Broken<&'static str>;
 
 impl Model {
     fn start(&self) -> State {
@@ -305,7 +306,7 @@ impl Model {
             StepKey::Fence(slots) => {
                 local.fenced.extend(slots);
                 if let Some((of, _)) = self.goodbyes(state).find(|(of, _)| slots.contains(of)) {
-                    return Err(format!("T: {slot} fences {of}, which has said goodbye"));
+                    return broken("T", format!("{slot} fences {of}, which has said goodbye"));
                 }
             }
             StepKey::Promise(promise) => {
@@ -362,11 +363,11 @@ impl Model {
                     continue;
                 }
                 if self.0.fault == Some(Fault::NoFence) || !rank.local.fenced.contains(dropped) {
-                    return Err(format!("E2: {slot} has not fenced {dropped}"));
+                    return broken("E2", format!("{slot} has not fenced {dropped}"));
                 }
             }
             if let Some(kept) = new.members.keys().find(|s| rank.local.fenced.contains(s)) {
-                return Err(format!("E6: {slot} has fenced {kept}, which is kept"));
+                return broken("E6", format!("{slot} has fenced {kept}, which is kept"));
             }
         }
         self.same_view(state, new)
@@ -382,13 +383,14 @@ impl Model {
                     continue;
                 }
                 if call >= record.first && ran != record.epoch {
-                    return Err(format!(
-                        "E3: {slot} ran call {call} in epoch {ran}; {} begins at {}",
-                        record.epoch, record.first
-                    ));
+                    let (epoch, first) = (record.epoch, record.first);
+                    return broken(
+                        "E3",
+                        format!("{slot} ran call {call} in epoch {ran}; {epoch} begins at {first}"),
+                    );
                 }
                 if *epoch.get_or_insert(ran) != ran {
-                    return Err(format!("E3: call {call} ran in two epochs"));
+                    return broken("E3", format!("call {call} ran in two epochs"));
                 }
             }
         }
@@ -448,7 +450,7 @@ impl Model {
                     .rev()
                     .find(|(first, _)| *first <= rank.next);
                 let Some(&(_, epoch)) = view else {
-                    return Err(format!("VT: {slot} finds no view for call {}", rank.next));
+                    return broken("VT", format!("{slot} finds no view for call {}", rank.next));
                 };
                 device.ran[rank.next as usize - 1] = epoch;
                 device.next += 1;
@@ -461,16 +463,18 @@ impl Model {
         Ok(())
     }
 
-    fn stuck(&self, state: &State) -> Option<Violation> {
-        if let Some(lost) = self.lost(state) {
-            return Some(lost);
+    fn stuck(&self, state: &State) -> Result<(), Violation> {
+        self.lost(state)?;
+        let held = (0u32..).zip(&state.ranks).find(|(slot, rank)| {
+            let member = state.record.members.contains_key(slot);
+            rank.alive && (rank.next <= self.0.calls || !member)
+        });
+        match held {
+            Some((slot, rank)) => {
+                let next = rank.next;
+                broken("L", format!("{slot} is held at call {next} for ever"))
+            }
+            None => Ok(()),
         }
-        (0u32..)
-            .zip(&state.ranks)
-            .find(|(slot, rank)| {
-                let member = state.record.members.contains_key(slot);
-                rank.alive && (rank.next <= self.0.calls || !member)
-            })
-            .map(|(slot, rank)| format!("L: {slot} is held at call {} for ever", rank.next))
     }
 }

@@ -1,6 +1,8 @@
 //! The configurations that are run, and the broken rules that must be caught.
 
-use super::{Config, Fault, Model, search};
+use models::explore::search;
+
+use super::{Config, Fault, Model};
 
 const BASE: Config = Config {
     ranks: 3,
@@ -118,9 +120,12 @@ fn every_order_of_deaths_suspicions_aborts_and_joins_ends_in_one_view() {
     }
     for config in configs {
         let start = std::time::Instant::now();
-        let (violation, states) = search::explore(&Model(config));
+        let found = search(&Model(config));
+        let states = found.states;
         eprintln!("{states} states in {:.1?}: {config:?}", start.elapsed());
-        assert_eq!(violation, None, "{config:?}");
+        if let Some((broken, way)) = found.violation {
+            panic!("{config:?}: {broken:?} after\n  {}", way.join("\n  "));
+        }
     }
 }
 
@@ -154,12 +159,10 @@ fn every_broken_rule_is_caught_by_its_property() {
             fault: Some(fault),
             ..config
         };
-        let (violation, states) = search::explore(&Model(config));
-        let first = violation.as_deref().unwrap_or("nothing").lines().next();
-        eprintln!("{fault:?}: {states} states: {}", first.unwrap_or(""));
-        assert!(
-            violation.is_some_and(|found| found.starts_with(property)),
-            "{fault:?} must break {property}"
-        );
+        let found = search(&Model(config));
+        let broken = found.violation.map(|(broken, _)| broken);
+        let broken = broken.map_or(("nothing", String::new()), |it| (it.property, it.text));
+        eprintln!("{fault:?}: {} states: {broken:?}", found.states);
+        assert_eq!(broken.0, property, "{fault:?} must break {property}");
     }
 }

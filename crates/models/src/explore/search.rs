@@ -174,3 +174,83 @@ fn pack<M: Model>(model: &M, state: &mut M::State, writer: &mut Writer) {
     writer.begin();
     model.code(state, writer);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers, from 0 on.
+    struct Graph {
+        edges: &'static [(u8, u8)],
+        ends: &'static [u8],
+        wrong: Option<u8>,
+        live: bool,
+    }
+
+    impl Model for Graph {
+        type State = u8;
+        type Step = u8;
+        type Property = u8;
+
+        const MOST_STATES: usize = 10;
+
+        fn first(&self) -> u8 {
+            0
+        }
+
+        fn code(&self, state: &mut u8, codec: &mut impl Codec) {
+            codec.whole(state);
+        }
+
+        fn steps(&self, state: &u8, emit: &mut impl FnMut(u8, u8)) -> Result<(), Broken<u8>> {
+            if self.wrong == Some(*state) {
+                return broken(*state, "wrong".to_owned());
+            }
+            for (_, to) in self.edges.iter().filter(|(from, _)| from == state) {
+                emit(*to, *to);
+            }
+            Ok(())
+        }
+
+        fn at_rest(&self, state: &u8) -> Result<(), Broken<u8>> {
+            match self.ends.contains(state) {
+                true => Ok(()),
+                false => broken(*state, "no end".to_owned()),
+            }
+        }
+
+        fn is_live(&self) -> bool {
+            self.live
+        }
+    }
+
+    #[test]
+    fn the_way_to_a_violation_is_the_shortest() {
+        let graph = |wrong| Graph {
+            edges: &[(0, 1), (1, 2), (2, 3), (0, 4), (4, 3)],
+            ends: &[3],
+            wrong,
+            live: false,
+        };
+        let found = search(&graph(None));
+        assert!(found.violation.is_none());
+        assert_eq!(found.states, 5);
+        let (broken, way) = search(&graph(Some(3))).violation.unwrap();
+        assert_eq!((broken.property, way.join(" ").as_str()), (3, "4 3"));
+    }
+
+    #[test]
+    fn states_from_which_no_end_can_be_reached_are_found() {
+        let graph = |live| Graph {
+            edges: &[(0, 1), (0, 2), (2, 3), (3, 2)],
+            ends: &[1],
+            wrong: None,
+            live,
+        };
+        assert!(search(&graph(false)).violation.is_none());
+        let (broken, way) = search(&graph(true)).violation.unwrap();
+        let expected = "livelock: from 2 states no end can be reached";
+        assert_eq!((broken.property, broken.text.as_str()), (2, expected));
+        assert_eq!(way, ["2"]);
+    }
+}
