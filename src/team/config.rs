@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::rail::RailConfig;
 use super::{RankSet, SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
 use crate::config::Modes;
@@ -221,7 +222,7 @@ impl TeamConfig {
     }
 
     /// Host memory that the QPs of `rail` take; 0 if their queues lie in device memory.
-    pub(super) fn host_bytes_of(&self, rail: u32, rails: u32) -> u64 {
+    fn host_bytes_of(&self, rail: u32, rails: u32) -> u64 {
         let each = self.any_shape().host_bytes().next_multiple_of(128);
         match self.queues {
             Queues::Device => 0,
@@ -230,22 +231,30 @@ impl TeamConfig {
     }
 
     /// Device memory that `rail` gets for its QPs.
-    pub(super) fn control_bytes_of(&self, rail: u32, rails: u32) -> u64 {
+    fn control_bytes_of(&self, rail: u32, rails: u32) -> u64 {
         match self.control_bytes {
             0 => self.needed_control_bytes_of(rail, rails),
             bytes => bytes,
         }
     }
 
-    /// The shape of its QPs on a device with `caps`.
-    pub(super) fn shape(&self, caps: &Caps) -> QpConfig {
-        QpConfig {
-            doorbell: self.doorbell.unwrap_or(Doorbell::by_capability(caps)),
-            ..self.any_shape()
-        }
+    /// What `rail` of `rails` has room for, on a device with `caps`.
+    pub(super) fn rail(&self, rail: u32, rails: u32, caps: &Caps) -> Result<RailConfig, TeamError> {
+        let length = |what, value: u64| {
+            usize::try_from(value).map_err(|_| TeamError::limit(what, value, usize::MAX))
+        };
+        Ok(RailConfig {
+            shape: QpConfig {
+                doorbell: self.doorbell.unwrap_or(Doorbell::by_capability(caps)),
+                ..self.any_shape()
+            },
+            qps: length("mailboxes", self.qps_of(rail, rails))?,
+            control_bytes: length("control_bytes", self.control_bytes_of(rail, rails))?,
+            host_bytes: length("host queues", self.host_bytes_of(rail, rails))?,
+        })
     }
 
-    /// The same for any device: how it is rung changes no length.
+    /// The shape of its QPs on any device: how it is rung changes no length.
     fn any_shape(&self) -> QpConfig {
         QpConfig {
             log_depth: self.log_depth.min(15),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rendezvous::StoreError;
 
 use super::SignalOrder;
+use super::fabric_error::FabricError;
 use crate::error::{Error, Layer};
 use crate::gpu::GpuError;
 use crate::verbs::{DataOrder, VerbsError};
@@ -220,6 +221,15 @@ impl TeamError {
                 let names: Vec<String> = ranks.iter().map(u32::to_string).collect();
                 format!("ranks {} have not come", names.join(", "))
             }
+        }
+    }
+}
+
+impl From<FabricError> for TeamError {
+    fn from(error: FabricError) -> Self {
+        match error {
+            FabricError::Verbs(error) => Self::Verbs(error),
+            FabricError::Gpu(error) => Self::Gpu(error),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::TeamError;
 use super::exchange::Exchange;
 use super::identity::Identity;
-use super::link::PSN_BITS;
+use super::psn::PSN_BITS;
 use crate::gpu::MemoryHandle;
 use crate::verbs::Mtu;
 

@@ -3,6 +3,7 @@
 use bytemuck::Zeroable;
 
 use super::TeamError;
+use super::psn::{any_psn, far_from, first_psn};
 use super::rail::Rail;
 use crate::abi::{QpContext, Status};
 use crate::gpu::{Gpu, MappedMmio};
@@ -15,9 +16,6 @@ use crate::verbs::{
 const PAGE_BYTES: usize = 4096;
 /// After a reset the HCA counts WQEBBs from 0, so a life begins at a multiple of what its 16-bit counter holds.
 const BASE_STEP: u64 = 1 << 16;
-/// Packet numbers have 24 bits; those of two lives keep this distance, so that no old packet meets a new window.
-pub(super) const PSN_BITS: u32 = 24;
-const PSN_DISTANCE: u32 = 1 << 22;
 
 /// One QP to a peer.
 #[derive(Debug)]
@@ -101,7 +99,7 @@ impl Link {
             layout,
             peer,
             rail: rail_number,
-            psn: fastrand::u32(..1 << PSN_BITS),
+            psn: any_psn(),
             far: None,
             path: None,
             next: None,
@@ -257,7 +255,7 @@ impl Link {
                 let status = self.query()?;
                 (far_from(status.next_send_psn), Some(status.next_rcv_psn))
             }
-            Stage::Rtr(_) | Stage::Rts(_) => (fastrand::u32(..1 << PSN_BITS), None),
+            Stage::Rtr(_) | Stage::Rts(_) => (any_psn(), None),
         };
         Ok(NextLife {
             psn,
@@ -377,58 +375,5 @@ fn moved<A: State, B: State>(
             let TransitionError { qp, source } = *error;
             (stuck(qp), Err(source))
         }
-    }
-}
-
-/// A random packet number at least [`PSN_DISTANCE`] away from `used`, on either side.
-fn far_from(used: u32) -> u32 {
-    let range = (1 << PSN_BITS) - 2 * PSN_DISTANCE;
-    (used + PSN_DISTANCE + fastrand::u32(..range)) % (1 << PSN_BITS)
-}
-
-/// First packet number of who has told `psn`, to a QP at which packets near `far` may still arrive. Both ends find the same.
-fn first_psn(psn: u32, far: Option<u32>) -> u32 {
-    let near = |far: u32| {
-        let ahead = psn.wrapping_sub(far) % (1 << PSN_BITS);
-        ahead.min((1 << PSN_BITS) - ahead) < PSN_DISTANCE
-    };
-    match far {
-        Some(far) if near(far) => (psn + (1 << (PSN_BITS - 1))) % (1 << PSN_BITS),
-        _ => psn,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packet_numbers_of_two_lives_are_far_apart_on_both_sides() {
-        let seed = fastrand::u64(..);
-        fastrand::seed(seed);
-        for _ in 0..10_000 {
-            let used = fastrand::u32(..1 << PSN_BITS);
-            let psn = far_from(used);
-            assert!(psn < 1 << PSN_BITS);
-            let ahead = psn.wrapping_sub(used) % (1 << PSN_BITS);
-            let apart = ahead.min((1 << PSN_BITS) - ahead);
-            assert!(apart >= PSN_DISTANCE, "seed {seed}: {used:#x} {psn:#x}");
-        }
-    }
-    #[test]
-    fn a_number_near_to_what_an_earlier_peer_may_still_send_is_moved_to_the_other_side() {
-        let seed = fastrand::u64(..);
-        fastrand::seed(seed);
-        for _ in 0..10_000 {
-            let far = fastrand::u32(..1 << PSN_BITS);
-            let psn = (far + fastrand::u32(..1 << PSN_BITS)) % (1 << PSN_BITS);
-            let first = first_psn(psn, Some(far));
-            let ahead = first.wrapping_sub(far) % (1 << PSN_BITS);
-            let apart = ahead.min((1 << PSN_BITS) - ahead);
-            assert!(first < 1 << PSN_BITS);
-            assert!(apart >= PSN_DISTANCE, "seed {seed}: {psn:#x} {far:#x}");
-            assert!(first == psn || apart > PSN_DISTANCE, "seed {seed}");
-        }
-        assert_eq!(first_psn(7, None), 7);
     }
 }

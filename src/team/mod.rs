@@ -16,11 +16,13 @@ mod direct;
 mod error;
 mod exchange;
 mod export;
+mod fabric_error;
 mod hello;
 mod identity;
 mod link;
 mod links;
 mod order;
+mod psn;
 mod rail;
 mod ranks;
 mod rebuild;
@@ -157,7 +159,8 @@ impl Team {
         agreed.push(("order of signals".to_owned(), order.to_string()));
         exchange.agree("config", &agreed)?;
         let rail = |(number, context): (u32, &Arc<Context>)| {
-            Rail::new(context, gpu.as_ref(), &config, number, rails)
+            let config = config.rail(number, rails, context.caps())?;
+            Ok(Rail::new(context, gpu.as_ref(), &config)?)
         };
         let made: Vec<Rail> = (0..)
             .zip(contexts)
@@ -342,7 +345,7 @@ impl Team {
     /// # Errors
     /// [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked): what is posted does not run any more.
     pub fn check_threads(&self) -> Result<(), TeamError> {
-        self.rails.iter().try_for_each(Rail::check)
+        Ok(self.rails.iter().try_for_each(Rail::check)?)
     }
 
     /// Tells the others that this rank gives up, and why.

@@ -9,12 +9,25 @@
 use std::sync::Arc;
 
 use super::export::Offered;
-use super::{TeamConfig, TeamError};
+use super::fabric_error::FabricError;
 use crate::gpu::{DeviceMemory, Gpu};
 use crate::verbs::{
     AtomicSink, Context, ControlHeap, Doorbell, DoorbellProxy, Events, HEAP_ALIGN, HeapRegion,
-    MAILBOX_BYTES, Pd, QpConfig, QpPlaces,
+    MAILBOX_BYTES, Pd, QpConfig, QpPlaces, VerbsError,
 };
+
+/// What a rail has room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RailConfig {
+    /// The shape of its QPs.
+    pub(super) shape: QpConfig,
+    /// QPs that a thread of the host rings for, where [`RailConfig::shape`] says so.
+    pub(super) qps: usize,
+    /// Device memory of its QPs.
+    pub(super) control_bytes: usize,
+    /// Host memory of its QPs; 0 if their queues lie in device memory.
+    pub(super) host_bytes: usize,
+}
 
 /// Everything on one HCA that QPs and registrations are made from.
 #[derive(Debug)]
@@ -33,23 +46,23 @@ pub(super) struct Rail {
 }
 
 impl Rail {
-    /// Rail `number` of `rails` on the device `context`.
+    /// A rail on the device `context`.
+    ///
+    /// # Errors
+    /// What the HCA refuses, or the device that runs kernels.
     pub(super) fn new(
         context: &Arc<Context>,
         gpu: &dyn Gpu,
-        config: &TeamConfig,
-        number: u32,
-        rails: u32,
-    ) -> Result<Self, TeamError> {
-        let control = Control::new(context, gpu, config.control_bytes_of(number, rails))?;
+        config: &RailConfig,
+    ) -> Result<Self, FabricError> {
+        let control = Control::new(context, gpu, config.control_bytes)?;
         let pd = Pd::new(context)?;
-        let host = match config.host_bytes_of(number, rails) {
+        let host = match config.host_bytes {
             0 => None,
             bytes => Some(host_heap(context, gpu, bytes)?),
         };
-        let shape = config.shape(context.caps());
-        let proxy = match shape.doorbell {
-            Doorbell::Mailbox => Some(proxy(gpu, config.qps_of(number, rails))?),
+        let proxy = match config.shape.doorbell {
+            Doorbell::Mailbox => Some(proxy(gpu, config.qps)?),
             Doorbell::Record | Doorbell::NoRecord => None,
         };
         let sink = match context.caps().atomics {
@@ -64,7 +77,7 @@ impl Rail {
         });
         Ok(Self {
             sink,
-            shape,
+            shape: config.shape,
             proxy,
             host,
             events: events.ok(),
@@ -82,8 +95,8 @@ impl Rail {
     }
 
     /// Whether the threads of the rail run.
-    pub(super) fn check(&self) -> Result<(), TeamError> {
-        Ok(self.proxy.as_ref().map_or(Ok(()), |proxy| proxy.check())?)
+    pub(super) fn check(&self) -> Result<(), VerbsError> {
+        self.proxy.as_ref().map_or(Ok(()), |proxy| proxy.check())
     }
 
     /// What the HCA tells by itself.
@@ -126,26 +139,23 @@ impl Rail {
 fn host_heap(
     context: &Arc<Context>,
     gpu: &dyn Gpu,
-    bytes: u64,
-) -> Result<Arc<ControlHeap>, TeamError> {
-    let length =
-        usize::try_from(bytes).map_err(|_| TeamError::limit("host queues", bytes, usize::MAX))?;
-    let memory = gpu.map_host(length)?;
-    let region = HeapRegion::host(memory.addr(), memory.host_addr(), length);
+    bytes: usize,
+) -> Result<Arc<ControlHeap>, FabricError> {
+    let memory = gpu.map_host(bytes)?;
+    let region = HeapRegion::host(memory.addr(), memory.host_addr(), bytes);
     // SAFETY: the heap keeps the memory as its owner; nobody has a reference into it but to atomics.
     Ok(unsafe { ControlHeap::over(context, &region, Some(Box::new(memory))) }?)
 }
 
 /// A thread that rings for `qps` QPs.
-fn proxy(gpu: &dyn Gpu, qps: u64) -> Result<Arc<DoorbellProxy>, TeamError> {
-    let bytes = qps.max(1) * MAILBOX_BYTES;
-    let length =
-        usize::try_from(bytes).map_err(|_| TeamError::limit("mailboxes", bytes, usize::MAX))?;
-    let memory = gpu.map_host(length)?;
+fn proxy(gpu: &dyn Gpu, qps: usize) -> Result<Arc<DoorbellProxy>, FabricError> {
+    let mailbox = usize::try_from(MAILBOX_BYTES).expect("a cache line");
+    let bytes = qps.max(1) * mailbox;
+    let memory = gpu.map_host(bytes)?;
     let (addr, host_addr) = (memory.addr(), memory.host_addr());
     let owner: Option<Box<dyn std::any::Any + Send + Sync>> = Some(Box::new(memory));
     // SAFETY: as in `host_heap`.
-    Ok(unsafe { DoorbellProxy::start(addr, host_addr, length, None, owner) }?)
+    Ok(unsafe { DoorbellProxy::start(addr, host_addr, bytes, None, owner) }?)
 }
 
 /// The control heap and the memory it lies in.
@@ -156,16 +166,14 @@ struct Control {
 }
 
 impl Control {
-    fn new(context: &Arc<Context>, gpu: &dyn Gpu, bytes: u64) -> Result<Self, TeamError> {
-        let length = usize::try_from(bytes)
-            .map_err(|_| TeamError::limit("control_bytes", bytes, usize::MAX))?;
+    fn new(context: &Arc<Context>, gpu: &dyn Gpu, bytes: usize) -> Result<Self, FabricError> {
         let align = usize::try_from(HEAP_ALIGN).expect("a page");
-        let memory = gpu.alloc(length, align)?;
+        let memory = gpu.alloc(bytes, align)?;
         let offered = Offered::of(&memory);
         let dmabufs = offered.list();
         let region = HeapRegion {
             dmabufs: &dmabufs,
-            ..HeapRegion::device(memory.addr(), length)
+            ..HeapRegion::device(memory.addr(), bytes)
         };
         // SAFETY: `memory` is device memory, to which no Rust reference exists, and what is offered is the same memory; `drop`
         // frees it after the heap, or never.
