@@ -7,6 +7,7 @@
 pub mod abi;
 pub mod config;
 pub mod error;
+mod fabric;
 pub mod gpu;
 pub mod membership;
 pub mod memheap;

@@ -25,7 +25,8 @@ const MODULES: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("verbs", &["sys", "memheap", "abi", "error", "config"]),
     ("gpu", &["abi", "error", "config"]),
-    ("team", &["verbs", "gpu", "abi", "error", "config"]),
+    ("fabric", &["verbs", "gpu", "error", "config"]),
+    ("team", &["fabric", "verbs", "gpu", "abi", "error", "config"]),
     ("membership", &["team", "verbs", "abi", "error", "config"]),
     (
         "moe",
@@ -38,7 +39,7 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
     ("mlx5_prm", &["abi", "verbs"]),
     ("simt", &["gpu"]),
     ("cudarc", &["gpu"]),
-    ("rendezvous", &["membership", "team", "error"]),
+    ("rendezvous", &["fabric", "membership", "team", "error"]),
     ("softhca", &[]),
 ];
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::rail::RailConfig;
 use super::{RankSet, SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
 use crate::config::Modes;
+use crate::fabric::RailConfig;
 use crate::verbs::{Caps, CqKind, Doorbell, QpConfig, Queues, Sharing};
 
 /// Most ranks of a team.

@@ -9,10 +9,10 @@
 use std::time::Instant;
 
 use super::hello::{Offer, WindowOffer};
-use super::identity::{Identity, Reach};
 use super::links::PeerState;
 use super::window::OwnedWindow;
 use super::{Team, TeamError};
+use crate::fabric::{Identity, Reach};
 use crate::gpu::{DeviceMemory, Gpu, MemoryHandle, OpenedMemory};
 
 /// What is told of a window for loads and stores, and what is open of it at others.

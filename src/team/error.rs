@@ -5,8 +5,8 @@ use std::time::Duration;
 use rendezvous::StoreError;
 
 use super::SignalOrder;
-use super::fabric_error::FabricError;
 use crate::error::{Error, Layer};
+use crate::fabric::FabricError;
 use crate::gpu::GpuError;
 use crate::verbs::{DataOrder, VerbsError};
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::TeamError;
 use super::exchange::Exchange;
-use super::identity::Identity;
-use super::psn::PSN_BITS;
+use crate::fabric::Identity;
+use crate::fabric::PSN_BITS;
 use crate::gpu::MemoryHandle;
 use crate::verbs::Mtu;
 

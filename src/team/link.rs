@@ -3,9 +3,9 @@
 use bytemuck::Zeroable;
 
 use super::TeamError;
-use super::psn::{any_psn, far_from, first_psn};
-use super::rail::Rail;
 use crate::abi::{QpContext, Status};
+use crate::fabric::Rail;
+use crate::fabric::{any_psn, far_from, first_psn};
 use crate::gpu::{Gpu, MappedMmio};
 use crate::verbs::{
     ImageAttr, Init, PathAttr, Qp, QpLayout, QpStatus, Reset, Rtr, Rts, SendAttr, State,

@@ -5,11 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::exchange::Exchange;
 use super::hello::{Hello, Offer, QpOffer, RailRecord, VERSION, Wanted, WindowOffer, hello_key};
-use super::identity::{Identity, Reach};
 use super::link::Link;
-use super::rail::Rail;
 use super::{TeamConfig, TeamError};
 use crate::abi::{RAIL_SHIFT, Status};
+use crate::fabric::Rail;
+use crate::fabric::{Identity, Reach};
 use crate::gpu::Gpu;
 use crate::verbs::{Gid, Mtu, PathAttr, SendAttr, VerbsError};
 

@@ -1,7 +1,7 @@
 //! What a team does, in one line: how payload reaches its peers, and how its QPs work. [`Team::join`] logs it.
 
-use super::identity::Reach;
 use super::{CqKind, Doorbell, Queues, Sharing, Team};
+use crate::fabric::Reach;
 
 impl Team {
     /// What this rank has joined as and what carries its payload, in one line.

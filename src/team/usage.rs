@@ -1,6 +1,7 @@
 //! What a team costs its devices: commands and memory, counted so that a change of one peer can be shown to touch one peer.
 
 use super::Team;
+use crate::fabric::Rail;
 
 impl Team {
     /// Commands that have gone to the HCAs through this team's contexts: made, moved, asked about and destroyed QPs, CQs, keys.
@@ -17,7 +18,7 @@ impl Team {
     /// that are part of it. Between two looks that show the same nothing was allocated.
     #[must_use]
     pub fn bytes_allocated(&self) -> u64 {
-        let heaps: u64 = self.rails.iter().map(super::Rail::heap_bytes).sum();
+        let heaps: u64 = self.rails.iter().map(Rail::heap_bytes).sum();
         self.gpu.allocated() + heaps
     }
 }

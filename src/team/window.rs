@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::direct::Shown;
 use super::exchange::Exchange;
-use super::export::Offered;
 use super::hello::{WindowOffer, WindowShape};
-use super::identity::Reach;
-use super::rail::Rail;
 use super::{TeamConfig, TeamError};
 use crate::abi::{PeerEntry, Window};
+use crate::fabric::Offered;
+use crate::fabric::Rail;
+use crate::fabric::Reach;
 use crate::gpu::{DeviceMemory, Gpu, MemoryHandle};
 use crate::verbs::{Access, Export, Mr, Pd, VerbsError};
 

@@ -1,23 +1,23 @@
 //! Packet numbers (PSNs): those of two lives of a QP keep a distance, so that no packet of an earlier life meets a new window.
 
 /// Bits of a packet number.
-pub(super) const PSN_BITS: u32 = 24;
+pub(crate) const PSN_BITS: u32 = 24;
 /// Packet numbers of two lives are so far apart.
 const PSN_DISTANCE: u32 = 1 << 22;
 
 /// A random packet number.
-pub(super) fn any_psn() -> u32 {
+pub(crate) fn any_psn() -> u32 {
     fastrand::u32(..1 << PSN_BITS)
 }
 
 /// A random packet number at least [`PSN_DISTANCE`] away from `used`, on either side.
-pub(super) fn far_from(used: u32) -> u32 {
+pub(crate) fn far_from(used: u32) -> u32 {
     let range = (1 << PSN_BITS) - 2 * PSN_DISTANCE;
     (used + PSN_DISTANCE + fastrand::u32(..range)) % (1 << PSN_BITS)
 }
 
 /// First packet number of who has told `psn`, to a QP at which packets near `far` may still arrive. Both ends find the same.
-pub(super) fn first_psn(psn: u32, far: Option<u32>) -> u32 {
+pub(crate) fn first_psn(psn: u32, far: Option<u32>) -> u32 {
     let near = |far: u32| {
         let ahead = psn.wrapping_sub(far) % (1 << PSN_BITS);
         ahead.min((1 << PSN_BITS) - ahead) < PSN_DISTANCE

@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use super::export::Offered;
-use super::fabric_error::FabricError;
+use super::error::FabricError;
+use super::offered::Offered;
 use crate::gpu::{DeviceMemory, Gpu};
 use crate::verbs::{
     AtomicSink, Context, ControlHeap, Doorbell, DoorbellProxy, Events, HEAP_ALIGN, HeapRegion,
@@ -18,20 +18,20 @@ use crate::verbs::{
 
 /// What a rail has room for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RailConfig {
+pub(crate) struct RailConfig {
     /// The shape of its QPs.
-    pub(super) shape: QpConfig,
+    pub(crate) shape: QpConfig,
     /// QPs that a thread of the host rings for, where [`RailConfig::shape`] says so.
-    pub(super) qps: usize,
+    pub(crate) qps: usize,
     /// Device memory of its QPs.
-    pub(super) control_bytes: usize,
+    pub(crate) control_bytes: usize,
     /// Host memory of its QPs; 0 if their queues lie in device memory.
-    pub(super) host_bytes: usize,
+    pub(crate) host_bytes: usize,
 }
 
 /// Everything on one HCA that QPs and registrations are made from.
 #[derive(Debug)]
-pub(super) struct Rail {
+pub(crate) struct Rail {
     /// Where results of atomics go that nobody asked for; none if the device has no atomics. Before its heap.
     sink: Option<AtomicSink>,
     shape: QpConfig,
@@ -50,7 +50,7 @@ impl Rail {
     ///
     /// # Errors
     /// What the HCA refuses, or the device that runs kernels.
-    pub(super) fn new(
+    pub(crate) fn new(
         context: &Arc<Context>,
         gpu: &dyn Gpu,
         config: &RailConfig,
@@ -86,41 +86,41 @@ impl Rail {
         })
     }
 
-    pub(super) fn context(&self) -> &Arc<Context> {
+    pub(crate) fn context(&self) -> &Arc<Context> {
         self.pd.context()
     }
 
-    pub(super) fn pd(&self) -> &Arc<Pd> {
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
 
     /// Whether the threads of the rail run.
-    pub(super) fn check(&self) -> Result<(), VerbsError> {
+    pub(crate) fn check(&self) -> Result<(), VerbsError> {
         self.proxy.as_ref().map_or(Ok(()), |proxy| proxy.check())
     }
 
     /// What the HCA tells by itself.
-    pub(super) fn events(&self) -> Option<&Events> {
+    pub(crate) fn events(&self) -> Option<&Events> {
         self.events.as_ref()
     }
 
-    pub(super) fn heap(&self) -> &Arc<ControlHeap> {
+    pub(crate) fn heap(&self) -> &Arc<ControlHeap> {
         self.control.heap()
     }
 
     /// Bytes that are taken of its heaps, in device and host memory.
-    pub(super) fn heap_bytes(&self) -> u64 {
+    pub(crate) fn heap_bytes(&self) -> u64 {
         let host = self.host.as_ref().map_or(0, |heap| heap.stats().live_bytes);
         self.heap().stats().live_bytes + host
     }
 
     /// The shape of its QPs.
-    pub(super) fn shape(&self) -> &QpConfig {
+    pub(crate) fn shape(&self) -> &QpConfig {
         &self.shape
     }
 
     /// Where its QPs take their memory from.
-    pub(super) fn places(&self) -> QpPlaces<'_> {
+    pub(crate) fn places(&self) -> QpPlaces<'_> {
         QpPlaces {
             control: self.control.heap(),
             host: self.host.as_ref(),
@@ -129,7 +129,7 @@ impl Rail {
     }
 
     /// Address and lkey of the sink; zeros if there is none.
-    pub(super) fn sink(&self) -> (u64, u32) {
+    pub(crate) fn sink(&self) -> (u64, u32) {
         let sink = self.sink.as_ref();
         sink.map_or((0, 0), |sink| (sink.addr(), sink.lkey()))
     }

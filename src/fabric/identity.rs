@@ -19,7 +19,7 @@ static LIVING: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 /// Process and device of a rank, as other ranks compare it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     /// It reaches others by load and store, and lets others.
     direct: bool,
     process: Process,
@@ -34,7 +34,7 @@ pub(super) struct Identity {
 
 /// How kernels of one rank get at the windows of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// By QPs only.
     #[default]
     Hca,
@@ -46,17 +46,17 @@ pub(super) enum Reach {
 
 /// A team of this process, while it lives.
 #[derive(Debug)]
-pub(super) struct Living(u64);
+pub(crate) struct Living(u64);
 
 impl Living {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let team = fastrand::Rng::new().u64(..);
         living().push(team);
         Self(team)
     }
 
     /// What others are told of it, with kernels on `gpu`.
-    pub(super) fn identity(&self, gpu: &dyn Gpu, direct: bool) -> Identity {
+    pub(crate) fn identity(&self, gpu: &dyn Gpu, direct: bool) -> Identity {
         Identity {
             direct,
             process: Process::this(),
@@ -76,7 +76,7 @@ impl Drop for Living {
 
 impl Identity {
     /// The same with those teams of this process that live now.
-    pub(super) fn renewed(&self) -> Self {
+    pub(crate) fn renewed(&self) -> Self {
         Self {
             living: living().clone(),
             ..self.clone()
@@ -84,7 +84,7 @@ impl Identity {
     }
 
     /// How kernels of this rank get at the windows of `other`.
-    pub(super) fn reach(&self, other: &Self) -> Reach {
+    pub(crate) fn reach(&self, other: &Self) -> Reach {
         if !(self.direct && other.direct) {
             return Reach::Hca;
         }
@@ -99,7 +99,7 @@ impl Identity {
 
     /// Whether it is sure that nothing of this incarnation stores anything any more, as far as its successor and this process
     /// know.
-    pub(super) fn is_over(&self, successor: &Self) -> bool {
+    pub(crate) fn is_over(&self, successor: &Self) -> bool {
         if self.process == successor.process {
             return !successor.living.contains(&self.team);
         }
@@ -110,7 +110,7 @@ impl Identity {
     }
 
     /// Its process, in words.
-    pub(super) fn process(&self) -> String {
+    pub(crate) fn process(&self) -> String {
         self.process.to_string()
     }
 }

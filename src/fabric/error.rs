@@ -5,7 +5,7 @@ use crate::verbs::VerbsError;
 
 /// The HCA refused something, or the device that runs kernels did.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FabricError {
+pub(crate) enum FabricError {
     #[error(transparent)]
     Verbs(#[from] VerbsError),
     #[error(transparent)]
