@@ -13,6 +13,8 @@ fresh() {
     need_packages debootstrap git ca-certificates
     [ -z "$(git status --porcelain)" ] || echo "x: fresh tries the last commit; uncommitted changes are not in it"
     root=$(mktemp -d "${TMPDIR:-/tmp}/wv-fresh.XXXXXX")
+    # As the root of a machine is: a test starts a program for a user without rights, who cannot even load libc below 0700.
+    chmod 755 "$root"
     inner=
     # shellcheck disable=SC2064  # the path as it is now
     trap "rm -rf --one-file-system '$root'" EXIT
