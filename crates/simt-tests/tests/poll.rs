@@ -6,6 +6,7 @@
 mod common;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,12 @@ fn cpu_time() -> Duration {
     )
 }
 
+/// Held by each test: all launches of a process sleep on one wake word, so a launch of another test would wake those of this one.
+fn alone() -> MutexGuard<'static, ()> {
+    static LAUNCHES: Mutex<()> = Mutex::new(());
+    LAUNCHES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Rounds in which all threads poll in vain before the first sleep, each time that something has happened.
 const SPIN_ROUNDS: u32 = 4;
 /// Sleeps double from 1 µs up to this.
@@ -35,6 +42,7 @@ const DOUBLINGS: u64 = 8;
 
 #[test]
 fn a_polling_launch_sleeps_after_each_round_of_looks() {
+    let _alone = alone();
     for (kernel, seed) in [
         ("poll_flag", 0),
         ("poll_flag", 1),
@@ -77,6 +85,7 @@ fn a_polling_launch_sleeps_after_each_round_of_looks() {
 
 #[test]
 fn polling_workers_of_one_launch_wake_each_other() {
+    let _alone = alone();
     let (mut flags, mut data, mut bad) = ([0u32; 2], 0u32, 0u32);
     let config = LaunchConfig {
         workers: 2,
@@ -94,6 +103,7 @@ fn polling_workers_of_one_launch_wake_each_other() {
 
 #[test]
 fn two_workers_whose_threads_all_poll_both_sleep() {
+    let _alone = alone();
     let (flag, looks) = (AtomicU32::new(0), [const { AtomicU32::new(0) }; 2]);
     let stats = thread::scope(|scope| {
         scope.spawn(|| {
@@ -123,6 +133,7 @@ fn two_workers_whose_threads_all_poll_both_sleep() {
 
 #[test]
 fn the_wake_word_makes_a_launch_look_often_again() {
+    let _alone = alone();
     const BUMPS: u32 = 20;
     static WORD: AtomicU32 = AtomicU32::new(0);
     simt::set_wake_word(&WORD);
