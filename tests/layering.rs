@@ -26,7 +26,10 @@ const MODULES: &[(&str, &[&str])] = &[
     ("verbs", &["sys", "memheap", "abi", "error", "config"]),
     ("gpu", &["abi", "error", "config"]),
     ("fabric", &["verbs", "gpu", "error", "config"]),
-    ("team", &["fabric", "verbs", "gpu", "abi", "error", "config"]),
+    (
+        "team",
+        &["fabric", "verbs", "gpu", "abi", "error", "config"],
+    ),
     ("membership", &["team", "verbs", "abi", "error", "config"]),
     (
         "moe",

@@ -17,6 +17,7 @@ mod error;
 mod exchange;
 mod export;
 mod hello;
+mod life;
 mod link;
 mod links;
 mod order;

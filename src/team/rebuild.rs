@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::hello::Offer;
-use super::links::{Known, Making};
+use super::life::Keeps;
+use super::links::Known;
 use super::{Team, TeamError, deadline_in};
 
 impl Team {
@@ -28,13 +29,13 @@ impl Team {
                 .put(&format!("rebuild/{round}/{own}/{peer}"), &offer)?;
         }
         let wanted = self.links.wanted(&self.exchange, &self.config);
-        for (&(peer, generation), known) in peers.iter().zip(&known) {
+        for (&(peer, _), known) in peers.iter().zip(&known) {
             let key = format!("rebuild/{round}/{peer}/{own}");
             let read = || self.exchange.read_versioned(peer, &key);
             let theirs: Offer = self.exchange.until(peer, &key, deadline, read)?;
             wanted.check_offer(peer, &key, &theirs, &self.window_shapes())?;
             let mut state = self.peer(peer)?.state();
-            self.bring_up(&mut state, (peer, generation), known, &theirs)?;
+            self.begin_life(&mut state, peer, known, &theirs)?;
         }
         for &(peer, _) in peers {
             self.open_peer(peer)?;
@@ -44,35 +45,10 @@ impl Team {
 
     /// New QPs and keys for one peer; what is told of them.
     fn remake(&self, peer: u32, known: &Known, deadline: Instant) -> Result<Offer, TeamError> {
-        let generation = known.generation;
-        let links = self.peer(peer)?;
-        let gpu = self.gpu.as_ref();
-        let mut state = links.state();
-        self.tables.close(peer);
-        state.fence(gpu)?;
-        drop(state);
-        self.wait_for_guards(peer, deadline)?;
-        self.close_windows(peer)?;
-        self.former_is_over(peer, generation, &known.identity)?;
-        let mut state = links.state();
-        state.admit(generation, known.reach, &known.identity);
-        state.begin(Making::Peer(generation));
-        // The old ones first: their memory is what the new ones get.
-        state.links.clear();
-        let life = state.next_life();
-        state.links = super::links::make(gpu, &self.rails, &self.config, peer, life)?;
-        for window in self.windows().iter_mut() {
-            window.renew(&self.rails, peer, life)?;
-        }
-        state.told = generation;
-        state.failed = false;
+        self.next_life(peer, Keeps::Nothing(known), deadline)?;
+        let mut state = self.peer(peer)?.state();
         self.tables
             .set_contexts(peer, &state.contexts(&self.config))?;
-        let offer = state.offer(peer, Vec::new());
-        drop(state);
-        Ok(Offer {
-            windows: self.offers_of_windows(peer),
-            ..offer
-        })
+        Ok(self.offer_to(&mut state, peer, known))
     }
 }

@@ -1,23 +1,13 @@
 //! Taking the QPs to one peer down and bringing them up again; the others are not touched.
 //!
-//! A recovery closes the peer, so that kernels get no more guards of it; moves its QPs to Err and raises their error words,
-//! which ends every wait; waits until no kernel holds a guard (the grace period); resets the QPs and fills in their memory for
-//! a life that begins at the next multiple of 65,536 indices; meets the other end, which does the same; connects again with
-//! new packet numbers; and opens the peer. A ticket of an earlier life is stale then.
-//!
-//! Each end goes through fixed steps, and remembers how far it is: a call that fails leaves the peer closed, and the next call
-//! goes on from there. What it has told the other end stays true meanwhile.
-
-use std::time::{Duration, Instant};
+//! Both ends call [`Team::recover`]. Each ends the life of its QPs and makes the next, which keeps QPs and keys (`life.rs`); meets the
+//! other end, which does the same; connects again with new packet numbers; and opens the peer.
 
 use serde::{Deserialize, Serialize};
 
 use super::hello::QpOffer;
-use super::links::Making;
+use super::life::Keeps;
 use super::{Team, TeamError, deadline_in};
-
-/// Time between two looks at the guards that kernels hold.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// What one end tells the other when its QPs are in Reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,23 +36,15 @@ impl Team {
         };
         let deadline = deadline_in(self.config.timeout);
         let (number, incarnation) = {
-            let mut state = links.state();
+            let state = links.state();
             if state.connected == 0 || state.connected != state.told || state.is_for_another() {
                 return Err(TeamError::NotConnected { peer });
             }
-            self.tables.close(peer);
-            state.begin(Making::Recovery);
-            state.failed = false;
-            state.end_life(self.gpu.as_ref())?;
             (state.recoveries.wrapping_add(1), state.connected)
         };
-        self.wait_for_guards(peer, deadline)?;
-
-        let own = {
-            let mut state = links.state();
-            // The keys stay, so all depends on the numbers.
-            state.reset(self.gpu.as_ref(), usize::MAX)?;
-            Reborn { qps: state.qps() }
+        self.next_life(peer, Keeps::QpsAndKeys, deadline)?;
+        let own = Reborn {
+            qps: links.state().qps(),
         };
         let mut ends = [(self.rank(), self.config.generation), (peer, incarnation)];
         ends.sort_unstable();
@@ -140,24 +122,6 @@ impl Team {
             link.write_abort(self.gpu.as_ref(), abort)?;
         }
         Ok(())
-    }
-
-    pub(super) fn wait_for_guards(&self, peer: u32, deadline: Instant) -> Result<(), TeamError> {
-        let start = Instant::now();
-        loop {
-            let readers = self.tables.readers(peer)?;
-            if readers == 0 {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                return Err(TeamError::Guarded {
-                    peer,
-                    readers,
-                    waited: start.elapsed(),
-                });
-            }
-            std::thread::sleep(LOOK);
-        }
     }
 
     fn receive_again(&self, peer: u32, topic: &str, theirs: &Reborn) -> Result<(), TeamError> {

@@ -1,10 +1,8 @@
 //! Replacing one peer: a new incarnation of it, or the first one in its place. Nobody else's QPs and keys are touched.
 //!
-//! Both ends call [`Team::connect_peer`], in any order. A rank whose QPs to that place were for an earlier incarnation ends
-//! their life (Err, waits end, nobody gets a guard), waits until no kernel holds one, resets them in place with new packet
-//! numbers, gives the peer new keys and takes the old ones back; a rank that has told nobody yet skips all that. Then each
-//! publishes what it offers the other, waits for the other's, checks it, fills in the peer table, and goes to Rtr and Rts.
-//! [`Team::open_peer`] lets kernels post.
+//! Both ends call [`Team::connect_peer`], in any order. A rank whose QPs to that place were for an earlier incarnation ends their
+//! life and makes the next (`life.rs`); a rank that has offered nothing to that place yet skips that. Then each publishes what it
+//! offers the other, waits for the other's, checks it, and begins the life.
 //!
 //! Ring, flags, CQE, context and QP numbers of a rank that stays do not change. Nothing is allocated; a rank that stays issues
 //! five commands for each QP, its transitions from Err to Rts, and eight more: two for each window and rail of which the peer has
@@ -15,11 +13,9 @@
 use std::time::{Duration, Instant};
 
 use super::hello::{Hello, Offer, WindowOffer, WindowShape, hello_key, welcome_key};
+use super::life::Keeps;
 use super::links::{Known, Making, PeerState};
 use super::{Team, TeamError, deadline_in};
-
-/// Commands of a replacement besides five for each QP.
-const MORE_COMMANDS: usize = 8;
 
 impl Team {
     /// Tells what this incarnation is: addresses, settings and windows, as record `hello/RANK.GENERATION`. For a rank that joins
@@ -93,8 +89,7 @@ impl Team {
         self.prepare(peer, &known, deadline)?;
         let own = (self.rank(), self.config.generation);
         let mut state = links.state();
-        state.admit(generation, known.reach, &known.identity);
-        let offer = state.offer(peer, self.offers_of_windows(peer));
+        let offer = self.offer_to(&mut state, peer, &known);
         drop(state);
         self.exchange
             .put(&welcome_key(own, (peer, generation)), &offer)?;
@@ -103,31 +98,7 @@ impl Team {
         let mut state = links.state();
         // The host may have given it up meanwhile.
         self.check_generation(&state, peer, generation)?;
-        self.bring_up(&mut state, (peer, generation), &known, &theirs)
-    }
-
-    /// Fills in the peer table and connects the QPs with what the peer offers. Nobody posts to it: it is closed, and no guard of
-    /// it is held.
-    pub(super) fn bring_up(
-        &self,
-        state: &mut PeerState,
-        (peer, generation): (u32, u32),
-        known: &Known,
-        theirs: &Offer,
-    ) -> Result<(), TeamError> {
-        let life = match state.making {
-            Some(_) => state.next_life(),
-            None => state.life,
-        };
-        let places = self.places(theirs);
-        let direct = self.open_windows(peer, known.reach, theirs);
-        self.tables.set_peer(peer, life, &direct, &places)?;
-        state.receive(known, &theirs.qps)?;
-        state.send(self.links.patience(), &theirs.qps)?;
-        state.finish(life);
-        (state.connected, state.recoveries) = (generation, 0);
-        state.reach = known.reach;
-        Ok(())
+        self.begin_life(&mut state, peer, &known, &theirs)
     }
 
     /// Lets kernels take guards of `peer` and post to it, from [`Team::connect_peer`] on.
@@ -211,7 +182,6 @@ impl Team {
     fn prepare(&self, peer: u32, known: &Known, deadline: Instant) -> Result<(), TeamError> {
         let generation = known.generation;
         let links = self.peer(peer)?;
-        let gpu = self.gpu.as_ref();
         let mut state = links.state();
         if state.told == 0 {
             state.told = generation;
@@ -219,23 +189,8 @@ impl Team {
         if state.told == generation && state.making.is_none() {
             return Ok(());
         }
-        self.tables.close(peer);
-        state.begin(Making::Peer(generation));
-        state.failed = false;
-        state.end_life(gpu)?;
         drop(state);
-        self.wait_for_guards(peer, deadline)?;
-        self.close_windows(peer)?;
-        self.former_is_over(peer, generation, &known.identity)?;
-        let mut state = links.state();
-        let keys: usize = self.windows().iter().map(|one| one.keys_of(peer)).sum();
-        state.reset(gpu, MORE_COMMANDS.saturating_sub(2 * keys))?;
-        let life = state.next_life();
-        for window in self.windows().iter_mut() {
-            window.renew(&self.rails, peer, life)?;
-        }
-        state.told = generation;
-        Ok(())
+        self.next_life(peer, Keeps::Qps(known), deadline)
     }
 
     /// What `peer` offers this incarnation.
@@ -249,7 +204,7 @@ impl Team {
     }
 
     /// Address and key of each window and rail, as the peer table holds them.
-    fn places(&self, theirs: &Offer) -> Vec<(u64, u32)> {
+    pub(super) fn places(&self, theirs: &Offer) -> Vec<(u64, u32)> {
         let rail = |window: &WindowOffer, rail: usize| match window.rkeys.get(rail) {
             Some(rkey) => (window.base, rkey.to_be()),
             None => (0, 0),
