@@ -11,6 +11,7 @@ use bytemuck::bytes_of;
 
 use super::board::Board;
 use super::call_args::Subject;
+use super::in_group::PlacementRule;
 use super::layout::Layout;
 use super::state;
 use super::view::Views;
@@ -47,6 +48,7 @@ pub struct Moe {
     /// Words shared with kernels that run.
     board: Board,
     views: Views,
+    rule: PlacementRule,
     grid: Grid,
     seed: AtomicU64,
 }
@@ -156,6 +158,7 @@ impl Moe {
             staging,
             board,
             views,
+            rule: PlacementRule::default(),
             grid: Grid { blocks, threads },
             seed: AtomicU64::new(0),
         })
@@ -334,6 +337,10 @@ impl Moe {
             handle: DevicePtr::new(call.addr()),
             active: self.board.active_addr(),
         }
+    }
+
+    pub(super) fn rule(&self) -> &PlacementRule {
+        &self.rule
     }
 
     pub(super) fn views(&self) -> &Views {

@@ -9,7 +9,7 @@ use softhca::Hca;
 use test_support::limits;
 use warpverbs::membership::{Group, GroupConfig, GroupState, newest_view, next_generation};
 use warpverbs::moe::reference::Batch;
-use warpverbs::moe::{Deadlines, Member, Moe, Workspace};
+use warpverbs::moe::{Deadlines, Moe, Workspace};
 use warpverbs::team::{MemoryStore, RankSet, Store, TeamConfig};
 
 use crate::calls::one_call;
@@ -278,7 +278,7 @@ impl Rank {
             ..Deadlines::new(setup.team.deadline)
         };
         moe.set_deadlines(&deadlines).unwrap();
-        let group = Group::start(&team, Member::new(&moe), &plan.group).unwrap();
+        let group = Group::start(&team, moe.clone(), &plan.group).unwrap();
         let mut rank = Self {
             slot,
             hca,

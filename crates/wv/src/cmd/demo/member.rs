@@ -8,8 +8,8 @@ use super::rank::Rank;
 use super::{DemoError, check, orders};
 use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::membership::{self, Group, GroupConfig, GroupState};
+use warpverbs::moe::Fault;
 use warpverbs::moe::reference::Batch;
-use warpverbs::moe::{Fault, Member};
 
 /// Between two looks whether the demo wants this process to end.
 const LOOK: Duration = Duration::from_millis(2);
@@ -44,7 +44,7 @@ impl Rank {
             error_bound: Some(Duration::from_secs(1)),
             ..defaults
         };
-        let group = Group::start(self.moe.team(), Member::new(&self.moe), &config)?;
+        let group = Group::start(self.moe.team(), self.moe.clone(), &config)?;
         self.tell_what(unix_us(), What::Asks);
         let timeout = Duration::from_millis(self.spec.join_timeout_ms);
         let served = group.wait(GroupState::Serving, timeout);
