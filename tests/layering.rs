@@ -44,6 +44,7 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
     ("cudarc", &["gpu"]),
     ("rendezvous", &["fabric", "membership", "team", "error"]),
     ("softhca", &[]),
+    ("moe_reference", &[]),
 ];
 
 /// Packages of the workspace: dependencies, dev-dependencies and build-dependencies among each other.
@@ -54,13 +55,17 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/private-dir", [&[], &[], &[]]),
     ("crates/softhca", [&["mlx5-prm", "private-dir"], &[], &[]]),
-    ("crates/test-support", [&[], &[], &[]]),
+    (
+        "crates/test-support",
+        [&["moe-reference", "warpverbs"], &[], &[]],
+    ),
     ("crates/models", [&[], &[], &[]]),
+    ("crates/moe-reference", [&[], &[], &[]]),
     ("crates/capi", [&["warpverbs"], &["softhca"], &[]]),
     (
         "crates/wv",
         [
-            &["private-dir", "warpverbs"],
+            &["moe-reference", "private-dir", "warpverbs"],
             &["softhca", "simt", "test-support"],
             &[],
         ],
@@ -69,7 +74,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
         ".",
         [
             &["mlx5-prm", "rendezvous", "simt"],
-            &["models", "softhca", "test-support"],
+            &["models", "moe-reference", "softhca", "test-support"],
             &["simt"],
         ],
     ),

@@ -1,11 +1,13 @@
-//! Dispatch and combine of MoE tokens, and their scalar reference.
+//! Dispatch and combine of MoE tokens.
 //!
 //! A token goes once to each rank that holds an expert it chose, with the numbers and weights of its choices; that rank
 //! spreads it over its experts, adds up what they made of it, and sends one row back; the source adds the rows of the ranks.
 //! All of that is done by kernels, in four phases ([`Moe::dispatch_send`] to [`Moe::combine_receive`]) between which other work
 //! may run, or in two launches ([`Moe::dispatch`], [`Moe::combine`]). No launch waits for anything, and all state that changes
-//! is in device memory, so that calls can be captured into graphs. [`mod@reference`] says what the result is, bit for bit.
+//! is in device memory, so that calls can be captured into graphs. The crate `moe-reference` says what the result is, bit for
+//! bit.
 
+mod batch;
 pub mod bf16;
 mod board;
 mod call;
@@ -13,14 +15,11 @@ mod call_args;
 mod config;
 mod error;
 mod fault;
-pub mod format;
+mod fp8;
 mod in_group;
 mod layer;
 mod layout;
-pub mod oracle;
 mod placement;
-pub mod reference;
-pub mod reference_modes;
 mod report;
 mod routing;
 mod sizes;
@@ -29,6 +28,7 @@ mod state;
 mod view;
 mod workspace;
 
+pub use batch::{Batch, RankRow, Source};
 pub use board::Deadlines;
 pub use call::MoeCall;
 pub use call_args::{CombineInput, CombineOutput, DispatchInput, DispatchOutput};

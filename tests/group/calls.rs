@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use test_support::reference;
 use warpverbs::abi::{MoeCause, Outcome};
-use warpverbs::moe::reference::{self, Batch};
-use warpverbs::moe::{CallReport, Moe, Workspace};
+use warpverbs::moe::{Batch, CallReport, Moe, Workspace};
 
 use crate::support::{check_dispatch, expert};
 

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use softhca::Hca;
 use test_support::limits;
 use warpverbs::membership::{Group, GroupConfig, GroupState, newest_view, next_generation};
-use warpverbs::moe::reference::Batch;
-use warpverbs::moe::{Deadlines, Moe, Workspace};
+use warpverbs::moe::{Batch, Deadlines, Moe, Workspace};
 use warpverbs::team::{MemoryStore, RankSet, Store, TeamConfig};
 
 use crate::calls::one_call;

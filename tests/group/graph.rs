@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use warpverbs::abi::{DemoExpertParams, DevicePtr};
 use warpverbs::gpu::{DeviceMemory, Gpu, Graph, Launch, Stream};
-use warpverbs::moe::reference::Batch;
-use warpverbs::moe::{CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall};
+use warpverbs::moe::{
+    Batch, CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall,
+};
 
 use crate::calls::{Call, judge};
 use crate::fleet::LONG;

@@ -11,10 +11,10 @@ use test_support::limits::HANG;
 use crate::support::{
     Hcas, MIXED, Setup, Traffic, batch, batches, check_dispatch, expert, join, on_threads,
 };
+use test_support::reference;
 use warpverbs::abi::{DevicePtr, DispatchSendParams, Outcome, Status};
 use warpverbs::gpu::{DeviceMemory, Launch};
-use warpverbs::moe::reference::{self, Batch};
-use warpverbs::moe::{Deadlines, Moe, MoeCall, MoeConfig, Workspace};
+use warpverbs::moe::{Batch, Deadlines, Moe, MoeCall, MoeConfig, Workspace};
 use warpverbs::team::TeamConfig;
 
 const SHAPE: MoeConfig = MoeConfig {

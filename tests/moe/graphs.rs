@@ -9,13 +9,14 @@ use std::sync::{Arc, Barrier};
 use test_support::limits::HANG;
 
 use crate::support::{MIXED, Setup, batch, expert, run};
+use test_support::reference;
 use warpverbs::abi::{DemoExpertParams, DevicePtr};
 use warpverbs::gpu::{
     DeviceMemory, Event, Gpu, GpuError, GpuSelector, Graph, Launch, Stream, open,
 };
-use warpverbs::moe::reference::{self, Batch};
 use warpverbs::moe::{
-    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall, MoeConfig, MoeError,
+    Batch, CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall, MoeConfig,
+    MoeError,
 };
 
 const SHAPE: MoeConfig = MoeConfig {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use softhca::device::{Adversary, DataOrder};
 use softhca::{Counters, Hca, HcaConfig};
-use warpverbs::moe::reference::{self, Batch, Source};
-use warpverbs::moe::{Combined, Moe, MoeConfig, Workspace, bf16};
+use test_support::reference;
+use warpverbs::moe::{Batch, Combined, Moe, MoeConfig, Source, Workspace, bf16};
 use warpverbs::team::{Store, Team, TeamConfig, TeamError};
 
 use common::ranks::{self, DEADLINE, Meeting};

@@ -1,6 +1,7 @@
 //! The cells of the shape grid, and the inputs of each.
 
-use warpverbs::moe::oracle::{Case, Input, Wire, places};
+use moe_reference::oracle::{Case, Input, Wire};
+use test_support::reference;
 use warpverbs::moe::{Format, MoeConfig, Placement, Returns, RowLayout, Scales, bf16};
 use warpverbs::team::SignalOrder;
 
@@ -161,7 +162,7 @@ impl Cell {
     fn wire(self) -> Wire {
         let hidden = HIDDEN as usize;
         match self.data {
-            Data::Fp8(scales) => Wire::Cast(scales),
+            Data::Fp8(scales) => Wire::Cast(reference::scales(scales)),
             Data::Bf16 => Wire::AsIs {
                 row_bytes: hidden * 2,
                 scale_bytes: 0,
@@ -184,7 +185,7 @@ impl Cell {
     pub(crate) fn case(self, seed: u64, call: u32) -> Case {
         let config = self.config();
         let inputs = (0..self.ranks).map(|rank| self.input(seed, call, rank));
-        let mut case = Case::new(&config, places(&self.placement()), inputs.collect());
+        let mut case = reference::case(&config, &self.placement(), inputs.collect());
         case.wire = self.wire();
         case
     }

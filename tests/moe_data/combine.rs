@@ -8,14 +8,16 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
+use moe_reference::reference_modes::{Asked, Expected};
 use test_support::limits::HANG;
+use test_support::reference::{choose, combine_asked};
 
 use crate::support::{MIXED, Setup, Traffic, batches, expert, run};
 use warpverbs::abi::{COMBINE_ZERO_COPY, CallStage, CombineSendParams, DevicePtr, Status};
 use warpverbs::gpu::Launch;
-use warpverbs::moe::reference::{Batch, choose};
-use warpverbs::moe::reference_modes::{Asked, Expected, combine};
-use warpverbs::moe::{Combined, Modes, Moe, MoeConfig, Placement, Returns, RowLayout, Workspace};
+use warpverbs::moe::{
+    Batch, Combined, Modes, Moe, MoeConfig, Placement, Returns, RowLayout, Workspace,
+};
 
 const SUMS: MoeConfig = MoeConfig {
     hidden: 64,
@@ -68,7 +70,7 @@ fn expected(moe: &Moe, batch: &Batch, modes: &Modes, returned: impl Fn(u32) -> b
         renormalise: modes.renormalise,
         weights: modes.weights.as_deref(),
     };
-    combine(config, placement, batch, &chosen, returned, asked, expert)
+    combine_asked(config, placement, batch, &chosen, returned, asked, expert)
 }
 
 /// A call up to the send phase of combine; the batch of this rank.

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use moe_reference::oracle::Input;
+use moe_reference::oracle::by_expert::ByExpert;
 use test_support::limits::HANG;
 use warpverbs::gpu::{DeviceMemory, Event};
-use warpverbs::moe::oracle::Input;
-use warpverbs::moe::oracle::by_expert::ByExpert;
 use warpverbs::moe::{
     CombineInput, CombineOutput, DispatchInput, DispatchOutput, Layout, Moe, MoeCall,
 };

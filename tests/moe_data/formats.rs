@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::device::{DeviceCall, POISON};
 use crate::support::{Setup, expert, run};
-use warpverbs::moe::oracle::by_expert::ByExpert;
-use warpverbs::moe::oracle::{self, Case, Input, Wire, payload};
-use warpverbs::moe::reference::{self, Batch};
-use warpverbs::moe::{Format, Layout, Moe, MoeConfig, Placement, Scales, format};
+use moe_reference::format;
+use moe_reference::oracle::by_expert::ByExpert;
+use moe_reference::oracle::{self, Case, Input, Wire, payload};
+use test_support::reference;
+use warpverbs::moe::{Batch, Format, Layout, Moe, MoeConfig, Placement, Scales};
 
 const SHAPE: MoeConfig = MoeConfig {
     hidden: 384,
@@ -94,7 +95,7 @@ fn case(moe: &Moe, inputs: &[Input], quantized: bool) -> Case {
     let config = moe.config();
     let layout = Layout::new(config, moe.team().ranks());
     let wire = match config.format {
-        Format::Fp8(scales) if !quantized => Wire::Cast(scales),
+        Format::Fp8(kind) if !quantized => Wire::Cast(reference::scales(kind)),
         format => Wire::AsIs {
             row_bytes: usize::try_from(layout.row_bytes).unwrap(),
             scale_bytes: usize::try_from(layout.scale_bytes).unwrap(),
@@ -103,7 +104,7 @@ fn case(moe: &Moe, inputs: &[Input], quantized: bool) -> Case {
     };
     Case {
         wire,
-        ..Case::new(config, oracle::places(&moe.placement()), inputs.to_vec())
+        ..reference::case(config, &moe.placement(), inputs.to_vec())
     }
 }
 
@@ -131,7 +132,7 @@ fn equals_the_twin(moe: &Moe, kind: Scales, inputs: &[Input], out: &ByExpert, wh
                 let token = out.src_info[expert * room + row] as usize;
                 let x = &input.x[token * hidden * 2..][..hidden * 2];
                 let x = bf16_bits(x);
-                let (codes, scales) = format::quantize(kind, &x);
+                let (codes, scales) = format::quantize(reference::scales(kind), &x);
                 let got = &out.recv_x[(expert * room + row) * hidden..][..hidden];
                 assert_eq!(got, codes, "{what}: token {token} of rank {rank}");
                 assert_eq!(scales_of(moe, out, expert, row), scales, "{what}: scales");
@@ -239,7 +240,11 @@ fn experts_that_compute_with_fp8_tokens_combine_to_the_bits_of_the_reference() {
                 for row in 0..count as usize {
                     let at = (local * room + row) * hidden;
                     let scales = scales_of(moe, out, local, row);
-                    let x = format::dequantize(kind, &out.recv_x[at..at + hidden], &scales);
+                    let x = format::dequantize(
+                        reference::scales(kind),
+                        &out.recv_x[at..at + hidden],
+                        &scales,
+                    );
                     expert(id, &x, &mut y[at..at + hidden]);
                 }
             }
@@ -248,8 +253,8 @@ fn experts_that_compute_with_fp8_tokens_combine_to_the_bits_of_the_reference() {
             let own = &inputs[rank as usize];
             let arrives = |bytes: &[u8]| {
                 let x = bf16_bits(bytes);
-                let (codes, scales) = format::quantize(kind, &x);
-                format::dequantize(kind, &codes, &scales)
+                let (codes, scales) = format::quantize(reference::scales(kind), &x);
+                format::dequantize(reference::scales(kind), &codes, &scales)
             };
             let batch = Batch {
                 x: own.x.chunks_exact(hidden * 2).flat_map(arrives).collect(),
@@ -346,11 +351,11 @@ fn numbers_that_are_none_or_infinite_stay_in_their_own_channel() {
     (tokens[0], tokens[1], tokens[2]) = (0x7f80, 0xff80, 0x7fc1);
     for kind in ALL_SCALES {
         let out = alone(256, kind, &tokens);
-        let (codes, scales) = format::quantize(kind, &tokens);
+        let (codes, scales) = format::quantize(reference::scales(kind), &tokens);
         assert_eq!(out.recv_x, codes);
         assert_eq!(out.recv_scales, scales, "one row: not spread");
         assert_eq!(out.recv_x[..4], [0x7e, 0xfe, format::E4M3_NAN, 0]);
-        let second = format::scale_at(kind, &scales, 1);
+        let second = format::scale_at(reference::scales(kind), &scales, 1);
         assert!((1.0 / 448.0 - 1e-9..=1.0 / 256.0).contains(&second));
     }
 }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::env;
 use std::time::Instant;
 
+use moe_reference::oracle::digest::Digest;
 use softhca::device::DataOrder;
-use warpverbs::moe::oracle::digest::Digest;
 use warpverbs::moe::{Moe, Returns, RowLayout, Scales};
 use warpverbs::team::{SignalOrder, TeamConfig};
 

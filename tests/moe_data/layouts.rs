@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::{MIXED, Setup, Traffic, batches, check_dispatch, run};
-use warpverbs::moe::reference::{choose, dispatch};
-use warpverbs::moe::reference_modes::dispatch_by_rank;
+use test_support::reference::{choose, dispatch, dispatch_by_rank};
 use warpverbs::moe::{Moe, MoeConfig, RowLayout, Workspace};
 
 const BY_EXPERT: MoeConfig = MoeConfig {

@@ -1,10 +1,11 @@
 //! Every limit of a shape: the greatest value works, one more is refused with its name, value and limit.
 
+use moe_reference::oracle::{self, Case, Input, Wire};
 use test_support::limits::HANG;
+use test_support::reference;
 
 use crate::device::DeviceCall;
 use crate::support::{Call, Setup, Traffic, run};
-use warpverbs::moe::oracle::{self, Case, Input, Wire};
 use warpverbs::moe::{Format, Moe, MoeConfig, Scales};
 
 const SHAPE: MoeConfig = MoeConfig {
@@ -202,7 +203,7 @@ fn a_rank_sends_65534_tokens_and_one_more_is_refused() {
         };
         let case = Case {
             wire,
-            ..Case::new(&config, oracle::places(&moe.placement()), inputs)
+            ..reference::case(&config, &moe.placement(), inputs)
         };
         oracle::by_expert::check(&case, rank as usize, &out).unwrap();
         assert_eq!(out.counts[0], if rank == 1 { 65_537 } else { 0 });

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
+use moe_reference::oracle::by_expert::{self, ByExpert};
+use moe_reference::oracle::by_rank::{self, ByRank};
+use moe_reference::oracle::combine::{self, Weights};
+use moe_reference::oracle::digest::Digest;
+use moe_reference::oracle::{Case, Finding, Wire, payload};
 use test_support::limits::HANG;
 use warpverbs::gpu::{DeviceMemory, Event, Gpu};
-use warpverbs::moe::oracle::by_expert::{self, ByExpert};
-use warpverbs::moe::oracle::by_rank::{self, ByRank};
-use warpverbs::moe::oracle::combine::{self, Weights};
-use warpverbs::moe::oracle::digest::Digest;
-use warpverbs::moe::oracle::{Case, Finding, Wire, payload};
 use warpverbs::moe::{
     CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall, RowLayout, Scales,
     bf16,

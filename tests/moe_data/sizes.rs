@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use crate::support::{Setup, batch, expert, run};
-use warpverbs::moe::reference::choose;
-use warpverbs::moe::reference_modes::{Asked, combine};
+use moe_reference::reference_modes::Asked;
+use test_support::reference::{choose, combine_asked};
 use warpverbs::moe::{
     Format, Modes, Moe, MoeConfig, Returns, RowLayout, Scales, Workspace, required_bytes,
 };
@@ -229,7 +229,7 @@ fn buffers_beyond_32_gib_are_addressed_to_their_last_set() {
             let (config, placement) = (moe.config(), &moe.placement());
             let chosen = choose(config, placement, team.rank(), &own, |_| true);
             let asked = Asked::default();
-            let want = combine(config, placement, &own, &chosen, |_| true, asked, expert);
+            let want = combine_asked(config, placement, &own, &chosen, |_| true, asked, expert);
             assert!(got.out == want.out, "call {call}, rank {}", team.rank());
         }
     });

@@ -1,9 +1,9 @@
 //! Expert slots: replicas, experts that moved, experts that nobody holds; tables that cannot be.
 
 use crate::support::{Call, Setup, Traffic, expert, run};
+use test_support::reference;
 use warpverbs::abi::{LOST, MoeHandle, NONE};
-use warpverbs::moe::reference::{self, Batch};
-use warpverbs::moe::{Moe, MoeCall, MoeConfig, Placement, Workspace};
+use warpverbs::moe::{Batch, Moe, MoeCall, MoeConfig, Placement, Workspace};
 
 const SHAPE: MoeConfig = MoeConfig {
     hidden: 64,

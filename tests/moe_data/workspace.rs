@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use warpverbs::moe::oracle::combine::{FP8_LIMIT, POWER_OF_TWO_LIMIT, difference};
-use warpverbs::moe::reference::{self, Batch};
-use warpverbs::moe::{Encoded, Format, Moe, MoeConfig, RowLayout, Scales, Workspace, bf16, format};
+use moe_reference::format;
+use moe_reference::oracle::combine::{FP8_LIMIT, POWER_OF_TWO_LIMIT, difference};
+use test_support::reference;
+use warpverbs::moe::{Batch, Encoded, Format, Moe, MoeConfig, RowLayout, Scales, Workspace, bf16};
 
 use crate::support::{MIXED, Setup, batches, expert, run};
 
@@ -25,7 +26,7 @@ fn quantize(config: &MoeConfig, kind: Scales, batch: &Batch) -> Encoded {
         ..Encoded::default()
     };
     for token in batch.x.chunks_exact(config.hidden as usize) {
-        let (codes, scales) = format::quantize(kind, token);
+        let (codes, scales) = format::quantize(reference::scales(kind), token);
         tokens.x.extend(codes);
         tokens.scales.extend(scales);
     }
@@ -35,8 +36,8 @@ fn quantize(config: &MoeConfig, kind: Scales, batch: &Batch) -> Encoded {
 /// What the experts see of a batch.
 fn arrived(config: &MoeConfig, kind: Scales, batch: &Batch) -> Batch {
     let cast = |token: &[u16]| {
-        let (codes, scales) = format::quantize(kind, token);
-        format::dequantize(kind, &codes, &scales)
+        let (codes, scales) = format::quantize(reference::scales(kind), token);
+        format::dequantize(reference::scales(kind), &codes, &scales)
     };
     Batch {
         x: batch
@@ -72,11 +73,15 @@ fn fp8_call(moe: &Arc<Moe>, work: &mut Workspace, kind: Scales, call: u32, by_ca
     for (local, sources) in sources.iter().enumerate() {
         for (row, source) in sources.iter().enumerate() {
             let token = all[source.rank as usize].token(config, source.token as usize);
-            let (x, scales) = format::quantize(kind, token);
+            let (x, scales) = format::quantize(reference::scales(kind), token);
             let got = work.received_encoded(local, row).unwrap();
             assert_eq!((&got.x, &got.scales), (&x, &scales), "{what}: {source:?}");
             let numbers = work.received(local, row).unwrap();
-            assert_eq!(numbers, format::dequantize(kind, &x, &scales), "{what}");
+            assert_eq!(
+                numbers,
+                format::dequantize(reference::scales(kind), &x, &scales),
+                "{what}"
+            );
         }
     }
     work.experts(expert).unwrap();

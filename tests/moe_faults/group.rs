@@ -6,11 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
+use test_support::reference;
 use warpverbs::abi::{
     MoeContext, MoeSignal, QpContext, SETS, SIGNALS_PER_PEER, Status, TeamContext,
 };
-use warpverbs::moe::reference::{self, Batch, Source};
-use warpverbs::moe::{CallReport, Combined, Deadlines, Moe, MoeConfig, Placement, Workspace};
+use warpverbs::moe::{
+    Batch, CallReport, Combined, Deadlines, Moe, MoeConfig, Placement, Source, Workspace,
+};
 use warpverbs::team::TeamConfig;
 
 use crate::support::{Hcas, Setup, batch, check_dispatch, expert, join, on_threads};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::support::{Hcas, MIXED, Setup, adversary, batches, expert, join, on_threads, run};
 use softhca::device::{Adversary, DataOrder};
-use warpverbs::moe::{Moe, MoeConfig, Workspace, reference};
+use test_support::reference;
+use warpverbs::moe::{Moe, MoeConfig, Workspace};
 use warpverbs::team::{SignalOrder, TeamConfig};
 
 const SHAPE: MoeConfig = MoeConfig {

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use test_support::limits::HANG;
 use warpverbs::abi::{KIND_DISPATCH, MoeCause, Outcome, Status};
-use warpverbs::moe::reference::Batch;
-use warpverbs::moe::{Deadlines, DispatchInput};
+use warpverbs::moe::{Batch, Deadlines, DispatchInput};
 use warpverbs::team::CqKind;
 
 use crate::group::{Group, SHAPE};

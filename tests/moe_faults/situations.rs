@@ -20,8 +20,7 @@ use softhca::Hca;
 use test_support::limits::HANG;
 use warpverbs::abi::{DevicePtr, DispatchSendParams};
 use warpverbs::gpu::{DeviceMemory, Launch};
-use warpverbs::moe::reference::{Batch, Source};
-use warpverbs::moe::{CallReport, Combined, Moe, MoeConfig, Workspace};
+use warpverbs::moe::{Batch, CallReport, Combined, Moe, MoeConfig, Source, Workspace};
 use warpverbs::team::TeamConfig;
 
 use crate::support::{Hcas, Setup, Traffic, batch, expert, join, on_threads};

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 use models::moe::signals::pattern::{COMBINE, DISPATCH};
+use test_support::reference;
 use warpverbs::abi::{MoeContext, MoeSignal, Outcome, SIGNALS_PER_PEER};
-use warpverbs::moe::reference::{self, Batch, Source};
+use warpverbs::moe::{Batch, Source};
 
 use super::{CALLS, Outcomes, SHAPE};
 use crate::support::expert;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use warpverbs::abi::{KIND_COMBINE, MoeCause, Outcome, Status};
-use warpverbs::moe::{Deadlines, Modes, MoeConfig, RowLayout};
+use warpverbs::moe::{Batch, Deadlines, Modes, MoeConfig, RowLayout};
 
 use crate::group::{Group, SHAPE};
 
@@ -15,7 +15,7 @@ const PATIENT: u8 = 20;
 
 /// Two ranks that have made call 1 up to the experts; then rank 1's port is down, and rank 0 has combined. What it has sent
 /// stays with its HCA.
-fn stuck(config: MoeConfig, modes: &Modes) -> (Group, Vec<warpverbs::moe::reference::Batch>) {
+fn stuck(config: MoeConfig, modes: &Modes) -> (Group, Vec<Batch>) {
     let mut group = Group::with(2, Duration::from_secs(20), Some(PATIENT), config);
     for work in &mut group.works {
         work.set_modes(modes.clone());
@@ -33,7 +33,7 @@ fn stuck(config: MoeConfig, modes: &Modes) -> (Group, Vec<warpverbs::moe::refere
 }
 
 /// Rank 1 is back: what rank 0 sent in call 1 arrives, and is what its experts made of call 1's rows.
-fn comes_back(group: &mut Group, batches: &[warpverbs::moe::reference::Batch]) {
+fn comes_back(group: &mut Group, batches: &[Batch]) {
     group.plug(1);
     group.send_back(&[1]);
     group.receive_back(&[1], batches, |_| ALL.to_vec());

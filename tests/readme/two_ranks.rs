@@ -1,7 +1,7 @@
 // Two ranks share four experts. Runs under `wv sim --`, or as it is where there is a ConnectX.
 use std::{error::Error, sync::Arc, thread, time::Duration};
 use warpverbs::gpu::{self, GpuSelector};
-use warpverbs::moe::{Moe, MoeConfig, Workspace, bf16, reference::Batch};
+use warpverbs::moe::{Batch, Moe, MoeConfig, Workspace, bf16};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 

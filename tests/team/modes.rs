@@ -1,8 +1,8 @@
 //! Every way in which the QPs of a team work: MoE exchanges, words under guards and a recovery in each.
 
+use test_support::reference;
 use warpverbs::abi::{MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, Status};
-use warpverbs::moe::reference::{self, Batch};
-use warpverbs::moe::{Moe, MoeConfig, MoeError, Workspace, bf16};
+use warpverbs::moe::{Batch, Moe, MoeConfig, MoeError, Workspace, bf16};
 use warpverbs::team::{CqKind, Doorbell, Queues, Sharing, TeamConfig};
 
 use crate::support::{Put, Rank, Setup, WORDS, run};

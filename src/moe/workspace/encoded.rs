@@ -1,7 +1,8 @@
 //! Tokens as the format of a layer has them, in bytes, and the BF16 that these stand for.
 
-use super::super::reference::check_arrays;
-use super::super::{Format, Moe, MoeConfig, MoeError, RowLayout, check_routing, format};
+use super::super::batch::check_arrays;
+use super::super::fp8;
+use super::super::{Format, Moe, MoeConfig, MoeError, RowLayout, check_routing};
 use super::buffers::{Buffer, Buffers};
 
 /// What one rank gives to dispatch in the format of its layer: FP8 with its scales, opaque bytes, BF16.
@@ -72,7 +73,7 @@ impl EncodedRow {
                     .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
                     .collect())
             }
-            Format::Fp8(kind) => Ok(format::dequantize(kind, &self.x, &self.scales)),
+            Format::Fp8(kind) => Ok(fp8::dequantize(kind, &self.x, &self.scales)),
             Format::Opaque { .. } => Err(needs_bf16()),
         }
     }

@@ -11,11 +11,9 @@ mod results;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::reference::{Batch, Source};
-use super::reference_modes::RankRow;
 use super::{
-    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Format, Moe, MoeCall, MoeError,
-    Placement, RowLayout,
+    Batch, CombineInput, CombineOutput, DispatchInput, DispatchOutput, Format, Moe, MoeCall,
+    MoeError, Placement, RankRow, RowLayout, Source,
 };
 use crate::gpu::{Event, GpuError, Stream};
 use crate::team::{TeamError, deadline_in};

@@ -1,8 +1,6 @@
 //! What a dispatch brought, read from its outputs: rows of the local experts, in either layout, and the experts run on them.
 
-use super::super::reference::Source;
-use super::super::reference_modes::RankRow;
-use super::super::{Moe, MoeError, RowLayout, bf16};
+use super::super::{Moe, MoeError, RankRow, RowLayout, Source, bf16};
 use super::EncodedRow;
 use super::buffers::{Buffer, Buffers};
 

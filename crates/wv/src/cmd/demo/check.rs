@@ -6,9 +6,10 @@
 use std::borrow::Cow;
 
 use super::experts::expert;
-use warpverbs::moe::oracle::combine::{FP8_LIMIT, POWER_OF_TWO_LIMIT, difference};
-use warpverbs::moe::reference::{self, Batch, Source};
-use warpverbs::moe::{Combined, Format, MoeConfig, MoeError, Placement, Scales, bf16, format};
+use super::reference::{self, scales};
+use moe_reference::oracle::combine::{FP8_LIMIT, POWER_OF_TWO_LIMIT, difference};
+use moe_reference::{bf16, format};
+use warpverbs::moe::{Batch, Combined, Format, MoeConfig, MoeError, Placement, Scales, Source};
 
 /// What a step gave is right, or the first thing that is wrong with it, in words.
 pub(super) type Verdict = Result<(), String>;
@@ -18,6 +19,7 @@ fn arrives(format: Format, token: &[u16]) -> Cow<'_, [u16]> {
     match format {
         Format::Bf16 | Format::Opaque { .. } => Cow::Borrowed(token),
         Format::Fp8(kind) => {
+            let kind = scales(kind);
             let (codes, scales) = format::quantize(kind, token);
             Cow::Owned(format::dequantize(kind, &codes, &scales))
         }

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{DemoError, npy};
-use warpverbs::moe::reference::{Batch, Source};
-use warpverbs::moe::{Combined, Moe, Workspace};
+use warpverbs::moe::{Batch, Combined, Moe, Source, Workspace};
 
 /// Makes `directory`, if it is missing.
 pub(super) fn prepare(directory: &Path) -> Result<(), DemoError> {

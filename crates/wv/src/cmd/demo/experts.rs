@@ -1,6 +1,6 @@
 //! What the experts of the demo compute: y = x · scale(e) + shift(e), each operation rounded to f32, the result to BF16.
 
-use warpverbs::moe::bf16;
+use moe_reference::bf16;
 
 /// Scale and shift of expert `id`: different for every expert, exact in f32.
 pub(super) fn factors(id: u32) -> [f32; 2] {

@@ -4,8 +4,7 @@ use super::DemoError;
 use super::generate;
 use super::npy::{self, Table};
 use super::options::{DemoOptions, RoutingKind};
-use warpverbs::moe::reference::Batch;
-use warpverbs::moe::{MoeConfig, check_routing};
+use warpverbs::moe::{Batch, MoeConfig, check_routing};
 
 /// Most rank processes of a demo.
 pub(super) const MAX_DEMO_RANKS: u32 = 64;

@@ -8,8 +8,7 @@ use super::rank::Rank;
 use super::{DemoError, check, orders};
 use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::membership::{self, Group, GroupConfig, GroupState};
-use warpverbs::moe::Fault;
-use warpverbs::moe::reference::Batch;
+use warpverbs::moe::{Batch, Fault};
 
 /// Between two looks whether the demo wants this process to end.
 const LOOK: Duration = Duration::from_millis(2);

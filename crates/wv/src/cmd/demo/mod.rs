@@ -20,6 +20,7 @@ mod npy;
 mod options;
 mod orders;
 mod rank;
+mod reference;
 mod report;
 
 use std::ffi::OsString;

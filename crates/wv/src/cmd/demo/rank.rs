@@ -19,8 +19,7 @@ use warpverbs::abi::{DemoExpertParams, DevicePtr};
 use warpverbs::config::Modes;
 use warpverbs::gpu::{self, DeviceMemory, GpuSelector, Launch};
 use warpverbs::membership::{newest_view, next_generation};
-use warpverbs::moe::reference::Batch;
-use warpverbs::moe::{Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
+use warpverbs::moe::{Batch, Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
 use warpverbs::team::{Store, Team, TeamConfig, open_store};
 use warpverbs::verbs::{Context, DeviceSelector};
 

@@ -4,8 +4,7 @@
 //! becomes the FP8 (e4m3) nearest to channel · (1 / scale). Infinities and NaNs count as the largest BF16 for the scale; an
 //! infinity becomes the largest FP8, a NaN stays one.
 
-use super::{Scales, bf16};
-use crate::abi::SCALE_CHANNELS;
+use crate::bf16;
 
 /// Largest FP8 number.
 pub const E4M3_MAX: f32 = 448.0;
@@ -16,7 +15,19 @@ const LEAST_MAGNITUDE: f32 = 1e-4;
 /// Largest finite BF16, without its sign.
 const BF16_MAX_CODE: u16 = 0x7f7f;
 /// Channels of a scale.
-const CHANNELS: usize = SCALE_CHANNELS as usize;
+const CHANNELS: usize = 128;
+
+/// How the scales of FP8 are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scales {
+    /// f32.
+    #[default]
+    F32,
+    /// f32, rounded up to a power of two.
+    PowerOfTwo,
+    /// The exponent byte of such a power (UE8M0), four to a 32-bit word.
+    Ue8m0,
+}
 
 /// The code of the FP8 (e4m3, no infinities) nearest to `value`, ties to even; too large becomes the largest, a NaN stays one.
 #[must_use]

@@ -7,9 +7,7 @@
 //! lost a choice is multiplied by (sum of all weights) / (sum of those that are left), in f32, before it is rounded; each sum is
 //! in ascending k, and a token of which nothing is left is zeros.
 
-use super::bf16;
-use super::reference::Batch;
-use super::{MoeConfig, Placement, Returns, RowLayout};
+use crate::{Batch, Homes, Returns, Shape, bf16};
 
 /// One row of a rank-major output.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,18 +27,18 @@ pub struct RankRow {
 /// If there is no such slot.
 #[must_use]
 pub fn dispatch_by_rank(
-    config: &MoeConfig,
-    placement: &Placement,
-    batches: &[Batch],
+    shape: &Shape,
+    homes: &Homes,
+    batches: &[Batch<'_>],
     chosen: &[Vec<Option<u32>>],
     rank: u32,
 ) -> Vec<Vec<RankRow>> {
-    let top_k = config.top_k as usize;
+    let top_k = shape.top_k;
     let local = |slot: Option<u32>| {
-        let home = placement.homes()[slot? as usize];
+        let home = homes.home(slot?);
         (home.rank == rank).then(|| i32::try_from(home.local).expect("at most 4096"))
     };
-    let of_source = |(batch, chosen): (&Batch, &Vec<Option<u32>>)| {
+    let of_source = |(batch, chosen): (&Batch<'_>, &Vec<Option<u32>>)| {
         let mut rows = Vec::new();
         let tokens = chosen
             .chunks_exact(top_k)
@@ -100,29 +98,29 @@ struct Choice {
 /// If the batch was not checked, or there is no such slot.
 #[must_use]
 pub fn combine(
-    config: &MoeConfig,
-    placement: &Placement,
-    batch: &Batch,
+    shape: &Shape,
+    homes: &Homes,
+    batch: Batch<'_>,
     chosen: &[Option<u32>],
     returned: impl Fn(u32) -> bool,
     asked: Asked<'_>,
     mut expert: impl FnMut(u32, &[u16], &mut [u16]),
 ) -> Expected {
-    let (hidden, top_k) = (config.hidden as usize, config.top_k as usize);
-    let by_expert = (config.layout, config.returns) == (RowLayout::ExpertMajor, Returns::Rows);
-    let given = asked.weights.unwrap_or(&batch.weights);
+    let (hidden, top_k) = (shape.hidden, shape.top_k);
+    let by_expert = shape.returns == Returns::Rows;
+    let given = asked.weights.unwrap_or(batch.weights);
     let mut expected = Expected {
         out: Vec::with_capacity(batch.x.len()),
         token_valid: Vec::new(),
     };
     let mut y = vec![0u16; hidden];
-    for token in 0..batch.tokens(config) {
+    for token in 0..batch.tokens(shape) {
         let mut choices = Vec::new();
         for k in token * top_k..(token + 1) * top_k {
             if batch.experts[k] < 0 {
                 continue;
             }
-            let home = chosen[k].map(|slot| placement.homes()[slot as usize].rank);
+            let home = chosen[k].map(|slot| homes.home(slot).rank);
             choices.push(Choice {
                 rank: home.unwrap_or(u32::MAX),
                 expert: batch.experts[k].unsigned_abs(),
@@ -138,7 +136,7 @@ pub fn combine(
         let mut total = vec![0f32; hidden];
         let mut add = |choices: &[Choice], total: &mut [f32]| {
             for choice in choices {
-                expert(choice.expert, batch.token(config, token), &mut y);
+                expert(choice.expert, batch.token(shape, token), &mut y);
                 for (sum, &y) in total.iter_mut().zip(&y) {
                     *sum += choice.weight * bf16::to_f32(y);
                 }
@@ -173,19 +171,24 @@ mod tests {
     use super::super::reference::{self, choose};
     use super::*;
 
-    const SHAPE: MoeConfig = MoeConfig {
+    const SHAPE: Shape = Shape {
         hidden: 8,
         experts: 4,
         top_k: 3,
         max_tokens: 4,
-        ..MoeConfig::BF16
+        returns: Returns::Sums,
     };
 
-    fn batch() -> Batch {
+    /// Two tokens, of 0, 1, .. 15 quarters.
+    fn x() -> [u16; 16] {
+        std::array::from_fn(|i| bf16::from_f32(i as f32 / 4.0))
+    }
+
+    fn batch(x: &[u16]) -> Batch<'_> {
         Batch {
-            x: (0..16).map(|i| bf16::from_f32(i as f32 / 4.0)).collect(),
-            experts: vec![0, 3, 1, -1, 2, -1],
-            weights: vec![0.5, 0.25, 0.125, 9.0, 2.0, 9.0],
+            x,
+            experts: &[0, 3, 1, -1, 2, -1],
+            weights: &[0.5, 0.25, 0.125, 9.0, 2.0, 9.0],
         }
     }
 
@@ -196,13 +199,14 @@ mod tests {
     }
 
     fn expect(
-        config: &MoeConfig,
+        shape: &Shape,
         asked: Asked<'_>,
         returned: impl Fn(u32) -> bool,
     ) -> (Vec<f32>, Vec<bool>) {
-        let (placement, batch) = (Placement::blocks(4, 2), batch());
-        let chosen = choose(config, &placement, 0, &batch, |_| true);
-        let got = combine(config, &placement, &batch, &chosen, returned, asked, scale);
+        let (homes, x) = (Homes::blocks(4, 2), x());
+        let batch = batch(&x);
+        let chosen = choose(shape, &homes, 0, batch, |_| true);
+        let got = combine(shape, &homes, batch, &chosen, returned, asked, scale);
         // One element of each token, as a multiple of what it was.
         let out = [1, 9].map(|i| bf16::to_f32(got.out[i]) / bf16::to_f32(batch.x[i]));
         (out.to_vec(), got.token_valid)
@@ -210,27 +214,25 @@ mod tests {
 
     #[test]
     fn with_everybody_there_it_is_the_plain_reference() {
-        let (placement, batch) = (Placement::blocks(4, 2), batch());
-        let chosen = choose(&SHAPE, &placement, 0, &batch, |_| true);
+        let (homes, x) = (Homes::blocks(4, 2), x());
+        let batch = batch(&x);
+        let chosen = choose(&SHAPE, &homes, 0, batch, |_| true);
         let got = combine(
             &SHAPE,
-            &placement,
-            &batch,
+            &homes,
+            batch,
             &chosen,
             |_| true,
             Asked::default(),
             scale,
         );
-        assert_eq!(
-            got.out,
-            reference::combine(&SHAPE, &placement, 0, &batch, scale)
-        );
+        assert_eq!(got.out, reference::combine(&SHAPE, &homes, 0, batch, scale));
         assert_eq!(got.token_valid, [true, true]);
     }
 
     #[test]
     fn unweighted_counts_every_choice_once_and_later_weights_replace_those_of_dispatch() {
-        let rows = MoeConfig {
+        let rows = Shape {
             returns: Returns::Rows,
             ..SHAPE
         };
@@ -271,11 +273,10 @@ mod tests {
 
     #[test]
     fn a_rank_keeps_each_token_once_with_the_choices_that_live_there() {
-        let (placement, batches) = (Placement::blocks(4, 2), [batch(), Batch::default()]);
-        let chosen = batches
-            .each_ref()
-            .map(|batch| choose(&SHAPE, &placement, 0, batch, |_| true));
-        let rows = dispatch_by_rank(&SHAPE, &placement, &batches, &chosen, 1);
+        let (homes, x) = (Homes::blocks(4, 2), x());
+        let batches = [batch(&x), Batch::default()];
+        let chosen = batches.map(|batch| choose(&SHAPE, &homes, 0, batch, |_| true));
+        let rows = dispatch_by_rank(&SHAPE, &homes, &batches, &chosen, 1);
         let row = |token, experts: [i32; 3], weights: [f32; 3]| RankRow {
             token,
             experts: experts.to_vec(),

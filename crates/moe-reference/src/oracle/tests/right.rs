@@ -4,19 +4,20 @@ use super::super::by_expert::ByExpert;
 use super::super::by_rank::ByRank;
 use super::super::payload::{self, e4m3};
 use super::super::{Case, Input, Wire};
-use crate::moe::{Home, MoeConfig, Scales, bf16};
+use crate::format::Scales;
+use crate::{Home, Returns, Shape, bf16};
 
 pub(super) const POISON: u8 = 0xa5;
 pub(super) const RANKS: usize = 3;
 
 /// Three ranks, five experts of which the last has two places, top-2, a token without a choice, a rank without a token.
 pub(super) fn case(wire: Wire) -> Case {
-    let shape = MoeConfig {
+    let shape = Shape {
         hidden: 256,
         experts: 5,
         top_k: 2,
         max_tokens: 4,
-        ..MoeConfig::BF16
+        returns: Returns::Sums,
     };
     let place = |rank, local| Home { rank, local };
     let places = vec![

@@ -6,7 +6,8 @@ use super::by_expert::{self, ByExpert};
 use super::by_rank::{self, ByRank};
 use super::digest::Digest;
 use super::{Case, Finding, Wire, combine};
-use crate::moe::{Scales, bf16};
+use crate::bf16;
+use crate::format::Scales;
 use right::{AS_IS, RANKS, case, wires};
 
 /// What the oracle says of rank 1 after `defect`.

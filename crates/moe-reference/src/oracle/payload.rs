@@ -4,8 +4,9 @@
 //! bits of an f32, or exactly the next power of two above that; a number is the FP8 nearest to input / scale, to rounding of
 //! that quotient. So another order of f32 operations passes, and another rounding mode does not.
 
-use super::{Case, Finding, Wire, number};
-use crate::moe::Scales;
+use super::{Case, Finding, Wire};
+use crate::format::Scales;
+use crate::homes::number;
 
 /// Channels of a scale.
 const GROUP: usize = 128;

@@ -1,11 +1,13 @@
 //! What an oracle objects to.
 
+use std::error::Error;
+use std::fmt;
+
 /// The first difference between an output and what it should be.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Finding {
     /// An output is shorter than its shape.
-    #[error("{what} has {got} elements; its shape needs {want}")]
     Length {
         /// Which output.
         what: &'static str,
@@ -15,7 +17,6 @@ pub enum Finding {
         want: usize,
     },
     /// A count is wrong.
-    #[error("{what} {index} counts {got} rows; the inputs make it {want}")]
     Count {
         /// `expert` or `rank`.
         what: &'static str,
@@ -27,7 +28,6 @@ pub enum Finding {
         want: u64,
     },
     /// The ranges of the ranks do not divide the rows of an expert.
-    #[error("expert {expert}: the range of rank {rank} is {begin}..{end} of {rows} rows, {why}")]
     Range {
         /// Local expert.
         expert: usize,
@@ -43,7 +43,6 @@ pub enum Finding {
         why: &'static str,
     },
     /// A row is missing, came twice, or should not be there.
-    #[error("{what} {index}: of rank {rank} the tokens are {got:?}; the inputs make them {want:?}")]
     Rows {
         /// `expert` or `rank`.
         what: &'static str,
@@ -57,7 +56,6 @@ pub enum Finding {
         want: Vec<u32>,
     },
     /// Rows that have an order are not in it.
-    #[error("rank {rank}: token {token} is behind token {before}")]
     Order {
         /// Source.
         rank: usize,
@@ -67,9 +65,6 @@ pub enum Finding {
         before: u32,
     },
     /// A byte of a row is not that of its token.
-    #[error(
-        "{place} {index} row {row}, token {token} of rank {rank}: byte {byte} is {got:#04x}, not {want:#04x}"
-    )]
     Payload {
         /// `expert` or `rank`.
         place: &'static str,
@@ -89,9 +84,6 @@ pub enum Finding {
         want: u8,
     },
     /// A scale is not that of its channels.
-    #[error(
-        "token {token} of rank {rank}: scale {group} is {got:e}; its channels make it {want:e}"
-    )]
     Scale {
         /// Source.
         rank: u32,
@@ -105,7 +97,6 @@ pub enum Finding {
         want: f64,
     },
     /// An FP8 number is not the nearest one.
-    #[error("token {token} of rank {rank}: channel {channel} is {got}; nearest to {want}")]
     Cast {
         /// Source.
         rank: u32,
@@ -119,7 +110,6 @@ pub enum Finding {
         want: f64,
     },
     /// Choices or weights of a row are not those of its token.
-    #[error("rank {rank} row {row}, choice {k}: {what} is {got}, not {want}")]
     Choice {
         /// Source.
         rank: usize,
@@ -135,7 +125,6 @@ pub enum Finding {
         want: f64,
     },
     /// Something was written where no row belongs.
-    #[error("{place} {index} row {row}: byte {byte} was touched, though only {rows} rows came")]
     Touched {
         /// `expert` or `rank`.
         place: &'static str,
@@ -149,7 +138,6 @@ pub enum Finding {
         rows: usize,
     },
     /// A counter that is added to did not grow by what came.
-    #[error("{what} {index} grew by {got}; the inputs make it {want}")]
     Statistic {
         /// Which statistic.
         what: &'static str,
@@ -161,7 +149,6 @@ pub enum Finding {
         want: u64,
     },
     /// The mask that a call gives back is wrong.
-    #[error("rank {rank} is {got} in the mask, not {want}")]
     Active {
         /// Rank.
         rank: usize,
@@ -171,7 +158,6 @@ pub enum Finding {
         want: u32,
     },
     /// A token that lost an expert is called valid, or the other way round.
-    #[error("token {token} is called {got}, not {want}")]
     Valid {
         /// Token.
         token: usize,
@@ -181,7 +167,6 @@ pub enum Finding {
         want: u8,
     },
     /// A sum is not a number, though all that was added is.
-    #[error("token {token}, channel {channel} is {got}")]
     NotANumber {
         /// Token.
         token: usize,
@@ -191,7 +176,6 @@ pub enum Finding {
         got: f32,
     },
     /// A sum is too far from the reference.
-    #[error("{what} differs by {got:.3e} from the reference; {limit:.1e} is allowed")]
     Sum {
         /// One token, or all together.
         what: String,
@@ -201,6 +185,128 @@ pub enum Finding {
         limit: f64,
     },
 }
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { what, got, want } => {
+                write!(f, "{what} has {got} elements; its shape needs {want}")
+            }
+            Self::Count {
+                what,
+                index,
+                got,
+                want,
+            } => write!(
+                f,
+                "{what} {index} counts {got} rows; the inputs make it {want}"
+            ),
+            Self::Range {
+                expert,
+                rank,
+                begin,
+                end,
+                rows,
+                why,
+            } => write!(
+                f,
+                "expert {expert}: the range of rank {rank} is {begin}..{end} of {rows} rows, {why}"
+            ),
+            Self::Rows {
+                what,
+                index,
+                rank,
+                got,
+                want,
+            } => write!(
+                f,
+                "{what} {index}: of rank {rank} the tokens are {got:?}; the inputs make them {want:?}"
+            ),
+            Self::Order {
+                rank,
+                token,
+                before,
+            } => write!(f, "rank {rank}: token {token} is behind token {before}"),
+            Self::Payload {
+                place,
+                index,
+                row,
+                rank,
+                token,
+                byte,
+                got,
+                want,
+            } => write!(
+                f,
+                "{place} {index} row {row}, token {token} of rank {rank}: byte {byte} is {got:#04x}, not {want:#04x}"
+            ),
+            Self::Scale {
+                rank,
+                token,
+                group,
+                got,
+                want,
+            } => write!(
+                f,
+                "token {token} of rank {rank}: scale {group} is {got:e}; its channels make it {want:e}"
+            ),
+            Self::Cast {
+                rank,
+                token,
+                channel,
+                got,
+                want,
+            } => write!(
+                f,
+                "token {token} of rank {rank}: channel {channel} is {got}; nearest to {want}"
+            ),
+            Self::Choice {
+                rank,
+                row,
+                k,
+                what,
+                got,
+                want,
+            } => write!(
+                f,
+                "rank {rank} row {row}, choice {k}: {what} is {got}, not {want}"
+            ),
+            Self::Touched {
+                place,
+                index,
+                row,
+                byte,
+                rows,
+            } => write!(
+                f,
+                "{place} {index} row {row}: byte {byte} was touched, though only {rows} rows came"
+            ),
+            Self::Statistic {
+                what,
+                index,
+                got,
+                want,
+            } => write!(f, "{what} {index} grew by {got}; the inputs make it {want}"),
+            Self::Active { rank, got, want } => {
+                write!(f, "rank {rank} is {got} in the mask, not {want}")
+            }
+            Self::Valid { token, got, want } => {
+                write!(f, "token {token} is called {got}, not {want}")
+            }
+            Self::NotANumber {
+                token,
+                channel,
+                got,
+            } => write!(f, "token {token}, channel {channel} is {got}"),
+            Self::Sum { what, got, limit } => write!(
+                f,
+                "{what} differs by {got:.3e} from the reference; {limit:.1e} is allowed"
+            ),
+        }
+    }
+}
+
+impl Error for Finding {}
 
 /// Refuses an output that is shorter or longer than its shape.
 pub(super) fn length(what: &'static str, got: usize, want: usize) -> Result<(), Finding> {

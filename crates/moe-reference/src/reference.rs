@@ -4,79 +4,7 @@
 //! `weight · y` of its experts in ascending k, in f32 with each product and each sum rounded, and rounds the sum once to
 //! BF16; the source adds these partial sums in the order of the ranks in f32 and rounds once to BF16.
 
-use super::bf16;
-use super::{MoeConfig, MoeError, Placement, check_routing};
-
-/// The input of one rank's dispatch.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
-    /// Tokens, BF16 bits, `[tokens, hidden]`.
-    pub x: Vec<u16>,
-    /// Chosen experts, `[tokens, top_k]`; -1 is no choice.
-    pub experts: Vec<i32>,
-    /// Weights of the choices, `[tokens, top_k]`.
-    pub weights: Vec<f32>,
-}
-
-impl Batch {
-    /// Checks lengths, number of tokens and every expert id against `config`.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its value and limit.
-    pub fn check(&self, config: &MoeConfig) -> Result<(), MoeError> {
-        self.check_lengths(config)?;
-        check_routing(&self.experts, config.top_k, config.experts)
-    }
-
-    pub(super) fn check_lengths(&self, config: &MoeConfig) -> Result<(), MoeError> {
-        let x = ("the tokens", self.x.len(), config.hidden as usize);
-        check_arrays(config, self.experts.len(), self.weights.len(), &[x])
-    }
-
-    /// Number of tokens.
-    #[must_use]
-    pub fn tokens(&self, config: &MoeConfig) -> usize {
-        self.experts.len() / config.top_k as usize
-    }
-
-    /// Token `index`, BF16 bits.
-    ///
-    /// # Panics
-    /// If there is no such token.
-    #[must_use]
-    pub fn token(&self, config: &MoeConfig, index: usize) -> &[u16] {
-        let hidden = config.hidden as usize;
-        &self.x[index * hidden..(index + 1) * hidden]
-    }
-}
-
-/// Checks the lengths of a batch: choices, weights, and `arrays` of (name, length, elements of a token).
-pub(super) fn check_arrays(
-    config: &MoeConfig,
-    choices: usize,
-    weights: usize,
-    arrays: &[(&'static str, usize, usize)],
-) -> Result<(), MoeError> {
-    let top_k = config.top_k as usize;
-    let tokens = choices / top_k;
-    let by_choice = [
-        ("the routing", choices, top_k),
-        ("the weights", weights, top_k),
-    ];
-    for &(what, got, each) in by_choice.iter().chain(arrays) {
-        let want = tokens * each;
-        if got != want {
-            return Err(MoeError::Length { what, got, want });
-        }
-    }
-    if tokens > config.max_tokens as usize {
-        return Err(MoeError::Tokens {
-            tokens,
-            max_tokens: config.max_tokens,
-        });
-    }
-    Ok(())
-}
+use crate::{Batch, Homes, Shape, bf16};
 
 /// Where a row of a dispatch output comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,15 +22,15 @@ pub struct Source {
 /// If the batch has more tokens than a call may have.
 #[must_use]
 pub fn choose(
-    config: &MoeConfig,
-    placement: &Placement,
+    shape: &Shape,
+    homes: &Homes,
     rank: u32,
-    batch: &Batch,
+    batch: Batch<'_>,
     alive: impl Fn(u32) -> bool,
 ) -> Vec<Option<u32>> {
     let slot = |(index, &expert): (usize, &i32)| {
-        let token = u32::try_from(index / config.top_k as usize).expect("at most 65,534 tokens");
-        placement.choose(expert, token, rank, &alive)
+        let token = u32::try_from(index / shape.top_k).expect("at most 65,534 tokens");
+        homes.choose(expert, token, rank, &alive)
     };
     batch.experts.iter().enumerate().map(slot).collect()
 }
@@ -114,16 +42,16 @@ pub fn choose(
 /// If a batch was not checked.
 #[must_use]
 pub fn dispatch(
-    config: &MoeConfig,
-    placement: &Placement,
-    batches: &[Batch],
+    shape: &Shape,
+    homes: &Homes,
+    batches: &[Batch<'_>],
     rank: u32,
 ) -> Vec<Vec<Source>> {
     let chosen = (0u32..).zip(batches);
     let chosen: Vec<_> = chosen
-        .map(|(source, batch)| choose(config, placement, source, batch, |_| true))
+        .map(|(source, &batch)| choose(shape, homes, source, batch, |_| true))
         .collect();
-    dispatch_chosen(config, placement, &chosen, rank)
+    dispatch_chosen(shape, homes, &chosen, rank)
 }
 
 /// The same for the slots that each rank has chosen.
@@ -132,16 +60,16 @@ pub fn dispatch(
 /// If there is no such slot.
 #[must_use]
 pub fn dispatch_chosen(
-    config: &MoeConfig,
-    placement: &Placement,
+    shape: &Shape,
+    homes: &Homes,
     chosen: &[Vec<Option<u32>>],
     rank: u32,
 ) -> Vec<Vec<Source>> {
-    let mut rows = vec![Vec::new(); placement.of_rank(rank).len()];
+    let mut rows = vec![Vec::new(); homes.of_rank(rank).len()];
     for (source, chosen) in (0u32..).zip(chosen) {
-        for (token, slots) in (0u32..).zip(chosen.chunks_exact(config.top_k as usize)) {
-            let homes = slots.iter().flatten();
-            for home in homes.map(|&slot| placement.homes()[slot as usize]) {
+        for (token, slots) in (0u32..).zip(chosen.chunks_exact(shape.top_k)) {
+            let served = slots.iter().flatten();
+            for home in served.map(|&slot| homes.home(slot)) {
                 if home.rank == rank {
                     rows[home.local as usize].push(Source {
                         rank: source,
@@ -161,14 +89,14 @@ pub fn dispatch_chosen(
 /// If the batch was not checked.
 #[must_use]
 pub fn combine(
-    config: &MoeConfig,
-    placement: &Placement,
+    shape: &Shape,
+    homes: &Homes,
     rank: u32,
-    batch: &Batch,
+    batch: Batch<'_>,
     expert: impl FnMut(u32, &[u16], &mut [u16]),
 ) -> Vec<u16> {
-    let chosen = choose(config, placement, rank, batch, |_| true);
-    combine_chosen(config, placement, batch, &chosen, expert)
+    let chosen = choose(shape, homes, rank, batch, |_| true);
+    combine_chosen(shape, homes, batch, &chosen, expert)
 }
 
 /// The same where only what the ranks that are `seen` hold came back, and which tokens have all that they chose.
@@ -177,20 +105,20 @@ pub fn combine(
 /// If the batch was not checked.
 #[must_use]
 pub fn combine_seen(
-    config: &MoeConfig,
-    placement: &Placement,
+    shape: &Shape,
+    homes: &Homes,
     rank: u32,
-    batch: &Batch,
+    batch: Batch<'_>,
     seen: impl Fn(u32) -> bool,
     expert: impl FnMut(u32, &[u16], &mut [u16]),
 ) -> (Vec<u16>, Vec<bool>) {
-    let mut chosen = choose(config, placement, rank, batch, |_| true);
-    let mut valid = vec![true; batch.tokens(config)];
-    for (place, (slot, expert)) in chosen.iter_mut().zip(&batch.experts).enumerate() {
-        *slot = slot.filter(|at| seen(placement.homes()[*at as usize].rank));
-        valid[place / config.top_k as usize] &= slot.is_some() || *expert < 0;
+    let mut chosen = choose(shape, homes, rank, batch, |_| true);
+    let mut valid = vec![true; batch.tokens(shape)];
+    for (place, (slot, expert)) in chosen.iter_mut().zip(batch.experts).enumerate() {
+        *slot = slot.filter(|at| seen(homes.home(*at).rank));
+        valid[place / shape.top_k] &= slot.is_some() || *expert < 0;
     }
-    let out = combine_chosen(config, placement, batch, &chosen, expert);
+    let out = combine_chosen(shape, homes, batch, &chosen, expert);
     (out, valid)
 }
 
@@ -200,14 +128,14 @@ pub fn combine_seen(
 /// If there is no such slot.
 #[must_use]
 pub fn combine_chosen(
-    config: &MoeConfig,
-    placement: &Placement,
-    batch: &Batch,
+    shape: &Shape,
+    homes: &Homes,
+    batch: Batch<'_>,
     chosen: &[Option<u32>],
     mut expert: impl FnMut(u32, &[u16], &mut [u16]),
 ) -> Vec<u16> {
-    let (hidden, top_k) = (config.hidden as usize, config.top_k as usize);
-    let mut out = vec![0u16; batch.tokens(config) * hidden];
+    let (hidden, top_k) = (shape.hidden, shape.top_k);
+    let mut out = vec![0u16; batch.tokens(shape) * hidden];
     let mut y = vec![0u16; hidden];
     let mut partial = vec![0f32; hidden];
     let mut total = vec![0f32; hidden];
@@ -218,7 +146,7 @@ pub fn combine_chosen(
         let mut choices: Vec<(u32, u32, f32)> = choices
             .zip(&batch.weights[row])
             .filter_map(|((slot, expert), weight)| {
-                let home = placement.homes()[(*slot)? as usize];
+                let home = homes.home((*slot)?);
                 Some((home.rank, expert.unsigned_abs(), *weight))
             })
             .collect();
@@ -227,7 +155,7 @@ pub fn combine_chosen(
         for of_rank in choices.chunk_by(|(a, ..), (b, ..)| a == b) {
             partial.fill(0.0);
             for &(_, id, weight) in of_rank {
-                expert(id, batch.token(config, token), &mut y);
+                expert(id, batch.token(shape, token), &mut y);
                 for (sum, &y) in partial.iter_mut().zip(&y) {
                     *sum += weight * bf16::to_f32(y);
                 }
@@ -246,53 +174,62 @@ pub fn combine_chosen(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Returns;
 
-    const SHAPE: MoeConfig = MoeConfig {
+    const SHAPE: Shape = Shape {
         hidden: 8,
         experts: 3,
         top_k: 2,
         max_tokens: 4,
-        ..MoeConfig::BF16
+        returns: Returns::Sums,
     };
 
-    fn batch(experts: &[i32], first: f32) -> Batch {
+    /// Tokens, choices and weights of a batch.
+    type Arrays = (Vec<u16>, Vec<i32>, Vec<f32>);
+
+    fn arrays(experts: &[i32], first: f32) -> Arrays {
         let tokens = experts.len() / 2;
+        let x = (0..tokens * 8).map(|i| bf16::from_f32(first + (i / 8) as f32));
+        (x.collect(), experts.to_vec(), vec![0.5; experts.len()])
+    }
+
+    fn batch((x, experts, weights): &Arrays) -> Batch<'_> {
         Batch {
-            x: (0..tokens * 8)
-                .map(|i| bf16::from_f32(first + (i / 8) as f32))
-                .collect(),
-            experts: experts.to_vec(),
-            weights: vec![0.5; experts.len()],
+            x,
+            experts,
+            weights,
         }
     }
 
     #[test]
     fn rows_come_in_the_order_of_rank_and_token() {
-        let batches = [
-            batch(&[0, 2, 1, 0], 1.0),
-            batch(&[], 0.0),
-            batch(&[-1, 2, 0, -1], 5.0),
+        let arrays = [
+            arrays(&[0, 2, 1, 0], 1.0),
+            arrays(&[], 0.0),
+            arrays(&[-1, 2, 0, -1], 5.0),
         ];
-        let placement = Placement::blocks(3, 2);
+        let batches = arrays.each_ref().map(batch);
+        let homes = Homes::blocks(3, 2);
         let source = |rank, token| Source { rank, token };
         assert_eq!(
-            dispatch(&SHAPE, &placement, &batches, 0),
+            dispatch(&SHAPE, &homes, &batches, 0),
             [
                 vec![source(0, 0), source(0, 1), source(2, 1)],
                 vec![source(0, 1)]
             ]
         );
         assert_eq!(
-            dispatch(&SHAPE, &placement, &batches, 1),
+            dispatch(&SHAPE, &homes, &batches, 1),
             [vec![source(0, 0), source(2, 0)]]
         );
     }
 
     #[test]
     fn combine_weighs_what_each_expert_made_and_skips_missing_choices() {
-        let batch = batch(&[0, 2, -1, 1, -1, -1], 1.0);
-        let placement = Placement::blocks(3, 3);
-        let out = combine(&SHAPE, &placement, 0, &batch, |expert, x, y| {
+        let arrays = arrays(&[0, 2, -1, 1, -1, -1], 1.0);
+        let batch = batch(&arrays);
+        let homes = Homes::blocks(3, 3);
+        let out = combine(&SHAPE, &homes, 0, batch, |expert, x, y| {
             for (y, &x) in y.iter_mut().zip(x) {
                 *y = bf16::from_f32(bf16::to_f32(x) * (expert + 1) as f32);
             }
@@ -309,42 +246,44 @@ mod tests {
         // 1 + 2^-8 is halfway between two BF16 numbers and rounds to 1; the second rank's 2^-8 is then added to 1 in f32.
         let small = 1.0 / 256.0;
         let batch = Batch {
-            x: vec![bf16::from_f32(1.0); 8],
-            experts: vec![0, 1, 2],
-            weights: vec![1.0, small, small],
+            x: &[bf16::from_f32(1.0); 8],
+            experts: &[0, 1, 2],
+            weights: &[1.0, small, small],
         };
-        let config = MoeConfig { top_k: 3, ..SHAPE };
+        let shape = Shape { top_k: 3, ..SHAPE };
         let identity = |_: u32, x: &[u16], y: &mut [u16]| y.copy_from_slice(x);
-        let together = combine(&config, &Placement::blocks(3, 1), 0, &batch, identity);
-        let apart = combine(&config, &Placement::blocks(3, 2), 1, &batch, identity);
+        let together = combine(&shape, &Homes::blocks(3, 1), 0, batch, identity);
+        let apart = combine(&shape, &Homes::blocks(3, 2), 1, batch, identity);
         assert_eq!(bf16::to_f32(together[0]), 1.0 + 2.0 * small);
         assert_eq!(bf16::to_f32(apart[0]), 1.0);
     }
 
     #[test]
     fn a_replica_at_the_own_rank_gets_the_token_and_an_expert_that_is_nowhere_adds_nothing() {
-        let batches = [batch(&[0, 1, 0, 2], 1.0), batch(&[0, 2], 3.0)];
-        let placement = Placement::from_slots(3, vec![vec![0], vec![1, 0]]).unwrap();
+        let arrays = [arrays(&[0, 1, 0, 2], 1.0), arrays(&[0, 2], 3.0)];
+        let batches = arrays.each_ref().map(batch);
+        let homes = Homes::from_slots(3, vec![vec![0], vec![1, 0]]).unwrap();
         let source = |rank, token| Source { rank, token };
         assert_eq!(
-            dispatch(&SHAPE, &placement, &batches, 0),
+            dispatch(&SHAPE, &homes, &batches, 0),
             [[source(0, 0), source(0, 1)]]
         );
         assert_eq!(
-            dispatch(&SHAPE, &placement, &batches, 1),
+            dispatch(&SHAPE, &homes, &batches, 1),
             [[source(0, 0)], [source(1, 0)]]
         );
         let identity = |_: u32, x: &[u16], y: &mut [u16]| y.copy_from_slice(x);
-        let out = combine(&SHAPE, &placement, 0, &batches[0], identity);
+        let out = combine(&SHAPE, &homes, 0, batches[0], identity);
         assert_eq!([out[0], out[8]].map(bf16::to_f32), [1.0, 1.0]);
     }
 
     #[test]
     fn what_a_rank_that_is_not_seen_holds_is_not_added_and_its_tokens_are_not_valid() {
-        let batch = batch(&[0, 2, 1, -1, 2, -1], 1.0);
-        let placement = Placement::blocks(3, 3);
+        let arrays = arrays(&[0, 2, 1, -1, 2, -1], 1.0);
+        let batch = batch(&arrays);
+        let homes = Homes::blocks(3, 3);
         let identity = |_: u32, x: &[u16], y: &mut [u16]| y.copy_from_slice(x);
-        let (out, valid) = combine_seen(&SHAPE, &placement, 0, &batch, |rank| rank != 2, identity);
+        let (out, valid) = combine_seen(&SHAPE, &homes, 0, batch, |rank| rank != 2, identity);
         let rows: Vec<f32> = out
             .chunks_exact(8)
             .map(|row| bf16::to_f32(row[0]))
@@ -353,23 +292,8 @@ mod tests {
             (rows, valid),
             (vec![0.5, 1.0, 0.0], vec![false, true, false])
         );
-        let all = combine_seen(&SHAPE, &placement, 0, &batch, |_| true, identity);
-        let whole = combine(&SHAPE, &placement, 0, &batch, identity);
+        let all = combine_seen(&SHAPE, &homes, 0, batch, |_| true, identity);
+        let whole = combine(&SHAPE, &homes, 0, batch, identity);
         assert_eq!(all, (whole, vec![true; 3]));
-    }
-
-    #[test]
-    fn a_batch_of_the_wrong_size_is_refused() {
-        let mut bad = batch(&[0, 1], 1.0);
-        bad.x.pop();
-        assert_eq!(
-            bad.check(&SHAPE).unwrap_err().to_string(),
-            "the tokens has 7 elements; its shape needs 8"
-        );
-        let many = batch(&[0, 1, 0, 1, 0, 1, 0, 1, 0, 1], 1.0);
-        assert_eq!(
-            many.check(&SHAPE).unwrap_err().to_string(),
-            "5 tokens in a call; max_tokens is 4"
-        );
     }
 }

@@ -1,6 +1,6 @@
 //! Oracles: pure functions that say whether what one rank got of a call is what all ranks put into it.
 //!
-//! They know the rules of a call but none of the code that follows them: neither [`mod@super::reference`] nor the kernels. A
+//! They know the rules of a call but none of the code that follows them: neither [`mod@crate::reference`] nor the kernels. A
 //! [`Case`] holds the inputs of all ranks and who reached whom; the functions of [`by_expert`], [`by_rank`], [`payload`] and
 //! [`combine`] hold one output of one rank against it and return the first [`Finding`]. Where an order is not promised they
 //! compare sets, and [`digest`] makes one number of them that no order changes.
@@ -16,7 +16,9 @@ mod tests;
 
 pub use finding::Finding;
 
-use super::{Home, Placement, Scales};
+use crate::format::Scales;
+use crate::homes::number;
+use crate::{Home, Homes, Shape};
 
 /// What one rank puts into a call.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,19 +88,19 @@ pub struct Row {
 impl Case {
     /// A call in which everybody reaches everybody.
     #[must_use]
-    pub fn new(shape: &super::MoeConfig, places: Vec<Vec<Home>>, inputs: Vec<Input>) -> Self {
+    pub fn new(shape: &Shape, places: Vec<Vec<Home>>, inputs: Vec<Input>) -> Self {
         let all = vec![vec![true; inputs.len()]; inputs.len()];
         let room = (0u32..).take(inputs.len()).map(|rank| {
             let held = places.iter().flatten().filter(|place| place.rank == rank);
             held.count()
         });
         Self {
-            hidden: shape.hidden as usize,
-            top_k: shape.top_k as usize,
-            max_tokens: shape.max_tokens as usize,
+            hidden: shape.hidden,
+            top_k: shape.top_k,
+            max_tokens: shape.max_tokens,
             room: room.max().unwrap_or(0),
             wire: Wire::AsIs {
-                row_bytes: shape.hidden as usize * 2,
+                row_bytes: shape.hidden * 2,
                 scale_bytes: 0,
                 fp8: false,
             },
@@ -206,18 +208,13 @@ impl Case {
     }
 }
 
-/// The places of each expert, from the table of a layer.
+/// The places of each expert, from the table of slots.
 #[must_use]
-pub fn places(placement: &Placement) -> Vec<Vec<Home>> {
-    let home = |slot: &u32| placement.homes()[*slot as usize];
+pub fn places(homes: &Homes) -> Vec<Vec<Home>> {
+    let home = |slot: &u32| homes.home(*slot);
     let of = |expert: usize| {
-        let slots = placement.slots_of(i32::try_from(expert).unwrap_or(-1));
+        let slots = homes.slots_of(i32::try_from(expert).unwrap_or(-1));
         slots.iter().map(home).collect()
     };
-    (0..placement.experts()).map(of).collect()
-}
-
-/// Ranks, tokens and experts are counted in 32 bits everywhere.
-fn number(value: usize) -> u32 {
-    u32::try_from(value).expect("fewer than 2^32 ranks, tokens and experts")
+    (0..homes.experts()).map(of).collect()
 }

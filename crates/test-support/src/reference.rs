@@ -1,0 +1,168 @@
+//! The crate `moe-reference` asked in the words of the library: its shapes, placements and batches, and answers as it gives them.
+//!
+//! `wv demo` converts for itself (`crates/wv/src/cmd/demo/reference.rs`): a program that users get does not depend on what tests
+//! share.
+
+use moe_reference::format::Scales;
+use moe_reference::oracle::{Case, Input, places};
+use moe_reference::reference_modes::{self, Asked, Expected};
+use moe_reference::{Homes, Returns, Shape, reference};
+use warpverbs::moe::{self, Batch, MoeConfig, Placement, RankRow, RowLayout, Source};
+
+/// A layer's shape.
+#[must_use]
+pub fn shape(config: &MoeConfig) -> Shape {
+    Shape {
+        hidden: config.hidden as usize,
+        experts: config.experts as usize,
+        top_k: config.top_k as usize,
+        max_tokens: config.max_tokens as usize,
+        returns: match (config.layout, config.returns) {
+            (RowLayout::ExpertMajor, moe::Returns::Rows) => Returns::Rows,
+            // By rank there is one row of a token, whatever comes back.
+            _ => Returns::Sums,
+        },
+    }
+}
+
+/// Where a layer's experts live.
+///
+/// # Panics
+/// Never: a placement is a table that can be.
+#[must_use]
+pub fn homes(placement: &Placement) -> Homes {
+    let held = (0u32..).take(placement.ranks());
+    let held = held.map(|rank| placement.of_rank(rank).to_vec()).collect();
+    Homes::from_slots(placement.experts(), held).expect("no expert is twice at a rank")
+}
+
+/// A rank's input, where it lies.
+#[must_use]
+pub fn batch(batch: &Batch) -> moe_reference::Batch<'_> {
+    moe_reference::Batch {
+        x: &batch.x,
+        experts: &batch.experts,
+        weights: &batch.weights,
+    }
+}
+
+/// How FP8 is scaled.
+#[must_use]
+pub fn scales(kind: moe::Scales) -> Scales {
+    match kind {
+        moe::Scales::F32 => Scales::F32,
+        moe::Scales::PowerOfTwo => Scales::PowerOfTwo,
+        moe::Scales::Ue8m0 => Scales::Ue8m0,
+    }
+}
+
+/// A call for the oracles, in which everybody reaches everybody.
+#[must_use]
+pub fn case(config: &MoeConfig, placement: &Placement, inputs: Vec<Input>) -> Case {
+    Case::new(&shape(config), places(&homes(placement)), inputs)
+}
+
+/// [`reference::choose`].
+#[must_use]
+pub fn choose(
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
+    own: &Batch,
+    alive: impl Fn(u32) -> bool,
+) -> Vec<Option<u32>> {
+    reference::choose(&shape(config), &homes(placement), rank, batch(own), alive)
+}
+
+/// [`reference::dispatch`].
+#[must_use]
+pub fn dispatch(
+    config: &MoeConfig,
+    placement: &Placement,
+    batches: &[Batch],
+    rank: u32,
+) -> Vec<Vec<Source>> {
+    let batches: Vec<_> = batches.iter().map(batch).collect();
+    let rows = reference::dispatch(&shape(config), &homes(placement), &batches, rank);
+    let source = |row: reference::Source| Source {
+        rank: row.rank,
+        token: row.token,
+    };
+    let of_expert = |rows: Vec<_>| rows.into_iter().map(source).collect();
+    rows.into_iter().map(of_expert).collect()
+}
+
+/// [`reference_modes::dispatch_by_rank`].
+#[must_use]
+pub fn dispatch_by_rank(
+    config: &MoeConfig,
+    placement: &Placement,
+    batches: &[Batch],
+    chosen: &[Vec<Option<u32>>],
+    rank: u32,
+) -> Vec<Vec<RankRow>> {
+    let (shape, homes) = (shape(config), homes(placement));
+    let batches: Vec<_> = batches.iter().map(batch).collect();
+    let rows = reference_modes::dispatch_by_rank(&shape, &homes, &batches, chosen, rank);
+    let row = |row: reference_modes::RankRow| RankRow {
+        token: row.token,
+        experts: row.experts,
+        weights: row.weights,
+    };
+    let of_source = |rows: Vec<_>| rows.into_iter().map(row).collect();
+    rows.into_iter().map(of_source).collect()
+}
+
+/// [`reference::combine`].
+#[must_use]
+pub fn combine(
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
+    own: &Batch,
+    expert: impl FnMut(u32, &[u16], &mut [u16]),
+) -> Vec<u16> {
+    reference::combine(&shape(config), &homes(placement), rank, batch(own), expert)
+}
+
+/// [`reference::combine_seen`].
+#[must_use]
+pub fn combine_seen(
+    config: &MoeConfig,
+    placement: &Placement,
+    rank: u32,
+    own: &Batch,
+    seen: impl Fn(u32) -> bool,
+    expert: impl FnMut(u32, &[u16], &mut [u16]),
+) -> (Vec<u16>, Vec<bool>) {
+    let (shape, homes) = (shape(config), homes(placement));
+    reference::combine_seen(&shape, &homes, rank, batch(own), seen, expert)
+}
+
+/// [`reference::combine_chosen`].
+#[must_use]
+pub fn combine_chosen(
+    config: &MoeConfig,
+    placement: &Placement,
+    own: &Batch,
+    chosen: &[Option<u32>],
+    expert: impl FnMut(u32, &[u16], &mut [u16]),
+) -> Vec<u16> {
+    let (shape, homes) = (shape(config), homes(placement));
+    reference::combine_chosen(&shape, &homes, batch(own), chosen, expert)
+}
+
+/// [`reference_modes::combine`].
+#[must_use]
+pub fn combine_asked(
+    config: &MoeConfig,
+    placement: &Placement,
+    own: &Batch,
+    chosen: &[Option<u32>],
+    returned: impl Fn(u32) -> bool,
+    asked: Asked<'_>,
+    expert: impl FnMut(u32, &[u16], &mut [u16]),
+) -> Expected {
+    let (shape, homes) = (shape(config), homes(placement));
+    reference_modes::combine(&shape, &homes, batch(own), chosen, returned, asked, expert)
+}
