@@ -88,10 +88,9 @@ pub(crate) fn judge(
     let seen: Vec<u32> = seen.map(|(rank, _)| rank).collect();
 
     let (placement, there) = (moe.placement(), |rank: u32| seen.contains(&rank));
-    let (want, valid) =
-        reference::combine_seen(moe.config(), &placement, slot, batch, there, expert);
-    assert_eq!(token_valid, valid, "{report}, sees {seen:?}");
-    assert_eq!(out, want, "{report}, sees {seen:?}");
+    let want = reference::combine_seen(moe.config(), &placement, slot, batch, there, expert);
+    assert_eq!(token_valid, want.token_valid, "{report}, sees {seen:?}");
+    assert_eq!(out, want.out, "{report}, sees {seen:?}");
     Call {
         number: report.call,
         epoch: report.epoch,

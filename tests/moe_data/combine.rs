@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use bytemuck::Zeroable;
-use moe_reference::reference_modes::{Asked, Expected};
+use moe_reference::{Asked, Expected};
 use test_support::limits::HANG;
 use test_support::reference::{choose, combine_asked};
 

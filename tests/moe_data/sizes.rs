@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::support::{Setup, batch, expert, run};
-use moe_reference::reference_modes::Asked;
+use moe_reference::Asked;
 use test_support::reference::{choose, combine_asked};
 use warpverbs::moe::{
     Format, Modes, Moe, MoeConfig, Returns, RowLayout, Scales, Workspace, required_bytes,

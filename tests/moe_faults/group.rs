@@ -277,7 +277,10 @@ pub(crate) fn check_combined(
     what: &str,
 ) {
     let (rank, there) = (moe.team().rank(), |rank: u32| seen.contains(&rank));
-    let (want, valid) = reference::combine_seen(moe.config(), placement, rank, own, there, expert);
-    assert_eq!(combined.token_valid, valid, "{what}, sees {seen:?}");
-    assert_eq!(combined.out, want, "{what}, sees {seen:?}");
+    let want = reference::combine_seen(moe.config(), placement, rank, own, there, expert);
+    assert_eq!(
+        combined.token_valid, want.token_valid,
+        "{what}, sees {seen:?}"
+    );
+    assert_eq!(combined.out, want.out, "{what}, sees {seen:?}");
 }

@@ -1,6 +1,6 @@
 //! Oracles: pure functions that say whether what one rank got of a call is what all ranks put into it.
 //!
-//! They know the rules of a call but none of the code that follows them: neither [`mod@crate::reference`] nor the kernels. A
+//! They know the rules of a call but none of the code that follows them: neither the reference nor the kernels. A
 //! [`Case`] holds the inputs of all ranks and who reached whom; the functions of [`by_expert`], [`by_rank`], [`payload`] and
 //! [`combine`] hold one output of one rank against it and return the first [`Finding`]. Where an order is not promised they
 //! compare sets, and [`digest`] makes one number of them that no order changes.

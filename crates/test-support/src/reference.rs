@@ -5,8 +5,7 @@
 
 use moe_reference::format::Scales;
 use moe_reference::oracle::{Case, Input, places};
-use moe_reference::reference_modes::{self, Asked, Expected};
-use moe_reference::{Homes, Returns, Shape, reference};
+use moe_reference::{self as reference, Asked, Expected, Homes, Returns, Shape};
 use warpverbs::moe::{self, Batch, MoeConfig, Placement, RankRow, RowLayout, Source};
 
 /// A layer's shape.
@@ -38,8 +37,8 @@ pub fn homes(placement: &Placement) -> Homes {
 
 /// A rank's input, where it lies.
 #[must_use]
-pub fn batch(batch: &Batch) -> moe_reference::Batch<'_> {
-    moe_reference::Batch {
+pub fn batch(batch: &Batch) -> reference::Batch<'_> {
+    reference::Batch {
         x: &batch.x,
         experts: &batch.experts,
         weights: &batch.weights,
@@ -92,7 +91,7 @@ pub fn dispatch(
     rows.into_iter().map(of_expert).collect()
 }
 
-/// [`reference_modes::dispatch_by_rank`].
+/// [`reference::dispatch_by_rank`].
 #[must_use]
 pub fn dispatch_by_rank(
     config: &MoeConfig,
@@ -103,8 +102,8 @@ pub fn dispatch_by_rank(
 ) -> Vec<Vec<RankRow>> {
     let (shape, homes) = (shape(config), homes(placement));
     let batches: Vec<_> = batches.iter().map(batch).collect();
-    let rows = reference_modes::dispatch_by_rank(&shape, &homes, &batches, chosen, rank);
-    let row = |row: reference_modes::RankRow| RankRow {
+    let rows = reference::dispatch_by_rank(&shape, &homes, &batches, chosen, rank);
+    let row = |row: reference::RankRow| RankRow {
         token: row.token,
         experts: row.experts,
         weights: row.weights,
@@ -134,7 +133,7 @@ pub fn combine_seen(
     own: &Batch,
     seen: impl Fn(u32) -> bool,
     expert: impl FnMut(u32, &[u16], &mut [u16]),
-) -> (Vec<u16>, Vec<bool>) {
+) -> Expected {
     let (shape, homes) = (shape(config), homes(placement));
     reference::combine_seen(&shape, &homes, rank, batch(own), seen, expert)
 }
@@ -152,7 +151,7 @@ pub fn combine_chosen(
     reference::combine_chosen(&shape, &homes, batch(own), chosen, expert)
 }
 
-/// [`reference_modes::combine`].
+/// [`reference::combine_asked`].
 #[must_use]
 pub fn combine_asked(
     config: &MoeConfig,
@@ -164,5 +163,5 @@ pub fn combine_asked(
     expert: impl FnMut(u32, &[u16], &mut [u16]),
 ) -> Expected {
     let (shape, homes) = (shape(config), homes(placement));
-    reference_modes::combine(&shape, &homes, batch(own), chosen, returned, asked, expert)
+    reference::combine_asked(&shape, &homes, batch(own), chosen, returned, asked, expert)
 }

@@ -129,8 +129,11 @@ pub(super) fn combine_of(
 ) -> Result<u32, String> {
     let hidden = config.hidden as usize;
     let there = |other: u32| seen.contains(&other);
-    let (want, valid) = reference::combine_seen(config, placement, rank, batch, there, expert);
-    let rows = got.out.chunks_exact(hidden).zip(want.chunks_exact(hidden));
+    let want = reference::combine_seen(config, placement, rank, batch, there, expert);
+    let rows = got
+        .out
+        .chunks_exact(hidden)
+        .zip(want.out.chunks_exact(hidden));
     for (token, (got, want)) in rows.enumerate() {
         if let Some(difference) = first_difference(got, want) {
             return Err(format!(
@@ -138,12 +141,12 @@ pub(super) fn combine_of(
             ));
         }
     }
-    let pairs = got.token_valid.iter().zip(&valid);
+    let pairs = got.token_valid.iter().zip(&want.token_valid);
     match pairs.enumerate().find(|(_, (got, want))| got != want) {
         Some((token, (got, want))) => Err(format!(
             "combine from {seen:?}: token {token} is valid: {got}, reference {want}"
         )),
-        None => Ok(valid.into_iter().map(|valid| u32::from(!valid)).sum()),
+        None => Ok(want.token_valid.iter().map(|valid| u32::from(!valid)).sum()),
     }
 }
 

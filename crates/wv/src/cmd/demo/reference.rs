@@ -2,7 +2,7 @@
 //! users get does not depend.)
 
 use moe_reference::format::Scales;
-use moe_reference::{Homes, Returns, Shape, reference};
+use moe_reference::{self as reference, Expected, Homes, Returns, Shape};
 use warpverbs::moe::{self, Batch, MoeConfig, Placement, Source};
 
 /// A layer's shape. Layers of the demo send sums back.
@@ -24,8 +24,8 @@ fn homes(placement: &Placement) -> Homes {
 }
 
 /// A rank's input, where it lies.
-fn batch(batch: &Batch) -> moe_reference::Batch<'_> {
-    moe_reference::Batch {
+fn batch(batch: &Batch) -> reference::Batch<'_> {
+    reference::Batch {
         x: &batch.x,
         experts: &batch.experts,
         weights: &batch.weights,
@@ -77,7 +77,7 @@ pub(super) fn combine_seen(
     own: &Batch,
     seen: impl Fn(u32) -> bool,
     expert: impl FnMut(u32, &[u16], &mut [u16]),
-) -> (Vec<u16>, Vec<bool>) {
+) -> Expected {
     let (shape, homes) = (shape(config), homes(placement));
     reference::combine_seen(&shape, &homes, rank, batch(own), seen, expert)
 }
