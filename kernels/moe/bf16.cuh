@@ -1,4 +1,4 @@
-// Bfloat16 by its bits, the same on every target: src/moe/bf16.rs is the twin.
+// Bfloat16 by its bits, the same on every target: crates/moe-reference/src/bf16.rs is the twin.
 #pragma once
 
 #include <warpverbs/platform.cuh>

@@ -1,6 +1,6 @@
 // Combine, receive phase: the source adds what came back, in f32, rounded once to BF16: one row of
 // each rank in the order of the ranks, or weight * row of each expert in ascending k. The scalar
-// reference is src/moe/reference.rs and src/moe/reference_modes.rs.
+// reference is crates/moe-reference/src/combine.rs.
 #pragma once
 
 #include "bf16.cuh"

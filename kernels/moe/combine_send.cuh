@@ -1,6 +1,6 @@
 // Combine, send phase: the rank of the experts sends back, for each received token, the sum of
 // weight * y over its experts, or the row that the caller made of it, or the row of every expert.
-// Sums are in f32 in ascending k, rounded once to BF16: src/moe/reference.rs.
+// Sums are in f32 in ascending k, rounded once to BF16: crates/moe-reference/src/combine.rs.
 //
 // What is sent lies in the staging memory. With COMBINE_ZERO_COPY the caller has put it there:
 // since the receive phase of this call's dispatch, which has waited for that memory.

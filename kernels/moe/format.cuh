@@ -1,7 +1,7 @@
 // Formats of a token on its way: BF16, FP8 (e4m3) with scales, opaque bytes.
 //
 // A row in a slot is header | payload | scales. The arithmetic of FP8 is the same on every target,
-// bit for bit: src/moe/format.rs is the twin.
+// bit for bit: crates/moe-reference/src/format.rs is the twin.
 #pragma once
 
 #include "bf16.cuh"
