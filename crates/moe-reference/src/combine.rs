@@ -23,7 +23,7 @@ pub struct Expected {
     pub token_valid: Vec<bool>,
 }
 
-/// The result of combine for the `batch` of `rank` where everybody takes part: BF16 bits, `[tokens, hidden]`. `expert(e, x, y)`
+/// The result of combine for the `batch` of `rank` where all ranks take part: BF16 bits, `[tokens, hidden]`. `expert(e, x, y)`
 /// fills `y` with what expert `e` makes of token `x`. A token without a choice becomes zeros.
 ///
 /// # Panics
@@ -57,7 +57,7 @@ pub fn combine_seen(
     combine_asked(shape, homes, batch, &chosen, seen, Asked::default(), expert)
 }
 
-/// The same for the slots that the rank has chosen: what nobody serves is not added.
+/// The same for the slots that the rank has [chosen](choose): a choice without a slot is not added.
 ///
 /// # Panics
 /// If the batch was not checked, or there is no such slot.

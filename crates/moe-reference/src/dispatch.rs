@@ -24,11 +24,11 @@ pub struct RankRow {
     pub weights: Vec<f32>,
 }
 
-/// The expert slots that the choices of `rank`'s batch go to, `[tokens, top_k]`, where ranks are or are not `alive`. `None`: no
-/// choice, or one that nobody serves.
+/// The expert slots that the choices of `rank`'s batch go to, `[tokens, top_k]`, of those at ranks that are `alive`. `None`: no
+/// choice, or an expert that no rank alive holds.
 ///
 /// # Panics
-/// If the batch has more tokens than a call may have.
+/// If the batch has 2^32 tokens.
 #[must_use]
 pub fn choose(
     shape: &Shape,
@@ -38,13 +38,13 @@ pub fn choose(
     alive: impl Fn(u32) -> bool,
 ) -> Vec<Option<u32>> {
     let slot = |(index, &expert): (usize, &i32)| {
-        let token = u32::try_from(index / shape.top_k).expect("at most 65,534 tokens");
+        let token = u32::try_from(index / shape.top_k).expect("fewer than 2^32 tokens");
         homes.choose(expert, token, rank, &alive)
     };
     batch.experts.iter().enumerate().map(slot).collect()
 }
 
-/// What `rank` receives of a dispatch in which everybody takes part: for each of its expert slots, in order, the sources of its
+/// What `rank` receives of a dispatch in which all ranks take part: for each of its expert slots, in order, the sources of its
 /// rows, in order.
 ///
 /// # Panics
@@ -63,7 +63,7 @@ pub fn dispatch(
     dispatch_chosen(shape, homes, &chosen, rank)
 }
 
-/// The same for the slots that each rank has chosen.
+/// The same for the slots that each rank has [chosen](choose).
 ///
 /// # Panics
 /// If there is no such slot.
@@ -107,7 +107,8 @@ pub fn dispatch_by_rank(
     let top_k = shape.top_k;
     let local = |slot: Option<u32>| {
         let home = homes.home(slot?);
-        (home.rank == rank).then(|| i32::try_from(home.local).expect("at most 4096"))
+        (home.rank == rank)
+            .then(|| i32::try_from(home.local).expect("fewer than 2^31 slots of a rank"))
     };
     let of_source = |(batch, chosen): (&Batch<'_>, &Vec<Option<u32>>)| {
         let mut rows = Vec::new();

@@ -4,6 +4,35 @@
 //! [`Case`] holds the inputs of all ranks and who reached whom; the functions of [`by_expert`], [`by_rank`], [`payload`] and
 //! [`combine`] hold one output of one rank against it and return the first [`Finding`]. Where an order is not promised they
 //! compare sets, and [`digest`] makes one number of them that no order changes.
+//!
+//! ```
+//! use moe_reference::oracle::by_rank::{self, ByRank};
+//! use moe_reference::oracle::{Case, Input, places};
+//! use moe_reference::{Homes, Returns, Shape};
+//!
+//! // Two ranks hold one expert each. Rank 0 has one token, which chooses the expert of rank 1.
+//! let shape = Shape { hidden: 8, experts: 2, top_k: 1, max_tokens: 1, returns: Returns::Sums };
+//! let sent = Input { x: vec![7; 16], experts: vec![1], weights: vec![1.0], ..Input::default() };
+//! let case = Case::new(&shape, places(&Homes::blocks(2, 2)), vec![sent, Input::default()]);
+//!
+//! // What a kernel left at rank 1, `[ranks, max_tokens]`, in outputs that were full of 0xa5 before.
+//! let mut out = ByRank {
+//!     recv_x: [[7; 16], [0xa5; 16]].concat(),
+//!     recv_scales: vec![],
+//!     counts: vec![1, 0],
+//!     src_info: vec![0, u32::MAX],
+//!     recv_experts: vec![0, -1],
+//!     recv_weights: vec![1.0, 0.0],
+//!     poison: 0xa5,
+//! };
+//! assert_eq!(by_rank::check(&case, 1, &out), Ok(()));
+//!
+//! out.recv_x[3] = 8;
+//! assert_eq!(
+//!     by_rank::check(&case, 1, &out).unwrap_err().to_string(),
+//!     "rank 0 row 0, token 0 of rank 0: byte 3 is 0x08, not 0x07",
+//! );
+//! ```
 
 pub mod by_expert;
 pub mod by_rank;
