@@ -1,12 +1,18 @@
-//! Renders the C++ headers.
+//! Renders the C++ headers of [`abi_struct!`](crate::abi_struct), [`abi_enum!`](crate::abi_enum) and
+//! [`abi_const!`](crate::abi_const), of this crate and of others: [`file`] makes the text, and a test of the crate calls [`check`].
 
 use std::fmt::Write;
+use std::path::Path;
+use std::{env, fs, io};
 
 use super::{
     AbiEnum, AbiStruct, DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window,
     bench, moe, moe_calls, moe_words, qp, team, test_conformance, test_kernels, test_ops,
     test_team,
 };
+
+/// How the headers of this package come about.
+const ORIGIN: &str = "Rendered from src/abi by tests/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
 
 /// One definition of a header.
 #[derive(Debug)]
@@ -40,7 +46,7 @@ pub fn render() -> String {
     items.extend(moe_words::items());
     items.extend(moe::items());
     items.extend(moe_calls::items());
-    file("#include <cstddef>\n#include <cstdint>\n", items)
+    file(ORIGIN, "wv", &["<cstddef>", "<cstdint>"], items)
 }
 
 /// `kernels/test/abi.h`: parameters of the test kernels.
@@ -50,13 +56,13 @@ pub fn render_tests() -> String {
     items.extend(test_ops::items());
     items.extend(test_team::items());
     items.extend(test_conformance::items());
-    file("#include <warpverbs/abi.h>\n", items)
+    file(ORIGIN, "wv", &["<warpverbs/abi.h>"], items)
 }
 
 /// `kernels/bench/abi.h`: parameters of the measuring kernels.
 #[must_use]
 pub fn render_bench() -> String {
-    file("#include <warpverbs/abi.h>\n", bench::items())
+    file(ORIGIN, "wv", &["<warpverbs/abi.h>"], bench::items())
 }
 
 /// The definition of `T` with the asserts that pin its layout.
@@ -118,17 +124,41 @@ pub fn constant_items(constants: Vec<Constant>) -> Vec<Item> {
     constants.into_iter().map(render).collect()
 }
 
-fn file(includes: &str, items: Vec<Item>) -> String {
-    let mut out = format!(
-        "// Rendered from src/abi by tests/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.\n\
-         #pragma once\n\n{includes}\nnamespace wv {{\n"
-    );
+/// A header: `items` in the C++ namespace `namespace`, behind `includes` with their brackets or quotes. Structs need `<cstddef>`
+/// and `<cstdint>`, which `<warpverbs/abi.h>` includes. The first line says `origin`: where the definitions are.
+#[must_use]
+pub fn file(origin: &str, namespace: &str, includes: &[&str], items: Vec<Item>) -> String {
+    let mut out = format!("// {origin}\n#pragma once\n\n");
+    for name in includes {
+        let _ = writeln!(out, "#include {name}");
+    }
+    let _ = writeln!(out, "\nnamespace {namespace} {{");
     for Item(text) in items {
         out.push('\n');
         out += &text;
     }
-    out += "\n}  // namespace wv\n";
+    let _ = writeln!(out, "\n}}  // namespace {namespace}");
     out
+}
+
+/// Compares the checked-in header at `path` with `rendered`, or rewrites it where the environment variable `UPDATE` is set. For
+/// a test.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::InvalidData`] if they differ, and what reading or writing refuses.
+pub fn check(path: &Path, rendered: &str) -> io::Result<()> {
+    if env::var_os("UPDATE").is_some() {
+        return fs::write(path, rendered);
+    }
+    if fs::read_to_string(path)? == rendered {
+        return Ok(());
+    }
+    let stale = format!(
+        "{} is not what the definitions render to; a run of this test with UPDATE=1 rewrites it",
+        path.display()
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidData, stale))
 }
 
 fn doc(lines: &[&str], indent: &str) -> String {

@@ -1,6 +1,31 @@
 //! `abi_struct!`, `abi_enum!` and `abi_const!`: one definition, read by Rust and rendered for C++.
 
-/// A `#[repr(C)]` struct without padding whose layout C++ checks. `align(N)` after the doc comment raises its alignment.
+/// Defines a `#[repr(C)]` struct without padding, for the parameters of a kernel; C++ checks the layout of the header that
+/// [`abi::header`](crate::abi::header) renders of it.
+///
+/// `align(N)` after the doc comment raises its alignment. Fields are of types that implement [`AbiType`](crate::abi::AbiType):
+/// numbers, [`DevicePtr`](crate::abi::DevicePtr), arrays, other structs of this kind. The crate that uses the macro depends on
+/// `bytemuck` with its feature `derive`, which refuses a struct with implicit padding.
+///
+/// ```
+/// use warpverbs::abi::{DevicePtr, TeamContext, header};
+///
+/// warpverbs::abi_struct! {
+///     /// What `hello` takes.
+///     pub struct HelloParams {
+///         /// The team.
+///         pub team: DevicePtr<TeamContext>,
+///         /// How many.
+///         pub count: u64,
+///     }
+/// }
+///
+/// let items = vec![header::struct_item::<HelloParams>()];
+/// let text = header::file("Rendered from src/abi.rs.", "mine", &["<warpverbs/abi.h>"], items);
+/// assert!(text.contains("#include <warpverbs/abi.h>"));
+/// assert!(text.contains("static_assert(offsetof(HelloParams, count) == 8);"));
+/// ```
+#[macro_export]
 macro_rules! abi_struct {
     (
         $(#[doc = $doc:literal])*
@@ -44,8 +69,24 @@ macro_rules! abi_struct {
     };
 }
 
-/// An open set of `u32` values: a newtype with constants in Rust, an `enum class` in C++. A kernel may store a number that has
-/// no name here, so it is never a Rust `enum`.
+/// Defines an open set of `u32` values: a newtype with constants in Rust, an `enum class` in C++. A kernel may store a number that
+/// has no name here, so it is never a Rust `enum`.
+///
+/// ```
+/// warpverbs::abi_enum! {
+///     /// A colour.
+///     pub enum Colour {
+///         /// Red.
+///         RED / red = 0,
+///         /// Blue.
+///         BLUE / blue = 1,
+///     }
+/// }
+///
+/// assert_eq!(Colour(1), Colour::BLUE);
+/// assert_eq!(Colour::BLUE.name(), Some("blue"));
+/// ```
+#[macro_export]
 macro_rules! abi_enum {
     (
         $(#[doc = $doc:literal])*
@@ -101,7 +142,20 @@ macro_rules! abi_enum {
     };
 }
 
-/// Constants of both languages. Each group also gives `fn constants()` for the header.
+/// Defines constants of both languages, once in a module, and `fn constants()` for
+/// [`header::constant_items`](crate::abi::header::constant_items).
+///
+/// ```
+/// warpverbs::abi_const! {
+///     /// Most items of a call.
+///     pub const MAX_ITEMS: u32 = 32;
+/// }
+///
+/// # fn main() {
+/// assert_eq!(constants()[0].value, u64::from(MAX_ITEMS));
+/// # }
+/// ```
+#[macro_export]
 macro_rules! abi_const {
     (
         $( $(#[doc = $doc:literal])* pub const $name:ident: $ty:ident = $value:expr; )*
@@ -109,7 +163,7 @@ macro_rules! abi_const {
         $( $(#[doc = $doc])* pub const $name: $ty = $value; )*
 
         /// The constants of this file, for the header.
-        pub(super) fn constants() -> Vec<$crate::abi::header::Constant> {
+        pub(crate) fn constants() -> Vec<$crate::abi::header::Constant> {
             vec![$($crate::abi::header::Constant {
                 doc: &[$($doc),*],
                 declaration: <$ty as $crate::abi::AbiType>::declare(stringify!($name)),

@@ -4,6 +4,9 @@
 //! offset; `tests/abi_header.rs` fails while the two differ and rewrites the file if `UPDATE` is set. Kernels take one struct
 //! by value. All numbers are little-endian as the GPU and the host are; a field that ends in `_be` holds the big-endian bytes
 //! that go into a WQE as they are.
+//!
+//! Crates with kernels of their own define parameters in the same way: [`abi_struct!`](crate::abi_struct),
+//! [`abi_enum!`](crate::abi_enum), [`abi_const!`](crate::abi_const) and [`header`] are public.
 
 #[macro_use]
 mod macros;
