@@ -80,7 +80,7 @@ fn kernels_from_nvrtc_are_those_of_the_ptx() {
     };
     match CudaGpu::with_options(0, &options) {
         Ok(compiled) => {
-            let names: Vec<_> = compiled.kernels().map(str::to_owned).collect();
+            let names: Vec<_> = compiled.kernels().collect();
             assert_eq!(names, gpu().kernels().collect::<Vec<_>>());
         }
         Err(error @ GpuError::Compile { .. }) => {

@@ -52,6 +52,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/mlx5-prm", [&[], &[], &[]]),
     ("crates/rendezvous", [&[], &["test-support"], &[]]),
     ("crates/simt", [&[], &[], &[]]),
+    ("crates/warpverbs-build", [&["simt"], &[], &[]]),
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/private-dir", [&[], &[], &[]]),
     ("crates/softhca", [&["mlx5-prm", "private-dir"], &[], &[]]),
@@ -75,7 +76,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
         [
             &["mlx5-prm", "rendezvous", "simt"],
             &["models", "moe-reference", "softhca", "test-support"],
-            &["simt"],
+            &["warpverbs-build"],
         ],
     ),
 ];

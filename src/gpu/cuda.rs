@@ -23,17 +23,17 @@ mod share;
 mod sources;
 mod stream;
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute};
 
+use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
 use super::{Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport, Stream};
 use driver::{Device, check};
-use kernels::Target;
+use kernels::{Image, Target, Way};
 use memory::Arena;
 use module::Module;
 pub use options::{Compile, CudaOptions, Placement};
@@ -46,8 +46,9 @@ const SHARED_WITHOUT_ASKING: usize = 48 << 10;
 /// A CUDA device.
 #[derive(Debug)]
 pub struct CudaGpu {
-    kernels: BTreeMap<String, Kernel>,
-    placement: Placement,
+    kernels: RwLock<Known<Kernel>>,
+    /// How it gets those of further sets.
+    way: Way,
     arena: Arc<Arena>,
     stream: Arc<CudaStream>,
     /// Keeps the functions of `kernels`.
@@ -55,7 +56,7 @@ pub struct CudaGpu {
     device: Arc<Device>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Kernel {
     function: CUfunction,
     /// Bytes of its parameter struct, as the PTX has it.
@@ -118,23 +119,18 @@ impl CudaGpu {
             arch: device.arch(),
             driver: device.driver_version(),
         };
-        let load = |image: &kernels::Image| Module::load(&device, image);
-        let loaded = kernels::load_all(target, options, nvrtc::Nvrtc::find, load)?;
-        let (mut kernels, mut modules) = (BTreeMap::new(), Vec::new());
-        for (image, module) in loaded {
-            for entry in ptx::entries(&image.ptx) {
-                let kernel = Kernel {
-                    function: module.function(entry.name)?,
-                    param_bytes: entry.param_bytes,
-                };
-                kernels.insert(entry.name.to_owned(), kernel);
-            }
-            modules.push(module);
+        let load = |image: &Image| Module::load(&device, image);
+        let (library, extra) = kernels::load_all(target, options, nvrtc::Nvrtc::find, load)?;
+        let mut known = Known::new();
+        known.add(&LIBRARY, kernels_of(&library)?)?;
+        for (name, kernel) in kernels_of(&extra)? {
+            known.replace(name, kernel, "the device's options");
         }
-        let code = Code::new(modules);
+        let modules = library.into_iter().chain(extra);
+        let code = Code::new(modules.map(|(_, module)| module).collect());
         Ok(Arc::new(Self {
-            kernels,
-            placement: options.placement,
+            kernels: RwLock::new(known),
+            way: Way::new(target, options),
             arena,
             stream: Arc::new(CudaStream::for_kernels(&device, &code)?),
             code,
@@ -143,8 +139,9 @@ impl CudaGpu {
     }
 
     /// Names of all kernels, sorted.
-    pub fn kernels(&self) -> impl Iterator<Item = &str> + '_ {
-        self.kernels.keys().map(String::as_str)
+    pub fn kernels(&self) -> impl Iterator<Item = String> + use<> {
+        let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
+        known.names().into_iter()
     }
 
     /// Compute capability, 90 for sm_90.
@@ -172,13 +169,15 @@ impl CudaGpu {
         }
     }
 
-    fn find(&self, spec: &Launch<'_>, params: &[u8]) -> Result<&Kernel, GpuError> {
-        let Some(kernel) = self.kernels.get(spec.kernel) else {
+    fn find(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Kernel, GpuError> {
+        let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(&kernel) = known.get(spec.kernel) else {
             return Err(GpuError::UnknownKernel {
                 kernel: spec.kernel.to_owned(),
-                known: self.kernels.keys().cloned().collect(),
+                known: known.names(),
             });
         };
+        drop(known);
         if params.len() != kernel.param_bytes {
             let (got, want) = (params.len(), kernel.param_bytes);
             return Err(Self::bad_launch(
@@ -207,7 +206,7 @@ impl Gpu for CudaGpu {
     }
 
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        match self.placement {
+        match self.way.placement {
             Placement::Device => self.arena.alloc(bytes, align),
             Placement::Host => self.arena.alloc_host(bytes, align),
         }
@@ -218,7 +217,7 @@ impl Gpu for CudaGpu {
     }
 
     fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        match self.placement {
+        match self.way.placement {
             Placement::Device => self.arena.alloc(bytes, align),
             Placement::Host => self.arena.alloc_file(bytes, align),
         }
@@ -270,6 +269,20 @@ impl Gpu for CudaGpu {
         // SAFETY: the caller's promise.
         let stream = unsafe { CudaStream::wrap(&self.device, &self.code, raw.cast()) };
         Ok(Stream::new(Arc::new(stream)))
+    }
+
+    fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError> {
+        // Held while they are loaded: of two threads with one set, one loads it.
+        let mut known = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+        if known.has(set) {
+            return Ok(());
+        }
+        let mut load = |image: &Image| Module::load(&self.device, image);
+        let loaded = kernels::load_set(self.way, set, &nvrtc::Nvrtc::find, &mut load)?;
+        known.add(set, kernels_of(&loaded)?)?;
+        let modules = loaded.into_iter().map(|(_, module)| module);
+        self.code.add(modules.collect());
+        Ok(())
     }
 
     unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {
@@ -339,6 +352,21 @@ impl Gpu for CudaGpu {
             .map_err(|error| Self::bad_launch(spec, error.to_string()))?;
         stream.mark(spec.kernel)
     }
+}
+
+/// The functions of loaded images, by name.
+fn kernels_of(loaded: &[(Image, Module)]) -> Result<Vec<(String, Kernel)>, GpuError> {
+    let mut kernels = Vec::new();
+    for (image, module) in loaded {
+        for entry in ptx::entries(&image.ptx) {
+            let kernel = Kernel {
+                function: module.function(entry.name)?,
+                param_bytes: entry.param_bytes,
+            };
+            kernels.push((entry.name.to_owned(), kernel));
+        }
+    }
+    Ok(kernels)
 }
 
 #[cfg(test)]

@@ -100,6 +100,28 @@ pub enum GpuError {
         /// All names.
         known: Vec<String>,
     },
+    /// Two kernels of one name, of two sets.
+    #[error(
+        "kernel {kernel} of {package} has the name of a kernel of {other}, which the device has already"
+    )]
+    KernelClash {
+        /// The name.
+        kernel: String,
+        /// The package whose set was to be added.
+        package: String,
+        /// The package that the device has the kernel of.
+        other: String,
+    },
+    /// A set of kernels that has nothing for this device.
+    #[error(
+        "the kernels of {package} are of no use to {device}: the set has neither PTX nor sources"
+    )]
+    NotForDevice {
+        /// The package of the set.
+        package: String,
+        /// The device.
+        device: String,
+    },
     /// A launch outside the device's limits.
     #[error("kernel {kernel}: {detail}")]
     BadLaunch {

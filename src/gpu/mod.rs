@@ -4,11 +4,15 @@
 //! [`Gpu::read`] and [`Gpu::write`] do *not* wait for any stream, they happen now (the runtime uses them beside running
 //! kernels, through host-mapped words or memory that no kernel touches at that time). `simt` runs the kernels on the CPU and
 //! its device memory is ordinary memory, which the software HCA reads and writes directly. `cuda` is the driver API.
+//!
+//! A device knows the kernels of this crate. Those of any other crate are a [`KernelSet`], made by its build script and added by
+//! [`Gpu::add_kernels`].
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
 mod file;
+mod kernel_set;
 mod launch;
 mod memory;
 mod ranges;
@@ -23,6 +27,9 @@ use std::fmt;
 use std::time::Duration;
 
 pub use error::{GpuError, OldDriver};
+pub use kernel_set::KernelSet;
+#[doc(hidden)]
+pub use kernel_set::kernel_set_table;
 pub use launch::{Dim3, Event, Launch};
 pub use memory::{DeviceMemory, HostMapped, MappedMmio, MemoryDmabuf};
 pub use rdma::{RdmaSupport, WriteOrdering};
@@ -148,6 +155,15 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     // UNSAFETY: a declaration only; whether an address is a stream, no type can check.
     #[expect(unsafe_code, reason = "takes a handle on trust")]
     unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError>;
+
+    /// Adds the kernels of a crate, which [`kernels!`](crate::kernels) has declared, to those that can be launched. The device has
+    /// the kernels of this crate from the start; a set that it has already it does not add again.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::KernelClash`] if a kernel of another set has the name of one of these, [`GpuError::NotForDevice`] if the set has
+    /// nothing that the device can run, and where it is loaded what opening the device can be refused for. Then none is added.
+    fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError>;
 
     /// Starts kernel `spec.kernel` behind all earlier launches of its stream. `params` is its one parameter struct, bytes from
     /// `abi`. While the stream is being captured, the launch is recorded instead.

@@ -1,7 +1,7 @@
 //! Kernels on the CPU: device memory is ordinary memory, a stream is a thread.
 //!
-//! The kernels of this crate come from the table that the build script makes (`kernels/**/*.cu` compiled by the host
-//! compiler); a user's own come from a table made by `simt::build` and are added with [`SimtGpu::with_kernels`].
+//! Kernels are those of a [`KernelSet`] that the host compiler has made: of this crate, and of others by [`Gpu::add_kernels`].
+//! [`SimtGpu::with_kernels`] takes a table of bare `simt` as well.
 
 // UNSAFETY: launches kernels, whose arguments are addresses.
 #![expect(
@@ -14,22 +14,18 @@ mod hooks;
 mod memory;
 mod stream;
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
 use super::{Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport, Stream};
 use memory::Arena;
 use stream::{Health, SimtStream};
 
+pub use ::simt::Kernel;
 pub use hooks::connect;
-
-/// The kernels of this crate, compiled for the CPU.
-mod table {
-    include!(concat!(env!("OUT_DIR"), "/simt_kernels.rs"));
-}
 
 /// Devices made so far.
 static DEVICES: AtomicU32 = AtomicU32::new(0);
@@ -49,7 +45,7 @@ pub struct SimtGpu {
     arena: Arc<Arena>,
     health: Arc<Health>,
     stream: Arc<SimtStream>,
-    kernels: BTreeMap<&'static str, ::simt::Entry>,
+    kernels: RwLock<Known<Kernel>>,
     workers: usize,
     /// Unlike those of all other devices of the process.
     number: u32,
@@ -59,7 +55,7 @@ pub struct SimtGpu {
 #[derive(Clone, Copy, Debug)]
 pub struct SimtOptions<'a> {
     /// Kernels besides those of this crate; a name that the crate has too means the extra one. Default none.
-    pub kernels: &'a [::simt::Kernel],
+    pub kernels: &'a [Kernel],
     /// OS threads that the blocks of a launch are spread over, 1 to 256. Default 1: schedules then depend on the seed alone.
     pub workers: usize,
     /// Whether device memory has [DMA-BUFs](DeviceMemory::dmabufs), as that of a GPU has: descriptors of memory files, which the
@@ -92,7 +88,7 @@ impl SimtGpu {
     /// # Errors
     ///
     /// As [`SimtGpu::open`].
-    pub fn with_kernels(extra: &[::simt::Kernel]) -> Result<Arc<Self>, GpuError> {
+    pub fn with_kernels(extra: &[Kernel]) -> Result<Arc<Self>, GpuError> {
         Self::with_options(&SimtOptions {
             kernels: extra,
             ..SimtOptions::default()
@@ -113,25 +109,37 @@ impl SimtGpu {
             });
         }
         hooks::find();
-        let kernels = table::KERNELS
-            .iter()
-            .chain(options.kernels)
-            .map(|kernel| (kernel.name, kernel.entry))
-            .collect();
+        let mut kernels = Known::new();
+        kernels.add(&LIBRARY, by_name(&LIBRARY))?;
+        for kernel in options.kernels {
+            kernels.replace(kernel.name.to_owned(), *kernel, "the device's options");
+        }
         let health = Arc::default();
         Ok(Arc::new(Self {
             arena: Arc::new(Arena::new(options.dmabufs)),
             stream: Arc::new(SimtStream::start(&health)?),
             health,
-            kernels,
+            kernels: RwLock::new(kernels),
             workers: options.workers,
             number: DEVICES.fetch_add(1, Relaxed),
         }))
     }
 
     /// Names of all kernels, sorted.
-    pub fn kernels(&self) -> impl Iterator<Item = &'static str> + '_ {
-        self.kernels.keys().copied()
+    pub fn kernels(&self) -> impl Iterator<Item = String> + use<> {
+        let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
+        known.names().into_iter()
+    }
+
+    fn find(&self, name: &str) -> Result<Kernel, GpuError> {
+        let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
+        known
+            .get(name)
+            .copied()
+            .ok_or_else(|| GpuError::UnknownKernel {
+                kernel: name.to_owned(),
+                known: known.names(),
+            })
     }
 
     fn check(spec: &Launch<'_>, params: &[u8]) -> Result<(), String> {
@@ -234,13 +242,16 @@ impl Gpu for SimtGpu {
         })
     }
 
+    fn add_kernels(&self, set: &'static KernelSet) -> Result<(), GpuError> {
+        let mut known = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+        if known.has(set) {
+            return Ok(());
+        }
+        known.add(set, by_name(set))
+    }
+
     unsafe fn launch(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Event, GpuError> {
-        let Some((&name, &entry)) = self.kernels.get_key_value(spec.kernel) else {
-            return Err(GpuError::UnknownKernel {
-                kernel: spec.kernel.to_owned(),
-                known: self.kernels().map(str::to_owned).collect(),
-            });
-        };
+        let Kernel { name, entry } = self.find(spec.kernel)?;
         let stream = match spec.stream {
             None => &*self.stream,
             Some(stream) => stream
@@ -286,6 +297,11 @@ impl Gpu for SimtGpu {
         };
         stream.submit(spec.kernel, Arc::new(work))
     }
+}
+
+fn by_name(set: &KernelSet) -> impl Iterator<Item = (String, Kernel)> + use<> {
+    let kernels = set.cpu().iter();
+    kernels.map(|kernel| (kernel.name.to_owned(), *kernel))
 }
 
 /// The configuration of replay number `replay`: with a schedule of its own, unless the seed is that of the plain order.
@@ -342,7 +358,7 @@ mod tests {
     }
 
     fn gpu() -> Arc<SimtGpu> {
-        let kernel = |name, entry| ::simt::Kernel { name, entry };
+        let kernel = |name, entry| Kernel { name, entry };
         SimtGpu::with_kernels(&[kernel("add_one", add_one), kernel("fail", fail)]).unwrap()
     }
 
@@ -376,6 +392,59 @@ mod tests {
         );
         let event = launch(&gpu, &Launch::new("add_one", 1, 1), word.addr()).unwrap();
         gpu.wait(&event, LONG).unwrap();
+    }
+
+    static SET: KernelSet = KernelSet::new(
+        "another crate",
+        &[
+            Kernel {
+                name: "add_one_too",
+                entry: add_one,
+            },
+            Kernel {
+                name: "fail_too",
+                entry: fail,
+            },
+        ],
+        &[],
+        &[],
+    );
+
+    #[test]
+    fn a_set_of_another_crate_is_added_once_to_a_device_that_runs() {
+        let gpu = gpu();
+        let word = gpu.alloc(4, 4).unwrap();
+        let spec = Launch::new("add_one_too", 1, 1);
+        let unknown = launch(&gpu, &spec, word.addr()).unwrap_err();
+        assert!(
+            matches!(unknown, GpuError::UnknownKernel { .. }),
+            "{unknown}"
+        );
+        gpu.add_kernels(&SET).unwrap();
+        gpu.add_kernels(&SET).unwrap();
+        let event = launch(&gpu, &spec, word.addr()).unwrap();
+        gpu.wait(&event, LONG).unwrap();
+        assert!(gpu.kernels().any(|name| name == "fail_too"));
+    }
+
+    #[test]
+    fn a_set_with_a_name_that_the_device_has_is_refused() {
+        static CLASH: KernelSet = KernelSet::new(
+            "one more",
+            &[Kernel {
+                name: "fail_too",
+                entry: fail,
+            }],
+            &[],
+            &[],
+        );
+        let gpu = gpu();
+        gpu.add_kernels(&SET).unwrap();
+        let error = gpu.add_kernels(&CLASH).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "kernel fail_too of one more has the name of a kernel of another crate, which the device has already"
+        );
     }
 
     #[test]

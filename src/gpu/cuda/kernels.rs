@@ -1,5 +1,5 @@
 //! Which images a device is given to load: the checked-in PTX, or what NVRTC makes of the embedded sources where the driver
-//! is too old for it, and a user's own kernels.
+//! is too old for it, and kernels of other crates and of a user in the same ways.
 //!
 //! Nothing here calls the driver: loading is a closure, so that every way through is tested without one.
 
@@ -8,9 +8,10 @@ use std::fmt;
 use super::nvrtc::{Compiled, Nvrtc};
 use super::options::{Compile, CudaOptions, Placement};
 use super::ptx::{self, Needs};
-use super::sources::{CudaSource, kernel_files};
-use crate::gpu::GpuError;
+use super::sources::{CudaSource, embedded, kernel_files};
 use crate::gpu::error::OldDriver;
+use crate::gpu::kernel_set::LIBRARY;
+use crate::gpu::{GpuError, KernelSet};
 
 /// Codes of `CUresult` that another image may avoid: no code for this device, no compiler of PTX in the driver, PTX that it
 /// does not understand or that is too new.
@@ -36,6 +37,24 @@ pub(super) struct Target {
     pub(super) driver: u32,
 }
 
+/// How a device gets the kernels of a set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) target: Target,
+    pub(super) compile: Compile,
+    pub(super) placement: Placement,
+}
+
+impl Way {
+    pub(super) fn new(target: Target, options: &CudaOptions<'_>) -> Self {
+        Self {
+            target,
+            compile: options.compile,
+            placement: options.placement,
+        }
+    }
+}
+
 /// Makes images of sources.
 pub(super) trait Compiler: fmt::Display {
     /// See [`Nvrtc::compile`].
@@ -58,63 +77,25 @@ impl Compiler for Nvrtc {
     }
 }
 
-/// Loads all kernels of the crate and of the options, with `load`.
+/// Images with what became of each.
+type Loaded<M> = Vec<(Image, M)>;
+
+/// Loads all kernels of this crate, and those of the options, with `load`.
 pub(super) fn load_all<C: Compiler, M>(
     target: Target,
     options: &CudaOptions<'_>,
     find: impl Fn() -> Result<C, String>,
     mut load: impl FnMut(&Image) -> Result<M, GpuError>,
-) -> Result<Vec<(Image, M)>, GpuError> {
-    let mut loaded = Vec::new();
+) -> Result<(Loaded<M>, Loaded<M>), GpuError> {
+    let way = Way::new(target, options);
+    let library = load_set(way, &LIBRARY, &find, &mut load)?;
+    let mut extra = Vec::new();
     let mut add = |image: Image| -> Result<(), GpuError> {
         let image = placed(image, options.placement);
         let module = load(&image)?;
-        loaded.push((image, module));
+        extra.push((image, module));
         Ok(())
     };
-    match options.compile {
-        Compile::Nvrtc => {
-            let nvrtc = find().map_err(|error| no_nvrtc("the kernels", &error))?;
-            compile_crate(&nvrtc, target)
-                .and_then(|images| images.into_iter().try_for_each(&mut add))?;
-        }
-        Compile::Ptx | Compile::Auto => {
-            let (arch, sources) = ptx::sources(target.arch);
-            if arch == 0 {
-                return Err(GpuError::BadLaunch {
-                    kernel: "all kernels".to_owned(),
-                    detail: format!("the device is sm_{}, they need sm_80 or later", target.arch),
-                });
-            }
-            for (nth, source) in sources.iter().enumerate() {
-                let image = Image {
-                    name: source.path.to_owned(),
-                    ptx: source.text.to_owned(),
-                    cubin: None,
-                };
-                let Err(error) = add(image) else { continue };
-                // The first file decides: all are made by one compiler.
-                if nth > 0 || !is_refusal(&error) {
-                    return Err(error);
-                }
-                let old = |nvrtc: String| too_old(target, source.text, &error, nvrtc);
-                if options.compile == Compile::Ptx {
-                    return Err(old("not asked".to_owned()));
-                }
-                let nvrtc = find().map_err(&old)?;
-                tracing::info!("{error}; compiling the kernels with {nvrtc}");
-                let images = compile_crate(&nvrtc, target)?;
-                let refused = |error: GpuError| match is_refusal(&error) {
-                    true => old(format!(
-                        "{nvrtc}, but the driver refuses what it makes: {error}"
-                    )),
-                    false => error,
-                };
-                images.into_iter().try_for_each(&mut add).map_err(refused)?;
-                break;
-            }
-        }
-    }
     for source in options.ptx {
         let image = Image {
             name: source.name.to_owned(),
@@ -134,27 +115,117 @@ pub(super) fn load_all<C: Compiler, M>(
     if !options.sources.is_empty() {
         let nvrtc = find().map_err(|error| no_nvrtc(options.sources[0].name, &error))?;
         for source in options.sources {
-            let compiled = nvrtc.compile(*source, options.headers, target.arch)?;
-            add(Image {
-                name: source.name.to_owned(),
-                ptx: compiled.ptx,
-                cubin: compiled.cubin,
-            })?;
+            add(compile(&nvrtc, *source, options.headers, target)?)?;
+        }
+    }
+    Ok((library, extra))
+}
+
+/// Loads the kernels of `set`, with `load`: its PTX, or its sources by NVRTC where there is no PTX or the driver cannot read it.
+pub(super) fn load_set<C: Compiler, M>(
+    way: Way,
+    set: &KernelSet,
+    find: &impl Fn() -> Result<C, String>,
+    load: &mut impl FnMut(&Image) -> Result<M, GpuError>,
+) -> Result<Loaded<M>, GpuError> {
+    let Way {
+        target,
+        compile,
+        placement,
+    } = way;
+    let mut loaded = Vec::new();
+    let mut add = |image: Image| -> Result<(), GpuError> {
+        let image = placed(image, placement);
+        let module = load(&image)?;
+        loaded.push((image, module));
+        Ok(())
+    };
+    let has_sources = kernel_files(set).next().is_some();
+    let no_use = || GpuError::NotForDevice {
+        package: set.package().to_owned(),
+        device: format!("sm_{}", target.arch),
+    };
+    match compile {
+        _ if set.ptx().is_empty() && !has_sources => return Err(no_use()),
+        Compile::Nvrtc if !has_sources => return Err(no_use()),
+        Compile::Ptx if set.ptx().is_empty() => return Err(no_use()),
+        Compile::Auto if set.ptx().is_empty() => {
+            let nvrtc = find().map_err(|error| no_nvrtc(set.package(), &error))?;
+            compile_set(&nvrtc, set, target)?
+                .into_iter()
+                .try_for_each(&mut add)?;
+        }
+        Compile::Nvrtc => {
+            let nvrtc = find().map_err(|error| no_nvrtc("the kernels", &error))?;
+            compile_set(&nvrtc, set, target)
+                .and_then(|images| images.into_iter().try_for_each(&mut add))?;
+        }
+        Compile::Ptx | Compile::Auto => {
+            let (arch, sources) = ptx::sources(set, target.arch);
+            if arch == 0 {
+                return Err(GpuError::BadLaunch {
+                    kernel: "all kernels".to_owned(),
+                    detail: format!("the device is sm_{}, they need sm_80 or later", target.arch),
+                });
+            }
+            for (nth, source) in sources.iter().enumerate() {
+                let image = Image {
+                    name: source.path.to_owned(),
+                    ptx: source.text.to_owned(),
+                    cubin: None,
+                };
+                let Err(error) = add(image) else { continue };
+                // The first file decides: all are made by one compiler.
+                if nth > 0 || !is_refusal(&error) {
+                    return Err(error);
+                }
+                let old = |nvrtc: String| too_old(target, source.text, &error, nvrtc);
+                if compile == Compile::Ptx {
+                    return Err(old("not asked".to_owned()));
+                }
+                if !has_sources {
+                    return Err(old(format!("no source of {}", set.package())));
+                }
+                let nvrtc = find().map_err(&old)?;
+                tracing::info!("{error}; compiling the kernels with {nvrtc}");
+                let images = compile_set(&nvrtc, set, target)?;
+                let refused = |error: GpuError| match is_refusal(&error) {
+                    true => old(format!(
+                        "{nvrtc}, but the driver refuses what it makes: {error}"
+                    )),
+                    false => error,
+                };
+                images.into_iter().try_for_each(&mut add).map_err(refused)?;
+                break;
+            }
         }
     }
     Ok(loaded)
 }
 
-fn compile_crate(nvrtc: &impl Compiler, target: Target) -> Result<Vec<Image>, GpuError> {
-    let compile = |source| {
-        let compiled = nvrtc.compile(source, &[], target.arch)?;
-        Ok(Image {
-            name: source.name.to_owned(),
-            ptx: compiled.ptx,
-            cubin: compiled.cubin,
-        })
-    };
-    kernel_files().map(compile).collect()
+fn compile_set(
+    nvrtc: &impl Compiler,
+    set: &KernelSet,
+    target: Target,
+) -> Result<Vec<Image>, GpuError> {
+    let texts: Vec<_> = embedded(set).collect();
+    kernel_files(set)
+        .map(|source| compile(nvrtc, source, &texts, target))
+        .collect()
+}
+
+fn compile(
+    nvrtc: &impl Compiler,
+    source: CudaSource<'_>,
+    headers: &[CudaSource<'_>],
+    target: Target,
+) -> Result<Image, GpuError> {
+    let compiled = nvrtc.compile(source, headers, target.arch)?;
+    Ok(Image {
+        name: source.name.to_owned(),
+        ptx: compiled.ptx,
+        cubin: compiled.cubin,
+    })
 }
 
 /// Kernels whose "device memory" is host memory order what others read there by system scope.
@@ -217,8 +288,8 @@ mod tests {
     fn a_driver_that_reads_the_ptx_gets_it_and_nvrtc_is_not_even_looked_for() {
         let load = |image: &Image| Ok(image.name.clone());
         let never = || -> Result<Nvrtc, String> { panic!("looked for NVRTC") };
-        let loaded = load_all(OLD, &CudaOptions::default(), never, load).unwrap();
-        let (_, files) = ptx::sources(90);
+        let (loaded, _) = load_all(OLD, &CudaOptions::default(), never, load).unwrap();
+        let (_, files) = ptx::sources(&LIBRARY, 90);
         assert_eq!(loaded.len(), files.len());
         assert!(
             loaded
@@ -281,8 +352,8 @@ mod tests {
             None => Err(refusal(218)),
         };
         let options = CudaOptions::default();
-        let loaded = load_all(OLD, &options, || Ok(Fake), load).unwrap();
-        assert_eq!(loaded.len(), kernel_files().count());
+        let (loaded, _) = load_all(OLD, &options, || Ok(Fake), load).unwrap();
+        assert_eq!(loaded.len(), kernel_files(&LIBRARY).count());
         for (image, code) in &loaded {
             assert!(image.ptx.contains("sm_90") && image.ptx.contains(&image.name) && *code == 7);
         }
@@ -294,13 +365,63 @@ mod tests {
         assert!(error.contains(reason), "{error}");
     }
 
+    const TEXT: &str = ".version 8.4\n.visible .entry mine(\n)\n{ ret; }";
+    static OF_PTX: KernelSet = KernelSet::new("of PTX", &[], &[(80, "sm_80/mine.ptx", TEXT)], &[]);
+    static OF_SOURCES: KernelSet = KernelSet::new(
+        "of sources",
+        &[],
+        &[],
+        &[("kernels/mine.cu", ""), ("kernels/mine.cuh", "")],
+    );
+    static EMPTY: KernelSet = KernelSet::new("empty", &[], &[], &[]);
+
+    fn way(compile: Compile) -> Way {
+        Way {
+            target: OLD,
+            compile,
+            placement: Placement::Device,
+        }
+    }
+
+    #[test]
+    fn a_set_of_another_crate_comes_from_its_ptx_and_without_ptx_from_its_sources() {
+        let mut load = |image: &Image| Ok((image.name.clone(), image.cubin.is_some()));
+        let never = || -> Result<Nvrtc, String> { panic!("looked for NVRTC") };
+        let loaded = load_set(way(Compile::Auto), &OF_PTX, &never, &mut load).unwrap();
+        assert_eq!(loaded[0].1, ("sm_80/mine.ptx".to_owned(), false));
+        let loaded = load_set(way(Compile::Auto), &OF_SOURCES, &|| Ok(Fake), &mut load).unwrap();
+        assert_eq!(loaded.len(), 1);
+        assert_eq!(loaded[0].1, ("kernels/mine.cu".to_owned(), true));
+        let error = load_set(way(Compile::Auto), &OF_SOURCES, &missing, &mut load).unwrap_err();
+        assert!(matches!(error, GpuError::Compile { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_set_that_the_device_cannot_use_is_an_error_that_names_its_package() {
+        let mut load = |_: &Image| Ok(());
+        for (set, compile) in [
+            (&EMPTY, Compile::Auto),
+            (&OF_PTX, Compile::Nvrtc),
+            (&OF_SOURCES, Compile::Ptx),
+        ] {
+            let error = load_set(way(compile), set, &missing, &mut load).unwrap_err();
+            let package = set.package().to_owned();
+            let device = "sm_90".to_owned();
+            assert_eq!(error, GpuError::NotForDevice { package, device });
+        }
+        let mut refuse = |_: &Image| Err::<(), _>(refusal(222));
+        let error = load_set(way(Compile::Auto), &OF_PTX, &missing, &mut refuse);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("no source of of PTX"), "{error}");
+    }
+
     #[test]
     fn nvrtc_alone_if_asked_for() {
         let options = CudaOptions {
             compile: Compile::Nvrtc,
             ..CudaOptions::default()
         };
-        let loaded = load_all(OLD, &options, || Ok(Fake), |_| Ok(())).unwrap();
+        let (loaded, _) = load_all(OLD, &options, || Ok(Fake), |_| Ok(())).unwrap();
         assert!(loaded.iter().all(|(image, ())| image.cubin.is_some()));
         let error = load_all(OLD, &options, missing, |_| Ok(())).unwrap_err();
         assert!(matches!(error, GpuError::Compile { .. }), "{error}");
@@ -317,8 +438,8 @@ mod tests {
             ..CudaOptions::default()
         };
         let load = |image: &Image| Ok(image.name.clone());
-        let loaded = load_all(OLD, &options, missing, load).unwrap();
-        assert_eq!(loaded.last().unwrap().1, "mine.ptx");
+        let (_, extra) = load_all(OLD, &options, missing, load).unwrap();
+        assert_eq!(extra[0].1, "mine.ptx");
         let options = CudaOptions {
             sources: &[mine],
             ..CudaOptions::default()
@@ -338,7 +459,7 @@ mod tests {
             placement: Placement::Host,
             ..CudaOptions::default()
         };
-        let loaded = load_all(OLD, &options, missing, |_| Ok(())).unwrap();
+        let (loaded, _) = load_all(OLD, &options, missing, |_| Ok(())).unwrap();
         assert!(!loaded.is_empty());
         for (image, ()) in loaded {
             assert!(!image.ptx.contains("fence.release.gpu"), "{}", image.name);

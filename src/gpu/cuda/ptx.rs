@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// Made by the build script of every `kernels/ptx/sm_NN/**/*.ptx`: architecture, path, text.
-mod table {
-    include!(concat!(env!("OUT_DIR"), "/ptx.rs"));
-}
+use crate::gpu::KernelSet;
 
 /// One PTX file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
-    /// Path below `kernels/ptx`, for messages.
+    /// Path below the package's folder of PTX, for messages.
     pub(super) path: &'static str,
     /// The text, without a NUL.
     pub(super) text: &'static str,
@@ -24,10 +21,10 @@ pub(super) struct Entry<'a> {
     pub(super) param_bytes: usize,
 }
 
-/// The newest PTX that a device of `arch` (90 for sm_90) can run, and the architecture that it is for.
-pub(super) fn sources(arch: u32) -> (u32, Vec<Source>) {
+/// The newest PTX of `set` that a device of `arch` (90 for sm_90) can run, and the architecture that it is for.
+pub(super) fn sources(set: &KernelSet, arch: u32) -> (u32, Vec<Source>) {
     let mut by_arch: BTreeMap<u32, Vec<Source>> = BTreeMap::new();
-    for &(for_arch, path, text) in table::PTX {
+    for &(for_arch, path, text) in set.ptx() {
         by_arch
             .entry(for_arch)
             .or_default()
@@ -132,6 +129,7 @@ fn param_bytes(param: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::kernel_set::LIBRARY;
 
     const TEXT: &str = "
 .version 9.0
@@ -183,7 +181,7 @@ mod tests {
     #[test]
     fn every_checked_in_file_holds_kernels_of_one_struct_and_no_nul() {
         for arch in [80, 90] {
-            for source in sources(arch).1 {
+            for source in sources(&LIBRARY, arch).1 {
                 let entries = entries(source.text);
                 assert!(!entries.is_empty(), "{}", source.path);
                 assert!(!source.text.contains('\0'), "{}", source.path);
@@ -201,8 +199,8 @@ mod tests {
 
     #[test]
     fn a_device_gets_the_newest_architecture_that_it_can_run() {
-        assert_eq!(sources(75).1.len(), 0);
-        let (newest, _) = sources(120);
+        assert_eq!(sources(&LIBRARY, 75).1.len(), 0);
+        let (newest, _) = sources(&LIBRARY, 120);
         assert!(newest <= 120);
     }
 }

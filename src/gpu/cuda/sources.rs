@@ -1,4 +1,4 @@
-//! The embedded text of `kernels/**`, and how a `.cu` file becomes one text without includes of its own.
+//! The embedded text of a set of kernels, and how a `.cu` file becomes one text without includes of its own.
 //!
 //! NVRTC reads no files. The quoted and `<warpverbs/..>` includes are put in place here, each file once (every header says
 //! `#pragma once`), with `#line` so that messages name the real file; the few system headers that are used stay as they
@@ -7,12 +7,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::gpu::GpuError;
-
-/// Made by the build script: path below the package, text.
-mod table {
-    include!(concat!(env!("OUT_DIR"), "/sources.rs"));
-}
+use crate::gpu::kernel_set::LIBRARY;
+use crate::gpu::{GpuError, KernelSet};
 
 /// What the kernels use of the standard library and of the toolkit, for NVRTC, which has neither.
 pub(super) const SYSTEM_HEADERS: &[(&str, &str)] = &[
@@ -38,16 +34,16 @@ pub struct CudaSource<'a> {
     pub text: &'a str,
 }
 
-/// The `.cu` files of this crate that a device gets: all but those of `kernels/test`.
-pub(super) fn kernel_files() -> impl Iterator<Item = CudaSource<'static>> {
-    embedded()
+/// The `.cu` files of a set that a device gets: all but those of `kernels/test`.
+pub(super) fn kernel_files(set: &KernelSet) -> impl Iterator<Item = CudaSource<'static>> + use<> {
+    embedded(set)
         .filter(|source| source.name.ends_with(".cu") && !source.name.starts_with("kernels/test/"))
 }
 
-/// All that is embedded.
-pub(super) fn embedded() -> impl Iterator<Item = CudaSource<'static>> {
+/// All texts of a set.
+pub(super) fn embedded(set: &KernelSet) -> impl Iterator<Item = CudaSource<'static>> + use<> {
     let source = |&(name, text): &(&'static str, &'static str)| CudaSource { name, text };
-    table::SOURCES.iter().map(source)
+    set.sources().iter().map(source)
 }
 
 /// `main` with its includes in place: those beside it, those of `extra` by name, those of the device library.
@@ -116,7 +112,12 @@ impl<'a> Flat<'a> {
             include.to_owned(),
         ];
         let own = |source: CudaSource<'static>| -> CudaSource<'a> { source };
-        let known = || self.extra.iter().copied().chain(embedded().map(own));
+        let known = || {
+            self.extra
+                .iter()
+                .copied()
+                .chain(embedded(&LIBRARY).map(own))
+        };
         wanted
             .iter()
             .find_map(|path| known().find(|source| source.name == path))
@@ -214,7 +215,7 @@ mod tests {
     #[test]
     fn every_kernel_of_the_crate_flattens_to_the_systems_headers_alone() {
         let mut files = 0;
-        for source in embedded().filter(|source| source.name.ends_with(".cu")) {
+        for source in embedded(&LIBRARY).filter(|source| source.name.ends_with(".cu")) {
             let flat = flatten(source, &[]).unwrap();
             for (name, _) in flat.lines().filter_map(include) {
                 // The other side of platform.cuh, which a GPU does not see.
@@ -223,6 +224,9 @@ mod tests {
             }
             files += 1;
         }
-        assert!(files > 5 && kernel_files().count() > 1, "{files} files");
+        assert!(
+            files > 5 && kernel_files(&LIBRARY).count() > 1,
+            "{files} files"
+        );
     }
 }

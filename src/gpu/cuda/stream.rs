@@ -4,8 +4,8 @@
 #![expect(unsafe_code, reason = "CUDA driver API")]
 
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{
@@ -25,7 +25,7 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// The loaded kernels: unloaded behind the last stream and graph that may run them.
 #[derive(Debug)]
 pub(super) struct Code {
-    modules: Vec<Module>,
+    modules: Mutex<Vec<Module>>,
     /// A kernel still ran when its stream ended: its code stays loaded.
     kept: AtomicBool,
 }
@@ -33,16 +33,24 @@ pub(super) struct Code {
 impl Code {
     pub(super) fn new(modules: Vec<Module>) -> Arc<Self> {
         Arc::new(Self {
-            modules,
+            modules: Mutex::new(modules),
             kept: AtomicBool::new(false),
         })
+    }
+
+    /// Keeps more of them.
+    pub(super) fn add(&self, modules: Vec<Module>) {
+        let mut all = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(modules);
     }
 }
 
 impl Drop for Code {
     fn drop(&mut self) {
         if self.kept.load(Relaxed) {
-            self.modules.drain(..).for_each(std::mem::forget);
+            let modules = self.modules.get_mut();
+            let modules = modules.unwrap_or_else(PoisonError::into_inner);
+            modules.drain(..).for_each(std::mem::forget);
         }
     }
 }

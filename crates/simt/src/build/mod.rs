@@ -226,8 +226,11 @@ impl Kernels {
         Ok(objects?.concat())
     }
 
-    /// The text of `simt_kernels.rs`.
-    fn table(&self) -> Result<String, BuildError> {
+    /// The kernels that the sources export, in their order. The entry of kernel `NAME` is the C symbol `simt_entry_NAME`.
+    ///
+    /// # Errors
+    /// [`BuildError::File`], [`BuildError::Duplicate`], [`BuildError::NoKernels`].
+    pub fn names(&self) -> Result<Vec<String>, BuildError> {
         let mut found: Vec<(String, &Path)> = Vec::new();
         for source in &self.sources {
             let text = fs::read_to_string(source).map_err(|error| BuildError::File {
@@ -250,9 +253,15 @@ impl Kernels {
                 sources: self.sources.clone(),
             });
         }
-        let rows: String = found
+        Ok(found.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The text of `simt_kernels.rs`.
+    fn table(&self) -> Result<String, BuildError> {
+        let rows: String = self
+            .names()?
             .iter()
-            .map(|(name, _)| format!("    \"{name}\" = simt_entry_{name},\n"))
+            .map(|name| format!("    \"{name}\" = simt_entry_{name},\n"))
             .collect();
         Ok(format!("::simt::kernel_table! {{\n{rows}}}\n"))
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::super::ptx;
 use super::super::sources::{embedded, kernel_files};
 use super::*;
+use crate::gpu::kernel_set::LIBRARY;
 
 /// Runs `test` if there is a library, and says so loudly if there is none.
 fn with_nvrtc(test: impl FnOnce(&Nvrtc)) {
@@ -26,7 +27,7 @@ fn the_embedded_sources_compile_for_every_architecture_with_all_their_kernels() 
     with_nvrtc(|nvrtc| {
         println!("{nvrtc}: {:?}", nvrtc.architectures);
         for arch in [80, 90, 100] {
-            for source in kernel_files() {
+            for source in kernel_files(&LIBRARY) {
                 // Machine code takes seconds.
                 let code = arch == 100 && source.name.ends_with("demo_expert.cu");
                 let compiled = nvrtc.compile_for(source, &[], arch, code).unwrap();
@@ -54,7 +55,7 @@ fn the_embedded_sources_compile_for_every_architecture_with_all_their_kernels() 
 /// Parameters, and the barrier of a cooperative grid, for which NVRTC gets a header of ours.
 #[track_caller]
 fn assert_launched_like_the_checked_in(moe: &str) {
-    let (_, checked_in) = ptx::sources(90);
+    let (_, checked_in) = ptx::sources(&LIBRARY, 90);
     let is_moe = |file: &&ptx::Source| file.path.ends_with("moe/moe.ptx");
     let checked_in = checked_in.iter().find(is_moe).unwrap();
     let fresh = ptx::entries(moe);
@@ -90,7 +91,7 @@ fn test_kernels_of_every_header_compile_too() {
     ];
     with_nvrtc(|nvrtc| {
         let wanted = chosen.map(|name| format!("kernels/test/{name}.cu"));
-        let sources: Vec<_> = embedded()
+        let sources: Vec<_> = embedded(&LIBRARY)
             .filter(|source| wanted.iter().any(|name| name == source.name))
             .collect();
         assert_eq!(sources.len(), chosen.len());

@@ -1,0 +1,206 @@
+//! Kernels of a crate, for every device: compiled for the CPU, as PTX, as source.
+
+use std::collections::BTreeMap;
+use std::ptr;
+
+use super::GpuError;
+
+/// The kernels of one crate, as its build script made them with `warpverbs-build`: for the CPU, as PTX by architecture, and as
+/// source. [`kernels!`](crate::kernels) puts them into a static, [`Gpu::add_kernels`](super::Gpu::add_kernels) on a device.
+#[derive(Debug)]
+pub struct KernelSet {
+    package: &'static str,
+    cpu: &'static [::simt::Kernel],
+    /// Architecture (90 for sm_90), path for messages, text without a NUL.
+    ptx: &'static [(u32, &'static str, &'static str)],
+    /// Path below the package, text.
+    sources: &'static [(&'static str, &'static str)],
+}
+
+impl KernelSet {
+    /// For [`kernel_set_table!`](crate::kernel_set_table) alone.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(
+        package: &'static str,
+        cpu: &'static [::simt::Kernel],
+        ptx: &'static [(u32, &'static str, &'static str)],
+        sources: &'static [(&'static str, &'static str)],
+    ) -> Self {
+        Self {
+            package,
+            cpu,
+            ptx,
+            sources,
+        }
+    }
+
+    /// The package that they are of.
+    #[must_use]
+    pub fn package(&self) -> &'static str {
+        self.package
+    }
+
+    /// Those compiled for the CPU.
+    #[must_use]
+    pub fn cpu(&self) -> &'static [::simt::Kernel] {
+        self.cpu
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(super) fn ptx(&self) -> &'static [(u32, &'static str, &'static str)] {
+        self.ptx
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(super) fn sources(&self) -> &'static [(&'static str, &'static str)] {
+        self.sources
+    }
+}
+
+/// Declares a static [`KernelSet`](crate::gpu::KernelSet) of the kernels of this crate, which its build script has made with
+/// `warpverbs-build`.
+///
+/// ```ignore
+/// warpverbs::kernels! {
+///     /// The kernels of this crate.
+///     pub static KERNELS
+/// }
+///
+/// gpu.add_kernels(&KERNELS)?;
+/// ```
+#[macro_export]
+macro_rules! kernels {
+    ($(#[$meta:meta])* $vis:vis static $name:ident) => {
+        $(#[$meta])*
+        $vis static $name: $crate::gpu::KernelSet = {
+            use $crate::gpu::kernel_set_table;
+            include!(concat!(env!("OUT_DIR"), "/warpverbs_kernels.rs"))
+        };
+    };
+}
+
+/// What `warpverbs-build` writes into `OUT_DIR`. A macro, so that the lints of the crate that includes it do not look at it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! kernel_set_table {
+    (
+        package: $package:literal,
+        cpu: [$($name:literal = $entry:ident,)*],
+        ptx: [$($ptx:expr,)*],
+        sources: [$($source:expr,)*],
+    ) => {{
+        unsafe extern "C-unwind" {
+            $( fn $entry(args: *mut *mut ::core::ffi::c_void); )*
+        }
+        $crate::gpu::KernelSet::new(
+            $package,
+            &[$( $crate::gpu::simt::Kernel { name: $name, entry: $entry } ),*],
+            &[$($ptx),*],
+            &[$($source),*],
+        )
+    }};
+}
+
+#[doc(hidden)]
+pub use kernel_set_table;
+
+mod library {
+    // UNSAFETY: the C symbols of the kernels, which the build script compiles.
+    #![expect(unsafe_code, reason = "declares C symbols, calls none")]
+
+    /// The kernels of this crate, which every device knows from the start.
+    pub(in crate::gpu) static LIBRARY: super::KernelSet =
+        include!(concat!(env!("OUT_DIR"), "/warpverbs_kernels.rs"));
+}
+pub(super) use library::LIBRARY;
+
+/// The kernels that a device knows, and of which package each is.
+#[derive(Debug)]
+pub(super) struct Known<K> {
+    sets: Vec<&'static KernelSet>,
+    kernels: BTreeMap<String, (K, String)>,
+}
+
+impl<K> Known<K> {
+    pub(super) fn new() -> Self {
+        Self {
+            sets: Vec::new(),
+            kernels: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&K> {
+        self.kernels.get(name).map(|(kernel, _)| kernel)
+    }
+
+    /// All names, sorted.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.kernels.keys().cloned().collect()
+    }
+
+    pub(super) fn has(&self, set: &'static KernelSet) -> bool {
+        self.sets.iter().any(|known| ptr::eq(*known, set))
+    }
+
+    /// Adds the kernels of `set`: all, or none and an error.
+    pub(super) fn add(
+        &mut self,
+        set: &'static KernelSet,
+        kernels: impl IntoIterator<Item = (String, K)>,
+    ) -> Result<(), GpuError> {
+        let kernels: Vec<_> = kernels.into_iter().collect();
+        for (name, _) in &kernels {
+            if let Some((_, other)) = self.kernels.get(name) {
+                return Err(GpuError::KernelClash {
+                    kernel: name.clone(),
+                    package: set.package.to_owned(),
+                    other: other.clone(),
+                });
+            }
+        }
+        for (name, kernel) in kernels {
+            self.replace(name, kernel, set.package);
+        }
+        self.sets.push(set);
+        Ok(())
+    }
+
+    /// Adds a kernel of the device's options, which takes the place of one that has its name.
+    pub(super) fn replace(&mut self, name: String, kernel: K, package: &str) {
+        self.kernels.insert(name, (kernel, package.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static ONE: KernelSet = KernelSet::new("one", &[], &[], &[]);
+    static TWO: KernelSet = KernelSet::new("two", &[], &[], &[]);
+
+    fn kernels(names: &[&str]) -> Vec<(String, usize)> {
+        let numbered = names.iter().zip(0..);
+        numbered
+            .map(|(name, number)| ((*name).to_owned(), number))
+            .collect()
+    }
+
+    #[test]
+    fn a_name_that_another_set_has_is_refused_with_both_packages_and_nothing_is_added() {
+        let mut known = Known::new();
+        known.add(&ONE, kernels(&["a", "b"])).unwrap();
+        let error = known.add(&TWO, kernels(&["c", "b"])).unwrap_err();
+        assert_eq!(
+            error,
+            GpuError::KernelClash {
+                kernel: "b".to_owned(),
+                package: "two".to_owned(),
+                other: "one".to_owned()
+            }
+        );
+        assert!(known.has(&ONE) && !known.has(&TWO));
+        assert_eq!(known.names(), ["a", "b"]);
+        assert_eq!(known.get("b"), Some(&1));
+    }
+}
