@@ -73,7 +73,7 @@ gpu_run() {
     [ -e $pack/run.sh ] || die 2 "nothing is packed: ./x gpu pack"
     env -i HOME="${HOME:-/root}" PATH=/usr/bin:/bin sh $pack/run.sh "$@" || return 1
     for result in "$1"/NVIDIA-*; do
-        [ ! -e "$result" ] || { mkdir -p kernels/bench/results && cp "$result" kernels/bench/results/; }
+        [ ! -e "$result" ] || { mkdir -p crates/wv/kernels/bench/results && cp "$result" crates/wv/kernels/bench/results/; }
     done
 }
 

@@ -19,8 +19,3 @@ fn the_public_header_is_current() {
 fn the_header_of_the_test_kernels_is_current() {
     check("kernels/test/abi.h", &header::render_tests());
 }
-
-#[test]
-fn the_header_of_the_measuring_kernels_is_current() {
-    check("kernels/bench/abi.h", &header::render_bench());
-}

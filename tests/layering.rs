@@ -68,7 +68,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
         [
             &["moe-reference", "private-dir", "warpverbs"],
             &["softhca", "simt", "test-support"],
-            &[],
+            &["warpverbs-build"],
         ],
     ),
     (
@@ -119,7 +119,7 @@ const GENERATED: &[&str] = &[
     "src/sys/bindings.rs",
     "kernels/include/warpverbs/abi.h",
     "kernels/test/abi.h",
-    "kernels/bench/abi.h",
+    "crates/wv/kernels/bench/abi.h",
     "crates/capi/include/warpverbs.h",
 ];
 const HEADERS: &str = "kernels/include/warpverbs/";
@@ -189,13 +189,23 @@ fn check_source(source: &Source) -> Vec<String> {
                 violations.extend(check_module(source, module));
             }
         }
-        Some("cu" | "cuh" | "h") if source.path.starts_with("kernels/") => {
+        Some("cu" | "cuh" | "h") if is_of_kernels(&source.path) => {
             violations.extend(check_kernel(source));
             violations.extend(headers::check(source));
         }
         _ => {}
     }
     violations
+}
+
+/// Whether the file is in `kernels/` of the root package or of another one.
+fn is_of_kernels(path: &str) -> bool {
+    let package = path
+        .strip_prefix("crates/")
+        .and_then(|path| path.split_once('/'));
+    package
+        .map_or(path, |(_, path)| path)
+        .starts_with("kernels/")
 }
 
 fn check_module(source: &Source, module: &str) -> Vec<String> {

@@ -7,8 +7,7 @@ use std::{env, fs, io};
 
 use super::{
     AbiEnum, AbiStruct, DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window,
-    bench, moe, moe_calls, moe_words, qp, team, test_conformance, test_kernels, test_ops,
-    test_team,
+    moe, moe_calls, moe_words, qp, team, test_conformance, test_kernels, test_ops, test_team,
 };
 
 /// How the headers of this package come about.
@@ -57,12 +56,6 @@ pub fn render_tests() -> String {
     items.extend(test_team::items());
     items.extend(test_conformance::items());
     file(ORIGIN, "wv", &["<warpverbs/abi.h>"], items)
-}
-
-/// `kernels/bench/abi.h`: parameters of the measuring kernels.
-#[must_use]
-pub fn render_bench() -> String {
-    file(ORIGIN, "wv", &["<warpverbs/abi.h>"], bench::items())
 }
 
 /// The definition of `T` with the asserts that pin its layout.

@@ -10,7 +10,6 @@
 
 #[macro_use]
 mod macros;
-pub mod bench;
 pub mod header;
 mod moe;
 mod moe_calls;

@@ -11,7 +11,8 @@ use bytemuck::{Pod, bytes_of, cast_slice_mut};
 
 use super::ring::Rings;
 use super::{BenchError, Report, Row};
-use warpverbs::abi::bench::{BenchSink, BenchTime, PostBenchParams};
+use crate::KERNELS;
+use crate::abi::{BenchSink, BenchTime, PostBenchParams};
 use warpverbs::abi::{MAX_DEPTH, MAX_PUT_BYTES, MIN_DEPTH, MODE_EXCLUSIVE, MODE_NO_RECORD, Status};
 use warpverbs::gpu::{Gpu, Launch};
 
@@ -158,6 +159,7 @@ pub fn measure(
     cases: &[Case],
 ) -> Result<Report, BenchError> {
     options.check(cases)?;
+    gpu.add_kernels(&KERNELS)?;
     let rows = cases.iter().map(|case| run(gpu, options, *case));
     Ok(Report::new(
         gpu.label(),

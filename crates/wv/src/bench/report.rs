@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::post::{Case, PostOptions, Scope, Sharing};
-use warpverbs::abi::bench::BenchTime;
+use crate::abi::BenchTime;
 
 /// What one run of a measurement found.
 #[derive(Clone, Debug, Serialize)]

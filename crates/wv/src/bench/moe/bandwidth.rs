@@ -16,9 +16,10 @@ use serde::Serialize;
 
 use super::buffers::Buffers;
 use super::{MoeCase, Routing};
+use crate::KERNELS;
+use crate::abi::CopyBenchParams;
 use crate::bench::BenchError;
 use warpverbs::abi::DevicePtr;
-use warpverbs::abi::bench::CopyBenchParams;
 use warpverbs::gpu::{DeviceMemory, Event, Gpu, Launch, Stream};
 use warpverbs::moe::{
     CombineInput, CombineOutput, DispatchInput, Format, Moe, MoeCall, MoeConfig, Scales,
@@ -100,6 +101,7 @@ pub fn measure(
         deadline: LONG,
         ..TeamConfig::new(0, 1)
     };
+    gpu.add_kernels(&KERNELS)?;
     let team = Team::join(config, context, gpu, Arc::new(MemoryStore::new()))?;
     let mut rows = Vec::new();
     for (name, format) in [("BF16", Format::Bf16), ("FP8", Format::Fp8(Scales::F32))] {

@@ -1,7 +1,8 @@
 //! Parameters of the kernels in `kernels/bench`.
 
-use super::header::{Item, struct_item};
-use super::{DevicePtr, QpContext, Status};
+use warpverbs::abi::header::{self, struct_item};
+use warpverbs::abi::{DevicePtr, QpContext, Status};
+use warpverbs::abi_struct;
 
 abi_struct! {
     /// How one poster did.
@@ -78,12 +79,15 @@ abi_struct! {
     }
 }
 
-/// What the header holds of this file, in order.
-pub(super) fn items() -> Vec<Item> {
-    vec![
+/// `kernels/bench/abi.h`.
+#[must_use]
+pub fn render() -> String {
+    let items = vec![
         struct_item::<BenchTime>(),
         struct_item::<BenchSink>(),
         struct_item::<PostBenchParams>(),
         struct_item::<CopyBenchParams>(),
-    ]
+    ];
+    let origin = "Rendered from src/abi by tests/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
+    header::file(origin, "wv", &["<warpverbs/abi.h>"], items)
 }
