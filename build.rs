@@ -8,7 +8,6 @@ fn main() {
     println!("cargo::metadata=include={root}/kernels/include");
     warpverbs_build::kernels("kernels")
         .include("kernels/include")
-        .quick("kernels/test/conformance_")
         .no_cpu_if_set("UPDATE")
         .compile();
 }

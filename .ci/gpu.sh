@@ -31,11 +31,11 @@ verbs_libraries() {
 
 # PTX of the test kernels, which is not checked in; compiled again where a source is newer.
 test_ptx() {
-    for source in kernels/test/*.cu; do
+    for source in crates/test-support/kernels/*.cu; do
         name=test/$(basename "$source" .cu)
         case $name in test/mutants | test/cost* | test/moe* | test/guard) continue ;; esac # of other tests
         fresh=target/kernels/sm_90/$name.ptx
-        if [ ! -e "$fresh" ] || [ -n "$(find kernels -name '*.cu*' -newer "$fresh" -o -name '*.h' -newer "$fresh")" ]; then
+        if [ ! -e "$fresh" ] || [ -n "$(find kernels crates/test-support/kernels -name '*.cu*' -newer "$fresh" -o -name '*.h' -newer "$fresh")" ]; then
             compile_ptx "$source" target/kernels "$name" || return 1
         fi
         for arch in sm_80 sm_90; do

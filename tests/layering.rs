@@ -58,7 +58,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/softhca", [&["mlx5-prm", "private-dir"], &[], &[]]),
     (
         "crates/test-support",
-        [&["moe-reference", "warpverbs"], &[], &[]],
+        [&["moe-reference", "warpverbs"], &[], &["warpverbs-build"]],
     ),
     ("crates/models", [&[], &[], &[]]),
     ("crates/moe-reference", [&[], &[], &[]]),
@@ -118,7 +118,7 @@ const CONFINED: &[(&str, &str)] = &[
 const GENERATED: &[&str] = &[
     "src/sys/bindings.rs",
     "kernels/include/warpverbs/abi.h",
-    "kernels/test/abi.h",
+    "crates/test-support/kernels/abi.h",
     "crates/wv/kernels/bench/abi.h",
     "crates/capi/include/warpverbs.h",
 ];

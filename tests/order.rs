@@ -22,9 +22,9 @@ mod moe_support;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fabric::{Pair, launch, seeds};
+use test_support::abi::kernels::WaitParams;
 use test_support::limits::{HANG, until};
 use warpverbs::abi::Status;
-use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::verbs::{QpConfig, Queues, Sharing};
 
 /// One test at a time in a process: findings are kept for all of it, each once, and so is what is taken for missing.

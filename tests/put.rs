@@ -10,7 +10,7 @@ mod common;
 mod fabric;
 
 use fabric::{Pair, seeds};
-use warpverbs::abi::test_kernels::{PutItem, PutListParams};
+use test_support::abi::kernels::{PutItem, PutListParams};
 use warpverbs::abi::{MODE_EXCLUSIVE, Status};
 use warpverbs::verbs::{QpConfig, Sharing};
 

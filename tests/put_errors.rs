@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use common::{Node, connect_reset};
 use fabric::{Pair, launch, seeds};
+use test_support::abi::kernels::WaitParams;
 use test_support::limits::{HANG, until};
-use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::verbs::QpState;
 

@@ -11,8 +11,8 @@ mod ring;
 
 use nic::{Behaviour, Follow};
 use ring::{LKEY, QPN, RKEY, Ring};
+use test_support::abi::kernels::WaitParams;
 use test_support::limits::HANG;
-use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::gpu::Launch;
 
@@ -188,7 +188,7 @@ fn a_put_writes_the_bytes_of_the_manual() {
     assert_eq!(QPN, context.qpn);
 }
 
-/// Flag words and fences as the PTX memory model asks for them: WV_STRICT, kernels/test/strict_words.cu.
+/// Flag words and fences as the PTX memory model asks for them: WV_STRICT, crates/test-support/kernels/strict_words.cu.
 #[test]
 fn the_strict_build_keeps_the_protocol_under_every_kind_of_nic() {
     for follow in KINDS {

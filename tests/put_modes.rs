@@ -132,7 +132,7 @@ fn every_mode_carries_every_word() {
     assert_eq!(combinations, 108);
 }
 
-/// Flag words and fences as the PTX memory model asks for them: WV_STRICT, kernels/test/strict_modes.cu.
+/// Flag words and fences as the PTX memory model asks for them: WV_STRICT, crates/test-support/kernels/strict_modes.cu.
 #[test]
 fn the_strict_build_carries_every_word_in_every_mode() {
     for (sharing, shared_by) in SHARINGS {

@@ -8,9 +8,10 @@ use std::thread;
 
 use bytemuck::{Pod, Zeroable};
 use softhca::Hca;
+use test_support::kernels;
 use test_support::limits::HANG;
 use warpverbs::abi::{Status, Window};
-use warpverbs::gpu::{self, GpuSelector, Launch};
+use warpverbs::gpu::{GpuSelector, Launch};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 
@@ -29,7 +30,10 @@ const HALF: usize = 1024;
 fn the_readme_shows_the_files_that_run_here() {
     for (language, file) in [
         ("rust", include_str!("readme/two_ranks.rs")),
-        ("cuda", include_str!("../kernels/test/exchange.cu")),
+        (
+            "cuda",
+            include_str!("../crates/test-support/kernels/exchange.cu"),
+        ),
     ] {
         let shown = format!("```{language}\n{}```\n", file.replace("\r\n", "\n"));
         assert!(
@@ -99,7 +103,7 @@ fn a_kernel_of_a_user_exchanges_a_kibibyte() {
 /// Rank r sends bytes that are all r + 1; what it received.
 fn exchange(rank: u32, store: Arc<dyn Store>) -> Vec<u8> {
     let device = Context::open(&DeviceSelector::Auto).unwrap();
-    let gpu = gpu::open(GpuSelector::Simt).unwrap();
+    let gpu = kernels::open(GpuSelector::Simt).unwrap();
     let config = TeamConfig {
         deadline: HANG,
         timeout: HANG,

@@ -12,7 +12,7 @@ use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use fabric::{Pair, launch, seeds};
-use warpverbs::abi::test_kernels::{PingPongParams, WaitParams};
+use test_support::abi::kernels::{PingPongParams, WaitParams};
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::verbs::QpConfig;
 

@@ -1,6 +1,6 @@
 """`./x sass`: what each call of the device library costs in SASS, and whether it stays within its budget.
 
-Compiles the cost kernels (kernels/test/cost*.cu) with the pinned nvcc for sm_80, sm_90 and sm_100, prints a table for
+Compiles the cost kernels (crates/test-support/kernels/cost*.cu) with the pinned nvcc for sm_80, sm_90 and sm_100, prints a table for
 each and fails over budget (budgets.toml), on an illegal opcode, a generic atomic, a WQE store that is not 16 bytes wide, a
 non-coherent load of window memory, any use of the stack, or a public header that does not compile by itself. Of the MoE kernels
 (kernels/moe) it prints registers, shared memory, stack and spills, and fails on a spill. Counts, not measurements: nothing

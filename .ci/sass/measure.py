@@ -102,7 +102,7 @@ def measure_file(root, source, arch, budgets):
 
 def measure_all(root, budgets, architectures=ARCHITECTURES):
     """(measurements, sentences about what cannot be measured), two compilers at a time."""
-    sources = sorted(Path(root, "kernels/test").glob("cost*.cu"))
+    sources = sorted(Path(root, "crates/test-support/kernels").glob("cost*.cu"))
     with ProcessPoolExecutor(2) as pool:
         jobs = [pool.submit(measure_file, root, s, a, budgets) for s in sources for a in architectures]
         jobs += [pool.submit(alone, root, h) for h in public_headers(root)]

@@ -7,7 +7,7 @@ use std::{env, fs, io};
 
 use super::{
     AbiEnum, AbiStruct, DeviceConfig, PeerEntry, PeerGuard, QpContext, Status, TeamContext, Window,
-    moe, moe_calls, moe_words, qp, team, test_conformance, test_kernels, test_ops, test_team,
+    moe, moe_calls, moe_words, qp, team,
 };
 
 /// How the headers of this package come about.
@@ -46,16 +46,6 @@ pub fn render() -> String {
     items.extend(moe::items());
     items.extend(moe_calls::items());
     file(ORIGIN, "wv", &["<cstddef>", "<cstdint>"], items)
-}
-
-/// `kernels/test/abi.h`: parameters of the test kernels.
-#[must_use]
-pub fn render_tests() -> String {
-    let mut items = test_kernels::items();
-    items.extend(test_ops::items());
-    items.extend(test_team::items());
-    items.extend(test_conformance::items());
-    file(ORIGIN, "wv", &["<warpverbs/abi.h>"], items)
 }
 
 /// The definition of `T` with the asserts that pin its layout.

@@ -17,10 +17,6 @@ mod moe_words;
 mod qp;
 mod status;
 mod team;
-pub mod test_conformance;
-pub mod test_kernels;
-pub mod test_ops;
-pub mod test_team;
 mod types;
 
 pub use moe::*;

@@ -15,7 +15,8 @@ use std::sync::atomic::AtomicU32;
 
 use softhca as _;
 use softhca::{Hca, HcaConfig};
-use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, open, simt::SimtGpu};
+use test_support::kernels::open;
+use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector};
 use warpverbs::verbs::{
     Access, Context, ControlHeap, DeviceSelector, DoorbellProxy, Gid, HeapRegion, ImageAttr, Mr,
     PathAttr, Pd, Qp, QpConfig, QpPlaces, Reset, Rts, SendAttr, VerbsError, device_list,
@@ -60,7 +61,7 @@ pub(crate) fn test_gpu() -> Arc<dyn Gpu> {
         #[cfg(feature = "cuda")]
         Ok(ordinal) if !ordinal.starts_with("simt") => cuda_gpu(ordinal.parse().expect("a number")),
         Ok(name) if name == "simt-dmabuf" => open(GpuSelector::SimtDmabuf).expect("simt"),
-        _ => SimtGpu::open().expect("simt"),
+        _ => open(GpuSelector::Simt).expect("simt"),
     }
 }
 

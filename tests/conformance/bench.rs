@@ -4,9 +4,9 @@ use std::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use softhca::{Hca, HcaConfig};
+use test_support::abi::conformance::{ConformanceEnd, ConformanceParams};
+use test_support::abi::kernels::PutItem;
 use test_support::limits::HANG;
-use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
-use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, ImageAttr, Mr, PathAttr, Qp, Reset, Rts, SendAttr};

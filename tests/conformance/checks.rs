@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use warpverbs::abi::test_conformance as abi;
-use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
-use warpverbs::abi::test_kernels::PutItem;
+use test_support::abi::conformance as abi;
+use test_support::abi::conformance::{ConformanceEnd, ConformanceParams};
+use test_support::abi::kernels::PutItem;
 use warpverbs::abi::{MODE_HOST_QUEUES, MODE_WIDE_CQ, Status};
 use warpverbs::verbs::{CqKind, Sharing};
 

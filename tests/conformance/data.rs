@@ -1,9 +1,9 @@
 //! Checks of what arrives: puts of all sizes, values, signals behind their data, unsignalled work.
 
+use test_support::abi::conformance as abi;
+use test_support::abi::conformance::ConformanceParams;
+use test_support::abi::kernels::PutItem;
 use warpverbs::abi::Status;
-use warpverbs::abi::test_conformance as abi;
-use warpverbs::abi::test_conformance::ConformanceParams;
-use warpverbs::abi::test_kernels::PutItem;
 
 use crate::bench::{Bench, HALF, SIGNALS, source_word};
 use crate::checks::{arrived, compare, expect, list};

@@ -1,8 +1,8 @@
 //! Many short kernels, each under a schedule of its own, one after the other on the same QPs.
 
+use test_support::abi::conformance as abi;
+use test_support::abi::conformance::ConformanceParams;
 use warpverbs::abi::Status;
-use warpverbs::abi::test_conformance as abi;
-use warpverbs::abi::test_conformance::ConformanceParams;
 
 use crate::bench::Bench;
 use crate::checks::{arrived, expect, list, settle};

@@ -1,8 +1,8 @@
 //! Checks of single words: atomics of both widths as far as the device has them, immediates, and waiting for any of two tickets.
 
-use warpverbs::abi::test_conformance as abi;
-use warpverbs::abi::test_conformance::ConformanceParams;
-use warpverbs::abi::test_kernels::PutItem;
+use test_support::abi::conformance as abi;
+use test_support::abi::conformance::ConformanceParams;
+use test_support::abi::kernels::PutItem;
 use warpverbs::abi::{ATOMIC_64, ATOMIC_MASKED_32, ATOMIC_MASKED_64, Status};
 
 use crate::bench::{Bench, HALF, source_word};

@@ -4,11 +4,11 @@ use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use test_support::abi::conformance as abi;
+use test_support::abi::conformance::{ConformanceEnd, ConformanceParams};
+use test_support::abi::kernels::PutItem;
 use test_support::limits::{HANG, until};
 use warpverbs::abi::Status;
-use warpverbs::abi::test_conformance as abi;
-use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
-use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::verbs::CqKind;
 
 use crate::bench::{Bench, HALF};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use test_support::abi::conformance as abi;
+use test_support::abi::conformance::{ConformanceEnd, ConformanceParams};
+use test_support::abi::kernels::PutItem;
 use warpverbs::abi::Status;
-use warpverbs::abi::test_conformance as abi;
-use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
-use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::gpu::Event;
 
 use crate::bench::{Bench, HALF};

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, bytes_of, cast_slice_mut};
-use warpverbs::abi::test_kernels::{GuardPutParams, GuardSeen};
+use test_support::abi::kernels::{GuardPutParams, GuardSeen};
 use warpverbs::abi::{DevicePtr, PeerEntry, Status, TeamContext, Window};
 use warpverbs::gpu::{Gpu, Launch};
 use warpverbs::membership::{Cause, GroupConfig, GroupEvent, GroupState, What};

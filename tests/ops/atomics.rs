@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 
-use warpverbs::abi::test_ops::{OpItem, OpKind, OpStep};
+use test_support::abi::ops::{OpItem, OpKind, OpStep};
 use warpverbs::abi::{
     ATOMIC_64, ATOMIC_MASKED_32, ATOMIC_MASKED_64, ATOMIC_RESULT_BE, QpContext, Status,
 };

@@ -1,6 +1,6 @@
 //! Every operation at every scope moves its bytes and no others, in order.
 
-use warpverbs::abi::test_ops::{OPS_ADD, OpItem, OpKind, OpStep};
+use test_support::abi::ops::{OPS_ADD, OpItem, OpKind, OpStep};
 use warpverbs::abi::{MAX_PUT_BYTES, Status};
 use warpverbs::verbs::QpConfig;
 

@@ -1,7 +1,7 @@
 //! Immediates: each arrives once, with its data, whoever takes it; receive WQEs are given back for ever.
 
+use test_support::abi::ops::{OPS_SIGNALLED, OPS_TRY, OpItem, OpKind, OpStep};
 use warpverbs::abi::Status;
-use warpverbs::abi::test_ops::{OPS_SIGNALLED, OPS_TRY, OpItem, OpKind, OpStep};
 use warpverbs::verbs::QpConfig;
 
 use crate::model::Model;

@@ -1,6 +1,6 @@
 //! What operations do, one after the other: the memory of both ranks.
 
-use warpverbs::abi::test_ops::{OPS_ADD, OpItem, OpKind, OpStep};
+use test_support::abi::ops::{OPS_ADD, OpItem, OpKind, OpStep};
 
 use crate::rig::{Call, Rig};
 

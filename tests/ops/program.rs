@@ -1,6 +1,6 @@
 //! Calls: by hand and at random.
 
-use warpverbs::abi::test_ops::{
+use test_support::abi::ops::{
     OPS_ADD, OPS_FENCE, OPS_MORE, OPS_SIGNALLED, OPS_WAIT, OPS_WAIT_DATA, OpItem, OpKind, OpStep,
 };
 

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use warpverbs::abi::test_ops::{OPS_ADD, OPS_SIGNALLED, OPS_TRY, OpItem, OpKind, OpStep};
+use test_support::abi::ops::{OPS_ADD, OPS_SIGNALLED, OPS_TRY, OpItem, OpKind, OpStep};
 use warpverbs::abi::{DevicePtr, MAX_PUT_BYTES, QpContext, Status};
 use warpverbs::verbs::QpConfig;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use softhca::{Hca, HcaConfig};
+use test_support::abi::ops::{OpItem, OpResult, OpStep, OpsParams};
 use test_support::limits::HANG;
-use warpverbs::abi::test_ops::{OpItem, OpResult, OpStep, OpsParams};
 use warpverbs::abi::{PEER_DIRECT, PeerEntry, QpContext, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, Mr, Qp, QpConfig, Rts};

@@ -1,7 +1,7 @@
 //! Waiting for several QPs: all of a peer or of the team, or whichever is done first.
 
 use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut};
-use warpverbs::abi::test_ops::OpsSeveralParams;
+use test_support::abi::ops::OpsSeveralParams;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, TeamContext};
 use warpverbs::gpu::{DeviceMemory, Launch};
 use warpverbs::verbs::{Qp, QpConfig, Rts};

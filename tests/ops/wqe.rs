@@ -9,10 +9,11 @@ use mlx5_prm::wqe::{
     AtomicSeg, CtrlSeg, DataSeg, InlineHeader, MaskedCas32Seg, MaskedCas64Seg, MaskedFa32Seg,
     MaskedFa64Seg, OPMOD_MASKED_4_BYTES, OPMOD_MASKED_8_BYTES, RaddrSeg, WqeOpcode,
 };
-use warpverbs::abi::test_ops::OpsWqeParams;
+use test_support::abi::ops::OpsWqeParams;
 use warpverbs::abi::{QpContext, Status};
-use warpverbs::gpu::{GpuSelector, Launch, open};
+use warpverbs::gpu::{GpuSelector, Launch};
 
+use test_support::kernels::open;
 use test_support::limits::HANG;
 
 const DEPTH: u32 = 256;

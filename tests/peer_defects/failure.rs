@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use test_support::abi::kernels::WaitParams;
 use test_support::limits::until;
 use warpverbs::abi::Status;
-use warpverbs::abi::test_kernels::WaitParams;
 
 use crate::fabric::Pair;
 use crate::launch;

@@ -1,7 +1,7 @@
 //! Offsets and lengths that callers invent, and peers that are gone.
 
 use bytemuck::{bytes_of, cast_slice};
-use warpverbs::abi::test_kernels::{PutItem, PutListParams};
+use test_support::abi::kernels::{PutItem, PutListParams};
 use warpverbs::abi::{PeerEntry, Status};
 
 use crate::ring::Ring;

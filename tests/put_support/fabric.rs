@@ -2,8 +2,8 @@
 
 use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut};
 use softhca::{Hca, HcaConfig};
+use test_support::abi::kernels::PutWordsParams;
 use test_support::limits::HANG;
-use warpverbs::abi::test_kernels::PutWordsParams;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, Doorbell, Mr, Qp, QpConfig, Queues, Rts};

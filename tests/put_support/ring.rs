@@ -4,13 +4,14 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
+use test_support::abi::kernels::PutWordsParams;
+use test_support::kernels::open;
 use test_support::limits::HANG;
-use warpverbs::abi::test_kernels::PutWordsParams;
 use warpverbs::abi::{
     DevicePtr, EMPTY_BYTE, MODE_EXCLUSIVE, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, PeerEntry,
     QpContext, Status, Window, control_bytes, parked,
 };
-use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch, open};
+use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch};
 
 use super::nic::{Behaviour, Nic, Queue};
 

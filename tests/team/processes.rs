@@ -13,7 +13,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use bytemuck::bytes_of;
-use warpverbs::abi::test_ops::OpsSeveralParams;
+use test_support::abi::ops::OpsSeveralParams;
 use warpverbs::abi::{DevicePtr, Status};
 use warpverbs::gpu::Launch;
 use warpverbs::team::{FileStore, RankSet, Store, TeamError};

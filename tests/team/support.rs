@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use softhca::{Hca, HcaConfig};
-use warpverbs::abi::test_kernels::{GuardPutParams, GuardSeen};
-use warpverbs::abi::test_team::NoPollParams;
+use test_support::abi::kernels::{GuardPutParams, GuardSeen};
+use test_support::abi::team::NoPollParams;
 use warpverbs::abi::{DevicePtr, QpContext, Status, TeamContext, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Gpu, HostMapped, Launch};
 use warpverbs::team::{Store, Team, TeamConfig, TeamError};
@@ -276,7 +276,7 @@ pub(crate) fn word(rank: u32, k: u32) -> u64 {
     ((u64::from(rank) << 32) | (u64::from(k) + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// What a kernel of `kernels/test/no_poll.cu` does in one block, on QP 0.
+/// What a kernel of `crates/test-support/kernels/no_poll.cu` does in one block, on QP 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoPoll<'a> {
     pub(crate) kernel: &'a str,
@@ -305,7 +305,7 @@ impl NoPoll<'static> {
     }
 }
 
-/// What a kernel of `kernels/test/guard.cu` does.
+/// What a kernel of `crates/test-support/kernels/guard.cu` does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Put<'a> {
     pub(crate) kernel: &'a str,
@@ -356,7 +356,7 @@ impl Put<'_> {
     }
 }
 
-/// A kernel of `kernels/test/guard.cu` that runs. Dropping it stops it and waits for it.
+/// A kernel of `crates/test-support/kernels/guard.cu` that runs. Dropping it stops it and waits for it.
 pub(crate) struct Running<'a> {
     gpu: &'a dyn Gpu,
     event: Option<Event>,

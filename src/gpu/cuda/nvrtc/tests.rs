@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::ptx;
-use super::super::sources::{embedded, kernel_files};
+use super::super::sources::{as_source, kernel_files, test_kernels};
 use super::*;
 use crate::gpu::kernel_set::LIBRARY;
 
@@ -90,13 +90,14 @@ fn test_kernels_of_every_header_compile_too() {
         "ops_several",
     ];
     with_nvrtc(|nvrtc| {
-        let wanted = chosen.map(|name| format!("kernels/test/{name}.cu"));
-        let sources: Vec<_> = embedded(&LIBRARY)
-            .filter(|source| wanted.iter().any(|name| name == source.name))
-            .collect();
+        let wanted = chosen.map(|name| format!("kernels/{name}.cu"));
+        let files = test_kernels();
+        let files: Vec<_> = files.iter().map(as_source).collect();
+        let is_wanted = |source: &&CudaSource<'_>| wanted.iter().any(|name| name == source.name);
+        let sources: Vec<_> = files.iter().filter(is_wanted).collect();
         assert_eq!(sources.len(), chosen.len());
         for source in sources {
-            let compiled = nvrtc.compile_for(source, &[], 90, false).unwrap();
+            let compiled = nvrtc.compile_for(*source, &files, 90, false).unwrap();
             assert!(!names(&compiled.ptx).is_empty(), "{}", source.name);
         }
     });

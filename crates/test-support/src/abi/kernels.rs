@@ -1,7 +1,8 @@
-//! Parameters of the kernels in `kernels/test`, which the integration tests launch.
+//! Parameters of the kernels in `kernels/`, which the integration tests launch.
 
-use super::header::{Item, struct_item};
-use super::{DevicePtr, PeerEntry, QpContext, Status, TeamContext, Window};
+use warpverbs::abi::header::{Item, struct_item};
+use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, TeamContext, Window};
+use warpverbs::abi_struct;
 
 abi_struct! {
     /// Puts `count` words of 8 bytes from each thread; word k of thread t goes from `src` to `dst` at index t * count + k.

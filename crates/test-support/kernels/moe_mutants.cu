@@ -3,7 +3,7 @@
 // All of it is in a namespace of its own: the kernels proper keep theirs. The rule that is broken
 // stands in a word of the layer's context that they leave alone.
 #define moe moe_mutants
-#include "../moe/credit.cuh"
+#include "../../../kernels/moe/credit.cuh"
 
 namespace wv::moe {
 
@@ -41,7 +41,7 @@ WV_DEVICE_COLD Status mutant_control(const Call& call, const PeerQp& qp, uint32_
 
 #define has_credit(...) mutant_has_credit(__VA_ARGS__)
 #define control(...) mutant_control(__VA_ARGS__)
-#include "../moe/dispatch_receive.cuh"
+#include "../../../kernels/moe/dispatch_receive.cuh"
 
 namespace wv::moe {
 

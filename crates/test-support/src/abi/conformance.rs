@@ -1,9 +1,10 @@
-//! Parameters of `kernels/test/conformance*`: one kernel for each kind of QP and each scope that carries out one operation a
+//! Parameters of `kernels/conformance*`: one kernel for each kind of QP and each scope that carries out one operation a
 //! number of times.
 
-use super::header::{Item, constant_items, struct_item};
-use super::test_kernels::PutItem;
-use super::{DevicePtr, PeerEntry, QpContext, Status, Window};
+use super::kernels::PutItem;
+use warpverbs::abi::header::{Item, constant_items, struct_item};
+use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, Window};
+use warpverbs::{abi_const, abi_struct};
 
 abi_const! {
     /// `ConformanceParams::operation`: nothing.

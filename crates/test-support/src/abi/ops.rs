@@ -1,7 +1,8 @@
-//! Parameters of the kernels that carry out every operation, `kernels/test/ops*.cu`.
+//! Parameters of the kernels that carry out every operation, `kernels/ops*.cu`.
 
-use super::header::{Item, constant_items, enum_item, struct_item};
-use super::{DevicePtr, PeerEntry, QpContext, Status, TeamContext, Window};
+use warpverbs::abi::header::{Item, constant_items, enum_item, struct_item};
+use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, TeamContext, Window};
+use warpverbs::{abi_const, abi_enum, abi_struct};
 
 abi_const! {
     /// `OpStep::options` bit: report the completion.

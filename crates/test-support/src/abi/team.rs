@@ -1,7 +1,8 @@
-//! Parameters of the kernels in `kernels/test` that use a whole team.
+//! Parameters of the kernels in `kernels/` that use a whole team.
 
-use super::header::{Item, struct_item};
-use super::{DevicePtr, Status, TeamContext, Window};
+use warpverbs::abi::header::{Item, struct_item};
+use warpverbs::abi::{DevicePtr, Status, TeamContext, Window};
+use warpverbs::abi_struct;
 
 abi_struct! {
     /// Calls that never poll: each scope makes `calls` of one kind on one QP.

@@ -1,0 +1,19 @@
+//! Parameters of the kernels in `kernels/`, rendered to `kernels/abi.h`.
+
+pub mod conformance;
+pub mod kernels;
+pub mod ops;
+pub mod team;
+
+use warpverbs::abi::header;
+
+/// `kernels/abi.h`.
+#[must_use]
+pub fn render() -> String {
+    let mut items = kernels::items();
+    items.extend(ops::items());
+    items.extend(team::items());
+    items.extend(conformance::items());
+    let origin = "Rendered from src/abi by tests/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
+    header::file(origin, "wv", &["<warpverbs/abi.h>"], items)
+}
