@@ -14,7 +14,7 @@ mod scan;
 mod tables;
 
 use scan::{Language, RootName, code_of, root_names, tokens};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// Modules of `src/`, each with those it may use. One that has no row here is refused.
 const MODULES: &[(&str, &[&str])] = &[
@@ -87,14 +87,29 @@ const DEPENDENCY_SECTIONS: [&str; 3] = ["dependencies", "dev-dependencies", "bui
 /// Device headers from the bottom up: a file may include its own layer and those below it.
 const HEADER_LAYERS: &[&[&str]] = &[
     &["abi.h"],
-    &["ptx.cuh", "simt_ops.cuh"],
+    &["detail/ptx.cuh", "detail/simt_ops.cuh"],
     &["platform.cuh"],
     &["coop.cuh", "spin.cuh"],
-    &["peer.cuh", "qp.cuh", "wqe.cuh", "cq.cuh", "order.cuh"],
-    &["combine.cuh", "atomic.cuh", "direct.cuh"],
-    &["sq.cuh", "admit.cuh", "serve.cuh", "doorbell.cuh"],
+    &[
+        "peer.cuh",
+        "qp.cuh",
+        "detail/wqe.cuh",
+        "detail/cq.cuh",
+        "detail/order.cuh",
+    ],
+    &[
+        "detail/combine.cuh",
+        "detail/atomic.cuh",
+        "detail/direct.cuh",
+    ],
+    &[
+        "detail/sq.cuh",
+        "detail/admit.cuh",
+        "detail/serve.cuh",
+        "detail/doorbell.cuh",
+    ],
     &["post.cuh"],
-    &["transfer.cuh"],
+    &["detail/transfer.cuh"],
     &[
         "put.cuh",
         "get.cuh",
@@ -110,7 +125,7 @@ const HEADER_LAYERS: &[&[&str]] = &[
 /// Words of CUDA C++ and the one header that may hold each.
 const CONFINED: &[(&str, &str)] = &[
     ("__CUDACC__", "platform.cuh"),
-    ("asm", "ptx.cuh"),
+    ("asm", "detail/ptx.cuh"),
     ("threadIdx", "coop.cuh"),
 ];
 
@@ -321,10 +336,15 @@ fn check_kernel(source: &Source) -> Vec<String> {
     };
     let mut violations = Vec::new();
     for (index, line) in source.text.lines().enumerate() {
-        let Some(included) = included_file(line) else {
+        let Some(included) = included_file(source, line) else {
             continue;
         };
         let place = format!("{}:{}", source.path, index + 1);
+        if line.contains("warpverbs/detail/") && !source.path.starts_with("kernels/moe/") {
+            violations.push(format!(
+                "{place}: only kernels/moe includes what is in detail/ from outside"
+            ));
+        }
         if let Some(header) = included.strip_prefix("warpverbs/") {
             match layer_of(&format!("{HEADERS}{header}")) {
                 Ok(below) if below <= layer => {}
@@ -364,8 +384,9 @@ fn check_kernel(source: &Source) -> Vec<String> {
     violations
 }
 
-/// The name in `#include <x>` or `#include "x"`; `wv` headers are included as `warpverbs/x` or beside each other as `x`.
-fn included_file(line: &str) -> Option<String> {
+/// The name in `#include <x>` or `#include "x"`. Headers of the library are `warpverbs/x`, however they are included: so, by a path
+/// from beside the source, or by their bare name.
+fn included_file(source: &Source, line: &str) -> Option<String> {
     let rest = line
         .trim()
         .strip_prefix('#')?
@@ -373,11 +394,27 @@ fn included_file(line: &str) -> Option<String> {
         .strip_prefix("include")?
         .trim_start();
     let name = rest.get(1..)?.split(['"', '>']).next()?;
-    let beside = HEADER_LAYERS.iter().any(|layer| layer.contains(&name));
-    Some(if beside {
-        format!("warpverbs/{name}")
-    } else {
-        name.to_owned()
+    let headers = || HEADER_LAYERS.iter().flat_map(|layer| layer.iter());
+    let folder = Path::new(&source.path).parent()?;
+    let beside = normal(&folder.join(name));
+    let beside = beside.strip_prefix(HEADERS).ok();
+    let beside = beside.and_then(|path| headers().find(|header| path == Path::new(header)));
+    let bare = || headers().find(|header| header.rsplit('/').next() == Some(name));
+    Some(match beside.or_else(bare) {
+        Some(header) => format!("warpverbs/{header}"),
+        None => name.to_owned(),
+    })
+}
+
+/// Without `a/../`.
+fn normal(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut out, part| {
+        if part == Component::ParentDir && out.file_name().is_some() {
+            out.pop();
+        } else {
+            out.push(part);
+        }
+        out
     })
 }
 

@@ -53,9 +53,10 @@ def alone(root, header):
     """Compiles one header of the device library, for the CPU, with nothing before it: sentences, if that fails."""
     source = Path(root, "target/sass/headers", header.name + ".cu")
     source.parent.mkdir(parents=True, exist_ok=True)
-    source.write_text(f"#include <warpverbs/{header.name}>\n")
+    folder = Path(root, "kernels/include")
+    source.write_text(f"#include <{header.relative_to(folder)}>\n")
     try:
-        include = ("-I", header.parent.parent, "-I", Path(root, "crates/simt/include"))
+        include = ("-I", folder, "-I", Path(root, "crates/simt/include"))
         run("g++", "-std=c++20", "-fsyntax-only", "-x", "c++", *include, source)
     except RuntimeError as why:
         return [f"{header.name} does not compile by itself: {why}"]
@@ -64,7 +65,7 @@ def alone(root, header):
 
 def public_headers(root):
     """All but the two that platform.cuh includes after it has said what they need."""
-    found = sorted(Path(root, "kernels/include/warpverbs").glob("*.*h"))
+    found = sorted(Path(root, "kernels/include/warpverbs").rglob("*.*h"))
     return [h for h in found if h.name not in ("ptx.cuh", "simt_ops.cuh")]
 
 

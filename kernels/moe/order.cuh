@@ -11,7 +11,7 @@
 #pragma once
 
 #include <warpverbs/amo.cuh>
-#include <warpverbs/direct.cuh>
+#include <warpverbs/detail/direct.cuh>
 
 #include "call.cuh"
 

@@ -98,12 +98,15 @@ fn functions(source: &Source, lines: &[&str]) -> Vec<String> {
 fn a_fence_without_partner_and_a_function_without_description_are_found() {
     let found = |path: &str, text: &str| check(&Source::new(path, text));
     let fence = "  platform::fence_release();\n";
-    let header = "kernels/include/warpverbs/serve.cuh";
+    let header = "kernels/include/warpverbs/detail/serve.cuh";
     assert_eq!(found(header, fence).len(), 1);
     assert_eq!(found("kernels/moe/send.cuh", fence).len(), 1);
     let named = format!("// Release. Pairs with the NIC.\n{fence}");
     assert_eq!(found(header, &named), [""; 0]);
-    assert_eq!(found("kernels/include/warpverbs/ptx.cuh", fence), [""; 0]);
+    assert_eq!(
+        found("kernels/include/warpverbs/detail/ptx.cuh", fence),
+        [""; 0]
+    );
     let put = "kernels/include/warpverbs/put.cuh";
     let function = "template <class Q>\nWV_DEVICE Status put(const Q& qp) {\n";
     for (doc, count) in [

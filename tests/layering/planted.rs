@@ -137,12 +137,12 @@ fn dependencies_between_packages_go_one_way() {
 #[test]
 fn device_headers_include_downward_only() {
     refused(
-        "kernels/include/warpverbs/sq.cuh",
+        "kernels/include/warpverbs/detail/sq.cuh",
         "#include \"warpverbs/put.cuh\"",
         "of a layer above",
     );
     refused(
-        "kernels/include/warpverbs/sq.cuh",
+        "kernels/include/warpverbs/detail/sq.cuh",
         "# include <put.cuh>",
         "of a layer above",
     );
@@ -162,6 +162,22 @@ fn device_headers_include_downward_only() {
         "kernels/moe/moe.cu",
         "#include \"warpverbs/put.cuh\"\n#include \"layout.cuh\"\n#include <stdint.h>",
     );
+    refused(
+        "kernels/include/warpverbs/detail/sq.cuh",
+        "#include \"../put.cuh\"",
+        "of a layer above",
+    );
+    accepted(
+        "kernels/include/warpverbs/post.cuh",
+        "#include \"coop.cuh\"\n#include \"detail/sq.cuh\"",
+    );
+    let detail = "#include <warpverbs/detail/direct.cuh>";
+    accepted("kernels/moe/order.cuh", detail);
+    refused(
+        "crates/wv/kernels/bench/post.cu",
+        detail,
+        "only kernels/moe includes",
+    );
     accepted(
         "kernels/include/warpverbs/platform.cuh",
         "#include \"ptx.cuh\"\n#include <simt.cuh>",
@@ -176,22 +192,22 @@ fn cuda_words_stay_in_their_header() {
         "`threadIdx` belongs into coop.cuh only",
     );
     refused(
-        "kernels/include/warpverbs/sq.cuh",
+        "kernels/include/warpverbs/detail/sq.cuh",
         "asm volatile(\"\");",
         "ptx.cuh only",
     );
     refused(
-        "kernels/include/warpverbs/sq.cuh",
+        "kernels/include/warpverbs/detail/sq.cuh",
         "__asm__(\"\");",
         "ptx.cuh only",
     );
     refused(
-        "kernels/include/warpverbs/cq.cuh",
+        "kernels/include/warpverbs/detail/cq.cuh",
         "#ifdef __CUDACC__\n#endif",
         "platform.cuh only",
     );
     accepted(
-        "kernels/include/warpverbs/ptx.cuh",
+        "kernels/include/warpverbs/detail/ptx.cuh",
         "asm(\"fence;\"); // for __CUDACC__",
     );
     accepted(

@@ -6,7 +6,7 @@
 // its PCIe is; keep to one kind for a word.
 #pragma once
 
-#include "atomic.cuh"
+#include "detail/atomic.cuh"
 #include "post.cuh"
 
 namespace wv {

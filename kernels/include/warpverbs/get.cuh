@@ -5,7 +5,7 @@
 // takes an acquire fence.
 #pragma once
 
-#include "transfer.cuh"
+#include "detail/transfer.cuh"
 
 namespace wv {
 

@@ -11,7 +11,7 @@
 // owed.
 #pragma once
 
-#include "cq.cuh"
+#include "detail/cq.cuh"
 #include "put.cuh"
 
 namespace wv {

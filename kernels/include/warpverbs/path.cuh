@@ -15,7 +15,7 @@
 #pragma once
 
 #include "amo.cuh"
-#include "direct.cuh"
+#include "detail/direct.cuh"
 #include "get.cuh"
 #include "put.cuh"
 #include "wait.cuh"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "abi.h"
+#include "detail/wqe.cuh"
 #include "platform.cuh"
-#include "wqe.cuh"
 
 namespace wv {
 

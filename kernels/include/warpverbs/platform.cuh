@@ -26,7 +26,7 @@
   __shared__ T wv_shared_##name; \
   T* const name = &wv_shared_##name
 
-#include "ptx.cuh"
+#include "detail/ptx.cuh"
 
 #else
 
@@ -39,6 +39,6 @@
 #define WV_DYN_SHARED(T, name) SIMT_DYN_SHARED(T, name)
 #define WV_SHARED(T, name) SIMT_SHARED(T, name)
 
-#include "simt_ops.cuh"
+#include "detail/simt_ops.cuh"
 
 #endif

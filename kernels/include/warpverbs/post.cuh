@@ -9,8 +9,8 @@
 #pragma once
 
 #include "coop.cuh"
-#include "sq.cuh"
-#include "wqe.cuh"
+#include "detail/sq.cuh"
+#include "detail/wqe.cuh"
 
 namespace wv {
 

@@ -9,9 +9,9 @@
 // space.
 #pragma once
 
-#include "atomic.cuh"
-#include "combine.cuh"
-#include "transfer.cuh"
+#include "detail/atomic.cuh"
+#include "detail/combine.cuh"
+#include "detail/transfer.cuh"
 
 namespace wv {
 

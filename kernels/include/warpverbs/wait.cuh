@@ -3,7 +3,7 @@
 #pragma once
 
 #include "coop.cuh"
-#include "cq.cuh"
+#include "detail/cq.cuh"
 #include "put.cuh"
 #include "spin.cuh"
 

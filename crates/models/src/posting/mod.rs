@@ -1,6 +1,6 @@
 //! The posting protocol with weak memory: every interleaving of a few threads that post to one ring.
 //!
-//! The protocol of `kernels/include/warpverbs/sq.cuh`, one memory access at a time: admission by `claim`, `resv`, the parked
+//! The protocol of `kernels/include/warpverbs/detail/sq.cuh`, one memory access at a time: admission by `claim`, `resv`, the parked
 //! doorbell token with bounded service, selective signalling, hold-back and flush, wait, errors, guards and recovery; for
 //! shared, exclusive and block-owned queues, batches of a warp, with and without a doorbell record, through a mailbox, with
 //! queues in host memory, with a collapsed and with a wide CQ. Every thread has a store buffer that is not FIFO: stores to

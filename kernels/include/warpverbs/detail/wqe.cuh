@@ -9,7 +9,7 @@
 
 #include <cstring>
 
-#include "qp.cuh"
+#include "../qp.cuh"
 
 namespace wv {
 

@@ -5,8 +5,8 @@
 // changed since.
 #pragma once
 
+#include "../coop.cuh"
 #include "atomic.cuh"
-#include "coop.cuh"
 
 namespace wv::direct {
 

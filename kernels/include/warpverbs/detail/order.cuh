@@ -7,7 +7,7 @@
 //   the PTX memory model asks; without, the code relies on L2 as the point where SMs and NIC meet.
 #pragma once
 
-#include "qp.cuh"
+#include "../qp.cuh"
 
 namespace wv::order {
 

@@ -1,7 +1,7 @@
 // Lanes whose inline bytes follow each other at the peer share a WQE.
 #pragma once
 
-#include "coop.cuh"
+#include "../coop.cuh"
 #include "wqe.cuh"
 
 namespace wv::detail {

@@ -5,7 +5,7 @@
 // behind it.
 #pragma once
 
-#include "qp.cuh"
+#include "../qp.cuh"
 
 namespace wv::cq {
 

@@ -2,8 +2,8 @@
 // peer's, by one WQE, or, over 1 GiB, by several inside one reservation.
 #pragma once
 
-#include "peer.cuh"
-#include "post.cuh"
+#include "../peer.cuh"
+#include "../post.cuh"
 
 namespace wv::detail {
 
