@@ -47,13 +47,15 @@ impl KernelSet {
         self.cpu
     }
 
-    #[cfg(feature = "cuda")]
-    pub(super) fn ptx(&self) -> &'static [(u32, &'static str, &'static str)] {
+    /// PTX: architecture (90 for sm_90), path for messages, text.
+    #[must_use]
+    pub fn ptx(&self) -> &'static [(u32, &'static str, &'static str)] {
         self.ptx
     }
 
-    #[cfg(feature = "cuda")]
-    pub(super) fn sources(&self) -> &'static [(&'static str, &'static str)] {
+    /// Sources of CUDA C++ and their headers: path below the package, text.
+    #[must_use]
+    pub fn sources(&self) -> &'static [(&'static str, &'static str)] {
         self.sources
     }
 }

@@ -163,9 +163,11 @@ pub(super) fn load_set<C: Compiler, M>(
         Compile::Ptx | Compile::Auto => {
             let (arch, sources) = ptx::sources(set, target.arch);
             if arch == 0 {
+                let least = set.ptx().iter().map(|(arch, ..)| *arch).min();
+                let (arch, least) = (target.arch, least.unwrap_or(0));
                 return Err(GpuError::BadLaunch {
                     kernel: "all kernels".to_owned(),
-                    detail: format!("the device is sm_{}, they need sm_80 or later", target.arch),
+                    detail: format!("the device is sm_{arch}, they need sm_{least} or later"),
                 });
             }
             for (nth, source) in sources.iter().enumerate() {
