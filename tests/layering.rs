@@ -62,6 +62,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ),
     ("crates/models", [&[], &[], &[]]),
     ("crates/moe-reference", [&[], &[], &[]]),
+    ("crates/xtask", [&[], &[], &[]]),
     ("crates/capi", [&["warpverbs"], &["softhca"], &[]]),
     (
         "crates/wv",

@@ -1,0 +1,154 @@
+//! `./x lint`, `./x format`, and the same checks as steps of other runs.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::{At, Failure, Result};
+use crate::process::{command, is_installed, run};
+use crate::steps::Run;
+use crate::tree::{files_below, git, kernel_headers, kernel_sources, prepare, wheel_program};
+
+pub(crate) fn lint() -> Result {
+    prepare("quick")?;
+    let mut lint = Run::start("lint")?;
+    lint.part("lint");
+    format_steps(&mut lint)?;
+    lint.step("clippy", |_| clippy(&["--workspace", "--all-targets"]))?;
+    lint.result()
+}
+
+/// Rewrites Rust and CUDA sources.
+pub(crate) fn format() -> Result {
+    prepare("quick")?;
+    run(&mut command("cargo", ["fmt", "--all"]))?;
+    clang_format(&["-i"])
+}
+
+pub(crate) fn format_steps(of: &mut Run) -> Result {
+    of.step("rustfmt", |_| {
+        run(&mut command("cargo", ["fmt", "--all", "--check"]))
+    })?;
+    of.step("clang-format", |_| clang_format(&["--dry-run", "-Werror"]))?;
+    of.step("shell scripts", |_| check_shell())?;
+    Ok(())
+}
+
+/// UPDATE: without kernels, which are compiled for the other build.
+pub(crate) fn clippy(arguments: &[&str]) -> Result {
+    let mut clippy = command("cargo", ["clippy", "--locked"]);
+    run(clippy
+        .env("UPDATE", "1")
+        .args(arguments)
+        .args(["--", "-D", "warnings"]))
+}
+
+/// On everything but the rendered headers.
+fn clang_format(arguments: &[&str]) -> Result {
+    let mut headers = kernel_headers()?;
+    headers.retain(|header| !header.ends_with("abi.h"));
+    let mut format = Command::new(wheel_program("clang-format"));
+    run(format.args(arguments).args(kernel_sources()?).args(headers))
+}
+
+/// Each script is read by its shell, and by shellcheck where that is installed.
+fn check_shell() -> Result {
+    let scripts = shell_scripts()?;
+    for (script, shell) in &scripts {
+        run(command(shell, ["-n"]).arg(script))?;
+    }
+    if !is_installed("shellcheck") {
+        println!("skipped: shellcheck is not installed");
+        return Ok(());
+    }
+    let paths = || scripts.iter().map(|(path, _)| path);
+    run(command("shellcheck", ["-x"]).args(paths()))?;
+    let names: Vec<_> = paths().map(|path| path.to_string_lossy()).collect();
+    println!("checked: {}", names.join(" "));
+    Ok(())
+}
+
+/// Every shell script of the tree, and its shell.
+fn shell_scripts() -> Result<Vec<(PathBuf, &'static str)>> {
+    let mut scripts = Vec::new();
+    for path in files_of_the_project()? {
+        if let Some(shell) = shell_of(&first_line(&path)?) {
+            scripts.push((path, shell));
+        }
+    }
+    if scripts.is_empty() {
+        return Err(Failure::new(1, "there is not one shell script, not even x"));
+    }
+    Ok(scripts)
+}
+
+/// What git knows or would; without git what lies here, less what is built or fetched.
+fn files_of_the_project() -> Result<Vec<PathBuf>> {
+    let listed = ["ls-files", "--cached", "--others", "--exclude-standard"];
+    if let Some(listed) = git(&listed)? {
+        let files = listed.lines().map(PathBuf::from);
+        return Ok(files.filter(|path| path.is_file()).collect());
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(".").at(".")? {
+        let path = PathBuf::from(entry.at(".")?.file_name());
+        let passed_over = [".git", ".tools", "target"]
+            .iter()
+            .any(|name| path == Path::new(name));
+        if path.is_dir() && !passed_over {
+            files.extend(files_below(&path.to_string_lossy(), |path| path.is_file())?);
+        } else if path.is_file() {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// Of a file of any kind; at most as long as a line that names a shell.
+fn first_line(path: &Path) -> Result<String> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    let file = File::open(path).at(path)?;
+    let mut head = BufReader::new(file).take(256);
+    head.read_until(b'\n', &mut bytes).at(path)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The shell of a script, by its first line, which says so also of files that others read in.
+fn shell_of(first_line: &str) -> Option<&'static str> {
+    if first_line.starts_with("# shellcheck shell=") {
+        return Some(shell_of_word(first_line.rsplit('=').next()?).unwrap_or("sh"));
+    }
+    let interpreter = first_line.strip_prefix("#!")?;
+    let words = interpreter.split_whitespace();
+    words
+        .filter_map(|word| word.rsplit('/').next())
+        .find_map(shell_of_word)
+}
+
+fn shell_of_word(word: &str) -> Option<&'static str> {
+    ["sh", "bash"]
+        .into_iter()
+        .find(|shell| word.trim() == *shell)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_known_by_its_first_line() {
+        for (line, shell) in [
+            ("#!/bin/sh", Some("sh")),
+            ("#!/usr/bin/env bash\n", Some("bash")),
+            ("#!/bin/busybox sh", Some("sh")),
+            ("# shellcheck shell=sh disable=SC2034", Some("sh")),
+            ("#!/usr/bin/env python3", None),
+            ("#!/bin/zsh", None),
+            ("//! sh", None),
+        ] {
+            assert_eq!(shell_of(line), shell, "{line}");
+        }
+    }
+}

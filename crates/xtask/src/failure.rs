@@ -1,0 +1,43 @@
+//! Why a task did not do what it was asked for.
+
+/// The status with which this process ends, and what it then says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) status: u8,
+    /// Lines; none where a command that failed has said why.
+    message: String,
+}
+
+pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+        }
+    }
+
+    /// Something else has said why.
+    pub(crate) fn silent(status: u8) -> Self {
+        Self::new(status, "")
+    }
+
+    /// Says why, each line in the form `x: why`.
+    pub(crate) fn say(&self) {
+        for line in self.message.lines() {
+            eprintln!("x: {line}");
+        }
+    }
+}
+
+/// Of files and folders: the error with the path.
+pub(crate) trait At<T> {
+    fn at(self, path: impl AsRef<std::path::Path>) -> Result<T>;
+}
+
+impl<T> At<T> for std::io::Result<T> {
+    fn at(self, path: impl AsRef<std::path::Path>) -> Result<T> {
+        self.map_err(|error| Failure::new(1, format!("{}: {error}", path.as_ref().display())))
+    }
+}

@@ -1,0 +1,464 @@
+//! `./x fresh`: demo and quick tests in a bare root made with debootstrap, with minutes and megabytes of each step;
+//! `./x fresh test`: all tests there.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::failure::{At, Failure, Result};
+use crate::install::is_root;
+use crate::process::{
+    Ending, Running, answer, check_interrupted, command, run, succeeded, text_of,
+};
+use crate::runners::list_doctests;
+use crate::steps::{LOGS, all_tests};
+use crate::summary;
+use crate::tree::{is_changed, prepare, seconds_since};
+
+/// The list of the tests that ran in the root.
+const THERE: &str = "target/fresh/tests.txt";
+
+/// How long a walk through all files of the root may take on a busy machine.
+const LONG_QUESTION: Duration = Duration::from_secs(600);
+
+/// Which tests run in the root.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    Quick,
+    All,
+}
+
+impl Tried {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::All => "test",
+        }
+    }
+}
+
+// ---- the outer half: owns the directory ----
+
+/// The root, which is removed however this process ends. Mounts and processes live in namespaces of the inner half, so they are
+/// gone by then, whatever happened.
+struct Root {
+    path: PathBuf,
+}
+
+impl Root {
+    fn make() -> Result<Self> {
+        let parent = std::env::var_os("TMPDIR").filter(|folder| !folder.is_empty());
+        let template =
+            PathBuf::from(parent.unwrap_or_else(|| "/tmp".into())).join("wv-fresh.XXXXXX");
+        let made = text_of(command("mktemp", ["-d"]).arg(template))?;
+        let path = PathBuf::from(made.trim_end());
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let start = Instant::now();
+        // The processes of the inner half may be ending still, and write until they have.
+        while self.path.exists() {
+            let mut remove = command("rm", ["-rf", "--one-file-system"]);
+            let removed = remove.arg(&self.path).stderr(Stdio::null()).status();
+            if removed.is_ok_and(|status| status.success()) {
+                return;
+            }
+            if start.elapsed() > Duration::from_secs(30) {
+                eprintln!("x: cannot remove {}", self.path.display());
+                return;
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// `test` or nothing, then a suite of Debian or Ubuntu.
+pub(crate) fn fresh(arguments: &[String]) -> Result {
+    let (tried, arguments) = match arguments.split_first() {
+        Some((first, rest)) if first == "test" => (Tried::All, rest),
+        _ => (Tried::Quick, arguments),
+    };
+    let suite = arguments.first().filter(|suite| !suite.is_empty());
+    let suite = suite.map_or("bookworm", String::as_str);
+    if !is_root()? {
+        return Err(Failure::new(3, "fresh needs root (debootstrap, chroot)"));
+    }
+    prepare("fresh")?;
+    if is_changed()? {
+        println!("x: fresh tries the last commit; uncommitted changes are not in it");
+    }
+    let root = Root::make()?;
+    fs::create_dir_all("target/fresh").at("target/fresh")?;
+    if Path::new(THERE).exists() {
+        fs::remove_file(THERE).at(THERE)?;
+    }
+    let this = std::env::current_exe().at("/proc/self/exe")?;
+    let mut inner = command("unshare", ["--mount", "--pid", "--fork", "--kill-child"]);
+    inner.args(["--propagation", "private"]).arg(this);
+    inner
+        .arg("fresh-inside")
+        .arg(&root.path)
+        .args([suite, tried.word()]);
+    // unshare ignores SIGTERM; killed, it takes the namespaces with all processes along.
+    let status = Running::start(&mut inner, Ending::Killed)?.wait(None)?;
+    drop(root);
+    let well = status.map_or(Err(Failure::silent(1)), succeeded);
+    if tried == Tried::All && !compare_lists()? {
+        return Err(Failure::silent(1));
+    }
+    well
+}
+
+/// The list of the fresh root beside that of this machine: what `./x test` has left here if it ran on the same commit, else the
+/// tests that exist, asked for by name.
+fn compare_lists() -> Result<bool> {
+    let there = Path::new(THERE);
+    if fs::metadata(there).map_or(0, |data| data.len()) == 0 {
+        println!("x: the fresh root has left no list of tests");
+        return Ok(false);
+    }
+    let head = text_of(&mut command("git", ["rev-parse", "HEAD"]))?;
+    let of_here = fs::read_to_string(Path::new(LOGS).join("tests.commit")).unwrap_or_default();
+    let mut here = Path::new(LOGS).join("tests.txt");
+    if of_here.trim_end() != format!("test {}", head.trim_end()) {
+        if is_changed()? {
+            println!("x: this machine's list is of its files, which differ from the last commit");
+        }
+        here = PathBuf::from("target/fresh/exist.txt");
+        prepare("demo")?;
+        let (tree, is_whole) = all_tests()?;
+        is_whole?;
+        let names = summary::list_of_names(&tree, &list_doctests()?);
+        fs::write(&here, names).at(&here)?;
+    }
+    let (told, same) = summary::compare(&here, there)?;
+    println!("{told}");
+    Ok(same)
+}
+
+// ---- the inner half: in namespaces of its own ----
+
+/// The fresh root, and what was measured in it.
+struct Inside {
+    root: PathBuf,
+    suite: String,
+    /// A plain environment, and this machine's settings for TLS, proxies and package managers.
+    environment: Vec<(OsString, OsString)>,
+    report: Vec<String>,
+}
+
+/// The arguments are those that [`fresh`] gives.
+pub(crate) fn fresh_inside(root: &str, suite: &str, tried: &str) -> Result {
+    let mut inside = Inside {
+        root: root.into(),
+        suite: suite.to_owned(),
+        environment: environment_inside(),
+        report: Vec::new(),
+    };
+    inside.measured(&format!("debootstrap {suite}, clone"), Inside::make_root)?;
+    if tried == Tried::All.word() {
+        return inside.try_all_tests();
+    }
+    inside.try_twice("./x demo", &["demo"])?;
+    inside.try_twice("./x test quick", &["test", "quick"])?;
+    inside.print_report();
+    let megabytes = inside.size_mb()?;
+    println!("second runs installed nothing; {megabytes} MB on disk in all");
+    Ok(())
+}
+
+impl Inside {
+    /// Runs a step; one line with minutes and MB for the table at the end.
+    fn measured(&mut self, name: &str, does: impl FnOnce(&Self) -> Result) -> Result {
+        let (size, received, start) = (self.size_mb()?, received_mb()?, Instant::now());
+        let result = does(self);
+        check_interrupted()?;
+        if let Err(failure) = result {
+            failure.say();
+            return Err(Failure::new(1, format!("in the fresh root: {name} failed")));
+        }
+        let seconds = seconds_since(start);
+        let (minutes, seconds) = (seconds / 60, seconds % 60);
+        let (size, received) = (self.size_mb()? - size, received_mb()? - received);
+        self.report.push(format!(
+            "{name:28} {minutes:3} min {seconds:02} s {size:6} MB on disk {received:6} MB received by the machine"
+        ));
+        Ok(())
+    }
+
+    fn print_report(&self) {
+        println!("\n{}", self.report.join("\n"));
+    }
+
+    /// The second run of a command must find nothing to install.
+    fn try_twice(&mut self, name: &str, arguments: &[&str]) -> Result {
+        self.measured(name, |inside| inside.run_x(arguments))?;
+        let before = self.installed_state()?;
+        self.measured(&format!("{name} again"), |inside| inside.run_x(arguments))?;
+        if self.installed_state()? != before {
+            return Err(Failure::new(
+                1,
+                format!("the second {name} installed something"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The list is wanted however the tests end.
+    fn try_all_tests(&mut self) -> Result {
+        let mut ended = Ok(());
+        self.measured("./x test", |inside| {
+            let tested = inside.run_x(&["test"]);
+            let list = inside.root.join("warpverbs").join(LOGS).join("tests.txt");
+            let listed = fs::copy(&list, THERE).at(&list);
+            ended = tested.and(listed.map(|_bytes| ()));
+            Ok(())
+        })?;
+        self.print_report();
+        ended.map_err(|failure| {
+            failure.say();
+            Failure::new(1, "in the fresh root: ./x test failed")
+        })
+    }
+
+    fn run_x(&self, arguments: &[&str]) -> Result {
+        let mut inside = command("chroot", [&self.root]);
+        inside.args(["env", "-i"]);
+        for (name, value) in &self.environment {
+            let mut setting = name.clone();
+            setting.push("=");
+            setting.push(value);
+            inside.arg(setting);
+        }
+        run(inside.args(["sh", "/warpverbs/x"]).args(arguments))
+    }
+
+    fn make_root(&self) -> Result {
+        let root = &self.root;
+        let mut debootstrap = command(
+            "debootstrap",
+            ["--variant=minbase", "--include=ca-certificates"],
+        );
+        debootstrap.arg(format!("--components={}", components_of(&self.suite)));
+        debootstrap
+            .args([self.suite.as_ref(), root.as_os_str()])
+            .arg(mirror()?);
+        run(debootstrap.stdout(Stdio::null())).inspect_err(|_failed| {
+            let log =
+                fs::read_to_string(root.join("debootstrap/debootstrap.log")).unwrap_or_default();
+            let lines: Vec<_> = log.lines().collect();
+            eprintln!("{}", lines[lines.len().saturating_sub(5)..].join("\n"));
+        })?;
+        self.lend_settings()?;
+        let lent_rust = root.join("opt/rust");
+        fs::create_dir_all(&lent_rust).at(&lent_rust)?;
+        run(command("mount", ["-t", "proc", "proc"]).arg(root.join("proc")))?;
+        run(command("mount", ["--rbind", "/dev"]).arg(root.join("dev")))?;
+        let rust = text_of(&mut command("rustc", ["--print", "sysroot"]))?;
+        run(command("mount", ["--bind", "-o", "ro", rust.trim_end()]).arg(lent_rust))?;
+        run(command("git", ["clone", "-q", "."]).arg(root.join("warpverbs")))
+    }
+
+    /// The machine's settings, not the project's: certificates, name service, package managers.
+    fn lend_settings(&self) -> Result {
+        for file in [
+            "etc/ssl/certs/ca-certificates.crt",
+            "etc/resolv.conf",
+            "etc/hosts",
+            "etc/pip.conf",
+        ] {
+            let here = Path::new("/").join(file);
+            if here.is_file() {
+                fs::copy(&here, self.root.join(file)).at(&here)?;
+            }
+        }
+        let settings = text_of(&mut command("apt-config", ["dump"]))?;
+        let settings = settings
+            .lines()
+            .filter(|line| line.starts_with("Acquire::"));
+        let settings: Vec<_> = settings.map(|line| format!("{line}\n")).collect();
+        let file = self.root.join("etc/apt/apt.conf.d/00machine");
+        fs::write(&file, settings.concat()).at(&file)?;
+        let cargo = self.root.join("root/.cargo");
+        fs::create_dir_all(&cargo).at(&cargo)?;
+        let Some(home) = cargo_home().filter(|home| home.is_dir()) else {
+            return Ok(());
+        };
+        for entry in fs::read_dir(&home).at(&home)? {
+            let path = entry.at(&home)?.path();
+            let name = path.file_name().unwrap_or_default();
+            if path.is_file() && name.to_string_lossy().starts_with("config") {
+                fs::copy(&path, cargo.join(name)).at(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What an install step could have changed: packages, wheels, downloaded crates.
+    fn installed_state(&self) -> Result<Vec<String>> {
+        let packages = text_of(command("chroot", [&self.root]).args(["dpkg-query", "-W"]))?;
+        let folders = ["warpverbs/.tools", "root/.cargo"].map(|folder| self.root.join(folder));
+        let mut find = Command::new("find");
+        find.args(folders)
+            .args(["-type", "f"])
+            .stderr(Stdio::null());
+        let files = answer(&mut find, Some(LONG_QUESTION))?;
+        let mut state: Vec<_> = packages
+            .lines()
+            .chain(files.text.lines())
+            .map(str::to_owned)
+            .collect();
+        state.sort();
+        Ok(state)
+    }
+
+    fn size_mb(&self) -> Result<i64> {
+        let mut exclude = OsString::from("--exclude=");
+        exclude.push(self.root.join("opt/rust"));
+        let mut du = command("du", ["-sxm"]);
+        du.arg(exclude).arg(&self.root).stderr(Stdio::null());
+        let said = answer(&mut du, Some(LONG_QUESTION))?;
+        let number = said
+            .text
+            .split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok());
+        number.ok_or_else(|| Failure::new(1, "du does not say how large the fresh root is"))
+    }
+}
+
+/// Bytes that came to this machine from others, in MB.
+fn received_mb() -> Result<i64> {
+    let path = "/proc/net/dev";
+    Ok(received_bytes(&fs::read_to_string(path).at(path)?) / 1_000_000)
+}
+
+fn received_bytes(devices: &str) -> i64 {
+    let rows = devices.lines().filter_map(|line| line.split_once(':'));
+    let others = rows.filter(|(name, _)| name.trim() != "lo");
+    let received = others.filter_map(|(_, row)| row.split_whitespace().next()?.parse::<i64>().ok());
+    received.sum()
+}
+
+/// Of the suites of Debian and Ubuntu.
+fn components_of(suite: &str) -> &'static str {
+    match suite {
+        "noble" | "plucky" | "questing" => "main,universe", // Ubuntu
+        _ => "main",
+    }
+}
+
+/// Where debootstrap finds packages: WV_MIRROR, or where apt finds those of this machine's release.
+fn mirror() -> Result<OsString> {
+    if let Some(mirror) = std::env::var_os("WV_MIRROR").filter(|mirror| !mirror.is_empty()) {
+        return Ok(mirror);
+    }
+    let release = fs::read_to_string("/etc/os-release").at("/etc/os-release")?;
+    let format = [
+        "indextargets",
+        "--format",
+        "$(RELEASE) $(REPO_URI)",
+        "Created-By: Packages",
+    ];
+    let targets = text_of(&mut command("apt-get", format))?;
+    let mirror = codename_in(&release).and_then(|codename| mirror_in(&targets, codename));
+    mirror.map(OsString::from).ok_or_else(|| {
+        Failure::new(
+            3,
+            "no mirror found in this machine's apt sources: set WV_MIRROR",
+        )
+    })
+}
+
+fn codename_in(release: &str) -> Option<&str> {
+    let mut lines = release.lines();
+    let codename = lines.find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
+    Some(codename.trim_matches('"'))
+}
+
+fn mirror_in<'a>(targets: &'a str, codename: &str) -> Option<&'a str> {
+    let mut lines = targets.lines();
+    lines.find_map(|line| line.strip_prefix(codename)?.strip_prefix(' '))
+}
+
+fn cargo_home() -> Option<PathBuf> {
+    let named = std::env::var_os("CARGO_HOME").filter(|home| !home.is_empty());
+    let below_home = || Some(Path::new(&std::env::var_os("HOME")?).join(".cargo"));
+    named.map(PathBuf::from).or_else(below_home)
+}
+
+fn environment_inside() -> Vec<(OsString, OsString)> {
+    let path = "/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    let plain = [("HOME", "/root"), ("LANG", "C.UTF-8"), ("PATH", path)];
+    let plain = plain.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let lent = std::env::vars_os().filter(|(name, _)| is_lent(&name.to_string_lossy()));
+    plain.into_iter().chain(lent).collect()
+}
+
+/// Whether a variable is a setting of the machine that the root needs as well.
+fn is_lent(variable: &str) -> bool {
+    let name = variable.to_ascii_uppercase();
+    let begins = ["PIP_", "CARGO_HTTP", "CARGO_NET", "CARGO_REGISTR"];
+    let holds = ["SSL_CERT", "CA_BUNDLE"];
+    name.ends_with("_PROXY")
+        || begins.iter().any(|start| name.starts_with(start))
+        || holds.iter().any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_removed_with_what_is_in_it() {
+        let root = Root::make().unwrap();
+        let path = root.path.clone();
+        fs::write(path.join("file"), "").unwrap();
+        drop(root);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn settings_of_the_machine_are_lent_and_others_are_not() {
+        for name in [
+            "https_proxy",
+            "SSL_CERT_FILE",
+            "REQUESTS_CA_BUNDLE",
+            "PIP_INDEX_URL",
+            "CARGO_NET_OFFLINE",
+        ] {
+            assert!(is_lent(name), "{name}");
+        }
+        for name in [
+            "PATH",
+            "CARGO_HOME",
+            "CARGO_TARGET_DIR",
+            "WV_RUNNER",
+            "XPIP_",
+        ] {
+            assert!(!is_lent(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_all_devices_but_the_loopback_count() {
+        let devices =
+            "Inter-| Receive\n face |bytes packets\n    lo: 500 1\n  eth0: 70 1\neth1:5 2\n";
+        assert_eq!(received_bytes(devices), 75);
+    }
+
+    #[test]
+    fn the_mirror_is_that_of_this_release() {
+        let release = "ID=debian\nVERSION_CODENAME=\"bookworm\"\n";
+        assert_eq!(codename_in(release), Some("bookworm"));
+        let targets = "bookworm-updates http://a\nbookworm http://b\nbookworm http://c\n";
+        assert_eq!(mirror_in(targets, "bookworm"), Some("http://b"));
+        assert_eq!(mirror_in(targets, "noble"), None);
+    }
+}

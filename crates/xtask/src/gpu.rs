@@ -1,0 +1,281 @@
+//! `./x gpu`: everything that a machine with a GPU and nothing else needs, packed into one folder, and run (.ci/gpu-run.sh).
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::{At, Failure, Result};
+use crate::kernels::{ARCHITECTURES, compile_ptx};
+use crate::process::{answer, command, run, succeeded, text_of};
+use crate::programs::messages;
+use crate::tree::{build, ends_in, files_below, fresh_folder, git, prepare, target};
+
+const PACK: &str = "target/gpu/pack";
+pub(crate) const RESULTS: &str = "target/gpu/results";
+
+/// Tests that run kernels: on the device that WARPVERBS_TEST_GPU names. Those that take long are in the full pack only.
+const TESTS: [&str; 5] = ["gpu", "post", "put", "signal", "put_errors"];
+const LONG_TESTS: [&str; 4] = ["conformance", "failures", "ops", "ring_all_gather"];
+
+/// Test kernels that the packed tests do not run.
+const OF_OTHER_TESTS: [&str; 4] = ["mutants", "cost*", "moe*", "guard"];
+
+/// Quick leaves out the long tests, and the PTX of the test kernels, which only a GPU needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    Full,
+    Quick,
+}
+
+/// As a step of `./x test`.
+pub(crate) fn in_tests() -> Result {
+    pack(Size::Quick)?;
+    run_pack(RESULTS, Size::Quick)
+}
+
+pub(crate) fn pack(size: Size) -> Result {
+    prepare("kernels")?;
+    build()?;
+    let pack = Path::new(PACK);
+    fresh_folder(pack)?;
+    for folder in ["bin", "lib", "tests"].map(|name| pack.join(name)) {
+        fs::create_dir(&folder).at(&folder)?;
+    }
+    pack_tests(size)?;
+    let built = target();
+    let strip = |options: &[&str], file: &str| {
+        let place = pack.join("bin").join(file);
+        run(command("strip", options)
+            .arg("-o")
+            .args([place, built.join(file)]))
+    };
+    strip(&[], "wv")?;
+    strip(&["--strip-unneeded"], "libsofthca.so")?;
+    pack_verbs_libraries()?;
+    if size == Size::Full {
+        pack_ptx()?;
+    }
+    let script = pack.join("run.sh");
+    fs::copy(".ci/gpu-run.sh", &script).at(&script)?;
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    fs::write(pack.join("COMMIT"), commit.unwrap_or_default()).at(pack)?;
+    let size = text_of(&mut command("du", ["-sm", PACK]))?;
+    let megabytes = size.split_whitespace().next().unwrap_or("?");
+    println!("packed: {PACK}, {megabytes} MB. On a machine with a GPU: sh run.sh [RESULTS]");
+    Ok(())
+}
+
+fn pack_tests(size: Size) -> Result {
+    let mut tests = TESTS.to_vec();
+    if size == Size::Full {
+        tests.extend(LONG_TESTS);
+    }
+    let mut cargo = command("cargo", ["test", "--locked", "--workspace"]);
+    for test in &tests {
+        cargo.args(["--test", test]);
+    }
+    cargo.args(["--no-run", "--message-format=json-render-diagnostics"]);
+    let built = answer(&mut cargo, None)?;
+    succeeded(built.status)?;
+    for test in tests {
+        let made = executable_of(test, &built.text)
+            .ok_or_else(|| Failure::new(1, format!("cargo made no test {test}")))?;
+        let place = Path::new(PACK).join("tests").join(test);
+        run(command("strip", ["-o"]).args([place, made]))?;
+    }
+    Ok(())
+}
+
+/// What cargo says that it has made of tests/`test`.
+fn executable_of(test: &str, said: &str) -> Option<PathBuf> {
+    let made = messages(said).filter(|message| {
+        let target = &message["target"];
+        target["name"] == test && target["kind"][0] == "test"
+    });
+    let executables = made.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    executables.last()
+}
+
+/// The verbs libraries, as files: the other machine has no packages. Downloaded; or where that fails, those of this machine.
+fn pack_verbs_libraries() -> Result {
+    let debs = Path::new("target/gpu/debs");
+    if !debs.join("done").exists() {
+        fresh_folder(debs)?;
+        let script = "apt-get download -qq libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200 >apt.log 2>&1 &&
+            mkdir root && for deb in *.deb; do dpkg-deb -x \"$deb\" root || exit 1; done && touch done";
+        let fetched = run(command("sh", ["-c", script]).current_dir(debs));
+        crate::process::check_interrupted()?;
+        if fetched.is_err() {
+            println!("x: no packages to be had; packing the installed libraries");
+        }
+    }
+    let folders = folders_of_libraries(&debs.join("root"))?;
+    let lib = Path::new(PACK).join("lib");
+    for name in [
+        "libibverbs.so.1",
+        "libmlx5.so.1",
+        "libnl-3.so.200",
+        "libnl-route-3.so.200",
+    ] {
+        let mut places = folders.iter().map(|folder| folder.join(name));
+        let found = places.find(|path| path.exists()).ok_or_else(|| {
+            Failure::new(3, format!("no {name}: neither in a package nor installed"))
+        })?;
+        fs::copy(&found, lib.join(name)).at(&found)?;
+    }
+    // libibverbs adds the suffix of its providers to what IBV_DRIVERS names.
+    let libibverbs = fs::read(lib.join("libibverbs.so.1")).at(&lib)?;
+    let suffix = provider_suffix(&libibverbs).unwrap_or_else(|| "-rdmav34.so".to_owned());
+    let link = lib.join(format!("libmlx5{suffix}"));
+    symlink("libmlx5.so.1", &link).at(&link)
+}
+
+/// Where libraries of a machine lie: unpacked, then installed.
+fn folders_of_libraries(unpacked: &Path) -> Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for parent in [
+        unpacked.join("usr/lib"),
+        unpacked.join("lib"),
+        "/usr/lib".into(),
+        "/lib".into(),
+    ] {
+        if !parent.is_dir() {
+            continue;
+        }
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&parent).at(&parent)? {
+            let path = entry.at(&parent)?.path();
+            if path.to_string_lossy().ends_with("-linux-gnu") {
+                found.push(path);
+            }
+        }
+        found.sort();
+        folders.extend(found);
+    }
+    Ok(folders)
+}
+
+/// `-rdmav34.so`, found in the bytes of libibverbs.
+fn provider_suffix(library: &[u8]) -> Option<String> {
+    const START: &[u8] = b"-rdmav";
+    let mut places = library.windows(START.len()).enumerate();
+    places.find_map(|(at, bytes)| {
+        if bytes != START {
+            return None;
+        }
+        let after = &library[at + START.len()..];
+        let digits = after
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
+        let (number, rest) = after.split_at(digits);
+        let number = std::str::from_utf8(number).ok()?;
+        rest.starts_with(b".so")
+            .then(|| format!("-rdmav{number}.so"))
+    })
+}
+
+/// PTX of the test kernels, which is not checked in; compiled again where a source is newer.
+fn pack_ptx() -> Result {
+    let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified());
+    let is_source = |path: &Path| ends_in(path, &["cu", "cuh", "h"]);
+    let sources = files_below("kernels", is_source)?.into_iter();
+    let newest = sources
+        .map(|path| changed(&path).at(&path))
+        .collect::<Result<Vec<_>>>()?;
+    let newest = newest.into_iter().max();
+    let compiled = Path::new("target/kernels");
+    let is_top =
+        |path: &Path| ends_in(path, &["cu"]) && path.parent() == Some(Path::new("kernels/test"));
+    for source in files_below("kernels/test", is_top)? {
+        let name = source.file_stem().unwrap_or_default().to_string_lossy();
+        if is_of_other_tests(&name) {
+            continue;
+        }
+        let fresh = compiled.join(format!("sm_90/test/{name}.ptx"));
+        if changed(&fresh).map_or(true, |made| newest.is_some_and(|newest| newest > made)) {
+            compile_ptx(&source, compiled, &format!("test/{name}"))?;
+        }
+        for architecture in ARCHITECTURES {
+            let folder = Path::new(PACK).join(format!("ptx/sm_{architecture}"));
+            fs::create_dir_all(&folder).at(&folder)?;
+            let made = compiled.join(format!("sm_{architecture}/test/{name}.ptx"));
+            fs::copy(&made, folder.join(format!("{name}.ptx"))).at(&made)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_of_other_tests(kernel: &str) -> bool {
+    OF_OTHER_TESTS
+        .iter()
+        .any(|pattern| match pattern.strip_suffix('*') {
+            Some(start) => kernel.starts_with(start),
+            None => kernel == *pattern,
+        })
+}
+
+/// Runs what is packed, with nothing of this machine but the kernel, sh and the C library. Results of a GPU also go to where they
+/// can be committed.
+pub(crate) fn run_pack(results: &str, size: Size) -> Result {
+    let script = format!("{PACK}/run.sh");
+    if !Path::new(&script).exists() {
+        return Err(Failure::new(2, "nothing is packed: ./x gpu pack"));
+    }
+    let home = std::env::var_os("HOME").unwrap_or_else(|| "/root".into());
+    let mut packed = Command::new("/bin/sh");
+    packed.args([&script, results]);
+    if size == Size::Quick {
+        packed.arg("quick");
+    }
+    run(packed
+        .env_clear()
+        .env("HOME", home)
+        .env("PATH", "/usr/bin:/bin"))?;
+    let kept = Path::new("kernels/bench/results");
+    for entry in fs::read_dir(results).at(results)? {
+        let entry = entry.at(results)?;
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with("NVIDIA-") {
+            fs::create_dir_all(kept).at(kept)?;
+            fs::copy(entry.path(), kept.join(&name)).at(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_suffix_of_providers_is_found_among_bytes() {
+        let suffix = |bytes: &[u8]| provider_suffix(bytes);
+        assert_eq!(
+            suffix(b"\0-rdmavX\0lib%s-rdmav34.so\0"),
+            Some("-rdmav34.so".to_owned())
+        );
+        assert_eq!(suffix(b"no library"), None);
+    }
+
+    #[test]
+    fn the_program_of_a_test_is_the_one_that_cargo_names() {
+        let message = |kind: &str, name: &str, path: &str| {
+            format!(r#"{{"target":{{"kind":["{kind}"],"name":"{name}"}},"executable":"{path}"}}"#)
+        };
+        let said = [
+            message("test", "put_errors", "/a"),
+            message("test", "put", "/b"),
+            message("bin", "put", "/c"),
+        ];
+        assert_eq!(executable_of("put", &said.join("\n")), Some("/b".into()));
+        assert_eq!(executable_of("gpu", &said.join("\n")), None);
+    }
+
+    #[test]
+    fn kernels_of_tests_that_are_not_packed_stay_away() {
+        assert!(is_of_other_tests("cost_put") && is_of_other_tests("guard"));
+        assert!(!is_of_other_tests("guards") && !is_of_other_tests("put"));
+    }
+}

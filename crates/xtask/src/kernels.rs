@@ -1,0 +1,147 @@
+//! `./x kernels` and `./x sass`: kernels compiled to PTX by the pinned nvcc, and what their calls cost.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::{At, Failure, Result};
+use crate::process::{self, Ending, Running, command, run};
+use crate::tree::{fresh_folder, kernel_sources, prepare, wheel_program};
+
+const CHECKED_IN: &str = "kernels/ptx";
+const COMPILED: &str = "target/kernels";
+pub(crate) const ARCHITECTURES: [&str; 2] = ["80", "90"];
+
+/// With a file: compiles it for the CPU check and to PTX. Without: every kernel, and refreshes what is checked in.
+pub(crate) fn kernels(file: Option<&str>) -> Result {
+    prepare("kernels")?;
+    match file {
+        None => refresh(),
+        Some(file) => compile_one(Path::new(file)),
+    }
+}
+
+fn refresh() -> Result {
+    fresh_folder(Path::new(CHECKED_IN))?;
+    compile_all(Path::new(CHECKED_IN))?;
+    let made = crate::tree::files_below(CHECKED_IN, |path| crate::tree::ends_in(path, &["ptx"]))?;
+    run(command("wc", ["-c"]).args(made))
+}
+
+fn compile_one(file: &Path) -> Result {
+    let readable = fs::File::open(file).is_ok();
+    let name = file.file_stem().and_then(OsStr::to_str);
+    let Some(name) = name.filter(|_| readable) else {
+        return Err(Failure::new(2, format!("no such file: {}", file.display())));
+    };
+    fs::create_dir_all(COMPILED).at(COMPILED)?;
+    let object = format!("{COMPILED}/{name}.o");
+    run(Command::new("g++")
+        .args(["-std=c++20", "-O2", "-Wall", "-x", "c++"])
+        .args(["-I", "kernels/include", "-I", "crates/simt/include", "-I"])
+        .arg(folder_of(file))
+        .arg("-c")
+        .arg(file)
+        .args(["-o", &object]))?;
+    compile_ptx(file, Path::new(COMPILED), name)?;
+    println!("compiled for the CPU: {object}");
+    println!("compiled to PTX:      {COMPILED}/sm_80/{name}.ptx {COMPILED}/sm_90/{name}.ptx");
+    Ok(())
+}
+
+/// Makes `folder`/sm_80/`name`.ptx and `folder`/sm_90/`name`.ptx, at the same time.
+pub(crate) fn compile_ptx(source: &Path, folder: &Path, name: &str) -> Result {
+    let nvcc = nvcc()?;
+    let mut running = Vec::new();
+    for architecture in ARCHITECTURES {
+        let made = folder.join(format!("sm_{architecture}/{name}.ptx"));
+        let parent = folder_of(&made);
+        fs::create_dir_all(parent).at(parent)?;
+        let mut command = Command::new(&nvcc);
+        command
+            .args(["-O3", "-std=c++17", "--ptx"])
+            .arg(format!("-arch=compute_{architecture}"))
+            .args(["-I", "kernels/include", "-I"])
+            .arg(folder_of(source))
+            .arg("-o")
+            .args([&made, source]);
+        running.push(Running::start(&mut command, Ending::Asked)?);
+    }
+    let ended: Vec<_> = running
+        .iter_mut()
+        .map(|one| one.wait(None))
+        .collect::<Result<_>>()?;
+    ended.into_iter().flatten().try_for_each(process::succeeded)
+}
+
+/// The folder of a file, `.` for one in the current directory.
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Below the one version of Python of the virtual environment.
+fn nvcc() -> Result<PathBuf> {
+    let libraries = Path::new(".tools/venv/lib");
+    for entry in fs::read_dir(libraries).at(libraries)? {
+        let folder = entry.at(libraries)?.path();
+        let nvcc = folder.join("site-packages/nvidia/cu13/bin/nvcc");
+        if nvcc.is_file() {
+            return Ok(nvcc);
+        }
+    }
+    Err(Failure::new(3, "there is no nvcc in .tools/venv"))
+}
+
+/// kernels/moe/dispatch.cu becomes sm_90/moe/dispatch.ptx. Those of kernels/test are for tests: NVRTC compiles them in a test,
+/// `./x gpu pack` for a GPU.
+fn compile_all(folder: &Path) -> Result {
+    for source in kernel_sources()? {
+        if source.starts_with("kernels/test") {
+            continue;
+        }
+        let name = source.strip_prefix("kernels").unwrap_or(&source);
+        compile_ptx(&source, folder, &name.with_extension("").to_string_lossy())?;
+    }
+    Ok(())
+}
+
+/// Fails where kernels/ptx is not what the sources compile to.
+pub(crate) fn check_ptx() -> Result {
+    let fresh = Path::new("target/kernels/fresh");
+    fresh_folder(fresh)?;
+    compile_all(fresh)?;
+    run(command("diff", ["-rq", CHECKED_IN]).arg(fresh)).map_err(|_differs| {
+        Failure::new(
+            1,
+            "kernels/ptx is not what these sources compile to; run ./x kernels and commit the result",
+        )
+    })
+}
+
+/// What a call costs (.ci/sass).
+pub(crate) fn count_sass(arguments: &[String]) -> Command {
+    command(
+        wheel_program("python"),
+        [".ci/sass"]
+            .iter()
+            .copied()
+            .chain(arguments.iter().map(String::as_str)),
+    )
+}
+
+/// The tests of the counting.
+pub(crate) fn test_sass() -> Command {
+    command(
+        wheel_program("python"),
+        ["-m", "unittest", "discover", "-s", ".ci/sass"],
+    )
+}
+
+pub(crate) fn sass(arguments: &[String]) -> Result {
+    prepare("sass")?;
+    run(&mut count_sass(arguments))
+}

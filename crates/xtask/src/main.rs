@@ -1,0 +1,123 @@
+//! What `./x` does once cargo and the system's packages are there: `x` builds this program and hands over to it.
+//!
+//! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]). Every test of every
+//!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]).
+//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost. [`gpu`]: the pack for a machine with a GPU.
+//! - [`fresh`]: the same in a bare root. [`fuzz`], [`install`].
+//!
+//! It works in the current directory, the root of the tree. What it needs installed it asks of `./x prepare`, which has the lists.
+
+mod checks;
+mod failure;
+mod fresh;
+mod fuzz;
+mod gpu;
+mod install;
+mod kernels;
+mod load;
+mod outcomes;
+mod output;
+mod parts;
+mod process;
+mod programs;
+mod runners;
+mod sanitize;
+mod steps;
+mod summary;
+mod test;
+#[cfg(test)]
+mod test_trees;
+mod tree;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use failure::{Failure, Result};
+
+/// What `./x help` prints.
+const HELP: &str = include_str!("help.txt");
+
+fn main() -> ExitCode {
+    process::note_signals();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match perform(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.say();
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+fn perform(arguments: &[String]) -> Result {
+    let Some((task, rest)) = arguments.split_first() else {
+        return refuse();
+    };
+    let words: Vec<&str> = rest.iter().map(String::as_str).collect();
+    let word = |at: usize| words.get(at).copied().filter(|word| !word.is_empty());
+    let (first, second) = (word(0), word(1));
+    match task.as_str() {
+        "demo" => demo(rest),
+        "test" => match first {
+            None => test::all("test"),
+            Some("quick") => test::quick(),
+            Some("full") => test::full(),
+            Some(_) => refuse(),
+        },
+        "lint" => checks::lint(),
+        "load" => load::load(rest),
+        "sanitize" => sanitize::sanitize(),
+        "format" => checks::format(),
+        "kernels" => kernels::kernels(words.first().copied()),
+        "sass" => kernels::sass(rest),
+        "gpu" => match first {
+            None => {
+                gpu::pack(gpu::Size::Full)?;
+                gpu::run_pack(gpu::RESULTS, gpu::Size::Full)
+            }
+            Some("pack") => gpu::pack(gpu::Size::Full),
+            Some("run") => gpu::run_pack(second.unwrap_or(gpu::RESULTS), gpu::Size::Full),
+            Some(_) => refuse(),
+        },
+        "fuzz" => fuzz::fuzz(first, second),
+        "fresh" => fresh::fresh(rest),
+        "fresh-inside" => match words[..] {
+            [root, suite, tried] => fresh::fresh_inside(root, suite, tried),
+            _ => refuse(),
+        },
+        "install" => install::install(first),
+        "dist" => install::dist(),
+        _ => refuse(),
+    }
+}
+
+/// Nothing of this name can be done.
+fn refuse() -> Result {
+    eprint!("{HELP}");
+    Err(Failure::silent(2))
+}
+
+/// `wv demo` in the place of this process.
+fn demo(arguments: &[String]) -> Result {
+    tree::prepare("demo")?;
+    tree::build()?;
+    let wv = tree::target().join("wv");
+    let error = Command::new(&wv).arg("demo").args(arguments).exec();
+    Err(Failure::new(
+        1,
+        format!("cannot start {}: {error}", wv.display()),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_task_is_refused_with_status_2() {
+        for wrong in ["", "nothing", "test all", "gpu typo", "fresh-inside /"] {
+            let arguments: Vec<_> = wrong.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(perform(&arguments), Err(Failure::silent(2)), "{wrong}");
+        }
+    }
+}

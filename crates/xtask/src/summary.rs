@@ -1,0 +1,338 @@
+//! Adds up the outcomes of a run, and compares the tests that ran with those that exist.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::path::Path;
+
+use crate::failure::{At, Failure, Result};
+use crate::outcomes::{Outcome, Verdict};
+use crate::programs::{Chosen, Test, Tree};
+
+/// A test, by program and name.
+pub(crate) type Key = (String, String);
+
+/// Programs of a build with other features are others: `simt-tests::order[tsan]`.
+pub(crate) fn labelled(label: &str, program: &str) -> String {
+    if label.is_empty() {
+        return program.to_owned();
+    }
+    format!("{program}[{label}]")
+}
+
+fn key_of(outcome: &Outcome) -> Key {
+    (outcome.program.clone(), outcome.test.clone())
+}
+
+/// The tests of `selection`; what is started by another test is none.
+pub(crate) fn expected(tree: &Tree, selection: &[Chosen<'_>]) -> Vec<(Key, Test)> {
+    let of_program = |one: &Chosen<'_>| {
+        let program = labelled(&tree.build.label, &one.program.id);
+        let tests = one.tests.iter().filter(|test| !test.is_child());
+        let keyed = tests.map(|test| ((program.clone(), test.name.clone()), test.clone()));
+        keyed.collect::<Vec<_>>()
+    };
+    selection.iter().flat_map(of_program).collect()
+}
+
+/// One outcome for each test that exists: what was told, or that nothing was. What ran and does not exist has failed.
+pub(crate) fn judge(exist: &[(Key, Test)], told: Vec<Outcome>) -> Vec<Outcome> {
+    let known: HashSet<_> = exist.iter().map(|(key, _)| key).collect();
+    let mut by_name: HashMap<Key, Outcome> = HashMap::new();
+    let mut judged = Vec::new();
+    for outcome in told {
+        let key = key_of(&outcome);
+        if known.contains(&key) {
+            by_name.insert(key, outcome);
+        } else {
+            let why = "ran, and is not in the list of tests";
+            judged.push(Outcome::failed(&outcome.program, &outcome.test, why));
+        }
+    }
+    for (key, test) in exist {
+        let (program, name) = key;
+        judged.push(match (&test.ignored, by_name.remove(key)) {
+            (Some(reason), _) => Outcome::new(program, name, Verdict::Skipped, reason),
+            (None, Some(outcome)) => outcome,
+            (None, None) => Outcome::failed(program, name, "did not run"),
+        });
+    }
+    judged
+}
+
+/// Tests of the programs that were built, and that no part of the run has named. A build with other features runs some of its
+/// tests.
+pub(crate) fn not_run<'a>(
+    trees: impl Iterator<Item = &'a Tree>,
+    outcomes: &[Outcome],
+) -> BTreeSet<Key> {
+    let ran: HashSet<Key> = outcomes.iter().map(key_of).collect();
+    let exist = trees
+        .filter(|tree| tree.build.label.is_empty())
+        .flat_map(|tree| expected(tree, &tree.all()));
+    exist
+        .map(|(key, _)| key)
+        .filter(|key| !ran.contains(key))
+        .collect()
+}
+
+/// Tests with more than one outcome.
+pub(crate) fn twice(outcomes: &[Outcome]) -> BTreeSet<Key> {
+    let mut seen = HashSet::new();
+    let again = outcomes
+        .iter()
+        .map(key_of)
+        .filter(|key| !seen.insert(key.clone()));
+    again.collect()
+}
+
+pub(crate) fn totals(outcomes: &[Outcome]) -> String {
+    let count = |verdict| outcomes.iter().filter(|o| o.verdict == verdict).count();
+    format!(
+        "{} passed, {} failed, {} skipped",
+        count(Verdict::Passed),
+        count(Verdict::Failed),
+        count(Verdict::Skipped)
+    )
+}
+
+/// By name: what was skipped, what passed without a part of it, what failed.
+pub(crate) fn told(outcomes: &[Outcome]) -> String {
+    let of = |verdict: Verdict| {
+        let chosen = outcomes.iter().filter(move |o| o.verdict == verdict);
+        chosen.map(|o| (o, o.why.clone())).collect::<Vec<_>>()
+    };
+    let without = outcomes.iter().filter(|o| !o.left_out.is_empty());
+    let without = without.map(|o| (o, o.left_out.join("; "))).collect();
+    let mut found = Vec::new();
+    for (title, chosen) in [
+        ("skipped tests, with reason:", of(Verdict::Skipped)),
+        ("left out of tests that passed:", without),
+        ("failed tests:", of(Verdict::Failed)),
+    ] {
+        if chosen.is_empty() {
+            continue;
+        }
+        found.push(title.to_owned());
+        let lines = chosen
+            .iter()
+            .map(|(o, why)| format!("  {} {}: {why}", o.program, o.test));
+        let mut lines: Vec<_> = lines.collect();
+        lines.sort();
+        found.extend(lines);
+    }
+    found.join("\n")
+}
+
+/// How often each test has failed, the most often first, with the reasons.
+pub(crate) fn failures(outcomes: &[Outcome]) -> String {
+    let mut found: BTreeMap<Key, (usize, BTreeSet<&str>)> = BTreeMap::new();
+    for outcome in outcomes.iter().filter(|o| o.verdict == Verdict::Failed) {
+        let (count, reasons) = found.entry(key_of(outcome)).or_default();
+        *count += 1;
+        reasons.insert(&outcome.why);
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+    let lines = found
+        .into_iter()
+        .map(|((program, test), (count, reasons))| {
+            let reasons = Vec::from_iter(reasons).join("; ");
+            format!("failed {count} times: {program} {test}: {reasons}")
+        });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The list of a run: `program test passed`, sorted.
+pub(crate) fn list(outcomes: &[Outcome]) -> String {
+    sorted(
+        outcomes
+            .iter()
+            .map(|o| format!("{} {} {}\n", o.program, o.test, o.verdict)),
+    )
+}
+
+/// The list of the tests that exist, those in documentation too: `program test exists`, sorted.
+pub(crate) fn list_of_names(tree: &Tree, in_documentation: &[String]) -> String {
+    let every = expected(tree, &tree.all()).into_iter();
+    let of_programs = every.map(|((program, test), _)| format!("{program} {test} exists\n"));
+    let of_documentation = in_documentation
+        .iter()
+        .map(|name| format!("doc {name} exists\n"));
+    sorted(of_programs.chain(of_documentation))
+}
+
+fn sorted(lines: impl Iterator<Item = String>) -> String {
+    let mut lines: Vec<_> = lines.collect();
+    lines.sort();
+    lines.concat()
+}
+
+// ---- two lists ----
+
+/// Tests with what is said of each.
+fn read_list(path: &Path) -> Result<BTreeMap<String, String>> {
+    let text = fs::read_to_string(path).at(path)?;
+    let read = |line: &str| {
+        let (test, result) = line.rsplit_once(' ').ok_or_else(|| {
+            Failure::new(1, format!("{}: no list of tests: {line}", path.display()))
+        })?;
+        Ok((test.to_owned(), result.to_owned()))
+    };
+    text.lines().map(read).collect()
+}
+
+/// What differs between two lists, and whether they name the same tests. The result `exists` is that of a list of names, which
+/// knows nothing of builds with other features.
+pub(crate) fn compare(one: &Path, other: &Path) -> Result<(String, bool)> {
+    let (mut first, mut second) = (read_list(one)?, read_list(other)?);
+    let (one, other) = (one.display(), other.display());
+    let mut found = vec![
+        format!("{} tests in {one}", first.len()),
+        format!("{} tests in {other}", second.len()),
+    ];
+    if first
+        .values()
+        .chain(second.values())
+        .any(|result| result == "exists")
+    {
+        for tests in [&mut first, &mut second] {
+            tests.retain(|name, _| {
+                let is_labelled = name.split(' ').next().is_some_and(|p| p.ends_with(']'));
+                if is_labelled {
+                    found.push(format!(
+                        "  not compared, of a build with other features: {name}"
+                    ));
+                }
+                !is_labelled
+            });
+        }
+    }
+    let only = |here: &BTreeMap<String, String>, there: &BTreeMap<String, String>, path: String| {
+        let missing = here.keys().filter(|name| !there.contains_key(*name));
+        let lines = missing.map(|name| format!("  only in {path}: {name}"));
+        lines.collect::<Vec<_>>()
+    };
+    found.extend(only(&first, &second, one.to_string()));
+    found.extend(only(&second, &first, other.to_string()));
+    for (name, result) in &first {
+        if let Some(there) = second.get(name)
+            && there != result
+            && ![there, result].contains(&&"exists".to_owned())
+        {
+            found.push(format!("  {name}: {result} in one, {there} in the other"));
+        }
+    }
+    let same = first.keys().eq(second.keys());
+    found.push(if same {
+        "the same tests in both".to_owned()
+    } else {
+        "these are NOT the same tests".to_owned()
+    });
+    Ok((found.join("\n"), same))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Verdict::{Failed, Passed, Skipped};
+    use super::*;
+    use crate::test_trees::{ignored, program, results, test, tree};
+
+    #[test]
+    fn each_test_has_one_outcome_and_children_have_none() {
+        let tests = vec![
+            test("ran"),
+            test("lost"),
+            ignored("gpu", "needs a GPU"),
+            ignored("child", "is started by the tests below"),
+        ];
+        let listed = Tree {
+            programs: vec![program("p", tests)],
+            ..Tree::default()
+        };
+        let exist = expected(&listed, &listed.all());
+        let told = ["ran", "unknown"].map(|name| Outcome::new("p", name, Passed, ""));
+        let judged = judge(&exist, told.into());
+        assert_eq!(
+            results(&judged),
+            [
+                ("gpu", Skipped),
+                ("lost", Failed),
+                ("ran", Passed),
+                ("unknown", Failed)
+            ]
+        );
+        assert_eq!(totals(&judged), "1 passed, 2 failed, 1 skipped");
+    }
+
+    #[test]
+    fn a_part_that_did_not_run_is_missed() {
+        let of_tests = tree(&[("p::a", &["one"]), ("p::b", &["two"])]);
+        let mut of_tsan = tree(&[("p::a", &["three"])]);
+        of_tsan.build.label = "tsan".to_owned();
+        let ran = Outcome::new("p::a", "one", Passed, "");
+        let missed = not_run(
+            [&of_tests, &of_tsan].into_iter(),
+            std::slice::from_ref(&ran),
+        );
+        let key =
+            |program: &str, test: &str| BTreeSet::from([(program.to_owned(), test.to_owned())]);
+        assert_eq!(missed, key("p::b", "two"));
+        assert_eq!(twice(&[ran.clone(), ran]), key("p::a", "one"));
+    }
+
+    #[test]
+    fn a_build_with_other_features_has_programs_of_its_own() {
+        let mut of_tsan = tree(&[("p::a", &["one"])]);
+        of_tsan.build.label = "tsan".to_owned();
+        let exist = expected(&of_tsan, &of_tsan.all());
+        assert_eq!(exist[0].0.0, "p::a[tsan]");
+    }
+
+    #[test]
+    fn skipped_tests_and_missing_parts_of_tests_are_told_by_name() {
+        let mut part = Outcome::new("p", "part", Passed, "");
+        part.left_out = vec!["stores: no etcd".to_owned()];
+        let away = Outcome::new("p", "away", Skipped, "no tshark");
+        let bad = Outcome::failed("p", "bad", "failed");
+        let good = Outcome::new("p", "good", Passed, "");
+        let all = [bad.clone(), good, part, away, bad];
+        assert_eq!(
+            told(&all),
+            "skipped tests, with reason:\n  p away: no tshark\nleft out of tests that passed:\n  p part: stores: no etcd\n\
+             failed tests:\n  p bad: failed\n  p bad: failed"
+        );
+        assert_eq!(failures(&all), "failed 2 times: p bad: failed");
+    }
+
+    #[test]
+    fn lists_are_compared_by_name() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        for (name, text) in [
+            ("a", "p x passed\np y y passed\n"),
+            ("b", "p x skipped\np z passed\n"),
+            ("c", "p x exists\np y y exists\n"),
+            ("d", "p x passed\np y y passed\np[tsan] w passed\n"),
+        ] {
+            fs::write(path(name), text).unwrap();
+        }
+        let compared = |one: &str, other: &str| compare(&path(one), &path(other)).unwrap();
+        let (told, same) = compared("a", "b");
+        assert!(!same);
+        for text in [
+            "/a: p y y",
+            "/b: p z",
+            "  p x: passed in one, skipped in the other",
+        ] {
+            assert!(told.contains(text), "{told}");
+        }
+        assert!(compared("a", "c").1);
+        let (told, same) = compared("d", "c");
+        assert!(same);
+        assert!(
+            told.contains("not compared, of a build with other features: p[tsan] w"),
+            "{told}"
+        );
+        assert!(!compared("d", "b").1);
+    }
+}

@@ -1,0 +1,97 @@
+//! `./x test`: everything CI runs, and `./x test quick`: what every commit runs.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::checks::{clippy, format_steps};
+use crate::failure::{At, Failure, Result};
+use crate::process::{command, run};
+use crate::steps::{Run, kept, workspace};
+use crate::tree::{build, prepare, target};
+use crate::{gpu, kernels, sanitize};
+
+pub(crate) fn quick() -> Result {
+    prepare("quick")?;
+    let mut test = Run::start("quick")?;
+    test.part("lint");
+    format_steps(&mut test)?;
+    test.step("clippy", |_| clippy(&["--workspace", "--all-targets"]))?;
+    test.part("tests");
+    test.step("compile the unit tests", |test| {
+        test.build_tests("tests", workspace(&["--lib", "--bins"]))
+    })?;
+    test.step("unit tests", |test| test.run_part("all"))?;
+    test.step("demo, 2 ranks", |_| {
+        demo(&["--ranks", "2", "--steps", "2", "--tokens", "32"])
+    })?;
+    test.finish_parts();
+    test.print_summary()
+}
+
+/// With the large counts, of which everything below learns by this variable.
+pub(crate) fn full() -> Result {
+    if std::env::var_os("WV_TEST_FULL").is_some_and(|value| value == "1") {
+        return all("full");
+    }
+    let this = std::env::current_exe().at("/proc/self/exe")?;
+    let error = command(this, ["test", "full"])
+        .env("WV_TEST_FULL", "1")
+        .exec();
+    Err(Failure::new(1, format!("cannot start again: {error}")))
+}
+
+pub(crate) fn all(name: &str) -> Result {
+    prepare("test")?;
+    let mut test = Run::start(name)?;
+    test.part("lint");
+    format_steps(&mut test)?;
+    test.step("PTX of the kernels is current", |_| kernels::check_ptx())?;
+    test.step("clippy", |_| clippy(&["--workspace", "--all-targets"]))?;
+    test.step("clippy without cuda and etcd", |_| {
+        clippy(&["-p", "warpverbs", "-p", "wv", "--no-default-features"])
+    })?;
+    test.part("builds");
+    test.step("build", |_| build())?;
+    test.step("compile the tests", Run::build_all_tests)?;
+    test.part("tests");
+    test.step("tests", |test| test.run_part("tests"))?;
+    test.step("rustdoc", |_| rustdoc())?;
+    test.step("doctests", Run::run_doctests)?;
+    test.step("demo", |_| demo(&[]))?;
+    test.part("sanitizers");
+    sanitize::sample(&mut test)?;
+    test.part("judges");
+    test.step("judges", |test| test.run_part("judges"))?;
+    test.part("sass");
+    let counts = &mut kernels::test_sass();
+    test.step_of("tests of the SASS counts", "sass-tests.log", counts)?;
+    let sass = &mut kernels::count_sass(&[]);
+    test.step_of("SASS of the device library", "sass.log", sass)?;
+    test.part("device");
+    test.step("device tests", |test| test.run_part("device"))?;
+    test.step("GPU pack, run on simt in an empty environment", |_| {
+        gpu::in_tests()
+    })?;
+    test.part("membership");
+    test.step("ranks that die and come back", |test| {
+        test.run_part("membership")
+    })?;
+    test.part("moe");
+    test.step("dispatch and combine", |test| test.run_part("moe"))?;
+    test.finish_parts();
+    test.print_summary()
+}
+
+fn rustdoc() -> Result {
+    let mut cargo = command("cargo", ["doc", "--locked", "--workspace", "--no-deps"]);
+    run(cargo.env("RUSTDOCFLAGS", "-Dwarnings"))
+}
+
+fn demo(arguments: &[&str]) -> Result {
+    build()?;
+    kept("demo.log")?.run(
+        Command::new(target().join("wv"))
+            .arg("demo")
+            .args(arguments),
+    )
+}

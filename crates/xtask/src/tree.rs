@@ -1,0 +1,95 @@
+//! The files of the working tree, which is the current directory of this process, and what cargo builds of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::failure::{At, Failure, Result};
+use crate::process::{ask, command, is_installed, run, succeeded, with_input};
+
+/// Where `wv` and what it preloads lie: the build that is tested is the one that is demonstrated and installed.
+pub(crate) fn target() -> PathBuf {
+    let folder = std::env::var_os("CARGO_TARGET_DIR").filter(|folder| !folder.is_empty());
+    PathBuf::from(folder.unwrap_or_else(|| "target".into())).join("debug")
+}
+
+pub(crate) fn build() -> Result {
+    run(&mut command("cargo", ["build", "--locked"]))
+}
+
+/// What a task needs is installed where it is missing: `x` has the lists.
+pub(crate) fn prepare(task: &str) -> Result {
+    succeeded(with_input(&mut command("sh", ["./x", "prepare", task]))?)
+}
+
+/// What git says; None where it is not installed or fails, as outside of a repository.
+pub(crate) fn git(arguments: &[&str]) -> Result<Option<String>> {
+    if !is_installed("git") {
+        return Ok(None);
+    }
+    let answer = ask(command("git", arguments).stderr(Stdio::null()))?;
+    Ok(answer.status.success().then_some(answer.text))
+}
+
+/// Whether files differ from the last commit.
+pub(crate) fn is_changed() -> Result<bool> {
+    let status = git(&["status", "--porcelain"])?;
+    Ok(status.is_some_and(|files| !files.is_empty()))
+}
+
+/// A program of the virtual environment that `x prepare` makes.
+pub(crate) fn wheel_program(name: &str) -> PathBuf {
+    Path::new(".tools/venv/bin").join(name)
+}
+
+/// The files below a folder for which `wanted` holds, sorted.
+pub(crate) fn files_below(folder: &str, wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::from(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).at(&folder)? {
+            let path = entry.at(&folder)?.path();
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path);
+            } else if wanted(&path) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Whether a file's name ends in one of these, without the dot.
+pub(crate) fn ends_in(path: &Path, endings: &[&str]) -> bool {
+    path.extension()
+        .and_then(|ending| ending.to_str())
+        .is_some_and(|ending| endings.contains(&ending))
+}
+
+pub(crate) fn kernel_sources() -> Result<Vec<PathBuf>> {
+    files_below("kernels", |path| ends_in(path, &["cu"]))
+}
+
+pub(crate) fn kernel_headers() -> Result<Vec<PathBuf>> {
+    let is_header = |path: &Path| ends_in(path, &["cuh", "h"]);
+    let mut found = files_below("crates/simt/include", is_header)?;
+    found.extend(files_below("kernels", is_header)?);
+    Ok(found)
+}
+
+/// An empty folder in the place of whatever was there.
+pub(crate) fn fresh_folder(folder: &Path) -> Result {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Failure::new(1, format!("{}: {error}", folder.display())));
+        }
+        _ => {}
+    }
+    fs::create_dir_all(folder).at(folder)
+}
+
+/// Seconds since, as the lines of a run print them.
+pub(crate) fn seconds_since(start: std::time::Instant) -> u64 {
+    start.elapsed().as_secs()
+}
