@@ -3,7 +3,7 @@
 use super::Source;
 
 /// `#[test]` functions that return at once where a variable is not set, and would pass without a test. With
-/// `#[ignore = "is started by .."]` they run when they are asked for only, and count nowhere (.ci/tests).
+/// `#[ignore = "is started by .."]` they run when they are asked for only, and count nowhere (crates/xtask).
 pub(crate) fn check(source: &Source) -> Vec<String> {
     let lines: Vec<&str> = source.text.lines().map(str::trim).collect();
     let tests = (0..lines.len()).filter(|&at| lines[at] == "#[test]");

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -54,8 +55,13 @@ impl Root {
         let template =
             PathBuf::from(parent.unwrap_or_else(|| "/tmp".into())).join("wv-fresh.XXXXXX");
         let made = text_of(command("mktemp", ["-d"]).arg(template))?;
-        let path = PathBuf::from(made.trim_end());
-        Ok(Self { path })
+        let root = Self {
+            path: PathBuf::from(made.trim_end()),
+        };
+        // As the root of a machine is: a test starts a program for a user without rights, which cannot even load libc below 0700.
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&root.path, open).at(&root.path)?;
+        Ok(root)
     }
 }
 

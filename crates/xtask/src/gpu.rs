@@ -9,7 +9,7 @@ use crate::failure::{At, Failure, Result};
 use crate::kernels::{ARCHITECTURES, compile_ptx};
 use crate::process::{answer, command, run, succeeded, text_of};
 use crate::programs::messages;
-use crate::tree::{build, ends_in, files_below, fresh_folder, git, prepare, target};
+use crate::tree::{TEST_KERNELS, build, ends_in, files_below, fresh_folder, git, prepare, target};
 
 const PACK: &str = "target/gpu/pack";
 pub(crate) const RESULTS: &str = "target/gpu/results";
@@ -180,15 +180,17 @@ fn provider_suffix(library: &[u8]) -> Option<String> {
 fn pack_ptx() -> Result {
     let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified());
     let is_source = |path: &Path| ends_in(path, &["cu", "cuh", "h"]);
-    let sources = files_below("kernels", is_source)?.into_iter();
+    let mut sources = files_below("kernels", is_source)?;
+    sources.extend(files_below(TEST_KERNELS, is_source)?);
     let newest = sources
+        .into_iter()
         .map(|path| changed(&path).at(&path))
         .collect::<Result<Vec<_>>>()?;
     let newest = newest.into_iter().max();
     let compiled = Path::new("target/kernels");
     let is_top =
-        |path: &Path| ends_in(path, &["cu"]) && path.parent() == Some(Path::new("kernels/test"));
-    for source in files_below("kernels/test", is_top)? {
+        |path: &Path| ends_in(path, &["cu"]) && path.parent() == Some(Path::new(TEST_KERNELS));
+    for source in files_below(TEST_KERNELS, is_top)? {
         let name = source.file_stem().unwrap_or_default().to_string_lossy();
         if is_of_other_tests(&name) {
             continue;
@@ -233,7 +235,7 @@ pub(crate) fn run_pack(results: &str, size: Size) -> Result {
         .env_clear()
         .env("HOME", home)
         .env("PATH", "/usr/bin:/bin"))?;
-    let kept = Path::new("kernels/bench/results");
+    let kept = Path::new("crates/wv/kernels/bench/results");
     for entry in fs::read_dir(results).at(results)? {
         let entry = entry.at(results)?;
         let name = entry.file_name();

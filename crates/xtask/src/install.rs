@@ -137,6 +137,6 @@ mod tests {
             place("crates/simt/include/simt.h"),
             Some("warpverbs/simt.h".into())
         );
-        assert_eq!(place("kernels/test/abi.h"), None);
+        assert_eq!(place("crates/test-support/kernels/abi.h"), None);
     }
 }

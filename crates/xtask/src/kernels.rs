@@ -7,9 +7,8 @@ use std::process::Command;
 
 use crate::failure::{At, Failure, Result};
 use crate::process::{self, Ending, Running, command, run};
-use crate::tree::{fresh_folder, kernel_sources, prepare, wheel_program};
+use crate::tree::{PTX_FOLDERS, ends_in, files_below, fresh_folder, prepare, wheel_program};
 
-const CHECKED_IN: &str = "kernels/ptx";
 const COMPILED: &str = "target/kernels";
 pub(crate) const ARCHITECTURES: [&str; 2] = ["80", "90"];
 
@@ -23,9 +22,13 @@ pub(crate) fn kernels(file: Option<&str>) -> Result {
 }
 
 fn refresh() -> Result {
-    fresh_folder(Path::new(CHECKED_IN))?;
-    compile_all(Path::new(CHECKED_IN))?;
-    let made = crate::tree::files_below(CHECKED_IN, |path| crate::tree::ends_in(path, &["ptx"]))?;
+    let mut made = Vec::new();
+    for folder in PTX_FOLDERS {
+        let checked_in = format!("{folder}/ptx");
+        fresh_folder(Path::new(&checked_in))?;
+        compile_all(folder, Path::new(&checked_in))?;
+        made.extend(files_below(&checked_in, |path| ends_in(path, &["ptx"]))?);
+    }
     run(command("wc", ["-c"]).args(made))
 }
 
@@ -96,30 +99,32 @@ fn nvcc() -> Result<PathBuf> {
     Err(Failure::new(3, "there is no nvcc in .tools/venv"))
 }
 
-/// kernels/moe/dispatch.cu becomes sm_90/moe/dispatch.ptx. Those of kernels/test are for tests: NVRTC compiles them in a test,
-/// `./x gpu pack` for a GPU.
-fn compile_all(folder: &Path) -> Result {
-    for source in kernel_sources()? {
-        if source.starts_with("kernels/test") {
-            continue;
-        }
-        let name = source.strip_prefix("kernels").unwrap_or(&source);
-        compile_ptx(&source, folder, &name.with_extension("").to_string_lossy())?;
+/// `folder`/moe/dispatch.cu becomes `to`/sm_90/moe/dispatch.ptx.
+fn compile_all(folder: &str, to: &Path) -> Result {
+    for source in files_below(folder, |path| ends_in(path, &["cu"]))? {
+        let name = source.strip_prefix(folder).unwrap_or(&source);
+        compile_ptx(&source, to, &name.with_extension("").to_string_lossy())?;
     }
     Ok(())
 }
 
-/// Fails where kernels/ptx is not what the sources compile to.
+/// Fails where a folder `ptx` is not what the sources compile to.
 pub(crate) fn check_ptx() -> Result {
-    let fresh = Path::new("target/kernels/fresh");
-    fresh_folder(fresh)?;
-    compile_all(fresh)?;
-    run(command("diff", ["-rq", CHECKED_IN]).arg(fresh)).map_err(|_differs| {
-        Failure::new(
-            1,
-            "kernels/ptx is not what these sources compile to; run ./x kernels and commit the result",
-        )
-    })
+    for folder in PTX_FOLDERS {
+        let checked_in = format!("{folder}/ptx");
+        let fresh = Path::new("target/kernels/fresh").join(folder);
+        fresh_folder(&fresh)?;
+        compile_all(folder, &fresh)?;
+        run(command("diff", ["-rq", &checked_in]).arg(fresh)).map_err(|_differs| {
+            Failure::new(
+                1,
+                format!(
+                    "{checked_in} is not what these sources compile to; run ./x kernels and commit the result"
+                ),
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// What a call costs (.ci/sass).

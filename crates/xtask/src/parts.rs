@@ -27,7 +27,7 @@ judges      softhca::judges softhca::rxe softhca::capture_processes
 device      warpverbs::conformance warpverbs::failures warpverbs::ops warpverbs::order simt-tests::order
 device      models::posting warpverbs::peer_defects warpverbs::put_hold warpverbs::put_model warpverbs::put_modes
 device      warpverbs::put_mutants warpverbs::team
-moe         models::moe warpverbs::moe warpverbs::moe_* warpverbs-capi*
+moe         models::moe moe-reference warpverbs::moe warpverbs::moe_* warpverbs-capi*
 membership  warpverbs::group rendezvous::store wv::demo.members::
 ";
 

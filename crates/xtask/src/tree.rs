@@ -67,14 +67,29 @@ pub(crate) fn ends_in(path: &Path, endings: &[&str]) -> bool {
         .is_some_and(|ending| endings.contains(&ending))
 }
 
+/// The folders of kernels that packages have.
+const KERNEL_FOLDERS: [&str; 3] = ["kernels", "crates/wv/kernels", TEST_KERNELS];
+/// Kernels that only tests launch: NVRTC compiles them in a test, `./x gpu pack` for a GPU.
+pub(crate) const TEST_KERNELS: &str = "crates/test-support/kernels";
+/// Those of the folders whose PTX is checked in, in their folder `ptx`.
+pub(crate) const PTX_FOLDERS: [&str; 2] = ["kernels", "crates/wv/kernels"];
+
 pub(crate) fn kernel_sources() -> Result<Vec<PathBuf>> {
-    files_below("kernels", |path| ends_in(path, &["cu"]))
+    below_all(&KERNEL_FOLDERS, |path| ends_in(path, &["cu"]))
+}
+
+fn below_all(folders: &[&str], wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for folder in folders {
+        found.extend(files_below(folder, &wanted)?);
+    }
+    Ok(found)
 }
 
 pub(crate) fn kernel_headers() -> Result<Vec<PathBuf>> {
     let is_header = |path: &Path| ends_in(path, &["cuh", "h"]);
     let mut found = files_below("crates/simt/include", is_header)?;
-    found.extend(files_below("kernels", is_header)?);
+    found.extend(below_all(&KERNEL_FOLDERS, is_header)?);
     Ok(found)
 }
 
