@@ -45,19 +45,27 @@ const CRATE_USERS: &[(&str, &[&str])] = &[
 /// Packages of the workspace: dependencies, dev-dependencies and build-dependencies among each other.
 const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/mlx5-prm", [&[], &[], &[]]),
-    ("crates/rendezvous", [&[], &["test-support"], &[]]),
+    ("crates/rendezvous", [&[], &["test-basics"], &[]]),
     ("crates/simt", [&[], &[], &[]]),
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/private-dir", [&[], &[], &[]]),
     ("crates/softhca", [&["mlx5-prm", "private-dir"], &[], &[]]),
-    ("crates/test-support", [&[], &[], &[]]),
+    ("crates/test-basics", [&[], &[], &[]]),
+    (
+        "crates/test-support",
+        [
+            &["mlx5-prm", "simt", "softhca", "test-basics", "warpverbs"],
+            &[],
+            &[],
+        ],
+    ),
     ("crates/models", [&[], &[], &[]]),
     ("crates/capi", [&["warpverbs"], &["softhca"], &[]]),
     (
         "crates/wv",
         [
             &["private-dir", "warpverbs"],
-            &["softhca", "simt", "test-support"],
+            &["softhca", "test-basics", "test-support"],
             &[],
         ],
     ),
@@ -65,7 +73,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
         ".",
         [
             &["mlx5-prm", "rendezvous", "simt"],
-            &["models", "softhca", "test-support"],
+            &["models", "softhca", "test-basics", "test-support"],
             &["simt"],
         ],
     ),

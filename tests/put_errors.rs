@@ -4,16 +4,15 @@
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-mod common;
 #[path = "put_support/fabric.rs"]
 mod fabric;
 
 use std::mem::offset_of;
 use std::time::Duration;
 
-use common::{Node, connect_reset};
 use fabric::{Pair, launch, seeds};
 use test_support::limits::{HANG, until};
+use test_support::node::{Node, connect_reset};
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::verbs::QpState;

@@ -3,7 +3,6 @@
 // UNSAFETY: kernels are launched on memory that the HCA reads and writes.
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
 
-mod common;
 #[path = "put_support/fabric.rs"]
 mod fabric;
 #[cfg(feature = "asan")]

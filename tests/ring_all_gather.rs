@@ -4,16 +4,14 @@
 // UNSAFETY: launches the kernel.
 #![expect(unsafe_code, reason = "launches a kernel")]
 
-mod common;
-
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytemuck::{Pod, Zeroable};
-use common::ranks::{self, Meeting};
 use softhca::HcaConfig;
 use test_support::limits::HANG;
+use test_support::ranks::{self, Meeting};
 use warpverbs::abi::{Status, Window};
 use warpverbs::gpu::{DeviceMemory, Launch};
 use warpverbs::team::{Team, TeamConfig};

@@ -4,7 +4,6 @@
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-mod common;
 #[path = "put_support/fabric.rs"]
 mod fabric;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use test_support::limits;
+use test_basics::limits;
 
 /// The lines of the first fenced block of a language.
 fn block(page: &str, language: &str) -> Vec<String> {

@@ -3,18 +3,16 @@
 // UNSAFETY: stores to a doorbell register.
 #![expect(unsafe_code, reason = "a device register")]
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Node, Window, connect, connect_reset, hca, kick};
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::doorbell::{doorbell_value, qp_record};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, RaddrSeg, WqeOpcode};
 use softhca::Hca;
 use test_support::limits::HANG;
+use test_support::node::{Node, Window, connect, connect_reset, hca, kick};
 use warpverbs::verbs::{Qp, QpConfig, QpLayout, QpState, Rts};
 
 const WINDOW: u16 = 8192;

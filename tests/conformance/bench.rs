@@ -11,8 +11,8 @@ use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, ImageAttr, Mr, PathAttr, Qp, Reset, Rts, SendAttr};
 
-use crate::common::{Node, PSNS, hca_with};
 use crate::table::{Cell, Shape};
+use test_support::node::{Node, PSNS, hca_with};
 
 /// Bytes of a window's source; as many for targets behind it, and the signals behind those.
 pub(crate) const HALF: u64 = 1 << 17;

@@ -10,8 +10,6 @@
 #[expect(dead_code, reason = "no test file uses all of this")]
 mod bench;
 mod checks;
-#[path = "../common/mod.rs"]
-mod common;
 mod data;
 mod schedules;
 mod table;

@@ -12,8 +12,6 @@
 #[expect(dead_code, reason = "no test file uses all of this")]
 #[path = "../conformance/bench.rs"]
 mod bench;
-#[path = "../common/mod.rs"]
-mod common;
 mod meet;
 mod operation;
 #[expect(dead_code, reason = "no test file uses all of this")]

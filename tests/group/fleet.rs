@@ -17,7 +17,8 @@ pub(crate) use crate::calls::{Call, Point};
 use crate::graph::Replays;
 use crate::small::{SHAPE, TRAFFIC};
 use crate::store::{Cut, Way};
-use crate::support::{Setup, batch, common, join};
+use crate::support::{Setup, batch, join};
+use test_support::node::hca_with;
 
 pub(crate) use test_support::limits::HANG as LONG;
 
@@ -260,7 +261,7 @@ impl Fleet {
 
 impl Rank {
     fn start(team: TeamConfig, setup: &Setup, outage: Cut, plan: &Plan) -> Self {
-        let hca = Arc::new(common::hca_with(softhca::HcaConfig {
+        let hca = Arc::new(hca_with(softhca::HcaConfig {
             adversary: setup.adversary,
             ..softhca::HcaConfig::default()
         }));

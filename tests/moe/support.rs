@@ -1,8 +1,5 @@
 //! Ranks of a test: threads of this process, each with a software HCA and a simt device of its own.
 
-#[path = "../common/mod.rs"]
-pub(crate) mod common;
-
 use std::fs;
 use std::sync::Arc;
 use std::thread;
@@ -14,8 +11,8 @@ use warpverbs::moe::reference::{self, Batch, Source};
 use warpverbs::moe::{Combined, Moe, MoeConfig, Workspace, bf16};
 use warpverbs::team::{Store, Team, TeamConfig, TeamError};
 
-use common::ranks::{self, DEADLINE, Meeting};
 use test_support::limits::until;
+use test_support::ranks::{self, DEADLINE, Meeting};
 
 /// How the ranks of a test are set up.
 #[derive(Clone, Debug)]

@@ -2,8 +2,6 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod model;
 mod program;
 mod rig;

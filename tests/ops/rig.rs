@@ -14,7 +14,7 @@ use warpverbs::abi::{PEER_DIRECT, PeerEntry, QpContext, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, Mr, Qp, QpConfig, Rts};
 
-use crate::common::{Node, connect, hca_with};
+use test_support::node::{Node, connect, hca_with};
 
 /// Deadline of each call, ns.
 const DEADLINE_NS: u64 = 60_000_000_000;

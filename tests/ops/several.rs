@@ -6,9 +6,9 @@ use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, TeamContext};
 use warpverbs::gpu::{DeviceMemory, Launch};
 use warpverbs::verbs::{Qp, QpConfig, Rts};
 
-use crate::common::connect;
 use crate::program::{TARGETS, WINDOW};
 use crate::rig::Rig;
+use test_support::node::connect;
 
 const QPS: usize = 6;
 

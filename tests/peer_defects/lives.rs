@@ -3,8 +3,8 @@
 use warpverbs::abi::Status;
 use warpverbs::verbs::{Doorbell, QpConfig};
 
-use crate::common::{connect, connect_reset};
 use crate::fabric::Pair;
+use test_support::node::{connect, connect_reset};
 
 fn config(doorbell: Doorbell) -> QpConfig {
     QpConfig {

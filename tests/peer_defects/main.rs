@@ -12,8 +12,6 @@
 )]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../put_support/fabric.rs"]
 mod fabric;
 #[path = "../put_support/nic.rs"]

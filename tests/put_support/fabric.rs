@@ -8,7 +8,7 @@ use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, Doorbell, Mr, Qp, QpConfig, Queues, Rts};
 
-use crate::common::{Node, connect, hca_with};
+use test_support::node::{Node, connect, hca_with};
 
 /// Most threads of a launch.
 const MAX_THREADS: usize = 1024;

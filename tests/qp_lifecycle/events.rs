@@ -3,7 +3,7 @@
 use test_support::limits::until;
 use warpverbs::verbs::{Events, HcaEvent};
 
-use crate::common::{Node, hca};
+use test_support::node::{Node, hca};
 
 /// The next event, which must come.
 fn next(events: &Events) -> HcaEvent {

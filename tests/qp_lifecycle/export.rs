@@ -13,8 +13,8 @@ use warpverbs::verbs::{
     Access, AtomicSink, ControlHeap, Dmabuf, HeapRegion, Mr, Qp, QpConfig, Rung, VerbsError,
 };
 
-use crate::common::{Node, connect, hca};
 use crate::poster::{End, Poster, WINDOW};
+use test_support::node::{Node, connect, hca};
 
 /// Shared memory with a descriptor; unmapped when dropped.
 struct Shared {

@@ -11,8 +11,8 @@ use test_support::limits::until;
 use warpverbs::gpu::{Gpu, simt::SimtGpu};
 use warpverbs::verbs::{Doorbell, DoorbellProxy, QpConfig, VerbsError};
 
-use crate::common::{connect, kick};
 use crate::poster::{End, Poster};
+use test_support::node::{connect, kick};
 
 fn shape() -> QpConfig {
     QpConfig {
@@ -135,7 +135,7 @@ fn a_proxy_has_a_mailbox_for_each_line_and_its_thread_ends_with_its_last_user() 
     let gpu = SimtGpu::open().unwrap();
     let end = End::new();
     let few = proxy(&gpu, 128).unwrap();
-    let mut node = crate::common::Node {
+    let mut node = test_support::node::Node {
         proxy: Some(few),
         ..end.node
     };

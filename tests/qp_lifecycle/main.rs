@@ -1,8 +1,6 @@
 //! QPs through unmodified libibverbs and libmlx5 on the software HCA: bring-up, refusal, reset, destruction, and what is left
 //! behind when any step fails.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod events;
 mod export;
 mod mailbox;
@@ -11,9 +9,9 @@ mod poster;
 
 use std::collections::BTreeSet;
 
-use common::{Node, PSNS, connect, connect_reset, hca};
 use mlx5_prm::cmd::{Opcode, Status};
 use softhca::{FailCommand, Hca};
+use test_support::node::{Node, PSNS, connect, connect_reset, hca};
 use warpverbs::verbs::{
     Context, CqKind, DeviceSelector, Doorbell, Mtu, PathAttr, QpConfig, QpState, Queues, SendAttr,
     VerbsError,

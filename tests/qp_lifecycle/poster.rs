@@ -14,7 +14,7 @@ use softhca::Hca;
 use test_support::limits::HANG;
 use warpverbs::verbs::{CqKind, Doorbell, Qp, QpConfig, QpLayout, Rts};
 
-use crate::common::{Node, Window, hca, kick};
+use test_support::node::{Node, Window, hca, kick};
 
 /// Bytes of a window.
 pub(crate) const WINDOW: u32 = 4096;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use warpverbs::team::{CqKind, Doorbell, Queues, TeamConfig};
 
-use crate::support::common::ranks;
 use crate::support::{Hcas, Setup};
+use test_support::ranks;
 
 /// Log lines of one thread.
 #[derive(Clone, Default)]

@@ -3,9 +3,6 @@
 // UNSAFETY: launches test kernels on memory of the team.
 #![expect(unsafe_code, reason = "launches of test kernels")]
 
-#[path = "../common/mod.rs"]
-pub(crate) mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -19,7 +16,7 @@ use warpverbs::abi::{DevicePtr, QpContext, Status, TeamContext, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Gpu, HostMapped, Launch};
 use warpverbs::team::{Store, Team, TeamConfig, TeamError};
 
-use common::ranks::{self, DEADLINE, Meeting};
+use test_support::ranks::{self, DEADLINE, Meeting};
 
 /// How long a test waits for a kernel, and what a kernel waits that is not to end by its deadline.
 pub(crate) const PATIENCE: Duration = DEADLINE.saturating_mul(3);

@@ -1,4 +1,6 @@
-//! What integration tests share.
+//! What integration tests of the runtime share. A program that uses it has softhca linked into it.
 
-pub mod etcd;
-pub mod limits;
+pub mod node;
+pub mod ranks;
+
+pub use test_basics::{etcd, limits};

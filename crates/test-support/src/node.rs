@@ -1,19 +1,14 @@
-//! What integration tests share: software HCAs that are really there, QPs on them, ranks as threads.
+//! Software HCAs that are really there, and QPs on them.
 //!
-//! This is the only place that links softhca into a test binary: without the `use`, nothing of it would be linked, the device
-//! list would be empty and tests would pass against nothing. So [`hca`] fails loudly when its device is not listed, and no
-//! test counts zero devices as a skip.
+//! Were softhca not linked, the device list would be empty and tests would pass against nothing. So [`hca`] fails loudly when its
+//! device is not listed, and no test counts zero devices as a skip.
 
 // UNSAFETY: two C functions of the software HCA, and memory that is registered with it.
 #![expect(unsafe_code, reason = "C symbols of softhca; registered memory")]
-#![allow(dead_code, reason = "no test file uses all of this")]
-
-pub(crate) mod ranks;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use softhca as _;
 use softhca::{Hca, HcaConfig};
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, open, simt::SimtGpu};
 use warpverbs::verbs::{
@@ -27,17 +22,17 @@ unsafe extern "C" {
 }
 
 /// Tells the HCA that a doorbell was stored.
-pub(crate) extern "C" fn kick() {
+pub extern "C" fn kick() {
     softhca_kick();
 }
 
 /// A new software HCA, which libibverbs lists.
-pub(crate) fn hca() -> Hca {
+pub fn hca() -> Hca {
     hca_with(HcaConfig::default())
 }
 
 /// A new software HCA with this configuration.
-pub(crate) fn hca_with(config: HcaConfig) -> Hca {
+pub fn hca_with(config: HcaConfig) -> Hca {
     // SAFETY: the word is a static of softhca, used atomically by everybody.
     let wake = unsafe { softhca_wake_word().as_ref() }.expect("softhca has a wake word");
     warpverbs::gpu::simt::connect(wake, kick);
@@ -55,7 +50,7 @@ pub(crate) fn hca_with(config: HcaConfig) -> Hca {
 
 /// Where kernels of tests run: simt, or the CUDA device whose number WARPVERBS_TEST_GPU is, with its "device memory" in the
 /// host, where the software HCA can reach it. Test kernels are then loaded from WARPVERBS_TEST_PTX (`./x gpu` sets both).
-pub(crate) fn test_gpu() -> Arc<dyn Gpu> {
+pub fn test_gpu() -> Arc<dyn Gpu> {
     match std::env::var("WARPVERBS_TEST_GPU") {
         #[cfg(feature = "cuda")]
         Ok(ordinal) if !ordinal.starts_with("simt") => cuda_gpu(ordinal.parse().expect("a number")),
@@ -91,41 +86,49 @@ fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
 }
 
 /// Registered device memory.
-pub(crate) struct Window {
+pub struct Window {
     mr: Mr,
     /// Freed last.
     memory: DeviceMemory,
 }
 
 impl Window {
-    pub(crate) fn addr(&self) -> u64 {
+    /// Where it begins.
+    pub fn addr(&self) -> u64 {
         self.memory.addr()
     }
 
-    pub(crate) fn lkey(&self) -> u32 {
+    /// Its local key.
+    pub fn lkey(&self) -> u32 {
         self.mr.lkey()
     }
 
-    pub(crate) fn rkey(&self) -> u32 {
+    /// The key that peers name.
+    pub fn rkey(&self) -> u32 {
         self.mr.rkey()
     }
 }
 
 /// One end of connections: an open device, a domain, a control heap in device memory.
-pub(crate) struct Node {
-    pub(crate) heap: Arc<ControlHeap>,
+#[derive(Debug)]
+pub struct Node {
+    /// Control memory in the device.
+    pub heap: Arc<ControlHeap>,
     /// A heap in host memory, with [`Node::with_host`].
-    pub(crate) host: Option<Arc<ControlHeap>>,
+    pub host: Option<Arc<ControlHeap>>,
     /// Who rings for mailboxes, with [`Node::with_host`].
-    pub(crate) proxy: Option<Arc<DoorbellProxy>>,
-    pub(crate) pd: Arc<Pd>,
-    pub(crate) context: Arc<Context>,
-    pub(crate) gpu: Arc<dyn Gpu>,
+    pub proxy: Option<Arc<DoorbellProxy>>,
+    /// The domain of its QPs and windows.
+    pub pd: Arc<Pd>,
+    /// The open device.
+    pub context: Arc<Context>,
+    /// Where its kernels run.
+    pub gpu: Arc<dyn Gpu>,
 }
 
 impl Node {
     /// Opens `hca` and registers a control heap of `heap_bytes` bytes.
-    pub(crate) fn open(hca: &Hca, heap_bytes: usize) -> Result<Self, VerbsError> {
+    pub fn open(hca: &Hca, heap_bytes: usize) -> Result<Self, VerbsError> {
         let gpu = test_gpu();
         let region = gpu.alloc(heap_bytes, 4096).expect("device memory");
         let context = Context::open(&DeviceSelector::Name(hca.name().to_owned()))?;
@@ -143,7 +146,7 @@ impl Node {
     }
 
     /// The same with a heap of `bytes` bytes in host memory, and somebody who rings for mailboxes.
-    pub(crate) fn with_host(self, bytes: usize) -> Result<Self, VerbsError> {
+    pub fn with_host(self, bytes: usize) -> Result<Self, VerbsError> {
         let memory = self.gpu.map_host(bytes).expect("host memory");
         let region = HeapRegion::host(memory.addr(), memory.host_addr(), bytes);
         // SAFETY: the memory lives as long as its owner, and is only ever accessed by atomics, copies and the device.
@@ -161,7 +164,7 @@ impl Node {
     }
 
     /// Where QPs of this node take their memory from.
-    pub(crate) fn places(&self) -> QpPlaces<'_> {
+    pub fn places(&self) -> QpPlaces<'_> {
         QpPlaces {
             control: &self.heap,
             host: self.host.as_ref(),
@@ -170,14 +173,14 @@ impl Node {
     }
 
     /// A QP in Reset whose memory is as it must be.
-    pub(crate) fn qp(&self, config: &QpConfig) -> Result<Qp<Reset>, VerbsError> {
+    pub fn qp(&self, config: &QpConfig) -> Result<Qp<Reset>, VerbsError> {
         let qp = Qp::create(&self.pd, self.places(), config)?;
         self.write_image(&qp, 0);
         Ok(qp)
     }
 
     /// Writes what the QP's memory must hold before it leaves Reset.
-    pub(crate) fn write_image(&self, qp: &Qp<Reset>, base: u64) {
+    pub fn write_image(&self, qp: &Qp<Reset>, base: u64) {
         let attr = ImageAttr {
             doorbell: qp.layout().doorbell_addr,
             atomic_sink: 0,
@@ -190,7 +193,7 @@ impl Node {
     }
 
     /// Device memory that peers may write, read and do atomics in.
-    pub(crate) fn window(&self, bytes: usize) -> Result<Window, VerbsError> {
+    pub fn window(&self, bytes: usize) -> Result<Window, VerbsError> {
         let memory = self.gpu.alloc(bytes, 4096).expect("device memory");
         let (addr, bytes) = (memory.addr(), memory.bytes() as u64);
         // SAFETY: the memory is dropped after its registration, and only accessed through the device or by copies.
@@ -199,25 +202,22 @@ impl Node {
     }
 
     /// The GID that QPs of this node speak from.
-    pub(crate) fn gid(&self) -> Gid {
+    pub fn gid(&self) -> Gid {
         self.context.roce_v2_gid().expect("a RoCEv2 GID").gid
     }
 }
 
 /// First packet numbers of the two ends.
-pub(crate) const PSNS: [u32; 2] = [0x12_3456, 0xfe_dcba];
+pub const PSNS: [u32; 2] = [0x12_3456, 0xfe_dcba];
 
 /// Brings up two QPs that are each other's peer.
-pub(crate) fn connect(nodes: [&Node; 2], config: &QpConfig) -> Result<[Qp<Rts>; 2], VerbsError> {
+pub fn connect(nodes: [&Node; 2], config: &QpConfig) -> Result<[Qp<Rts>; 2], VerbsError> {
     let [a, b] = [nodes[0].qp(config)?, nodes[1].qp(config)?];
     connect_reset(nodes, [a, b])
 }
 
 /// Brings up two QPs that are in Reset.
-pub(crate) fn connect_reset(
-    nodes: [&Node; 2],
-    qps: [Qp<Reset>; 2],
-) -> Result<[Qp<Rts>; 2], VerbsError> {
+pub fn connect_reset(nodes: [&Node; 2], qps: [Qp<Reset>; 2]) -> Result<[Qp<Rts>; 2], VerbsError> {
     let [a, b] = qps;
     let to_b = PathAttr::new(b.qpn(), nodes[1].gid(), PSNS[1]);
     let to_a = PathAttr::new(a.qpn(), nodes[0].gid(), PSNS[0]);

@@ -8,25 +8,24 @@ use softhca::{Hca, HcaConfig};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
 
-use super::hca_with;
+use crate::node::{hca_with, test_gpu};
 
 /// How long ranks wait for each other: one of them may have been without a core for long.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// For joins and for waits of kernels that are to succeed. The checker of memory order has one lock for all kernels and HCAs of the
 /// process, which four tests at a time share.
-pub(crate) const DEADLINE: Duration =
-    Duration::from_secs(if simt::check::ENABLED { 150 } else { 20 });
+pub const DEADLINE: Duration = Duration::from_secs(if simt::check::ENABLED { 150 } else { 20 });
 
 /// `count` HCAs of one configuration.
-pub(crate) fn hcas(count: usize, config: &HcaConfig) -> Vec<Arc<Hca>> {
+pub fn hcas(count: usize, config: &HcaConfig) -> Vec<Arc<Hca>> {
     let one = |_| Arc::new(hca_with(config.clone()));
     (0..count).map(one).collect()
 }
 
 /// The HCAs have nothing to say, and everything that was made on them is gone.
 #[track_caller]
-pub(crate) fn check<'a>(hcas: impl IntoIterator<Item = &'a Arc<Hca>>) {
+pub fn check<'a>(hcas: impl IntoIterator<Item = &'a Arc<Hca>>) {
     for hca in hcas {
         assert_eq!(hca.findings(), [""; 0], "{}", hca.name());
         let live = hca.live_objects();
@@ -35,10 +34,7 @@ pub(crate) fn check<'a>(hcas: impl IntoIterator<Item = &'a Arc<Hca>>) {
 }
 
 /// Runs `body` on a thread for each rank, with the store that all share; the results by rank.
-pub(crate) fn on_threads<T: Send>(
-    ranks: u32,
-    body: impl Fn(u32, Arc<dyn Store>) -> T + Sync,
-) -> Vec<T> {
+pub fn on_threads<T: Send>(ranks: u32, body: impl Fn(u32, Arc<dyn Store>) -> T + Sync) -> Vec<T> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     thread::scope(|scope| {
         let start = |rank: u32| {
@@ -52,7 +48,7 @@ pub(crate) fn on_threads<T: Send>(
 }
 
 /// Opens the devices of a rank.
-pub(crate) fn contexts<'a>(
+pub fn contexts<'a>(
     hcas: impl IntoIterator<Item = &'a Hca>,
 ) -> Result<Vec<Arc<Context>>, TeamError> {
     let open = |hca: &Hca| Context::open(&DeviceSelector::Name(hca.name().to_owned()));
@@ -60,17 +56,17 @@ pub(crate) fn contexts<'a>(
 }
 
 /// Joins as `config.rank` with the device that kernels of tests run on and a rail on each of `hcas`.
-pub(crate) fn join<'a>(
+pub fn join<'a>(
     config: TeamConfig,
     hcas: impl IntoIterator<Item = &'a Hca>,
     store: Arc<dyn Store>,
 ) -> Result<Arc<Team>, TeamError> {
-    Team::join_rails(config, &contexts(hcas)?, &super::test_gpu(), store)
+    Team::join_rails(config, &contexts(hcas)?, &test_gpu(), store)
 }
 
 /// Where the ranks of a test wait for each other. One that has failed releases the others.
 #[derive(Debug)]
-pub(crate) struct Meeting {
+pub struct Meeting {
     ranks: u32,
     /// Arrivals so far, and whether a rank has failed.
     state: Mutex<(u32, bool)>,
@@ -78,7 +74,8 @@ pub(crate) struct Meeting {
 }
 
 impl Meeting {
-    pub(crate) const fn new(ranks: u32) -> Self {
+    /// Of so many ranks.
+    pub const fn new(ranks: u32) -> Self {
         Self {
             ranks,
             state: Mutex::new((0, false)),
@@ -87,12 +84,12 @@ impl Meeting {
     }
 
     /// Held by a rank while it runs: tells the others if it panics.
-    pub(crate) fn attend(&self) -> Attendance<'_> {
+    pub fn attend(&self) -> Attendance<'_> {
         Attendance(self)
     }
 
     /// Waits until all have come as often as this rank.
-    pub(crate) fn wait(&self) {
+    pub fn wait(&self) {
         let mut state = self.state.lock().unwrap();
         state.0 += 1;
         let all = state.0.next_multiple_of(self.ranks);
@@ -109,7 +106,8 @@ impl Meeting {
 }
 
 /// See [`Meeting::attend`].
-pub(crate) struct Attendance<'a>(&'a Meeting);
+#[derive(Debug)]
+pub struct Attendance<'a>(&'a Meeting);
 
 impl Drop for Attendance<'_> {
     fn drop(&mut self) {
