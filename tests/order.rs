@@ -2,16 +2,8 @@
 //! has no findings under any seed, and each planted defect has one that says what is missing.
 
 #![cfg(feature = "tsan")]
-// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
-#![expect(unsafe_code, reason = "kernel launches, registered memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "put_support/fabric.rs"]
-#[expect(
-    dead_code,
-    reason = "launches here may end with findings, so they are waited for by hand"
-)]
-mod fabric;
 #[path = "order/moe.rs"]
 mod moe;
 #[path = "moe/support.rs"]
@@ -20,8 +12,8 @@ mod moe_support;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fabric::{Pair, launch, seeds};
 use test_support::limits::{HANG, until};
+use test_support::pair::{Pair, launch, seeds};
 use warpverbs::abi::Status;
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::verbs::{QpConfig, Queues, Sharing};

@@ -1,14 +1,9 @@
 //! Kernels put through the whole stack: libmlx5, verbs, the software HCA. Every byte arrives, once, and the HCA's checker has
 //! nothing to say.
 
-// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
-#![expect(unsafe_code, reason = "kernel launches, registered memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "put_support/fabric.rs"]
-mod fabric;
-
-use fabric::{Pair, seeds};
+use test_support::pair::{Pair, seeds};
 use warpverbs::abi::test_kernels::{PutItem, PutListParams};
 use warpverbs::abi::{MODE_EXCLUSIVE, Status};
 use warpverbs::verbs::{QpConfig, Sharing};

@@ -1,18 +1,13 @@
 //! Puts that cannot succeed end with the status that says why, and leave the QP as they must.
 
-// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
-#![expect(unsafe_code, reason = "kernel launches, registered memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
-
-#[path = "put_support/fabric.rs"]
-mod fabric;
 
 use std::mem::offset_of;
 use std::time::Duration;
 
-use fabric::{Pair, launch, seeds};
 use test_support::limits::{HANG, until};
 use test_support::node::{Node, connect_reset};
+use test_support::pair::{Pair, launch, seeds};
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::verbs::QpState;

@@ -1,20 +1,13 @@
 //! Doorbells that are held back: who holds back sends nothing, whoever flushes or waits sends it all. And posters that break
 //! the protocol, each in one way: every one of them is caught, on any machine.
 
-// UNSAFETY: the model NIC reads and writes the memory that kernels use, by address, and kernels are launched.
-#![expect(unsafe_code, reason = "a device model in plain memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
-
-#[path = "put_support/nic.rs"]
-mod nic;
-#[path = "put_support/ring.rs"]
-mod ring;
 
 use std::time::Duration;
 
-use nic::{Behaviour, Follow, Report};
-use ring::Ring;
 use test_support::limits::HANG;
+use test_support::nic::{Behaviour, Follow, Report};
+use test_support::ring::Ring;
 use warpverbs::abi::{MODE_EXCLUSIVE, MODE_NO_RECORD, Status};
 use warpverbs::gpu::Launch;
 

@@ -1,17 +1,10 @@
 //! The posting protocol against a model of a NIC: every kind of doorbell handling, index wraps, errors, deadlines, mutants.
 
-// UNSAFETY: the model NIC reads and writes the memory that kernels use, by address, and kernels are launched.
-#![expect(unsafe_code, reason = "a device model in plain memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "put_support/nic.rs"]
-mod nic;
-#[path = "put_support/ring.rs"]
-mod ring;
-
-use nic::{Behaviour, Follow};
-use ring::{LKEY, QPN, RKEY, Ring};
 use test_support::limits::HANG;
+use test_support::nic::{Behaviour, Follow};
+use test_support::ring::{LKEY, QPN, RKEY, Ring};
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::gpu::Launch;

@@ -1,18 +1,11 @@
 //! Every mode of a QP against the model of a NIC: who shares it, how the NIC hears of work, where the queues lie, what kind of
 //! CQ it is; indices that pass the edges of their words; errors whose cause is kept or lost.
 
-// UNSAFETY: the model NIC reads and writes the memory that kernels use, by address, and kernels are launched.
-#![expect(unsafe_code, reason = "a device model in plain memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "put_support/nic.rs"]
-mod nic;
-#[path = "put_support/ring.rs"]
-mod ring;
-
-use nic::{Behaviour, Follow, SYNDROME};
-use ring::Ring;
 use test_support::limits::HANG;
+use test_support::nic::{Behaviour, Follow, SYNDROME};
+use test_support::ring::Ring;
 use warpverbs::abi::{
     MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, Status,
 };

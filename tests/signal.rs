@@ -1,16 +1,11 @@
 //! Signals behind data, and waits for them: two kernels on two HCAs.
 
-// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
-#![expect(unsafe_code, reason = "kernel launches, registered memory")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
-
-#[path = "put_support/fabric.rs"]
-mod fabric;
 
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-use fabric::{Pair, launch, seeds};
+use test_support::pair::{Pair, launch, seeds};
 use warpverbs::abi::test_kernels::{PingPongParams, WaitParams};
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::verbs::QpConfig;

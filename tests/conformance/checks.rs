@@ -9,10 +9,10 @@ use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::abi::{MODE_HOST_QUEUES, MODE_WIDE_CQ, Status};
 use warpverbs::verbs::{CqKind, Sharing};
 
-use crate::bench::{Bench, HALF, source_word};
 use crate::data::{adds, get, put_signal, put_two, signal, signal_add, sizes, unsignalled, values};
-use crate::table::Shape;
 use crate::words::{atomics, atomics_refused, immediates, wait_any};
+use test_support::bench::{Bench, HALF, source_word};
+use test_support::table::Shape;
 
 /// WQEBBs of a ring, and the most that one call may post.
 const DEPTH: u64 = 256;

@@ -5,9 +5,9 @@ use warpverbs::abi::test_conformance as abi;
 use warpverbs::abi::test_conformance::ConformanceParams;
 use warpverbs::abi::test_kernels::PutItem;
 
-use crate::bench::{Bench, HALF, SIGNALS, source_word};
 use crate::checks::{arrived, compare, expect, list};
-use crate::table::Shape;
+use test_support::bench::{Bench, HALF, SIGNALS, source_word};
+use test_support::table::Shape;
 
 pub(crate) fn sizes(bench: &mut Bench) {
     let mut rng = fastrand::Rng::with_seed(bench.seed);

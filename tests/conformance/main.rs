@@ -4,21 +4,15 @@
 //! A run takes a sample of the rows in which every pair of values of two columns occurs; WV_TEST_FULL=1 takes all of them,
 //! WV_TEST_SEED another sample. Every other row of a run begins at an index 4 short of 2^16, 2^32 or 2^47.
 
-// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
-#![expect(unsafe_code, reason = "kernel launches, registered memory")]
-
-#[expect(dead_code, reason = "no test file uses all of this")]
-mod bench;
 mod checks;
 mod data;
 mod schedules;
-mod table;
 mod words;
 
 use std::time::Instant;
 
-use bench::Bench;
-use table::Cell;
+use test_support::bench::Bench;
+use test_support::table::Cell;
 
 /// Where the indices of a row begin: the multiple of 65,536 below the edge, which NOPs run up to.
 const BASES: [u64; 3] = [0, (1 << 32) - (1 << 16), (1 << 47) - (1 << 16)];

@@ -4,8 +4,8 @@ use warpverbs::abi::Status;
 use warpverbs::abi::test_conformance as abi;
 use warpverbs::abi::test_conformance::ConformanceParams;
 
-use crate::bench::Bench;
 use crate::checks::{arrived, expect, list, settle};
+use test_support::bench::Bench;
 
 /// Operations that move the items of a list, 8 bytes each.
 const OPERATIONS: [u32; 3] = [

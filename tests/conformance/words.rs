@@ -5,8 +5,8 @@ use warpverbs::abi::test_conformance::ConformanceParams;
 use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::abi::{ATOMIC_64, ATOMIC_MASKED_32, ATOMIC_MASKED_64, Status};
 
-use crate::bench::{Bench, HALF, source_word};
 use crate::checks::{arrived, compare, expect, list};
+use test_support::bench::{Bench, HALF, source_word};
 
 /// Number of an atomic, in the order of `AmoOp`, and its bytes.
 const ATOMICS: [(u32, u64); 12] = [

@@ -6,21 +6,13 @@
 //! failure of the QP has not waited for its deadline. How long it took by the device clock is printed, and depends on the machine;
 //! asserted is only that a call which times out does so no earlier than its deadline.
 
-// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
-#![expect(unsafe_code, reason = "kernel launches, registered memory")]
-
-#[expect(dead_code, reason = "no test file uses all of this")]
-#[path = "../conformance/bench.rs"]
-mod bench;
 mod meet;
 mod operation;
-#[expect(dead_code, reason = "no test file uses all of this")]
-#[path = "../conformance/table.rs"]
-mod table;
 
 use meet::{Row, dead_peer, full_ring, wrong_key};
 use operation::ALL;
-use table::{Cell, Scope};
+use test_support::bench::Bench;
+use test_support::table::{Cell, Scope};
 use warpverbs::verbs::{CqKind, Doorbell, Queues, Sharing};
 
 /// All operations on one pair of QPs, which is recovered after each failure.
@@ -32,7 +24,7 @@ fn every_operation(doorbell: Doorbell, cq: CqKind, scope: Scope) {
         queues: Queues::Device,
         cq,
     };
-    let mut bench = bench::Bench::new(cell, 11, 0, 1);
+    let mut bench = Bench::new(cell, 11, 0, 1);
     let mut rows: Vec<Row> = Vec::new();
     for operation in ALL {
         rows.push(wrong_key(&mut bench, &operation));

@@ -11,9 +11,9 @@ use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
 use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::verbs::CqKind;
 
-use crate::bench::{Bench, HALF};
 use crate::operation::{Operation, Outcome, items};
-use crate::table::Shape;
+use test_support::bench::{Bench, HALF};
+use test_support::table::Shape;
 
 /// Longest pause of an HCA; each ends when it is told to.
 const LONG: Duration = Duration::from_secs(600);

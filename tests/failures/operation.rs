@@ -8,7 +8,7 @@ use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
 use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::gpu::Event;
 
-use crate::bench::{Bench, HALF};
+use test_support::bench::{Bench, HALF};
 
 /// One operation of the library.
 #[derive(Clone, Copy, Debug)]

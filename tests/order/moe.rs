@@ -5,7 +5,7 @@ use std::sync::Arc;
 use simt::check::{Omission, omit};
 use warpverbs::moe::{Moe, MoeConfig, MoeError, Workspace};
 
-use super::fabric::seeds;
+use test_support::pair::seeds;
 use super::moe_support::{MIXED, Setup, batches, check_combine, check_dispatch, expert, run};
 use super::turn;
 

@@ -10,7 +10,7 @@ use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 
 use crate::launch;
-use crate::ring::Ring;
+use test_support::ring::Ring;
 
 const DEPTH: u64 = 256;
 /// Starts from which the 16, 32 and 47 low bits of an index wrap inside a ring.

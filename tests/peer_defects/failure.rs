@@ -6,8 +6,8 @@ use test_support::limits::until;
 use warpverbs::abi::Status;
 use warpverbs::abi::test_kernels::WaitParams;
 
-use crate::fabric::Pair;
 use crate::launch;
+use test_support::pair::Pair;
 
 /// A call that never gives up by itself.
 const NEVER: u64 = u64::MAX;

@@ -3,8 +3,8 @@
 use warpverbs::abi::Status;
 use warpverbs::verbs::{Doorbell, QpConfig};
 
-use crate::fabric::Pair;
 use test_support::node::{connect, connect_reset};
+use test_support::pair::Pair;
 
 fn config(doorbell: Doorbell) -> QpConfig {
     QpConfig {

@@ -12,13 +12,6 @@
 )]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "../put_support/fabric.rs"]
-mod fabric;
-#[path = "../put_support/nic.rs"]
-mod nic;
-#[path = "../put_support/ring.rs"]
-mod ring;
-
 mod completion;
 mod failure;
 mod lives;
@@ -26,8 +19,8 @@ mod ranges;
 mod scopes;
 mod space;
 
-use nic::{Behaviour, Follow};
 use test_support::limits;
+use test_support::nic::{Behaviour, Follow};
 use warpverbs::gpu::Launch;
 
 /// Blocks and threads of `kernel`, with a bound that no test reaches.

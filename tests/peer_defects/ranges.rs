@@ -4,8 +4,8 @@ use bytemuck::{bytes_of, cast_slice};
 use warpverbs::abi::test_kernels::{PutItem, PutListParams};
 use warpverbs::abi::{PeerEntry, Status};
 
-use crate::ring::Ring;
 use crate::{healthy, launch};
+use test_support::ring::Ring;
 
 const WORDS: u64 = 64;
 const BYTES: u64 = 16 * WORDS;

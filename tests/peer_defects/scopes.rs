@@ -5,8 +5,8 @@ use std::mem::offset_of;
 use bytemuck::bytes_of;
 use warpverbs::abi::{QpContext, Status};
 
-use crate::ring::Ring;
 use crate::{healthy, launch};
+use test_support::ring::Ring;
 
 /// Where the WQE with this index writes to, and whether its data is inside. The WQE must say that it is that one.
 #[track_caller]

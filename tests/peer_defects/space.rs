@@ -2,9 +2,9 @@
 
 use warpverbs::abi::{MODE_WIDE_CQ, Status};
 
-use crate::nic::{Behaviour, Follow};
-use crate::ring::Ring;
 use crate::{healthy, launch};
+use test_support::nic::{Behaviour, Follow};
+use test_support::ring::Ring;
 
 /// A call that never gives up by itself.
 const NEVER: u64 = u64::MAX;

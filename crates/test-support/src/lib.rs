@@ -1,6 +1,11 @@
 //! What integration tests of the runtime share. A program that uses it has softhca linked into it.
 
+pub mod bench;
+pub mod nic;
 pub mod node;
+pub mod pair;
 pub mod ranks;
+pub mod ring;
+pub mod table;
 
 pub use test_basics::{etcd, limits};

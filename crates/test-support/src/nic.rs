@@ -3,6 +3,10 @@
 //!
 //! It shares no code with softhca, and it can do what softhca does not: read the record late, or follow it unasked.
 
+// UNSAFETY: the model NIC reads and writes the memory that kernels use, by address, and kernels are launched.
+#![expect(unsafe_code, reason = "a device model in plain memory")]
+#![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
@@ -11,7 +15,7 @@ use mlx5_prm::doorbell::{doorbell_index, doorbell_qpn};
 
 /// What makes the NIC run WQEs. All three are seen on silicon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Follow {
+pub enum Follow {
     /// It runs up to the index of the doorbell.
     Doorbell,
     /// A doorbell makes it read the record, some time later.
@@ -22,46 +26,58 @@ pub(crate) enum Follow {
 
 /// The queue, as addresses in this process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Queue {
-    pub(crate) sq: u64,
-    pub(crate) depth: u32,
-    pub(crate) dbrec: u64,
-    pub(crate) cqe: u64,
-    pub(crate) doorbell: u64,
-    pub(crate) qpn: u32,
+pub struct Queue {
+    /// The ring.
+    pub sq: u64,
+    /// Its WQEBBs.
+    pub depth: u32,
+    /// The doorbell record.
+    pub dbrec: u64,
+    /// The first CQE.
+    pub cqe: u64,
+    /// The doorbell register.
+    pub doorbell: u64,
+    /// The number that doorbells name.
+    pub qpn: u32,
     /// Index of the first WQE.
-    pub(crate) first: u64,
+    pub first: u64,
     /// Whether there is a doorbell record.
-    pub(crate) has_record: bool,
+    pub has_record: bool,
     /// The CQ is a ring of `depth` CQEs; `consumed` counts those that were taken. Else one CQE is overwritten.
-    pub(crate) wide_cq: bool,
-    pub(crate) consumed: u64,
+    pub wide_cq: bool,
+    /// The word that counts CQEs which were taken.
+    pub consumed: u64,
     /// A word of host memory from which a host thread rings the register.
-    pub(crate) mailbox: Option<u64>,
+    pub mailbox: Option<u64>,
 }
 
 /// How the NIC behaves.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Behaviour {
-    pub(crate) follow: Follow,
+pub struct Behaviour {
+    /// What makes it run WQEs.
+    pub follow: Follow,
     /// Seed of its pauses.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// The WQE with this index fails with `syndrome` and those behind it are flushed.
-    pub(crate) fail_at: Option<u64>,
+    pub fail_at: Option<u64>,
 }
 
 /// What happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Report {
-    pub(crate) findings: Vec<String>,
-    pub(crate) wqes: u64,
-    pub(crate) doorbells: u64,
-    pub(crate) cqes: u64,
+pub struct Report {
+    /// What breaks the protocol.
+    pub findings: Vec<String>,
+    /// WQEs that ran.
+    pub wqes: u64,
+    /// Doorbells that came.
+    pub doorbells: u64,
+    /// CQEs that it wrote.
+    pub cqes: u64,
 }
 
 /// A running NIC.
 #[derive(Debug)]
-pub(crate) struct Nic {
+pub struct Nic {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Report>,
     ringer: Option<JoinHandle<()>>,
@@ -71,7 +87,7 @@ pub(crate) struct Nic {
 const SYNDROME_BAD_WQE: u8 = 0x02;
 
 /// Syndrome of the failing WQE: remote access error.
-pub(crate) const SYNDROME: u8 = 0x13;
+pub const SYNDROME: u8 = 0x13;
 
 impl Nic {
     /// Starts it.
@@ -79,7 +95,7 @@ impl Nic {
     /// # Safety
     ///
     /// The addresses of `queue`, and whatever the WQEs in its ring name, are memory of this process that outlives the NIC.
-    pub(crate) unsafe fn start(queue: Queue, behaviour: Behaviour) -> Self {
+    pub unsafe fn start(queue: Queue, behaviour: Behaviour) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut engine = Engine {
             queue,
@@ -115,7 +131,7 @@ impl Nic {
     }
 
     /// Runs what was rung, then stops.
-    pub(crate) fn stop(self) -> Report {
+    pub fn stop(self) -> Report {
         self.stop.store(true, Ordering::Release);
         if let Some(ringer) = self.ringer {
             ringer.join().expect("the ringer does not panic");

@@ -1,34 +1,41 @@
 //! Two ranks on two software HCAs, joined by one pair of QPs: what a kernel needs to put from one to the other.
 
+// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
+#![expect(unsafe_code, reason = "kernel launches, registered memory")]
+
 use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut};
 use softhca::{Hca, HcaConfig};
-use test_support::limits::HANG;
+use test_basics::limits::HANG;
 use warpverbs::abi::test_kernels::PutWordsParams;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, Doorbell, Mr, Qp, QpConfig, Queues, Rts};
 
-use test_support::node::{Node, connect, hca_with};
+use crate::node::{Node, connect, hca_with};
 
 /// Most threads of a launch.
 const MAX_THREADS: usize = 1024;
 
 /// One rank: an HCA, a node on it, a registered window, what kernels read and write beside it.
-pub(crate) struct End {
+pub struct End {
     mr: Mr,
     window: DeviceMemory,
     peer: DeviceMemory,
     results: DeviceMemory,
-    pub(crate) node: Node,
-    pub(crate) hca: Hca,
+    /// Its open device.
+    pub node: Node,
+    /// Its software HCA, in which faults are planted.
+    pub hca: Hca,
 }
 
 /// Two ranks, side 0 and side 1.
-pub(crate) struct Pair {
-    pub(crate) qps: [Qp<Rts>; 2],
-    pub(crate) ends: [End; 2],
+pub struct Pair {
+    /// Side 0's QP and side 1's, each other's peer.
+    pub qps: [Qp<Rts>; 2],
+    /// The ranks.
+    pub ends: [End; 2],
     /// Source words of a window, and target words behind them.
-    pub(crate) words: usize,
+    pub words: usize,
 }
 
 impl End {
@@ -53,12 +60,12 @@ impl End {
     }
 
     /// The HCA alone, after everything that was made on it is gone.
-    pub(crate) fn into_hca(self) -> Hca {
+    pub fn into_hca(self) -> Hca {
         self.hca
     }
 
     /// The window, as kernels get it.
-    pub(crate) fn window(&self) -> Window {
+    pub fn window(&self) -> Window {
         Window {
             id: 0,
             lkey_be: self.mr.lkey().to_be(),
@@ -68,7 +75,7 @@ impl End {
     }
 
     /// Says where the other side's window is. `key_flip` makes its key a wrong one.
-    pub(crate) fn set_peer(&self, other: &Self, key_flip: u32) {
+    pub fn set_peer(&self, other: &Self, key_flip: u32) {
         let entry = PeerEntry {
             base: other.window.addr(),
             rkey_be: (other.mr.rkey() ^ key_flip).to_be(),
@@ -81,42 +88,42 @@ impl End {
     }
 
     /// The peer's entry.
-    pub(crate) fn peer(&self) -> DevicePtr<PeerEntry> {
+    pub fn peer(&self) -> DevicePtr<PeerEntry> {
         self.peer.addr().into()
     }
 
     /// Where kernels store how they ended; 4 KiB further on, how much they did.
-    pub(crate) fn status(&self) -> DevicePtr<Status> {
+    pub fn status(&self) -> DevicePtr<Status> {
         self.results.addr().into()
     }
 
     /// See [`End::status`].
-    pub(crate) fn done(&self) -> DevicePtr<u32> {
+    pub fn done(&self) -> DevicePtr<u32> {
         (self.results.addr() + 4 * MAX_THREADS as u64).into()
     }
 
     /// How each of `threads` threads ended, and how much it did.
-    pub(crate) fn results(&self, threads: usize) -> Vec<(Status, u32)> {
+    pub fn results(&self, threads: usize) -> Vec<(Status, u32)> {
         let status = self.read(self.status().addr(), threads);
         let done = self.read(self.done().addr(), threads);
         status.into_iter().zip(done).collect()
     }
 
     /// Starts `kernel` with these parameters.
-    pub(crate) fn start(&self, launch: &Launch<'_>, params: &impl Pod) -> Event {
+    pub fn start(&self, launch: &Launch<'_>, params: &impl Pod) -> Event {
         // SAFETY: the parameters are those of the kernel; they name memory of the pair, which outlives every test's waits, and
         // which kernels, HCA and host share by the posting protocol or touch one after the other.
         unsafe { self.node.gpu.launch(launch, bytes_of(params)) }.unwrap()
     }
 
     /// Waits for `event` and returns what its threads stored.
-    pub(crate) fn finish(&self, event: &Event, threads: u32) -> Vec<(Status, u32)> {
+    pub fn finish(&self, event: &Event, threads: u32) -> Vec<(Status, u32)> {
         self.node.gpu.wait(event, HANG).unwrap();
         self.results(threads as usize)
     }
 
     /// Writes `words` at `offset` of the window.
-    pub(crate) fn write(&self, offset: u64, words: &[u64]) {
+    pub fn write(&self, offset: u64, words: &[u64]) {
         self.node
             .gpu
             .write(self.window.addr() + offset, cast_slice(words))
@@ -124,7 +131,7 @@ impl End {
     }
 
     /// `count` values at `offset` of the window.
-    pub(crate) fn window_at<T: Pod>(&self, offset: u64, count: usize) -> Vec<T> {
+    pub fn window_at<T: Pod>(&self, offset: u64, count: usize) -> Vec<T> {
         self.read(self.window.addr() + offset, count)
     }
 
@@ -137,7 +144,7 @@ impl End {
 
 impl Pair {
     /// Two connected ranks with windows of `words` source words and as many target words.
-    pub(crate) fn new(words: usize, config: &QpConfig, schedule_seed: Option<u64>) -> Self {
+    pub fn new(words: usize, config: &QpConfig, schedule_seed: Option<u64>) -> Self {
         let hca = || HcaConfig {
             schedule_seed,
             ..HcaConfig::default()
@@ -152,7 +159,7 @@ impl Pair {
     }
 
     /// A pair whose rings have `1 << log_depth` WQEBBs.
-    pub(crate) fn shared(words: usize, log_depth: u8) -> Self {
+    pub fn shared(words: usize, log_depth: u8) -> Self {
         Self::new(
             words,
             &QpConfig {
@@ -164,22 +171,22 @@ impl Pair {
     }
 
     /// Source word `k` of side 0: all different, none zero.
-    pub(crate) fn word(k: u64) -> u64 {
+    pub fn word(k: u64) -> u64 {
         (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Where the context of side 0's QP is.
-    pub(crate) fn qp(&self) -> DevicePtr<QpContext> {
+    pub fn qp(&self) -> DevicePtr<QpContext> {
         self.qps[0].layout().context_addr.into()
     }
 
     /// The context of side 0's QP as it is now.
-    pub(crate) fn context(&self) -> QpContext {
+    pub fn context(&self) -> QpContext {
         self.ends[0].read(self.qp().addr(), 1)[0]
     }
 
     /// Changes the context of side 0's QP.
-    pub(crate) fn patch(&self, offset: usize, bytes: &[u8]) {
+    pub fn patch(&self, offset: usize, bytes: &[u8]) {
         self.ends[0]
             .node
             .gpu
@@ -188,7 +195,7 @@ impl Pair {
     }
 
     /// Parameters with which side 0 puts `count` words from each thread. Deadline 60 s.
-    pub(crate) fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
+    pub fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
         let end = &self.ends[0];
         PutWordsParams {
             qp: self.qp(),
@@ -205,7 +212,7 @@ impl Pair {
     }
 
     /// Runs one block of `kernel` on side 0.
-    pub(crate) fn run(
+    pub fn run(
         &self,
         kernel: &str,
         threads: u32,
@@ -217,7 +224,7 @@ impl Pair {
     }
 
     /// Positions of target words on side 1 that are not the source's.
-    pub(crate) fn wrong_words(&self) -> Vec<usize> {
+    pub fn wrong_words(&self) -> Vec<usize> {
         let target: Vec<u64> = self.ends[1].window_at(8 * self.words as u64, self.words);
         let wrong = |&(k, word): &(usize, u64)| word != Self::word(k as u64);
         target
@@ -229,7 +236,7 @@ impl Pair {
     }
 
     /// What the HCAs saw and silicon would not tell.
-    pub(crate) fn findings(&self) -> Vec<String> {
+    pub fn findings(&self) -> Vec<String> {
         self.ends
             .iter()
             .flat_map(|end| end.hca.findings())
@@ -238,7 +245,7 @@ impl Pair {
 }
 
 /// One block of `kernel`.
-pub(crate) fn launch(kernel: &str, threads: u32, seed: u64) -> Launch<'_> {
+pub fn launch(kernel: &str, threads: u32, seed: u64) -> Launch<'_> {
     Launch {
         seed,
         deadline: HANG,
@@ -247,22 +254,10 @@ pub(crate) fn launch(kernel: &str, threads: u32, seed: u64) -> Launch<'_> {
 }
 
 /// `few` seeds, or with WV_TEST_FULL set `many`.
-pub(crate) fn seeds(few: u64, many: u64) -> std::ops::Range<u64> {
+pub fn seeds(few: u64, many: u64) -> std::ops::Range<u64> {
     0..if std::env::var_os("WV_TEST_FULL").is_some() {
         many
     } else {
         few
     }
 }
-
-// No test file uses all of this.
-const _: fn(End) -> Hca = End::into_hca;
-const _: fn(&Pair, usize, &[u8]) = Pair::patch;
-const _: fn(&Pair) -> Vec<usize> = Pair::wrong_words;
-const _: fn(&Pair) -> QpContext = Pair::context;
-const _: fn(&Pair, u32, u32) -> PutWordsParams = Pair::params;
-const _: fn(usize, u8) -> Pair = Pair::shared;
-const _: fn(u64, u64) -> std::ops::Range<u64> = seeds;
-const _: fn(&Pair) -> Vec<String> = Pair::findings;
-const _: fn(&End, u64, &[u64]) = End::write;
-const _: fn(&End, u64, usize) -> Vec<u64> = End::window_at::<u64>;

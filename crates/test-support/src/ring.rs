@@ -1,10 +1,14 @@
 //! One QP in plain memory, without verbs: context, flags, ring, a register, and a window that is its own peer.
 
+// UNSAFETY: the model NIC reads and writes the memory that kernels use, by address, and kernels are launched.
+#![expect(unsafe_code, reason = "a device model in plain memory")]
+#![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
+
 use std::mem::offset_of;
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
-use test_support::limits::HANG;
+use test_basics::limits::HANG;
 use warpverbs::abi::test_kernels::PutWordsParams;
 use warpverbs::abi::{
     DevicePtr, EMPTY_BYTE, MODE_EXCLUSIVE, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, PeerEntry,
@@ -12,18 +16,24 @@ use warpverbs::abi::{
 };
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch, open};
 
-use super::nic::{Behaviour, Nic, Queue};
+use crate::nic::{Behaviour, Nic, Queue};
 
-pub(crate) const QPN: u32 = 0x00_1234;
-pub(crate) const LKEY: u32 = 0x1111_2222;
-pub(crate) const RKEY: u32 = 0x3333_4444;
+/// The number of the QP.
+pub const QPN: u32 = 0x00_1234;
+/// The local key of the window.
+pub const LKEY: u32 = 0x1111_2222;
+/// The key of the window for the peer.
+pub const RKEY: u32 = 0x3333_4444;
 const SECOND: u64 = 1_000_000_000;
 
 /// A QP of `depth` WQEBBs and a window of `words` source words followed by as many target words.
-pub(crate) struct Ring {
-    pub(crate) gpu: Arc<dyn Gpu>,
-    pub(crate) depth: u32,
-    pub(crate) words: usize,
+pub struct Ring {
+    /// Where the kernels run and the memory is.
+    pub gpu: Arc<dyn Gpu>,
+    /// WQEBBs.
+    pub depth: u32,
+    /// Source words.
+    pub words: usize,
     base: u64,
     mode: u32,
     control: DeviceMemory,
@@ -41,7 +51,7 @@ const MAX_THREADS: usize = 1024;
 
 impl Ring {
     /// A ring whose life begins at index `base`, a multiple of 65,536: what the host makes of a QP that leaves Reset.
-    pub(crate) fn new(depth: u32, words: usize, base: u64, mode: u32) -> Self {
+    pub fn new(depth: u32, words: usize, base: u64, mode: u32) -> Self {
         assert_eq!(base % 65_536, 0, "the NIC counts from 0");
         let gpu = open(GpuSelector::Simt).unwrap();
         let alloc = |bytes: usize| gpu.alloc(bytes, 128).unwrap();
@@ -82,17 +92,17 @@ impl Ring {
     }
 
     /// A shared ring.
-    pub(crate) fn shared(depth: u32, words: usize, base: u64) -> Self {
+    pub fn shared(depth: u32, words: usize, base: u64) -> Self {
         Self::new(depth, words, base, 0)
     }
 
     /// An exclusive ring.
-    pub(crate) fn exclusive(depth: u32, words: usize, base: u64) -> Self {
+    pub fn exclusive(depth: u32, words: usize, base: u64) -> Self {
         Self::new(depth, words, base, MODE_EXCLUSIVE)
     }
 
     /// Source word `k`: all different, none zero.
-    pub(crate) fn word(k: u64) -> u64 {
+    pub fn word(k: u64) -> u64 {
         (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
@@ -139,7 +149,7 @@ impl Ring {
     }
 
     /// A NIC on this ring.
-    pub(crate) fn nic(&self, behaviour: Behaviour) -> Nic {
+    pub fn nic(&self, behaviour: Behaviour) -> Nic {
         let context = self.context();
         let queue = Queue {
             sq: context.sq.addr(),
@@ -159,35 +169,35 @@ impl Ring {
     }
 
     /// Where the context is.
-    pub(crate) fn qp(&self) -> DevicePtr<QpContext> {
+    pub fn qp(&self) -> DevicePtr<QpContext> {
         self.control.addr().into()
     }
 
     /// The context as it is now.
-    pub(crate) fn read_context(&self) -> QpContext {
+    pub fn read_context(&self) -> QpContext {
         self.read(self.control.addr(), 1)[0]
     }
 
     /// The 64 bytes of WQE `index`.
-    pub(crate) fn wqe(&self, index: u64) -> [u8; 64] {
+    pub fn wqe(&self, index: u64) -> [u8; 64] {
         let at = self.context().sq.addr() + (index & u64::from(self.depth - 1)) * 64;
         self.read::<[u8; 64]>(at, 1)[0]
     }
 
     /// Changes the context.
-    pub(crate) fn patch(&self, offset: usize, bytes: &[u8]) {
+    pub fn patch(&self, offset: usize, bytes: &[u8]) {
         self.gpu
             .write(self.control.addr() + offset as u64, bytes)
             .unwrap();
     }
 
     /// The peer-table entry.
-    pub(crate) fn peer(&self) -> DevicePtr<PeerEntry> {
+    pub fn peer(&self) -> DevicePtr<PeerEntry> {
         self.peer.addr().into()
     }
 
     /// The window.
-    pub(crate) fn window(&self) -> Window {
+    pub fn window(&self) -> Window {
         Window {
             id: 0,
             lkey_be: LKEY.to_be(),
@@ -197,7 +207,7 @@ impl Ring {
     }
 
     /// Parameters for `count` words of each thread, with a deadline of 60 s.
-    pub(crate) fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
+    pub fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
         PutWordsParams {
             qp: self.qp(),
             peer: self.peer(),
@@ -213,7 +223,7 @@ impl Ring {
     }
 
     /// Runs `kernel` on `blocks` x `threads`; returns how each thread ended and how many words it put.
-    pub(crate) fn run(&self, launch: &Launch<'_>, params: &impl Pod) -> Vec<(Status, u32)> {
+    pub fn run(&self, launch: &Launch<'_>, params: &impl Pod) -> Vec<(Status, u32)> {
         // SAFETY: the parameters are those of the kernel and name memory of this ring, which outlives the wait below; the
         // NIC and the kernel share it by the posting protocol.
         let event = unsafe { self.gpu.launch(launch, bytes_of(params)) }.unwrap();
@@ -222,24 +232,24 @@ impl Ring {
     }
 
     /// What the first `threads` threads stored.
-    pub(crate) fn results(&self, threads: usize) -> Vec<(Status, u32)> {
+    pub fn results(&self, threads: usize) -> Vec<(Status, u32)> {
         let status = self.read(self.results.addr(), threads);
         let done = self.read(self.results.addr() + 4 * MAX_THREADS as u64, threads);
         status.into_iter().zip(done).collect()
     }
 
     /// Where results are stored.
-    pub(crate) fn status(&self) -> DevicePtr<Status> {
+    pub fn status(&self) -> DevicePtr<Status> {
         self.results.addr().into()
     }
 
     /// The target words.
-    pub(crate) fn target(&self) -> Vec<u64> {
+    pub fn target(&self) -> Vec<u64> {
         self.read(self.window.addr() + 8 * self.words as u64, self.words)
     }
 
     /// Positions of target words that are not the source's.
-    pub(crate) fn wrong_words(&self) -> Vec<usize> {
+    pub fn wrong_words(&self) -> Vec<usize> {
         let wrong = |&(k, word): &(usize, u64)| word != Self::word(k as u64);
         self.target()
             .into_iter()
@@ -255,12 +265,3 @@ impl Ring {
         out
     }
 }
-
-// No test file uses all of this.
-const _: fn(u32, usize, u64) -> Ring = Ring::shared;
-const _: fn(u32, usize, u64) -> Ring = Ring::exclusive;
-const _: fn(&Ring, u64) -> [u8; 64] = Ring::wqe;
-const _: fn(&Ring, usize, &[u8]) = Ring::patch;
-const _: fn(&Ring) -> DevicePtr<Status> = Ring::status;
-const _: fn(&Ring) -> Vec<u64> = Ring::target;
-const _: u32 = LKEY ^ RKEY;

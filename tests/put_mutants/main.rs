@@ -1,18 +1,12 @@
 //! Posters that break the protocol are caught, by the HCA's checker or by the bytes that arrive.
 
-// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
-#![expect(unsafe_code, reason = "kernel launches, registered memory")]
-
-#[path = "put_support/fabric.rs"]
-mod fabric;
 #[cfg(feature = "asan")]
-#[path = "put_support/wild.rs"]
 mod wild;
 
 use std::time::Duration;
 
-use fabric::{Pair, launch, seeds};
 use test_support::limits::{HANG, until};
+use test_support::pair::{Pair, launch, seeds};
 use warpverbs::abi::Status;
 
 /// Deadline of a kernel that may wait in vain, since it breaks the protocol.

@@ -1,23 +1,26 @@
 //! Two ranks joined by a pair of QPs of one row of the table, and what kernels on side 0 need to post to side 1.
 
+// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
+#![expect(unsafe_code, reason = "kernel launches, registered memory")]
+
 use std::mem::offset_of;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 use softhca::{Hca, HcaConfig};
-use test_support::limits::HANG;
+use test_basics::limits::HANG;
 use warpverbs::abi::test_conformance::{ConformanceEnd, ConformanceParams};
 use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
 use warpverbs::verbs::{Access, ImageAttr, Mr, PathAttr, Qp, Reset, Rts, SendAttr};
 
+use crate::node::{Node, PSNS, hca_with};
 use crate::table::{Cell, Shape};
-use test_support::node::{Node, PSNS, hca_with};
 
 /// Bytes of a window's source; as many for targets behind it, and the signals behind those.
-pub(crate) const HALF: u64 = 1 << 17;
+pub const HALF: u64 = 1 << 17;
 /// Where the signals are.
-pub(crate) const SIGNALS: u64 = 2 * HALF;
+pub const SIGNALS: u64 = 2 * HALF;
 const WINDOW: u64 = SIGNALS + 4096;
 /// Most items of a list.
 const MAX_ITEMS: usize = 4096;
@@ -25,14 +28,15 @@ const MAX_ITEMS: usize = 4096;
 const LAP: u64 = 1 << 16;
 
 /// One rank.
-pub(crate) struct End {
+pub struct End {
     mr: Mr,
     window: DeviceMemory,
     peer: DeviceMemory,
     items: DeviceMemory,
     results: DeviceMemory,
     node: Node,
-    pub(crate) hca: Hca,
+    /// Its software HCA, in which faults are planted.
+    pub hca: Hca,
 }
 
 impl End {
@@ -92,12 +96,12 @@ impl End {
     }
 
     /// Bytes of the window.
-    pub(crate) fn bytes(&self, offset: u64, count: u64) -> Vec<u8> {
+    pub fn bytes(&self, offset: u64, count: u64) -> Vec<u8> {
         self.read(self.window.addr() + offset, count.try_into().unwrap())
     }
 
     /// Starts a kernel; [`End::finish`] waits for it.
-    pub(crate) fn start(&self, kernel: &str, shape: Shape, seed: u64, params: &impl Pod) -> Event {
+    pub fn start(&self, kernel: &str, shape: Shape, seed: u64, params: &impl Pod) -> Event {
         let launch = Launch {
             seed,
             deadline: HANG,
@@ -109,24 +113,27 @@ impl End {
     }
 
     /// Waits for a kernel; how its scopes ended.
-    pub(crate) fn finish(&self, event: &Event, scopes: u32) -> Vec<ConformanceEnd> {
+    pub fn finish(&self, event: &Event, scopes: u32) -> Vec<ConformanceEnd> {
         self.node.gpu.wait(event, HANG).unwrap();
         self.read(self.results.addr(), scopes as usize)
     }
 }
 
 /// Both ranks and their QPs.
-pub(crate) struct Bench {
+pub struct Bench {
     qps: Option<[Qp<Rts>; 2]>,
-    pub(crate) ends: [End; 2],
-    pub(crate) cell: Cell,
-    pub(crate) seed: u64,
+    /// The ranks.
+    pub ends: [End; 2],
+    /// The row.
+    pub cell: Cell,
+    /// The order in which simt runs the threads of the next kernel.
+    pub seed: u64,
     /// Index at which this life of the QPs began.
-    pub(crate) base: u64,
+    pub base: u64,
     /// WQEs and doorbells that side 0's HCA had seen then.
-    pub(crate) before: (u64, u64),
+    pub before: (u64, u64),
     /// WQEBBs of this life that are the second of a WQE.
-    pub(crate) second_halves: u64,
+    pub second_halves: u64,
     /// Doorbells that the host had rung then.
     rung_before: u64,
     retry: u8,
@@ -135,7 +142,7 @@ pub(crate) struct Bench {
 impl Bench {
     /// A pair of QPs whose indices begin at `base`, a multiple of 65,536, and which try `retry` times again to reach a peer
     /// that does not answer.
-    pub(crate) fn new(cell: Cell, seed: u64, base: u64, retry: u8) -> Self {
+    pub fn new(cell: Cell, seed: u64, base: u64, retry: u8) -> Self {
         let schedule = |side| (seed % 3 == side).then_some(seed);
         let ends = [End::new(schedule(0)), End::new(schedule(1))];
         let mut bench = Self {
@@ -171,7 +178,7 @@ impl Bench {
     }
 
     /// Says where side 1's window is. `key_flip` makes its key a wrong one.
-    pub(crate) fn point(&self, key_flip: u32) {
+    pub fn point(&self, key_flip: u32) {
         let entry = PeerEntry {
             base: self.ends[1].window.addr(),
             rkey_be: (self.ends[1].mr.rkey() ^ key_flip).to_be(),
@@ -181,7 +188,7 @@ impl Bench {
     }
 
     /// Parameters without an operation for side `side`; deadline 60 s.
-    pub(crate) fn params(&self, side: usize, items: &[PutItem]) -> ConformanceParams {
+    pub fn params(&self, side: usize, items: &[PutItem]) -> ConformanceParams {
         let end = &self.ends[side];
         end.write(end.items.addr(), cast_slice(items));
         let layout = self.qps.as_ref().unwrap()[side].layout();
@@ -202,53 +209,53 @@ impl Bench {
     }
 
     /// Runs the kernel of the row on side 0.
-    pub(crate) fn run(&self, shape: Shape, params: &ConformanceParams) -> Vec<ConformanceEnd> {
+    pub fn run(&self, shape: Shape, params: &ConformanceParams) -> Vec<ConformanceEnd> {
         let end = &self.ends[0];
         let event = end.start(&self.cell.kernel(), shape, self.seed, params);
         end.finish(&event, shape.scopes())
     }
 
     /// The context of side 0's QP.
-    pub(crate) fn context(&self) -> QpContext {
+    pub fn context(&self) -> QpContext {
         let layout = self.qps.as_ref().unwrap()[0].layout();
         self.ends[0].read(layout.context_addr, 1)[0]
     }
 
     /// Doorbells that the host has rung for side 0 in this life.
-    pub(crate) fn mailbox_doorbells(&self) -> Option<u64> {
+    pub fn mailbox_doorbells(&self) -> Option<u64> {
         let rung = self.qps.as_ref().unwrap()[0].mailbox_doorbells()?;
         Some(rung - self.rung_before)
     }
 
     /// Makes side 1's window zero.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         let end = &self.ends[1];
         let zeros = vec![0; usize::try_from(WINDOW).unwrap()];
         end.write(end.window.addr(), &zeros);
     }
 
     /// Overwrites the targets of `side`.
-    pub(crate) fn fill_targets(&self, side: usize, words: &[u64]) {
+    pub fn fill_targets(&self, side: usize, words: &[u64]) {
         assert_eq!(words.len() as u64, HALF / 8);
         let end = &self.ends[side];
         end.write(end.window.addr() + HALF, cast_slice(words));
     }
 
     /// Overwrites the results of earlier kernels of side 0.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         let end = &self.ends[0];
         end.write(end.results.addr(), &[0xff; size_of::<ConformanceEnd>()]);
     }
 
     /// Sets or clears the abort word of side 0's QP.
-    pub(crate) fn abort(&self, set: bool) {
+    pub fn abort(&self, set: bool) {
         let layout = self.qps.as_ref().unwrap()[0].layout();
         let word = layout.context_addr + offset_of!(QpContext, abort) as u64;
         self.ends[0].write(word, &u32::from(set).to_ne_bytes());
     }
 
     /// Says which atomics side 0's device can do; what it said before.
-    pub(crate) fn set_atomics(&self, bits: u32) -> u32 {
+    pub fn set_atomics(&self, bits: u32) -> u32 {
         let before = self.context().atomics;
         let layout = self.qps.as_ref().unwrap()[0].layout();
         let word = layout.context_addr + offset_of!(QpContext, atomics) as u64;
@@ -257,7 +264,7 @@ impl Bench {
     }
 
     /// Both ends through Err and Reset to a new life, at the next multiple of 65,536.
-    pub(crate) fn recover(&mut self) {
+    pub fn recover(&mut self) {
         self.base = self.context().resv.next_multiple_of(LAP);
         let qps = self.qps.take().unwrap();
         for qp in &qps {
@@ -276,7 +283,7 @@ impl Bench {
     }
 
     /// What the HCAs saw and silicon would not tell.
-    pub(crate) fn findings(&self) -> Vec<String> {
+    pub fn findings(&self) -> Vec<String> {
         let ends = self.ends.iter();
         ends.flat_map(|end| end.hca.findings()).collect()
     }
@@ -302,6 +309,6 @@ fn connect(nodes: [&Node; 2], qps: [Qp<Reset>; 2], retry: u8) -> [Qp<Rts>; 2] {
 }
 
 /// Word `k` of side 0's source: all different, none zero.
-pub(crate) fn source_word(k: u64) -> u64 {
+pub fn source_word(k: u64) -> u64 {
     (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -7,37 +7,49 @@ use warpverbs::verbs::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 
 /// Who makes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub enum Scope {
+    /// One thread.
     Thread,
+    /// 32 threads.
     Warp,
+    /// Every thread of a block.
     Block,
 }
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cell {
-    pub(crate) sharing: Sharing,
-    pub(crate) scope: Scope,
-    pub(crate) doorbell: Doorbell,
-    pub(crate) queues: Queues,
-    pub(crate) cq: CqKind,
+pub struct Cell {
+    /// Which scopes use the QP at the same time.
+    pub sharing: Sharing,
+    /// The scope that posts.
+    pub scope: Scope,
+    /// How the NIC hears of work.
+    pub doorbell: Doorbell,
+    /// Where the queues lie.
+    pub queues: Queues,
+    /// One CQE that is overwritten, or a ring of them.
+    pub cq: CqKind,
 }
 
 /// Blocks and threads of a launch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) blocks: u32,
-    pub(crate) threads: u32,
+pub struct Shape {
+    /// Blocks.
+    pub blocks: u32,
+    /// Threads of a block.
+    pub threads: u32,
     /// Threads of a scope.
-    pub(crate) size: u32,
+    pub size: u32,
 }
 
 impl Shape {
-    pub(crate) fn scopes(&self) -> u32 {
+    /// All scopes.
+    pub fn scopes(&self) -> u32 {
         self.blocks * self.threads / self.size
     }
 
-    pub(crate) fn all(&self) -> u32 {
+    /// All threads.
+    pub fn all(&self) -> u32 {
         self.blocks * self.threads
     }
 }
@@ -47,7 +59,7 @@ const BLOCK: u32 = 40;
 
 impl Cell {
     /// All rows.
-    pub(crate) fn all() -> Vec<Self> {
+    pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for sharing in [Sharing::Shared, Sharing::Exclusive, Sharing::Cta] {
             for scope in [Scope::Thread, Scope::Warp, Scope::Block] {
@@ -70,7 +82,7 @@ impl Cell {
     }
 
     /// A few rows that together have every pair of values that two columns can have.
-    pub(crate) fn sample(rng: &mut fastrand::Rng) -> Vec<Self> {
+    pub fn sample(rng: &mut fastrand::Rng) -> Vec<Self> {
         let mut rest = Self::all();
         rng.shuffle(&mut rest);
         let mut missing: BTreeSet<_> = rest.iter().flat_map(Self::pairs).collect();
@@ -102,7 +114,7 @@ impl Cell {
     }
 
     /// The QP of this row: the shortest ring there is, and receive WQEs for immediates.
-    pub(crate) fn config(&self) -> QpConfig {
+    pub fn config(&self) -> QpConfig {
         QpConfig {
             log_depth: 8,
             log_recv_depth: Some(6),
@@ -115,13 +127,13 @@ impl Cell {
     }
 
     /// The kernel for this sharing and scope.
-    pub(crate) fn kernel(&self) -> String {
+    pub fn kernel(&self) -> String {
         let (sharing, scope) = (self.sharing, self.scope);
         format!("wv_test_conformance_{sharing:?}_{scope:?}").to_lowercase()
     }
 
     /// As many scopes as may share the QP.
-    pub(crate) fn shape(&self) -> Shape {
+    pub fn shape(&self) -> Shape {
         let one = self.solo();
         let (blocks, times) = match (self.sharing, self.scope) {
             (Sharing::Exclusive, _) => (1, 1),
@@ -140,7 +152,7 @@ impl Cell {
     }
 
     /// One scope.
-    pub(crate) fn solo(&self) -> Shape {
+    pub fn solo(&self) -> Shape {
         let size = match self.scope {
             Scope::Thread => 1,
             Scope::Warp => 32,

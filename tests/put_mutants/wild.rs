@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use warpverbs::abi::Status;
 
-use crate::fabric::Pair;
+use test_support::pair::Pair;
 
 /// What a process of its own is to do.
 const TASK: &str = "WV_TEST_WILD";
