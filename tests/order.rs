@@ -12,8 +12,10 @@ mod moe_support;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use test_support::counts::seeds;
+use test_support::device::launch;
 use test_support::limits::{HANG, until};
-use test_support::pair::{Pair, launch, seeds};
+use test_support::pair::Pair;
 use warpverbs::abi::Status;
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::verbs::{QpConfig, Queues, Sharing};
@@ -37,7 +39,7 @@ fn all_findings(error: Option<String>) -> Vec<String> {
 fn puts(pair: &Pair, kernel: &str, threads: u32, count: u32, seed: u64) -> Vec<String> {
     let mut params = pair.params(count, 3);
     params.deadline_ns = 60_000_000_000;
-    let event = pair.ends[0].start(&launch(kernel, threads, seed), &params);
+    let event = pair.ends[0].start(&launch(kernel, 1, threads, seed), &params);
     let result = pair.ends[0].node.gpu.wait(&event, HANG);
     all_findings(result.err().map(|error| error.to_string()))
 }
@@ -47,7 +49,7 @@ fn puts(pair: &Pair, kernel: &str, threads: u32, count: u32, seed: u64) -> Vec<S
 fn caught(kernel: &str, config: &QpConfig, threads: u32, parts: &[&str]) {
     let mut others = Vec::new();
     for seed in 0..20 {
-        let pair = Pair::new(threads as usize * 40, config, None);
+        let pair = Pair::of_words(threads as usize * 40, config, None);
         let found = puts(&pair, kernel, threads, 40, seed);
         let fits = |text: &&String| parts.iter().all(|part| text.contains(part));
         if let Some(text) = found.iter().find(fits) {
@@ -76,7 +78,7 @@ fn puts_of_threads_and_warps_have_no_findings() {
             ("wv_test_put_words_unsignalled", 8, 100),
             ("wv_test_put_words_one_round", 8, 100),
         ] {
-            let pair = Pair::new(threads as usize * count, &shared(), Some(seed));
+            let pair = Pair::of_words(threads as usize * count, &shared(), Some(seed));
             let found = puts(&pair, kernel, threads, count as u32, seed);
             assert_eq!(found, [""; 0], "{kernel}, seed {seed}");
             assert_eq!(pair.wrong_words(), [0; 0], "{kernel}, seed {seed}");
@@ -96,7 +98,7 @@ fn an_exclusive_qp_has_no_findings() {
             ("wv_test_put_words_exclusive", 1),
             ("wv_test_put_words_warp_exclusive", 32),
         ] {
-            let pair = Pair::new(threads as usize * 100, &config, None);
+            let pair = Pair::of_words(threads as usize * 100, &config, None);
             let found = puts(&pair, kernel, threads, 100, seed);
             assert_eq!(found, [""; 0], "{kernel}, seed {seed}");
         }
@@ -146,7 +148,7 @@ fn a_wqe_in_host_memory_that_is_fenced_for_the_gpu_only_is_found() {
             ("wv_test_order_gpu_fence", &shared()),
             ("wv_test_put_words", &host),
         ] {
-            let pair = Pair::new(8 * 40, config, None);
+            let pair = Pair::of_words(8 * 40, config, None);
             let found = puts(&pair, kernel, 8, 40, seed);
             assert_eq!(found, [""; 0], "{kernel}, seed {seed}");
             assert_eq!(pair.wrong_words(), [0; 0], "{kernel}, seed {seed}");
@@ -183,15 +185,15 @@ fn a_source_that_changes_while_the_hca_may_read_it_is_found() {
 /// Side 0 puts 15 words and a signal to side 1, where one thread waits for the signal and reads the first of them, in the way
 /// that `how` says (`wv_test_order_reader`). What the checker says.
 fn read_behind_signal(how: u64, seed: u64) -> Vec<String> {
-    let pair = Pair::new(16, &shared(), None);
+    let pair = Pair::of_words(16, &shared(), None);
     let params = WaitParams {
-        qp: pair.qps[1].layout().context_addr.into(),
+        qp: pair.qp_of(1),
         word: (pair.ends[1].window().base + 8 * 31).into(),
         ticket: how,
         deadline_ns: 60_000_000_000,
         status: pair.ends[1].status(),
     };
-    let reader = pair.ends[1].start(&launch("wv_test_order_reader", 1, seed), &params);
+    let reader = pair.ends[1].start(&launch("wv_test_order_reader", 1, 1, seed), &params);
     until("the reader has looked", || {
         pair.ends[1].results(1)[0].0 == Status::WOULD_BLOCK
     });

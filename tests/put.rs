@@ -3,7 +3,8 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-use test_support::pair::{Pair, seeds};
+use test_support::counts::seeds;
+use test_support::pair::Pair;
 use warpverbs::abi::test_kernels::{PutItem, PutListParams};
 use warpverbs::abi::{MODE_EXCLUSIVE, Status};
 use warpverbs::verbs::{QpConfig, Sharing};
@@ -45,7 +46,7 @@ fn check(pair: &Pair, kernel: &str, threads: u32, count: u32, wait_every: u32, s
 #[test]
 fn eight_threads_put_70_000_words_each_on_one_shared_qp() {
     for seed in seeds(10, 100) {
-        let pair = Pair::new(
+        let pair = Pair::of_words(
             8 * 70_000,
             &QpConfig::default(),
             (seed % 3 == 2).then_some(seed),
@@ -66,7 +67,7 @@ fn threads_that_wait_for_each_put_share_a_small_ring() {
             log_depth: 8,
             ..QpConfig::default()
         };
-        let pair = Pair::new(32 * 500, &config, (seed % 2 == 1).then_some(seed));
+        let pair = Pair::of_words(32 * 500, &config, (seed % 2 == 1).then_some(seed));
         check(&pair, "wv_test_put_words", 32, 500, 1, seed);
     }
 }
@@ -109,9 +110,9 @@ fn an_exclusive_qp_needs_no_atomics() {
             sharing: Sharing::Exclusive,
             ..QpConfig::default()
         };
-        let pair = Pair::new(70_000, &config, None);
+        let pair = Pair::of_words(70_000, &config, None);
         check(&pair, "wv_test_put_words_exclusive", 1, 70_000, 50, seed);
-        let pair = Pair::new(32 * 1000, &config, None);
+        let pair = Pair::of_words(32 * 1000, &config, None);
         check(&pair, "wv_test_put_words_warp_exclusive", 32, 1000, 3, seed);
     }
 }
@@ -220,9 +221,7 @@ fn list_params(pair: &Pair, items: u64, count: usize) -> PutListParams {
 fn a_pair_leaves_nothing_behind_on_its_hcas() {
     let pair = Pair::shared(8, 8);
     check(&pair, "wv_test_put_words", 1, 8, 0, 0);
-    let Pair { qps, ends, .. } = pair;
-    drop(qps);
-    for end in ends {
+    for end in pair.into_ends() {
         let hca = end.into_hca();
         assert_eq!(hca.live_objects().total(), 0, "{:?}", hca.live_objects());
     }

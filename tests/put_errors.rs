@@ -5,9 +5,10 @@
 use std::mem::offset_of;
 use std::time::Duration;
 
+use test_support::counts::seeds;
+use test_support::device::launch;
 use test_support::limits::{HANG, until};
-use test_support::node::{Node, connect_reset};
-use test_support::pair::{Pair, launch, seeds};
+use test_support::pair::Pair;
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::verbs::QpState;
@@ -34,7 +35,7 @@ fn a_wrong_key_ends_every_call_with_many_wqes_in_flight() {
         pair.ends[0].set_peer(&pair.ends[1], 0x0100_0000);
         // Nothing runs before at least 64 WQEs are posted.
         pair.ends[0].hca.pause(FOR_EVER);
-        let kernel = launch("wv_test_put_words", 16, seed);
+        let kernel = launch("wv_test_put_words", 1, 16, seed);
         let event = pair.ends[0].start(&kernel, &pair.params(200, 0));
         until("64 are posted", || pair.context().resv >= 64);
         pair.ends[0].hca.pause(Duration::ZERO);
@@ -53,10 +54,10 @@ fn a_wrong_key_ends_every_call_with_many_wqes_in_flight() {
             matches!(syndrome, 0x13 | 0x05),
             "seed {seed}: syndrome {syndrome:#x}"
         );
-        assert_eq!(pair.qps[0].query().unwrap().state, QpState::ERR);
+        assert_eq!(pair.qps()[0].query().unwrap().state, QpState::ERR);
         assert!(
             pair.ends[1]
-                .window_at::<u64>(0, 2 * pair.words)
+                .window_at::<u64>(0, 2 * pair.words())
                 .iter()
                 .all(|&word| word == 0)
         );
@@ -119,7 +120,7 @@ fn a_try_put_on_a_full_ring_returns_at_once() {
 fn the_abort_word_ends_a_running_kernel() {
     let pair = Pair::shared(8 * 1000, 8);
     pair.ends[0].hca.pause(FOR_EVER);
-    let event = pair.ends[0].start(&launch("wv_test_put_words", 8, 4), &pair.params(1000, 0));
+    let event = pair.ends[0].start(&launch("wv_test_put_words", 1, 8, 4), &pair.params(1000, 0));
     until("the ring is full", || pair.context().resv == 256);
     assert!(!event.is_done(), "it waits for ring space");
     pair.patch(offset_of!(QpContext, abort), &1_u32.to_ne_bytes());
@@ -142,15 +143,8 @@ fn a_ticket_from_before_a_reset_is_stale_and_new_puts_work() {
     assert_eq!(ends, [(Status::OK, 300); 8]);
     let old = pair.context().resv;
     for (life, base) in [65_536_u64, 131_072].into_iter().enumerate() {
-        let Pair { qps, ends, words } = pair;
-        let reset = qps.map(|qp| qp.reset().unwrap());
-        let nodes: [&Node; 2] = [&ends[0].node, &ends[1].node];
-        for (node, qp) in nodes.iter().zip(&reset) {
-            node.write_image(qp, base);
-        }
-        ends[1].write(8 * words as u64, &vec![0; words]);
-        let qps = connect_reset(nodes, reset).unwrap();
-        pair = Pair { qps, ends, words };
+        pair.ends[1].write_words(8 * pair.words() as u64, &vec![0; pair.words()]);
+        pair.reset(base);
         assert_eq!(
             wait_for(&pair, old, HANG),
             Status::STALE_GENERATION,

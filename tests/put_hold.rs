@@ -5,27 +5,10 @@
 
 use std::time::Duration;
 
-use test_support::limits::HANG;
+use test_support::device::launch;
 use test_support::nic::{Behaviour, Follow, Report};
 use test_support::ring::Ring;
 use warpverbs::abi::{MODE_EXCLUSIVE, MODE_NO_RECORD, Status};
-use warpverbs::gpu::Launch;
-
-fn behaviour(follow: Follow, seed: u64) -> Behaviour {
-    Behaviour {
-        follow,
-        seed,
-        fail_at: None,
-    }
-}
-
-fn launch(kernel: &str, threads: u32, seed: u64) -> Launch<'_> {
-    Launch {
-        seed,
-        deadline: HANG,
-        ..Launch::new(kernel, 1, threads)
-    }
-}
 
 /// Runs `kernel` with `count` words of each thread; how the threads ended, and what the NIC saw.
 fn run(
@@ -35,10 +18,10 @@ fn run(
     count: u32,
     deadline: Duration,
 ) -> (Vec<(Status, u32)>, Report) {
-    let nic = ring.nic(behaviour(Follow::Doorbell, 1));
+    let nic = ring.nic(Behaviour::new(Follow::Doorbell, 1));
     let mut params = ring.params(count, 0);
     params.deadline_ns = deadline.as_nanos() as u64;
-    let ends = ring.run(&launch(kernel, threads, u64::from(threads)), &params);
+    let ends = ring.run(&launch(kernel, 1, threads, u64::from(threads)), &params);
     (ends, nic.stop())
 }
 
@@ -80,7 +63,7 @@ fn what_is_held_back_stays_back_until_somebody_waits() {
 /// Runs `kernel` without a NIC; how it ended, and the doorbells that it rang.
 fn run_again(ring: &Ring, kernel: &str) -> (Vec<(Status, u32)>, u64) {
     let before = ring.read_context().doorbells;
-    let ends = ring.run(&launch(kernel, 1, 0), &ring.params(0, 0));
+    let ends = ring.run(&launch(kernel, 1, 1, 0), &ring.params(0, 0));
     (ends, ring.read_context().doorbells - before)
 }
 
@@ -134,7 +117,7 @@ fn an_exclusive_wait_for_a_held_tail_ends_by_its_deadline_and_the_next_gets_ther
     let mut params = ring.params(10, 0);
     params.deadline_ns = 1;
     // No NIC: the wait rings, and times out.
-    let ends = ring.run(&launch("wv_test_hold_and_wait_exclusive", 1, 0), &params);
+    let ends = ring.run(&launch("wv_test_hold_and_wait_exclusive", 1, 1, 0), &params);
     assert!(matches!(ends[0].0, Status::TIMEOUT), "{ends:?}");
     let context = ring.read_context();
     assert_eq!((context.resv, context.doorbell_index), (11, 11));
@@ -211,8 +194,8 @@ fn symptoms(kernel: &str, follow: Follow, deadline: Duration) -> Vec<String> {
     let ring = Ring::shared(256, 8 * 300, 0);
     let mut params = ring.params(300, 0);
     params.deadline_ns = deadline.as_nanos() as u64;
-    let nic = ring.nic(behaviour(follow, 5));
-    let ends = ring.run(&launch(kernel, 8, 5), &params);
+    let nic = ring.nic(Behaviour::new(follow, 5));
+    let ends = ring.run(&launch(kernel, 1, 8, 5), &params);
     let mut found = nic.stop().findings;
     let bad = ends.iter().filter(|end| end.0 != Status::OK);
     found.extend(bad.map(|end| format!("a thread ended with {}", end.0)));
@@ -241,10 +224,13 @@ fn a_ring_slot_reused_too_early_is_caught() {
     let ring = Ring::shared(256, 300, 0);
     let mut params = ring.params(300, 0);
     params.deadline_ns = 200_000_000;
-    let ends = ring.run(&launch("wv_test_mutant_early_reuse", 1, 5), &params);
+    let ends = ring.run(&launch("wv_test_mutant_early_reuse", 1, 1, 5), &params);
     assert_eq!(ends, [(Status::TIMEOUT, 299)], "the last one waits");
     assert_eq!(ring.read_context().resv, 300);
-    let findings = ring.nic(behaviour(Follow::Doorbell, 5)).stop().findings;
+    let findings = ring
+        .nic(Behaviour::new(Follow::Doorbell, 5))
+        .stop()
+        .findings;
     let first = findings.first().map(String::as_str);
     assert_eq!(
         first,

@@ -1,43 +1,17 @@
 //! The posting protocol against a model of a NIC: every kind of doorbell handling, index wraps, errors, deadlines, mutants.
 
-#![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
-
-use test_support::limits::HANG;
+use test_support::counts::seeds;
+use test_support::device::launch;
 use test_support::nic::{Behaviour, Follow};
 use test_support::ring::{LKEY, QPN, RKEY, Ring};
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
-use warpverbs::gpu::Launch;
 
 const KINDS: [Follow; 3] = [
     Follow::Doorbell,
     Follow::RecordAfterDoorbell,
     Follow::Record,
 ];
-
-fn behaviour(follow: Follow, seed: u64) -> Behaviour {
-    Behaviour {
-        follow,
-        seed,
-        fail_at: None,
-    }
-}
-
-fn launch(kernel: &str, blocks: u32, threads: u32, seed: u64) -> Launch<'_> {
-    Launch {
-        seed,
-        deadline: HANG,
-        ..Launch::new(kernel, blocks, threads)
-    }
-}
-
-fn seeds() -> u64 {
-    if std::env::var_os("WV_TEST_FULL").is_some() {
-        30
-    } else {
-        3
-    }
-}
 
 /// Posts with `kernel` and checks that every word arrived and that the NIC has nothing to say.
 #[track_caller]
@@ -56,7 +30,7 @@ fn check_waiting(
     follow: Follow,
     seed: u64,
 ) {
-    let nic = ring.nic(behaviour(follow, seed));
+    let nic = ring.nic(Behaviour::new(follow, seed));
     let ends = ring.run(
         &launch(kernel, 1, threads, seed),
         &ring.params(count, wait_every),
@@ -77,7 +51,7 @@ fn check_waiting(
 
 #[test]
 fn threads_share_a_ring_under_every_kind_of_nic() {
-    for seed in 0..seeds() {
+    for seed in seeds(3, 30) {
         for follow in KINDS {
             let ring = Ring::shared(256, 16 * 300, 0);
             check(&ring, "wv_test_put_words", 16, 300, follow, seed);
@@ -87,7 +61,7 @@ fn threads_share_a_ring_under_every_kind_of_nic() {
 
 #[test]
 fn a_holder_that_leaves_after_one_round_loses_no_doorbell() {
-    for seed in 0..4 * seeds() {
+    for seed in seeds(12, 120) {
         for follow in KINDS {
             // Few threads, each waiting for each of its puts: the last doorbell is often the one that counts.
             let ring = Ring::shared(256, 3 * 300, 0);
@@ -106,7 +80,7 @@ fn a_holder_that_leaves_after_one_round_loses_no_doorbell() {
 
 #[test]
 fn warps_share_a_ring_under_every_kind_of_nic() {
-    for seed in 0..seeds() {
+    for seed in seeds(3, 30) {
         for follow in KINDS {
             let ring = Ring::shared(256, 96 * 40, 0);
             check(&ring, "wv_test_put_words_warp", 96, 40, follow, seed);
@@ -116,7 +90,7 @@ fn warps_share_a_ring_under_every_kind_of_nic() {
 
 #[test]
 fn unsignalled_puts_arrive_and_quiet_waits_for_them() {
-    for seed in 0..seeds() {
+    for seed in seeds(3, 30) {
         let ring = Ring::shared(256, 8 * 200, 0);
         check(
             &ring,
@@ -205,11 +179,11 @@ fn the_strict_build_keeps_the_protocol_under_every_kind_of_nic() {
 
 #[test]
 fn an_error_completion_ends_every_call_with_64_wqes_in_flight() {
-    for seed in 0..seeds() {
+    for seed in seeds(3, 30) {
         let ring = Ring::shared(512, 32 * 400, 0);
         let nic = ring.nic(Behaviour {
             fail_at: Some(1000 + seed),
-            ..behaviour(Follow::Doorbell, seed)
+            ..Behaviour::new(Follow::Doorbell, seed)
         });
         let ends = ring.run(
             &launch("wv_test_put_words", 1, 32, seed),
@@ -257,7 +231,7 @@ fn a_deadline_on_a_full_ring_leaves_the_qp_healthy() {
         (Status::OK, 256, 256)
     );
 
-    let nic = ring.nic(behaviour(Follow::Doorbell, 0));
+    let nic = ring.nic(Behaviour::new(Follow::Doorbell, 0));
     let ends = ring.run(&launch("wv_test_put_words", 1, 8, 4), &ring.params(100, 0));
     assert_eq!(nic.stop().findings, [""; 0]);
     assert_eq!(ends, [(Status::OK, 100); 8]);

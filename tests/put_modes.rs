@@ -3,13 +3,13 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-use test_support::limits::HANG;
+use test_support::counts::seeds;
+use test_support::device::launch;
 use test_support::nic::{Behaviour, Follow, SYNDROME};
 use test_support::ring::Ring;
 use warpverbs::abi::{
     MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, Status,
 };
-use warpverbs::gpu::Launch;
 
 const SHARINGS: [(&str, u32); 3] = [
     ("shared", 0),
@@ -24,31 +24,6 @@ const DOORBELLS: [(&str, u32); 3] = [
 const SCOPES: [&str; 3] = ["thread", "warp", "block"];
 const QUEUES: [u32; 2] = [0, MODE_HOST_QUEUES];
 const CQS: [u32; 2] = [0, MODE_WIDE_CQ];
-
-fn behaviour(seed: u64) -> Behaviour {
-    Behaviour {
-        follow: Follow::Doorbell,
-        seed,
-        fail_at: None,
-    }
-}
-
-fn launch(kernel: &str, blocks: u32, threads: u32, seed: u64) -> Launch<'_> {
-    Launch {
-        seed,
-        deadline: HANG,
-        ..Launch::new(kernel, blocks, threads)
-    }
-}
-
-/// `few` seeds, or with WV_TEST_FULL set `many`.
-fn seeds(few: u64, many: u64) -> std::ops::Range<u64> {
-    0..if std::env::var_os("WV_TEST_FULL").is_some() {
-        many
-    } else {
-        few
-    }
-}
 
 /// Blocks and threads that may use a QP of this sharing from this scope.
 fn users(sharing: &str, scope: &str) -> (u32, u32) {
@@ -69,7 +44,7 @@ fn check(ring: &Ring, kernel: &str, (blocks, threads): (u32, u32), count: u32, f
     let before = ring.read_context();
     let nic = ring.nic(Behaviour {
         follow,
-        ..behaviour(seed)
+        ..Behaviour::new(Follow::Doorbell, seed)
     });
     let ends = ring.run(
         &launch(kernel, blocks, threads, seed),
@@ -194,7 +169,7 @@ fn indices_pass_2_to_the_16_and_2_to_the_32_and_2_to_the_47() {
             let users = users("shared", "thread");
             let words = (users.0 * users.1 * 20) as usize;
             let ring = Ring::new(256, words, edge - 65_536, mode);
-            let nic = ring.nic(behaviour(edge));
+            let nic = ring.nic(Behaviour::new(Follow::Doorbell, edge));
             let ends = ring.run(
                 &launch("wv_test_run_in", 1, 1, 0),
                 &ring.params(65_536 - 4, 0),
@@ -235,7 +210,7 @@ fn failure_seen_late(mode: u32, fail_at: u64) -> (Status, u32, u64, u64) {
     assert_eq!(ends, [(Status::OK, 100)], "all fit, nobody waits");
     let nic = ring.nic(Behaviour {
         fail_at: Some(fail_at),
-        ..behaviour(fail_at)
+        ..Behaviour::new(Follow::Doorbell, fail_at)
     });
     let report = nic.stop();
     assert_eq!(report.findings, [""; 0]);
@@ -283,7 +258,7 @@ fn an_error_ends_every_call_in_every_mode() {
                     let ring = Ring::new(256, words, 0, shared_by | rung_by | cq);
                     let nic = ring.nic(Behaviour {
                         fail_at: Some(700 + seed),
-                        ..behaviour(seed)
+                        ..Behaviour::new(Follow::Doorbell, seed)
                     });
                     let kernel = format!("wv_test_put_{sharing}_{doorbell}_warp");
                     let ends = ring.run(
@@ -337,7 +312,7 @@ fn time_on_a_full_ring_is_counted() {
         println!("{kernel} has waited {waited} ns for ring space");
         assert!(waited > 0, "{kernel}");
         // Refused, not failed: with a NIC the QP goes on.
-        let nic = ring.nic(behaviour(0));
+        let nic = ring.nic(Behaviour::new(Follow::Doorbell, 0));
         let ends = ring.run(&launch(kernel, 1, 1, 0), &ring.params(300, 0));
         assert_eq!(nic.stop().findings, [""; 0], "{kernel}");
         assert_eq!(ends, [(Status::OK, 300)], "{kernel}");

@@ -5,7 +5,9 @@
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
-use test_support::pair::{Pair, launch, seeds};
+use test_support::counts::seeds;
+use test_support::device::launch;
+use test_support::pair::Pair;
 use warpverbs::abi::test_kernels::{PingPongParams, WaitParams};
 use warpverbs::abi::{QpContext, Status};
 use warpverbs::verbs::QpConfig;
@@ -18,7 +20,7 @@ const AREA: u64 = 32 * 8 * WORDS as u64;
 fn side(pair: &Pair, side: usize, rounds: u32) -> PingPongParams {
     let end = &pair.ends[side];
     PingPongParams {
-        qp: pair.qps[side].layout().context_addr.into(),
+        qp: pair.qp_of(side),
         peer: end.peer(),
         window: end.window(),
         src_offset: 0,
@@ -39,7 +41,7 @@ fn pair(schedule_seed: Option<u64>) -> Pair {
         log_depth: 8,
         ..QpConfig::default()
     };
-    Pair::new((AREA as usize * 2 + 64) / 16, &config, schedule_seed)
+    Pair::of_words((AREA as usize * 2 + 64) / 16, &config, schedule_seed)
 }
 
 #[test]
@@ -48,7 +50,7 @@ fn two_kernels_play_ping_pong_with_data_behind_each_signal() {
     for seed in seeds(4, 40) {
         let pair = pair((seed % 2 == 1).then_some(seed));
         let events = [0, 1].map(|at| {
-            let spec = launch("wv_test_ping_pong", 32, 2 * seed + at as u64);
+            let spec = launch("wv_test_ping_pong", 1, 32, 2 * seed + at as u64);
             pair.ends[at].start(&spec, &side(&pair, at, ROUNDS))
         });
         for (end, event) in pair.ends.iter().zip(&events) {
@@ -113,7 +115,7 @@ fn abort_and_a_failed_qp_end_the_wait_for_a_signal() {
     ] {
         let pair = pair(None);
         let params = wait_params(&pair, Duration::from_secs(60));
-        let event = pair.ends[0].start(&launch("wv_test_wait", 4, 0), &params);
+        let event = pair.ends[0].start(&launch("wv_test_wait", 1, 4, 0), &params);
         // The kernel waits by now, as a rule: it may not have ended in any case.
         std::thread::sleep(Duration::from_millis(30));
         assert!(!event.is_done());
@@ -133,7 +135,7 @@ fn a_dead_peer_ends_the_game_on_both_sides() {
     pair.ends[1].set_peer(&pair.ends[0], 0x0100_0000);
     let events = [0, 1].map(|at| {
         let params = side(&pair, at, 10);
-        pair.ends[at].start(&launch("wv_test_ping_pong", 32, at as u64), &params)
+        pair.ends[at].start(&launch("wv_test_ping_pong", 1, 32, at as u64), &params)
     });
     let second = pair.ends[1].finish(&events[1], 32)[0].0;
     pair.patch(offset_of!(QpContext, abort), &1u32.to_ne_bytes());

@@ -11,8 +11,9 @@ use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::doorbell::{doorbell_value, qp_record};
 use mlx5_prm::wqe::{CtrlSeg, DataSeg, RaddrSeg, WqeOpcode};
 use softhca::Hca;
+use test_support::hca::{hca, kick};
 use test_support::limits::HANG;
-use test_support::node::{Node, Window, connect, connect_reset, hca, kick};
+use test_support::node::{Node, Window, connect, connect_reset};
 use warpverbs::verbs::{Qp, QpConfig, QpLayout, QpState, Rts};
 
 const WINDOW: u16 = 8192;

@@ -11,8 +11,9 @@ use warpverbs::verbs::{CqKind, Sharing};
 
 use crate::data::{adds, get, put_signal, put_two, signal, signal_add, sizes, unsignalled, values};
 use crate::words::{atomics, atomics_refused, immediates, wait_any};
-use test_support::bench::{Bench, HALF, source_word};
+use test_support::bench::{Bench, HALF};
 use test_support::table::Shape;
+use test_support::words::word;
 
 /// WQEBBs of a ring, and the most that one call may post.
 const DEPTH: u64 = 256;
@@ -103,7 +104,7 @@ pub(crate) fn settle(bench: &Bench) {
     if bench.cell.sharing != Sharing::Exclusive {
         assert_eq!(context.claim, context.resv);
     }
-    let counters = bench.ends[0].hca.counters();
+    let counters = bench.pair.ends[0].hca.counters();
     let (wqes, doorbells) = bench.before;
     assert_eq!(
         counters.wqes - wqes,
@@ -157,8 +158,8 @@ pub(crate) fn list(count: u64, bytes: u64) -> Vec<PutItem> {
 /// Side 1's target holds what `items` put there, and zeros elsewhere.
 #[track_caller]
 pub(crate) fn arrived<'a>(bench: &Bench, items: impl IntoIterator<Item = &'a PutItem>) {
-    let source = bench.ends[0].bytes(0, HALF);
-    assert_eq!(source[..8], source_word(0).to_le_bytes());
+    let source = bench.bytes(0, 0, HALF);
+    assert_eq!(source[..8], word(0).to_le_bytes());
     let mut expected = vec![0; source.len()];
     for item in items {
         let at = |offset: u64| usize::try_from(offset).unwrap();
@@ -171,7 +172,7 @@ pub(crate) fn arrived<'a>(bench: &Bench, items: impl IntoIterator<Item = &'a Put
 
 #[track_caller]
 pub(crate) fn compare(bench: &Bench, expected: &[u8]) {
-    let target = bench.ends[1].bytes(HALF, HALF);
+    let target = bench.bytes(1, HALF, HALF);
     let wrong = target
         .iter()
         .zip(expected)
@@ -204,7 +205,10 @@ fn held(bench: &mut Bench) {
         align(bench);
         bench.clear();
         let items = list(solo.size.into(), 8);
-        let (wqes, doorbells) = (bench.ends[0].hca.counters().wqes, bench.context().doorbells);
+        let (wqes, doorbells) = (
+            bench.pair.ends[0].hca.counters().wqes,
+            bench.context().doorbells,
+        );
         let post = ConformanceParams {
             operation: abi::CONFORMANCE_PUT,
             options: abi::CONFORMANCE_MORE,
@@ -214,7 +218,11 @@ fn held(bench: &mut Bench) {
         assert_eq!((posted.held, posted.done), (1, 1));
         assert_eq!(posted.ticket, bench.context().resv);
         sleep(Duration::from_millis(3));
-        assert_eq!(bench.ends[0].hca.counters().wqes, wqes, "nobody has rung");
+        assert_eq!(
+            bench.pair.ends[0].hca.counters().wqes,
+            wqes,
+            "nobody has rung"
+        );
         assert_eq!(bench.context().doorbells, doorbells);
         arrived(bench, []);
         let params = ConformanceParams {
@@ -243,7 +251,7 @@ fn held(bench: &mut Bench) {
 fn full_ring(bench: &mut Bench) {
     let shape = bench.cell.shape();
     let items = list(4000, 8);
-    bench.ends[0].hca.pause(Duration::from_secs(600));
+    bench.pair.ends[0].hca.pause(Duration::from_secs(600));
     let params = ConformanceParams {
         operation: abi::CONFORMANCE_PUT,
         options: abi::CONFORMANCE_TRY | abi::CONFORMANCE_UNSIGNALLED,
@@ -263,7 +271,7 @@ fn full_ring(bench: &mut Bench) {
     if bench.cell.sharing != Sharing::Exclusive {
         assert_eq!(context.claim, context.resv, "refusals are taken back");
     }
-    bench.ends[0].hca.pause(Duration::ZERO);
+    bench.pair.ends[0].hca.pause(Duration::ZERO);
     settle(bench);
     let (scopes, size) = (shape.scopes() as usize, shape.size as usize);
     let ran = items.iter().enumerate().filter(|(number, _)| {

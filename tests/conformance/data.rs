@@ -6,8 +6,9 @@ use warpverbs::abi::test_conformance::ConformanceParams;
 use warpverbs::abi::test_kernels::PutItem;
 
 use crate::checks::{arrived, compare, expect, list};
-use test_support::bench::{Bench, HALF, SIGNALS, source_word};
+use test_support::bench::{Bench, HALF, SIGNALS};
 use test_support::table::Shape;
+use test_support::words::word;
 
 pub(crate) fn sizes(bench: &mut Bench) {
     let mut rng = fastrand::Rng::with_seed(bench.seed);
@@ -77,16 +78,15 @@ fn watched(bench: &Bench, items: &[PutItem], rounds: u32, post: impl FnOnce()) {
         threads: scopes,
         size: 1,
     };
-    let end = &bench.ends[1];
-    let event = end.start("wv_test_conformance_watch", watchers, bench.seed, &watch);
+    let event = bench.start(1, "wv_test_conformance_watch", watchers, &watch);
     post();
-    let seen = end.finish(&event, scopes);
+    let seen = bench.finish(1, &event, scopes);
     assert!(
         seen.iter()
             .all(|seen| (seen.status, seen.done) == (Status::OK, 0)),
         "{seen:?}"
     );
-    let signals = end.bytes(SIGNALS, 8 * u64::from(scopes + 1));
+    let signals = bench.bytes(1, SIGNALS, 8 * u64::from(scopes + 1));
     let expected: Vec<u8> = (0..=scopes)
         .flat_map(|scope| u64::from(if scope < scopes { rounds } else { 0 }).to_le_bytes())
         .collect();
@@ -160,7 +160,7 @@ fn fetch(bench: &Bench, operation: u32, items: &[PutItem]) {
 }
 
 pub(crate) fn get(bench: &mut Bench) {
-    let words: Vec<u64> = (0..HALF / 8).map(|k| source_word(k ^ bench.seed)).collect();
+    let words: Vec<u64> = (0..HALF / 8).map(|k| word(k ^ bench.seed)).collect();
     bench.fill_targets(1, &words);
     bench.fill_targets(0, &vec![0; words.len()]);
     // Each to the place where it was, a gap behind it.
@@ -173,8 +173,8 @@ pub(crate) fn get(bench: &mut Bench) {
         };
     }
     fetch(bench, abi::CONFORMANCE_GET, &items);
-    let got = bench.ends[0].bytes(HALF, HALF);
-    let there = bench.ends[1].bytes(HALF, HALF);
+    let got = bench.bytes(0, HALF, HALF);
+    let there = bench.bytes(1, HALF, HALF);
     let wrong = (0..got.len()).find(|&at| {
         let fetched = at < 400 * 64 && at % 64 < 57;
         got[at] != if fetched { there[at] } else { 0 }
@@ -205,7 +205,7 @@ pub(crate) fn adds(bench: &mut Bench) {
     let mut expected = vec![0; usize::try_from(HALF).unwrap()];
     expected[..8].copy_from_slice(&(150_u64 * 151 / 2).to_le_bytes());
     compare(bench, &expected);
-    let old = bench.ends[0].bytes(HALF, 8 * 151);
+    let old = bench.bytes(0, HALF, 8 * 151);
     let untouched = |place: &[u8]| place == [0xff; 8];
     let mut places = old.chunks_exact(8);
     assert!(places.by_ref().take(150).all(|place| !untouched(place)));
@@ -221,7 +221,7 @@ pub(crate) fn signal_add(bench: &mut Bench) {
         ..bench.params(0, &[])
     };
     expect(bench, shape, &params, Status::OK);
-    let signals = bench.ends[1].bytes(SIGNALS, 8 * u64::from(shape.scopes() + 1));
+    let signals = bench.bytes(1, SIGNALS, 8 * u64::from(shape.scopes() + 1));
     let expected = (0..=shape.scopes()).flat_map(|scope| {
         let sum: u64 = if scope < shape.scopes() { 9 } else { 0 };
         sum.to_le_bytes()

@@ -6,7 +6,8 @@ use warpverbs::abi::test_kernels::PutItem;
 use warpverbs::abi::{ATOMIC_64, ATOMIC_MASKED_32, ATOMIC_MASKED_64, Status};
 
 use crate::checks::{arrived, compare, expect, list};
-use test_support::bench::{Bench, HALF, source_word};
+use test_support::bench::{Bench, HALF};
+use test_support::words::word;
 
 /// Number of an atomic, in the order of `AmoOp`, and its bytes.
 const ATOMICS: [(u32, u64); 12] = [
@@ -29,7 +30,7 @@ const WORDS: u64 = HALF / 8;
 
 /// What the target holds at first: word `k`, as the kernel knows it.
 fn there(k: u64) -> u64 {
-    source_word(WORDS + k)
+    word(WORDS + k)
 }
 
 /// What an atomic makes of `old`.
@@ -91,7 +92,7 @@ pub(crate) fn atomics(bench: &mut Bench) {
             }
             _ => word.to_le_bytes(),
         });
-        let fetched = bench.ends[0].bytes(HALF, HALF);
+        let fetched = bench.bytes(0, HALF, HALF);
         let wrong = fetched.iter().copied().zip(old).position(|(a, b)| a != b);
         assert_eq!(wrong, None, "atomic {number} of {bytes}: first wrong byte");
     }
@@ -134,19 +135,19 @@ pub(crate) fn immediates(bench: &mut Bench) {
         ..bench.params(1, &items)
     };
     let kernel = bench.cell.kernel();
-    let event = bench.ends[1].start(&kernel, shape, bench.seed, &take);
+    let event = bench.start(1, &kernel, shape, &take);
     let put = ConformanceParams {
         operation: abi::CONFORMANCE_PUT_IMM,
         end: abi::CONFORMANCE_END_WAIT,
         ..bench.params(0, &items)
     };
     expect(bench, shape, &put, Status::OK);
-    let taken = bench.ends[1].finish(&event, shape.scopes());
+    let taken = bench.finish(1, &event, shape.scopes());
     let good = |end: &abi::ConformanceEnd| (end.status, end.done) == (Status::OK, each);
     assert!(taken.iter().all(good), "{taken:?}");
     arrived(bench, &items);
     // Each number once, none besides.
-    let counts = bench.ends[1].bytes(0, HALF);
+    let counts = bench.bytes(1, 0, HALF);
     let expected = (0..WORDS).flat_map(|k| u64::from(k < items.len() as u64).to_le_bytes());
     let wrong = counts.iter().zip(expected).position(|(&a, b)| a != b);
     assert_eq!(wrong, None, "first wrong byte of the counts");
@@ -157,8 +158,8 @@ pub(crate) fn immediates(bench: &mut Bench) {
         ..take
     };
     let solo = bench.cell.solo();
-    let event = bench.ends[1].start(&kernel, solo, bench.seed, &again);
-    let none = bench.ends[1].finish(&event, 1);
+    let event = bench.start(1, &kernel, solo, &again);
+    let none = bench.finish(1, &event, 1);
     assert_eq!(none[0].status, Status::WOULD_BLOCK);
 }
 

@@ -86,7 +86,7 @@ fn post(
 
 /// Puts what the operation finds in flight onto a QP whose HCA sleeps: at least 64 WQEs.
 fn fill(bench: &Bench, operation: &Operation) -> u64 {
-    bench.ends[0].hca.pause(LONG);
+    bench.pair.ends[0].hca.pause(LONG);
     let shape = bench.cell.shape();
     // 96 of a warp's 128 lanes: the ring holds them, signals included.
     let list = match operation.before {
@@ -138,8 +138,8 @@ fn check_sticky(bench: &Bench, operation: &Operation, ticket: u64, status: Statu
 /// Nothing has arrived.
 fn check_nothing(bench: &Bench) {
     assert!(
-        bench.ends[1]
-            .bytes(HALF, HALF + 4096)
+        bench
+            .bytes(1, HALF, HALF + 4096)
             .iter()
             .all(|&byte| byte == 0)
     );
@@ -147,7 +147,7 @@ fn check_nothing(bench: &Bench) {
 
 /// Side 1's target holds `list` and nothing else.
 fn check_arrived(bench: &Bench, list: &[PutItem]) {
-    let source = bench.ends[0].bytes(0, HALF);
+    let source = bench.bytes(0, 0, HALF);
     let mut expected = vec![0; source.len()];
     for item in list {
         let from = usize::try_from(item.src_offset).unwrap();
@@ -155,7 +155,7 @@ fn check_arrived(bench: &Bench, list: &[PutItem]) {
         let bytes = usize::try_from(item.bytes).unwrap();
         expected[to..to + bytes].copy_from_slice(&source[from..from + bytes]);
     }
-    assert!(bench.ends[1].bytes(HALF, HALF) == expected);
+    assert!(bench.bytes(1, HALF, HALF) == expected);
 }
 
 /// Both ends through Err and Reset; old tickets are stale; 64 words arrive.
@@ -192,11 +192,11 @@ fn check_recovery(bench: &mut Bench, old: u64) {
 /// The peer's key is wrong, and the HCA has flushed all that was behind the first WQE before anybody looks.
 pub(crate) fn wrong_key(bench: &mut Bench, operation: &Operation) -> Row {
     bench.point(0x0100_0000);
-    let errors = bench.ends[0].hca.counters().error_cqes;
+    let errors = bench.pair.ends[0].hca.counters().error_cqes;
     let ticket = fill(bench, operation);
-    bench.ends[0].hca.pause(Duration::ZERO);
+    bench.pair.ends[0].hca.pause(Duration::ZERO);
     until("the HCA flushes", || {
-        bench.ends[0].hca.counters().error_cqes - errors >= IN_FLIGHT
+        bench.pair.ends[0].hca.counters().error_cqes - errors >= IN_FLIGHT
     });
     if operation.only_word {
         // It looks at the error word and at no completion: somebody else has seen the failure.
@@ -224,9 +224,9 @@ pub(crate) fn wrong_key(bench: &mut Bench, operation: &Operation) -> Row {
 
 /// The peer says nothing more: the call waits while the HCA tries again, and ends when it gives up.
 pub(crate) fn dead_peer(bench: &mut Bench, operation: &Operation) -> Row {
-    bench.ends[1].hca.set_port(false);
+    bench.pair.ends[1].hca.set_port(false);
     let ticket = fill(bench, operation);
-    bench.ends[0].hca.pause(Duration::ZERO);
+    bench.pair.ends[0].hca.pause(Duration::ZERO);
     if operation.only_word {
         let params = ConformanceParams {
             end: abi::CONFORMANCE_END_WAIT,
@@ -241,7 +241,7 @@ pub(crate) fn dead_peer(bench: &mut Bench, operation: &Operation) -> Row {
     check_sticky(bench, operation, ticket, outcome.status);
     check_nothing(bench);
     let row = row(bench, operation, "dead peer", &outcome);
-    bench.ends[1].hca.set_port(true);
+    bench.pair.ends[1].hca.set_port(true);
     check_recovery(bench, ticket);
     row
 }
@@ -250,7 +250,7 @@ pub(crate) fn dead_peer(bench: &mut Bench, operation: &Operation) -> Row {
 pub(crate) fn full_ring(bench: &mut Bench, operation: &Operation) -> Vec<Row> {
     let mut rows = Vec::new();
     let findings = bench.findings();
-    bench.ends[0].hca.pause(LONG);
+    bench.pair.ends[0].hca.pause(LONG);
     let list = items(4000);
     let options = abi::CONFORMANCE_TRY;
     let ends = post(
@@ -297,7 +297,7 @@ pub(crate) fn full_ring(bench: &mut Bench, operation: &Operation) -> Vec<Row> {
     rows.push(abort(bench, operation, full.resv));
     check_healthy(bench);
 
-    bench.ends[0].hca.pause(Duration::ZERO);
+    bench.pair.ends[0].hca.pause(Duration::ZERO);
     let params = ConformanceParams {
         end: abi::CONFORMANCE_END_QUIET,
         rounds: 1,

@@ -144,7 +144,6 @@ impl Operation {
         options: u32,
     ) -> Event {
         let deadline_ns = u64::try_from(deadline.as_nanos()).unwrap();
-        let end = &bench.ends[0];
         let solo = bench.cell.solo();
         let takes_items = matches!(
             self.call,
@@ -171,12 +170,12 @@ impl Operation {
             deadline_ns,
             ..bench.params(0, &list)
         };
-        end.start(&bench.cell.kernel(), solo, bench.seed, &params)
+        bench.start(0, &bench.cell.kernel(), solo, &params)
     }
 
     /// Waits for the call.
     pub(crate) fn finish(bench: &Bench, event: &Event) -> Outcome {
-        Outcome::from(&bench.ends[0].finish(event, 1)[0])
+        Outcome::from(&bench.finish(0, event, 1)[0])
     }
 
     /// Makes the call and waits for it.

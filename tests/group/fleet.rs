@@ -18,7 +18,7 @@ use crate::graph::Replays;
 use crate::small::{SHAPE, TRAFFIC};
 use crate::store::{Cut, Way};
 use crate::support::{Setup, batch, join};
-use test_support::node::hca_with;
+use test_support::hca::hca_with;
 
 pub(crate) use test_support::limits::HANG as LONG;
 

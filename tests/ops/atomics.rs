@@ -35,7 +35,7 @@ fn rig() -> Rig {
         log_depth: 9,
         ..QpConfig::default()
     };
-    Rig::new(WINDOW, &config, None)
+    Rig::new(WINDOW, &config)
 }
 
 #[test]
@@ -63,7 +63,11 @@ fn every_atomic_of_both_widths_does_what_the_model_says() {
                 rig.run(0, Scope::Thread, 0, &[amo(number, bytes, vec![item])]);
                 let what = format!("atomic {number} of {bytes} bytes on {old:#x}, direct {direct}");
                 let new = result(number, old & mask, value & mask, compare & mask) & mask;
-                assert_eq!(rig.ends[1].word(WORDS), old & !mask | new, "{what}");
+                assert_eq!(
+                    rig.ends[1].window_at::<u64>(WORDS, 1)[0],
+                    old & !mask | new,
+                    "{what}"
+                );
                 let rest = u64::from_le_bytes([0xee; 8]);
                 let fetched = [rest & !mask | old & mask, rest];
                 assert_eq!(rig.ends[0].window_at::<u64>(RESULTS, 2), fetched, "{what}");
@@ -155,7 +159,7 @@ fn a_lock_by_compare_swap_and_swap_has_one_holder_at_a_time() {
             "{seen:?}"
         );
         assert_eq!(seen[40], 100 * round + 1);
-        assert_eq!(rig.ends[1].word(WORDS), 0_u64);
+        assert_eq!(rig.ends[1].window_at::<u64>(WORDS, 1)[0], 0_u64);
     }
 }
 
@@ -189,9 +193,9 @@ fn results_that_nobody_wants_go_to_the_sink_and_wide_ones_are_followed_by_a_nop(
 fn what_the_device_lacks_is_refused_and_nothing_is_posted() {
     let all = ATOMIC_64 | ATOMIC_MASKED_32 | ATOMIC_MASKED_64;
     let rig = rig();
-    assert_eq!(rig.context(0).atomics & all, all);
+    assert_eq!(rig.context_of(0).atomics & all, all);
     assert_eq!(
-        rig.context(0).atomics & ATOMIC_RESULT_BE,
+        rig.context_of(0).atomics & ATOMIC_RESULT_BE,
         0,
         "softhca answers as the host does"
     );
@@ -209,9 +213,9 @@ fn what_the_device_lacks_is_refused_and_nothing_is_posted() {
             };
             let call = amo(number, bytes, vec![item]);
             let offset = offset_of!(QpContext, atomics);
-            rig.patch(0, offset, &(all & !needs));
+            rig.patch_of(0, offset, &(all & !needs));
             assert_eq!(rig.try_one(0, Scope::Thread, &call), Status::INVALID);
-            rig.patch(0, offset, &needs);
+            rig.patch_of(0, offset, &needs);
             assert_eq!(rig.try_one(0, Scope::Thread, &call), Status::OK);
             // Off the boundary, here or there.
             for off in [
@@ -230,7 +234,7 @@ fn what_the_device_lacks_is_refused_and_nothing_is_posted() {
         }
     }
     assert_eq!(
-        rig.context(0).resv,
+        rig.context_of(0).resv,
         12 + 3 * 2,
         "three of two WQEBBs and a NOP"
     );
@@ -241,8 +245,8 @@ fn what_the_device_lacks_is_refused_and_nothing_is_posted() {
 fn big_endian_results_are_turned_around() {
     // What a device answers whose results of 8 bytes are big-endian looks to a kernel as if softhca's word were swapped.
     let rig = rig();
-    let bits = rig.context(0).atomics | ATOMIC_RESULT_BE;
-    rig.patch(0, offset_of!(QpContext, atomics), &bits);
+    let bits = rig.context_of(0).atomics | ATOMIC_RESULT_BE;
+    rig.patch_of(0, offset_of!(QpContext, atomics), &bits);
     rig.ends[1].write(WORDS, &0x0102_0304_0506_0708_u64.to_le_bytes());
     let item = OpItem {
         remote: WORDS,
@@ -250,5 +254,8 @@ fn big_endian_results_are_turned_around() {
         ..OpItem::default()
     };
     rig.run(0, Scope::Thread, 0, &[amo(ADD, 8, vec![item])]);
-    assert_eq!(rig.ends[0].word(RESULTS), 0x0807_0605_0403_0201_u64);
+    assert_eq!(
+        rig.ends[0].window_at::<u64>(RESULTS, 1)[0],
+        0x0807_0605_0403_0201_u64
+    );
 }

@@ -1,5 +1,6 @@
 //! Every operation at every scope moves its bytes and no others, in order.
 
+use test_support::counts::seeds;
 use warpverbs::abi::test_ops::{OPS_ADD, OpItem, OpKind, OpStep};
 use warpverbs::abi::{MAX_PUT_BYTES, Status};
 use warpverbs::verbs::QpConfig;
@@ -9,14 +10,6 @@ use crate::program::{
     FETCHED, LENGTHS, RESULTS, SOURCES, TARGETS, WINDOW, WORDS, quiet, random_call, step, step_back,
 };
 use crate::rig::{Call, Rig, SCOPES, Scope};
-
-fn few(seeds: u64, full: u64) -> std::ops::Range<u64> {
-    0..if std::env::var_os("WV_TEST_FULL").is_some() {
-        full
-    } else {
-        seeds
-    }
-}
 
 /// Makes `calls` from side 0 and compares both windows with the model.
 fn check(rig: &Rig, model: &mut Model, scope: Scope, seed: u64, calls: &[Call], what: &str) {
@@ -34,7 +27,7 @@ fn rig(scope: Scope) -> Rig {
         log_depth,
         ..QpConfig::default()
     };
-    Rig::new(WINDOW, &config, None)
+    Rig::new(WINDOW, &config)
 }
 
 /// One item per thread, of `bytes` bytes each, that lie apart.
@@ -130,7 +123,7 @@ fn each_operation_moves_its_bytes_at_each_scope_by_qp_and_directly() {
             &calls,
             &format!("{scope:?}, direct {direct}"),
         );
-        let context = rig.context(0);
+        let context = rig.context_of(0);
         assert_eq!((context.err, context.cons), (Status::OK, context.resv));
         assert_eq!(context.resv == 0, direct, "a direct path posts nothing");
     }
@@ -174,7 +167,7 @@ fn lanes_whose_values_follow_each_other_share_a_wqe() {
 
 #[test]
 fn random_programs_do_what_the_memory_model_says() {
-    for seed in few(6, 200) {
+    for seed in seeds(6, 200) {
         for (scope, direct) in SCOPES
             .into_iter()
             .flat_map(|scope| [(scope, false), (scope, true)])
@@ -218,7 +211,7 @@ fn more_than_a_gib_is_split_inside_one_reservation() {
     const GIB: u64 = MAX_PUT_BYTES as u64;
     const BYTES: u64 = GIB + 5;
     // The windows are empty pages but for what is marked; sources and targets overlap nowhere at their marks.
-    let rig = Rig::new(BYTES + 4096, &QpConfig::default(), None);
+    let rig = Rig::new(BYTES + 4096, &QpConfig::default());
     let marks = [0, 4093, GIB - 3, GIB, GIB + 4];
     for (k, mark) in marks.into_iter().enumerate() {
         rig.ends[0].write(mark, &[k as u8 + 1]);

@@ -14,7 +14,7 @@ fn rig(log_recv_depth: u8) -> Rig {
         log_recv_depth: Some(log_recv_depth),
         ..QpConfig::default()
     };
-    Rig::new(WINDOW, &config, None)
+    Rig::new(WINDOW, &config)
 }
 
 fn take(options: u32) -> Call {
@@ -101,14 +101,14 @@ fn the_receive_counter_runs_through_2_to_the_16() {
     let mut taken: Vec<u32> = rig.finish(1, &taking).iter().map(|end| end.imm).collect();
     taken.sort_unstable();
     assert!(taken.into_iter().eq(0..CALLS as u32 * 32));
-    let context = rig.context(1);
+    let context = rig.context_of(1);
     assert_eq!((context.recv_posted, context.recv_owed), (CALLS * 32, 0));
     assert_eq!(rig.findings(), [""; 0]);
 }
 
 #[test]
 fn without_a_receive_queue_it_is_refused_and_an_empty_one_is_not_waited_for_by_a_try() {
-    let without = Rig::new(WINDOW, &QpConfig::default(), None);
+    let without = Rig::new(WINDOW, &QpConfig::default());
     for options in [0, OPS_TRY] {
         assert_eq!(
             without.try_one(1, Scope::Warp, &take(options)),
@@ -135,7 +135,7 @@ fn a_qp_in_error_ends_the_wait_for_an_immediate() {
     let rig = rig(6);
     let taking = rig.start(1, Scope::Thread, 0, &[vec![take(0)], vec![take(0)]]);
     std::thread::sleep(std::time::Duration::from_millis(20));
-    rig.qps[1].to_error().unwrap();
+    rig.qps()[1].to_error().unwrap();
     for end in rig.finish(1, &taking) {
         assert_eq!(end.posted, Status::FLUSHED);
     }

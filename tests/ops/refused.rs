@@ -15,7 +15,7 @@ fn rig() -> Rig {
         log_depth: 8,
         ..QpConfig::default()
     };
-    Rig::new(WINDOW, &config, None)
+    Rig::new(WINDOW, &config)
 }
 
 fn item() -> OpItem {
@@ -48,7 +48,7 @@ fn is_refused(rig: &Rig, scope: Scope, call: &Call) {
         "{:?}",
         call.step
     );
-    let context = rig.context(0);
+    let context = rig.context_of(0);
     assert_eq!((context.claim, context.resv), (0, 0), "{:?}", call.step);
 }
 
@@ -125,7 +125,7 @@ fn a_quarter_of_the_ring_fits_and_one_more_does_not() {
             Status::OK,
             "{kind:?}"
         );
-        assert_eq!(rig.context(0).resv, 64, "{kind:?}");
+        assert_eq!(rig.context_of(0).resv, 64, "{kind:?}");
         assert_eq!(rig.findings(), [""; 0], "{kind:?}");
     }
     // A swap of 8 bytes takes two, and one more for all.
@@ -145,7 +145,7 @@ fn a_quarter_of_the_ring_fits_and_one_more_does_not() {
     let rig = rig();
     is_refused(&rig, Scope::Warp, &swap(32));
     assert_eq!(rig.try_one(0, Scope::Warp, &swap(31)), Status::OK);
-    assert_eq!(rig.context(0).resv, 63);
+    assert_eq!(rig.context_of(0).resv, 63);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn an_addition_needs_a_boundary_and_a_sink() {
             is_refused(&rig, Scope::Warp, &off);
         }
     }
-    rig.patch(
+    rig.patch_of(
         0,
         offset_of!(QpContext, atomic_sink),
         &DevicePtr::<u64>::NULL.addr(),
@@ -256,7 +256,7 @@ fn a_full_ring_refuses_who_only_tries_and_loses_nothing() {
         );
         rig.wake(0);
         rig.run(0, Scope::Thread, 0, &[quiet()]);
-        let context = rig.context(0);
+        let context = rig.context_of(0);
         assert_eq!(
             (context.err, context.claim),
             (Status::OK, context.cons),

@@ -1,20 +1,16 @@
-//! Two ranks on two software HCAs, each with a window at the other, and programs of operations for their kernels.
+//! Programs of operations for the kernels of two ranks.
 
-// UNSAFETY: registers memory and launches kernels.
-#![expect(unsafe_code, reason = "registered memory; kernel launches")]
-
-use std::mem::offset_of;
+use std::ops::Deref;
 use std::time::Duration;
 
-use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
-use softhca::{Hca, HcaConfig};
+use bytemuck::{Pod, Zeroable, cast_slice};
+use test_support::device::upload;
 use test_support::limits::HANG;
+use test_support::pair::{Pair, Setup};
 use warpverbs::abi::test_ops::{OpItem, OpResult, OpStep, OpsParams};
-use warpverbs::abi::{PEER_DIRECT, PeerEntry, QpContext, Status, Window};
+use warpverbs::abi::{PEER_DIRECT, PeerEntry, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
-use warpverbs::verbs::{Access, Mr, Qp, QpConfig, Rts};
-
-use test_support::node::{Node, connect, hca_with};
+use warpverbs::verbs::QpConfig;
 
 /// Deadline of each call, ns.
 const DEADLINE_NS: u64 = 60_000_000_000;
@@ -62,20 +58,10 @@ pub(crate) struct Call {
     pub(crate) items: Vec<OpItem>,
 }
 
-/// One rank.
-pub(crate) struct End {
-    mr: Mr,
-    window: DeviceMemory,
-    peer: DeviceMemory,
-    pub(crate) node: Node,
-    pub(crate) hca: Hca,
-}
-
-/// Two ranks.
+/// Two ranks whose kernels run programs.
 pub(crate) struct Rig {
-    pub(crate) qps: [Qp<Rts>; 2],
-    pub(crate) ends: [End; 2],
-    /// Bytes of a window, without the 64 behind it in which atomics leave what nobody wants.
+    pair: Pair,
+    /// Bytes of a window, without the 64 behind it in which atomics leave what nothing reads.
     pub(crate) bytes: u64,
 }
 
@@ -87,81 +73,50 @@ pub(crate) struct Running {
     _items: DeviceMemory,
 }
 
+impl Deref for Rig {
+    type Target = Pair;
+
+    fn deref(&self) -> &Pair {
+        &self.pair
+    }
+}
+
 impl Rig {
-    pub(crate) fn new(bytes: u64, config: &QpConfig, schedule_seed: Option<u64>) -> Self {
-        let end = |_| {
-            let hca = hca_with(HcaConfig {
-                schedule_seed,
-                ..HcaConfig::default()
-            });
-            let node = Node::open(&hca, 4 << 20).unwrap();
-            let window = node.gpu.alloc(bytes as usize + 64, 4096).unwrap();
-            // SAFETY: the window outlives the MR (field order), and is reached by kernels, the HCA and copies only.
-            let mr = unsafe { Mr::register(&node.pd, window.addr(), bytes + 64, Access::ALL) };
-            End {
-                mr: mr.unwrap(),
-                peer: node.gpu.alloc(size_of::<PeerEntry>(), 16).unwrap(),
-                window,
-                node,
-                hca,
-            }
+    pub(crate) fn new(bytes: u64, config: &QpConfig) -> Self {
+        let setup = Setup {
+            sink: Some(bytes),
+            ..Setup::new(bytes + 64, config)
         };
-        let ends = [0, 1].map(end);
-        let qps = connect([&ends[0].node, &ends[1].node], config).unwrap();
-        let rig = Self { qps, ends, bytes };
-        for side in [0, 1] {
-            rig.set_direct(side, false);
-            let end = &rig.ends[side];
-            let sink = end.window.addr() + bytes;
-            rig.patch(side, offset_of!(QpContext, atomic_sink), &sink);
-            let lkey = end.mr.lkey().to_be();
-            rig.patch(side, offset_of!(QpContext, atomic_sink_lkey_be), &lkey);
+        Self {
+            pair: Pair::new(setup),
+            bytes,
         }
-        rig
     }
 
     /// Whether `side` reaches the other's window by loads and stores.
     pub(crate) fn set_direct(&self, side: usize, direct: bool) {
-        let other = &self.ends[1 - side];
-        let entry = PeerEntry {
-            base: other.window.addr(),
-            rkey_be: other.mr.rkey().to_be(),
+        self.ends[side].set_entry(&PeerEntry {
             rail_generation: if direct { PEER_DIRECT } else { 0 },
-        };
-        let end = &self.ends[side];
-        end.node
-            .gpu
-            .write(end.peer.addr(), bytes_of(&entry))
-            .unwrap();
+            ..self.ends[1 - side].entry()
+        });
     }
 
     /// Makes `side` its own peer, reached directly.
     pub(crate) fn set_peer_here(&self, side: usize) {
         let end = &self.ends[side];
-        let entry = PeerEntry {
-            base: end.window.addr(),
+        end.set_entry(&PeerEntry {
             rkey_be: 0,
             rail_generation: PEER_DIRECT,
-        };
-        end.node
-            .gpu
-            .write(end.peer.addr(), bytes_of(&entry))
-            .unwrap();
+            ..end.entry()
+        });
     }
 
-    /// Changes the context of a side's QP.
-    pub(crate) fn patch(&self, side: usize, offset: usize, value: &impl Pod) {
-        let addr = self.qps[side].layout().context_addr + offset as u64;
-        self.ends[side]
-            .node
-            .gpu
-            .write(addr, bytes_of(value))
-            .unwrap();
-    }
-
-    /// The context of a side's QP as it is now.
-    pub(crate) fn context(&self, side: usize) -> QpContext {
-        self.ends[side].read(self.qps[side].layout().context_addr, 1)[0]
+    /// The window of a side, as kernels get it.
+    pub(crate) fn window_of(&self, side: usize) -> Window {
+        Window {
+            bytes: self.bytes,
+            ..self.ends[side].window()
+        }
     }
 
     /// Starts a kernel in which each unit of `scope` makes its calls.
@@ -187,23 +142,13 @@ impl Rig {
                 items.extend_from_slice(&call.items);
             }
         }
-        let gpu = &end.node.gpu;
-        let upload = |bytes: &[u8]| {
-            let memory = gpu.alloc(bytes.len().max(1), 128).unwrap();
-            gpu.write(memory.addr(), bytes).unwrap();
-            memory
-        };
+        let upload = |bytes: &[u8]| upload(end.node.gpu.as_ref(), bytes);
         let results = upload(cast_slice(&vec![OpResult::zeroed(); steps.len()]));
         let (steps, items) = (upload(cast_slice(&steps)), upload(cast_slice(&items)));
         let params = OpsParams {
-            qp: self.qps[side].layout().context_addr.into(),
-            peer: end.peer.addr().into(),
-            window: Window {
-                id: 0,
-                lkey_be: end.mr.lkey().to_be(),
-                base: end.window.addr(),
-                bytes: self.bytes,
-            },
+            qp: self.qp_of(side),
+            peer: end.peer(),
+            window: self.window_of(side),
             steps: steps.addr().into(),
             items: items.addr().into(),
             results: results.addr().into(),
@@ -215,11 +160,8 @@ impl Rig {
             deadline: HANG,
             ..scope.launch(units.len() as u32)
         };
-        // SAFETY: the parameters are the kernel's and name memory of the rig and of what is returned, both of which outlive the
-        // wait; kernels, HCAs and host share it by the protocol, or touch it one after the other.
-        let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }.unwrap();
         Running {
-            event,
+            event: end.start(&launch, &params),
             results,
             _steps: steps,
             _items: items,
@@ -228,33 +170,14 @@ impl Rig {
 
     /// Runs a kernel of side 0.
     pub(crate) fn run_kernel(&self, launch: &Launch<'_>, params: &impl Pod) {
-        let gpu = &self.ends[0].node.gpu;
-        // SAFETY: as in `start`; the caller's memory outlives the wait.
-        let event = unsafe { gpu.launch(launch, bytes_of(params)) }.unwrap();
-        gpu.wait(&event, HANG).unwrap();
-    }
-
-    /// The window of side 0, as kernels get it, and the entry of side 1's.
-    pub(crate) fn window(&self) -> (Window, PeerEntry) {
-        let [near, far] = &self.ends;
-        let window = Window {
-            id: 0,
-            lkey_be: near.mr.lkey().to_be(),
-            base: near.window.addr(),
-            bytes: self.bytes,
-        };
-        let entry = PeerEntry {
-            base: far.window.addr(),
-            rkey_be: far.mr.rkey().to_be(),
-            rail_generation: 0,
-        };
-        (window, entry)
+        let end = &self.ends[0];
+        end.wait(&end.start(launch, params));
     }
 
     /// How each step of each unit ended.
     pub(crate) fn finish(&self, side: usize, running: &Running) -> Vec<OpResult> {
         let end = &self.ends[side];
-        end.node.gpu.wait(&running.event, HANG).unwrap();
+        end.wait(&running.event);
         let count = running.results.bytes() / size_of::<OpResult>();
         end.read(running.results.addr(), count)
     }
@@ -293,37 +216,5 @@ impl Rig {
     /// See `sleep`.
     pub(crate) fn wake(&self, side: usize) {
         self.ends[side].hca.pause(Duration::ZERO);
-    }
-
-    /// What the HCAs saw and silicon would not tell.
-    pub(crate) fn findings(&self) -> Vec<String> {
-        let findings = self.ends.iter().map(|end| end.hca.findings());
-        findings.flatten().collect()
-    }
-}
-
-impl End {
-    /// Writes at `offset` of the window.
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
-        self.node
-            .gpu
-            .write(self.window.addr() + offset, bytes)
-            .unwrap();
-    }
-
-    /// The word of 8 bytes at `offset` of the window.
-    pub(crate) fn word(&self, offset: u64) -> u64 {
-        self.window_at(offset, 1)[0]
-    }
-
-    /// `count` values at `offset` of the window.
-    pub(crate) fn window_at<T: Pod>(&self, offset: u64, count: usize) -> Vec<T> {
-        self.read(self.window.addr() + offset, count)
-    }
-
-    fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
-        let mut out = vec![T::zeroed(); count];
-        self.node.gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
-        out
     }
 }

@@ -1,6 +1,6 @@
 //! Waiting for several QPs: all of a peer or of the team, or whichever is done first.
 
-use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut};
+use bytemuck::{bytes_of, cast_slice};
 use warpverbs::abi::test_ops::OpsSeveralParams;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, TeamContext};
 use warpverbs::gpu::{DeviceMemory, Launch};
@@ -8,6 +8,7 @@ use warpverbs::verbs::{Qp, QpConfig, Rts};
 
 use crate::program::{TARGETS, WINDOW};
 use crate::rig::Rig;
+use test_support::device::upload;
 use test_support::node::connect;
 
 const QPS: usize = 6;
@@ -22,21 +23,17 @@ struct Several {
 
 impl Several {
     fn new() -> Self {
-        let rig = Rig::new(WINDOW, &QpConfig::default(), None);
+        let rig = Rig::new(WINDOW, &QpConfig::default());
         let nodes = [&rig.ends[0].node, &rig.ends[1].node];
         let pair = |_| connect(nodes, &QpConfig::default()).unwrap();
         let qps: Vec<[Qp<Rts>; 2]> = (0..QPS).map(pair).collect();
         let gpu = &nodes[0].gpu;
-        let upload = |bytes: &[u8]| {
-            let memory = gpu.alloc(bytes.len(), 128).unwrap();
-            gpu.write(memory.addr(), bytes).unwrap();
-            memory
-        };
+        let upload = |bytes: &[u8]| upload(gpu.as_ref(), bytes);
         // None to the rank itself.
         let mut contexts = vec![0_u64; QPS];
         contexts.extend(qps.iter().map(|[near, _]| near.layout().context_addr));
         let contexts = upload(cast_slice(&contexts));
-        let peers = upload(cast_slice(&[PeerEntry::default(), rig.window().1]));
+        let peers = upload(cast_slice(&[PeerEntry::default(), rig.ends[1].entry()]));
         let team = TeamContext {
             rank: 0,
             ranks: 2,
@@ -61,7 +58,7 @@ impl Several {
         let results = self.tables[3].addr();
         let params = OpsSeveralParams {
             team: self.tables[2].addr().into(),
-            window: self.rig.window().0,
+            window: self.rig.window_of(0),
             dst_offset: TARGETS,
             deadline_ns: 60_000_000_000,
             status: results.into(),
@@ -74,20 +71,16 @@ impl Several {
         };
         self.rig
             .run_kernel(&Launch::new("wv_test_ops_several", 1, 32), &params);
-        self.read(results, 1)[0]
-    }
-
-    fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
-        let mut out = vec![T::zeroed(); count];
-        let gpu = &self.rig.ends[0].node.gpu;
-        gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
-        out
+        self.rig.ends[0].read(results, 1)[0]
     }
 
     /// By QP: how it ended, and when.
     fn ended(&self) -> Vec<(Status, u32)> {
         let results = self.tables[3].addr();
-        let (ended, order) = (self.read(results + 64, QPS), self.read(results + 128, QPS));
+        let (ended, order) = (
+            self.rig.ends[0].read(results + 64, QPS),
+            self.rig.ends[0].read(results + 128, QPS),
+        );
         ended.into_iter().zip(order).collect()
     }
 

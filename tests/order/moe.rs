@@ -5,9 +5,9 @@ use std::sync::Arc;
 use simt::check::{Omission, omit};
 use warpverbs::moe::{Moe, MoeConfig, MoeError, Workspace};
 
-use test_support::pair::seeds;
 use super::moe_support::{MIXED, Setup, batches, check_combine, check_dispatch, expert, run};
 use super::turn;
+use test_support::counts::seeds;
 
 const LAYER: MoeConfig = MoeConfig {
     hidden: 64,

@@ -9,7 +9,7 @@ use test_support::limits::HANG;
 use warpverbs::abi::test_kernels::WaitParams;
 use warpverbs::abi::{QpContext, Status};
 
-use crate::launch;
+use test_support::device::launch;
 use test_support::ring::Ring;
 
 const DEPTH: u64 = 256;

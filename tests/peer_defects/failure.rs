@@ -6,7 +6,7 @@ use test_support::limits::until;
 use warpverbs::abi::Status;
 use warpverbs::abi::test_kernels::WaitParams;
 
-use crate::launch;
+use test_support::device::launch;
 use test_support::pair::Pair;
 
 /// A call that never gives up by itself.

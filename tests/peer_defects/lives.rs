@@ -3,7 +3,7 @@
 use warpverbs::abi::Status;
 use warpverbs::verbs::{Doorbell, QpConfig};
 
-use test_support::node::{connect, connect_reset};
+use test_support::node::connect;
 use test_support::pair::Pair;
 
 fn config(doorbell: Doorbell) -> QpConfig {
@@ -21,7 +21,7 @@ fn a_qp_without_record_and_code_with_one_refuse_each_other() {
         (Doorbell::NoRecord, Doorbell::Record, "no_record", "record"),
         (Doorbell::Record, Doorbell::NoRecord, "record", "no_record"),
     ] {
-        let pair = Pair::new(32 * 20, &config(made_for), None);
+        let pair = Pair::of_words(32 * 20, &config(made_for), None);
         let params = pair.params(20, 0);
         for scope in ["thread", "warp", "block"] {
             for wrong in [wrong_code, "mailbox"] {
@@ -44,10 +44,10 @@ fn a_qp_without_record_and_code_with_one_refuse_each_other() {
 /// gpunetio: the second reset starts from indices that the first one left.
 #[test]
 fn three_recoveries_in_a_row_leave_right_indices() {
-    let mut pair = Pair::new(8 * 300, &config(Doorbell::Record), None);
+    let mut pair = Pair::of_words(8 * 300, &config(Doorbell::Record), None);
     for life in 0..4_u64 {
         let base = life << 16;
-        pair.ends[1].write(8 * pair.words as u64, &vec![0; pair.words]);
+        pair.ends[1].write_words(8 * pair.words() as u64, &vec![0; pair.words()]);
         let ends = pair.run("wv_test_put_words", 8, life, &pair.params(300, 7));
         assert_eq!(ends, [(Status::OK, 300); 8], "life {life}");
         assert_eq!(pair.wrong_words(), [0; 0], "life {life}");
@@ -71,14 +71,7 @@ fn three_recoveries_in_a_row_leave_right_indices() {
         );
         pair.ends[0].set_peer(&pair.ends[1], 0);
 
-        let Pair { qps, ends, words } = pair;
-        let reset = qps.map(|qp| qp.reset().unwrap());
-        let nodes = [&ends[0].node, &ends[1].node];
-        for (node, qp) in nodes.iter().zip(&reset) {
-            node.write_image(qp, base + 65_536);
-        }
-        let qps = connect_reset(nodes, reset).unwrap();
-        pair = Pair { qps, ends, words };
+        pair.reset(base + 65_536);
     }
 }
 
@@ -87,21 +80,20 @@ fn three_recoveries_in_a_row_leave_right_indices() {
 fn a_page_of_doorbell_registers_outlives_the_first_qp_on_it() {
     for first_goes in [true, false] {
         let config = config(Doorbell::Record);
-        let Pair { qps, ends, words } = Pair::new(8 * 40, &config, None);
-        let nodes = [&ends[0].node, &ends[1].node];
+        let mut pair = Pair::of_words(8 * 40, &config, None);
+        let nodes = [&pair.ends[0].node, &pair.ends[1].node];
         let more = connect(nodes, &config).unwrap();
-        let page = qps[0].doorbell().page_addr();
+        let page = pair.qps()[0].doorbell().page_addr();
         assert_eq!(page, more[0].doorbell().page_addr(), "they share a page");
-        assert_ne!(qps[0].doorbell().addr(), more[0].doorbell().addr());
-        let (stays, goes) = if first_goes { (more, qps) } else { (qps, more) };
+        assert_ne!(pair.qps()[0].doorbell().addr(), more[0].doorbell().addr());
+        let goes = if first_goes {
+            pair.replace_qps(more)
+        } else {
+            more
+        };
         for qp in goes {
             qp.destroy().unwrap();
         }
-        let pair = Pair {
-            qps: stays,
-            ends,
-            words,
-        };
         let ends = pair.run("wv_test_put_words", 8, 0, &pair.params(40, 3));
         assert_eq!(ends, [(Status::OK, 40); 8], "first goes: {first_goes}");
         assert_eq!(pair.wrong_words(), [0; 0]);
@@ -109,6 +101,6 @@ fn a_page_of_doorbell_registers_outlives_the_first_qp_on_it() {
         // A QP that comes later finds a register again, and the one that stayed keeps its own.
         let nodes = [&pair.ends[0].node, &pair.ends[1].node];
         let later = connect(nodes, &config).unwrap();
-        assert_ne!(later[0].doorbell().addr(), pair.qps[0].doorbell().addr());
+        assert_ne!(later[0].doorbell().addr(), pair.qps()[0].doorbell().addr());
     }
 }

@@ -19,24 +19,9 @@ mod ranges;
 mod scopes;
 mod space;
 
-use test_support::limits;
 use test_support::nic::{Behaviour, Follow};
-use warpverbs::gpu::Launch;
-
-/// Blocks and threads of `kernel`, with a bound that no test reaches.
-pub(crate) fn launch(kernel: &str, blocks: u32, threads: u32, seed: u64) -> Launch<'_> {
-    Launch {
-        seed,
-        deadline: limits::HANG,
-        ..Launch::new(kernel, blocks, threads)
-    }
-}
 
 /// A NIC that follows doorbells and fails nothing.
 pub(crate) fn healthy(seed: u64) -> Behaviour {
-    Behaviour {
-        follow: Follow::Doorbell,
-        seed,
-        fail_at: None,
-    }
+    Behaviour::new(Follow::Doorbell, seed)
 }

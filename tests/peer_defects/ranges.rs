@@ -4,7 +4,8 @@ use bytemuck::{bytes_of, cast_slice};
 use warpverbs::abi::test_kernels::{PutItem, PutListParams};
 use warpverbs::abi::{PeerEntry, Status};
 
-use crate::{healthy, launch};
+use crate::healthy;
+use test_support::device::launch;
 use test_support::ring::Ring;
 
 const WORDS: u64 = 64;

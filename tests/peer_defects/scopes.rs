@@ -5,8 +5,10 @@ use std::mem::offset_of;
 use bytemuck::bytes_of;
 use warpverbs::abi::{QpContext, Status};
 
-use crate::{healthy, launch};
+use crate::healthy;
+use test_support::device::launch;
 use test_support::ring::Ring;
+use test_support::words::word;
 
 /// Where the WQE with this index writes to, and whether its data is inside. The WQE must say that it is that one.
 #[track_caller]
@@ -72,7 +74,7 @@ fn every_lane_of_a_warp_writes_its_own_slot_and_the_signal_comes_last() {
         let arrived = ring.target();
         let put = |k: &u64| lanes.contains(&(k / u64::from(rounds) % 32));
         for k in 0..words {
-            let expected = if put(&k) { Ring::word(k) } else { 0 };
+            let expected = if put(&k) { word(k) } else { 0 };
             assert_eq!(arrived[k as usize], expected, "word {k}, every {every}");
         }
         assert_eq!(arrived[words as usize..], [u64::from(rounds); 2]);
@@ -109,10 +111,10 @@ fn a_block_whose_first_thread_puts_nothing_gets_one_index_and_one_answer() {
         }
         tickets.sort_unstable();
         assert_eq!(tickets, [active.len(), 2 * active.len()], "{what}");
-        for (k, word) in ring.target().into_iter().enumerate() {
+        for (k, target) in ring.target().into_iter().enumerate() {
             let puts = active.contains(&(k as u32 % threads));
-            let expected = if puts { Ring::word(k as u64) } else { 0 };
-            assert_eq!(word, expected, "{what}: word {k}");
+            let expected = if puts { word(k as u64) } else { 0 };
+            assert_eq!(target, expected, "{what}: word {k}");
         }
     }
 }

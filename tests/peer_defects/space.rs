@@ -2,7 +2,8 @@
 
 use warpverbs::abi::{MODE_WIDE_CQ, Status};
 
-use crate::{healthy, launch};
+use crate::healthy;
+use test_support::device::launch;
 use test_support::nic::{Behaviour, Follow};
 use test_support::ring::Ring;
 

@@ -5,8 +5,10 @@ mod wild;
 
 use std::time::Duration;
 
+use test_support::counts::seeds;
+use test_support::device::launch;
 use test_support::limits::{HANG, until};
-use test_support::pair::{Pair, launch, seeds};
+use test_support::pair::Pair;
 use warpverbs::abi::Status;
 
 /// Deadline of a kernel that may wait in vain, since it breaks the protocol.
@@ -37,7 +39,7 @@ fn symptoms(kernel: &str, seed: u64, deadline: Duration) -> Vec<String> {
     pair.ends[0].hca.pause(Duration::from_secs(600));
     let mut params = pair.params(300, 0);
     params.deadline_ns = u64::try_from(deadline.as_nanos()).unwrap();
-    let event = pair.ends[0].start(&launch(kernel, 8, seed), &params);
+    let event = pair.ends[0].start(&launch(kernel, 1, 8, seed), &params);
     until("the ring is full", || {
         pair.context().resv >= 256 || event.is_done()
     });

@@ -3,7 +3,8 @@
 use test_support::limits::until;
 use warpverbs::verbs::{Events, HcaEvent};
 
-use test_support::node::{Node, hca};
+use test_support::hca::hca;
+use test_support::node::Node;
 
 /// The next event, which must come.
 fn next(events: &Events) -> HcaEvent {

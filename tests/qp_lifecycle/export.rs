@@ -14,7 +14,8 @@ use warpverbs::verbs::{
 };
 
 use crate::poster::{End, Poster, WINDOW};
-use test_support::node::{Node, connect, hca};
+use test_support::hca::hca;
+use test_support::node::{Node, connect};
 
 /// Shared memory with a descriptor; unmapped when dropped.
 struct Shared {

@@ -12,7 +12,8 @@ use warpverbs::gpu::{Gpu, simt::SimtGpu};
 use warpverbs::verbs::{Doorbell, DoorbellProxy, QpConfig, VerbsError};
 
 use crate::poster::{End, Poster};
-use test_support::node::{connect, kick};
+use test_support::hca::kick;
+use test_support::node::connect;
 
 fn shape() -> QpConfig {
     QpConfig {

@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 
 use mlx5_prm::cmd::{Opcode, Status};
 use softhca::{FailCommand, Hca};
-use test_support::node::{Node, PSNS, connect, connect_reset, hca};
+use test_support::hca::hca;
+use test_support::node::{Node, PSNS, connect, connect_reset};
 use warpverbs::verbs::{
     Context, CqKind, DeviceSelector, Doorbell, Mtu, PathAttr, QpConfig, QpState, Queues, SendAttr,
     VerbsError,

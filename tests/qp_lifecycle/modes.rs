@@ -4,7 +4,8 @@ use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use warpverbs::verbs::{CqKind, Doorbell, Qp, QpConfig, QpState, Queues, Rts, Sharing};
 
 use crate::poster::{End, Poster};
-use test_support::node::{Node, connect, connect_reset, hca};
+use test_support::hca::hca;
+use test_support::node::{Node, connect, connect_reset};
 
 /// Lives of each QP.
 const LIVES: u64 = 100;

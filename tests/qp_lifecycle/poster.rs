@@ -14,7 +14,8 @@ use softhca::Hca;
 use test_support::limits::HANG;
 use warpverbs::verbs::{CqKind, Doorbell, Qp, QpConfig, QpLayout, Rts};
 
-use test_support::node::{Node, Window, hca, kick};
+use test_support::hca::{hca, kick};
+use test_support::node::{Node, Window};
 
 /// Bytes of a window.
 pub(crate) const WINDOW: u32 = 4096;

@@ -1,11 +1,15 @@
 //! What integration tests of the runtime share. A program that uses it has softhca linked into it.
 
 pub mod bench;
+pub mod counts;
+pub mod device;
+pub mod hca;
 pub mod nic;
 pub mod node;
 pub mod pair;
 pub mod ranks;
 pub mod ring;
 pub mod table;
+pub mod words;
 
 pub use test_basics::{etcd, limits};

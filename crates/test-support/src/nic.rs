@@ -62,6 +62,17 @@ pub struct Behaviour {
     pub fail_at: Option<u64>,
 }
 
+impl Behaviour {
+    /// It fails nothing.
+    pub fn new(follow: Follow, seed: u64) -> Self {
+        Self {
+            follow,
+            seed,
+            fail_at: None,
+        }
+    }
+}
+
 /// What happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {

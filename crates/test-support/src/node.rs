@@ -1,89 +1,18 @@
-//! Software HCAs that are really there, and QPs on them.
-//!
-//! Were softhca not linked, the device list would be empty and tests would pass against nothing. So [`hca`] fails loudly when its
-//! device is not listed, and no test counts zero devices as a skip.
+//! One end of connections on a software HCA, and QPs between two of them.
 
-// UNSAFETY: two C functions of the software HCA, and memory that is registered with it.
-#![expect(unsafe_code, reason = "C symbols of softhca; registered memory")]
+// UNSAFETY: registers memory with the software HCA.
+#![expect(unsafe_code, reason = "registered memory")]
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
-use softhca::{Hca, HcaConfig};
-use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, open, simt::SimtGpu};
+use crate::device::test_gpu;
+use crate::hca::kick;
+use softhca::Hca;
+use warpverbs::gpu::{DeviceMemory, Gpu};
 use warpverbs::verbs::{
     Access, Context, ControlHeap, DeviceSelector, DoorbellProxy, Gid, HeapRegion, ImageAttr, Mr,
-    PathAttr, Pd, Qp, QpConfig, QpPlaces, Reset, Rts, SendAttr, VerbsError, device_list,
+    PathAttr, Pd, Qp, QpConfig, QpPlaces, Reset, Rts, SendAttr, VerbsError,
 };
-
-unsafe extern "C" {
-    safe fn softhca_wake_word() -> *const AtomicU32;
-    safe fn softhca_kick();
-}
-
-/// Tells the HCA that a doorbell was stored.
-pub extern "C" fn kick() {
-    softhca_kick();
-}
-
-/// A new software HCA, which libibverbs lists.
-pub fn hca() -> Hca {
-    hca_with(HcaConfig::default())
-}
-
-/// A new software HCA with this configuration.
-pub fn hca_with(config: HcaConfig) -> Hca {
-    // SAFETY: the word is a static of softhca, used atomically by everybody.
-    let wake = unsafe { softhca_wake_word().as_ref() }.expect("softhca has a wake word");
-    warpverbs::gpu::simt::connect(wake, kick);
-    // Does nothing but in a build with the feature `tsan`.
-    if simt::check::ENABLED {
-        softhca::device::observe_memory(simt::check::device_access);
-    }
-    let hca = Hca::with_config(config).expect("a software HCA");
-    let listed = device_list().expect("the device list");
-    let found = listed.iter().find(|device| device.name == hca.name());
-    let found = found.unwrap_or_else(|| panic!("{} is not listed: {listed:?}", hca.name()));
-    assert!(found.mlx5 && found.is_soft(), "{found:?}");
-    hca
-}
-
-/// Where kernels of tests run: simt, or the CUDA device whose number WARPVERBS_TEST_GPU is, with its "device memory" in the
-/// host, where the software HCA can reach it. Test kernels are then loaded from WARPVERBS_TEST_PTX (`./x gpu` sets both).
-pub fn test_gpu() -> Arc<dyn Gpu> {
-    match std::env::var("WARPVERBS_TEST_GPU") {
-        #[cfg(feature = "cuda")]
-        Ok(ordinal) if !ordinal.starts_with("simt") => cuda_gpu(ordinal.parse().expect("a number")),
-        Ok(name) if name == "simt-dmabuf" => open(GpuSelector::SimtDmabuf).expect("simt"),
-        _ => SimtGpu::open().expect("simt"),
-    }
-}
-
-#[cfg(feature = "cuda")]
-fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
-    use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, CudaSource, Placement};
-    let arch = CudaGpu::open(ordinal).expect("a CUDA device").arch();
-    let folder = std::env::var("WARPVERBS_TEST_PTX").expect("WARPVERBS_TEST_PTX");
-    let folder = format!("{folder}/sm_{}", if arch >= 90 { 90 } else { 80 });
-    let files: Vec<(String, String)> = std::fs::read_dir(&folder)
-        .unwrap_or_else(|error| panic!("{folder}: {error}"))
-        .map(|file| file.expect("a file").path())
-        .map(|path| {
-            let text = std::fs::read_to_string(&path).expect("PTX");
-            (path.display().to_string(), text)
-        })
-        .collect();
-    let ptx: Vec<_> = files
-        .iter()
-        .map(|(name, text)| CudaSource { name, text })
-        .collect();
-    let options = CudaOptions {
-        placement: Placement::Host,
-        ptx: &ptx,
-        ..CudaOptions::default()
-    };
-    CudaGpu::with_options(ordinal, &options).expect("a CUDA device")
-}
 
 /// Registered device memory.
 pub struct Window {
@@ -218,12 +147,25 @@ pub fn connect(nodes: [&Node; 2], config: &QpConfig) -> Result<[Qp<Rts>; 2], Ver
 
 /// Brings up two QPs that are in Reset.
 pub fn connect_reset(nodes: [&Node; 2], qps: [Qp<Reset>; 2]) -> Result<[Qp<Rts>; 2], VerbsError> {
+    connect_with_retry(nodes, qps, SendAttr::new(PSNS[0]).retry)
+}
+
+/// The same with QPs that try `retry` times again to reach a peer that does not answer.
+pub fn connect_with_retry(
+    nodes: [&Node; 2],
+    qps: [Qp<Reset>; 2],
+    retry: u8,
+) -> Result<[Qp<Rts>; 2], VerbsError> {
     let [a, b] = qps;
     let to_b = PathAttr::new(b.qpn(), nodes[1].gid(), PSNS[1]);
     let to_a = PathAttr::new(a.qpn(), nodes[0].gid(), PSNS[0]);
+    let attr = |psn| SendAttr {
+        retry,
+        ..SendAttr::new(psn)
+    };
     let a = a.init()?.ready_to_receive(&to_b)?;
     let b = b.init()?.ready_to_receive(&to_a)?;
-    let a = a.ready_to_send(&SendAttr::new(PSNS[0]))?;
-    let b = b.ready_to_send(&SendAttr::new(PSNS[1]))?;
+    let a = a.ready_to_send(&attr(PSNS[0]))?;
+    let b = b.ready_to_send(&attr(PSNS[1]))?;
     Ok([a, b])
 }

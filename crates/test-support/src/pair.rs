@@ -1,22 +1,56 @@
-//! Two ranks on two software HCAs, joined by one pair of QPs: what a kernel needs to put from one to the other.
+//! Two ranks on two software HCAs, each with a window at the other, joined by one pair of QPs: what a kernel needs to post from
+//! one to the other.
 
 // UNSAFETY: kernels are launched on memory that the HCA reads and writes.
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
 
-use bytemuck::{Pod, bytes_of, cast_slice, cast_slice_mut};
+use bytemuck::{Pod, bytes_of, cast_slice};
 use softhca::{Hca, HcaConfig};
 use test_basics::limits::HANG;
-use warpverbs::abi::test_kernels::PutWordsParams;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Launch};
-use warpverbs::verbs::{Access, Doorbell, Mr, Qp, QpConfig, Queues, Rts};
+use warpverbs::verbs::{
+    Access, Doorbell, ImageAttr, Mr, Qp, QpConfig, Queues, Reset, Rts, SendAttr,
+};
 
-use crate::node::{Node, connect, hca_with};
+use crate::device::read;
+use crate::hca::hca_with;
+use crate::node::{Node, PSNS, connect_with_retry};
+use crate::words::MAX_THREADS;
 
-/// Most threads of a launch.
-const MAX_THREADS: usize = 1024;
+/// How two ranks are set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Bytes of each window.
+    pub window: u64,
+    /// Both QPs.
+    pub qp: QpConfig,
+    /// Index at which the QPs begin, a multiple of 65,536.
+    pub base: u64,
+    /// How often a QP tries again to reach a peer that does not answer.
+    pub retry: u8,
+    /// Where in its window a rank lets atomics leave the results that nothing reads.
+    pub sink: Option<u64>,
+    /// Seeds of the HCAs' engines; none: as fast as it can.
+    pub schedule_seeds: [Option<u64>; 2],
+}
+
+impl Setup {
+    /// Windows of so many bytes, and QPs that begin at 0.
+    pub fn new(window: u64, qp: &QpConfig) -> Self {
+        Self {
+            window,
+            qp: *qp,
+            base: 0,
+            retry: SendAttr::new(PSNS[0]).retry,
+            sink: None,
+            schedule_seeds: [None; 2],
+        }
+    }
+}
 
 /// One rank: an HCA, a node on it, a registered window, what kernels read and write beside it.
+#[derive(Debug)]
 pub struct End {
     mr: Mr,
     window: DeviceMemory,
@@ -29,28 +63,30 @@ pub struct End {
 }
 
 /// Two ranks, side 0 and side 1.
+#[derive(Debug)]
 pub struct Pair {
-    /// Side 0's QP and side 1's, each other's peer.
-    pub qps: [Qp<Rts>; 2],
+    qps: Option<[Qp<Rts>; 2]>,
     /// The ranks.
     pub ends: [End; 2],
-    /// Source words of a window, and target words behind them.
-    pub words: usize,
+    pub(crate) setup: Setup,
 }
 
 impl End {
-    fn new(config: HcaConfig, window_bytes: usize, qp: &QpConfig) -> Self {
-        let hca = hca_with(config);
+    fn new(setup: &Setup, schedule_seed: Option<u64>) -> Self {
+        let hca = hca_with(HcaConfig {
+            schedule_seed,
+            ..HcaConfig::default()
+        });
         let mut node = Node::open(&hca, 8 << 20).unwrap();
-        if qp.queues == Queues::Host || qp.doorbell == Doorbell::Mailbox {
+        if setup.qp.queues == Queues::Host || setup.qp.doorbell == Doorbell::Mailbox {
             node = node.with_host(1 << 20).unwrap();
         }
-        let window = node.gpu.alloc(window_bytes, 4096).unwrap();
-        let (addr, bytes) = (window.addr(), window_bytes as u64);
+        let window = node.gpu.alloc(setup.window.try_into().unwrap(), 4096);
+        let window = window.unwrap();
         // SAFETY: the window outlives the MR (field order), and is reached by kernels, the HCA and copies only.
-        let mr = unsafe { Mr::register(&node.pd, addr, bytes, Access::ALL) }.unwrap();
+        let mr = unsafe { Mr::register(&node.pd, window.addr(), setup.window, Access::ALL) };
         Self {
-            mr,
+            mr: mr.unwrap(),
             window,
             peer: node.gpu.alloc(size_of::<PeerEntry>(), 16).unwrap(),
             results: node.gpu.alloc(8 * MAX_THREADS, 128).unwrap(),
@@ -74,17 +110,27 @@ impl End {
         }
     }
 
+    /// How a peer reaches this window.
+    pub fn entry(&self) -> PeerEntry {
+        PeerEntry {
+            base: self.window.addr(),
+            rkey_be: self.mr.rkey().to_be(),
+            rail_generation: 0,
+        }
+    }
+
     /// Says where the other side's window is. `key_flip` makes its key a wrong one.
     pub fn set_peer(&self, other: &Self, key_flip: u32) {
-        let entry = PeerEntry {
-            base: other.window.addr(),
-            rkey_be: (other.mr.rkey() ^ key_flip).to_be(),
-            rail_generation: 0,
-        };
-        self.node
-            .gpu
-            .write(self.peer.addr(), bytes_of(&entry))
-            .unwrap();
+        let entry = other.entry();
+        self.set_entry(&PeerEntry {
+            rkey_be: entry.rkey_be ^ key_flip.to_be(),
+            ..entry
+        });
+    }
+
+    /// Sets the peer's entry.
+    pub fn set_entry(&self, entry: &PeerEntry) {
+        self.write_at(self.peer.addr(), bytes_of(entry));
     }
 
     /// The peer's entry.
@@ -109,25 +155,32 @@ impl End {
         status.into_iter().zip(done).collect()
     }
 
-    /// Starts `kernel` with these parameters.
+    /// Starts a kernel with these parameters.
     pub fn start(&self, launch: &Launch<'_>, params: &impl Pod) -> Event {
-        // SAFETY: the parameters are those of the kernel; they name memory of the pair, which outlives every test's waits, and
-        // which kernels, HCA and host share by the posting protocol or touch one after the other.
+        // SAFETY: the parameters are those of the kernel; they name memory of the pair or of the test, which outlives every test's
+        // waits, and which kernels, HCA and host share by the posting protocol or touch one after the other.
         unsafe { self.node.gpu.launch(launch, bytes_of(params)) }.unwrap()
+    }
+
+    /// Waits for `event`.
+    pub fn wait(&self, event: &Event) {
+        self.node.gpu.wait(event, HANG).unwrap();
     }
 
     /// Waits for `event` and returns what its threads stored.
     pub fn finish(&self, event: &Event, threads: u32) -> Vec<(Status, u32)> {
-        self.node.gpu.wait(event, HANG).unwrap();
+        self.wait(event);
         self.results(threads as usize)
     }
 
+    /// Writes at `offset` of the window.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        self.write_at(self.window.addr() + offset, bytes);
+    }
+
     /// Writes `words` at `offset` of the window.
-    pub fn write(&self, offset: u64, words: &[u64]) {
-        self.node
-            .gpu
-            .write(self.window.addr() + offset, cast_slice(words))
-            .unwrap();
+    pub fn write_words(&self, offset: u64, words: &[u64]) {
+        self.write(offset, cast_slice(words));
     }
 
     /// `count` values at `offset` of the window.
@@ -135,104 +188,109 @@ impl End {
         self.read(self.window.addr() + offset, count)
     }
 
-    fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
-        let mut out = vec![T::zeroed(); count];
-        self.node.gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
-        out
+    /// `count` values anywhere in the memory of its device.
+    pub fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
+        read(self.node.gpu.as_ref(), addr, count)
+    }
+
+    /// Writes anywhere in the memory of its device.
+    pub fn write_at(&self, addr: u64, bytes: &[u8]) {
+        self.node.gpu.write(addr, bytes).unwrap();
+    }
+
+    /// Writes what a QP in Reset must find in its memory.
+    fn write_image(&self, qp: &Qp<Reset>, sink: Option<u64>, base: u64) {
+        let attr = ImageAttr {
+            doorbell: qp.layout().doorbell_addr,
+            atomic_sink: sink.map_or(0, |offset| self.window.addr() + offset),
+            atomic_sink_lkey: sink.map_or(0, |_| self.mr.lkey()),
+            generation: 0,
+            base,
+        };
+        let gpu = &self.node.gpu;
+        let write = |addr, bytes: &[u8]| gpu.write(addr, bytes);
+        qp.write_image(&attr, write).unwrap();
     }
 }
 
 impl Pair {
-    /// Two connected ranks with windows of `words` source words and as many target words.
-    pub fn new(words: usize, config: &QpConfig, schedule_seed: Option<u64>) -> Self {
-        let hca = || HcaConfig {
-            schedule_seed,
-            ..HcaConfig::default()
-        };
-        let ends = [0, 1].map(|_| End::new(hca(), 16 * words, config));
+    /// Two connected ranks.
+    pub fn new(setup: Setup) -> Self {
+        let ends = setup.schedule_seeds.map(|seed| End::new(&setup, seed));
         ends[0].set_peer(&ends[1], 0);
         ends[1].set_peer(&ends[0], 0);
-        let qps = connect([&ends[0].node, &ends[1].node], config).unwrap();
-        let source: Vec<u64> = (0..words as u64).map(Self::word).collect();
-        ends[0].write(0, &source);
-        Self { qps, ends, words }
+        let qps = [0, 1].map(|side: usize| {
+            let node = &ends[side].node;
+            Qp::create(&node.pd, node.places(), &setup.qp).unwrap()
+        });
+        let mut pair = Self {
+            qps: None,
+            ends,
+            setup,
+        };
+        pair.bring_up(qps, pair.setup.base);
+        pair
     }
 
-    /// A pair whose rings have `1 << log_depth` WQEBBs.
-    pub fn shared(words: usize, log_depth: u8) -> Self {
-        Self::new(
-            words,
-            &QpConfig {
-                log_depth,
-                ..QpConfig::default()
-            },
-            None,
-        )
+    /// Side 0's QP and side 1's, each other's peer.
+    pub fn qps(&self) -> &[Qp<Rts>; 2] {
+        self.qps.as_ref().expect("they are up between calls")
     }
 
-    /// Source word `k` of side 0: all different, none zero.
-    pub fn word(k: u64) -> u64 {
-        (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    /// Puts other QPs of the two nodes into the place of its own, which it returns.
+    pub fn replace_qps(&mut self, qps: [Qp<Rts>; 2]) -> [Qp<Rts>; 2] {
+        let old = self.qps.replace(qps);
+        old.expect("they are up between calls")
+    }
+
+    /// The ranks, after their QPs are gone.
+    pub fn into_ends(self) -> [End; 2] {
+        self.ends
+    }
+
+    /// Both QPs through Reset to a new life, whose indices begin at `base`, a multiple of 65,536.
+    pub fn reset(&mut self, base: u64) {
+        let qps = self.qps.take().expect("they are up between calls");
+        self.bring_up(qps.map(|qp| qp.reset().unwrap()), base);
+    }
+
+    fn bring_up(&mut self, qps: [Qp<Reset>; 2], base: u64) {
+        for (end, qp) in self.ends.iter().zip(&qps) {
+            end.write_image(qp, self.setup.sink, base);
+        }
+        let nodes = [0, 1].map(|side: usize| &self.ends[side].node);
+        self.qps = Some(connect_with_retry(nodes, qps, self.setup.retry).unwrap());
+    }
+
+    /// Where the context of a side's QP is.
+    pub fn qp_of(&self, side: usize) -> DevicePtr<QpContext> {
+        self.qps()[side].layout().context_addr.into()
+    }
+
+    /// The context of a side's QP as it is now.
+    pub fn context_of(&self, side: usize) -> QpContext {
+        self.ends[side].read(self.qp_of(side).addr(), 1)[0]
+    }
+
+    /// Changes the context of a side's QP.
+    pub fn patch_of(&self, side: usize, offset: usize, value: &impl Pod) {
+        let addr = self.qp_of(side).addr() + offset as u64;
+        self.ends[side].write_at(addr, bytes_of(value));
     }
 
     /// Where the context of side 0's QP is.
     pub fn qp(&self) -> DevicePtr<QpContext> {
-        self.qps[0].layout().context_addr.into()
+        self.qp_of(0)
     }
 
     /// The context of side 0's QP as it is now.
     pub fn context(&self) -> QpContext {
-        self.ends[0].read(self.qp().addr(), 1)[0]
+        self.context_of(0)
     }
 
     /// Changes the context of side 0's QP.
-    pub fn patch(&self, offset: usize, bytes: &[u8]) {
-        self.ends[0]
-            .node
-            .gpu
-            .write(self.qp().addr() + offset as u64, bytes)
-            .unwrap();
-    }
-
-    /// Parameters with which side 0 puts `count` words from each thread. Deadline 60 s.
-    pub fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
-        let end = &self.ends[0];
-        PutWordsParams {
-            qp: self.qp(),
-            peer: end.peer(),
-            window: end.window(),
-            src_offset: 0,
-            dst_offset: 8 * self.words as u64,
-            deadline_ns: 60_000_000_000,
-            status: end.status(),
-            done: end.done(),
-            count,
-            wait_every,
-        }
-    }
-
-    /// Runs one block of `kernel` on side 0.
-    pub fn run(
-        &self,
-        kernel: &str,
-        threads: u32,
-        seed: u64,
-        params: &impl Pod,
-    ) -> Vec<(Status, u32)> {
-        let event = self.ends[0].start(&launch(kernel, threads, seed), params);
-        self.ends[0].finish(&event, threads)
-    }
-
-    /// Positions of target words on side 1 that are not the source's.
-    pub fn wrong_words(&self) -> Vec<usize> {
-        let target: Vec<u64> = self.ends[1].window_at(8 * self.words as u64, self.words);
-        let wrong = |&(k, word): &(usize, u64)| word != Self::word(k as u64);
-        target
-            .into_iter()
-            .enumerate()
-            .filter(wrong)
-            .map(|(k, _)| k)
-            .collect()
+    pub fn patch(&self, offset: usize, value: &impl Pod) {
+        self.patch_of(0, offset, value);
     }
 
     /// What the HCAs saw and silicon would not tell.
@@ -241,23 +299,5 @@ impl Pair {
             .iter()
             .flat_map(|end| end.hca.findings())
             .collect()
-    }
-}
-
-/// One block of `kernel`.
-pub fn launch(kernel: &str, threads: u32, seed: u64) -> Launch<'_> {
-    Launch {
-        seed,
-        deadline: HANG,
-        ..Launch::new(kernel, 1, threads)
-    }
-}
-
-/// `few` seeds, or with WV_TEST_FULL set `many`.
-pub fn seeds(few: u64, many: u64) -> std::ops::Range<u64> {
-    0..if std::env::var_os("WV_TEST_FULL").is_some() {
-        many
-    } else {
-        few
     }
 }

@@ -8,7 +8,8 @@ use softhca::{Hca, HcaConfig};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
 
-use crate::node::{hca_with, test_gpu};
+use crate::device::test_gpu;
+use crate::hca::hca_with;
 
 /// How long ranks wait for each other: one of them may have been without a core for long.
 const PATIENCE: Duration = Duration::from_secs(300);

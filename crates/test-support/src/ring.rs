@@ -7,7 +7,7 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
+use bytemuck::{Pod, Zeroable, bytes_of, cast_slice};
 use test_basics::limits::HANG;
 use warpverbs::abi::test_kernels::PutWordsParams;
 use warpverbs::abi::{
@@ -16,7 +16,9 @@ use warpverbs::abi::{
 };
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch, open};
 
+use crate::device::read;
 use crate::nic::{Behaviour, Nic, Queue};
+use crate::words::{DEADLINE_NS, MAX_THREADS, word, wrong_words};
 
 /// The number of the QP.
 pub const QPN: u32 = 0x00_1234;
@@ -24,7 +26,6 @@ pub const QPN: u32 = 0x00_1234;
 pub const LKEY: u32 = 0x1111_2222;
 /// The key of the window for the peer.
 pub const RKEY: u32 = 0x3333_4444;
-const SECOND: u64 = 1_000_000_000;
 
 /// A QP of `depth` WQEBBs and a window of `words` source words followed by as many target words.
 pub struct Ring {
@@ -45,9 +46,6 @@ pub struct Ring {
     peer: DeviceMemory,
     results: DeviceMemory,
 }
-
-/// Most threads of a launch.
-const MAX_THREADS: usize = 1024;
 
 impl Ring {
     /// A ring whose life begins at index `base`, a multiple of 65,536: what the host makes of a QP that leaves Reset.
@@ -84,7 +82,7 @@ impl Ring {
             rail_generation: 0,
         };
         ring.gpu.write(ring.peer.addr(), bytes_of(&peer)).unwrap();
-        let source: Vec<u64> = (0..words as u64).map(Self::word).collect();
+        let source: Vec<u64> = (0..words as u64).map(word).collect();
         ring.gpu
             .write(ring.window.addr(), cast_slice(&source))
             .unwrap();
@@ -99,11 +97,6 @@ impl Ring {
     /// An exclusive ring.
     pub fn exclusive(depth: u32, words: usize, base: u64) -> Self {
         Self::new(depth, words, base, MODE_EXCLUSIVE)
-    }
-
-    /// Source word `k`: all different, none zero.
-    pub fn word(k: u64) -> u64 {
-        (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     fn has(&self, bit: u32) -> bool {
@@ -175,13 +168,13 @@ impl Ring {
 
     /// The context as it is now.
     pub fn read_context(&self) -> QpContext {
-        self.read(self.control.addr(), 1)[0]
+        read(self.gpu.as_ref(), self.control.addr(), 1)[0]
     }
 
     /// The 64 bytes of WQE `index`.
     pub fn wqe(&self, index: u64) -> [u8; 64] {
         let at = self.context().sq.addr() + (index & u64::from(self.depth - 1)) * 64;
-        self.read::<[u8; 64]>(at, 1)[0]
+        read::<[u8; 64]>(self.gpu.as_ref(), at, 1)[0]
     }
 
     /// Changes the context.
@@ -214,7 +207,7 @@ impl Ring {
             window: self.window(),
             src_offset: 0,
             dst_offset: 8 * self.words as u64,
-            deadline_ns: 60 * SECOND,
+            deadline_ns: DEADLINE_NS,
             status: self.results.addr().into(),
             done: (self.results.addr() + 4 * MAX_THREADS as u64).into(),
             count,
@@ -233,8 +226,12 @@ impl Ring {
 
     /// What the first `threads` threads stored.
     pub fn results(&self, threads: usize) -> Vec<(Status, u32)> {
-        let status = self.read(self.results.addr(), threads);
-        let done = self.read(self.results.addr() + 4 * MAX_THREADS as u64, threads);
+        let status = read(self.gpu.as_ref(), self.results.addr(), threads);
+        let done = read(
+            self.gpu.as_ref(),
+            self.results.addr() + 4 * MAX_THREADS as u64,
+            threads,
+        );
         status.into_iter().zip(done).collect()
     }
 
@@ -245,23 +242,15 @@ impl Ring {
 
     /// The target words.
     pub fn target(&self) -> Vec<u64> {
-        self.read(self.window.addr() + 8 * self.words as u64, self.words)
+        read(
+            self.gpu.as_ref(),
+            self.window.addr() + 8 * self.words as u64,
+            self.words,
+        )
     }
 
     /// Positions of target words that are not the source's.
     pub fn wrong_words(&self) -> Vec<usize> {
-        let wrong = |&(k, word): &(usize, u64)| word != Self::word(k as u64);
-        self.target()
-            .into_iter()
-            .enumerate()
-            .filter(wrong)
-            .map(|(k, _)| k)
-            .collect()
-    }
-
-    fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
-        let mut out = vec![T::zeroed(); count];
-        self.gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
-        out
+        wrong_words(self.target())
     }
 }
