@@ -6,11 +6,9 @@
 
 #[path = "order/moe.rs"]
 mod moe;
-#[path = "moe/support.rs"]
-#[expect(dead_code, reason = "no test file uses all of this")]
-mod moe_support;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use test_support::moe as moe_support;
 
 use test_support::counts::seeds;
 use test_support::device::launch;

@@ -11,10 +11,7 @@ mod joins;
 mod named;
 mod nic;
 mod records;
-#[path = "../common/small.rs"]
-mod small;
 mod store;
-#[expect(dead_code, reason = "no test file uses all of this")]
-#[path = "../moe/support.rs"]
-mod support;
 mod windows;
+
+use test_support::moe::{self as support, small};

@@ -3,5 +3,6 @@
 mod faults;
 mod graphs;
 mod orders;
-mod support;
 mod team;
+
+use test_support::moe as support;

@@ -4,7 +4,7 @@ use warpverbs::moe::oracle::{Case, Input, Wire, places};
 use warpverbs::moe::{Format, MoeConfig, Placement, Returns, RowLayout, Scales, bf16};
 use warpverbs::team::SignalOrder;
 
-use crate::covering::{self, Point};
+use test_support::grid::{self, Point};
 
 /// What tokens are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,15 +268,15 @@ impl Cell {
 
 /// All cells that exist.
 pub(crate) fn cells() -> Vec<Point> {
-    covering::all(&SIZES, |point| Cell::at(point).exists())
+    grid::all(&SIZES, |point| Cell::at(point).exists())
 }
 
 /// The cells that a run takes: a sample that covers every pair of values, or all combinations of the first dimensions, each with
 /// a value of the others that the seed draws.
 pub(crate) fn taken(existing: &[Point], seed: u64, full: bool) -> Vec<Cell> {
     let points = match full {
-        true => covering::one_of_each(existing, CROSSED, seed),
-        false => covering::sample(existing, seed),
+        true => grid::one_of_each(existing, CROSSED, seed),
+        false => grid::sample(existing, seed),
     };
     points.iter().map(Cell::at).collect()
 }

@@ -2,7 +2,6 @@
 
 mod cell;
 mod combine;
-mod covering;
 mod device;
 mod formats;
 mod grid;
@@ -11,7 +10,6 @@ mod limits;
 mod raw;
 mod sizes;
 mod slots;
-#[expect(dead_code, reason = "no test file uses all of this")]
-#[path = "../moe/support.rs"]
-mod support;
 mod workspace;
+
+use test_support::moe as support;

@@ -11,11 +11,8 @@ mod order;
 mod records;
 mod recovery;
 mod situations;
-#[path = "../common/small.rs"]
-mod small;
 mod staging;
-#[expect(dead_code, reason = "no test file uses all of this")]
-#[path = "../moe/support.rs"]
-mod support;
 mod views;
 mod wrap;
+
+use test_support::moe::{self as support, small};

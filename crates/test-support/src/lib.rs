@@ -3,7 +3,9 @@
 pub mod bench;
 pub mod counts;
 pub mod device;
+pub mod grid;
 pub mod hca;
+pub mod moe;
 pub mod nic;
 pub mod node;
 pub mod pair;

@@ -2,9 +2,10 @@
 
 use warpverbs::moe::MoeConfig;
 
-use crate::support::Traffic;
+use super::Traffic;
 
-pub(crate) const SHAPE: MoeConfig = MoeConfig {
+/// The layer.
+pub const SHAPE: MoeConfig = MoeConfig {
     hidden: 64,
     experts: 8,
     top_k: 3,
@@ -13,7 +14,7 @@ pub(crate) const SHAPE: MoeConfig = MoeConfig {
 };
 
 /// Every rank has tokens; some choices are missing.
-pub(crate) const TRAFFIC: Traffic = Traffic {
+pub const TRAFFIC: Traffic = Traffic {
     percent_none: 10,
     percent_empty: 0,
 };

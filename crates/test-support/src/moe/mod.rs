@@ -1,5 +1,7 @@
 //! Ranks of a test: threads of this process, each with a software HCA and a simt device of its own.
 
+pub mod small;
+
 use std::fs;
 use std::sync::Arc;
 use std::thread;
@@ -11,21 +13,22 @@ use warpverbs::moe::reference::{self, Batch, Source};
 use warpverbs::moe::{Combined, Moe, MoeConfig, Workspace, bf16};
 use warpverbs::team::{Store, Team, TeamConfig, TeamError};
 
-use test_support::limits::until;
-use test_support::ranks::{self, DEADLINE, Meeting};
+use crate::ranks::{self, DEADLINE, Meeting};
+use test_basics::limits::until;
 
 /// How the ranks of a test are set up.
 #[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    pub(crate) team: TeamConfig,
+pub struct Setup {
+    /// What they agree on.
+    pub team: TeamConfig,
     /// Schedule of the HCAs' engine; none: as fast as it can.
-    pub(crate) hca_seed: Option<u64>,
+    pub hca_seed: Option<u64>,
     /// What the HCAs promise about the order of data.
-    pub(crate) order: DataOrder,
+    pub order: DataOrder,
     /// QPs may insist on data in order.
-    pub(crate) order_force: bool,
+    pub order_force: bool,
     /// Makes use of all that the order leaves open: on by default.
-    pub(crate) adversary: Option<Adversary>,
+    pub adversary: Option<Adversary>,
 }
 
 impl Setup {
@@ -33,7 +36,7 @@ impl Setup {
     ///
     /// All ranks are threads of this process: with `direct`, which a test may turn on, they store into each other's memory and
     /// use no HCA at all.
-    pub(crate) fn new(ranks: u32) -> Self {
+    pub fn new(ranks: u32) -> Self {
         let team = TeamConfig {
             timeout: DEADLINE,
             deadline: DEADLINE,
@@ -51,7 +54,7 @@ impl Setup {
 
 /// An adversary. To the checker of memory order the same bytes once more, behind their signal, are a slot that is used again too
 /// early: under it none are repeated, and all else is as late and as odd.
-pub(crate) fn adversary(seed: u64) -> Adversary {
+pub fn adversary(seed: u64) -> Adversary {
     Adversary {
         repeats: !simt::check::ENABLED,
         ..Adversary::new(seed)
@@ -59,10 +62,12 @@ pub(crate) fn adversary(seed: u64) -> Adversary {
 }
 
 /// The HCAs of a test. Checked at the end: no finding, no live object.
-pub(crate) struct Hcas(pub(crate) Vec<Arc<Hca>>);
+#[derive(Debug)]
+pub struct Hcas(pub Vec<Arc<Hca>>);
 
 impl Hcas {
-    pub(crate) fn new(setup: &Setup) -> Self {
+    /// One for each rank.
+    pub fn new(setup: &Setup) -> Self {
         let config = HcaConfig {
             schedule_seed: setup.hca_seed,
             order: setup.order,
@@ -73,7 +78,8 @@ impl Hcas {
         Self(ranks::hcas(setup.team.ranks as usize, &config))
     }
 
-    pub(crate) fn check(&self) {
+    /// No finding, and no object is left.
+    pub fn check(&self) {
         ranks::check(&self.0);
     }
 
@@ -81,7 +87,7 @@ impl Hcas {
     ///
     /// They are at rest when ten looks at their counters have been the same, and their engine has gone to sleep before each
     /// look. An engine that the machine gives no core does not go to sleep, and is waited for.
-    pub(crate) fn settle(&self) {
+    pub fn settle(&self) {
         let counters = || self.0.iter().map(|hca| hca.counters());
         let mut quiet = 0;
         let mut before: Vec<Counters> = counters().collect();
@@ -112,7 +118,7 @@ fn engine_sleeps() -> u64 {
 }
 
 /// Runs `body` as every rank of a team, each on a thread of its own; the results by rank.
-pub(crate) fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync) -> Vec<T> {
+pub fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync) -> Vec<T> {
     let hcas = Hcas::new(setup);
     let end = Meeting::new(setup.team.ranks);
     let results = on_threads(setup, &hcas, |rank, hca, store| {
@@ -128,7 +134,7 @@ pub(crate) fn run<T: Send>(setup: &Setup, body: impl Fn(&Arc<Team>) -> T + Sync)
 }
 
 /// Runs `body` on a thread for each rank, with a store that all share.
-pub(crate) fn on_threads<T: Send>(
+pub fn on_threads<T: Send>(
     setup: &Setup,
     hcas: &Hcas,
     body: impl Fn(u32, &Hca, Arc<dyn Store>) -> T + Sync,
@@ -139,16 +145,12 @@ pub(crate) fn on_threads<T: Send>(
 }
 
 /// Joins as `config.rank` on `hca`.
-pub(crate) fn join(
-    config: TeamConfig,
-    hca: &Hca,
-    store: Arc<dyn Store>,
-) -> Result<Arc<Team>, TeamError> {
+pub fn join(config: TeamConfig, hca: &Hca, store: Arc<dyn Store>) -> Result<Arc<Team>, TeamError> {
     ranks::join(config, [hca], store)
 }
 
 /// What the experts of the tests make of a token: depends on expert and token.
-pub(crate) fn expert(id: u32, x: &[u16], y: &mut [u16]) {
+pub fn expert(id: u32, x: &[u16], y: &mut [u16]) {
     let scale = 0.5 + id as f32 / 64.0;
     for (y, &x) in y.iter_mut().zip(x) {
         *y = bf16::from_f32(bf16::to_f32(x) * scale + 0.25);
@@ -157,27 +159,21 @@ pub(crate) fn expert(id: u32, x: &[u16], y: &mut [u16]) {
 
 /// How tokens choose in a generated batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     /// Of 100 choices so many are -1.
-    pub(crate) percent_none: u32,
+    pub percent_none: u32,
     /// Of 100 batches so many have no token.
-    pub(crate) percent_empty: u32,
+    pub percent_empty: u32,
 }
 
 /// Some missing choices, some ranks without a token.
-pub(crate) const MIXED: Traffic = Traffic {
+pub const MIXED: Traffic = Traffic {
     percent_none: 20,
     percent_empty: 15,
 };
 
 /// The same batch for all who ask with the same numbers. Tokens differ in every element.
-pub(crate) fn batch(
-    config: &MoeConfig,
-    traffic: Traffic,
-    seed: u64,
-    call: u32,
-    rank: u32,
-) -> Batch {
+pub fn batch(config: &MoeConfig, traffic: Traffic, seed: u64, call: u32, rank: u32) -> Batch {
     let mut random = fastrand::Rng::with_seed(seed ^ u64::from(call) << 40 ^ u64::from(rank) << 20);
     let tokens = match random.u32(..100) < traffic.percent_empty {
         true => 0,
@@ -199,13 +195,13 @@ pub(crate) fn batch(
 }
 
 /// The batches of all ranks in one call.
-pub(crate) fn batches(moe: &Moe, traffic: Traffic, seed: u64, call: u32) -> Vec<Batch> {
+pub fn batches(moe: &Moe, traffic: Traffic, seed: u64, call: u32) -> Vec<Batch> {
     let one = |rank| batch(moe.config(), traffic, seed, call, rank);
     (0..moe.team().ranks()).map(one).collect()
 }
 
 /// M1: the rows of each expert are those of the reference, in its order, with every element.
-pub(crate) fn check_dispatch(
+pub fn check_dispatch(
     moe: &Moe,
     batches: &[Batch],
     work: &Workspace,
@@ -225,7 +221,7 @@ pub(crate) fn check_dispatch(
 }
 
 /// M2: combine equals the reference bit for bit, and every token is valid.
-pub(crate) fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str) {
+pub fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str) {
     let rank = moe.team().rank();
     let want = reference::combine(moe.config(), &moe.placement(), rank, batch, expert);
     assert_eq!(got.out, want, "{what}");
@@ -240,7 +236,7 @@ pub(crate) fn check_combine(moe: &Moe, batch: &Batch, got: &Combined, what: &str
 const POISON: u16 = 0x7fed;
 
 /// One call of one rank in a test: its workspace, its inputs and what they are, phase by phase. Every phase is checked.
-pub(crate) struct Call {
+pub struct Call {
     moe: Arc<Moe>,
     work: Workspace,
     batches: Vec<Batch>,
@@ -248,7 +244,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) fn new(moe: &Arc<Moe>) -> Self {
+    /// With a workspace of its own.
+    pub fn new(moe: &Arc<Moe>) -> Self {
         Self {
             moe: Arc::clone(moe),
             work: Workspace::new(moe).unwrap(),
@@ -257,7 +254,8 @@ impl Call {
         }
     }
 
-    pub(crate) fn send(&mut self, traffic: Traffic, seed: u64, call: u32) {
+    /// Draws the batches of all ranks and sends this rank's.
+    pub fn send(&mut self, traffic: Traffic, seed: u64, call: u32) {
         let rank = self.moe.team().rank();
         self.what = format!("seed {seed}, call {call}, rank {rank}");
         self.batches = batches(&self.moe, traffic, seed, call);
@@ -266,7 +264,8 @@ impl Call {
         self.complete();
     }
 
-    pub(crate) fn receive(&mut self) {
+    /// Receives: the right rows, and nothing written besides.
+    pub fn receive(&mut self) {
         self.poison();
         let sources = self.work.receive().unwrap();
         self.complete();
@@ -300,13 +299,15 @@ impl Call {
         }
     }
 
-    pub(crate) fn send_back(&mut self) {
+    /// Runs the experts and sends back.
+    pub fn send_back(&mut self) {
         self.work.experts(expert).unwrap();
         self.work.send_back().unwrap();
         self.complete();
     }
 
-    pub(crate) fn receive_back(&mut self) {
+    /// Receives what the experts made, and compares.
+    pub fn receive_back(&mut self) {
         let combined = self.work.receive_back().unwrap();
         self.complete();
         let own = &self.batches[self.moe.team().rank() as usize];
