@@ -1,5 +1,6 @@
 //! Ranks that call all the time, each checked against the reference for what its own report says of the call.
 
+use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -108,7 +109,7 @@ impl Fleet {
     }
 
     pub(crate) fn start(plan: Plan) -> Self {
-        let mut setup = Setup::new(plan.slots);
+        let mut setup = Setup::adverse(plan.slots);
         setup.team.deadline = plan.deadline;
         setup.team.ack_timeout = Some(15);
         setup.team.members = Some(RankSet::first(plan.ranks));
@@ -262,7 +263,7 @@ impl Fleet {
 impl Rank {
     fn start(team: TeamConfig, setup: &Setup, outage: Cut, plan: &Plan) -> Self {
         let hca = Arc::new(hca_with(softhca::HcaConfig {
-            adversary: setup.adversary,
+            adversary: setup.hca.adversary,
             ..softhca::HcaConfig::default()
         }));
         let cut = Cut::default();
@@ -272,7 +273,7 @@ impl Rank {
             cuts,
         });
         let slot = team.rank;
-        let team = join(team, &hca, way).unwrap();
+        let team = join(team, slice::from_ref(&hca), way).unwrap();
         let moe = Moe::new(&team, "layer", SHAPE).unwrap();
         let deadlines = Deadlines {
             change: LONG,

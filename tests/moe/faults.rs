@@ -44,11 +44,11 @@ struct Ranks {
 
 impl Ranks {
     fn new(ranks: u32) -> Self {
-        let mut setup = Setup::new(ranks);
+        let mut setup = Setup::adverse(ranks);
         setup.team.deadline = DEADLINE;
         let hcas = Hcas::new(&setup);
-        let moes = on_threads(&setup, &hcas, |rank, hca, store| {
-            let team = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap();
+        let moes = on_threads(&setup, &hcas, |rank, own, store| {
+            let team = join(TeamConfig { rank, ..setup.team }, own, store).unwrap();
             Moe::new(&team, "layer", SHAPE).unwrap()
         });
         Self { moes, hcas }

@@ -293,7 +293,7 @@ impl Plan {
     /// Every replay has inputs of its own, written in place, and is checked against the reference.
     fn run(&self) {
         let what = format!("{} calls, seed {}", self.calls, self.seed);
-        run(&Setup::new(self.ranks), |team| {
+        run(&Setup::adverse(self.ranks), |team| {
             let moe = Moe::new(team, "layer", SHAPE).unwrap();
             moe.set_schedule_seed(self.seed);
             let rank = team.rank();
@@ -395,7 +395,7 @@ fn eager_calls_between_replays_take_their_numbers_from_the_same_row() {
 #[test]
 fn no_launch_of_a_call_waits_for_the_device() {
     let launched = Barrier::new(2);
-    run(&Setup::new(2), |team| {
+    run(&Setup::adverse(2), |team| {
         let moe = Moe::new(team, "layer", SHAPE).unwrap();
         let (stream, compute) = (team.gpu().stream().unwrap(), team.gpu().stream().unwrap());
         let ios = Io::several(&moe, 4);
@@ -423,7 +423,7 @@ fn no_launch_of_a_call_waits_for_the_device() {
 
 #[test]
 fn what_a_launch_refuses_takes_no_call_number() {
-    run(&Setup::new(1), |team| {
+    run(&Setup::adverse(1), |team| {
         let moe = Moe::new(team, "layer", SHAPE).unwrap();
         let io = Io::new(&moe);
         let stream = team.gpu().stream().unwrap();

@@ -118,12 +118,12 @@ fn places(number: u32) -> (usize, usize) {
 
 #[test]
 fn one_rank_alone_needs_no_qp() {
-    verify(&Setup::new(1), SMALL, 1, 3, fused);
+    verify(&Setup::adverse(1), SMALL, 1, 3, fused);
 }
 
 #[test]
 fn two_ranks_exchange_tokens_over_both_sets_several_times() {
-    verify(&Setup::new(2), SMALL, 2, 8, fused);
+    verify(&Setup::adverse(2), SMALL, 2, 8, fused);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn four_ranks_share_experts_that_do_not_divide_by_them() {
         top_k: 3,
         ..SMALL
     };
-    verify(&Setup::new(4), config, 3, 6, fused);
+    verify(&Setup::adverse(4), config, 3, 6, fused);
 }
 
 #[test]
@@ -147,20 +147,18 @@ fn every_order_of_phases_works() {
     ];
     for (name, program) in programs {
         eprintln!("{name}");
-        verify(&Setup::new(2), SMALL, 4, 6, program);
+        verify(&Setup::adverse(2), SMALL, 4, 6, program);
     }
-    verify(&Setup::new(3), SMALL, 5, 6, dispatch_only);
-    verify(&Setup::new(3), SMALL, 6, 6, two_batches);
+    verify(&Setup::adverse(3), SMALL, 5, 6, dispatch_only);
+    verify(&Setup::adverse(3), SMALL, 6, 6, two_batches);
 }
 
 #[test]
 fn twenty_seeds_of_kernel_and_hca_schedules_agree_with_the_reference() {
     for seed in 0..20 {
-        let setup = Setup {
-            hca_seed: Some(seed),
-            adversary: Some(adversary(seed)),
-            ..Setup::new(2 + (seed % 3) as u32)
-        };
+        let mut setup = Setup::adverse(2 + (seed % 3) as u32);
+        setup.hca.schedule_seed = Some(seed);
+        setup.hca.adversary = Some(adversary(seed));
         let config = MoeConfig {
             experts: 7,
             top_k: 3,
@@ -181,7 +179,7 @@ fn thirty_two_choices_of_a_token_and_more_tokens_than_a_warp_has_lanes() {
         max_tokens: 70,
         ..MoeConfig::BF16
     };
-    verify(&Setup::new(3), config, 7, 3, fused);
+    verify(&Setup::adverse(3), config, 7, 3, fused);
 }
 
 #[test]
@@ -191,12 +189,12 @@ fn fewer_experts_than_ranks_leaves_ranks_without_work() {
         top_k: 1,
         ..SMALL
     };
-    verify(&Setup::new(4), config, 8, 4, fused);
+    verify(&Setup::adverse(4), config, 8, 4, fused);
 }
 
 #[test]
 fn one_qp_per_peer_carries_all_kinds_and_sets() {
-    let mut setup = Setup::new(2);
+    let mut setup = Setup::adverse(2);
     setup.team = TeamConfig {
         qps_per_peer: 1,
         log_depth: 8,
@@ -207,7 +205,7 @@ fn one_qp_per_peer_carries_all_kinds_and_sets() {
 
 #[test]
 fn a_placement_may_scatter_the_experts() {
-    run(&Setup::new(3), |team| {
+    run(&Setup::adverse(3), |team| {
         let placement = Placement::from_ranks([2, 0, 2, 2, 1, 0, 2, 1], 3).unwrap();
         let moe = Moe::with_placement(team, "layer", SMALL, placement).unwrap();
         fused(&moe, 10, 4);
@@ -216,7 +214,7 @@ fn a_placement_may_scatter_the_experts() {
 
 #[test]
 fn more_rows_than_the_ring_has_wqebbs_go_through() {
-    let mut setup = Setup::new(2);
+    let mut setup = Setup::adverse(2);
     setup.team.log_depth = 8;
     let config = MoeConfig {
         hidden: 8,
@@ -253,11 +251,9 @@ fn every_strategy_of_signals_works_where_the_device_keeps_it() {
     let programs: [Program; 3] = [fused, hook, dispatch_only];
     for (order, strategies) in table {
         for (seed, &strategy) in (20u64..).zip(strategies) {
-            let mut setup = Setup {
-                order,
-                adversary: Some(adversary(seed)),
-                ..Setup::new(2 + (seed % 2) as u32)
-            };
+            let mut setup = Setup::adverse(2 + (seed % 2) as u32);
+            setup.hca.order = order;
+            setup.hca.adversary = Some(adversary(seed));
             setup.team.order = Some(strategy);
             eprintln!("{order}, {strategy}, seed {seed}");
             for program in programs {
@@ -275,11 +271,9 @@ fn the_team_takes_the_cheapest_strategy_that_its_devices_keep() {
         (DataOrder::FlushOnly, false, SignalOrder::Flush),
         (DataOrder::FlushOnly, true, SignalOrder::Inline),
     ] {
-        let setup = Setup {
-            order,
-            order_force: force,
-            ..Setup::new(2)
-        };
+        let mut setup = Setup::adverse(2);
+        setup.hca.order = order;
+        setup.hca.order_force = force;
         let chosen = run(&setup, |team| {
             let moe = Moe::new(team, "layer", SMALL).unwrap();
             fused(&moe, 30, 2);
@@ -292,7 +286,7 @@ fn the_team_takes_the_cheapest_strategy_that_its_devices_keep() {
 #[test]
 fn ranks_of_one_process_store_into_each_other_with_the_same_results() {
     for (seed, program) in (40..).zip([fused as Program, hook, two_batches, dispatch_only]) {
-        let mut setup = Setup::new(2 + (seed % 2) as u32);
+        let mut setup = Setup::adverse(2 + (seed % 2) as u32);
         setup.team.direct = true;
         let wqes = run(&setup, |team| {
             let moe = Moe::new(team, "layer", SMALL).unwrap();

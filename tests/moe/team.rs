@@ -11,12 +11,12 @@ use warpverbs::team::{MAX_WINDOWS, Store, Team, TeamConfig};
 
 /// Joins with what `change` makes of each rank's configuration; the errors, by rank.
 fn errors(ranks: u32, change: impl Fn(&mut TeamConfig) + Sync) -> Vec<String> {
-    let setup = Setup::new(ranks);
+    let setup = Setup::adverse(ranks);
     let hcas = Hcas::new(&setup);
-    let errors = on_threads(&setup, &hcas, |rank, hca, store| {
+    let errors = on_threads(&setup, &hcas, |rank, own, store| {
         let mut config = TeamConfig { rank, ..setup.team };
         change(&mut config);
-        join(config, hca, store)
+        join(config, own, store)
             .map(|team| team.rank())
             .unwrap_err()
             .to_string()
@@ -28,7 +28,7 @@ fn errors(ranks: u32, change: impl Fn(&mut TeamConfig) + Sync) -> Vec<String> {
 #[test]
 fn a_team_comes_and_goes_and_leaves_nothing() {
     for ranks in [1, 2, 4] {
-        let bytes = run(&Setup::new(ranks), |team| {
+        let bytes = run(&Setup::adverse(ranks), |team| {
             team.window(4096).unwrap();
             team.barrier("made").unwrap();
             team.control_stats().live_bytes
@@ -109,17 +109,17 @@ fn an_unknown_rank_and_one_that_is_taken_are_told_to_all() {
 fn a_command_that_the_hca_of_one_rank_refuses_ends_all_of_them() {
     // RST2INIT_QP, INIT2RTR_QP, RTR2RTS_QP, CREATE_QP, CREATE_CQ.
     for opcode in [0x502, 0x503, 0x504, 0x500, 0x400] {
-        let setup = Setup::new(3);
+        let setup = Setup::adverse(3);
         let hcas = Hcas::new(&setup);
-        hcas.0[1].fail_command(FailCommand {
+        hcas.of(1)[0].fail_command(FailCommand {
             opcode: Some(opcode),
             nth: 3,
             status: 0x8,
             syndrome: 0x00ab_cdef,
         });
-        let errors = on_threads(&setup, &hcas, |rank, hca, store| {
+        let errors = on_threads(&setup, &hcas, |rank, own, store| {
             let config = TeamConfig { rank, ..setup.team };
-            join(config, hca, store)
+            join(config, own, store)
                 .map(|team| team.rank())
                 .unwrap_err()
                 .to_string()
@@ -136,7 +136,7 @@ fn a_command_that_the_hca_of_one_rank_refuses_ends_all_of_them() {
 
 #[test]
 fn ranks_that_never_come_are_named_at_the_timeout() {
-    let mut setup = Setup::new(3);
+    let mut setup = Setup::adverse(3);
     setup.team.timeout = Duration::from_millis(200);
     let hcas = Hcas::new(&setup);
     let store: Arc<dyn Store> = Arc::new(warpverbs::team::MemoryStore::new());
@@ -145,7 +145,7 @@ fn ranks_that_never_come_are_named_at_the_timeout() {
             rank: 1,
             ..setup.team
         },
-        &hcas.0[1],
+        hcas.of(1),
         store,
     )
     .unwrap_err();
@@ -160,7 +160,7 @@ fn ranks_that_never_come_are_named_at_the_timeout() {
 
 #[test]
 fn a_window_must_be_the_same_everywhere_and_inside_its_limits() {
-    let errors = run(&Setup::new(2), |team| {
+    let errors = run(&Setup::adverse(2), |team| {
         let bytes = 4096 + u64::from(team.rank()) * 64;
         team.window(bytes).unwrap_err().to_string()
     });
@@ -174,7 +174,7 @@ fn a_window_must_be_the_same_everywhere_and_inside_its_limits() {
 
 #[test]
 fn a_window_of_no_bytes_and_one_too_many_are_refused_with_the_limit() {
-    run(&Setup::new(1), |team| {
+    run(&Setup::adverse(1), |team| {
         let error = team.window(0).unwrap_err().to_string();
         assert_eq!(error, "window is 0; it must be 1 to 1099511627776 bytes");
         for _ in 0..MAX_WINDOWS {
@@ -187,7 +187,7 @@ fn a_window_of_no_bytes_and_one_too_many_are_refused_with_the_limit() {
 
 #[test]
 fn a_layer_must_have_the_same_shape_everywhere() {
-    let errors = run(&Setup::new(3), |team| {
+    let errors = run(&Setup::adverse(3), |team| {
         let config = MoeConfig {
             hidden: if team.rank() == 1 { 128 } else { 64 },
             experts: 6,
@@ -209,7 +209,7 @@ fn a_layer_must_have_the_same_shape_everywhere() {
 
 #[test]
 fn a_layer_beyond_its_limits_is_refused_at_every_rank() {
-    let errors = run(&Setup::new(2), |team| {
+    let errors = run(&Setup::adverse(2), |team| {
         let hidden = if team.rank() == 0 { 100 } else { 104 };
         let config = MoeConfig {
             hidden,
@@ -230,16 +230,16 @@ fn a_layer_beyond_its_limits_is_refused_at_every_rank() {
 
 #[test]
 fn ranks_that_a_launcher_started_meet_in_a_directory() {
-    let setup = Setup::new(3);
+    let setup = Setup::adverse(3);
     let hcas = Hcas::new(&setup);
     let directory = tempfile::tempdir().unwrap();
     let store = format!("file://{}", directory.path().display());
-    on_threads(&setup, &hcas, |rank, hca, _| {
+    on_threads(&setup, &hcas, |rank, own, _| {
         let variables = [
             ("RANK", rank.to_string()),
             ("WORLD_SIZE", "3".to_owned()),
             ("WARPVERBS_STORE", store.clone()),
-            ("WARPVERBS_DEVICE", hca.name().to_owned()),
+            ("WARPVERBS_DEVICE", own[0].name().to_owned()),
             ("WARPVERBS_GPU", "simt".to_owned()),
         ];
         let find = |name: &str| {
@@ -255,11 +255,15 @@ fn ranks_that_a_launcher_started_meet_in_a_directory() {
 
 #[test]
 fn a_rank_without_its_device_is_told_to_those_that_have_theirs() {
-    let setup = Setup::new(2);
+    let setup = Setup::adverse(2);
     let hcas = Hcas::new(&setup);
     let directory = tempfile::tempdir().unwrap();
-    let errors = on_threads(&setup, &hcas, |rank, hca, _| {
-        let device = if rank == 1 { "mlx5_none" } else { hca.name() };
+    let errors = on_threads(&setup, &hcas, |rank, own, _| {
+        let device = if rank == 1 {
+            "mlx5_none"
+        } else {
+            own[0].name()
+        };
         let config = Config {
             rank,
             ranks: 2,

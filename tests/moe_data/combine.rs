@@ -102,7 +102,7 @@ fn late_weights(batch: &Batch, seed: u64) -> Vec<f32> {
 /// Runs calls with `modes` on teams of several sizes; with `late`, weights are given at combine.
 fn verify(config: MoeConfig, modes: &Modes, late: bool) {
     for (ranks, seed) in [(1, 1), (2, 2), (3, 3), (5, 4)] {
-        run(&Setup::new(ranks), |team| {
+        run(&Setup::adverse(ranks), |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut work = Workspace::new(&moe).unwrap();
             for call in 1..=4 {
@@ -177,7 +177,7 @@ fn more_experts_than_choices_and_more_choices_than_experts_of_a_rank_have_room_f
 #[test]
 fn two_open_calls_use_a_staging_memory_each() {
     for config in [ROWS, BY_RANK] {
-        run(&Setup::new(2), |team| {
+        run(&Setup::adverse(2), |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut works = [Workspace::new(&moe).unwrap(), Workspace::new(&moe).unwrap()];
             for work in &mut works {
@@ -205,7 +205,7 @@ fn two_open_calls_use_a_staging_memory_each() {
 
 #[test]
 fn what_a_layer_cannot_do_is_refused_by_name() {
-    run(&Setup::new(1), |team| {
+    run(&Setup::adverse(1), |team| {
         let moe = Moe::new(team, "sums", SUMS).unwrap();
         let error = moe.combine_staging(0).unwrap_err().to_string();
         assert!(
@@ -259,7 +259,7 @@ fn raw_send(moe: &Moe, work: &Workspace, y: u64, flags: u32) {
 #[test]
 fn the_kernels_refuse_what_the_layer_cannot_do_and_the_phase_may_be_called_again() {
     for (config, others_set) in [(SUMS, false), (ROWS, true), (BY_RANK, true)] {
-        run(&Setup::new(2), |team| {
+        run(&Setup::adverse(2), |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut work = Workspace::new(&moe).unwrap();
             work.set_modes(modes(false, true));
@@ -317,7 +317,7 @@ fn a_token_that_lost_experts_is_scaled_by_the_weight_that_is_left() {
                 renormalise,
                 ..Modes::default()
             };
-            let lost = run(&Setup::new(3), |team| {
+            let lost = run(&Setup::adverse(3), |team| {
                 let moe = Moe::with_placement(team, "layer", config, placement.clone()).unwrap();
                 let mut work = Workspace::new(&moe).unwrap();
                 work.set_modes(asked.clone());
@@ -342,7 +342,7 @@ fn a_token_that_lost_experts_is_scaled_by_the_weight_that_is_left() {
 fn the_rows_of_a_rank_that_never_combines_are_missing_and_the_rest_is_scaled() {
     const SILENT: u32 = 2;
     let check_one = |config: MoeConfig| {
-        let mut setup = Setup::new(3);
+        let mut setup = Setup::adverse(3);
         // Dispatch has this time too, and it is the shortest: a busy machine may keep a rank from its core for so long.
         setup.team.deadline = Duration::from_secs(10);
         let sent = Barrier::new(3);

@@ -150,7 +150,7 @@ fn verify(
     seed: u64,
     then: impl Fn(&Arc<Moe>, &mut DeviceCall, &[Input], &ByExpert, &str) + Sync,
 ) {
-    run(&Setup::new(ranks), |team| {
+    run(&Setup::adverse(ranks), |team| {
         let moe = Moe::new(team, "layer", config).unwrap();
         for call in 0..3 {
             let seed = seed * 100 + call;
@@ -286,7 +286,7 @@ fn alone(hidden: u32, kind: Scales, tokens: &[u16]) -> ByExpert {
         format: Format::Fp8(kind),
         ..MoeConfig::BF16
     };
-    let mut out = run(&Setup::new(1), |team| {
+    let mut out = run(&Setup::adverse(1), |team| {
         let moe = Moe::with_placement(team, "layer", config, Placement::blocks(1, 1)).unwrap();
         let mut device = DeviceCall::new(&moe);
         let input = Input {

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::time::Instant;
 
+use softhca::HcaConfig;
 use softhca::device::DataOrder;
 use warpverbs::moe::oracle::digest::Digest;
 use warpverbs::moe::{Moe, Returns, RowLayout, Scales};
@@ -48,7 +49,7 @@ fn full() -> bool {
 
 /// HCAs that keep no more than `cell.order` needs, and use all that this leaves open.
 fn setup(cell: &Cell, hca_seed: Option<u64>) -> Setup {
-    let usual = Setup::new(cell.ranks);
+    let usual = Setup::adverse(cell.ranks);
     Setup {
         team: TeamConfig {
             log_depth: 8,
@@ -56,13 +57,16 @@ fn setup(cell: &Cell, hca_seed: Option<u64>) -> Setup {
             order: Some(cell.order),
             ..usual.team
         },
-        order: match cell.order {
-            SignalOrder::Inline => DataOrder::InOrder,
-            SignalOrder::Swap => DataOrder::AtomicsOrdered,
-            SignalOrder::Flush => DataOrder::FlushOnly,
+        hca: HcaConfig {
+            order: match cell.order {
+                SignalOrder::Inline => DataOrder::InOrder,
+                SignalOrder::Swap => DataOrder::AtomicsOrdered,
+                SignalOrder::Flush => DataOrder::FlushOnly,
+            },
+            adversary: Some(adversary(hca_seed.unwrap_or(1))),
+            schedule_seed: hca_seed,
+            ..usual.hca
         },
-        adversary: Some(adversary(hca_seed.unwrap_or(1))),
-        hca_seed,
         ..usual
     }
 }

@@ -90,7 +90,7 @@ fn by_rank(moe: &Arc<Moe>, seed: u64, calls: u32) {
 #[test]
 fn by_rank_every_token_is_there_once_in_the_order_of_its_source_with_its_local_experts() {
     for (ranks, seed) in [(1, 1), (2, 2), (3, 3), (5, 4)] {
-        run(&Setup::new(ranks), |team| {
+        run(&Setup::adverse(ranks), |team| {
             by_rank(&Moe::new(team, "layer", BY_RANK).unwrap(), seed, 4);
         });
     }
@@ -101,10 +101,8 @@ fn by_rank_the_order_of_arrival_changes_nothing() {
     let digests: Vec<_> = [None, Some(5), Some(6)]
         .into_iter()
         .map(|hca_seed| {
-            let setup = Setup {
-                hca_seed,
-                ..Setup::new(3)
-            };
+            let mut setup = Setup::adverse(3);
+            setup.hca.schedule_seed = hca_seed;
             run(&setup, |team| {
                 let moe = Moe::new(team, "layer", BY_RANK).unwrap();
                 let mut work = Workspace::new(&moe).unwrap();
@@ -139,7 +137,7 @@ fn one_token_one_expert_and_the_widest_choice_are_laid_out_by_rank_too() {
         ..BY_RANK
     };
     for config in [least, widest] {
-        run(&Setup::new(2), |team| {
+        run(&Setup::adverse(2), |team| {
             by_rank(&Moe::new(team, "layer", config).unwrap(), 7, 2)
         });
     }
@@ -153,7 +151,7 @@ fn rows_and_waiting_times_are_added_up_and_never_cleared() {
         percent_empty: 0,
     };
     for config in [BY_EXPERT, BY_RANK] {
-        run(&Setup::new(3), |team| {
+        run(&Setup::adverse(3), |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let rank = team.rank() as usize;
             let mut work = Workspace::new(&moe).unwrap();
@@ -191,7 +189,7 @@ fn rows_and_waiting_times_are_added_up_and_never_cleared() {
 #[test]
 fn a_receive_phase_out_of_turn_gives_no_rows_in_either_layout() {
     for config in [BY_EXPERT, BY_RANK] {
-        run(&Setup::new(2), |team| {
+        run(&Setup::adverse(2), |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut work = Workspace::new(&moe).unwrap();
             let own = &batches(&moe, MIXED, 3, 1)[team.rank() as usize];

@@ -151,7 +151,7 @@ fn the_widest_tokens_with_most_choices_of_most_experts_go_through() {
         percent_empty: 0,
     };
     // A rank of several: outputs by expert take a row of each rank for every expert.
-    run(&Setup::new(2), |team| {
+    run(&Setup::adverse(2), |team| {
         let moe = Moe::new(team, "layer", config).unwrap();
         let mut call = Call::new(&moe);
         call.send(full, 51, 1);
@@ -171,7 +171,7 @@ fn a_rank_sends_65534_tokens_and_one_more_is_refused() {
         format: opaque(16, 0),
         ..MoeConfig::BF16
     };
-    let mut setup = Setup::new(2);
+    let mut setup = Setup::adverse(2);
     setup.team.deadline = HANG;
     run(&setup, |team| {
         let moe = Moe::new(team, "layer", config).unwrap();

@@ -207,7 +207,7 @@ fn buffers_beyond_32_gib_are_addressed_to_their_last_set() {
         max_tokens: 3,
         ..shape
     };
-    run(&Setup::new(2), |team| {
+    run(&Setup::adverse(2), |team| {
         let moe = Moe::new(team, "layer", rows).unwrap();
         assert!(moe.layout().slots > 2 * FAR && moe.layout().staging > 2 * FAR);
         let staging = [0, 1].map(|set| moe.combine_staging(set).unwrap().addr);

@@ -56,7 +56,7 @@ fn chosen(moe: &Moe, call: &MoeCall, tokens: usize) -> Vec<u32> {
 fn replicas_at_several_ranks_share_the_tokens_as_the_reference_says() {
     for (ranks, seed) in [(1, 1), (2, 2), (3, 3), (5, 4)] {
         let placement = table(seed, ranks, &[0, 7], &[]);
-        run(&Setup::new(ranks), |team| {
+        run(&Setup::adverse(ranks), |team| {
             let moe = Moe::with_placement(team, "layer", SHAPE, placement.clone()).unwrap();
             let mut call = Call::new(&moe);
             for number in 1..=4 {
@@ -73,7 +73,7 @@ fn replicas_at_several_ranks_share_the_tokens_as_the_reference_says() {
 fn a_token_of_an_expert_that_is_nowhere_is_invalid_and_keeps_what_the_others_made() {
     let (ranks, seed) = (3, 11);
     let placement = table(seed, ranks, &[1], &[3, 4]);
-    run(&Setup::new(ranks), |team| {
+    run(&Setup::adverse(ranks), |team| {
         let (rank, config) = (team.rank(), &SHAPE);
         let moe = Moe::with_placement(team, "layer", SHAPE, placement.clone()).unwrap();
         let mut work = Workspace::new(&moe).unwrap();
@@ -121,7 +121,7 @@ fn an_expert_that_everybody_holds_needs_no_network() {
         top_k: 1,
         ..SHAPE
     };
-    run(&Setup::new(3), |team| {
+    run(&Setup::adverse(3), |team| {
         let moe = Moe::with_placement(team, "layer", config, placement.clone()).unwrap();
         let mut work = Workspace::new(&moe).unwrap();
         let batch = Batch {
@@ -144,7 +144,7 @@ fn an_expert_that_everybody_holds_needs_no_network() {
 fn a_rank_may_hold_no_expert_and_a_rank_may_hold_all() {
     let held = vec![vec![], (0..SHAPE.experts).rev().collect(), vec![5]];
     let placement = Placement::from_slots(SHAPE.experts, held).unwrap();
-    run(&Setup::new(3), |team| {
+    run(&Setup::adverse(3), |team| {
         let moe = Moe::with_placement(team, "layer", SHAPE, placement.clone()).unwrap();
         let mut call = Call::new(&moe);
         call.send(BUSY, 21, 1);
@@ -156,7 +156,7 @@ fn a_rank_may_hold_no_expert_and_a_rank_may_hold_all() {
 
 /// The error of each rank that makes a layer with the table that `placement` names for it.
 fn errors(config: MoeConfig, placement: impl Fn(u32) -> Placement + Sync) -> Vec<String> {
-    run(&Setup::new(2), |team| {
+    run(&Setup::adverse(2), |team| {
         Moe::with_placement(team, "layer", config, placement(team.rank()))
             .unwrap_err()
             .to_string()
@@ -198,7 +198,7 @@ fn a_table_larger_than_the_room_of_a_rank_is_refused() {
             "{error}"
         );
     }
-    run(&Setup::new(2), |team| {
+    run(&Setup::adverse(2), |team| {
         let moe = Moe::with_placement(team, "layer", config, placement(0)).unwrap();
         assert_eq!(moe.config().local_experts, 6);
     });

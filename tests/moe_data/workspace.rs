@@ -96,7 +96,7 @@ fn fp8_call(moe: &Arc<Moe>, work: &mut Workspace, kind: Scales, call: u32, by_ca
 
 #[test]
 fn fp8_that_dispatch_casts_and_fp8_of_the_caller_give_the_same_sums_in_both_layouts() {
-    run(&Setup::new(2), |team| {
+    run(&Setup::adverse(2), |team| {
         for (i, kind) in [Scales::F32, Scales::PowerOfTwo, Scales::Ue8m0]
             .into_iter()
             .enumerate()
@@ -147,7 +147,7 @@ fn opaque_tokens_go_through_in_bytes_and_are_refused_as_bf16() {
             layout,
             ..SHAPE
         };
-        run(&Setup::new(3), |team| {
+        run(&Setup::adverse(3), |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut work = Workspace::new(&moe).unwrap();
             let rank = team.rank();

@@ -45,11 +45,11 @@ impl Group {
     }
 
     pub(crate) fn tuned(ranks: u32, shape: MoeConfig, tune: impl FnOnce(&mut TeamConfig)) -> Self {
-        let mut setup = Setup::new(ranks);
+        let mut setup = Setup::adverse(ranks);
         tune(&mut setup.team);
         let hcas = Hcas::new(&setup);
-        let moes = on_threads(&setup, &hcas, |rank, hca, store| {
-            let team = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap();
+        let moes = on_threads(&setup, &hcas, |rank, own, store| {
+            let team = join(TeamConfig { rank, ..setup.team }, own, store).unwrap();
             let placement = Placement::blocks(SHAPE.experts, ranks);
             let config = MoeConfig {
                 local_experts: SHAPE.experts,
@@ -182,12 +182,12 @@ impl Group {
 
     /// The HCA of `rank` is gone.
     pub(crate) fn unplug(&self, rank: u32) {
-        self.hcas.0[rank as usize].set_port(false);
+        self.hcas.of(rank)[0].set_port(false);
     }
 
     /// It is there again.
     pub(crate) fn plug(&self, rank: u32) {
-        self.hcas.0[rank as usize].set_port(true);
+        self.hcas.of(rank)[0].set_port(true);
     }
 
     /// Waits until the HCAs are at rest: what was posted has landed, unless its peer is silent.

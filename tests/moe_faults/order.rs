@@ -25,14 +25,12 @@ const SHORT: Duration = Duration::from_millis(40);
 
 /// Two ranks on devices of this order, with an adversary that holds data back for up to `longest`.
 fn setup(order: DataOrder, strategy: Option<SignalOrder>, seed: u64, longest: Duration) -> Setup {
-    let mut setup = Setup {
-        order,
-        adversary: Some(Adversary {
-            longest,
-            ..adversary(seed)
-        }),
-        ..Setup::new(2)
-    };
+    let mut setup = Setup::adverse(2);
+    setup.hca.order = order;
+    setup.hca.adversary = Some(Adversary {
+        longest,
+        ..adversary(seed)
+    });
     setup.team.order = strategy;
     setup.team.order_unchecked = true;
     setup
@@ -126,8 +124,8 @@ fn a_strategy_that_the_device_does_not_keep_is_refused() {
         let mut setup = setup(order, Some(strategy), 1, SHORT);
         setup.team.order_unchecked = false;
         let hcas = Hcas::new(&setup);
-        let errors = on_threads(&setup, &hcas, |rank, hca, store| {
-            let error = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap_err();
+        let errors = on_threads(&setup, &hcas, |rank, own, store| {
+            let error = join(TeamConfig { rank, ..setup.team }, own, store).unwrap_err();
             error.to_string()
         });
         let begin = format!("the order of signals is to be {strategy}, but a device places data ");
@@ -141,16 +139,16 @@ fn a_strategy_that_the_device_does_not_keep_is_refused() {
 
 #[test]
 fn ranks_that_choose_otherwise_are_told_both_choices() {
-    let setup = Setup::new(2);
+    let setup = Setup::adverse(2);
     let hcas = Hcas::new(&setup);
-    let errors = on_threads(&setup, &hcas, |rank, hca, store| {
+    let errors = on_threads(&setup, &hcas, |rank, own, store| {
         let order = [SignalOrder::Inline, SignalOrder::Flush][rank as usize];
         let config = TeamConfig {
             rank,
             order: Some(order),
             ..setup.team
         };
-        join(config, hca, store).unwrap_err().to_string()
+        join(config, own, store).unwrap_err().to_string()
     });
     let want = "order of signals is inline at rank 0 but flush at rank 1";
     assert!(

@@ -111,18 +111,18 @@ struct Outcomes {
 }
 
 fn run(situation: Situation) -> Outcomes {
-    let mut setup = Setup::new(situation.ranks);
+    let mut setup = Setup::adverse(situation.ranks);
     setup.team.deadline = situation.deadline;
-    setup.hca_seed = Some(situation.seed);
+    setup.hca.schedule_seed = Some(situation.seed);
     let hcas = Hcas::new(&setup);
-    let moes = on_threads(&setup, &hcas, |rank, hca, store| {
-        let team = join(TeamConfig { rank, ..setup.team }, hca, store).unwrap();
+    let moes = on_threads(&setup, &hcas, |rank, own, store| {
+        let team = join(TeamConfig { rank, ..setup.team }, own, store).unwrap();
         Moe::new(&team, "layer", SHAPE).unwrap()
     });
     let records = thread::scope(|scope| {
         let threads: Vec<_> = moes
             .iter()
-            .zip(&hcas.0)
+            .zip(hcas.all())
             .map(|(moe, hca)| scope.spawn(move || Driver::new(moe, hca, situation).run()))
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join().unwrap());

@@ -193,7 +193,7 @@ impl Outcomes {
 
     /// Waits until the HCAs are at rest: what was posted has landed.
     fn settle(&self) {
-        for hca in &self.hcas.0 {
+        for hca in self.hcas.all() {
             hca.pause(Duration::ZERO);
         }
         self.hcas.settle();

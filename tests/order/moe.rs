@@ -29,10 +29,8 @@ const PHASES: [&str; 4] = [
 /// others go on. `combined`: what comes back is compared with the reference; not where dispatch may have findings at some rank,
 /// whose experts then are told of no rows.
 fn findings(ranks: u32, calls: u32, seed: u64, combined: bool) -> Vec<String> {
-    let setup = Setup {
-        hca_seed: seed.is_multiple_of(2).then_some(seed),
-        ..Setup::new(ranks)
-    };
+    let mut setup = Setup::adverse(ranks);
+    setup.hca.schedule_seed = seed.is_multiple_of(2).then_some(seed);
     let of_rank = run(&setup, |team| {
         let moe = Moe::new(team, "layer", LAYER).unwrap();
         let mut work = Workspace::new(&moe).unwrap();

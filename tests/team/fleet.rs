@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use warpverbs::abi::{PeerEntry, Status};
 use warpverbs::team::{MemoryStore, RankSet, Store, TeamConfig, TeamError};
 
-use crate::support::{Hcas, PATIENCE, Put, Rank, Setup, WORDS};
+use crate::rank::{PATIENCE, Put, Rank, WORDS};
+use test_support::fleet::{Hcas, Setup};
 
 /// The ranks that live, by place.
 pub(crate) struct Fleet<'a> {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use warpverbs::team::{MemoryStore, RankSet, Records, Store, TeamConfig};
 
 use crate::fleet::Fleet;
-use crate::support::{Hcas, Rank, Setup};
+use crate::rank::{Rank, setup};
+use test_support::fleet::Hcas;
 
 /// What both ends are told when rank 2 comes as `generation` and has made windows as `window` does beside its first.
 fn refused(
@@ -40,7 +41,7 @@ fn refused(
 
 #[test]
 fn a_rank_that_does_not_fit_is_refused_by_name() {
-    let setup = Setup::new(3);
+    let setup = setup(3);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
     let nothing = |_: &Rank<'_>| {};
@@ -113,7 +114,7 @@ fn a_rank_that_does_not_fit_is_refused_by_name() {
 
 #[test]
 fn a_rank_with_another_number_of_rails_is_refused() {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.rails = 2;
     let hcas = Hcas::new(&setup);
     let fleet = Fleet::found(&setup, &hcas, RankSet::first(1));
@@ -125,7 +126,7 @@ fn a_rank_with_another_number_of_rails_is_refused() {
 
 #[test]
 fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let store: Arc<dyn Store> = Arc::new(Records::new(Arc::clone(&memory), "this").unwrap());

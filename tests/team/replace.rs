@@ -8,12 +8,13 @@ use warpverbs::team::{RankSet, TeamError};
 use warpverbs::verbs::QpState;
 
 use crate::fleet::Fleet;
-use crate::support::{Hcas, Put, Setup, WORDS, seed, until};
+use crate::rank::{Put, WORDS, seed, setup, until};
+use test_support::fleet::Hcas;
 
 #[test]
 fn a_peer_that_died_is_replaced_and_nothing_of_the_others_moves() {
     for (rails, qps) in [(1, 1), (1, 4), (1, 8), (2, 4), (2, 8)] {
-        let mut setup = Setup::new(3);
+        let mut setup = setup(3);
         setup.rails = rails;
         setup.team.qps_per_peer = qps;
         let hcas = Hcas::new(&setup);
@@ -69,7 +70,7 @@ fn a_peer_that_died_is_replaced_and_nothing_of_the_others_moves() {
 
 #[test]
 fn a_rank_comes_into_a_place_where_nobody_ever_was() {
-    let setup = Setup::new(5);
+    let setup = setup(5);
     let hcas = Hcas::new(&setup);
     let founders: RankSet = [0, 3].into_iter().collect();
     let mut fleet = Fleet::found(&setup, &hcas, founders);
@@ -103,7 +104,7 @@ fn a_rank_comes_into_a_place_where_nobody_ever_was() {
 #[test]
 fn traffic_between_the_others_goes_on_while_a_peer_is_replaced() {
     let seed = seed();
-    let setup = Setup::new(3);
+    let setup = setup(3);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(3));
     // A kernel at rank 0 puts to rank 1 all the time.
@@ -152,7 +153,7 @@ fn traffic_between_the_others_goes_on_while_a_peer_is_replaced() {
 
 #[test]
 fn several_peers_that_died_at_once_come_back_at_once() {
-    let setup = Setup::new(4);
+    let setup = setup(4);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(4));
     for generation in 2..=3 {
@@ -175,7 +176,7 @@ fn several_peers_that_died_at_once_come_back_at_once() {
 
 #[test]
 fn a_peer_that_dies_again_at_any_step_of_its_return_is_replaced_by_the_next() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
     let captured = fleet.captured(0, 1);
@@ -212,7 +213,7 @@ fn a_peer_that_dies_again_at_any_step_of_its_return_is_replaced_by_the_next() {
 
 #[test]
 fn an_incarnation_that_was_given_up_is_over() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
     let connect = |fleet: &Fleet<'_>, generation| {
@@ -261,7 +262,7 @@ fn an_incarnation_that_was_given_up_is_over() {
 
 #[test]
 fn a_pair_that_was_replaced_recovers_like_any_other() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
     fleet.replace(1, 2);
@@ -285,7 +286,7 @@ fn a_pair_that_was_replaced_recovers_like_any_other() {
 
 #[test]
 fn a_kernel_that_posts_across_the_grace_period_is_caught_and_nothing_changes_under_it() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
     fleet.kill(1);
@@ -326,7 +327,7 @@ fn a_kernel_that_posts_across_the_grace_period_is_caught_and_nothing_changes_und
 
 #[test]
 fn a_command_that_the_hca_refuses_leaves_a_replacement_that_goes_on_when_called_again() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
     let mut generation = 1;

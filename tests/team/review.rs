@@ -7,7 +7,8 @@ use softhca::FailCommand;
 use warpverbs::team::{RankSet, TeamError};
 
 use crate::fleet::Fleet;
-use crate::support::{Hcas, Rank, Setup};
+use crate::rank::{Rank, setup};
+use test_support::fleet::Hcas;
 
 /// The next command of this kind, the `nth`, is refused.
 fn refuse(hcas: &Hcas, rank: u32, opcode: u16, nth: u32) {
@@ -21,7 +22,7 @@ fn refuse(hcas: &Hcas, rank: u32, opcode: u16, nth: u32) {
 
 #[test]
 fn a_rank_that_was_half_initialised_is_taken_down_and_comes_again() {
-    let setup = Setup::new(3);
+    let setup = setup(3);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
     let mut generation = 0;
@@ -57,7 +58,7 @@ fn a_rank_that_was_half_initialised_is_taken_down_and_comes_again() {
 
 #[test]
 fn qps_that_were_connected_in_part_are_replaced_whole() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
     let mut generation = 1;
@@ -81,7 +82,7 @@ fn qps_that_were_connected_in_part_are_replaced_whole() {
 
 #[test]
 fn who_comes_first_and_who_comes_again_end_in_the_same_state() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     // By founding, into an empty place, and as a successor.
     let founded = Fleet::found(&setup, &hcas, RankSet::first(2));
@@ -114,7 +115,7 @@ fn who_comes_first_and_who_comes_again_end_in_the_same_state() {
 
 #[test]
 fn all_ranks_restart_at_once_and_connect_with_each_other() {
-    let setup = Setup::new(4);
+    let setup = setup(4);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(4));
     let all: Vec<(u32, u32)> = (0..4).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
@@ -132,7 +133,7 @@ fn all_ranks_restart_at_once_and_connect_with_each_other() {
 
 #[test]
 fn old_and_new_ranks_and_those_of_empty_places_connect_together() {
-    let setup = Setup::new(5);
+    let setup = setup(5);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(4));
     for rank in [1, 3] {
@@ -168,7 +169,7 @@ fn old_and_new_ranks_and_those_of_empty_places_connect_together() {
 
 #[test]
 fn everything_can_be_rebuilt_too_at_a_price() {
-    let mut setup = Setup::new(4);
+    let mut setup = setup(4);
     setup.team.qps_per_peer = 4;
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(4));

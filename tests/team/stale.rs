@@ -9,14 +9,15 @@ use warpverbs::team::RankSet;
 use warpverbs::verbs::QpState;
 
 use crate::fleet::Fleet;
-use crate::support::{Hcas, Put, Setup, WORDS, until};
+use crate::rank::{Put, WORDS, setup, until};
+use test_support::fleet::{Hcas, Setup};
 
 /// RC RDMA WRITE Only.
 const WRITE_ONLY: u8 = 0x0a;
 
 /// Packets go over the wire, also between HCAs of one process.
 fn on_the_wire() -> Setup {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.hca.loopback = false;
     setup
 }
@@ -118,7 +119,7 @@ fn many_lives_leave_the_heap_as_it_was_and_no_key_comes_twice() {
         Some(_) => 200,
         None => 30,
     };
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
     let (heap, live) = (
@@ -148,7 +149,7 @@ fn many_lives_leave_the_heap_as_it_was_and_no_key_comes_twice() {
 #[test]
 fn a_survivor_issues_as_many_commands_in_a_team_of_64_as_in_one_of_8() {
     let counted = [8, 64].map(|ranks| {
-        let mut setup = Setup::new(ranks);
+        let mut setup = setup(ranks);
         setup.team.qps_per_peer = 1;
         setup.team.timeout = Duration::from_secs(120);
         let hcas = Hcas::new(&setup);

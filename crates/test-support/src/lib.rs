@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod counts;
 pub mod device;
+pub mod fleet;
 pub mod grid;
 pub mod hca;
 pub mod moe;

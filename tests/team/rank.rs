@@ -1,4 +1,4 @@
-//! Ranks of a test: threads of this process, each with software HCAs, a simt device and one window of its own.
+//! One rank with a window of words, and kernels that put from it.
 
 // UNSAFETY: launches test kernels on memory of the team.
 #![expect(unsafe_code, reason = "launches of test kernels")]
@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
-use softhca::{Hca, HcaConfig};
+use bytemuck::{Pod, bytes_of, cast_slice};
+use softhca::Hca;
 use warpverbs::abi::test_kernels::{GuardPutParams, GuardSeen};
 use warpverbs::abi::test_team::NoPollParams;
 use warpverbs::abi::{DevicePtr, QpContext, Status, TeamContext, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Gpu, HostMapped, Launch};
 use warpverbs::team::{Store, Team, TeamConfig, TeamError};
 
+use test_support::device::read;
+use test_support::fleet::{Hcas, Setup, join};
 use test_support::ranks::{self, DEADLINE, Meeting};
 
 /// How long a test waits for a kernel, and what a kernel waits that is not to end by its deadline.
@@ -23,63 +25,12 @@ pub(crate) const PATIENCE: Duration = DEADLINE.saturating_mul(3);
 /// Words of a window: the first half is put, the second half is where peers put theirs.
 pub(crate) const WORDS: u32 = 1 << 15;
 
-/// How the ranks of a test are set up.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    pub(crate) team: TeamConfig,
-    /// HCAs of each rank.
-    pub(crate) rails: usize,
-    pub(crate) hca: HcaConfig,
-    /// What a rank does otherwise.
-    pub(crate) change: fn(&mut TeamConfig),
-}
-
-impl Setup {
-    pub(crate) fn new(ranks: u32) -> Self {
-        let team = TeamConfig {
-            qps_per_peer: 2,
-            log_depth: 8,
-            timeout: DEADLINE,
-            deadline: DEADLINE,
-            ..TeamConfig::new(0, ranks)
-        };
-        Self {
-            team,
-            rails: 1,
-            hca: HcaConfig::default(),
-            change: |_| {},
-        }
-    }
-
-    pub(crate) fn of_rank(&self, rank: u32) -> TeamConfig {
-        let mut config = TeamConfig { rank, ..self.team };
-        (self.change)(&mut config);
-        config
-    }
-}
-
-/// The HCAs of a test: `[rank][rail]`.
-pub(crate) struct Hcas(pub(crate) Vec<Vec<Arc<Hca>>>);
-
-impl Hcas {
-    pub(crate) fn new(setup: &Setup) -> Self {
-        let of_rank = |_| ranks::hcas(setup.rails, &setup.hca);
-        Self((0..setup.team.ranks).map(of_rank).collect())
-    }
-
-    /// Of one rank.
-    pub(crate) fn of(&self, rank: u32) -> &[Arc<Hca>] {
-        &self.0[rank as usize]
-    }
-
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Hca>> {
-        self.0.iter().flatten()
-    }
-
-    /// No finding, and no object is left.
-    pub(crate) fn check(&self) {
-        ranks::check(self.all());
-    }
+/// Two QPs to each peer, with short rings.
+pub(crate) fn setup(ranks: u32) -> Setup {
+    let mut setup = Setup::new(ranks);
+    setup.team.qps_per_peer = 2;
+    setup.team.log_depth = 8;
+    setup
 }
 
 /// Where somebody waits who has nobody to wait for.
@@ -111,8 +62,7 @@ pub(crate) fn run_on<T: Send>(
     let barrier = Meeting::new(setup.team.ranks);
     ranks::on_threads(setup.team.ranks, |number, store| {
         let _attendance = barrier.attend();
-        let hcas = &hcas.0[number as usize];
-        let rank = Rank::join(setup.of_rank(number), hcas, store, &barrier).unwrap();
+        let rank = Rank::join(setup.of_rank(number), hcas.of(number), store, &barrier).unwrap();
         let result = body(&rank);
         // Nobody takes its window away while others may still write to it.
         rank.sync();
@@ -127,8 +77,11 @@ pub(crate) fn join_errors(
     choose: impl Fn(u32, &[Arc<Hca>]) -> &[Arc<Hca>] + Sync,
 ) -> Vec<String> {
     ranks::on_threads(setup.team.ranks, |number, store| {
-        let hcas = choose(number, &hcas.0[number as usize]);
-        let joined = ranks::join(setup.of_rank(number), hcas.iter().map(Arc::as_ref), store);
+        let joined = join(
+            setup.of_rank(number),
+            choose(number, hcas.of(number)),
+            store,
+        );
         joined.map(|team| team.rank()).unwrap_err().to_string()
     })
 }
@@ -140,7 +93,7 @@ impl<'a> Rank<'a> {
         store: Arc<dyn Store>,
         barrier: &'a Meeting,
     ) -> Result<Self, TeamError> {
-        let team = ranks::join(config, hcas.iter().map(Arc::as_ref), store)?;
+        let team = join(config, hcas, store)?;
         let window = team.window(u64::from(WORDS) * 8)?;
         let rank = Self {
             gpu: Arc::clone(team.gpu()),
@@ -174,9 +127,7 @@ impl<'a> Rank<'a> {
     }
 
     pub(crate) fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
-        let mut out = vec![T::zeroed(); count];
-        self.gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
-        out
+        read(self.gpu.as_ref(), addr, count)
     }
 
     /// What kernels know of the team.
@@ -371,11 +322,7 @@ impl Running<'_> {
     /// Waits for its end; what each scope has seen.
     pub(crate) fn finish(mut self) -> Vec<GuardSeen> {
         self.wait();
-        let mut seen = vec![GuardSeen::zeroed(); self.scopes];
-        self.gpu
-            .read(self.seen.addr(), cast_slice_mut(&mut seen))
-            .unwrap();
-        seen
+        read(self.gpu, self.seen.addr(), self.scopes)
     }
 
     fn wait(&mut self) {
