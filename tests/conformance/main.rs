@@ -27,7 +27,7 @@ fn every_row_of_the_table_passes_every_check() {
     let all = Cell::all();
     let cells = match std::env::var_os("WV_TEST_FULL") {
         Some(_) => all.clone(),
-        None => Cell::sample(&mut rng),
+        None => Cell::sample(seed),
     };
     let begin = Instant::now();
     let mut checks = 0;
@@ -65,7 +65,7 @@ fn every_word_arrives_under_thousands_of_schedules() {
     let full = std::env::var_os("WV_TEST_FULL").is_some();
     let (rows, each) = match full {
         true => (Cell::all(), 1000),
-        false => (Cell::sample(&mut fastrand::Rng::with_seed(9)), 250),
+        false => (Cell::sample(9), 250),
     };
     let begin = Instant::now();
     for (&cell, seed) in rows.iter().zip(0..) {
@@ -83,7 +83,7 @@ fn every_word_arrives_under_thousands_of_schedules() {
 #[test]
 fn a_sample_has_every_pair_of_values() {
     for seed in 0..20 {
-        let sample = Cell::sample(&mut fastrand::Rng::with_seed(seed));
+        let sample = Cell::sample(seed);
         assert!(
             (9..=14).contains(&sample.len()),
             "seed {seed}: {} rows",

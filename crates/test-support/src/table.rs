@@ -1,8 +1,8 @@
 //! The table: every kind of QP and every scope that posts to it, and a sample of it that has every pair of values.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::grid::{self, Point};
 use warpverbs::verbs::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 
 /// Who makes a call.
@@ -57,60 +57,30 @@ impl Shape {
 /// Threads of a block where the block is the scope: more than a warp, no multiple of one, fewer than a quarter of the ring.
 const BLOCK: u32 = 40;
 
+/// How many values each column has.
+const SIZES: [usize; 5] = [3, 3, 3, 2, 2];
+
 impl Cell {
     /// All rows.
     pub fn all() -> Vec<Self> {
-        let mut all = Vec::new();
-        for sharing in [Sharing::Shared, Sharing::Exclusive, Sharing::Cta] {
-            for scope in [Scope::Thread, Scope::Warp, Scope::Block] {
-                for doorbell in [Doorbell::Record, Doorbell::NoRecord, Doorbell::Mailbox] {
-                    for queues in [Queues::Device, Queues::Host] {
-                        for cq in [CqKind::Collapsed, CqKind::Wide] {
-                            all.push(Self {
-                                sharing,
-                                scope,
-                                doorbell,
-                                queues,
-                                cq,
-                            });
-                        }
-                    }
-                }
-            }
-        }
-        all
+        let points = grid::all(&SIZES, |_| true);
+        points.iter().map(Self::at).collect()
     }
 
     /// A few rows that together have every pair of values that two columns can have.
-    pub fn sample(rng: &mut fastrand::Rng) -> Vec<Self> {
-        let mut rest = Self::all();
-        rng.shuffle(&mut rest);
-        let mut missing: BTreeSet<_> = rest.iter().flat_map(Self::pairs).collect();
-        let mut sample = Vec::new();
-        while !missing.is_empty() {
-            let new = |cell: &Self| cell.pairs().filter(|pair| missing.contains(pair)).count();
-            let best = (0..rest.len()).max_by_key(|&at| new(&rest[at])).unwrap();
-            let cell = rest.swap_remove(best);
-            for pair in cell.pairs() {
-                missing.remove(&pair);
-            }
-            sample.push(cell);
-        }
-        sample
+    pub fn sample(seed: u64) -> Vec<Self> {
+        let points = grid::sample(&grid::all(&SIZES, |_| true), seed);
+        points.iter().map(Self::at).collect()
     }
 
-    /// Each two columns with their values.
-    fn pairs(&self) -> impl Iterator<Item = [(usize, u8); 2]> + use<> {
-        let values = [
-            self.sharing as u8,
-            self.scope as u8,
-            self.doorbell as u8,
-            self.queues as u8,
-            self.cq as u8,
-        ];
-        let column = move |at: usize| (at, values[at]);
-        (0..values.len())
-            .flat_map(move |a| (a + 1..values.len()).map(move |b| [column(a), column(b)]))
+    fn at(point: &Point) -> Self {
+        Self {
+            sharing: [Sharing::Shared, Sharing::Exclusive, Sharing::Cta][point[0]],
+            scope: [Scope::Thread, Scope::Warp, Scope::Block][point[1]],
+            doorbell: [Doorbell::Record, Doorbell::NoRecord, Doorbell::Mailbox][point[2]],
+            queues: [Queues::Device, Queues::Host][point[3]],
+            cq: [CqKind::Collapsed, CqKind::Wide][point[4]],
+        }
     }
 
     /// The QP of this row: the shortest ring there is, and receive WQEs for immediates.
