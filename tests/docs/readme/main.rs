@@ -15,21 +15,21 @@ use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
 
 mod two_ranks {
-    include!("readme/two_ranks.rs");
+    include!("two_ranks.rs");
 
     pub(crate) fn run() {
         main().unwrap();
     }
 }
 
-const README: &str = include_str!("../README.md");
+const README: &str = include_str!("../../../README.md");
 const HALF: usize = 1024;
 
 #[test]
 fn the_readme_shows_the_files_that_run_here() {
     for (language, file) in [
-        ("rust", include_str!("readme/two_ranks.rs")),
-        ("cuda", include_str!("../kernels/test/exchange.cu")),
+        ("rust", include_str!("two_ranks.rs")),
+        ("cuda", include_str!("../../../kernels/test/exchange.cu")),
     ] {
         let shown = format!("```{language}\n{}```\n", file.replace("\r\n", "\n"));
         assert!(

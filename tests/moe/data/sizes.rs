@@ -94,7 +94,7 @@ fn table() -> String {
 
 #[test]
 fn the_documents_hold_the_table_of_bytes() {
-    let text = include_str!("../../ARCHITECTURE.md");
+    let text = include_str!("../../../ARCHITECTURE.md");
     let table = table();
     assert!(
         text.contains(&table),

@@ -2,15 +2,10 @@
 //! that every module which opens `unsafe` says why; what device headers say of fences and functions; and that what other tests
 //! start is not run as a test.
 
-#[path = "layering/children.rs"]
 mod children;
-#[path = "layering/headers.rs"]
 mod headers;
-#[path = "layering/planted.rs"]
 mod planted;
-#[path = "layering/scan.rs"]
 mod scan;
-#[path = "layering/tables.rs"]
 mod tables;
 
 use scan::{Language, RootName, code_of, root_names, tokens};

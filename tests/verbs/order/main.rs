@@ -4,7 +4,6 @@
 #![cfg(feature = "tsan")]
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
-#[path = "order/moe.rs"]
 mod moe;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -150,7 +150,7 @@ fn sizes_of_the_headers() -> BTreeMap<String, usize> {
 
 #[test]
 fn the_checked_in_bindings_are_those_of_the_installed_headers() {
-    let header = "//! Made by bindgen from the headers of rdma-core; see tests/bindings.rs. Do not edit.\n\n";
+    let header = "//! Made by bindgen from the headers of rdma-core; see tests/verbs/bindings.rs. Do not edit.\n\n";
     let generated = builder()
         .generate()
         .expect("bindgen over verbs.h and mlx5dv.h")

@@ -1,5 +1,5 @@
 //! What only a CUDA GPU can show: `cargo test --test gpu -- --ignored` on a machine that has one, or `./x gpu`, which packs
-//! this program for one. Kernels against the software HCA are in tests/put.rs and its like, which run on a GPU with
+//! this program for one. Kernels against the software HCA are in tests/verbs/put.rs and its like, which run on a GPU with
 //! WARPVERBS_TEST_GPU.
 #![cfg(feature = "cuda")]
 // UNSAFETY: launches a kernel.
