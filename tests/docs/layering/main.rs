@@ -1,10 +1,11 @@
 //! The module table of ARCHITECTURE.md, enforced: who may use whom in `src/`, between the crates and in `kernels/`;
-//! that every module which opens `unsafe` says why; what device headers say of fences and functions; and that what other tests
-//! start is not run as a test.
+//! that every module which opens `unsafe` says why; what device headers say of fences and functions; that what other tests
+//! start is not run as a test; and that every test program has its entry in Cargo.toml.
 
 mod children;
 mod headers;
 mod planted;
+mod programs;
 mod scan;
 mod tables;
 

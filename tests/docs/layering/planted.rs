@@ -1,4 +1,4 @@
-//! Violations planted in single files: the checks of `layering.rs` must find each, and nothing else.
+//! Violations planted in single files: the checks of `main.rs` must find each, and nothing else.
 
 use super::*;
 

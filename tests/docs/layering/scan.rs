@@ -1,4 +1,4 @@
-//! Enough of a reader of Rust and C++ for `layering.rs`: comments and strings out, tokens, and the paths that code names.
+//! Enough of a reader of Rust and C++ for `main.rs`: comments and strings out, tokens, and the paths that code names.
 
 /// What comments and literals look like.
 #[derive(Clone, Copy, PartialEq, Eq)]

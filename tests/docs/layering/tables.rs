@@ -1,4 +1,4 @@
-//! The tables name what exists, and all of it: those of `layering.rs` the modules and headers of the tree, those of
+//! The tables name what exists, and all of it: those of `main.rs` the modules and headers of the tree, those of
 //! ARCHITECTURE.md the same.
 
 use super::{CRATE_USERS, HEADER_LAYERS, HEADERS, MODULES, root};
