@@ -120,7 +120,7 @@ pub fn constant_items(constants: Vec<Constant>) -> Vec<Item> {
 
 fn file(includes: &str, items: Vec<Item>) -> String {
     let mut out = format!(
-        "// Rendered from src/abi by tests/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.\n\
+        "// Rendered from src/abi by tests/docs/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.\n\
          #pragma once\n\n{includes}\nnamespace wv {{\n"
     );
     for Item(text) in items {
