@@ -5,10 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use bytemuck::{Pod, bytes_of, cast_slice_mut};
+use bytemuck::bytes_of;
+use test_support::device::read;
 use warpverbs::abi::test_kernels::{GuardPutParams, GuardSeen};
 use warpverbs::abi::{DevicePtr, PeerEntry, Status, TeamContext, Window};
-use warpverbs::gpu::{Gpu, Launch};
+use warpverbs::gpu::Launch;
 use warpverbs::membership::{Cause, GroupConfig, GroupEvent, GroupState, What};
 use warpverbs::team::Team;
 
@@ -78,25 +79,19 @@ fn a_qp_that_a_peer_writes_beside_the_window_tells_of_it_and_the_two_part() {
     fleet.end();
 }
 
-fn read<T: Pod>(gpu: &dyn Gpu, addr: u64) -> T {
-    let mut out = [T::zeroed()];
-    gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
-    out[0]
-}
-
 /// Puts a word to `peer` behind the end of window 0, by a window that says that it is longer.
 fn put_beside(team: &Team, peer: u32) {
     let gpu = team.gpu().as_ref();
-    let tables: TeamContext = read(gpu, team.context_addr());
+    let tables = read::<TeamContext>(gpu, team.context_addr(), 1)[0];
     let own = tables.peers.addr() + u64::from(team.rank()) * size_of::<PeerEntry>() as u64;
-    let own: PeerEntry = read(gpu, own);
+    let own = read::<PeerEntry>(gpu, own, 1)[0];
     let memory = gpu.alloc(256, 128).unwrap();
     let stop = gpu.map_host(8).unwrap();
     let params = GuardPutParams {
         team: DevicePtr::new(team.context_addr()),
         window: Window {
             id: 0,
-            lkey_be: read(gpu, tables.lkeys.addr()),
+            lkey_be: read(gpu, tables.lkeys.addr(), 1)[0],
             base: own.base,
             bytes: 1 << 40,
         },
@@ -116,7 +111,7 @@ fn put_beside(team: &Team, peer: u32) {
     // SAFETY: the parameters are those of the kernel, which has ended before what they name goes; the target is nobody's memory.
     let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }.unwrap();
     gpu.wait(&event, LONG).unwrap();
-    let seen: GuardSeen = read(gpu, memory.addr());
+    let seen = read::<GuardSeen>(gpu, memory.addr(), 1)[0];
     assert_eq!(seen.done, 0, "{:?}", seen.status);
     assert_ne!(seen.status, Status::OK);
 }

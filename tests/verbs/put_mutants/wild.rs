@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use warpverbs::abi::Status;
 
+use test_support::device::read;
 use test_support::pair::Pair;
 
 /// What a process of its own is to do.
@@ -23,10 +24,7 @@ fn put(bytes: usize, freed: bool) {
     params.status = memory.addr().into();
     let kept = (!freed).then_some(memory);
     pair.run("wv_test_put_words", THREADS, 3, &params);
-    let mut ends = vec![Status::INVALID; THREADS as usize];
-    let memory = kept.unwrap();
-    gpu.read(memory.addr(), bytemuck::cast_slice_mut(&mut ends))
-        .unwrap();
+    let ends: Vec<Status> = read(gpu.as_ref(), kept.unwrap().addr(), THREADS as usize);
     assert_eq!(ends, [Status::OK; THREADS as usize]);
     assert_eq!(pair.wrong_words(), [0; 0]);
     println!("every store was in place");
