@@ -7,7 +7,7 @@ use warpverbs::abi::{RAIL_SHIFT, Status};
 use warpverbs::team::{RankSet, TeamError};
 use warpverbs::verbs::QpState;
 
-use crate::fleet::Fleet;
+use crate::fleet::DrivenFleet;
 use crate::rank::{Put, WORDS, seed, setup, until};
 use test_support::fleet::Hcas;
 
@@ -18,10 +18,10 @@ fn a_peer_that_died_is_replaced_and_nothing_of_the_others_moves() {
         setup.rails = rails;
         setup.team.qps_per_peer = qps;
         let hcas = Hcas::new(&setup);
-        let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(3));
+        let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(3));
         fleet.talk_all();
-        let of_2 = |fleet: &Fleet<'_>| [0, 1].map(|rank| fleet.captured(rank, 2));
-        let others = |fleet: &Fleet<'_>| (fleet.captured(0, 1), fleet.captured(1, 0));
+        let of_2 = |fleet: &DrivenFleet<'_>| [0, 1].map(|rank| fleet.captured(rank, 2));
+        let others = |fleet: &DrivenFleet<'_>| (fleet.captured(0, 1), fleet.captured(1, 0));
         let (captured, untouched) = (of_2(&fleet), others(&fleet));
         let entries = [0, 1].map(|rank| fleet.entry(rank, 1 - rank, 0));
         for generation in 2..=4 {
@@ -73,7 +73,7 @@ fn a_rank_comes_into_a_place_where_nobody_ever_was() {
     let setup = setup(5);
     let hcas = Hcas::new(&setup);
     let founders: RankSet = [0, 3].into_iter().collect();
-    let mut fleet = Fleet::found(&setup, &hcas, founders);
+    let mut fleet = DrivenFleet::found(&setup, &hcas, founders);
     fleet.talk_all();
     for rank in [1, 4] {
         let team = &fleet.rank(0).team;
@@ -106,7 +106,7 @@ fn traffic_between_the_others_goes_on_while_a_peer_is_replaced() {
     let seed = seed();
     let setup = setup(3);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(3));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(3));
     // A kernel at rank 0 puts to rank 1 all the time.
     let load = Put {
         seed,
@@ -155,7 +155,7 @@ fn traffic_between_the_others_goes_on_while_a_peer_is_replaced() {
 fn several_peers_that_died_at_once_come_back_at_once() {
     let setup = setup(4);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(4));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(4));
     for generation in 2..=3 {
         for rank in [1, 2] {
             fleet.kill(rank);
@@ -178,7 +178,7 @@ fn several_peers_that_died_at_once_come_back_at_once() {
 fn a_peer_that_dies_again_at_any_step_of_its_return_is_replaced_by_the_next() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let captured = fleet.captured(0, 1);
     let mut generation = 1;
     // Calls of the survivor and of the one that comes back, before that one dies; and whether the survivor gives it up then.
@@ -215,8 +215,8 @@ fn a_peer_that_dies_again_at_any_step_of_its_return_is_replaced_by_the_next() {
 fn an_incarnation_that_was_given_up_is_over() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
-    let connect = |fleet: &Fleet<'_>, generation| {
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
+    let connect = |fleet: &DrivenFleet<'_>, generation| {
         fleet
             .rank(0)
             .team
@@ -264,7 +264,7 @@ fn an_incarnation_that_was_given_up_is_over() {
 fn a_pair_that_was_replaced_recovers_like_any_other() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     fleet.replace(1, 2);
     for number in 1..=2 {
         std::thread::scope(|scope| {
@@ -288,7 +288,7 @@ fn a_pair_that_was_replaced_recovers_like_any_other() {
 fn a_kernel_that_posts_across_the_grace_period_is_caught_and_nothing_changes_under_it() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     fleet.kill(1);
     fleet.come(1, 2);
     let holding = fleet.rank(0).put(&Put {
@@ -329,7 +329,7 @@ fn a_kernel_that_posts_across_the_grace_period_is_caught_and_nothing_changes_und
 fn a_command_that_the_hca_refuses_leaves_a_replacement_that_goes_on_when_called_again() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let mut generation = 1;
     // 2ERR_QP, QUERY_QP, 2RST_QP, RST2INIT_QP, INIT2RTR_QP, RTR2RTS_QP; first and second QP; at who stays and who comes.
     for opcode in [0x507, 0x50b, 0x50a, 0x502, 0x503, 0x504] {
