@@ -1,6 +1,6 @@
 //! GPU-initiated RDMA (IBGDA) runtime with MoE dispatch and combine.
 //!
-//! `ARCHITECTURE.md` has the module table; `tests/layering.rs` enforces it.
+//! `ARCHITECTURE.md` has the module table; `tests/docs/layering` enforces it.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 

@@ -1,7 +1,7 @@
 //! Structs that host and kernels share: the one definition.
 //!
 //! `kernels/include/warpverbs/abi.h` is rendered from these by [`header::render`], with a `static_assert` for every size and
-//! offset; `tests/abi_header.rs` fails while the two differ and rewrites the file if `UPDATE` is set. Kernels take one struct
+//! offset; `tests/docs/abi_header.rs` fails while the two differ and rewrites the file if `UPDATE` is set. Kernels take one struct
 //! by value. All numbers are little-endian as the GPU and the host are; a field that ends in `_be` holds the big-endian bytes
 //! that go into a WQE as they are.
 //!

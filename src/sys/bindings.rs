@@ -1,4 +1,4 @@
-//! Made by bindgen from the headers of rdma-core; see tests/bindings.rs. Do not edit.
+//! Made by bindgen from the headers of rdma-core; see tests/verbs/bindings.rs. Do not edit.
 
 #[derive(PartialEq, Eq, Copy, Clone, Debug, Hash)]
 #[repr(C, align(8))]

@@ -56,7 +56,7 @@ fn open(libraries: &[&str]) -> Result<Rdma, LoadError> {
     let mut tried = Vec::new();
     for name in libraries {
         // SAFETY: libmlx5's initialisers register a provider and nothing else; the table is never dropped, so no function
-        // outlives its library; the types are those of the library's own headers (tests/bindings.rs).
+        // outlives its library; the types are those of the library's own headers (tests/verbs/bindings.rs).
         match unsafe { Rdma::new(name) } {
             Ok(table) => return Ok(table),
             Err(reason) => tried.push(format!("{name}: {reason}")),

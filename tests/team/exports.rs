@@ -7,7 +7,8 @@ use mlx5_prm::cmd::{Opcode, Status as CommandStatus};
 use softhca::FailCommand;
 use warpverbs::verbs::Rung;
 
-use crate::support::{Hcas, Setup, run_on};
+use crate::rank::{run_on, setup};
+use test_support::fleet::Hcas;
 
 /// Names the device of tests; set for the process that runs the tests below.
 const DEVICE: &str = "WARPVERBS_TEST_GPU";
@@ -47,7 +48,7 @@ fn expected() -> Rung {
 
 #[test]
 fn every_registration_says_what_it_was_made_from() {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.rails = 2;
     let hcas = Hcas::new(&setup);
     run_on(&setup, &hcas, |rank| {
@@ -72,7 +73,7 @@ fn every_registration_says_what_it_was_made_from() {
 
 #[test]
 fn a_heap_in_which_no_queue_is_made_steps_down_alone() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let exported = expected() == Rung::Dmabuf;
     if exported {

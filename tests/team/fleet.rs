@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 use warpverbs::abi::{PeerEntry, Status};
 use warpverbs::team::{MemoryStore, RankSet, Store, TeamConfig, TeamError};
 
-use crate::support::{Hcas, PATIENCE, Put, Rank, Setup, WORDS};
+use crate::rank::{PATIENCE, Put, Rank, WORDS};
+use test_support::fleet::{Hcas, Setup};
 
 /// The ranks that live, by place.
-pub(crate) struct Fleet<'a> {
+pub(crate) struct DrivenFleet<'a> {
     pub(crate) setup: &'a Setup,
     pub(crate) hcas: &'a Hcas,
     pub(crate) store: Arc<dyn Store>,
     ranks: Vec<Option<Rank<'a>>>,
 }
 
-impl<'a> Fleet<'a> {
+impl<'a> DrivenFleet<'a> {
     /// A team whose founders are `members`.
     pub(crate) fn found(setup: &'a Setup, hcas: &'a Hcas, members: RankSet) -> Self {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());

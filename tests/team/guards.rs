@@ -5,7 +5,7 @@ use std::time::Duration;
 use warpverbs::abi::Status;
 use warpverbs::team::TeamError;
 
-use crate::support::{Put, Setup, WORDS, run, until};
+use crate::rank::{Put, WORDS, run, setup, until};
 
 /// How long the ranks stand still while a kernel waits for a closed peer.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -21,7 +21,7 @@ fn words_put_under_guards_arrive_whatever_scope_holds_them() {
         ("wv_test_guard_block", 96, 3),
         ("wv_test_guard_block", 40, 0),
     ];
-    run(&Setup::new(2), |rank| {
+    run(&setup(2), |rank| {
         let peer = 1 - rank.number();
         let mut dst_word = WORDS / 2;
         for (round, (kernel, threads, each)) in (0u32..).zip(shapes) {
@@ -49,7 +49,7 @@ fn words_put_under_guards_arrive_whatever_scope_holds_them() {
 
 #[test]
 fn a_guard_is_counted_while_it_is_held() {
-    run(&Setup::new(2), |rank| {
+    run(&setup(2), |rank| {
         let peer = 1 - rank.number();
         let put = Put {
             blocks: 3,
@@ -73,7 +73,7 @@ fn a_guard_is_counted_while_it_is_held() {
 
 #[test]
 fn a_peer_that_the_host_gave_up_is_closed_until_it_is_recovered() {
-    run(&Setup::new(2), |rank| {
+    run(&setup(2), |rank| {
         let peer = 1 - rank.number();
         rank.team.fail_peer(peer).unwrap();
         assert!(rank.team.is_closed(peer).unwrap());
@@ -98,7 +98,7 @@ fn a_peer_that_the_host_gave_up_is_closed_until_it_is_recovered() {
 
 #[test]
 fn a_rank_that_is_no_peer_has_no_guards() {
-    run(&Setup::new(2), |rank| {
+    run(&setup(2), |rank| {
         let own = rank.number();
         let error = rank.team.recover(own).unwrap_err().to_string();
         assert_eq!(

@@ -1,7 +1,5 @@
 //! The team beside the MoE layer: recovery and replacement of one peer under guards, counters, rails, direct peers, modes of QPs.
 
-mod support;
-
 mod exports;
 mod fleet;
 mod guards;
@@ -9,6 +7,7 @@ mod modes;
 mod no_poll;
 mod processes;
 mod rails;
+mod rank;
 mod recovery;
 mod refusals;
 mod replace;

@@ -5,7 +5,7 @@ use warpverbs::abi::{MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_C
 use warpverbs::moe::{Batch, Moe, MoeConfig, MoeError, Workspace, bf16};
 use warpverbs::team::{CqKind, Doorbell, Queues, Sharing, TeamConfig};
 
-use crate::support::{Put, Rank, Setup, WORDS, run};
+use crate::rank::{Put, Rank, WORDS, run, setup};
 
 const SHAPE: MoeConfig = MoeConfig {
     hidden: 64,
@@ -101,7 +101,7 @@ fn exchanges_and_recoveries_work_in_every_mode() {
     for (doorbell, doorbell_bit) in doorbells {
         for (queues, queues_bit) in queues {
             for (cq, cq_bit) in cqs {
-                let mut setup = Setup::new(2);
+                let mut setup = setup(2);
                 setup.team = TeamConfig {
                     doorbell: Some(doorbell),
                     queues,
@@ -122,7 +122,7 @@ fn exchanges_and_recoveries_work_in_every_mode() {
 #[test]
 fn a_receive_queue_outlives_a_recovery() {
     for queues in [Queues::Device, Queues::Host] {
-        let mut setup = Setup::new(2);
+        let mut setup = setup(2);
         setup.team.log_recv_depth = Some(5);
         setup.team.queues = queues;
         run(&setup, |rank| {
@@ -135,7 +135,7 @@ fn a_receive_queue_outlives_a_recovery() {
 
 #[test]
 fn ranks_may_ring_in_different_ways_but_share_in_one() {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.change = |config| {
         if config.rank == 1 {
             config.doorbell = Some(Doorbell::Mailbox);
@@ -147,7 +147,7 @@ fn ranks_may_ring_in_different_ways_but_share_in_one() {
 
 #[test]
 fn a_layer_is_refused_on_qps_that_one_warp_owns() {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.team.sharing = Sharing::Exclusive;
     run(&setup, |rank| {
         let error = Moe::new(&rank.team, "modes", SHAPE).unwrap_err();

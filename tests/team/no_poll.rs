@@ -3,7 +3,7 @@
 use warpverbs::abi::Status;
 use warpverbs::team::{PostOp, Posts, TeamError};
 
-use crate::support::{NoPoll, Rank, Setup, run, seed};
+use crate::rank::{NoPoll, Rank, run, seed, setup};
 
 const DEPTH: u64 = 256;
 
@@ -26,7 +26,7 @@ fn room_of(rank: &Rank<'_>, peer: u32) -> u64 {
 #[test]
 fn what_is_accepted_finds_space_and_one_more_is_refused() {
     let seed = seed();
-    run(&Setup::new(2), |rank| {
+    run(&setup(2), |rank| {
         let peer = 1 - rank.number();
         let mut random = fastrand::Rng::with_seed(seed ^ u64::from(rank.number()));
         let (mut accepted, mut refused) = (0, 0);
@@ -120,7 +120,7 @@ fn what_is_accepted_finds_space_and_one_more_is_refused() {
 
 #[test]
 fn a_call_of_more_than_a_quarter_and_what_does_not_exist_are_named() {
-    run(&Setup::new(2), |rank| {
+    run(&setup(2), |rank| {
         let peer = 1 - rank.number();
         let check = |posts| rank.team.check_no_poll(&[posts]);
         check(posts(peer, PostOp::Put { bytes: 8 }, 64, 4)).unwrap();

@@ -18,7 +18,8 @@ use warpverbs::abi::{DevicePtr, Status};
 use warpverbs::gpu::Launch;
 use warpverbs::team::{FileStore, RankSet, Store, TeamError};
 
-use crate::support::{Hcas, PATIENCE, Rank, Setup, WORDS, until};
+use crate::rank::{PATIENCE, Rank, WORDS, setup, until};
+use test_support::fleet::Hcas;
 
 /// By what a process is told its store, generation, and whether it wants to be direct.
 const SPEC: &str = "WV_TEST_RANK_PROCESS";
@@ -160,7 +161,7 @@ fn a_rank_process() {
     let generation: u32 = words.next().unwrap().parse().unwrap();
     let direct = words.next().unwrap() == "true";
     let store = store(Path::new(words.next().unwrap()));
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.team.direct = direct;
     let hcas = Hcas::new(&setup);
     let config = match generation {
@@ -197,7 +198,7 @@ fn ranks_of_two_processes_store_into_each_others_memory_if_both_want_to() {
     for (own, theirs) in [(true, true), (true, false), (false, true)] {
         let directory = tempfile::tempdir().unwrap();
         let mut other = Process::start(directory.path(), 1, theirs);
-        let mut setup = Setup::new(2);
+        let mut setup = setup(2);
         setup.team.direct = own;
         let hcas = Hcas::new(&setup);
         let rank = Rank::alone(setup.of_rank(0), hcas.of(0), store(directory.path())).unwrap();
@@ -223,7 +224,7 @@ fn ranks_of_two_processes_store_into_each_others_memory_if_both_want_to() {
 fn a_killed_rank_is_replaced_when_its_process_has_ended_and_its_memory_is_closed_before() {
     let directory = tempfile::tempdir().unwrap();
     let mut first = Process::start(directory.path(), 1, true);
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.team.direct = true;
     let hcas = Hcas::new(&setup);
     let rank = Rank::alone(setup.of_rank(0), hcas.of(0), store(directory.path())).unwrap();

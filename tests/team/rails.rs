@@ -5,10 +5,11 @@ use warpverbs::abi::{PEER_DIRECT, PeerEntry, RAIL_SHIFT, Status};
 use warpverbs::verbs::QpState;
 
 use crate::modes::exchange;
-use crate::support::{Hcas, Put, Rank, Setup, WORDS, run, run_on};
+use crate::rank::{Put, Rank, WORDS, run, run_on, setup};
+use test_support::fleet::{Hcas, Setup};
 
 fn two_rails() -> Setup {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.rails = 2;
     setup.team.qps_per_peer = 4;
     setup
@@ -122,11 +123,10 @@ fn a_rail_that_goes_down_takes_its_qps_with_it_and_no_others() {
 
 #[test]
 fn ranks_with_different_numbers_of_rails_are_told_so() {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.rails = 2;
     let hcas = Hcas::new(&setup);
-    let errors =
-        crate::support::join_errors(&setup, &hcas, |rank, hcas| &hcas[..2 - rank as usize]);
+    let errors = crate::rank::join_errors(&setup, &hcas, |rank, hcas| &hcas[..2 - rank as usize]);
     for error in errors {
         assert_eq!(error, "number of rails is 2 at rank 0 but 1 at rank 1");
     }
@@ -136,7 +136,7 @@ fn ranks_with_different_numbers_of_rails_are_told_so() {
 #[test]
 fn ranks_of_one_process_and_device_are_marked_as_direct_unless_that_is_turned_off() {
     for direct in [true, false] {
-        let mut setup = Setup::new(2);
+        let mut setup = setup(2);
         setup.team.direct = direct;
         run(&setup, |rank| {
             for entry in entries(rank) {

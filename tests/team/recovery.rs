@@ -7,7 +7,8 @@ use warpverbs::abi::{PeerEntry, RAIL_SHIFT, Status};
 use warpverbs::team::TeamError;
 use warpverbs::verbs::QpState;
 
-use crate::support::{Hcas, PATIENCE, Put, Rank, Setup, WORDS, run, run_on, seed, until};
+use crate::rank::{PATIENCE, Put, Rank, WORDS, run, run_on, seed, setup, until};
+use test_support::fleet::Hcas;
 
 /// Every entry of the peer table that is `peer`'s.
 fn entry(rank: &Rank<'_>, peer: u32) -> PeerEntry {
@@ -28,7 +29,7 @@ fn is_busy(rank: &Rank<'_>, peer: u32, words: u64) -> bool {
 
 #[test]
 fn a_recovered_pair_works_with_new_indices_and_keeps_its_counters() {
-    run(&Setup::new(2), |rank| {
+    run(&setup(2), |rank| {
         let peer = 1 - rank.number();
         let tables = rank.tables();
         let first = rank.put(&Put::new(peer, 20)).finish()[0];
@@ -79,7 +80,7 @@ fn a_recovered_pair_works_with_new_indices_and_keeps_its_counters() {
 #[test]
 fn a_pair_is_recovered_under_load_while_the_others_go_on() {
     let seed = seed();
-    run(&Setup::new(3), |rank| {
+    run(&setup(3), |rank| {
         let own = rank.number();
         // Ranks 0 and 1 recover each other three times; all put to both others all the time.
         let load = |peer: u32, count: u32| Put {
@@ -149,7 +150,7 @@ fn a_pair_is_recovered_under_load_while_the_others_go_on() {
 
 #[test]
 fn a_kernel_that_keeps_its_guard_is_named_and_the_next_call_goes_on() {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.team.timeout = Duration::from_millis(700);
     run(&setup, |rank| {
         let peer = 1 - rank.number();
@@ -214,7 +215,7 @@ fn retry(rank: &Rank<'_>, peer: u32) -> u32 {
 
 #[test]
 fn an_end_that_comes_late_finds_the_other_where_it_was() {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.team.timeout = Duration::from_millis(500);
     // Which rank gives up first, and whether it calls again before or after the other has tried alone, too.
     for (first, alone) in [(0, false), (1, false), (0, true), (1, true)] {
@@ -251,7 +252,7 @@ fn a_command_that_the_hca_refuses_leaves_a_recovery_that_can_be_called_again() {
     // 2ERR_QP, 2RST_QP, RST2INIT_QP, INIT2RTR_QP, RTR2RTS_QP, QUERY_QP; first and second QP.
     for opcode in [0x507, 0x50a, 0x502, 0x503, 0x504, 0x50b] {
         for nth in [1, 2] {
-            let mut setup = Setup::new(2);
+            let mut setup = setup(2);
             setup.team.timeout = Duration::from_secs(2);
             let hcas = Hcas::new(&setup);
             run_on(&setup, &hcas, |rank| {
@@ -289,7 +290,7 @@ fn a_command_that_the_hca_refuses_leaves_a_recovery_that_can_be_called_again() {
 
 #[test]
 fn an_aborted_peer_is_healthy_and_works_again_when_the_abort_is_cleared() {
-    run(&Setup::new(2), |rank| {
+    run(&setup(2), |rank| {
         let peer = 1 - rank.number();
         rank.team.abort_peer(peer).unwrap();
         let report = rank.team.qp_status(peer, 0).unwrap();
@@ -312,7 +313,7 @@ fn an_aborted_peer_is_healthy_and_works_again_when_the_abort_is_cleared() {
 
 #[test]
 fn an_abort_outlives_a_recovery() {
-    run(&Setup::new(2), |rank| {
+    run(&setup(2), |rank| {
         let peer = 1 - rank.number();
         rank.team.abort_peer(peer).unwrap();
         assert_eq!(rank.team.recover(peer).unwrap(), 1);
@@ -325,7 +326,7 @@ fn an_abort_outlives_a_recovery() {
 
 #[test]
 fn waits_of_a_peer_that_fails_end_at_once_with_aborted() {
-    run(&Setup::new(2), |rank| {
+    run(&setup(2), |rank| {
         let peer = 1 - rank.number();
         // After the failure the kernel waits for the peer to be opened; the host tells it to end meanwhile.
         let running = rank.put(&Put {

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use warpverbs::team::{MemoryStore, RankSet, Records, Store, TeamConfig};
 
-use crate::fleet::Fleet;
-use crate::support::{Hcas, Rank, Setup};
+use crate::fleet::DrivenFleet;
+use crate::rank::{Rank, setup};
+use test_support::fleet::Hcas;
 
 /// What both ends are told when rank 2 comes as `generation` and has made windows as `window` does beside its first.
 fn refused(
-    fleet: &mut Fleet<'_>,
+    fleet: &mut DrivenFleet<'_>,
     generation: u32,
     change: impl Fn(&mut TeamConfig),
     windows: impl Fn(&Rank<'_>),
@@ -40,9 +41,9 @@ fn refused(
 
 #[test]
 fn a_rank_that_does_not_fit_is_refused_by_name() {
-    let setup = Setup::new(3);
+    let setup = setup(3);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let nothing = |_: &Rank<'_>| {};
     let message = refused(&mut fleet, 1, |config| config.qps_per_peer = 3, nothing);
     assert_eq!(message, "QPs per peer is 2 at rank 0 but 3 at rank 2");
@@ -113,10 +114,10 @@ fn a_rank_that_does_not_fit_is_refused_by_name() {
 
 #[test]
 fn a_rank_with_another_number_of_rails_is_refused() {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.rails = 2;
     let hcas = Hcas::new(&setup);
-    let fleet = Fleet::found(&setup, &hcas, RankSet::first(1));
+    let fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(1));
     let one = &hcas.of(1)[..1];
     let error = Rank::alone(fleet.joining(1, 1), one, Arc::clone(&fleet.store)).map(drop);
     let error = error.unwrap_err().to_string();
@@ -125,13 +126,13 @@ fn a_rank_with_another_number_of_rails_is_refused() {
 
 #[test]
 fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let store: Arc<dyn Store> = Arc::new(Records::new(Arc::clone(&memory), "this").unwrap());
-    let mut fleet = Fleet::found_in(&setup, &hcas, RankSet::first(1), Arc::clone(&store));
+    let mut fleet = DrivenFleet::found_in(&setup, &hcas, RankSet::first(1), Arc::clone(&store));
     fleet.come(1, 1);
-    let connect = |fleet: &Fleet<'_>| {
+    let connect = |fleet: &DrivenFleet<'_>| {
         let error = fleet.connect_end(0, 1).unwrap_err().to_string();
         assert!(!fleet.rank(0).team.is_connected(1).unwrap());
         error

@@ -7,20 +7,21 @@ use warpverbs::abi::{RAIL_SHIFT, Status};
 use warpverbs::team::{RankSet, TeamError};
 use warpverbs::verbs::QpState;
 
-use crate::fleet::Fleet;
-use crate::support::{Hcas, Put, Setup, WORDS, seed, until};
+use crate::fleet::DrivenFleet;
+use crate::rank::{Put, WORDS, seed, setup, until};
+use test_support::fleet::Hcas;
 
 #[test]
 fn a_peer_that_died_is_replaced_and_nothing_of_the_others_moves() {
     for (rails, qps) in [(1, 1), (1, 4), (1, 8), (2, 4), (2, 8)] {
-        let mut setup = Setup::new(3);
+        let mut setup = setup(3);
         setup.rails = rails;
         setup.team.qps_per_peer = qps;
         let hcas = Hcas::new(&setup);
-        let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(3));
+        let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(3));
         fleet.talk_all();
-        let of_2 = |fleet: &Fleet<'_>| [0, 1].map(|rank| fleet.captured(rank, 2));
-        let others = |fleet: &Fleet<'_>| (fleet.captured(0, 1), fleet.captured(1, 0));
+        let of_2 = |fleet: &DrivenFleet<'_>| [0, 1].map(|rank| fleet.captured(rank, 2));
+        let others = |fleet: &DrivenFleet<'_>| (fleet.captured(0, 1), fleet.captured(1, 0));
         let (captured, untouched) = (of_2(&fleet), others(&fleet));
         let entries = [0, 1].map(|rank| fleet.entry(rank, 1 - rank, 0));
         for generation in 2..=4 {
@@ -69,10 +70,10 @@ fn a_peer_that_died_is_replaced_and_nothing_of_the_others_moves() {
 
 #[test]
 fn a_rank_comes_into_a_place_where_nobody_ever_was() {
-    let setup = Setup::new(5);
+    let setup = setup(5);
     let hcas = Hcas::new(&setup);
     let founders: RankSet = [0, 3].into_iter().collect();
-    let mut fleet = Fleet::found(&setup, &hcas, founders);
+    let mut fleet = DrivenFleet::found(&setup, &hcas, founders);
     fleet.talk_all();
     for rank in [1, 4] {
         let team = &fleet.rank(0).team;
@@ -103,9 +104,9 @@ fn a_rank_comes_into_a_place_where_nobody_ever_was() {
 #[test]
 fn traffic_between_the_others_goes_on_while_a_peer_is_replaced() {
     let seed = seed();
-    let setup = Setup::new(3);
+    let setup = setup(3);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(3));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(3));
     // A kernel at rank 0 puts to rank 1 all the time.
     let load = Put {
         seed,
@@ -152,9 +153,9 @@ fn traffic_between_the_others_goes_on_while_a_peer_is_replaced() {
 
 #[test]
 fn several_peers_that_died_at_once_come_back_at_once() {
-    let setup = Setup::new(4);
+    let setup = setup(4);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(4));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(4));
     for generation in 2..=3 {
         for rank in [1, 2] {
             fleet.kill(rank);
@@ -175,9 +176,9 @@ fn several_peers_that_died_at_once_come_back_at_once() {
 
 #[test]
 fn a_peer_that_dies_again_at_any_step_of_its_return_is_replaced_by_the_next() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let captured = fleet.captured(0, 1);
     let mut generation = 1;
     // Calls of the survivor and of the one that comes back, before that one dies; and whether the survivor gives it up then.
@@ -212,10 +213,10 @@ fn a_peer_that_dies_again_at_any_step_of_its_return_is_replaced_by_the_next() {
 
 #[test]
 fn an_incarnation_that_was_given_up_is_over() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
-    let connect = |fleet: &Fleet<'_>, generation| {
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
+    let connect = |fleet: &DrivenFleet<'_>, generation| {
         fleet
             .rank(0)
             .team
@@ -261,9 +262,9 @@ fn an_incarnation_that_was_given_up_is_over() {
 
 #[test]
 fn a_pair_that_was_replaced_recovers_like_any_other() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     fleet.replace(1, 2);
     for number in 1..=2 {
         std::thread::scope(|scope| {
@@ -285,9 +286,9 @@ fn a_pair_that_was_replaced_recovers_like_any_other() {
 
 #[test]
 fn a_kernel_that_posts_across_the_grace_period_is_caught_and_nothing_changes_under_it() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     fleet.kill(1);
     fleet.come(1, 2);
     let holding = fleet.rank(0).put(&Put {
@@ -326,9 +327,9 @@ fn a_kernel_that_posts_across_the_grace_period_is_caught_and_nothing_changes_und
 
 #[test]
 fn a_command_that_the_hca_refuses_leaves_a_replacement_that_goes_on_when_called_again() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let mut generation = 1;
     // 2ERR_QP, QUERY_QP, 2RST_QP, RST2INIT_QP, INIT2RTR_QP, RTR2RTS_QP; first and second QP; at who stays and who comes.
     for opcode in [0x507, 0x50b, 0x50a, 0x502, 0x503, 0x504] {

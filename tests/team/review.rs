@@ -6,8 +6,9 @@ use std::thread;
 use softhca::FailCommand;
 use warpverbs::team::{RankSet, TeamError};
 
-use crate::fleet::Fleet;
-use crate::support::{Hcas, Rank, Setup};
+use crate::fleet::DrivenFleet;
+use crate::rank::{Rank, setup};
+use test_support::fleet::Hcas;
 
 /// The next command of this kind, the `nth`, is refused.
 fn refuse(hcas: &Hcas, rank: u32, opcode: u16, nth: u32) {
@@ -21,16 +22,16 @@ fn refuse(hcas: &Hcas, rank: u32, opcode: u16, nth: u32) {
 
 #[test]
 fn a_rank_that_was_half_initialised_is_taken_down_and_comes_again() {
-    let setup = Setup::new(3);
+    let setup = setup(3);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let mut generation = 0;
     // CREATE_CQ, CREATE_QP, RST2INIT_QP: the first, and the last of the four.
     for opcode in [0x400, 0x500, 0x502] {
         for nth in [1, 4] {
             generation += 1;
             refuse(&hcas, 2, opcode, nth);
-            let join = |fleet: &Fleet<'_>, generation| {
+            let join = |fleet: &DrivenFleet<'_>, generation| {
                 let config = fleet.joining(2, generation);
                 Rank::alone(config, hcas.of(2), Arc::clone(&fleet.store)).map(drop)
             };
@@ -57,9 +58,9 @@ fn a_rank_that_was_half_initialised_is_taken_down_and_comes_again() {
 
 #[test]
 fn qps_that_were_connected_in_part_are_replaced_whole() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let mut generation = 1;
     // RST2INIT, INIT2RTR, RTR2RTS at who stays: the first QP has gone on, the second has not. Then the next one comes.
     for opcode in [0x502, 0x503, 0x504] {
@@ -81,11 +82,11 @@ fn qps_that_were_connected_in_part_are_replaced_whole() {
 
 #[test]
 fn who_comes_first_and_who_comes_again_end_in_the_same_state() {
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
     // By founding, into an empty place, and as a successor.
-    let founded = Fleet::found(&setup, &hcas, RankSet::first(2));
-    let state = |fleet: &Fleet<'_>, generation| {
+    let founded = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
+    let state = |fleet: &DrivenFleet<'_>, generation| {
         let team = &fleet.rank(0).team;
         let report = team.qp_status(1, 0).unwrap();
         let entry = fleet.entry(0, 1, 0);
@@ -101,7 +102,7 @@ fn who_comes_first_and_who_comes_again_end_in_the_same_state() {
     };
     let first = state(&founded, 1);
     drop(founded);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(1));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(1));
     fleet.come(1, 7);
     fleet.connect(1);
     fleet.open(1);
@@ -114,9 +115,9 @@ fn who_comes_first_and_who_comes_again_end_in_the_same_state() {
 
 #[test]
 fn all_ranks_restart_at_once_and_connect_with_each_other() {
-    let setup = Setup::new(4);
+    let setup = setup(4);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(4));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(4));
     let all: Vec<(u32, u32)> = (0..4).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
     for generation in 2..=3 {
         (0..4).for_each(|rank| fleet.kill(rank));
@@ -132,9 +133,9 @@ fn all_ranks_restart_at_once_and_connect_with_each_other() {
 
 #[test]
 fn old_and_new_ranks_and_those_of_empty_places_connect_together() {
-    let setup = Setup::new(5);
+    let setup = setup(5);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(4));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(4));
     for rank in [1, 3] {
         fleet.kill(rank);
     }
@@ -168,11 +169,11 @@ fn old_and_new_ranks_and_those_of_empty_places_connect_together() {
 
 #[test]
 fn everything_can_be_rebuilt_too_at_a_price() {
-    let mut setup = Setup::new(4);
+    let mut setup = setup(4);
     setup.team.qps_per_peer = 4;
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(4));
-    let count = |fleet: &Fleet<'_>| fleet.rank(0).team.commands();
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(4));
+    let count = |fleet: &DrivenFleet<'_>| fleet.rank(0).team.commands();
     let before = count(&fleet);
     fleet.replace(3, 2);
     let replaced = count(&fleet) - before;

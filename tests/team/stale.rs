@@ -8,21 +8,22 @@ use softhca::Hca;
 use warpverbs::team::RankSet;
 use warpverbs::verbs::QpState;
 
-use crate::fleet::Fleet;
-use crate::support::{Hcas, Put, Setup, WORDS, until};
+use crate::fleet::DrivenFleet;
+use crate::rank::{Put, WORDS, setup, until};
+use test_support::fleet::{Hcas, Setup};
 
 /// RC RDMA WRITE Only.
 const WRITE_ONLY: u8 = 0x0a;
 
 /// Packets go over the wire, also between HCAs of one process.
 fn on_the_wire() -> Setup {
-    let mut setup = Setup::new(2);
+    let mut setup = setup(2);
     setup.hca.loopback = false;
     setup
 }
 
 /// Lets `from` put words to `to`, which keeps the packets that arrive for its QP 0; they are wiped out again.
-fn record(fleet: &Fleet<'_>, from: u32, to: u32) -> usize {
+fn record(fleet: &DrivenFleet<'_>, from: u32, to: u32) -> usize {
     let hca = &fleet.hcas.of(to)[0];
     hca.record_packets(Some(fleet.rank(to).qp(from, 0).qpn));
     let seen = fleet.rank(from).put(&Put::new(to, 8)).finish()[0];
@@ -39,18 +40,18 @@ fn writes(hca: &Hca) -> Vec<usize> {
     (0..kept.len()).filter(is_write).collect()
 }
 
-fn first_word(fleet: &Fleet<'_>, rank: u32) -> u64 {
+fn first_word(fleet: &DrivenFleet<'_>, rank: u32) -> u64 {
     let at = fleet.rank(rank).window.base + 8 * u64::from(WORDS / 2);
     fleet.rank(rank).read(at, 1)[0]
 }
 
-fn wipe(fleet: &Fleet<'_>, rank: u32) {
+fn wipe(fleet: &DrivenFleet<'_>, rank: u32) {
     let at = fleet.rank(rank).window.base + 8 * u64::from(WORDS / 2);
     fleet.rank(rank).gpu.write(at, &[0; 64]).unwrap();
 }
 
 /// Replays the first write that `rank` has kept into its QP 0 to the other.
-fn replay(fleet: &Fleet<'_>, rank: u32) {
+fn replay(fleet: &DrivenFleet<'_>, rank: u32) {
     let hca = &fleet.hcas.of(rank)[0];
     let kept = hca.recorded_packets();
     let first = writes(hca)[0];
@@ -62,7 +63,7 @@ fn replay(fleet: &Fleet<'_>, rank: u32) {
 fn a_packet_of_the_old_incarnation_is_refused_even_with_the_number_that_is_due() {
     let setup = on_the_wire();
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     // What comes to who stays, and what comes to the place of who has gone.
     for (generation, victim) in [(2, 0), (3, 1), (4, 0)] {
         assert_eq!(record(&fleet, 1 - victim, victim), 8);
@@ -100,7 +101,7 @@ fn the_same_packet_is_taken_where_keys_are_not_renewed() {
     // replacement forgot them.
     let setup = on_the_wire();
     let hcas = Hcas::new(&setup);
-    let fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     assert_eq!(record(&fleet, 1, 0), 8);
     thread::scope(|scope| {
         for rank in [0, 1] {
@@ -118,9 +119,9 @@ fn many_lives_leave_the_heap_as_it_was_and_no_key_comes_twice() {
         Some(_) => 200,
         None => 30,
     };
-    let setup = Setup::new(2);
+    let setup = setup(2);
     let hcas = Hcas::new(&setup);
-    let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(2));
+    let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let (heap, live) = (
         fleet.rank(0).team.control_stats(),
         hcas.of(0)[0].live_objects(),
@@ -148,13 +149,13 @@ fn many_lives_leave_the_heap_as_it_was_and_no_key_comes_twice() {
 #[test]
 fn a_survivor_issues_as_many_commands_in_a_team_of_64_as_in_one_of_8() {
     let counted = [8, 64].map(|ranks| {
-        let mut setup = Setup::new(ranks);
+        let mut setup = setup(ranks);
         setup.team.qps_per_peer = 1;
         setup.team.timeout = Duration::from_secs(120);
         let hcas = Hcas::new(&setup);
-        let mut fleet = Fleet::found(&setup, &hcas, RankSet::first(ranks));
+        let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(ranks));
         let last = ranks - 1;
-        let usage = |fleet: &Fleet<'_>, rank: u32| {
+        let usage = |fleet: &DrivenFleet<'_>, rank: u32| {
             let team = &fleet.rank(rank).team;
             (team.commands(), team.bytes_allocated())
         };

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use warpverbs::team::{CqKind, Doorbell, Queues, TeamConfig};
 
-use crate::support::common::ranks;
-use crate::support::{Hcas, Setup};
+use crate::rank::setup;
+use test_support::fleet::{Hcas, Setup};
+use test_support::ranks;
 
 /// Log lines of one thread.
 #[derive(Clone, Default)]
@@ -25,10 +26,7 @@ impl io::Write for Lines {
 
 /// What each rank of two logs while it joins with that change, and which of its peers are direct when it has a window.
 fn joined(change: fn(&mut TeamConfig)) -> Vec<(String, bool)> {
-    let setup = Setup {
-        change,
-        ..Setup::new(2)
-    };
+    let setup = Setup { change, ..setup(2) };
     let hcas = Hcas::new(&setup);
     let results = ranks::on_threads(2, |rank, store| {
         let lines = Lines::default();

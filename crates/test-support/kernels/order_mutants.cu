@@ -1,5 +1,5 @@
 // Posts and waits with one fence wrong or missing each, for the checker of a `tsan` build
-// (tests/order.rs). On a CPU all of them deliver the right bytes.
+// (tests/verbs/order). On a CPU all of them deliver the right bytes.
 #include "words.cuh"
 
 using wv::AnyQp;

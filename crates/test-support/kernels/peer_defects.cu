@@ -1,4 +1,4 @@
-// Kernels for tests/peer_defects: many tickets at once, scopes whose first thread is not active,
+// Kernels for tests/device/peer_defects: many tickets at once, scopes whose first thread is not active,
 // offsets that nobody should believe; and a reader that tears a CQE.
 #include "words.cuh"
 

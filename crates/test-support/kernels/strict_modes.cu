@@ -1,5 +1,5 @@
 // modes.cu with flag words and fences as the PTX memory model asks for them (WV_STRICT, order.cuh).
-// tests/put_modes.rs runs both.
+// tests/device/put_modes.rs runs both.
 #define WV_STRICT
 // Names of their own: inline functions of both builds meet in one library.
 #define wv wv_strict

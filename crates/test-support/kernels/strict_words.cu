@@ -1,5 +1,5 @@
 // put_words.cu with flag words and fences as the PTX memory model asks for them (WV_STRICT,
-// order.cuh). tests/put_model.rs runs both.
+// order.cuh). tests/device/put_model.rs runs both.
 #define WV_STRICT
 // Names of their own: inline functions of both builds meet in one library.
 #define wv wv_strict

@@ -1,7 +1,22 @@
-//! What integration tests share. Unit tests of `warpverbs` do without: cargo would build that library twice.
+//! What integration tests of the runtime share. A program that uses it has softhca linked into it. Unit tests of `warpverbs` do
+//! without: cargo would build that library twice.
 
 pub mod abi;
-pub mod etcd;
+pub mod bench;
+pub mod counts;
+pub mod device;
+pub mod fleet;
+pub mod grid;
+pub mod hca;
 pub mod kernels;
-pub mod limits;
+pub mod moe;
+pub mod nic;
+pub mod node;
+pub mod pair;
+pub mod ranks;
 pub mod reference;
+pub mod ring;
+pub mod table;
+pub mod words;
+
+pub use test_basics::{etcd, limits};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use test_support::limits::until;
+use test_basics::limits::until;
 
 /// A directory for `XDG_RUNTIME_DIR` and the test's files.
 struct Scratch(tempfile::TempDir);

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 
-use test_support::limits::until;
+use test_basics::limits::until;
 
 /// `ibv_rc_pingpong` under `wv sim --ip IP`, killed with the value.
 struct Pingpong(Child);

@@ -28,7 +28,7 @@ device      warpverbs::conformance warpverbs::failures warpverbs::ops warpverbs:
 device      models::posting warpverbs::peer_defects warpverbs::put_hold warpverbs::put_model warpverbs::put_modes
 device      warpverbs::put_mutants warpverbs::team
 moe         models::moe moe-reference warpverbs::moe warpverbs::moe_* warpverbs-capi*
-membership  warpverbs::group rendezvous::store wv::demo.members::
+membership  warpverbs::membership rendezvous::store wv::demo.members::
 ";
 
 /// How many tests of a part run at the same time, where that is not for the runner to say.

@@ -1,4 +1,4 @@
-// Rendered from src/abi by tests/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.
+// Rendered from src/abi by tests/docs/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.
 #pragma once
 
 #include <cstddef>

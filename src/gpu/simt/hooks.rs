@@ -1,7 +1,7 @@
 //! How kernels on the CPU and a software HCA in the same process find each other.
 //!
 //! The HCA exports a futex word that it bumps when it has written something, and a function that tells it about a doorbell.
-//! Preloaded, they are found by name. A test binary that links the HCA in does not export them, so there `tests/common` hands
+//! Preloaded, they are found by name. A test binary that links the HCA in does not export them, so there `test_support::hca` hands
 //! them over with [`connect`]. With a real NIC there is neither, and none is needed.
 
 // UNSAFETY: dlsym, and the types of what it finds.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rendezvous::{
     FileStore, MAX_KEY, MAX_VALUE, MemoryStore, Records, Store, StoreError, open_store,
 };
-use test_support::limits::HANG;
+use test_basics::limits::HANG;
 
 /// Runs `check` on a fresh store of each kind.
 pub(crate) fn on_each(check: impl Fn(Arc<dyn Store>)) {
@@ -37,7 +37,7 @@ pub(crate) fn on_each(check: impl Fn(Arc<dyn Store>)) {
 #[cfg(feature = "etcd")]
 fn on_etcd(check: impl Fn(Arc<dyn Store>)) {
     use rendezvous::EtcdStore;
-    use test_support::etcd::{Etcd, NO_PROGRAM, program};
+    use test_basics::etcd::{Etcd, NO_PROGRAM, program};
 
     if program().is_none() {
         return println!("left out: {NO_PROGRAM}");

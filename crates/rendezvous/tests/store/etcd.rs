@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rendezvous::{EtcdStore, Lease, Store, StoreError, open_store};
-use test_support::etcd::{Etcd, impostor};
-use test_support::limits::{HANG, until};
+use test_basics::etcd::{Etcd, impostor};
+use test_basics::limits::{HANG, until};
 
 /// Threads that count in one key, each its own part of the value, `3 0 12`, while servers come and go.
 struct Counting {

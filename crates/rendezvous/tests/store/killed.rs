@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rendezvous::{FileStore, Lease, Store};
-use test_support::limits::{HANG, until};
+use test_basics::limits::{HANG, until};
 
 use crate::conformance::increment;
 

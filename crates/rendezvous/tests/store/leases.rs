@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rendezvous::{FileStore, Lease, Store, StoreError};
-use test_support::limits::{HANG, until};
+use test_basics::limits::{HANG, until};
 
 use crate::conformance::on_each;
 

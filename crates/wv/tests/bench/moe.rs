@@ -7,7 +7,7 @@ use warpverbs::verbs::{Context, DeviceSelector};
 use wv::bench::moe::bandwidth::{self, BandwidthCase};
 use wv::bench::moe::{HcaCounts, MoeCase, MoeReport, MoeRow, Routing, lower_bound, measure};
 
-use crate::common::ranks;
+use test_support::ranks;
 
 /// What the HCA named so has counted.
 fn read(hca: &str) -> Option<HcaCounts> {

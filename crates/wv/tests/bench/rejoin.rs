@@ -3,7 +3,7 @@
 use softhca::HcaConfig;
 use wv::bench::rejoin::{self, RejoinCase};
 
-use crate::common::ranks;
+use test_support::ranks;
 
 #[test]
 fn the_measurement_of_a_return_counts_the_same() {

@@ -13,7 +13,7 @@ use std::{env, fs};
 
 use npyz::WriterBuilder;
 use serde_json::Value;
-use test_support::limits::until;
+use test_basics::limits::until;
 
 /// The same program with a private directory for its files, so that a test can see what is left there.
 struct Demo {

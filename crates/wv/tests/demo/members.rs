@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use test_support::limits::until;
+use test_basics::limits::until;
 
 use super::{Demo, disturb, full, ranks_of, signal, wait_for_ranks, wait_for_record};
 

@@ -1,0 +1,197 @@
+//! Two ranks joined by a pair of QPs of one row of the table, and what kernels on side 0 need to post to side 1.
+
+use std::mem::offset_of;
+
+use crate::abi::conformance::{ConformanceEnd, ConformanceParams};
+use crate::abi::kernels::PutItem;
+use bytemuck::{Pod, Zeroable, cast_slice};
+use warpverbs::abi::{DevicePtr, QpContext};
+use warpverbs::gpu::{DeviceMemory, Event};
+
+use crate::device::launch;
+use crate::pair::{Pair, Setup};
+use crate::table::{Cell, Shape};
+use crate::words::{DEADLINE_NS, word};
+
+/// Bytes of a window's source; as many for targets behind it, and the signals behind those.
+pub const HALF: u64 = 1 << 17;
+/// Where the signals are.
+pub const SIGNALS: u64 = 2 * HALF;
+const WINDOW: u64 = SIGNALS + 4096;
+/// Most items of a list.
+const MAX_ITEMS: usize = 4096;
+/// Most scopes of a launch.
+const MAX_SCOPES: usize = 64;
+/// Indices that a new life of a QP begins at a multiple of.
+const LAP: u64 = 1 << 16;
+
+/// Device memory of one rank, beside its window.
+#[derive(Debug)]
+struct Lists {
+    items: DeviceMemory,
+    /// How the scopes ended.
+    ends: DeviceMemory,
+}
+
+/// Both ranks and their QPs.
+#[derive(Debug)]
+pub struct Bench {
+    /// The ranks.
+    pub pair: Pair,
+    lists: [Lists; 2],
+    /// The row.
+    pub cell: Cell,
+    /// The order in which simt runs the threads of the next kernel.
+    pub seed: u64,
+    /// Index at which this life of the QPs began.
+    pub base: u64,
+    /// WQEs and doorbells that side 0's HCA had seen then.
+    pub before: (u64, u64),
+    /// WQEBBs of this life that are the second of a WQE.
+    pub second_halves: u64,
+    /// Doorbells that the host had rung then.
+    rung_before: u64,
+}
+
+impl Bench {
+    /// A pair of QPs whose indices begin at `base`, a multiple of 65,536, and which try `retry` times again to reach a peer
+    /// that does not answer.
+    pub fn new(cell: Cell, seed: u64, base: u64, retry: u8) -> Self {
+        let schedule = |side| (seed % 3 == side).then_some(seed);
+        let pair = Pair::new(Setup {
+            base,
+            retry,
+            sink: Some(WINDOW - 8),
+            schedule_seeds: [schedule(0), schedule(1)],
+            ..Setup::new(WINDOW, &cell.config())
+        });
+        let words: Vec<u64> = (0..HALF / 8).map(word).collect();
+        pair.ends[0].write_words(0, &words);
+        let lists = [0, 1].map(|side: usize| {
+            let gpu = &pair.ends[side].node.gpu;
+            let alloc = |bytes| gpu.alloc(bytes, 128).unwrap();
+            Lists {
+                items: alloc(MAX_ITEMS * size_of::<PutItem>()),
+                ends: alloc(MAX_SCOPES * size_of::<ConformanceEnd>()),
+            }
+        });
+        Self {
+            pair,
+            lists,
+            cell,
+            seed,
+            base,
+            before: (0, 0),
+            second_halves: 0,
+            rung_before: 0,
+        }
+    }
+
+    /// Says where side 1's window is. `key_flip` makes its key a wrong one.
+    pub fn point(&self, key_flip: u32) {
+        self.pair.ends[0].set_peer(&self.pair.ends[1], key_flip);
+    }
+
+    /// Parameters without an operation for side `side`; deadline 60 s.
+    pub fn params(&self, side: usize, items: &[PutItem]) -> ConformanceParams {
+        let (end, lists) = (&self.pair.ends[side], &self.lists[side]);
+        end.write_at(lists.items.addr(), cast_slice(items));
+        ConformanceParams {
+            qp: self.pair.qp_of(side),
+            peer: end.peer(),
+            window: end.window(),
+            items: DevicePtr::new(lists.items.addr()),
+            count: items.len() as u64,
+            signal_offset: SIGNALS,
+            deadline_ns: DEADLINE_NS,
+            ends: DevicePtr::new(lists.ends.addr()),
+            mode: self.cell.config().mode(),
+            // Until the list has ended; once without one.
+            rounds: if items.is_empty() { 1 } else { u32::MAX },
+            ..ConformanceParams::zeroed()
+        }
+    }
+
+    /// Starts a kernel of `side`; [`Bench::finish`] waits for it.
+    pub fn start(&self, side: usize, kernel: &str, shape: Shape, params: &impl Pod) -> Event {
+        let launch = launch(kernel, shape.blocks, shape.threads, self.seed);
+        self.pair.ends[side].start(&launch, params)
+    }
+
+    /// Waits for a kernel of `side`; how its scopes ended.
+    pub fn finish(&self, side: usize, event: &Event, scopes: u32) -> Vec<ConformanceEnd> {
+        let end = &self.pair.ends[side];
+        end.wait(event);
+        end.read(self.lists[side].ends.addr(), scopes as usize)
+    }
+
+    /// Runs the kernel of the row on side 0.
+    pub fn run(&self, shape: Shape, params: &ConformanceParams) -> Vec<ConformanceEnd> {
+        let event = self.start(0, &self.cell.kernel(), shape, params);
+        self.finish(0, &event, shape.scopes())
+    }
+
+    /// Bytes of a side's window.
+    pub fn bytes(&self, side: usize, offset: u64, count: u64) -> Vec<u8> {
+        self.pair.ends[side].window_at(offset, count.try_into().unwrap())
+    }
+
+    /// The context of side 0's QP.
+    pub fn context(&self) -> QpContext {
+        self.pair.context()
+    }
+
+    /// Doorbells that the host has rung for side 0 in this life.
+    pub fn mailbox_doorbells(&self) -> Option<u64> {
+        let rung = self.pair.qps()[0].mailbox_doorbells()?;
+        Some(rung - self.rung_before)
+    }
+
+    /// Makes side 1's window zero.
+    pub fn clear(&self) {
+        self.pair.ends[1].write(0, &vec![0; usize::try_from(WINDOW).unwrap()]);
+    }
+
+    /// Overwrites the targets of `side`.
+    pub fn fill_targets(&self, side: usize, words: &[u64]) {
+        assert_eq!(words.len() as u64, HALF / 8);
+        self.pair.ends[side].write_words(HALF, words);
+    }
+
+    /// Overwrites the results of earlier kernels of side 0.
+    pub fn forget(&self) {
+        let ends = self.lists[0].ends.addr();
+        self.pair.ends[0].write_at(ends, &[0xff; size_of::<ConformanceEnd>()]);
+    }
+
+    /// Sets or clears the abort word of side 0's QP.
+    pub fn abort(&self, set: bool) {
+        let word = offset_of!(QpContext, abort);
+        self.pair.patch(word, &u32::from(set));
+    }
+
+    /// Says which atomics side 0's device can do; what it said before.
+    pub fn set_atomics(&self, bits: u32) -> u32 {
+        let before = self.context().atomics;
+        self.pair.patch(offset_of!(QpContext, atomics), &bits);
+        before
+    }
+
+    /// Both ends through Err and Reset to a new life, at the next multiple of 65,536.
+    pub fn recover(&mut self) {
+        self.base = self.context().resv.next_multiple_of(LAP);
+        for qp in self.pair.qps() {
+            qp.to_error().unwrap();
+        }
+        self.pair.reset(self.base);
+        self.rung_before = self.pair.qps()[0].mailbox_doorbells().unwrap_or(0);
+        let counters = self.pair.ends[0].hca.counters();
+        self.before = (counters.wqes, counters.doorbells);
+        self.second_halves = 0;
+    }
+
+    /// What the HCAs saw and silicon would not tell.
+    pub fn findings(&self) -> Vec<String> {
+        self.pair.findings()
+    }
+}

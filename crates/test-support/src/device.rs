@@ -1,0 +1,69 @@
+//! The device of a test: where its kernels run, how they are launched, and what is in its memory.
+
+use std::sync::Arc;
+
+use bytemuck::{Pod, cast_slice_mut};
+use test_basics::limits::HANG;
+use warpverbs::gpu::{DeviceMemory, Gpu, GpuSelector, Launch};
+
+use crate::kernels::open;
+
+/// Where kernels of tests run: simt, or the CUDA device whose number WARPVERBS_TEST_GPU is, with its "device memory" in the
+/// host, where the software HCA can reach it. Test kernels are then loaded from WARPVERBS_TEST_PTX (`./x gpu` sets both).
+pub fn test_gpu() -> Arc<dyn Gpu> {
+    match std::env::var("WARPVERBS_TEST_GPU") {
+        #[cfg(feature = "cuda")]
+        Ok(ordinal) if !ordinal.starts_with("simt") => cuda_gpu(ordinal.parse().expect("a number")),
+        Ok(name) if name == "simt-dmabuf" => open(GpuSelector::SimtDmabuf).expect("simt"),
+        _ => open(GpuSelector::Simt).expect("simt"),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
+    use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, CudaSource, Placement};
+    let arch = CudaGpu::open(ordinal).expect("a CUDA device").arch();
+    let folder = std::env::var("WARPVERBS_TEST_PTX").expect("WARPVERBS_TEST_PTX");
+    let folder = format!("{folder}/sm_{}", if arch >= 90 { 90 } else { 80 });
+    let files: Vec<(String, String)> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|error| panic!("{folder}: {error}"))
+        .map(|file| file.expect("a file").path())
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).expect("PTX");
+            (path.display().to_string(), text)
+        })
+        .collect();
+    let ptx: Vec<_> = files
+        .iter()
+        .map(|(name, text)| CudaSource { name, text })
+        .collect();
+    let options = CudaOptions {
+        placement: Placement::Host,
+        ptx: &ptx,
+        ..CudaOptions::default()
+    };
+    CudaGpu::with_options(ordinal, &options).expect("a CUDA device")
+}
+
+/// `count` values that lie at `addr` of device memory.
+pub fn read<T: Pod>(gpu: &dyn Gpu, addr: u64, count: usize) -> Vec<T> {
+    let mut out = vec![T::zeroed(); count];
+    gpu.read(addr, cast_slice_mut(&mut out)).unwrap();
+    out
+}
+
+/// Device memory that holds `bytes`; not none, since kernels are given its address.
+pub fn upload(gpu: &dyn Gpu, bytes: &[u8]) -> DeviceMemory {
+    let memory = gpu.alloc(bytes.len().max(1), 128).unwrap();
+    gpu.write(memory.addr(), bytes).unwrap();
+    memory
+}
+
+/// Blocks and threads of `kernel`, with a bound that no test reaches.
+pub fn launch(kernel: &str, blocks: u32, threads: u32, seed: u64) -> Launch<'_> {
+    Launch {
+        seed,
+        deadline: HANG,
+        ..Launch::new(kernel, blocks, threads)
+    }
+}

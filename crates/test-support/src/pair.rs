@@ -1,0 +1,303 @@
+//! Two ranks on two software HCAs, each with a window at the other, joined by one pair of QPs: what a kernel needs to post from
+//! one to the other.
+
+// UNSAFETY: kernels are launched on memory that the HCA reads and writes.
+#![expect(unsafe_code, reason = "kernel launches, registered memory")]
+
+use bytemuck::{Pod, bytes_of, cast_slice};
+use softhca::{Hca, HcaConfig};
+use test_basics::limits::HANG;
+use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, Window};
+use warpverbs::gpu::{DeviceMemory, Event, Launch};
+use warpverbs::verbs::{
+    Access, Doorbell, ImageAttr, Mr, Qp, QpConfig, Queues, Reset, Rts, SendAttr,
+};
+
+use crate::device::read;
+use crate::hca::hca_with;
+use crate::node::{Node, PSNS, connect_with_retry};
+use crate::words::MAX_THREADS;
+
+/// How two ranks are set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Bytes of each window.
+    pub window: u64,
+    /// Both QPs.
+    pub qp: QpConfig,
+    /// Index at which the QPs begin, a multiple of 65,536.
+    pub base: u64,
+    /// How often a QP tries again to reach a peer that does not answer.
+    pub retry: u8,
+    /// Where in its window a rank lets atomics leave the results that nothing reads.
+    pub sink: Option<u64>,
+    /// Seeds of the HCAs' engines; none: as fast as it can.
+    pub schedule_seeds: [Option<u64>; 2],
+}
+
+impl Setup {
+    /// Windows of so many bytes, and QPs that begin at 0.
+    pub fn new(window: u64, qp: &QpConfig) -> Self {
+        Self {
+            window,
+            qp: *qp,
+            base: 0,
+            retry: SendAttr::new(PSNS[0]).retry,
+            sink: None,
+            schedule_seeds: [None; 2],
+        }
+    }
+}
+
+/// One rank: an HCA, a node on it, a registered window, what kernels read and write beside it.
+#[derive(Debug)]
+pub struct End {
+    mr: Mr,
+    window: DeviceMemory,
+    peer: DeviceMemory,
+    results: DeviceMemory,
+    /// Its open device.
+    pub node: Node,
+    /// Its software HCA, in which faults are planted.
+    pub hca: Hca,
+}
+
+/// Two ranks, side 0 and side 1.
+#[derive(Debug)]
+pub struct Pair {
+    qps: Option<[Qp<Rts>; 2]>,
+    /// The ranks.
+    pub ends: [End; 2],
+    pub(crate) setup: Setup,
+}
+
+impl End {
+    fn new(setup: &Setup, schedule_seed: Option<u64>) -> Self {
+        let hca = hca_with(HcaConfig {
+            schedule_seed,
+            ..HcaConfig::default()
+        });
+        let mut node = Node::open(&hca, 8 << 20).unwrap();
+        if setup.qp.queues == Queues::Host || setup.qp.doorbell == Doorbell::Mailbox {
+            node = node.with_host(1 << 20).unwrap();
+        }
+        let window = node.gpu.alloc(setup.window.try_into().unwrap(), 4096);
+        let window = window.unwrap();
+        // SAFETY: the window outlives the MR (field order), and is reached by kernels, the HCA and copies only.
+        let mr = unsafe { Mr::register(&node.pd, window.addr(), setup.window, Access::ALL) };
+        Self {
+            mr: mr.unwrap(),
+            window,
+            peer: node.gpu.alloc(size_of::<PeerEntry>(), 16).unwrap(),
+            results: node.gpu.alloc(8 * MAX_THREADS, 128).unwrap(),
+            node,
+            hca,
+        }
+    }
+
+    /// The HCA alone, after everything that was made on it is gone.
+    pub fn into_hca(self) -> Hca {
+        self.hca
+    }
+
+    /// The window, as kernels get it.
+    pub fn window(&self) -> Window {
+        Window {
+            id: 0,
+            lkey_be: self.mr.lkey().to_be(),
+            base: self.window.addr(),
+            bytes: self.window.bytes() as u64,
+        }
+    }
+
+    /// How a peer reaches this window.
+    pub fn entry(&self) -> PeerEntry {
+        PeerEntry {
+            base: self.window.addr(),
+            rkey_be: self.mr.rkey().to_be(),
+            rail_generation: 0,
+        }
+    }
+
+    /// Says where the other side's window is. `key_flip` makes its key a wrong one.
+    pub fn set_peer(&self, other: &Self, key_flip: u32) {
+        let entry = other.entry();
+        self.set_entry(&PeerEntry {
+            rkey_be: entry.rkey_be ^ key_flip.to_be(),
+            ..entry
+        });
+    }
+
+    /// Sets the peer's entry.
+    pub fn set_entry(&self, entry: &PeerEntry) {
+        self.write_at(self.peer.addr(), bytes_of(entry));
+    }
+
+    /// The peer's entry.
+    pub fn peer(&self) -> DevicePtr<PeerEntry> {
+        self.peer.addr().into()
+    }
+
+    /// Where kernels store how they ended; 4 KiB further on, how much they did.
+    pub fn status(&self) -> DevicePtr<Status> {
+        self.results.addr().into()
+    }
+
+    /// See [`End::status`].
+    pub fn done(&self) -> DevicePtr<u32> {
+        (self.results.addr() + 4 * MAX_THREADS as u64).into()
+    }
+
+    /// How each of `threads` threads ended, and how much it did.
+    pub fn results(&self, threads: usize) -> Vec<(Status, u32)> {
+        let status = self.read(self.status().addr(), threads);
+        let done = self.read(self.done().addr(), threads);
+        status.into_iter().zip(done).collect()
+    }
+
+    /// Starts a kernel with these parameters.
+    pub fn start(&self, launch: &Launch<'_>, params: &impl Pod) -> Event {
+        // SAFETY: the parameters are those of the kernel; they name memory of the pair or of the test, which outlives every test's
+        // waits, and which kernels, HCA and host share by the posting protocol or touch one after the other.
+        unsafe { self.node.gpu.launch(launch, bytes_of(params)) }.unwrap()
+    }
+
+    /// Waits for `event`.
+    pub fn wait(&self, event: &Event) {
+        self.node.gpu.wait(event, HANG).unwrap();
+    }
+
+    /// Waits for `event` and returns what its threads stored.
+    pub fn finish(&self, event: &Event, threads: u32) -> Vec<(Status, u32)> {
+        self.wait(event);
+        self.results(threads as usize)
+    }
+
+    /// Writes at `offset` of the window.
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        self.write_at(self.window.addr() + offset, bytes);
+    }
+
+    /// Writes `words` at `offset` of the window.
+    pub fn write_words(&self, offset: u64, words: &[u64]) {
+        self.write(offset, cast_slice(words));
+    }
+
+    /// `count` values at `offset` of the window.
+    pub fn window_at<T: Pod>(&self, offset: u64, count: usize) -> Vec<T> {
+        self.read(self.window.addr() + offset, count)
+    }
+
+    /// `count` values anywhere in the memory of its device.
+    pub fn read<T: Pod>(&self, addr: u64, count: usize) -> Vec<T> {
+        read(self.node.gpu.as_ref(), addr, count)
+    }
+
+    /// Writes anywhere in the memory of its device.
+    pub fn write_at(&self, addr: u64, bytes: &[u8]) {
+        self.node.gpu.write(addr, bytes).unwrap();
+    }
+
+    /// Writes what a QP in Reset must find in its memory.
+    fn write_image(&self, qp: &Qp<Reset>, sink: Option<u64>, base: u64) {
+        let attr = ImageAttr {
+            doorbell: qp.layout().doorbell_addr,
+            atomic_sink: sink.map_or(0, |offset| self.window.addr() + offset),
+            atomic_sink_lkey: sink.map_or(0, |_| self.mr.lkey()),
+            generation: 0,
+            base,
+        };
+        let gpu = &self.node.gpu;
+        let write = |addr, bytes: &[u8]| gpu.write(addr, bytes);
+        qp.write_image(&attr, write).unwrap();
+    }
+}
+
+impl Pair {
+    /// Two connected ranks.
+    pub fn new(setup: Setup) -> Self {
+        let ends = setup.schedule_seeds.map(|seed| End::new(&setup, seed));
+        ends[0].set_peer(&ends[1], 0);
+        ends[1].set_peer(&ends[0], 0);
+        let qps = [0, 1].map(|side: usize| {
+            let node = &ends[side].node;
+            Qp::create(&node.pd, node.places(), &setup.qp).unwrap()
+        });
+        let mut pair = Self {
+            qps: None,
+            ends,
+            setup,
+        };
+        pair.bring_up(qps, pair.setup.base);
+        pair
+    }
+
+    /// Side 0's QP and side 1's, each other's peer.
+    pub fn qps(&self) -> &[Qp<Rts>; 2] {
+        self.qps.as_ref().expect("they are up between calls")
+    }
+
+    /// Puts other QPs of the two nodes into the place of its own, which it returns.
+    pub fn replace_qps(&mut self, qps: [Qp<Rts>; 2]) -> [Qp<Rts>; 2] {
+        let old = self.qps.replace(qps);
+        old.expect("they are up between calls")
+    }
+
+    /// The ranks, after their QPs are gone.
+    pub fn into_ends(self) -> [End; 2] {
+        self.ends
+    }
+
+    /// Both QPs through Reset to a new life, whose indices begin at `base`, a multiple of 65,536.
+    pub fn reset(&mut self, base: u64) {
+        let qps = self.qps.take().expect("they are up between calls");
+        self.bring_up(qps.map(|qp| qp.reset().unwrap()), base);
+    }
+
+    fn bring_up(&mut self, qps: [Qp<Reset>; 2], base: u64) {
+        for (end, qp) in self.ends.iter().zip(&qps) {
+            end.write_image(qp, self.setup.sink, base);
+        }
+        let nodes = [0, 1].map(|side: usize| &self.ends[side].node);
+        self.qps = Some(connect_with_retry(nodes, qps, self.setup.retry).unwrap());
+    }
+
+    /// Where the context of a side's QP is.
+    pub fn qp_of(&self, side: usize) -> DevicePtr<QpContext> {
+        self.qps()[side].layout().context_addr.into()
+    }
+
+    /// The context of a side's QP as it is now.
+    pub fn context_of(&self, side: usize) -> QpContext {
+        self.ends[side].read(self.qp_of(side).addr(), 1)[0]
+    }
+
+    /// Changes the context of a side's QP.
+    pub fn patch_of(&self, side: usize, offset: usize, value: &impl Pod) {
+        let addr = self.qp_of(side).addr() + offset as u64;
+        self.ends[side].write_at(addr, bytes_of(value));
+    }
+
+    /// Where the context of side 0's QP is.
+    pub fn qp(&self) -> DevicePtr<QpContext> {
+        self.qp_of(0)
+    }
+
+    /// The context of side 0's QP as it is now.
+    pub fn context(&self) -> QpContext {
+        self.context_of(0)
+    }
+
+    /// Changes the context of side 0's QP.
+    pub fn patch(&self, offset: usize, value: &impl Pod) {
+        self.patch_of(0, offset, value);
+    }
+
+    /// What the HCAs saw and silicon would not tell.
+    pub fn findings(&self) -> Vec<String> {
+        self.ends
+            .iter()
+            .flat_map(|end| end.hca.findings())
+            .collect()
+    }
+}

@@ -1,0 +1,88 @@
+//! Words that kernels put from the first half of a window into the second half of the peer's.
+
+use crate::abi::kernels::PutWordsParams;
+use bytemuck::Pod;
+use warpverbs::abi::Status;
+use warpverbs::verbs::QpConfig;
+
+use crate::device::launch;
+use crate::pair::{Pair, Setup};
+
+/// Most threads of a launch.
+pub(crate) const MAX_THREADS: usize = 1024;
+
+/// Deadline of the calls of a kernel, ns.
+pub(crate) const DEADLINE_NS: u64 = 60_000_000_000;
+
+/// Source word `k`: all different, none zero.
+pub fn word(k: u64) -> u64 {
+    (k + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Positions of target words that are not the source's.
+pub(crate) fn wrong_words(target: Vec<u64>) -> Vec<usize> {
+    let wrong = |&(k, target): &(usize, u64)| target != word(k as u64);
+    let wrong = target.into_iter().enumerate().filter(wrong);
+    wrong.map(|(k, _)| k).collect()
+}
+
+impl Pair {
+    /// Two connected ranks with windows of `words` source words and as many target words.
+    pub fn of_words(words: usize, config: &QpConfig, schedule_seed: Option<u64>) -> Self {
+        let pair = Self::new(Setup {
+            schedule_seeds: [schedule_seed; 2],
+            ..Setup::new(16 * words as u64, config)
+        });
+        let source: Vec<u64> = (0..words as u64).map(word).collect();
+        pair.ends[0].write_words(0, &source);
+        pair
+    }
+
+    /// The same whose rings have `1 << log_depth` WQEBBs.
+    pub fn shared(words: usize, log_depth: u8) -> Self {
+        let config = QpConfig {
+            log_depth,
+            ..QpConfig::default()
+        };
+        Self::of_words(words, &config, None)
+    }
+
+    /// Source words of a window, and target words behind them.
+    pub fn words(&self) -> usize {
+        usize::try_from(self.setup.window / 16).unwrap()
+    }
+
+    /// Parameters with which side 0 puts `count` words from each thread. Deadline 60 s.
+    pub fn params(&self, count: u32, wait_every: u32) -> PutWordsParams {
+        let end = &self.ends[0];
+        PutWordsParams {
+            qp: self.qp(),
+            peer: end.peer(),
+            window: end.window(),
+            src_offset: 0,
+            dst_offset: 8 * self.words() as u64,
+            deadline_ns: DEADLINE_NS,
+            status: end.status(),
+            done: end.done(),
+            count,
+            wait_every,
+        }
+    }
+
+    /// Runs one block of `kernel` on side 0.
+    pub fn run(
+        &self,
+        kernel: &str,
+        threads: u32,
+        seed: u64,
+        params: &impl Pod,
+    ) -> Vec<(Status, u32)> {
+        let event = self.ends[0].start(&launch(kernel, 1, threads, seed), params);
+        self.ends[0].finish(&event, threads)
+    }
+
+    /// Positions of target words on side 1 that are not the source's.
+    pub fn wrong_words(&self) -> Vec<usize> {
+        wrong_words(self.ends[1].window_at(8 * self.words() as u64, self.words()))
+    }
+}

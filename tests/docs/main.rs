@@ -1,3 +1,0 @@
-//! What the documents say of the code, checked against it.
-
-mod walks;

@@ -1,0 +1,117 @@
+//! What an HCA tells by itself: that it has failed for good, that a QP has.
+
+// UNSAFETY: launches a test kernel on memory of the team.
+#![expect(unsafe_code, reason = "launch of a test kernel")]
+
+use std::time::{Duration, Instant};
+
+use bytemuck::bytes_of;
+use test_support::abi::kernels::{GuardPutParams, GuardSeen};
+use test_support::device::read;
+use warpverbs::abi::{DevicePtr, PeerEntry, Status, TeamContext, Window};
+use warpverbs::gpu::Launch;
+use warpverbs::membership::{Cause, GroupConfig, GroupEvent, GroupState, What};
+use warpverbs::team::Team;
+
+use crate::deaths::CONFIG;
+use crate::fleet::{Fleet, LONG, Rank};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Two who suspect each other part after it; a third is given up only if it stands still for it and a deadline.
+const PARTING: Duration = Duration::from_secs(12);
+/// Type of the event "local access violation" of the programmer's manual.
+const ACCESS_ERROR: u16 = 0x11;
+
+/// Waits until `rank` has suspected each of `others` because of this.
+fn suspects(rank: &Rank, others: &[u32], cause: &Cause) {
+    let start = Instant::now();
+    let mut told = Vec::new();
+    let found = |told: &[GroupEvent], other: u32| {
+        let (rank, cause) = (other, cause.clone());
+        let what = What::Suspected { rank, cause };
+        told.iter().any(|event| event.what == what)
+    };
+    while !others.iter().all(|other| found(&told, *other)) {
+        assert!(start.elapsed() < LONG, "no {cause:?} in {told:#?}");
+        std::thread::sleep(Duration::from_millis(1));
+        told.extend(rank.group().events());
+    }
+}
+
+#[test]
+fn a_rank_whose_hca_fails_for_good_hears_of_it_and_goes_and_the_others_serve() {
+    let mut fleet = Fleet::new(4, DEADLINE, CONFIG);
+    fleet.until_whole(1, 3);
+    let ill = fleet.remove(2);
+    ill.hca.die();
+    suspects(&ill, &[0, 1, 3], &Cause::PortDown);
+    fleet.until_members(2, &[0, 1, 3]);
+    ill.group().wait(GroupState::Expelled, LONG).unwrap();
+    fleet.until_whole(2, 3);
+    fleet.dead.push(ill);
+    fleet.end();
+}
+
+#[test]
+fn a_qp_that_a_peer_writes_beside_the_window_tells_of_it_and_the_two_part() {
+    let config = GroupConfig {
+        stall_bound: Some(PARTING),
+        ..CONFIG
+    };
+    let mut fleet = Fleet::new(3, PARTING / 3, config);
+    fleet.expected = Some("the peer's request is refused");
+    fleet.until_whole(1, 3);
+    put_beside(fleet.rank(0).moe.team(), 1);
+    suspects(fleet.rank(1), &[0], &Cause::QpEvent(ACCESS_ERROR));
+    // Either may be the ill one; the third stays in any case.
+    let start = Instant::now();
+    while fleet.rank(2).members().len() == 3 {
+        assert!(start.elapsed() < LONG, "{}", fleet.rank(2).story());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let members = fleet.rank(2).members();
+    let gone = if members.contains(&0) { 1 } else { 0 };
+    let gone = fleet.remove(gone);
+    gone.group().wait(GroupState::Expelled, LONG).unwrap();
+    fleet.dead.push(gone);
+    fleet.until_members(2, &members);
+    fleet.until_whole(2, 3);
+    fleet.end();
+}
+
+/// Puts a word to `peer` behind the end of window 0, by a window that says that it is longer.
+fn put_beside(team: &Team, peer: u32) {
+    let gpu = team.gpu().as_ref();
+    let tables = read::<TeamContext>(gpu, team.context_addr(), 1)[0];
+    let own = tables.peers.addr() + u64::from(team.rank()) * size_of::<PeerEntry>() as u64;
+    let own = read::<PeerEntry>(gpu, own, 1)[0];
+    let memory = gpu.alloc(256, 128).unwrap();
+    let stop = gpu.map_host(8).unwrap();
+    let params = GuardPutParams {
+        team: DevicePtr::new(team.context_addr()),
+        window: Window {
+            id: 0,
+            lkey_be: read(gpu, tables.lkeys.addr(), 1)[0],
+            base: own.base,
+            bytes: 1 << 40,
+        },
+        dst_offset: 1 << 39,
+        deadline_ns: 1_000_000_000,
+        stop: DevicePtr::new(stop.addr()),
+        seen: DevicePtr::new(memory.addr()),
+        peer,
+        qp: 0,
+        count: 1,
+        each: 1,
+    };
+    let launch = Launch {
+        deadline: LONG,
+        ..Launch::new("wv_test_guard_thread", 1, 1)
+    };
+    // SAFETY: the parameters are those of the kernel, which has ended before what they name goes; the target is nobody's memory.
+    let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }.unwrap();
+    gpu.wait(&event, LONG).unwrap();
+    let seen = read::<GuardSeen>(gpu, memory.addr(), 1)[0];
+    assert_eq!(seen.done, 0, "{:?}", seen.status);
+    assert_ne!(seen.status, Status::OK);
+}

@@ -1,0 +1,428 @@
+//! Ranks that call all the time, each checked against the reference for what its own report says of the call.
+
+use std::slice;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use softhca::Hca;
+use test_support::limits;
+use warpverbs::membership::{Group, GroupConfig, GroupState, newest_view, next_generation};
+use warpverbs::moe::{Batch, Deadlines, Moe, Workspace};
+use warpverbs::team::{MemoryStore, RankSet, Store, TeamConfig};
+
+use crate::calls::one_call;
+pub(crate) use crate::calls::{Call, Point};
+use crate::graph::Replays;
+use crate::small::{SHAPE, TRAFFIC};
+use crate::store::{Cut, Way};
+use crate::support::{Setup, batch, join};
+use test_support::hca::hca_with;
+
+pub(crate) use test_support::limits::HANG as LONG;
+
+/// How a rank is told what to do.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    /// The point at which it stops in its next call; 0: it goes on.
+    stop: AtomicU32,
+    /// It makes no call while this is set.
+    pause: AtomicBool,
+    /// It makes none for that reason.
+    rests: AtomicBool,
+    /// The last call that it makes; 0: there is none.
+    last: AtomicU32,
+    calls: Mutex<Vec<Call>>,
+    /// Why it ended badly.
+    broken: Mutex<Option<String>>,
+}
+
+/// One incarnation of a rank.
+pub(crate) struct Rank {
+    pub(crate) slot: u32,
+    pub(crate) hca: Arc<Hca>,
+    pub(crate) moe: Arc<Moe>,
+    pub(crate) group: Option<Arc<Group>>,
+    /// Its store.
+    pub(crate) cut: Cut,
+    control: Arc<Control>,
+    caller: Option<JoinHandle<()>>,
+}
+
+/// How a fleet is.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    /// Places of the team.
+    pub(crate) slots: u32,
+    /// Founders.
+    pub(crate) ranks: u32,
+    /// Of the device.
+    pub(crate) deadline: Duration,
+    pub(crate) group: GroupConfig,
+    /// Every rank captures one call into a graph, and replays it.
+    pub(crate) graphs: bool,
+    /// Opens a rank's way to the store of all.
+    pub(crate) store: Arc<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
+}
+
+impl Plan {
+    pub(crate) fn new(ranks: u32, deadline: Duration, group: GroupConfig) -> Self {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        Self {
+            slots: ranks,
+            ranks,
+            deadline,
+            group,
+            graphs: false,
+            store: Arc::new(move || Arc::clone(&store)),
+        }
+    }
+}
+
+/// Ranks of one group.
+pub(crate) struct Fleet {
+    pub(crate) ranks: Vec<Rank>,
+    /// The store of all of them.
+    pub(crate) outage: Cut,
+    setup: Setup,
+    plan: Plan,
+    /// Ranks that are over; their memory stays until the end.
+    pub(crate) dead: Vec<Rank>,
+    /// Words of a finding that the test is about.
+    pub(crate) expected: Option<&'static str>,
+}
+
+impl Fleet {
+    /// `ranks` founders that call all the time, with this deadline of the device.
+    pub(crate) fn new(ranks: u32, deadline: Duration, config: GroupConfig) -> Self {
+        Self::start(Plan::new(ranks, deadline, config))
+    }
+
+    /// The same; the team has further places, which nobody takes yet.
+    pub(crate) fn of(slots: u32, ranks: u32, deadline: Duration, config: GroupConfig) -> Self {
+        Self::start(Plan {
+            slots,
+            ..Plan::new(ranks, deadline, config)
+        })
+    }
+
+    pub(crate) fn start(plan: Plan) -> Self {
+        let mut setup = Setup::adverse(plan.slots);
+        setup.team.deadline = plan.deadline;
+        setup.team.ack_timeout = Some(15);
+        setup.team.members = Some(RankSet::first(plan.ranks));
+        let outage = Cut::default();
+        let make = |slot: u32| {
+            let (setup, plan, outage) = (setup.clone(), plan.clone(), outage.clone());
+            std::thread::spawn(move || {
+                let team = TeamConfig {
+                    rank: slot,
+                    ..setup.team
+                };
+                Rank::start(team, &setup, outage, &plan)
+            })
+        };
+        let threads: Vec<_> = (0..plan.ranks).map(make).collect();
+        let ranks = threads
+            .into_iter()
+            .map(|made| made.join().unwrap())
+            .collect();
+        Self {
+            ranks,
+            outage,
+            setup,
+            plan,
+            dead: Vec::new(),
+            expected: None,
+        }
+    }
+
+    /// A way to the store of all, which nothing cuts.
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        (self.plan.store)()
+    }
+
+    /// A new incarnation of `slot`, with a new HCA, asks to be taken in.
+    pub(crate) fn join(&mut self, slot: u32) {
+        let store = self.store();
+        let generation = next_generation(store.as_ref(), slot).unwrap();
+        let view = newest_view(&store, self.setup.team.ranks).unwrap().unwrap();
+        let others = view.members.into_keys().filter(|other| *other != slot);
+        let members: RankSet = others.collect();
+        let team = TeamConfig {
+            rank: slot,
+            ..self.setup.team
+        };
+        let team = team.joining(generation, members);
+        let rank = Rank::start(team, &self.setup, self.outage.clone(), &self.plan);
+        self.ranks.push(rank);
+    }
+
+    pub(crate) fn rank(&self, slot: u32) -> &Rank {
+        let rank = self.ranks.iter().find(|rank| rank.slot == slot);
+        rank.unwrap_or_else(|| panic!("rank {slot} is gone"))
+    }
+
+    /// Waits until `there`, for every living rank.
+    pub(crate) fn until(&self, what: &str, there: impl Fn(&Rank) -> bool) {
+        let start = Instant::now();
+        for rank in &self.ranks {
+            while !there(rank) {
+                rank.check();
+                assert!(
+                    start.elapsed() < LONG,
+                    "rank {}: {what}: {}",
+                    rank.slot,
+                    rank.story()
+                );
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Waits until every living rank has made `more` calls in a view of at least `epoch`, nothing missing.
+    pub(crate) fn until_whole(&self, epoch: u32, more: usize) {
+        self.until(&format!("{more} whole calls in view {epoch}"), |rank| {
+            let calls = rank.calls();
+            let whole = calls
+                .iter()
+                .filter(|call| call.epoch >= epoch && call.report.is_complete());
+            whole.count() >= more
+        });
+    }
+
+    /// Waits until every living rank serves in a view of at least `epoch` that has these members.
+    pub(crate) fn until_members(&self, epoch: u32, members: &[u32]) {
+        self.until(&format!("view {epoch} of {members:?}"), |rank| {
+            let view = rank.group().view().map_or(0, |view| view.epoch);
+            let serves = rank.group().state() == GroupState::Serving;
+            serves && view >= epoch && rank.members() == members
+        });
+    }
+
+    /// Takes `slot` out of the fleet. Nothing of it ends.
+    pub(crate) fn remove(&mut self, slot: u32) -> Rank {
+        let place = self
+            .ranks
+            .iter()
+            .position(|rank| rank.slot == slot)
+            .unwrap();
+        self.ranks.remove(place)
+    }
+
+    /// Ends all calls, and all that there is. Every call of one number ran in one view, at all ranks.
+    pub(crate) fn end(mut self) {
+        let newest = self
+            .ranks
+            .iter()
+            .map(|rank| rank.moe.started())
+            .max()
+            .unwrap_or(0);
+        for rank in &self.ranks {
+            rank.control.last.store(newest + 3, Ordering::Relaxed);
+        }
+        for rank in &mut self.ranks {
+            rank.pause(false);
+            rank.join_caller();
+        }
+        for rank in &mut self.dead {
+            rank.pause(false);
+            rank.stop_at(Point::Send);
+        }
+        let mut epochs = std::collections::BTreeMap::new();
+        for rank in &self.ranks {
+            for call in rank.calls().iter().filter(|call| !call.seen.is_empty()) {
+                let epoch = *epochs.entry(call.number).or_insert(call.epoch);
+                assert!(
+                    epoch == call.epoch,
+                    "call {} ran in views {epoch} and {}",
+                    call.number,
+                    call.epoch
+                );
+            }
+        }
+        let all: Vec<Rank> = self.ranks.drain(..).chain(self.dead.drain(..)).collect();
+        let hcas: Vec<Arc<Hca>> = all.iter().map(|rank| Arc::clone(&rank.hca)).collect();
+        drop(all);
+        for hca in hcas {
+            let expected =
+                |finding: &String| self.expected.is_some_and(|words| finding.contains(words));
+            let findings: Vec<String> = hca
+                .findings()
+                .into_iter()
+                .filter(|found| !expected(found))
+                .collect();
+            assert_eq!(findings, Vec::<String>::new(), "{}", hca.name());
+            assert_eq!(hca.live_objects().total(), 0, "{}", hca.name());
+        }
+    }
+}
+
+impl Rank {
+    fn start(team: TeamConfig, setup: &Setup, outage: Cut, plan: &Plan) -> Self {
+        let hca = Arc::new(hca_with(softhca::HcaConfig {
+            adversary: setup.hca.adversary,
+            ..softhca::HcaConfig::default()
+        }));
+        let cut = Cut::default();
+        let cuts = [cut.clone(), outage];
+        let way: Arc<dyn Store> = Arc::new(Way {
+            store: (plan.store)(),
+            cuts,
+        });
+        let slot = team.rank;
+        let team = join(team, slice::from_ref(&hca), way).unwrap();
+        let moe = Moe::new(&team, "layer", SHAPE).unwrap();
+        let deadlines = Deadlines {
+            change: LONG,
+            ..Deadlines::new(setup.team.deadline)
+        };
+        moe.set_deadlines(&deadlines).unwrap();
+        let group = Group::start(&team, moe.clone(), &plan.group).unwrap();
+        let mut rank = Self {
+            slot,
+            hca,
+            moe,
+            group: Some(Arc::new(group)),
+            cut,
+            control: Arc::default(),
+            caller: None,
+        };
+        rank.call(plan.graphs);
+        rank
+    }
+
+    pub(crate) fn group(&self) -> &Group {
+        self.group.as_deref().expect("it has its group")
+    }
+
+    /// Begins to make calls.
+    fn call(&mut self, graphs: bool) {
+        let (control, moe) = (Arc::clone(&self.control), Arc::clone(&self.moe));
+        let group = Arc::downgrade(self.group.as_ref().expect("it has just begun"));
+        let joins = moe.team().config().joins();
+        self.caller = Some(std::thread::spawn(move || {
+            // Who joins makes no call before it serves.
+            let waits = || {
+                group
+                    .upgrade()
+                    .is_some_and(|group| group.state() == GroupState::Joining)
+            };
+            while joins && waits() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let body = std::panic::AssertUnwindSafe(|| call_on(&control, &moe, graphs));
+            if let Err(panic) = std::panic::catch_unwind(body) {
+                let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+                *lock(&control.broken) = Some(text);
+            }
+        }));
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        lock(&self.control.calls).clone()
+    }
+
+    /// Panics if a call was not what it should be.
+    pub(crate) fn check(&self) {
+        if let Some(broken) = lock(&self.control.broken).as_ref() {
+            panic!("rank {}: {broken}", self.slot);
+        }
+    }
+
+    /// It stops for good at `point` of a call, and waits until it has.
+    pub(crate) fn stop_at(&mut self, point: Point) {
+        self.control.stop.store(point as u32, Ordering::Relaxed);
+        self.join_caller();
+    }
+
+    /// Its process is gone: no calls from `point` of one on, nothing on the wire, no lease.
+    pub(crate) fn die_at(&mut self, point: Point) {
+        self.stop_at(point);
+        self.hca.set_port(false);
+        self.group = None;
+    }
+
+    /// Makes no call until it is let go on.
+    pub(crate) fn pause(&self, pause: bool) {
+        self.control.pause.store(pause, Ordering::Relaxed);
+    }
+
+    /// Makes no call from now on, and has ended the last one.
+    pub(crate) fn rest(&self) {
+        self.pause(true);
+        limits::until(format_args!("rank {} rests", self.slot), || {
+            self.check();
+            self.control.rests.load(Ordering::Acquire)
+        });
+    }
+
+    /// Members of its view.
+    pub(crate) fn members(&self) -> Vec<u32> {
+        let view = self.group().view();
+        view.map_or_else(Vec::new, |view| view.members.into_keys().collect())
+    }
+
+    pub(crate) fn join_caller(&mut self) {
+        if let Some(caller) = self.caller.take() {
+            caller.join().unwrap();
+        }
+        self.check();
+    }
+
+    /// What has happened to it, for the message of a test that fails.
+    pub(crate) fn story(&self) -> String {
+        let calls = self.calls();
+        let last = calls.last().map(|call| call.report.to_string());
+        let group = self.group.as_deref();
+        format!(
+            "{:?}, {:?}, {} calls, last {last:?}, events {:#?}",
+            group.map(Group::state),
+            group.map(Group::view),
+            calls.len(),
+            group.map(Group::events)
+        )
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls until it is told to end.
+fn call_on(control: &Control, moe: &Arc<Moe>, graphs: bool) {
+    let mut work = Workspace::new(moe).unwrap();
+    let replays = graphs.then(|| Replays::capture(moe));
+    loop {
+        while control.pause.load(Ordering::Relaxed) {
+            control.rests.store(true, Ordering::Release);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        control.rests.store(false, Ordering::Release);
+        let number = moe.started().wrapping_add(1);
+        let last = control.last.load(Ordering::Relaxed);
+        if last != 0 && number > last {
+            return;
+        }
+        let batches: Vec<Batch> = (0..moe.team().ranks())
+            .map(|rank| batch(&SHAPE, TRAFFIC, 7, number, rank))
+            .collect();
+        let stops = |point: Point| control.stop.load(Ordering::Relaxed) == point as u32;
+        let slot = moe.team().rank();
+        let called = match &replays {
+            None => one_call(moe, &mut work, &batches, slot, &stops),
+            Some(_) if stops(Point::Send) => None,
+            Some(replays) => Some(replays.replay(&batches[slot as usize])),
+        };
+        let Some(call) = called else {
+            return;
+        };
+        assert_eq!(call.number, number);
+        if call.seen.is_empty() {
+            // Aborted: nothing paces it.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        lock(&control.calls).push(call);
+    }
+}

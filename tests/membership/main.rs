@@ -1,0 +1,17 @@
+//! Ranks that die, leave and come back while the others dispatch and combine: real layers on software HCAs and simt.
+
+mod calls;
+mod deaths;
+#[cfg(feature = "etcd")]
+mod etcd;
+mod events;
+mod fleet;
+mod graph;
+mod joins;
+mod named;
+mod nic;
+mod records;
+mod store;
+mod windows;
+
+use test_support::moe::{self as support, small};

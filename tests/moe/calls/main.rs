@@ -1,0 +1,8 @@
+//! Teams and MoE layers among ranks that are threads: kernels on simt, real libmlx5, software HCAs.
+
+mod faults;
+mod graphs;
+mod orders;
+mod team;
+
+use test_support::moe as support;

@@ -1,0 +1,182 @@
+//! Doorbells by way of the host: who rings, when, and how it ends.
+
+// UNSAFETY: gives host memory to the thread that rings.
+#![expect(unsafe_code, reason = "host memory for mailboxes")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlx5_prm::cqe::CqeOpcode;
+use test_support::limits::until;
+use warpverbs::gpu::{Gpu, simt::SimtGpu};
+use warpverbs::verbs::{Doorbell, DoorbellProxy, QpConfig, VerbsError};
+
+use crate::poster::{End, Poster};
+use test_support::hca::kick;
+use test_support::node::connect;
+
+fn shape() -> QpConfig {
+    QpConfig {
+        log_depth: 8,
+        doorbell: Doorbell::Mailbox,
+        ..QpConfig::default()
+    }
+}
+
+/// Threads of this process that ring.
+fn ringing_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+    let names = tasks.filter_map(|task| name(task.ok()?).ok());
+    names.filter(|name| name.trim() == "wv-doorbells").count()
+}
+
+/// A thread names itself when it runs, and leaves the list a little after its end.
+#[track_caller]
+fn wait_for_threads(count: usize) {
+    until(format_args!("{count} threads that ring"), || {
+        ringing_threads() == count
+    });
+}
+
+fn proxy(gpu: &Arc<SimtGpu>, bytes: usize) -> Result<Arc<DoorbellProxy>, VerbsError> {
+    let memory = gpu.map_host(bytes).unwrap();
+    let (addr, host_addr) = (memory.addr(), memory.host_addr());
+    let owner = Some(Box::new(memory) as Box<_>);
+    // SAFETY: the memory lives as long as its owner, and is only accessed by atomics and copies.
+    unsafe { DoorbellProxy::start(addr, host_addr, bytes, Some(kick), owner) }
+}
+
+#[test]
+fn qps_ring_while_others_come_and_go_and_are_reset() {
+    const ROUNDS: u64 = 300;
+    let ends = [End::new(), End::new()];
+    let ends = [&ends[0], &ends[1]];
+    let nodes = ends.map(|end| &end.node);
+    let busy = connect(nodes, &shape()).unwrap();
+    std::thread::scope(|scope| {
+        let (busy, end) = (&busy[0], ends[0]);
+        let rings = scope.spawn(move || {
+            let mut poster = Poster::new(end, busy, 0);
+            for _ in 0..ROUNDS {
+                let index = poster.write(ends[1], None);
+                poster.ring();
+                assert_eq!(poster.completion(index).opcode(), CqeOpcode::REQ);
+            }
+        });
+        while !rings.is_finished() {
+            let [a, b] = connect(nodes, &shape()).unwrap();
+            let mut poster = Poster::new(ends[1], &b, 0);
+            let index = poster.write(ends[0], None);
+            poster.ring();
+            poster.completion(index);
+            drop(a.reset().unwrap());
+            b.destroy().unwrap();
+        }
+        rings.join().unwrap();
+    });
+    assert_eq!(busy[0].mailbox_doorbells(), Some(ROUNDS));
+    let rung = nodes.map(|node| node.proxy.as_ref().unwrap().doorbells());
+    assert!(rung[0] == ROUNDS && rung[1] > 0, "{rung:?}");
+    for end in ends {
+        assert_eq!(end.hca.findings(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn nobody_rings_for_a_qp_that_is_not_ready_to_send_and_it_is_rung_once_it_is() {
+    let end = End::new();
+    let [a, _b] = connect([&end.node, &end.node], &shape()).unwrap();
+    let mailbox = a.layout().mailbox_addr.unwrap();
+    let a = a.reset().unwrap();
+    // As a kernel that comes late. The thread that rings looks many times in 20 ms; it may not ring at any time.
+    end.node.gpu.write(mailbox, &7u64.to_le_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(a.mailbox_doorbells(), Some(0));
+    drop(a);
+    assert_eq!(end.node.proxy.as_ref().unwrap().doorbells(), 0);
+    assert_eq!(end.hca.findings(), Vec::<String>::new());
+}
+
+#[test]
+fn an_idle_thread_sleeps_and_still_rings() {
+    let ends = [End::new(), End::new()];
+    let qps = connect([&ends[0].node, &ends[1].node], &shape()).unwrap();
+    // Nothing is rung for 100 ms.
+    std::thread::sleep(Duration::from_millis(100));
+    let mut poster = Poster::new(&ends[0], &qps[0], 0);
+    let index = poster.write(&ends[1], None);
+    let began = Instant::now();
+    poster.ring();
+    poster.completion(index);
+    println!("rung and completed in {:?}", began.elapsed());
+}
+
+#[test]
+fn a_refused_reset_leaves_the_mailbox_rung_as_before() {
+    let ends = [End::new(), End::new()];
+    let qps = connect([&ends[0].node, &ends[1].node], &shape()).unwrap();
+    let mut poster = Poster::new(&ends[0], &qps[0], 0);
+    let [a, _b] = qps;
+    crate::fail(
+        &ends[0].hca,
+        mlx5_prm::cmd::Opcode::TO_RST_QP,
+        mlx5_prm::cmd::Status::INTERNAL_ERR,
+        1,
+    );
+    let a = a.reset().unwrap_err().qp;
+    let index = poster.write(&ends[1], None);
+    poster.ring();
+    assert_eq!(poster.completion(index).opcode(), CqeOpcode::REQ);
+    assert_eq!(a.mailbox_doorbells(), Some(1));
+}
+
+#[test]
+fn a_proxy_has_a_mailbox_for_each_line_and_its_thread_ends_with_its_last_user() {
+    let gpu = SimtGpu::open().unwrap();
+    let end = End::new();
+    let few = proxy(&gpu, 128).unwrap();
+    let mut node = test_support::node::Node {
+        proxy: Some(few),
+        ..end.node
+    };
+    // That of the end, which this node does not use, and the new one.
+    wait_for_threads(2);
+    let first = node.qp(&shape()).unwrap();
+    let second = node.qp(&shape()).unwrap();
+    let text = node.qp(&shape()).unwrap_err().to_string();
+    assert!(text.starts_with("mailbox is none left"), "{text}");
+    assert_eq!(
+        first
+            .layout()
+            .mailbox_addr
+            .unwrap()
+            .abs_diff(second.layout().mailbox_addr.unwrap()),
+        64
+    );
+    drop(first);
+    let third = node.qp(&shape()).unwrap();
+    node.proxy = None;
+    drop(second);
+    assert_eq!(ringing_threads(), 2, "a QP still has a mailbox");
+    drop(third);
+    wait_for_threads(1);
+    drop(node);
+}
+
+#[test]
+fn memory_that_holds_no_mailbox_is_refused() {
+    let gpu = SimtGpu::open().unwrap();
+    for (skip, bytes) in [(0, 63), (8, 64)] {
+        let memory = gpu.map_host(4096).unwrap();
+        let (addr, host_addr) = (memory.addr() + skip, memory.host_addr() + skip);
+        // SAFETY: part of the memory, which its owner keeps.
+        let refused =
+            unsafe { DoorbellProxy::start(addr, host_addr, bytes, None, Some(Box::new(memory))) };
+        let text = refused.unwrap_err().to_string();
+        assert!(
+            text.contains("at least 64 bytes at a multiple of 64"),
+            "{text}"
+        );
+    }
+}
