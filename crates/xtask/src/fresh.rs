@@ -106,7 +106,9 @@ pub(crate) fn fresh(arguments: &[String]) -> Result {
     }
     let this = std::env::current_exe().at("/proc/self/exe")?;
     let mut inner = command("unshare", ["--mount", "--pid", "--fork", "--kill-child"]);
-    inner.args(["--propagation", "private"]).arg(this);
+    inner.args(["--propagation", "private"]);
+    // The first process of a namespace has to reap what others leave, which a shell that waits does.
+    inner.args(["sh", "-c", "\"$@\"; exit $?", "sh"]).arg(this);
     inner
         .arg("fresh-inside")
         .arg(&root.path)

@@ -52,7 +52,7 @@ pub(crate) fn check_interrupted() -> Result {
 /// How a child ends when this process wants it to, or has itself ended.
 #[derive(Clone, Copy)]
 pub(crate) enum Ending {
-    /// By SIGTERM, after which it has ten seconds: it ends its own children.
+    /// By SIGTERM, after which it has ten seconds to end its own children. What it has not ended then is killed.
     Asked,
     /// By SIGKILL: it has no children, or the kernel ends them with it.
     Killed,
@@ -140,14 +140,12 @@ impl Running {
         let Ok(pid) = libc::pid_t::try_from(self.child.id()) else {
             return;
         };
+        let started_by_it = descendants(pid);
         if matches!(self.ending, Ending::Asked) {
             // SAFETY: a system call that takes no memory; the child is not reaped yet, so the number is its own.
             unsafe { libc::kill(pid, libc::SIGTERM) };
             let start = Instant::now();
-            while start.elapsed() < GRACE {
-                if !matches!(self.child.try_wait(), Ok(None)) {
-                    return;
-                }
+            while start.elapsed() < GRACE && matches!(self.child.try_wait(), Ok(None)) {
                 thread::sleep(Duration::from_millis(10));
             }
         }
@@ -158,6 +156,12 @@ impl Running {
         // Either fails only where the child has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        for process in started_by_it {
+            if read_process(process.pid).is_some_and(|now| now.start == process.start) {
+                // SAFETY: a system call that takes no memory. Number and start say that it is the process meant.
+                unsafe { libc::kill(process.pid, libc::SIGKILL) };
+            }
+        }
     }
 }
 
@@ -167,6 +171,42 @@ impl Drop for Running {
             self.end();
         }
     }
+}
+
+/// A process, as /proc has it.
+struct Process {
+    pid: libc::pid_t,
+    parent: libc::pid_t,
+    /// When it was started, in ticks: numbers are used again.
+    start: u64,
+}
+
+fn read_process(pid: libc::pid_t) -> Option<Process> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may hold anything.
+    let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(Process {
+        pid,
+        parent: fields.get(1)?.parse().ok()?,
+        start: fields.get(19)?.parse().ok()?,
+    })
+}
+
+/// What a process has started, and what that has.
+fn descendants(pid: libc::pid_t) -> Vec<Process> {
+    let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut others: Vec<_> = pids.filter_map(read_process).collect();
+    let mut found: Vec<Process> = Vec::new();
+    let mut parents = vec![pid];
+    while let Some(parent) = parents.pop() {
+        let (children, rest) = others.into_iter().partition(|one| one.parent == parent);
+        let children: Vec<Process> = children;
+        parents.extend(children.iter().map(|child| child.pid));
+        found.extend(children);
+        others = rest;
+    }
+    found
 }
 
 /// A command with arguments, to which more can be added.
@@ -274,11 +314,18 @@ mod tests {
 
     #[test]
     fn a_child_that_takes_too_long_ends_with_what_it_has_started() {
+        ends_with_what_it_has_started("sleep 1000", Ending::WithItsSession);
+        ends_with_what_it_has_started("sleep 1000", Ending::Asked);
+        // A group of its own, which no signal to the child's reaches.
+        ends_with_what_it_has_started("setsid sleep 1000", Ending::Asked);
+    }
+
+    #[track_caller]
+    fn ends_with_what_it_has_started(started: &str, ending: Ending) {
         let folder = tempfile::tempdir().unwrap();
         let written = folder.path().join("pid");
-        let script = format!("sleep 1000 & echo $! >{}; wait", written.display());
-        let mut running =
-            Running::start(&mut command("sh", ["-c", &script]), Ending::WithItsSession).unwrap();
+        let script = format!("{started} & echo $! >{}; wait", written.display());
+        let mut running = Running::start(&mut command("sh", ["-c", &script]), ending).unwrap();
         let ended = running.wait(Some(Duration::from_secs(1))).unwrap();
         assert!(ended.is_none());
         let pid = std::fs::read_to_string(written).unwrap();
