@@ -1,5 +1,5 @@
 //! Renders the C++ headers of [`abi_struct!`](crate::abi_struct), [`abi_enum!`](crate::abi_enum) and
-//! [`abi_const!`](crate::abi_const), of this crate and of others: [`file`] makes the text, and a test of the crate calls [`check`].
+//! [`abi_const!`](crate::abi_const), of this crate and of others: [`file()`] makes the text, and a test of the crate calls [`check`].
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::{
 };
 
 /// How the headers of this package come about.
-const ORIGIN: &str = "Rendered from src/abi by tests/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
+const ORIGIN: &str = "Rendered from src/abi by tests/docs/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
 
 /// One definition of a header.
 #[derive(Debug)]

@@ -88,6 +88,6 @@ pub fn render() -> String {
         struct_item::<PostBenchParams>(),
         struct_item::<CopyBenchParams>(),
     ];
-    let origin = "Rendered from src/abi by tests/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
+    let origin = "Rendered from src/abi by tests/docs/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
     header::file(origin, "wv", &["<warpverbs/abi.h>"], items)
 }

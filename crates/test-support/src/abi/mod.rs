@@ -14,6 +14,6 @@ pub fn render() -> String {
     items.extend(ops::items());
     items.extend(team::items());
     items.extend(conformance::items());
-    let origin = "Rendered from src/abi by tests/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
+    let origin = "Rendered from src/abi by tests/docs/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
     header::file(origin, "wv", &["<warpverbs/abi.h>"], items)
 }
