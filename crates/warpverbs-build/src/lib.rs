@@ -157,10 +157,13 @@ impl Kernels {
             true => self.compile_for_cpu(&files.kernels)?,
             false => Vec::new(),
         };
-        let table = match self.for_gpu {
-            true => table(&root, &self.folder, &cpu, &files)?,
-            false => table(&root, &self.folder, &cpu, &Files::default())?,
+        let package = variable("CARGO_PKG_NAME")?;
+        let embedded = match self.for_gpu {
+            true => files,
+            false => Files::default(),
         };
+        let package = package.to_string_lossy();
+        let table = table(&package, &root, &self.folder, &cpu, &embedded)?;
         let path = PathBuf::from(variable("OUT_DIR")?).join(TABLE);
         fs::write(&path, table).map_err(|source| BuildError::File { path, source })
     }
@@ -228,10 +231,13 @@ impl Files {
 }
 
 /// The call of a macro of `warpverbs`, which makes a set.
-fn table(root: &Path, folder: &Path, cpu: &[String], files: &Files) -> Result<String, BuildError> {
-    let package = env::var("CARGO_PKG_NAME").map_err(|_| BuildError::NotABuildScript {
-        name: "CARGO_PKG_NAME",
-    })?;
+fn table(
+    package: &str,
+    root: &Path,
+    folder: &Path,
+    cpu: &[String],
+    files: &Files,
+) -> Result<String, BuildError> {
     let mut out = format!("kernel_set_table! {{\npackage: {package:?},\ncpu: [\n");
     for name in cpu {
         let _ = writeln!(out, "    {name:?} = simt_entry_{name},");
@@ -297,9 +303,9 @@ mod tests {
             fs::write(path, "").unwrap();
         }
         let files = Files::of(&folder).unwrap();
-        let text = table(root.path(), &folder, &["b".to_owned()], &files).unwrap();
+        let text = table("mine", root.path(), &folder, &["b".to_owned()], &files).unwrap();
         let text = text.replace(&format!("{}/", root.path().display()), "");
-        let expected = "kernel_set_table! {\npackage: \"warpverbs-build\",\ncpu: [\n    \"b\" = simt_entry_b,\n],\nptx: [\n    \
+        let expected = "kernel_set_table! {\npackage: \"mine\",\ncpu: [\n    \"b\" = simt_entry_b,\n],\nptx: [\n    \
             (80, \"sm_80/b.ptx\", include_str!(\"kernels/ptx/sm_80/b.ptx\")),\n    \
             (90, \"sm_90/b.ptx\", include_str!(\"kernels/ptx/sm_90/b.ptx\")),\n],\nsources: [\n    \
             (\"kernels/a.cuh\", include_str!(\"kernels/a.cuh\")),\n    \
