@@ -236,7 +236,7 @@ impl Drop for Group {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_table_of_states_is_the_same_here_and_in_the_architecture() {
+    fn the_table_of_states_is_the_same_here_and_in_the_document() {
         let rows = |text: &'static str, prefix: &str| -> Vec<&str> {
             let lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
             let table = lines.skip_while(|line| !line.starts_with("| a rank is"));
@@ -244,6 +244,6 @@ mod tests {
         };
         let here = rows(include_str!("mod.rs"), "//! ");
         assert_eq!(here.len(), 14);
-        assert_eq!(here, rows(include_str!("../../ARCHITECTURE.md"), ""));
+        assert_eq!(here, rows(include_str!("../../docs/membership.md"), ""));
     }
 }

@@ -1,4 +1,4 @@
-//! How many bytes of device memory a layer takes at each rank. Pure arithmetic; the table of ARCHITECTURE.md is made of it.
+//! How many bytes of device memory a layer takes at each rank. Pure arithmetic; the table of docs/moe.md is made of it.
 
 use super::layout::{HandleLayout, StateLayout};
 use super::{Layout, MoeConfig, MoeError, RowLayout};

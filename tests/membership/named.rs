@@ -1,4 +1,4 @@
-//! The table of ARCHITECTURE.md that says which test shows what names tests that exist.
+//! The table of docs/membership.md that says which test shows what names tests that exist.
 
 use std::path::Path;
 
@@ -23,8 +23,8 @@ fn every_test_that_the_table_of_membership_names_exists() {
     for directory in ["src", "tests"] {
         sources(&root.join(directory), &mut text);
     }
-    let architecture = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
-    let lines = architecture.lines();
+    let document = std::fs::read_to_string(root.join("docs/membership.md")).unwrap();
+    let lines = document.lines();
     let table = lines.skip_while(|line| !line.starts_with("| what is to hold |"));
     let rows: Vec<&str> = table
         .skip(2)

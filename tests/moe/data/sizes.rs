@@ -59,7 +59,7 @@ fn deepep(config: &MoeConfig) -> u64 {
     total.next_multiple_of(128)
 }
 
-/// The table of ARCHITECTURE.md.
+/// The table of docs/moe.md.
 fn table() -> String {
     let mut table = String::from(
         "| mode | ranks | slots | staging | handle | library, 2 handles | caller: `recv_x` | caller: `y` |\n\
@@ -94,11 +94,11 @@ fn table() -> String {
 
 #[test]
 fn the_documents_hold_the_table_of_bytes() {
-    let text = include_str!("../../../ARCHITECTURE.md");
+    let text = include_str!("../../../docs/moe.md");
     let table = table();
     assert!(
         text.contains(&table),
-        "ARCHITECTURE.md should hold:\n\n{table}"
+        "docs/moe.md should hold:\n\n{table}"
     );
 }
 

@@ -9,7 +9,7 @@
 //!
 //! A mutant does one thing wrong and must break the property named with it; every property has one.
 //!
-//! `cargo test -p models --test moe -- --nocapture` prints the table. What this proves and what not: ARCHITECTURE.md, section 5.
+//! `cargo test -p models --test moe -- --nocapture` prints the table. What this proves and what not: docs/models.md.
 
 mod epoch;
 mod extended;

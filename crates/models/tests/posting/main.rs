@@ -4,8 +4,8 @@
 //! every configuration and every mutant of an earlier, independent model of the same protocol, with its numbers of states:
 //! `nothing_of_the_reference_is_missing` compares with the sums that it published.
 //!
-//! `cargo test -p models --test posting -- --nocapture` prints the table. What this proves and what not: ARCHITECTURE.md,
-//! section 5. Where the kernels themselves are tested for each invariant: kernels/README.md, "Invariants and their tests".
+//! `cargo test -p models --test posting -- --nocapture` prints the table. What this proves and what not: docs/models.md.
+//! Where the kernels themselves are tested for each invariant: kernels/README.md, "Invariants and their tests".
 
 mod completions_checked;
 mod limits;
