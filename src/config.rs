@@ -28,12 +28,12 @@ pub struct Config {
     /// log2 of the send queue's WQEBBs, 8 to 15. `WARPVERBS_LOG_DEPTH`. Default 10.
     pub log_depth: u8,
     /// How its QPs work.
-    pub modes: Modes,
+    pub modes: QpModes,
 }
 
 /// How the QPs of a team work. The words are those of the variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Modes {
+pub struct QpModes {
     /// Who posts: `shared`, `exclusive` or `cta`. `WARPVERBS_SHARING`. Default `shared`, which the MoE kernels need.
     pub sharing: String,
     /// How the HCA hears of work: `record`, `no-record`, `mailbox` (a thread of the host rings), or `auto`, which takes
@@ -54,7 +54,7 @@ pub struct Modes {
     pub moe_order: String,
 }
 
-impl Default for Modes {
+impl Default for QpModes {
     fn default() -> Self {
         Self {
             sharing: "shared".to_owned(),
@@ -68,16 +68,16 @@ impl Default for Modes {
     }
 }
 
-impl Modes {
-    /// Words for [`Modes::sharing`].
+impl QpModes {
+    /// Words for [`QpModes::sharing`].
     pub const SHARING: &'static [&'static str] = &["shared", "exclusive", "cta"];
-    /// Words for [`Modes::doorbell`].
+    /// Words for [`QpModes::doorbell`].
     pub const DOORBELL: &'static [&'static str] = &["auto", "record", "no-record", "mailbox"];
-    /// Words for [`Modes::queues`].
+    /// Words for [`QpModes::queues`].
     pub const QUEUES: &'static [&'static str] = &["device", "host"];
-    /// Words for [`Modes::cq`].
+    /// Words for [`QpModes::cq`].
     pub const CQ: &'static [&'static str] = &["collapsed", "wide"];
-    /// Words for [`Modes::moe_order`].
+    /// Words for [`QpModes::moe_order`].
     pub const MOE_ORDER: &'static [&'static str] = &["auto", "inline", "swap", "flush"];
 
     /// Those of this process, from its environment.
@@ -91,7 +91,7 @@ impl Modes {
     /// The same from any source of variables.
     ///
     /// # Errors
-    /// As [`Modes::from_env`].
+    /// As [`QpModes::from_env`].
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let defaults = Self::default();
         let word =
@@ -160,7 +160,7 @@ impl Default for Config {
             deadline: Duration::from_secs(1),
             qps_per_peer: 4,
             log_depth: 10,
-            modes: Modes::default(),
+            modes: QpModes::default(),
         }
     }
 }
@@ -255,7 +255,7 @@ impl Config {
             deadline: time("WARPVERBS_DEADLINE_MS", defaults.deadline)?,
             qps_per_peer: small("WARPVERBS_QPS_PER_PEER", 1, 64, defaults.qps_per_peer)?,
             log_depth: u8::try_from(small("WARPVERBS_LOG_DEPTH", 8, 15, 10)?).expect("at most 15"),
-            modes: Modes::from_variables(&variable)?,
+            modes: QpModes::from_variables(&variable)?,
         })
     }
 }

@@ -46,9 +46,9 @@ pub(crate) enum Reach {
 
 /// A team of this process, while it lives.
 #[derive(Debug)]
-pub(crate) struct Living(u64);
+pub(crate) struct LiveTeam(u64);
 
-impl Living {
+impl LiveTeam {
     pub(crate) fn new() -> Self {
         let team = fastrand::Rng::new().u64(..);
         living().push(team);
@@ -68,7 +68,7 @@ impl Living {
     }
 }
 
-impl Drop for Living {
+impl Drop for LiveTeam {
     fn drop(&mut self) {
         living().retain(|team| *team != self.0);
     }
@@ -126,13 +126,13 @@ mod tests {
     use super::*;
     use crate::gpu::simt::SimtGpu;
 
-    fn identity(team: &Living) -> Identity {
+    fn identity(team: &LiveTeam) -> Identity {
         team.identity(SimtGpu::open().unwrap().as_ref(), true)
     }
 
     #[test]
     fn ranks_reach_each_other_by_where_they_are_and_what_both_want() {
-        let teams = [Living::new(), Living::new()];
+        let teams = [LiveTeam::new(), LiveTeam::new()];
         let [own, same] = teams.each_ref().map(identity);
         assert_eq!(own.reach(&same), Reach::Process);
         let cuda = Identity {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_team_of_this_process_is_over_when_it_is_dropped_and_its_successor_says_so() {
-        let (old, new) = (Living::new(), Living::new());
+        let (old, new) = (LiveTeam::new(), LiveTeam::new());
         let (was, mut next) = (identity(&old), identity(&new));
         assert!(!was.is_over(&next));
         drop(old);
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn an_incarnation_of_another_process_is_over_when_that_has_ended() {
-        let team = Living::new();
+        let team = LiveTeam::new();
         let own = identity(&team);
         let mut child = Command::new("sleep")
             .arg("60")

@@ -33,7 +33,7 @@ use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
 use super::{Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport, Stream};
 use driver::{Device, check};
-use kernels::{Image, Target, Way};
+use kernels::{Image, KernelLoading, Target};
 use memory::Arena;
 use module::Module;
 pub use options::{Compile, CudaOptions, Placement};
@@ -48,7 +48,7 @@ const SHARED_WITHOUT_ASKING: usize = 48 << 10;
 pub struct CudaGpu {
     kernels: RwLock<Known<Kernel>>,
     /// How it gets those of further sets.
-    way: Way,
+    way: KernelLoading,
     arena: Arc<Arena>,
     stream: Arc<CudaStream>,
     /// Keeps the functions of `kernels`.
@@ -130,7 +130,7 @@ impl CudaGpu {
         let code = Code::new(modules.map(|(_, module)| module).collect());
         Ok(Arc::new(Self {
             kernels: RwLock::new(known),
-            way: Way::new(target, options),
+            way: KernelLoading::new(target, options),
             arena,
             stream: Arc::new(CudaStream::for_kernels(&device, &code)?),
             code,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::event::What;
+use super::event::GroupEventKind;
 use super::presence::Incarnation;
 use super::record::newer;
 use super::shared::{Inner, Shared};
@@ -36,7 +36,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
             Ok(true) => {}
             Ok(false) => not_before = Instant::now() + LOOK,
             Err(error) => {
-                shared.tell(What::NotConnected {
+                shared.tell(GroupEventKind::NotConnected {
                     rank,
                     generation,
                     error,
@@ -95,7 +95,7 @@ fn connect(shared: &Shared, who: Incarnation) -> Result<bool, String> {
         cleared.map_err(|error| format!("clearing its words: {error}"))?;
         let mut inner = shared.lock();
         inner.traces.remove(&rank);
-        inner.tell(What::Cleared { rank });
+        inner.tell(GroupEventKind::Cleared { rank });
     }
     // Whoever came no further than this has lost its QPs now.
     shared.lock().connected.retain(|(slot, _)| *slot != rank);
@@ -107,7 +107,7 @@ fn connect(shared: &Shared, who: Incarnation) -> Result<bool, String> {
     inner.begun.remove(&who);
     inner.connected.insert(who);
     inner.news = true;
-    inner.tell(What::Connected {
+    inner.tell(GroupEventKind::Connected {
         rank,
         generation,
         took: since.elapsed(),

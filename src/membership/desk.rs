@@ -55,13 +55,13 @@ pub(super) struct Look {
 
 /// The way of one incarnation to the store.
 #[derive(Clone, Debug)]
-pub(super) struct Desk {
+pub(super) struct GroupStore {
     store: Arc<dyn Store>,
     own: Incarnation,
     slots: u32,
 }
 
-impl Desk {
+impl GroupStore {
     pub(super) fn new(store: Arc<dyn Store>, own: Incarnation, slots: u32) -> Self {
         Self { store, own, slots }
     }
@@ -281,7 +281,7 @@ pub fn next_generation(store: &dyn Store, slot: u32) -> Result<u32, GroupError> 
 /// # Errors
 /// The store's; a record that cannot be.
 pub fn newest_view(store: &Arc<dyn Store>, slots: u32) -> Result<Option<GroupView>, GroupError> {
-    let record = Desk::new(Arc::clone(store), (0, 0), slots).record()?;
+    let record = GroupStore::new(Arc::clone(store), (0, 0), slots).record()?;
     Ok(record.as_ref().map(GroupView::from))
 }
 
@@ -349,7 +349,7 @@ mod tests {
             "{error}"
         );
 
-        let desk = Desk::new(Arc::clone(&store) as Arc<dyn Store>, (0, 1), 2);
+        let desk = GroupStore::new(Arc::clone(&store) as Arc<dyn Store>, (0, 1), 2);
         let record = GroupRecord::founded([(0, 1), (2, 1)].into());
         store
             .put(RECORD, &serde_json::to_vec(&record).unwrap())
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn an_incarnation_has_one_group() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let desk = Desk::new(store, (1, 2), 2);
+        let desk = GroupStore::new(store, (1, 2), 2);
         desk.enter().unwrap();
         let error = desk.enter().unwrap_err().to_string();
         assert!(

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rendezvous::{Lease, StoreError};
 
 use super::GroupError;
-use super::desk::{Desk, Look, Row};
-use super::event::{GroupState, What};
+use super::desk::{GroupStore, Look, Row};
+use super::event::{GroupEventKind, GroupState};
 use super::presence::{Incarnation, Presence};
 use super::record::{GroupRecord, Members, newer};
 use super::rules::{Limit, Local};
@@ -26,7 +26,7 @@ const NEWS: Duration = Duration::from_millis(2);
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// What a turn has left to do.
-pub(super) enum Turn {
+pub(super) enum TurnOutcome {
     /// A step was done, or failed because the record has changed: look again.
     Again,
     /// Nothing, until something changes.
@@ -38,7 +38,7 @@ pub(super) enum Turn {
 /// One rank's way through the rules. What it does at each step is in `steps.rs`, what it sees in `see.rs`.
 pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
-    pub(super) desk: Desk,
+    pub(super) desk: GroupStore,
     founders: Vec<u32>,
     pub(super) local: Local,
     pub(super) lease: Option<Lease>,
@@ -69,7 +69,7 @@ pub(super) struct Instants {
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>, desk: Desk) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, desk: GroupStore) -> Self {
         let (slot, generation) = (shared.fabric.slot(), shared.fabric.generation());
         let founders = shared.fabric.founders();
         let founds = founders.contains(&slot);
@@ -112,9 +112,9 @@ impl Driver {
     pub(super) fn run(mut self) {
         while !self.shared.is_stopped() {
             match self.turn() {
-                Ok(Turn::Again) => {}
-                Ok(Turn::Wait) => self.wait(),
-                Ok(Turn::Over(state)) => {
+                Ok(TurnOutcome::Again) => {}
+                Ok(TurnOutcome::Wait) => self.wait(),
+                Ok(TurnOutcome::Over(state)) => {
                     self.end(state);
                     return;
                 }
@@ -122,7 +122,7 @@ impl Driver {
                 Err(error) => {
                     // A layer or an HCA that refuses: this rank does not promise meanwhile, so the others go on without it.
                     let error = error.to_string();
-                    self.shared.tell(What::Failed { error });
+                    self.shared.tell(GroupEventKind::Failed { error });
                     std::thread::sleep(AGAIN);
                 }
             }
@@ -133,10 +133,10 @@ impl Driver {
         (self.local.slot, self.local.generation)
     }
 
-    fn turn(&mut self) -> Result<Turn, GroupError> {
+    fn turn(&mut self) -> Result<TurnOutcome, GroupError> {
         if let Some(Err(error)) = self.lease.as_ref().map(Lease::check) {
             let error = error.to_string();
-            self.shared.tell(What::Failed { error });
+            self.shared.tell(GroupEventKind::Failed { error });
         }
         if self.lease.as_ref().is_none_or(|lease| !lease.is_held()) {
             self.lease = None;
@@ -150,10 +150,10 @@ impl Driver {
         };
         let dropped = record.was_dropped(self.local.slot, self.local.generation);
         if dropped && self.is_leaving(&record, &look)? {
-            return Ok(Turn::Wait);
+            return Ok(TurnOutcome::Wait);
         }
         if dropped || self.leaves_alone(&record) || self.is_cut_off(&record, &look) {
-            return Ok(Turn::Over(self.over()));
+            return Ok(TurnOutcome::Over(self.over()));
         }
         self.busy = record.proposed.is_some() || self.local.applied != record.epoch;
         self.watch_members(&record, &look)?;
@@ -212,19 +212,19 @@ impl Driver {
     }
 
     /// The first view is that of all founders, once all of them have come.
-    fn found(&mut self, look: &Look) -> Result<Turn, GroupError> {
+    fn found(&mut self, look: &Look) -> Result<TurnOutcome, GroupError> {
         if self.local.applied == 0 {
             self.ask()?;
-            return Ok(Turn::Wait);
+            return Ok(TurnOutcome::Wait);
         }
         let members: Members = self.founders.iter().map(|&slot| (slot, 1)).collect();
         let here = |(&slot, &generation): (&u32, &u32)| look.held.contains(&(slot, generation));
         let late = self.since.begun.elapsed() >= self.shared.bounds.found;
         if !late && !members.iter().all(here) {
-            return Ok(Turn::Wait);
+            return Ok(TurnOutcome::Wait);
         }
         self.desk.replace(None, &GroupRecord::founded(members))?;
-        Ok(Turn::Again)
+        Ok(TurnOutcome::Again)
     }
 
     /// A rank that joins says so once.
@@ -316,7 +316,7 @@ impl Driver {
         self.since.proposal = None;
         if self.since.away.is_none() {
             self.since.away = Some(now);
-            self.shared.tell(What::StoreLost {
+            self.shared.tell(GroupEventKind::StoreLost {
                 error: error.to_string(),
             });
         }
@@ -326,7 +326,7 @@ impl Driver {
     fn store_answered(&mut self) {
         if let Some(since) = self.since.away.take() {
             let away = since.elapsed();
-            self.shared.tell(What::StoreBack { away });
+            self.shared.tell(GroupEventKind::StoreBack { away });
         }
     }
 }

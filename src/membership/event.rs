@@ -105,13 +105,13 @@ pub struct GroupEvent {
     /// When.
     pub at: Instant,
     /// What.
-    pub what: What,
+    pub what: GroupEventKind,
 }
 
 /// Something that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum What {
+pub enum GroupEventKind {
     /// This rank suspects another.
     Suspected {
         /// Its slot.

@@ -51,11 +51,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use config::GroupConfig;
-use desk::Desk;
+use desk::GroupStore;
 pub use desk::{newest_view, next_generation};
 use driver::Driver;
 pub use error::GroupError;
-pub use event::{Cause, GroupEvent, GroupState, GroupView, What};
+pub use event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
 use fabric::Fabric;
 pub use layer::{Layer, LayerError};
 use shared::Shared;
@@ -94,7 +94,7 @@ impl Group {
     ) -> Result<Self, GroupError> {
         let bounds = config.bounds(fabric.deadline(), fabric.timeout())?;
         let own = (fabric.slot(), fabric.generation());
-        let desk = Desk::new(fabric.store(), own, fabric.slots());
+        let desk = GroupStore::new(fabric.store(), own, fabric.slots());
         desk.enter()?;
         if !fabric.founders().contains(&own.0) {
             layer.set_limit(Some(layer.started()));

@@ -10,7 +10,7 @@ use rendezvous::Process;
 use super::GroupError;
 use super::config::Bounds;
 use super::desk::Row;
-use super::event::{Cause, GroupEvent, GroupState, GroupView, What};
+use super::event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
 use super::fabric::Fabric;
 use super::layer::Layer;
 use super::presence::Incarnation;
@@ -122,7 +122,7 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    pub(super) fn tell(&self, what: What) {
+    pub(super) fn tell(&self, what: GroupEventKind) {
         self.lock().tell(what);
         self.notify();
     }
@@ -142,7 +142,7 @@ impl Shared {
             }
             inner.set_state(GroupState::Broken);
             inner.panicked = Some(panicked.clone());
-            inner.tell(What::Panicked(panicked.clone()));
+            inner.tell(GroupEventKind::Panicked(panicked.clone()));
         }
         self.stop();
         // It may be the layer, or the team, that has panicked.
@@ -164,7 +164,7 @@ impl Shared {
         let mut inner = self.lock();
         if !inner.table.has(rank, &cause) && inner.table.add(rank, cause.clone(), Instant::now()) {
             inner.news = true;
-            inner.tell(What::Suspected { rank, cause });
+            inner.tell(GroupEventKind::Suspected { rank, cause });
             self.mask(&mut inner);
             self.notify();
         }
@@ -176,7 +176,7 @@ impl Shared {
         if inner.table.has(rank, cause) {
             inner.news = true;
             if inner.table.withdraw(rank, cause) {
-                inner.tell(What::Trusted { rank });
+                inner.tell(GroupEventKind::Trusted { rank });
             }
             self.mask(&mut inner);
             self.notify();
@@ -202,9 +202,9 @@ impl Shared {
         match self.layer.set_suspects(&ranks) {
             Ok(()) => {
                 inner.masked = Some(masked);
-                inner.tell(What::Masked { ranks });
+                inner.tell(GroupEventKind::Masked { ranks });
             }
-            Err(error) => inner.tell(What::Failed {
+            Err(error) => inner.tell(GroupEventKind::Failed {
                 error: format!("telling kernels whom not to wait for: {error}"),
             }),
         }
@@ -243,10 +243,13 @@ impl Inner {
         }
     }
 
-    pub(super) fn tell(&mut self, what: What) {
+    pub(super) fn tell(&mut self, what: GroupEventKind) {
         tracing::debug!("{what:?}");
         // The same failure again and again would drive out everything else.
-        let repeats = matches!(what, What::Failed { .. } | What::NotConnected { .. });
+        let repeats = matches!(
+            what,
+            GroupEventKind::Failed { .. } | GroupEventKind::NotConnected { .. }
+        );
         if repeats && self.events.back().is_some_and(|last| last.what == what) {
             return;
         }

@@ -4,18 +4,22 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::GroupError;
-use super::driver::{Driver, Turn, incarnations};
-use super::event::{GroupState, GroupView, What};
+use super::driver::{Driver, TurnOutcome, incarnations};
+use super::event::{GroupEventKind, GroupState, GroupView};
 use super::presence::Incarnation;
 use super::record::{GroupRecord, Promise};
 use super::rules::{Limit, Step};
 
 impl Driver {
     /// Does `step`, which was asked for after `record` was seen.
-    pub(super) fn take(&mut self, record: &GroupRecord, step: Step) -> Result<Turn, GroupError> {
+    pub(super) fn take(
+        &mut self,
+        record: &GroupRecord,
+        step: Step,
+    ) -> Result<TurnOutcome, GroupError> {
         match step {
-            Step::Wait => return Ok(Turn::Wait),
-            Step::Leave => return Ok(Turn::Over(self.over())),
+            Step::Wait => return Ok(TurnOutcome::Wait),
+            Step::Leave => return Ok(TurnOutcome::Over(self.over())),
             Step::Store(new) => self.replace(record, &new)?,
             Step::Close => {
                 self.since.held.get_or_insert_with(Instant::now);
@@ -33,14 +37,14 @@ impl Driver {
             Step::View => self.view(record)?,
             Step::Open => self.open(record)?,
         }
-        Ok(Turn::Again)
+        Ok(TurnOutcome::Again)
     }
 
     fn replace(&mut self, old: &GroupRecord, new: &GroupRecord) -> Result<(), GroupError> {
         if self.desk.replace(Some(old), new)?
             && let Some(members) = &new.proposed
         {
-            self.shared.tell(What::Proposed {
+            self.shared.tell(GroupEventKind::Proposed {
                 proposal: new.proposal,
                 members: members.clone(),
             });
@@ -62,7 +66,7 @@ impl Driver {
             inner.connected.retain(|(connected, _)| *connected != slot);
         }
         self.opened.retain(|(opened, _)| !slots.contains(opened));
-        self.shared.tell(What::Fenced {
+        self.shared.tell(GroupEventKind::Fenced {
             ranks: slots.iter().copied().collect(),
         });
         Ok(())
@@ -76,7 +80,7 @@ impl Driver {
             self.desk.forget_promise(before)?;
         }
         self.local.promised = Some((record.proposal, promise));
-        self.shared.tell(What::Promised {
+        self.shared.tell(GroupEventKind::Promised {
             proposal: record.proposal,
             last: promise.last,
         });
@@ -123,7 +127,7 @@ impl Driver {
         inner.processes.retain(|who, _| now.contains(who));
         let view = GroupView::from(record);
         inner.view = Some(view.clone());
-        inner.tell(What::Viewed(view));
+        inner.tell(GroupEventKind::Viewed(view));
         self.shared.mask(&mut inner);
         drop(inner);
         self.shared.notify();
@@ -154,7 +158,7 @@ impl Driver {
         let held = self.since.held.take();
         let mut inner = self.shared.lock();
         inner.set_state(GroupState::Serving);
-        inner.tell(What::Resumed {
+        inner.tell(GroupEventKind::Resumed {
             epoch: record.epoch,
             held: held.map_or_else(Default::default, |since| since.elapsed()),
         });
@@ -190,7 +194,7 @@ impl Driver {
         let own = self.incarnation();
         for peer in (0..self.shared.fabric.slots()).filter(|peer| *peer != own.0) {
             if let Err(error) = self.shared.fabric.fail_peer(peer) {
-                self.shared.tell(What::Failed {
+                self.shared.tell(GroupEventKind::Failed {
                     error: format!("ending the QPs to rank {peer}: {error}"),
                 });
             }
@@ -201,7 +205,7 @@ impl Driver {
         self.lease = None;
         let mut inner = self.shared.lock();
         inner.set_state(state);
-        inner.tell(What::Ended(state));
+        inner.tell(GroupEventKind::Ended(state));
         drop(inner);
         self.shared.stop();
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::event::{Cause, What};
+use super::event::{Cause, GroupEventKind};
 use super::fabric::Alarm;
 use super::pidfd::{PidFd, Watched};
 use super::presence::Incarnation;
@@ -125,7 +125,7 @@ impl Watch {
             match self.shared.fabric.failure(*slot) {
                 Ok(None) => {}
                 Ok(Some(cause)) => self.shared.suspect(*slot, cause),
-                Err(error) => self.shared.tell(What::Failed {
+                Err(error) => self.shared.tell(GroupEventKind::Failed {
                     error: format!("looking at the QPs to rank {slot}: {error}"),
                 }),
             }

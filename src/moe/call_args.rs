@@ -97,7 +97,7 @@ pub struct CombineOutput {
 
 /// Layer and handle of a launch.
 #[derive(Clone, Copy)]
-pub(super) struct Subject {
+pub(super) struct LaunchContext {
     pub(super) moe: DevicePtr<MoeContext>,
     pub(super) handle: DevicePtr<MoeHandle>,
     /// The layer's own mask, where a call brings none.
@@ -108,7 +108,7 @@ impl DispatchInput {
     pub(super) fn params(
         &self,
         config: &MoeConfig,
-        subject: Subject,
+        subject: LaunchContext,
     ) -> Result<DispatchSendParams, MoeError> {
         if self.tokens > config.max_tokens {
             return Err(MoeError::Tokens {
@@ -160,7 +160,7 @@ impl DispatchOutput {
     pub(super) fn params(
         &self,
         config: &MoeConfig,
-        subject: Subject,
+        subject: LaunchContext,
     ) -> Result<DispatchReceiveParams, MoeError> {
         let by_expert = config.layout == RowLayout::ExpertMajor;
         let scales = match config.format {
@@ -199,7 +199,7 @@ impl CombineInput {
     pub(super) fn params(
         &self,
         config: &MoeConfig,
-        subject: Subject,
+        subject: LaunchContext,
     ) -> Result<CombineSendParams, MoeError> {
         array("y", self.y, 16, !self.zero_copy)?;
         let sums = (config.layout, config.returns) == (RowLayout::ExpertMajor, Returns::Sums);
@@ -221,7 +221,7 @@ impl CombineOutput {
     pub(super) fn params(
         &self,
         config: &MoeConfig,
-        subject: Subject,
+        subject: LaunchContext,
     ) -> Result<CombineReceiveParams, MoeError> {
         array("out", self.out, 16, true)?;
         array("token_valid", self.token_valid, 1, true)?;
@@ -281,8 +281,8 @@ mod tests {
         ..BF16
     };
 
-    fn subject() -> Subject {
-        Subject {
+    fn subject() -> LaunchContext {
+        LaunchContext {
             moe: DevicePtr::new(0x1000),
             handle: DevicePtr::new(0x2000),
             active: 0x2000,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytemuck::bytes_of;
 
 use super::board::Board;
-use super::call_args::Subject;
+use super::call_args::LaunchContext;
 use super::in_group::PlacementRule;
 use super::layout::Layout;
 use super::state;
@@ -331,8 +331,8 @@ impl Moe {
         unsafe { self.launch(stream, "wv_moe_combine", bytes_of(&params), None) }
     }
 
-    fn subject(&self, call: &MoeCall) -> Subject {
-        Subject {
+    fn subject(&self, call: &MoeCall) -> LaunchContext {
+        LaunchContext {
             moe: DevicePtr::new(self.state.addr()),
             handle: DevicePtr::new(call.addr()),
             active: self.board.active_addr(),

@@ -46,4 +46,4 @@ pub use routing::check_routing;
 pub use sizes::{RequiredBytes, required_bytes};
 pub use staging::CombineStaging;
 pub use view::View;
-pub use workspace::{Combined, Encoded, EncodedRow, Modes, Statistics, Workspace};
+pub use workspace::{CombineOptions, Combined, Encoded, EncodedRow, Statistics, Workspace};

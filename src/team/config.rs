@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{RankSet, SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
-use crate::config::Modes;
+use crate::config::QpModes;
 use crate::fabric::RailConfig;
 use crate::verbs::{Caps, CqKind, Doorbell, QpConfig, Queues, Sharing};
 
@@ -123,7 +123,7 @@ impl TeamConfig {
     ///
     /// # Errors
     /// A word that is none of those of its field.
-    pub fn with_modes(self, modes: &Modes) -> Result<Self, TeamError> {
+    pub fn with_modes(self, modes: &QpModes) -> Result<Self, TeamError> {
         let sharing = [Sharing::Shared, Sharing::Exclusive, Sharing::Cta];
         let doorbell = [
             None,
@@ -140,13 +140,13 @@ impl TeamConfig {
             Some(SignalOrder::Flush),
         ];
         Ok(Self {
-            sharing: chosen("sharing", &modes.sharing, Modes::SHARING, &sharing)?,
-            doorbell: chosen("doorbell", &modes.doorbell, Modes::DOORBELL, &doorbell)?,
-            queues: chosen("queues", &modes.queues, Modes::QUEUES, &queues)?,
-            cq: chosen("cq", &modes.cq, Modes::CQ, &cq)?,
+            sharing: chosen("sharing", &modes.sharing, QpModes::SHARING, &sharing)?,
+            doorbell: chosen("doorbell", &modes.doorbell, QpModes::DOORBELL, &doorbell)?,
+            queues: chosen("queues", &modes.queues, QpModes::QUEUES, &queues)?,
+            cq: chosen("cq", &modes.cq, QpModes::CQ, &cq)?,
             log_recv_depth: (modes.log_recv_depth != 0).then_some(modes.log_recv_depth),
             direct: modes.direct,
-            order: chosen("moe_order", &modes.moe_order, Modes::MOE_ORDER, &orders)?,
+            order: chosen("moe_order", &modes.moe_order, QpModes::MOE_ORDER, &orders)?,
             ..self
         })
     }
@@ -333,9 +333,9 @@ mod tests {
     #[test]
     fn every_word_of_a_mode_means_another_shape() {
         let config = TeamConfig::new(0, 2);
-        let of = |change: fn(&mut Modes, &str), words: &[&str]| -> Vec<String> {
+        let of = |change: fn(&mut QpModes, &str), words: &[&str]| -> Vec<String> {
             let shape = |word: &&str| {
-                let mut modes = Modes::default();
+                let mut modes = QpModes::default();
                 change(&mut modes, word);
                 format!("{:?}", config.with_modes(&modes).unwrap())
             };
@@ -344,14 +344,17 @@ mod tests {
         let sets = [
             of(
                 |modes, word| modes.sharing = word.to_owned(),
-                Modes::SHARING,
+                QpModes::SHARING,
             ),
             of(
                 |modes, word| modes.doorbell = word.to_owned(),
-                Modes::DOORBELL,
+                QpModes::DOORBELL,
             ),
-            of(|modes, word| modes.queues = word.to_owned(), Modes::QUEUES),
-            of(|modes, word| modes.cq = word.to_owned(), Modes::CQ),
+            of(
+                |modes, word| modes.queues = word.to_owned(),
+                QpModes::QUEUES,
+            ),
+            of(|modes, word| modes.cq = word.to_owned(), QpModes::CQ),
         ];
         for mut set in sets {
             let count = set.len();
@@ -359,9 +362,9 @@ mod tests {
             set.dedup();
             assert_eq!(set.len(), count);
         }
-        let modes = Modes {
+        let modes = QpModes {
             queues: "cloud".to_owned(),
-            ..Modes::default()
+            ..QpModes::default()
         };
         let error = config.with_modes(&modes).unwrap_err().to_string();
         assert_eq!(error, "queues is cloud; it must be one of device, host");

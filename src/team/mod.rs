@@ -37,7 +37,7 @@ use std::time::Duration;
 use crate::abi::{QpContext, Window};
 use crate::config::Config;
 use crate::error::Error;
-use crate::fabric::{Living, Rail};
+use crate::fabric::{LiveTeam, Rail};
 use crate::gpu::{self, Gpu, GpuSelector};
 use crate::verbs::{Context, DeviceSelector, Events, HeapStats};
 
@@ -75,7 +75,7 @@ pub struct Team {
     windows: Mutex<Vec<OwnedWindow>>,
     rails: Vec<Rail>,
     /// The last to go: who could store into the memory of others does so no more.
-    _living: Living,
+    _living: LiveTeam,
 }
 
 impl Team {
@@ -162,7 +162,7 @@ impl Team {
             .zip(contexts)
             .map(rail)
             .collect::<Result<_, TeamError>>()?;
-        let living = Living::new();
+        let living = LiveTeam::new();
         let identity = living.identity(gpu.as_ref(), config.direct);
         let mut links = Links::new(gpu.as_ref(), &made, &config, agreed, identity)?;
         if !config.joins() {

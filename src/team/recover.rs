@@ -11,7 +11,7 @@ use super::{Team, TeamError, deadline_in};
 
 /// What one end tells the other when its QPs are in Reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Reborn {
+struct ResetQps {
     qps: Vec<QpOffer>,
 }
 
@@ -43,7 +43,7 @@ impl Team {
             (state.recoveries.wrapping_add(1), state.connected)
         };
         self.next_life(peer, Keeps::QpsAndKeys, deadline)?;
-        let own = Reborn {
+        let own = ResetQps {
             qps: links.state().qps(),
         };
         let mut ends = [(self.rank(), self.config.generation), (peer, incarnation)];
@@ -124,7 +124,7 @@ impl Team {
         Ok(())
     }
 
-    fn receive_again(&self, peer: u32, topic: &str, theirs: &Reborn) -> Result<(), TeamError> {
+    fn receive_again(&self, peer: u32, topic: &str, theirs: &ResetQps) -> Result<(), TeamError> {
         let mut state = self.peer(peer)?.state();
         if state.failed {
             return Err(TeamError::NotConnected { peer });

@@ -10,7 +10,7 @@ use test_support::abi::kernels::{GuardPutParams, GuardSeen};
 use test_support::device::read;
 use warpverbs::abi::{DevicePtr, PeerEntry, Status, TeamContext, Window};
 use warpverbs::gpu::Launch;
-use warpverbs::membership::{Cause, GroupConfig, GroupEvent, GroupState, What};
+use warpverbs::membership::{Cause, GroupConfig, GroupEvent, GroupEventKind, GroupState};
 use warpverbs::team::Team;
 
 use crate::deaths::CONFIG;
@@ -28,7 +28,7 @@ fn suspects(rank: &Rank, others: &[u32], cause: &Cause) {
     let mut told = Vec::new();
     let found = |told: &[GroupEvent], other: u32| {
         let (rank, cause) = (other, cause.clone());
-        let what = What::Suspected { rank, cause };
+        let what = GroupEventKind::Suspected { rank, cause };
         told.iter().any(|event| event.what == what)
     };
     while !others.iter().all(|other| found(&told, *other)) {

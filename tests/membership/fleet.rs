@@ -16,7 +16,7 @@ use crate::calls::one_call;
 pub(crate) use crate::calls::{Call, Point};
 use crate::graph::Replays;
 use crate::small::{SHAPE, TRAFFIC};
-use crate::store::{Cut, Way};
+use crate::store::{Cut, CutStore};
 use crate::support::{Setup, batch, join};
 use test_support::hca::hca_with;
 
@@ -267,7 +267,7 @@ impl Rank {
         }));
         let cut = Cut::default();
         let cuts = [cut.clone(), outage];
-        let way: Arc<dyn Store> = Arc::new(Way {
+        let way: Arc<dyn Store> = Arc::new(CutStore {
             store: (plan.store)(),
             cuts,
         });

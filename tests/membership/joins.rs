@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use warpverbs::membership::{GroupState, What};
+use warpverbs::membership::{GroupEventKind, GroupState};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Point, Rank};
@@ -61,7 +61,7 @@ fn a_rank_dies_and_its_next_incarnation_serves_with_the_others() {
         let events = rank.group().events();
         let fenced: Vec<_> = events
             .iter()
-            .filter(|event| matches!(event.what, What::Fenced { .. }))
+            .filter(|event| matches!(event.what, GroupEventKind::Fenced { .. }))
             .collect();
         assert_eq!(fenced.len(), 1, "{events:#?}");
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use test_support::limits::{HANG, until};
-use warpverbs::membership::{Cause, GroupConfig, GroupState, What};
+use warpverbs::membership::{Cause, GroupConfig, GroupEventKind, GroupState};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Rank};
@@ -51,13 +51,13 @@ fn a_rank_that_loses_its_nic_goes_although_it_has_the_lowest_slot_and_suspects_e
     let events = ill.group().events();
     let masked = events
         .iter()
-        .find(|event| matches!(event.what, What::Masked { .. }));
+        .find(|event| matches!(event.what, GroupEventKind::Masked { .. }));
     let masked = masked.expect("kernels are told").at - since;
     eprintln!(
         "a port that goes down: word written in {masked:.1?}, the call that waited ended in {ended:.1?}"
     );
     for rank in 1..4 {
-        let knows = What::Suspected {
+        let knows = GroupEventKind::Suspected {
             rank,
             cause: Cause::PortDown,
         };
@@ -108,7 +108,7 @@ fn a_port_that_is_down_for_a_moment_costs_nobody_its_place() {
         let down = |event: &warpverbs::membership::GroupEvent| {
             matches!(
                 &event.what,
-                What::Suspected {
+                GroupEventKind::Suspected {
                     cause: Cause::PortDown,
                     ..
                 }
@@ -122,7 +122,7 @@ fn a_port_that_is_down_for_a_moment_costs_nobody_its_place() {
         let events = rank.group().events();
         events
             .iter()
-            .any(|event| matches!(event.what, What::Trusted { .. }))
+            .any(|event| matches!(event.what, GroupEventKind::Trusted { .. }))
     };
     until("it hears that the port is up again", trusts);
     rank.pause(false);
@@ -151,7 +151,7 @@ fn what_the_host_suspects_reaches_waiting_kernels_long_before_their_deadline() {
     ended_early(waiting, call);
     let ended = since.elapsed();
     let events = waiting.group().events();
-    let masked = |event: &&warpverbs::membership::GroupEvent| matches!(&event.what, What::Masked { ranks } if *ranks == [2]);
+    let masked = |event: &&warpverbs::membership::GroupEvent| matches!(&event.what, GroupEventKind::Masked { ranks } if *ranks == [2]);
     let masked = events.iter().find(masked).expect("kernels are told").at - since;
     eprintln!(
         "a suspicion: word written in {masked:.1?}, the call that waited ended in {ended:.1?}"

@@ -18,12 +18,12 @@ impl Cut {
 
 /// The way of one rank to a store; ends in an error while one of its cuts is set.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct CutStore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) cuts: [Cut; 2],
 }
 
-impl Way {
+impl CutStore {
     fn open(&self, key: &str) -> Result<&dyn Store, StoreError> {
         let cut = self.cuts.iter().any(|cut| cut.0.load(Ordering::Relaxed));
         match cut {
@@ -36,7 +36,7 @@ impl Way {
     }
 }
 
-impl Store for Way {
+impl Store for CutStore {
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         self.open(key)?.put(key, value)
     }

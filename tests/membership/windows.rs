@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use softhca::FailCommand;
-use warpverbs::membership::{GroupConfig, GroupState, What};
+use warpverbs::membership::{GroupConfig, GroupEventKind, GroupState};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Plan, Point};
@@ -34,7 +34,8 @@ fn window_g_nobody_posts_to_a_newcomer_before_both_ends_receive() {
     fleet.join(2);
     let refused = |fleet: &Fleet| {
         let events = fleet.rank(0).group().events();
-        let not = |what: &What| matches!(what, What::NotConnected { rank: 2, .. });
+        let not =
+            |what: &GroupEventKind| matches!(what, GroupEventKind::NotConnected { rank: 2, .. });
         events.iter().filter(|event| not(&event.what)).count()
     };
     let (start, mut seen) = (Instant::now(), 0);
@@ -100,7 +101,7 @@ fn the_rank_that_proposed_a_change_dies_before_it_is_done() {
             let events = fleet.rank(*slot).group().events();
             events
                 .iter()
-                .any(|event| matches!(event.what, What::Proposed { .. }))
+                .any(|event| matches!(event.what, GroupEventKind::Proposed { .. }))
         };
         [0, 1].into_iter().find(proposed)
     };

@@ -39,13 +39,13 @@ pub(super) struct Target {
 
 /// How a device gets the kernels of a set.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+pub(super) struct KernelLoading {
     pub(super) target: Target,
     pub(super) compile: Compile,
     pub(super) placement: Placement,
 }
 
-impl Way {
+impl KernelLoading {
     pub(super) fn new(target: Target, options: &CudaOptions<'_>) -> Self {
         Self {
             target,
@@ -87,7 +87,7 @@ pub(super) fn load_all<C: Compiler, M>(
     find: impl Fn() -> Result<C, String>,
     mut load: impl FnMut(&Image) -> Result<M, GpuError>,
 ) -> Result<(Loaded<M>, Loaded<M>), GpuError> {
-    let way = Way::new(target, options);
+    let way = KernelLoading::new(target, options);
     let library = load_set(way, &LIBRARY, &find, &mut load)?;
     let mut extra = Vec::new();
     let mut add = |image: Image| -> Result<(), GpuError> {
@@ -123,12 +123,12 @@ pub(super) fn load_all<C: Compiler, M>(
 
 /// Loads the kernels of `set`, with `load`: its PTX, or its sources by NVRTC where there is no PTX or the driver cannot read it.
 pub(super) fn load_set<C: Compiler, M>(
-    way: Way,
+    way: KernelLoading,
     set: &KernelSet,
     find: &impl Fn() -> Result<C, String>,
     load: &mut impl FnMut(&Image) -> Result<M, GpuError>,
 ) -> Result<Loaded<M>, GpuError> {
-    let Way {
+    let KernelLoading {
         target,
         compile,
         placement,
@@ -377,8 +377,8 @@ mod tests {
     );
     static EMPTY: KernelSet = KernelSet::new("empty", &[], &[], &[]);
 
-    fn way(compile: Compile) -> Way {
-        Way {
+    fn way(compile: Compile) -> KernelLoading {
+        KernelLoading {
             target: OLD,
             compile,
             placement: Placement::Device,

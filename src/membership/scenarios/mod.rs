@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rendezvous::{FileStore, MemoryStore, Store};
 
 use super::fabric::Alarm;
-use super::{GroupConfig, GroupState, What};
+use super::{GroupConfig, GroupEventKind, GroupState};
 use world::{Rank, World, lock};
 
 /// Ends a hang.
@@ -133,22 +133,23 @@ fn a_rank_dies_and_its_next_incarnation_is_taken_in() {
     world.join(1);
     world.until_whole(3, "with its next incarnation");
     let events = world.ranks[&0].group().events();
-    let count =
-        |wanted: fn(&What) -> bool| events.iter().filter(|event| wanted(&event.what)).count();
+    let count = |wanted: fn(&GroupEventKind) -> bool| {
+        events.iter().filter(|event| wanted(&event.what)).count()
+    };
     assert_eq!(
-        count(|what| matches!(what, What::Fenced { .. })),
+        count(|what| matches!(what, GroupEventKind::Fenced { .. })),
         1,
         "{events:#?}"
     );
     assert_eq!(
-        count(|what| matches!(what, What::Cleared { rank: 1 })),
+        count(|what| matches!(what, GroupEventKind::Cleared { rank: 1 })),
         1,
         "{events:#?}"
     );
     assert_eq!(
         count(|what| matches!(
             what,
-            What::Connected {
+            GroupEventKind::Connected {
                 rank: 1,
                 generation: 2,
                 ..
@@ -184,17 +185,20 @@ fn window_e_a_survivor_that_cannot_connect_at_first_keeps_serving_and_takes_the_
     world.join(2);
     world.until_whole(3, "in the end");
     let events = world.ranks[&0].group().events();
-    let place = |wanted: fn(&What) -> bool| {
+    let place = |wanted: fn(&GroupEventKind) -> bool| {
         let place = events.iter().position(|event| wanted(&event.what));
         place.unwrap_or_else(|| panic!("{events:#?}"))
     };
     // All five tries lie between these two. Calls are held from a promise on.
-    let first = place(|what| matches!(what, What::NotConnected { rank: 2, .. }));
-    let connected = place(|what| matches!(what, What::Connected { rank: 2, .. }));
+    let first = place(|what| matches!(what, GroupEventKind::NotConnected { rank: 2, .. }));
+    let connected = place(|what| matches!(what, GroupEventKind::Connected { rank: 2, .. }));
     let tries = &events[first..connected];
-    let held = tries
-        .iter()
-        .any(|event| matches!(event.what, What::Promised { .. } | What::Resumed { .. }));
+    let held = tries.iter().any(|event| {
+        matches!(
+            event.what,
+            GroupEventKind::Promised { .. } | GroupEventKind::Resumed { .. }
+        )
+    });
     assert!(!held, "{events:#?}");
     assert_eq!(lock(&world.wire.refuse)[&(0, 2)], 0);
     world.check("refused");

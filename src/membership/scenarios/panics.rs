@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{Lease, MemoryStore, Store};
 
-use super::way::Way;
+use super::way::CutStore;
 use super::world::lock;
 use super::{LONG, memory};
-use crate::membership::{GroupError, GroupState, What};
+use crate::membership::{GroupError, GroupEventKind, GroupState};
 use crate::team::StoreError;
 
 #[test]
@@ -41,8 +41,9 @@ fn a_thread_of_a_group_that_panics_is_a_state_and_an_error_and_the_others_go_on(
             );
         }
         let events = group.events();
-        let told =
-            |event: &&super::super::GroupEvent| event.what == What::Panicked(panicked.clone());
+        let told = |event: &&super::super::GroupEvent| {
+            event.what == GroupEventKind::Panicked(panicked.clone())
+        };
         assert_eq!(events.iter().filter(told).count(), 1, "{name}: {events:#?}");
         world.until_whole(3, &format!("without the rank whose {name} has panicked"));
         world.check(name);
@@ -52,7 +53,7 @@ fn a_thread_of_a_group_that_panics_is_a_state_and_an_error_and_the_others_go_on(
 
 #[test]
 fn a_lease_whose_thread_has_panicked_is_lost_at_once_and_says_why() {
-    let store: Arc<dyn Store> = Arc::new(Way {
+    let store: Arc<dyn Store> = Arc::new(CutStore {
         store: Arc::new(MemoryStore::new()),
         away: Arc::default(),
         cut: Arc::default(),

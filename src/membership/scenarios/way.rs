@@ -8,7 +8,7 @@ use rendezvous::{LeaseId, Store, StoreError};
 
 /// The way of one rank to the store.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct CutStore {
     pub(super) store: Arc<dyn Store>,
     pub(super) away: Arc<AtomicBool>,
     pub(super) cut: Arc<AtomicBool>,
@@ -16,7 +16,7 @@ pub(super) struct Way {
     pub(super) panics: AtomicBool,
 }
 
-impl Way {
+impl CutStore {
     fn open(&self) -> Result<&dyn Store, StoreError> {
         let away = [&self.away, &self.cut];
         match away.iter().any(|flag| flag.load(Ordering::Relaxed)) {
@@ -29,7 +29,7 @@ impl Way {
     }
 }
 
-impl Store for Way {
+impl Store for CutStore {
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         self.open()?.put(key, value)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rendezvous::{Store, StoreError};
 
 use super::layer::FakeLayer;
-use super::way::Way;
+use super::way::CutStore;
 use crate::membership::event::Cause;
 use crate::membership::fabric::{Alarm, Fabric};
 use crate::membership::layer::Layer;
@@ -248,7 +248,7 @@ impl World {
             own,
             slots: self.slots,
             founders,
-            store: Arc::new(Way {
+            store: Arc::new(CutStore {
                 store: Arc::clone(&self.store),
                 away: Arc::clone(&self.away),
                 cut: Arc::clone(&cut),

@@ -41,13 +41,13 @@ pub struct Workspace {
     tokens: u32,
     /// Of the last call that was sent.
     placement: Placement,
-    modes: Modes,
+    modes: CombineOptions,
     received: Received,
 }
 
 /// How a workspace combines, if it does. By default with the weights of dispatch, by copying, and without scaling.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Modes {
+pub struct CombineOptions {
     /// The experts write into the layer's staging memory.
     pub zero_copy: bool,
     /// Every weight counts as 1.
@@ -74,7 +74,7 @@ impl Workspace {
             last: None,
             tokens: 0,
             placement: moe.placement(),
-            modes: Modes::default(),
+            modes: CombineOptions::default(),
             received: Received::default(),
         };
         for (buffer, count) in [
@@ -108,7 +108,7 @@ impl Workspace {
     }
 
     /// How the combines from now on are done.
-    pub fn set_modes(&mut self, modes: Modes) {
+    pub fn set_combine_options(&mut self, modes: CombineOptions) {
         self.modes = modes;
     }
 

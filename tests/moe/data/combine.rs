@@ -16,7 +16,7 @@ use crate::support::{MIXED, Setup, Traffic, batches, expert, run};
 use warpverbs::abi::{COMBINE_ZERO_COPY, CallStage, CombineSendParams, DevicePtr, Status};
 use warpverbs::gpu::Launch;
 use warpverbs::moe::{
-    Batch, Combined, Modes, Moe, MoeConfig, Placement, Returns, RowLayout, Workspace,
+    Batch, CombineOptions, Combined, Moe, MoeConfig, Placement, Returns, RowLayout, Workspace,
 };
 
 const SUMS: MoeConfig = MoeConfig {
@@ -62,7 +62,12 @@ fn poison(moe: &Moe, work: &Workspace) {
 }
 
 /// What the reference makes of rank `rank`'s batch if the rows of `returned` ranks come back.
-fn expected(moe: &Moe, batch: &Batch, modes: &Modes, returned: impl Fn(u32) -> bool) -> Expected {
+fn expected(
+    moe: &Moe,
+    batch: &Batch,
+    modes: &CombineOptions,
+    returned: impl Fn(u32) -> bool,
+) -> Expected {
     let (config, placement) = (moe.config(), &moe.placement());
     let chosen = choose(config, placement, moe.team().rank(), batch, |_| true);
     let asked = Asked {
@@ -102,19 +107,19 @@ fn late_weights(batch: &Batch, seed: u64) -> Vec<f32> {
 }
 
 /// Runs calls with `modes` on teams of several sizes; with `late`, weights are given at combine.
-fn verify(config: MoeConfig, modes: &Modes, late: bool) {
+fn verify(config: MoeConfig, modes: &CombineOptions, late: bool) {
     for (ranks, seed) in [(1, 1), (2, 2), (3, 3), (5, 4)] {
         run(&Setup::adverse(ranks), |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut work = Workspace::new(&moe).unwrap();
             for call in 1..=4 {
                 let what = format!("{modes:?}, seed {seed}, call {call}, rank {}", team.rank());
-                work.set_modes(modes.clone());
+                work.set_combine_options(modes.clone());
                 let own = up_to_combine(&moe, &mut work, MIXED, seed, call);
                 let mut asked = modes.clone();
                 if late {
                     asked.weights = Some(late_weights(&own, seed + u64::from(call)));
-                    work.set_modes(asked.clone());
+                    work.set_combine_options(asked.clone());
                 }
                 work.send_back().unwrap();
                 let got = work.receive_back().unwrap();
@@ -126,11 +131,11 @@ fn verify(config: MoeConfig, modes: &Modes, late: bool) {
     }
 }
 
-fn modes(zero_copy: bool, unweighted: bool) -> Modes {
-    Modes {
+fn modes(zero_copy: bool, unweighted: bool) -> CombineOptions {
+    CombineOptions {
         zero_copy,
         unweighted,
-        ..Modes::default()
+        ..CombineOptions::default()
     }
 }
 
@@ -183,7 +188,7 @@ fn two_open_calls_use_a_staging_memory_each() {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut works = [Workspace::new(&moe).unwrap(), Workspace::new(&moe).unwrap()];
             for work in &mut works {
-                work.set_modes(modes(true, false));
+                work.set_combine_options(modes(true, false));
             }
             for first in [1, 3, 5] {
                 let owns: Vec<Batch> = (first..)
@@ -196,7 +201,7 @@ fn two_open_calls_use_a_staging_memory_each() {
                 }
                 for (work, own) in works.iter_mut().zip(&owns) {
                     let got = work.receive_back().unwrap();
-                    let want = expected(&moe, own, &Modes::default(), |_| true);
+                    let want = expected(&moe, own, &CombineOptions::default(), |_| true);
                     let what = format!("calls {first} and the next, rank {}", team.rank());
                     check(&got, &want, &what);
                 }
@@ -220,9 +225,9 @@ fn what_a_layer_cannot_do_is_refused_by_name() {
         let mut work = Workspace::new(&moe).unwrap();
         up_to_combine(&moe, &mut work, BUSY, 5, 1);
         work.send_back().unwrap();
-        work.set_modes(Modes {
+        work.set_combine_options(CombineOptions {
             weights: Some(vec![1.0; 1]),
-            ..Modes::default()
+            ..CombineOptions::default()
         });
         let error = work.receive_back().unwrap_err().to_string();
         assert!(
@@ -264,7 +269,7 @@ fn the_kernels_refuse_what_the_layer_cannot_do_and_the_phase_may_be_called_again
         run(&Setup::adverse(2), |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut work = Workspace::new(&moe).unwrap();
-            work.set_modes(modes(false, true));
+            work.set_combine_options(modes(false, true));
             let own = up_to_combine(&moe, &mut work, BUSY, 6, 1);
             let y = work.y().unwrap();
             let wrong = match others_set {
@@ -283,11 +288,11 @@ fn the_kernels_refuse_what_the_layer_cannot_do_and_the_phase_may_be_called_again
                 assert_eq!(report.stage, CallStage::DISPATCHED);
             }
             work.send_back().unwrap();
-            let late = Modes {
+            let late = CombineOptions {
                 weights: Some(own.weights.clone()),
-                ..Modes::default()
+                ..CombineOptions::default()
             };
-            work.set_modes(late);
+            work.set_combine_options(late);
             if config == ROWS {
                 // Weights at combine and weights of 1 contradict each other.
                 let refused = work.receive_back().unwrap();
@@ -298,7 +303,7 @@ fn the_kernels_refuse_what_the_layer_cannot_do_and_the_phase_may_be_called_again
                 let error = work.receive_back().unwrap_err().to_string();
                 assert!(error.starts_with("weights of combine: needs"), "{error}");
             }
-            work.set_modes(modes(false, true));
+            work.set_combine_options(modes(false, true));
             let got = work.receive_back().unwrap();
             work.call().check().unwrap();
             let want = expected(&moe, &own, &modes(false, true), |_| true);
@@ -314,15 +319,15 @@ fn a_token_that_lost_experts_is_scaled_by_the_weight_that_is_left() {
     let placement = Placement::from_slots(SUMS.experts, held).unwrap();
     for config in [SUMS, ROWS, BY_RANK] {
         for (unweighted, renormalise) in [(false, false), (false, true), (true, true)] {
-            let asked = Modes {
+            let asked = CombineOptions {
                 unweighted,
                 renormalise,
-                ..Modes::default()
+                ..CombineOptions::default()
             };
             let lost = run(&Setup::adverse(3), |team| {
                 let moe = Moe::with_placement(team, "layer", config, placement.clone()).unwrap();
                 let mut work = Workspace::new(&moe).unwrap();
-                work.set_modes(asked.clone());
+                work.set_combine_options(asked.clone());
                 let mut lost = 0;
                 for call in 1..=2 {
                     let own = up_to_combine(&moe, &mut work, BUSY, 31, call);
@@ -351,11 +356,11 @@ fn the_rows_of_a_rank_that_never_combines_are_missing_and_the_rest_is_scaled() {
         run(&setup, |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut work = Workspace::new(&moe).unwrap();
-            let asked = Modes {
+            let asked = CombineOptions {
                 renormalise: true,
-                ..Modes::default()
+                ..CombineOptions::default()
             };
-            work.set_modes(asked.clone());
+            work.set_combine_options(asked.clone());
             let own = up_to_combine(&moe, &mut work, BUSY, 17, 1);
             if team.rank() != SILENT {
                 work.send_back().unwrap();

@@ -6,7 +6,7 @@ use crate::support::{Setup, batch, expert, run};
 use moe_reference::Asked;
 use test_support::reference::{choose, combine_asked};
 use warpverbs::moe::{
-    Format, Modes, Moe, MoeConfig, Returns, RowLayout, Scales, Workspace, required_bytes,
+    CombineOptions, Format, Moe, MoeConfig, Returns, RowLayout, Scales, Workspace, required_bytes,
 };
 
 /// 128 tokens × 7168, top-8, 256 experts.
@@ -96,10 +96,7 @@ fn table() -> String {
 fn the_documents_hold_the_table_of_bytes() {
     let text = include_str!("../../../docs/moe.md");
     let table = table();
-    assert!(
-        text.contains(&table),
-        "docs/moe.md should hold:\n\n{table}"
-    );
+    assert!(text.contains(&table), "docs/moe.md should hold:\n\n{table}");
 }
 
 #[test]
@@ -213,9 +210,9 @@ fn buffers_beyond_32_gib_are_addressed_to_their_last_set() {
         let staging = [0, 1].map(|set| moe.combine_staging(set).unwrap().addr);
         assert!(staging[1] - staging[0] > FAR);
         let mut work = Workspace::new(&moe).unwrap();
-        work.set_modes(Modes {
+        work.set_combine_options(CombineOptions {
             zero_copy: true,
-            ..Modes::default()
+            ..CombineOptions::default()
         });
         // Call 1 uses set 1, the one further away.
         for call in 1..=2 {

@@ -128,7 +128,7 @@ fn a_view_takes_the_place_of_one_in_which_no_call_has_begun() {
 fn a_call_without_a_combine_ends_when_its_dispatch_has_been_received() {
     let mut group = Group::new(3, DEADLINE);
     for work in &mut group.works {
-        work.set_modes(warpverbs::moe::Modes {
+        work.set_combine_options(warpverbs::moe::CombineOptions {
             no_combine: true,
             ..Default::default()
         });

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use warpverbs::abi::{KIND_COMBINE, MoeCause, Outcome, Status};
-use warpverbs::moe::{Batch, Deadlines, Modes, MoeConfig, RowLayout};
+use warpverbs::moe::{Batch, CombineOptions, Deadlines, MoeConfig, RowLayout};
 
 use crate::group::{Group, SHAPE};
 
@@ -15,10 +15,10 @@ const PATIENT: u8 = 20;
 
 /// Two ranks that have made call 1 up to the experts; then rank 1's port is down, and rank 0 has combined. What it has sent
 /// stays with its HCA.
-fn stuck(config: MoeConfig, modes: &Modes) -> (Group, Vec<Batch>) {
+fn stuck(config: MoeConfig, modes: &CombineOptions) -> (Group, Vec<Batch>) {
     let mut group = Group::with(2, Duration::from_secs(20), Some(PATIENT), config);
     for work in &mut group.works {
-        work.set_modes(modes.clone());
+        work.set_combine_options(modes.clone());
     }
     group.moes[0].set_deadlines(&Deadlines::new(SHORT)).unwrap();
     let batches = group.batches(71, 1);
@@ -45,9 +45,9 @@ fn a_zero_copy_call_gets_no_rows_while_what_was_sent_from_its_staging_is_under_w
         layout: RowLayout::RankMajor,
         ..SHAPE
     };
-    let modes = Modes {
+    let modes = CombineOptions {
         zero_copy: true,
-        ..Modes::default()
+        ..CombineOptions::default()
     };
     let (mut group, first) = stuck(config, &modes);
     group.receive_back(&[0], &first, |_| vec![0]);
@@ -78,7 +78,7 @@ fn a_zero_copy_call_gets_no_rows_while_what_was_sent_from_its_staging_is_under_w
 
 #[test]
 fn a_combine_that_copies_sends_nothing_while_its_staging_is_in_use() {
-    let (mut group, first) = stuck(SHAPE, &Modes::default());
+    let (mut group, first) = stuck(SHAPE, &CombineOptions::default());
     group.receive_back(&[0], &first, |_| vec![0]);
     let second = group.batches(71, 2);
     group.send(&[0], &second);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use warpverbs::abi::KIND_COMBINE;
-use warpverbs::moe::{Modes, View};
+use warpverbs::moe::{CombineOptions, View};
 
 use crate::group::Group;
 
@@ -124,9 +124,9 @@ fn words_that_are_not_in_use_are_written_again_every_2_to_the_28_calls() {
         group.whole_call(&all, 34, call);
     }
     for work in &mut group.works {
-        work.set_modes(Modes {
+        work.set_combine_options(CombineOptions {
             no_combine: true,
-            ..Modes::default()
+            ..CombineOptions::default()
         });
     }
     let middle = 1u32 << 27;

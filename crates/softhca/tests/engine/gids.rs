@@ -24,30 +24,30 @@ const ENTRIES: [(Name, u8, (u8, u8), u32); 4] = [
 
 /// What carries packets between the HCAs of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Medium {
     Memory,
     Udp,
     Frames,
 }
 
-const WAYS: [Way; 3] = [Way::Memory, Way::Udp, Way::Frames];
+const WAYS: [Medium; 3] = [Medium::Memory, Medium::Udp, Medium::Frames];
 
 fn free_port() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.local_addr().unwrap()
 }
 
-fn hcas(way: Way) -> [Hca; 2] {
+fn hcas(way: Medium) -> [Hca; 2] {
     let (one, two) = (free_port(), free_port());
     let third = fastrand::u8(..);
     [(1, one, two), (2, two, one)].map(|(last, local, remote)| {
         let config = match way {
-            Way::Memory => HcaConfig::default(),
-            Way::Udp => HcaConfig {
+            Medium::Memory => HcaConfig::default(),
+            Medium::Udp => HcaConfig {
                 loopback: false,
                 ..HcaConfig::default()
             },
-            Way::Frames => HcaConfig {
+            Medium::Frames => HcaConfig {
                 loopback: false,
                 ip: Some(Ipv4Addr::new(10, 77, third, last)),
                 carrier: CarrierConfig::Frames { local, remote },
@@ -82,7 +82,7 @@ fn connect(end: &End, path: Ads, remote_qpn: u32) {
 }
 
 /// Two HCAs with a QP for datagrams each.
-fn datagram_ends(way: Way) -> ([Hca; 2], End, End) {
+fn datagram_ends(way: Medium) -> ([Hca; 2], End, End) {
     let hcas = hcas(way);
     let [a, b] = hcas.each_ref().map(|hca| End::new(hca, shape(Kind::Ud)));
     connect(&a, Ads::default(), 0);
@@ -133,7 +133,10 @@ fn connections_carry_traffic_by_every_entry_at_both_ends() {
                     assert_eq!(a.run(1)[0].opcode(), CqeOpcode::REQ, "{case}");
                     assert_eq!(b.completion().opcode(), CqeOpcode::RESP_SEND, "{case}");
                     assert_eq!(b.data.read(0x4000, 5000), text, "{case}");
-                    assert_eq!(hca_b.counters().packets_received == 0, way == Way::Memory);
+                    assert_eq!(
+                        hca_b.counters().packets_received == 0,
+                        way == Medium::Memory
+                    );
                     for hca in [&hca_a, &hca_b] {
                         assert_eq!(hca.findings(), [""; 0], "{case}");
                     }
@@ -238,7 +241,7 @@ fn a_gid_that_belongs_to_nobody_exhausts_the_retries() {
 
 #[test]
 fn paths_that_lead_nowhere_are_refused_by_reason() {
-    let [hca_a, hca_b] = hcas(Way::Memory);
+    let [hca_a, hca_b] = hcas(Medium::Memory);
     let (a, b) = (
         End::new(&hca_a, shape(Kind::Rc)),
         End::new(&hca_b, shape(Kind::Rc)),

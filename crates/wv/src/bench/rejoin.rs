@@ -36,7 +36,7 @@ pub struct RejoinCase {
 /// How a rank is taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum RejoinMethod {
     /// The QPs to it are reset in place.
     Replace,
     /// All QPs of all ranks are destroyed and made again.
@@ -51,7 +51,7 @@ pub struct RejoinRow {
     /// QPs to each peer.
     pub qps_per_peer: u32,
     /// Which way.
-    pub way: Way,
+    pub way: RejoinMethod,
     /// Most commands to the HCA, with those that ended the QPs when the rank was given up.
     pub commands: u64,
     /// Most bytes of device and pinned host memory taken.
@@ -78,7 +78,7 @@ pub struct RejoinReport {
 pub fn measure(case: &RejoinCase, devices: &[String]) -> Result<Vec<RejoinRow>, BenchError> {
     let devices = devices_of(case.ranks, devices)?;
     let mut rows = Vec::new();
-    for way in [Way::Replace, Way::Rebuild] {
+    for way in [RejoinMethod::Replace, RejoinMethod::Rebuild] {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let config = |rank| TeamConfig {
             qps_per_peer: case.qps_per_peer,
@@ -139,7 +139,7 @@ fn start(
 /// The last rank goes and comes back.
 fn come_back(
     case: &RejoinCase,
-    way: Way,
+    way: RejoinMethod,
     round: u32,
     teams: &mut Vec<Arc<Team>>,
     join: &dyn Fn(u32, u32) -> Result<Arc<Team>, BenchError>,
@@ -158,7 +158,7 @@ fn come_back(
         let others = RankSet::first(case.ranks).without(own);
         others
             .iter()
-            .filter(|peer| way == Way::Rebuild || own == last || *peer == last)
+            .filter(|peer| way == RejoinMethod::Rebuild || own == last || *peer == last)
             .map(|peer| (peer, if peer == last { generation } else { 1 }))
             .collect()
     };
@@ -173,8 +173,8 @@ fn come_back(
         start.wait();
         let began = Instant::now();
         let stall = match way {
-            Way::Rebuild => team.rebuild(&peers, round)?,
-            Way::Replace => {
+            RejoinMethod::Rebuild => team.rebuild(&peers, round)?,
+            RejoinMethod::Replace => {
                 connect(team, peers)?;
                 Duration::ZERO
             }
@@ -213,7 +213,7 @@ fn connect(team: &Team, mut peers: Vec<(u32, u32)>) -> Result<(), TeamError> {
 }
 
 impl RejoinRow {
-    fn new(case: &RejoinCase, way: Way, samples: &[Sample]) -> Self {
+    fn new(case: &RejoinCase, way: RejoinMethod, samples: &[Sample]) -> Self {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let mut times: Vec<f64> = samples.iter().map(|sample| ms(sample.took)).collect();
         times.sort_by(f64::total_cmp);

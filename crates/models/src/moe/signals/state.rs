@@ -61,7 +61,7 @@ pub(super) struct Rank {
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum MessageKind {
     /// Payload, data word and credits.
     #[default]
     Data,
@@ -76,7 +76,7 @@ pub(super) enum What {
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Message {
-    pub(super) what: What,
+    pub(super) what: MessageKind,
     /// Data: the call. Control: first of the run.
     pub(super) call: u8,
     /// Data: whether rows came. Control: length of the run.
@@ -191,12 +191,12 @@ fn code_peer(peer: &mut Peer, codec: &mut impl Codec, call: u32, bits: u32) {
 }
 
 fn code_message(message: &mut Message, codec: &mut impl Codec, call: u32) {
-    const ALL: [What; 5] = [
-        What::Data,
-        What::Payload,
-        What::Word,
-        What::Control,
-        What::Overwrite,
+    const ALL: [MessageKind; 5] = [
+        MessageKind::Data,
+        MessageKind::Payload,
+        MessageKind::Word,
+        MessageKind::Control,
+        MessageKind::Overwrite,
     ];
     let mut what = message.what as u8;
     codec.byte(&mut what, 3);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::state::{COMBINE, DISPATCH, DataWord, Message, Rank, Run, State, What};
-use super::turn::Turn;
+use super::state::{COMBINE, DISPATCH, DataWord, Message, MessageKind, Rank, Run, State};
+use super::turn::RankStep;
 use super::{Clock, Mutant, Signals, Skips};
 use crate::explore::{Codec, Model, broken};
 use crate::moe::{Broken, MOST_STATES, Property};
@@ -149,7 +149,7 @@ impl Signals {
             return Ok(());
         };
         let sets = if self.has(Mutant::OneSet) { 1 } else { 2 };
-        let turn = Turn {
+        let turn = RankStep {
             model: self,
             state,
             rank,
@@ -184,17 +184,17 @@ impl Signals {
         let peer = &mut rank.peers[self.place_of(receiver, sender)];
         let step = Step {
             what: match message.what {
-                What::Data => "gets data of",
-                What::Payload => "gets payload of",
-                What::Word => "gets word of",
-                What::Control | What::Overwrite => "gets control of",
+                MessageKind::Data => "gets data of",
+                MessageKind::Payload => "gets payload of",
+                MessageKind::Word => "gets word of",
+                MessageKind::Control | MessageKind::Overwrite => "gets control of",
             },
             rank: receiver,
             peer: sender,
             kind,
             call: message.call,
         };
-        if matches!(message.what, What::Data | What::Payload) {
+        if matches!(message.what, MessageKind::Data | MessageKind::Payload) {
             let old = peer.slot[index];
             if old != 0 && old != message.call && self.newer(old, closed) {
                 return broken(
@@ -205,21 +205,21 @@ impl Signals {
             peer.slot[index] = message.call;
         }
         match message.what {
-            What::Payload => return Ok((step, next)),
-            What::Data | What::Word => {
+            MessageKind::Payload => return Ok((step, next)),
+            MessageKind::Data | MessageKind::Word => {
                 peer.word[index] = DataWord {
                     call: message.call,
                     full: message.number != 0,
                     overwritten: false,
                 };
             }
-            What::Control => {
+            MessageKind::Control => {
                 peer.not_sent[index] = Run {
                     first: message.call,
                     number: message.number,
                 };
             }
-            What::Overwrite => {
+            MessageKind::Overwrite => {
                 peer.word[index] = DataWord {
                     call: message.call,
                     full: false,

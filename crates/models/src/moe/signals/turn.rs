@@ -1,14 +1,14 @@
 //! One rank at its phase: what it may do next.
 
 use super::pattern::Phase;
-use super::state::{COMBINE, DISPATCH, Message, Peer, Rank, State, What};
+use super::state::{COMBINE, DISPATCH, Message, MessageKind, Peer, Rank, State};
 use super::steps::{Needs, Step, Steps};
 use super::{Mutant, Signals};
 use crate::explore::broken;
 use crate::moe::{Broken, Property};
 
 /// One rank at its phase.
-pub(super) struct Turn<'a> {
+pub(super) struct RankStep<'a> {
     pub(super) model: &'a Signals,
     pub(super) state: &'a State,
     pub(super) rank: usize,
@@ -18,7 +18,7 @@ pub(super) struct Turn<'a> {
     pub(super) index: usize,
 }
 
-impl Turn<'_> {
+impl RankStep<'_> {
     fn me(&self) -> &Rank {
         &self.state.ranks[self.rank]
     }
@@ -86,7 +86,7 @@ impl Turn<'_> {
         rank.peers[place].told = released;
         let run = rank.peers[place].skipped[self.index];
         let message = Message {
-            what: What::Control,
+            what: MessageKind::Control,
             call: run.first,
             number: run.number,
             released,
@@ -203,21 +203,21 @@ impl Turn<'_> {
             named[DISPATCH] = named[DISPATCH].max(self.call - 1);
         }
         let message = Message {
-            what: What::Data,
+            what: MessageKind::Data,
             call: self.call,
             number: u8::from(processed),
             released: named,
         };
         if model.has(Mutant::QpRotates) {
             let payload = Message {
-                what: What::Payload,
+                what: MessageKind::Payload,
                 released: [0; 2],
                 number: 0,
                 ..message
             };
             self.post(&mut next, place, false, payload);
             let word = Message {
-                what: What::Word,
+                what: MessageKind::Word,
                 ..message
             };
             self.post(&mut next, place, false, word);
@@ -242,7 +242,7 @@ impl Turn<'_> {
             let released = next.ranks[self.rank].released;
             next.ranks[self.rank].peers[place].told = released;
             let message = Message {
-                what: What::Overwrite,
+                what: MessageKind::Overwrite,
                 call: self.call,
                 number: 0,
                 released,

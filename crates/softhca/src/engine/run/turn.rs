@@ -6,7 +6,7 @@ use crate::engine::completion::{self, arming};
 use crate::engine::intake::watch::Look;
 use crate::engine::intake::{doorbell, scrutiny};
 use crate::engine::send::loopback::End;
-use crate::engine::send::{self, Turn};
+use crate::engine::send::{self, TurnOutcome};
 use std::sync::Arc;
 
 /// WQEs of a QP before the next has its turn.
@@ -137,13 +137,13 @@ fn run_ready(fabric: &mut Fabric, number: usize, now_ns: u64, report: &mut Repor
         }
         report.busy = true;
         match send::turn(fabric, End { hca: number, qpn }, budget, now_ns) {
-            Turn::Idle => {}
-            Turn::More => {
+            TurnOutcome::Idle => {}
+            TurnOutcome::More => {
                 if let Some(hca) = fabric.hca(number) {
                     hca.schedule(qpn);
                 }
             }
-            Turn::Wait(until) => {
+            TurnOutcome::Wait(until) => {
                 if let Some(hca) = fabric.hca(number) {
                     hca.stalled.retain(|(_, other)| *other != qpn);
                     hca.stalled.push((until, qpn));

@@ -27,7 +27,7 @@ use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
 
 /// What a turn led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum TurnOutcome {
     /// There is nothing to do until a doorbell, a completion or a command.
     Idle,
     /// There is more to do.
@@ -40,7 +40,7 @@ pub(super) enum Turn {
 const TURN_BYTES: u64 = 1 << 20;
 
 /// Runs up to `budget` WQEs of a QP.
-pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) -> Turn {
+pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) -> TurnOutcome {
     let mut bytes = 0;
     let mut left = budget;
     while left > 0 {
@@ -53,65 +53,65 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
         }
         left -= 1;
         let Some(slot) = fabric.slot(own.hca) else {
-            return Turn::Idle;
+            return TurnOutcome::Idle;
         };
         let Some(qp) = slot.state.qps.get_mut(own.qpn) else {
-            return Turn::Idle;
+            return TurnOutcome::Idle;
         };
         match qp.state {
             QpState::RTS | QpState::SQD => {}
             QpState::ERR | QpState::SQER => {
                 flush::flush(slot, own.qpn);
-                return Turn::Idle;
+                return TurnOutcome::Idle;
             }
-            _ => return Turn::Idle,
+            _ => return TurnOutcome::Idle,
         }
         if let Some(doomed) = qp.send.doomed {
             if qp.send.is_outstanding() {
-                return Turn::Idle; // a completion brings the QP back
+                return TurnOutcome::Idle; // a completion brings the QP back
             }
             qp.send.doomed = None;
             fail(&mut slot.state, own.qpn, &doomed);
-            return Turn::More;
+            return TurnOutcome::More;
         }
         // Draining: what has begun goes on, nothing new does.
         if qp.state == QpState::SQD && qp.send.current.is_none() {
             tell_drained(&mut slot.state, own.qpn);
-            return Turn::Idle;
+            return TurnOutcome::Idle;
         }
         let route = qp.route;
         let mut current = match qp.send.current.take() {
             Some(current) => current,
             None => {
                 if qp.send.fetched == qp.send.posted {
-                    return Turn::Idle;
+                    return TurnOutcome::Idle;
                 }
                 if route == Route::Wire && !slot.wire.endpoint().has_room(own.qpn) {
-                    return Turn::Idle; // a completion brings the QP back
+                    return TurnOutcome::Idle; // a completion brings the QP back
                 }
                 match begin(fabric, own, now_ns) {
                     Begun::Operation(current) => current,
                     Begun::Over => continue,
-                    Begun::Waits => return Turn::Idle, // a completion brings the QP back
-                    Begun::Failed => return Turn::More,
+                    Begun::Waits => return TurnOutcome::Idle, // a completion brings the QP back
+                    Begun::Failed => return TurnOutcome::More,
                 }
             }
         };
         let peer = match way(fabric, own, route, &current) {
-            Way::Process(peer) => peer,
-            Way::Wire => {
+            Delivery::Process(peer) => peer,
+            Delivery::Wire => {
                 submit(fabric, own, current);
                 continue;
             }
-            Way::Later => {
+            Delivery::Later => {
                 keep(fabric, own, current);
-                return Turn::Idle; // a completion brings the QP back
+                return TurnOutcome::Idle; // a completion brings the QP back
             }
         };
         if current.not_before_ns > now_ns {
             let until = current.not_before_ns;
             keep(fabric, own, current);
-            return Turn::Wait(until);
+            return TurnOutcome::Wait(until);
         }
         let before = current.done;
         let step = match current.operation.to {
@@ -128,7 +128,7 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
                     current.not_before_ns = until;
                     current.carried_out = true;
                     keep(fabric, own, current);
-                    return Turn::Wait(until);
+                    return TurnOutcome::Wait(until);
                 }
                 end(fabric, own, &current.work, outcome, now_ns);
             }
@@ -136,18 +136,18 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
             Step::Wait(until) => {
                 current.not_before_ns = until;
                 keep(fabric, own, current);
-                return Turn::Wait(until);
+                return TurnOutcome::Wait(until);
             }
         }
         if bytes >= TURN_BYTES {
-            return Turn::More;
+            return TurnOutcome::More;
         }
     }
-    Turn::More
+    TurnOutcome::More
 }
 
 /// How an operation gets to its peer.
-enum Way {
+enum Delivery {
     /// By memory, to an HCA of this process.
     Process(usize),
     Wire,
@@ -156,11 +156,11 @@ enum Way {
 }
 
 /// The way of an operation. Datagrams of one QP may go both ways; they end in the order in which they were posted.
-fn way(fabric: &mut Fabric, own: End, route: Route, current: &Current) -> Way {
+fn way(fabric: &mut Fabric, own: End, route: Route, current: &Current) -> Delivery {
     let to = match (route, current.operation.to) {
-        (Route::Process(peer), _) => return Way::Process(peer),
+        (Route::Process(peer), _) => return Delivery::Process(peer),
         (Route::Datagram, Target::Datagram(to)) => to,
-        _ => return Way::Wire,
+        _ => return Delivery::Wire,
     };
     let there = fabric
         .hca(own.hca)
@@ -168,7 +168,7 @@ fn way(fabric: &mut Fabric, own: End, route: Route, current: &Current) -> Way {
         .and_then(|hca| hca.destination(&current.work, &to));
     let peer = there.and_then(|there| fabric.by_address(there.address));
     let Some(slot) = fabric.slot(own.hca) else {
-        return Way::Later;
+        return Delivery::Later;
     };
     let outstanding = slot
         .state
@@ -176,9 +176,9 @@ fn way(fabric: &mut Fabric, own: End, route: Route, current: &Current) -> Way {
         .get(own.qpn)
         .is_some_and(|qp| qp.send.is_outstanding());
     match peer {
-        Some(peer) if !outstanding => Way::Process(peer),
-        None if slot.wire.endpoint().has_room(own.qpn) => Way::Wire,
-        _ => Way::Later,
+        Some(peer) if !outstanding => Delivery::Process(peer),
+        None if slot.wire.endpoint().has_room(own.qpn) => Delivery::Wire,
+        _ => Delivery::Later,
     }
 }
 

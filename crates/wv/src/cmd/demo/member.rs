@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::chaos::{Record, What, unix_us};
+use super::chaos::{Record, RecordKind, unix_us};
 use super::messages::{Message, tell};
 use super::rank::Rank;
 use super::{DemoError, check, orders};
@@ -44,7 +44,7 @@ impl Rank {
             ..defaults
         };
         let group = Group::start(self.moe.team(), self.moe.clone(), &config)?;
-        self.tell_what(unix_us(), What::Asks);
+        self.tell_what(unix_us(), RecordKind::Asks);
         let timeout = Duration::from_millis(self.spec.join_timeout_ms);
         let served = group.wait(GroupState::Serving, timeout);
         let mut spent = Spent::default();
@@ -83,7 +83,7 @@ impl Rank {
                 return Ok(group.check()?);
             }
             let step = step?;
-            if matches!(step, What::Step { epoch: None, .. }) {
+            if matches!(step, RecordKind::Step { epoch: None, .. }) {
                 // Nothing paces it.
                 std::thread::sleep(LOOK);
             }
@@ -93,7 +93,7 @@ impl Rank {
     }
 
     /// One step, checked for what its report says of the others.
-    fn member_step(&mut self, number: u32) -> Result<What, DemoError> {
+    fn member_step(&mut self, number: u32) -> Result<RecordKind, DemoError> {
         let (rank, step) = (self.moe.team().rank(), number - 1);
         let mut batches: Vec<Batch> = (0..self.inputs.ranks)
             .map(|rank| self.inputs.batch(step, rank))
@@ -145,7 +145,7 @@ impl Rank {
         let missing: Vec<u32> = missing.map(|(other, _)| other).collect();
         let (config, placement) = (self.moe.config(), self.work.placement());
         let lost = check::combine_of(config, placement, rank, &own, &combined, &seen);
-        Ok(What::Step {
+        Ok(RecordKind::Step {
             step: report.call,
             epoch: (!aborted).then_some(report.epoch),
             tokens: config.max_tokens,
@@ -161,28 +161,30 @@ impl Rank {
             let us = unix_us()
                 .saturating_sub(u64::try_from(event.at.elapsed().as_micros()).unwrap_or(0));
             let what = match event.what {
-                membership::What::Suspected { rank, cause } => What::Suspects {
+                membership::GroupEventKind::Suspected { rank, cause } => RecordKind::Suspects {
                     other: rank,
                     cause: cause.to_string(),
                 },
-                membership::What::Trusted { rank } => What::Trusts { other: rank },
-                membership::What::Connected { rank, took, .. } => What::Connected {
+                membership::GroupEventKind::Trusted { rank } => RecordKind::Trusts { other: rank },
+                membership::GroupEventKind::Connected { rank, took, .. } => RecordKind::Connected {
                     other: rank,
                     took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
                 },
-                membership::What::Masked { ranks } => What::Masked { others: ranks },
-                membership::What::Viewed(view) => {
+                membership::GroupEventKind::Masked { ranks } => {
+                    RecordKind::Masked { others: ranks }
+                }
+                membership::GroupEventKind::Viewed(view) => {
                     let team = self.moe.team();
                     let (commands, bytes) = spent.since(team.commands(), team.bytes_allocated());
-                    What::Serves {
+                    RecordKind::Serves {
                         epoch: view.epoch,
                         members: view.members.into_keys().collect(),
                         commands,
                         bytes,
                     }
                 }
-                membership::What::Ended(GroupState::Expelled) => What::Expelled,
-                other => What::Notes {
+                membership::GroupEventKind::Ended(GroupState::Expelled) => RecordKind::Expelled,
+                other => RecordKind::Notes {
                     words: format!("{other:?}"),
                 },
             };
@@ -190,7 +192,7 @@ impl Rank {
         }
     }
 
-    fn tell_what(&self, us: u64, what: What) {
+    fn tell_what(&self, us: u64, what: RecordKind) {
         let _ = tell(&Message::Event(Record {
             us: us.saturating_sub(self.spec.began_us),
             rank: self.moe.team().rank(),

@@ -16,7 +16,7 @@ use super::input::Inputs;
 use super::messages::{Message, RankResult, Spec, tell};
 use super::{DemoError, check, orders};
 use warpverbs::abi::{DemoExpertParams, DevicePtr};
-use warpverbs::config::Modes;
+use warpverbs::config::QpModes;
 use warpverbs::gpu::{self, DeviceMemory, GpuSelector, Launch};
 use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::moe::{Batch, Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
@@ -70,8 +70,8 @@ fn is_remote(error: &DemoError) -> bool {
 }
 
 /// How the QPs of the ranks work, from the environment.
-pub(super) fn modes() -> Result<Modes, DemoError> {
-    Modes::from_env().map_err(|error| DemoError::Option(error.to_string()))
+pub(super) fn modes() -> Result<QpModes, DemoError> {
+    QpModes::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
 /// Each way in which the HCAs reach device memory, once.

@@ -9,7 +9,7 @@ use super::super::input::Inputs;
 use super::super::orders::{Order, Threads};
 use super::super::{DemoError, DemoOptions, Run, exit_code};
 use super::deeds::{Deed, Deeds, Kind};
-use super::event::{Disturbance, What};
+use super::event::{Disturbance, RecordKind};
 use super::fleet::{Fleet, News};
 use super::publish;
 use super::watch::Watch;
@@ -325,7 +325,7 @@ impl Chaos<'_> {
             return;
         };
         let who = (rank, generation);
-        let disturbed = |how: Disturbance| What::Disturbed { how };
+        let disturbed = |how: Disturbance| RecordKind::Disturbed { how };
         self.done += 1;
         match deed {
             Deed::Kill { back } => {
@@ -375,7 +375,7 @@ impl Chaos<'_> {
             if how == Some(Disturbance::Freeze) {
                 self.fleet.processes.resume(rank);
             }
-            self.fleet.processes.note(rank, What::Calm);
+            self.fleet.processes.note(rank, RecordKind::Calm);
         }
     }
 }

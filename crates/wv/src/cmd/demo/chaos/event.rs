@@ -11,7 +11,7 @@ pub(crate) struct Record {
     pub(crate) rank: u32,
     pub(crate) generation: u32,
     #[serde(flatten)]
-    pub(crate) what: What,
+    pub(crate) what: RecordKind,
 }
 
 /// What is done to a rank for a while.
@@ -42,7 +42,7 @@ impl Disturbance {
 /// The first four are told by the one who does it, the others by the rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
-pub(crate) enum What {
+pub(crate) enum RecordKind {
     /// Its process was started.
     Started,
     /// Its process was killed.
@@ -106,7 +106,7 @@ pub(super) fn parse(lines: &str) -> Result<Vec<Record>, String> {
 
 #[cfg(test)]
 pub(super) mod recorded {
-    use super::{Record, What, parse};
+    use super::{Record, RecordKind, parse};
 
     /// Three ranks; the third dies and comes back, and once the second is suspected wrongly.
     const LINES: &str = r#"{"us":0,"rank":0,"generation":1,"what":"started"}
@@ -141,7 +141,7 @@ pub(super) mod recorded {
         parse(LINES).unwrap()
     }
 
-    pub(crate) fn told(us: u64, rank: u32, generation: u32, what: What) -> Record {
+    pub(crate) fn told(us: u64, rank: u32, generation: u32, what: RecordKind) -> Record {
         Record {
             us,
             rank,

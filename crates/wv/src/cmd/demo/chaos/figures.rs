@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::event::{Record, What};
+use super::event::{Record, RecordKind};
 use super::pace::Pace;
 use super::times::Times;
 
@@ -202,13 +202,13 @@ impl Tally {
     fn add(&mut self, record: &Record) {
         let (us, rank) = (record.us, record.rank);
         match &record.what {
-            What::Started => {
+            RecordKind::Started => {
                 self.started.insert(rank, us);
             }
-            What::Asks => {
+            RecordKind::Asks => {
                 self.asked.insert(rank, us);
             }
-            What::Connected { took_us, .. } => {
+            RecordKind::Connected { took_us, .. } => {
                 self.figures.connect.add(*took_us);
                 if !self
                     .victims
@@ -222,25 +222,25 @@ impl Tally {
                     self.spent.entry(who).or_default().connected += 1;
                 }
             }
-            What::Killed => {
+            RecordKind::Killed => {
                 self.figures.deaths += 1;
                 self.gone(rank);
                 self.victim(rank, us, false);
             }
-            What::Disturbed { how } => {
+            RecordKind::Disturbed { how } => {
                 *self.figures.disturbed.entry(how.name()).or_default() += 1;
                 self.victim(rank, us, true);
             }
-            What::Calm => {
+            RecordKind::Calm => {
                 if let Some(victim) = self.victims.get_mut(&rank) {
                     victim.until = Some(us + AFTERMATH_US);
                 }
             }
-            What::Suspects { other, .. } => self.suspects(us, rank, *other),
-            What::Trusts { other } => {
+            RecordKind::Suspects { other, .. } => self.suspects(us, rank, *other),
+            RecordKind::Trusts { other } => {
                 self.suspected.entry(*other).or_default().remove(&rank);
             }
-            What::Masked { others } => {
+            RecordKind::Masked { others } => {
                 for of in others {
                     if let Some(of) = self.victims.get_mut(of)
                         && of.is_one(us)
@@ -250,13 +250,13 @@ impl Tally {
                     }
                 }
             }
-            What::Serves {
+            RecordKind::Serves {
                 members,
                 commands,
                 bytes,
                 ..
             } => self.serves(record, members, (*commands, *bytes)),
-            What::Step {
+            RecordKind::Step {
                 step,
                 epoch,
                 tokens,
@@ -283,8 +283,8 @@ impl Tally {
                     self.excused.insert((*step, rank), missing.clone());
                 }
             }
-            What::Notes { .. } => {}
-            What::Expelled => {
+            RecordKind::Notes { .. } => {}
+            RecordKind::Expelled => {
                 self.figures.expelled += 1;
                 self.gone(rank);
                 // What the others find of it from now on is its own end.
@@ -423,11 +423,11 @@ mod tests {
         records.truncate(6);
         for us in [200_000, 300_000] {
             let (other, took_us) = (2, 5000);
-            records.push(told(us, 0, 1, What::Connected { other, took_us }));
+            records.push(told(us, 0, 1, RecordKind::Connected { other, took_us }));
         }
         let members = vec![0, 1, 2];
         let (epoch, commands, bytes) = (5, 56, 0);
-        let serves = What::Serves {
+        let serves = RecordKind::Serves {
             epoch,
             members,
             commands,
@@ -442,7 +442,7 @@ mod tests {
         let step = |us, rank, step, of| {
             let missing = vec![of];
             let (epoch, tokens, lost, took_us) = (Some(1), 16, 1, 500);
-            let what = What::Step {
+            let what = RecordKind::Step {
                 step,
                 epoch,
                 tokens,
@@ -454,9 +454,9 @@ mod tests {
         };
         let how = Disturbance::Freeze;
         let mut records = vec![
-            told(1_000_000, 2, 1, What::Disturbed { how }),
+            told(1_000_000, 2, 1, RecordKind::Disturbed { how }),
             step(1_500_000, 0, 7, 1),
-            told(1_600_000, 2, 1, What::Calm),
+            told(1_600_000, 2, 1, RecordKind::Calm),
         ];
         let of = |records: &[Record]| {
             let figures = Figures::of(records);
@@ -474,8 +474,8 @@ mod tests {
     fn a_survivor_that_dies_before_it_has_resumed_is_waited_for_no_more() {
         let mut records = records();
         records.truncate(10);
-        records.push(told(206_000, 1, 1, What::Killed));
-        let serves = What::Serves {
+        records.push(told(206_000, 1, 1, RecordKind::Killed));
+        let serves = RecordKind::Serves {
             epoch: 2,
             members: vec![0],
             commands: 9,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::messages::Message;
 use super::super::orders::Order;
 use super::super::{DemoError, Run};
-use super::event::{Record, What};
+use super::event::{Record, RecordKind};
 use super::processes::{Heard, Incarnation, Processes};
 
 /// A rank that is done ends within this time.
@@ -185,8 +185,10 @@ impl<'a> Fleet<'a> {
             Ok(Message::Begins { step }) => return News::Begins(who, step),
             Ok(Message::Event(record)) => {
                 match &record.what {
-                    What::Expelled => drop(self.over.insert(who)),
-                    What::Serves { members, .. } => drop(self.views.insert(who, members.clone())),
+                    RecordKind::Expelled => drop(self.over.insert(who)),
+                    RecordKind::Serves { members, .. } => {
+                        drop(self.views.insert(who, members.clone()))
+                    }
                     _ => {}
                 }
                 self.records.push(record);
@@ -213,7 +215,10 @@ impl<'a> Fleet<'a> {
     pub(super) fn is_over(&self, record: &Record) -> bool {
         let is_deed = matches!(
             record.what,
-            What::Started | What::Killed | What::Disturbed { .. } | What::Calm
+            RecordKind::Started
+                | RecordKind::Killed
+                | RecordKind::Disturbed { .. }
+                | RecordKind::Calm
         );
         !is_deed && self.processes.generation(record.rank) != Some(record.generation)
     }

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 pub use command::{ChaosOptions, run as run_chaos};
-pub(super) use event::{Record, What};
+pub(super) use event::{Record, RecordKind};
 use figures::Figures;
 pub(super) use kills::run as run_kills;
 pub use plan::Kill;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::event::{Record, What};
+use super::event::{Record, RecordKind};
 use super::times::Times;
 
 /// Steps that begin so soon behind a deed are not taken for normal ones.
@@ -56,7 +56,7 @@ impl Pace {
     fn recoveries(&mut self, records: &[Record], steps: &[Step], normal: u64) {
         let deaths: Vec<&Record> = records
             .iter()
-            .filter(|record| record.what == What::Killed)
+            .filter(|record| record.what == RecordKind::Killed)
             .collect();
         for death in deaths {
             let first = steps.partition_point(|step| step.end < death.us);
@@ -92,26 +92,29 @@ impl Pace {
         for record in records {
             let rank = record.rank;
             match &record.what {
-                What::Started if record.generation > 1 => {
+                RecordKind::Started if record.generation > 1 => {
                     last.remove(&rank);
                     let longest = last.keys().map(|rank| (*rank, 0)).collect();
                     let serves = false;
                     open.insert(rank, Rejoin { longest, serves });
                 }
-                What::Serves { .. } => {
+                RecordKind::Serves { .. } => {
                     if let Some(rejoin) = open.get_mut(&rank) {
                         rejoin.serves = true;
                     }
                 }
                 // What holds it up now is not the rejoin.
-                What::Killed | What::Expelled | What::Disturbed { .. } | What::Calm => {
+                RecordKind::Killed
+                | RecordKind::Expelled
+                | RecordKind::Disturbed { .. }
+                | RecordKind::Calm => {
                     last.remove(&rank);
                     open.remove(&rank);
                     for rejoin in open.values_mut() {
                         rejoin.longest.remove(&rank);
                     }
                 }
-                What::Step { .. } => {
+                RecordKind::Step { .. } => {
                     let gap = last
                         .insert(rank, record.us)
                         .map(|before| record.us.saturating_sub(before));
@@ -135,7 +138,7 @@ impl Pace {
 impl Step {
     fn of(record: &Record) -> Option<Self> {
         match record.what {
-            What::Step { took_us, .. } => Some(Self {
+            RecordKind::Step { took_us, .. } => Some(Self {
                 who: (record.rank, record.generation),
                 begin: record.us.saturating_sub(took_us),
                 end: record.us,
@@ -146,10 +149,14 @@ impl Step {
 }
 
 /// Whether it may slow down others.
-fn is_deed(what: &What) -> bool {
+fn is_deed(what: &RecordKind) -> bool {
     matches!(
         what,
-        What::Started | What::Killed | What::Disturbed { .. } | What::Calm | What::Expelled
+        RecordKind::Started
+            | RecordKind::Killed
+            | RecordKind::Disturbed { .. }
+            | RecordKind::Calm
+            | RecordKind::Expelled
     )
 }
 
@@ -160,7 +167,7 @@ mod tests {
     use super::*;
 
     fn step(us: u64, rank: u32, took_us: u64) -> Record {
-        let what = What::Step {
+        let what = RecordKind::Step {
             step: 1,
             epoch: Some(1),
             tokens: 1,
@@ -178,7 +185,7 @@ mod tests {
         // Rank 5 dies as well, and only its next incarnation makes another step.
         records.push(step(begin + 19_200, 5, 900));
         let death = begin + 19_500;
-        records.push(told(death, 1, 1, What::Killed));
+        records.push(told(death, 1, 1, RecordKind::Killed));
         let mut next = step(death + 30_000, 5, 800);
         next.generation = 2;
         records.push(next);
@@ -192,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_longest_gap_of_each_survivor_counts_until_its_first_step_with_the_newcomer() {
-        let serves = What::Serves {
+        let serves = RecordKind::Serves {
             epoch: 3,
             members: vec![0, 1, 2],
             commands: 0,
@@ -201,7 +208,7 @@ mod tests {
         let records = [
             step(1000, 0, 10),
             step(1100, 1, 10),
-            told(1500, 2, 2, What::Started),
+            told(1500, 2, 2, RecordKind::Started),
             step(2000, 0, 10),
             step(9000, 0, 10),
             step(9100, 1, 10),

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::super::orders::Order;
-use super::event::{Record, What};
+use super::event::{Record, RecordKind};
 use super::unix_us;
 use warpverbs::error::ThreadPanicked;
 
@@ -92,7 +92,7 @@ impl Processes {
         if let Some(mut earlier) = self.running.insert(rank, running) {
             end(&mut earlier.child);
         }
-        self.note(rank, What::Started);
+        self.note(rank, RecordKind::Started);
         Ok(())
     }
 
@@ -103,7 +103,7 @@ impl Processes {
         };
         let at = unix_us();
         end(&mut running.child);
-        self.note_at(at, rank, What::Killed);
+        self.note_at(at, rank, RecordKind::Killed);
         self.running.remove(&rank);
         true
     }
@@ -196,11 +196,11 @@ impl Processes {
     }
 
     /// Takes down what was done to a rank, now.
-    pub(super) fn note(&mut self, rank: u32, what: What) {
+    pub(super) fn note(&mut self, rank: u32, what: RecordKind) {
         self.note_at(unix_us(), rank, what);
     }
 
-    fn note_at(&mut self, at_us: u64, rank: u32, what: What) {
+    fn note_at(&mut self, at_us: u64, rank: u32, what: RecordKind) {
         let generation = self
             .running
             .get(&rank)
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    fn whats(processes: &Processes) -> Vec<(u32, u32, What)> {
+    fn whats(processes: &Processes) -> Vec<(u32, u32, RecordKind)> {
         let what = |record: &Record| (record.rank, record.generation, record.what.clone());
         processes.deeds().iter().map(what).collect()
     }
@@ -301,10 +301,10 @@ mod tests {
         assert_eq!(
             whats(&processes),
             [
-                (4, 1, What::Started),
-                (2, 1, What::Started),
-                (4, 1, What::Killed),
-                (4, 2, What::Started)
+                (4, 1, RecordKind::Started),
+                (2, 1, RecordKind::Started),
+                (4, 1, RecordKind::Killed),
+                (4, 2, RecordKind::Started)
             ]
         );
         assert!(processes.deeds().is_sorted_by_key(|record| record.us));
@@ -351,7 +351,7 @@ mod tests {
         assert!(processes.kill(0));
         assert_eq!(
             whats(&processes),
-            [(0, 1, What::Started), (0, 1, What::Killed)]
+            [(0, 1, RecordKind::Started), (0, 1, RecordKind::Killed)]
         );
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::event::{Record, What};
+use super::event::{Record, RecordKind};
 
 /// How a rank stands, as the group sees it: a rank that was killed is gone when a view is without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,27 +118,27 @@ pub(super) fn spans(records: &[Record]) -> BTreeMap<u32, Vec<Span>> {
 fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
     let rank = record.rank;
     match &record.what {
-        What::Started => {
+        RecordKind::Started => {
             let track = tracks.entry(rank).or_default();
             track.end();
             track.started = true;
         }
-        What::Killed => {
+        RecordKind::Killed => {
             // What it thought of others is over; it stands as the others see it.
             tracks.entry(rank).or_default().suspects.clear();
             for track in tracks.values_mut() {
                 track.suspected_by.remove(&rank);
             }
         }
-        What::Suspects { other, .. } => {
+        RecordKind::Suspects { other, .. } => {
             tracks.entry(rank).or_default().suspects.insert(*other);
             tracks.entry(*other).or_default().suspected_by.insert(rank);
         }
-        What::Trusts { other } => {
+        RecordKind::Trusts { other } => {
             tracks.entry(rank).or_default().suspects.remove(other);
             tracks.entry(*other).or_default().suspected_by.remove(&rank);
         }
-        What::Serves { members, .. } => {
+        RecordKind::Serves { members, .. } => {
             let track = tracks.entry(rank).or_default();
             track.serves = true;
             track.suspects.retain(|other| members.contains(other));
@@ -150,14 +150,14 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
                 }
             }
         }
-        What::Expelled => tracks.entry(rank).or_default().end(),
-        What::Disturbed { .. }
-        | What::Calm
-        | What::Asks
-        | What::Connected { .. }
-        | What::Masked { .. }
-        | What::Notes { .. }
-        | What::Step { .. } => {}
+        RecordKind::Expelled => tracks.entry(rank).or_default().end(),
+        RecordKind::Disturbed { .. }
+        | RecordKind::Calm
+        | RecordKind::Asks
+        | RecordKind::Connected { .. }
+        | RecordKind::Masked { .. }
+        | RecordKind::Notes { .. }
+        | RecordKind::Step { .. } => {}
     }
 }
 
@@ -207,9 +207,9 @@ pub(super) fn svg(records: &[Record]) -> String {
     }
     for record in records {
         let (word, colour) = match record.what {
-            What::Killed => ("killed", "#000000"),
-            What::Disturbed { how } => (how.name(), "#7b3fa0"),
-            What::Calm => ("left alone", "#2a9d8f"),
+            RecordKind::Killed => ("killed", "#000000"),
+            RecordKind::Disturbed { how } => (how.name(), "#7b3fa0"),
+            RecordKind::Calm => ("left alone", "#2a9d8f"),
             _ => continue,
         };
         let (x, y) = (x(record.us), y_of[&record.rank]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::event::{Record, What};
+use super::event::{Record, RecordKind};
 
 /// Views that are kept.
 const KEPT: usize = 20;
@@ -64,7 +64,7 @@ impl Watch {
             disturbed: false,
         });
         match &record.what {
-            What::Started => {
+            RecordKind::Started => {
                 *rank = Rank {
                     since: now,
                     serves: false,
@@ -73,19 +73,19 @@ impl Watch {
                     disturbed: false,
                 };
             }
-            What::Killed => {
+            RecordKind::Killed => {
                 self.ranks.remove(&record.rank);
             }
-            What::Expelled => {
+            RecordKind::Expelled => {
                 rank.serves = false;
                 rank.since = now;
             }
-            What::Disturbed { .. } => rank.disturbed = true,
-            What::Calm => {
+            RecordKind::Disturbed { .. } => rank.disturbed = true,
+            RecordKind::Calm => {
                 rank.disturbed = false;
                 rank.since = now;
             }
-            What::Serves { epoch, .. } => {
+            RecordKind::Serves { epoch, .. } => {
                 rank.serves = true;
                 rank.epoch = *epoch;
                 rank.since = now;
@@ -93,7 +93,7 @@ impl Watch {
                 self.runs.entry(who).or_default().served = *epoch;
                 return self.check_views();
             }
-            What::Step { step, epoch, .. } => {
+            RecordKind::Step { step, epoch, .. } => {
                 rank.since = now;
                 rank.step = *step;
                 if let Some(epoch) = epoch {
@@ -204,7 +204,7 @@ mod tests {
     const STEP: Duration = Duration::from_secs(30);
     const BACK: Duration = Duration::from_secs(90);
 
-    fn record(rank: u32, what: What) -> Record {
+    fn record(rank: u32, what: RecordKind) -> Record {
         Record {
             us: 0,
             rank,
@@ -213,8 +213,8 @@ mod tests {
         }
     }
 
-    fn step(step: u32, epoch: Option<u32>) -> What {
-        What::Step {
+    fn step(step: u32, epoch: Option<u32>) -> RecordKind {
+        RecordKind::Step {
             step,
             epoch,
             tokens: 1,
@@ -224,8 +224,8 @@ mod tests {
         }
     }
 
-    fn serves(epoch: u32) -> What {
-        What::Serves {
+    fn serves(epoch: u32) -> RecordKind {
+        RecordKind::Serves {
             epoch,
             members: vec![0, 1],
             commands: 0,
@@ -260,7 +260,7 @@ mod tests {
     fn who_hangs_or_does_not_come_back_is_named_unless_something_is_done_to_it() {
         let (mut watch, now) = (Watch::new(STEP), Instant::now());
         for rank in 0..2 {
-            watch.see(&record(rank, What::Started), now).unwrap();
+            watch.see(&record(rank, RecordKind::Started), now).unwrap();
         }
         watch.see(&record(0, serves(1)), now).unwrap();
         watch.see(&record(0, step(5, Some(1))), now).unwrap();
@@ -273,16 +273,18 @@ mod tests {
             (0, "it hangs behind step 5: nothing for 30 s")
         );
         let how = Disturbance::Freeze;
-        watch.see(&record(0, What::Disturbed { how }), now).unwrap();
+        watch
+            .see(&record(0, RecordKind::Disturbed { how }), now)
+            .unwrap();
         assert_eq!((watch.overdue(now + STEP), watch.calm()), (None, vec![]));
         let (rank, why) = watch.overdue(now + BACK).unwrap();
         assert_eq!(
             (rank, &why[..]),
             (1, "it does not come back: nothing for 90 s")
         );
-        watch.see(&record(1, What::Killed), now).unwrap();
+        watch.see(&record(1, RecordKind::Killed), now).unwrap();
         assert_eq!(watch.overdue(now + BACK), None);
-        watch.see(&record(0, What::Calm), now + BACK).unwrap();
+        watch.see(&record(0, RecordKind::Calm), now + BACK).unwrap();
         assert_eq!(watch.overdue(now + BACK + STEP / 2), None);
         assert!(watch.overdue(now + BACK + STEP).is_some());
     }
