@@ -5,8 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::failure::{At, Failure, Result};
-use crate::process::{command, is_installed, run};
+use crate::process::{command, is_installed, run, text_of};
 use crate::steps::Run;
 use crate::tree::{files_below, git, kernel_headers, kernel_sources, prepare, wheel_program};
 
@@ -42,6 +44,39 @@ pub(crate) fn clippy(arguments: &[&str]) -> Result {
         .env("UPDATE", "1")
         .args(arguments)
         .args(["--", "-D", "warnings"]))
+}
+
+/// Packages all that may be published, as one would be uploaded; nothing is. Fails where the package of one lacks a description, the
+/// version of a dependency or a file that its manifest names.
+pub(crate) fn packages() -> Result {
+    let metadata = text_of(&mut command(
+        "cargo",
+        ["metadata", "--locked", "--no-deps", "--format-version=1"],
+    ))?;
+    let mut package = command(
+        "cargo",
+        ["package", "--locked", "--no-verify", "--allow-dirty"],
+    );
+    for name in may_be_published(&metadata)? {
+        package.args(["-p", &name]);
+    }
+    run(package.arg("--quiet"))
+}
+
+/// The packages whose manifest does not forbid it.
+fn may_be_published(metadata: &str) -> Result<Vec<String>> {
+    let fault = |what: String| Failure::new(1, format!("what cargo metadata says: {what}"));
+    let metadata: Value =
+        serde_json::from_str(metadata).map_err(|error| fault(error.to_string()))?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let open = packages.filter(|package| package["publish"].is_null());
+    let names: Vec<String> = open
+        .filter_map(|package| package["name"].as_str().map(str::to_owned))
+        .collect();
+    match names.is_empty() {
+        true => Err(fault("no package may be published".to_owned())),
+        false => Ok(names),
+    }
 }
 
 /// On everything but the rendered headers.
@@ -136,6 +171,15 @@ fn shell_of_word(word: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_that_may_be_published_are_those_that_do_not_forbid_it() {
+        let metadata = r#"{"packages": [
+            {"name": "open", "publish": null}, {"name": "closed", "publish": []}]}"#;
+        assert_eq!(may_be_published(metadata).unwrap(), ["open"]);
+        assert!(may_be_published(r#"{"packages": []}"#).is_err());
+        assert!(may_be_published("no JSON").is_err());
+    }
 
     #[test]
     fn a_script_is_known_by_its_first_line() {

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::checks::{clippy, format_steps};
+use crate::checks::{clippy, format_steps, packages};
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, run};
 use crate::steps::{Run, kept, workspace};
@@ -50,6 +50,7 @@ pub(crate) fn all(name: &str) -> Result {
     test.step("clippy without cuda and etcd", |_| {
         clippy(&["-p", "warpverbs", "-p", "wv", "--no-default-features"])
     })?;
+    test.step("packages", |_| packages())?;
     test.part("builds");
     test.step("build", |_| build())?;
     test.step("compile the tests", Run::build_all_tests)?;
