@@ -67,52 +67,102 @@ fn the_tables_have_a_row_for_every_module_and_header_and_for_nothing_else() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
-/// Rows of the table below `heading` in a text, cell by cell, without the two lines of its head.
-fn rows<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
-    let below = text.split_once(heading).map_or("", |(_, below)| below);
-    below
-        .lines()
-        .skip_while(|line| !line.starts_with('|'))
-        .take_while(|line| line.starts_with('|'))
-        .skip(2)
-        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
-        .collect()
-}
-
 /// What stands between backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// A table of modules, `| module | may use | what it is |`, against MODULES and CRATE_USERS.
-fn check_modules(text: &str) -> Vec<String> {
-    let mut named = Names::new();
-    let mut found = Vec::new();
-    for row in rows(text, "## 1. Parts and their order") {
-        for name in quoted(row[0]) {
-            let name = name.split('/').next().unwrap_or(name);
-            named.insert(name.to_owned());
-            let said: Names = row[1]
-                .split(',')
-                .map(|word| word.trim().to_owned())
-                .filter(|word| word != "-")
-                .collect();
-            found.extend(differences(
-                &format!("what `{name}` may use:"),
-                ["ARCHITECTURE.md", "layering.rs"],
-                [&said, &used_by(name)],
-            ));
-        }
+/// What a module is, in the order of the table.
+const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
+    (
+        "abi",
+        "structs shared with kernels; rendered to `kernels/include/warpverbs/abi.h`, which a test compares",
+    ),
+    (
+        "memheap",
+        "the control-buffer allocator: offsets only, metadata on the host",
+    ),
+    (
+        "sys",
+        "bindings of libibverbs and libmlx5, opened by dlopen; the generated file is checked in, a test makes it again",
+    ),
+    (
+        "verbs",
+        "RAII over DevX: context, PD, MR, control heap (UMEM), doorbell registers (UAR), CQ, QP",
+    ),
+    (
+        "gpu",
+        "trait `Gpu`: memory, copies, launch by name, streams, events, graphs; `cuda` and `simt` behind it",
+    ),
+    (
+        "fabric",
+        "what one rank has on its HCAs whatever uses it: rails, ways to offer memory, its identity among processes, PSNs",
+    ),
+    ("team", "ranks, windows, peer table in device memory"),
+    (
+        "membership",
+        "which ranks belong to a team: they die, leave and come back under running calls",
+    ),
+    ("moe", "buffers, dispatch, combine"),
+    ("error", "the public error"),
+    (
+        "config",
+        "the one configuration struct and its `WARPVERBS_*` variables. `verbs`, `gpu`, `fabric`, `team`, `membership` and `moe` use `config` and `error`",
+    ),
+];
+
+/// What the headers of a layer are, from the bottom up.
+const LAYER_TEXTS: [&str; HEADER_LAYERS.len()] = [
+    "rendered from `src/abi`",
+    "one instruction per function: inline PTX, or its twin on the CPU",
+    "the only file that tests `__CUDACC__`",
+    "thread, warp or block; the one loop on memory that others change, with its deadline",
+    "addresses with bounds; a QP and its kind; segments; CQEs; scopes of words and fences",
+    "lanes that share a WQE; atomics as WQEs; memory of a peer by load and store",
+    "the posting protocol and its steps",
+    "one batch of WQEs by a scope; flush, fence",
+    "bytes between local memory and a peer's, by one WQE or several",
+    "what users call: put, signal; get; atomics; writes with an immediate; wait for a ticket or a signal; guards of peers; all of it by QP or directly; wait for several QPs",
+];
+
+/// The table of modules, of MODULES and CRATE_USERS.
+fn modules_rendered() -> String {
+    let mut table = String::from("| module of `src/` | may use | what it is |\n|---|---|---|\n");
+    for (name, text) in MODULE_TEXTS {
+        let uses: Vec<String> = used_by(name);
+        let uses = match uses.is_empty() {
+            true => "-".to_owned(),
+            false => uses.join(", "),
+        };
+        table += &format!("| `{name}` | {uses} | {text} |\n");
     }
-    found.extend(differences(
-        "module",
-        ["ARCHITECTURE.md", "MODULES"],
-        [&named, &modules_of_table()],
-    ));
-    found
+    table
 }
 
-fn used_by(module: &str) -> Names {
+/// The table of headers, of HEADER_LAYERS; the layer of kernels is above all.
+fn headers_rendered() -> String {
+    let layers = HEADER_LAYERS.len();
+    let mut table =
+        format!("| layer | headers | |\n|---|---|---|\n| {layers} | `kernels/moe`, yours | |\n");
+    for (layer, (headers, text)) in HEADER_LAYERS.iter().zip(LAYER_TEXTS).enumerate().rev() {
+        let names: Vec<String> = headers.iter().map(|name| format!("`{name}`")).collect();
+        table += &format!("| {layer} | {} | {text} |\n", names.join(" "));
+    }
+    table
+}
+
+/// `text` with `table` in the place of the table that begins with the same line; none if there is no such table.
+fn with_table(text: &str, table: &str) -> Option<String> {
+    let first = table.lines().next()?;
+    let start = text.find(first)?;
+    let end = text[start..]
+        .find("\n\n")
+        .map_or(text.len(), |length| start + length + 1);
+    Some(format!("{}{table}{}", &text[..start], &text[end..]))
+}
+
+/// Modules first, then crates, each in the order of its table.
+fn used_by(module: &str) -> Vec<String> {
     let modules = MODULES.iter().filter(|(name, _)| *name == module);
     let modules = modules.flat_map(|(_, uses)| uses.iter());
     let crates = CRATE_USERS.iter().filter(|(_, by)| by.contains(&module));
@@ -123,56 +173,51 @@ fn used_by(module: &str) -> Names {
         .collect()
 }
 
-/// A table of headers, `| layer | headers | |`, against HEADER_LAYERS; the layer of kernels is above all.
-fn check_headers(text: &str) -> Vec<String> {
-    let mut said = vec![Names::new(); HEADER_LAYERS.len()];
-    for row in rows(text, "## 2. Device headers") {
-        let layer: usize = row[0].parse().expect("a row begins with its layer");
-        if let Some(said) = said.get_mut(layer) {
-            said.extend(quoted(row[1]).map(str::to_owned));
-        }
+/// Rewrites the document if UPDATE is set.
+#[test]
+fn the_tables_of_the_architecture_are_rendered_from_those_that_are_enforced() {
+    let path = root().join("ARCHITECTURE.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut rendered = text.clone();
+    for table in [modules_rendered(), headers_rendered()] {
+        rendered = with_table(&rendered, &table).expect("the table is there");
     }
-    let layers = said.iter().zip(HEADER_LAYERS).enumerate();
-    layers
-        .flat_map(|(layer, (said, headers))| {
-            let headers = headers.iter().map(|name| (*name).to_owned()).collect();
-            let what = format!("in layer {layer} the header");
-            differences(
-                &what,
-                ["ARCHITECTURE.md", "HEADER_LAYERS"],
-                [said, &headers],
-            )
-        })
-        .collect()
-}
-
-fn architecture() -> String {
-    std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap()
+    if rendered != text && std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &rendered).unwrap();
+        return;
+    }
+    assert!(
+        rendered == text,
+        "ARCHITECTURE.md has not the tables of tests/docs/layering: rewrite it with UPDATE=1 cargo test --test layering"
+    );
 }
 
 #[test]
-fn the_tables_of_the_architecture_are_those_that_are_enforced() {
-    let text = architecture();
-    let mut found = check_modules(&text);
-    found.extend(check_headers(&text));
+fn the_reading_order_of_the_device_library_names_every_header() {
+    let text = std::fs::read_to_string(root().join("kernels/README.md")).unwrap();
+    let (_, below) = text.split_once("## Reading order").expect("the heading");
+    let rows = below
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'));
+    let first = rows.map(|row| row.split('|').nth(1).unwrap_or(""));
+    let named: Names = first
+        .flat_map(quoted)
+        .filter(|name| name.contains(".cuh") || name.ends_with(".h"))
+        .map(str::to_owned)
+        .collect();
+    let places = ["kernels/README.md", "HEADER_LAYERS"];
+    let found = differences("header", places, [&named, &headers_of_table()]);
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
 #[test]
-fn rows_that_lack_or_name_too_much_are_found() {
-    let text = architecture();
-    for (from, to, words) in [
-        ("| `memheap` |", "| `heaps` |", "lacks module `memheap`"),
-        ("`spin.cuh`", "", "lacks in layer 3 the header `spin.cuh`"),
-        ("`spin.cuh`", "`spin.cuh` `no.cuh`", "header `no.cuh`"),
-        ("| fabric, verbs,", "| fabric,", "`verbs`"),
-    ] {
-        assert!(text.contains(from), "{from} is planted nowhere");
-        let planted = text.replacen(from, to, 1);
-        let found = [check_modules(&planted), check_headers(&planted)].concat();
-        let is_found = found.iter().any(|line| line.contains(words));
-        assert!(is_found, "{to}: {found:?}");
-    }
+fn a_table_that_differs_is_replaced_and_names_that_differ_are_found() {
+    let table = "| a | b |\n|---|---|\n| 1 | 2 |\n";
+    let text = "before\n\n| a | b |\n|---|---|\n| 9 |\n| 8 |\n\nafter\n";
+    let expected = format!("before\n\n{table}\nafter\n");
+    assert_eq!(with_table(text, table).as_deref(), Some(&*expected));
+    assert_eq!(with_table("no table", table), None);
     let [one, other] = [["a", "b"], ["b", "c"]].map(|names| names.map(str::to_owned).into());
     let found = differences("header", ["the tree", "the table"], [&one, &other]);
     assert_eq!(
