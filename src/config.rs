@@ -1,6 +1,20 @@
 //! The one configuration struct and its `WARPVERBS_*` variables.
 //!
 //! Rank and number of ranks are also taken from the variables of torchrun, mpirun, MPICH-like launchers and srun.
+//!
+//! ```
+//! use warpverbs::config::Config;
+//!
+//! let of_torchrun = |name: &str| match name {
+//!     "RANK" => Some("3".to_owned()),
+//!     "WORLD_SIZE" => Some("8".to_owned()),
+//!     "WARPVERBS_STORE" => Some("file:///tmp/meet".to_owned()),
+//!     _ => None,
+//! };
+//! let config = Config::from_variables(of_torchrun)?;
+//! assert_eq!((config.rank, config.ranks), (3, 8));
+//! # Ok::<(), warpverbs::config::ConfigError>(())
+//! ```
 
 use std::time::Duration;
 

@@ -1,5 +1,57 @@
 //! GPU-initiated RDMA (IBGDA) runtime with MoE dispatch and combine.
 //!
+//! Two ranks, here threads of one process, share four experts. Each has one token, for expert 0 at rank 0 and expert 3 at rank 1.
+//! Kernels of both ranks move the tokens to the experts and the results back:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::{thread, time::Duration};
+//! use warpverbs::gpu::{self, GpuSelector};
+//! use warpverbs::moe::{Batch, Moe, MoeConfig, Workspace, bf16};
+//! use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
+//! use warpverbs::verbs::{Context, DeviceSelector};
+//!
+//! type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+//!
+//! fn one_rank(rank: u32, store: Arc<dyn Store>) -> Outcome<f32> {
+//!     let device = Context::open(&DeviceSelector::Auto)?;
+//!     let gpu = gpu::open(GpuSelector::Auto)?;
+//!     let deadline = Duration::from_secs(20);
+//!     let config = TeamConfig { deadline, ..TeamConfig::new(rank, 2) };
+//!     let team = Team::join(config, &device, &gpu, store)?;
+//!     let shape = MoeConfig { hidden: 64, experts: 4, top_k: 2, max_tokens: 16, ..MoeConfig::BF16 };
+//!     let moe = Moe::new(&team, "layer0", shape)?;
+//!
+//!     let x = vec![bf16::from_f32(1.0); 64];
+//!     let batch = Batch { x, experts: vec![0, 3], weights: vec![0.75, 0.25] };
+//!     let mut work = Workspace::new(&moe)?;
+//!     work.send(&batch)?;
+//!     work.receive()?;
+//!     // Expert e multiplies by e + 1.
+//!     work.experts(|expert, x, y| {
+//!         for (y, &x) in y.iter_mut().zip(x) {
+//!             *y = bf16::from_f32(bf16::to_f32(x) * (expert + 1) as f32);
+//!         }
+//!     })?;
+//!     work.send_back()?;
+//!     let combined = work.receive_back()?;
+//!     team.barrier("done")?; // before this rank frees memory that the other still writes
+//!     Ok(bf16::to_f32(combined.out[0]))
+//! }
+//!
+//! # fn main() -> Outcome<()> {
+//! # let _hca = softhca::Hca::new()?; // where there is no ConnectX
+//! let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+//! let other = thread::spawn({
+//!     let store = Arc::clone(&store);
+//!     move || one_rank(1, store)
+//! });
+//! assert_eq!(one_rank(0, store)?, 0.75 * 1.0 + 0.25 * 4.0);
+//! assert_eq!(other.join().expect("the thread of rank 1")?, 1.75);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! `ARCHITECTURE.md` has the module table; `tests/docs/layering` enforces it.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]

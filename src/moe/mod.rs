@@ -6,6 +6,18 @@
 //! may run, or in two launches ([`Moe::dispatch`], [`Moe::combine`]). No launch waits for anything, and all state that changes
 //! is in device memory, so that calls can be captured into graphs. The crate `moe-reference` says what the result is, bit for
 //! bit.
+//!
+//! The first page of this crate has a whole program. What a layer takes is known before it is made:
+//!
+//! ```
+//! use warpverbs::moe::{MoeConfig, required_bytes};
+//!
+//! let (hidden, experts, top_k, max_tokens) = (7168, 256, 8, 128);
+//! let shape = MoeConfig { hidden, experts, top_k, max_tokens, ..MoeConfig::BF16 };
+//! let bytes = required_bytes(&shape, 8)?; // at each of 8 ranks
+//! assert_eq!(bytes.library(2).div_ceil(1 << 20), 89); // MiB, with two handles
+//! # Ok::<(), warpverbs::moe::MoeError>(())
+//! ```
 
 mod batch;
 pub mod bf16;

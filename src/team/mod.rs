@@ -7,6 +7,23 @@
 //! A team has places for more ranks than it may begin with. A rank that comes later, or another time
 //! ([`TeamConfig::joining`]), joins alone, makes its windows alone and says what it is ([`Team::hello`]); then each member and
 //! it connect with each other ([`Team::connect_peer`]), and nothing else of the members changes.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use warpverbs::gpu::{self, GpuSelector};
+//! use warpverbs::team::{MemoryStore, Team, TeamConfig};
+//! use warpverbs::verbs::{Context, DeviceSelector};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let _hca = softhca::Hca::new()?; // where there is no ConnectX
+//! let device = Context::open(&DeviceSelector::Auto)?;
+//! let gpu = gpu::open(GpuSelector::Auto)?;
+//! let team = Team::join(TeamConfig::new(0, 1), &device, &gpu, Arc::new(MemoryStore::new()))?;
+//! let window = team.window(4096)?; // of every rank, at an address of its own
+//! assert_eq!((team.ranks(), window.bytes), (1, 4096));
+//! # Ok(())
+//! # }
+//! ```
 
 mod budget;
 mod config;

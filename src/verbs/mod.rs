@@ -11,6 +11,19 @@
 //!        DoorbellProxy <---------^   (with mailboxes: a thread that rings)
 //! ```
 //!
+//! ```
+//! use warpverbs::verbs::{Context, DeviceSelector, Pd, device_list};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let _hca = softhca::Hca::new()?; // where there is no ConnectX
+//! let devices = device_list()?;
+//! let context = Context::open(&DeviceSelector::Name(devices[0].name.clone()))?;
+//! let pd = Pd::new(&context)?;
+//! assert_eq!(pd.context().info().name, devices[0].name);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! What a QP is like, [`QpConfig`] says; where it takes its memory from, [`QpPlaces`].
 //!
 //! `verbs` never calls a GPU and never touches device memory: the control heap lies in a region given by its address, and
