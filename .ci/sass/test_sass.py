@@ -282,7 +282,7 @@ class WithCompiler(unittest.TestCase):
     def test_a_header_that_needs_another_before_it_is_reported(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, ".tools").symlink_to(HERE.parent.parent / ".tools")
-            headers = Path(folder, "include/warpverbs")
+            headers = Path(folder, "kernels/include/warpverbs")
             headers.mkdir(parents=True)
             (headers / "good.cuh").write_text("#pragma once\nstruct Good {};\n")
             (headers / "bad.cuh").write_text("inline Good bad() { return {}; }\n")
