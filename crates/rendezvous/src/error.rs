@@ -11,7 +11,7 @@ use crate::thread::ThreadPanicked;
 pub enum StoreError {
     /// Not a URL of a store.
     #[error(
-        "the store '{url}' (WARPVERBS_STORE) is not file://DIRECTORY or etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX"
+        "the store '{url}' (WARPVERBS_STORE) is not file://DIRECTORY or etcd[s]://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX"
     )]
     Url {
         /// What was given.
@@ -22,6 +22,42 @@ pub enum StoreError {
     Missing {
         /// The directory.
         directory: PathBuf,
+    },
+    /// A directory that another user could change.
+    #[error(
+        "the store {}: {} {problem}; make a directory that only user {uid} can change, or say that the users who can change \
+         this one are trusted (WARPVERBS_STORE_SHARED=1, or file://DIRECTORY?shared)",
+        directory.display(), part.display()
+    )]
+    Shared {
+        /// The directory, symbolic links resolved.
+        directory: PathBuf,
+        /// It, or the directory above it that gives others the right.
+        part: PathBuf,
+        /// Owner or mode.
+        problem: String,
+        /// User of this process.
+        uid: u32,
+    },
+    /// A password that would cross a network in plain text.
+    #[error(
+        "the store '{url}' sends a password to {member} in plain text; use etcds://, or add ?insecure"
+    )]
+    PlainPassword {
+        /// The URL without user and password.
+        url: String,
+        /// A member that is not on this machine.
+        member: String,
+    },
+    /// A file that TLS needs and that cannot be used.
+    #[error("{what} {}: {problem}", file.display())]
+    Tls {
+        /// Which of them.
+        what: &'static str,
+        /// Its path.
+        file: PathBuf,
+        /// Why not.
+        problem: String,
     },
     /// The place was used by another run.
     #[error(
@@ -42,7 +78,7 @@ pub enum StoreError {
     #[cfg(not(feature = "etcd"))]
     #[error("a store etcd:// needs a build with the feature 'etcd', which this one lacks")]
     NoEtcd,
-    /// No member of an etcd could be asked. Nothing was changed.
+    /// No member of an etcd could be asked, or none answered a question. Nothing was changed.
     #[error("no member of the etcd {store} could be asked within {waited:.1?} ({cause})")]
     Unreachable {
         /// Its members.
@@ -53,10 +89,17 @@ pub enum StoreError {
         cause: String,
     },
     /// A change that was sent to an etcd, and then nothing. It may have been done or not: look.
-    #[error("the etcd {store} did not answer a change, which may have been done or not ({cause})")]
+    #[error(
+        "the etcd {store} did not answer a change within {waited:.1?}, which may have been done or not ({cause})"
+    )]
     NoAnswer {
         /// Its members.
         store: String,
+        /// How long the call took.
+        waited: Duration,
+        /// Revision of the key's newest change when the request was sent; 0 if the key was not set. The request changes
+        /// nothing once the key has another one.
+        seen: u64,
         /// What was heard instead.
         cause: String,
     },
@@ -84,6 +127,14 @@ pub enum StoreError {
         /// Its bytes.
         bytes: usize,
         /// Most bytes.
+        limit: usize,
+    },
+    /// A look at too many keys.
+    #[error("a look names {keys} keys; at most {limit} are read at once")]
+    TooMany {
+        /// Keys.
+        keys: usize,
+        /// Most keys.
         limit: usize,
     },
     /// A time to live that no backend can keep.
@@ -130,6 +181,16 @@ pub enum StoreError {
         /// The key.
         key: String,
         /// How long was waited.
+        waited: Duration,
+    },
+    /// Others changed the key each time before this change could be made, until the bound of the call. Nothing was changed.
+    #[error(
+        "the change of '{key}' had no turn within {waited:.1?}: others changed the key each time"
+    )]
+    Late {
+        /// The key.
+        key: String,
+        /// How long the call took.
         waited: Duration,
     },
     /// The file system.

@@ -1,10 +1,10 @@
 //! Leases in a directory: the holder writes a beat, others look whether it changes.
 //!
 //! No clock is compared with another machine's: who looks takes a lease for gone when its beat has stood still for a time to
-//! live by its own clock, and the holder takes it for lost when that time has passed by its own clock since it last renewed,
-//! which is never later. The end of a process of this machine is seen at once.
+//! live by its own clock. That is what one look has found: a holder that was only slow beats again, and the next look finds that.
+//! The lease is lost for its holder once another has taken or changed the key. The end of a process of this machine is seen at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,8 @@ use super::process::Process;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LeaseRecord {
     id: u64,
+    /// The key that it was taken for, beside which its beat is; further keys may be under it.
+    key: String,
     ttl_ms: u64,
     holder: Process,
 }
@@ -26,6 +28,10 @@ pub(super) struct LeaseRecord {
 impl LeaseRecord {
     pub(super) fn id(&self) -> LeaseId {
         LeaseId(self.id)
+    }
+
+    pub(super) fn key(&self) -> &str {
+        &self.key
     }
 
     /// What the name of its beat ends with.
@@ -57,7 +63,8 @@ pub(super) struct Leases {
 #[derive(Debug)]
 struct Own {
     record: LeaseRecord,
-    renewed: Instant,
+    /// The keys under it.
+    keys: BTreeSet<String>,
     beat: u64,
 }
 
@@ -66,20 +73,20 @@ struct Own {
 struct Other {
     beat: Vec<u8>,
     since: Instant,
-    gone: bool,
 }
 
 impl Leases {
     /// Makes a record that nobody else has.
-    pub(super) fn begin(&self, ttl: Duration) -> LeaseRecord {
+    pub(super) fn begin(&self, key: &str, ttl: Duration) -> LeaseRecord {
         let record = LeaseRecord {
             id: fastrand::u64(1..),
+            key: key.to_owned(),
             ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
             holder: Process::this(),
         };
         let own = Own {
             record: record.clone(),
-            renewed: Instant::now(),
+            keys: [key.to_owned()].into(),
             beat: 0,
         };
         self.own_map().insert(record.id, own);
@@ -91,20 +98,12 @@ impl Leases {
         self.own_map().get(&id.0).map(|own| own.record.clone())
     }
 
-    /// Whether its time to live has not passed since it was renewed.
-    pub(super) fn in_time(&self, id: LeaseId) -> bool {
-        let map = self.own_map();
-        map.get(&id.0)
-            .is_some_and(|own| own.renewed.elapsed() < own.record.ttl())
-    }
-
-    /// The beat is written. Whether that was in time.
-    pub(super) fn renewed(&self, id: LeaseId) -> bool {
-        let in_time = self.in_time(id);
-        if let Some(own) = self.own_map().get_mut(&id.0) {
-            own.renewed = Instant::now();
-        }
-        in_time
+    /// Puts `key` under a lease of this handle, whose record that is.
+    pub(super) fn attach(&self, id: LeaseId, key: &str) -> Option<LeaseRecord> {
+        let mut map = self.own_map();
+        let own = map.get_mut(&id.0)?;
+        own.keys.insert(key.to_owned());
+        Some(own.record.clone())
     }
 
     pub(super) fn next_beat(&self, id: LeaseId) -> Vec<u8> {
@@ -116,8 +115,10 @@ impl Leases {
         beat.to_string().into_bytes()
     }
 
-    pub(super) fn forget(&self, id: LeaseId) -> Option<LeaseRecord> {
-        self.own_map().remove(&id.0).map(|own| own.record)
+    /// A lease of this handle that is over, and the keys under it.
+    pub(super) fn forget(&self, id: LeaseId) -> Option<(LeaseRecord, BTreeSet<String>)> {
+        let own = self.own_map().remove(&id.0);
+        own.map(|own| (own.record, own.keys))
     }
 
     /// Whether the lease is held, as far as its beat in the file `beat` and its holder's process show.
@@ -125,23 +126,61 @@ impl Leases {
         if record.holder.has_ended() {
             return false;
         }
+        // The clock first: a thread that is stopped between the two has read a beat that may be older than its clock says, and
+        // takes the time during which it was stopped for time in which the holder did not beat only if it looks again.
+        let at = Instant::now();
         let now = fs::read(beat).unwrap_or_default();
+        self.judge(record, now, at)
+    }
+
+    /// Whether the lease is held, whose beat was read as `now` not before `at`.
+    fn judge(&self, record: &LeaseRecord, now: Vec<u8>, at: Instant) -> bool {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let other = others.entry(record.id).or_insert_with(|| Other {
             beat: now.clone(),
-            since: Instant::now(),
-            gone: false,
+            since: at,
         });
         if other.beat != now {
             other.beat = now;
-            other.since = Instant::now();
+            other.since = at;
         }
-        // Once gone it stays so: a holder that wakes up too late takes it for lost as well.
-        other.gone |= other.since.elapsed() >= record.ttl();
-        !other.gone
+        at.saturating_duration_since(other.since) < record.ttl()
     }
 
     fn own_map(&self) -> MutexGuard<'_, HashMap<u64, Own>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn what_one_look_found_gone_is_there_again_when_it_beats() {
+        let leases = Leases::default();
+        let record = leases.begin("k", TTL);
+        let start = Instant::now();
+        assert!(leases.judge(&record, b"1".to_vec(), start));
+        assert!(leases.judge(&record, b"1".to_vec(), start + TTL / 2));
+        assert!(!leases.judge(&record, b"1".to_vec(), start + TTL));
+        assert!(leases.judge(&record, b"2".to_vec(), start + 2 * TTL));
+        assert!(!leases.judge(&record, b"2".to_vec(), start + 3 * TTL));
+    }
+
+    #[test]
+    fn a_reader_that_was_stopped_between_its_clock_and_the_beat_takes_nothing_for_gone() {
+        let leases = Leases::default();
+        let record = leases.begin("k", TTL);
+        let start = Instant::now();
+        assert!(leases.judge(&record, b"1".to_vec(), start));
+        // It took its clock, was stopped for an hour, and then read the beat of long ago.
+        let taken = start + TTL / 2;
+        assert!(leases.judge(&record, b"1".to_vec(), taken));
+        // A beat that another thread judged later does not make time run backwards.
+        assert!(leases.judge(&record, b"3".to_vec(), start + 2 * TTL));
+        assert!(leases.judge(&record, b"3".to_vec(), taken));
     }
 }

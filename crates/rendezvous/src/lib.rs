@@ -42,8 +42,10 @@
 //! | directory | the change was made or not; no lock is held, so nobody waits for the rank | run out when their beat has stood still for their time to live, by the clock of who looks; at once where the holder was a process of this machine and has ended |
 //! | etcd | the change was made or not; one that arrives late never replaces what is newer | etcd's own: whole seconds, at least etcd's minimum, 2 s as it comes; the holder gives up after the time it asked for |
 //!
-//! A call to an etcd ends within 5 s: where no member answers with [`StoreError::Unreachable`], and nothing was changed, or with
-//! [`StoreError::NoAnswer`], and the change may have been made. A directory and a prefix of etcd belong to one run: a rank of
+//! A call ends within the bound of its handle ([`Store::bounded`], 5 s if nobody asked) and tries nothing again: with
+//! [`StoreError::Unreachable`] or [`StoreError::Late`], and nothing was changed, or with [`StoreError::NoAnswer`], and the change may
+//! have been made ([`StoreError::known`]). [`Timed`] says how long a call took. [`Patient`] repeats calls for those who can only go
+//! on or give up. A system call of a directory cannot be ended: a file system that hangs holds its caller. A directory and a prefix of etcd belong to one run: a rank of
 //! another run cannot open them ([`StoreError::OtherRun`]).
 //!
 //! [`Process`] names the process that has written something and says whether it still runs. If a thread that a store or a lease
@@ -51,29 +53,36 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
+mod call;
 mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
 mod file_lease;
 mod lease;
+mod look;
 mod memory;
+mod patient;
 mod process;
 mod records;
 #[doc(hidden)]
 pub mod thread;
+mod trust;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use call::{Known, MAX_BOUND, Timed};
 pub use error::StoreError;
 #[cfg(feature = "etcd")]
 pub use etcd::EtcdStore;
 pub use file::FileStore;
 pub use lease::Lease;
+pub use look::{Changed, Count, Entry, MAX_LOOK};
 pub use memory::MemoryStore;
-pub use process::Process;
+pub use patient::{Patient, repeat};
+pub use process::{Life, Process};
 pub use records::{RECORD_VERSION, Records};
 pub use thread::ThreadPanicked;
 
@@ -86,15 +95,28 @@ pub const LEASE_TTL: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(50)..=Duration::from_secs(3600);
 
 /// Names one taking of a lease: who takes the same key later has another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeaseId(pub u64);
 
 /// A map that all ranks reach. A key is one or more names joined by `/`; a name has letters, digits, `.`, `_` and `-`.
 ///
-/// Every call ends: with its result, or with an error once the place that holds the store cannot be reached. All readers see
-/// the changes of one key in one order; of two keys changed one after the other by the same rank, who sees the second change
-/// sees the first.
+/// **Bounds.** Every call ends within the bound of its handle ([`Store::bounded`]), the two waits within their timeout and one
+/// bound. A call sends each request once. Its error says whether the change can have been made ([`StoreError::known`]) and, where
+/// the store did not answer, how long the call took.
+///
+/// **Order.** All readers see the changes of one key in one order; of two keys changed one after the other by the same rank, who
+/// sees the second change sees the first. A change that arrives late replaces nothing newer; it may set a
+/// key that was set and removed meanwhile.
+///
+/// **Revisions.** Each change of a key gives the key a revision greater than all before it. In memory and in an etcd a revision
+/// is of the whole store, and all handles see the same ones. In a directory the handle that looks gives the number when it first
+/// sees the change: the number means nothing to another handle, except to those made from it by [`Store::bounded`]. No look
+/// misses a change behind the revision that it asks for.
 pub trait Store: Send + Sync + Debug {
+    /// Another handle on the same store, with the same leases and revisions, whose calls end within `bound`, and within
+    /// [`MAX_BOUND`] in any case.
+    fn bounded(&self, bound: Duration) -> Arc<dyn Store>;
+
     /// Sets `key`. Readers see the old or the new value, never a part.
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError>;
 
@@ -117,6 +139,30 @@ pub trait Store: Send + Sync + Debug {
     /// The names directly below `key` that are set, sorted; none if there is nothing.
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError>;
 
+    /// Removes all keys below `key`, at every depth, and returns how many were set.
+    ///
+    /// In memory and in an etcd that is one step. In a directory each key goes by itself: after an error some are gone. After
+    /// [`StoreError::NoAnswer`] all are gone or none. Nothing that is newer than the call goes when the request is late.
+    fn remove_below(&self, key: &str) -> Result<u64, StoreError>;
+
+    /// Those of `keys` and of the keys below `below`, at every depth, that are set and whose newest change is behind the revision
+    /// `since`; 0 asks for all. One request, of one moment in memory and in an etcd; a directory is read key by key.
+    ///
+    /// Keys that were removed are not told: [`Store::count`] tells that some are gone.
+    ///
+    /// # Errors
+    /// More than [`MAX_LOOK`] keys. A value that cannot be read is no error of the call: see [`Changed::unreadable`].
+    fn changed_since(
+        &self,
+        keys: &[&str],
+        below: Option<&str>,
+        since: u64,
+    ) -> Result<Changed, StoreError>;
+
+    /// How many keys are set below `key`, and when the newest of them was created. If neither differs from an earlier count of the
+    /// same handle, the same keys are set, and were all the time or are again under the same lease.
+    fn count(&self, key: &str) -> Result<Count, StoreError>;
+
     /// Sets `key` to `value` unless it is set, for as long as [`Store::renew_lease`] is called at least every `ttl`. `None` if
     /// somebody else holds the key. [`Lease`] does the renewing.
     ///
@@ -129,14 +175,28 @@ pub trait Store: Send + Sync + Debug {
         ttl: Duration,
     ) -> Result<Option<LeaseId>, StoreError>;
 
-    /// Keeps a lease for another time to live. `false`: it is lost, and stays so.
+    /// Sets `key`, whatever it was, to `value` for as long as the lease lives, which this handle or one made from it has taken.
+    /// `false`: the lease is gone, and the key is as it was. The key goes with the lease.
+    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError>;
+
+    /// Keeps a lease for another time to live. `false`: the store says that it is gone, or that `key` is not under it any more.
+    ///
+    /// The lease itself is never ended by this. In a directory a lease whose holder comes late lives again if nobody has taken or
+    /// changed its key meanwhile: what a look has found gone may be there at the next. In memory and in an etcd it stays gone.
     fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError>;
 
-    /// Gives a lease back, so that the key is gone at once. Nothing happens if it is already lost.
+    /// Gives a lease back, so that all keys under it are gone at once. Nothing happens if it is already lost.
     fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError>;
 
     /// Returns when something may have changed, at latest after `timeout`. May return early.
     fn wait_for_change(&self, timeout: Duration);
+
+    /// Waits until `key` has changed behind the revision `since`, or was removed behind it, at most for `timeout`. `false`: it has
+    /// not. `true` may come without a change: look.
+    ///
+    /// # Errors
+    /// The store cannot be asked, or has ended the watch. The caller waits before it asks again.
+    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError>;
 
     /// Waits until the value of `key` is another one than `known`, at most for `timeout`, and returns it.
     fn watch(
@@ -168,17 +228,25 @@ pub trait Store: Send + Sync + Debug {
     }
 }
 
-/// Opens the store that `url` names for the run `run_id`: `file://DIRECTORY`, which must exist, or
-/// `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX`.
+/// Opens the store that `url` names for the run `run_id`.
+///
+/// - `file://DIRECTORY[?shared]`: a directory that exists. This user or root owns it, and no other user can change it or replace a
+///   directory above it; `shared` says that those who can are trusted.
+/// - `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX[?insecure]`: an etcd, in plain text. A password goes beyond this machine
+///   only with `insecure`.
+/// - `etcds://..[?ca=FILE&cert=FILE&key=FILE]`: an etcd by TLS 1.2 or later. The certificates of its members must name them, and come
+///   from an authority of the file `ca`, or without it from one that browsers trust. `cert` and `key` are this rank's own; only its
+///   user may read the key. Files are PEM, their names percent-encoded.
 ///
 /// # Errors
 /// Another kind of URL; what [`FileStore::open`] or `EtcdStore::open` refuses.
 pub fn open_store(url: &str, run_id: &str) -> Result<Arc<dyn Store>, StoreError> {
     let store: Arc<dyn Store> = match url.split_once("://") {
-        Some(("file", directory)) if !directory.is_empty() => {
-            Arc::new(FileStore::open(directory.as_ref(), run_id)?)
-        }
-        Some(("etcd", _)) => open_etcd(url, run_id)?,
+        Some(("file", rest)) if !rest.is_empty() => match rest.strip_suffix("?shared") {
+            Some(directory) => Arc::new(FileStore::open_shared(directory.as_ref(), run_id)?),
+            None => Arc::new(FileStore::open(rest.as_ref(), run_id)?),
+        },
+        Some(("etcd" | "etcds", _)) => open_etcd(url, run_id)?,
         _ => {
             return Err(StoreError::Url {
                 url: url.to_owned(),
@@ -236,6 +304,17 @@ fn check_value(key: &str, value: &[u8]) -> Result<(), StoreError> {
     }
 }
 
+/// Refuses a look that names too many keys, or one that is none.
+fn check_look(keys: &[&str], below: Option<&str>) -> Result<(), StoreError> {
+    if keys.len() > MAX_LOOK {
+        return Err(StoreError::TooMany {
+            keys: keys.len(),
+            limit: MAX_LOOK,
+        });
+    }
+    keys.iter().copied().chain(below).try_for_each(check_key)
+}
+
 /// Refuses a time to live that no backend can keep.
 fn check_ttl(key: &str, ttl: Duration) -> Result<(), StoreError> {
     match LEASE_TTL.contains(&ttl) {
@@ -278,7 +357,7 @@ mod tests {
         assert_eq!(
             message,
             "the store 'redis://localhost' (WARPVERBS_STORE) is not file://DIRECTORY or \
-             etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX"
+             etcd[s]://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX"
         );
     }
 }

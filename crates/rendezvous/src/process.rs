@@ -3,19 +3,30 @@
 //! /proc may hide a process from this one (mount option hidepid), or refuse to be read. Only what /proc says of a process, or the
 //! kernel's word that no process has its number, ends it: all else is unknown, and counts as a process that lives.
 
-// UNSAFETY: a system call that std does not offer.
-#![expect(unsafe_code, reason = "kill(2) with no signal")]
-
 use std::fs;
 use std::io;
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
+
+/// What can be said of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It runs.
+    Runs,
+    /// It has ended, with all its threads. It stays so.
+    Ended,
+    /// Nothing can be said: it runs on another machine, /proc hides it or cannot be read, or this process has no descriptor left to
+    /// look with. A later look may say more.
+    Unknown,
+}
 
 /// A process. Its number is used again one day, so the time at which it started belongs to it; and it says something only to
 /// processes that see the same numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Boot of the machine, and namespace of the number.
+    /// Boot of the machine, and namespace of the number; empty if they could not be read.
     seen_from: String,
     pid: u32,
     /// Clock ticks since the boot, field 22 of /proc/PID/stat.
@@ -42,35 +53,55 @@ impl Process {
 
     /// Its number, if it is a process of this machine that can be watched: another one than this.
     pub fn pid_here(&self) -> Option<u32> {
-        let other = self.started != 0 && self.pid != std::process::id();
-        (other && self.seen_from == seen_from()).then_some(self.pid)
+        let other = self.pid != std::process::id();
+        (other && self.is_known_here() == Some(true)).then_some(self.pid)
     }
 
     /// Whether the two see the same numbers: both run on one machine.
     pub fn is_beside(&self, other: &Self) -> bool {
-        self.seen_from == other.seen_from && self.started != 0 && other.started != 0
+        let known = |process: &Self| !process.seen_from.is_empty() && process.started != 0;
+        self.seen_from == other.seen_from && known(self) && known(other)
     }
 
-    /// Whether it is sure that the process has ended, with all its threads. `false` for a process of another machine and for one
-    /// that /proc hides.
+    /// Whether it is sure that the process has ended, with all its threads. `false` where [`Process::life`] says anything else.
     pub fn has_ended(&self) -> bool {
-        self.started != 0 && self.seen_from == seen_from() && self.is_over(look(self.pid))
+        self.life() == Life::Ended
     }
 
-    /// Whether what was seen of its number says that it has ended.
-    fn is_over(&self, seen: Seen) -> bool {
+    /// Looks at the process. Only an exit, another start time, or the kernel's word that no process has the number ends it; an
+    /// error of the look says nothing.
+    pub fn life(&self) -> Life {
+        match self.is_known_here() {
+            Some(true) => self.judge(look(self.pid)),
+            Some(false) | None => Life::Unknown,
+        }
+    }
+
+    /// Whether this process sees the same numbers; none if it cannot tell.
+    fn is_known_here(&self) -> Option<bool> {
+        let here = seen_from();
+        let told = self.started != 0 && !self.seen_from.is_empty() && !here.is_empty();
+        told.then(|| self.seen_from == here)
+    }
+
+    /// What was seen of its number says of it.
+    fn judge(&self, seen: Seen) -> Life {
         match seen {
-            Seen::Runs { started } => started != self.started,
-            Seen::Ended => true,
-            Seen::Unknown => false,
+            Seen::Runs { started } if started == self.started => Life::Runs,
+            Seen::Runs { .. } | Seen::Ended => Life::Ended,
+            Seen::Unknown => Life::Unknown,
         }
     }
 }
 
+/// Boot and namespace; empty if either cannot be read, since half of it would name processes of several machines alike.
 fn seen_from() -> String {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    format!("{} {}", boot.trim(), namespace.display())
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let namespace = fs::read_link("/proc/self/ns/pid");
+    match (boot, namespace) {
+        (Ok(boot), Ok(namespace)) => format!("{} {}", boot.trim(), namespace.display()),
+        _ => String::new(),
+    }
 }
 
 impl std::fmt::Display for Process {
@@ -146,12 +177,8 @@ fn state_and_start(stat: &str) -> Option<(&str, u64)> {
 
 /// Whether a process has the number, be it one that this process may not see or signal, or one that was not waited for.
 fn is_used(pid: u32) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else {
-        return false;
-    };
-    // SAFETY: signal 0 is none: the call only looks for the process, and touches no memory of the caller.
-    let found = unsafe { libc::kill(pid, 0) } == 0;
-    found || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 #[cfg(test)]
@@ -219,9 +246,9 @@ mod tests {
             ..Process::this()
         };
         let over = [Seen::Ended, Seen::Runs { started: 4712 }];
-        let not = [Seen::Unknown, runs];
-        assert!(over.iter().all(|seen| process.is_over(*seen)));
-        assert!(!not.iter().any(|seen| process.is_over(*seen)));
+        assert!(over.iter().all(|seen| process.judge(*seen) == Life::Ended));
+        assert_eq!(process.judge(Seen::Unknown), Life::Unknown);
+        assert_eq!(process.judge(runs), Life::Runs);
     }
 
     #[test]
@@ -247,8 +274,15 @@ mod tests {
         assert!(earlier.has_ended());
         let elsewhere = Process {
             seen_from: "another machine".to_owned(),
+            ..earlier.clone()
+        };
+        assert_eq!(elsewhere.life(), Life::Unknown);
+        // Written by a process that could not read where it is, perhaps of another machine.
+        let nowhere = Process {
+            seen_from: String::new(),
             ..earlier
         };
-        assert!(!elsewhere.has_ended());
+        assert_eq!(nowhere.life(), Life::Unknown);
+        assert!(!nowhere.is_beside(&nowhere.clone()));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LeaseId, MAX_VALUE, Store, StoreError, check_value};
+use super::{Changed, Count, Entry, LeaseId, MAX_VALUE, Store, StoreError, check_value};
 
 /// Version of what ranks write to a store. Ranks of different versions do not work together.
 pub const RECORD_VERSION: u32 = 1;
@@ -86,6 +86,48 @@ fn describe(header: &[u8]) -> Option<String> {
 }
 
 impl Store for Records {
+    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+        Arc::new(Self {
+            store: self.store.bounded(bound),
+            header: self.header.clone(),
+        })
+    }
+
+    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
+        self.store.remove_below(key)
+    }
+
+    fn changed_since(
+        &self,
+        keys: &[&str],
+        below: Option<&str>,
+        since: u64,
+    ) -> Result<Changed, StoreError> {
+        let mut changed = self.store.changed_since(keys, below, since)?;
+        for entry in std::mem::take(&mut changed.entries) {
+            match self.unwrap(&entry.key, Some(entry.value)) {
+                Ok(value) => changed.entries.push(Entry {
+                    value: value.unwrap_or_default(),
+                    ..entry
+                }),
+                Err(error) => changed.unreadable.push(error),
+            }
+        }
+        Ok(changed)
+    }
+
+    fn count(&self, key: &str) -> Result<Count, StoreError> {
+        self.store.count(key)
+    }
+
+    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
+        self.store.put_leased(key, &self.wrap(key, value)?, id)
+    }
+
+    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
+        self.store.wait_for_key(key, since, timeout)
+    }
+
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         self.store.put(key, &self.wrap(key, value)?)
     }

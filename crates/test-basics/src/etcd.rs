@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::certificates::{Authority, Issued};
 use crate::limits::HANG;
 
 /// Whoever looks for something asks again after this time.
@@ -39,19 +40,38 @@ struct Member {
     program: PathBuf,
     arguments: Vec<String>,
     port: u16,
+    /// Where it takes connections by TLS.
+    tls_port: Option<u16>,
     process: Option<Child>,
+}
+
+/// What an etcd that takes connections by TLS has.
+pub struct TlsServer<'a> {
+    /// Its certificate and key.
+    pub issued: &'a Issued,
+    /// The authority of clients, whose certificates it asks for.
+    pub clients: Option<&'a Authority>,
 }
 
 impl Etcd {
     /// Starts `members` of them and waits until they serve; where etcd is not installed there is none, and the test is skipped.
     pub fn start(members: usize) -> Option<Self> {
+        Self::start_with(members, None)
+    }
+
+    /// One member that takes connections by TLS as well.
+    pub fn start_with_tls(tls: &TlsServer<'_>) -> Option<Self> {
+        Self::start_with(1, Some(tls))
+    }
+
+    fn start_with(members: usize, tls: Option<&TlsServer<'_>>) -> Option<Self> {
         let Some(program) = program() else {
             println!("skipped: {NO_PROGRAM}");
             return None;
         };
         // Ports are free when they are picked and may be taken a moment later.
         for _ in 0..5 {
-            let mut etcd = Self::new(&program, members);
+            let mut etcd = Self::new(&program, members, tls);
             (0..members).for_each(|i| etcd.start_member(i));
             if (0..members).all(|i| etcd.serves(i)) {
                 return Some(etcd);
@@ -61,12 +81,12 @@ impl Etcd {
         panic!("no etcd comes up");
     }
 
-    fn new(program: &std::path::Path, members: usize) -> Self {
+    fn new(program: &std::path::Path, members: usize, tls: Option<&TlsServer<'_>>) -> Self {
         // etcd answers when a write has reached the disk, which takes seconds while a compiler writes to it. Memory does not.
         let memory = std::path::Path::new("/dev/shm");
         let parent = memory.is_dir().then(|| memory.to_owned());
         let directory = tempfile::tempdir_in(parent.unwrap_or_else(std::env::temp_dir)).unwrap();
-        let free: Vec<TcpListener> = (0..members * 2)
+        let free: Vec<TcpListener> = (0..members * 3)
             .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
             .collect();
         let port = |i: usize| free[i].local_addr().unwrap().port();
@@ -76,12 +96,16 @@ impl Etcd {
         let member = |i: usize| {
             let client = format!("http://127.0.0.1:{}", port(i));
             let peer = format!("http://127.0.0.1:{}", port(members + i));
+            let tls_port = tls.map(|_| port(2 * members + i));
+            let by_tls = tls_port.map(|port| format!("https://127.0.0.1:{port}"));
+            let clients = [Some(client), by_tls].into_iter().flatten();
+            let clients = clients.collect::<Vec<_>>().join(",");
             let data = directory.path().join(format!("m{i}"));
             let options = [
                 ("name", format!("m{i}")),
                 ("data-dir", data.display().to_string()),
-                ("listen-client-urls", client.clone()),
-                ("advertise-client-urls", client),
+                ("listen-client-urls", clients.clone()),
+                ("advertise-client-urls", clients),
                 ("listen-peer-urls", peer.clone()),
                 ("initial-advertise-peer-urls", peer),
                 ("initial-cluster", cluster.join(",")),
@@ -89,10 +113,12 @@ impl Etcd {
             Member {
                 program: program.to_owned(),
                 arguments: options
-                    .iter()
+                    .into_iter()
+                    .chain(tls.into_iter().flat_map(TlsServer::options))
                     .map(|(name, value)| format!("--{name}={value}"))
                     .collect(),
                 port: port(i),
+                tls_port,
                 process: None,
             }
         };
@@ -109,6 +135,12 @@ impl Etcd {
             .map(|i| format!("127.0.0.1:{}", self.members[i % count].port))
             .collect();
         format!("etcd://{user}{}/{prefix}", members.join(","))
+    }
+
+    /// Its address by TLS, with `HOST` in place of 127.0.0.1, and options.
+    pub fn tls_url(&self, host: &str, prefix: &str, options: &str) -> String {
+        let port = self.members[0].tls_port.unwrap();
+        format!("etcds://{host}:{port}/{prefix}?{options}")
     }
 
     /// Starts a member again where it stopped.
@@ -222,6 +254,21 @@ impl Drop for Etcd {
                 let _ = process.wait();
             }
         }
+    }
+}
+
+impl TlsServer<'_> {
+    fn options(&self) -> Vec<(&'static str, String)> {
+        let mut options = vec![
+            ("cert-file", self.issued.certificate.display().to_string()),
+            ("key-file", self.issued.key.display().to_string()),
+        ];
+        if let Some(clients) = self.clients {
+            let file = clients.certificate().display().to_string();
+            options.push(("trusted-ca-file", file));
+            options.push(("client-cert-auth", "true".to_owned()));
+        }
+        options
     }
 }
 

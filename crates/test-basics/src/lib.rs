@@ -1,5 +1,6 @@
 //! What tests of every package share. It uses no other package: a test of `rendezvous` needs no runtime, and a program that only
 //! waits has no software HCA linked into it, whose `open` would stand in for that of the C library.
 
+pub mod certificates;
 pub mod etcd;
 pub mod limits;

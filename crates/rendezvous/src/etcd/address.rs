@@ -1,11 +1,14 @@
-//! `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX`, taken apart.
+//! `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX[?OPTIONS]`, taken apart; `etcds://` is the same by TLS.
 
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 
 use crate::{StoreError, check_key};
 
-/// What every such URL begins with.
-const SCHEME: &str = "etcd://";
+/// What such URLs begin with.
+const PLAIN: &str = "etcd://";
+const BY_TLS: &str = "etcds://";
 
 /// Where an etcd is, and which of its keys are ours.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,6 +18,24 @@ pub(super) struct Address {
     /// All keys begin with it and a `/`.
     pub(super) prefix: String,
     pub(super) user: Option<User>,
+    /// None: everything goes in plain text.
+    pub(super) tls: Option<TlsFiles>,
+}
+
+/// Files that TLS needs, in PEM.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct TlsFiles {
+    /// Certificates of the authorities that the members' certificates come from; none: those that browsers trust.
+    pub(super) authorities: Option<PathBuf>,
+    /// Certificate and key of this rank.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// The options behind a prefix, each at most once.
+#[derive(Debug, Default)]
+struct Options {
+    insecure: bool,
+    files: TlsFiles,
 }
 
 /// Who asks. The password is never printed.
@@ -31,31 +52,95 @@ impl fmt::Debug for User {
 }
 
 impl Address {
+    /// Takes `url` apart.
+    ///
+    /// # Errors
+    /// Another kind of URL; a password that would go through a network in plain text.
     pub(super) fn parse(url: &str) -> Result<Self, StoreError> {
-        Self::split(url).ok_or_else(|| StoreError::Url {
+        let (address, insecure) = Self::split(url).ok_or_else(|| StoreError::Url {
             url: without_user(url),
-        })
+        })?;
+        let open = |member: &&String| !is_loopback(member);
+        match address.members.iter().find(open) {
+            Some(member) if address.tls.is_none() && address.user.is_some() && !insecure => {
+                Err(StoreError::PlainPassword {
+                    url: without_user(url),
+                    member: member.clone(),
+                })
+            }
+            _ => Ok(address),
+        }
     }
 
-    fn split(url: &str) -> Option<Self> {
-        let rest = url.strip_prefix(SCHEME)?;
+    /// The address, and whether the URL says that it may be insecure.
+    fn split(url: &str) -> Option<(Self, bool)> {
+        let (rest, by_tls) = match url.strip_prefix(BY_TLS) {
+            Some(rest) => (rest, true),
+            None => (url.strip_prefix(PLAIN)?, false),
+        };
         // A password may hold anything when it is percent-encoded, so no '/' or '@' stands in it.
-        let (authority, prefix) = rest.split_once('/')?;
+        let (authority, rest) = rest.split_once('/')?;
+        let (prefix, options) = match rest.split_once('?') {
+            Some((prefix, options)) => (prefix, Options::parse(options, by_tls)?),
+            None => (rest, Options::default()),
+        };
         check_key(prefix).ok()?;
         let (user, members) = match authority.split_once('@') {
             Some((user, members)) => (Some(User::parse(user)?), members),
             None => (None, authority),
         };
         let members: Vec<String> = members.split(',').map(str::to_owned).collect();
-        members
+        let address = Self {
+            members,
+            prefix: prefix.to_owned(),
+            user,
+            tls: by_tls.then_some(options.files),
+        };
+        address
+            .members
             .iter()
             .all(|member| is_member(member))
-            .then(|| Self {
-                members,
-                prefix: prefix.to_owned(),
-                user,
-            })
+            .then_some((address, options.insecure))
     }
+}
+
+impl Options {
+    /// `insecure` of a plain address; `ca=FILE`, `cert=FILE` and `key=FILE`, percent-encoded, of one by TLS.
+    fn parse(text: &str, by_tls: bool) -> Option<Self> {
+        let (mut insecure, mut authorities, mut certificate, mut key) = (None, None, None, None);
+        for option in text.split('&') {
+            match option.split_once('=') {
+                None if option == "insecure" && !by_tls => set(&mut insecure, ())?,
+                Some((name, value)) if by_tls && !value.is_empty() => {
+                    let file = PathBuf::from(decode(value)?);
+                    match name {
+                        "ca" => set(&mut authorities, file)?,
+                        "cert" => set(&mut certificate, file)?,
+                        "key" => set(&mut key, file)?,
+                        _ => return None,
+                    }
+                }
+                _ => return None,
+            }
+        }
+        let identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return None,
+        };
+        Some(Self {
+            insecure: insecure.is_some(),
+            files: TlsFiles {
+                authorities,
+                identity,
+            },
+        })
+    }
+}
+
+/// Sets what is not set yet.
+fn set<T>(option: &mut Option<T>, value: T) -> Option<()> {
+    option.replace(value).is_none().then_some(())
 }
 
 impl User {
@@ -71,9 +156,19 @@ impl User {
 
 /// The URL with what may be a password left out.
 fn without_user(url: &str) -> String {
-    match url.rsplit_once('@') {
-        Some((_, rest)) => format!("{SCHEME}***@{rest}"),
-        None => url.to_owned(),
+    match (url.rsplit_once('@'), url.split_once("://")) {
+        (Some((_, rest)), Some((scheme, _))) => format!("{scheme}://***@{rest}"),
+        (Some((_, rest)), None) => format!("***@{rest}"),
+        (None, _) => url.to_owned(),
+    }
+}
+
+/// Whether what is sent to this member stays on this machine.
+fn is_loopback(member: &str) -> bool {
+    let host = member.rsplit_once(':').map_or(member, |(host, _)| host);
+    match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
+        Some(address) => address.parse().is_ok_and(|a: Ipv6Addr| a.is_loopback()),
+        None => host == "localhost" || host.parse().is_ok_and(|a: Ipv4Addr| a.is_loopback()),
     }
 }
 
@@ -83,7 +178,7 @@ fn is_member(text: &str) -> bool {
         return false;
     };
     let host_ok = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
         None => {
             let name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
             !host.is_empty() && host.bytes().all(name)
@@ -119,7 +214,7 @@ mod tests {
         assert_eq!(address.members, ["a.b-c:2379", "10.0.0.1:1", "[::1]:65535"]);
         assert_eq!(address.prefix, "wv/run_7");
         assert_eq!(address.user, None);
-        let user = Address::parse("etcd://me%40work:p%2fw%25:x@h:1/p").unwrap();
+        let user = Address::parse("etcd://me%40work:p%2fw%25:x@localhost:1/p").unwrap();
         let user = user.user.unwrap();
         assert_eq!(
             (user.name.as_str(), user.password.as_str()),
@@ -151,10 +246,72 @@ mod tests {
             "etcd://u:secret%zz@host:1/p",
             "etcd://u:secret%ff@host:1/p",
             "etcd://u:secret/x@host:1/p",
+            "etcd://host:1/p?",
+            "etcd://host:1/p?secure",
+            "etcd://host:1/p?insecure&insecure",
+            "etcd://host:1/p?insecure=1",
+            "etcd://host:1/p?ca=/x",
+            "etcds://host:1/p?insecure",
+            "etcds://host:1/p?ca",
+            "etcds://host:1/p?ca=",
+            "etcds://host:1/p?ca=/x&ca=/y",
+            "etcds://host:1/p?ca=%f",
+            "etcds://host:1/p?cert=/x",
+            "etcds://host:1/p?key=/x",
+            "etcds://host:1/p?port=1",
+            "secret@host",
         ] {
             let error = Address::parse(url).unwrap_err();
             assert!(matches!(error, StoreError::Url { .. }), "{url}: {error}");
             assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_of_tls_are_taken_apart() {
+        let address = Address::parse("etcds://u:p@h:1/run").unwrap();
+        assert_eq!(address.tls, Some(TlsFiles::default()));
+        let url = "etcds://h:1/a/b?key=%2fk%26y&ca=/etc/c a.pem&cert=/c";
+        assert_eq!(
+            Address::parse(url).unwrap(),
+            Address {
+                members: vec!["h:1".to_owned()],
+                prefix: "a/b".to_owned(),
+                user: None,
+                tls: Some(TlsFiles {
+                    authorities: Some("/etc/c a.pem".into()),
+                    identity: Some(("/c".into(), "/k&y".into())),
+                }),
+            }
+        );
+    }
+
+    #[test]
+    fn a_password_leaves_this_machine_in_plain_text_only_when_the_url_says_so() {
+        for host in ["localhost", "127.0.0.1", "127.8.9.10", "[::1]"] {
+            assert!(Address::parse(&format!("etcd://u:secret@{host}:1/p")).is_ok());
+        }
+        for hosts in [
+            "h:1",
+            "10.0.0.1:1",
+            "[fe80::1]:1",
+            "localhost:1,h:1",
+            "127.0.0.1.example:1",
+        ] {
+            let url = format!("etcd://u:secret@{hosts}/p");
+            let error = Address::parse(&url).unwrap_err();
+            assert!(matches!(error, StoreError::PlainPassword { .. }), "{error}");
+            let error = error.to_string();
+            assert!(
+                error.contains("etcds://") && !error.contains("secret"),
+                "{error}"
+            );
+            assert!(Address::parse(&format!("{url}?insecure")).is_ok());
+            assert!(
+                Address::parse(&format!("etcd://{hosts}/p")).is_ok(),
+                "no password"
+            );
+            assert!(Address::parse(&url.replace("etcd", "etcds")).is_ok());
         }
     }
 }

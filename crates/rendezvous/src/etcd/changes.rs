@@ -55,14 +55,9 @@ impl Changes {
             state: Mutex::default(),
             changed: Condvar::new(),
         };
-        let config = Agent::config_builder()
-            .proxy(None)
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .timeout_connect(Some(Duration::from_secs(1)));
         Self {
+            agent: client.other_agent(),
             shared: Arc::new(shared),
-            agent: config.build().into(),
             thread: Mutex::default(),
         }
     }
@@ -137,9 +132,7 @@ impl Shared {
                 return Ok(());
             };
             let line: Streamed<Watched> =
-                serde_json::from_str(&line).map_err(|error| CallError::NoAnswer {
-                    cause: error.to_string(),
-                })?;
+                serde_json::from_str(&line).map_err(|error| broken(error.to_string()))?;
             match line {
                 Streamed {
                     result: Some(watched),
@@ -149,7 +142,7 @@ impl Shared {
                     // The likely cause; if it is another one, a new token does no harm.
                     self.client.forget_token();
                     let cause = format!("{refused:?}");
-                    return Err(CallError::NoAnswer { cause });
+                    return Err(broken(cause));
                 }
             }
         }
@@ -168,5 +161,13 @@ impl Shared {
     /// Whole after every operation, so a panic elsewhere under the lock has broken nothing.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A watch that tells nothing any more.
+fn broken(cause: String) -> CallError {
+    CallError::Unreachable {
+        waited: Duration::ZERO,
+        cause,
     }
 }

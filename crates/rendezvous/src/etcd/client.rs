@@ -1,7 +1,9 @@
-//! Requests to an etcd: HTTP with JSON to its gateway, to one member after the other until one answers.
+//! Requests to an etcd: HTTP with JSON to its gateway.
 //!
-//! A request that changes something is sent once: when its answer is lost, nobody knows whether it was done, and the caller is
-//! told so. Others are repeated until an answer comes or the time is over.
+//! A request is sent once, to one member, and nothing is tried again when its answer does not come: the caller is told so within
+//! the bound of its call, and whoever calls again asks the next member. A request goes to the next member at once only if it
+//! could not be sent to the one before, and each member is tried once. A token that the etcd has forgotten is replaced once.
+//! When the answer to a change is lost, nobody knows whether it was done, and the caller is told that.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,19 +12,16 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use ureq::tls::TlsConfig;
 use ureq::{Agent, Body, Timeout, http::Response};
 
 use super::address::User;
 use super::messages::{Authenticated, Refusal};
 use crate::StoreError;
 
-/// One call of a store, with all its requests: longer than an etcd needs to choose another leader.
-const CALL: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(1);
-/// A member that has not answered a question is passed over for the next.
-const ANSWER: Duration = Duration::from_secs(2);
-/// When no member answered.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Longest wait for a token, before a stream is opened.
+const TOKEN: Duration = Duration::from_secs(2);
 /// Most bytes of an answer.
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -40,6 +39,7 @@ const UNAUTHENTICATED: u32 = 16;
 #[derive(Debug)]
 pub(super) struct Client {
     agent: Agent,
+    tls: Option<TlsConfig>,
     members: Vec<String>,
     /// Which answered last.
     current: AtomicUsize,
@@ -54,15 +54,16 @@ pub(super) enum CallError {
     Refused { code: u32, message: String },
     /// No member could be asked in time. Nothing was done.
     Unreachable { waited: Duration, cause: String },
-    /// It was sent, and no answer came.
-    NoAnswer { cause: String },
+    /// A change that was sent, and no answer came.
+    NoAnswer { waited: Duration, cause: String },
 }
 
-/// Whether a request may be sent again when nobody knows if it was done.
+/// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Again {
-    Yes,
-    No,
+enum Kind {
+    /// It changes nothing, or nothing that matters when it is done without an answer.
+    Asks,
+    Changes,
 }
 
 /// How one attempt failed.
@@ -75,26 +76,22 @@ enum Failure {
     NoAnswer(String),
 }
 
-/// When a call that begins now is over.
-pub(super) fn limit() -> Instant {
-    Instant::now() + CALL
-}
-
 impl Client {
-    pub(super) fn new(members: Vec<String>, user: Option<User>) -> Self {
-        let config = Agent::config_builder()
-            .proxy(None)
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .timeout_connect(Some(CONNECT))
-            .max_idle_connections_per_host(8);
+    /// `tls`: none sends everything in plain text.
+    pub(super) fn new(members: Vec<String>, user: Option<User>, tls: Option<TlsConfig>) -> Self {
         Self {
-            agent: config.build().into(),
+            agent: agent(tls.as_ref(), 8),
+            tls,
             members,
             current: AtomicUsize::new(0),
             user,
             token: Mutex::default(),
         }
+    }
+
+    /// An agent with connections of its own.
+    pub(super) fn other_agent(&self) -> Agent {
+        agent(self.tls.as_ref(), 1)
     }
 
     /// The members, for messages.
@@ -109,7 +106,7 @@ impl Client {
         body: &Value,
         until: Instant,
     ) -> Result<T, CallError> {
-        let answer = self.call(path, body, until, Again::Yes)?;
+        let answer = self.call(path, body, until, Kind::Asks)?;
         parse(&answer).map_err(|message| CallError::Refused { code: 0, message })
     }
 
@@ -120,8 +117,12 @@ impl Client {
         body: &Value,
         until: Instant,
     ) -> Result<T, CallError> {
-        let answer = self.call(path, body, until, Again::No)?;
-        parse(&answer).map_err(|cause| CallError::NoAnswer { cause })
+        let start = Instant::now();
+        let answer = self.call(path, body, until, Kind::Changes)?;
+        parse(&answer).map_err(|cause| CallError::NoAnswer {
+            waited: start.elapsed(),
+            cause,
+        })
     }
 
     fn call(
@@ -129,44 +130,57 @@ impl Client {
         path: &str,
         body: &Value,
         until: Instant,
-        again: Again,
+        kind: Kind,
     ) -> Result<Vec<u8>, CallError> {
         let start = Instant::now();
         let body = body.to_string();
+        let unreachable = |cause| CallError::Unreachable {
+            waited: start.elapsed(),
+            cause,
+        };
+        let mut may_ask_for_token = self.user.is_some();
+        let mut members = self.members.len();
+        let mut cause = "the time of the call was over".to_owned();
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let limit = match again {
-                Again::Yes => left.min(ANSWER),
-                Again::No => left,
-            };
-            let answer = self
-                .authorised(limit)
-                .and_then(|()| self.attempt(path, &body, limit));
-            let cause = match answer {
-                Ok(answer) => return Ok(answer),
-                Err(Failure::Token(refusal)) if self.user.is_some() => {
-                    self.forget_token();
-                    refusal.message
-                }
-                Err(Failure::Refused(Refusal { code, message }))
-                | Err(Failure::Token(Refusal { code, message })) => {
-                    return Err(CallError::Refused { code, message });
-                }
-                Err(Failure::NoAnswer(cause)) if again == Again::No => {
-                    self.pass_over();
-                    return Err(CallError::NoAnswer { cause });
-                }
-                Err(Failure::NotSent(cause) | Failure::NoAnswer(cause)) => {
-                    self.pass_over();
-                    cause
-                }
-            };
-            if Instant::now() + PAUSE >= until {
-                let waited = start.elapsed();
-                return Err(CallError::Unreachable { waited, cause });
+            if left.is_zero() || members == 0 {
+                return Err(unreachable(cause));
             }
-            std::thread::sleep(PAUSE / u32::try_from(self.members.len()).unwrap_or(1));
+            let answer = self
+                .authorised(left)
+                .and_then(|()| self.attempt(path, &body, left));
+            match answer {
+                Ok(answer) => return Ok(answer),
+                Err(Failure::Token(_)) if may_ask_for_token => {
+                    may_ask_for_token = false;
+                    self.forget_token();
+                }
+                Err(
+                    Failure::Refused(Refusal { code, message })
+                    | Failure::Token(Refusal { code, message }),
+                ) => return Err(CallError::Refused { code, message }),
+                Err(Failure::NoAnswer(cause)) => {
+                    self.pass_over();
+                    return Err(match kind {
+                        Kind::Asks => unreachable(cause),
+                        Kind::Changes => CallError::NoAnswer {
+                            waited: start.elapsed(),
+                            cause,
+                        },
+                    });
+                }
+                Err(Failure::NotSent(why)) => {
+                    self.pass_over();
+                    members -= 1;
+                    cause = why;
+                }
+            }
         }
+    }
+
+    /// The agent of calls.
+    pub(super) fn agent(&self) -> &Agent {
+        &self.agent
     }
 
     /// Opens a stream at the member that answers, which lasts at most for `limit`.
@@ -177,15 +191,19 @@ impl Client {
         body: &Value,
         limit: Duration,
     ) -> Result<Response<Body>, CallError> {
+        let start = Instant::now();
         let opened = self
-            .authorised(ANSWER)
+            .authorised(TOKEN.min(limit))
             .and_then(|()| self.send(agent, path, &body.to_string(), limit));
         opened.map_err(|failure| match failure {
             Failure::Refused(Refusal { code, message })
             | Failure::Token(Refusal { code, message }) => CallError::Refused { code, message },
             Failure::NotSent(cause) | Failure::NoAnswer(cause) => {
                 self.pass_over();
-                CallError::NoAnswer { cause }
+                CallError::Unreachable {
+                    waited: start.elapsed(),
+                    cause,
+                }
             }
         })
     }
@@ -233,8 +251,9 @@ impl Client {
         limit: Duration,
     ) -> Result<Response<Body>, Failure> {
         let member = &self.members[self.current.load(Ordering::Relaxed) % self.members.len()];
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
         let mut request = agent
-            .post(format!("http://{member}/v3/{path}"))
+            .post(format!("{scheme}://{member}/v3/{path}"))
             .header("Content-Type", "application/json");
         let token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(token) = token.as_deref() {
@@ -265,7 +284,8 @@ impl Client {
         self.current.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn error(&self, error: CallError) -> StoreError {
+    /// The error of a request that changes nothing, or of a change of a key whose revision was `seen`.
+    pub(super) fn error(&self, error: CallError, seen: u64) -> StoreError {
         let store = self.name();
         match error {
             CallError::Refused { mut message, .. } => {
@@ -279,9 +299,29 @@ impl Client {
                 waited,
                 cause,
             },
-            CallError::NoAnswer { cause } => StoreError::NoAnswer { store, cause },
+            CallError::NoAnswer { waited, cause } => StoreError::NoAnswer {
+                store,
+                waited,
+                seen,
+                cause,
+            },
         }
     }
+}
+
+/// Connections that keep to what was configured: no proxy, no redirection to another place or to plain text.
+fn agent(tls: Option<&TlsConfig>, idle: usize) -> Agent {
+    let config = Agent::config_builder()
+        .proxy(None)
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_connect(Some(CONNECT))
+        .max_idle_connections_per_host(idle);
+    let config = match tls {
+        Some(tls) => config.https_only(true).tls_config(tls.clone()),
+        None => config,
+    };
+    config.build().into()
 }
 
 /// What a refusal means.
@@ -301,7 +341,11 @@ fn refused(refusal: Refusal) -> Failure {
 /// What an error of the connection means.
 fn failed(member: &str, error: &ureq::Error) -> Failure {
     let cause = format!("{member}: {error}");
-    let refused = |error: &io::Error| error.kind() == ErrorKind::ConnectionRefused;
+    // A certificate is judged before anything is sent.
+    let refused = |error: &io::Error| {
+        error.kind() == ErrorKind::ConnectionRefused
+            || error.to_string().starts_with("invalid peer certificate")
+    };
     match error {
         ureq::Error::HostNotFound
         | ureq::Error::ConnectionFailed

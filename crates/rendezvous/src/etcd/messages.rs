@@ -13,7 +13,20 @@ pub(super) fn encoded(bytes: impl AsRef<[u8]>) -> String {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Range {
+    pub(super) header: Header,
     pub(super) kvs: Vec<KeyValue>,
+    /// How many keys there are, whichever were asked for.
+    #[serde(deserialize_with = "number")]
+    pub(super) count: u64,
+}
+
+/// What each answer begins with.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Header {
+    /// Of the whole store.
+    #[serde(deserialize_with = "number")]
+    pub(super) revision: u64,
 }
 
 /// One of them.
@@ -27,6 +40,9 @@ pub(super) struct KeyValue {
     /// Revision of the whole store at the key's newest change.
     #[serde(deserialize_with = "number")]
     pub(super) mod_revision: u64,
+    /// The same at the change that set it when it was not set.
+    #[serde(deserialize_with = "number")]
+    pub(super) create_revision: u64,
     #[serde(deserialize_with = "number")]
     pub(super) lease: u64,
 }
@@ -35,7 +51,24 @@ pub(super) struct KeyValue {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Committed {
+    pub(super) header: Header,
     pub(super) succeeded: bool,
+    pub(super) responses: Vec<Operated>,
+}
+
+/// What one operation of a transaction has found or done.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Operated {
+    pub(super) response_range: Range,
+    pub(super) response_delete_range: Deleted,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Deleted {
+    #[serde(deserialize_with = "number")]
+    pub(super) deleted: u64,
 }
 
 /// A lease, granted or kept alive. No time to live: there is none.
@@ -69,8 +102,14 @@ pub(super) struct Streamed<T> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Watched {
+    /// The watch stands.
+    pub(super) created: bool,
     pub(super) canceled: bool,
     pub(super) cancel_reason: String,
+    /// Changes from this revision on are known; earlier ones are not. 0 unless a watch from before it was asked for.
+    #[serde(deserialize_with = "number")]
+    pub(super) compact_revision: u64,
+    pub(super) events: Vec<serde::de::IgnoredAny>,
 }
 
 /// Why not. The code is gRPC's.

@@ -3,25 +3,33 @@
 //! It is asked by HTTP with JSON ([etcd's gateway](https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/)), not by gRPC: see
 //! ARCHITECTURE.md. Reads are linearizable. Each change is a transaction that holds only at the revision of the key that was
 //! looked at before, so that a request that is late, even behind a member that was stopped for a while, never replaces
-//! something newer. Leases are etcd's own, whose clock is the leader's: times to live are whole seconds, and at least etcd's
+//! something newer. A call makes that look and sends the transaction; it begins again only when the etcd has answered that somebody
+//! else was faster, and ends within its bound. Leases are etcd's own, whose clock is the leader's: times to live are whole seconds, and at least etcd's
 //! own minimum (2 s as it comes); the holder gives up after the time that was asked for, which is never longer.
 
 mod address;
 mod changes;
 mod client;
 mod messages;
+mod tls;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::address::Address;
 use self::changes::Changes;
-use self::client::{CallError, Client, NOT_FOUND, limit};
-use self::messages::{Committed, Granted, KeyValue, Nothing, Range, Streamed, encoded};
-use super::{LeaseId, Store, StoreError, check_key, check_ttl, check_value};
+use self::client::{CallError, Client, NOT_FOUND};
+use self::messages::{Committed, Granted, KeyValue, Nothing, Range, Streamed, Watched, encoded};
+use super::call::clamped;
+use super::{
+    Changed, Count, Entry, LeaseId, MAX_BOUND, Store, StoreError, check_key, check_look, check_ttl,
+    check_value, repeat,
+};
 
 /// The key that holds the run that the prefix belongs to. No rank can write it: names do not begin with a dot.
 const RUN: &str = ".run";
@@ -31,58 +39,98 @@ const RUN: &str = ".run";
 pub struct EtcdStore {
     client: Arc<Client>,
     prefix: String,
-    changes: Changes,
+    changes: Arc<Changes>,
+    /// Longest time of a call.
+    bound: Duration,
 }
 
 /// A key as it was found; all zero and empty if it is not set.
 type Found = Option<KeyValue>;
 
 impl EtcdStore {
-    /// Opens the keys that `url`, `etcd://[USER:PASSWORD@]HOST:PORT[,HOST:PORT..]/PREFIX`, names for the run `run_id`. The
+    /// Opens the keys that `url` names for the run `run_id`: `etcd://` or `etcds://`, as [`open_store`](crate::open_store) says. The
     /// first rank to come writes the run there.
     ///
     /// # Errors
-    /// Another kind of URL; no member that answers within 5 s, or that refuses user or password; keys of another run.
+    /// Another kind of URL; a password in plain text; a certificate or key that cannot be used; no member that answers within
+    /// [`MAX_BOUND`], for which it is tried again and again; one that refuses user or password; keys of another run.
     pub fn open(url: &str, run_id: &str) -> Result<Self, StoreError> {
         let Address {
             members,
             prefix,
             user,
+            tls,
         } = Address::parse(url)?;
-        let client = Arc::new(Client::new(members, user));
+        let tls = tls.as_ref().map(tls::config).transpose()?;
+        let client = Arc::new(Client::new(members, user, tls));
         // '0' comes after '/'.
         let changes = Changes::new(&client, &format!("{prefix}/"), &format!("{prefix}0"));
         let store = Self {
             client,
             prefix,
-            changes,
+            changes: Arc::new(changes),
+            bound: MAX_BOUND,
         };
         store.claim(run_id)?;
         Ok(store)
     }
 
     fn claim(&self, run_id: &str) -> Result<(), StoreError> {
-        let until = limit();
-        let mine = |found: &Found| {
-            found
-                .as_ref()
-                .is_some_and(|kv| kv.value == run_id.as_bytes())
-        };
+        let until = self.limit();
         let put = |found: &Found| {
             found
                 .is_none()
                 .then(|| self.putting(RUN, run_id.as_bytes()))
         };
-        self.change(RUN, until, put, mine)?;
-        let found = self.find(RUN, until)?;
-        match mine(&found) {
+        let found = repeat(until, || {
+            match self.change(RUN, until, put) {
+                // What is there now says whether it was done, or somebody else was faster.
+                Ok(_) | Err(StoreError::NoAnswer { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            match self.find(RUN, until)? {
+                Some(found) => Ok(found.value),
+                None => Err(StoreError::Unreachable {
+                    store: self.client.name(),
+                    waited: MAX_BOUND.saturating_sub(until - Instant::now()),
+                    cause: "the run was not written".to_owned(),
+                }),
+            }
+        })?;
+        match found == run_id.as_bytes() {
             true => Ok(()),
             false => Err(StoreError::OtherRun {
                 store: format!("{} of etcd {}", self.prefix, self.client.name()),
-                found: String::from_utf8_lossy(&found.unwrap_or_default().value).into_owned(),
+                found: String::from_utf8_lossy(&found).into_owned(),
                 wanted: run_id.to_owned(),
             }),
         }
+    }
+
+    /// When a call that begins now is over.
+    fn limit(&self) -> Instant {
+        Instant::now() + self.bound
+    }
+
+    /// All keys below `key`: the first, and the first behind them.
+    fn below(&self, key: &str) -> (String, String) {
+        // '0' comes after '/'.
+        (
+            format!("{}/{key}/", self.prefix),
+            format!("{}/{key}0", self.prefix),
+        )
+    }
+
+    /// Asks for something that changes nothing.
+    fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        request: &Value,
+        until: Instant,
+    ) -> Result<T, StoreError> {
+        self.changes.check()?;
+        let answer = self.client.ask(path, request, until);
+        answer.map_err(|error| self.client.error(error, 0))
     }
 
     fn key(&self, key: &str) -> String {
@@ -90,34 +138,19 @@ impl EtcdStore {
     }
 
     fn find(&self, key: &str, until: Instant) -> Result<Found, StoreError> {
-        self.changes.check()?;
-        let request = json!({"key": self.key(key)});
-        let range: Result<Range, CallError> = self.client.ask("kv/range", &request, until);
-        let range = range.map_err(|error| self.client.error(error))?;
+        let range: Range = self.ask("kv/range", &json!({"key": self.key(key)}), until)?;
         Ok(range.kvs.into_iter().next())
     }
 
     /// Changes `key` by what `operation` makes of it, until nobody else was faster. `false` if it is to stay.
-    ///
-    /// When an answer was lost, `done` says whether what is found now is what was to be done.
     fn change(
         &self,
         key: &str,
         until: Instant,
         operation: impl Fn(&Found) -> Option<Value>,
-        done: impl Fn(&Found) -> bool,
     ) -> Result<bool, StoreError> {
-        let mut lost: Option<(u64, StoreError)> = None;
         loop {
-            let found = match (self.find(key, until), lost.take()) {
-                (Ok(found), None) => found,
-                (Ok(found), Some(now)) if revision(&found) == now.0 => {
-                    lost = Some(now);
-                    found
-                }
-                (Ok(found), Some(_)) if done(&found) => return Ok(true),
-                (Ok(_) | Err(_), Some((_, error))) | (Err(error), None) => return Err(error),
-            };
+            let found = self.find(key, until)?;
             let Some(operation) = operation(&found) else {
                 return Ok(false);
             };
@@ -126,13 +159,13 @@ impl EtcdStore {
                 "compare": [{"key": self.key(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string()}],
                 "success": [operation],
             });
-            match self.client.change("kv/txn", &request, until) {
-                Ok(Committed { succeeded: true }) => return Ok(true),
-                Ok(Committed { succeeded: false }) => {}
-                Err(error @ CallError::NoAnswer { .. }) => {
-                    lost = Some((revision, self.client.error(error)));
-                }
-                Err(error) => return Err(self.client.error(error)),
+            let committed: Result<Committed, CallError> =
+                self.client.change("kv/txn", &request, until);
+            if committed
+                .map_err(|error| self.client.error(error, revision))?
+                .succeeded
+            {
+                return Ok(true);
             }
         }
     }
@@ -141,7 +174,12 @@ impl EtcdStore {
         json!({"request_put": {"key": self.key(key), "value": encoded(value)}})
     }
 
-    /// Ends a lease, with its key if that is still attached to it.
+    fn putting_leased(&self, key: &str, value: &[u8], id: u64) -> Value {
+        let put = json!({"key": self.key(key), "value": encoded(value), "lease": id.to_string()});
+        json!({"request_put": put})
+    }
+
+    /// Ends a lease, with the keys that are still attached to it.
     fn revoke(&self, id: u64, until: Instant) -> Result<(), StoreError> {
         let request = json!({"ID": id.to_string()});
         let revoked: Result<Nothing, CallError> = self.client.ask("lease/revoke", &request, until);
@@ -150,7 +188,7 @@ impl EtcdStore {
             | Err(CallError::Refused {
                 code: NOT_FOUND, ..
             }) => Ok(()),
-            Err(error) => Err(self.client.error(error)),
+            Err(error) => Err(self.client.error(error, 0)),
         }
     }
 }
@@ -165,17 +203,25 @@ fn value(found: &Found) -> Option<&[u8]> {
 }
 
 impl Store for EtcdStore {
+    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+        Arc::new(Self {
+            client: Arc::clone(&self.client),
+            prefix: self.prefix.clone(),
+            changes: Arc::clone(&self.changes),
+            bound: clamped(bound),
+        })
+    }
+
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         check_key(key)?;
         check_value(key, value)?;
         let put = |_: &Found| Some(self.putting(key, value));
-        self.change(key, limit(), put, |found| self::value(found) == Some(value))
-            .map(drop)
+        self.change(key, self.limit(), put).map(drop)
     }
 
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         check_key(key)?;
-        Ok(self.find(key, limit())?.map(|found| found.value))
+        Ok(self.find(key, self.limit())?.map(|found| found.value))
     }
 
     fn compare_and_set(
@@ -188,8 +234,7 @@ impl Store for EtcdStore {
         check_value(key, value)?;
         let put =
             |found: &Found| (self::value(found) == expected).then(|| self.putting(key, value));
-        // Somebody else may have set the same value.
-        self.change(key, limit(), put, |_| false)
+        self.change(key, self.limit(), put)
     }
 
     fn remove(&self, key: &str) -> Result<bool, StoreError> {
@@ -198,18 +243,100 @@ impl Store for EtcdStore {
             let found = found.is_some();
             found.then(|| json!({"request_delete_range": {"key": self.key(key)}}))
         };
-        self.change(key, limit(), remove, Option::is_none)
+        self.change(key, self.limit(), remove)
+    }
+
+    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
+        check_key(key)?;
+        let until = self.limit();
+        let (first, end) = self.below(key);
+        let (first, end) = (encoded(first), encoded(end));
+        loop {
+            let request = json!({"key": first, "range_end": end, "count_only": true});
+            let range: Range = self.ask("kv/range", &request, until)?;
+            if range.count == 0 {
+                return Ok(0);
+            }
+            // Late, it removes nothing: some key below is newer then, or there is none.
+            let behind = (range.header.revision + 1).to_string();
+            let request = json!({
+                "compare": [{"key": first, "range_end": end, "target": "MOD", "result": "LESS", "mod_revision": behind}],
+                "success": [{"request_delete_range": {"key": first, "range_end": end}}],
+            });
+            let committed: Result<Committed, CallError> =
+                self.client.change("kv/txn", &request, until);
+            let committed =
+                committed.map_err(|error| self.client.error(error, range.header.revision))?;
+            if committed.succeeded {
+                let of = |done: &messages::Operated| done.response_delete_range.deleted;
+                return Ok(committed.responses.iter().map(of).sum());
+            }
+        }
+    }
+
+    fn changed_since(
+        &self,
+        keys: &[&str],
+        below: Option<&str>,
+        since: u64,
+    ) -> Result<Changed, StoreError> {
+        check_look(keys, below)?;
+        let from = since.saturating_add(1).to_string();
+        let mut ranges: Vec<Value> = keys
+            .iter()
+            .map(|key| json!({"request_range": {"key": self.key(key), "min_mod_revision": from}}))
+            .collect();
+        if let Some((first, end)) = below.map(|key| self.below(key)) {
+            ranges.push(json!({"request_range":
+                {"key": encoded(first), "range_end": encoded(end), "min_mod_revision": from}}));
+        }
+        let request = json!({"success": ranges});
+        let committed: Committed = self.ask("kv/txn", &request, self.limit())?;
+        let prefix = format!("{}/", self.prefix);
+        let found = committed
+            .responses
+            .into_iter()
+            .flat_map(|operated| operated.response_range.kvs);
+        let entries: BTreeMap<String, Entry> = found
+            .filter_map(|kv| {
+                let name = String::from_utf8(kv.key).ok()?;
+                let key = name.strip_prefix(&prefix)?.to_owned();
+                let entry = Entry {
+                    key: key.clone(),
+                    value: kv.value,
+                    revision: kv.mod_revision,
+                    created: kv.create_revision,
+                };
+                Some((key, entry))
+            })
+            .collect();
+        Ok(Changed {
+            entries: entries.into_values().collect(),
+            unreadable: Vec::new(),
+            revision: committed.header.revision,
+        })
+    }
+
+    fn count(&self, key: &str) -> Result<Count, StoreError> {
+        check_key(key)?;
+        let (first, end) = self.below(key);
+        let request = json!({
+            "key": encoded(first), "range_end": encoded(end), "keys_only": true,
+            "sort_target": "CREATE", "sort_order": "DESCEND", "limit": "1",
+        });
+        let range: Range = self.ask("kv/range", &request, self.limit())?;
+        Ok(Count {
+            keys: range.count,
+            newest_created: range.kvs.first().map_or(0, |kv| kv.create_revision),
+            revision: range.header.revision,
+        })
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
         check_key(key)?;
-        let (below, end) = (
-            format!("{}/{key}/", self.prefix),
-            format!("{}/{key}0", self.prefix),
-        );
+        let (below, end) = self.below(key);
         let request = json!({"key": encoded(&below), "range_end": encoded(end), "keys_only": true});
-        let range: Result<Range, CallError> = self.client.ask("kv/range", &request, limit());
-        let range = range.map_err(|error| self.client.error(error))?;
+        let range: Range = self.ask("kv/range", &request, self.limit())?;
         let name = |kv: KeyValue| {
             let rest = String::from_utf8(kv.key).ok()?;
             let rest = rest.strip_prefix(&below)?;
@@ -228,37 +355,58 @@ impl Store for EtcdStore {
         check_key(key)?;
         check_value(key, value)?;
         check_ttl(key, ttl)?;
-        let until = limit();
+        let until = self.limit();
         if self.find(key, until)?.is_some() {
             return Ok(None);
         }
         let seconds = ttl.as_millis().div_ceil(1000);
-        // Asked twice, one of two leases that nobody uses runs out by itself.
+        // Without an answer, a lease that nobody uses runs out by itself.
         let request = json!({"TTL": seconds.to_string()});
-        let granted: Result<Granted, CallError> = self.client.ask("lease/grant", &request, until);
-        let id = granted.map_err(|error| self.client.error(error))?.id;
-        let take = |found: &Found| {
-            let put =
-                json!({"key": self.key(key), "value": encoded(value), "lease": id.to_string()});
-            found.is_none().then(|| json!({"request_put": put}))
-        };
-        let mine = |found: &Found| found.as_ref().is_some_and(|kv| kv.lease == id);
-        let taken = self.change(key, until, take, mine);
+        let granted: Granted = self.ask("lease/grant", &request, until)?;
+        let id = granted.id;
+        let take = |found: &Found| found.is_none().then(|| self.putting_leased(key, value, id));
+        let taken = self.change(key, until, take);
         if matches!(taken, Ok(true)) {
             return Ok(Some(LeaseId(id)));
         }
         // A request that is still on its way finds no lease to attach the key to.
         let revoked = self.revoke(id, until);
-        taken.and(revoked).map(|()| None)
+        match taken {
+            // The key may have been set, and goes with the lease.
+            Err(error) => Err(error),
+            Ok(_) => revoked.map(|()| None),
+        }
+    }
+
+    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
+        check_key(key)?;
+        check_value(key, value)?;
+        let until = self.limit();
+        loop {
+            let revision = revision(&self.find(key, until)?);
+            let request = json!({
+                "compare": [{"key": self.key(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string()}],
+                "success": [self.putting_leased(key, value, id.0)],
+            });
+            let committed: Result<Committed, CallError> =
+                self.client.change("kv/txn", &request, until);
+            match committed {
+                Ok(committed) if committed.succeeded => return Ok(true),
+                Ok(_) => {}
+                // There is no such lease.
+                Err(CallError::Refused {
+                    code: NOT_FOUND, ..
+                }) => return Ok(false),
+                Err(error) => return Err(self.client.error(error, revision)),
+            }
+        }
     }
 
     fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
         check_key(key)?;
-        let until = limit();
+        let until = self.limit();
         let request = json!({"ID": id.0.to_string()});
-        let kept: Result<Streamed<Granted>, CallError> =
-            self.client.ask("lease/keepalive", &request, until);
-        let kept = kept.map_err(|error| self.client.error(error))?;
+        let kept: Streamed<Granted> = self.ask("lease/keepalive", &request, until)?;
         if let Some(refusal) = kept.error.filter(|refusal| refusal.code != NOT_FOUND) {
             self.client.forget_token();
             return Err(StoreError::Refused {
@@ -267,19 +415,64 @@ impl Store for EtcdStore {
             });
         }
         let alive = kept.result.is_some_and(|granted| granted.ttl != 0);
-        let held = alive && self.find(key, until)?.is_some_and(|kv| kv.lease == id.0);
-        if alive && !held {
-            self.revoke(id.0, until)?;
-        }
-        Ok(held)
+        Ok(alive && self.find(key, until)?.is_some_and(|kv| kv.lease == id.0))
     }
 
     fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
         check_key(key)?;
-        self.revoke(id.0, limit())
+        self.revoke(id.0, self.limit())
     }
 
     fn wait_for_change(&self, timeout: Duration) {
         self.changes.wait(timeout);
+    }
+
+    /// One watch of the one key, which etcd ends or which lasts for `timeout`.
+    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
+        check_key(key)?;
+        self.changes.check()?;
+        let start = Instant::now();
+        let from = since.saturating_add(1).to_string();
+        let request = json!({"create_request": {"key": self.key(key), "start_revision": from}});
+        let opened = self
+            .client
+            .stream(self.client.agent(), "watch", &request, timeout);
+        let response = opened.map_err(|error| self.client.error(error, 0))?;
+        let broken = |cause: String| StoreError::Unreachable {
+            store: self.client.name(),
+            waited: start.elapsed(),
+            cause,
+        };
+        let mut stands = false;
+        for line in BufReader::new(response.into_body().into_reader()).lines() {
+            let line = match line {
+                Ok(line) => line,
+                Err(_) if stands && start.elapsed() >= timeout => return Ok(false),
+                Err(error) => return Err(broken(error.to_string())),
+            };
+            let line: Streamed<Watched> =
+                serde_json::from_str(&line).map_err(|error| broken(error.to_string()))?;
+            match line {
+                Streamed {
+                    result: Some(watched),
+                    error: None,
+                } => {
+                    // What was compacted has changed, and is not told any more.
+                    if !watched.events.is_empty() || watched.compact_revision != 0 {
+                        return Ok(true);
+                    }
+                    if watched.canceled {
+                        self.client.forget_token();
+                        return Err(broken(watched.cancel_reason));
+                    }
+                    stands |= watched.created;
+                }
+                refused => {
+                    self.client.forget_token();
+                    return Err(broken(format!("{refused:?}")));
+                }
+            }
+        }
+        Err(broken("the watch has ended".to_owned()))
     }
 }

@@ -9,6 +9,14 @@ use rendezvous::{
 };
 use test_basics::limits::HANG;
 
+use crate::disturbed::{Disturbed, Faults};
+
+/// Each call of a store takes up to this.
+const DELAYED: Faults = Faults {
+    delay: Duration::from_micros(300),
+    lost: 0,
+};
+
 /// Runs `check` on a fresh store of each kind.
 pub(crate) fn on_each(check: impl Fn(Arc<dyn Store>)) {
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -30,6 +38,19 @@ pub(crate) fn on_each(check: impl Fn(Arc<dyn Store>)) {
         eprintln!("{name}");
         check(store);
     }
+    let seed = fastrand::u64(..);
+    let directory = tempfile::tempdir().unwrap();
+    let slow: [(&str, Arc<dyn Store>); 2] = [
+        ("memory", Arc::new(MemoryStore::new())),
+        (
+            "directory",
+            Arc::new(FileStore::open(directory.path(), "run").unwrap()),
+        ),
+    ];
+    for (name, store) in slow {
+        eprintln!("{name}, each call delayed, seed {seed}");
+        check(Arc::new(Disturbed::new(store, DELAYED, seed)));
+    }
     #[cfg(feature = "etcd")]
     on_etcd(check);
 }
@@ -48,6 +69,10 @@ fn on_etcd(check: impl Fn(Arc<dyn Store>)) {
     check(Arc::new(store));
     eprintln!("etcd by its url");
     check(open_store(&etcd.url(0, "", "by/url"), "run").unwrap());
+    let seed = fastrand::u64(..);
+    eprintln!("etcd, each call delayed, seed {seed}");
+    let store = open_store(&etcd.url(0, "", "delayed"), "run").unwrap();
+    check(Arc::new(Disturbed::new(store, DELAYED, seed)));
 }
 
 #[test]

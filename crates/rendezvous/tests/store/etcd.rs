@@ -1,11 +1,13 @@
 //! What only an etcd can get wrong: servers that are killed, stopped and started again, and ones that refuse.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rendezvous::{EtcdStore, Lease, Store, StoreError, open_store};
+use rendezvous::{EtcdStore, Known, Lease, Patient, Store, StoreError, Timed, open_store};
 use test_basics::etcd::{Etcd, impostor};
 use test_basics::limits::{HANG, until};
 
@@ -221,7 +223,7 @@ fn an_etcd_that_is_gone_for_a_while_fails_calls_clearly_and_heals_with_leases_an
             eprintln!("refused after {:?}", asked.elapsed());
         }
         thread::sleep(gone.saturating_sub(start.elapsed()));
-        assert!(!lease.is_held(), "nobody knows");
+        assert!(!lease.is_held() && !lease.is_gone(), "nobody knows");
         etcd.start_member(0);
         assert!(etcd.serves(0));
         assert!(store.compare_and_set("record", Some(b"1"), b"2").unwrap());
@@ -376,4 +378,109 @@ fn an_address_where_no_etcd_answers_is_a_clear_error() {
             });
         }
     });
+}
+
+/// An etcd that answers questions and is silent when it gets a change; how many changes it got.
+fn silent_to_changes() -> (String, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let changes = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&changes);
+    // It lives as long as the test program.
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = Vec::new();
+            let mut buffer = [0; 4096];
+            // A request is one JSON object behind its headers, and ends with it.
+            while !request.ends_with(b"}") {
+                match stream.read(&mut buffer) {
+                    Ok(0) | Err(_) => break,
+                    Ok(bytes) => request.extend_from_slice(&buffer[..bytes]),
+                }
+            }
+            if request.starts_with(b"POST /v3/kv/txn") {
+                counted.fetch_add(1, Ordering::SeqCst);
+                kept.push(stream);
+                continue;
+            }
+            // The run, `run` in base64.
+            let body = r#"{"header":{"revision":"7"},"kvs":[{"key":"cC8ucnVu","value":"cnVu","mod_revision":"5"}]}"#;
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            );
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    (address, changes)
+}
+
+#[test]
+fn a_change_without_an_answer_is_sent_once_and_its_call_ends_at_its_bound_as_unknown() {
+    let (address, changes) = silent_to_changes();
+    let store = EtcdStore::open(&format!("etcd://{address}/p"), "run").unwrap();
+    let bound = Duration::from_millis(500);
+    let store = store.bounded(bound);
+    let put = Timed::of(|| store.put("k", b"1"));
+    let error = put.result.unwrap_err();
+    assert_eq!(error.known(), Known::Unknown, "{error}");
+    assert!(
+        matches!(error, StoreError::NoAnswer { seen: 5, waited, .. } if waited <= put.took),
+        "{error:?}"
+    );
+    assert!(put.took >= bound / 2, "{:?}", put.took);
+    assert_eq!(changes.load(Ordering::SeqCst), 1);
+    let removed = store.remove_below("q");
+    assert_eq!(removed.unwrap(), 0, "there is nothing, as far as it says");
+    assert_eq!(changes.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn calls_to_an_etcd_that_is_stopped_end_at_their_bound_and_nothing_of_a_read_is_unknown() {
+    let Some(etcd) = Etcd::start(1) else {
+        return;
+    };
+    let store = EtcdStore::open(&etcd.url(0, "", "p"), "run").unwrap();
+    store.put("k", b"1").unwrap();
+    let bound = Duration::from_millis(300);
+    let store = store.bounded(bound);
+    etcd.signal(0, "STOP");
+    let calls = [
+        Timed::of(|| store.try_get("k").map(drop)),
+        Timed::of(|| store.changed_since(&["k"], Some("p"), 0).map(drop)),
+        Timed::of(|| store.count("p").map(drop)),
+        Timed::of(|| store.list("p").map(drop)),
+        Timed::of(|| store.put("k", b"2")),
+        Timed::of(|| store.wait_for_key("k", 0, bound).map(drop)),
+    ];
+    etcd.signal(0, "CONT");
+    for call in calls {
+        let error = call.result.unwrap_err();
+        // The change was not sent: the look before it had no answer.
+        assert_eq!(error.known(), Known::NotDone, "{error}");
+        assert!(error.is_unanswered(), "{error}");
+        eprintln!("{:?} of {bound:?}: {error}", call.took);
+    }
+    until("it answers again", || store.try_get("k").is_ok());
+    assert_eq!(store.try_get("k").unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn an_etcd_that_is_gone_fails_a_call_at_once_and_a_patient_one_when_it_is_back_succeeds() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    let store = open_store(&etcd.url(0, "", "p"), "run").unwrap();
+    etcd.kill(0);
+    let error = store.put("k", b"1").unwrap_err();
+    assert!(matches!(error, StoreError::Unreachable { .. }), "{error}");
+    let patient = Patient::new(store, HANG);
+    thread::scope(|scope| {
+        let put = scope.spawn(|| patient.put("k", b"1"));
+        etcd.start_member(0);
+        put.join().unwrap().unwrap();
+    });
+    assert_eq!(patient.try_get("k").unwrap().unwrap(), b"1");
 }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rendezvous::{FileStore, Lease, Store};
+use rendezvous::{FileStore, Lease, Life, Process, Store};
 use test_basics::limits::{HANG, until};
 
 use crate::conformance::increment;
@@ -45,6 +45,20 @@ fn worker() {
                 thread::sleep(Duration::from_millis(10));
             }
             store.put("lost", b"yes").unwrap();
+        }
+        ("blind", pid) => {
+            let process = Process::of(pid.parse().unwrap());
+            assert_eq!(process.life(), Life::Runs);
+            // All descriptors that this process may have.
+            let mut open = Vec::new();
+            while let Ok(file) = std::fs::File::open("/dev/null") {
+                open.push(file);
+            }
+            let blind = process.life();
+            let late = Process::of(pid.parse().unwrap()).life();
+            drop(open);
+            let found = format!("{blind:?} {late:?} {:?}", process.life());
+            store.put("found", found.as_bytes()).unwrap();
         }
         other => panic!("{other:?}"),
     }
@@ -171,4 +185,14 @@ fn a_process_that_is_stopped_too_long_loses_its_lease_and_learns_it() {
     worker.signal("CONT");
     assert_eq!(store.get("lost", Instant::now() + HANG).unwrap(), b"yes");
     assert_eq!(store.try_get("seat").unwrap().unwrap(), b"next");
+}
+
+#[test]
+fn a_process_without_descriptors_says_nothing_of_another_and_never_that_it_has_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = FileStore::open(directory.path(), "run").unwrap();
+    let role = format!("blind {}", std::process::id());
+    let _worker = Worker::start(directory.path(), &role);
+    let found = store.get("found", Instant::now() + HANG).unwrap();
+    assert_eq!(String::from_utf8_lossy(&found), "Unknown Unknown Runs");
 }

@@ -2,8 +2,12 @@
 
 mod conformance;
 mod directory;
+mod disturbed;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod killed;
 mod leases;
+mod looks;
 mod records;
+#[cfg(feature = "etcd")]
+mod tls;

@@ -1,0 +1,217 @@
+//! A store whose calls are repeated for a while: for callers that can only go on or give up, such as a rank that comes up.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Changed, Count, Known, LeaseId, Store, StoreError};
+
+/// Pause between two calls.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Repeats `call` while the store does not answer it, and while it is known that nothing was changed. The last error is the
+/// result when no further call fits before `until`, with the time since the first call.
+///
+/// # Errors
+/// What `call` returns last. If that call was still waiting at `until`, what the call before it returned: a call that has less time
+/// than it needs says nothing about the store.
+pub fn repeat<T>(
+    until: Instant,
+    mut call: impl FnMut() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let start = Instant::now();
+    let mut before = None;
+    loop {
+        let error = match call() {
+            Err(error) if error.is_unanswered() && error.known() == Known::NotDone => error,
+            result => return result,
+        };
+        let now = Instant::now();
+        if now + PAUSE >= until {
+            let error = match before {
+                Some(before) if now >= until => before,
+                _ => error,
+            };
+            return Err(error.after(start.elapsed()));
+        }
+        before = Some(error);
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// A store each call of which begins again while the store does not answer, until `patience` has passed since the first try.
+///
+/// A change whose answer is lost is made again only if its key is as it was when the request was sent: the change was not made
+/// then, and of two requests that hold only at the same revision one is done. In any other case the caller gets
+/// [`StoreError::NoAnswer`], except that a `put` has been made if the key now has the value that was put.
+///
+/// A call takes up to `patience` and one bound of the store. Who follows others by what the store says uses
+/// [`Store::bounded`], which leaves the repeating out.
+#[derive(Debug)]
+pub struct Patient {
+    store: Arc<dyn Store>,
+    patience: Duration,
+}
+
+impl Patient {
+    /// The calls of `store`, repeated for `patience`.
+    pub fn new(store: Arc<dyn Store>, patience: Duration) -> Self {
+        Self { store, patience }
+    }
+
+    fn ask<T>(&self, call: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        repeat(Instant::now() + self.patience, call)
+    }
+
+    /// Makes a change. `made` is the value that `key` has when the change was made and nothing came after it, where that proves it.
+    fn change(
+        &self,
+        key: &str,
+        made: Option<&[u8]>,
+        mut call: impl FnMut() -> Result<bool, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let until = Instant::now() + self.patience;
+        let mut unknown: Option<StoreError> = None;
+        loop {
+            let error = match (repeat(until, &mut call), unknown.take()) {
+                (Ok(true), _) => return Ok(true),
+                (Ok(false), None) => return Ok(false),
+                // An earlier request may be the reason.
+                (_, Some(error)) => return Err(error),
+                (Err(error), None) => error,
+            };
+            let StoreError::NoAnswer { seen, .. } = error else {
+                return Err(error);
+            };
+            let looked = repeat(until, || self.store.changed_since(&[key], None, 0));
+            let Ok(found) = looked else {
+                return Err(error);
+            };
+            let entry = found.entries.first();
+            if made.is_some() && entry.map(|entry| entry.value.as_slice()) == made {
+                return Ok(true);
+            }
+            if entry.map_or(0, |entry| entry.revision) != seen || Instant::now() >= until {
+                return Err(error);
+            }
+            unknown = Some(error);
+        }
+    }
+}
+
+impl Store for Patient {
+    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+        self.store.bounded(bound)
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        let put = || self.store.put(key, value).map(|()| true);
+        self.change(key, Some(value), put).map(drop)
+    }
+
+    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.ask(|| self.store.try_get(key))
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool, StoreError> {
+        // The value proves nothing: somebody else may have set the same.
+        let set = || self.store.compare_and_set(key, expected, value);
+        self.change(key, None, set)
+    }
+
+    fn remove(&self, key: &str) -> Result<bool, StoreError> {
+        self.change(key, None, || self.store.remove(key))
+    }
+
+    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
+        self.ask(|| self.store.remove_below(key))
+    }
+
+    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
+        self.ask(|| self.store.list(key))
+    }
+
+    fn changed_since(
+        &self,
+        keys: &[&str],
+        below: Option<&str>,
+        since: u64,
+    ) -> Result<Changed, StoreError> {
+        self.ask(|| self.store.changed_since(keys, below, since))
+    }
+
+    fn count(&self, key: &str) -> Result<Count, StoreError> {
+        self.ask(|| self.store.count(key))
+    }
+
+    fn take_lease(
+        &self,
+        key: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<LeaseId>, StoreError> {
+        self.ask(|| self.store.take_lease(key, value, ttl))
+    }
+
+    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
+        let put = || self.store.put_leased(key, value, id);
+        self.change(key, None, put)
+    }
+
+    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
+        self.ask(|| self.store.renew_lease(key, id))
+    }
+
+    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
+        self.ask(|| self.store.end_lease(key, id))
+    }
+
+    fn wait_for_change(&self, timeout: Duration) {
+        self.store.wait_for_change(timeout);
+    }
+
+    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
+        self.store.wait_for_key(key, since, timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreachable(cause: &str) -> StoreError {
+        StoreError::Unreachable {
+            store: String::new(),
+            waited: Duration::ZERO,
+            cause: cause.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_call_that_was_cut_short_does_not_hide_what_the_one_before_said() {
+        let (start, mut calls) = (Instant::now(), 0);
+        let until = start + 4 * PAUSE;
+        let failed = repeat::<()>(until, || {
+            calls += 1;
+            if calls == 1 {
+                return Err(unreachable("the certificate has expired"));
+            }
+            while Instant::now() < until {
+                std::thread::yield_now();
+            }
+            Err(unreachable("timeout"))
+        });
+        let Err(StoreError::Unreachable { waited, cause, .. }) = failed else {
+            panic!("{failed:?}");
+        };
+        assert_eq!(cause, "the certificate has expired");
+        assert!(
+            waited >= 3 * PAUSE && waited <= start.elapsed(),
+            "{waited:?}"
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! Whose directories and files a rank relies on.
+//!
+//! What stands in a store directory decides which memory of a rank its peers write to, so no other user may change it. The rule is
+//! that of sshd for keys: the directory and everything above it on the same mount belongs to this user or to root, and no other
+//! user can write there. Above the directory, a sticky bit is enough (`/tmp`): others can add to such a directory and cannot
+//! replace what is this user's.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::StoreError;
+
+const STICKY: u32 = 0o1000;
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+#[cfg(feature = "etcd")]
+const OPEN_TO_OTHERS: u32 = 0o077;
+
+/// The user of this process.
+pub(crate) fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// `directory` with symbolic links resolved, if only this user and root can change what it holds.
+///
+/// # Errors
+/// [`StoreError::Shared`] with the directory that gives others the right; what the file system says.
+pub(crate) fn resolved(directory: &Path) -> Result<PathBuf, StoreError> {
+    let io_error = |path: &Path, source| StoreError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let resolved = fs::canonicalize(directory).map_err(|error| io_error(directory, error))?;
+    let mut mount = None;
+    for part in resolved.ancestors() {
+        let of = fs::metadata(part).map_err(|error| io_error(part, error))?;
+        // What is above the root of a mount gives nobody the right to change what is in it.
+        if *mount.get_or_insert(of.dev()) != of.dev() {
+            break;
+        }
+        let is_above = part != resolved;
+        if let Some(problem) = problem(&of, own_user(), is_above) {
+            return Err(StoreError::Shared {
+                part: part.to_owned(),
+                directory: resolved,
+                problem,
+                uid: own_user(),
+            });
+        }
+    }
+    Ok(resolved)
+}
+
+/// What is wrong with a directory, in words.
+fn problem(of: &Metadata, user: u32, is_above: bool) -> Option<String> {
+    if of.uid() != user && of.uid() != 0 {
+        return Some(format!("belongs to user {}", of.uid()));
+    }
+    let is_protected = is_above && of.mode() & STICKY != 0;
+    let writable = of.mode() & WRITABLE_BY_OTHERS != 0 && !is_protected;
+    writable.then(|| format!("can be changed by others (mode {:04o})", of.mode() & 0o7777))
+}
+
+/// What is wrong with the file of a secret: only its user, this one or root, may read it.
+#[cfg(feature = "etcd")]
+pub(crate) fn problem_of_secret(of: &Metadata) -> Option<String> {
+    if of.uid() != own_user() && of.uid() != 0 {
+        return Some(format!("belongs to user {}", of.uid()));
+    }
+    let open = of.mode() & OPEN_TO_OTHERS != 0;
+    open.then(|| {
+        let mode = of.mode() & 0o7777;
+        format!("others may use it (mode {mode:04o}); it must be 0600 or less")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// `part` and the problem of a refusal.
+    fn refusal(directory: &Path) -> (PathBuf, String) {
+        match resolved(directory).unwrap_err() {
+            StoreError::Shared { part, problem, .. } => (part, problem),
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn only_a_directory_that_no_other_user_can_change_is_taken() {
+        let root = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(root.path()).unwrap();
+        let store = root.join("store");
+        fs::create_dir(&store).unwrap();
+        for mode in [0o700, 0o755, 0o1755, 0o2750] {
+            set_mode(&store, mode);
+            assert_eq!(resolved(&store).unwrap(), store, "{mode:o}");
+        }
+        for mode in [0o770, 0o702, 0o777, 0o1777] {
+            set_mode(&store, mode);
+            let problem = format!("can be changed by others (mode {mode:04o})");
+            assert_eq!(refusal(&store), (store.clone(), problem));
+        }
+    }
+
+    #[test]
+    fn a_directory_above_counts_and_a_link_is_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(root.path()).unwrap();
+        let (above, store) = (root.join("above"), root.join("above/store"));
+        fs::create_dir_all(&store).unwrap();
+        set_mode(&store, 0o700);
+        let link = root.join("link");
+        symlink(&store, &link).unwrap();
+        assert_eq!(resolved(&link).unwrap(), store);
+        set_mode(&above, 0o777);
+        assert_eq!(refusal(&store).0, above);
+        assert_eq!(refusal(&link).0, above, "the link stands elsewhere");
+        // As /tmp: others may add to it and not replace.
+        set_mode(&above, 0o1777);
+        assert_eq!(resolved(&store).unwrap(), store);
+    }
+
+    #[test]
+    fn a_directory_that_becomes_writable_is_refused_at_the_next_open() {
+        let root = tempfile::tempdir().unwrap();
+        set_mode(root.path(), 0o700);
+        let first = crate::FileStore::open(root.path(), "run");
+        assert!(first.is_ok());
+        set_mode(root.path(), 0o777);
+        let error = crate::FileStore::open(root.path(), "run").unwrap_err();
+        assert!(matches!(error, StoreError::Shared { .. }), "{error}");
+        assert!(crate::FileStore::open_shared(root.path(), "run").is_ok());
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        set_mode(root.path(), 0o700);
+        let of = fs::metadata(root.path()).unwrap();
+        let (own, other) = (of.uid(), of.uid() + 1);
+        assert_eq!(problem(&of, own, false), None);
+        match own {
+            // Root's directories are everybody's ground.
+            0 => assert_eq!(problem(&of, other, false), None),
+            _ => assert_eq!(
+                problem(&of, other, false),
+                Some(format!("belongs to user {own}"))
+            ),
+        }
+        if own == 0 {
+            std::os::unix::fs::chown(root.path(), Some(65_534), None).unwrap();
+            assert_eq!(refusal(root.path()).1, "belongs to user 65534");
+        }
+    }
+}
