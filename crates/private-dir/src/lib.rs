@@ -12,9 +12,6 @@
 //! softhca and `wv sim` keep this one rule. It is a crate because `wv` must not link softhca, whose symbols would take the place of
 //! libc's.
 
-// UNSAFETY: geteuid.
-#![expect(unsafe_code, reason = "geteuid")]
-
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -152,7 +149,7 @@ fn make_parent(parent: &Path) -> Result<(), PrivateDirError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(source) => return Err(io_error("look at", parent, source)),
     };
-    let uid = effective_uid();
+    let uid = rustix::process::geteuid().as_raw();
     if !found.is_dir() || found.uid() != uid || found.mode() & 0o077 != 0 {
         return Err(PrivateDirError::NotPrivate {
             path: parent.to_path_buf(),
@@ -194,7 +191,7 @@ pub fn sweep(parent: &Path) {
 /// else in `/tmp`.
 #[must_use]
 pub fn standard_parent() -> PathBuf {
-    let uid = effective_uid();
+    let uid = rustix::process::geteuid().as_raw();
     if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
         && runtime.is_absolute()
         && fs::metadata(&runtime).is_ok_and(|found| found.is_dir() && found.uid() == uid)
@@ -202,11 +199,6 @@ pub fn standard_parent() -> PathBuf {
         return runtime.join("softhca");
     }
     PathBuf::from(format!("/tmp/softhca-{uid}"))
-}
-
-fn effective_uid() -> u32 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::geteuid() }
 }
 
 fn io_error(action: &'static str, path: &Path, source: io::Error) -> PrivateDirError {

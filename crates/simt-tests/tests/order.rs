@@ -8,6 +8,7 @@
 )]
 
 mod common;
+// The compiler would look for it among the programs.
 #[path = "order/omissions.rs"]
 mod omissions;
 

@@ -3,6 +3,10 @@
 //! The device bumps the wake word after each completion and each incoming write and wakes the futex; a launch that found
 //! nothing sleeps on it, for a bounded time, since most of what it waits for comes from other processes' devices or from memory
 //! that nobody announces.
+//!
+//! rustix would make the system calls here safe. Build scripts depend on this crate too, so it would be compiled a second time,
+//! 4 s of one core before the first kernel is, for four blocks; and mappings of stacks stay calls of libc, which
+//! AddressSanitizer sees.
 
 // UNSAFETY: the futex and prctl system calls, and a kick hook that is a C function.
 #![expect(

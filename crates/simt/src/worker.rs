@@ -26,7 +26,7 @@ use crate::config::{Shape, WARP_LANES};
 use crate::error::LaunchError;
 use crate::idle::Sleeper;
 use crate::launch::{Launch, LaunchStats};
-use crate::order::Order;
+use crate::schedule::Schedule;
 use crate::seats::Seats;
 use crate::thread::{CurrentSlot, Thread};
 use crate::warp::Warp;
@@ -51,7 +51,7 @@ pub(crate) struct Worker {
     /// Whether the launch has other workers.
     shared: bool,
     slot: CurrentSlot,
-    order: Order,
+    schedule: Schedule,
     seats: Seats,
     queue: RefCell<VecDeque<*const Warp>>,
     /// The next block to seat.
@@ -104,7 +104,7 @@ impl Worker {
             index,
             shared: shape.workers > 1,
             slot: CurrentSlot::of_this_os_thread(),
-            order: Order::new(shape.seed, index),
+            schedule: Schedule::new(shape.seed, index),
             seats: Seats::new(shape),
             queue: RefCell::default(),
             next_block: Cell::new(u64::from(index)),
@@ -161,7 +161,7 @@ impl Worker {
         while !self.stop.get() {
             while self.wants_more_blocks() && self.seat_next()? {}
             match self.pick() {
-                Some(warp) if self.order.is_random() => self.random_turn(warp),
+                Some(warp) if self.schedule.is_random() => self.random_turn(warp),
                 Some(warp) => self.turn(warp),
                 None if self.seat_next()? => {}
                 None if self.live.get() == 0 => break,
@@ -196,7 +196,7 @@ impl Worker {
     /// Random orders mix the threads of many blocks.
     fn wants_more_blocks(&self) -> bool {
         let threads = self.seated.get() * u64::from(self.launch.shape.threads);
-        self.order.is_random() && threads < MIXED_THREADS
+        self.schedule.is_random() && threads < MIXED_THREADS
     }
 
     /// Seats the next block of this worker, if one is left.
@@ -214,7 +214,7 @@ impl Worker {
         let left = (u64::from(blocks) - next).div_ceil(u64::from(workers));
         let seat = self.seats.take(self, left)?;
         let block = u32::try_from(next).unwrap_or(u32::MAX);
-        seat.start(block, self.launch.call, || self.order.loads());
+        seat.start(block, self.launch.call, || self.schedule.loads());
         self.next_block.set(next + u64::from(workers));
         self.seated.set(self.seated.get() + 1);
         self.live.set(self.live.get() + u64::from(threads));
@@ -228,12 +228,12 @@ impl Worker {
     /// The warp whose turn it is, taken from the queue.
     fn pick(&self) -> Option<&Warp> {
         let mut queue = self.queue.borrow_mut();
-        let warp = if self.order.is_random() {
+        let warp = if self.schedule.is_random() {
             let count = u32::try_from(queue.len()).unwrap_or(u32::MAX);
             if count == 0 {
                 None
             } else {
-                queue.swap_remove_back(self.order.below(count) as usize)
+                queue.swap_remove_back(self.schedule.below(count) as usize)
             }
         } else {
             queue.pop_front()
@@ -274,18 +274,18 @@ impl Worker {
     /// Any other seed: a random number of steps of random lanes. Lanes that have polled in this quiet spell are mostly left
     /// alone, else it would take long until all have; not always, since who runs instead may wait for them.
     fn random_turn(&self, warp: &Warp) {
-        for _ in 0..self.order.steps() {
+        for _ in 0..self.schedule.steps() {
             let ready = warp.ready.get() | warp.later.replace(0);
             let fresh = ready & !warp.marked(self.spell.get());
             let among = match fresh {
-                0 if self.order.below(QUIET_LANE_ONCE_IN) == 0 => ready,
+                0 if self.schedule.below(QUIET_LANE_ONCE_IN) == 0 => ready,
                 fresh => fresh,
             };
             if among == 0 || self.stop.get() {
                 warp.ready.set(ready);
                 break;
             }
-            let start = self.order.below(WARP_LANES);
+            let start = self.schedule.below(WARP_LANES);
             let lane = (among.rotate_right(start).trailing_zeros() + start) % WARP_LANES;
             warp.ready.set(ready & !(1 << lane));
             self.step(warp, lane);

@@ -4,15 +4,12 @@
 //! Each figure is the median of [`RUNS`] runs with the least and the largest. As root every row runs a second time as an ordinary user.
 //! `SOFTHCA_BENCH_LIBRARY` names another libsofthca.so, to compare two in one session.
 
-#[path = "../tests/tools/mod.rs"]
-mod tools;
-
+use softhca_rig::tools::pair::{self, Places};
+use softhca_rig::tools::programs::{self, Running, Scratch, is_installed, package_version};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tools::pair::{self, Places};
-use tools::programs::{self, Running, Scratch, is_installed, package_version};
 
 const RUNS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(120);

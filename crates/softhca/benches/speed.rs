@@ -4,16 +4,11 @@
 //! several windows, since others on the machine can only make it worse, with the median beside it. The first line names the
 //! machine; `SOFTHCA_BENCH_MACHINE` says it in other words.
 
-#[path = "../tests/rig/mod.rs"]
-mod rig;
-#[path = "../tests/wire_support/mod.rs"]
-mod wire_support;
-
-use rig::{End, Pair, Shape};
 use softhca::{Hca, HcaConfig};
+use softhca_rig::wire::{Child, Driver, Peer, child_channel};
+use softhca_rig::{End, Pair, Shape};
 use std::fs;
 use std::time::{Duration, Instant};
-use wire_support::{Child, Driver, Peer, child_channel};
 
 /// Measures and prints its line, under the name given.
 type Bench = fn(&str);
@@ -264,9 +259,10 @@ fn idle(name: &str) {
     std::thread::sleep(Duration::from_millis(200));
     let shares = (0..5)
         .map(|_| {
-            let (before, start) = (rig::engine_time::engine_time(), Instant::now());
+            let (before, start) = (softhca_rig::engine_time::engine_time(), Instant::now());
             std::thread::sleep(Duration::from_millis(400));
-            (rig::engine_time::engine_time() - before).as_secs_f64() / start.elapsed().as_secs_f64()
+            (softhca_rig::engine_time::engine_time() - before).as_secs_f64()
+                / start.elapsed().as_secs_f64()
                 * 100.0
         })
         .collect();

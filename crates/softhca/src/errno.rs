@@ -23,14 +23,11 @@ impl Errno {
     pub(crate) const ENOTTY: Self = Self(libc::ENOTTY);
     pub(crate) const EOPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
     pub(crate) const EPROTONOSUPPORT: Self = Self(libc::EPROTONOSUPPORT);
+}
 
-    /// The `errno` of the last failed libc call of this thread.
-    pub(crate) fn last() -> Self {
-        Self(
-            io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO),
-        )
+impl From<rustix::io::Errno> for Errno {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self(error.raw_os_error())
     }
 }
 

@@ -1,11 +1,9 @@
 //! What the engine costs. That an idle one sleeps is tested; speeds are printed, by hand:
 //! `cargo test -p softhca --test engine_speed -- --ignored --nocapture`.
 
-mod rig;
-
-use rig::engine_time::{engine_sleeps, engine_time};
-use rig::{End, Pair, Shape};
 use softhca::{Hca, HcaConfig};
+use softhca_rig::engine_time::{engine_sleeps, engine_time};
+use softhca_rig::{End, Pair, Shape};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -24,7 +22,7 @@ fn an_idle_engine_sleeps() {
     const SLEEPS: u64 = 128;
     const LEAST: Duration = Duration::from_millis(4 * SLEEPS / 2);
     let (before, start, time) = (engine_sleeps(), Instant::now(), engine_time());
-    rig::patience::wait_until("an idle engine sleeps again and again", || {
+    softhca_rig::patience::wait_until("an idle engine sleeps again and again", || {
         std::thread::sleep(Duration::from_millis(20));
         engine_sleeps() >= before + SLEEPS
     });
@@ -58,7 +56,9 @@ fn rate(pair: &mut Pair, bytes: u32, batch: u16, time: Duration) -> (f64, f64) {
         let rung = Instant::now();
         pair.a.post();
         pair.a
-            .poll_for(rig::patience::HANG, |cqe| cqe.wqe_counter.get() == last)
+            .poll_for(softhca_rig::patience::HANG, |cqe| {
+                cqe.wqe_counter.get() == last
+            })
             .expect("the batch completes");
         least = least.min(rung.elapsed());
         wqes += u64::from(batch);

@@ -2,8 +2,6 @@
 //!
 //! `./x fuzz` adds to the corpus. The seeds, which fuzzing starts from, are made here.
 
-mod fuzzing;
-mod rig;
 mod seeds;
 
 use std::fs;
@@ -22,7 +20,7 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Runs `target` on the files of its corpus.
 fn replay(target: &str) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let (_, run) = fuzzing::TARGETS
+    let (_, run) = softhca_rig::fuzzing::TARGETS
         .into_iter()
         .find(|(name, _)| *name == target)
         .unwrap();
@@ -70,7 +68,7 @@ fn packets_of_the_corpus_are_taken_or_dropped() {
 fn seeds_reach_what_they_are_made_for() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let write = std::env::var_os("WV_WRITE_SEEDS").is_some();
-    for (target, run) in fuzzing::TARGETS {
+    for (target, run) in softhca_rig::fuzzing::TARGETS {
         for (name, bytes) in seeds::of(target) {
             run(&bytes);
             if write {

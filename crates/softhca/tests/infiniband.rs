@@ -1,21 +1,18 @@
 //! The InfiniBand link layer: peers named by LID, or by GID with a GRH, in one process and between programs that others
 //! wrote. A program that is missing is told as skipped.
 
-mod rig;
-mod tools;
-
 use mlx5_prm::be::{Be16, Be32};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::qp::Ads;
 use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
-use rig::{End, Kind, QKEY, Shape, inline};
 use softhca::link::Link;
 use softhca::{Hca, HcaConfig};
+use softhca_rig::tools::pair::{self, Place, Places};
+use softhca_rig::tools::programs::{LIMIT, Running, Scratch, is_installed};
+use softhca_rig::{End, Kind, QKEY, Shape, inline};
 use std::net::Ipv4Addr;
-use tools::pair::{self, Place, Places};
-use tools::programs::{LIMIT, Running, Scratch, is_installed};
 
 const SIGNALLED: u8 = CtrlSeg::CE_ALWAYS;
 

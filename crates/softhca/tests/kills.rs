@@ -1,9 +1,7 @@
 //! A program that is killed at any moment leaves no socket and no shared memory, and no file after the next start.
 
-mod rig;
-
-use rig::patience::{HANG, wait_until};
 use softhca::{Hca, HcaConfig};
+use softhca_rig::patience::{HANG, wait_until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};

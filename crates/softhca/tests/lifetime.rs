@@ -1,8 +1,6 @@
 //! The tree of a program that has the HCA linked in: there while it has devices, gone when it ends.
 
-mod rig;
-
-use rig::patience::{HANG, wait_until};
+use softhca_rig::patience::{HANG, wait_until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

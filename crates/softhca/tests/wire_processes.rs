@@ -1,12 +1,9 @@
 //! Processes that move bytes through the wire: DevX QPs on HCAs with addresses of their own.
 
-mod rig;
-mod wire_support;
-
-use rig::patience::{HANG, wait_until};
+use softhca_rig::patience::{HANG, wait_until};
+use softhca_rig::wire::driver::Patience;
+use softhca_rig::wire::{Child, Driver, Peer, child_channel};
 use std::time::{Duration, Instant};
-use wire_support::driver::Patience;
-use wire_support::{Child, Driver, Peer, child_channel};
 
 const MB: usize = 1 << 20;
 

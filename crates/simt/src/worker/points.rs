@@ -33,7 +33,7 @@ impl Worker {
     /// A load at which the thread gives way to others.
     #[inline(always)]
     pub(crate) fn yield_now(&self, me: &Thread) {
-        me.set_credit(self.order.loads());
+        me.set_credit(self.schedule.loads());
         self.count_step(me);
         self.step_aside(me);
     }

@@ -55,5 +55,5 @@ pub use hca::{
 };
 pub(crate) use hca::{described, identity};
 pub use memory::keys::Access;
-pub use memory::placement::{Adversary, DataOrder, UnknownAdversary, UnknownOrder};
+pub use memory::pending_writes::{Adversary, DataOrder, UnknownAdversary, UnknownOrder};
 pub use memory::{MemoryObserver, observe_memory};

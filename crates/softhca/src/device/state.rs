@@ -7,7 +7,7 @@ use super::for_judges::xrcd::Xrcd;
 use super::hca::{Counters, ObjectCounts};
 use super::memory::Region;
 use super::memory::keys::{self, Access, KeyError, KeyUser, Kind, MemoryKey, Umem};
-use super::memory::placement::{Arrival, DataOrder, Placement};
+use super::memory::pending_writes::{Arrival, DataOrder, PendingWrites};
 use super::objects::cq::Cq;
 use super::objects::qp::Qp;
 use super::objects::table::Table;
@@ -120,7 +120,7 @@ impl Fabric {
     /// Places what peers have written: somebody looks from outside, or ends what it goes to.
     pub(crate) fn settle(&mut self) {
         for slot in self.hcas.iter_mut().flatten() {
-            slot.state.placement.force_all();
+            slot.state.pending_writes.force_all();
         }
     }
 
@@ -185,7 +185,7 @@ pub(crate) struct HcaState {
     pub(crate) order: DataOrder,
     pub(crate) order_force: bool,
     /// What peers have written and memory has not got yet.
-    pub(crate) placement: Placement,
+    pub(crate) pending_writes: PendingWrites,
     /// QPs with work, next first.
     pub(crate) ready: VecDeque<u32>,
     /// The time of the engine's turn.
@@ -281,7 +281,7 @@ impl HcaState {
             faults: Faults::default(),
             order: config.order,
             order_force: config.order_force,
-            placement: Placement::new(config.adversary, number),
+            pending_writes: PendingWrites::new(config.adversary, number),
             ready: VecDeque::new(),
             now_ns: 0,
             paused_until_ns: 0,
@@ -357,7 +357,7 @@ impl HcaState {
             relaxed,
         };
         let order = self.order_of(qpn);
-        self.placement.accept(qpn, order, arrival, self.now_ns);
+        self.pending_writes.accept(qpn, order, arrival, self.now_ns);
     }
 
     /// Puts a QP into the list of those with work.

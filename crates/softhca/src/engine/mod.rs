@@ -65,7 +65,7 @@
 //! changes during a run; each WQE is looked at as a whole before its first byte moves; and one that is anything else, or
 //! would fail, is left untouched for step 4, which begins with it anew. So the fast path has no errors of its own. The test
 //! `the_short_way_and_the_long_way_look_the_same` (`tests/engine/express.rs`) runs random batches with and without it and compares
-//! entries, counters, sequence numbers and memory; the random programs of `tests/programs` run on it and are compared with a
+//! entries, counters, sequence numbers and memory; the random programs of `tests/engine/programs` run on it and are compared with a
 //! model.
 
 pub(crate) mod completion;

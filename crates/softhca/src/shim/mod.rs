@@ -61,7 +61,7 @@ mod stat;
 mod stdio;
 
 pub(crate) use fds::{File, insert};
-pub(crate) use raw::{keep_over_exec, process_id, set_nonblocking};
+pub(crate) use raw::process_id;
 pub(crate) use start::{at_exit, is_forked_child, tree_path};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

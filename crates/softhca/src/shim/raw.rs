@@ -2,15 +2,14 @@
 //!
 //! `libc::syscall` is the one libc function used here: it is not interposed, it allocates nothing, and it
 //! sets `errno`. One thing is lost against libc's wrappers: these calls are no cancellation points.
+//!
+//! rustix makes its system calls without libc too, but not these: it takes descriptors that are open and paths that it may
+//! read, and sets no `errno`. Here the kernel judges what another program passed, whatever it is.
 
 // UNSAFETY: system calls with pointers that the caller of a libc function gave.
 #![expect(unsafe_code, reason = "raw system calls")]
 
-use std::os::fd::{AsRawFd, OwnedFd};
-
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, mode_t, size_t, ssize_t, stat};
-
-use crate::errno::Errno;
 
 /// The result of a call, as the C `int` that libc's wrapper returns.
 #[expect(
@@ -157,29 +156,4 @@ pub(super) fn fail(value: c_int) -> c_int {
     // SAFETY: `__errno_location` returns the address of this thread's errno, always valid.
     unsafe { *libc::__errno_location() = value };
     -1
-}
-
-/// Clears `FD_CLOEXEC`.
-pub(crate) fn keep_over_exec(fd: &OwnedFd) -> Result<(), Errno> {
-    // SAFETY: F_SETFD takes a number.
-    match unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_SETFD, 0) } {
-        0 => Ok(()),
-        _ => Err(Errno::last()),
-    }
-}
-
-/// Sets `O_NONBLOCK`, on a pipe that has no other status flags.
-pub(crate) fn set_nonblocking(fd: &OwnedFd) -> Result<(), Errno> {
-    // SAFETY: F_SETFL takes a number.
-    match unsafe {
-        libc::syscall(
-            libc::SYS_fcntl,
-            fd.as_raw_fd(),
-            libc::F_SETFL,
-            libc::O_NONBLOCK,
-        )
-    } {
-        0 => Ok(()),
-        _ => Err(Errno::last()),
-    }
 }

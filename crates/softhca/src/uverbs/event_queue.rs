@@ -6,13 +6,15 @@
 //! When an object is destroyed, its caller is told how many of its events have been read, and libibverbs waits until the
 //! program has acknowledged just as many. So the events that were not read yet are taken out of the pipe again.
 
-// UNSAFETY: splice and FIONREAD on descriptors of ours.
-#![expect(unsafe_code, reason = "splice and ioctl on a pipe")]
+// UNSAFETY: borrows a descriptor that the caller names by its number.
+#![expect(unsafe_code, reason = "the caller's eventfd")]
 
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::{fcntl_dupfd_cloexec, ioctl_fionread};
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use std::fs::File as Pipe;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::ptr;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Context;
@@ -95,31 +97,19 @@ pub(super) fn open(
 fn pipe() -> Result<(OwnedFd, Pipe), Errno> {
     let (reader, writer) = std::io::pipe().map_err(|_| Errno::EMFILE)?;
     let writer: OwnedFd = writer.into();
-    shim::set_nonblocking(&writer)?;
+    fcntl_setfl(&writer, OFlags::NONBLOCK)?;
     Ok((reader.into(), writer.into()))
 }
 
 /// The same, and one read gives what one write gave. Each write takes a page.
 fn packet_pipe() -> Result<(OwnedFd, Pipe), Errno> {
     /// What a pipe of any user may be enlarged to.
-    const BYTES: libc::c_int = 1 << 20;
-    let mut fds = [-1; 2];
-    // SAFETY: room for two descriptors.
-    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_DIRECT) } != 0 {
-        return Err(Errno::last());
-    }
-    // SAFETY: just opened, and nobody else's.
-    let [reader, writer] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    const BYTES: usize = 1 << 20;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::DIRECT)?;
     // O_DIRECT stays: it is the same word of flags.
-    // SAFETY: flags of a descriptor of ours; where a larger pipe is refused, it holds fewer records.
-    unsafe {
-        libc::fcntl(
-            writer.as_raw_fd(),
-            libc::F_SETFL,
-            libc::O_NONBLOCK | libc::O_DIRECT,
-        );
-        libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES);
-    }
+    fcntl_setfl(&writer, OFlags::NONBLOCK | OFlags::DIRECT)?;
+    // Where a larger pipe is refused, it holds fewer records.
+    let _ = fcntl_setpipe_size(&writer, BYTES);
     Ok((reader, writer.into()))
 }
 
@@ -130,13 +120,9 @@ pub(super) fn copy_eventfd(fd: u32) -> Result<Pipe, Errno> {
         return Err(Errno::EINVAL);
     }
     let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
-    // SAFETY: copies a descriptor that the caller named; the copy is ours.
-    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-    if copy < 0 {
-        return Err(Errno::last());
-    }
-    // SAFETY: just made, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) }.into())
+    // SAFETY: the caller named it and keeps it open during the call; a number that is none is an error of the kernel.
+    let named = unsafe { BorrowedFd::borrow_raw(fd) };
+    Ok(fcntl_dupfd_cloexec(named, 0)?.into())
 }
 
 impl File for EventQueue {
@@ -197,18 +183,15 @@ impl Ends {
             let Ok((between, entry)) = pipe() else {
                 break; // no descriptor left: what is unread stays and is delivered
             };
-            // SAFETY: two open pipes; null stands for "no offset".
-            let moved = unsafe {
-                libc::splice(
-                    self.reader.as_raw_fd(),
-                    ptr::null_mut(),
-                    entry.as_raw_fd(),
-                    ptr::null_mut(),
-                    bytes,
-                    libc::SPLICE_F_NONBLOCK,
-                )
-            };
-            if moved <= 0 {
+            let moved = splice(
+                &self.reader,
+                None,
+                &entry,
+                None,
+                bytes,
+                SpliceFlags::NONBLOCK,
+            );
+            if !moved.is_ok_and(|bytes| bytes > 0) {
                 break; // a reader was faster
             }
             drop(entry);
@@ -222,12 +205,8 @@ impl Ends {
 
 /// Bytes that wait to be read; `None` if there are none.
 fn waiting_bytes(reader: &OwnedFd) -> Option<usize> {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the request stores one int.
-    let result = unsafe { libc::ioctl(reader.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
-    usize::try_from(bytes)
-        .ok()
-        .filter(|bytes| result == 0 && *bytes > 0)
+    let bytes = usize::try_from(ioctl_fionread(reader).ok()?).ok()?;
+    (bytes > 0).then_some(bytes)
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ mod user;
 mod write;
 mod xrcd;
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -120,7 +121,7 @@ fn duplicate(device: &DeviceContext, flags: c_int) -> Result<OwnedFd, Errno> {
         .try_clone_to_owned()
         .map_err(|_| Errno::EMFILE)?;
     if flags & libc::O_CLOEXEC == 0 {
-        shim::keep_over_exec(&fd)?;
+        fcntl_setfd(&fd, FdFlags::empty())?;
     }
     Ok(fd)
 }

@@ -1,7 +1,7 @@
 //! Memory of the program that makes the calls: copied with the checks a kernel makes, never dereferenced.
 //!
 //! Addresses come in 64-bit fields from code that may be wrong. `process_vm_readv` and `process_vm_writev` on
-//! ourselves are `copy_from_user` and `copy_to_user`: a bad address gives `EFAULT`, not a crash.
+//! ourselves are `copy_from_user` and `copy_to_user`: a bad address gives `EFAULT`, not a crash. rustix has neither.
 
 // UNSAFETY: the two system calls, and plain copies where a sandbox forbids them.
 #![expect(

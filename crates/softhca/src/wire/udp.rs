@@ -6,6 +6,8 @@
 //!
 //! On the loopback network, packets for one destination that follow each other and are of one size go out as one message (UDP
 //! GSO) and come in as one (UDP GRO), where the kernel has that; else one message each. All buffers are made once.
+//!
+//! rustix has no recvmmsg, and its control messages are not those of GSO and GRO.
 
 // UNSAFETY: sendmmsg, recvmmsg and setsockopt take pointers to arrays that live on the stack or in this module's buffers.
 #![expect(unsafe_code, reason = "batched socket calls of libc")]

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-#[path = "../rig/patience.rs"]
-pub(crate) mod patience;
+pub(crate) use softhca_rig::patience;
 
 use patience::HANG;
 

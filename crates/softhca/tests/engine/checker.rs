@@ -1,7 +1,5 @@
 //! What the checker finds, and that it finds nothing where nothing is wrong.
 
-use crate::rig::patience::{HANG, wait_until};
-use crate::rig::{End, Pair, Shape};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode};
 use mlx5_prm::qp::Qpc;
@@ -9,6 +7,8 @@ use softhca::device::Simulation;
 use softhca::wire::config::CarrierConfig;
 use softhca::wire::memory::Network;
 use softhca::{CheckConfig, Finding, Hca, HcaConfig};
+use softhca_rig::patience::{HANG, wait_until};
+use softhca_rig::{End, Pair, Shape};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Commands of the device model: what each takes, refuses, and tells.
 
-use crate::rig::bringup::{bring_up, create_cq, create_qp, refused};
-use crate::rig::create;
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cq::{Cqc, CreateCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
 use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
@@ -10,6 +8,8 @@ use mlx5_prm::qp::{CreateQpIn, QpModifyIn, QpState, Qpc};
 use mlx5_prm::roce::{QueryRoceAddressIn, QueryRoceAddressOut};
 use softhca::device::{Context, DevxObject, syndrome};
 use softhca::{DeviceError, Hca};
+use softhca_rig::bringup::{bring_up, create_cq, create_qp, refused};
+use softhca_rig::create;
 
 #[test]
 fn bad_queues_are_refused_by_what_is_wrong() {

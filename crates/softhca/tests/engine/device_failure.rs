@@ -1,10 +1,10 @@
 //! The port and the whole device fail: who hears of it, and what still works.
 
-use crate::rig::patience::{HANG, QUIET};
-use crate::rig::{Pair, Shape, create};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use softhca::HcaConfig;
 use softhca::device::{Context, DeviceError, Event};
+use softhca_rig::patience::{HANG, QUIET};
+use softhca_rig::{Pair, Shape, create};
 use std::sync::mpsc::{Receiver, channel};
 
 fn events(context: &Context) -> Receiver<Event> {

@@ -1,10 +1,10 @@
 //! Objects of the device model: who uses whom, who ends with whom, and failures on request.
 
-use crate::rig::bringup::{bring_up, create_cq, create_qp, refused};
-use crate::rig::{End, Shape, create};
 use mlx5_prm::cmd::{Opcode, Status};
 use softhca::device::{Access, Context, DevxObject, syndrome};
 use softhca::{DeviceError, FailCommand, Hca};
+use softhca_rig::bringup::{bring_up, create_cq, create_qp, refused};
+use softhca_rig::{End, Shape, create};
 
 #[test]
 fn objects_in_use_are_busy_and_closing_the_context_ends_all_of_them() {

@@ -1,12 +1,12 @@
 //! Commands of any bytes: each is answered, none panics.
 
-use crate::rig::bringup::{bring_up, create_qp};
-use crate::rig::create;
-use crate::rig::shared::{Xrc, input};
 use mlx5_prm::cmd::CmdOut;
 use proptest::prelude::*;
 use softhca::device::DevxObject;
 use softhca::{DeviceError, Hca};
+use softhca_rig::bringup::{bring_up, create_qp};
+use softhca_rig::create;
+use softhca_rig::shared::{Xrc, input};
 
 fn any_command() -> impl Strategy<Value = Vec<u8>> {
     let opcodes = [

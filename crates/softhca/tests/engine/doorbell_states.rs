@@ -2,13 +2,13 @@
 //!
 //! On simulated HCAs: when the engine rests, everything that was to happen has happened.
 
-use crate::rig::{End, Kind, Shape, simulated_pair};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::qp::{QpState, Qpc};
 use softhca::device::Simulation;
 use softhca::wire::memory::Network;
 use softhca::{Hca, HcaConfig};
+use softhca_rig::{End, Kind, Shape, simulated_pair};
 use std::time::Duration;
 
 /// Turns after which an engine that does not rest is taken to hang.

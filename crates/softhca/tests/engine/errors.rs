@@ -1,12 +1,12 @@
 //! What goes wrong and how it is told: syndromes, flush, states, findings.
 
-use crate::rig::patience::{HANG, QUIET, wait_until};
-use crate::rig::{Pair, Shape, data, inline, raddr};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 use softhca::HcaConfig;
+use softhca_rig::patience::{HANG, QUIET, wait_until};
+use softhca_rig::{Pair, Shape, data, inline, raddr};
 use std::time::{Duration, Instant};
 
 fn is_error(cqe: &Cqe64, index: u16, syndrome: Syndrome) {
@@ -274,8 +274,8 @@ fn a_peer_that_is_not_there_ends_in_retry_exceeded() {
 fn a_peer_that_becomes_ready_late_is_waited_for() {
     let hca_a = softhca::Hca::new().unwrap();
     let hca_b = softhca::Hca::new().unwrap();
-    let mut a = crate::rig::End::new(&hca_a, Shape::default());
-    let b = crate::rig::End::new(&hca_b, Shape::default());
+    let mut a = softhca_rig::End::new(&hca_a, Shape::default());
+    let b = softhca_rig::End::new(&hca_b, Shape::default());
     a.connect(hca_b.gid(), b.qpn, 7);
     a.write_inline(&[5; 8], b.data.address(), b.keys.rkey);
     a.post();
@@ -295,8 +295,8 @@ fn ends_with_different_sequence_numbers_never_talk() {
         retry_count: 0,
         ..Shape::default()
     };
-    let mut a = crate::rig::End::new(&hca_a, shape.clone());
-    let b = crate::rig::End::new(&hca_b, shape);
+    let mut a = softhca_rig::End::new(&hca_a, shape.clone());
+    let b = softhca_rig::End::new(&hca_b, shape);
     a.connect(hca_b.gid(), b.qpn, 7);
     b.connect(hca_a.gid(), a.qpn, 8);
     let index = a.write_inline(&[5; 8], b.data.address(), b.keys.rkey);
@@ -380,7 +380,7 @@ fn to_error_flushes_and_reset_starts_again_at_index_0() {
 #[test]
 fn doorbells_before_rts_are_nothing() {
     let hca = softhca::Hca::new().unwrap();
-    let mut end = crate::rig::End::new(&hca, Shape::default());
+    let mut end = softhca_rig::End::new(&hca, Shape::default());
     end.nop(true);
     end.post();
     assert!(end.poll_for(QUIET, |_| true).is_none());

@@ -1,9 +1,9 @@
 //! Common WQEs go a short way, unless the checker looks at the bytes of WQEs: both ways do the same.
 
-use crate::rig::{Pair, Shape, data, inline, raddr};
 use mlx5_prm::cqe::Cqe64;
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 use softhca::{Counters, HcaConfig};
+use softhca_rig::{Pair, Shape, data, inline, raddr};
 
 const BYTES: u64 = 1 << 14;
 const LENGTH: usize = 1 << 14;

@@ -1,13 +1,13 @@
 //! Faults that were asked for: what the software above sees of them, and that the transport makes good what it can.
 
-use crate::rig::patience::{HANG, wait_until};
-use crate::rig::{End, Pair, Shape, data, raddr};
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, WqeOpcode};
 use softhca::device::{CommandFault, CommandOutcome, Context, DeviceError, Event, FaultSpec};
 use softhca::{Hca, HcaConfig};
+use softhca_rig::patience::{HANG, wait_until};
+use softhca_rig::{End, Pair, Shape, data, raddr};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};

@@ -1,14 +1,14 @@
 //! Each entry of the GID table at each end, for each service, by memory, by UDP and by Ethernet frames; and GIDs that lead
 //! nowhere.
 
-use crate::rig::segments::{datagram_from, xrc};
-use crate::rig::{End, Kind, QKEY, Shape, data, inline};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::qp::Ads;
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 use softhca::wire::config::CarrierConfig;
 use softhca::wire::envelope::Name;
 use softhca::{Hca, HcaConfig};
+use softhca_rig::segments::{datagram_from, xrc};
+use softhca_rig::{End, Kind, QKEY, Shape, data, inline};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 const SIGNALLED: u8 = CtrlSeg::CE_ALWAYS;

@@ -1,6 +1,5 @@
 //! Memory windows, indirect keys and their changes by UMR WQEs, inside the process and over packets.
 
-use crate::rig::{End, Pair, Shape, create, data, raddr};
 use mlx5_prm::be::{Be16, Be32, Be64};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, ErrCqe, Syndrome};
@@ -9,6 +8,7 @@ use mlx5_prm::umr::{Klm, RepeatBlock, RepeatEntry, UmrCtrlSeg};
 use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, WqeOpcode};
 use softhca::HcaConfig;
 use softhca::device::syndrome;
+use softhca_rig::{End, Pair, Shape, create, data, raddr};
 
 /// The low byte of all keys made by command here.
 const TAG: u32 = 0x77;
@@ -450,7 +450,7 @@ fn keys_that_this_device_does_not_have_are_refused() {
             .with_translations_octword_actual_size(listed);
         let mut command = input.as_bytes().to_vec();
         command.extend(list.concat());
-        crate::rig::bringup::refused(create(&pair.a.context, &command)).1
+        softhca_rig::bringup::refused(create(&pair.a.context, &command)).1
     };
     let piece = klm(pair.a.keys.lkey, pair.a.data.address(), 64);
     for (mkc, listed, expected) in [

@@ -1,10 +1,5 @@
 //! The engine and the device model: WQEs, doorbells and completions, commands, faults, the checker.
 
-#[path = "../programs/mod.rs"]
-mod programs;
-#[path = "../rig/mod.rs"]
-mod rig;
-
 mod checker;
 mod device_commands;
 mod device_failure;
@@ -19,6 +14,7 @@ mod keys;
 mod mixed;
 mod no_record;
 mod order;
+mod programs;
 mod random;
 mod regions;
 mod services;

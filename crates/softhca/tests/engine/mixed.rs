@@ -2,13 +2,13 @@
 //!
 //! Every service, by memory and by packets; the same lists of parts for all of them.
 
-use crate::rig::segments::{datagram, xrc};
-use crate::rig::{End, Kind, Pair, QKEY, Shape, data, inline, raddr};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{CtrlSeg, MAX_DS, WqeOpcode};
 use softhca::HcaConfig;
 use softhca::device::{Adversary, Finding};
+use softhca_rig::segments::{datagram, xrc};
+use softhca_rig::{End, Kind, Pair, QKEY, Shape, data, inline, raddr};
 use std::time::Duration;
 
 const SIGNALLED: u8 = CtrlSeg::CE_ALWAYS;

@@ -1,14 +1,14 @@
 //! Send queues without a doorbell record: the index in the doorbell decides what runs.
 
-use crate::rig::bringup::{bring_up, create_qp, refused};
-use crate::rig::patience::{QUIET, wait_until};
-use crate::rig::{Pair, Shape, create};
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cqe::CqeOpcode;
 use mlx5_prm::hca_cap::{CapType, CmdHcaCap, HcaCap2, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::qp::Qpc;
 use softhca::Hca;
 use softhca::device::syndrome;
+use softhca_rig::bringup::{bring_up, create_qp, refused};
+use softhca_rig::patience::{QUIET, wait_until};
+use softhca_rig::{Pair, Shape, create};
 
 fn without_record() -> Shape {
     Shape {

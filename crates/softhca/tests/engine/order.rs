@@ -1,13 +1,13 @@
 //! What a device with an adversary shows to who polls memory, and what its capabilities say.
 
-use crate::rig::patience::wait_until;
-use crate::rig::{End, Pair, Shape, data, raddr, simulated_pair};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::hca_cap::{CapType, QueryHcaCapIn, QueryHcaCapOut};
 use mlx5_prm::wqe::WqeOpcode;
 use softhca::HcaConfig;
 use softhca::device::{Access, Adversary, DataOrder, Simulation};
 use softhca::wire::memory::Network;
+use softhca_rig::patience::wait_until;
+use softhca_rig::{End, Pair, Shape, data, raddr, simulated_pair};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

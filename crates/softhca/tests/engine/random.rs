@@ -1,12 +1,12 @@
 //! Random WQEs, most of them wrong: the device answers each with a completion, and survives.
 
-use crate::rig::patience::{HANG, wait_until};
-use crate::rig::{Pair, Shape, data, inline, raddr};
 use fastrand::Rng;
 use mlx5_prm::cqe::CqeOpcode;
 use mlx5_prm::qp::QpState;
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 use softhca::HcaConfig;
+use softhca_rig::patience::{HANG, wait_until};
+use softhca_rig::{Pair, Shape, data, inline, raddr};
 use std::time::Duration;
 
 /// Mostly real opcodes.

@@ -3,10 +3,10 @@
 // UNSAFETY: registers memory and maps descriptors.
 #![expect(unsafe_code, reason = "plays the software side of a device")]
 
-use crate::rig::{Memory, Pair, Shape, data, raddr};
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, ErrCqe, Syndrome};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 use softhca::device::{Access, MrChange};
+use softhca_rig::{Memory, Pair, Shape, data, raddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 const FULL: Access = Access(0xf);

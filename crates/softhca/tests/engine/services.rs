@@ -1,14 +1,14 @@
 //! UC, UD and XRC: what each service does with messages that fit and with those that do not, by memory and by packets.
 
-use crate::rig::patience::{QUIET, wait_until};
-use crate::rig::segments::{datagram, xrc};
-use crate::rig::{End, Kind, Pair, QKEY, QP_INDEX, SRQ_INDEX, Shape, data, inline, raddr};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{Cqe64, CqeOpcode, Syndrome};
 use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::wqe::{CtrlSeg, DatagramSeg, WqeOpcode};
 use softhca::device::Event;
 use softhca::{Hca, HcaConfig};
+use softhca_rig::patience::{QUIET, wait_until};
+use softhca_rig::segments::{datagram, xrc};
+use softhca_rig::{End, Kind, Pair, QKEY, QP_INDEX, SRQ_INDEX, Shape, data, inline, raddr};
 
 const SIGNALLED: u8 = CtrlSeg::CE_ALWAYS;
 

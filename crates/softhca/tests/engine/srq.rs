@@ -1,8 +1,5 @@
 //! Shared receive queues: order, limits, errors, and what becomes of their QPs.
 
-use crate::rig::patience::{QUIET, wait_until};
-use crate::rig::shared::SharedQueue;
-use crate::rig::{End, Pair, QP_INDEX, Shape, data, simulated_pair};
 use mlx5_prm::cmd::{Opcode, Status};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::qp::{QpState, Qpc};
@@ -11,6 +8,9 @@ use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 use softhca::device::{DeviceError, Event, Simulation};
 use softhca::wire::memory::Network;
 use softhca::{Hca, HcaConfig};
+use softhca_rig::patience::{QUIET, wait_until};
+use softhca_rig::shared::SharedQueue;
+use softhca_rig::{End, Pair, QP_INDEX, Shape, data, simulated_pair};
 use std::time::Duration;
 
 /// A sender `a` and a receiver `b` with a shared receive queue of `1 << log` WQEs, by memory or by packets.
@@ -338,8 +338,8 @@ fn what_makes_no_queue_is_refused_and_what_is_in_use_stays() {
     assert_eq!(refusal(b.context.devx_destroy(object)), Status::RES_BUSY);
 
     let hca = Hca::new().unwrap();
-    let made = crate::rig::bringup::bring_up(&hca).unwrap();
-    let good = crate::rig::shared::input(made.pdn, made.umem, 4, None);
+    let made = softhca_rig::bringup::bring_up(&hca).unwrap();
+    let good = softhca_rig::shared::input(made.pdn, made.umem, 4, None);
     let input = mlx5_prm::srq::CreateRmpIn::from_prefix(&good);
     let wq = *input.ctx().wq();
     let with = |wq: Wq| input.with_ctx(input.ctx().with_wq(wq));
@@ -359,11 +359,11 @@ fn what_makes_no_queue_is_refused_and_what_is_in_use_stays() {
         ),
     ];
     for (bad, status) in cases {
-        let outcome = crate::rig::create(&made.context, bad.as_bytes());
-        assert_eq!(crate::rig::bringup::refused(outcome).0, status, "{bad:?}");
+        let outcome = softhca_rig::create(&made.context, bad.as_bytes());
+        assert_eq!(softhca_rig::bringup::refused(outcome).0, status, "{bad:?}");
     }
     let before = made.context.live_objects();
-    let (object, _) = crate::rig::create(&made.context, &good).unwrap();
+    let (object, _) = softhca_rig::create(&made.context, &good).unwrap();
     assert_eq!(made.context.live_objects().srq, before.srq + 1);
     assert_eq!(
         made.context.dereg_umem(made.umem).unwrap_err().errno(),

@@ -1,12 +1,12 @@
 //! The same WQEs over packets: two HCAs of one process whose loopback is off, and a seeded schedule.
 
-use crate::rig::patience::{HANG, QUIET, wait_until};
-use crate::rig::{Pair, Shape, data, inline, raddr};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::qp::{QpState, Qpc};
 use mlx5_prm::wqe::{AtomicSeg, CtrlSeg, OPMOD_MASKED_4_BYTES, WqeOpcode};
 use softhca::HcaConfig;
+use softhca_rig::patience::{HANG, QUIET, wait_until};
+use softhca_rig::{Pair, Shape, data, inline, raddr};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Hand-built WQEs between two QPs of one process: what moves bytes and what does not.
 
-use crate::rig::patience::{HANG, QUIET};
-use crate::rig::{Pair, Shape, data, inline, raddr};
 use mlx5_prm::be::{Be32, Be64};
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::wqe::{
@@ -9,6 +7,8 @@ use mlx5_prm::wqe::{
     WqeOpcode,
 };
 use softhca::HcaConfig;
+use softhca_rig::patience::{HANG, QUIET};
+use softhca_rig::{Pair, Shape, data, inline, raddr};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

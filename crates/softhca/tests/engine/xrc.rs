@@ -1,13 +1,13 @@
 //! XRC domains: shared by file, used across contexts, and the queues in them.
 
-use crate::rig::patience::wait_until;
-use crate::rig::segments::xrc;
-use crate::rig::{End, Kind, Shape, inline, raddr};
 use mlx5_prm::cmd::Status;
 use mlx5_prm::cqe::{CqeOpcode, Syndrome};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
 use softhca::device::{Context, DeviceError, Event, XrcFile};
 use softhca::{Hca, HcaConfig};
+use softhca_rig::patience::wait_until;
+use softhca_rig::segments::xrc;
+use softhca_rig::{End, Kind, Shape, inline, raddr};
 
 const FILE: XrcFile = XrcFile {
     device: 7,

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::tools::programs::{Running, Scratch, package_version};
+use softhca_rig::tools::programs::{Running, Scratch, package_version};
 
 #[test]
 fn every_gid_carries_traffic_and_every_other_address_is_refused_or_unanswered() {

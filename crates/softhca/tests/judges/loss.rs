@@ -1,7 +1,7 @@
 //! Tools over a wire that loses, doubles and reorders packets in both directions: data and counts are right all the same.
 
-use crate::tools::pair::{self, PairEnded, Places};
-use crate::tools::programs::{Ended, LIMIT, Scratch, is_installed, seed};
+use softhca_rig::tools::pair::{self, PairEnded, Places};
+use softhca_rig::tools::programs::{Ended, LIMIT, Scratch, is_installed, seed};
 
 /// `command` is a tool and its options; both HCAs have `faults`.
 fn run(command: &str, faults: &str) -> Option<PairEnded> {

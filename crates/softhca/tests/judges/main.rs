@@ -10,5 +10,3 @@ mod perftest;
 mod pingpong;
 mod pyverbs;
 mod srq_events;
-#[path = "../tools/mod.rs"]
-mod tools;

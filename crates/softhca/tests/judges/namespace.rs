@@ -8,7 +8,7 @@ use std::io::Read;
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 
-use crate::tools::pair::{Place, Places};
+use softhca_rig::tools::pair::{Place, Places};
 
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::grid::{self, Cell, Tool};
 use super::namespace::Namespaces;
-use crate::tools::pair::{self, Places};
-use crate::tools::programs::{LIMIT, Scratch, is_installed, seed};
+use softhca_rig::tools::pair::{self, Places};
+use softhca_rig::tools::programs::{LIMIT, Scratch, is_installed, seed};
 
 const COMPLAINTS: &[&str] = &["rror", "ailed", "ouldn't", "nable to"];
 

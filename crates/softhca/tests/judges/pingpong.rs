@@ -1,8 +1,8 @@
 //! `ibv_{rc,uc,ud,srq,xsrq}_pingpong` of Debian's ibverbs-utils, between two processes.
 
 use super::namespace::Namespaces;
-use crate::tools::pair::{self, Places};
-use crate::tools::programs::{LIMIT, Scratch, is_installed};
+use softhca_rig::tools::pair::{self, Places};
+use softhca_rig::tools::programs::{LIMIT, Scratch, is_installed};
 
 /// What these tools print when data or completions are wrong, whatever status they end with.
 const COMPLAINTS: &[&str] = &["invalid data", "Failed", "Couldn't", "CQ event for unknown"];

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::expectation::{self, Outcome, Outcomes};
-use crate::tools::programs::{Ended, Running, Scratch, package_version, seed};
+use softhca_rig::tools::programs::{Ended, Running, Scratch, package_version, seed};
 
 /// Of the tests, so many are ok at least with rdma-core 44; the list says which.
 const LEAST_OK: usize = 108;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::tools::programs::{LIMIT, Running, Scratch, package_version};
+use softhca_rig::tools::programs::{LIMIT, Running, Scratch, package_version};
 
 #[test]
 fn a_shared_receive_queue_tells_its_limit_and_the_last_wqe() {

@@ -9,8 +9,7 @@
 
 pub(crate) mod frame;
 mod memory;
-#[path = "../rig/patience.rs"]
-pub(crate) mod patience;
+pub(crate) use softhca_rig::patience;
 
 pub(crate) use memory::Memory;
 

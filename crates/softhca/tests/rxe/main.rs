@@ -5,6 +5,7 @@
 //! byte), and Debian's pingpongs; between them is a wire of this test, which loses what it is told to lose. What the
 //! HCA captured is judged by tshark and scapy: Soft-RoCE sets the identification field, which the ICRC covers.
 
+// Programs of one file share it, so it stands beside them, where the compiler does not look for modules of this one.
 #[path = "../captures/mod.rs"]
 mod captures;
 mod guest;

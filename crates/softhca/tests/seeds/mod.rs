@@ -1,8 +1,5 @@
 //! Inputs that fuzzing starts from: right ones, of every kind.
 
-use crate::fuzzing::{self, ARENA};
-use crate::rig::bringup::{create_cq, create_qp};
-use crate::rig::{data, inline, raddr};
 use mlx5_prm::cmd::Opcode;
 use mlx5_prm::qp::{QpModifyIn, Qpc, QueryQpIn};
 use mlx5_prm::wqe::{CtrlSeg, WqeOpcode};
@@ -10,6 +7,9 @@ use softhca::wire::envelope::Envelope;
 use softhca::wire::headers::{Aeth, AtomicEth, AtomicOp, Deth, NakCode, Reth, Syndrome};
 use softhca::wire::packet::{Body, Head, ReadPart, SendEnd, Transport, WriteEnd, write_headers};
 use softhca::wire::psn::Psn;
+use softhca_rig::bringup::{create_cq, create_qp};
+use softhca_rig::fuzzing::ARENA;
+use softhca_rig::{data, inline, raddr};
 
 type Seed = (String, Vec<u8>);
 
@@ -188,7 +188,7 @@ fn commands() -> Vec<Seed> {
     };
     let (general, query, modify, create, destroy, named) = (0, 1, 2, 3, 4, 0x80);
     // The numbers of a fresh device, as `bring_up` gets them.
-    let made = fuzzing::bring_up_numbers();
+    let made = softhca_rig::fuzzing::bring_up_numbers();
     let qp = create_qp(made.pdn, made.umem, made.page_id, made.cqn);
     let cq = create_cq(made.umem, made.page_id, 1);
     let mut transitions = send(create, 0, qp.as_bytes());
@@ -257,8 +257,8 @@ fn commands() -> Vec<Seed> {
 }
 
 fn wqes() -> Vec<Seed> {
-    let (lkey, rkey) = fuzzing::wqe_keys();
-    let base = fuzzing::IOVA;
+    let (lkey, rkey) = softhca_rig::fuzzing::wqe_keys();
+    let base = softhca_rig::fuzzing::IOVA;
     let place = |bytes| data(bytes, lkey, base + 64);
     let remote = raddr(base + 0x800, rkey);
     let header = inline(&[1; 28]);
@@ -353,16 +353,16 @@ fn wqes() -> Vec<Seed> {
 }
 
 fn packets() -> Vec<Seed> {
-    let (_, rkey) = fuzzing::wqe_keys();
+    let (_, rkey) = softhca_rig::fuzzing::wqe_keys();
     let reth = |bytes| Reth {
-        va: fuzzing::IOVA,
+        va: softhca_rig::fuzzing::IOVA,
         rkey,
         bytes,
     };
     let says = |syndrome| Aeth { syndrome, msn: 1 };
     let aeth = || says(Syndrome::Ack { credits: 31 });
     let atomic = AtomicEth {
-        va: fuzzing::IOVA,
+        va: softhca_rig::fuzzing::IOVA,
         rkey,
         op: AtomicOp::FetchAdd { add: 1 },
     };

@@ -1,5 +1,6 @@
 //! What programs reach through libibverbs and libmlx5, and what a program may send past them.
 
+// Programs of one file share it, so it stands beside them, where the compiler does not look for modules of this one.
 #[path = "../rdma_core/mod.rs"]
 mod rdma_core;
 

@@ -5,7 +5,7 @@ use super::syndrome;
 use super::{Call, Outcome, Refusal};
 use crate::address::ROCE_PORT;
 use crate::device::memory::keys::MAX_DEPTH;
-use crate::device::memory::placement::DataOrder;
+use crate::device::memory::pending_writes::DataOrder;
 use crate::link::Link;
 use mlx5_prm::cmd::Status;
 use mlx5_prm::hca_cap::{

@@ -3,7 +3,7 @@
 //! The numbers are those of `QUERY_HCA_CAP`, so that this cannot say anything else.
 
 use crate::device::command::general_capabilities;
-use crate::device::memory::placement::DataOrder;
+use crate::device::memory::pending_writes::DataOrder;
 use crate::link::Link;
 use std::fmt::Write;
 

@@ -5,7 +5,7 @@ use super::counters::{Counters, ObjectCounts};
 use super::world::World;
 use crate::device::checker::{CheckConfig, Finding};
 use crate::device::faults::FaultSpec;
-use crate::device::memory::placement::{Adversary, DataOrder};
+use crate::device::memory::pending_writes::{Adversary, DataOrder};
 use crate::device::state::{HcaState, Slot};
 use crate::device::{Context, DeviceError};
 use crate::engine;

@@ -3,15 +3,15 @@
 //! The kernel pins the pages of a region. Here the answer is that of the moment of registration: a program that unmaps
 //! its memory later, or truncates its file, and lets the device use it ends in a fault.
 
-// UNSAFETY: mmap and munmap of descriptors, fstat, fcntl, fstatfs.
+// UNSAFETY: mmap and munmap of descriptors, and a descriptor that the caller names by its number.
 #![expect(unsafe_code, reason = "mappings of registered descriptors")]
 
 use super::region::{Region, is_mapped};
 use crate::device::DeviceError;
+use rustix::fs::{SeekFrom, fcntl_get_seals, fstat, fstatfs, seek};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
 
 const PAGE: u64 = 4096;
@@ -107,37 +107,23 @@ pub(crate) fn map(
 /// Length of the DMA-BUF or memfd that `fd` is.
 fn buffer_bytes(fd: RawFd) -> Result<u64, DeviceError> {
     const DMA_BUF_MAGIC: u64 = 0x444d_4142;
-    let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: room for the answer.
-    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
-        return Err(DeviceError::Os {
-            call: "dma_buf_get",
-            errno: libc::EBADF,
-        });
-    }
-    let mut system = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: room for the answer.
-    let is_dma_buf = unsafe { libc::fstatfs(fd, system.as_mut_ptr()) } == 0 && {
-        // SAFETY: filled in by a call that succeeded.
-        let kind = unsafe { system.assume_init() }.f_type;
-        u64::try_from(kind).is_ok_and(|kind| kind == DMA_BUF_MAGIC)
+    let no_buffer = |errno| DeviceError::Os {
+        call: "dma_buf_get",
+        errno,
     };
-    if is_dma_buf {
-        // SAFETY: the position of a DMA-BUF means nothing else.
-        let end = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
-        return Ok(u64::try_from(end).unwrap_or(0));
+    if fd < 0 {
+        return Err(no_buffer(libc::EBADF));
     }
-    // SAFETY: a descriptor and a query; only files in memory have seals.
-    let is_memfd = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) } >= 0;
-    if !is_memfd {
-        return Err(DeviceError::Os {
-            call: "dma_buf_get",
-            errno: libc::EINVAL,
-        });
+    // SAFETY: the caller named it and keeps it open during the call; a number that is none is an error of the kernel.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let stat = fstat(fd).map_err(|_| no_buffer(libc::EBADF))?;
+    if fstatfs(fd).is_ok_and(|system| u64::try_from(system.f_type) == Ok(DMA_BUF_MAGIC)) {
+        // The position of a DMA-BUF means nothing else.
+        return Ok(seek(fd, SeekFrom::End(0)).unwrap_or(0));
     }
-    // SAFETY: filled in by a call that succeeded.
-    let bytes = unsafe { stat.assume_init() }.st_size;
-    Ok(u64::try_from(bytes).unwrap_or(0))
+    // Only files in memory have seals.
+    fcntl_get_seals(fd).map_err(|_| no_buffer(libc::EINVAL))?;
+    Ok(u64::try_from(stat.st_size).unwrap_or(0))
 }
 
 /// Whether every byte of the range is mapped now, readable, and writable if `write` says so.

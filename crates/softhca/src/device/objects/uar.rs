@@ -3,12 +3,15 @@
 //! A register holds one value and cannot queue stores. The engine takes a doorbell by exchanging the register with 0,
 //! which no doorbell is, since it holds a QP number.
 
-// UNSAFETY: memfd_create, ftruncate, mmap, munmap, and atomics in the mapped pages.
+// UNSAFETY: mmap, munmap, and atomics in the mapped pages.
 #![expect(unsafe_code, reason = "shared doorbell pages")]
 
 use crate::device::DeviceError;
 use mlx5_prm::doorbell::uar;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::{Errno, pwrite};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,25 +42,11 @@ impl UarSpace {
     pub(crate) const PAGES: usize = 0x2000;
 
     pub(crate) fn new() -> Result<Self, DeviceError> {
-        // SAFETY: a C string and flags.
-        let fd = unsafe { libc::memfd_create(c"softhca-uar".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(os_error("memfd_create"));
-        }
-        // SAFETY: just opened, and nobody else's.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = memfd_create(c"softhca-uar", MemfdFlags::CLOEXEC)
+            .map_err(|error| os_error("memfd_create", error))?;
+        // The file is sparse: pages come with their first use.
         let bytes = Self::FIRST_OFFSET + (Self::PAGES * uar::PAGE_BYTES) as u64;
-        let Ok(bytes) = libc::off_t::try_from(bytes) else {
-            return Err(DeviceError::Range {
-                what: "size of the UAR space",
-                value: bytes,
-                limit: libc::off_t::MAX as u64,
-            });
-        };
-        // SAFETY: an open descriptor. The file is sparse: pages come with their first use.
-        if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes) } != 0 {
-            return Err(os_error("ftruncate"));
-        }
+        ftruncate(&fd, bytes).map_err(|error| os_error("ftruncate", error))?;
         Ok(Self { fd })
     }
 
@@ -68,29 +57,18 @@ impl UarSpace {
     /// Puts what others may read at `offset`, which is below the UAR pages.
     pub(crate) fn publish(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let end = offset.saturating_add(bytes.len() as u64);
-        let Some(place) = libc::off_t::try_from(offset)
-            .ok()
-            .filter(|_| end <= Self::FIRST_OFFSET)
-        else {
+        if end > Self::FIRST_OFFSET {
             return Err(DeviceError::Range {
                 what: "end of what is below the UAR pages",
                 value: end,
                 limit: Self::FIRST_OFFSET,
             });
-        };
-        // SAFETY: an open descriptor, and `bytes` is readable for its length.
-        let written = unsafe {
-            libc::pwrite(
-                self.fd.as_raw_fd(),
-                bytes.as_ptr().cast(),
-                bytes.len(),
-                place,
-            )
-        };
-        if usize::try_from(written) != Ok(bytes.len()) {
-            return Err(os_error("pwrite"));
         }
-        Ok(())
+        match pwrite(&self.fd, bytes, offset) {
+            Ok(written) if written == bytes.len() => Ok(()),
+            Ok(_) => Err(os_error("pwrite", Errno::IO)),
+            Err(error) => Err(os_error("pwrite", error)),
+        }
     }
 
     /// Offset of page `index` in the memfd.
@@ -118,7 +96,8 @@ impl UarSpace {
             )
         };
         let Some(base) = NonNull::new(base).filter(|_| base != libc::MAP_FAILED) else {
-            return Err(os_error("mmap"));
+            let error = Errno::from_io_error(&io::Error::last_os_error());
+            return Err(os_error("mmap", error.unwrap_or(Errno::IO)));
         };
         let page = MappedPage { base: base.cast() };
         for (place, _) in PLACES {
@@ -180,12 +159,10 @@ impl Drop for MappedPage {
     }
 }
 
-fn os_error(call: &'static str) -> DeviceError {
+fn os_error(call: &'static str, error: Errno) -> DeviceError {
     DeviceError::Os {
         call,
-        errno: std::io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO),
+        errno: error.raw_os_error(),
     }
 }
 

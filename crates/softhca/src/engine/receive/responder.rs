@@ -205,7 +205,7 @@ impl Device for HcaState {
     fn remote_write(&mut self, qpn: u32, rkey: u32, va: u64, data: &[u8]) -> Result<(), NakCode> {
         let bytes = data.len() as u64;
         let targets = self.grant_remote(qpn, RemoteAccess::Write, rkey, va, bytes)?;
-        if self.placement.is_active() {
+        if self.pending_writes.is_active() {
             self.accept(qpn, rkey, &targets, data.to_vec());
         } else {
             regions::write(&targets, data);
@@ -220,7 +220,7 @@ impl Device for HcaState {
         let bytes = out.len() as u64;
         // The request was accepted: its answer goes out before the refusal of one behind it.
         let sources = self.granted(qpn, RemoteAccess::Read, rkey, va, bytes)?;
-        self.placement.before_read(qpn, self.order_of(qpn));
+        self.pending_writes.before_read(qpn, self.order_of(qpn));
         regions::read(&sources, out);
         self.granted = sources;
         self.counters.bytes_sent += out.len() as u64;
@@ -248,7 +248,7 @@ impl Device for HcaState {
             });
             return Err(NakCode::INVALID_REQUEST);
         };
-        self.placement.before_atomic(qpn, self.order_of(qpn));
+        self.pending_writes.before_atomic(qpn, self.order_of(qpn));
         self.news = true;
         Ok(atomics::apply(&atomic.op, &operand))
     }
@@ -266,12 +266,12 @@ impl Device for HcaState {
     }
 
     fn receive_done(&mut self, qpn: u32, received: &Received) -> Result<(), NakCode> {
-        self.placement.force(qpn);
+        self.pending_writes.force(qpn);
         receive::done(self, qpn, received)
     }
 
     fn answering(&mut self, qpn: u32) {
-        self.placement.force(qpn);
+        self.pending_writes.force(qpn);
     }
 
     fn responder_failed(&mut self, qpn: u32, code: NakCode) {

@@ -53,7 +53,7 @@ pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
             report.wake_at(at_ns);
         }
         report.open |= hca.contexts.len() > 0;
-        let (placed, next_ns) = hca.placement.place_due(now_ns);
+        let (placed, next_ns) = hca.pending_writes.place_due(now_ns);
         report.busy |= placed;
         hca.news |= placed;
         if let Some(at_ns) = next_ns {

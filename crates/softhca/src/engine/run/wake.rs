@@ -3,12 +3,18 @@
 //! The engine sleeps in `ppoll` on its sockets and an eventfd. [`softhca_kick`] writes the eventfd, but only if the engine is
 //! asleep or about to be. Software that waits for completions or bytes of peers sleeps on a futex word that the
 //! engine bumps.
+//!
+//! [`sleep`] calls `ppoll` of libc: rustix asks for descriptors that stay open, and those of an HCA may be closed meanwhile.
+//! rustix has no signal masks.
 
-// UNSAFETY: exported C symbols; eventfd, ppoll, futex, prctl.
-#![expect(unsafe_code, reason = "exported symbols and waiting calls of Linux")]
+// UNSAFETY: exported C symbols; ppoll, signal masks.
+#![expect(unsafe_code, reason = "exported symbols, ppoll and signal masks")]
 
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::{futex, set_current_timer_slack};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -57,9 +63,8 @@ pub(crate) fn kick() {
 
 fn ring() {
     if let Some(bell) = BELL.get() {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: 8 bytes to an open eventfd. It is non-blocking; a full counter rings as well.
-        unsafe { libc::write(bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        // It does not block; a full counter rings as well.
+        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 }
 
@@ -68,13 +73,9 @@ pub(super) fn prepare() -> io::Result<()> {
     if BELL.get().is_some() {
         return Ok(());
     }
-    // SAFETY: a plain system call.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just opened, and nobody else's. If another thread was first, this one is closed again.
-    let _ = BELL.set(unsafe { OwnedFd::from_raw_fd(fd) });
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    // If another thread was first, this one is closed again.
+    let _ = BELL.set(bell);
     Ok(())
 }
 
@@ -114,31 +115,23 @@ pub(super) fn sleep(descriptors: &[(RawFd, i16)], time: Option<Duration>) {
     // SAFETY: an array of `count` entries and a timespec or null, all alive during the call.
     unsafe { libc::ppoll(polled.as_mut_ptr(), count, timeout, ptr::null()) };
     stay_awake();
-    let mut rung = [0u8; 8];
-    // SAFETY: 8 bytes from an open eventfd; it is non-blocking.
-    unsafe { libc::read(bell.as_raw_fd(), rung.as_mut_ptr().cast(), rung.len()) };
+    // It does not block; nobody may have rung.
+    let _ = rustix::io::read(bell, &mut [0u8; 8]);
 }
 
 /// Lets timers of the calling thread end on time. Linux lets them be 50 us late, which is as long as the engine's first nap.
 pub(super) fn exact_timers() {
-    const NANOSECONDS: libc::c_ulong = 1;
-    // SAFETY: PR_SET_TIMERSLACK takes a number and concerns the calling thread only.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, NANOSECONDS) };
+    const NANOSECONDS: NonZeroU64 = NonZeroU64::MIN;
+    // Where a sandbox forbids it, naps end late.
+    let _ = set_current_timer_slack(Some(NANOSECONDS));
 }
 
 /// Tells waiting software that there is something new to see.
 pub(super) fn announce() {
     // Release: whoever sees the new word sees what was written before it.
     WAKE_WORD.fetch_add(1, Ordering::Release);
-    // SAFETY: the word is a static; the call wakes whoever waits on it.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            WAKE_WORD.as_ptr(),
-            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-            i32::MAX,
-        )
-    };
+    // It fails for words that are not aligned or not there.
+    let _ = futex::wake(&WAKE_WORD, futex::Flags::PRIVATE, i32::MAX.unsigned_abs());
 }
 
 /// Blocks all signals for the calling thread while `run` runs: threads made meanwhile start with them blocked.

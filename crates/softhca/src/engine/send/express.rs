@@ -6,7 +6,7 @@
 //! long way, which begins with it anew; so this knows nothing of errors, and each of its effects is the long way's.
 
 use super::loopback::{self, End};
-use super::placing;
+use super::pending;
 use crate::device::memory::Region;
 use crate::device::memory::keys::{self, Access, KeyUser, MemoryKey};
 use crate::device::objects::arming::Notice;
@@ -133,7 +133,7 @@ impl Ends {
             return None;
         }
         let peer = loopback::find_peer(fabric, own, peer_hca, now_ns).ok()?;
-        if placing::is_active(fabric, peer) {
+        if pending::is_active(fabric, peer) {
             return None;
         }
         let other = fabric.hca(peer.hca)?.qps.get(peer.qpn)?;

@@ -4,7 +4,7 @@
 //! bring-up that got them wrong fails here too. A peer that would not answer (not ready, not there, asleep) is waited for as
 //! long as the wire would wait; a peer without a receive WQE as often as the QP's attributes say.
 
-use super::placing;
+use super::pending;
 use crate::device::checker::Finding;
 use crate::device::memory::Region;
 use crate::device::memory::keys::Access;
@@ -300,11 +300,11 @@ fn move_bytes(
     let bytes = (total - current.done).min(CHUNK);
     let (near, far) = both(fabric, current.done, bytes)?;
     let data = outside_memory(fabric, own, local, current.done, bytes)?;
-    placing::before_access(fabric, peer, access);
+    pending::before_access(fabric, peer, access);
     match (access, data) {
-        (RemoteAccess::Write, data) if placing::is_active(fabric, peer) => {
-            let data = data.map_or_else(|| placing::gathered(&near), Cow::into_owned);
-            placing::accept(fabric, peer, rkey, &far, data);
+        (RemoteAccess::Write, data) if pending::is_active(fabric, peer) => {
+            let data = data.map_or_else(|| pending::gathered(&near), Cow::into_owned);
+            pending::accept(fabric, peer, rkey, &far, data);
         }
         (RemoteAccess::Write, Some(data)) => regions::write(&far, &data),
         (RemoteAccess::Write, None) => regions::copy(&near, &far),

@@ -1,13 +1,13 @@
 //! A QP's turn: run what its doorbell allows, in order, for a bounded time.
 //!
 //! [`turn`] lets [`express`] run the common WQEs first and takes the others one by one: [`begin`] makes a WQE an operation, [`way`]
-//! says how it gets to its peer, and [`loopback`] carries it out by memory or [`submit`] hands it to the wire. [`placing`] is for
+//! says how it gets to its peer, and [`loopback`] carries it out by memory or [`submit`] hands it to the wire. [`pending`] is for
 //! devices that put off what is written to them, [`overlap`] for the checker.
 
 mod express;
 pub(super) mod loopback;
 pub(crate) mod overlap;
-mod placing;
+mod pending;
 
 use super::completion::{self, flush};
 use super::for_judges::{datagram, umr};
@@ -124,7 +124,7 @@ pub(super) fn turn(fabric: &mut Fabric, own: End, budget: usize, now_ns: u64) ->
         bytes += current.done - before;
         match step {
             Step::Done(outcome) => {
-                if let Some(until) = placing::told_at(fabric, own, &current, outcome.is_ok()) {
+                if let Some(until) = pending::told_at(fabric, own, &current, outcome.is_ok()) {
                     current.not_before_ns = until;
                     current.carried_out = true;
                     keep(fabric, own, current);
@@ -403,7 +403,7 @@ fn source_gid(wqe: &[u8]) -> u8 {
 /// A WQE that goes nowhere is over; it speaks for those before it.
 fn over(fabric: &mut Fabric, own: End, work: &Work, now_ns: u64) {
     if work.signalled {
-        placing::force(fabric, own);
+        pending::force(fabric, own);
     }
     if let Some(hca) = fabric.hca(own.hca) {
         completion::complete_send(hca, own.qpn, work, now_ns);

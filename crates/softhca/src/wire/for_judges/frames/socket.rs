@@ -1,4 +1,6 @@
 //! Sockets that carry whole Ethernet frames.
+//!
+//! rustix has neither the options of packet sockets nor their addresses.
 
 // UNSAFETY: packet sockets and send/recv with flags are not in std.
 #![expect(unsafe_code, reason = "packet sockets of libc")]

@@ -1,0 +1,78 @@
+//! Where operations inside the process meet the [pending writes](crate::device::memory::pending_writes) of the peer.
+
+use super::loopback::End;
+use crate::device::memory::Region;
+use crate::device::memory::regions;
+use crate::device::objects::qp::Route;
+use crate::device::objects::work::Current;
+use crate::device::state::Fabric;
+use crate::engine::transport::RemoteAccess;
+
+/// Whether what is written to `peer` may wait before it is in memory.
+pub(super) fn is_active(fabric: &mut Fabric, peer: End) -> bool {
+    let hca = fabric.hca(peer.hca);
+    hca.is_some_and(|hca| hca.pending_writes.is_active())
+}
+
+/// A READ or WRITE of `peer` is about to be carried out.
+pub(super) fn before_access(fabric: &mut Fabric, peer: End, access: RemoteAccess) {
+    if let Some(hca) = fabric.hca(peer.hca)
+        && access == RemoteAccess::Read
+    {
+        let order = hca.order_of(peer.qpn);
+        hca.pending_writes.before_read(peer.qpn, order);
+    }
+}
+
+/// The bytes of `near`.
+pub(super) fn gathered(near: &[Region]) -> Vec<u8> {
+    let mut data = vec![0; near.iter().map(Region::length).sum()];
+    regions::read(near, &mut data);
+    data
+}
+
+/// Hands `data` to the peer.
+pub(super) fn accept(fabric: &mut Fabric, peer: End, rkey: u32, far: &[Region], data: Vec<u8>) {
+    let now_ns = fabric.clock.now_ns();
+    if let Some(hca) = fabric.hca(peer.hca) {
+        hca.now_ns = hca.now_ns.max(now_ns);
+        hca.accept(peer.qpn, rkey, far, data);
+    }
+}
+
+/// `current` of `own` is over. If software is told of that later than now, when; else all that it has sent so far is in the
+/// peer's memory when this returns.
+pub(super) fn told_at(fabric: &mut Fabric, own: End, current: &Current, ok: bool) -> Option<u64> {
+    if ok && !current.work.signalled {
+        return None; // software is told nothing
+    }
+    let peer = peer_of(fabric, own)?;
+    let pending = &mut fabric.hca(peer.hca)?.pending_writes;
+    let told_ns = match ok && !current.carried_out {
+        true => pending.told_at(peer.qpn),
+        false => None,
+    };
+    if told_ns.is_none() {
+        pending.force(peer.qpn);
+    }
+    told_ns
+}
+
+/// Software is about to be told that everything before is done: it is in the peer's memory when this returns.
+pub(super) fn force(fabric: &mut Fabric, own: End) {
+    if let Some(peer) = peer_of(fabric, own)
+        && let Some(hca) = fabric.hca(peer.hca)
+    {
+        hca.pending_writes.force(peer.qpn);
+    }
+}
+
+/// The other end of a QP whose peer is in this process.
+fn peer_of(fabric: &mut Fabric, own: End) -> Option<End> {
+    let qp = fabric.hca(own.hca)?.qps.get(own.qpn)?;
+    let Route::Process(hca) = qp.route else {
+        return None;
+    };
+    let qpn = qp.qpc.remote_qpn();
+    Some(End { hca, qpn })
+}
