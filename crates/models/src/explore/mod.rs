@@ -1,6 +1,7 @@
 //! Breadth-first search through all states of a model, for the shortest way to one that breaks a property.
 
 mod codec;
+mod cycles;
 mod live;
 mod met;
 mod search;
@@ -8,4 +9,5 @@ mod search;
 pub use codec::Codec;
 #[cfg(test)]
 pub(crate) use codec::{Reader, Writer};
+pub use cycles::Edge;
 pub use search::{Broken, Found, Model, broken, search};

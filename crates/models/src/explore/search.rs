@@ -3,6 +3,7 @@
 use std::fmt::{Debug, Display};
 
 use super::codec::{Codec, Reader, Writer};
+use super::cycles::{Cycles, Edge, Repeats};
 use super::live::Live;
 use super::met::Met;
 
@@ -38,6 +39,21 @@ pub trait Model {
     fn is_live(&self) -> bool {
         false
     }
+
+    /// What breaks if a step with [`Edge::Once`] lies on a cycle. None: nobody looks for cycles.
+    fn once(&self) -> Option<Broken<Self::Property>> {
+        None
+    }
+
+    /// What a step is to cycles.
+    fn edge(&self, _step: &Self::Step) -> Edge {
+        Edge::Inner
+    }
+
+    /// Whether a cycle of other states may hold this one.
+    fn on_cycle(&self, _state: &Self::State) -> Result<(), Broken<Self::Property>> {
+        Ok(())
+    }
 }
 
 /// A property that does not hold.
@@ -70,6 +86,7 @@ pub fn search<M: Model>(model: &M) -> Found<M::Property> {
         met: Met::new(),
         before: vec![0],
         live: model.is_live().then(Live::default),
+        cycles: model.once().map(|_| Cycles::default()),
     };
     let violation = search
         .run()
@@ -88,6 +105,7 @@ struct Search<'a, M: Model> {
     /// The state from which each was met first.
     before: Vec<u32>,
     live: Option<Live>,
+    cycles: Option<Cycles>,
 }
 
 impl<M: Model> Search<'_, M> {
@@ -100,7 +118,7 @@ impl<M: Model> Search<'_, M> {
         // States are numbered in the order in which they are met, which is that of the search.
         while let Some(state) = self.state(me) {
             let mut moved = false;
-            let steps = model.steps(&state, &mut |_, mut next| {
+            let steps = model.steps(&state, &mut |step, mut next| {
                 moved = true;
                 pack(model, &mut next, &mut writer);
                 let id = self.met.number(writer.end());
@@ -109,6 +127,9 @@ impl<M: Model> Search<'_, M> {
                 }
                 if let Some(live) = &mut self.live {
                     live.step(me, id);
+                }
+                if let Some(cycles) = &mut self.cycles {
+                    cycles.step(model.edge(&step), id);
                 }
             });
             let rests = steps.and_then(|()| match moved {
@@ -123,11 +144,25 @@ impl<M: Model> Search<'_, M> {
             {
                 live.end(me);
             }
+            if let Some(cycles) = &mut self.cycles {
+                cycles.state(model.on_cycle(&state).is_err());
+            }
             let met = self.met.count();
             assert!(met <= M::MOST_STATES, "more than {} states", M::MOST_STATES);
             me += 1;
         }
-        self.livelock()
+        self.livelock().or_else(|| self.repeats())
+    }
+
+    fn repeats(&self) -> Option<(Broken<M::Property>, u32)> {
+        match self.cycles.as_ref()?.repeats()? {
+            Repeats::Step(from) => Some((self.model.once()?, from)),
+            Repeats::State(number) => {
+                let state = self.state(number).expect("met");
+                let why = self.model.on_cycle(&state).expect_err("it may not repeat");
+                Some((why, number))
+            }
+        }
     }
 
     fn livelock(&mut self) -> Option<(Broken<M::Property>, u32)> {

@@ -2,7 +2,7 @@
 //!
 //! `signals` has part A of the protocol: words, slots, credits, skips, deadlines of 2 and 3 ranks in seven orders of phases.
 //! `epoch` has part B: the device's call counter against hosts that prepare, promise, commit and apply a change of members.
-//! `rejoin` has part J: what a survivor clears before a slot is used by a new incarnation.
+//! `rejoin` has part J: what a survivor clears before a slot is used by a new generation.
 
 pub mod epoch;
 mod property;

@@ -7,7 +7,7 @@ pub enum Property {
     C1,
     /// An accepted word tells what the slot holds.
     E1,
-    /// Nothing of a dropped incarnation lands in a slot in use, and nobody commits without having fenced it.
+    /// Nothing of a dropped generation lands in a slot in use, and nobody commits without having fenced it.
     E2,
     /// One view per call.
     E3,

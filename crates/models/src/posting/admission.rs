@@ -14,7 +14,7 @@ impl Step<'_> {
     }
 
     pub(crate) fn admit(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         if self.word(Word::ERR) != 0 {
             if self.has(bit::NOP) {
                 self.goto(At::Wait, |thread| thread.bits = bit::NOP_POSTED);
@@ -56,7 +56,7 @@ impl Step<'_> {
     }
 
     pub(crate) fn reserve_by_cas(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         let (index, blocks) = (self.thread.index, self.thread.blocks);
         if self.word(Word::RESV) == index {
             self.goto_with(At::Write, &[(Word::RESV, index + blocks)], |_| ());
@@ -67,7 +67,7 @@ impl Step<'_> {
     }
 
     pub(crate) fn undo(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         let undone = if self.is(Mutant::ClaimNotUndone) {
             self.add(Word::CLAIM, 0)
         } else {
@@ -78,7 +78,7 @@ impl Step<'_> {
             let mut thread = self.thread.cleared(At::Wait);
             thread.bits = bit::HELD;
             thread.ticket = self.thread.ticket;
-            thread.generation = self.thread.generation;
+            thread.life = self.thread.life;
             self.finish(&[undone], thread);
         } else if self.op.flags.attempt {
             self.ends(&[undone]);
@@ -90,7 +90,7 @@ impl Step<'_> {
 
     /// Nothing is held here: the put may leave at any time.
     pub(crate) fn admit_wait(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         if self.word(Word::ERR) != 0 {
             self.goto(At::Admit, |_| ());
             return Ok(());
@@ -112,7 +112,7 @@ impl Step<'_> {
     }
 
     pub(crate) fn reserve(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         let c = self.configuration;
         let (resv, blocks) = (self.word(Word::RESV), self.thread.blocks);
         let waits_later = c.admission == Admission::Add;
@@ -134,7 +134,7 @@ impl Step<'_> {
 
     /// Only where reservations may have to wait.
     pub(crate) fn slot_wait(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         let c = self.configuration;
         let (index, blocks) = (self.thread.index, self.thread.blocks);
         let fits = index + blocks <= self.word(Word::CONS) + c.depth;

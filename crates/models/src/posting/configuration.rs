@@ -30,7 +30,7 @@ pub struct Flags {
     pub deadline: bool,
     /// No put: a flush.
     pub flush: bool,
-    /// No put: a wait for a ticket of generation 0.
+    /// No put: a wait for a ticket of life 0.
     pub stale: bool,
 }
 
@@ -190,7 +190,7 @@ pub struct Configuration {
     pub leave_quietly: bool,
     /// From every state an end must be reachable.
     pub live: bool,
-    /// Stores of an old generation are let through, to see their effect.
+    /// Stores of an old life are let through, to see their effect.
     pub free: bool,
     /// How many states the reference found; a check of the model itself.
     pub states: Option<usize>,

@@ -15,22 +15,19 @@ pub(crate) const RECOVERED: u8 = 4;
 pub(crate) type Changes = [(usize, i32); 4];
 
 impl Configuration {
-    /// A store of `generation` becomes visible.
+    /// A store of `life` becomes visible.
     pub(crate) fn commit(
         &self,
         state: &mut State,
         word: usize,
         value: i32,
-        generation: i32,
+        life: i32,
     ) -> Result<(), Violation> {
         let words = &mut state.words;
-        if generation != words[Word::GENERATION] && !self.free {
+        if life != words[Word::LIFE] && !self.free {
             return broken(
-                Property::Generation,
-                format!(
-                    "a store of generation {generation} lands in {}",
-                    words[Word::GENERATION]
-                ),
+                Property::Life,
+                format!("a store of life {life} lands in {}", words[Word::LIFE]),
             );
         }
         let mut value = value;
@@ -148,7 +145,7 @@ impl Configuration {
         {
             emit(Move::Nic("fails or flushes a WQE"), with(&changes));
         }
-        if alive && words[Word::GENERATION] == 0 {
+        if alive && words[Word::LIFE] == 0 {
             if self.nic_error {
                 let dies = [(Word::DEAD, 1), (Word::CQE, -1)];
                 emit(Move::Nic("writes an error CQE"), with(&dies));
@@ -259,7 +256,7 @@ impl Configuration {
         Ok(Some([ran, ran, entry, count]))
     }
 
-    /// The host resets the QP and sets everything up for the next generation.
+    /// The host resets the QP and sets everything up for the next life.
     fn reset(&self, state: &State) -> State {
         let old = &state.words;
         let resv = old[Word::RESV];
@@ -288,7 +285,7 @@ impl Configuration {
             words[self.mailbox_word()] = base;
         }
         words[Word::CQE] = self.modulus - 1;
-        words[Word::GENERATION] = old[Word::GENERATION] + 1;
+        words[Word::LIFE] = old[Word::LIFE] + 1;
         words[Word::READERS] = old[Word::READERS];
         if self.mutant == Mutant::RingNotCleared {
             words[Word::FLAGS..].copy_from_slice(&old[Word::FLAGS..]);
@@ -302,7 +299,7 @@ impl Configuration {
         for thread in next.all_threads() {
             if thread.at == At::Agent && self.mutant != Mutant::AgentNotStopped {
                 thread.index = base;
-                thread.generation += 1;
+                thread.life += 1;
             }
         }
         next

@@ -8,20 +8,20 @@ use super::thread::{Step, first};
 impl Step<'_> {
     pub(crate) fn begin(&mut self) {
         let op = self.op;
-        let generation = self.word(Word::GENERATION);
+        let life = self.word(Word::LIFE);
         let begins = |thread: &mut Thread| {
             let before = *thread;
             start(thread, op);
-            thread.generation = generation;
+            thread.life = life;
             if before.bits & bit::REFRESHED != 0 {
-                thread.generation = before.generation;
+                thread.life = before.life;
                 thread.bits |= bit::REFRESHED;
             }
         };
         if !self.configuration.guard {
             self.goto(first(op), |thread| {
                 begins(thread);
-                thread.generation = 0;
+                thread.life = 0;
             });
         } else if self.word(Word::CLOSED) != 0 {
             // Not let in: the caller tries again later.
@@ -40,12 +40,12 @@ impl Step<'_> {
             let ticket = self.op.blocks;
             self.goto(At::Stale, |thread| thread.ticket = ticket);
         } else {
-            let generation = if self.has(bit::REFRESHED) {
-                self.thread.generation
+            let life = if self.has(bit::REFRESHED) {
+                self.thread.life
             } else {
-                self.word(Word::GENERATION)
+                self.word(Word::LIFE)
             };
-            self.goto(first(self.op), |thread| thread.generation = generation);
+            self.goto(first(self.op), |thread| thread.life = life);
         }
     }
 
@@ -56,7 +56,7 @@ impl Step<'_> {
         let mut thread = self.thread.cleared(At::Idle);
         thread.done += 1;
         if !self.fenced() {
-            thread.generation = self.thread.generation;
+            thread.life = self.thread.life;
         }
         self.finish(&[self.add(Word::READERS, -1)], thread);
     }
@@ -85,10 +85,10 @@ impl Step<'_> {
         let mut thread = self.thread.cleared(At::Idle);
         thread.done += 1;
         if !self.fenced() {
-            thread.generation = self.thread.generation;
+            thread.life = self.thread.life;
         }
-        if self.is(Mutant::RefreshKeepsGeneration) {
-            thread.generation = self.thread.generation;
+        if self.is(Mutant::RefreshKeepsLife) {
+            thread.life = self.thread.life;
             thread.bits = bit::REFRESHED;
         }
         self.finish(&[self.add(Word::READERS, -1)], thread);

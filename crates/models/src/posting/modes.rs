@@ -142,7 +142,7 @@ impl Step<'_> {
     /// Behind the scan and the fence that makes it visible to the NIC: announces the head.
     pub(crate) fn record_fence(&mut self) -> Result<(), Violation> {
         if self.fence(Fence::Record) || self.is(Mutant::OneFenceWithRecord) {
-            self.in_generation()?;
+            self.in_life()?;
             let at = if self.has(bit::QUIET) {
                 At::LeaveFence
             } else {
@@ -162,7 +162,7 @@ impl Step<'_> {
         let c = self.configuration;
         let skips = !c.record || self.is(Mutant::OneFenceWithRecord);
         if skips || self.fence(Fence::Publish) {
-            self.in_generation()?;
+            self.in_life()?;
             if self.has(bit::MORE) {
                 self.posted(&[], None);
                 return Ok(());
@@ -177,7 +177,7 @@ impl Step<'_> {
 
     pub(crate) fn exclusive_ring(&mut self) -> Result<(), Violation> {
         if self.fence(Fence::Doorbell) || self.is(Mutant::NoFenceBeforeDoorbell) {
-            self.in_generation()?;
+            self.in_life()?;
             let head = self.thread.index + self.thread.blocks;
             let doorbell = self.configuration.doorbell_store(head);
             self.posted(&[(Word::TOKEN, head)], Some(doorbell));
@@ -192,10 +192,10 @@ impl Step<'_> {
         let c = self.configuration;
         let index = self.word(c.mailbox_word());
         if index != self.thread.index {
-            let generation = self.word(Word::GENERATION);
+            let life = self.word(Word::LIFE);
             self.goto(At::Agent, |thread| {
                 thread.index = index;
-                thread.generation = generation;
+                thread.life = life;
                 thread.buffer.push((DOORBELL, index));
             });
         }

@@ -53,7 +53,7 @@ pub enum Mutant {
     ErrorPassed,
     FlushTakenForCause,
     RefreshWithoutFence,
-    RefreshKeepsGeneration,
+    RefreshKeepsLife,
     ClosedNotFenced,
 }
 
@@ -78,8 +78,8 @@ pub enum Property {
     Ends,
     /// I9: every call ends once there is an error.
     EndsAfterError,
-    /// I12: nothing of an old generation acts after the reset.
-    Generation,
+    /// I12: nothing of an old life acts after the reset.
+    Life,
     /// I13: a flag word of an earlier lap never matches.
     Lap,
     /// S1: no old ticket is reported done.
@@ -108,7 +108,7 @@ impl Property {
         Self::Completed,
         Self::Ends,
         Self::EndsAfterError,
-        Self::Generation,
+        Self::Life,
         Self::Lap,
         Self::Stale,
         Self::Cause,
@@ -131,7 +131,7 @@ impl Property {
             Self::Ends => "I8 every call ends",
             Self::EndsAfterError => "I9 every call ends once there is an error",
             Self::Wrap => "I10 counters may wrap",
-            Self::Generation => "I12 nothing of an old generation acts after the reset",
+            Self::Life => "I12 nothing of an old life acts after the reset",
             Self::Lap => "I13 no flag of an earlier lap matches",
             Self::Stale => "S1 no old ticket is reported done",
             Self::Cause => "S4 a cause is reported as cause, a flush as flush",

@@ -22,7 +22,7 @@ const UNCOUNTED: i32 = 6;
 impl Step<'_> {
     /// Sweeps published batches; then holds back, leaves, or rings.
     pub(crate) fn scan(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         let (head, flag, swept_must, told) = self.sweep()?;
         let must = if self.is(Mutant::OwnHintOnly) {
             self.has(bit::MUST)
@@ -65,7 +65,7 @@ impl Step<'_> {
     pub(crate) fn hold_fence(&mut self) -> Result<(), Violation> {
         let c = self.configuration;
         if self.fence(Fence::Hold) || c.record || self.is(Mutant::HoldBackWithoutFence) {
-            self.in_generation()?;
+            self.in_life()?;
             self.goto(At::Park, |_| ());
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Step<'_> {
     /// fence.release, then the doorbell.
     pub(crate) fn ring_fence(&mut self) -> Result<(), Violation> {
         if self.fence(Fence::Doorbell) || self.is(Mutant::NoFenceBeforeDoorbell) {
-            self.in_generation()?;
+            self.in_life()?;
             let doorbell = self.configuration.doorbell_store(self.thread.head);
             self.goto(At::Park, |thread| {
                 thread.buffer.push(doorbell);
@@ -86,7 +86,7 @@ impl Step<'_> {
 
     /// Compare-and-swap of the flag seen by the parked token; where it fails, one more batch has been published.
     pub(crate) fn park(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         let c = self.configuration;
         let (head, round) = (self.thread.head, self.thread.round);
         if self.is(Mutant::ServesOnAfterParking) && self.unchanged() && round == 0 {
@@ -115,7 +115,7 @@ impl Step<'_> {
 
     /// The index is reserved: its owner comes, inherits the token and rings.
     pub(crate) fn leave_cas(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         if self.unchanged() {
             self.parks(!self.is(Mutant::DebtForgotten), None);
             Ok(())
@@ -126,7 +126,7 @@ impl Step<'_> {
 
     pub(crate) fn leave_fence(&mut self) -> Result<(), Violation> {
         if self.fence(Fence::Doorbell) {
-            self.in_generation()?;
+            self.in_life()?;
             self.goto(At::LeavePark, |_| ());
         }
         Ok(())
@@ -134,7 +134,7 @@ impl Step<'_> {
 
     /// Nobody is on the way: park first, ring after.
     pub(crate) fn leave_park(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         if self.unchanged() {
             let doorbell = self.configuration.doorbell_store(self.thread.head);
             let rings = !self.is(Mutant::LeaveWithoutDoorbell);

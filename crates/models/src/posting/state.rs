@@ -27,7 +27,7 @@ impl Word {
     pub(crate) const CONS: usize = 2;
     /// Last doorbell, as software knows it.
     pub(crate) const DOORBELL_INDEX: usize = 3;
-    /// First index of this generation.
+    /// First index of this life.
     pub(crate) const BASE: usize = 4;
     /// Latched error, 0 for none.
     pub(crate) const ERR: usize = 5;
@@ -41,7 +41,7 @@ impl Word {
     pub(crate) const DOORBELL: usize = 9;
     /// NIC: the collapsed CQE's counter, -1 for an error entry.
     pub(crate) const CQE: usize = 10;
-    /// NIC: WQEBBs run in this generation.
+    /// NIC: WQEBBs run in this life.
     pub(crate) const RUN: usize = 11;
     /// NIC: the QP is in the error state.
     pub(crate) const DEAD: usize = 12;
@@ -49,8 +49,8 @@ impl Word {
     pub(crate) const ARMED: usize = 13;
     /// NIC that samples: the record as it was read.
     pub(crate) const LIMIT: usize = 14;
-    /// Ghost: generation.
-    pub(crate) const GENERATION: usize = 15;
+    /// Ghost: life.
+    pub(crate) const LIFE: usize = 15;
     /// Ghost: where the token is parked, -1 while it is held.
     pub(crate) const TOKEN: usize = 16;
     /// The first flag; `depth` of them, then `depth` WQEBBs, then what a mode adds.
@@ -230,7 +230,7 @@ pub(crate) struct Thread {
     pub(crate) round: i32,
     pub(crate) bits: i32,
     pub(crate) ticket: i32,
-    pub(crate) generation: i32,
+    pub(crate) life: i32,
     /// Block mode: ring slots, by bit, whose WQEs this thread has written or learned of by an acquire fence and that the NIC
     /// may not see yet. A release fence of wider scope waits for them: it is cumulative.
     pub(crate) known: u8,
@@ -302,7 +302,7 @@ impl Thread {
             round: 0,
             bits: 0,
             ticket: 0,
-            generation: 0,
+            life: 0,
             known: 0,
             seen: 0,
             lanes: 0,
@@ -336,7 +336,7 @@ impl Thread {
             &mut self.round,
             &mut self.bits,
             &mut self.ticket,
-            &mut self.generation,
+            &mut self.life,
         ] {
             codec.value(field);
         }

@@ -33,12 +33,7 @@ impl Configuration {
                 continue;
             }
             let mut next = *state;
-            self.commit(
-                &mut next,
-                usize::from(*word & !LANE),
-                *value,
-                thread.generation,
-            )?;
+            self.commit(&mut next, usize::from(*word & !LANE), *value, thread.life)?;
             next.thread(number).buffer.remove(at);
             emit(Move::Store(number, *word), next);
         }
@@ -169,10 +164,10 @@ impl Step<'_> {
         let mut thread = before.cleared(At::Idle);
         if self.configuration.persistent {
             thread.at = At::Refresh;
-            thread.generation = before.generation;
+            thread.life = before.life;
         } else if self.configuration.guard {
             thread.at = At::GuardDrop;
-            thread.generation = before.generation;
+            thread.life = before.life;
         } else {
             thread.done += 1;
         }
@@ -190,7 +185,7 @@ impl Step<'_> {
             self.ends_as(&before, words);
         } else {
             let mut thread = before.cleared(At::Wait);
-            thread.generation = before.generation;
+            thread.life = before.life;
             if is_nop {
                 thread.bits = bit::NOP_POSTED;
                 thread.ticket = before.ticket;
@@ -202,15 +197,15 @@ impl Step<'_> {
         }
     }
 
-    /// Ghost: nothing of an old generation acts after the reset.
-    pub(crate) fn in_generation(&self) -> Result<(), Violation> {
-        let now = self.word(Word::GENERATION);
-        if self.thread.generation != now && !self.configuration.free {
+    /// Ghost: nothing of an old life acts after the reset.
+    pub(crate) fn in_life(&self) -> Result<(), Violation> {
+        let now = self.word(Word::LIFE);
+        if self.thread.life != now && !self.configuration.free {
             return broken(
-                Property::Generation,
+                Property::Life,
                 format!(
-                    "a thread of generation {} acts in {now} at {:?}",
-                    self.thread.generation, self.thread.at
+                    "a thread of life {} acts in {now} at {:?}",
+                    self.thread.life, self.thread.at
                 ),
             );
         }
@@ -221,7 +216,7 @@ impl Step<'_> {
 
     /// Everything reserved so far is rung, or a NOP is posted that rings.
     fn flush(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         if self.word(Word::DOORBELL_INDEX) >= self.word(Word::RESV)
             || self.is(Mutant::FlushDoesNothing)
         {
@@ -234,13 +229,13 @@ impl Step<'_> {
 
     fn stale(&mut self) -> Result<(), Violation> {
         let ticket = self.thread.ticket;
-        let generation = self.word(Word::GENERATION);
+        let life = self.word(Word::LIFE);
         let is_stale =
-            ticket <= self.word(Word::BASE) && !self.is(Mutant::NoStaleCheck) && generation != 0;
-        if self.word(Word::CONS) >= ticket && !is_stale && generation > 0 {
+            ticket <= self.word(Word::BASE) && !self.is(Mutant::NoStaleCheck) && life != 0;
+        if self.word(Word::CONS) >= ticket && !is_stale && life > 0 {
             return broken(
                 Property::Stale,
-                format!("ticket {ticket} of generation 0 reported done in {generation}"),
+                format!("ticket {ticket} of life 0 reported done in {life}"),
             );
         }
         self.ends(&[]);
@@ -248,9 +243,9 @@ impl Step<'_> {
     }
 
     fn wait(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         let ticket = self.thread.ticket;
-        let stale = ticket <= self.word(Word::BASE) && self.word(Word::GENERATION) != 0;
+        let stale = ticket <= self.word(Word::BASE) && self.word(Word::LIFE) != 0;
         let failed = self.word(Word::ERR) != 0 && !self.is(Mutant::ErrorNotSeenByWait);
         if stale || self.word(Word::CONS) >= ticket || failed {
             self.ends(&[]);
@@ -270,7 +265,7 @@ impl Step<'_> {
     // ---- WQEs and publication ----
 
     fn write(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         let c = self.configuration;
         let (index, blocks) = (self.thread.index, self.thread.blocks);
         let is_nop = self.has(bit::NOP);
@@ -322,7 +317,7 @@ impl Step<'_> {
     }
 
     fn peek(&mut self) -> Result<(), Violation> {
-        self.in_generation()?;
+        self.in_life()?;
         let c = self.configuration;
         // With a record: it may be read on behalf of an older doorbell, so WQEs are fenced before it is written.
         if !self.fence(Fence::Publish)
@@ -346,7 +341,7 @@ impl Step<'_> {
         if !self.fence(Fence::Publish) && !self.is(Mutant::NoPublishFence) {
             return Ok(());
         }
-        self.in_generation()?;
+        self.in_life()?;
         let c = self.configuration;
         let (index, blocks) = (self.thread.index, self.thread.blocks);
         let word = c.flag(index);

@@ -108,13 +108,13 @@ pub(crate) fn guards() -> Vec<Configuration> {
         )
         .without_record()
         .persistent(),
-        two("refresh without fence").mutant(Mutant::RefreshWithoutFence, Property::Generation),
-        two("closed read before count").mutant(Mutant::ClosedReadBeforeCount, Property::Generation),
+        two("refresh without fence").mutant(Mutant::RefreshWithoutFence, Property::Life),
+        two("closed read before count").mutant(Mutant::ClosedReadBeforeCount, Property::Life),
         two("what was read before the refresh is kept")
-            .mutant(Mutant::RefreshKeepsGeneration, Property::Generation),
+            .mutant(Mutant::RefreshKeepsLife, Property::Life),
         two("host reads the count before closed is visible")
-            .mutant(Mutant::ClosedNotFenced, Property::Generation),
-        two("no grace").mutant(Mutant::NoGrace, Property::Generation),
+            .mutant(Mutant::ClosedNotFenced, Property::Life),
+        two("no grace").mutant(Mutant::NoGrace, Property::Life),
     ]
 }
 

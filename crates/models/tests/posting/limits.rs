@@ -161,15 +161,15 @@ pub(crate) fn errors() -> Vec<Configuration> {
             mutant: Mutant::RingNotCleared,
             ..two_by_two("ring and flags not cleared: harmless").states(25_904)
         },
-        two_by_two("no grace").mutant(Mutant::NoGrace, Property::Generation),
+        two_by_two("no grace").mutant(Mutant::NoGrace, Property::Life),
         Configuration {
             free: true,
             ..two_by_two("no grace, seen by its effect").mutant(Mutant::NoGrace, Property::Record)
         },
         two_by_two("guard dropped without fence")
-            .mutant(Mutant::GuardDroppedWithoutFence, Property::Generation),
+            .mutant(Mutant::GuardDroppedWithoutFence, Property::Life),
         two_by_two("closed read before count")
-            .mutant(Mutant::ClosedReadBeforeCount, Property::Generation),
+            .mutant(Mutant::ClosedReadBeforeCount, Property::Life),
         two_by_two("indices kept").mutant(Mutant::IndicesKept, Property::Due),
         two_by_two("token not placed").mutant(Mutant::TokenNotPlaced, Property::NothingLost),
         new("no stale check", 2, stale())

@@ -135,7 +135,7 @@ pub(crate) fn mailboxes() -> Vec<Configuration> {
         )
         .mailbox()
         .persistent()
-        .mutant(Mutant::AgentNotStopped, Property::Generation),
+        .mutant(Mutant::AgentNotStopped, Property::Life),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! What the model of rejoin remembers: a survivor, the incarnation that is dropped, the one that joins, messages.
+//! What the model of rejoin remembers: a survivor, the generation that is dropped, the one that joins, messages.
 
 use crate::explore::Codec;
 

@@ -1,0 +1,170 @@
+//! Observed time: clocks against others run only while this rank looks and the store answers.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// A length of time: a [`Duration`] for a group, ticks for the model.
+pub(crate) trait Span: Copy + Ord + Default + Debug {
+    /// The sum.
+    #[must_use]
+    fn plus(self, other: Self) -> Self;
+}
+
+impl Span for Duration {
+    fn plus(self, other: Self) -> Self {
+        self.saturating_add(other)
+    }
+}
+
+/// How long each clock runs, and what is a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds<S> {
+    /// Longer between the ends of two looks: a gap.
+    pub(crate) between: S,
+    /// A store call that takes longer: a gap.
+    pub(crate) call: S,
+    /// U: observed time after the first look that finds nothing new of a rank.
+    pub(crate) unheard: S,
+    /// Observed time without contact of a pair.
+    pub(crate) stalled: S,
+    /// Observed time of a proposal without an answer.
+    pub(crate) unanswered: S,
+    /// Observed time in which a newcomer hears nobody of the view.
+    pub(crate) found: S,
+}
+
+/// So many looks must find nothing new of a rank, the first included.
+pub(crate) const LOOKS: u8 = 4;
+
+/// A clock against one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Clock<S> {
+    /// Observed time.
+    pub(crate) time: S,
+    /// Looks, the first included, at different times; at most [`LOOKS`].
+    pub(crate) looks: u8,
+}
+
+impl<S: Span> Clock<S> {
+    /// The next look, `passed` after the one before; no clock runs beyond `bound`.
+    pub(crate) fn look(&mut self, passed: S, bound: S) {
+        self.time = self.time.plus(passed).min(bound);
+        if passed > S::default() {
+            self.looks = LOOKS.min(self.looks + 1);
+        }
+    }
+}
+
+/// How fast the store answers this rank: the slowest of its last eight calls, those without an answer included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    last: [Duration; 8],
+    at: usize,
+}
+
+/// No store call waits longer, however slow the store is.
+const LONGEST_CALL: Duration = Duration::from_secs(5);
+/// A turn of P9 is at least as long.
+const SHORTEST_TURN: Duration = Duration::from_millis(20);
+
+impl Pace {
+    /// A call has ended, with or without an answer.
+    pub(crate) fn took(&mut self, call: Duration) {
+        self.last[self.at] = call;
+        self.at = (self.at + 1) % self.last.len();
+    }
+
+    /// The slowest of the last calls.
+    pub(crate) fn slowest(&self) -> Duration {
+        self.last.into_iter().max().unwrap_or_default()
+    }
+
+    /// By when a call returns with what it knows.
+    pub(crate) fn call_ends(&self, lease: Duration) -> Duration {
+        (lease / 3).max(2 * self.slowest()).min(LONGEST_CALL)
+    }
+
+    /// The bounds behind the calls so far, for a lease that lives for `lease`. `configured` has the lower bounds of the three that
+    /// are configured.
+    pub(crate) fn bounds(
+        &self,
+        lease: Duration,
+        configured: &Bounds<Duration>,
+    ) -> Bounds<Duration> {
+        let pace = self.slowest();
+        Bounds {
+            between: (lease / 2).max(3 * pace),
+            call: (lease / 3).max(2 * pace),
+            unheard: (lease * 3 / 2).max(6 * pace),
+            stalled: configured.stalled.max(2 * lease),
+            unanswered: configured.unanswered.max(12 * pace),
+            found: configured.found,
+        }
+    }
+
+    /// P9: how long the living member at `place`, counted from the one that proposed, waits before it does what anybody may do.
+    pub(crate) fn turn(&self, place: u32) -> Duration {
+        place * SHORTEST_TURN.max(2 * self.slowest())
+    }
+}
+
+/// How long waits what has failed `failures` times: `unit` × 1, 2, 4 … `most`. P6: a slot whose newcomer was dropped before it
+/// served 10 leases, by leases, at most 64. P7: connecting anew, by error bounds, at most 32.
+pub(crate) fn back_off(unit: Duration, failures: u32, most: u32) -> Duration {
+    match failures {
+        0 => Duration::ZERO,
+        _ => unit * most.min(1 << (failures - 1).min(31)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_slow_store_is_waited_for_twice_as_long_each_time() {
+        let lease = 2000 * MS;
+        let configured = Bounds {
+            between: MS,
+            call: MS,
+            unheard: MS,
+            stalled: MS,
+            unanswered: 4000 * MS,
+            found: 10_000 * MS,
+        };
+        let mut pace = Pace::default();
+        let bounds = pace.bounds(lease, &configured);
+        assert_eq!(bounds.unheard, 3000 * MS);
+        assert_eq!(bounds.between, 1000 * MS);
+        assert_eq!(bounds.stalled, 4000 * MS);
+        let mut waits = Vec::new();
+        for _ in 0..4 {
+            let wait = pace.call_ends(lease);
+            waits.push(wait);
+            pace.took(wait);
+        }
+        assert_eq!(waits[1], 2 * waits[0]);
+        assert_eq!(waits[3], LONGEST_CALL);
+        let slow = pace.bounds(lease, &configured);
+        assert_eq!(slow.unheard, 30_000 * MS);
+        assert_eq!(slow.unanswered, 60_000 * MS);
+        assert_eq!(slow.found, configured.found);
+        // Eight quick calls later it is as before.
+        for _ in 0..8 {
+            pace.took(MS);
+        }
+        assert_eq!(pace.bounds(lease, &configured), bounds);
+    }
+
+    #[test]
+    fn turns_and_waits_grow() {
+        let mut pace = Pace::default();
+        assert_eq!((pace.turn(0), pace.turn(3)), (Duration::ZERO, 60 * MS));
+        pace.took(100 * MS);
+        assert_eq!(pace.turn(2), 400 * MS);
+        let waits = [0, 1, 2, 7, 8, 400].map(|failures| back_off(MS, failures, 64));
+        assert_eq!(waits.map(|it| it.as_millis()), [0, 1, 2, 64, 64, 64]);
+    }
+}

@@ -1,0 +1,384 @@
+//! What a look shows, and what a rank concludes from it: clocks, its row, and who is gone.
+//!
+//! Nothing is final here: every conclusion but the end of a process is withdrawn by a sign of life, by contact, or by a gap.
+
+use std::collections::BTreeMap;
+
+use super::clocks::{Clock, LOOKS, Span};
+use super::record::{Members, Promise, Record};
+use super::rules::{Rule, Rules};
+use super::slots::Slots;
+
+/// Calls that a rank's device may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// None.
+    Closed,
+    /// Those up to this one.
+    UpTo(u32),
+    /// All.
+    Open,
+}
+
+/// Whether a rank wants to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// It stays.
+    No,
+    /// It wants to, and has not said so in this view.
+    Wants,
+    /// It has said so: its limit is its last call.
+    Said,
+}
+
+/// What a rank knows of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Own<S> {
+    /// Its slot.
+    pub(crate) slot: u32,
+    /// Its generation.
+    pub(crate) generation: u32,
+    /// Epoch of the newest view that its device has; 0: none yet.
+    pub(crate) applied: u32,
+    /// Calls that its device may start.
+    pub(crate) limit: Limit,
+    /// The promise for the view behind `applied`, and the newest proposal for which it was given.
+    pub(crate) promised: Option<(u64, Promise)>,
+    /// Ranks to which its QPs are in Err for the change under way.
+    pub(crate) fenced: Slots,
+    /// Ranks to which a QP is in Err.
+    pub(crate) broken: Slots,
+    /// Ranks to which its QPs were made anew: newcomers, and those that it is parted from.
+    pub(crate) connected: Slots,
+    /// Clocks of ranks unheard.
+    pub(crate) unheard: BTreeMap<u32, Clock<S>>,
+    /// Clocks of ranks without contact.
+    pub(crate) apart: BTreeMap<u32, Clock<S>>,
+    /// The proposal that its clock runs for, and for how long it is unanswered.
+    pub(crate) unanswered: (u64, S),
+    /// Whether it has proposed itself alone in this view (P3).
+    pub(crate) solo: bool,
+    /// Whether it wants to go.
+    pub(crate) leaving: Leaving,
+}
+
+/// What a rank tells the others: one key that it writes when it changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Ranks of which it has heard nothing for U.
+    pub(crate) unheard: Slots,
+    /// Members to which a QP is in Err, though nothing parts them.
+    pub(crate) broken: Slots,
+    /// Members without contact for the stall bound.
+    pub(crate) overdue: Slots,
+    /// Members of which a word has arrived since the last look, nothing being broken.
+    pub(crate) meets: Slots,
+    /// Ranks to which its QPs were made anew.
+    pub(crate) connected: Slots,
+    /// Members whose process it has seen to end.
+    pub(crate) ended: Slots,
+}
+
+/// One who asks to be taken in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// Whether this generation holds its lease.
+    pub(crate) holds: bool,
+    /// Its row.
+    pub(crate) row: Row,
+}
+
+/// What a rank has before it when it looks. All but the times is by slot of the generation that the record names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Look<S> {
+    /// Since the end of the look before.
+    pub(crate) passed: S,
+    /// The slowest store call since then; one that failed counts as longer than any bound.
+    pub(crate) call: S,
+    /// Who holds a lease; this rank has just renewed its own.
+    pub(crate) holders: Slots,
+    /// Whose `takings` have grown, or who has written a proposal or promise, since the last look.
+    pub(crate) wrote: Slots,
+    /// Of whom a word has arrived, or to whom a QP has completed something, since the last look.
+    pub(crate) heard: Slots,
+    /// For whom calls wait, and nothing has come since the last look.
+    pub(crate) silent: Slots,
+    /// Processes of this machine seen to end.
+    pub(crate) ended: Slots,
+    /// Rows of members that hold a lease. The own one is put in its place by [`Rules::observe`]'s result.
+    pub(crate) rows: BTreeMap<u32, Row>,
+    /// Who asks, by slot and generation.
+    pub(crate) asks: BTreeMap<(u32, u32), Ask>,
+    /// Promises for the open proposal.
+    pub(crate) promises: BTreeMap<u32, Promise>,
+    /// The last calls of members that have said goodbye in this view.
+    pub(crate) goodbyes: BTreeMap<u32, u32>,
+    /// Whether the older of the device's two views is still needed.
+    pub(crate) older_view_needed: bool,
+    /// Whether this rank and all living members are through with every call before the view of the record.
+    pub(crate) through: bool,
+    /// The last call that the device has started.
+    pub(crate) started: u32,
+}
+
+impl<S: Span> Own<S> {
+    /// A rank that asks to be taken in.
+    pub(crate) fn newcomer(slot: u32, generation: u32) -> Self {
+        Self {
+            slot,
+            generation,
+            applied: 0,
+            limit: Limit::Closed,
+            promised: None,
+            fenced: Slots::default(),
+            broken: Slots::default(),
+            connected: Slots::default(),
+            unheard: BTreeMap::new(),
+            apart: BTreeMap::new(),
+            unanswered: (0, S::default()),
+            solo: false,
+            leaving: Leaving::No,
+        }
+    }
+
+    /// Whether it is a member of the view of `record`.
+    pub(crate) fn is_member(&self, record: &Record) -> bool {
+        record.members.get(&self.slot) == Some(&self.generation)
+    }
+
+    /// Whether the newest view is in force here.
+    pub(crate) fn is_current(&self, record: &Record) -> bool {
+        self.applied == record.epoch
+    }
+
+    /// Whether the view to be has this very rank, and it has promised the open proposal.
+    pub(crate) fn has_promised(&self, record: &Record) -> bool {
+        self.promised.is_some_and(|(of, _)| of == record.number)
+    }
+
+    /// Whether the proposal that is open names it.
+    pub(crate) fn is_proposed(&self, record: &Record) -> bool {
+        let Some(open) = &record.open else {
+            return false;
+        };
+        let comes = open.takes.get(&self.slot) == Some(&self.generation);
+        comes || self.is_member(record) && open.keep.contains(self.slot)
+    }
+}
+
+impl<S> Look<S> {
+    /// Those who ask, hold their leases and whose slot and generation may come in; P6: each generation by itself.
+    pub(super) fn newcomers(
+        &self,
+        record: &Record,
+        rules: &Rules<S>,
+    ) -> BTreeMap<u32, (u32, &Row)> {
+        let mut all = BTreeMap::new();
+        for (&(slot, generation), ask) in &self.asks {
+            if record.members.contains_key(&slot) || record.was_dropped(slot, generation) {
+                continue;
+            }
+            if ask.holds {
+                all.insert(slot, (generation, &ask.row));
+            } else if !rules.follows(Rule::EachGeneration) {
+                all.remove(&slot);
+            }
+        }
+        all
+    }
+}
+
+impl<S: Span> Rules<S> {
+    /// Whether this look lies behind a gap: nothing is concluded from the time before it.
+    fn is_gap(&self, look: &Look<S>) -> bool {
+        self.follows(Rule::OwnGap) && look.passed > self.bounds.between
+            || self.follows(Rule::StoreGap) && look.call > self.bounds.call
+    }
+
+    /// Sections 3 and 4: moves the clocks of `own` on to this look. Returns whom it meets.
+    pub(crate) fn observe(&self, own: &mut Own<S>, record: &Record, look: &Look<S>) -> Slots {
+        let gap = self.is_gap(look);
+        // A call without an answer takes time as any other.
+        let raw = look.passed.max(look.call);
+        let passed = if gap { S::default() } else { raw };
+        if gap {
+            own.unheard.clear();
+            own.apart.clear();
+        }
+        self.observe_proposal(own, record, if gap { None } else { Some(passed) }, raw);
+        let members = record.slots();
+        let open = record.open.as_ref();
+        let mut near = open.map_or_else(|| members.clone(), |open| members.with(&open.all()));
+        near.remove(own.slot);
+        let parted = record.parted.of(own.slot);
+        let still = open.is_some() || !own.is_current(record);
+        let mut meets = Slots::default();
+        own.unheard.retain(|slot, _| near.contains(*slot));
+        own.apart.retain(|slot, _| near.contains(*slot));
+        for slot in near.iter() {
+            let heard = look.heard.contains(slot);
+            self.observe_life(own, slot, look, passed);
+            let connects = parted.contains(slot) && !own.connected.contains(slot);
+            let silent = look.silent.contains(slot) && !parted.contains(slot);
+            let fails = own.broken.contains(slot) || connects || silent;
+            if !fails && heard && members.contains(slot) {
+                meets.insert(slot);
+            }
+            if !fails || still || !members.contains(slot) {
+                own.apart.remove(&slot);
+            } else if passed > S::default() {
+                let clock = own.apart.entry(slot).or_default();
+                clock.look(passed, self.bounds.stalled);
+            }
+        }
+        if meets.is_empty() && self.follows(Rule::Lonely) {
+            own.apart.clear();
+        }
+        meets
+    }
+
+    /// The clock of the open proposal: it starts anew with each, with this rank's promise, and behind a gap.
+    fn observe_proposal(&self, own: &mut Own<S>, record: &Record, passed: Option<S>, raw: S) {
+        let (of, time) = own.unanswered;
+        own.unanswered = match (&record.open, passed) {
+            (None, _) => (record.number, S::default()),
+            (Some(_), _) if of != record.number => (record.number, S::default()),
+            (Some(_), _) if !self.follows(Rule::AnswerGap) => {
+                (of, time.plus(raw).min(self.bounds.unanswered))
+            }
+            (Some(_), None) => (of, S::default()),
+            (Some(_), Some(passed)) => (of, time.plus(passed).min(self.bounds.unanswered)),
+        };
+    }
+
+    fn observe_life(&self, own: &mut Own<S>, slot: u32, look: &Look<S>, passed: S) {
+        let bound = self.unheard_bound(own);
+        let veto = self.follows(Rule::Veto) && look.heard.contains(slot);
+        let wrote = self.follows(Rule::Takings) && look.wrote.contains(slot);
+        let clock = own.unheard.get(&slot);
+        let counted = clock.is_some_and(|clock| counts(clock, bound));
+        if counted && !self.follows(Rule::Withdrawn) {
+            return;
+        }
+        if look.holders.contains(slot) || veto {
+            own.unheard.remove(&slot);
+            return;
+        }
+        let first = Clock {
+            time: S::default(),
+            looks: 1,
+        };
+        if wrote {
+            // It lived since the last look, and this one misses it.
+            own.unheard.insert(slot, first);
+            return;
+        }
+        let blank = match self.follows(Rule::FirstLook) {
+            true => first,
+            false => Clock {
+                time: passed.min(bound),
+                looks: LOOKS,
+            },
+        };
+        let clock = own.unheard.entry(slot);
+        let clock = clock.and_modify(|clock| clock.look(passed, bound));
+        clock.or_insert(blank);
+        if !self.follows(Rule::Unheard) {
+            let (time, looks) = (bound, LOOKS);
+            own.unheard.insert(slot, Clock { time, looks });
+        }
+    }
+
+    /// A newcomer founds anew only behind `found`.
+    fn unheard_bound(&self, own: &Own<S>) -> S {
+        match own.applied {
+            0 => self.bounds.found,
+            _ => self.bounds.unheard,
+        }
+    }
+
+    /// What this rank tells the others, `meets` being what [`Rules::observe`] has returned.
+    pub(crate) fn row(&self, own: &Own<S>, record: &Record, look: &Look<S>, meets: Slots) -> Row {
+        let bound = self.unheard_bound(own);
+        let unheard = own.unheard.iter();
+        let overdue = own.apart.iter();
+        let mut broken = Slots::default();
+        if own.is_current(record) {
+            broken = own.broken.and(&record.slots());
+            broken.take_away(&record.parted.of(own.slot));
+        }
+        Row {
+            unheard: unheard
+                .filter(|(_, clock)| counts(clock, bound))
+                .map(|(slot, _)| *slot)
+                .collect(),
+            overdue: overdue
+                .filter(|(_, clock)| clock.time >= self.bounds.stalled)
+                .map(|(slot, _)| *slot)
+                .collect(),
+            broken,
+            meets,
+            connected: own.connected.clone(),
+            ended: look.ended.clone(),
+        }
+    }
+
+    /// Whom this rank connects with anew now: newcomers, all if it is one itself, and whom the view parts it from.
+    pub(crate) fn to_connect(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Slots {
+        let mut all: Slots = look.newcomers(record, self).into_keys().collect();
+        if own.applied == 0 {
+            all.add(&record.slots());
+        }
+        if own.is_current(record) {
+            all.add(&record.parted.of(own.slot));
+        }
+        all.remove(own.slot);
+        all
+    }
+
+    /// Section 4: whose process has ended, and who is unheard by this rank and by every member that holds a lease and that this
+    /// rank does not give up itself. Never this rank.
+    pub(crate) fn gone(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Slots {
+        let empty = Row::default();
+        let row = |slot: &u32| look.rows.get(slot).unwrap_or(&empty);
+        let mut ended = look.ended.clone();
+        for slot in look
+            .holders
+            .iter()
+            .filter(|slot| record.members.contains_key(slot))
+        {
+            ended.add(&row(&slot).ended);
+        }
+        if !self.follows(Rule::LaterIsNothing) {
+            let later = |(slot, generation): &&(u32, u32)| {
+                let member = record.members.get(slot);
+                member.is_some_and(|member| member < generation)
+            };
+            ended.add(&look.asks.keys().filter(later).map(|it| it.0).collect());
+        }
+        let mut unheard = row(&own.slot).unheard.clone();
+        if self.follows(Rule::Seconded) {
+            let given_up = unheard.with(&ended);
+            let seconds = look.holders.and(&record.slots()).without(&given_up);
+            for second in seconds.iter().filter(|slot| *slot != own.slot) {
+                unheard.retain(&row(&second).unheard);
+            }
+        }
+        unheard.add(&ended);
+        unheard.remove(own.slot);
+        unheard
+    }
+}
+
+/// Whether a rank counts as unheard: long enough, and in enough looks.
+fn counts<S: Span>(clock: &Clock<S>, bound: S) -> bool {
+    clock.time >= bound && clock.looks >= LOOKS
+}
+
+/// Those of `members` that `slots` names.
+pub(super) fn of_slots(members: &BTreeMap<u32, (u32, &Row)>, slots: &Slots) -> Members {
+    let named = members.iter().filter(|it| slots.contains(*it.0));
+    named
+        .map(|(slot, (generation, _))| (*slot, *generation))
+        .collect()
+}

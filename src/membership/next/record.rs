@@ -1,0 +1,267 @@
+//! The record of a group, the one key that changes only by compare-and-set, and what ranks promise for it.
+
+use std::collections::BTreeMap;
+
+use super::slots::{Pairs, Slots};
+
+/// Ranks and their generations, by slot.
+pub(crate) type Members = BTreeMap<u32, u32>;
+
+/// The largest number that a proposal may have: a number above it is no number of ours.
+pub(crate) const LARGEST_PROPOSAL: u64 = 1 << 63;
+
+/// The group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// Number of the view; grows by one with each.
+    pub(crate) epoch: u32,
+    /// Who belongs to it.
+    pub(crate) members: Members,
+    /// Pairs of members between which no call of this view sends.
+    pub(crate) parted: Pairs,
+    /// First call that runs in it.
+    pub(crate) first: u32,
+    /// The newest generation of each slot that ever was a member: it does not come back once it was dropped.
+    pub(crate) admitted: Members,
+    /// Of the last of each slot that has left: its generation, and the first call that runs without it.
+    pub(crate) left: BTreeMap<u32, (u32, u32)>,
+    /// Number of the newest proposal; grows for ever.
+    pub(crate) number: u64,
+    /// The proposal that is open.
+    pub(crate) open: Option<Proposal>,
+}
+
+/// The view to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Proposal {
+    /// Who proposed it. Turns are counted from there (P9).
+    pub(crate) by: u32,
+    /// Members that stay.
+    pub(crate) keep: Slots,
+    /// Newcomers.
+    pub(crate) takes: Members,
+    /// Members that go by themselves, and the last call of each.
+    pub(crate) leaves: BTreeMap<u32, u32>,
+    /// Pairs of those who stay between which no call of the new view sends.
+    pub(crate) parts: Pairs,
+}
+
+/// What a rank promises: it starts no call above `last` in the old view, and its QPs to everybody who goes or is parted from it are
+/// in error. A newcomer promises no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Promise {
+    /// The last call that it has started.
+    pub(crate) last: Option<u32>,
+}
+
+/// Why a record or a proposal is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Its number is at the end of all numbers.
+    Number(u64),
+    /// It keeps a rank that is no member.
+    KeepsStranger(u32),
+    /// It takes in a slot that a member has.
+    TakesMember(u32),
+    /// It takes in a generation that was a member before.
+    TakesDropped(u32, u32),
+    /// It parts or lets go ranks of which one does not stay or is no member.
+    Strangers(u32, u32),
+}
+
+impl Proposal {
+    /// Who comes, by slot.
+    pub(crate) fn comes(&self) -> Slots {
+        self.takes.keys().copied().collect()
+    }
+
+    /// All of the view to be, by slot.
+    pub(crate) fn all(&self) -> Slots {
+        self.keep.with(&self.comes())
+    }
+}
+
+impl Record {
+    /// The first view of a group.
+    pub(crate) fn founded(members: Members) -> Self {
+        Self {
+            epoch: 1,
+            admitted: members.clone(),
+            members,
+            parted: Pairs::default(),
+            first: 1,
+            left: BTreeMap::new(),
+            number: 0,
+            open: None,
+        }
+    }
+
+    /// Members, by slot.
+    pub(crate) fn slots(&self) -> Slots {
+        self.members.keys().copied().collect()
+    }
+
+    /// Whether this generation was a member once, and is none any more.
+    pub(crate) fn was_dropped(&self, slot: u32, generation: u32) -> bool {
+        let newest = self.admitted.get(&slot);
+        newest.is_some_and(|newest| *newest >= generation)
+            && self.members.get(&slot) != Some(&generation)
+    }
+
+    /// The record with `proposal` open in it.
+    ///
+    /// # Errors
+    /// One that no rank by these rules makes.
+    pub(crate) fn propose(&self, proposal: Proposal) -> Result<Self, Refused> {
+        let number = self.number.checked_add(1);
+        let number = number.filter(|number| *number < LARGEST_PROPOSAL);
+        let next = Self {
+            number: number.ok_or(Refused::Number(self.number))?,
+            open: Some(proposal),
+            ..self.clone()
+        };
+        next.check()?;
+        Ok(next)
+    }
+
+    /// Whether what was read can be: whoever reads a record asks first, and changes nothing that is refused.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn check(&self) -> Result<(), Refused> {
+        if self.number >= LARGEST_PROPOSAL {
+            return Err(Refused::Number(self.number));
+        }
+        let members = self.slots();
+        if let Some((a, b)) = outside(&self.parted, &members) {
+            return Err(Refused::Strangers(a, b));
+        }
+        let Some(open) = &self.open else {
+            return Ok(());
+        };
+        if let Some(stranger) = open.keep.without(&members).first() {
+            return Err(Refused::KeepsStranger(stranger));
+        }
+        for (&slot, &generation) in &open.takes {
+            // When nobody of the view is kept, its slots are free.
+            if members.contains(slot) && !open.keep.is_empty() {
+                return Err(Refused::TakesMember(slot));
+            }
+            let newest = self.admitted.get(&slot);
+            if newest.is_some_and(|newest| *newest >= generation) {
+                return Err(Refused::TakesDropped(slot, generation));
+            }
+        }
+        let goes = open.leaves.keys();
+        let odd = |slot: &&u32| !members.contains(**slot) || open.keep.contains(**slot);
+        if let Some(&stranger) = goes.into_iter().find(odd) {
+            return Err(Refused::Strangers(stranger, stranger));
+        }
+        match outside(&open.parts, &open.keep) {
+            Some((a, b)) => Err(Refused::Strangers(a, b)),
+            None => Ok(()),
+        }
+    }
+
+    /// P5: the view that `open` becomes, from call `first` on.
+    pub(crate) fn commit(&self, open: &Proposal, first: u32) -> Self {
+        let kept = self.members.iter().filter(|it| open.keep.contains(*it.0));
+        let mut members: Members = kept.map(|(slot, of)| (*slot, *of)).collect();
+        members.extend(&open.takes);
+        let mut admitted = self.admitted.clone();
+        admitted.extend(&open.takes);
+        let mut left = self.left.clone();
+        let goes = |slot: &u32| Some((*slot, (*self.members.get(slot)?, first)));
+        left.extend(open.leaves.keys().filter_map(goes));
+        Self {
+            epoch: self.epoch + 1,
+            members,
+            parted: open.parts.clone(),
+            first,
+            admitted,
+            left,
+            number: self.number,
+            open: None,
+        }
+    }
+}
+
+/// A pair of `pairs` that has an end outside `ranks`.
+fn outside(pairs: &Pairs, ranks: &Slots) -> Option<(u32, u32)> {
+    let mut pairs = pairs.iter();
+    pairs.find(|(a, b)| !ranks.contains(*a) || !ranks.contains(*b))
+}
+
+/// The later of two calls. Call numbers wrap.
+pub(crate) fn later(a: u32, b: u32) -> u32 {
+    if newer(b, a) { b } else { a }
+}
+
+/// Whether call `a` is newer than call `b`.
+pub(crate) fn newer(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record::founded(Members::from([(0, 1), (1, 1), (2, 1)]))
+    }
+
+    #[test]
+    fn a_proposal_of_the_largest_number_is_refused() {
+        let last = Record {
+            number: LARGEST_PROPOSAL - 1,
+            ..record()
+        };
+        let keep = Proposal {
+            keep: last.slots(),
+            ..Proposal::default()
+        };
+        let refused = last.propose(keep.clone());
+        assert_eq!(refused, Err(Refused::Number(LARGEST_PROPOSAL - 1)));
+        for number in [LARGEST_PROPOSAL, u64::MAX] {
+            let read = Record { number, ..record() };
+            assert_eq!(read.check(), Err(Refused::Number(number)));
+            assert_eq!(read.propose(keep.clone()), Err(Refused::Number(number)));
+        }
+        let before = Record {
+            number: LARGEST_PROPOSAL - 2,
+            ..record()
+        };
+        let next = before.propose(keep).unwrap();
+        assert_eq!(next.number, LARGEST_PROPOSAL - 1);
+    }
+
+    #[test]
+    fn a_proposal_that_no_rank_makes_is_refused() {
+        let refused = |change: fn(&mut Proposal)| {
+            let mut proposal = Proposal {
+                keep: [0, 1].into_iter().collect(),
+                ..Proposal::default()
+            };
+            change(&mut proposal);
+            record().propose(proposal).err()
+        };
+        assert_eq!(refused(|_| ()), None);
+        let keeps = refused(|it| it.keep.insert(3));
+        assert_eq!(keeps, Some(Refused::KeepsStranger(3)));
+        let takes = refused(|it| it.takes.extend([(2, 2)]));
+        assert_eq!(takes, Some(Refused::TakesMember(2)));
+        let parts = refused(|it| it.parts.insert(1, 2));
+        assert_eq!(parts, Some(Refused::Strangers(1, 2)));
+        let goes = refused(|it| it.leaves.extend([(1, 4)]));
+        assert_eq!(goes, Some(Refused::Strangers(1, 1)));
+        let mut dropped = record();
+        dropped.members.remove(&2);
+        let again = Proposal {
+            keep: dropped.slots(),
+            takes: Members::from([(2, 1)]),
+            ..Proposal::default()
+        };
+        let refused = dropped.propose(again).err();
+        assert_eq!(refused, Some(Refused::TakesDropped(2, 1)));
+    }
+}

@@ -1,0 +1,646 @@
+//! Section 5: what a rank does next, P1 to P10 and leaves, as one pure function over its look.
+
+use super::clocks::Span;
+use super::evidence::{Leaving, Limit, Look, Own, of_slots};
+use super::record::{Promise, Proposal, Record, later, newer};
+use super::rules::{Rule, Rules};
+use super::slots::{Pairs, Slots};
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing, until something changes.
+    Wait,
+    /// Open this proposal in the record that was seen.
+    Propose(Proposal),
+    /// P4: close, SeqCst fence, read what has started, limit; QPs to these ranks to Err; then write [`Own::promise`].
+    Promise(Slots),
+    /// Make the open proposal the view, from this call on.
+    Commit(u32),
+    /// Let the device start calls up to this one.
+    Limit(u32),
+    /// Give the device the view of the record, then let it start any call.
+    View,
+    /// Say that this is the last call, and start none behind it.
+    Goodbye(u32),
+    /// The view has not this rank, or it is the last and wants to go: its calls and QPs end.
+    End,
+    /// P3: left out again, and everybody in the proposal is gone: it ends.
+    GiveUp,
+}
+
+/// What a rank would propose.
+enum Wish {
+    Nothing,
+    This(Proposal),
+    GiveUp,
+}
+
+impl<S: Span> Own<S> {
+    /// P4: what it promises, once it is closed: once per view, later proposals have the same number.
+    pub(crate) fn promise(&self, record: &Record, started: u32) -> Promise {
+        let last = match (self.promised, self.limit) {
+            _ if !self.is_member(record) => None,
+            (Some((_, promise)), _) => promise.last,
+            (None, Limit::UpTo(last)) => Some(last),
+            (None, Limit::Closed | Limit::Open) => Some(started),
+        };
+        Promise { last }
+    }
+}
+
+impl<S: Span> Rules<S> {
+    /// The next step. `look.rows` has this rank's own row, which [`Rules::row`] has made of this look.
+    pub(crate) fn next(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
+        let member = own.is_member(record);
+        // P10.
+        if record.was_dropped(own.slot, own.generation) {
+            return self.end(own, record, look);
+        }
+        if member && !own.is_current(record) {
+            return apply(own, record, look);
+        }
+        if let Some(step) = leave(own, record, look) {
+            return step;
+        }
+        let gone = self.gone(own, record, look);
+        match self.wish(own, record, look, &gone) {
+            Wish::This(proposal) => return Step::Propose(proposal),
+            Wish::GiveUp => return Step::GiveUp,
+            Wish::Nothing => {}
+        }
+        let Some(open) = record.open.as_ref().filter(|_| own.is_proposed(record)) else {
+            return Step::Wait;
+        };
+        if !own.has_promised(record) {
+            return self.promise(own, record, open, look);
+        }
+        self.commit(record, open, look)
+    }
+
+    /// P10: whom others dropped ends at once; a leaver makes the calls before the view with the others, and ends then.
+    fn end(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
+        let left = record.left.get(&own.slot);
+        let Some((_, first)) = left.filter(|left| left.0 == own.generation) else {
+            return Step::End;
+        };
+        let last = Limit::UpTo(first.wrapping_sub(1));
+        if own.limit != last {
+            return Step::Limit(first.wrapping_sub(1));
+        }
+        match look.through || !self.follows(Rule::LeaversWait) {
+            true => Step::End,
+            false => Step::Wait,
+        }
+    }
+
+    /// P4. It never waits for QPs: a pair that broke meanwhile is broken in the new view and is parted by the next.
+    fn promise(&self, own: &Own<S>, record: &Record, open: &Proposal, look: &Look<S>) -> Step {
+        if !own.is_member(record) {
+            return Step::Promise(Slots::default());
+        }
+        // Newcomers first: no member closes before all of them have promised.
+        let silent = |slot: &u32| !look.promises.contains_key(slot);
+        if self.follows(Rule::NewcomersFirst) && open.takes.keys().any(silent) {
+            return Step::Wait;
+        }
+        if !self.follows(Rule::PromiseAtOnce) {
+            let united = record.parted.of(own.slot).without(&open.parts.of(own.slot));
+            let comes = united.and(&open.keep).with(&open.comes());
+            if !comes.is_subset(&own.connected) {
+                return Step::Wait;
+            }
+        }
+        if !self.follows(Rule::Fence) {
+            return Step::Promise(Slots::default());
+        }
+        // Who goes, but not who leaves; and from whom it is parted.
+        let leavers = open.leaves.keys().copied().collect();
+        let mut fence = record.slots().without(&open.keep).without(&leavers);
+        let parted = open.parts.of(own.slot).and(&open.keep);
+        fence.add(&parted.without(&record.parted.of(own.slot)));
+        Step::Promise(fence)
+    }
+
+    /// P5: the view begins behind every call that an old member has started or may still start.
+    fn commit(&self, record: &Record, open: &Proposal, look: &Look<S>) -> Step {
+        let needed = open.all();
+        let promised: Slots = look.promises.keys().copied().collect();
+        let majority = 2 * needed.and(&promised).len() > needed.len();
+        if !needed.is_subset(&promised) && (self.follows(Rule::AllPromise) || !majority) {
+            return Step::Wait;
+        }
+        let kept = open.keep.iter();
+        let promises = kept.filter_map(|slot| look.promises.get(&slot)?.last);
+        let counts = self.follows(Rule::LeaversCount);
+        let leavers = open.leaves.values().filter(|_| counts);
+        let lasts = promises.chain(leavers.copied());
+        let behind = lasts.map(|last| last.wrapping_add(1));
+        let mut first = behind.fold(record.first, later);
+        if !self.follows(Rule::FirstBehind) {
+            first = later(record.first, first.wrapping_sub(1));
+        }
+        Step::Commit(first)
+    }
+
+    /// P1 to P3.
+    fn wish(&self, own: &Own<S>, record: &Record, look: &Look<S>, gone: &Slots) -> Wish {
+        if own.applied == 0 {
+            return self.found(own, record, look, gone);
+        }
+        let Some(open) = &record.open else {
+            return self
+                .first(own, record, look, gone)
+                .map_or(Wish::Nothing, Wish::This);
+        };
+        if !own.is_proposed(record) {
+            return self.left_out(own, open, gone);
+        }
+        self.smaller(own, record, open, look, gone)
+            .map_or(Wish::Nothing, Wish::This)
+    }
+
+    /// P6: nobody of the view is heard any more, so those who ask found anew. While somebody lives whom a proposal names, that one
+    /// goes on.
+    fn found(&self, own: &Own<S>, record: &Record, look: &Look<S>, gone: &Slots) -> Wish {
+        if !record.slots().is_subset(gone) {
+            return Wish::Nothing;
+        }
+        let only = |takes| {
+            Wish::This(Proposal {
+                by: own.slot,
+                takes,
+                ..Proposal::default()
+            })
+        };
+        if let Some(open) = &record.open {
+            let comes = open.comes();
+            let mut living = open.takes.clone();
+            living.retain(|slot, _| !gone.contains(*slot));
+            if own.is_proposed(record) {
+                let smaller = !open.keep.is_empty() || living.len() < open.takes.len();
+                return if smaller { only(living) } else { Wish::Nothing };
+            }
+            if !comes.is_subset(gone) {
+                return Wish::Nothing;
+            }
+        }
+        let asks = look.newcomers(record, self);
+        let mut takes = Slots::default();
+        takes.insert(own.slot);
+        for (&slot, (_, row)) in asks.iter().filter(|it| !gone.contains(*it.0)) {
+            let joined = takes.without(&[slot].into_iter().collect());
+            let both = |other: u32| {
+                let theirs = asks.get(&other);
+                theirs.is_some_and(|(_, theirs)| theirs.connected.contains(slot))
+            };
+            if joined.is_subset(&row.connected) && joined.iter().all(both) {
+                takes.insert(slot);
+            }
+        }
+        let mut takes = of_slots(&asks, &takes);
+        takes.insert(own.slot, own.generation);
+        only(takes)
+    }
+
+    /// P3: it waits, unless everybody in the proposal is gone; then it goes on alone, once per view. Others who are left out may
+    /// have fenced it.
+    fn left_out(&self, own: &Own<S>, open: &Proposal, gone: &Slots) -> Wish {
+        if open.leaves.contains_key(&own.slot) || !open.all().is_subset(gone) {
+            return Wish::Nothing;
+        }
+        if own.solo && self.follows(Rule::SoloOnce) {
+            return Wish::GiveUp;
+        }
+        Wish::This(Proposal {
+            by: own.slot,
+            keep: [own.slot].into_iter().collect(),
+            ..Proposal::default()
+        })
+    }
+
+    /// P2: a proposal that is open only loses. Then it takes nobody in and unites no pair.
+    fn smaller(
+        &self,
+        own: &Own<S>,
+        record: &Record,
+        open: &Proposal,
+        look: &Look<S>,
+        gone: &Slots,
+    ) -> Option<Proposal> {
+        let all = open.all();
+        let comes = open.comes();
+        let mut drop = gone.and(&all);
+        if own.unanswered.0 == record.number && own.unanswered.1 >= self.bounds.unanswered {
+            let promised: Slots = look.promises.keys().copied().collect();
+            drop.add(&comes.without(&promised));
+            if own.has_promised(record) {
+                drop.add(&open.keep.without(&promised));
+            }
+        }
+        drop.remove(own.slot);
+        if !self.follows(Rule::OnlyLoses) && own.has_promised(record) && comes.is_empty() {
+            let living = record.slots().without(gone);
+            if !living.is_subset(&open.keep) {
+                return Some(Proposal {
+                    by: own.slot,
+                    keep: open.keep.with(&living),
+                    ..open.clone()
+                });
+            }
+        }
+        let leaves = self.leavers(own, &open.keep, look, &drop);
+        let mut keep = open.keep.without(&drop);
+        keep.take_away(&leaves.keys().copied().collect());
+        if keep == open.keep {
+            // Newcomers that are gone or unanswered are taken out alone.
+            if comes.and(&drop).is_empty() {
+                return None;
+            }
+            let mut takes = open.takes.clone();
+            takes.retain(|slot, _| !drop.contains(*slot));
+            return Some(Proposal {
+                by: own.slot,
+                takes,
+                ..open.clone()
+            });
+        }
+        let grows = open.takes.is_empty() && record.parted.is_subset(&open.parts);
+        let parts = if grows { &open.parts } else { &record.parted };
+        let mut leaves = leaves;
+        leaves.extend(&open.leaves);
+        keep.contains(own.slot).then(|| Proposal {
+            by: own.slot,
+            parts: parts.inside(&keep),
+            keep,
+            leaves,
+            ..Proposal::default()
+        })
+    }
+
+    /// P1: who goes; else who parts; else who comes.
+    fn first(
+        &self,
+        own: &Own<S>,
+        record: &Record,
+        look: &Look<S>,
+        gone: &Slots,
+    ) -> Option<Proposal> {
+        let members = record.slots();
+        let mut drop = gone.and(&members);
+        drop.add(&self.choice(&members.without(&drop), &look.rows));
+        let leaves = self.leavers(own, &members, look, &drop);
+        let mut keep = members.without(&drop);
+        keep.take_away(&leaves.keys().copied().collect());
+        let parts = record.parted.with(&broken(&members, look));
+        if keep != members {
+            return keep.contains(own.slot).then(|| Proposal {
+                by: own.slot,
+                parts: parts.inside(&keep),
+                keep,
+                leaves,
+                ..Proposal::default()
+            });
+        }
+        if parts != record.parted {
+            return Some(Proposal {
+                by: own.slot,
+                keep,
+                parts,
+                ..Proposal::default()
+            });
+        }
+        self.comes(own, record, look, keep)
+    }
+
+    /// P1, P6: newcomers that are connected with every member and they with them, and pairs that both ends call connected.
+    fn comes(
+        &self,
+        own: &Own<S>,
+        record: &Record,
+        look: &Look<S>,
+        keep: Slots,
+    ) -> Option<Proposal> {
+        let holds = |slot: u32| look.rows.get(&slot).filter(|_| look.holders.contains(slot));
+        let connected = |a, b| holds(a).is_some_and(|row| row.connected.contains(b));
+        let mut parts = record.parted.clone();
+        for (a, b) in record.parted.iter() {
+            if connected(a, b) && connected(b, a) {
+                parts.remove(a, b);
+            }
+        }
+        let asks = look.newcomers(record, self);
+        let mut ready = Slots::default();
+        for (&slot, (_, row)) in &asks {
+            let all = keep.with(&ready);
+            let others = |other: u32| match asks.get(&other) {
+                Some((_, row)) if ready.contains(other) => row.connected.contains(slot),
+                _ => connected(other, slot),
+            };
+            if all.is_subset(&row.connected) && all.iter().all(others) {
+                ready.insert(slot);
+            }
+        }
+        let takes = of_slots(&asks, &ready);
+        (!takes.is_empty() || parts != record.parted).then(|| Proposal {
+            by: own.slot,
+            keep,
+            takes,
+            parts,
+            ..Proposal::default()
+        })
+    }
+
+    /// Who of `keep` has said goodbye, holds its lease and does not go otherwise; not this rank, which does not count its own.
+    fn leavers(
+        &self,
+        own: &Own<S>,
+        keep: &Slots,
+        look: &Look<S>,
+        drop: &Slots,
+    ) -> std::collections::BTreeMap<u32, u32> {
+        let goes = |slot: u32| {
+            slot != own.slot
+                && keep.contains(slot)
+                && look.holders.contains(slot)
+                && !drop.contains(slot)
+        };
+        let said = look.goodbyes.iter().filter(|(slot, _)| goes(**slot));
+        said.map(|(slot, last)| (*slot, *last)).collect()
+    }
+}
+
+/// P7 (B6): calls before the view may go on, then the device gets the view, then all calls may.
+fn apply<S: Span>(own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
+    let before = record.first.wrapping_sub(1);
+    let held = match own.limit {
+        Limit::Closed => true,
+        Limit::UpTo(last) => newer(before, last),
+        Limit::Open => false,
+    };
+    if own.applied != 0 && held {
+        return Step::Limit(before);
+    }
+    match look.older_view_needed {
+        true => Step::Wait,
+        false => Step::View,
+    }
+}
+
+/// A member that wants to go says so in a view that is in force, or ends if it is the last.
+fn leave<S: Span>(own: &Own<S>, record: &Record, look: &Look<S>) -> Option<Step> {
+    if !own.is_member(record) || own.leaving == Leaving::No {
+        return None;
+    }
+    let says = own.leaving == Leaving::Wants && own.limit == Limit::Open;
+    if says && record.open.is_none() {
+        let before = record.first.wrapping_sub(1);
+        return Some(Step::Goodbye(later(look.started, before)));
+    }
+    match (record.members.len(), look.through) {
+        (1, true) => Some(Step::End),
+        (1, false) => Some(Step::Wait),
+        _ => None,
+    }
+}
+
+/// Pairs of members of which one that holds a lease says that a QP is in Err.
+fn broken<S>(members: &Slots, look: &Look<S>) -> Pairs {
+    let mut all = Pairs::default();
+    for (&slot, row) in &look.rows {
+        if members.contains(slot) && look.holders.contains(slot) {
+            for other in row.broken.and(members).iter() {
+                all.insert(slot, other);
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::super::clocks::Bounds;
+    use super::super::evidence::{Ask, Row};
+    use super::super::record::Members;
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn set(slots: &[u32]) -> Slots {
+        slots.iter().copied().collect()
+    }
+
+    /// A lease of 2 s and a store that answers at once.
+    fn rules() -> Rules<Duration> {
+        Rules::new(Bounds {
+            between: S,
+            call: S * 2 / 3,
+            unheard: S * 3,
+            stalled: S * 4,
+            unanswered: S * 4,
+            found: S * 10,
+        })
+    }
+
+    fn record() -> Record {
+        Record::founded(Members::from([(0, 1), (1, 1), (2, 1)]))
+    }
+
+    /// Member 0 of the view.
+    fn member() -> Own<Duration> {
+        Own {
+            applied: 1,
+            limit: Limit::Open,
+            ..Own::newcomer(0, 1)
+        }
+    }
+
+    /// A look half a second after the one before, with the rows of those who hold a lease.
+    fn look(holders: &[u32], rows: &[(u32, Row)]) -> Look<Duration> {
+        Look {
+            passed: S / 2,
+            holders: set(holders),
+            rows: rows.iter().cloned().collect(),
+            ..Look::default()
+        }
+    }
+
+    /// What a turn comes to.
+    fn turn(own: &mut Own<Duration>, record: &Record, mut look: Look<Duration>) -> Step {
+        let rules = rules();
+        let meets = rules.observe(own, record, &look);
+        let row = rules.row(own, record, &look, meets);
+        look.rows.insert(own.slot, row);
+        rules.next(own, record, &look)
+    }
+
+    fn unheard(slots: &[u32]) -> Row {
+        Row {
+            unheard: set(slots),
+            ..Row::default()
+        }
+    }
+
+    fn keeps(step: &Step, slots: &[u32]) -> bool {
+        matches!(step, Step::Propose(proposal) if proposal.keep == set(slots))
+    }
+
+    #[test]
+    fn an_ask_without_a_lease_is_nothing() {
+        let (mut own, record) = (member(), record());
+        for _ in 0..20 {
+            let mut look = look(&[0, 1, 2], &[(1, unheard(&[])), (2, unheard(&[]))]);
+            look.asks.insert((1, 2), Ask::default());
+            look.asks.insert((3, 1), Ask::default());
+            assert_eq!(turn(&mut own, &record, look), Step::Wait);
+        }
+        // A later generation with a lease is evidence of nothing either.
+        let mut look = look(&[0, 1, 2], &[(1, unheard(&[])), (2, unheard(&[]))]);
+        let holds = true;
+        let row = Row::default();
+        look.asks.insert((1, 2), Ask { holds, row });
+        assert_eq!(turn(&mut own, &record, look), Step::Wait);
+    }
+
+    #[test]
+    fn a_dead_asker_hides_no_living_one() {
+        let (mut own, record) = (member(), record());
+        own.connected = set(&[3]);
+        let ready = Row {
+            connected: set(&[3]),
+            ..Row::default()
+        };
+        let mut look = look(&[0, 1, 2], &[(1, ready.clone()), (2, ready)]);
+        let row = Row {
+            connected: set(&[0, 1, 2]),
+            ..Row::default()
+        };
+        look.asks.insert((3, 5), Ask { holds: true, row });
+        // Older and newer generations of its slot are dead.
+        look.asks.insert((3, 4), Ask::default());
+        look.asks.insert((3, 6), Ask::default());
+        assert_eq!(rules().to_connect(&own, &record, &look), set(&[3]));
+        let step = turn(&mut own, &record, look);
+        let Step::Propose(proposal) = step else {
+            panic!("{step:?}");
+        };
+        assert_eq!(proposal.takes, Members::from([(3, 5)]));
+        assert_eq!(proposal.keep, set(&[0, 1, 2]));
+    }
+
+    #[test]
+    fn whoever_goes_is_unheard_by_all_who_look() {
+        let (mut own, record) = (member(), record());
+        // Six looks half a second apart behind the first that misses it: three seconds.
+        for _ in 0..6 {
+            let rows = [(1, unheard(&[2]))];
+            assert_eq!(turn(&mut own, &record, look(&[0, 1], &rows)), Step::Wait);
+        }
+        // The other has not said so.
+        let alone = look(&[0, 1], &[(1, unheard(&[]))]);
+        assert_eq!(turn(&mut own, &record, alone), Step::Wait);
+        let both = look(&[0, 1], &[(1, unheard(&[2]))]);
+        assert!(keeps(&turn(&mut own, &record, both), &[0, 1]));
+        // Who holds no lease is not asked.
+        let mut lonely = own.clone();
+        for _ in 0..6 {
+            let without = look(&[0], &[]);
+            assert!(!keeps(&turn(&mut lonely, &record, without), &[0]));
+        }
+        assert!(keeps(&turn(&mut lonely, &record, look(&[0], &[])), &[0]));
+        // One word withdraws it all.
+        let mut word = look(&[0, 1], &[(1, unheard(&[2]))]);
+        word.heard = set(&[2]);
+        assert_eq!(turn(&mut own, &record, word), Step::Wait);
+        assert!(own.unheard.is_empty());
+    }
+
+    #[test]
+    fn an_observer_that_was_stopped_takes_nothing_for_gone() {
+        let (mut own, record) = (member(), record());
+        let rows = [(1, unheard(&[2]))];
+        for _ in 0..7 {
+            turn(&mut own, &record, look(&[0, 1], &rows));
+        }
+        // It stands still for an hour, or the store does; then nobody's lease is there.
+        for call in [false, true] {
+            let mut stopped = own.clone();
+            let mut after = look(&[0], &[]);
+            let hour = S * 3600;
+            (after.passed, after.call) = if call { (S / 2, hour) } else { (hour, S / 2) };
+            assert_eq!(turn(&mut stopped, &record, after), Step::Wait);
+            for _ in 0..5 {
+                assert_eq!(turn(&mut stopped, &record, look(&[0], &[])), Step::Wait);
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_ended_goes_at_once() {
+        let (mut own, record) = (member(), record());
+        let mut seen = look(&[0, 1, 2], &[]);
+        seen.ended = set(&[2]);
+        assert!(keeps(&turn(&mut own, &record, seen), &[0, 1]));
+        // Seen by another, on its machine.
+        let row = Row {
+            ended: set(&[1]),
+            ..Row::default()
+        };
+        let told = look(&[0, 1, 2], &[(2, row)]);
+        assert!(keeps(&turn(&mut own, &record, told), &[0, 2]));
+    }
+
+    #[test]
+    fn a_broken_pair_parts_and_drops_nobody() {
+        let (mut own, record) = (member(), record());
+        own.broken = set(&[1]);
+        let step = turn(&mut own, &record, look(&[0, 1, 2], &[]));
+        let Step::Propose(proposal) = step else {
+            panic!("{step:?}");
+        };
+        assert_eq!(proposal.keep, set(&[0, 1, 2]));
+        let pairs: Vec<_> = proposal.parts.iter().collect();
+        assert_eq!(pairs, [(0, 1)]);
+        // Both ends fence, the third does not.
+        let open = record.propose(proposal).unwrap();
+        let fences = |slot, of: &[u32]| {
+            let mut own = Own { slot, ..member() };
+            let step = turn(&mut own, &open, look(&[0, 1, 2], &[]));
+            assert_eq!(step, Step::Promise(set(of)));
+        };
+        fences(0, &[1]);
+        fences(1, &[0]);
+        fences(2, &[]);
+    }
+
+    #[test]
+    fn a_newcomer_promises_first_and_one_without_an_answer_is_taken_out_alone() {
+        let record = record();
+        let proposal = Proposal {
+            keep: set(&[0, 1, 2]),
+            takes: Members::from([(3, 1)]),
+            ..Proposal::default()
+        };
+        let open = record.propose(proposal).unwrap();
+        let (mut own, mut newcomer) = (member(), Own::newcomer(3, 1));
+        let all = || look(&[0, 1, 2], &[]);
+        let comes = turn(&mut newcomer, &open, all());
+        assert_eq!(comes, Step::Promise(set(&[])));
+        assert_eq!(newcomer.promise(&open, 0), Promise { last: None });
+        let waits: Vec<Step> = (0..8).map(|_| turn(&mut own, &open, all())).collect();
+        assert!(waits.iter().all(|step| *step == Step::Wait));
+        assert_eq!(own.limit, Limit::Open);
+        let mut answered = all();
+        answered.promises = BTreeMap::from([(3, Promise { last: None })]);
+        let step = turn(&mut own.clone(), &open, answered);
+        assert_eq!(step, Step::Promise(set(&[])));
+        let step = turn(&mut own, &open, all());
+        let Step::Propose(smaller) = step else {
+            panic!("{step:?}");
+        };
+        assert_eq!((smaller.keep, smaller.takes.len()), (set(&[0, 1, 2]), 0));
+    }
+}
