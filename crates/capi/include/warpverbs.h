@@ -1,15 +1,27 @@
 // MoE dispatch and combine over RDMA: the C ABI of Warpverbs. Rendered from crates/capi/src; do not edit.
 //
 //   wv_team_open -> wv_moe_create -> wv_call_create -> { wv_dispatch -> your experts -> wv_combine } ... -> wv_report
+//   wv_team_open -> wv_window_create -> your kernels, with wv_team_info.context and wv_window.kernel
+//   wv_moe_create -> wv_group_start -> wv_group_wait: ranks die, leave and come back (wv_team_join) while calls go on
 //
-// - Every function that can fail returns a wv_status. wv_last_error() then says what was wrong, with value and limit; the
-//   text belongs to the calling thread and stays until its next failing call.
+// - Every struct begins with its size. Begin with WV_INIT(&it), which sets that and zeroes the rest, and zero is the default of
+//   every field; then set what differs. So a program works with a library of another age: fields that its header lacks have their
+//   defaults, answers are filled as far as they go, and a size that cannot be is refused (WV_BAD_STRUCT), as is a field that the
+//   library does not know and that is not zero.
+// - Every function that can fail returns a wv_status, which names the cause. wv_last_error() then says what was wrong, with value
+//   and limit; the text belongs to the calling thread and stays until its next failing call. No panic and no exception leaves the
+//   library.
 // - A handle is made by one function, given back to its wv_..._close or wv_..._destroy once, and may be used from any thread
-//   meanwhile, except that one wv_call belongs to one stream at a time. A layer keeps its team, a call keeps its layer.
+//   meanwhile, except that one wv_call belongs to one stream at a time. One that was given back, or is of another kind, is refused
+//   (WV_BAD_HANDLE); NULL is WV_BAD_ARGUMENT, but is given back without effect. A layer keeps its team, a call its layer, a group
+//   its layer and team.
+// - Every wait ends: after a timeout that the function takes, else after join_timeout_ms of the team. "Never waits" may still
+//   issue a command to HCA or GPU.
 // - Arrays are device memory (on the CPU: memory of wv_device_alloc) of the shapes said below. A launch returns at once and
 //   reads and writes them later: they, the call and its layer stay until the stream is past it.
 // - A stream is a CUstream of the GPU's primary context, or NULL for the default stream. A stream that is being captured
 //   records the launch; a graph may hold any number of calls, and be replayed any number of times.
+// - A rank is a place in a team. The processes that have it one after the other are its generations: 1, 2 and so on.
 
 
 #ifndef WARPVERBS_H
@@ -17,15 +29,29 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #if defined(__cplusplus) && !defined(WV_NOEXCEPT)
 #define WV_NOEXCEPT noexcept
 #elif !defined(WV_NOEXCEPT)
 #define WV_NOEXCEPT
 #endif
 
+// Sets every field of the struct at `of` to zero, and its size. `of` is looked at twice.
+#define WV_INIT(of) (memset((of), 0, sizeof *(of)), (void)((of)->size = sizeof *(of)))
 
-// Changes with every change of this header that a compiled program would notice.
-#define WV_ABI_VERSION 2
+
+// Changes with every change of this header that a compiled program would notice. A struct that grows is none: its `size` tells.
+#define WV_ABI_VERSION 3
+
+// Kind of a window: for anything, signals too. Writes to it are seen in the order in which they come.
+#define WV_WINDOW_ANY 0
+
+// Kind of a window: for data that is read only behind a signal in a window of kind WV_WINDOW_ANY, or behind a completion. Writes
+// to it may overtake each other on PCIe, so no kernel polls it.
+#define WV_WINDOW_DATA 1
+
+// Kind of a window: for what this rank sends. No peer gets a key of it, and none can write it.
+#define WV_WINDOW_SEND 2
 
 // wv_moe_config.format: BF16.
 #define WV_FORMAT_BF16 0
@@ -72,32 +98,185 @@
 // Flag of wv_combine_output: a token that lost experts is divided by the share of its weights that is left.
 #define WV_COMBINE_RENORMALISE 4
 
-// How a function ended.
+// State of a rank in its group: one that has no number here.
+#define WV_GROUP_OTHER 0
+
+// State of a rank in its group: not a member yet. Its calls are held.
+#define WV_GROUP_JOINING 1
+
+// State of a rank in its group: a member, whose calls may start.
+#define WV_GROUP_SERVING 2
+
+// State of a rank in its group: a member, whose calls are held for a moment, while the next view is agreed on.
+#define WV_GROUP_CHANGING 3
+
+// State of a rank in its group: dropped by the others. Its calls end at once. It comes back by wv_team_join.
+#define WV_GROUP_EXPELLED 4
+
+// State of a rank in its group: gone because it wanted to.
+#define WV_GROUP_LEFT 5
+
+// State of a rank in its group: a thread of the group has panicked. The others go on without this rank; it comes back by
+// wv_team_join.
+#define WV_GROUP_BROKEN 6
+
+// wv_group_event.kind: one that this header does not know; `text` says what.
+#define WV_EVENT_OTHER 0
+
+// wv_group_event.kind: this rank suspects `rank`, by `cause`.
+#define WV_EVENT_SUSPECTED 1
+
+// wv_group_event.kind: it suspects `rank` no longer.
+#define WV_EVENT_TRUSTED 2
+
+// wv_group_event.kind: kernels do not wait for `members`, from now on.
+#define WV_EVENT_MASKED 3
+
+// wv_group_event.kind: this rank proposes `members` with their `generations`, as `proposal`.
+#define WV_EVENT_PROPOSED 4
+
+// wv_group_event.kind: this rank has promised `proposal`. `call` is the last that it starts in the old view, 0 if it joins.
+#define WV_EVENT_PROMISED 5
+
+// wv_group_event.kind: the QPs to `members` are in error.
+#define WV_EVENT_FENCED 6
+
+// wv_group_event.kind: kernels have view `epoch` of `members` with their `generations`, from `call` on.
+#define WV_EVENT_VIEWED 7
+
+// wv_group_event.kind: all calls may start again, in view `epoch`. They were held for `duration_ns`.
+#define WV_EVENT_RESUMED 8
+
+// wv_group_event.kind: nothing is left of an earlier process of `rank`.
+#define WV_EVENT_CLEARED 9
+
+// wv_group_event.kind: the QPs to `generation` of `rank`, which wants to come in, are connected. That took `duration_ns`.
+#define WV_EVENT_CONNECTED 10
+
+// wv_group_event.kind: they could not be connected, for what `text` says. It is tried again.
+#define WV_EVENT_NOT_CONNECTED 11
+
+// wv_group_event.kind: a step failed at this rank, for what `text` says. It is tried again.
+#define WV_EVENT_FAILED 12
+
+// wv_group_event.kind: the store does not answer, for what `text` says. No view changes.
+#define WV_EVENT_STORE_LOST 13
+
+// wv_group_event.kind: it answers again, after `duration_ns`.
+#define WV_EVENT_STORE_BACK 14
+
+// wv_group_event.kind: a thread of the group has panicked, as `text` says. This process of the rank is over.
+#define WV_EVENT_PANICKED 15
+
+// wv_group_event.kind: this process of the rank is over: `state` says how.
+#define WV_EVENT_ENDED 16
+
+// wv_group_event.cause: one that this header does not know; `text` says what.
+#define WV_CAUSE_OTHER 0
+
+// wv_group_event.cause: kernels have waited for it in vain.
+#define WV_CAUSE_TIMEOUT 1
+
+// wv_group_event.cause: a QP to it is in error; `detail` is vendor syndrome << 8 | syndrome.
+#define WV_CAUSE_QP_ERROR 2
+
+// wv_group_event.cause: the HCA says that a QP to it has failed; `detail` is the type of event.
+#define WV_CAUSE_QP_EVENT 3
+
+// wv_group_event.cause: the port, or the HCA, by which this rank reaches it is down.
+#define WV_CAUSE_PORT_DOWN 4
+
+// wv_group_event.cause: a QP to it was flushed, and why is lost.
+#define WV_CAUSE_QP_FLUSHED 5
+
+// wv_group_event.cause: its lease has run out, or was given back.
+#define WV_CAUSE_LEASE_LOST 6
+
+// wv_group_event.cause: its process, on this machine, has ended.
+#define WV_CAUSE_PROCESS_EXIT 7
+
+// wv_group_event.cause: a later generation of the rank asks to be taken in.
+#define WV_CAUSE_SUCCESSOR 8
+
+// wv_group_event.cause: it wants to leave.
+#define WV_CAUSE_LEAVES 9
+
+// wv_group_event.cause: it has not promised a proposal in time.
+#define WV_CAUSE_SILENT 10
+
+// wv_group_event.cause: wv_group_suspect, for what `text` says.
+#define WV_CAUSE_TOLD 11
+
+// How a function ended. Each value is a cause on which a program can act; its number never changes, and new ones may come. What
+// it means in words is wv_status_text(), the whole message wv_last_error().
 typedef enum wv_status {
     // All went well.
     WV_OK = 0,
-    // An argument is null, out of its range, or too short.
+    // An argument is null, misaligned, out of its range, too short, or does not fit the others. Correct the program.
     WV_BAD_ARGUMENT = 1,
-    // Configuration or environment.
-    WV_CONFIG = 2,
-    // The HCA or its driver.
-    WV_VERBS = 3,
-    // The GPU.
-    WV_GPU = 4,
-    // Other ranks, or the meeting with them.
-    WV_TEAM = 5,
-    // Shape, options or arrays of a layer.
-    WV_MOE = 6,
+    // A configuration, or a variable of the environment.
+    WV_BAD_CONFIG = 2,
+    // The `size` of a struct is none that a header of this library has, or the struct holds more than this library knows.
+    WV_BAD_STRUCT = 3,
+    // A handle that was given back, or of another kind, or none.
+    WV_BAD_HANDLE = 4,
+    // Team, layer, device or build cannot do this at all.
+    WV_UNSUPPORTED = 5,
+    // Not now: calls or kernels still need what would change. It may be called again.
+    WV_BUSY = 6,
+    // What was waited for did not happen in time. It may be called again.
+    WV_TIMEOUT = 7,
     // wv_report: a phase did not go through for every rank.
-    WV_INCOMPLETE = 7,
-    // The stream is not idle yet.
-    WV_TIMEOUT = 8,
-    // A defect of the library.
-    WV_INTERNAL = 9,
+    WV_INCOMPLETE = 8,
+    // Ranks did not come to what all do together within the time for it.
+    WV_PEER_ABSENT = 16,
+    // Another rank has given up.
+    WV_PEER_FAILED = 17,
+    // Ranks were started with different settings.
+    WV_PEER_MISMATCH = 18,
+    // The QPs to the rank are not connected.
+    WV_PEER_NOT_CONNECTED = 19,
+    // The process before still runs, and could store into memory of this rank.
+    WV_PEER_RUNS = 20,
+    // Another process has this rank.
+    WV_RANK_TAKEN = 21,
+    // The generation of the rank is over, or has been used.
+    WV_GENERATION_OVER = 22,
+    // The other ranks have dropped this one from the group. It may come back by wv_team_join.
+    WV_EXPELLED = 24,
+    // This rank has left its group.
+    WV_LEFT = 25,
+    // The store cannot be reached or used now. Nothing of it is lost.
+    WV_STORE_FAILED = 32,
+    // The store refuses: URL, user, rights, space, or the build lacks its kind.
+    WV_STORE_REFUSED = 33,
+    // The store holds what another run or version has written, or what cannot be.
+    WV_STORE_FOREIGN = 34,
+    // No RDMA device does.
+    WV_NO_HCA = 48,
+    // The HCA, or its driver, refused.
+    WV_HCA_REFUSED = 49,
+    // No GPU, or no kernels for it.
+    WV_NO_GPU = 50,
+    // The GPU, or its driver, refused.
+    WV_GPU_REFUSED = 51,
+    // A kernel has failed.
+    WV_KERNEL_FAILED = 52,
+    // No memory is left: of device, host or HCA.
+    WV_OUT_OF_MEMORY = 53,
+    // A ring of work requests has no room.
+    WV_OUT_OF_RING = 54,
+    // A thread or a function of the library has panicked. What it worked on is over, the process goes on.
+    WV_PANIC = 64,
+    // A cause that has no number here.
+    WV_OTHER = 65,
 } wv_status;
 
 // The handle of one call at a time; a program with two calls open at once has two.
 typedef struct wv_call wv_call;
+
+// One rank in its group: the threads that keep it there.
+typedef struct wv_group wv_group;
 
 // A layer at this rank.
 typedef struct wv_moe wv_moe;
@@ -105,15 +284,17 @@ typedef struct wv_moe wv_moe;
 // Ranks that have found each other.
 typedef struct wv_team wv_team;
 
-// How this process takes part in a team. What is 0 or NULL is taken from the environment (WARPVERBS_*, or the variables of
+// How this process takes part in a team. WV_INIT first. What is 0 or NULL is taken from the environment (WARPVERBS_*, or the variables of
 // torchrun, mpirun and srun), else from the defaults; a program that sets `ranks` needs no variables. The HCA carries all
 // payload; with WARPVERBS_DIRECT=1 at both, ranks of one machine load from and store to each other's memory instead.
 typedef struct wv_team_config {
+    // sizeof: WV_INIT.
+    size_t size;
     // Ranks of the team. 0: rank and ranks from the environment.
     uint32_t ranks;
     // This rank, below `ranks`.
     uint32_t rank;
-    // Where the ranks meet: "file://DIRECTORY".
+    // Where the ranks meet: "file://DIRECTORY" or "etcd://HOST:PORT/PREFIX". A team of one needs none.
     const char *store;
     // Tells runs apart that might meet in one store.
     const char *run_id;
@@ -129,10 +310,107 @@ typedef struct wv_team_config {
     uint32_t qps_per_peer;
     // log2 of the send queue's WQEBBs.
     uint32_t log_depth;
+    // Ranks 0 to `founders` - 1 meet in wv_team_open; the others come later, by wv_team_join. 0: all ranks found the team.
+    uint32_t founders;
+    // wv_team_join: the generation of this rank, which no process has had before. 0: the next one, drawn from the store.
+    uint32_t generation;
+    // wv_team_join: the ranks that are there: `[member_count]`. NULL: those of the newest view of the group.
+    const uint32_t *members;
+    // How many they are.
+    uint32_t member_count;
+    // Zero.
+    uint32_t reserved;
 } wv_team_config;
 
-// The shape of a layer; the same at every rank. Zeros after `max_tokens` mean BF16, by expert, sums.
+// What a team is. WV_INIT first.
+typedef struct wv_team_info {
+    // sizeof: WV_INIT.
+    size_t size;
+    // This rank.
+    uint32_t rank;
+    // Ranks of the team, whether they are there or not.
+    uint32_t ranks;
+    // Which process of this rank this is: 1 is the first.
+    uint32_t generation;
+    // HCAs of each rank.
+    uint32_t rails;
+    // QPs to each peer.
+    uint32_t qps_per_peer;
+    // Windows that wv_window_create has made. Layers have windows of their own, which are not counted.
+    uint32_t windows;
+    // Longest wait of a device call, ns.
+    uint64_t deadline_ns;
+    // Device address of the `wv::TeamContext` (warpverbs/abi.h), from which kernels find QPs, windows and guards of all peers. It
+    // stays the same while the team lives.
+    void *context;
+} wv_team_info;
+
+// A window as kernels take it, by value: the `wv::Window` of warpverbs/abi.h, byte for byte. It stays so, and has no size.
+typedef struct wv_kernel_window {
+    // Its row in the tables of the team.
+    uint32_t id;
+    // Local key of the first rail, big-endian.
+    uint32_t lkey_be;
+    // Device address at this rank.
+    uint64_t base;
+    // Length at every rank.
+    uint64_t bytes;
+} wv_kernel_window;
+
+// A window at this rank. WV_INIT first.
+typedef struct wv_window {
+    // sizeof: WV_INIT.
+    size_t size;
+    // Device address at this rank. Byte `i` of it has the same offset `i` in the window of every rank, whose address is another.
+    void *address;
+    // Length at every rank.
+    uint64_t bytes;
+    // WV_WINDOW_...
+    uint32_t kind;
+    // Zero.
+    uint32_t reserved;
+    // What kernels take.
+    struct wv_kernel_window kernel;
+} wv_window;
+
+// How a kernel is launched. WV_INIT first.
+typedef struct wv_launch_config {
+    // sizeof: WV_INIT.
+    size_t size;
+    // Name that the kernel is exported by.
+    const char *kernel;
+    // Blocks in x, y, z. 0: 1.
+    uint32_t grid[3];
+    // Threads of a block in x, y, z. 0: 1.
+    uint32_t block[3];
+    // Dynamic shared memory of a block, bytes.
+    uint64_t shared_bytes;
+    // 1: all blocks must be resident at once, so that they may wait for each other.
+    uint32_t cooperative;
+    // On the CPU: longest run of the kernel, which then fails. 0: 60 s. A GPU ignores it.
+    uint32_t timeout_ms;
+} wv_launch_config;
+
+// How this rank stands with another. WV_INIT first.
+typedef struct wv_peer_info {
+    // sizeof: WV_INIT.
+    size_t size;
+    // Which process of the rank the QPs are for, or were. 0: none has ever come.
+    uint32_t generation;
+    // 1: the QPs are connected with it, and have not been failed.
+    uint32_t connected;
+    // 1: kernels get no guard of it, and post nothing to it.
+    uint32_t closed;
+    // 1: kernels reach all its windows by load and store.
+    uint32_t direct;
+    // Guards of it that kernels hold now.
+    uint64_t guards;
+} wv_peer_info;
+
+// The shape of a layer; the same at every rank. WV_INIT first. Zeros after `max_tokens` mean BF16, by expert, sums.
 typedef struct wv_moe_config {
+    // sizeof: WV_INIT.
+    size_t size;
     // BF16 elements of a token.
     uint32_t hidden;
     // Experts of all ranks together.
@@ -155,10 +433,14 @@ typedef struct wv_moe_config {
     uint32_t returns;
     // Expert slots that each rank has room for, for placements that change. 0: as many as the first one uses.
     uint32_t local_experts;
+    // Zero.
+    uint32_t reserved;
 } wv_moe_config;
 
-// Device memory that a layer takes at each rank, in bytes.
+// Device memory that a layer takes at each rank, in bytes. WV_INIT first.
 typedef struct wv_bytes {
+    // sizeof: WV_INIT.
+    size_t size;
     // Slots that peers write into.
     uint64_t slots;
     // Copies that the NIC sends from.
@@ -173,8 +455,26 @@ typedef struct wv_bytes {
     uint64_t recv_x;
 } wv_bytes;
 
-// How a call went.
+// Waiting times of a layer, in ns. WV_INIT first.
+typedef struct wv_deadlines {
+    // sizeof: WV_INIT.
+    size_t size;
+    // Longest wait of a phase. 0: the team's deadline.
+    uint64_t steady_ns;
+    // The same in the first `warm_calls` calls. 0: `steady_ns`.
+    uint64_t warm_ns;
+    // Longest time for which a call is held while the group changes its view; then it ends `aborted`. 0: `steady_ns`.
+    uint64_t change_ns;
+    // Calls that are warm-up.
+    uint32_t warm_calls;
+    // Zero.
+    uint32_t reserved;
+} wv_deadlines;
+
+// How a call went. WV_INIT first.
 typedef struct wv_call_report {
+    // sizeof: WV_INIT.
+    size_t size;
     // Number of the call; 0: the handle was never used.
     uint32_t call;
     // Phases that have begun: 0 to 4.
@@ -187,17 +487,21 @@ typedef struct wv_call_report {
     uint32_t troubled_ranks;
 } wv_call_report;
 
-// The experts in the slots of each rank. An expert may be at several ranks, of which a token's own is taken, else they take
+// The experts in the slots of each rank. WV_INIT first. An expert may be at several ranks, of which a token's own is taken, else they take
 // turns; or at none, so that choices of it are lost.
 typedef struct wv_placement {
+    // sizeof: WV_INIT.
+    size_t size;
     // Slots of each rank: `[ranks]`.
     const uint32_t *counts;
     // Their experts, rank after rank; in a rank by local number.
     const uint32_t *experts;
 } wv_placement;
 
-// Who takes part, and who holds which expert, from one call on.
+// Who takes part, and who holds which expert, from one call on. WV_INIT first.
 typedef struct wv_view {
+    // sizeof: WV_INIT.
+    size_t size;
     // First call that runs in it.
     uint32_t first;
     // Counts the changes of the members; the same at all ranks.
@@ -209,11 +513,14 @@ typedef struct wv_view {
     // Zero.
     uint32_t reserved;
     // Who holds which expert. No rank holds more than the layer has room for.
-    struct wv_placement placement;
+    const struct wv_placement *placement;
 } wv_view;
 
-// Input of a dispatch: device memory, unchanged until the stream is past the send phase. Zero what is not used.
+// Input of a dispatch: device memory, unchanged until the stream is past the send phase. WV_INIT first; zero means: not
+// used.
 typedef struct wv_dispatch_input {
+    // sizeof: WV_INIT.
+    size_t size;
     // Tokens `[tokens, row bytes]` in the layer's format, or BF16 that dispatch casts. 16-byte aligned.
     const void *x;
     // Their scales `[tokens, scale bytes]`: for FP8 of the caller and for opaque tokens.
@@ -232,8 +539,10 @@ typedef struct wv_dispatch_input {
     uint32_t flags;
 } wv_dispatch_input;
 
-// Output of a dispatch: device memory. `rows` is [local experts, ranks * max_tokens], or by rank [ranks, max_tokens].
+// Output of a dispatch: device memory. WV_INIT first. `rows` is [local experts, ranks * max_tokens], or by rank [ranks, max_tokens].
 typedef struct wv_dispatch_output {
+    // sizeof: WV_INIT.
+    size_t size;
     // Tokens `[rows, row bytes]`. 16-byte aligned.
     void *recv_x;
     // Their scales, where the format has any.
@@ -256,8 +565,10 @@ typedef struct wv_dispatch_output {
     uint32_t *active;
 } wv_dispatch_output;
 
-// Input of a combine: device memory.
+// Input of a combine: device memory. WV_INIT first.
 typedef struct wv_combine_input {
+    // sizeof: WV_INIT.
+    size_t size;
     // What the experts made of `recv_x`, BF16, in the same places. 16-byte aligned.
     const void *y;
     // WV_COMBINE_ZERO_COPY | WV_COMBINE_UNWEIGHTED.
@@ -266,8 +577,10 @@ typedef struct wv_combine_input {
     uint32_t reserved;
 } wv_combine_input;
 
-// Output of a combine: device memory.
+// Output of a combine: device memory. WV_INIT first.
 typedef struct wv_combine_output {
+    // sizeof: WV_INIT.
+    size_t size;
     // BF16 `[tokens, hidden]`. 16-byte aligned.
     void *out;
     // 1 for each token all of whose experts contributed: `[tokens]`.
@@ -284,8 +597,10 @@ typedef struct wv_combine_output {
     uint32_t reserved;
 } wv_combine_output;
 
-// Memory that combine sends from. It has the shape of `y`.
+// Memory that combine sends from. It has the shape of `y`. WV_INIT first.
 typedef struct wv_staging {
+    // sizeof: WV_INIT.
+    size_t size;
     // Device address.
     void *address;
     // Local experts, where rows lie by expert; else ranks.
@@ -296,9 +611,99 @@ typedef struct wv_staging {
     uint64_t row_bytes;
 } wv_staging;
 
+// How patient a group is. WV_INIT first. All ranks say the same. 0: the default.
+typedef struct wv_group_config {
+    // sizeof: WV_INIT.
+    size_t size;
+    // How long a rank that does not renew its lease counts as living, ms: 50 to 3,600,000. Default 2,000.
+    uint32_t lease_ttl_ms;
+    // How long kernels may wait in vain for a rank whose lease lives before it has to go, ms. Default 5 times the team's
+    // deadline; at least twice that.
+    uint32_t stall_bound_ms;
+    // The same for a rank a QP to which is in error, or all of whose ports are down, if all who stay are in doubt of it, ms.
+    // Default the team's deadline.
+    uint32_t error_bound_ms;
+    // How long a living rank may leave a proposal unanswered, ms: at least 10. Default 5 times the team's deadline.
+    uint32_t promise_bound_ms;
+    // Longest wait of the founders for each other, ms. Default the team's join_timeout_ms.
+    uint32_t found_bound_ms;
+    // Zero.
+    uint32_t reserved;
+} wv_group_config;
+
+// Who belongs to a group, as this rank knows it. WV_INIT first.
+typedef struct wv_group_view {
+    // sizeof: WV_INIT.
+    size_t size;
+    // How this rank stands: WV_GROUP_...
+    uint32_t state;
+    // Number of the newest view that kernels of this rank have. 0: none yet.
+    uint32_t epoch;
+    // First call that runs in it.
+    uint32_t first;
+    // Ranks of it.
+    uint32_t member_count;
+} wv_group_view;
+
+// Says where the experts are for the members of a view, `members[member_count]` in ascending order: writes the slots of each rank
+// to `counts[ranks]`, and their experts, rank after rank, to `experts`, which has room for `room`. Returns how many that are. A
+// pure function, the same at all ranks; it returns by `return` only.
+typedef uint32_t (*wv_placement_rule)(void *context,
+                                      const uint32_t *members,
+                                      uint32_t member_count,
+                                      uint32_t *counts,
+                                      uint32_t *experts,
+                                      uint32_t room);
+
+// Something that has happened in a group. WV_INIT first. What `kind` does not speak of is zero. Arrays and `text` belong to the
+// calling thread, and stay until its next wv_group_next_event.
+typedef struct wv_group_event {
+    // sizeof: WV_INIT.
+    size_t size;
+    // When: ns since wv_group_start.
+    uint64_t at_ns;
+    // What: WV_EVENT_...
+    uint32_t kind;
+    // A rank.
+    uint32_t rank;
+    // Its generation.
+    uint32_t generation;
+    // Why: WV_CAUSE_...
+    uint32_t cause;
+    // What the cause says besides.
+    uint32_t detail;
+    // WV_GROUP_...
+    uint32_t state;
+    // A view.
+    uint32_t epoch;
+    // A call.
+    uint32_t call;
+    // A proposal.
+    uint64_t proposal;
+    // How long something took.
+    uint64_t duration_ns;
+    // Ranks: `[member_count]`, ascending.
+    const uint32_t *members;
+    // The generation of each, or NULL.
+    const uint32_t *generations;
+    // The event in words. Never NULL.
+    const char *text;
+    // How many members there are.
+    uint32_t member_count;
+    // Zero.
+    uint32_t reserved;
+} wv_group_event;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// The name of a status: "WV_TIMEOUT". "WV_?" for a number that this library does not know. Never NULL, and never freed.
+const char *wv_status_name(int32_t status)
+WV_NOEXCEPT;
+
+// What a status means, in words without values. Never NULL, and never freed.
+const char *wv_status_text(int32_t status) WV_NOEXCEPT;
 
 // What the last failing call of this thread said; an empty text if none has failed. Stays until the next one fails.
 const char *wv_last_error(void)
@@ -307,35 +712,64 @@ WV_NOEXCEPT;
 // WV_ABI_VERSION of the library that runs, to be compared with that of the header.
 uint32_t wv_abi_version(void) WV_NOEXCEPT;
 
-// Opens HCA and GPU and meets the other ranks. Collective. `config` NULL: all from the environment.
+// Opens HCA and GPU and meets the other founders, at most for `join_timeout_ms`. Collective between them. `config` NULL: all from
+// the environment.
 //
 // Requires:
 // `config` is null or a struct whose texts end with a NUL; `team` is where the handle goes.
-enum wv_status wv_team_open(const struct wv_team_config *config, struct wv_team **team) WV_NOEXCEPT;
+enum wv_status wv_team_open(const struct wv_team_config *config,
+                            struct wv_team **team)
+WV_NOEXCEPT;
 
-// Gives a team back, and the device memory that is still allocated. NULL is allowed.
+// Opens HCA and GPU as a rank that comes later, or comes back: a new process in the place of one that is gone, which the ranks
+// that are there take in while their calls go on. Waits for no rank, and up to `timeout_ms` until there is a group to join.
+//
+// Then: create the same windows and layers, in the same order, as the others; wv_group_start; wv_group_wait for
+// WV_GROUP_SERVING; and only then the first call. Each time draws a new generation of the rank from the store, unless `config`
+// names one.
 //
 // Requires:
-// `team` is null or of `wv_team_open` and used no more; no kernel uses its memory.
-enum wv_status wv_team_close(struct wv_team *team) WV_NOEXCEPT;
+// `config` is a struct whose texts end with a NUL and whose array is as said there; `team` is where the handle goes.
+enum wv_status wv_team_join(const struct wv_team_config *config,
+                            uint32_t timeout_ms,
+                            struct wv_team **team)
+WV_NOEXCEPT;
+
+// Gives a team back, and the device memory that is still allocated. NULL is allowed. Windows and QPs go with the last layer of
+// the team.
+//
+// Requires:
+// No kernel uses its memory.
+enum wv_status wv_team_close(struct wv_team *team)
+WV_NOEXCEPT;
+
+// What a team is, and what kernels need of it.
+//
+// Requires:
+// `info` is a struct.
+enum wv_status wv_team_get_info(const struct wv_team *team, struct wv_team_info *info) WV_NOEXCEPT;
+
+// Whether all is well: WV_PEER_FAILED if another rank has given up, WV_PANIC if a thread of this one has. Never waits.
+enum wv_status wv_team_check(const struct wv_team *team)
+WV_NOEXCEPT;
 
 // This rank and the number of ranks. Either may be NULL.
 //
 // Requires:
-// `team` is a live handle; the others are null or variables.
+// Both are null or variables.
 enum wv_status wv_team_rank(const struct wv_team *team, uint32_t *rank, uint32_t *ranks) WV_NOEXCEPT;
 
 // Waits until all ranks have come here with the same `name`, which is used once. Host only: streams go on.
 //
 // Requires:
-// `team` is a live handle, `name` ends with a NUL.
+// `name` ends with a NUL.
 enum wv_status wv_team_barrier(const struct wv_team *team, const char *name) WV_NOEXCEPT;
 
 // Waits until everything in `stream` has ended, at most `timeout_ms`: WV_TIMEOUT if it has not. For programs without the
 // CUDA runtime.
 //
 // Requires:
-// `team` is a live handle, `stream` a stream of its device or null.
+// `stream` is a stream of the device of the team, or null.
 enum wv_status wv_stream_synchronize(const struct wv_team *team,
                                      void *stream,
                                      uint32_t timeout_ms)
@@ -345,7 +779,7 @@ WV_NOEXCEPT;
 // allocator instead.
 //
 // Requires:
-// `team` is a live handle, `address` where the address goes.
+// `address` is where the address goes.
 enum wv_status wv_device_alloc(const struct wv_team *team,
                                size_t bytes,
                                void **address)
@@ -354,13 +788,13 @@ WV_NOEXCEPT;
 // Gives memory of `wv_device_alloc` back. NULL is allowed.
 //
 // Requires:
-// `team` is a live handle; no kernel uses the memory.
+// No kernel uses the memory.
 enum wv_status wv_device_free(const struct wv_team *team, void *address) WV_NOEXCEPT;
 
 // Copies `bytes` from the host to device memory of `wv_device_alloc`. Does not wait for streams.
 //
 // Requires:
-// `team` is a live handle; `from` holds `bytes` bytes; no kernel uses the memory.
+// `from` holds `bytes` bytes; no kernel uses the memory.
 enum wv_status wv_device_write(const struct wv_team *team,
                                void *to,
                                const void *from,
@@ -370,17 +804,98 @@ WV_NOEXCEPT;
 // Copies `bytes` of device memory of `wv_device_alloc` to the host. Does not wait for streams.
 //
 // Requires:
-// `team` is a live handle; `to` has room for `bytes` bytes.
+// `to` has room for `bytes` bytes.
 enum wv_status wv_device_read(const struct wv_team *team,
                               void *to,
                               const void *from,
                               size_t bytes)
 WV_NOEXCEPT;
 
+// Makes a window of `bytes` at every rank, filled with zeros, in device memory of the team. Collective: the founders make their
+// windows and layers together, in the same order; a rank that joins later makes the same ones, alone, before its group starts.
+//
+// A kernel finds the window of a peer by the team's context (wv_team_info.context) and `window->kernel`:
+// `wv::load_peer(*team, window, peer)` of warpverbs/peer.cuh. The host reads and writes the window of its own rank by
+// wv_device_read and wv_device_write, or by copies of CUDA. It lives as long as the team, and is given back with it.
+//
+// Requires:
+// `window` is a struct.
+enum wv_status wv_window_create(const struct wv_team *team,
+                                uint32_t kind,
+                                uint64_t bytes,
+                                struct wv_window *window)
+WV_NOEXCEPT;
+
+// Window `number` of those that wv_window_create has made with this handle, the first being 0: below wv_team_info.windows.
+//
+// Requires:
+// `window` is a struct.
+enum wv_status wv_window_get(const struct wv_team *team,
+                             uint32_t number,
+                             struct wv_window *window)
+WV_NOEXCEPT;
+
+// Launches a kernel that the library has, by its name, with `bytes` bytes of its one parameter struct. Returns at once: ask
+// wv_stream_synchronize how it ended. On a GPU a program launches its own kernels by the CUDA runtime, in the same streams, and
+// gives them wv_team_info.context and wv_window.kernel.
+//
+// Requires:
+// `launch` is a struct whose text ends with a NUL. `params` are the bytes of the struct that the kernel declares, and what they
+// point to stays until the stream is past the kernel. `stream` is a stream of the GPU or null.
+enum wv_status wv_launch(const struct wv_team *team,
+                         const struct wv_launch_config *launch,
+                         const void *params,
+                         size_t bytes,
+                         void *stream)
+WV_NOEXCEPT;
+
+// How this rank stands with `peer`. Never waits.
+//
+// Requires:
+// `info` is a struct.
+enum wv_status wv_peer_get_info(const struct wv_team *team,
+                                uint32_t peer,
+                                struct wv_peer_info *info)
+WV_NOEXCEPT;
+
+// Ends everything with `peer` at once: kernels get no guard of it any more, its QPs are in error, every wait for them ends
+// `aborted`. Never waits, and needs nothing of the peer.
+enum wv_status wv_peer_fail(const struct wv_team *team,
+                            uint32_t peer)
+WV_NOEXCEPT;
+
+// Brings the QPs to `peer` up again, whatever state they are in. Collective between this rank and the same process of `peer`.
+// What was in flight has an unknown outcome, and nothing is sent again. `times`, which may be NULL, is how often these two have
+// done it. Waits at most for join_timeout_ms: WV_PEER_ABSENT if the peer does not come, WV_BUSY if kernels keep their guards.
+//
+// Requires:
+// `times` is null or a variable.
+enum wv_status wv_peer_recover(const struct wv_team *team,
+                               uint32_t peer,
+                               uint32_t *times)
+WV_NOEXCEPT;
+
+// Connects the QPs to process `generation` of `peer`, the first in its place or another than before, whose QPs and keys end here.
+// That process does the same for this one, behind wv_team_announce. Waits at most `timeout_ms`; after an error it may be called
+// again, and goes on from where it was. The peer stays closed to kernels until wv_peer_open.
+enum wv_status wv_peer_connect(const struct wv_team *team,
+                               uint32_t peer,
+                               uint32_t generation,
+                               uint32_t timeout_ms)
+WV_NOEXCEPT;
+
+// Lets kernels post to `peer`, which is connected.
+enum wv_status wv_peer_open(const struct wv_team *team, uint32_t peer) WV_NOEXCEPT;
+
+// Tells the others what this process is, for their wv_peer_connect: for a rank of wv_team_join without a group, when all its
+// windows and layers are made. A group does it by itself.
+enum wv_status wv_team_announce(const struct wv_team *team)
+WV_NOEXCEPT;
+
 // What a layer of this shape takes at each of `ranks`, without making anything.
 //
 // Requires:
-// `config` is a struct, `bytes` where the answer goes.
+// `config` and `bytes` are structs.
 enum wv_status wv_required_bytes(const struct wv_moe_config *config,
                                  uint32_t ranks,
                                  struct wv_bytes *bytes)
@@ -390,7 +905,7 @@ WV_NOEXCEPT;
 // layers in the same order.
 //
 // Requires:
-// `team` is a live handle, `name` ends with a NUL, `config` is a struct, `moe` where the handle goes.
+// `name` ends with a NUL, `config` is a struct, `moe` is where the handle goes.
 enum wv_status wv_moe_create(const struct wv_team *team,
                              const char *name,
                              const struct wv_moe_config *config,
@@ -400,37 +915,45 @@ WV_NOEXCEPT;
 // Gives a layer back. NULL is allowed. Its memory goes with its last call.
 //
 // Requires:
-// `moe` is null or of `wv_moe_create` and used no more; no kernel of it runs.
+// No kernel of it runs.
 enum wv_status wv_moe_destroy(struct wv_moe *moe) WV_NOEXCEPT;
 
 // The experts of this rank in the newest view, in the order of their local numbers: up to `room` of them go to `experts`, which
 // may be NULL if `room` is 0; `count` says how many there are.
 //
 // Requires:
-// `moe` is a live handle, `experts` has room for `room` numbers, `count` is where the answer goes.
+// `experts` has room for `room` numbers, `count` is where the answer goes.
 enum wv_status wv_moe_local_experts(const struct wv_moe *moe,
                                     uint32_t *experts,
                                     uint32_t room,
                                     uint32_t *count)
 WV_NOEXCEPT;
 
+// Sets how long the phases of a layer wait, and calls while the group changes, from the next call on.
+//
+// Requires:
+// `deadlines` is a struct.
+enum wv_status wv_moe_set_deadlines(const struct wv_moe *moe,
+                                    const struct wv_deadlines *deadlines)
+WV_NOEXCEPT;
+
 // Makes a handle.
 //
 // Requires:
-// `moe` is a live handle, `call` where the new one goes.
+// `call` is where the handle goes.
 enum wv_status wv_call_create(const struct wv_moe *moe, struct wv_call **call) WV_NOEXCEPT;
 
 // Gives a handle back. NULL is allowed.
 //
 // Requires:
-// `call` is null or of `wv_call_create` and used no more; no kernel or graph uses it.
+// No kernel or graph uses it.
 enum wv_status wv_call_destroy(struct wv_call *call) WV_NOEXCEPT;
 
 // How the call went so far; the phases that are asked about have ended. WV_INCOMPLETE if something is missing: the report is
 // then filled in all the same, and wv_last_error() says what happened with which rank.
 //
 // Requires:
-// `call` is a live handle, `report` where the answer goes.
+// `report` is a struct.
 enum wv_status wv_report(const struct wv_call *call,
                          struct wv_call_report *report)
 WV_NOEXCEPT;
@@ -451,7 +974,7 @@ WV_NOEXCEPT;
 // needs the older one.
 //
 // Requires:
-// `moe` is a live handle, `view` a struct with the arrays that it says.
+// `view` is a struct with the arrays that it says.
 enum wv_status wv_moe_set_view(const struct wv_moe *moe,
                                const struct wv_view *view,
                                uint32_t timeout_ms)
@@ -461,7 +984,7 @@ WV_NOEXCEPT;
 // in the same order, each phase of a call once and in turn.
 //
 // Requires:
-// `call` is a live handle, `input` a struct whose arrays are as said there, `stream` a stream of the GPU or null.
+// `input` is a struct whose arrays are as said there, `stream` a stream of the GPU or null.
 enum wv_status wv_dispatch_send(const struct wv_call *call,
                                 const struct wv_dispatch_input *input,
                                 void *stream)
@@ -520,10 +1043,91 @@ WV_NOEXCEPT;
 // with WV_RETURNS_SUMS.
 //
 // Requires:
-// `moe` is a live handle, `staging` where the answer goes.
+// `staging` is a struct.
 enum wv_status wv_combine_staging(const struct wv_moe *moe,
                                   uint32_t set,
                                   struct wv_staging *staging)
+WV_NOEXCEPT;
+
+// Puts a layer, and the team below it, under the rules of a group: its calls run in views that all members agree on. The
+// founders of a team all start with the same first view; a rank of wv_team_join asks to be taken in. `config` NULL: defaults.
+//
+// Returns at once: wv_group_wait says when the rank serves. A rank that joins makes no call before. Each process of a rank has
+// one group, for one layer.
+//
+// Requires:
+// `config` is null or a struct; `group` is where the handle goes.
+enum wv_status wv_group_start(const struct wv_moe *moe,
+                              const struct wv_group_config *config,
+                              struct wv_group **group)
+WV_NOEXCEPT;
+
+// Stops the threads of a group and gives the lease of this rank back, so that the others go on without it, as without one that
+// has died; its calls are left as they are. wv_group_leave before it loses no token. NULL is allowed. Layer and team stay.
+enum wv_status wv_group_destroy(struct wv_group *group)
+WV_NOEXCEPT;
+
+// How this rank stands and who its members are, ascending: up to `capacity` of them go to `members` and their generations to
+// `generations`, either of which may be NULL. Never waits.
+//
+// Requires:
+// `view` is a struct; the arrays are null or have room for `capacity` numbers.
+enum wv_status wv_group_get_view(const struct wv_group *group,
+                                 struct wv_group_view *view,
+                                 uint32_t *members,
+                                 uint32_t *generations,
+                                 uint32_t capacity)
+WV_NOEXCEPT;
+
+// Waits until this rank is in `state` (WV_GROUP_...), at most for `timeout_ms`. WV_TIMEOUT if it is not; WV_EXPELLED, WV_LEFT or
+// WV_PANIC, at once, if it cannot come there any more.
+enum wv_status wv_group_wait(const struct wv_group *group,
+                             uint32_t state,
+                             uint32_t timeout_ms)
+WV_NOEXCEPT;
+
+// Waits until this rank serves in a view of at least `epoch`, at most for `timeout_ms`, and fails as wv_group_wait does.
+enum wv_status wv_group_wait_view(const struct wv_group *group,
+                                  uint32_t epoch,
+                                  uint32_t timeout_ms)
+WV_NOEXCEPT;
+
+// Says that `rank` is not reached, and why. After the error bound one of both has to go, this rank or that one: whoever more
+// ranks reach stays.
+//
+// Requires:
+// `why` ends with a NUL.
+enum wv_status wv_group_suspect(const struct wv_group *group,
+                                uint32_t rank,
+                                const char *why)
+WV_NOEXCEPT;
+
+// Asks the others to go on without this rank, and waits until they do and no rank needs it any more, at most for `timeout_ms`.
+// Another thread goes on making calls meanwhile: no token is lost in those that this rank is still part of, and those behind
+// the last one end at once.
+enum wv_status wv_group_leave(const struct wv_group *group,
+                              uint32_t timeout_ms)
+WV_NOEXCEPT;
+
+// Lets `rule` place the experts in the views of a group, from wv_group_start on. Without one the experts stay where they are, and
+// no rank serves those of one that is gone until it is back. A rule whose answer cannot be ends the group of this rank,
+// WV_GROUP_BROKEN, and the event says why.
+//
+// Requires:
+// `rule` is such a function, may be called in any thread with `context`, and stays until the layer is gone.
+enum wv_status wv_moe_place_by(const struct wv_moe *moe,
+                               wv_placement_rule rule,
+                               void *context)
+WV_NOEXCEPT;
+
+// The oldest event that has not been taken, waited for at most for `timeout_ms`: WV_TIMEOUT if nothing has happened. Behind the
+// last event of a rank whose group is over: WV_EXPELLED, WV_LEFT or WV_PANIC, at once. The newest 4,096 events are kept.
+//
+// Requires:
+// `event` is a struct.
+enum wv_status wv_group_next_event(const struct wv_group *group,
+                                   struct wv_group_event *event,
+                                   uint32_t timeout_ms)
 WV_NOEXCEPT;
 
 #ifdef __cplusplus

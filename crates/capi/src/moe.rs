@@ -6,11 +6,16 @@
 use std::ffi::c_char;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use warpverbs::moe::{Format, Moe, MoeCall, MoeConfig, Returns, RowLayout, Scales, required_bytes};
+use warpverbs::moe::{
+    Deadlines, Format, Moe, MoeCall, MoeConfig, Returns, RowLayout, Scales, required_bytes,
+};
 use warpverbs::team::Team;
 
-use crate::status::{Failure, given, guard, put, room, text, wv_status};
+use crate::handle::{Handle, handle};
+use crate::sized::{place, read, sized};
+use crate::status::{Failure, guard, put, room, text, wv_status};
 use crate::team::wv_team;
 
 /// wv_moe_config.format: BF16.
@@ -34,10 +39,12 @@ pub const WV_RETURNS_SUMS: u32 = 0;
 /// wv_moe_config.returns: combine sends back one row for each expert.
 pub const WV_RETURNS_ROWS: u32 = 1;
 
-/// The shape of a layer; the same at every rank. Zeros after `max_tokens` mean BF16, by expert, sums.
+/// The shape of a layer; the same at every rank. WV_INIT first. Zeros after `max_tokens` mean BF16, by expert, sums.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct wv_moe_config {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// BF16 elements of a token.
     pub hidden: u32,
     /// Experts of all ranks together.
@@ -60,12 +67,31 @@ pub struct wv_moe_config {
     pub returns: u32,
     /// Expert slots that each rank has room for, for placements that change. 0: as many as the first one uses.
     pub local_experts: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
-/// Device memory that a layer takes at each rank, in bytes.
+sized!(wv_moe_config {
+    hidden,
+    experts,
+    top_k,
+    max_tokens,
+    format,
+    scales,
+    payload_bytes,
+    scale_bytes,
+    layout,
+    returns,
+    local_experts,
+    reserved,
+});
+
+/// Device memory that a layer takes at each rank, in bytes. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct wv_bytes {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// Slots that peers write into.
     pub slots: u64,
     /// Copies that the NIC sends from.
@@ -80,11 +106,22 @@ pub struct wv_bytes {
     pub recv_x: u64,
 }
 
+sized!(wv_bytes {
+    slots,
+    staging,
+    signals,
+    state,
+    handle,
+    recv_x
+});
+
 /// A layer at this rank.
 #[derive(Debug)]
 pub struct wv_moe {
     pub(crate) moe: Arc<Moe>,
 }
+
+handle!(wv_moe);
 
 /// The handle of one call at a time; a program with two calls open at once has two.
 #[derive(Debug)]
@@ -94,10 +131,14 @@ pub struct wv_call {
     pub(crate) moe: Arc<Moe>,
 }
 
-/// How a call went.
+handle!(wv_call);
+
+/// How a call went. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct wv_call_report {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// Number of the call; 0: the handle was never used.
     pub call: u32,
     /// Phases that have begun: 0 to 4.
@@ -109,6 +150,40 @@ pub struct wv_call_report {
     /// Ranks with which one did not.
     pub troubled_ranks: u32,
 }
+
+sized!(wv_call_report {
+    call,
+    phases,
+    status,
+    complete,
+    troubled_ranks
+});
+
+/// Waiting times of a layer, in ns. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_deadlines {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// Longest wait of a phase. 0: the team's deadline.
+    pub steady_ns: u64,
+    /// The same in the first `warm_calls` calls. 0: `steady_ns`.
+    pub warm_ns: u64,
+    /// Longest time for which a call is held while the group changes its view; then it ends `aborted`. 0: `steady_ns`.
+    pub change_ns: u64,
+    /// Calls that are warm-up.
+    pub warm_calls: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+sized!(wv_deadlines {
+    steady_ns,
+    warm_ns,
+    change_ns,
+    warm_calls,
+    reserved
+});
 
 impl wv_moe_config {
     pub(crate) fn read(&self) -> Result<MoeConfig, Failure> {
@@ -158,23 +233,25 @@ impl wv_moe_config {
                 ));
             }
         };
-        Ok(MoeConfig {
-            hidden: self.hidden,
-            experts: self.experts,
-            top_k: self.top_k,
-            max_tokens: self.max_tokens,
-            format,
-            layout,
-            returns,
-            local_experts: self.local_experts,
-        })
+        if self.reserved != 0 {
+            return Err(Failure::argument("reserved", self.reserved, "0"));
+        }
+        Ok(MoeConfig::BF16
+            .with_hidden(self.hidden)
+            .with_experts(self.experts)
+            .with_top_k(self.top_k)
+            .with_max_tokens(self.max_tokens)
+            .with_format(format)
+            .with_layout(layout)
+            .with_returns(returns)
+            .with_local_experts(self.local_experts))
     }
 }
 
 /// What a layer of this shape takes at each of `ranks`, without making anything.
 ///
 /// # Safety
-/// `config` is a struct, `bytes` where the answer goes.
+/// `config` and `bytes` are structs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_required_bytes(
     config: *const wv_moe_config,
@@ -183,18 +260,20 @@ pub unsafe extern "C" fn wv_required_bytes(
 ) -> wv_status {
     guard(|| {
         // SAFETY: the caller's promise.
-        let config = unsafe { given("config", config) }?.read()?;
+        let config = unsafe { read("config", config) }?.read()?;
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("bytes", bytes) }?;
         let needed = required_bytes(&config, ranks)?;
-        let answer = wv_bytes {
+        place.fill(wv_bytes {
+            size: 0,
             slots: needed.slots,
             staging: needed.staging,
             signals: needed.signals,
             state: needed.state,
             handle: needed.handle,
             recv_x: needed.recv_x,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { put("bytes", bytes, answer) }
+        });
+        Ok(())
     })
 }
 
@@ -202,7 +281,7 @@ pub unsafe extern "C" fn wv_required_bytes(
 /// layers in the same order.
 ///
 /// # Safety
-/// `team` is a live handle, `name` ends with a NUL, `config` is a struct, `moe` where the handle goes.
+/// `name` ends with a NUL, `config` is a struct, `moe` is where the handle goes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_moe_create(
     team: *const wv_team,
@@ -230,40 +309,35 @@ pub(crate) unsafe fn create(
     make: impl FnOnce(&Arc<Team>, &str, MoeConfig) -> Result<Arc<Moe>, Failure>,
 ) -> wv_status {
     guard(|| {
+        let team = wv_team::behind("team", team)?;
         // SAFETY: the caller's promise.
-        let (team, name) = unsafe { (&given("team", team)?.team, text("name", name)?) };
+        let name = unsafe { text("name", name) }?;
         let name = name.ok_or_else(|| Failure::argument("name", "null", "a text"))?;
         // SAFETY: the caller's promise.
-        let config = unsafe { given("config", config) }?.read()?;
+        let config = unsafe { read("config", config) }?.read()?;
         room("moe", moe)?;
         let made = wv_moe {
-            moe: make(team, &name, config)?,
+            moe: make(&team.team, &name, config)?,
         };
         // SAFETY: checked above.
-        unsafe { put("moe", moe, Box::into_raw(Box::new(made))) }
+        unsafe { put("moe", moe, made.hand_out()) }
     })
 }
 
 /// Gives a layer back. NULL is allowed. Its memory goes with its last call.
 ///
 /// # Safety
-/// `moe` is null or of `wv_moe_create` and used no more; no kernel of it runs.
+/// No kernel of it runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_moe_destroy(moe: *mut wv_moe) -> wv_status {
-    guard(|| {
-        if !moe.is_null() {
-            // SAFETY: the caller's promise: it came from `Box::into_raw` and comes back once.
-            drop(unsafe { Box::from_raw(moe) });
-        }
-        Ok(())
-    })
+    guard(|| wv_moe::take_back("moe", moe))
 }
 
 /// The experts of this rank in the newest view, in the order of their local numbers: up to `room` of them go to `experts`, which
 /// may be NULL if `room` is 0; `count` says how many there are.
 ///
 /// # Safety
-/// `moe` is a live handle, `experts` has room for `room` numbers, `count` is where the answer goes.
+/// `experts` has room for `room` numbers, `count` is where the answer goes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_moe_local_experts(
     moe: *const wv_moe,
@@ -272,8 +346,7 @@ pub unsafe extern "C" fn wv_moe_local_experts(
     count: *mut u32,
 ) -> wv_status {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let local = unsafe { given("moe", moe) }?.moe.local_experts();
+        let local = wv_moe::behind("moe", moe)?.moe.local_experts();
         // Fewer than there are expert numbers.
         let number = u32::try_from(local.len()).unwrap_or(u32::MAX);
         // SAFETY: the caller's promise.
@@ -289,70 +362,87 @@ pub unsafe extern "C" fn wv_moe_local_experts(
     })
 }
 
+/// Sets how long the phases of a layer wait, and calls while the group changes, from the next call on.
+///
+/// # Safety
+/// `deadlines` is a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_moe_set_deadlines(
+    moe: *const wv_moe,
+    deadlines: *const wv_deadlines,
+) -> wv_status {
+    guard(|| {
+        let moe = &wv_moe::behind("moe", moe)?.moe;
+        // SAFETY: the caller's promise.
+        let given = unsafe { read("deadlines", deadlines) }?;
+        if given.reserved != 0 {
+            return Err(Failure::argument("reserved", given.reserved, "0"));
+        }
+        let or = |ns: u64, default: Duration| match ns {
+            0 => default,
+            ns => Duration::from_nanos(ns),
+        };
+        let mut wanted = Deadlines::new(or(given.steady_ns, moe.team().config().deadline));
+        wanted.warm = or(given.warm_ns, wanted.steady);
+        wanted.change = or(given.change_ns, wanted.steady);
+        wanted.warm_calls = given.warm_calls;
+        Ok(moe.set_deadlines(&wanted)?)
+    })
+}
+
 /// Makes a handle.
 ///
 /// # Safety
-/// `moe` is a live handle, `call` where the new one goes.
+/// `call` is where the handle goes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_call_create(moe: *const wv_moe, call: *mut *mut wv_call) -> wv_status {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let moe = &unsafe { given("moe", moe) }?.moe;
+        let moe = &wv_moe::behind("moe", moe)?.moe;
         room("call", call)?;
         let made = wv_call {
             call: moe.call()?,
             moe: Arc::clone(moe),
         };
         // SAFETY: checked above.
-        unsafe { put("call", call, Box::into_raw(Box::new(made))) }
+        unsafe { put("call", call, made.hand_out()) }
     })
 }
 
 /// Gives a handle back. NULL is allowed.
 ///
 /// # Safety
-/// `call` is null or of `wv_call_create` and used no more; no kernel or graph uses it.
+/// No kernel or graph uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_call_destroy(call: *mut wv_call) -> wv_status {
-    guard(|| {
-        if !call.is_null() {
-            // SAFETY: the caller's promise: it came from `Box::into_raw` and comes back once.
-            drop(unsafe { Box::from_raw(call) });
-        }
-        Ok(())
-    })
+    guard(|| wv_call::take_back("call", call))
 }
 
 /// How the call went so far; the phases that are asked about have ended. WV_INCOMPLETE if something is missing: the report is
 /// then filled in all the same, and wv_last_error() says what happened with which rank.
 ///
 /// # Safety
-/// `call` is a live handle, `report` where the answer goes.
+/// `report` is a struct.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_report(call: *const wv_call, report: *mut wv_call_report) -> wv_status {
     guard(|| {
+        let call = wv_call::behind("call", call)?;
         // SAFETY: the caller's promise.
-        let call = unsafe { given("call", call) }?;
-        room("report", report)?;
+        let place = unsafe { place("report", report) }?;
         let found = call.call.report()?;
         let complete = found.is_complete();
         let troubled = found.troubled().count();
-        let answer = wv_call_report {
+        place.fill(wv_call_report {
+            size: 0,
             call: found.call,
             phases: found.stage.0,
             status: found.phases.map(|status| status.0),
             complete: complete.into(),
             troubled_ranks: u32::try_from(troubled).unwrap_or(u32::MAX),
-        };
-        // SAFETY: checked above.
-        unsafe { put("report", report, answer) }?;
+        });
         if complete {
             return Ok(());
         }
-        Err(Failure {
-            status: wv_status::WV_INCOMPLETE,
-            words: found.to_string(),
-        })
+        Err(Failure::new(wv_status::WV_INCOMPLETE, found.to_string()))
     })
 }
 
@@ -361,6 +451,7 @@ mod tests {
     use super::*;
 
     const CONFIG: wv_moe_config = wv_moe_config {
+        size: size_of::<wv_moe_config>(),
         hidden: 256,
         experts: 8,
         top_k: 2,
@@ -372,6 +463,7 @@ mod tests {
         layout: 0,
         returns: 0,
         local_experts: 0,
+        reserved: 0,
     };
 
     fn refused(config: wv_moe_config) -> String {
@@ -383,13 +475,11 @@ mod tests {
         let config = CONFIG.read().unwrap();
         assert_eq!(
             config,
-            MoeConfig {
-                hidden: 256,
-                experts: 8,
-                top_k: 2,
-                max_tokens: 16,
-                ..MoeConfig::BF16
-            }
+            MoeConfig::BF16
+                .with_hidden(256)
+                .with_experts(8)
+                .with_top_k(2)
+                .with_max_tokens(16)
         );
     }
 
@@ -426,7 +516,11 @@ mod tests {
 
     #[test]
     fn required_bytes_are_those_of_the_library() {
-        let (config, mut bytes) = (CONFIG, wv_bytes::default());
+        let config = CONFIG;
+        let mut bytes = wv_bytes {
+            size: size_of::<wv_bytes>(),
+            ..wv_bytes::default()
+        };
         // SAFETY: both are variables.
         let status = unsafe { wv_required_bytes(&raw const config, 4, &raw mut bytes) };
         assert_eq!(status, wv_status::WV_OK);

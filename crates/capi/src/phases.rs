@@ -9,8 +9,10 @@ use std::time::Duration;
 use warpverbs::gpu::Stream;
 use warpverbs::moe::{CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall};
 
+use crate::handle::Handle;
 use crate::moe::wv_call;
-use crate::status::{Failure, given, guard, wv_status};
+use crate::sized::{read, sized};
+use crate::status::{Failure, guard, wv_status};
 use crate::team::wv_team;
 
 /// Flag of wv_dispatch_input: `x` is FP8 already, and `x_scales` holds its scales.
@@ -24,10 +26,13 @@ pub const WV_COMBINE_UNWEIGHTED: u32 = 2;
 /// Flag of wv_combine_output: a token that lost experts is divided by the share of its weights that is left.
 pub const WV_COMBINE_RENORMALISE: u32 = 4;
 
-/// Input of a dispatch: device memory, unchanged until the stream is past the send phase. Zero what is not used.
+/// Input of a dispatch: device memory, unchanged until the stream is past the send phase. WV_INIT first; zero means: not
+/// used.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_dispatch_input {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// Tokens `[tokens, row bytes]` in the layer's format, or BF16 that dispatch casts. 16-byte aligned.
     pub x: *const c_void,
     /// Their scales `[tokens, scale bytes]`: for FP8 of the caller and for opaque tokens.
@@ -46,10 +51,23 @@ pub struct wv_dispatch_input {
     pub flags: u32,
 }
 
-/// Output of a dispatch: device memory. `rows` is [local experts, ranks * max_tokens], or by rank [ranks, max_tokens].
+sized!(wv_dispatch_input {
+    x,
+    x_scales,
+    experts,
+    weights,
+    active,
+    deadline_ns,
+    tokens,
+    flags
+});
+
+/// Output of a dispatch: device memory. WV_INIT first. `rows` is [local experts, ranks * max_tokens], or by rank [ranks, max_tokens].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_dispatch_output {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// Tokens `[rows, row bytes]`. 16-byte aligned.
     pub recv_x: *mut c_void,
     /// Their scales, where the format has any.
@@ -72,10 +90,25 @@ pub struct wv_dispatch_output {
     pub active: *mut u32,
 }
 
-/// Input of a combine: device memory.
+sized!(wv_dispatch_output {
+    recv_x,
+    recv_scales,
+    counts,
+    src_info,
+    layout_range,
+    recv_experts,
+    recv_weights,
+    recv_stats,
+    wait_ns,
+    active
+});
+
+/// Input of a combine: device memory. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_combine_input {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// What the experts made of `recv_x`, BF16, in the same places. 16-byte aligned.
     pub y: *const c_void,
     /// WV_COMBINE_ZERO_COPY | WV_COMBINE_UNWEIGHTED.
@@ -84,10 +117,14 @@ pub struct wv_combine_input {
     pub reserved: u32,
 }
 
-/// Output of a combine: device memory.
+sized!(wv_combine_input { y, flags, reserved });
+
+/// Output of a combine: device memory. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_combine_output {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// BF16 `[tokens, hidden]`. 16-byte aligned.
     pub out: *mut c_void,
     /// 1 for each token all of whose experts contributed: `[tokens]`.
@@ -103,6 +140,16 @@ pub struct wv_combine_output {
     /// Zero.
     pub reserved: u32,
 }
+
+sized!(wv_combine_output {
+    out,
+    token_valid,
+    weights,
+    wait_ns,
+    active,
+    flags,
+    reserved
+});
 
 /// The device address that a pointer is.
 fn address<T>(pointer: *const T) -> u64 {
@@ -125,34 +172,32 @@ impl wv_dispatch_input {
     fn read(&self) -> Result<DispatchInput, Failure> {
         let known = WV_DISPATCH_QUANTIZED | WV_DISPATCH_ONLY;
         flags("flags of the dispatch input", self.flags, known)?;
-        Ok(DispatchInput {
-            x: address(self.x),
-            x_scales: address(self.x_scales),
-            experts: address(self.experts),
-            weights: address(self.weights),
-            active: address(self.active),
-            tokens: self.tokens,
-            quantized: self.flags & WV_DISPATCH_QUANTIZED != 0,
-            no_combine: self.flags & WV_DISPATCH_ONLY != 0,
-            deadline: (self.deadline_ns != 0).then(|| Duration::from_nanos(self.deadline_ns)),
-        })
+        Ok(DispatchInput::default()
+            .with_x(address(self.x))
+            .with_x_scales(address(self.x_scales))
+            .with_experts(address(self.experts))
+            .with_weights(address(self.weights))
+            .with_active(address(self.active))
+            .with_tokens(self.tokens)
+            .with_quantized(self.flags & WV_DISPATCH_QUANTIZED != 0)
+            .with_no_combine(self.flags & WV_DISPATCH_ONLY != 0)
+            .with_deadline((self.deadline_ns != 0).then(|| Duration::from_nanos(self.deadline_ns))))
     }
 }
 
 impl wv_dispatch_output {
     fn read(&self) -> DispatchOutput {
-        DispatchOutput {
-            recv_x: address(self.recv_x),
-            recv_scales: address(self.recv_scales),
-            counts: address(self.counts),
-            src_info: address(self.src_info),
-            layout_range: address(self.layout_range),
-            recv_experts: address(self.recv_experts),
-            recv_weights: address(self.recv_weights),
-            recv_stats: address(self.recv_stats),
-            wait_ns: address(self.wait_ns),
-            active: address(self.active),
-        }
+        DispatchOutput::default()
+            .with_recv_x(address(self.recv_x))
+            .with_recv_scales(address(self.recv_scales))
+            .with_counts(address(self.counts))
+            .with_src_info(address(self.src_info))
+            .with_layout_range(address(self.layout_range))
+            .with_recv_experts(address(self.recv_experts))
+            .with_recv_weights(address(self.recv_weights))
+            .with_recv_stats(address(self.recv_stats))
+            .with_wait_ns(address(self.wait_ns))
+            .with_active(address(self.active))
     }
 }
 
@@ -160,11 +205,10 @@ impl wv_combine_input {
     fn read(&self) -> Result<CombineInput, Failure> {
         let known = WV_COMBINE_ZERO_COPY | WV_COMBINE_UNWEIGHTED;
         flags("flags of the combine input", self.flags, known)?;
-        Ok(CombineInput {
-            y: address(self.y),
-            zero_copy: self.flags & WV_COMBINE_ZERO_COPY != 0,
-            unweighted: self.flags & WV_COMBINE_UNWEIGHTED != 0,
-        })
+        Ok(CombineInput::default()
+            .with_y(address(self.y))
+            .with_zero_copy(self.flags & WV_COMBINE_ZERO_COPY != 0)
+            .with_unweighted(self.flags & WV_COMBINE_UNWEIGHTED != 0))
     }
 }
 
@@ -175,29 +219,27 @@ impl wv_combine_output {
             self.flags,
             WV_COMBINE_RENORMALISE,
         )?;
-        Ok(CombineOutput {
-            out: address(self.out),
-            token_valid: address(self.token_valid),
-            weights: address(self.weights),
-            wait_ns: address(self.wait_ns),
-            active: address(self.active),
-            renormalise: self.flags & WV_COMBINE_RENORMALISE != 0,
-        })
+        Ok(CombineOutput::default()
+            .with_out(address(self.out))
+            .with_token_valid(address(self.token_valid))
+            .with_weights(address(self.weights))
+            .with_wait_ns(address(self.wait_ns))
+            .with_active(address(self.active))
+            .with_renormalise(self.flags & WV_COMBINE_RENORMALISE != 0))
     }
 }
 
 /// A launch of `call` in the stream that C names so.
 ///
 /// # Safety
-/// `call` is a live handle; `stream` as [`wv_team::stream`].
+/// `stream` as [`wv_team::stream`].
 unsafe fn launch(
     call: *const wv_call,
     stream: *mut c_void,
     body: impl FnOnce(&Moe, &MoeCall, &Stream) -> Result<(), Failure>,
 ) -> wv_status {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let call = unsafe { given("call", call) }?;
+        let call = wv_call::behind("call", call)?;
         // SAFETY: the caller's promise.
         let stream = unsafe { wv_team::stream(call.moe.team(), stream) }?;
         body(&call.moe, &call.call, &stream)
@@ -208,7 +250,7 @@ unsafe fn launch(
 /// in the same order, each phase of a call once and in turn.
 ///
 /// # Safety
-/// `call` is a live handle, `input` a struct whose arrays are as said there, `stream` a stream of the GPU or null.
+/// `input` is a struct whose arrays are as said there, `stream` a stream of the GPU or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_dispatch_send(
     call: *const wv_call,
@@ -218,7 +260,7 @@ pub unsafe extern "C" fn wv_dispatch_send(
     // SAFETY: the caller's promise, here and below.
     unsafe {
         launch(call, stream, |moe, call, stream| {
-            let input = given("input", input)?.read()?;
+            let input = read("input", input)?.read()?;
             moe.dispatch_send(stream, call, &input)?;
             Ok(())
         })
@@ -238,7 +280,7 @@ pub unsafe extern "C" fn wv_dispatch_receive(
     // SAFETY: the caller's promise.
     unsafe {
         launch(call, stream, |moe, call, stream| {
-            let output = given("output", output)?.read();
+            let output = read("output", output)?.read();
             moe.dispatch_receive(stream, call, &output)?;
             Ok(())
         })
@@ -259,8 +301,8 @@ pub unsafe extern "C" fn wv_dispatch(
     // SAFETY: the caller's promise.
     unsafe {
         launch(call, stream, |moe, call, stream| {
-            let input = given("input", input)?.read()?;
-            let output = given("output", output)?.read();
+            let input = read("input", input)?.read()?;
+            let output = read("output", output)?.read();
             moe.dispatch(stream, call, &input, &output)?;
             Ok(())
         })
@@ -280,7 +322,7 @@ pub unsafe extern "C" fn wv_combine_send(
     // SAFETY: the caller's promise.
     unsafe {
         launch(call, stream, |moe, call, stream| {
-            let input = given("input", input)?.read()?;
+            let input = read("input", input)?.read()?;
             moe.combine_send(stream, call, &input)?;
             Ok(())
         })
@@ -300,7 +342,7 @@ pub unsafe extern "C" fn wv_combine_receive(
     // SAFETY: the caller's promise.
     unsafe {
         launch(call, stream, |moe, call, stream| {
-            let output = given("output", output)?.read()?;
+            let output = read("output", output)?.read()?;
             moe.combine_receive(stream, call, &output)?;
             Ok(())
         })
@@ -321,8 +363,8 @@ pub unsafe extern "C" fn wv_combine(
     // SAFETY: the caller's promise.
     unsafe {
         launch(call, stream, |moe, call, stream| {
-            let input = given("input", input)?.read()?;
-            let output = given("output", output)?.read()?;
+            let input = read("input", input)?.read()?;
+            let output = read("output", output)?.read()?;
             moe.combine(stream, call, &input, &output)?;
             Ok(())
         })
@@ -350,6 +392,7 @@ mod tests {
     #[test]
     fn unknown_flags_are_refused_with_their_value() {
         let input = wv_combine_input {
+            size: size_of::<wv_combine_input>(),
             y: ptr::null(),
             flags: 8,
             reserved: 0,

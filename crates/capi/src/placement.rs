@@ -4,29 +4,36 @@
 #![expect(unsafe_code, reason = "the C ABI")]
 
 use std::ffi::c_char;
-use std::time::Duration;
 
 use warpverbs::moe::{MAX_EXPERT_SLOTS, Moe, Placement, View};
 
+use crate::handle::Handle;
 use crate::moe::{create, wv_moe, wv_moe_config};
-use crate::status::{Failure, array, given, guard, wv_status};
-use crate::team::wv_team;
+use crate::sized::{read, sized};
+use crate::status::{Failure, array, guard, wv_status};
+use crate::team::{millis, wv_team};
 
-/// The experts in the slots of each rank. An expert may be at several ranks, of which a token's own is taken, else they take
+/// The experts in the slots of each rank. WV_INIT first. An expert may be at several ranks, of which a token's own is taken, else they take
 /// turns; or at none, so that choices of it are lost.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_placement {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// Slots of each rank: `[ranks]`.
     pub counts: *const u32,
     /// Their experts, rank after rank; in a rank by local number.
     pub experts: *const u32,
 }
 
-/// Who takes part, and who holds which expert, from one call on.
+sized!(wv_placement { counts, experts });
+
+/// Who takes part, and who holds which expert, from one call on. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_view {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// First call that runs in it.
     pub first: u32,
     /// Counts the changes of the members; the same at all ranks.
@@ -38,8 +45,17 @@ pub struct wv_view {
     /// Zero.
     pub reserved: u32,
     /// Who holds which expert. No rank holds more than the layer has room for.
-    pub placement: wv_placement,
+    pub placement: *const wv_placement,
 }
+
+sized!(wv_view {
+    first,
+    epoch,
+    members,
+    member_count,
+    reserved,
+    placement
+});
 
 impl wv_placement {
     /// The table of a layer of so many experts.
@@ -58,15 +74,26 @@ impl wv_placement {
             return Err(Failure::argument("placement.counts", slots, &limit));
         };
         // SAFETY: the caller's promise.
-        let mut left = unsafe { array("placement.experts", self.experts, all) }?;
-        let mut held = Vec::with_capacity(counts.len());
-        for &count in counts {
-            let (of_rank, others) = left.split_at(count as usize);
-            held.push(of_rank.to_vec());
-            left = others;
-        }
-        Ok(Placement::from_slots(experts, held)?)
+        let slots = unsafe { array("placement.experts", self.experts, all) }?;
+        table(experts, counts, slots)
     }
+}
+
+/// The table of a layer of so many experts, of the slots of all ranks, rank after rank.
+pub(crate) fn table(experts: u32, counts: &[u32], slots: &[u32]) -> Result<Placement, Failure> {
+    let all: u64 = counts.iter().map(|count| u64::from(*count)).sum();
+    if all != slots.len() as u64 {
+        let limit = format!("{} together, as many as there are slots", slots.len());
+        return Err(Failure::argument("placement.counts", all, &limit));
+    }
+    let mut left = slots;
+    let mut held = Vec::with_capacity(counts.len());
+    for &count in counts {
+        let (of_rank, others) = left.split_at(count as usize);
+        held.push(of_rank.to_vec());
+        left = others;
+    }
+    Ok(Placement::from_slots(experts, held)?)
 }
 
 /// As wv_moe_create, with the experts where `placement` says. All ranks give the same.
@@ -85,7 +112,7 @@ pub unsafe extern "C" fn wv_moe_create_placed(
     unsafe {
         create(team, name, config, moe, |team, name, config| {
             config.check(team.ranks())?;
-            let placement = given("placement", placement)?.read(config.experts, team.ranks())?;
+            let placement = read("placement", placement)?.read(config.experts, team.ranks())?;
             Ok(Moe::with_placement(team, name, config, placement)?)
         })
     }
@@ -96,7 +123,7 @@ pub unsafe extern "C" fn wv_moe_create_placed(
 /// needs the older one.
 ///
 /// # Safety
-/// `moe` is a live handle, `view` a struct with the arrays that it says.
+/// `view` is a struct with the arrays that it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_moe_set_view(
     moe: *const wv_moe,
@@ -104,8 +131,11 @@ pub unsafe extern "C" fn wv_moe_set_view(
     timeout_ms: u32,
 ) -> wv_status {
     guard(|| {
+        let moe = &wv_moe::behind("moe", moe)?.moe;
         // SAFETY: the caller's promise.
-        let (moe, view) = unsafe { (&given("moe", moe)?.moe, given("view", view)?) };
+        let view = unsafe { read("view", view) }?;
+        // SAFETY: the caller's promise.
+        let placement = unsafe { read("view.placement", view.placement) }?;
         let (experts, ranks) = (moe.config().experts, moe.team().ranks());
         let count = view.member_count;
         if count > ranks {
@@ -119,9 +149,9 @@ pub unsafe extern "C" fn wv_moe_set_view(
             epoch: view.epoch,
             members,
             // SAFETY: the caller's promise.
-            placement: unsafe { view.placement.read(experts, ranks) }?,
+            placement: unsafe { placement.read(experts, ranks) }?,
         };
-        Ok(moe.set_view(&view, Duration::from_millis(timeout_ms.into()))?)
+        Ok(moe.set_view(&view, millis(timeout_ms))?)
     })
 }
 
@@ -129,8 +159,9 @@ pub unsafe extern "C" fn wv_moe_set_view(
 mod tests {
     use super::*;
 
-    fn read(counts: &[u32], experts: &[u32]) -> Result<Placement, Failure> {
+    fn of(counts: &[u32], experts: &[u32]) -> Result<Placement, Failure> {
         let table = wv_placement {
+            size: size_of::<wv_placement>(),
             counts: counts.as_ptr(),
             experts: experts.as_ptr(),
         };
@@ -140,7 +171,7 @@ mod tests {
 
     #[test]
     fn slots_lie_rank_after_rank() {
-        let table = read(&[2, 0, 3], &[3, 1, 0, 1, 2]).unwrap();
+        let table = of(&[2, 0, 3], &[3, 1, 0, 1, 2]).unwrap();
         assert_eq!(table.of_rank(0), [3, 1]);
         assert!(table.of_rank(1).is_empty());
         assert_eq!(table.of_rank(2), [0, 1, 2]);
@@ -148,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_table_that_cannot_be_is_refused_before_its_end_is_looked_for() {
-        let words = |counts: &[u32], experts: &[u32]| read(counts, experts).unwrap_err().words;
+        let words = |counts: &[u32], experts: &[u32]| of(counts, experts).unwrap_err().words;
         assert_eq!(words(&[2, 1], &[1, 1, 0]), "rank 0 holds expert 1 twice");
         assert_eq!(
             words(&[u32::MAX, u32::MAX], &[]),

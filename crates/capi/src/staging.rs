@@ -4,15 +4,19 @@
 #![expect(unsafe_code, reason = "the C ABI")]
 
 use std::ffi::c_void;
-use std::ptr;
 
+use crate::handle::Handle;
 use crate::moe::wv_moe;
-use crate::status::{Failure, given, guard, put, wv_status};
+use crate::sized::{place, sized};
+use crate::status::{guard, wv_status};
+use crate::team::pointer;
 
-/// Memory that combine sends from. It has the shape of `y`.
+/// Memory that combine sends from. It has the shape of `y`. WV_INIT first.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_staging {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// Device address.
     pub address: *mut c_void,
     /// Local experts, where rows lie by expert; else ranks.
@@ -23,13 +27,20 @@ pub struct wv_staging {
     pub row_bytes: u64,
 }
 
+sized!(wv_staging {
+    address,
+    blocks,
+    rows,
+    row_bytes
+});
+
 /// Where the experts of a call may write what its combine sends with WV_COMBINE_ZERO_COPY: from the end of the receive phase of
 /// its dispatch to that of the send phase of its combine, and at no other time. `set` is the number of the call modulo 2
 /// (wv_call_report.call). The addresses stay the same while the layer lives. Refused for a layer that adds up itself: by expert,
 /// with WV_RETURNS_SUMS.
 ///
 /// # Safety
-/// `moe` is a live handle, `staging` where the answer goes.
+/// `staging` is a struct.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_combine_staging(
     moe: *const wv_moe,
@@ -37,17 +48,17 @@ pub unsafe extern "C" fn wv_combine_staging(
     staging: *mut wv_staging,
 ) -> wv_status {
     guard(|| {
+        let moe = wv_moe::behind("moe", moe)?;
         // SAFETY: the caller's promise.
-        let found = unsafe { given("moe", moe) }?.moe.combine_staging(set)?;
-        let at = usize::try_from(found.addr);
-        let at = at.map_err(|_| Failure::argument("address", found.addr, "a pointer"))?;
-        let answer = wv_staging {
-            address: ptr::with_exposed_provenance_mut(at),
+        let place = unsafe { place("staging", staging) }?;
+        let found = moe.moe.combine_staging(set)?;
+        place.fill(wv_staging {
+            size: 0,
+            address: pointer(found.addr)?,
             blocks: found.blocks,
             rows: found.rows,
             row_bytes: found.row_bytes,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { put("staging", staging, answer) }
+        });
+        Ok(())
     })
 }

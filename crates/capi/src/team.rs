@@ -7,25 +7,31 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use warpverbs::abi::Window;
 use warpverbs::config::Config;
 use warpverbs::gpu::{DeviceMemory, Gpu, GpuError, Stream};
-use warpverbs::team::Team;
+use warpverbs::membership::{newest_view, next_generation};
+use warpverbs::team::{RankSet, Store, Team, TeamConfig};
 
-use crate::status::{Failure, array, given, guard, put, room, text, wv_status};
+use crate::handle::{Handle, handle};
+use crate::sized::{place, read, sized};
+use crate::status::{Failure, array, guard, put, room, text, wv_status};
 
-/// How this process takes part in a team. What is 0 or NULL is taken from the environment (WARPVERBS_*, or the variables of
+/// How this process takes part in a team. WV_INIT first. What is 0 or NULL is taken from the environment (WARPVERBS_*, or the variables of
 /// torchrun, mpirun and srun), else from the defaults; a program that sets `ranks` needs no variables. The HCA carries all
 /// payload; with WARPVERBS_DIRECT=1 at both, ranks of one machine load from and store to each other's memory instead.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct wv_team_config {
+    /// sizeof: WV_INIT.
+    pub size: usize,
     /// Ranks of the team. 0: rank and ranks from the environment.
     pub ranks: u32,
     /// This rank, below `ranks`.
     pub rank: u32,
-    /// Where the ranks meet: "file://DIRECTORY".
+    /// Where the ranks meet: "file://DIRECTORY" or "etcd://HOST:PORT/PREFIX". A team of one needs none.
     pub store: *const c_char,
     /// Tells runs apart that might meet in one store.
     pub run_id: *const c_char,
@@ -41,8 +47,74 @@ pub struct wv_team_config {
     pub qps_per_peer: u32,
     /// log2 of the send queue's WQEBBs.
     pub log_depth: u32,
+    /// Ranks 0 to `founders` - 1 meet in wv_team_open; the others come later, by wv_team_join. 0: all ranks found the team.
+    pub founders: u32,
+    /// wv_team_join: the generation of this rank, which no process has had before. 0: the next one, drawn from the store.
+    pub generation: u32,
+    /// wv_team_join: the ranks that are there: `[member_count]`. NULL: those of the newest view of the group.
+    pub members: *const u32,
+    /// How many they are.
+    pub member_count: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
+sized!(wv_team_config {
+    ranks,
+    rank,
+    store,
+    run_id,
+    device,
+    gpu,
+    join_timeout_ms,
+    deadline_ms,
+    qps_per_peer,
+    log_depth,
+    founders,
+    generation,
+    members,
+    member_count,
+    reserved,
+});
+
+/// What a team is. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_team_info {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// This rank.
+    pub rank: u32,
+    /// Ranks of the team, whether they are there or not.
+    pub ranks: u32,
+    /// Which process of this rank this is: 1 is the first.
+    pub generation: u32,
+    /// HCAs of each rank.
+    pub rails: u32,
+    /// QPs to each peer.
+    pub qps_per_peer: u32,
+    /// Windows that wv_window_create has made. Layers have windows of their own, which are not counted.
+    pub windows: u32,
+    /// Longest wait of a device call, ns.
+    pub deadline_ns: u64,
+    /// Device address of the `wv::TeamContext` (warpverbs/abi.h), from which kernels find QPs, windows and guards of all peers. It
+    /// stays the same while the team lives.
+    pub context: *mut c_void,
+}
+
+sized!(wv_team_info {
+    rank,
+    ranks,
+    generation,
+    rails,
+    qps_per_peer,
+    windows,
+    deadline_ns,
+    context
+});
+
+/// Longest sleep between two looks into the store.
+const LOOK: Duration = Duration::from_millis(20);
 /// Bytes that a copy to the host holds at a time beside the caller's.
 const CHUNK: usize = 1 << 20;
 
@@ -50,10 +122,22 @@ const CHUNK: usize = 1 << 20;
 #[derive(Debug)]
 pub struct wv_team {
     pub(crate) team: Arc<Team>,
+    /// Those that the program has made.
+    pub(crate) windows: Mutex<Vec<(u32, Window)>>,
     memory: Mutex<BTreeMap<usize, DeviceMemory>>,
 }
 
+handle!(wv_team);
+
 impl wv_team {
+    fn new(team: Arc<Team>) -> Self {
+        Self {
+            team,
+            windows: Mutex::default(),
+            memory: Mutex::default(),
+        }
+    }
+
     /// The stream that C names so.
     ///
     /// # Safety
@@ -68,6 +152,9 @@ impl wv_team_config {
     /// # Safety
     /// The texts are null or end with a NUL.
     unsafe fn read(&self) -> Result<Config, Failure> {
+        if self.reserved != 0 {
+            return Err(Failure::argument("reserved", self.reserved, "0"));
+        }
         let variable = |name: &str| std::env::var(name).ok();
         let given_ranks = |name: &str| match (self.ranks, name) {
             (0, _) => variable(name),
@@ -105,11 +192,88 @@ impl wv_team_config {
                 _ => given_ranks(name),
             }
         };
-        Config::from_variables(source).map_err(Failure::config)
+        let config = Config::from_variables(source)?;
+        if self.founders > config.ranks {
+            let limit = format!("at most ranks, which is {}", config.ranks);
+            return Err(Failure::argument("founders", self.founders, &limit));
+        }
+        Ok(config)
+    }
+
+    /// As one of those who begin the team.
+    fn founding(&self, team: TeamConfig) -> Result<TeamConfig, Failure> {
+        if self.generation != 0 || self.member_count != 0 || !self.members.is_null() {
+            let what = "generation or members";
+            return Err(Failure::argument(
+                what,
+                "given",
+                "zero, except for wv_team_join",
+            ));
+        }
+        if self.founders == 0 {
+            return Ok(team);
+        }
+        if team.rank >= self.founders {
+            let limit = format!(
+                "below founders, which is {}; others call wv_team_join",
+                self.founders
+            );
+            return Err(Failure::argument("rank", team.rank, &limit));
+        }
+        let mut team = team;
+        team.members = Some(RankSet::first(self.founders));
+        Ok(team)
+    }
+
+    /// As one that comes later, and waits until `until` for a group to come to.
+    ///
+    /// # Safety
+    /// The array is as said above.
+    unsafe fn joining(
+        &self,
+        team: TeamConfig,
+        store: &Arc<dyn Store>,
+        until: Instant,
+    ) -> Result<TeamConfig, Failure> {
+        let members: RankSet = if self.members.is_null() {
+            if self.member_count != 0 {
+                return Err(Failure::argument(
+                    "members",
+                    "null",
+                    "the address of an array",
+                ));
+            }
+            let view = loop {
+                if let Some(view) = newest_view(store, team.ranks)? {
+                    break view;
+                }
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    let words = "no group meets in the store, so there is none to join";
+                    return Err(Failure::new(wv_status::WV_TIMEOUT, words));
+                }
+                store.wait_for_change(left.min(LOOK));
+            };
+            view.members.into_keys().collect()
+        } else {
+            // SAFETY: the caller's promise.
+            let members = unsafe { array("members", self.members, self.member_count as usize) }?;
+            if let Some(rank) = members.iter().find(|rank| **rank >= team.ranks) {
+                let limit = format!("ranks below {}", team.ranks);
+                return Err(Failure::argument("members", rank, &limit));
+            }
+            members.iter().copied().collect()
+        };
+        let generation = match self.generation {
+            0 => next_generation(store.as_ref(), team.rank)?,
+            generation => generation,
+        };
+        Ok(team.joining(generation, members))
     }
 }
 
-/// Opens HCA and GPU and meets the other ranks. Collective. `config` NULL: all from the environment.
+/// Opens HCA and GPU and meets the other founders, at most for `join_timeout_ms`. Collective between them. `config` NULL: all from
+/// the environment.
 ///
 /// # Safety
 /// `config` is null or a struct whose texts end with a NUL; `team` is where the handle goes.
@@ -120,40 +284,104 @@ pub unsafe extern "C" fn wv_team_open(
 ) -> wv_status {
     guard(|| {
         room("team", team)?;
-        let config = if config.is_null() {
-            Config::from_env().map_err(Failure::config)?
+        let opened = if config.is_null() {
+            Team::start(&Config::from_env()?)?
         } else {
             // SAFETY: the caller's promise.
-            unsafe { given("config", config)?.read() }?
-        };
-        let opened = wv_team {
-            team: Team::start(&config)?,
-            memory: Mutex::default(),
+            let given = unsafe { read("config", config) }?;
+            // SAFETY: the caller's promise.
+            let config = unsafe { given.read() }?;
+            Team::start_as(&config, |team, _| given.founding(team))?
         };
         // SAFETY: checked above.
-        unsafe { put("team", team, Box::into_raw(Box::new(opened))) }
+        unsafe { put("team", team, wv_team::new(opened).hand_out()) }
     })
 }
 
-/// Gives a team back, and the device memory that is still allocated. NULL is allowed.
+/// Opens HCA and GPU as a rank that comes later, or comes back: a new process in the place of one that is gone, which the ranks
+/// that are there take in while their calls go on. Waits for no rank, and up to `timeout_ms` until there is a group to join.
+///
+/// Then: create the same windows and layers, in the same order, as the others; wv_group_start; wv_group_wait for
+/// WV_GROUP_SERVING; and only then the first call. Each time draws a new generation of the rank from the store, unless `config`
+/// names one.
 ///
 /// # Safety
-/// `team` is null or of `wv_team_open` and used no more; no kernel uses its memory.
+/// `config` is a struct whose texts end with a NUL and whose array is as said there; `team` is where the handle goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_team_join(
+    config: *const wv_team_config,
+    timeout_ms: u32,
+    team: *mut *mut wv_team,
+) -> wv_status {
+    guard(|| {
+        let until = Instant::now() + millis(timeout_ms);
+        room("team", team)?;
+        // SAFETY: the caller's promise.
+        let given = unsafe { read("config", config) }?;
+        // SAFETY: the caller's promise.
+        let config = unsafe { given.read() }?;
+        // SAFETY: the caller's promise.
+        let role = |team, store: &Arc<dyn Store>| unsafe { given.joining(team, store, until) };
+        let opened = Team::start_as(&config, role)?;
+        // SAFETY: checked above.
+        unsafe { put("team", team, wv_team::new(opened).hand_out()) }
+    })
+}
+
+/// Gives a team back, and the device memory that is still allocated. NULL is allowed. Windows and QPs go with the last layer of
+/// the team.
+///
+/// # Safety
+/// No kernel uses its memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_team_close(team: *mut wv_team) -> wv_status {
+    guard(|| wv_team::take_back("team", team))
+}
+
+/// What a team is, and what kernels need of it.
+///
+/// # Safety
+/// `info` is a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_team_get_info(
+    team: *const wv_team,
+    info: *mut wv_team_info,
+) -> wv_status {
     guard(|| {
-        if !team.is_null() {
-            // SAFETY: the caller's promise: it came from `Box::into_raw` and comes back once.
-            drop(unsafe { Box::from_raw(team) });
-        }
+        let held = wv_team::behind("team", team)?;
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("info", info) }?;
+        let (team, config) = (&held.team, held.team.config());
+        let windows = held
+            .windows
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len();
+        place.fill(wv_team_info {
+            size: 0,
+            rank: team.rank(),
+            ranks: team.ranks(),
+            generation: config.generation,
+            rails: u32::try_from(team.rails()).unwrap_or(u32::MAX),
+            qps_per_peer: config.qps_per_peer,
+            windows: u32::try_from(windows).unwrap_or(u32::MAX),
+            deadline_ns: u64::try_from(config.deadline.as_nanos()).unwrap_or(u64::MAX),
+            context: pointer(team.context_addr())?,
+        });
         Ok(())
     })
+}
+
+/// Whether all is well: WV_PEER_FAILED if another rank has given up, WV_PANIC if a thread of this one has. Never waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_team_check(team: *const wv_team) -> wv_status {
+    guard(|| Ok(wv_team::behind("team", team)?.team.check_peers()?))
 }
 
 /// This rank and the number of ranks. Either may be NULL.
 ///
 /// # Safety
-/// `team` is a live handle; the others are null or variables.
+/// Both are null or variables.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_team_rank(
     team: *const wv_team,
@@ -161,8 +389,7 @@ pub unsafe extern "C" fn wv_team_rank(
     ranks: *mut u32,
 ) -> wv_status {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let team = unsafe { given("team", team) }?;
+        let team = wv_team::behind("team", team)?;
         for (name, place, value) in [
             ("rank", rank, team.team.rank()),
             ("ranks", ranks, team.team.ranks()),
@@ -179,12 +406,13 @@ pub unsafe extern "C" fn wv_team_rank(
 /// Waits until all ranks have come here with the same `name`, which is used once. Host only: streams go on.
 ///
 /// # Safety
-/// `team` is a live handle, `name` ends with a NUL.
+/// `name` ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_team_barrier(team: *const wv_team, name: *const c_char) -> wv_status {
     guard(|| {
+        let team = wv_team::behind("team", team)?;
         // SAFETY: the caller's promise.
-        let (team, name) = unsafe { (given("team", team)?, text("name", name)?) };
+        let name = unsafe { text("name", name) }?;
         let name = name.ok_or_else(|| Failure::argument("name", "null", "a text"))?;
         Ok(team.team.barrier(&name)?)
     })
@@ -194,7 +422,7 @@ pub unsafe extern "C" fn wv_team_barrier(team: *const wv_team, name: *const c_ch
 /// CUDA runtime.
 ///
 /// # Safety
-/// `team` is a live handle, `stream` a stream of its device or null.
+/// `stream` is a stream of the device of the team, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_stream_synchronize(
     team: *const wv_team,
@@ -202,16 +430,15 @@ pub unsafe extern "C" fn wv_stream_synchronize(
     timeout_ms: u32,
 ) -> wv_status {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let team = unsafe { given("team", team) }?;
+        let team = wv_team::behind("team", team)?;
         // SAFETY: the caller's promise.
         let stream = unsafe { wv_team::stream(&team.team, stream) }?;
         let end = stream.record()?;
-        match end.wait(Duration::from_millis(timeout_ms.into())) {
-            Err(GpuError::Timeout { waited, .. }) => Err(Failure {
-                status: wv_status::WV_TIMEOUT,
-                words: format!("the stream is not idle after {waited:?}"),
-            }),
+        match end.wait(millis(timeout_ms)) {
+            Err(GpuError::Timeout { waited, .. }) => {
+                let words = format!("the stream is not idle after {waited:?}");
+                Err(Failure::new(wv_status::WV_TIMEOUT, words))
+            }
             ended => Ok(ended?),
         }
     })
@@ -221,7 +448,7 @@ pub unsafe extern "C" fn wv_stream_synchronize(
 /// allocator instead.
 ///
 /// # Safety
-/// `team` is a live handle, `address` where the address goes.
+/// `address` is where the address goes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_device_alloc(
     team: *const wv_team,
@@ -229,27 +456,25 @@ pub unsafe extern "C" fn wv_device_alloc(
     address: *mut *mut c_void,
 ) -> wv_status {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let team = unsafe { given("team", team) }?;
+        let team = wv_team::behind("team", team)?;
         room("address", address)?;
         let memory = team.team.gpu().alloc(bytes, 256)?;
-        let at = place(memory.addr())?;
+        let at = pointer(memory.addr())?;
         let mut all = team.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(at, memory);
+        all.insert(at.addr(), memory);
         // SAFETY: checked above. The address is the device's; only kernels and the copies below use it.
-        unsafe { put("address", address, ptr::with_exposed_provenance_mut(at)) }
+        unsafe { put("address", address, at) }
     })
 }
 
 /// Gives memory of `wv_device_alloc` back. NULL is allowed.
 ///
 /// # Safety
-/// `team` is a live handle; no kernel uses the memory.
+/// No kernel uses the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_device_free(team: *const wv_team, address: *mut c_void) -> wv_status {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let team = unsafe { given("team", team) }?;
+        let team = wv_team::behind("team", team)?;
         if address.is_null() {
             return Ok(());
         }
@@ -268,7 +493,7 @@ pub unsafe extern "C" fn wv_device_free(team: *const wv_team, address: *mut c_vo
 /// Copies `bytes` from the host to device memory of `wv_device_alloc`. Does not wait for streams.
 ///
 /// # Safety
-/// `team` is a live handle; `from` holds `bytes` bytes; no kernel uses the memory.
+/// `from` holds `bytes` bytes; no kernel uses the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_device_write(
     team: *const wv_team,
@@ -290,7 +515,7 @@ pub unsafe extern "C" fn wv_device_write(
 /// Copies `bytes` of device memory of `wv_device_alloc` to the host. Does not wait for streams.
 ///
 /// # Safety
-/// `team` is a live handle; `to` has room for `bytes` bytes.
+/// `to` has room for `bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wv_device_read(
     team: *const wv_team,
@@ -316,17 +541,13 @@ pub unsafe extern "C" fn wv_device_read(
 }
 
 /// A copy of `bytes` bytes from or to the device of `team`. Nothing is looked at if they are none.
-///
-/// # Safety
-/// `team` is null or a live handle.
-unsafe fn copy(
+fn copy(
     team: *const wv_team,
     bytes: usize,
     body: impl FnOnce(&dyn Gpu) -> Result<(), Failure>,
 ) -> wv_status {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let team = unsafe { given("team", team) }?;
+        let team = wv_team::behind("team", team)?;
         match bytes {
             0 => Ok(()),
             _ => body(team.team.gpu().as_ref()),
@@ -334,6 +555,14 @@ unsafe fn copy(
     })
 }
 
-fn place(address: u64) -> Result<usize, Failure> {
-    usize::try_from(address).map_err(|_| Failure::argument("address", address, "a pointer"))
+/// A device address as C holds it.
+pub(crate) fn pointer(address: u64) -> Result<*mut c_void, Failure> {
+    let at = usize::try_from(address);
+    let at = at.map_err(|_| Failure::argument("address", address, "a pointer"))?;
+    Ok(ptr::with_exposed_provenance_mut(at))
+}
+
+/// A time of C.
+pub(crate) fn millis(ms: u32) -> Duration {
+    Duration::from_millis(ms.into())
 }

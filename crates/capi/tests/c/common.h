@@ -13,7 +13,7 @@
 
 static inline void check(wv_status status, const char *what) {
     if (status == WV_OK) return;
-    fprintf(stderr, "%s: status %d: %s\n", what, (int)status, wv_last_error());
+    fprintf(stderr, "%s: %s: %s\n", what, wv_status_name(status), wv_last_error());
     exit(1);
 }
 
@@ -26,7 +26,8 @@ static inline void must(int holds, const char *what) {
 // A call that must be refused with `status` and words that hold `words`.
 static inline void refused(wv_status got, wv_status status, const char *words) {
     if (got == status && strstr(wv_last_error(), words) != NULL) return;
-    fprintf(stderr, "wanted status %d, \"%s\"; got %d, \"%s\"\n", (int)status, words, (int)got, wv_last_error());
+    fprintf(stderr, "wanted %s, \"%s\"; got %s, \"%s\"\n", wv_status_name(status), words, wv_status_name(got),
+            wv_last_error());
     exit(1);
 }
 

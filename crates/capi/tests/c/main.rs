@@ -1,5 +1,5 @@
-//! The C ABI as C programs see it: the header is what the sources say, and a program in C, compiled as C and as C++, runs
-//! dispatch and combine between two ranks.
+//! The C ABI as C programs see it: the header is what the sources say, every error of the library has a status, and programs in
+//! C, compiled as C and as C++, run dispatch and combine, kernels on windows, and groups in which a rank dies and comes back.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -8,13 +8,18 @@ use std::{env, fs, thread};
 
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 /// The sources of the ABI, in the order of the header.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 11] = [
     "src/status.rs",
     "src/team.rs",
+    "src/window.rs",
+    "src/launch.rs",
+    "src/peer.rs",
     "src/moe.rs",
     "src/placement.rs",
     "src/phases.rs",
     "src/staging.rs",
+    "src/group.rs",
+    "src/event.rs",
 ];
 
 /// The header as cbindgen renders it now.
@@ -49,13 +54,19 @@ fn the_header_is_what_the_sources_say() {
     );
 }
 
+/// From the name on, each function that `source` exports.
+fn exported_of(source: &str) -> impl Iterator<Item = &str> {
+    let exports = source.split("#[unsafe(no_mangle)]\n").skip(1);
+    exports.map(|after| after.split_once("extern \"C\" fn ").unwrap().1)
+}
+
 #[test]
 fn the_header_names_every_exported_function_once() {
     let text = rendered();
     let mut exported = 0;
     for file in SOURCES {
         let source = fs::read_to_string(Path::new(CRATE).join(file)).unwrap();
-        for after in source.split("extern \"C\" fn ").skip(1) {
+        for after in exported_of(&source) {
             let name = after.split('(').next().unwrap();
             let declared = text
                 .lines()
@@ -65,17 +76,23 @@ fn the_header_names_every_exported_function_once() {
             exported += 1;
         }
     }
-    assert!(exported >= 20, "only {exported} functions found");
+    assert!(exported >= 45, "only {exported} functions found");
 }
 
 #[test]
 fn no_panic_of_a_function_with_a_status_leaves_it() {
     // What runs a body under `status::guard`.
-    const GUARDED: [&str; 4] = ["guard(|", "launch(call,", "copy(team,", "create(team,"];
+    const GUARDED: [&str; 5] = [
+        "guard(|",
+        "launch(call,",
+        "copy(team,",
+        "create(team,",
+        "of_peer(team,",
+    ];
     let mut seen = 0;
     for file in SOURCES {
         let source = fs::read_to_string(Path::new(CRATE).join(file)).unwrap();
-        for function in source.split("extern \"C\" fn ").skip(1) {
+        for function in exported_of(&source) {
             let (signature, body) = function.split_once('{').unwrap();
             if !signature.contains("-> wv_status") {
                 continue;
@@ -93,18 +110,68 @@ fn no_panic_of_a_function_with_a_status_leaves_it() {
             );
             seen += 1;
         }
-        for (helper, of) in [("launch", "phases"), ("copy", "team"), ("create", "moe")] {
+        for (helper, of) in [
+            ("launch", "phases"),
+            ("copy", "team"),
+            ("create", "moe"),
+            ("of_peer", "peer"),
+        ] {
             if file == format!("src/{of}.rs") {
-                let body = source
-                    .split(&format!("unsafe fn {helper}("))
-                    .nth(1)
-                    .unwrap();
+                let body = source.split(&format!("fn {helper}(")).nth(1).unwrap();
                 let body = body.split("\n}\n").next().unwrap();
                 assert!(body.contains("    guard(|| {"), "{helper}");
             }
         }
     }
-    assert!(seen >= 20, "only {seen} functions found");
+    assert!(seen >= 40, "only {seen} functions found");
+}
+
+/// Names of the variants of `pub enum name` in `source`.
+fn variants(source: &str, name: &str) -> Vec<String> {
+    let body = source.split(&format!("pub enum {name} {{\n")).nth(1);
+    let body = body
+        .unwrap_or_else(|| panic!("no enum {name}"))
+        .split("\n}\n")
+        .next()
+        .unwrap();
+    let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+    let named = lines.filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase()));
+    let word = |line: &str| line.split([' ', '(', ',']).next().unwrap().to_owned();
+    named.map(word).collect()
+}
+
+#[test]
+fn every_error_of_the_library_has_a_status_of_its_own() {
+    let root = Path::new(CRATE);
+    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+    let causes = read("src/cause.rs");
+    let events = read("src/event.rs");
+    let mut seen = 0;
+    for (enumeration, file, named) in [
+        ("ConfigError", "../../src/config.rs", &causes),
+        ("TeamError", "../../src/team/error.rs", &causes),
+        ("MoeError", "../../src/moe/error.rs", &causes),
+        ("VerbsError", "../../src/verbs/error.rs", &causes),
+        ("GpuError", "../../src/gpu/error.rs", &causes),
+        ("GroupError", "../../src/membership/error.rs", &causes),
+        ("GroupState", "../../src/membership/event.rs", &causes),
+        ("StoreError", "../rendezvous/src/error.rs", &causes),
+        ("Cause", "../../src/membership/event.rs", &events),
+        ("GroupEventKind", "../../src/membership/event.rs", &events),
+    ] {
+        for variant in variants(&read(file), enumeration) {
+            // Only builds without etcd have it, which this crate is none of.
+            if (enumeration, variant.as_str()) == ("StoreError", "NoEtcd") {
+                continue;
+            }
+            let path = format!("{enumeration}::{variant}");
+            let ends = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric());
+            let found = named.split(&path).skip(1).any(ends);
+            assert!(found, "{path} has no arm of its own");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 110, "only {seen} variants found");
 }
 
 /// Where cargo put the libraries: beside or above this program.
@@ -141,6 +208,8 @@ impl Language {
             .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O1"])
             .args(["-ffp-contract=off", "-pthread", "-I"])
             .arg(Path::new(CRATE).join("include"))
+            .arg("-I")
+            .arg(Path::new(CRATE).join("../../kernels/include"))
             .arg(Path::new(CRATE).join("tests/c").join(source))
             .args(["-x", "none"])
             .arg(&library)
@@ -196,8 +265,8 @@ fn run(program: &Path, arguments: &[&Path], folder: &Path) -> Output {
     output
 }
 
-/// Compiles `name`.c, runs it, and looks for what it says at its end.
-fn program(language: &Language, name: &str, says: &str) {
+/// Compiles `name`.c, runs it, and looks for what it says at its end. Returns all that it says.
+fn program(language: &Language, name: &str, says: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join(name);
     language.compile(&format!("{name}.c"), &program);
@@ -212,23 +281,24 @@ fn program(language: &Language, name: &str, says: &str) {
         output.status
     );
     assert!(text.contains(says), "{text}\n{errors}");
-    let posted = text
-        .lines()
-        .find_map(|line| line.strip_prefix("WQEs of mlx5_0: ")?.trim().parse().ok());
-    let posted: u64 = posted.unwrap_or_else(|| panic!("no count of WQEs: {text}"));
-    // In each of 6 calls each rank sends the other two signals at least.
-    assert!(
-        posted >= 6 * 2 * 2,
-        "the HCA carries what ranks send: {posted} WQEs"
-    );
+    text.into_owned()
 }
 
+/// The HCA carries what ranks send: a program has posted so many work requests at least.
+fn posted(text: &str, least: u64) {
+    let count = text
+        .lines()
+        .find_map(|line| line.strip_prefix("WQEs of mlx5_0: ")?.trim().parse().ok());
+    let count: u64 = count.unwrap_or_else(|| panic!("no count of WQEs: {text}"));
+    assert!(count >= least, "{count} WQEs of {least}");
+}
+
+/// In each of 6 calls each of two ranks sends the other two signals at least.
+const SIX_CALLS: u64 = 6 * 2 * 2;
+
 fn two_ranks(language: &Language) {
-    program(
-        language,
-        "two_ranks",
-        "two ranks: 6 calls equal the scalar loop",
-    );
+    let says = "two ranks: 6 calls equal the scalar loop";
+    posted(&program(language, "two_ranks", says), SIX_CALLS);
 }
 
 #[test]
@@ -244,6 +314,34 @@ fn the_same_program_is_cpp_too() {
 #[test]
 fn experts_are_replicated_and_moved_and_write_into_the_memory_of_the_layer() {
     let says = "placed experts: 6 calls equal the scalar loop";
-    program(&C, "placed", says);
-    program(&CPP, "placed", says);
+    for language in [&C, &CPP] {
+        posted(&program(language, "placed", says), SIX_CALLS);
+    }
+}
+
+#[test]
+fn structs_of_older_and_newer_headers_are_read_and_null_and_dead_handles_are_refused() {
+    let says = "structs, statuses and handles are as the header says";
+    for language in [&C, &CPP] {
+        program(language, "structs", says);
+    }
+}
+
+#[test]
+fn kernels_write_windows_of_peers_whose_qps_fail_and_recover() {
+    let says = "windows: 3 ranks gather 6 times";
+    for language in [&C, &CPP] {
+        // In each gather each rank puts two chunks with their signals.
+        posted(&program(language, "windows", says), 6 * 3 * 2 * 2);
+    }
+}
+
+#[test]
+fn a_rank_of_a_group_dies_and_comes_back_while_the_others_call() {
+    program(&C, "groups", "groups: a rank died, came back and left");
+}
+
+#[test]
+fn the_same_group_is_cpp_too() {
+    program(&CPP, "groups", "groups: a rank died, came back and left");
 }

@@ -8,7 +8,8 @@ enum { RANKS = 2, HIDDEN = 64, EXPERTS = 5, TOP_K = 3, MAX_TOKENS = 8, ROWS = RA
 // Slots of each rank, and their experts. Expert 1 is at both ranks all the time; expert 4 is nowhere at first.
 static const uint32_t first_counts[RANKS] = {3, 2}, first_experts[] = {0, 1, 2, 1, 3};
 static const uint32_t then_counts[RANKS] = {2, 4}, then_experts[] = {3, 1, 4, 2, 1, 0};
-static const wv_placement first_table = {first_counts, first_experts}, then_table = {then_counts, then_experts};
+static const wv_placement first_table = {sizeof(wv_placement), first_counts, first_experts},
+                          then_table = {sizeof(wv_placement), then_counts, then_experts};
 
 static const wv_placement *table_of(uint32_t call) { return call < MOVED ? &first_table : &then_table; }
 
@@ -84,10 +85,10 @@ static void open_rank(rank_state *r, uint32_t rank) {
     by_rank.layout = WV_LAYOUT_RANK_MAJOR;
     by_rank.local_experts = ROOM;
     static const uint32_t twice[] = {0, 1, 1, 1, 3}, many[RANKS] = {65536, 1};
-    const wv_placement wrong = {first_counts, twice}, long_one = {many, first_experts};
+    const wv_placement wrong = {sizeof wrong, first_counts, twice}, long_one = {sizeof long_one, many, first_experts};
     wv_moe *none = NULL;
     refused(wv_moe_create_placed(r->team, "layer", &by_rank, NULL, &none), WV_BAD_ARGUMENT, "placement is null");
-    refused(wv_moe_create_placed(r->team, "layer", &by_rank, &wrong, &none), WV_MOE, "rank 0 holds expert 1 twice");
+    refused(wv_moe_create_placed(r->team, "layer", &by_rank, &wrong, &none), WV_BAD_ARGUMENT, "rank 0 holds expert 1 twice");
     refused(wv_moe_create_placed(r->team, "layer", &by_rank, &long_one, &none), WV_BAD_ARGUMENT, "is 65537");
     must(none == NULL, "a refused call makes nothing");
     check(wv_moe_create_placed(r->team, "layer", &by_rank, &first_table, &r->moe), "wv_moe_create_placed");
@@ -97,6 +98,8 @@ static void open_rank(rank_state *r, uint32_t rank) {
     must(memcmp(local, held(&first_table, rank), count * sizeof local[0]) == 0, "the experts that the table says");
     check(wv_call_create(r->moe, &r->call), "wv_call_create");
     make_input(r->team, &r->input);
+    WV_INIT(&r->output);
+    WV_INIT(&r->combined);
     r->output.recv_x = device(r->team, ROWS * ROW_BYTES);
     r->output.counts = (uint32_t *)device(r->team, RANKS * sizeof(uint32_t));
     r->output.src_info = (uint32_t *)device(r->team, ROWS * sizeof(uint32_t));
@@ -141,14 +144,16 @@ static void one_call(rank_state *r, uint32_t number) {
     check(wv_dispatch(r->call, &r->input, &r->output, NULL), "wv_dispatch");
     finish(r->team);
     wv_call_report report;
+    WV_INIT(&report);
     check(wv_report(r->call, &report), "wv_report");
     must(report.call == number && report.phases == 2, "dispatch of this call is over");
     wv_staging staging;
+    WV_INIT(&staging);
     check(wv_combine_staging(r->moe, report.call % 2, &staging), "wv_combine_staging");
     must(staging.blocks == RANKS && staging.rows == MAX_TOKENS && staging.row_bytes == ROW_BYTES, "staging lies by rank");
     compute(r, number, &staging);
     wv_combine_input back;
-    memset(&back, 0, sizeof back);
+    WV_INIT(&back);
     back.y = staging.address;
     back.flags = WV_COMBINE_ZERO_COPY;
     check(wv_combine(r->call, &back, &r->combined, NULL), "wv_combine");
@@ -172,20 +177,20 @@ static void one_call(rank_state *r, uint32_t number) {
 static void move_experts(rank_state *r) {
     static const uint32_t members[RANKS] = {0, 1}, crowded_counts[RANKS] = {0, 5}, crowded[] = {0, 1, 2, 3, 4};
     wv_view view;
-    memset(&view, 0, sizeof view);
+    WV_INIT(&view);
     view.first = MOVED;
     view.epoch = 1;
     view.members = members;
     view.member_count = RANKS;
-    view.placement.counts = crowded_counts;
-    view.placement.experts = crowded;
-    refused(wv_moe_set_view(r->moe, &view, 60000), WV_MOE, "placement");
+    const wv_placement crowd = {sizeof crowd, crowded_counts, crowded};
+    view.placement = &crowd;
+    refused(wv_moe_set_view(r->moe, &view, 60000), WV_BAD_ARGUMENT, "placement");
     view.member_count = UINT32_MAX;
     refused(wv_moe_set_view(r->moe, &view, 60000), WV_BAD_ARGUMENT, "view.member_count is 4294967295; it must be at most");
     view.member_count = RANKS;
-    view.placement = then_table;
+    view.placement = &then_table;
     view.first = 0;
-    refused(wv_moe_set_view(r->moe, &view, 60000), WV_MOE, "the newest one begins at call 1");
+    refused(wv_moe_set_view(r->moe, &view, 60000), WV_BAD_ARGUMENT, "the newest one begins at call 1");
     view.first = MOVED;
     check(wv_moe_set_view(r->moe, &view, 60000), "wv_moe_set_view");
     uint32_t local[EXPERTS], count = 0;
@@ -204,7 +209,8 @@ static void *rank_main(void *argument) {
         one_call(&r, number);
     }
     wv_staging staging;
-    refused(wv_combine_staging(r.moe, 2, &staging), WV_MOE, "set is 2; it must be 0 to 1");
+    WV_INIT(&staging);
+    refused(wv_combine_staging(r.moe, 2, &staging), WV_BAD_ARGUMENT, "set is 2; it must be 0 to 1");
     check(wv_team_barrier(r.team, "done"), "wv_team_barrier");
     check(wv_call_destroy(r.call), "wv_call_destroy");
     check(wv_moe_destroy(r.moe), "wv_moe_destroy");

@@ -1,4 +1,4 @@
-// Two ranks, which are threads, and what a call of them is given. Included behind the shape: RANKS, HIDDEN, EXPERTS, TOP_K,
+// Ranks, which are threads, and what a call of them is given. Included behind the shape: RANKS, HIDDEN, EXPERTS, TOP_K,
 // MAX_TOKENS. Inputs follow from rank and call, expert e computes y = x * (e + 1) / 4.
 #ifndef WARPVERBS_TEST_TWO_H
 #define WARPVERBS_TEST_TWO_H
@@ -23,15 +23,20 @@ static void draw_token(uint64_t *state, uint16_t x[HIDDEN]) {
 
 static float draw_weight(uint64_t *state) { return (float)(draw(state) % 1000) / 999.0f; }
 
-static wv_team *open_team(uint32_t rank) {
+static wv_team_config of_rank(uint32_t rank) {
     wv_team_config config;
-    memset(&config, 0, sizeof config);
+    WV_INIT(&config);
     config.ranks = RANKS;
     config.rank = rank;
     config.store = store_url;
     config.gpu = "simt";
     config.deadline_ms = 60000;
     config.join_timeout_ms = 60000;
+    return config;
+}
+
+static wv_team *open_team(uint32_t rank) {
+    const wv_team_config config = of_rank(rank);
     wv_team *team = NULL;
     check(wv_team_open(&config, &team), "wv_team_open");
     return team;
@@ -39,7 +44,7 @@ static wv_team *open_team(uint32_t rank) {
 
 static wv_moe_config shape(void) {
     wv_moe_config config;
-    memset(&config, 0, sizeof config);
+    WV_INIT(&config);
     config.hidden = HIDDEN;
     config.experts = EXPERTS;
     config.top_k = TOP_K;
@@ -51,6 +56,7 @@ static void finish(wv_team *team) { check(wv_stream_synchronize(team, NULL, 1500
 
 // Memory for the inputs of a call.
 static void make_input(wv_team *team, wv_dispatch_input *input) {
+    WV_INIT(input);
     input->x = device(team, MAX_TOKENS * ROW_BYTES);
     input->experts = (const int32_t *)device(team, MAX_TOKENS * TOP_K * sizeof(int32_t));
     input->weights = (const float *)device(team, MAX_TOKENS * TOP_K * sizeof(float));
@@ -85,14 +91,15 @@ static void print_wqes(void) {
     printf("WQEs of mlx5_0: %s", text);
 }
 
-// Runs both ranks; nonzero if the command line or a thread is not what it must be.
+// Runs all ranks; nonzero if the command line or a thread is not what it must be.
 static int run_ranks(int argc, char **argv, void *(*rank_main)(void *)) {
     static char url[4096];
-    static uint32_t numbers[RANKS] = {0, 1};
+    static uint32_t numbers[RANKS];
     pthread_t threads[RANKS];
     if (argc != 2 || snprintf(url, sizeof url, "file://%s", argv[1]) >= (int)sizeof url) return 2;
     store_url = url;
     for (int i = 0; i < RANKS; ++i) {
+        numbers[i] = (uint32_t)i;
         if (pthread_create(&threads[i], NULL, rank_main, &numbers[i]) != 0) return 2;
     }
     for (int i = 0; i < RANKS; ++i) pthread_join(threads[i], NULL);

@@ -60,11 +60,14 @@ static void allocate(rank_state *r) {
     r->out = device(r->team, MAX_TOKENS * ROW_BYTES);
     r->valid = device(r->team, MAX_TOKENS);
     r->counts = (uint32_t *)device(r->team, r->locals * sizeof(uint32_t));
+    WV_INIT(&r->output);
     r->output.recv_x = r->recv_x;
     r->output.counts = r->counts;
     r->output.src_info = (uint32_t *)device(r->team, rows * sizeof(uint32_t));
     r->output.layout_range = (uint64_t *)device(r->team, (size_t)r->locals * RANKS * sizeof(uint64_t));
+    WV_INIT(&r->back);
     r->back.y = r->y;
+    WV_INIT(&r->combined);
     r->combined.out = r->out;
     r->combined.token_valid = (uint8_t *)r->valid;
 }
@@ -78,6 +81,7 @@ static void open_rank(rank_state *r, uint32_t rank) {
 
     const wv_moe_config config = shape();
     wv_bytes bytes;
+    WV_INIT(&bytes);
     check(wv_required_bytes(&config, RANKS, &bytes), "wv_required_bytes");
     must(bytes.recv_x == 3 * ROWS * (uint64_t)ROW_BYTES, "recv_x is [3, ROWS, HIDDEN] of BF16");
     check(wv_moe_create(r->team, "layer", &config, &r->moe), "wv_moe_create");
@@ -133,6 +137,7 @@ static void one_call(rank_state *r, uint32_t number) {
     finish(r->team);
 
     wv_call_report report;
+    WV_INIT(&report);
     check(wv_report(r->call, &report), "wv_report");
     must(report.call == number && report.phases == 4, "the report is of this call, all of it");
     must(report.complete == 1 && report.troubled_ranks == 0, "the call is complete");
@@ -153,31 +158,33 @@ static void one_call(rank_state *r, uint32_t number) {
 static void refusals(rank_state *r) {
     wv_dispatch_input wrong = r->input;
     wrong.tokens = MAX_TOKENS + 1;
-    refused(wv_dispatch_send(r->call, &wrong, NULL), WV_MOE, "9 tokens in a call; max_tokens is 8");
+    refused(wv_dispatch_send(r->call, &wrong, NULL), WV_BAD_ARGUMENT, "9 tokens in a call; max_tokens is 8");
     wrong.tokens = 1;
     wrong.x = (const char *)r->input.x + 2;
-    refused(wv_dispatch_send(r->call, &wrong, NULL), WV_MOE, "it must be a device address that is a multiple of 16");
+    refused(wv_dispatch_send(r->call, &wrong, NULL), WV_BAD_ARGUMENT, "it must be a device address that is a multiple of 16");
     wrong = r->input;
     wrong.flags = 64;
     refused(wv_dispatch_send(r->call, &wrong, NULL), WV_BAD_ARGUMENT, "is 0x40");
     refused(wv_dispatch_send(r->call, NULL, NULL), WV_BAD_ARGUMENT, "input is null");
-    refused(wv_dispatch_send(r->call, &r->input, &wrong), WV_GPU, "null, since kernels run on the CPU");
+    refused(wv_dispatch_send(r->call, &r->input, &wrong), WV_BAD_ARGUMENT, "null, since kernels run on the CPU");
     refused(wv_moe_create(r->team, NULL, NULL, NULL), WV_BAD_ARGUMENT, "name is null");
     wv_staging staging;
-    refused(wv_combine_staging(r->moe, 0, &staging), WV_MOE, "zero-copy: needs a layer that sends rows as they are");
+    WV_INIT(&staging);
+    refused(wv_combine_staging(r->moe, 0, &staging), WV_UNSUPPORTED, "zero-copy: needs a layer that sends rows as they are");
     refused(wv_device_free(r->team, &wrong), WV_BAD_ARGUMENT, "one that wv_device_alloc has given");
-    refused(wv_device_read(r->team, &wrong, &wrong, 8), WV_GPU, "not inside a live device allocation");
+    refused(wv_device_read(r->team, &wrong, &wrong, 8), WV_BAD_ARGUMENT, "not inside a live device allocation");
     // More than there can be is refused before memory is taken for it.
     static const size_t beyond[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 2 + 2, (size_t)1 << 46};
     for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; ++i) {
-        refused(wv_device_read(r->team, &wrong, r->out, beyond[i]), WV_GPU, "not inside a live device allocation");
-        refused(wv_device_write(r->team, r->out, &wrong, beyond[i]), WV_GPU, "not inside a live device allocation");
+        refused(wv_device_read(r->team, &wrong, r->out, beyond[i]), WV_BAD_ARGUMENT, "not inside a live device allocation");
+        refused(wv_device_write(r->team, r->out, &wrong, beyond[i]), WV_BAD_ARGUMENT, "not inside a live device allocation");
     }
     void *none = NULL;
     for (size_t i = 0; i < 3; ++i) {
-        must(wv_device_alloc(r->team, beyond[i], &none) == WV_GPU && none == NULL, "too much memory is refused");
+        must(wv_device_alloc(r->team, beyond[i], &none) != WV_OK && none == NULL, "too much memory is refused");
     }
     wv_call_report report;
+    WV_INIT(&report);
     refused(wv_report(r->call, &report), WV_INCOMPLETE, "call 0 of rank");
     must(report.call == 0 && report.complete == 0, "no call yet");
     uint32_t count = 0;
@@ -193,25 +200,30 @@ static void *rank_main(void *argument) {
     // Nobody takes memory away that others still write to.
     check(wv_team_barrier(r.team, "done"), "wv_team_barrier");
     check(wv_call_destroy(r.call), "wv_call_destroy");
+    refused(wv_call_destroy(r.call), WV_BAD_HANDLE, "no wv_call that lives");
+    refused(wv_dispatch(r.call, &r.input, &r.output, NULL), WV_BAD_HANDLE, "no wv_call that lives");
     check(wv_moe_destroy(r.moe), "wv_moe_destroy");
+    refused(wv_moe_destroy(r.moe), WV_BAD_HANDLE, "no wv_moe that lives");
     check(wv_device_free(r.team, r.out), "wv_device_free");
     refused(wv_device_free(r.team, r.out), WV_BAD_ARGUMENT, "not free");
+    refused(wv_moe_destroy((wv_moe *)r.team), WV_BAD_HANDLE, "no wv_moe that lives");
     check(wv_team_close(r.team), "wv_team_close");
+    refused(wv_team_barrier(r.team, "done"), WV_BAD_HANDLE, "no wv_team that lives");
     return NULL;
 }
 
 static void refused_teams(void) {
     wv_team_config wrong;
-    memset(&wrong, 0, sizeof wrong);
+    WV_INIT(&wrong);
     wrong.ranks = 2;
     wrong.rank = 2;
     wv_team *team = NULL;
     refused(wv_team_open(&wrong, &team), WV_BAD_ARGUMENT, "rank is 2; it must be below ranks, which is 2");
     refused(wv_team_open(&wrong, NULL), WV_BAD_ARGUMENT, "team is ");
-    refused(wv_team_open(NULL, &team), WV_CONFIG, "no rank");
+    refused(wv_team_open(NULL, &team), WV_BAD_CONFIG, "no rank");
     wrong.rank = 0;
     wrong.log_depth = 16;
-    refused(wv_team_open(&wrong, &team), WV_CONFIG, "WARPVERBS_LOG_DEPTH is '16'");
+    refused(wv_team_open(&wrong, &team), WV_BAD_CONFIG, "WARPVERBS_LOG_DEPTH is '16'");
     must(team == NULL, "a refused call makes nothing");
     check(wv_team_close(NULL), "closing nothing");
     check(wv_moe_destroy(NULL), "destroying nothing");
@@ -221,7 +233,7 @@ static void refused_teams(void) {
 // A team of one, so that no other rank hears of it.
 static void refused_layers(void) {
     wv_team_config alone;
-    memset(&alone, 0, sizeof alone);
+    WV_INIT(&alone);
     alone.ranks = 1;
     alone.gpu = "simt";
     wv_team *team = NULL;
@@ -229,7 +241,7 @@ static void refused_layers(void) {
     wv_moe_config huge = shape();
     huge.experts = UINT32_MAX;
     wv_moe *moe = NULL;
-    refused(wv_moe_create(team, "huge", &huge, &moe), WV_MOE, "experts is 4294967295");
+    refused(wv_moe_create(team, "huge", &huge, &moe), WV_BAD_ARGUMENT, "experts is 4294967295");
     must(moe == NULL, "a refused call makes nothing");
     check(wv_team_close(team), "wv_team_close");
 }

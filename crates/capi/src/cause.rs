@@ -1,0 +1,253 @@
+//! Which status says which cause: every variant of every error of the library has its own.
+//!
+//! The enums are `#[non_exhaustive]`, so a match must have an arm for what is not there yet: [`WV_OTHER`](wv_status::WV_OTHER). A
+//! test of `tests/c` reads the enums and finds each variant of today named here.
+
+use std::error::Error as StdError;
+
+use warpverbs::config::ConfigError;
+use warpverbs::error::{Error, ThreadPanicked};
+use warpverbs::gpu::GpuError;
+use warpverbs::membership::{GroupError, GroupState};
+use warpverbs::moe::MoeError;
+use warpverbs::team::{StoreError, TeamError};
+use warpverbs::verbs::VerbsError;
+
+use crate::status::Failure;
+use crate::status::wv_status::{self, *};
+
+/// The cause of an error of any part.
+pub(crate) fn of(error: &Error) -> wv_status {
+    if let Some(error) = error.downcast_ref::<TeamError>() {
+        return of_team(error);
+    }
+    if let Some(error) = error.downcast_ref::<MoeError>() {
+        return of_moe(error);
+    }
+    if let Some(error) = error.downcast_ref::<StoreError>() {
+        return of_store(error);
+    }
+    if let Some(error) = error.downcast_ref::<VerbsError>() {
+        return of_verbs(error);
+    }
+    if let Some(error) = error.downcast_ref::<GpuError>() {
+        return of_gpu(error);
+    }
+    match error.downcast_ref::<ThreadPanicked>() {
+        Some(_) => WV_PANIC,
+        None => WV_OTHER,
+    }
+}
+
+/// An error becomes a failure of its cause, in its own words.
+macro_rules! failures {
+    ($($error:ty => $cause:expr),* $(,)?) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::new($cause(&error), error.to_string())
+            }
+        })*
+    };
+}
+
+failures! {
+    Error => of,
+    ConfigError => of_config,
+    TeamError => of_team,
+    MoeError => of_moe,
+    StoreError => of_store,
+    GpuError => of_gpu,
+    GroupError => of_group,
+}
+
+fn of_config(error: &ConfigError) -> wv_status {
+    match error {
+        ConfigError::NoRank | ConfigError::Number { .. } | ConfigError::Word { .. } => {
+            WV_BAD_CONFIG
+        }
+        _ => WV_OTHER,
+    }
+}
+
+fn of_team(error: &TeamError) -> wv_status {
+    match error {
+        TeamError::UnknownRank { .. } | TeamError::Limit { .. } | TeamError::Batch { .. } => {
+            WV_BAD_ARGUMENT
+        }
+        TeamError::RankTaken { .. } => WV_RANK_TAKEN,
+        TeamError::Mismatch { .. } => WV_PEER_MISMATCH,
+        TeamError::PeerFailed { .. } => WV_PEER_FAILED,
+        TeamError::Absent { .. } => WV_PEER_ABSENT,
+        TeamError::Record { .. } => WV_STORE_FOREIGN,
+        TeamError::Guarded { .. } | TeamError::Recovering { .. } => WV_BUSY,
+        TeamError::Generation { .. } => WV_GENERATION_OVER,
+        TeamError::StillRuns { .. } => WV_PEER_RUNS,
+        TeamError::NotConnected { .. } => WV_PEER_NOT_CONNECTED,
+        TeamError::Late { .. } | TeamError::Order { .. } => WV_UNSUPPORTED,
+        TeamError::RingSpace { .. } => WV_OUT_OF_RING,
+        TeamError::Store(error) => of_store(error),
+        TeamError::Verbs(error) => of_verbs(error),
+        TeamError::Gpu(error) => of_gpu(error),
+        _ => WV_OTHER,
+    }
+}
+
+fn of_moe(error: &MoeError) -> wv_status {
+    match error {
+        MoeError::Shape { .. }
+        | MoeError::Multiple { .. }
+        | MoeError::Length { .. }
+        | MoeError::Tokens { .. }
+        | MoeError::ExpertRange { .. }
+        | MoeError::ExpertTwice { .. }
+        | MoeError::Placement { .. }
+        | MoeError::SlotExpert { .. }
+        | MoeError::ReplicaTwice { .. }
+        | MoeError::Address { .. }
+        | MoeError::Rank { .. }
+        | MoeError::NotMember { .. }
+        | MoeError::ViewOrder { .. } => WV_BAD_ARGUMENT,
+        MoeError::Sharing { .. } | MoeError::Option { .. } => WV_UNSUPPORTED,
+        MoeError::ViewInUse { .. }
+        | MoeError::PeerMember { .. }
+        | MoeError::PeerNeeded { .. }
+        | MoeError::PeerOpen { .. } => WV_BUSY,
+        MoeError::Call(_) => WV_INCOMPLETE,
+        MoeError::Team(error) => of_team(error),
+        MoeError::Gpu(error) => of_gpu(error),
+        _ => WV_OTHER,
+    }
+}
+
+fn of_store(error: &StoreError) -> wv_status {
+    match error {
+        StoreError::Url { .. }
+        | StoreError::Missing { .. }
+        | StoreError::Shared { .. }
+        | StoreError::PlainPassword { .. }
+        | StoreError::Tls { .. }
+        | StoreError::Refused { .. }
+        | StoreError::Key { .. }
+        | StoreError::TooLong { .. }
+        | StoreError::TooMany { .. }
+        | StoreError::Ttl { .. }
+        | StoreError::Run { .. } => WV_STORE_REFUSED,
+        StoreError::OtherRun { .. }
+        | StoreError::OtherRecord { .. }
+        | StoreError::NotARecord { .. } => WV_STORE_FOREIGN,
+        StoreError::Unreachable { .. }
+        | StoreError::NoAnswer { .. }
+        | StoreError::Late { .. }
+        | StoreError::Io { .. } => WV_STORE_FAILED,
+        StoreError::Timeout { .. } => WV_TIMEOUT,
+        StoreError::Panicked(_) => WV_PANIC,
+        _ => WV_OTHER,
+    }
+}
+
+fn of_verbs(error: &VerbsError) -> wv_status {
+    match error {
+        VerbsError::Load(_) | VerbsError::NoDevice { .. } | VerbsError::Capability { .. } => {
+            WV_NO_HCA
+        }
+        VerbsError::Call { .. }
+        | VerbsError::Command { .. }
+        | VerbsError::BadReply { .. }
+        | VerbsError::Export { .. } => WV_HCA_REFUSED,
+        VerbsError::BadArgument { .. } => WV_BAD_ARGUMENT,
+        VerbsError::Thread { .. } | VerbsError::Heap(_) => WV_OUT_OF_MEMORY,
+        VerbsError::Panicked(_) => WV_PANIC,
+        _ => WV_OTHER,
+    }
+}
+
+fn of_gpu(error: &GpuError) -> wv_status {
+    match error {
+        GpuError::NoDriver { .. }
+        | GpuError::NoDevice { .. }
+        | GpuError::OldDriver(_)
+        | GpuError::Compile { .. }
+        | GpuError::NotForDevice { .. } => WV_NO_GPU,
+        GpuError::Driver { .. } | GpuError::NotOpened { .. } | GpuError::Doorbell { .. } => {
+            WV_GPU_REFUSED
+        }
+        GpuError::BadArgument { .. }
+        | GpuError::BadRange { .. }
+        | GpuError::UnknownKernel { .. }
+        | GpuError::KernelClash { .. }
+        | GpuError::BadLaunch { .. }
+        | GpuError::Capture { .. }
+        | GpuError::Captured { .. } => WV_BAD_ARGUMENT,
+        GpuError::OutOfMemory { .. } => WV_OUT_OF_MEMORY,
+        GpuError::Kernel { .. } | GpuError::Poisoned { .. } => WV_KERNEL_FAILED,
+        GpuError::Panicked(_) => WV_PANIC,
+        GpuError::Timeout { .. } => WV_TIMEOUT,
+        _ => WV_OTHER,
+    }
+}
+
+fn of_group(error: &GroupError) -> wv_status {
+    match error {
+        GroupError::Bound { .. } => WV_BAD_CONFIG,
+        GroupError::Taken { .. } => WV_GENERATION_OVER,
+        GroupError::Record { .. } => WV_STORE_FOREIGN,
+        GroupError::State { state, .. } => of_state(*state).unwrap_or(WV_TIMEOUT),
+        GroupError::Suspect { .. } => WV_BAD_ARGUMENT,
+        GroupError::Thread(_) => WV_OUT_OF_MEMORY,
+        GroupError::Panicked(_) => WV_PANIC,
+        GroupError::Layer(error) => of_layer(error.as_ref()),
+        GroupError::Team(error) => of_team(error),
+        GroupError::Store(error) => of_store(error),
+        _ => WV_OTHER,
+    }
+}
+
+/// The layer of a group of this library is a `Moe`.
+fn of_layer(error: &(dyn StdError + Send + Sync + 'static)) -> wv_status {
+    error.downcast_ref().map_or(WV_OTHER, of_moe)
+}
+
+/// What the end of a group means; none if it has not ended.
+pub(crate) fn of_state(state: GroupState) -> Option<wv_status> {
+    match state {
+        GroupState::Joining | GroupState::Serving | GroupState::Changing => None,
+        GroupState::Expelled => Some(WV_EXPELLED),
+        GroupState::Left => Some(WV_LEFT),
+        GroupState::Broken => Some(WV_PANIC),
+        other => other.is_over().then_some(WV_OTHER),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_cause_is_found_below_the_part_that_met_it() {
+        let timeout = || StoreError::Timeout {
+            key: "x".to_owned(),
+            waited: Duration::ZERO,
+        };
+        let cause = |error: Error| of(&error);
+        assert_eq!(cause(timeout().into()), WV_TIMEOUT);
+        assert_eq!(cause(TeamError::Store(timeout()).into()), WV_TIMEOUT);
+        let memory = || GpuError::OutOfMemory {
+            kind: "device",
+            bytes: 1,
+            detail: String::new(),
+        };
+        assert_eq!(
+            cause(MoeError::Team(TeamError::Gpu(memory())).into()),
+            WV_OUT_OF_MEMORY
+        );
+        let layer: Box<dyn StdError + Send + Sync> = Box::new(MoeError::Gpu(memory()));
+        assert_eq!(of_group(&GroupError::Layer(layer)), WV_OUT_OF_MEMORY);
+        let state = GroupError::State {
+            state: GroupState::Expelled,
+            wanted: GroupState::Serving,
+            waited: Duration::ZERO,
+        };
+        assert_eq!(Failure::from(state).status, WV_EXPELLED);
+    }
+}

@@ -1,0 +1,448 @@
+//! Groups: ranks die, leave and come back while the calls of a layer go on.
+
+// UNSAFETY: functions with C names, and pointers from C.
+#![expect(unsafe_code, reason = "the C ABI")]
+
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+use std::time::Instant;
+
+use warpverbs::membership::{Group, GroupConfig, GroupState, GroupView, Layer};
+use warpverbs::moe::MAX_EXPERT_SLOTS;
+
+use crate::handle::{Handle, handle};
+use crate::moe::wv_moe;
+use crate::placement::table;
+use crate::sized::{Place, place, read, sized};
+use crate::status::{Failure, guard, put, room, text, wv_status};
+use crate::team::millis;
+
+/// State of a rank in its group: one that has no number here.
+pub const WV_GROUP_OTHER: u32 = 0;
+/// State of a rank in its group: not a member yet. Its calls are held.
+pub const WV_GROUP_JOINING: u32 = 1;
+/// State of a rank in its group: a member, whose calls may start.
+pub const WV_GROUP_SERVING: u32 = 2;
+/// State of a rank in its group: a member, whose calls are held for a moment, while the next view is agreed on.
+pub const WV_GROUP_CHANGING: u32 = 3;
+/// State of a rank in its group: dropped by the others. Its calls end at once. It comes back by wv_team_join.
+pub const WV_GROUP_EXPELLED: u32 = 4;
+/// State of a rank in its group: gone because it wanted to.
+pub const WV_GROUP_LEFT: u32 = 5;
+/// State of a rank in its group: a thread of the group has panicked. The others go on without this rank; it comes back by
+/// wv_team_join.
+pub const WV_GROUP_BROKEN: u32 = 6;
+
+/// How patient a group is. WV_INIT first. All ranks say the same. 0: the default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_group_config {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// How long a rank that does not renew its lease counts as living, ms: 50 to 3,600,000. Default 2,000.
+    pub lease_ttl_ms: u32,
+    /// How long kernels may wait in vain for a rank whose lease lives before it has to go, ms. Default 5 times the team's
+    /// deadline; at least twice that.
+    pub stall_bound_ms: u32,
+    /// The same for a rank a QP to which is in error, or all of whose ports are down, if all who stay are in doubt of it, ms.
+    /// Default the team's deadline.
+    pub error_bound_ms: u32,
+    /// How long a living rank may leave a proposal unanswered, ms: at least 10. Default 5 times the team's deadline.
+    pub promise_bound_ms: u32,
+    /// Longest wait of the founders for each other, ms. Default the team's join_timeout_ms.
+    pub found_bound_ms: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+sized!(wv_group_config {
+    lease_ttl_ms,
+    stall_bound_ms,
+    error_bound_ms,
+    promise_bound_ms,
+    found_bound_ms,
+    reserved,
+});
+
+/// Who belongs to a group, as this rank knows it. WV_INIT first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct wv_group_view {
+    /// sizeof: WV_INIT.
+    pub size: usize,
+    /// How this rank stands: WV_GROUP_...
+    pub state: u32,
+    /// Number of the newest view that kernels of this rank have. 0: none yet.
+    pub epoch: u32,
+    /// First call that runs in it.
+    pub first: u32,
+    /// Ranks of it.
+    pub member_count: u32,
+}
+
+sized!(wv_group_view {
+    state,
+    epoch,
+    first,
+    member_count
+});
+
+/// One rank in its group: the threads that keep it there.
+#[derive(Debug)]
+pub struct wv_group {
+    pub(crate) group: Group,
+    pub(crate) start: Instant,
+}
+
+handle!(wv_group);
+
+/// WV_GROUP_...
+pub(crate) fn state(of: GroupState) -> u32 {
+    match of {
+        GroupState::Joining => WV_GROUP_JOINING,
+        GroupState::Serving => WV_GROUP_SERVING,
+        GroupState::Changing => WV_GROUP_CHANGING,
+        GroupState::Expelled => WV_GROUP_EXPELLED,
+        GroupState::Left => WV_GROUP_LEFT,
+        GroupState::Broken => WV_GROUP_BROKEN,
+        _ => WV_GROUP_OTHER,
+    }
+}
+
+/// The state that C names so.
+fn state_of(number: u32) -> Result<GroupState, Failure> {
+    let all = [
+        GroupState::Joining,
+        GroupState::Serving,
+        GroupState::Changing,
+        GroupState::Expelled,
+        GroupState::Left,
+        GroupState::Broken,
+    ];
+    let found = all.into_iter().find(|known| state(*known) == number);
+    found.ok_or_else(|| Failure::argument("state", number, "one of WV_GROUP_..., 1 to 6"))
+}
+
+impl wv_group_config {
+    fn read(&self) -> Result<GroupConfig, Failure> {
+        if self.reserved != 0 {
+            return Err(Failure::argument("reserved", self.reserved, "0"));
+        }
+        let some = |ms: u32| (ms != 0).then(|| millis(ms));
+        let mut config = GroupConfig::default();
+        config.lease_ttl = some(self.lease_ttl_ms).unwrap_or(config.lease_ttl);
+        config.stall_bound = some(self.stall_bound_ms);
+        config.error_bound = some(self.error_bound_ms);
+        config.promise_bound = some(self.promise_bound_ms);
+        config.found_bound = some(self.found_bound_ms);
+        Ok(config)
+    }
+}
+
+/// Puts a layer, and the team below it, under the rules of a group: its calls run in views that all members agree on. The
+/// founders of a team all start with the same first view; a rank of wv_team_join asks to be taken in. `config` NULL: defaults.
+///
+/// Returns at once: wv_group_wait says when the rank serves. A rank that joins makes no call before. Each process of a rank has
+/// one group, for one layer.
+///
+/// # Safety
+/// `config` is null or a struct; `group` is where the handle goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_group_start(
+    moe: *const wv_moe,
+    config: *const wv_group_config,
+    group: *mut *mut wv_group,
+) -> wv_status {
+    guard(|| {
+        let moe = &wv_moe::behind("moe", moe)?.moe;
+        room("group", group)?;
+        let config = match config.is_null() {
+            true => GroupConfig::default(),
+            // SAFETY: the caller's promise.
+            false => unsafe { read("config", config) }?.read()?,
+        };
+        let start = Instant::now();
+        let layer = Arc::clone(moe) as Arc<dyn Layer>;
+        let made = wv_group {
+            group: Group::start(moe.team(), layer, &config)?,
+            start,
+        };
+        // SAFETY: checked above.
+        unsafe { put("group", group, made.hand_out()) }
+    })
+}
+
+/// Stops the threads of a group and gives the lease of this rank back, so that the others go on without it, as without one that
+/// has died; its calls are left as they are. wv_group_leave before it loses no token. NULL is allowed. Layer and team stay.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_group_destroy(group: *mut wv_group) -> wv_status {
+    guard(|| wv_group::take_back("group", group))
+}
+
+/// Fills in the newest view of `group`, of which `view` tells the length, and its members.
+///
+/// # Safety
+/// As [`wv_group_get_view`].
+unsafe fn show(
+    place: Place<wv_group_view>,
+    (now, view): (GroupState, Option<GroupView>),
+    (members, generations, capacity): (*mut u32, *mut u32, u32),
+) -> Result<(), Failure> {
+    let all = view.as_ref().map(|view| view.members.iter());
+    for (at, (rank, generation)) in all
+        .into_iter()
+        .flatten()
+        .take(capacity as usize)
+        .enumerate()
+    {
+        for (name, array, value) in [
+            ("members", members, rank),
+            ("generations", generations, generation),
+        ] {
+            if !array.is_null() {
+                room(name, array)?;
+                // SAFETY: the caller's promise: below `capacity`.
+                unsafe { array.add(at).write(*value) };
+            }
+        }
+    }
+    let count = view.as_ref().map_or(0, |view| view.members.len());
+    place.fill(wv_group_view {
+        size: 0,
+        state: state(now),
+        epoch: view.as_ref().map_or(0, |view| view.epoch),
+        first: view.as_ref().map_or(0, |view| view.first),
+        member_count: u32::try_from(count).unwrap_or(u32::MAX),
+    });
+    Ok(())
+}
+
+/// How this rank stands and who its members are, ascending: up to `capacity` of them go to `members` and their generations to
+/// `generations`, either of which may be NULL. Never waits.
+///
+/// # Safety
+/// `view` is a struct; the arrays are null or have room for `capacity` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_group_get_view(
+    group: *const wv_group,
+    view: *mut wv_group_view,
+    members: *mut u32,
+    generations: *mut u32,
+    capacity: u32,
+) -> wv_status {
+    guard(|| {
+        let group = &wv_group::behind("group", group)?.group;
+        // SAFETY: the caller's promise.
+        let place = unsafe { place("view", view) }?;
+        let found = (group.state(), group.view());
+        // SAFETY: the caller's promise.
+        unsafe { show(place, found, (members, generations, capacity)) }
+    })
+}
+
+/// Waits until this rank is in `state` (WV_GROUP_...), at most for `timeout_ms`. WV_TIMEOUT if it is not; WV_EXPELLED, WV_LEFT or
+/// WV_PANIC, at once, if it cannot come there any more.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_group_wait(group: *const wv_group, state: u32, timeout_ms: u32) -> wv_status {
+    guard(|| {
+        let group = &wv_group::behind("group", group)?.group;
+        Ok(group.wait(state_of(state)?, millis(timeout_ms))?)
+    })
+}
+
+/// Waits until this rank serves in a view of at least `epoch`, at most for `timeout_ms`, and fails as wv_group_wait does.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_group_wait_view(
+    group: *const wv_group,
+    epoch: u32,
+    timeout_ms: u32,
+) -> wv_status {
+    guard(|| {
+        let group = &wv_group::behind("group", group)?.group;
+        group.wait_view(epoch, millis(timeout_ms))?;
+        Ok(())
+    })
+}
+
+/// Says that `rank` is not reached, and why. After the error bound one of both has to go, this rank or that one: whoever more
+/// ranks reach stays.
+///
+/// # Safety
+/// `why` ends with a NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_group_suspect(
+    group: *const wv_group,
+    rank: u32,
+    why: *const c_char,
+) -> wv_status {
+    guard(|| {
+        let group = &wv_group::behind("group", group)?.group;
+        // SAFETY: the caller's promise.
+        let why = unsafe { text("why", why) }?;
+        let why = why.ok_or_else(|| Failure::argument("why", "null", "a text"))?;
+        Ok(group.suspect(rank, &why)?)
+    })
+}
+
+/// Asks the others to go on without this rank, and waits until they do and no rank needs it any more, at most for `timeout_ms`.
+/// Another thread goes on making calls meanwhile: no token is lost in those that this rank is still part of, and those behind
+/// the last one end at once.
+#[unsafe(no_mangle)]
+pub extern "C" fn wv_group_leave(group: *const wv_group, timeout_ms: u32) -> wv_status {
+    guard(|| {
+        Ok(wv_group::behind("group", group)?
+            .group
+            .leave(millis(timeout_ms))?)
+    })
+}
+
+/// Says where the experts are for the members of a view, `members[member_count]` in ascending order: writes the slots of each rank
+/// to `counts[ranks]`, and their experts, rank after rank, to `experts`, which has room for `room`. Returns how many that are. A
+/// pure function, the same at all ranks; it returns by `return` only.
+pub type wv_placement_rule = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        members: *const u32,
+        member_count: u32,
+        counts: *mut u32,
+        experts: *mut u32,
+        room: u32,
+    ) -> u32,
+>;
+
+/// What a rule of C is called with, in threads of the group.
+struct Rule {
+    call: unsafe extern "C" fn(*mut c_void, *const u32, u32, *mut u32, *mut u32, u32) -> u32,
+    context: *mut c_void,
+}
+
+// SAFETY: `wv_moe_place_by` has the caller's promise that any thread may call the rule.
+unsafe impl Send for Rule {}
+// SAFETY: as for Send.
+unsafe impl Sync for Rule {}
+
+impl Rule {
+    fn ask(&self, members: &[u32], ranks: u32, room: u32) -> (Vec<u32>, Vec<u32>) {
+        let (mut counts, mut experts) = (vec![0; ranks as usize], vec![0; room as usize]);
+        let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
+        // SAFETY: the promise of `wv_moe_place_by`; both arrays are as long as the rule is told.
+        let used = unsafe {
+            (self.call)(
+                self.context,
+                members.as_ptr(),
+                count,
+                counts.as_mut_ptr(),
+                experts.as_mut_ptr(),
+                room,
+            )
+        };
+        assert!(
+            used <= room,
+            "a placement rule says {used} slots; there is room for {room}"
+        );
+        experts.truncate(used as usize);
+        (counts, experts)
+    }
+}
+
+/// Lets `rule` place the experts in the views of a group, from wv_group_start on. Without one the experts stay where they are, and
+/// no rank serves those of one that is gone until it is back. A rule whose answer cannot be ends the group of this rank,
+/// WV_GROUP_BROKEN, and the event says why.
+///
+/// # Safety
+/// `rule` is such a function, may be called in any thread with `context`, and stays until the layer is gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wv_moe_place_by(
+    moe: *const wv_moe,
+    rule: wv_placement_rule,
+    context: *mut c_void,
+) -> wv_status {
+    guard(|| {
+        let moe = &wv_moe::behind("moe", moe)?.moe;
+        let call = rule.ok_or_else(|| Failure::argument("rule", "null", "a function"))?;
+        let rule = Rule { call, context };
+        let (experts, ranks) = (moe.config().experts, moe.team().ranks());
+        let room = experts.saturating_mul(ranks).min(MAX_EXPERT_SLOTS);
+        moe.place_by(move |members| {
+            let (counts, slots) = rule.ask(members, ranks, room);
+            match table(experts, &counts, &slots) {
+                Ok(placement) => placement,
+                // The thread of the group ends with it, and the rank is broken: it cannot serve in this view.
+                Err(failure) => panic!("a placement rule: {}", failure.words),
+            }
+        });
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn zeros_mean_the_defaults_of_the_library() {
+        let mut config = wv_group_config {
+            size: size_of::<wv_group_config>(),
+            lease_ttl_ms: 0,
+            stall_bound_ms: 0,
+            error_bound_ms: 0,
+            promise_bound_ms: 0,
+            found_bound_ms: 0,
+            reserved: 0,
+        };
+        assert_eq!(config.read().unwrap(), GroupConfig::default());
+        config.lease_ttl_ms = 70;
+        config.promise_bound_ms = 80;
+        let found = config.read().unwrap();
+        assert_eq!(found.lease_ttl, Duration::from_millis(70));
+        assert_eq!(found.promise_bound, Some(Duration::from_millis(80)));
+        config.reserved = 1;
+        assert_eq!(
+            config.read().unwrap_err().words,
+            "reserved is 1; it must be 0"
+        );
+    }
+
+    #[test]
+    fn every_state_has_a_number_of_its_own() {
+        for number in 1..=6 {
+            assert_eq!(state(state_of(number).unwrap()), number);
+        }
+        for number in [0, 7] {
+            assert_eq!(
+                state_of(number).unwrap_err().status,
+                wv_status::WV_BAD_ARGUMENT
+            );
+        }
+    }
+
+    unsafe extern "C" fn first_two(
+        _: *mut c_void,
+        members: *const u32,
+        count: u32,
+        counts: *mut u32,
+        experts: *mut u32,
+        room: u32,
+    ) -> u32 {
+        assert!(count == 2 && room == 6);
+        // SAFETY: as the rule is called in the test: two members below three ranks, room for six.
+        unsafe {
+            *counts.add(*members as usize) = 1;
+            *counts.add(*members.add(1) as usize) = 2;
+            *experts = 4;
+            *experts.add(1) = 5;
+            *experts.add(2) = 6;
+        }
+        3
+    }
+
+    #[test]
+    fn a_rule_answers_by_slots_of_each_rank() {
+        let rule = Rule {
+            call: first_two,
+            context: std::ptr::null_mut(),
+        };
+        assert_eq!(rule.ask(&[0, 2], 3, 6), (vec![1, 0, 2], vec![4, 5, 6]));
+    }
+}
