@@ -1,5 +1,8 @@
 //! The one configuration struct and its `WARPVERBS_*` variables.
 //!
+//! Fields may be added to any configuration of this crate, so programs start from `default` or `new` and change what they need:
+//! every field is public, and has a setter `with_FIELD` for use in an expression.
+//!
 //! Rank and number of ranks are also taken from the variables of torchrun, mpirun, MPICH-like launchers and srun.
 //!
 //! ```
@@ -13,26 +16,55 @@
 //! };
 //! let config = Config::from_variables(of_torchrun)?;
 //! assert_eq!((config.rank, config.ranks), (3, 8));
+//!
+//! let config = Config::default().with_rank(3).with_ranks(8).with_store("file:///tmp/meet".to_owned());
+//! assert_eq!(config.run_id, "0");
 //! # Ok::<(), warpverbs::config::ConfigError>(())
 //! ```
 
+use std::fmt;
 use std::time::Duration;
+
+/// A setter for each public field of a struct that other crates cannot write as an expression because fields may be added to it.
+/// They are const where `const` stands before the type, which no struct can be whose fields are dropped.
+macro_rules! setters {
+    (const $type:ident $(<$life:lifetime>)? { $($setters:tt)+ }) => {
+        impl$(<$life>)? $type$(<$life>)? { setters! { [const] $($setters)+ } }
+    };
+    ($type:ident { $($setters:tt)+ }) => {
+        impl $type { setters! { [] $($setters)+ } }
+    };
+    ($const:tt $($setter:ident($field:ident: $value:ty),)+) => {
+        $(setters! { @ $const $setter $field $value })+
+    };
+    (@ [$($const:tt)?] $setter:ident $field:ident $value:ty) => {
+        #[doc = concat!("The same with this [`", stringify!($field), "`](#structfield.", stringify!($field), ").")]
+        #[must_use]
+        pub $($const)? fn $setter(self, $field: $value) -> Self {
+            // No `mut self`: rustc 1.95 lets an optimized caller see such a change in its own copy of the argument.
+            Self { $field, ..self }
+        }
+    };
+}
+pub(crate) use setters;
 
 /// How a process takes part in a team. [`Config::from_env`] reads it; a program may also fill it in.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// This rank. `WARPVERBS_RANK`, or the launcher's.
     pub rank: u32,
     /// Ranks of the team. `WARPVERBS_RANKS`, or the launcher's.
     pub ranks: u32,
-    /// Rendezvous store, `file://DIRECTORY` or `etcd://HOST:PORT/PREFIX`. `WARPVERBS_STORE`.
+    /// Rendezvous store, `file://DIRECTORY`, `etcd://HOST:PORT/PREFIX` or `etcds://..`: see [`open_store`](crate::team::open_store).
+    /// `WARPVERBS_STORE`, with `WARPVERBS_STORE_CA`, `_CERT`, `_KEY` and `_SHARED` as its options.
     pub store: String,
     /// Tells runs apart that might meet in one store. `WARPVERBS_RUN_ID`, or the launcher's job number. Default `0`.
     pub run_id: String,
     /// RDMA device, or `auto`; several, one per rail, separated by commas. `WARPVERBS_DEVICE`. Default `auto`.
     pub device: String,
-    /// `auto`, `simt`, `simt-dmabuf` or the number of a GPU. `WARPVERBS_GPU`. Default `auto`.
-    pub gpu: String,
+    /// Where kernels run. `WARPVERBS_GPU`: `auto`, `simt`, `simt-dmabuf` or the number of a GPU. Default `auto`.
+    pub gpu: GpuSelector,
     /// Longest wait for other ranks while a team is built. `WARPVERBS_JOIN_TIMEOUT_MS`. Default 30 s.
     pub join_timeout: Duration,
     /// Longest wait of a device call. `WARPVERBS_DEADLINE_MS`. Default 1 s.
@@ -45,55 +77,179 @@ pub struct Config {
     pub modes: QpModes,
 }
 
-/// How the QPs of a team work. The words are those of the variables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QpModes {
-    /// Who posts: `shared`, `exclusive` or `cta`. `WARPVERBS_SHARING`. Default `shared`, which the MoE kernels need.
-    pub sharing: String,
-    /// How the HCA hears of work: `record`, `no-record`, `mailbox` (a thread of the host rings), or `auto`, which takes
-    /// `no-record` where the device can. `WARPVERBS_DOORBELL`. Default `auto`.
-    pub doorbell: String,
-    /// Where rings and CQEs lie: `device` or `host` memory. `WARPVERBS_QUEUES`. Default `device`.
-    pub queues: String,
-    /// How completions are kept: `collapsed` (one entry) or `wide` (the first error is never overwritten). `WARPVERBS_CQ`.
-    /// Default `collapsed`.
-    pub cq: String,
-    /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume; 0: no receive queue.
-    /// `WARPVERBS_LOG_RECV_DEPTH`. Default 0.
-    pub log_recv_depth: u8,
-    /// Whether ranks of one machine may reach each other by load and store: 1 or 0. `WARPVERBS_DIRECT`. Default 0.
-    pub direct: bool,
-    /// How MoE signals are kept behind data: `inline`, `swap`, `flush`, or `auto`, which takes the first of them that the devices
-    /// allow. `WARPVERBS_MOE_ORDER`. Default `auto`.
-    pub moe_order: String,
+setters! {
+    Config {
+        with_rank(rank: u32),
+        with_ranks(ranks: u32),
+        with_store(store: String),
+        with_run_id(run_id: String),
+        with_device(device: String),
+        with_gpu(gpu: GpuSelector),
+        with_join_timeout(join_timeout: Duration),
+        with_deadline(deadline: Duration),
+        with_qps_per_peer(qps_per_peer: u32),
+        with_log_depth(log_depth: u8),
+        with_modes(modes: QpModes),
+    }
 }
 
-impl Default for QpModes {
-    fn default() -> Self {
-        Self {
-            sharing: "shared".to_owned(),
-            doorbell: "auto".to_owned(),
-            queues: "device".to_owned(),
-            cq: "collapsed".to_owned(),
-            log_recv_depth: 0,
-            direct: false,
-            moe_order: "auto".to_owned(),
+/// How the QPs of a team work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpModes {
+    /// Who posts. `WARPVERBS_SHARING`: `shared`, `exclusive` or `cta`. Default `shared`, which the MoE kernels need.
+    pub sharing: Sharing,
+    /// How the HCA hears of work. `WARPVERBS_DOORBELL`: `record`, `no-record`, `mailbox` (a thread of the host rings), or `auto`,
+    /// which is `None` and takes `no-record` where the device can. Default `auto`.
+    pub doorbell: Option<Doorbell>,
+    /// Where rings and CQEs lie. `WARPVERBS_QUEUES`: `device` or `host` memory. Default `device`.
+    pub queues: Queues,
+    /// How completions are kept. `WARPVERBS_CQ`: `collapsed` (one entry) or `wide` (the first error is never overwritten).
+    /// Default `collapsed`.
+    pub cq: CqKind,
+    /// log2 of the receive queue's WQEs, 4 to 15, which writes with immediate consume. `WARPVERBS_LOG_RECV_DEPTH`, where 0 means
+    /// no receive queue. Default none.
+    pub log_recv_depth: Option<u8>,
+    /// Whether ranks of one machine may reach each other by load and store. `WARPVERBS_DIRECT`: 1 or 0. Default 0.
+    pub direct: bool,
+    /// How MoE signals are kept behind data. `WARPVERBS_MOE_ORDER`: `inline`, `swap`, `flush`, or `auto`, which is `None` and takes
+    /// the first of them that the devices allow. Default `auto`.
+    pub moe_order: Option<SignalOrder>,
+}
+
+setters! {
+    const QpModes {
+        with_sharing(sharing: Sharing),
+        with_doorbell(doorbell: Option<Doorbell>),
+        with_queues(queues: Queues),
+        with_cq(cq: CqKind),
+        with_log_recv_depth(log_recv_depth: Option<u8>),
+        with_direct(direct: bool),
+        with_moe_order(moe_order: Option<SignalOrder>),
+    }
+}
+
+/// Who posts on a QP at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// Any thread of any kernel.
+    #[default]
+    Shared,
+    /// One thread or one warp at a time: no flags, no atomics.
+    Exclusive,
+    /// The threads of one block: flags and atomics of block scope.
+    Cta,
+}
+
+/// How the HCA hears of posted work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Doorbell {
+    /// A record in memory says how far to run; then the register is stored to.
+    #[default]
+    Record,
+    /// There is no record: what is stored to the register says how far to run. By capability
+    /// `send_dbr_mode_no_dbr_ext`; the register's page is no other QP's.
+    NoRecord,
+    /// A record in memory; then a word of host memory, from which a thread of the host stores to the register. For GPUs that
+    /// the register cannot be mapped into.
+    Mailbox,
+}
+
+/// Where send queue, doorbell records, CQEs and receive queue lie. Indices and flags always lie in device memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Queues {
+    /// In the control heap, with everything else.
+    #[default]
+    Device,
+    /// In a second heap of host memory that kernels reach: for devices whose memory the HCA cannot reach. Kernels then need
+    /// fences of system scope.
+    Host,
+}
+
+/// How send completions are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CqKind {
+    /// One entry, overwritten by each completion.
+    #[default]
+    Collapsed,
+    /// An entry for each WQEBB of the send queue: the first error is never overwritten.
+    Wide,
+}
+
+/// How a signal is kept behind the data that it stands for. In the order of their cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignalOrder {
+    /// The signal is an inline write on the same QP: where the device places writes in order.
+    Inline,
+    /// The signal is an atomic swap on the same QP: where atomics are behind what was posted before.
+    Swap,
+    /// The data has completed before the signal is posted: anywhere.
+    Flush,
+}
+
+/// Which device to open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuSelector {
+    /// The first CUDA GPU if there is a driver and a GPU, else simt.
+    #[default]
+    Auto,
+    /// The CPU.
+    Simt,
+    /// The CPU, with device memory that a software HCA registers by DMA-BUFs, as a NIC does that of a GPU.
+    SimtDmabuf,
+    /// CUDA device with this ordinal.
+    Cuda(u32),
+}
+
+impl GpuSelector {
+    /// The one that a word stands for: `auto`, `simt`, `simt-dmabuf`, a number.
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        match word {
+            "auto" => Some(Self::Auto),
+            "simt" => Some(Self::Simt),
+            "simt-dmabuf" => Some(Self::SimtDmabuf),
+            ordinal => ordinal.parse().ok().map(Self::Cuda),
         }
     }
 }
 
-impl QpModes {
-    /// Words for [`QpModes::sharing`].
-    pub const SHARING: &'static [&'static str] = &["shared", "exclusive", "cta"];
-    /// Words for [`QpModes::doorbell`].
-    pub const DOORBELL: &'static [&'static str] = &["auto", "record", "no-record", "mailbox"];
-    /// Words for [`QpModes::queues`].
-    pub const QUEUES: &'static [&'static str] = &["device", "host"];
-    /// Words for [`QpModes::cq`].
-    pub const CQ: &'static [&'static str] = &["collapsed", "wide"];
-    /// Words for [`QpModes::moe_order`].
-    pub const MOE_ORDER: &'static [&'static str] = &["auto", "inline", "swap", "flush"];
+impl fmt::Display for GpuSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Simt => f.write_str("simt"),
+            Self::SimtDmabuf => f.write_str("simt-dmabuf"),
+            Self::Cuda(ordinal) => write!(f, "{ordinal}"),
+        }
+    }
+}
 
+/// Words of `WARPVERBS_SHARING`.
+const SHARING: [(&str, Sharing); 3] = [
+    ("shared", Sharing::Shared),
+    ("exclusive", Sharing::Exclusive),
+    ("cta", Sharing::Cta),
+];
+/// Words of `WARPVERBS_DOORBELL`.
+const DOORBELL: [(&str, Option<Doorbell>); 4] = [
+    ("auto", None),
+    ("record", Some(Doorbell::Record)),
+    ("no-record", Some(Doorbell::NoRecord)),
+    ("mailbox", Some(Doorbell::Mailbox)),
+];
+/// Words of `WARPVERBS_QUEUES`.
+const QUEUES: [(&str, Queues); 2] = [("device", Queues::Device), ("host", Queues::Host)];
+/// Words of `WARPVERBS_CQ`.
+const CQ: [(&str, CqKind); 2] = [("collapsed", CqKind::Collapsed), ("wide", CqKind::Wide)];
+/// Words of `WARPVERBS_MOE_ORDER`.
+const MOE_ORDER: [(&str, Option<SignalOrder>); 4] = [
+    ("auto", None),
+    ("inline", Some(SignalOrder::Inline)),
+    ("swap", Some(SignalOrder::Swap)),
+    ("flush", Some(SignalOrder::Flush)),
+];
+
+impl QpModes {
     /// Those of this process, from its environment.
     ///
     /// # Errors
@@ -107,17 +263,6 @@ impl QpModes {
     /// # Errors
     /// As [`QpModes::from_env`].
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let defaults = Self::default();
-        let word =
-            |name: &str, words: &'static [&'static str], default: String| match variable(name) {
-                None => Ok(default),
-                Some(value) if words.contains(&value.as_str()) => Ok(value),
-                Some(value) => Err(ConfigError::Word {
-                    name: name.to_owned(),
-                    value,
-                    words,
-                }),
-            };
         let log = number(&variable, "WARPVERBS_LOG_RECV_DEPTH", 0, 15, 0)?;
         if (1..4).contains(&log) {
             return Err(ConfigError::Number {
@@ -128,15 +273,92 @@ impl QpModes {
             });
         }
         Ok(Self {
-            sharing: word("WARPVERBS_SHARING", Self::SHARING, defaults.sharing)?,
-            doorbell: word("WARPVERBS_DOORBELL", Self::DOORBELL, defaults.doorbell)?,
-            queues: word("WARPVERBS_QUEUES", Self::QUEUES, defaults.queues)?,
-            cq: word("WARPVERBS_CQ", Self::CQ, defaults.cq)?,
-            log_recv_depth: u8::try_from(log).expect("at most 15"),
+            sharing: word(&variable, "WARPVERBS_SHARING", &SHARING)?,
+            doorbell: word(&variable, "WARPVERBS_DOORBELL", &DOORBELL)?,
+            queues: word(&variable, "WARPVERBS_QUEUES", &QUEUES)?,
+            cq: word(&variable, "WARPVERBS_CQ", &CQ)?,
+            log_recv_depth: match log {
+                0 => None,
+                log => Some(u8::try_from(log).expect("at most 15")),
+            },
             direct: number(&variable, "WARPVERBS_DIRECT", 0, 1, 0)? == 1,
-            moe_order: word("WARPVERBS_MOE_ORDER", Self::MOE_ORDER, defaults.moe_order)?,
+            moe_order: word(&variable, "WARPVERBS_MOE_ORDER", &MOE_ORDER)?,
         })
     }
+}
+
+/// Variables that are options of a store by TLS, and the option of each.
+const STORE_FILES: [(&str, &str); 3] = [
+    ("WARPVERBS_STORE_CA", "ca"),
+    ("WARPVERBS_STORE_CERT", "cert"),
+    ("WARPVERBS_STORE_KEY", "key"),
+];
+
+/// The URL of the store, with the options that variables give. One that the URL has itself stays.
+fn store(variable: &impl Fn(&str) -> Option<String>, url: String) -> Result<String, ConfigError> {
+    let shared = number(variable, "WARPVERBS_STORE_SHARED", 0, 1, 0)? == 1;
+    let (place, own) = url.split_once('?').unwrap_or((&url, ""));
+    let mut options: Vec<String> = own.split('&').map(str::to_owned).collect();
+    options.retain(|option| !option.is_empty());
+    if place.starts_with("file://") && shared && options.is_empty() {
+        options.push("shared".to_owned());
+    }
+    if place.starts_with("etcds://") {
+        for (name, option) in STORE_FILES {
+            let begin = format!("{option}=");
+            if let Some(file) = variable(name)
+                && !options.iter().any(|own| own.starts_with(&begin))
+            {
+                options.push(begin + &percent_encoded(&file));
+            }
+        }
+    }
+    match options.is_empty() {
+        true => Ok(url),
+        false => Ok(format!("{place}?{}", options.join("&"))),
+    }
+}
+
+/// `text` as it may stand in a URL.
+fn percent_encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte);
+    let encoded = text.bytes().map(|byte| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02x}"),
+    });
+    encoded.collect()
+}
+
+/// What the word of a variable stands for; the default of its type if the variable is not set.
+fn word<T: Copy + Default>(
+    variable: &impl Fn(&str) -> Option<String>,
+    name: &str,
+    words: &[(&'static str, T)],
+) -> Result<T, ConfigError> {
+    let Some(value) = variable(name) else {
+        return Ok(T::default());
+    };
+    match words.iter().find(|(word, _)| *word == value) {
+        Some((_, meaning)) => Ok(*meaning),
+        None => Err(ConfigError::Word {
+            name: name.to_owned(),
+            value,
+            words: words.iter().map(|(word, _)| *word).collect(),
+        }),
+    }
+}
+
+/// What `WARPVERBS_GPU` names.
+fn gpu(variable: &impl Fn(&str) -> Option<String>) -> Result<GpuSelector, ConfigError> {
+    const NAME: &str = "WARPVERBS_GPU";
+    let Some(value) = variable(NAME) else {
+        return Ok(GpuSelector::default());
+    };
+    GpuSelector::of_word(&value).ok_or_else(|| ConfigError::Word {
+        name: NAME.to_owned(),
+        value,
+        words: vec!["auto", "simt", "simt-dmabuf", "the number of a CUDA device"],
+    })
 }
 
 /// A variable that is a number from `least` to `most`.
@@ -169,7 +391,7 @@ impl Default for Config {
             store: String::new(),
             run_id: "0".to_owned(),
             device: "auto".to_owned(),
-            gpu: "auto".to_owned(),
+            gpu: GpuSelector::default(),
             join_timeout: Duration::from_secs(30),
             deadline: Duration::from_secs(1),
             qps_per_peer: 4,
@@ -221,7 +443,7 @@ pub enum ConfigError {
         /// Its value.
         value: String,
         /// What it may be.
-        words: &'static [&'static str],
+        words: Vec<&'static str>,
     },
 }
 
@@ -261,10 +483,10 @@ impl Config {
         Ok(Self {
             rank: small(launcher.0, 0, ranks - 1, 0)?,
             ranks,
-            store: text("WARPVERBS_STORE", defaults.store),
+            store: store(&variable, text("WARPVERBS_STORE", defaults.store))?,
             run_id: run_id.unwrap_or(defaults.run_id),
             device: text("WARPVERBS_DEVICE", defaults.device),
-            gpu: text("WARPVERBS_GPU", defaults.gpu),
+            gpu: gpu(&variable)?,
             join_timeout: time("WARPVERBS_JOIN_TIMEOUT_MS", defaults.join_timeout)?,
             deadline: time("WARPVERBS_DEADLINE_MS", defaults.deadline)?,
             qps_per_peer: small("WARPVERBS_QPS_PER_PEER", 1, 64, defaults.qps_per_peer)?,
@@ -303,6 +525,49 @@ mod tests {
     }
 
     #[test]
+    fn variables_of_the_store_are_options_of_its_url() {
+        let url = |set: &[(&str, &str)]| {
+            let rank = [("RANK", "0"), ("WORLD_SIZE", "1")];
+            from(&[&rank, set].concat()).map(|config| config.store)
+        };
+        let store = |url| ("WARPVERBS_STORE", url);
+        let shared = ("WARPVERBS_STORE_SHARED", "1");
+        assert_eq!(
+            url(&[store("file:///a"), shared]).unwrap(),
+            "file:///a?shared"
+        );
+        assert_eq!(
+            url(&[store("file:///a?shared"), shared]).unwrap(),
+            "file:///a?shared"
+        );
+        assert_eq!(
+            url(&[store("etcd://h:1/p"), shared]).unwrap(),
+            "etcd://h:1/p"
+        );
+        let error = url(&[("WARPVERBS_STORE_SHARED", "yes")]).unwrap_err();
+        assert!(error.to_string().contains("from 0 to 1"), "{error}");
+        let files = [
+            ("WARPVERBS_STORE_CA", "/etc/c a&b%.pem"),
+            ("WARPVERBS_STORE_CERT", "/c"),
+            ("WARPVERBS_STORE_KEY", "/k"),
+        ];
+        let with = |store| url(&[[store].as_slice(), &files].concat()).unwrap();
+        assert_eq!(
+            with(store("etcds://h:1/p")),
+            "etcds://h:1/p?ca=/etc/c%20a%26b%25.pem&cert=/c&key=/k"
+        );
+        assert_eq!(
+            with(store("etcds://h:1/p?key=/own")),
+            "etcds://h:1/p?key=/own&ca=/etc/c%20a%26b%25.pem&cert=/c"
+        );
+        assert_eq!(
+            with(store("etcd://h:1/p")),
+            "etcd://h:1/p",
+            "in plain text by its own word"
+        );
+    }
+
+    #[test]
     fn what_is_not_set_has_its_default() {
         let config = from(&[("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap();
         assert_eq!(config, Config::default());
@@ -327,9 +592,38 @@ mod tests {
             message("WARPVERBS_LOG_RECV_DEPTH", "3"),
             "WARPVERBS_LOG_RECV_DEPTH is '3'; it must be a number from 4 to 15"
         );
+        assert_eq!(
+            message("WARPVERBS_GPU", "gpu7"),
+            "WARPVERBS_GPU is 'gpu7'; it must be one of auto, simt, simt-dmabuf, the number of a CUDA device"
+        );
         let unknown = from(&[("RANK", "4"), ("WORLD_SIZE", "4")])
             .unwrap_err()
             .to_string();
         assert_eq!(unknown, "RANK is '4'; it must be a number from 0 to 3");
+    }
+
+    #[test]
+    fn every_word_of_a_mode_means_another_value() {
+        let sets: [(_, &[&str]); 5] = [
+            ("WARPVERBS_SHARING", &["shared", "exclusive", "cta"]),
+            (
+                "WARPVERBS_DOORBELL",
+                &["auto", "record", "no-record", "mailbox"],
+            ),
+            ("WARPVERBS_QUEUES", &["device", "host"]),
+            ("WARPVERBS_CQ", &["collapsed", "wide"]),
+            ("WARPVERBS_MOE_ORDER", &["auto", "inline", "swap", "flush"]),
+        ];
+        for (name, words) in sets {
+            let of = |word: &&str| {
+                let variable = |asked: &str| (asked == name).then(|| (*word).to_owned());
+                QpModes::from_variables(variable).unwrap()
+            };
+            let modes: Vec<_> = words.iter().map(of).collect();
+            assert_eq!(modes[0], QpModes::default(), "{name}");
+            for (at, one) in modes.iter().enumerate() {
+                assert!(!modes[..at].contains(one), "{name}: {}", words[at]);
+            }
+        }
     }
 }

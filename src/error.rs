@@ -1,6 +1,6 @@
-//! The public error of the runtime: any layer's error, with the layer's name.
+//! The public error of the runtime: the error of any part, with the part's name.
 //!
-//! The layers convert into it (`impl From<VerbsError> for Error` stands in `verbs`, and so on); this module knows none of
+//! The parts convert into it (`impl From<VerbsError> for Error` stands in `verbs`, and so on); this module knows none of
 //! them. A caller that wants the details asks for the type with [`Error::downcast_ref`].
 
 use std::error::Error as StdError;
@@ -13,7 +13,7 @@ pub use rendezvous::thread::ThreadPanicked;
 /// Which part of the runtime failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Layer {
+pub enum Part {
     /// Configuration and environment variables.
     Config,
     /// The HCA and its driver.
@@ -28,7 +28,7 @@ pub enum Layer {
     Bench,
 }
 
-impl fmt::Display for Layer {
+impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Config => "configuration",
@@ -41,39 +41,39 @@ impl fmt::Display for Layer {
     }
 }
 
-/// Anything that the runtime refuses or fails at. Prints as the layer's own error, which names the value and the limit.
+/// Anything that the runtime refuses or fails at. Prints as the part's own error, which names the value and the limit.
 ///
 /// ```
-/// use warpverbs::error::{Error, Layer};
+/// use warpverbs::error::{Error, Part};
 /// use warpverbs::gpu::{GpuError, GpuSelector};
 ///
 /// let refused: Result<GpuSelector, Error> = "gpu7".parse().map_err(Error::from);
 /// let error = refused.unwrap_err();
-/// assert_eq!(error.layer(), Layer::Gpu);
+/// assert_eq!(error.part(), Part::Gpu);
 /// assert!(matches!(error.downcast_ref(), Some(GpuError::BadArgument { .. })));
 /// ```
 #[derive(Debug)]
 pub struct Error {
-    layer: Layer,
+    part: Part,
     cause: Box<dyn StdError + Send + Sync>,
 }
 
 impl Error {
-    /// Wraps an error of `layer`.
-    pub fn new(layer: Layer, cause: impl StdError + Send + Sync + 'static) -> Self {
+    /// Wraps an error of `part`.
+    pub fn new(part: Part, cause: impl StdError + Send + Sync + 'static) -> Self {
         Self {
-            layer,
+            part,
             cause: Box::new(cause),
         }
     }
 
     /// Where it comes from.
     #[must_use]
-    pub fn layer(&self) -> Layer {
-        self.layer
+    pub fn part(&self) -> Part {
+        self.part
     }
 
-    /// The layer's error, if it is an `E`.
+    /// The part's error, if it is an `E`.
     #[must_use]
     pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
         self.cause.downcast_ref()
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn an_error_prints_and_explains_itself_as_its_cause_does() {
         let number = u8::try_from(256).unwrap_err();
-        let error = Error::new(Layer::Team, TooMany(number));
+        let error = Error::new(Part::Team, TooMany(number));
         assert_eq!(error.to_string(), "ranks is 9: expected 1 to 8");
         assert_eq!(error.source().unwrap().to_string(), number.to_string());
         assert!(

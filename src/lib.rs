@@ -17,9 +17,9 @@
 //!     let device = Context::open(&DeviceSelector::Auto)?;
 //!     let gpu = gpu::open(GpuSelector::Auto)?;
 //!     let deadline = Duration::from_secs(20);
-//!     let config = TeamConfig { deadline, ..TeamConfig::new(rank, 2) };
+//!     let config = TeamConfig::new(rank, 2).with_deadline(deadline);
 //!     let team = Team::join(config, &device, &gpu, store)?;
-//!     let shape = MoeConfig { hidden: 64, experts: 4, top_k: 2, max_tokens: 16, ..MoeConfig::BF16 };
+//!     let shape = MoeConfig::BF16.with_hidden(64).with_experts(4).with_top_k(2).with_max_tokens(16);
 //!     let moe = Moe::new(&team, "layer0", shape)?;
 //!
 //!     let x = vec![bf16::from_f32(1.0); 64];
@@ -52,6 +52,19 @@
 //! # }
 //! ```
 //!
+//! What the modules are for:
+//!
+//! | module | what a program does with it |
+//! |---|---|
+//! | [`config`] | reads from the environment how this process takes part in a team |
+//! | [`verbs`] | opens an HCA; makes registrations and QPs of its own, beside a team's |
+//! | [`gpu`] | opens the device that runs kernels; allocates, copies, launches, captures; adds kernels of its own |
+//! | [`abi`] | defines the parameters of its kernels, which their header is rendered from |
+//! | [`team`] | joins the ranks; makes windows that kernels put into; recovers, fails and replaces peers |
+//! | [`membership`] | lets ranks die, leave and come back under running calls |
+//! | [`moe`] | dispatches tokens to experts and combines what comes back |
+//! | [`error`] | takes the errors of all of them as one |
+//!
 //! `ARCHITECTURE.md` has the module table; `tests/docs/layering` enforces it.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
@@ -61,9 +74,11 @@ pub mod config;
 pub mod error;
 mod fabric;
 pub mod gpu;
+#[doc(hidden)]
+pub mod internal;
 pub mod membership;
-pub mod memheap;
+mod memheap;
 pub mod moe;
-pub mod sys;
+mod sys;
 pub mod team;
 pub mod verbs;

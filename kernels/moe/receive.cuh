@@ -42,7 +42,7 @@ WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival
 WV_DEVICE_COLD void give_up(const Call& call, uint32_t peer, Status status, bool foreign) {
   suspect(call, peer);
   call.report(status == Status::closed ? Status::aborted : status);
-  if (foreign && status == Status::timeout) return record_fault(call, MoeCause::generation, peer);
+  if (foreign && status == Status::timeout) return record_fault(call, MoeCause::epoch, peer);
   record_failure(call, peer, status);
 }
 

@@ -1,5 +1,21 @@
 //! Renders the C++ headers of [`abi_struct!`](crate::abi_struct), [`abi_enum!`](crate::abi_enum) and
 //! [`abi_const!`](crate::abi_const), of this crate and of others: [`file()`] makes the text, and a test of the crate calls [`check`].
+//!
+//! ```
+//! use warpverbs::abi::header;
+//!
+//! warpverbs::abi_struct! {
+//!     /// What `squares` takes.
+//!     pub struct SquaresParams {
+//!         /// How many.
+//!         pub count: u64,
+//!     }
+//! }
+//!
+//! let items = vec![header::struct_item::<SquaresParams>()];
+//! let text = header::file("Rendered from src/abi.rs.", "mine", &["<warpverbs/abi.h>"], items);
+//! assert!(text.contains("static_assert(offsetof(SquaresParams, count) == 0);"));
+//! ```
 
 use std::fmt::Write;
 use std::path::Path;
@@ -30,7 +46,7 @@ pub struct Constant {
 
 /// `kernels/include/warpverbs/abi.h`.
 #[must_use]
-pub fn render() -> String {
+pub(crate) fn render() -> String {
     let mut items = vec![enum_item::<Status>()];
     items.extend(constant_items(qp::constants()));
     items.extend(constant_items(team::constants()));

@@ -111,7 +111,7 @@ abi_enum! {
         /// A WQE to the peer ended in error, and the syndrome says why.
         CQE_ERROR / cqe_error = 2,
         /// The peer's word named another epoch.
-        GENERATION / generation = 3,
+        EPOCH / epoch = 3,
         /// The peer has not sent this call.
         MISSED_CALL / missed_call = 4,
         /// A slot of the peer was out of range.

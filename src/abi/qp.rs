@@ -46,7 +46,7 @@ abi_struct! {
     /// and never wrap; ring position = index & mask, 16-bit WQE index = low half.
     align(128)
     pub struct QpContext {
-        /// The send queue: `depth` WQEBBs. Line 0 is constant for the life of the team, except `generation`.
+        /// The send queue: `depth` WQEBBs. Line 0 is constant while the team lives, except `life`.
         pub sq: DevicePtr<u8>,
         /// One flag word per WQEBB: where the doorbell token is parked, which batches are written.
         pub flags: DevicePtr<u64>,
@@ -71,7 +71,7 @@ abi_struct! {
         /// lkey of `atomic_sink`, big-endian.
         pub atomic_sink_lkey_be: u32,
         /// Grows with each recovery. Written by the host inside the grace period.
-        pub generation: u32,
+        pub life: u32,
         /// QP number, 24 bits, for dumps.
         pub qpn: u32,
         /// Rank at the other end.

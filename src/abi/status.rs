@@ -14,7 +14,7 @@ abi_enum! {
         /// The host asked running calls to end.
         ABORTED / aborted = 4,
         /// The ticket belongs to an earlier life of the QP.
-        STALE_GENERATION / stale_generation = 5,
+        STALE_LIFE / stale_life = 5,
         /// A bad argument: nothing was posted.
         INVALID / invalid = 6,
         /// The QP was in error and flushed the work: the cause is in the first error, which was not seen.

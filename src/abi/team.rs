@@ -3,9 +3,9 @@
 use super::{DevicePtr, QpContext};
 
 abi_const! {
-    /// `PeerEntry::rail_generation` >> RAIL_SHIFT, without PEER_DIRECT = rail, 7 bits; below it 24 bits of the peer's generation.
+    /// `PeerEntry::rail_life` >> RAIL_SHIFT, without PEER_DIRECT = rail, 7 bits; below it 24 bits of the life of the QPs to the peer.
     pub const RAIL_SHIFT: u32 = 24;
-    /// Bit of `PeerEntry::rail_generation`: kernels of this rank may load from and store to the window, at the address that stands
+    /// Bit of `PeerEntry::rail_life`: kernels of this rank may load from and store to the window, at the address that stands
     /// in `TeamContext::direct`.
     pub const PEER_DIRECT: u32 = 1 << 31;
     /// Most rails of a team.
@@ -21,8 +21,8 @@ abi_struct! {
         pub base: u64,
         /// Remote key, big-endian.
         pub rkey_be: u32,
-        /// PEER_DIRECT | rail << RAIL_SHIFT | generation of the peer (24 bits).
-        pub rail_generation: u32,
+        /// PEER_DIRECT | rail << RAIL_SHIFT | life of the QPs to the peer (24 bits).
+        pub rail_life: u32,
     }
 }
 

@@ -2,9 +2,10 @@
 //! does.
 //!
 //! Ranks of one process and device reach each other's windows by load and store as they are; those of one machine and user by a
-//! name that the owner tells. Nothing fences such stores as a QP in Err and an ended key fence packets, so an incarnation that
+//! name that the owner tells. Nothing fences such stores as a QP in Err and an ended key fence packets, so a generation that
 //! could make them is over only when its process is, or when that process says that the team is.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,8 +15,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu::Gpu;
 
-/// The teams of this process that live.
-static LIVING: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+/// The teams of this process that live, with their windows by number.
+static LIVING: Mutex<BTreeMap<u64, Windows>> = Mutex::new(BTreeMap::new());
+
+type Windows = BTreeMap<u32, Place>;
+
+/// Where a window is, and its bytes.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    base: u64,
+    bytes: u64,
+}
 
 /// Process and device of a rank, as other ranks compare it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,8 +61,16 @@ pub(crate) struct LiveTeam(u64);
 impl LiveTeam {
     pub(crate) fn new() -> Self {
         let team = fastrand::Rng::new().u64(..);
-        living().push(team);
+        living().insert(team, Windows::new());
         Self(team)
+    }
+
+    /// Says where window `id` of the team is, for ranks of this process, which do not take that from a record.
+    pub(crate) fn register(&self, id: u32, base: u64, bytes: u64) -> RegisteredWindow {
+        if let Some(windows) = living().get_mut(&self.0) {
+            windows.insert(id, Place { base, bytes });
+        }
+        RegisteredWindow { team: self.0, id }
     }
 
     /// What others are told of it, with kernels on `gpu`.
@@ -63,14 +81,29 @@ impl LiveTeam {
             user: fs::metadata("/proc/self").map_or(u32::MAX, |of| of.uid()),
             device: gpu.device_id(),
             team: self.0,
-            living: living().clone(),
+            living: living().keys().copied().collect(),
         }
     }
 }
 
 impl Drop for LiveTeam {
     fn drop(&mut self) {
-        living().retain(|team| *team != self.0);
+        living().remove(&self.0);
+    }
+}
+
+/// A window of a team of this process, while its memory is there.
+#[derive(Debug)]
+pub(crate) struct RegisteredWindow {
+    team: u64,
+    id: u32,
+}
+
+impl Drop for RegisteredWindow {
+    fn drop(&mut self) {
+        if let Some(windows) = living().get_mut(&self.team) {
+            windows.remove(&self.id);
+        }
     }
 }
 
@@ -78,9 +111,18 @@ impl Identity {
     /// The same with those teams of this process that live now.
     pub(crate) fn renewed(&self) -> Self {
         Self {
-            living: living().clone(),
+            living: living().keys().copied().collect(),
             ..self.clone()
         }
+    }
+
+    /// Where window `id` of this team is, if it is a team of this process that has told so and the window has `bytes` bytes.
+    pub(crate) fn window(&self, id: u32, bytes: u64) -> Option<u64> {
+        if self.process != Process::this() {
+            return None;
+        }
+        let place = *living().get(&self.team)?.get(&id)?;
+        (place.bytes == bytes).then_some(place.base)
     }
 
     /// How kernels of this rank get at the windows of `other`.
@@ -97,14 +139,14 @@ impl Identity {
         }
     }
 
-    /// Whether it is sure that nothing of this incarnation stores anything any more, as far as its successor and this process
+    /// Whether it is sure that nothing of this generation stores anything any more, as far as its successor and this process
     /// know.
     pub(crate) fn is_over(&self, successor: &Self) -> bool {
         if self.process == successor.process {
             return !successor.living.contains(&self.team);
         }
         if self.process == Process::this() {
-            return !living().contains(&self.team);
+            return !living().contains_key(&self.team);
         }
         self.process.has_ended()
     }
@@ -115,7 +157,7 @@ impl Identity {
     }
 }
 
-fn living() -> MutexGuard<'static, Vec<u64>> {
+fn living() -> MutexGuard<'static, BTreeMap<u64, Windows>> {
     LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -169,7 +211,32 @@ mod tests {
     }
 
     #[test]
-    fn an_incarnation_of_another_process_is_over_when_that_has_ended() {
+    fn where_a_window_of_this_process_is_says_its_team_and_no_record() {
+        let team = LiveTeam::new();
+        let own = identity(&team);
+        assert_eq!(own.window(0, 64), None, "not registered yet");
+        let window = team.register(0, 0x1000, 64);
+        assert_eq!(own.window(0, 64), Some(0x1000));
+        assert_eq!((own.window(1, 64), own.window(0, 65)), (None, None));
+        let stranger = Identity {
+            process: Process::of(1),
+            ..own.clone()
+        };
+        assert_eq!(stranger.window(0, 64), None);
+        let unknown = Identity {
+            team: own.team ^ 1,
+            ..own.clone()
+        };
+        assert_eq!(unknown.window(0, 64), None);
+        drop(window);
+        assert_eq!(own.window(0, 64), None, "its memory is gone");
+        let _window = team.register(0, 0x2000, 64);
+        drop(team);
+        assert_eq!(own.window(0, 64), None, "its team is gone");
+    }
+
+    #[test]
+    fn a_generation_of_another_process_is_over_when_that_has_ended() {
         let team = LiveTeam::new();
         let own = identity(&team);
         let mut child = Command::new("sleep")

@@ -3,6 +3,15 @@
 //! Kernels come from the checked-in PTX of the newest architecture that the device can run, which the driver compiles when
 //! the device is opened; where the driver is too old for it, from the embedded sources through NVRTC. No stream waits for any
 //! other: neither that of copies, nor the default one, nor those that a user makes.
+//!
+//! ```no_run
+//! use warpverbs::gpu::Gpu;
+//! use warpverbs::gpu::cuda::{Compile, CudaGpu, CudaOptions};
+//!
+//! let gpu = CudaGpu::with_options(0, &CudaOptions::default().with_compile(Compile::Ptx))?;
+//! println!("{}", gpu.label());
+//! # Ok::<(), warpverbs::gpu::GpuError>(())
+//! ```
 
 // UNSAFETY: loads and launches kernels by the driver API.
 #![expect(
@@ -36,7 +45,7 @@ use driver::{Device, check};
 use kernels::{Image, KernelLoading, Target};
 use memory::Arena;
 use module::Module;
-pub use options::{Compile, CudaOptions, Placement};
+pub use options::{Compile, CudaOptions, MemoryLocation};
 pub use sources::CudaSource;
 use stream::{Code, CudaStream};
 
@@ -206,9 +215,9 @@ impl Gpu for CudaGpu {
     }
 
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        match self.way.placement {
-            Placement::Device => self.arena.alloc(bytes, align),
-            Placement::Host => self.arena.alloc_host(bytes, align),
+        match self.way.location {
+            MemoryLocation::Device => self.arena.alloc(bytes, align),
+            MemoryLocation::Host => self.arena.alloc_host(bytes, align),
         }
     }
 
@@ -217,9 +226,9 @@ impl Gpu for CudaGpu {
     }
 
     fn alloc_shared(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {
-        match self.way.placement {
-            Placement::Device => self.arena.alloc(bytes, align),
-            Placement::Host => self.arena.alloc_file(bytes, align),
+        match self.way.location {
+            MemoryLocation::Device => self.arena.alloc(bytes, align),
+            MemoryLocation::Host => self.arena.alloc_file(bytes, align),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Layer, ThreadPanicked};
+use crate::error::{Error, Part, ThreadPanicked};
 
 /// A refusal or failure of a [`Gpu`](super::Gpu).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -196,6 +196,6 @@ pub struct OldDriver {
 
 impl From<GpuError> for Error {
     fn from(error: GpuError) -> Self {
-        Self::new(Layer::Gpu, error)
+        Self::new(Part::Gpu, error)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{GpuError, Stream};
+use crate::config::setters;
 
 /// Extent of a grid (in blocks) or of a block (in threads).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +35,7 @@ impl From<u32> for Dim3 {
 
 /// One launch. Start from [`Launch::new`] and change what differs.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Launch<'a> {
     /// The exported name of the kernel, `wv_...`.
     pub kernel: &'a str,
@@ -52,6 +54,19 @@ pub struct Launch<'a> {
     /// Longest run of the whole kernel, on simt, where it then fails; ignored by a GPU, whose kernels carry deadlines of
     /// their own. Default 60 s.
     pub deadline: Duration,
+}
+
+setters! {
+    const Launch<'a> {
+        with_kernel(kernel: &'a str),
+        with_grid(grid: Dim3),
+        with_block(block: Dim3),
+        with_shared_bytes(shared_bytes: usize),
+        with_cooperative(cooperative: bool),
+        with_stream(stream: Option<&'a Stream>),
+        with_seed(seed: u64),
+        with_deadline(deadline: Duration),
+    }
 }
 
 impl<'a> Launch<'a> {

@@ -7,6 +7,18 @@
 //!
 //! A device knows the kernels of this crate. Those of any other crate are a [`KernelSet`], made by its build script and added by
 //! [`Gpu::add_kernels`].
+//!
+//! ```
+//! use warpverbs::gpu::{self, GpuSelector};
+//!
+//! let gpu = gpu::open(GpuSelector::Simt)?;
+//! let memory = gpu.alloc(64, 64)?;
+//! gpu.write(memory.addr(), &[7; 64])?;
+//! let mut bytes = [0; 64];
+//! gpu.read(memory.addr(), &mut bytes)?;
+//! assert_eq!(bytes, [7; 64]);
+//! # Ok::<(), warpverbs::gpu::GpuError>(())
+//! ```
 
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -1,55 +1,22 @@
 //! Choosing a device.
 
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use super::simt::{SimtGpu, SimtOptions};
 use super::{Gpu, GpuError};
-
-/// Which device to open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GpuSelector {
-    /// The first CUDA GPU if there is a driver and a GPU, else simt.
-    #[default]
-    Auto,
-    /// The CPU.
-    Simt,
-    /// The CPU, with device memory that a software HCA registers by DMA-BUFs, as a NIC does that of a GPU.
-    SimtDmabuf,
-    /// CUDA device with this ordinal.
-    Cuda(u32),
-}
+pub use crate::config::GpuSelector;
 
 impl FromStr for GpuSelector {
     type Err = GpuError;
 
     /// `auto`, `simt`, `simt-dmabuf` or a device ordinal.
     fn from_str(text: &str) -> Result<Self, GpuError> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "simt" => Ok(Self::Simt),
-            "simt-dmabuf" => Ok(Self::SimtDmabuf),
-            other => other
-                .parse()
-                .map(Self::Cuda)
-                .map_err(|_| GpuError::BadArgument {
-                    what: "GPU",
-                    value: other.to_owned(),
-                    limit: "auto, simt, simt-dmabuf or the number of a CUDA device".to_owned(),
-                }),
-        }
-    }
-}
-
-impl fmt::Display for GpuSelector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Simt => f.write_str("simt"),
-            Self::SimtDmabuf => f.write_str("simt-dmabuf"),
-            Self::Cuda(ordinal) => write!(f, "{ordinal}"),
-        }
+        Self::of_word(text).ok_or_else(|| GpuError::BadArgument {
+            what: "GPU",
+            value: text.to_owned(),
+            limit: "auto, simt, simt-dmabuf or the number of a CUDA device".to_owned(),
+        })
     }
 }
 
@@ -93,12 +60,12 @@ pub fn open_for(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuEr
 
 #[cfg(feature = "cuda")]
 fn open_cuda(ordinal: u32, soft: bool) -> Result<Arc<dyn Gpu>, GpuError> {
-    use super::cuda::{CudaGpu, CudaOptions, Placement};
+    use super::cuda::{CudaGpu, CudaOptions, MemoryLocation};
     let options = CudaOptions {
-        placement: if soft {
-            Placement::Host
+        location: if soft {
+            MemoryLocation::Host
         } else {
-            Placement::Device
+            MemoryLocation::Device
         },
         ..CudaOptions::default()
     };

@@ -2,6 +2,16 @@
 //!
 //! Kernels are those of a [`KernelSet`] that the host compiler has made: of this crate, and of others by [`Gpu::add_kernels`].
 //! [`SimtGpu::with_kernels`] takes a table of bare `simt` as well.
+//!
+//! ```
+//! use warpverbs::gpu::Gpu;
+//! use warpverbs::gpu::simt::{SimtGpu, SimtOptions};
+//!
+//! let gpu = SimtGpu::with_options(&SimtOptions::default().with_workers(2))?;
+//! let memory = gpu.alloc(64, 64)?; // ordinary memory, zeroed
+//! assert_eq!(memory.bytes(), 64);
+//! # Ok::<(), warpverbs::gpu::GpuError>(())
+//! ```
 
 // UNSAFETY: launches kernels, whose arguments are addresses.
 #![expect(
@@ -21,11 +31,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
 use super::{Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport, Stream};
+use crate::config::setters;
 use memory::Arena;
 use stream::{Health, SimtStream};
 
 pub use ::simt::Kernel;
-pub use hooks::connect;
+pub(crate) use hooks::connect;
 
 /// Devices made so far.
 static DEVICES: AtomicU32 = AtomicU32::new(0);
@@ -53,6 +64,7 @@ pub struct SimtGpu {
 
 /// How a [`SimtGpu`] runs its kernels.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SimtOptions<'a> {
     /// Kernels besides those of this crate; a name that the crate has too means the extra one. Default none.
     pub kernels: &'a [Kernel],
@@ -61,6 +73,14 @@ pub struct SimtOptions<'a> {
     /// Whether device memory has [DMA-BUFs](DeviceMemory::dmabufs), as that of a GPU has: descriptors of memory files, which the
     /// software HCA takes and no other. Default false.
     pub dmabufs: bool,
+}
+
+setters! {
+    const SimtOptions<'a> {
+        with_kernels(kernels: &'a [Kernel]),
+        with_workers(workers: usize),
+        with_dmabufs(dmabufs: bool),
+    }
 }
 
 impl Default for SimtOptions<'_> {

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use super::GroupError;
+use crate::config::setters;
 use crate::team::LEASE_TTL;
 
 /// Bounds of a group. All ranks say the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GroupConfig {
     /// How long a rank that does not renew its lease counts as living. Default 2 s.
     pub lease_ttl: Duration,
@@ -23,8 +25,26 @@ pub struct GroupConfig {
     pub found_bound: Option<Duration>,
 }
 
+setters! {
+    const GroupConfig {
+        with_lease_ttl(lease_ttl: Duration),
+        with_stall_bound(stall_bound: Option<Duration>),
+        with_error_bound(error_bound: Option<Duration>),
+        with_promise_bound(promise_bound: Option<Duration>),
+        with_found_bound(found_bound: Option<Duration>),
+    }
+}
+
 impl Default for GroupConfig {
     fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl GroupConfig {
+    /// All defaults.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             lease_ttl: Duration::from_secs(2),
             stall_bound: None,

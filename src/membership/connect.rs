@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::event::GroupEventKind;
-use super::presence::Incarnation;
+use super::presence::RankGeneration;
 use super::record::newer;
 use super::shared::{Inner, Shared};
 
@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 pub(super) fn run(shared: &Arc<Shared>) {
     let mut not_before = Instant::now();
     // Whoever cannot be connected to does not keep the others waiting.
-    let mut last: Incarnation = (0, 0);
+    let mut last: RankGeneration = (0, 0);
     while !shared.is_stopped() {
         let inner = shared.lock();
         let next = match Instant::now() >= not_before {
@@ -62,16 +62,16 @@ fn over(shared: &Shared, inner: &Inner) -> Vec<u32> {
 /// Closes the memory of those who are gone.
 fn release(shared: &Shared, over: &[u32]) {
     for &slot in over {
-        if let Err(error) = shared.fabric.release_peer(slot) {
+        if let Err(error) = shared.transport.release_peer(slot) {
             tracing::debug!("the memory of rank {slot} stays open: {error}");
         }
     }
 }
 
 /// Somebody whom nothing keeps from being connected to: the first behind `last`.
-fn next(shared: &Shared, inner: &Inner, last: Incarnation) -> Option<Incarnation> {
+fn next(shared: &Shared, inner: &Inner, last: RankGeneration) -> Option<RankGeneration> {
     let ended = |first: &u32| !newer(first.wrapping_sub(1), shared.layer.finished());
-    let free = |(slot, _): &&Incarnation| {
+    let free = |(slot, _): &&RankGeneration| {
         // Grace: calls of the view before may still read what the one before has sent.
         let cleared = inner.traces.get(slot).is_none_or(ended);
         let leaves = inner.farewells.keys().any(|(leaver, _)| leaver == slot);
@@ -83,11 +83,11 @@ fn next(shared: &Shared, inner: &Inner, last: Incarnation) -> Option<Incarnation
 }
 
 /// Whether the QPs are connected now; if not, the other end has not come yet.
-fn connect(shared: &Shared, who: Incarnation) -> Result<bool, String> {
+fn connect(shared: &Shared, who: RankGeneration) -> Result<bool, String> {
     let (rank, generation) = who;
     let since = *shared.lock().begun.entry(who).or_insert_with(Instant::now);
     if shared.lock().traces.contains_key(&rank) {
-        let silent = shared.fabric.is_silent(rank, generation);
+        let silent = shared.transport.is_silent(rank, generation);
         if !silent.map_err(|error| error.to_string())? {
             return Ok(false);
         }
@@ -99,7 +99,7 @@ fn connect(shared: &Shared, who: Incarnation) -> Result<bool, String> {
     }
     // Whoever came no further than this has lost its QPs now.
     shared.lock().connected.retain(|(slot, _)| *slot != rank);
-    let connected = shared.fabric.connect_peer(rank, generation);
+    let connected = shared.transport.connect_peer(rank, generation);
     if !connected.map_err(|error| error.to_string())? {
         return Ok(false);
     }

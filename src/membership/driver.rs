@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rendezvous::{Lease, StoreError};
 
 use super::GroupError;
-use super::desk::{GroupStore, Look, Row};
 use super::event::{GroupEventKind, GroupState};
-use super::presence::{Incarnation, Presence};
+use super::group_store::{GroupStore, Look, Row};
+use super::presence::{Presence, RankGeneration};
 use super::record::{GroupRecord, Members, newer};
 use super::rules::{Limit, Local};
 use super::see;
@@ -31,14 +31,14 @@ pub(super) enum TurnOutcome {
     Again,
     /// Nothing, until something changes.
     Wait,
-    /// This incarnation has ended.
+    /// This generation has ended.
     Over(GroupState),
 }
 
 /// One rank's way through the rules. What it does at each step is in `steps.rs`, what it sees in `see.rs`.
 pub(super) struct Driver {
     pub(super) shared: Arc<Shared>,
-    pub(super) desk: GroupStore,
+    pub(super) store: GroupStore,
     founders: Vec<u32>,
     pub(super) local: Local,
     pub(super) lease: Option<Lease>,
@@ -46,7 +46,7 @@ pub(super) struct Driver {
     /// First calls of the device's views, the older one first.
     pub(super) views: Vec<u32>,
     /// Those to whom kernels may post.
-    pub(super) opened: BTreeSet<Incarnation>,
+    pub(super) opened: BTreeSet<RankGeneration>,
     pub(super) row: Row,
     preparing: Option<BTreeSet<u32>>,
     asked: bool,
@@ -69,9 +69,9 @@ pub(super) struct Instants {
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>, desk: GroupStore) -> Self {
-        let (slot, generation) = (shared.fabric.slot(), shared.fabric.generation());
-        let founders = shared.fabric.founders();
+    pub(super) fn new(shared: Arc<Shared>, store: GroupStore) -> Self {
+        let (slot, generation) = (shared.transport.slot(), shared.transport.generation());
+        let founders = shared.transport.founders();
         let founds = founders.contains(&slot);
         let local = Local {
             viewed: founds.into(),
@@ -80,7 +80,7 @@ impl Driver {
             ..Local::joiner(slot, generation)
         };
         let now = Instant::now();
-        let connected: BTreeSet<Incarnation> = match founds {
+        let connected: BTreeSet<RankGeneration> = match founds {
             true => founders.iter().map(|&founder| (founder, 1)).collect(),
             false => BTreeSet::new(),
         };
@@ -88,7 +88,7 @@ impl Driver {
         Self {
             presence: Presence::new(shared.bounds.lease_ttl, now),
             shared,
-            desk,
+            store,
             founders,
             local,
             lease: None,
@@ -108,7 +108,7 @@ impl Driver {
         }
     }
 
-    /// Follows the rules until the group stops or this incarnation has ended.
+    /// Follows the rules until the group stops or this generation has ended.
     pub(super) fn run(mut self) {
         while !self.shared.is_stopped() {
             match self.turn() {
@@ -129,7 +129,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn incarnation(&self) -> Incarnation {
+    pub(super) fn own(&self) -> RankGeneration {
         (self.local.slot, self.local.generation)
     }
 
@@ -140,10 +140,10 @@ impl Driver {
         }
         if self.lease.as_ref().is_none_or(|lease| !lease.is_held()) {
             self.lease = None;
-            self.lease = self.desk.take_lease(self.shared.bounds.lease_ttl)?;
+            self.lease = self.store.take_lease(self.shared.bounds.lease_ttl)?;
         }
         self.shared.lock().news = false;
-        let look = self.desk.look()?;
+        let look = self.store.look()?;
         self.store_answered();
         let Some(record) = look.record.clone() else {
             return self.found(&look);
@@ -176,7 +176,7 @@ impl Driver {
         }
     }
 
-    /// How this incarnation ends when it is not in the view.
+    /// How this generation ends when it is not in the view.
     pub(super) fn over(&self) -> GroupState {
         match self.shared.lock().leaving {
             true => GroupState::Left,
@@ -196,7 +196,7 @@ impl Driver {
             return false;
         }
         let since = *self.since.left.get_or_insert_with(Instant::now);
-        let late = since.elapsed() >= self.shared.fabric.deadline();
+        let late = since.elapsed() >= self.shared.transport.deadline();
         let before = record.first.wrapping_sub(1);
         let through = !newer(before, self.shared.layer.finished());
         late || through && self.shared.lock().farewells.is_empty()
@@ -204,11 +204,11 @@ impl Driver {
 
     /// Whether this rank has had no port for so long that it goes, so that the others, who live, need not find out who is ill.
     fn is_cut_off(&self, record: &GroupRecord, look: &Look) -> bool {
-        let own = self.incarnation();
-        let lives = |who: Incarnation| who != own && look.held.contains(&who);
+        let own = self.own();
+        let lives = |who: RankGeneration| who != own && look.held.contains(&who);
         let since = self.shared.lock().cut_off;
         since.is_some_and(|since| since.elapsed() >= self.shared.bounds.error)
-            && incarnations(&record.members).any(lives)
+            && rank_generations(&record.members).any(lives)
     }
 
     /// The first view is that of all founders, once all of them have come.
@@ -223,15 +223,15 @@ impl Driver {
         if !late && !members.iter().all(here) {
             return Ok(TurnOutcome::Wait);
         }
-        self.desk.replace(None, &GroupRecord::founded(members))?;
+        self.store.replace(None, &GroupRecord::founded(members))?;
         Ok(TurnOutcome::Again)
     }
 
     /// A rank that joins says so once.
     fn ask(&mut self) -> Result<(), GroupError> {
         if self.local.applied == 0 && !self.asked {
-            self.shared.fabric.hello()?;
-            self.desk.ask()?;
+            self.shared.transport.hello()?;
+            self.store.ask()?;
             self.asked = true;
         }
         Ok(())
@@ -239,21 +239,21 @@ impl Driver {
 
     /// Watches the processes of members, and takes the first view down once it is founded.
     fn watch_members(&mut self, record: &GroupRecord, look: &Look) -> Result<(), GroupError> {
-        let own = self.incarnation();
+        let own = self.own();
         if self.local.applied == record.epoch && self.shared.lock().view.is_none() {
             self.viewed(record);
             self.shared.set_state(GroupState::Serving);
         }
-        let unknown: Vec<Incarnation> = {
+        let unknown: Vec<RankGeneration> = {
             let inner = self.shared.lock();
-            let members = incarnations(inner.table.members());
+            let members = rank_generations(inner.table.members());
             let others = members.filter(|who| *who != own && look.held.contains(who));
             others
                 .filter(|who| !inner.processes.contains_key(who))
                 .collect()
         };
         for who in unknown {
-            if let Some(process) = self.desk.process(who)? {
+            if let Some(process) = self.store.process(who)? {
                 self.shared.lock().processes.insert(who, process);
             }
         }
@@ -281,7 +281,7 @@ impl Driver {
 
     /// Tells the others whom this rank does not reach, and to whom it has connected; and itself to whom it is to connect.
     fn tell_row(&mut self, record: &GroupRecord, look: &Look) -> Result<(), GroupError> {
-        let wanted = see::wanted(record, look, self.incarnation(), self.local.applied != 0);
+        let wanted = see::wanted(record, look, self.own(), self.local.applied != 0);
         let row = {
             let mut inner = self.shared.lock();
             if inner.wanted != wanted {
@@ -291,7 +291,7 @@ impl Driver {
             inner.row(Instant::now(), &self.shared.bounds)
         };
         if row != self.row {
-            self.desk.tell(&row)?;
+            self.store.tell(&row)?;
             self.row = row;
         }
         Ok(())
@@ -302,7 +302,7 @@ impl Driver {
         let longest = if self.busy { NEWS } else { LOOK };
         while start.elapsed() < longest && !self.shared.is_stopped() && !self.shared.lock().news {
             let asked = Instant::now();
-            self.desk.wait(NEWS);
+            self.store.wait(NEWS);
             if asked.elapsed() < NEWS / 2 {
                 return;
             }
@@ -332,7 +332,7 @@ impl Driver {
 }
 
 /// Slot and generation of each.
-pub(super) fn incarnations(members: &Members) -> impl Iterator<Item = Incarnation> {
+pub(super) fn rank_generations(members: &Members) -> impl Iterator<Item = RankGeneration> {
     members
         .iter()
         .map(|(&slot, &generation)| (slot, generation))

@@ -22,7 +22,7 @@ pub enum GroupError {
         /// Longest.
         most: Duration,
     },
-    /// This incarnation has, or had, its group.
+    /// This generation has, or had, its group.
     #[error(
         "generation {generation} of rank {rank} has had its group: one group serves one layer, and a rank that has left comes \
          back with a new generation"

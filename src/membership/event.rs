@@ -8,6 +8,7 @@ use crate::error::ThreadPanicked;
 
 /// How a rank stands in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum GroupState {
     /// Not a member yet: it founds the group with others, or asks to be taken in. Its calls are held.
     Joining,
@@ -25,7 +26,7 @@ pub enum GroupState {
 }
 
 impl GroupState {
-    /// Whether this incarnation has ended.
+    /// Whether this generation has ended.
     #[must_use]
     pub fn is_over(self) -> bool {
         matches!(self, Self::Expelled | Self::Left | Self::Broken)
@@ -34,6 +35,7 @@ impl GroupState {
 
 /// Who belongs to a group from one call on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GroupView {
     /// Its number.
     pub epoch: u32,
@@ -101,6 +103,7 @@ impl fmt::Display for Cause {
 
 /// Something that has happened, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GroupEvent {
     /// When.
     pub at: Instant,
@@ -195,9 +198,9 @@ pub enum GroupEventKind {
         /// For how long it did not.
         away: Duration,
     },
-    /// A thread of the group has panicked: this incarnation has ended.
+    /// A thread of the group has panicked: this generation has ended.
     Panicked(ThreadPanicked),
-    /// This incarnation has ended.
+    /// This generation has ended.
     Ended(GroupState),
 }
 

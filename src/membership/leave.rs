@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::GroupError;
-use super::desk::Look;
-use super::driver::{Driver, incarnations};
-use super::presence::Incarnation;
+use super::driver::{Driver, rank_generations};
+use super::group_store::Look;
+use super::presence::RankGeneration;
 use super::record::{GroupRecord, newer};
 use super::rules::Limit;
 
@@ -27,7 +27,7 @@ impl Driver {
         let goodbye = self.local.goodbye(record, started);
         layer.set_limit(Some(goodbye.last));
         self.local.limit = Limit::UpTo(goodbye.last);
-        self.desk.leave(goodbye)?;
+        self.store.leave(goodbye)?;
         Ok(())
     }
 
@@ -38,7 +38,7 @@ impl Driver {
         record: &GroupRecord,
         look: &Look,
     ) -> Result<bool, GroupError> {
-        let own = self.incarnation();
+        let own = self.own();
         let leaving = self.shared.lock().leaving;
         let Some(last) = self.local.last_call(record).filter(|_| leaving) else {
             return Ok(false);
@@ -50,7 +50,7 @@ impl Driver {
             self.local.limit = Limit::UpTo(last);
         }
         let since = *self.since.left.get_or_insert_with(Instant::now);
-        if since.elapsed() >= self.shared.fabric.deadline() {
+        if since.elapsed() >= self.shared.transport.deadline() {
             return Ok(false);
         }
         if newer(last, layer.finished()) {
@@ -58,12 +58,12 @@ impl Driver {
         }
         self.shared.lock().done.insert(own);
         self.row.done.insert(own);
-        self.desk.tell(&self.row)?;
-        let through = |who: Incarnation| {
+        self.store.tell(&self.row)?;
+        let through = |who: RankGeneration| {
             let row = look.rows.get(&who);
             !look.held.contains(&who) || row.is_some_and(|row| row.done.contains(&own))
         };
-        Ok(!incarnations(&record.members).all(through))
+        Ok(!rank_generations(&record.members).all(through))
     }
 
     /// Ends the QPs to those who have left when both sides are through with their calls, or when they are gone.
@@ -74,7 +74,7 @@ impl Driver {
             let mut inner = self.shared.lock();
             // Who is gone reads it no more.
             inner.done.retain(|who| look.held.contains(who));
-            let leavers: Vec<(Incarnation, u32)> = inner
+            let leavers: Vec<(RankGeneration, u32)> = inner
                 .farewells
                 .iter()
                 .map(|(who, first)| (*who, *first))
@@ -101,7 +101,7 @@ impl Driver {
             inner.farewells.remove(&who);
             self.shared.mask(&mut inner);
             drop(inner);
-            if let Err(error) = self.desk.clear(who) {
+            if let Err(error) = self.store.clear(who) {
                 tracing::warn!("keys of a rank that has left are still in the store: {error}");
             }
         }

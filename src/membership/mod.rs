@@ -5,6 +5,36 @@
 //! promise and commit, none is special. `rules` decides what a rank does next, `rules_model` runs that very function in every
 //! order, `driver` does it.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use warpverbs::gpu::{self, GpuSelector};
+//! use warpverbs::membership::{Group, GroupConfig, GroupState, newest_view};
+//! use warpverbs::moe::{Moe, MoeConfig};
+//! use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
+//! use warpverbs::verbs::{Context, DeviceSelector};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let _hca = softhca::Hca::new()?; // where there is no ConnectX
+//! let device = Context::open(&DeviceSelector::Auto)?;
+//! let gpu = gpu::open(GpuSelector::Auto)?;
+//! let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+//! // Rank 0 founds the team alone; there is a place for one more.
+//! let founders = [0].into_iter().collect();
+//! let config = TeamConfig::new(0, 2).with_members(Some(founders));
+//! let team = Team::join(config, &device, &gpu, Arc::clone(&store))?;
+//! let shape = MoeConfig::BF16.with_hidden(64).with_experts(2).with_top_k(1).with_max_tokens(8);
+//! let moe = Moe::new(&team, "layer0", shape)?;
+//!
+//! let group = Group::start(&team, moe, &GroupConfig::default())?;
+//! group.wait(GroupState::Serving, Duration::from_secs(20))?;
+//! let view = newest_view(&store, 2)?.expect("rank 0 has founded the group");
+//! assert_eq!(view.members.into_keys().collect::<Vec<_>>(), [0]);
+//! group.leave(Duration::from_secs(20))?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | a rank is | and | does | and is then |
 //! |---|---|---|---|
 //! | `Joining` | founds the team; all founders hold their leases | writes the first record | `Serving` in view 1 |
@@ -25,13 +55,14 @@
 mod choose;
 mod config;
 mod connect;
-mod desk;
 mod driver;
 mod error;
 mod event;
-mod fabric;
+mod group_store;
 mod layer;
 mod leave;
+#[cfg(test)]
+mod next;
 mod of_team;
 mod pidfd;
 mod presence;
@@ -45,20 +76,21 @@ mod see;
 mod shared;
 mod steps;
 mod suspicion;
+mod transport;
 mod watch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use config::GroupConfig;
-use desk::GroupStore;
-pub use desk::{newest_view, next_generation};
 use driver::Driver;
 pub use error::GroupError;
 pub use event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
-use fabric::Fabric;
+use group_store::GroupStore;
+pub use group_store::{newest_view, next_generation};
 pub use layer::{Layer, LayerError};
 use shared::Shared;
+use transport::Transport;
 
 use crate::error::OwnThread;
 use crate::team::Team;
@@ -78,33 +110,33 @@ impl Group {
     /// Returns at once; [`Group::wait`] says when the rank serves. A rank that joins makes no call before.
     ///
     /// # Errors
-    /// Bounds that would drop healthy ranks; a second group of this incarnation; the store's.
+    /// Bounds that would drop healthy ranks; a second group of this generation; the store's.
     pub fn start(
         team: &Arc<Team>,
         layer: Arc<dyn Layer>,
         config: &GroupConfig,
     ) -> Result<Self, GroupError> {
-        Self::with_fabric(Arc::clone(team) as Arc<dyn Fabric>, layer, config)
+        Self::with_transport(Arc::clone(team) as Arc<dyn Transport>, layer, config)
     }
 
-    fn with_fabric(
-        fabric: Arc<dyn Fabric>,
+    fn with_transport(
+        transport: Arc<dyn Transport>,
         layer: Arc<dyn Layer>,
         config: &GroupConfig,
     ) -> Result<Self, GroupError> {
-        let bounds = config.bounds(fabric.deadline(), fabric.timeout())?;
-        let own = (fabric.slot(), fabric.generation());
-        let desk = GroupStore::new(fabric.store(), own, fabric.slots());
-        desk.enter()?;
-        if !fabric.founders().contains(&own.0) {
+        let bounds = config.bounds(transport.deadline(), transport.timeout())?;
+        let own = (transport.slot(), transport.generation());
+        let store = GroupStore::new(transport.store(), own, transport.slots());
+        store.enter()?;
+        if !transport.founders().contains(&own.0) {
             layer.set_limit(Some(layer.started()));
         }
-        let shared = Arc::new(Shared::new(fabric, layer, bounds));
+        let shared = Arc::new(Shared::new(transport, layer, bounds));
         let mut group = Self {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
         };
-        let driver = Driver::new(Arc::clone(&shared), desk);
+        let driver = Driver::new(Arc::clone(&shared), store);
         group.spawn("group", move || driver.run())?;
         let watched = Arc::clone(&shared);
         group.spawn("group watch", move || watch::run(watched))?;
@@ -117,7 +149,7 @@ impl Group {
         name: &str,
         body: impl FnOnce() + Send + 'static,
     ) -> Result<(), GroupError> {
-        let name = format!("{name} {}", self.shared.fabric.slot());
+        let name = format!("{name} {}", self.shared.transport.slot());
         let shared = Arc::clone(&self.shared);
         let thread = OwnThread::spawn(&name, body, move |panicked| shared.break_down(panicked));
         self.threads.push(thread.map_err(GroupError::Thread)?);
@@ -148,6 +180,13 @@ impl Group {
     #[must_use]
     pub fn events(&self) -> Vec<GroupEvent> {
         self.shared.take_events()
+    }
+
+    /// The oldest event that has not been taken, waited for at most for `timeout`. None if nothing has happened; at once where
+    /// this generation is over and nothing will.
+    #[must_use]
+    pub fn next_event(&self, timeout: Duration) -> Option<GroupEvent> {
+        self.shared.next_event(timeout)
     }
 
     /// Waits until this rank is in `state`, at most for `timeout`.
@@ -199,7 +238,7 @@ impl Group {
     /// # Errors
     /// A rank that the team does not have, or this one.
     pub fn suspect(&self, rank: u32, why: &str) -> Result<(), GroupError> {
-        let (own, ranks) = (self.shared.fabric.slot(), self.shared.fabric.slots());
+        let (own, ranks) = (self.shared.transport.slot(), self.shared.transport.slots());
         if rank == own || rank >= ranks {
             return Err(GroupError::Suspect { rank, ranks, own });
         }

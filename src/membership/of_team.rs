@@ -6,7 +6,7 @@ use std::time::Duration;
 use rendezvous::{Store, StoreError};
 
 use super::event::Cause;
-use super::fabric::{Alarm, Fabric};
+use super::transport::{Alarm, Transport};
 use crate::abi::Status;
 use crate::team::{Team, TeamError};
 use crate::verbs::HcaEvent;
@@ -14,7 +14,7 @@ use crate::verbs::HcaEvent;
 /// Longest wait for one peer before the next one is tried.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-impl Fabric for Team {
+impl Transport for Team {
     fn slot(&self) -> u32 {
         self.rank()
     }

@@ -1,11 +1,10 @@
 //! The end of processes of this machine, told by the kernel.
 
-// UNSAFETY: two system calls that std does not offer.
-#![expect(unsafe_code, reason = "pidfd_open and poll")]
+use std::os::fd::OwnedFd;
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
-use rendezvous::Process;
+use rendezvous::{Life, Process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// A process that is watched.
 #[derive(Debug)]
@@ -18,7 +17,7 @@ pub(super) enum Watched {
     Runs(PidFd),
     /// It has ended.
     Ended,
-    /// It is elsewhere, or it is this one, or it cannot be watched: its lease has to tell.
+    /// It is elsewhere, or it is this one, or nothing could be said of it, as when no descriptor is left: its lease has to tell.
     Unknown,
 }
 
@@ -28,35 +27,21 @@ impl PidFd {
         let Some(pid) = process.pid_here() else {
             return Watched::Unknown;
         };
-        let pid = i64::from(pid);
-        // SAFETY: pidfd_open takes a number and flags, and touches no memory of the caller.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0);
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let fd = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         // The number may have been another process's by then: that is seen afterwards, since the descriptor keeps it.
-        if process.has_ended() {
-            if let Some(fd) = fd {
-                // SAFETY: the call above has just made it, and nobody else has it.
-                drop(unsafe { OwnedFd::from_raw_fd(fd) });
-            }
-            return Watched::Ended;
-        }
-        match fd {
-            // SAFETY: as above.
-            Some(fd) => Watched::Runs(Self(unsafe { OwnedFd::from_raw_fd(fd) })),
-            None => Watched::Unknown,
+        match (process.life(), fd) {
+            (Life::Ended, _) => Watched::Ended,
+            (Life::Runs, Some(fd)) => Watched::Runs(Self(fd)),
+            (Life::Runs, None) | (Life::Unknown, _) => Watched::Unknown,
         }
     }
 
     /// Whether it has ended. Does not wait.
     pub(super) fn has_ended(&self) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.0.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one descriptor, which lives for the call.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
-        ready == 1 && poll.revents & libc::POLLIN != 0
+        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        let ready = poll(&mut polled, Some(&Timespec::default()));
+        ready == Ok(1) && polled[0].revents().contains(PollFlags::IN)
     }
 }
 

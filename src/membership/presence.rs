@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Slot and generation.
-pub(super) type Incarnation = (u32, u32);
+pub(super) type RankGeneration = (u32, u32);
 
 /// What was seen of leases.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(super) struct Presence {
     ttl: Duration,
     /// Since when the store has answered every time.
     answers_since: Instant,
-    absent: BTreeMap<Incarnation, Instant>,
+    absent: BTreeMap<RankGeneration, Instant>,
 }
 
 impl Presence {
@@ -35,9 +35,9 @@ impl Presence {
     pub(super) fn lost(
         &mut self,
         now: Instant,
-        held: &BTreeSet<Incarnation>,
-        of: &BTreeSet<Incarnation>,
-    ) -> BTreeSet<Incarnation> {
+        held: &BTreeSet<RankGeneration>,
+        of: &BTreeSet<RankGeneration>,
+    ) -> BTreeSet<RankGeneration> {
         self.absent
             .retain(|who, _| of.contains(who) && !held.contains(who));
         let settled = now.duration_since(self.answers_since) >= 3 * self.ttl;

@@ -58,7 +58,7 @@ impl GroupRecord {
         }
     }
 
-    /// Whether this incarnation was a member once, and is none any more.
+    /// Whether this generation was a member once, and is none any more.
     pub(crate) fn was_dropped(&self, slot: u32, generation: u32) -> bool {
         let newest = self.admitted.get(&slot);
         newest.is_some_and(|newest| *newest >= generation)

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::choose::Suspicions;
-use super::desk::{Look, Row};
-use super::driver::{Driver, incarnations};
+use super::driver::{Driver, rank_generations};
 use super::event::Cause;
-use super::presence::Incarnation;
+use super::group_store::{Look, Row};
+use super::presence::RankGeneration;
 use super::record::{GroupRecord, Members, newer};
 use super::rules::Seen;
 
@@ -22,8 +22,8 @@ impl Driver {
             promises: look.promises.clone(),
             started: self.shared.layer.started(),
             older_view_needed: self.older_view_needed(),
-            suspicions: suspicions(record, look, (self.incarnation(), &row)),
-            accused: accused(record, look, self.incarnation()),
+            suspicions: suspicions(record, look, (self.own(), &row)),
+            accused: accused(record, look, self.own()),
             joining: ready(record, look, &gone),
             leaves: leaves(record, look)
                 .filter(|(who, _)| look.held.contains(who))
@@ -34,13 +34,19 @@ impl Driver {
     }
 
     /// Who has to go whatever anybody says, with the cause taken down.
-    fn gone(&mut self, record: &GroupRecord, look: &Look, now: Instant) -> BTreeSet<Incarnation> {
-        let own = self.incarnation();
+    fn gone(
+        &mut self,
+        record: &GroupRecord,
+        look: &Look,
+        now: Instant,
+    ) -> BTreeSet<RankGeneration> {
+        let own = self.own();
         let sets = [Some(&record.members), record.proposed.as_ref()];
-        let all = sets.into_iter().flatten().flat_map(incarnations);
-        let others: BTreeSet<Incarnation> = all.filter(|who| *who != own).collect();
+        let all = sets.into_iter().flatten().flat_map(rank_generations);
+        let others: BTreeSet<RankGeneration> = all.filter(|who| *who != own).collect();
         let asks = newest(&look.asks);
-        let succeeded = |who: &&Incarnation| asks.get(&who.0).is_some_and(|newest| *newest > who.1);
+        let succeeded =
+            |who: &&RankGeneration| asks.get(&who.0).is_some_and(|newest| *newest > who.1);
         let found = [
             (
                 Cause::LeaseLost,
@@ -75,7 +81,12 @@ impl Driver {
     }
 
     /// Who has left the proposal that this rank has promised unanswered for too long.
-    fn silent(&mut self, record: &GroupRecord, look: &Look, now: Instant) -> BTreeSet<Incarnation> {
+    fn silent(
+        &mut self,
+        record: &GroupRecord,
+        look: &Look,
+        now: Instant,
+    ) -> BTreeSet<RankGeneration> {
         let Some(proposed) = &record.proposed else {
             self.since.proposal = None;
             return BTreeSet::new();
@@ -92,7 +103,7 @@ impl Driver {
         if !promised || now.duration_since(since) < self.shared.bounds.promise {
             return BTreeSet::new();
         }
-        incarnations(proposed)
+        rank_generations(proposed)
             .filter(|(slot, _)| !look.promises.contains_key(slot))
             .collect()
     }
@@ -106,14 +117,14 @@ impl Driver {
 }
 
 /// Who has said goodbye in the view of `record`, and the last call that it starts.
-fn leaves(record: &GroupRecord, look: &Look) -> impl Iterator<Item = (Incarnation, u32)> {
+fn leaves(record: &GroupRecord, look: &Look) -> impl Iterator<Item = (RankGeneration, u32)> {
     let said = look.leaves.iter();
     let now = said.filter(|(_, goodbye)| goodbye.epoch == record.epoch);
     now.map(|(who, goodbye)| (*who, goodbye.last))
 }
 
 /// The newest generation of each slot.
-fn newest(of: &BTreeSet<Incarnation>) -> BTreeMap<u32, u32> {
+fn newest(of: &BTreeSet<RankGeneration>) -> BTreeMap<u32, u32> {
     // In ascending order, so the last one stays.
     of.iter().copied().collect()
 }
@@ -122,18 +133,18 @@ fn newest(of: &BTreeSet<Incarnation>) -> BTreeMap<u32, u32> {
 ///
 /// A pair counts when it has stood for its bound. Then all that is said of either of both counts as well, however new, and of
 /// those whom that concerns: else the first who finds a rank ill would be as likely to go as that rank.
-fn suspicions(record: &GroupRecord, look: &Look, (own, row): (Incarnation, &Row)) -> Suspicions {
-    let counts = |(slot, generation): &Incarnation| record.members.get(slot) == Some(generation);
+fn suspicions(record: &GroupRecord, look: &Look, (own, row): (RankGeneration, &Row)) -> Suspicions {
+    let counts = |(slot, generation): &RankGeneration| record.members.get(slot) == Some(generation);
     let others = look.rows.iter().filter(|(who, _)| **who != own);
-    let rows: Vec<(Incarnation, &Row)> = others
+    let rows: Vec<(RankGeneration, &Row)> = others
         .map(|(who, row)| (*who, row))
         .chain([(own, row)])
         .filter(|(who, _)| counts(who))
         .collect();
-    let pairs = |of: fn(&Row) -> &BTreeSet<Incarnation>| -> BTreeSet<(u32, u32)> {
-        let row = |(who, row): &(Incarnation, &Row)| {
+    let pairs = |of: fn(&Row) -> &BTreeSet<RankGeneration>| -> BTreeSet<(u32, u32)> {
+        let row = |(who, row): &(RankGeneration, &Row)| {
             let slot = who.0;
-            let of: Vec<Incarnation> = of(row).iter().copied().filter(counts).collect();
+            let of: Vec<RankGeneration> = of(row).iter().copied().filter(counts).collect();
             of.into_iter().map(move |(of, _)| (slot, of))
         };
         rows.iter().flat_map(row).collect()
@@ -164,8 +175,8 @@ fn suspicions(record: &GroupRecord, look: &Look, (own, row): (Incarnation, &Row)
 }
 
 /// Whether another member doubts `own`.
-fn accused(record: &GroupRecord, look: &Look, own: Incarnation) -> bool {
-    let doubts = |(who, row): (&Incarnation, &Row)| {
+fn accused(record: &GroupRecord, look: &Look, own: RankGeneration) -> bool {
+    let doubts = |(who, row): (&RankGeneration, &Row)| {
         record.members.get(&who.0) == Some(&who.1)
             && *who != own
             && (row.doubts.contains(&own) || row.suspects.contains(&own))
@@ -177,17 +188,17 @@ fn accused(record: &GroupRecord, look: &Look, own: Incarnation) -> bool {
 pub(super) fn wanted(
     record: &GroupRecord,
     look: &Look,
-    own: Incarnation,
+    own: RankGeneration,
     member: bool,
-) -> BTreeSet<Incarnation> {
+) -> BTreeSet<RankGeneration> {
     let free = |(slot, generation): &(u32, u32)| {
         let taken = member && record.members.contains_key(slot);
         !taken && !record.was_dropped(*slot, *generation)
     };
     let asks = newest(&look.asks).into_iter().filter(free);
-    let others: Vec<Incarnation> = match member {
+    let others: Vec<RankGeneration> = match member {
         true => Vec::new(),
-        false => incarnations(&record.members).collect(),
+        false => rank_generations(&record.members).collect(),
     };
     let all = asks.chain(others);
     all.filter(|who| who.0 != own.0 && look.held.contains(who))
@@ -196,18 +207,18 @@ pub(super) fn wanted(
 
 /// Who may be taken in: those who live and want to, and are connected with every living member and with each other. Of two who
 /// are not, the one in the lower slot.
-fn ready(record: &GroupRecord, look: &Look, gone: &BTreeSet<Incarnation>) -> Members {
-    let reaches = |from: &Incarnation, to: &Incarnation| {
+fn ready(record: &GroupRecord, look: &Look, gone: &BTreeSet<RankGeneration>) -> Members {
+    let reaches = |from: &RankGeneration, to: &RankGeneration| {
         look.rows
             .get(from)
             .is_some_and(|row| row.reached.contains(to))
     };
-    let both = |a: &Incarnation, b: &Incarnation| reaches(a, b) && reaches(b, a);
-    let living = |who: &Incarnation| look.held.contains(who) && !gone.contains(who);
-    let members: Vec<Incarnation> = incarnations(&record.members)
+    let both = |a: &RankGeneration, b: &RankGeneration| reaches(a, b) && reaches(b, a);
+    let living = |who: &RankGeneration| look.held.contains(who) && !gone.contains(who);
+    let members: Vec<RankGeneration> = rank_generations(&record.members)
         .filter(|who| !gone.contains(who))
         .collect();
-    let mut taken: Vec<Incarnation> = Vec::new();
+    let mut taken: Vec<RankGeneration> = Vec::new();
     for ask in newest(&look.asks).into_iter().filter(living) {
         let all = members.iter().chain(&taken);
         if !record.was_dropped(ask.0, ask.1) && all.into_iter().all(|other| both(&ask, other)) {
@@ -221,8 +232,8 @@ fn ready(record: &GroupRecord, look: &Look, gone: &BTreeSet<Incarnation>) -> Mem
 mod tests {
     use super::*;
 
-    fn look(rows: &[(Incarnation, &[Incarnation])], asks: &[Incarnation]) -> Look {
-        let row = |(who, reached): &(Incarnation, &[Incarnation])| {
+    fn look(rows: &[(RankGeneration, &[RankGeneration])], asks: &[RankGeneration]) -> Look {
+        let row = |(who, reached): &(RankGeneration, &[RankGeneration])| {
             let reached = reached.iter().copied().collect();
             let row = Row {
                 reached,
@@ -272,7 +283,7 @@ mod tests {
             ..doubt.clone()
         };
         let members: BTreeSet<u32> = [0, 1, 2].into();
-        let kept = |rows: &[(Incarnation, &Row)], own: &Row| {
+        let kept = |rows: &[(RankGeneration, &Row)], own: &Row| {
             let rows = rows
                 .iter()
                 .map(|(who, row)| (*who, Row::clone(row)))
@@ -315,7 +326,7 @@ mod tests {
             doubts: [(1, 1)].into(),
             ..Row::default()
         };
-        let by = |who: Incarnation| {
+        let by = |who: RankGeneration| {
             let look = Look {
                 rows: [(who, row.clone())].into(),
                 ..Look::default()

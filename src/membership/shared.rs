@@ -9,12 +9,12 @@ use rendezvous::Process;
 
 use super::GroupError;
 use super::config::Bounds;
-use super::desk::Row;
 use super::event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
-use super::fabric::Fabric;
+use super::group_store::Row;
 use super::layer::Layer;
-use super::presence::Incarnation;
+use super::presence::RankGeneration;
 use super::suspicion::Table;
+use super::transport::Transport;
 use crate::error::ThreadPanicked;
 
 /// Events that are kept for who does not fetch them.
@@ -22,7 +22,7 @@ const MOST_EVENTS: usize = 4096;
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) fabric: Arc<dyn Fabric>,
+    pub(super) transport: Arc<dyn Transport>,
     pub(super) layer: Arc<dyn Layer>,
     pub(super) bounds: Bounds,
     inner: Mutex<Inner>,
@@ -42,19 +42,19 @@ pub(super) struct Inner {
     /// Something that the rules have to see has changed here.
     pub(super) news: bool,
     /// Processes that are watched, of members.
-    pub(super) processes: BTreeMap<Incarnation, Process>,
+    pub(super) processes: BTreeMap<RankGeneration, Process>,
     /// Those who are to be connected to.
-    pub(super) wanted: BTreeSet<Incarnation>,
+    pub(super) wanted: BTreeSet<RankGeneration>,
     /// Those who are.
-    pub(super) connected: BTreeSet<Incarnation>,
+    pub(super) connected: BTreeSet<RankGeneration>,
     /// Since when connecting is tried.
-    pub(super) begun: BTreeMap<Incarnation, Instant>,
+    pub(super) begun: BTreeMap<RankGeneration, Instant>,
     /// Slots whose last holder was dropped and of whom traces are left; the first call of the view that did.
     pub(super) traces: BTreeMap<u32, u32>,
     /// Leavers that are no members any more and whose QPs are not in error yet; the first call that runs without them.
-    pub(super) farewells: BTreeMap<Incarnation, u32>,
+    pub(super) farewells: BTreeMap<RankGeneration, u32>,
     /// Leavers with whom this rank is through; itself, if it leaves and is through with all.
-    pub(super) done: BTreeSet<Incarnation>,
+    pub(super) done: BTreeSet<RankGeneration>,
     events: VecDeque<GroupEvent>,
     /// What kernels were told last.
     masked: Option<BTreeSet<u32>>,
@@ -63,7 +63,11 @@ pub(super) struct Inner {
 }
 
 impl Shared {
-    pub(super) fn new(fabric: Arc<dyn Fabric>, layer: Arc<dyn Layer>, bounds: Bounds) -> Self {
+    pub(super) fn new(
+        transport: Arc<dyn Transport>,
+        layer: Arc<dyn Layer>,
+        bounds: Bounds,
+    ) -> Self {
         let inner = Inner {
             state: GroupState::Joining,
             view: None,
@@ -83,7 +87,7 @@ impl Shared {
             panicked: None,
         };
         Self {
-            fabric,
+            transport,
             layer,
             bounds,
             inner: Mutex::new(inner),
@@ -148,8 +152,8 @@ impl Shared {
         // It may be the layer, or the team, that has panicked.
         let ended = ThreadPanicked::catch(&panicked.thread, || {
             self.layer.set_refuse(true);
-            for peer in (0..self.fabric.slots()).filter(|peer| *peer != self.fabric.slot()) {
-                if let Err(error) = self.fabric.fail_peer(peer) {
+            for peer in (0..self.transport.slots()).filter(|peer| *peer != self.transport.slot()) {
+                if let Err(error) = self.transport.fail_peer(peer) {
                     tracing::error!("the QPs to rank {peer} are not ended: {error}");
                 }
             }
@@ -186,7 +190,7 @@ impl Shared {
     /// Writes the words by which kernels know whom not to wait for: who is suspected by the host, and who is no member, for the
     /// calls of older views.
     pub(super) fn mask(&self, inner: &mut Inner) {
-        let own = self.fabric.slot();
+        let own = self.transport.slot();
         let told = inner.table.told();
         let members = inner.table.members();
         let stays = |slot: &u32| {
@@ -194,7 +198,7 @@ impl Shared {
             members.contains_key(slot) || leaves
         };
         let away = |slot: &u32| *slot != own && (!stays(slot) || told.contains(slot));
-        let masked: BTreeSet<u32> = (0..self.fabric.slots()).filter(away).collect();
+        let masked: BTreeSet<u32> = (0..self.transport.slots()).filter(away).collect();
         if inner.masked.as_ref() == Some(&masked) {
             return;
         }
@@ -213,6 +217,19 @@ impl Shared {
     /// What has happened since the last call.
     pub(super) fn take_events(&self) -> Vec<GroupEvent> {
         self.lock().events.drain(..).collect()
+    }
+
+    /// The oldest event that has not been taken, waited for at most for `timeout`, and not behind the end.
+    pub(super) fn next_event(&self, timeout: Duration) -> Option<GroupEvent> {
+        let start = Instant::now();
+        let mut inner = self.lock();
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            match inner.events.pop_front() {
+                None if !left.is_zero() && !inner.state.is_over() => inner = self.wait(inner, left),
+                found => return found,
+            }
+        }
     }
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::GroupError;
-use super::driver::{Driver, TurnOutcome, incarnations};
+use super::driver::{Driver, TurnOutcome, rank_generations};
 use super::event::{GroupEventKind, GroupState, GroupView};
-use super::presence::Incarnation;
+use super::presence::RankGeneration;
 use super::record::{GroupRecord, Promise};
 use super::rules::{Limit, Step};
 
@@ -41,7 +41,7 @@ impl Driver {
     }
 
     fn replace(&mut self, old: &GroupRecord, new: &GroupRecord) -> Result<(), GroupError> {
-        if self.desk.replace(Some(old), new)?
+        if self.store.replace(Some(old), new)?
             && let Some(members) = &new.proposed
         {
             self.shared.tell(GroupEventKind::Proposed {
@@ -61,7 +61,7 @@ impl Driver {
     /// QPs to these slots to Err.
     pub(super) fn end_qps(&mut self, slots: &BTreeSet<u32>) -> Result<(), GroupError> {
         for &slot in slots {
-            self.shared.fabric.fail_peer(slot)?;
+            self.shared.transport.fail_peer(slot)?;
             let mut inner = self.shared.lock();
             inner.connected.retain(|(connected, _)| *connected != slot);
         }
@@ -73,11 +73,11 @@ impl Driver {
     }
 
     fn promise(&mut self, record: &GroupRecord, promise: Promise) -> Result<(), GroupError> {
-        self.desk.promise(record.proposal, &promise)?;
+        self.store.promise(record.proposal, &promise)?;
         if let Some((before, _)) = self.local.promised
             && before != record.proposal
         {
-            self.desk.forget_promise(before)?;
+            self.store.forget_promise(before)?;
         }
         self.local.promised = Some((record.proposal, promise));
         self.shared.tell(GroupEventKind::Promised {
@@ -107,11 +107,11 @@ impl Driver {
 
     /// The device has the view of `record`.
     pub(super) fn viewed(&mut self, record: &GroupRecord) {
-        let own = self.incarnation();
+        let own = self.own();
         let mut inner = self.shared.lock();
-        let before: BTreeSet<Incarnation> = incarnations(inner.table.members()).collect();
-        let now: BTreeSet<Incarnation> = incarnations(&record.members).collect();
-        let dropped: Vec<Incarnation> = before.difference(&now).copied().collect();
+        let before: BTreeSet<RankGeneration> = rank_generations(inner.table.members()).collect();
+        let now: BTreeSet<RankGeneration> = rank_generations(&record.members).collect();
+        let dropped: Vec<RankGeneration> = before.difference(&now).copied().collect();
         for &who in &dropped {
             inner.traces.insert(who.0, record.first);
             // Who was not fenced before the commit has left, and calls that begin before this view need it.
@@ -119,8 +119,8 @@ impl Driver {
                 inner.farewells.insert(who, record.first);
             }
         }
-        let dropped: Vec<Incarnation> = {
-            let over = |who: &Incarnation| *who != own && !inner.farewells.contains_key(who);
+        let dropped: Vec<RankGeneration> = {
+            let over = |who: &RankGeneration| *who != own && !inner.farewells.contains_key(who);
             dropped.into_iter().filter(over).collect()
         };
         inner.table.set_members(&record.members);
@@ -133,22 +133,22 @@ impl Driver {
         self.shared.notify();
         for who in dropped {
             // Tidying only: whoever reads these keys knows that the generation was dropped.
-            if let Err(error) = self.desk.clear(who) {
+            if let Err(error) = self.store.clear(who) {
                 tracing::warn!("keys of a rank that is gone are left in the store: {error}");
             }
         }
     }
 
     fn open(&mut self, record: &GroupRecord) -> Result<(), GroupError> {
-        let own = self.incarnation();
-        for who in incarnations(&record.members) {
+        let own = self.own();
+        for who in rank_generations(&record.members) {
             if who != own && !self.opened.contains(&who) {
-                self.shared.fabric.open_peer(who.0)?;
+                self.shared.transport.open_peer(who.0)?;
                 self.opened.insert(who);
             }
         }
         if self.local.applied == 0 {
-            self.desk.answered()?;
+            self.store.answered()?;
         }
         self.shared.layer.set_limit(None);
         self.local.limit = Limit::Open;
@@ -165,7 +165,7 @@ impl Driver {
         drop(inner);
         self.shared.notify();
         if let Some((proposal, _)) = promised {
-            self.desk.forget_promise(proposal)?;
+            self.store.forget_promise(proposal)?;
         }
         self.tidy(record);
         Ok(())
@@ -177,13 +177,13 @@ impl Driver {
             return;
         }
         let is_over = |slot: u32, generation: u32| record.was_dropped(slot, generation);
-        let tidied = self.shared.fabric.forget(&is_over);
-        if let Err(error) = tidied.and_then(|()| self.desk.tidy(record)) {
+        let tidied = self.shared.transport.forget(&is_over);
+        if let Err(error) = tidied.and_then(|()| self.store.tidy(record)) {
             tracing::warn!("records of ranks that are gone are left in the store: {error}");
         }
     }
 
-    /// This incarnation goes: its calls end at once, nobody is waited for, nothing of it reaches anybody any more.
+    /// This generation goes: its calls end at once, nobody is waited for, nothing of it reaches anybody any more.
     pub(super) fn end(mut self, state: GroupState) {
         let layer = &self.shared.layer;
         layer.set_refuse(true);
@@ -191,15 +191,15 @@ impl Driver {
         if self.local.limit == Limit::Open {
             layer.set_limit(Some(layer.started()));
         }
-        let own = self.incarnation();
-        for peer in (0..self.shared.fabric.slots()).filter(|peer| *peer != own.0) {
-            if let Err(error) = self.shared.fabric.fail_peer(peer) {
+        let own = self.own();
+        for peer in (0..self.shared.transport.slots()).filter(|peer| *peer != own.0) {
+            if let Err(error) = self.shared.transport.fail_peer(peer) {
                 self.shared.tell(GroupEventKind::Failed {
                     error: format!("ending the QPs to rank {peer}: {error}"),
                 });
             }
         }
-        if let Err(error) = self.desk.clear(own) {
+        if let Err(error) = self.store.clear(own) {
             tracing::warn!("keys of this rank are left in the store: {error}");
         }
         self.lease = None;

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use super::config::Bounds;
 use super::event::Cause;
-use super::presence::Incarnation;
+use super::presence::RankGeneration;
 use super::record::Members;
 
 /// The suspicions of one rank against members of its view.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     members: Members,
-    found: BTreeMap<Incarnation, BTreeMap<Cause, Instant>>,
+    found: BTreeMap<RankGeneration, BTreeMap<Cause, Instant>>,
 }
 
 impl Cause {
@@ -99,19 +99,19 @@ impl Table {
     }
 
     /// Who is known to be gone.
-    pub(super) fn certain(&self) -> BTreeSet<Incarnation> {
+    pub(super) fn certain(&self) -> BTreeSet<RankGeneration> {
         self.those(|cause, _| cause.is_certain())
     }
 
     /// Who was not reached for so long that it counts.
-    pub(super) fn ripe(&self, now: Instant, bounds: &Bounds) -> BTreeSet<Incarnation> {
+    pub(super) fn ripe(&self, now: Instant, bounds: &Bounds) -> BTreeSet<RankGeneration> {
         self.those(|cause, since| {
             !cause.is_certain() && now.duration_since(since) >= cause.bound(bounds)
         })
     }
 
     /// Who was not reached for so long that one of both has to go, whatever others say.
-    pub(super) fn overdue(&self, now: Instant, bounds: &Bounds) -> BTreeSet<Incarnation> {
+    pub(super) fn overdue(&self, now: Instant, bounds: &Bounds) -> BTreeSet<RankGeneration> {
         self.those(|cause, since| {
             let bound = cause.bound(bounds).max(bounds.stall);
             !cause.is_certain() && now.duration_since(since) >= bound
@@ -119,7 +119,7 @@ impl Table {
     }
 
     /// Who is not reached now, for however short a time.
-    pub(super) fn doubted(&self) -> BTreeSet<Incarnation> {
+    pub(super) fn doubted(&self) -> BTreeSet<RankGeneration> {
         self.those(|cause, _| !cause.is_certain())
     }
 
@@ -129,7 +129,7 @@ impl Table {
         told.into_iter().map(|(slot, _)| slot).collect()
     }
 
-    fn those(&self, counts: impl Fn(&Cause, Instant) -> bool) -> BTreeSet<Incarnation> {
+    fn those(&self, counts: impl Fn(&Cause, Instant) -> bool) -> BTreeSet<RankGeneration> {
         let found = self.found.iter();
         let those =
             found.filter(|(_, causes)| causes.iter().any(|(cause, since)| counts(cause, *since)));

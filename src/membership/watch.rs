@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::event::{Cause, GroupEventKind};
-use super::fabric::Alarm;
 use super::pidfd::{PidFd, Watched};
-use super::presence::Incarnation;
+use super::presence::RankGeneration;
 use super::shared::Shared;
+use super::transport::Alarm;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -20,7 +20,7 @@ const ROUND: usize = 4;
 #[derive(Debug)]
 struct Watch {
     shared: Arc<Shared>,
-    processes: BTreeMap<Incarnation, Watched>,
+    processes: BTreeMap<RankGeneration, Watched>,
     turn: usize,
     /// Rails whose port carries nothing.
     down: BTreeSet<usize>,
@@ -47,7 +47,7 @@ impl Watch {
     fn look(&mut self) {
         let (members, processes) = {
             let inner = self.shared.lock();
-            let own = self.shared.fabric.slot();
+            let own = self.shared.transport.slot();
             let members: Vec<u32> = inner.table.members().keys().copied().collect();
             let others = members.into_iter().filter(|slot| *slot != own);
             (others.collect::<Vec<u32>>(), inner.processes.clone())
@@ -74,7 +74,7 @@ impl Watch {
         self.turn = self.turn.wrapping_add(1);
     }
 
-    fn ended(&self, (slot, generation): Incarnation) {
+    fn ended(&self, (slot, generation): RankGeneration) {
         let is_member = self.shared.lock().table.members().get(&slot) == Some(&generation);
         if is_member {
             self.shared.suspect(slot, Cause::ProcessExit);
@@ -93,7 +93,7 @@ impl Watch {
 
     /// A rank whose port is down is the ill one, as far as it can tell: it reaches nobody, and says so of everybody.
     fn look_at_hcas(&mut self, members: &[u32]) {
-        for alarm in self.shared.fabric.alarms() {
+        for alarm in self.shared.transport.alarms() {
             match alarm {
                 Alarm::PortDown(rail) => drop(self.down.insert(rail)),
                 Alarm::PortUp(rail) => drop(self.down.remove(&rail)),
@@ -102,7 +102,7 @@ impl Watch {
             }
         }
         let down = !(self.down.is_empty() && self.failed.is_empty());
-        let needs = |slot: &&u32| self.shared.fabric.needs_port(**slot);
+        let needs = |slot: &&u32| self.shared.transport.needs_port(**slot);
         let reached: Vec<u32> = members.iter().filter(needs).copied().collect();
         let cut_off = down && !reached.is_empty() && reached.len() == members.len();
         // First: it goes before its suspicions count.
@@ -122,7 +122,7 @@ impl Watch {
 
     fn look_at_qps(&self, members: &[u32]) {
         for slot in members.iter().skip(self.turn % ROUND).step_by(ROUND) {
-            match self.shared.fabric.failure(*slot) {
+            match self.shared.transport.failure(*slot) {
                 Ok(None) => {}
                 Ok(Some(cause)) => self.shared.suspect(*slot, cause),
                 Err(error) => self.shared.tell(GroupEventKind::Failed {

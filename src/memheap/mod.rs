@@ -81,6 +81,7 @@ impl HeapError {
 
 /// Figures of a heap at one moment, in bytes where not said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HeapStats {
     /// Length of the heap; always `live_bytes + free_bytes`.
     pub size: u64,
@@ -105,14 +106,14 @@ pub struct HeapStats {
 /// A best-fit allocator over `size` bytes of somebody else's memory.
 ///
 /// ```
-/// use warpverbs::memheap::MemHeap;
+/// use warpverbs::internal::MemHeap;
 /// let mut heap = MemHeap::new(4096);
 /// let a = heap.alloc(100, 1)?;
 /// let b = heap.alloc(64, 64)?;
 /// assert_eq!((a.offset, b.offset), (0, 128));
 /// heap.free(a.offset)?;
 /// assert!(heap.free(a.offset).is_err()); // given back already
-/// # Ok::<(), warpverbs::memheap::HeapError>(())
+/// # Ok::<(), warpverbs::verbs::HeapError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct MemHeap {

@@ -1,6 +1,13 @@
 //! Bfloat16 as the kernels do it: the upper half of an f32, rounded to nearest, ties to even.
 //!
 //! The crate `moe-reference` has one of its own: what judges the library shares no code with it.
+//!
+//! ```
+//! use warpverbs::moe::bf16;
+//!
+//! assert_eq!(bf16::from_f32(1.0), 0x3f80);
+//! assert_eq!(bf16::to_f32(bf16::from_f32(1.001)), 1.0);
+//! ```
 
 /// The f32 that the bits of a bfloat16 stand for. Exact.
 #[must_use]

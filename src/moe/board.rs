@@ -10,6 +10,7 @@ use bytemuck::Zeroable;
 use super::view::newer;
 use super::{Fault, Moe, MoeError};
 use crate::abi::{MoeBoard, MoeClock, MoeContext, MoeFault, MoePeer, MoeSignal, SIGNALS_PER_PEER};
+use crate::config::setters;
 use crate::gpu::{Gpu, HostMapped};
 use crate::team::{MAX_RANKS, Team};
 
@@ -42,6 +43,7 @@ pub(super) struct Addresses {
 
 /// Waiting times of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Deadlines {
     /// Longest wait of a phase. If it is shorter than the time in which the HCA gives up on a peer
     /// ([`TeamConfig::ack_timeout`](crate::team::TeamConfig::ack_timeout), eight times), calls after a death may send nothing, to
@@ -55,10 +57,19 @@ pub struct Deadlines {
     pub change: Duration,
 }
 
+setters! {
+    const Deadlines {
+        with_steady(steady: Duration),
+        with_warm(warm: Duration),
+        with_warm_calls(warm_calls: u32),
+        with_change(change: Duration),
+    }
+}
+
 impl Deadlines {
     /// The same wait in every call, and as long for a change.
     #[must_use]
-    pub fn new(steady: Duration) -> Self {
+    pub const fn new(steady: Duration) -> Self {
         Self {
             steady,
             warm: steady,
@@ -253,7 +264,7 @@ impl Moe {
     ///
     /// # Errors
     /// The device's.
-    pub fn begin_at(&self, first: u32) -> Result<(), MoeError> {
+    pub(crate) fn begin_at(&self, first: u32) -> Result<(), MoeError> {
         self.views().begin_at(self.team().gpu().as_ref(), first)?;
         self.board().begin_at(first)
     }
@@ -317,7 +328,7 @@ impl Moe {
     }
 
     /// Whether calls that would be held end `aborted` at once instead.
-    pub fn set_refuse(&self, refuse: bool) {
+    pub(crate) fn set_refuse(&self, refuse: bool) {
         self.board()
             .word(std::mem::offset_of!(MoeBoard, refuse))
             .store(refuse.into(), Ordering::Release);
@@ -327,7 +338,7 @@ impl Moe {
     ///
     /// # Errors
     /// [`MoeError::Rank`]: one that the team does not have.
-    pub fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError> {
+    pub(crate) fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError> {
         let board = self.board();
         board.write_bits(
             std::mem::offset_of!(MoeBoard, promised),
@@ -343,7 +354,7 @@ impl Moe {
     ///
     /// # Errors
     /// [`MoeError::Rank`]: one that the team does not have.
-    pub fn set_suspects(&self, ranks: &[u32]) -> Result<(), MoeError> {
+    pub(crate) fn set_suspects(&self, ranks: &[u32]) -> Result<(), MoeError> {
         let board = self.board();
         board.write_bits(std::mem::offset_of!(MoeBoard, suspects), ranks)
     }

@@ -12,9 +12,11 @@ use crate::abi::{
     CombineSendParams, DISPATCH_ONLY, DISPATCH_QUANTIZED, DevicePtr, DispatchReceiveParams,
     DispatchSendParams, MoeContext, MoeHandle,
 };
+use crate::config::setters;
 
 /// Input of a dispatch. Contents as in [`DispatchSendParams`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DispatchInput {
     /// Tokens, `[tokens, row bytes]` in the layer's format, or BF16 that dispatch casts. A multiple of 16.
     pub x: u64,
@@ -37,11 +39,26 @@ pub struct DispatchInput {
     pub deadline: Option<Duration>,
 }
 
+setters! {
+    const DispatchInput {
+        with_x(x: u64),
+        with_x_scales(x_scales: u64),
+        with_experts(experts: u64),
+        with_weights(weights: u64),
+        with_active(active: u64),
+        with_tokens(tokens: u32),
+        with_quantized(quantized: bool),
+        with_no_combine(no_combine: bool),
+        with_deadline(deadline: Option<Duration>),
+    }
+}
+
 /// Output of a dispatch. Contents as in [`DispatchReceiveParams`].
 ///
 /// "Local experts" in a shape are the places that each rank has room for, [`MoeConfig::room`], also where this rank has fewer
 /// experts: all of them are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DispatchOutput {
     /// Tokens: by expert `[local experts, ranks · max_tokens, row bytes]`, or by rank `[ranks, max_tokens, row bytes]`. A
     /// multiple of 16.
@@ -66,8 +83,24 @@ pub struct DispatchOutput {
     pub active: u64,
 }
 
+setters! {
+    const DispatchOutput {
+        with_recv_x(recv_x: u64),
+        with_recv_scales(recv_scales: u64),
+        with_counts(counts: u64),
+        with_src_info(src_info: u64),
+        with_layout_range(layout_range: u64),
+        with_recv_experts(recv_experts: u64),
+        with_recv_weights(recv_weights: u64),
+        with_recv_stats(recv_stats: u64),
+        with_wait_ns(wait_ns: u64),
+        with_active(active: u64),
+    }
+}
+
 /// Input of a combine. Contents as in [`CombineSendParams`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CombineInput {
     /// What the experts made of `recv_x`, BF16, in the same places; by rank: what is to go back, weighted. A multiple of 16.
     pub y: u64,
@@ -78,8 +111,17 @@ pub struct CombineInput {
     pub unweighted: bool,
 }
 
+setters! {
+    const CombineInput {
+        with_y(y: u64),
+        with_zero_copy(zero_copy: bool),
+        with_unweighted(unweighted: bool),
+    }
+}
+
 /// Output of a combine. Contents as in [`CombineReceiveParams`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CombineOutput {
     /// BF16 `[tokens, hidden]`. A multiple of 16.
     pub out: u64,
@@ -93,6 +135,17 @@ pub struct CombineOutput {
     pub active: u64,
     /// A token that lost experts is divided by the share of its weights that is left.
     pub renormalise: bool,
+}
+
+setters! {
+    const CombineOutput {
+        with_out(out: u64),
+        with_token_valid(token_valid: u64),
+        with_weights(weights: u64),
+        with_wait_ns(wait_ns: u64),
+        with_active(active: u64),
+        with_renormalise(renormalise: bool),
+    }
 }
 
 /// Layer and handle of a launch.

@@ -2,6 +2,7 @@
 
 use super::{MAX_EXPERT_SLOTS, MoeError};
 use crate::abi::{MAX_HIDDEN, MAX_MOE_RANKS, MAX_MOE_TOKENS, MAX_TOP_K, SCALE_CHANNELS};
+use crate::config::setters;
 
 /// Most experts of a layer.
 pub const MAX_EXPERTS: u32 = 4096;
@@ -64,6 +65,7 @@ pub enum Returns {
 
 /// The shape of one MoE layer; the same at every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MoeConfig {
     /// BF16 elements of a token: a multiple of 8, of 128 for FP8, at most 16,384.
     pub hidden: u32,
@@ -81,6 +83,19 @@ pub struct MoeConfig {
     pub returns: Returns,
     /// Expert slots that each rank has room for; 0: as many as the placement uses.
     pub local_experts: u32,
+}
+
+setters! {
+    const MoeConfig {
+        with_hidden(hidden: u32),
+        with_experts(experts: u32),
+        with_top_k(top_k: u32),
+        with_max_tokens(max_tokens: u32),
+        with_format(format: Format),
+        with_layout(layout: RowLayout),
+        with_returns(returns: Returns),
+        with_local_experts(local_experts: u32),
+    }
 }
 
 impl MoeConfig {

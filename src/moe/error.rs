@@ -1,7 +1,7 @@
 //! What can go wrong in a MoE layer.
 
 use super::CallReport;
-use crate::error::{Error, Layer};
+use crate::error::{Error, Part};
 use crate::gpu::GpuError;
 use crate::team::TeamError;
 
@@ -200,6 +200,6 @@ pub enum MoeError {
 
 impl From<MoeError> for Error {
     fn from(error: MoeError) -> Self {
-        Self::new(Layer::Moe, error)
+        Self::new(Part::Moe, error)
     }
 }

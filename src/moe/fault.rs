@@ -8,6 +8,7 @@ use crate::abi::{MoeCause, MoeFault, NONE};
 
 /// Why a call is not complete: what showed first, and who is a suspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Fault {
     /// Number of the call.
     pub call: u32,
@@ -48,7 +49,7 @@ impl Fault {
             MoeCause::TIMEOUT => "no word before the deadline".to_owned(),
             MoeCause::CQE_ERROR => format!("error completion, syndrome {:#x}", self.syndrome),
             MoeCause::FLUSHED => "flushed, the cause is lost".to_owned(),
-            MoeCause::GENERATION => "its word names another epoch".to_owned(),
+            MoeCause::EPOCH => "its word names another epoch".to_owned(),
             MoeCause::MISSED_CALL => "it has not sent the call".to_owned(),
             MoeCause::MALFORMED => "a slot or word of it is out of range".to_owned(),
             MoeCause::ABORTED => "ended by the host".to_owned(),

@@ -193,13 +193,13 @@ impl Moe {
     }
 
     /// Seed of the schedule of the kernels that are launched from now on, where they run on simt.
-    pub fn set_schedule_seed(&self, seed: u64) {
+    pub(crate) fn set_schedule_seed(&self, seed: u64) {
         self.seed.store(seed, Ordering::Relaxed);
     }
 
     /// Device address of the [`MoeContext`](crate::abi::MoeContext).
     #[must_use]
-    pub fn context_addr(&self) -> u64 {
+    pub(crate) fn context_addr(&self) -> u64 {
         self.state.addr()
     }
 

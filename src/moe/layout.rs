@@ -19,6 +19,7 @@ use crate::abi::{
 
 /// Bytes and offsets of one rank's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Layout {
     /// Bytes of a slot's header: 8 + 8 · top-k, rounded up to 128.
     pub header_bytes: u64,

@@ -13,7 +13,8 @@
 //! use warpverbs::moe::{MoeConfig, required_bytes};
 //!
 //! let (hidden, experts, top_k, max_tokens) = (7168, 256, 8, 128);
-//! let shape = MoeConfig { hidden, experts, top_k, max_tokens, ..MoeConfig::BF16 };
+//! let shape = MoeConfig::BF16
+//!     .with_hidden(hidden).with_experts(experts).with_top_k(top_k).with_max_tokens(max_tokens);
 //! let bytes = required_bytes(&shape, 8)?; // at each of 8 ranks
 //! assert_eq!(bytes.library(2).div_ceil(1 << 20), 89); // MiB, with two handles
 //! # Ok::<(), warpverbs::moe::MoeError>(())

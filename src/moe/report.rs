@@ -15,6 +15,7 @@ pub(super) const PHASES: [&str; 4] = [
 
 /// One call at one rank: how each phase ended, and what became of each peer.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CallReport {
     /// This rank.
     pub rank: u32,

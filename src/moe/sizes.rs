@@ -5,6 +5,7 @@ use super::{Layout, MoeConfig, MoeError, RowLayout};
 
 /// Device memory of a MoE layer, per rank, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RequiredBytes {
     /// Slots that peers write into.
     pub slots: u64,

@@ -10,6 +10,7 @@ use crate::abi::SETS;
 
 /// Staging memory of the calls of one set. It has the shape of `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CombineStaging {
     /// Device address.
     pub addr: u64,

@@ -164,7 +164,7 @@ impl Moe {
 
     /// The view in which `call` runs, or would begin now. None: it is older than both views, so it has ended.
     #[must_use]
-    pub fn view_of(&self, call: u32) -> Option<Arc<View>> {
+    pub(crate) fn view_of(&self, call: u32) -> Option<Arc<View>> {
         let written = self.views().written();
         let views = [Some(written.newest()), written.older()];
         let covers = |view: &&Arc<View>| !newer(view.first, call);
@@ -236,13 +236,13 @@ impl Moe {
         }
     }
 
-    /// Forgets all that this rank and `peer` have told each other, for a new incarnation of it: its signals here, what was sent
+    /// Forgets all that this rank and `peer` have told each other, for a new generation of it: its signals here, what was sent
     /// to it last, what it was told, suspicion. Its QPs are in Err or have been reset, so nothing of the old one can arrive.
     ///
     /// # Errors
     /// `peer` is a member of the newest view, or of one in which a call still runs, or kernels may still post to it
     /// ([`Team::fail_peer`](crate::team::Team::fail_peer)); the device's. Then nothing is forgotten.
-    pub fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
+    pub(crate) fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
         let closed = self.team().is_closed(peer)?;
         let written = self.views().written();
         let (newest, finished) = (written.newest(), self.finished());

@@ -21,7 +21,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-pub use bindings::Rdma;
+pub(crate) use bindings::Rdma;
 
 /// Where libmlx5 is looked for, in this order. The loader adds LD_LIBRARY_PATH and the system's directories.
 const LIBRARIES: [&str; 2] = ["libmlx5.so.1", "libmlx5.so"];
@@ -32,6 +32,7 @@ const LIBRARIES: [&str; 2] = ["libmlx5.so.1", "libmlx5.so"];
     "no usable libmlx5 (Debian, Ubuntu: apt-get install libibverbs1 ibverbs-providers); tried {}",
     .tried.join("; ")
 )]
+#[non_exhaustive]
 pub struct LoadError {
     /// Each file that was tried, with the loader's reason.
     pub tried: Vec<String>,
@@ -59,15 +60,21 @@ fn open(libraries: &[&str]) -> Result<Rdma, LoadError> {
         // outlives its library; the types are those of the library's own headers (tests/verbs/bindings.rs).
         match unsafe { Rdma::new(name) } {
             Ok(table) => return Ok(table),
-            Err(reason) => tried.push(format!("{name}: {reason}")),
+            Err(reason) => tried.push(format!("{name}: {}", loader_message(&reason))),
         }
     }
     Err(LoadError { tried })
 }
 
+/// What the dynamic loader said; libloading's own text is only which call failed.
+fn loader_message(error: &libloading::Error) -> String {
+    let said = std::error::Error::source(error);
+    said.map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 /// What tells a preloaded software HCA of a doorbell; none with a real one, which notices by itself.
 #[must_use]
-pub fn softhca_kick() -> Option<extern "C" fn()> {
+pub(crate) fn softhca_kick() -> Option<extern "C" fn()> {
     static KICK: OnceLock<Option<extern "C" fn()>> = OnceLock::new();
     *KICK.get_or_init(|| {
         // SAFETY: RTLD_DEFAULT searches the libraries of the process for a C string's name.
@@ -91,6 +98,7 @@ mod tests {
         for part in [
             "libnothing.so.1",
             "/nowhere/libnothing.so",
+            "No such file or directory",
             "ibverbs-providers",
         ] {
             assert!(error.contains(part), "{part} in {error}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{RankSet, SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
-use crate::config::QpModes;
+use crate::config::{QpModes, setters};
 use crate::fabric::RailConfig;
 use crate::verbs::{Caps, CqKind, Doorbell, QpConfig, Queues, Sharing};
 
@@ -20,6 +20,7 @@ pub const MAX_WINDOWS: u32 = 16;
 /// How a rank joins. All members say the same, except for `rank`; a rank that joins later also says its `generation` and who
 /// is a member then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TeamConfig {
     /// This rank, below `ranks`.
     pub rank: u32,
@@ -28,7 +29,7 @@ pub struct TeamConfig {
     /// Who meets in [`Team::join`](super::Team::join): the founders, this rank among them; or, for a rank that joins a team
     /// which works already, the members that it finds, without itself. Default `None`: all ranks.
     pub members: Option<RankSet>,
-    /// Which incarnation of this rank it is, from 1: another one for every process that takes the rank. Default 1.
+    /// Generation of this rank, from 1: another one for every process that takes the rank. Default 1.
     pub generation: u32,
     /// QPs to each peer, 1 to 64. Default 4: dispatch and combine, two sets each.
     pub qps_per_peer: u32,
@@ -64,7 +65,30 @@ pub struct TeamConfig {
     /// How signals are kept behind data. Default `None`: the cheapest way that the devices of all rails allow.
     pub order: Option<SignalOrder>,
     /// Take `order` even where the device does not keep it. For tests, which show that it breaks.
-    pub order_unchecked: bool,
+    pub(crate) order_unchecked: bool,
+}
+
+setters! {
+    const TeamConfig {
+        with_rank(rank: u32),
+        with_ranks(ranks: u32),
+        with_members(members: Option<RankSet>),
+        with_generation(generation: u32),
+        with_qps_per_peer(qps_per_peer: u32),
+        with_log_depth(log_depth: u8),
+        with_control_bytes(control_bytes: u64),
+        with_timeout(timeout: Duration),
+        with_deadline(deadline: Duration),
+        with_ack_timeout(ack_timeout: Option<u8>),
+        with_retry_count(retry_count: u8),
+        with_sharing(sharing: Sharing),
+        with_doorbell(doorbell: Option<Doorbell>),
+        with_queues(queues: Queues),
+        with_cq(cq: CqKind),
+        with_log_recv_depth(log_recv_depth: Option<u8>),
+        with_direct(direct: bool),
+        with_order(order: Option<SignalOrder>),
+    }
 }
 
 impl TeamConfig {
@@ -94,7 +118,7 @@ impl TeamConfig {
         }
     }
 
-    /// The same as a rank that joins a team which works already: incarnation `generation` of its rank, which nobody has had
+    /// The same as a rank that joins a team which works already: generation `generation` of its rank, which nobody has had
     /// before, and the members that it finds.
     #[must_use]
     pub fn joining(self, generation: u32, members: RankSet) -> Self {
@@ -120,35 +144,18 @@ impl TeamConfig {
     }
 
     /// The same with QPs that work as `modes` says.
-    ///
-    /// # Errors
-    /// A word that is none of those of its field.
-    pub fn with_modes(self, modes: &QpModes) -> Result<Self, TeamError> {
-        let sharing = [Sharing::Shared, Sharing::Exclusive, Sharing::Cta];
-        let doorbell = [
-            None,
-            Some(Doorbell::Record),
-            Some(Doorbell::NoRecord),
-            Some(Doorbell::Mailbox),
-        ];
-        let queues = [Queues::Device, Queues::Host];
-        let cq = [CqKind::Collapsed, CqKind::Wide];
-        let orders = [
-            None,
-            Some(SignalOrder::Inline),
-            Some(SignalOrder::Swap),
-            Some(SignalOrder::Flush),
-        ];
-        Ok(Self {
-            sharing: chosen("sharing", &modes.sharing, QpModes::SHARING, &sharing)?,
-            doorbell: chosen("doorbell", &modes.doorbell, QpModes::DOORBELL, &doorbell)?,
-            queues: chosen("queues", &modes.queues, QpModes::QUEUES, &queues)?,
-            cq: chosen("cq", &modes.cq, QpModes::CQ, &cq)?,
-            log_recv_depth: (modes.log_recv_depth != 0).then_some(modes.log_recv_depth),
+    #[must_use]
+    pub fn with_modes(self, modes: &QpModes) -> Self {
+        Self {
+            sharing: modes.sharing,
+            doorbell: modes.doorbell,
+            queues: modes.queues,
+            cq: modes.cq,
+            log_recv_depth: modes.log_recv_depth,
             direct: modes.direct,
-            order: chosen("moe_order", &modes.moe_order, QpModes::MOE_ORDER, &orders)?,
+            order: modes.moe_order,
             ..self
-        })
+        }
     }
 
     /// Refuses what is outside the limits.
@@ -204,7 +211,7 @@ impl TeamConfig {
 
     /// QPs of this rank that run on `rail` of `rails`.
     #[must_use]
-    pub fn qps_of(&self, rail: u32, rails: u32) -> u64 {
+    pub(crate) fn qps_of(&self, rail: u32, rails: u32) -> u64 {
         let each = self.qps_per_peer / rails + u32::from(rail < self.qps_per_peer % rails);
         u64::from(self.ranks.saturating_sub(1)) * u64::from(each)
     }
@@ -289,18 +296,6 @@ impl TeamConfig {
     }
 }
 
-/// The value at the place of `word` among `words`.
-fn chosen<T: Copy>(
-    what: &'static str,
-    word: &str,
-    words: &[&str],
-    values: &[T],
-) -> Result<T, TeamError> {
-    let place = words.iter().position(|known| *known == word);
-    let value = place.and_then(|place| values.get(place).copied());
-    value.ok_or_else(|| TeamError::limit(what, word, format!("one of {}", words.join(", "))))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,43 +326,27 @@ mod tests {
     }
 
     #[test]
-    fn every_word_of_a_mode_means_another_shape() {
-        let config = TeamConfig::new(0, 2);
-        let of = |change: fn(&mut QpModes, &str), words: &[&str]| -> Vec<String> {
-            let shape = |word: &&str| {
-                let mut modes = QpModes::default();
-                change(&mut modes, word);
-                format!("{:?}", config.with_modes(&modes).unwrap())
-            };
-            words.iter().map(shape).collect()
-        };
-        let sets = [
-            of(
-                |modes, word| modes.sharing = word.to_owned(),
-                QpModes::SHARING,
-            ),
-            of(
-                |modes, word| modes.doorbell = word.to_owned(),
-                QpModes::DOORBELL,
-            ),
-            of(
-                |modes, word| modes.queues = word.to_owned(),
-                QpModes::QUEUES,
-            ),
-            of(|modes, word| modes.cq = word.to_owned(), QpModes::CQ),
-        ];
-        for mut set in sets {
-            let count = set.len();
-            set.sort();
-            set.dedup();
-            assert_eq!(set.len(), count);
-        }
+    fn modes_of_qps_become_those_of_the_team() {
         let modes = QpModes {
-            queues: "cloud".to_owned(),
-            ..QpModes::default()
+            sharing: Sharing::Cta,
+            doorbell: Some(Doorbell::Mailbox),
+            queues: Queues::Host,
+            cq: CqKind::Wide,
+            log_recv_depth: Some(5),
+            direct: true,
+            moe_order: Some(SignalOrder::Flush),
         };
-        let error = config.with_modes(&modes).unwrap_err().to_string();
-        assert_eq!(error, "queues is cloud; it must be one of device, host");
+        let default = TeamConfig::new(0, 2);
+        assert_eq!(default.with_modes(&QpModes::default()), default);
+        let config = default.with_modes(&modes);
+        assert_eq!(
+            (config.sharing, config.doorbell, config.queues, config.cq),
+            (modes.sharing, modes.doorbell, modes.queues, modes.cq)
+        );
+        assert_eq!(
+            (config.log_recv_depth, config.direct, config.order),
+            (modes.log_recv_depth, modes.direct, modes.moe_order)
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::verbs::QpStatus;
 
 /// What one QP has done in all its lives. Read word by word while kernels run: `completed` is never ahead of `posted`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QpCounters {
     /// WQEBBs posted.
     pub posted: u64,
@@ -25,6 +26,7 @@ pub struct QpCounters {
 
 /// How one QP is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QpReport {
     /// QP number at this rank.
     pub qpn: u32,
@@ -38,7 +40,7 @@ pub struct QpReport {
     /// `CQE_ERROR`: with `FLUSHED` it is that of a WQE behind the one that failed.
     pub syndrome: u32,
     /// Recoveries and replacements of the peer that it has been through.
-    pub generation: u32,
+    pub life: u32,
     /// Whether the host has told calls on it to end.
     pub aborted: bool,
 }
@@ -84,7 +86,7 @@ impl Team {
             hca: link.query()?,
             status,
             syndrome: u32::try_from(failure >> 32).expect("32 bits"),
-            generation: state.life,
+            life: state.life,
             aborted: abort != 0,
         })
     }

@@ -9,8 +9,8 @@
 use std::time::Instant;
 
 use super::hello::{Offer, WindowOffer};
-use super::links::PeerState;
-use super::window::OwnedWindow;
+use super::links::{Known, PeerState};
+use super::window::{ALIGN, OwnedWindow};
 use super::{Team, TeamError};
 use crate::fabric::{Identity, Reach};
 use crate::gpu::{DeviceMemory, Gpu, MemoryHandle, OpenedMemory};
@@ -41,21 +41,28 @@ impl Shown {
         }
     }
 
-    /// Where kernels of this rank reach the window at `peer`, which told where it has it and by which name; 0: nowhere.
+    /// Where kernels of this rank reach the window at `peer`; 0: nowhere. A peer of this process has it `here`, as its team has
+    /// registered it; one of another process has told by which `handle` it is opened, which was checked.
     pub(super) fn open(
         &mut self,
         gpu: &dyn Gpu,
         (peer, reach): (u32, Reach),
-        base: u64,
+        here: Option<u64>,
         handle: Option<&MemoryHandle>,
     ) -> u64 {
-        let (Reach::Machine, Some(handle)) = (reach, handle) else {
-            return match reach {
-                Reach::Process => base,
-                _ => 0,
-            };
+        let handle = match (reach, handle) {
+            (Reach::Process, _) => return here.unwrap_or(0),
+            (Reach::Machine, Some(handle)) => handle,
+            _ => return 0,
         };
         match gpu.open_memory(handle) {
+            Ok(opened) if !opened.addr().is_multiple_of(ALIGN as u64) => {
+                let addr = opened.addr();
+                tracing::warn!(
+                    "a window of rank {peer} is reached by the HCA only: it opens at {addr:#x}, no multiple of {ALIGN}"
+                );
+                0
+            }
             Ok(opened) => {
                 let addr = opened.addr();
                 self.opened[peer as usize] = Some(opened);
@@ -73,6 +80,16 @@ impl Shown {
     }
 }
 
+/// Refuses a handle by which less than a window of `bytes` would be opened; why, in words.
+pub(super) fn check_handle(handle: Option<&MemoryHandle>, bytes: u64) -> Result<(), String> {
+    match handle.map(MemoryHandle::bytes) {
+        Some(told) if told < bytes => {
+            Err(format!("a handle of {told} bytes for a window of {bytes}"))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Team {
     /// Whether kernels that open a path reach all windows of `peer` by load and store.
     ///
@@ -86,11 +103,11 @@ impl Team {
 
     /// Closes what this rank has opened of the memory of `peer`, which has been failed and is not waited for: whoever has
     /// died keeps its memory until all others have closed it. `false` while kernels hold guards of it, or if it has not been
-    /// failed; call it again. [`Team::connect_peer`] does it, too, for the next incarnation.
+    /// failed; call it again. [`Team::connect_peer`] does it, too, for the next generation.
     ///
     /// # Errors
     /// A rank that the team does not have; the device's.
-    pub fn release_peer(&self, peer: u32) -> Result<bool, TeamError> {
+    pub(crate) fn release_peer(&self, peer: u32) -> Result<bool, TeamError> {
         let links = self.peer(peer)?;
         if !self.tables.direct(peer).contains(&true) {
             return Ok(true);
@@ -107,13 +124,13 @@ impl Team {
         Ok(true)
     }
 
-    /// Refuses incarnation `generation` of `peer` while the one before it may still store into windows of this rank.
+    /// Refuses generation `generation` of `peer` while the one before it may still store into windows of this rank.
     /// [`Team::connect_peer`] does so, too: a layer asks before it clears what it knows of the one before.
     ///
     /// # Errors
-    /// [`TeamError::StillRuns`]; [`TeamError::Absent`] if the new incarnation has not told what it is; as
+    /// [`TeamError::StillRuns`]; [`TeamError::Absent`] if the new generation has not told what it is; as
     /// [`Team::resolve_peer`].
-    pub fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+    pub(crate) fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
         if self.peer(peer)?.state().visitor.is_none() {
             return Ok(());
         }
@@ -121,7 +138,7 @@ impl Team {
         self.former_is_over(peer, generation, &known.identity)
     }
 
-    /// The same, of an incarnation that is known.
+    /// The same, of a generation that is known.
     pub(super) fn former_is_over(
         &self,
         peer: u32,
@@ -157,15 +174,16 @@ impl Team {
     }
 
     /// Where kernels reach the windows of `peer` from now on, by window.
-    pub(super) fn open_windows(&self, peer: u32, reach: Reach, theirs: &Offer) -> Vec<u64> {
+    pub(super) fn open_windows(&self, peer: u32, known: &Known, theirs: &Offer) -> Vec<u64> {
         let mut windows = self.windows();
         let pairs = windows.iter_mut().zip(&theirs.windows);
         let open = |(own, told): (&mut OwnedWindow, &WindowOffer)| match told.rkeys.is_empty() {
             true => 0,
             false => {
                 let handle = told.handle.as_ref();
-                let gpu = self.gpu.as_ref();
-                own.shown.open(gpu, (peer, reach), told.base, handle)
+                let (gpu, reached) = (self.gpu.as_ref(), (peer, known.reach));
+                let here = known.identity.window(own.window.id, own.window.bytes);
+                own.shown.open(gpu, reached, here, handle)
             }
         };
         pairs.map(open).collect()
@@ -173,7 +191,7 @@ impl Team {
 }
 
 impl PeerState {
-    /// Incarnation `generation` is told names and addresses by which it may store into windows of this rank, if it reaches
+    /// Generation `generation` is told names and addresses by which it may store into windows of this rank, if it reaches
     /// them so.
     pub(super) fn admit(&mut self, generation: u32, reach: Reach, identity: &Identity) {
         if reach != Reach::Hca {

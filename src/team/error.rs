@@ -5,7 +5,7 @@ use std::time::Duration;
 use rendezvous::StoreError;
 
 use super::SignalOrder;
-use crate::error::{Error, Layer};
+use crate::error::{Error, Part};
 use crate::fabric::FabricError;
 use crate::gpu::GpuError;
 use crate::verbs::{DataOrder, VerbsError};
@@ -95,11 +95,11 @@ pub enum TeamError {
         /// How long was waited.
         waited: Duration,
     },
-    /// An incarnation of a peer that is over, or not the one that the QPs are for.
+    /// A generation of a peer that is over, or not the one that the QPs are for.
     #[error(
         "rank {peer} of generation {generation} is over for this rank: it comes back as generation {least} or later"
     )]
-    Incarnation {
+    Generation {
         /// The peer.
         peer: u32,
         /// The generation asked for.
@@ -107,7 +107,7 @@ pub enum TeamError {
         /// The first that is accepted.
         least: u32,
     },
-    /// An incarnation that another would replace, and that may still store into memory of this rank.
+    /// A generation that another would replace, and that may still store into memory of this rank.
     #[error(
         "rank {peer} of generation {generation} may still store into windows of this rank: process {process} must end before \
          another takes its place"
@@ -120,9 +120,9 @@ pub enum TeamError {
         /// The process of that.
         process: String,
     },
-    /// A peer whose QPs have never been connected, or are being connected to another incarnation.
+    /// A peer whose QPs have never been connected, or are being connected to another generation.
     #[error(
-        "rank {peer} is not connected: it has not joined, or a new incarnation of it is being connected"
+        "rank {peer} is not connected: it has not joined, or a new generation of it is being connected"
     )]
     NotConnected {
         /// The peer.
@@ -236,12 +236,12 @@ impl From<FabricError> for TeamError {
 
 impl From<TeamError> for Error {
     fn from(error: TeamError) -> Self {
-        Self::new(Layer::Team, error)
+        Self::new(Part::Team, error)
     }
 }
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
-        Self::new(Layer::Team, error)
+        Self::new(Part::Team, error)
     }
 }

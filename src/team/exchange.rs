@@ -10,11 +10,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rendezvous::Store;
+use rendezvous::{Patient, Store};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{RankSet, TeamConfig, TeamError, hello};
+
+/// A call of the store is repeated for this long: longer than an etcd needs to choose another leader.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The way of one rank to the others.
 #[derive(Clone, Debug)]
@@ -35,7 +38,7 @@ impl Exchange {
     pub(super) fn new(store: Arc<dyn Store>, config: &TeamConfig) -> Self {
         let (rank, generation) = (config.rank, config.generation);
         Self {
-            store,
+            store: Arc::new(Patient::new(store, PATIENCE)),
             rank,
             generation,
             ranks: config.members().with(rank),
@@ -61,7 +64,7 @@ impl Exchange {
         &self.store
     }
 
-    /// Takes this rank's place in the store, once per run and incarnation.
+    /// Takes this rank's place in the store, once per run and generation.
     pub(super) fn enter(&self) -> Result<(), TeamError> {
         let key = match self.joins {
             true => format!("rank/{}.{}", self.rank, self.generation),
@@ -89,7 +92,7 @@ impl Exchange {
     pub(super) fn failure(&self) -> Result<(), TeamError> {
         match self.joins {
             true => Ok(()),
-            // A later incarnation that fails has failed alone.
+            // A later generation that fails has failed alone.
             false => self.failure_among(|_, generation| generation.is_none_or(|one| one == 1)),
         }
     }

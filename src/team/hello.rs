@@ -1,12 +1,13 @@
-//! What an incarnation of a rank tells of itself, and what it offers one peer. Both are checked before anything is used.
+//! What a generation of a rank tells of itself, and what it offers one peer. Both are checked before anything is used.
 //!
 //! `hello/RANK.GENERATION` is the same for all: addresses, settings, windows. `welcome/RANK.GENERATION/PEER.GENERATION` is for
-//! one incarnation of one peer: QPs and keys that only it is told, so that nobody else's packets and requests are taken. The
+//! one generation of one peer: QPs and keys that only it is told, so that nobody else's packets and requests are taken. The
 //! founders' hellos hold what they offer each other, for they all meet at once.
 
 use serde::{Deserialize, Serialize};
 
 use super::TeamError;
+use super::direct::check_handle;
 use super::exchange::Exchange;
 use crate::fabric::Identity;
 use crate::fabric::PSN_BITS;
@@ -21,18 +22,18 @@ pub(super) fn hello_key(rank: u32, generation: u32) -> String {
     format!("hello/{rank}.{generation}")
 }
 
-/// Where the welcome of one incarnation to another is kept.
+/// Where the welcome of one generation to another is kept.
 pub(super) fn welcome_key(from: (u32, u32), to: (u32, u32)) -> String {
     format!("welcome/{}.{}/{}.{}", from.0, from.1, to.0, to.1)
 }
 
 /// The rank and generation that such a name begins with; none for other names.
-pub(super) fn incarnation(name: &str) -> Option<(u32, u32)> {
+pub(super) fn rank_generation(name: &str) -> Option<(u32, u32)> {
     let (rank, generation) = name.split_once('.')?;
     Some((rank.parse().ok()?, generation.parse().ok()?))
 }
 
-/// One incarnation of a rank.
+/// One generation of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) version: u32,
@@ -61,7 +62,7 @@ pub(super) struct WindowShape {
     pub(super) purpose: String,
 }
 
-/// What one incarnation offers one of another rank.
+/// What one generation offers one of another rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Offer {
     pub(super) version: u32,
@@ -166,6 +167,7 @@ impl Wanted<'_> {
             if keys != rails && keys != 0 {
                 return refuse(format!("{keys} keys of a window; there are {rails} rails"));
             }
+            check_handle(window.handle.as_ref(), window.shape.bytes).or_else(refuse)?;
         }
         Ok(())
     }

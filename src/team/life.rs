@@ -5,10 +5,10 @@
 //!
 //! 1. This rank closes the peer, so that kernels get no more guards of it, moves the QPs to Err and raises their error words, which
 //!    ends every wait ([`Team::next_life`]).
-//! 2. It waits until no kernel holds a guard: the grace period. If another incarnation is to come, it closes what it has opened of
+//! 2. It waits until no kernel holds a guard: the grace period. If another generation is to come, it closes what it has opened of
 //!    the former one's memory, and that one must be over.
 //! 3. It resets the QPs and fills in their memory for a life that begins at the next multiple of 65,536 indices, or makes new QPs. A
-//!    new incarnation gets new keys, and the old ones end.
+//!    new generation gets new keys, and the old ones end.
 //! 4. Each end tells the other what it offers now, and waits for the other's.
 //! 5. The QPs go to Rtr and to Rts with new packet numbers; the peer table gets the number of the life ([`Team::begin_life`]).
 //! 6. This rank opens the peer. A ticket of an earlier life is stale then.
@@ -30,16 +30,16 @@ const MORE_COMMANDS: usize = 8;
 /// What the next life of the QPs to a peer keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Keeps<'a> {
-    /// QPs and keys: the peer is the same incarnation.
+    /// QPs and keys: the peer is the same generation.
     QpsAndKeys,
-    /// The QPs, for this incarnation; its keys are new.
+    /// The QPs, for this generation; its keys are new.
     Qps(&'a Known),
-    /// Nothing: QPs and keys for this incarnation are new.
+    /// Nothing: QPs and keys for this generation are new.
     Nothing(&'a Known),
 }
 
 impl<'a> Keeps<'a> {
-    /// The incarnation that the next life is for; none: that of the present one.
+    /// The generation that the next life is for; none: that of the present one.
     fn successor(self) -> Option<&'a Known> {
         match self {
             Self::QpsAndKeys => None,
@@ -102,13 +102,13 @@ impl Team {
         Ok(())
     }
 
-    /// What this rank offers the incarnation that the life is for, which may store into windows from now on if it reaches them so.
+    /// What this rank offers the generation that the life is for, which may store into windows from now on if it reaches them so.
     pub(super) fn offer_to(&self, state: &mut PeerState, peer: u32, known: &Known) -> Offer {
         state.admit(known.generation, known.reach, &known.identity);
         state.offer(peer, self.offers_of_windows(peer))
     }
 
-    /// Fills in the peer table and connects the QPs with what the other incarnation offers: step 5. Kernels do not post to the
+    /// Fills in the peer table and connects the QPs with what the other generation offers: step 5. Kernels do not post to the
     /// peer: it is closed, and none holds a guard of it.
     pub(super) fn begin_life(
         &self,
@@ -122,7 +122,7 @@ impl Team {
             None => state.life,
         };
         let places = self.places(theirs);
-        let direct = self.open_windows(peer, known.reach, theirs);
+        let direct = self.open_windows(peer, known, theirs);
         self.tables.set_peer(peer, life, &direct, &places)?;
         state.receive(known, &theirs.qps)?;
         state.send(self.links.patience(), &theirs.qps)?;

@@ -32,7 +32,7 @@ pub(super) struct Link {
     rail: u32,
     /// First packet number of this side in its present life.
     psn: u32,
-    /// The packet number that an earlier incarnation of the peer would have sent next.
+    /// The packet number that an earlier generation of the peer would have sent next.
     far: Option<u32>,
     /// Where the other end is; set when it has told.
     path: Option<PathAttr>,
@@ -314,14 +314,14 @@ impl Link {
     }
 
     /// Fills in the memory of a life that begins at `base`; the QP is in Reset. Counters and the abort word outlive lives.
-    fn write_image(&mut self, gpu: &dyn Gpu, base: u64, generation: u32) -> Result<(), TeamError> {
+    fn write_image(&mut self, gpu: &dyn Gpu, base: u64, life: u32) -> Result<(), TeamError> {
         let attr = ImageAttr {
             doorbell: self.doorbell.as_ref().map_or(0, |page| {
                 page.addr() + (self.layout.doorbell_addr - self.layout.doorbell_page_addr)
             }),
             atomic_sink: self.sink.0,
             atomic_sink_lkey: self.sink.1,
-            generation,
+            life,
             base,
         };
         let kept = match self.next {

@@ -41,34 +41,34 @@ pub(super) struct PeerState {
     pub(super) links: Vec<Link>,
     /// Lives of the QPs before this one: recoveries and replacements, as kernels see them.
     pub(super) life: u32,
-    /// Recoveries since the QPs were connected with this incarnation: both ends count the same.
+    /// Recoveries since the QPs were connected with this generation: both ends count the same.
     pub(super) recoveries: u32,
     /// Why another life is being made.
     pub(super) making: Option<Making>,
-    /// The incarnation that QPs and keys of this life are for; 0: nobody has been told any.
+    /// The generation that QPs and keys of this life are for; 0: nobody has been told any.
     pub(super) told: u32,
-    /// The incarnation whose QPs these are connected with; 0: none yet.
+    /// The generation whose QPs these are connected with; 0: none yet.
     pub(super) connected: u32,
-    /// The host has given the incarnation up, and no other was begun with.
+    /// The host has given the generation up, and no other was begun with.
     pub(super) failed: bool,
     /// How kernels get at its windows.
     pub(super) reach: Reach,
-    /// The incarnation that may store into windows of this rank, until it is over.
+    /// The generation that may store into windows of this rank, until it is over.
     pub(super) visitor: Option<(u32, Identity)>,
-    /// The newest incarnation whose hello was read: how its rails are reached.
+    /// The newest generation whose hello was read: how its rails are reached.
     pub(super) known: Option<Known>,
 }
 
 /// Why another life of the QPs to a peer is being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Making {
-    /// For the same incarnation.
+    /// For the same generation.
     Recovery,
-    /// For the incarnation of this generation.
+    /// For this generation.
     Peer(u32),
 }
 
-/// How an incarnation of a peer is reached.
+/// How a generation of a peer is reached.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) generation: u32,
@@ -161,7 +161,7 @@ impl Links {
         }
     }
 
-    /// How the incarnation that told `hello`, which was checked, is reached. May take as long as ARP does.
+    /// How the generation that told `hello`, which was checked, is reached. May take as long as ARP does.
     pub(super) fn known(
         &self,
         rails: &[Rail],
@@ -232,7 +232,7 @@ impl PeerState {
         row
     }
 
-    /// What is offered to incarnation `told` of `peer`.
+    /// What is offered to generation `told` of `peer`.
     pub(super) fn offer(&self, peer: u32, windows: Vec<WindowOffer>) -> Offer {
         Offer {
             version: VERSION,
@@ -276,13 +276,13 @@ impl PeerState {
             .try_for_each(|link| link.release(gpu, Status::ABORTED))
     }
 
-    /// Whether they are connected with this incarnation and work, for all that this rank knows.
+    /// Whether they are connected with this generation and work, for all that this rank knows.
     pub(super) fn is_connected_with(&self, generation: u32) -> bool {
         let present = self.connected == generation && self.told == generation;
         present && self.making.is_none() && !self.failed
     }
 
-    /// Whether a life is being made for another incarnation.
+    /// Whether a life is being made for another generation.
     pub(super) fn is_for_another(&self) -> bool {
         matches!(self.making, Some(Making::Peer(_)))
     }

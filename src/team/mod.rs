@@ -55,7 +55,7 @@ use crate::abi::{QpContext, Window};
 use crate::config::Config;
 use crate::error::Error;
 use crate::fabric::{LiveTeam, Rail};
-use crate::gpu::{self, Gpu, GpuSelector};
+use crate::gpu::{self, Gpu};
 use crate::verbs::{Context, DeviceSelector, Events, HeapStats};
 
 pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
@@ -72,8 +72,8 @@ pub use ranks::RankSet;
 #[cfg(feature = "etcd")]
 pub use rendezvous::EtcdStore;
 pub use rendezvous::{
-    FileStore, LEASE_TTL, Lease, LeaseId, MAX_KEY, MAX_VALUE, MemoryStore, RECORD_VERSION, Records,
-    Store, StoreError, open_store,
+    Changed, Count, Entry, FileStore, LEASE_TTL, Lease, LeaseId, MAX_KEY, MAX_VALUE, MemoryStore,
+    Patient, RECORD_VERSION, Records, Store, StoreError, open_store,
 };
 use tables::Tables;
 pub(crate) use tidy::remove_below;
@@ -92,7 +92,7 @@ pub struct Team {
     windows: Mutex<Vec<OwnedWindow>>,
     rails: Vec<Rail>,
     /// The last to go: who could store into the memory of others does so no more.
-    _living: LiveTeam,
+    living: LiveTeam,
 }
 
 impl Team {
@@ -131,29 +131,43 @@ impl Team {
     /// # Errors
     /// What cannot be opened; as [`Team::join`].
     pub fn start(config: &Config) -> Result<Arc<Self>, Error> {
+        Self::start_as(config, |team, _| Ok(team))
+    }
+
+    /// The same as whom `role` says: of a team of all defaults, and the store in which it meets, it makes one with other founders,
+    /// or one that joins later ([`TeamConfig::joining`]).
+    ///
+    /// # Errors
+    /// As [`Team::start`], and those of `role`, before anything else is opened than the store.
+    pub fn start_as<E: From<Error>>(
+        config: &Config,
+        role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
+    ) -> Result<Arc<Self>, E> {
         let store: Arc<dyn Store> = match (config.ranks, config.store.as_str()) {
             (1, "") => Arc::new(MemoryStore::new()),
-            (_, url) => open_store(url, &config.run_id)?,
+            (_, url) => open_store(url, &config.run_id).map_err(Error::from)?,
         };
+        let role = role(TeamConfig::new(config.rank, config.ranks), &store)?;
         let open = || -> Result<_, Error> {
             let contexts = open_devices(&config.device)?;
             let soft = contexts.iter().any(|context| context.info().is_soft());
-            let gpu = gpu::open_for(config.gpu.parse::<GpuSelector>()?, soft)?;
+            let gpu = gpu::open_for(config.gpu, soft)?;
             let team = TeamConfig {
                 qps_per_peer: config.qps_per_peer,
                 log_depth: config.log_depth,
                 timeout: config.join_timeout,
                 deadline: config.deadline,
-                ..TeamConfig::new(config.rank, config.ranks)
+                ..role
             };
-            Ok((team.with_modes(&config.modes)?, contexts, gpu))
+            Ok((team.with_modes(&config.modes), contexts, gpu))
         };
         match open() {
-            Ok((team, contexts, gpu)) => Ok(Self::join_rails(team, &contexts, &gpu, store)?),
+            Ok((team, contexts, gpu)) => {
+                Ok(Self::join_rails(team, &contexts, &gpu, store).map_err(Error::from)?)
+            }
             Err(error) => {
-                let team = TeamConfig::new(config.rank, config.ranks);
-                Exchange::new(store, &team).fail_with(&error.to_string());
-                Err(error)
+                Exchange::new(store, &role).fail_with(&error.to_string());
+                Err(error.into())
             }
         }
     }
@@ -200,7 +214,7 @@ impl Team {
             order,
             windows: Mutex::default(),
             rails: made,
-            _living: living,
+            living,
         };
         tracing::info!("{}", team.summary());
         Ok(team)
@@ -315,10 +329,15 @@ impl Team {
             })?;
         let gpu = self.gpu.as_ref();
         let what = (bytes, purpose);
-        let mut owned = OwnedWindow::new(gpu, &self.rails, &self.config, id, what)?;
-        let reach = self.links.all().iter().map(|peer| peer.state().reach);
-        let reach: Vec<_> = reach.collect();
-        let (entries, direct) = owned.entries(gpu, &self.exchange, &self.config, &reach)?;
+        let of = (&self.living, self.rails.as_slice());
+        let mut owned = OwnedWindow::new(gpu, of, &self.config, id, what)?;
+        let peers = self.links.all().iter().map(|peer| {
+            let state = peer.state();
+            let visitor = state.visitor.as_ref();
+            (state.reach, visitor.map(|(_, identity)| identity.clone()))
+        });
+        let peers: Vec<_> = peers.collect();
+        let (entries, direct) = owned.entries(gpu, &self.exchange, &self.config, &peers)?;
         let lkeys = owned.lkeys_be();
         self.tables.add_window(&entries, &direct, &lkeys)?;
         Ok(owned)
@@ -329,7 +348,7 @@ impl Team {
     ///
     /// # Errors
     /// The first difference, by both ranks and both values.
-    pub fn agree(&self, topic: &str, pairs: &[(String, String)]) -> Result<(), TeamError> {
+    pub(crate) fn agree(&self, topic: &str, pairs: &[(String, String)]) -> Result<(), TeamError> {
         told(&self.exchange, self.exchange.agree(topic, pairs))
     }
 
@@ -347,7 +366,8 @@ impl Team {
     /// Whether another rank has told that it gives up.
     ///
     /// # Errors
-    /// Its error; as [`Team::check_threads`].
+    /// Its error; [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked) if a thread that rings doorbells for this rank does not
+    /// run any more.
     pub fn check_peers(&self) -> Result<(), TeamError> {
         self.check_threads()?;
         self.exchange.failure()
@@ -357,7 +377,7 @@ impl Team {
     ///
     /// # Errors
     /// [`VerbsError::Panicked`](crate::verbs::VerbsError::Panicked): what is posted does not run any more.
-    pub fn check_threads(&self) -> Result<(), TeamError> {
+    pub(crate) fn check_threads(&self) -> Result<(), TeamError> {
         Ok(self.rails.iter().try_for_each(Rail::check)?)
     }
 
@@ -437,7 +457,7 @@ impl Team {
 ///
 /// # Errors
 /// A device that is not there or does not do; a name that stands twice.
-pub fn open_devices(names: &str) -> Result<Vec<Arc<Context>>, TeamError> {
+fn open_devices(names: &str) -> Result<Vec<Arc<Context>>, TeamError> {
     let names: Vec<&str> = names.split(',').map(str::trim).collect();
     let open = |(place, name): (usize, &&str)| {
         if names[..place].contains(name) {

@@ -5,18 +5,8 @@ use std::sync::Arc;
 
 use super::{TeamConfig, TeamError};
 use crate::abi::MoeOrder;
+pub use crate::config::SignalOrder;
 use crate::verbs::{Caps, Context, DataOrder};
-
-/// How a signal is kept behind the data that it stands for. In the order of their cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignalOrder {
-    /// The signal is an inline write on the same QP: where the device places writes in order.
-    Inline,
-    /// The signal is an atomic swap on the same QP: where atomics are behind what was posted before.
-    Swap,
-    /// The data has completed before the signal is posted: anywhere.
-    Flush,
-}
 
 impl SignalOrder {
     const ALL: [Self; 3] = [Self::Inline, Self::Swap, Self::Flush];
@@ -37,7 +27,7 @@ impl SignalOrder {
 
     /// As kernels are told.
     #[must_use]
-    pub fn code(self) -> MoeOrder {
+    pub(crate) fn code(self) -> MoeOrder {
         match self {
             Self::Inline => MoeOrder::INLINE_WRITE,
             Self::Swap => MoeOrder::SWAP,

@@ -25,20 +25,23 @@ impl RankSet {
 
     /// The same with `rank`, which is left out if it is no rank that can be.
     #[must_use]
-    pub fn with(mut self, rank: u32) -> Self {
+    pub fn with(self, rank: u32) -> Self {
+        // No `mut self`: rustc 1.95 lets an optimized caller see such a change in its own copy of the argument.
+        let mut words = self.0;
         if rank < MAX_RANKS {
-            self.0[rank as usize / 64] |= 1 << (rank % 64);
+            words[rank as usize / 64] |= 1 << (rank % 64);
         }
-        self
+        Self(words)
     }
 
     /// The same without `rank`.
     #[must_use]
-    pub fn without(mut self, rank: u32) -> Self {
+    pub fn without(self, rank: u32) -> Self {
+        let mut words = self.0; // as in `with`
         if rank < MAX_RANKS {
-            self.0[rank as usize / 64] &= !(1 << (rank % 64));
+            words[rank as usize / 64] &= !(1 << (rank % 64));
         }
-        self
+        Self(words)
     }
 
     /// Its ranks, in their order.

@@ -17,10 +17,10 @@ struct ResetQps {
 
 impl Team {
     /// Brings the QPs to `peer` up again, whatever state they are in. Collective between this rank and `peer`: both call it as
-    /// often as it succeeds. Other peers' QPs go on working. The peer is the incarnation that the QPs were connected with; for
+    /// often as it succeeds. Other peers' QPs go on working. The peer is the generation that the QPs were connected with; for
     /// another one there is [`Team::connect_peer`].
     ///
-    /// What was in flight has an unknown outcome; nothing is sent again. Old tickets are `stale_generation`. The counters go
+    /// What was in flight has an unknown outcome; nothing is sent again. Old tickets are `stale_life`. The counters go
     /// on. Returns how often these two have done it.
     ///
     /// Kernels that post to the peer must hold a guard of it (`guard_enter`) while they do, or have ended.
@@ -35,7 +35,7 @@ impl Team {
             return Err(TeamError::Recovering { peer });
         };
         let deadline = deadline_in(self.config.timeout);
-        let (number, incarnation) = {
+        let (number, generation) = {
             let state = links.state();
             if state.connected == 0 || state.connected != state.told || state.is_for_another() {
                 return Err(TeamError::NotConnected { peer });
@@ -46,11 +46,11 @@ impl Team {
         let own = ResetQps {
             qps: links.state().qps(),
         };
-        let mut ends = [(self.rank(), self.config.generation), (peer, incarnation)];
+        let mut ends = [(self.rank(), self.config.generation), (peer, generation)];
         ends.sort_unstable();
         let [low, high] = ends.map(|(rank, generation)| format!("{rank}.{generation}"));
         let topic = |step: &str| format!("recover/{low}-{high}/{number}/{step}");
-        let other = (peer, incarnation);
+        let other = (peer, generation);
         let theirs = self.exchange.with(other, &topic("reset"), &own, deadline)?;
         self.receive_again(peer, &topic("reset"), &theirs)?;
         // Nobody sends before the other end receives.
@@ -70,7 +70,7 @@ impl Team {
 
     /// Ends everything with `peer`: no kernel gets a guard of it any more, its QPs are in Err, every wait for them ends
     /// `aborted`. Never waits, and needs nothing of the peer. [`Team::recover`] brings them back if the peer is still the same
-    /// incarnation and does so, too; otherwise that incarnation is over, and [`Team::connect_peer`] takes a later one.
+    /// generation and does so, too; otherwise that generation is over, and [`Team::connect_peer`] takes a later one.
     ///
     /// A call of either that is under way in another thread ends with an error.
     ///

@@ -1,6 +1,6 @@
-//! Replacing one peer: a new incarnation of it, or the first one in its place. Nobody else's QPs and keys are touched.
+//! Replacing one peer: a new generation of it, or the first one in its place. Nobody else's QPs and keys are touched.
 //!
-//! Both ends call [`Team::connect_peer`], in any order. A rank whose QPs to that place were for an earlier incarnation ends their
+//! Both ends call [`Team::connect_peer`], in any order. A rank whose QPs to that place were for an earlier generation ends their
 //! life and makes the next (`life.rs`); a rank that has offered nothing to that place yet skips that. Then each publishes what it
 //! offers the other, waits for the other's, checks it, and begins the life.
 //!
@@ -18,7 +18,7 @@ use super::links::{Known, Making, PeerState};
 use super::{Team, TeamError, deadline_in};
 
 impl Team {
-    /// Tells what this incarnation is: addresses, settings and windows, as record `hello/RANK.GENERATION`. For a rank that joins
+    /// Tells what this generation is: addresses, settings and windows, as record `hello/RANK.GENERATION`. For a rank that joins
     /// later, when all its windows are made; members need it in [`Team::connect_peer`]. Founders have told it when they met.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Team {
         self.exchange.put(&key, &hello)
     }
 
-    /// Reads the hello of incarnation `generation` of `peer`, checks it and finds the addresses behind it, which may take as
+    /// Reads the hello of generation `generation` of `peer`, checks it and finds the addresses behind it, which may take as
     /// long as ARP does. [`Team::connect_peer`] does it, too, unless it has been done: call this before, where waiting hurts
     /// nobody.
     ///
@@ -55,21 +55,21 @@ impl Team {
         self.known(peer, generation, deadline).map(drop)
     }
 
-    /// Connects the QPs to incarnation `generation` of `peer`: the first in its place, or another one than before, whose QPs
-    /// and keys end here. That incarnation calls it for this one, too. Other peers' QPs go on working. The peer stays closed
+    /// Connects the QPs to generation `generation` of `peer`: the first in its place, or another one than before, whose QPs
+    /// and keys end here. That generation calls it for this one, too. Other peers' QPs go on working. The peer stays closed
     /// until [`Team::open_peer`].
     ///
     /// Waits at most for `patience`, for kernels and for the other end; with none it only looks. After an error it may be
-    /// called again, and goes on from where it was, or called for a later incarnation. Once it has succeeded, calling it again
+    /// called again, and goes on from where it was, or called for a later generation. Once it has succeeded, calling it again
     /// does nothing.
     ///
-    /// What was in flight to the former incarnation has an unknown outcome, and its tickets are `stale_generation`. Kernels
+    /// What was in flight to the former generation has an unknown outcome, and its tickets are `stale_life`. Kernels
     /// that post to the peer hold guards of it while they do, or have ended.
     ///
     /// # Errors
     /// As [`Team::resolve_peer`]; [`TeamError::Guarded`] if kernels do not drop their guards, [`TeamError::Absent`] if the
-    /// other end does not come; [`TeamError::StillRuns`] while the former incarnation could store into windows of this rank;
-    /// [`TeamError::Incarnation`] for one that is over, [`TeamError::Recovering`]; what HCA, device and store refuse.
+    /// other end does not come; [`TeamError::StillRuns`] while the former generation could store into windows of this rank;
+    /// [`TeamError::Generation`] for one that is over, [`TeamError::Recovering`]; what HCA, device and store refuse.
     pub fn connect_peer(
         &self,
         peer: u32,
@@ -115,7 +115,7 @@ impl Team {
         Ok(())
     }
 
-    /// Whether the QPs to `peer` are connected, with incarnation [`Team::peer_generation`], and have not been failed.
+    /// Whether the QPs to `peer` are connected, with generation [`Team::peer_generation`], and have not been failed.
     ///
     /// # Errors
     /// A rank that the team does not have.
@@ -124,7 +124,7 @@ impl Team {
         Ok(state.connected != 0 && state.is_connected_with(state.told))
     }
 
-    /// The incarnation of `peer` that the QPs are for, or were; 0 if nobody has ever come.
+    /// The generation of `peer` that the QPs are for, or were; 0 if nobody has ever come.
     ///
     /// # Errors
     /// A rank that the team does not have.
@@ -132,7 +132,7 @@ impl Team {
         Ok(self.peer(peer)?.state().told)
     }
 
-    /// Refuses an incarnation that is over.
+    /// Refuses a generation that is over.
     fn check_generation(
         &self,
         state: &PeerState,
@@ -147,7 +147,7 @@ impl Team {
         let over = state.failed || recovers;
         let least = newest.saturating_add(u32::from(over)).max(1);
         match generation < least {
-            true => Err(TeamError::Incarnation {
+            true => Err(TeamError::Generation {
                 peer,
                 generation,
                 least,
@@ -156,7 +156,7 @@ impl Team {
         }
     }
 
-    /// How incarnation `generation` of `peer` is reached.
+    /// How generation `generation` of `peer` is reached.
     pub(super) fn known(
         &self,
         peer: u32,
@@ -178,7 +178,7 @@ impl Team {
         Ok(known)
     }
 
-    /// Brings QPs and keys to where they can be offered to incarnation `generation`: nobody was told them before.
+    /// Brings QPs and keys to where they can be offered to generation `generation`: nobody was told them before.
     fn prepare(&self, peer: u32, known: &Known, deadline: Instant) -> Result<(), TeamError> {
         let generation = known.generation;
         let links = self.peer(peer)?;
@@ -193,7 +193,7 @@ impl Team {
         self.next_life(peer, Keeps::Qps(known), deadline)
     }
 
-    /// What `peer` offers this incarnation.
+    /// What `peer` offers this generation.
     fn welcome_of(&self, peer: (u32, u32), deadline: Instant) -> Result<Offer, TeamError> {
         let key = welcome_key(peer, (self.rank(), self.config.generation));
         let read = || self.exchange.read_versioned(peer.0, &key);

@@ -14,8 +14,8 @@ use crate::abi::{
 use crate::gpu::{DeviceMemory, Gpu, HostMapped};
 
 const ALIGN: u64 = 128;
-/// `PeerEntry::rail_generation` holds so many bits of a life.
-const GENERATION_MASK: u32 = (1 << RAIL_SHIFT) - 1;
+/// `PeerEntry::rail_life` holds so many bits of a life.
+const LIFE_MASK: u32 = (1 << RAIL_SHIFT) - 1;
 
 /// Context, settings, QP pointers, guards, keys, peer table; and the words that close a peer.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl Tables {
         let window = first / (self.ranks * self.rails) as usize;
         for (place, entry) in entries.iter().enumerate() {
             let entry = PeerEntry {
-                rail_generation: shadow.word(self.ranks, self.rails, place),
+                rail_life: shadow.word(self.ranks, self.rails, place),
                 ..*entry
             };
             shadow.entries.push(entry);
@@ -176,7 +176,7 @@ impl Tables {
         self.write_peer(&mut shadow, peer, |_| None)
     }
 
-    /// Fills in every entry of a new incarnation of `peer`: life of the QPs, where kernels reach it by load and store (by window),
+    /// Fills in every entry of a new generation of `peer`: life of the QPs, where kernels reach it by load and store (by window),
     /// and address and key (big-endian) by window and rail. Inside its grace period only. May be called again.
     pub(super) fn set_peer(
         &self,
@@ -224,7 +224,7 @@ impl Tables {
         for (row, at) in rows.enumerate() {
             let word = shadow.word(self.ranks, self.rails, at);
             let entry = &mut shadow.entries[at];
-            entry.rail_generation = word;
+            entry.rail_life = word;
             if let Some((base, rkey_be)) = place(row) {
                 (entry.base, entry.rkey_be) = (base, rkey_be);
             }
@@ -277,7 +277,7 @@ impl Tables {
 }
 
 impl Shadow {
-    /// `PeerEntry::rail_generation` of the entry at `place`.
+    /// `PeerEntry::rail_life` of the entry at `place`.
     fn word(&self, ranks: u32, rails: u32, place: usize) -> u32 {
         let (ranks, rails) = (ranks as usize, rails as usize);
         let (row, peer) = (place / ranks, place % ranks);
@@ -286,6 +286,6 @@ impl Shadow {
             0 => 0,
             _ => PEER_DIRECT,
         };
-        direct | rail << RAIL_SHIFT | self.lives[peer] & GENERATION_MASK
+        direct | rail << RAIL_SHIFT | self.lives[peer] & LIFE_MASK
     }
 }

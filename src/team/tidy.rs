@@ -1,4 +1,4 @@
-//! Records of incarnations that are over: nobody reads them any more, and without removing them a store would grow with every
+//! Records of generations that are over: nobody reads them any more, and without removing them a store would grow with every
 //! replacement.
 
 use rendezvous::{Store, StoreError};
@@ -6,12 +6,12 @@ use rendezvous::{Store, StoreError};
 use super::{Team, hello};
 
 impl Team {
-    /// Removes what incarnations that are over, by rank and generation, have told, and what others have told them. May be called
+    /// Removes what generations that are over, by rank and number, have told, and what others have told them. May be called
     /// by any rank, by several at once, and again after an error.
     pub(crate) fn forget(&self, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError> {
         let store = self.exchange.store().as_ref();
         let over =
-            |name: &str| hello::incarnation(name).is_some_and(|(rank, of)| is_over(rank, of));
+            |name: &str| hello::rank_generation(name).is_some_and(|(rank, of)| is_over(rank, of));
         for from in store.list("welcome")? {
             let all = over(&from);
             let key = format!("welcome/{from}");

@@ -7,7 +7,7 @@ impl Team {
     /// Commands that have gone to the HCAs through this team's contexts: made, moved, asked about and destroyed QPs, CQs, keys.
     /// Address handles are no commands.
     #[must_use]
-    pub fn commands(&self) -> u64 {
+    pub(crate) fn commands(&self) -> u64 {
         self.rails
             .iter()
             .map(|rail| rail.context().commands())
@@ -17,7 +17,7 @@ impl Team {
     /// Bytes of device and pinned host memory that were ever taken on this team's device, and those that QPs hold of the heaps
     /// that are part of it. Between two looks that show the same nothing was allocated.
     #[must_use]
-    pub fn bytes_allocated(&self) -> u64 {
+    pub(crate) fn bytes_allocated(&self) -> u64 {
         let heaps: u64 = self.rails.iter().map(Rail::heap_bytes).sum();
         self.gpu.allocated() + heaps
     }

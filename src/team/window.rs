@@ -9,20 +9,18 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::direct::Shown;
+use super::direct::{Shown, check_handle};
 use super::exchange::Exchange;
 use super::hello::{WindowOffer, WindowShape};
 use super::{TeamConfig, TeamError};
 use crate::abi::{PeerEntry, Window};
-use crate::fabric::Offered;
-use crate::fabric::Rail;
-use crate::fabric::Reach;
+use crate::fabric::{Identity, LiveTeam, Offered, Rail, Reach, RegisteredWindow};
 use crate::gpu::{DeviceMemory, Gpu, MemoryHandle};
 use crate::verbs::{Access, Export, Mr, Pd, VerbsError};
 
 /// Longest window.
 const MAX_WINDOW_BYTES: u64 = 1 << 40;
-const ALIGN: usize = 4096;
+pub(super) const ALIGN: usize = 4096;
 
 /// What a window is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +47,8 @@ impl Purpose {
 #[derive(Debug)]
 pub(super) struct OwnedWindow {
     keys: Keys,
-    /// Behind the keys, so that it goes after them.
+    _registered: RegisteredWindow,
+    /// Behind the keys and its registration among the windows of this process, so that it goes after them.
     memory: DeviceMemory,
     offered: Offered,
     pub(super) window: Window,
@@ -92,7 +91,7 @@ impl OwnedWindow {
     /// Makes window `id`, known to nobody else.
     pub(super) fn new(
         gpu: &dyn Gpu,
-        rails: &[Rail],
+        (team, rails): (&LiveTeam, &[Rail]),
         config: &TeamConfig,
         id: u32,
         (bytes, purpose): (u64, Purpose),
@@ -138,6 +137,7 @@ impl OwnedWindow {
                 bytes,
             },
             keys: Keys { own, peers },
+            _registered: team.register(id, memory.addr(), bytes),
             shown: Shown::new(&memory, shared, config.ranks),
             memory,
             offered,
@@ -146,13 +146,13 @@ impl OwnedWindow {
     }
 
     /// Tells the other founders of it and returns `entries[rail][peer]`, address and key, as a rank that joins later has them
-    /// at first: nothing of anybody else. And where kernels reach it by load and store, by peer, each as `reach` says.
+    /// at first: nothing of anybody else. And where kernels reach it by load and store, by peer, each as `peers` says.
     pub(super) fn entries(
         &mut self,
         gpu: &dyn Gpu,
         exchange: &Exchange,
         config: &TeamConfig,
-        reach: &[Reach],
+        peers: &[(Reach, Option<Identity>)],
     ) -> Result<(Vec<PeerEntry>, Vec<u64>), TeamError> {
         let (rank, ranks, rails) = (config.rank, config.ranks as usize, self.keys.own.len());
         let mut entries = vec![PeerEntry::default(); rails * ranks];
@@ -161,7 +161,7 @@ impl OwnedWindow {
             entries[rail * ranks + peer as usize] = PeerEntry {
                 base,
                 rkey_be: rkey.to_be(),
-                rail_generation: 0,
+                rail_life: 0,
             };
         };
         if !config.joins() {
@@ -172,9 +172,11 @@ impl OwnedWindow {
                 for (rail, keys) in record.rkeys.iter().enumerate() {
                     set(rail, peer, record.base, keys[rank as usize]);
                 }
-                let reached = (peer, reach[peer as usize]);
+                let (reach, identity) = &peers[peer as usize];
+                let (id, bytes) = (self.window.id, self.window.bytes);
+                let here = identity.as_ref().and_then(|of| of.window(id, bytes));
                 let handle = record.handle.as_ref();
-                direct[peer as usize] = self.shown.open(gpu, reached, record.base, handle);
+                direct[peer as usize] = self.shown.open(gpu, (peer, *reach), here, handle);
             }
         }
         for (rail, mr) in self.keys.own.iter().enumerate() {
@@ -208,7 +210,8 @@ impl OwnedWindow {
                 return Err(exchange.record(rank, &topic, &reason));
             }
             if record.bytes == bytes {
-                return Ok(());
+                let checked = check_handle(record.handle.as_ref(), bytes);
+                return checked.map_err(|reason| exchange.record(rank, &topic, &reason));
             }
             let what = format!("bytes of window {}", self.window.id);
             Err(exchange.mismatch(&what, bytes.to_string(), rank, record.bytes.to_string()))

@@ -22,9 +22,11 @@ use super::qp_config::{
 };
 use super::uar::DoorbellRegister;
 use crate::abi::{QpContext, WQEBB_BYTES};
+use crate::config::setters;
 
 /// Where a QP takes its memory from, and who rings for it.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct QpPlaces<'a> {
     /// Context and flags; with [`Queues::Device`] the queues too.
     pub control: &'a Arc<ControlHeap>,
@@ -32,6 +34,14 @@ pub struct QpPlaces<'a> {
     pub host: Option<&'a Arc<ControlHeap>>,
     /// Who rings with [`Doorbell::Mailbox`].
     pub proxy: Option<&'a Arc<DoorbellProxy>>,
+}
+
+setters! {
+    const QpPlaces<'a> {
+        with_control(control: &'a Arc<ControlHeap>),
+        with_host(host: Option<&'a Arc<ControlHeap>>),
+        with_proxy(proxy: Option<&'a Arc<DoorbellProxy>>),
+    }
 }
 
 /// Device memory for everything, and nobody who rings.

@@ -13,6 +13,7 @@ use crate::abi::{ATOMIC_64, ATOMIC_MASKED_32, ATOMIC_MASKED_64, ATOMIC_RESULT_BE
 
 /// Capabilities that the runtime uses. PRM "HCA Capabilities"; names are the manual's.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Caps {
     /// log2 of the longest send queue, WQEBBs; 8 to 15.
     pub log_max_qp_sz: u8,
@@ -54,6 +55,7 @@ pub struct Caps {
 
 /// What an RC QP promises about when what it writes is in the peer's memory. PRM "QP Ordering Semantics".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DataOrder {
     /// In the order of the requests (IBTA).
     InOrder,

@@ -183,7 +183,7 @@ impl Context {
     /// Commands that have gone to the HCA through this context, refused ones too: those of QPs, CQs, keys, UMEMs and PDs.
     /// Address handles, events and what was asked when the device was opened by libibverbs itself are not counted.
     #[must_use]
-    pub fn commands(&self) -> u64 {
+    pub(crate) fn commands(&self) -> u64 {
         self.open.commands.load(Ordering::Relaxed)
     }
 

@@ -19,6 +19,7 @@ pub struct CounterSet {
 
 /// What a counter set has counted since it was made; each stops at 2^32 - 1. PRM "Queue Counters"; names are the manual's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PacketCounts {
     /// Writes received.
     pub rx_write_requests: u32,
@@ -88,7 +89,7 @@ impl CounterSet {
 
     /// Its number, as commands name it.
     #[must_use]
-    pub fn id(&self) -> u8 {
+    pub(crate) fn id(&self) -> u8 {
         self.id
     }
 

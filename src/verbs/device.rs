@@ -15,6 +15,7 @@ use crate::sys::bindings::ibv_device;
 
 /// One RDMA device, as the list shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceInfo {
     /// Kernel name, `mlx5_0`.
     pub name: String,

@@ -3,7 +3,7 @@
 use mlx5_prm::cmd::{Opcode, Status};
 
 use super::export::Rung;
-use crate::error::{Error, Layer, ThreadPanicked};
+use crate::error::{Error, Part, ThreadPanicked};
 use crate::memheap::HeapError;
 use crate::sys::LoadError;
 
@@ -12,6 +12,7 @@ use crate::sys::LoadError;
 /// Reply buffers start as 0xff, so a reply that nobody wrote is status 0xff, never success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{opcode} refused: {}", self.answer())]
+#[non_exhaustive]
 pub struct CommandError {
     /// The command.
     pub opcode: Opcode,
@@ -165,7 +166,7 @@ impl VerbsError {
 
 impl From<VerbsError> for Error {
     fn from(error: VerbsError) -> Self {
-        Self::new(Layer::Verbs, error)
+        Self::new(Part::Verbs, error)
     }
 }
 

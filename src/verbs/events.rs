@@ -3,12 +3,15 @@
 //! Events come through a channel of DevX, which knows of QPs that verbs does not. A device or a kernel without it tells
 //! nothing; what an event says is then found out later, by completions and deadlines.
 
-// UNSAFETY: calls into libmlx5 with the channel and objects of its device, and asks whether its descriptor can be read.
-#![expect(unsafe_code, reason = "calls into libmlx5, poll")]
+// UNSAFETY: calls into libmlx5 with the channel and objects of its device, and borrows the channel's descriptor.
+#![expect(unsafe_code, reason = "calls into libmlx5")]
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::context::{Context, last_errno};
 use super::error::VerbsError;
@@ -33,6 +36,7 @@ const WORDS: usize = 9;
 
 /// Something that the HCA has told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HcaEvent {
     /// The port carries nothing any more.
     PortDown,
@@ -154,15 +158,11 @@ impl Events {
     }
 
     fn is_readable(&self) -> bool {
-        let mut poll = libc::pollfd {
-            // SAFETY: the channel is open, and its descriptor does not change.
-            fd: unsafe { self.raw.as_ref() }.fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one descriptor, which lives for the call.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
-        ready == 1 && poll.revents & libc::POLLIN != 0
+        // SAFETY: the channel and its descriptor are open while `self` lives.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) };
+        let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+        let ready = poll(&mut polled, Some(&Timespec::default()));
+        ready == Ok(1) && polled[0].revents().contains(PollFlags::IN)
     }
 }
 

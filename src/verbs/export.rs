@@ -17,6 +17,7 @@ use super::error::VerbsError;
 
 /// A step of the ladder; the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Rung {
     /// A dmabuf made for access across PCIe.
     DmabufPcie,
@@ -64,6 +65,7 @@ impl Dmabuf<'_> {
 
 /// On which rung memory stands, and which ones were refused before.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Export {
     /// Where it stands.
     pub rung: Rung,

@@ -45,6 +45,7 @@ impl fmt::Debug for Gid {
 
 /// One entry of a port's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GidEntry {
     /// Index in the table; packets name their source by it.
     pub index: u32,

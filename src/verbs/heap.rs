@@ -20,6 +20,7 @@ use super::mr::{Access, Mr};
 use super::pd::Pd;
 use super::uar::DoorbellRegister;
 use super::umem::Umem;
+use crate::config::setters;
 use crate::memheap::{Block, HeapStats, MemHeap};
 
 /// What the region must be aligned to, and the page that the UMEM is made of: a CQ's place in its page is 6 bits of 64 bytes.
@@ -27,6 +28,7 @@ pub const HEAP_ALIGN: u64 = 4096;
 
 /// What a heap lies in.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct HeapRegion<'a> {
     /// First byte, as kernels address it; of device memory the HCA too.
     pub addr: u64,
@@ -38,6 +40,16 @@ pub struct HeapRegion<'a> {
     pub dmabufs: &'a [Dmabuf<'a>],
     /// Whether the HCA is to reach it. Without, it holds contexts and flags of QPs with [`Queues::Host`](super::Queues) only.
     pub umem: bool,
+}
+
+setters! {
+    const HeapRegion<'a> {
+        with_addr(addr: u64),
+        with_host_addr(host_addr: Option<u64>),
+        with_bytes(bytes: usize),
+        with_dmabufs(dmabufs: &'a [Dmabuf<'a>]),
+        with_umem(umem: bool),
+    }
 }
 
 impl HeapRegion<'_> {
@@ -236,7 +248,7 @@ impl ControlHeap {
     /// # Errors
     ///
     /// [`VerbsError::BadArgument`] for a heap that the HCA does not reach.
-    pub fn umem_id(&self) -> Result<u32, VerbsError> {
+    pub(crate) fn umem_id(&self) -> Result<u32, VerbsError> {
         self.umem.as_ref().map(Umem::id).ok_or_else(|| {
             VerbsError::argument(
                 "heap for queues",

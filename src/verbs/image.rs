@@ -8,7 +8,8 @@ use mlx5_prm::doorbell::qp_record;
 use mlx5_prm::wqe::DataSeg;
 
 use super::qp_config::{CQE_BYTES, LINE_BYTES, RECORDS_BYTES};
-use crate::abi::{self, DevicePtr, EMPTY_BYTE, MODE_MAILBOX, MODE_WIDE_CQ, QpContext, WQEBB_BYTES};
+use crate::abi::{self, DevicePtr, EMPTY_BYTE, MODE_WIDE_CQ, QpContext, WQEBB_BYTES};
+use crate::config::setters;
 
 /// Bytes, as lengths in memory of this process.
 const CQE: usize = size_of::<Cqe64>();
@@ -76,6 +77,7 @@ pub struct RecvLayout {
 
 /// What a QP context holds besides its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ImageAttr {
     /// The doorbell register as kernels address it; does not count with a mailbox.
     pub doorbell: u64,
@@ -83,10 +85,34 @@ pub struct ImageAttr {
     pub atomic_sink: u64,
     /// lkey of the sink.
     pub atomic_sink_lkey: u32,
-    /// Generation of the QP: 0 at first, one more with each recovery.
-    pub generation: u32,
+    /// Life of the QP: 0 at first, one more with each recovery.
+    pub life: u32,
     /// First index of this life, a multiple of 65,536: after a reset the HCA counts WQEBBs from 0.
     pub base: u64,
+}
+
+setters! {
+    const ImageAttr {
+        with_doorbell(doorbell: u64),
+        with_atomic_sink(atomic_sink: u64),
+        with_atomic_sink_lkey(atomic_sink_lkey: u32),
+        with_life(life: u32),
+        with_base(base: u64),
+    }
+}
+
+impl ImageAttr {
+    /// Of the first life of a QP that no kernel does atomics on.
+    #[must_use]
+    pub const fn new(doorbell: u64) -> Self {
+        Self {
+            doorbell,
+            atomic_sink: 0,
+            atomic_sink_lkey: 0,
+            life: 0,
+            base: 0,
+        }
+    }
 }
 
 /// Bytes for one place in the memory of a QP.
@@ -123,7 +149,7 @@ impl QpLayout {
             mode: self.mode,
             atomics: self.atomics,
             atomic_sink_lkey_be: attr.atomic_sink_lkey.to_be(),
-            generation: attr.generation,
+            life: attr.life,
             recv_cqe: DevicePtr::new(recv.map_or(0, |recv| recv.cqe_addr)),
             recv_mask: recv.map_or(0, |recv| recv.depth - 1),
             recv_base: consumed,
@@ -184,12 +210,6 @@ impl QpLayout {
         record[qp_record::RCV / 4] = posted.to_be();
         record
     }
-
-    /// Whether kernels ring by a mailbox.
-    #[must_use]
-    pub fn has_mailbox(&self) -> bool {
-        self.mode & MODE_MAILBOX != 0
-    }
 }
 
 /// A ring of CQEs after `produced` completions in which none looks valid: opcode 15, and the owner bit is not that of the lap
@@ -244,7 +264,7 @@ mod tests {
             doorbell: 0xd000_0800,
             atomic_sink: 0,
             atomic_sink_lkey: 0x1122_3344,
-            generation: 3,
+            life: 3,
             base,
         }
     }
@@ -294,10 +314,7 @@ mod tests {
             bytemuck::bytes_of(&context.atomic_sink_lkey_be),
             [0x11, 0x22, 0x33, 0x44]
         );
-        assert_eq!(
-            (context.mask, context.depth, context.generation),
-            (255, 256, 3)
-        );
+        assert_eq!((context.mask, context.depth, context.life), (255, 256, 3));
     }
 
     #[test]
@@ -371,7 +388,7 @@ mod tests {
         let layout = QpLayout {
             records_addr: Some(0x40_0000),
             mailbox_addr: Some(0x50_0040),
-            mode: MODE_MAILBOX,
+            mode: abi::MODE_MAILBOX,
             ..LAYOUT
         };
         let parts = layout.image(&attr(0));

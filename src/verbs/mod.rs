@@ -57,7 +57,8 @@ mod sink;
 mod uar;
 mod umem;
 
-pub use crate::memheap::HeapStats;
+pub use crate::memheap::{HeapError, HeapStats};
+pub use crate::sys::LoadError;
 pub use blocks::QpPlaces;
 pub use caps::{Caps, DataOrder};
 pub use context::Context;

@@ -45,7 +45,7 @@ impl Pd {
 
     /// Number of the domain, as commands name it.
     #[must_use]
-    pub fn pdn(&self) -> u32 {
+    pub(crate) fn pdn(&self) -> u32 {
         self.pdn
     }
 

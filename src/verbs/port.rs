@@ -34,7 +34,7 @@ impl Mtu {
 
     /// The MTU with this value in a QP context.
     #[must_use]
-    pub const fn from_code(code: u32) -> Option<Self> {
+    pub(crate) const fn from_code(code: u32) -> Option<Self> {
         match code {
             1 => Some(Self::B256),
             2 => Some(Self::B512),
@@ -54,6 +54,7 @@ impl fmt::Display for Mtu {
 
 /// The port at the time when its device was opened: active, Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PortInfo {
     /// Port number, from 1.
     pub number: u8,

@@ -109,6 +109,7 @@ impl<S: State> From<Box<TransitionError<S>>> for VerbsError {
 
 /// What the HCA says about a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QpStatus {
     /// Its state, which may be `ERR` whatever the type says.
     pub state: QpState,

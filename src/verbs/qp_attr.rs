@@ -6,9 +6,11 @@ use super::caps::Caps;
 use super::error::VerbsError;
 use super::gid::Gid;
 use super::port::{Mtu, PortInfo};
+use crate::config::setters;
 
 /// The way to the peer. What a peer or a store says goes in here, so all of it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PathAttr {
     /// QP number of the peer, 24 bits.
     pub remote_qpn: u32,
@@ -33,6 +35,22 @@ pub struct PathAttr {
     /// Ethernet address of the next hop to `remote_gid`; default: it is asked for when the QP is connected, which may take as
     /// long as ARP does.
     pub remote_mac: Option<[u8; 6]>,
+}
+
+setters! {
+    const PathAttr {
+        with_remote_qpn(remote_qpn: u32),
+        with_remote_gid(remote_gid: Gid),
+        with_psn(psn: u32),
+        with_gid_index(gid_index: Option<u32>),
+        with_mtu(mtu: Option<Mtu>),
+        with_traffic_class(traffic_class: u8),
+        with_priority(priority: u8),
+        with_hop_limit(hop_limit: u8),
+        with_min_rnr_timer(min_rnr_timer: u8),
+        with_rail(rail: u8),
+        with_remote_mac(remote_mac: Option<[u8; 6]>),
+    }
 }
 
 impl PathAttr {
@@ -79,8 +97,9 @@ impl PathAttr {
 
 /// How long to try. The peer is given up after about `4.096 us * 2^timeout * (retry + 1)`, often some times that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SendAttr {
-    /// Number of the first packet, 24 bits; choose it at random, and at least 2^22 away from the last incarnation's.
+    /// Number of the first packet, 24 bits; choose it at random, and at least 2^22 away from that of the life before.
     pub psn: u32,
     /// Retransmission timeout 4.096 us * 2^n, 12 to 20. Default 14 (67 ms).
     pub timeout: u8,
@@ -90,6 +109,16 @@ pub struct SendAttr {
     pub rnr_retry: u8,
     /// log2 of the packets between two requests for acknowledgement. Default 0: every packet.
     pub log_ack_req_freq: u8,
+}
+
+setters! {
+    const SendAttr {
+        with_psn(psn: u32),
+        with_timeout(timeout: u8),
+        with_retry(retry: u8),
+        with_rnr_retry(rnr_retry: u8),
+        with_log_ack_req_freq(log_ack_req_freq: u8),
+    }
 }
 
 impl SendAttr {

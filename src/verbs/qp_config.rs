@@ -8,6 +8,8 @@ use crate::abi::{
     MAX_DEPTH, MIN_DEPTH, MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD,
     MODE_WIDE_CQ, QpContext, WQEBB_BYTES,
 };
+use crate::config::setters;
+pub use crate::config::{CqKind, Doorbell, Queues, Sharing};
 
 /// Deepest queue with a CQE per WQE: a poller tells a CQE that is out of reach by the 16-bit counter only while that spans four
 /// rings (the posting model's largest wide configuration livelocks beyond).
@@ -30,32 +32,6 @@ pub(super) const LINE_BYTES: u64 = 128;
 /// Bytes of the lines with the collapsed CQE and with the doorbell records, as they lie in [`QpContext`].
 pub(super) const RECORDS_BYTES: u64 = 2 * LINE_BYTES;
 
-/// Who posts on a QP at the same time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Sharing {
-    /// Any thread of any kernel.
-    #[default]
-    Shared,
-    /// One thread or one warp at a time: no flags, no atomics.
-    Exclusive,
-    /// The threads of one block: flags and atomics of block scope.
-    Cta,
-}
-
-/// How the HCA hears of posted work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Doorbell {
-    /// A record in memory says how far to run; then the register is stored to.
-    #[default]
-    Record,
-    /// There is no record: what is stored to the register says how far to run. By capability
-    /// `send_dbr_mode_no_dbr_ext`; the register's page is no other QP's.
-    NoRecord,
-    /// A record in memory; then a word of host memory, from which a thread of the host stores to the register. For GPUs that
-    /// the register cannot be mapped into.
-    Mailbox,
-}
-
 impl Doorbell {
     /// The cheapest one that the device has and that needs no host thread.
     #[must_use]
@@ -68,29 +44,9 @@ impl Doorbell {
     }
 }
 
-/// Where send queue, doorbell records, CQEs and receive queue lie. Indices and flags always lie in device memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Queues {
-    /// In the control heap, with everything else.
-    #[default]
-    Device,
-    /// In a second heap of host memory that kernels reach: for devices whose memory the HCA cannot reach. Kernels then need
-    /// fences of system scope.
-    Host,
-}
-
-/// How send completions are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum CqKind {
-    /// One entry, overwritten by each completion.
-    #[default]
-    Collapsed,
-    /// An entry for each WQEBB of the send queue: the first error is never overwritten.
-    Wide,
-}
-
 /// The shape of a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QpConfig {
     /// log2 of the send queue's length in WQEBBs: 8 to 15 (`abi::MIN_DEPTH` to `abi::MAX_DEPTH`), and at most the device's.
     /// Default 10.
@@ -114,6 +70,21 @@ pub struct QpConfig {
     pub own_counters: bool,
     /// Port of a link aggregation group for outgoing packets, 1 to 15; 0 lets the device choose. Default 0.
     pub lag_port: u8,
+}
+
+setters! {
+    const QpConfig {
+        with_log_depth(log_depth: u8),
+        with_sharing(sharing: Sharing),
+        with_doorbell(doorbell: Doorbell),
+        with_queues(queues: Queues),
+        with_cq(cq: CqKind),
+        with_log_recv_depth(log_recv_depth: Option<u8>),
+        with_share_doorbell_register(share_doorbell_register: bool),
+        with_data_in_order(data_in_order: bool),
+        with_own_counters(own_counters: bool),
+        with_lag_port(lag_port: u8),
+    }
 }
 
 impl Default for QpConfig {

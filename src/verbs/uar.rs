@@ -116,7 +116,7 @@ impl DoorbellRegister {
     ///
     /// [`VerbsError::Call`] if there is none left, [`VerbsError::BadReply`] if libmlx5 hands out one that is in use or is not
     /// inside a page.
-    pub fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+    pub(crate) fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         let mut pages = context.pages();
         // Each turn but the last gives a page that somebody has alone one more of its registers, of which it has few.
         for _ in 0..=MOST_TURNS {
@@ -150,7 +150,7 @@ impl DoorbellRegister {
     /// # Errors
     ///
     /// As [`DoorbellRegister::alloc`].
-    pub fn without_record(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+    pub(crate) fn without_record(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         let mut pages = context.pages();
         // Registers on pages that others use: kept until a free page has come up, or they would come up again.
         let mut aside = Vec::new();
@@ -190,7 +190,7 @@ impl DoorbellRegister {
     /// # Errors
     ///
     /// [`VerbsError::Capability`] on the software HCA, which would lose doorbells; else as [`DoorbellRegister::alloc`].
-    pub fn shared(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+    pub(crate) fn shared(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         if context.info().is_soft() {
             return Err(context.device().lacks(
                 "a doorbell register shared by QPs",
@@ -212,7 +212,7 @@ impl DoorbellRegister {
 
     /// Number of the page, as commands name it.
     #[must_use]
-    pub fn page_id(&self) -> u32 {
+    pub(crate) fn page_id(&self) -> u32 {
         self.raw.page_id
     }
 

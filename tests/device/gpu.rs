@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use warpverbs::gpu::cuda::{Compile, CudaGpu, CudaOptions, CudaSource, Placement};
+use warpverbs::gpu::cuda::{Compile, CudaGpu, CudaOptions, CudaSource, MemoryLocation};
 use warpverbs::gpu::{DeviceMemory, Event, Gpu, GpuError, Launch, Stream};
 
 fn gpu() -> Arc<CudaGpu> {
@@ -74,10 +74,7 @@ fn host_mapped_words_have_an_address_on_the_device() {
 #[test]
 #[ignore = "needs a GPU"]
 fn kernels_from_nvrtc_are_those_of_the_ptx() {
-    let options = CudaOptions {
-        compile: Compile::Nvrtc,
-        ..CudaOptions::default()
-    };
+    let options = CudaOptions::default().with_compile(Compile::Nvrtc);
     match CudaGpu::with_options(0, &options) {
         Ok(compiled) => {
             let names: Vec<_> = compiled.kernels().collect();
@@ -102,12 +99,10 @@ const STORE: CudaSource<'_> = CudaSource {
 #[test]
 #[ignore = "needs a GPU"]
 fn a_kernel_of_a_user_runs_on_device_and_on_host_memory() {
-    for placement in [Placement::Device, Placement::Host] {
-        let options = CudaOptions {
-            placement,
-            ptx: &[STORE],
-            ..CudaOptions::default()
-        };
+    for location in [MemoryLocation::Device, MemoryLocation::Host] {
+        let options = CudaOptions::default()
+            .with_location(location)
+            .with_ptx(&[STORE]);
         let gpu = CudaGpu::with_options(0, &options).unwrap();
         let word = gpu.alloc(4, 4096).unwrap();
         // SAFETY: the kernel takes one address, of a word that lives to the end of the turn.
@@ -115,7 +110,7 @@ fn a_kernel_of_a_user_runs_on_device_and_on_host_memory() {
         gpu.wait(&event.unwrap(), Duration::from_secs(10)).unwrap();
         let mut out = [0; 4];
         gpu.read(word.addr(), &mut out).unwrap();
-        assert_eq!(u32::from_ne_bytes(out), 42, "{placement:?}");
+        assert_eq!(u32::from_ne_bytes(out), 42, "{location:?}");
     }
 }
 
@@ -142,10 +137,7 @@ impl Steps {
     }
 
     fn launch(&self, kernel: &str, stream: &Stream) -> Event {
-        let launch = Launch {
-            stream: Some(stream),
-            ..Launch::new(kernel, 1, 1)
-        };
+        let launch = Launch::new(kernel, 1, 1).with_stream(Some(stream));
         // SAFETY: both kernels take one address, of a word that lives as long as `self`, which outlives every event.
         unsafe { self.gpu.launch(&launch, &self.word.addr().to_ne_bytes()) }.unwrap()
     }
@@ -253,22 +245,20 @@ fn the_device_says_how_a_peer_reaches_its_memory() {
     assert!(odd.is_empty(), "it need not begin at a page: {odd:?}");
 }
 
-/// What another process of a test is told: placement, and a handle to store to; or none, and it tells one of its own.
+/// What another process of a test is told: location, and a handle to store to; or none, and it tells one of its own.
 const OTHER: &str = "WV_TEST_OTHER_PROCESS";
 
-fn shared_gpu(placement: Placement) -> Arc<CudaGpu> {
-    let options = CudaOptions {
-        placement,
-        ptx: &[STORE],
-        ..CudaOptions::default()
-    };
+fn shared_gpu(location: MemoryLocation) -> Arc<CudaGpu> {
+    let options = CudaOptions::default()
+        .with_location(location)
+        .with_ptx(&[STORE]);
     CudaGpu::with_options(0, &options).unwrap()
 }
 
-fn placement_of(word: &str) -> Placement {
+fn location_of(word: &str) -> MemoryLocation {
     match word {
-        "host" => Placement::Host,
-        _ => Placement::Device,
+        "host" => MemoryLocation::Host,
+        _ => MemoryLocation::Device,
     }
 }
 
@@ -289,8 +279,8 @@ fn other_process(told: &str) -> String {
 #[ignore = "is started by the test below"]
 fn the_other_process() {
     let told = std::env::var(OTHER).expect("the test below starts this");
-    let (placement, handle) = told.split_once(' ').unwrap();
-    let gpu = shared_gpu(placement_of(placement));
+    let (location, handle) = told.split_once(' ').unwrap();
+    let gpu = shared_gpu(location_of(location));
     if handle.is_empty() {
         let memory = gpu.alloc_shared(4096, 128).unwrap();
         let handle = memory.handle().unwrap().unwrap();
@@ -308,25 +298,25 @@ fn the_other_process() {
 #[test]
 #[ignore = "needs a GPU"]
 fn a_kernel_of_another_process_stores_into_shared_memory_and_a_dead_process_shares_none() {
-    for placement in ["device", "host"] {
-        let gpu = shared_gpu(placement_of(placement));
+    for location in ["device", "host"] {
+        let gpu = shared_gpu(location_of(location));
         let memory = gpu.alloc_shared(1 << 20, 128).unwrap();
         let handle = memory.handle().unwrap().unwrap();
         other_process(&format!(
-            "{placement} {}",
+            "{location} {}",
             serde_json::to_string(&handle).unwrap()
         ));
         let mut out = [0; 16];
         gpu.read(memory.addr(), &mut out).unwrap();
-        assert_eq!(out[..8], [0; 8], "{placement}");
-        assert_eq!(out[8..12], 42_u32.to_ne_bytes(), "{placement}");
-        let told = other_process(&format!("{placement} "));
+        assert_eq!(out[..8], [0; 8], "{location}");
+        assert_eq!(out[8..12], 42_u32.to_ne_bytes(), "{location}");
+        let told = other_process(&format!("{location} "));
         let (_, stale) = told.split_once("told: ").unwrap();
         let stale = serde_json::from_str(stale.lines().next().unwrap()).unwrap();
         let error = gpu.open_memory(&stale).unwrap_err();
         assert!(
             matches!(error, GpuError::NotOpened { .. }),
-            "{placement}: {error}"
+            "{location}: {error}"
         );
     }
 }

@@ -267,8 +267,8 @@ fn the_abort_word_ends_posts_and_waits() {
 #[test]
 fn a_ticket_of_an_earlier_life_is_stale_whatever_cons_says() {
     let ring = Ring::shared(256, 8, 131_072);
-    assert_eq!(wait_for(&ring, 69_999), Status::STALE_GENERATION);
-    assert_eq!(wait_for(&ring, 131_072), Status::STALE_GENERATION);
+    assert_eq!(wait_for(&ring, 69_999), Status::STALE_LIFE);
+    assert_eq!(wait_for(&ring, 131_072), Status::STALE_LIFE);
     ring.patch(
         core::mem::offset_of!(QpContext, cons),
         &131_073_u64.to_ne_bytes(),

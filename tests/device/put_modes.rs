@@ -67,8 +67,10 @@ fn check(ring: &Ring, kernel: &str, (blocks, threads): (u32, u32), count: u32, f
     if context.mode & MODE_EXCLUSIVE == 0 {
         assert_eq!(context.claim, context.resv, "{what}");
     }
+    // A NIC that follows the record may have run everything before the first doorbell comes.
+    let is_rung = report.doorbells > 0 || follow == Follow::Record;
     assert!(
-        context.doorbells - before.doorbells >= report.doorbells && report.doorbells > 0,
+        context.doorbells - before.doorbells >= report.doorbells && is_rung,
         "{what}: counted {}, {report:?}",
         context.doorbells
     );

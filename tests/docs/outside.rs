@@ -1,6 +1,8 @@
 //! Three crates outside the workspace, built in one target directory as a user's own workspace would be: one with the library, one
-//! with the headers of the device library only, one with `moe-reference` only.
+//! with the headers of the device library only, one with `moe-reference` only. The first also makes every configuration of the library,
+//! whose structs no other crate can write as an expression.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -74,6 +76,8 @@ use std::time::Duration;
 use warpverbs::abi::{DevicePtr, header};
 use warpverbs::gpu::{GpuSelector, Launch, open};
 
+mod configurations;
+
 warpverbs::kernels! { static KERNELS }
 
 warpverbs::abi_struct! {
@@ -104,6 +108,60 @@ fn main() {
     assert!(out.iter().zip(0..).all(|(word, at)| *word == at * at));
     println!("{} of {}: {}", KERNELS.cpu()[0].name, KERNELS.package(), out[99]);
     println!("{}", env!("HEADERS"));
+    configurations::print();
+}
+"#;
+
+/// One of each configuration, but for that of CUDA, which the crate is built without. [`configurations`] finds the others.
+const SQUARES_CONFIGURATIONS: &str = r#"
+use std::sync::Arc;
+use std::time::Duration;
+
+use warpverbs::config::{Config, QpModes};
+use warpverbs::gpu::Launch;
+use warpverbs::gpu::simt::SimtOptions;
+use warpverbs::membership::GroupConfig;
+use warpverbs::moe::{
+    CombineInput, CombineOptions, CombineOutput, Deadlines, DispatchInput, DispatchOutput, MoeConfig,
+};
+use warpverbs::team::{Queues, Sharing, TeamConfig};
+use warpverbs::verbs::{
+    ControlHeap, Gid, HeapRegion, ImageAttr, PathAttr, QpConfig, QpPlaces, SendAttr,
+};
+
+const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(64)
+    .with_experts(4)
+    .with_top_k(2)
+    .with_max_tokens(16);
+
+pub fn print() {
+    let modes = QpModes::default().with_sharing(Sharing::Cta).with_queues(Queues::Host);
+    let config = Config::default().with_ranks(2).with_modes(modes);
+    let team = TeamConfig::new(1, 2).with_retry_count(3).with_modes(&config.modes);
+    let mut group = GroupConfig::new().with_lease_ttl(Duration::from_secs(3));
+    group.stall_bound = Some(Duration::from_secs(9));
+    let path = PathAttr::new(5, Gid::default(), 7).with_priority(1);
+    let send = SendAttr::new(7).with_retry(2);
+    let qp = QpConfig::default().with_log_depth(9);
+    let image = ImageAttr::new(8).with_life(1);
+    let deadlines = Deadlines::new(Duration::from_secs(1)).with_warm_calls(2);
+    let region = HeapRegion::device(4096, 4096).with_umem(false);
+    let launch = Launch::new("squares", 1, 32).with_seed(4);
+    // A heap needs an HCA, which is not opened here.
+    let _: fn(&Arc<ControlHeap>) -> QpPlaces<'_> = |heap| QpPlaces::from(heap).with_proxy(None);
+    let simt = SimtOptions::default().with_workers(2);
+    let weights = CombineOptions::default().with_weights(Some(vec![1.0]));
+    let sent = DispatchInput::default().with_x(1).with_tokens(1);
+    let came = DispatchOutput::default().with_recv_x(2);
+    let back = CombineInput::default().with_y(3);
+    let sums = CombineOutput::default().with_out(4);
+    assert_eq!((team.sharing, team.queues, config.ranks), (Sharing::Cta, Queues::Host, 2));
+    assert_eq!((group.promise_bound, path.hop_limit, send.timeout), (None, 64, 14));
+    assert_eq!((qp.depth(), region.umem, launch.seed, simt.workers), (512, false, 4, 2));
+    assert_eq!((sent.x, came.recv_x, back.y, sums.out), (1, 2, 3, 4));
+    assert_eq!((image.base, deadlines.warm_calls), (0, 2));
+    println!("{} experts, {:?}", SHAPE.experts, weights.weights);
 }
 "#;
 
@@ -260,10 +318,68 @@ fn crates_with_the_library_with_its_headers_and_with_the_reference_share_a_targe
         ("Cargo.toml", SQUARES_MANIFEST),
         ("build.rs", SQUARES_BUILD),
         ("src/main.rs", SQUARES_MAIN),
+        ("src/configurations.rs", SQUARES_CONFIGURATIONS),
         ("kernels/squares.cu", SQUARES_KERNEL),
         ("kernels/params.h", SQUARES_HEADER),
     ];
     let headers = Path::new(outside.library).join("kernels/include");
-    let expected = format!("squares of squares: 9801\n{}\n", headers.display());
+    let expected = format!(
+        "squares of squares: 9801\n{}\n4 experts, Some([1.0])\n",
+        headers.display()
+    );
     assert_eq!(outside.run("squares", &squares), expected);
+}
+
+/// The files of `src`.
+fn sources(folder: &Path, texts: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => sources(&path, texts),
+            false => texts.push(fs::read_to_string(&path).unwrap()),
+        }
+    }
+}
+
+/// What a line of `text` that begins with `start` opens, up to the line that closes it.
+fn block<'a>(text: &'a str, start: &str) -> Option<&'a str> {
+    let (_, behind) = text.split_once(&format!("\n{start}"))?;
+    behind.split_once("\n}").map(|(inside, _)| inside)
+}
+
+/// The structs that `setters!` is used for, by name: what stands in the struct, and in the macro.
+fn configurations() -> BTreeMap<String, (String, String)> {
+    let mut texts = Vec::new();
+    sources(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        &mut texts,
+    );
+    let mut found = BTreeMap::new();
+    for text in &texts {
+        for use_of in text.split("\nsetters! {\n").skip(1) {
+            let (setters, _) = use_of.split_once("\n}").unwrap();
+            let head = setters.trim_start().trim_start_matches("const ");
+            let name: String = head.chars().take_while(|c| c.is_alphanumeric()).collect();
+            let fields = block(text, &format!("#[non_exhaustive]\npub struct {name}"));
+            let fields = fields.unwrap_or_else(|| panic!("{name} is not non_exhaustive"));
+            found.insert(name, (fields.to_owned(), setters.to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_public_field_of_a_configuration_has_its_setter_and_a_crate_outside_makes_one_of_each() {
+    let found = configurations();
+    assert!(found.len() > 10, "{:?}", found.keys());
+    for (name, (fields, setters)) in &found {
+        let lines = fields.lines().map(str::trim);
+        for field in lines.filter_map(|line| line.strip_prefix("pub ")) {
+            let (field, _) = field.split_once(':').unwrap();
+            let setter = format!("with_{field}({field}: ");
+            assert!(setters.contains(&setter), "{name} has no with_{field}");
+        }
+        let made = SQUARES_CONFIGURATIONS.contains(name.as_str()) || name == "CudaOptions";
+        assert!(made, "{name} is not made in SQUARES_CONFIGURATIONS");
+    }
 }

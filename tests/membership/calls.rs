@@ -6,7 +6,7 @@ use test_support::reference;
 use warpverbs::abi::{MoeCause, Outcome};
 use warpverbs::moe::{Batch, CallReport, Moe, Workspace};
 
-use crate::support::{check_dispatch, expert};
+use test_support::moe::{check_dispatch, expert};
 
 /// One call at one rank, as it went.
 #[derive(Clone, Debug)]

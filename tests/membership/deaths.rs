@@ -9,13 +9,9 @@ use crate::fleet::{Fleet, LONG, Point};
 /// So long that kernels do not give up a rank which the machine runs late.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// A lease outlives what a busy machine may take from the thread that renews it, three times in each time to live.
-pub(crate) const CONFIG: GroupConfig = GroupConfig {
-    lease_ttl: Duration::from_secs(10),
-    stall_bound: None,
-    error_bound: Some(Duration::from_millis(500)),
-    promise_bound: None,
-    found_bound: None,
-};
+pub(crate) const CONFIG: GroupConfig = GroupConfig::new()
+    .with_lease_ttl(Duration::from_secs(10))
+    .with_error_bound(Some(Duration::from_millis(500)));
 
 fn serving(ranks: u32) -> Fleet {
     let fleet = Fleet::new(ranks, DEADLINE, CONFIG);
@@ -60,10 +56,7 @@ fn window_c_a_slow_rank_with_a_lease_stays_until_the_stall_bound_and_then_learns
  {
     let deadline = Duration::from_secs(2);
     // From the first suspicion to the next call of rank 1 less time passes, however busy the machine is.
-    let config = GroupConfig {
-        stall_bound: Some(10 * deadline),
-        ..CONFIG
-    };
+    let config = CONFIG.with_stall_bound(Some(10 * deadline));
     let mut fleet = Fleet::new(3, deadline, config);
     fleet.until_whole(1, 3);
     fleet.rank(1).pause(true);

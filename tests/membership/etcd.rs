@@ -13,10 +13,7 @@ use crate::fleet::{Fleet, LONG, Plan, Point};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 /// An election must not look like a death.
-const PATIENT: GroupConfig = GroupConfig {
-    lease_ttl: Duration::from_secs(15),
-    ..CONFIG
-};
+const PATIENT: GroupConfig = CONFIG.with_lease_ttl(Duration::from_secs(15));
 
 /// Three ranks, each with a connection of its own.
 fn over(etcd: &Etcd, group: GroupConfig) -> Fleet {

@@ -10,7 +10,7 @@ use test_support::abi::kernels::{GuardPutParams, GuardSeen};
 use test_support::device::read;
 use warpverbs::abi::{DevicePtr, PeerEntry, Status, TeamContext, Window};
 use warpverbs::gpu::Launch;
-use warpverbs::membership::{Cause, GroupConfig, GroupEvent, GroupEventKind, GroupState};
+use warpverbs::membership::{Cause, GroupEvent, GroupEventKind, GroupState};
 use warpverbs::team::Team;
 
 use crate::deaths::CONFIG;
@@ -54,10 +54,7 @@ fn a_rank_whose_hca_fails_for_good_hears_of_it_and_goes_and_the_others_serve() {
 
 #[test]
 fn a_qp_that_a_peer_writes_beside_the_window_tells_of_it_and_the_two_part() {
-    let config = GroupConfig {
-        stall_bound: Some(PARTING),
-        ..CONFIG
-    };
+    let config = CONFIG.with_stall_bound(Some(PARTING));
     let mut fleet = Fleet::new(3, PARTING / 3, config);
     fleet.expected = Some("the peer's request is refused");
     fleet.until_whole(1, 3);
@@ -104,10 +101,7 @@ fn put_beside(team: &Team, peer: u32) {
         count: 1,
         each: 1,
     };
-    let launch = Launch {
-        deadline: LONG,
-        ..Launch::new("wv_test_guard_thread", 1, 1)
-    };
+    let launch = Launch::new("wv_test_guard_thread", 1, 1).with_deadline(LONG);
     // SAFETY: the parameters are those of the kernel, which has ended before what they name goes; the target is nobody's memory.
     let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }.unwrap();
     gpu.wait(&event, LONG).unwrap();

@@ -15,10 +15,10 @@ use warpverbs::team::{MemoryStore, RankSet, Store, TeamConfig};
 use crate::calls::one_call;
 pub(crate) use crate::calls::{Call, Point};
 use crate::graph::Replays;
-use crate::small::{SHAPE, TRAFFIC};
 use crate::store::{Cut, CutStore};
-use crate::support::{Setup, batch, join};
 use test_support::hca::hca_with;
+use test_support::moe::small::{SHAPE, TRAFFIC};
+use test_support::moe::{Setup, batch, join};
 
 pub(crate) use test_support::limits::HANG as LONG;
 
@@ -38,7 +38,7 @@ pub(crate) struct Control {
     broken: Mutex<Option<String>>,
 }
 
-/// One incarnation of a rank.
+/// One generation of a rank.
 pub(crate) struct Rank {
     pub(crate) slot: u32,
     pub(crate) hca: Arc<Hca>,
@@ -116,10 +116,7 @@ impl Fleet {
         let make = |slot: u32| {
             let (setup, plan, outage) = (setup.clone(), plan.clone(), outage.clone());
             std::thread::spawn(move || {
-                let team = TeamConfig {
-                    rank: slot,
-                    ..setup.team
-                };
+                let team = setup.team.with_rank(slot);
                 Rank::start(team, &setup, outage, &plan)
             })
         };
@@ -143,17 +140,14 @@ impl Fleet {
         (self.plan.store)()
     }
 
-    /// A new incarnation of `slot`, with a new HCA, asks to be taken in.
+    /// A new generation of `slot`, with a new HCA, asks to be taken in.
     pub(crate) fn join(&mut self, slot: u32) {
         let store = self.store();
         let generation = next_generation(store.as_ref(), slot).unwrap();
         let view = newest_view(&store, self.setup.team.ranks).unwrap().unwrap();
         let others = view.members.into_keys().filter(|other| *other != slot);
         let members: RankSet = others.collect();
-        let team = TeamConfig {
-            rank: slot,
-            ..self.setup.team
-        };
+        let team = self.setup.team.with_rank(slot);
         let team = team.joining(generation, members);
         let rank = Rank::start(team, &self.setup, self.outage.clone(), &self.plan);
         self.ranks.push(rank);
@@ -274,10 +268,7 @@ impl Rank {
         let slot = team.rank;
         let team = join(team, slice::from_ref(&hca), way).unwrap();
         let moe = Moe::new(&team, "layer", SHAPE).unwrap();
-        let deadlines = Deadlines {
-            change: LONG,
-            ..Deadlines::new(setup.team.deadline)
-        };
+        let deadlines = Deadlines::new(setup.team.deadline).with_change(LONG);
         moe.set_deadlines(&deadlines).unwrap();
         let group = Group::start(&team, moe.clone(), &plan.group).unwrap();
         let mut rank = Self {

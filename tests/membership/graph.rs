@@ -5,15 +5,16 @@
 
 use std::sync::Arc;
 
-use warpverbs::abi::{DemoExpertParams, DevicePtr};
+use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{DeviceMemory, Gpu, Graph, Launch, Stream};
+use warpverbs::internal::moe_abi::DemoExpertParams;
 use warpverbs::moe::{
     Batch, CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall,
 };
 
 use crate::calls::{Call, judge};
 use crate::fleet::LONG;
-use crate::small::SHAPE;
+use test_support::moe::small::SHAPE;
 
 /// A captured call: buffers, handle and graph of one rank.
 pub(crate) struct Replays {
@@ -70,38 +71,26 @@ impl Replays {
             hidden: SHAPE.hidden,
             reserved: 0,
         };
-        let launch = Launch {
-            stream: Some(&stream),
-            ..Launch::new("wv_demo_expert", 1, 64)
-        };
+        let launch = Launch::new("wv_demo_expert", 1, 64).with_stream(Some(&stream));
         stream.begin_capture().unwrap();
         // SAFETY: the buffers have the sizes of the shape, and live as long as the graph.
         unsafe {
-            let dispatch = DispatchInput {
-                x: input[0].addr(),
-                experts: input[1].addr(),
-                weights: input[2].addr(),
-                tokens: SHAPE.max_tokens,
-                ..DispatchInput::default()
-            };
-            let received = DispatchOutput {
-                recv_x: at[0],
-                counts: at[1],
-                src_info: at[2],
-                layout_range: at[3],
-                ..DispatchOutput::default()
-            };
+            let dispatch = DispatchInput::default()
+                .with_x(input[0].addr())
+                .with_experts(input[1].addr())
+                .with_weights(input[2].addr())
+                .with_tokens(SHAPE.max_tokens);
+            let received = DispatchOutput::default()
+                .with_recv_x(at[0])
+                .with_counts(at[1])
+                .with_src_info(at[2])
+                .with_layout_range(at[3]);
             moe.dispatch(&stream, &call, &dispatch, &received).unwrap();
             gpu.launch(&launch, bytemuck::bytes_of(&params)).unwrap();
-            let back = CombineInput {
-                y: at[4],
-                ..CombineInput::default()
-            };
-            let combined = CombineOutput {
-                out: output[0].addr(),
-                token_valid: output[1].addr(),
-                ..CombineOutput::default()
-            };
+            let back = CombineInput::default().with_y(at[4]);
+            let combined = CombineOutput::default()
+                .with_out(output[0].addr())
+                .with_token_valid(output[1].addr());
             moe.combine(&stream, &call, &back, &combined).unwrap();
         }
         let graph = stream.end_capture().unwrap();

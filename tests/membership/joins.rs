@@ -1,8 +1,9 @@
-//! Ranks that come: the next incarnation of one that died, several at once, places that nobody had. Those who are there go on
+//! Ranks that come: the next generation of one that died, several at once, places that nobody had. Those who are there go on
 //! with the same QPs, buffers and handles.
 
 use std::time::Duration;
 
+use warpverbs::internal::{MoeInternal, TeamInternal};
 use warpverbs::membership::{GroupEventKind, GroupState};
 
 use crate::deaths::CONFIG;
@@ -23,7 +24,7 @@ fn captured(rank: &Rank, slots: u32) -> Vec<u64> {
 }
 
 #[test]
-fn a_rank_dies_and_its_next_incarnation_serves_with_the_others() {
+fn a_rank_dies_and_its_next_generation_serves_with_the_others() {
     let mut fleet = Fleet::new(4, DEADLINE, CONFIG);
     fleet.until_whole(1, 3);
     let before: Vec<Vec<u64>> = fleet.ranks.iter().map(|rank| captured(rank, 4)).collect();

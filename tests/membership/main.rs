@@ -13,5 +13,3 @@ mod nic;
 mod records;
 mod store;
 mod windows;
-
-use test_support::moe::{self as support, small};

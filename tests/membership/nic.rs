@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use test_support::limits::{HANG, until};
-use warpverbs::membership::{Cause, GroupConfig, GroupEventKind, GroupState};
+use warpverbs::membership::{Cause, GroupEventKind, GroupState};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Rank};
@@ -75,11 +75,9 @@ fn a_rank_that_loses_its_nic_goes_although_it_has_the_lowest_slot_and_suspects_e
 fn a_rank_whose_nic_falls_silent_goes_and_not_who_finds_that_out_first() {
     // Nothing tells of it: pairs are found one by one, as QPs give up and kernels have waited, the lowest slot's first.
     let deadline = Duration::from_secs(4);
-    let config = GroupConfig {
-        error_bound: Some(Duration::ZERO),
-        stall_bound: Some(6 * deadline),
-        ..CONFIG
-    };
+    let config = CONFIG
+        .with_error_bound(Some(Duration::ZERO))
+        .with_stall_bound(Some(6 * deadline));
     let mut fleet = Fleet::new(4, deadline, config);
     fleet.until_whole(1, 3);
     let ill = fleet.remove(0);
@@ -94,10 +92,7 @@ fn a_rank_whose_nic_falls_silent_goes_and_not_who_finds_that_out_first() {
 
 #[test]
 fn a_port_that_is_down_for_a_moment_costs_nobody_its_place() {
-    let config = GroupConfig {
-        error_bound: Some(DEADLINE),
-        ..CONFIG
-    };
+    let config = CONFIG.with_error_bound(Some(DEADLINE));
     let fleet = Fleet::new(3, DEADLINE, config);
     fleet.until_whole(1, 3);
     let rank = fleet.rank(1);
@@ -133,10 +128,7 @@ fn a_port_that_is_down_for_a_moment_costs_nobody_its_place() {
 
 #[test]
 fn what_the_host_suspects_reaches_waiting_kernels_long_before_their_deadline() {
-    let config = GroupConfig {
-        error_bound: Some(DEADLINE),
-        ..CONFIG
-    };
+    let config = CONFIG.with_error_bound(Some(DEADLINE));
     let fleet = Fleet::new(3, DEADLINE, config);
     fleet.until_whole(1, 3);
     // Ranks 0 and 1 wait for rank 2, which makes no call.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use warpverbs::team::{LeaseId, Store, StoreError};
+use warpverbs::team::{Changed, Count, LeaseId, Store, StoreError};
 
 /// Whether a store answers.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +37,39 @@ impl CutStore {
 }
 
 impl Store for CutStore {
+    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+        Arc::new(Self {
+            store: self.store.bounded(bound),
+            cuts: self.cuts.clone(),
+        })
+    }
+
+    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
+        self.open(key)?.remove_below(key)
+    }
+
+    fn changed_since(
+        &self,
+        keys: &[&str],
+        below: Option<&str>,
+        since: u64,
+    ) -> Result<Changed, StoreError> {
+        self.open(below.unwrap_or_default())?
+            .changed_since(keys, below, since)
+    }
+
+    fn count(&self, key: &str) -> Result<Count, StoreError> {
+        self.open(key)?.count(key)
+    }
+
+    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
+        self.open(key)?.put_leased(key, value, id)
+    }
+
+    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
+        self.open(key)?.wait_for_key(key, since, timeout)
+    }
+
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         self.open(key)?.put(key, value)
     }

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use softhca::FailCommand;
+use warpverbs::internal::MoeInternal;
 use warpverbs::membership::{GroupConfig, GroupEventKind, GroupState};
 
 use crate::deaths::CONFIG;
@@ -13,10 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Opcode of INIT2RTR_QP.
 const TO_RTR: u16 = 0x503;
 /// Leases outlive a store that one rank does not reach for a while.
-const PATIENT: GroupConfig = GroupConfig {
-    lease_ttl: Duration::from_secs(15),
-    ..CONFIG
-};
+const PATIENT: GroupConfig = CONFIG.with_lease_ttl(Duration::from_secs(15));
 
 #[test]
 fn window_g_nobody_posts_to_a_newcomer_before_both_ends_receive() {

@@ -38,10 +38,7 @@ impl<'a> DrivenFleet<'a> {
             store,
             ranks: (0..setup.team.ranks).map(|_| None).collect(),
         };
-        let config = |rank| TeamConfig {
-            members: Some(members),
-            ..setup.of_rank(rank)
-        };
+        let config = |rank| setup.of_rank(rank).with_members(Some(members));
         let founders: Vec<Rank<'a>> = thread::scope(|scope| {
             let start = |rank: u32| {
                 let (config, store) = (config(rank), Arc::clone(&fleet.store));
@@ -80,13 +77,13 @@ impl<'a> DrivenFleet<'a> {
         }
     }
 
-    /// How incarnation `generation` of `rank` joins.
+    /// How generation `generation` of `rank` joins.
     pub(crate) fn joining(&self, rank: u32, generation: u32) -> TeamConfig {
         let members = self.living().without(rank);
         self.setup.of_rank(rank).joining(generation, members)
     }
 
-    /// Incarnation `generation` of `rank` comes, alone.
+    /// Generation `generation` of `rank` comes, alone.
     pub(crate) fn come(&mut self, rank: u32, generation: u32) {
         let config = self.joining(rank, generation);
         let new = Rank::alone(config, self.hcas.of(rank), Arc::clone(&self.store)).unwrap();
@@ -131,7 +128,7 @@ impl<'a> DrivenFleet<'a> {
         Ok(())
     }
 
-    /// What `from` does to connect with the incarnation of `to` that lives.
+    /// What `from` does to connect with the generation of `to` that lives.
     pub(crate) fn connect_end(&self, from: u32, to: u32) -> Result<(), TeamError> {
         let generation = self.rank(to).team.config().generation;
         self.rank(from)

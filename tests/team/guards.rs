@@ -91,7 +91,7 @@ fn a_peer_that_the_host_gave_up_is_closed_until_it_is_recovered() {
         let seen = waiting.finish()[0];
         assert_eq!((seen.status, seen.done), (Status::OK, 4));
         assert!(seen.closed <= 1, "{seen:?}");
-        assert_eq!(seen.generation, 1);
+        assert_eq!(seen.life, 1);
         assert_eq!(rank.team.guards(peer).unwrap(), 0);
     });
 }

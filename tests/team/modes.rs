@@ -3,17 +3,15 @@
 use test_support::reference;
 use warpverbs::abi::{MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, Status};
 use warpverbs::moe::{Batch, Moe, MoeConfig, MoeError, Workspace, bf16};
-use warpverbs::team::{CqKind, Doorbell, Queues, Sharing, TeamConfig};
+use warpverbs::team::{CqKind, Doorbell, Queues, Sharing};
 
 use crate::rank::{Put, Rank, WORDS, run, setup};
 
-const SHAPE: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 6,
-    top_k: 2,
-    max_tokens: 8,
-    ..MoeConfig::BF16
-};
+const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(64)
+    .with_experts(6)
+    .with_top_k(2)
+    .with_max_tokens(8);
 
 /// Dispatch and combine of `calls` batches, compared with the reference.
 pub(crate) fn exchange(rank: &Rank<'_>, calls: u32) {
@@ -102,12 +100,11 @@ fn exchanges_and_recoveries_work_in_every_mode() {
         for (queues, queues_bit) in queues {
             for (cq, cq_bit) in cqs {
                 let mut setup = setup(2);
-                setup.team = TeamConfig {
-                    doorbell: Some(doorbell),
-                    queues,
-                    cq,
-                    ..setup.team
-                };
+                setup.team = setup
+                    .team
+                    .with_doorbell(Some(doorbell))
+                    .with_queues(queues)
+                    .with_cq(cq);
                 run(&setup, |rank| {
                     let mode = rank.qp(1 - rank.number(), 0).mode;
                     assert_eq!(mode, doorbell_bit | queues_bit | cq_bit);

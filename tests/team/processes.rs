@@ -16,6 +16,7 @@ use bytemuck::bytes_of;
 use test_support::abi::ops::OpsSeveralParams;
 use warpverbs::abi::{DevicePtr, Status};
 use warpverbs::gpu::Launch;
+use warpverbs::internal::TeamInternal;
 use warpverbs::team::{FileStore, RankSet, Store, TeamError};
 
 use crate::rank::{PATIENCE, Rank, WORDS, setup, until};

@@ -54,7 +54,7 @@ fn each_qp_sends_on_the_rail_of_its_number() {
         }
         let table = entries(rank);
         for (place, entry) in (0u32..).zip(&table) {
-            let word = entry.rail_generation & !PEER_DIRECT;
+            let word = entry.rail_life & !PEER_DIRECT;
             assert_eq!(word >> RAIL_SHIFT, place / 2);
             assert_eq!(entry.base, table[place as usize % 2].base);
         }
@@ -140,7 +140,7 @@ fn ranks_of_one_process_and_device_are_marked_as_direct_unless_that_is_turned_of
         setup.team.direct = direct;
         run(&setup, |rank| {
             for entry in entries(rank) {
-                assert_eq!(entry.rail_generation & PEER_DIRECT != 0, direct);
+                assert_eq!(entry.rail_life & PEER_DIRECT != 0, direct);
             }
             let peer = 1 - rank.number();
             // What is marked can be loaded: the peer's first word.
@@ -149,7 +149,7 @@ fn ranks_of_one_process_and_device_are_marked_as_direct_unless_that_is_turned_of
                 assert_ne!(entry.base, rank.window.base);
             }
             assert_eq!(rank.team.recover(peer).unwrap(), 1);
-            let word = entries(rank)[peer as usize].rail_generation;
+            let word = entries(rank)[peer as usize].rail_life;
             assert_eq!((word & PEER_DIRECT != 0, word & 0xff), (direct, 1));
             let seen = rank.put(&Put::new(peer, 8)).finish()[0];
             assert_eq!((seen.status, seen.done), (Status::OK, 8));

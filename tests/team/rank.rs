@@ -171,11 +171,9 @@ impl<'a> Rank<'a> {
             active: launch.active,
             reserved: 0,
         };
-        let spec = Launch {
-            seed: launch.seed,
-            deadline: PATIENCE,
-            ..Launch::new(launch.kernel, 1, launch.threads)
-        };
+        let spec = Launch::new(launch.kernel, 1, launch.threads)
+            .with_seed(launch.seed)
+            .with_deadline(PATIENCE);
         // SAFETY: as in `put`; the kernel has ended before anything goes.
         let event = unsafe { self.gpu.launch(&spec, bytes_of(&params)) }.unwrap();
         self.gpu.wait(&event, PATIENCE).unwrap();
@@ -201,11 +199,9 @@ impl<'a> Rank<'a> {
             count: put.count,
             each: put.each,
         };
-        let launch = Launch {
-            seed: put.seed,
-            deadline: PATIENCE,
-            ..Launch::new(put.kernel, put.blocks, put.threads)
-        };
+        let launch = Launch::new(put.kernel, put.blocks, put.threads)
+            .with_seed(put.seed)
+            .with_deadline(PATIENCE);
         // SAFETY: the parameters are those of the kernel; what they name outlives the kernel, for which `Running` waits, and
         // kernels, HCA and host share it by the protocol of guards and posting.
         let event = unsafe { self.gpu.launch(&launch, bytes_of(&params)) }.unwrap();

@@ -16,8 +16,8 @@ fn entry(rank: &Rank<'_>, peer: u32) -> PeerEntry {
     rank.read(at, 1)[0]
 }
 
-fn generation_of(entry: &PeerEntry) -> u32 {
-    entry.rail_generation & ((1 << RAIL_SHIFT) - 1)
+fn life_of(entry: &PeerEntry) -> u32 {
+    entry.rail_life & ((1 << RAIL_SHIFT) - 1)
 }
 
 /// Whether more than `words` have been posted to `peer`, or cannot be any more: the other end has ended this life.
@@ -38,36 +38,33 @@ fn a_recovered_pair_works_with_new_indices_and_keeps_its_counters() {
         assert_eq!((before.posted, before.completed), (20, 20));
         rank.sync();
 
-        for generation in 1..=3 {
-            assert_eq!(rank.team.recover(peer).unwrap(), generation);
+        for life in 1..=3 {
+            assert_eq!(rank.team.recover(peer).unwrap(), life);
             let context = rank.qp(peer, 0);
-            let base = u64::from(generation) << 16;
+            let base = u64::from(life) << 16;
             assert_eq!(
                 [context.base, context.resv, context.claim, context.cons],
                 [base; 4]
             );
             assert_eq!(
-                (context.generation, context.peer, context.err),
-                (generation, peer, Status::OK)
+                (context.life, context.peer, context.err),
+                (life, peer, Status::OK)
             );
-            assert_eq!(generation_of(&entry(rank, peer)), generation);
-            assert_eq!(generation_of(&entry(rank, rank.number())), 0);
+            assert_eq!(life_of(&entry(rank, peer)), life);
+            assert_eq!(life_of(&entry(rank, rank.number())), 0);
             // What was posted and has completed is counted on, and the skipped indices are not.
             let now = rank.team.counters(peer, 0).unwrap();
             assert_eq!(
                 (now.posted, now.completed),
-                (20 * u64::from(generation), 20 * u64::from(generation))
+                (20 * u64::from(life), 20 * u64::from(life))
             );
-            let dst_word = WORDS / 2 + 64 * generation;
+            let dst_word = WORDS / 2 + 64 * life;
             let put = Put {
                 dst_word,
                 ..Put::new(peer, 20)
             };
             let seen = rank.put(&put).finish()[0];
-            assert_eq!(
-                (seen.status, seen.done, seen.generation),
-                (Status::OK, 20, generation)
-            );
+            assert_eq!((seen.status, seen.done, seen.life), (Status::OK, 20, life));
             assert_eq!(seen.ticket, base + 1);
             rank.sync();
             assert_eq!(rank.wrong_words(peer, dst_word, 20), Vec::<u32>::new());
@@ -96,15 +93,11 @@ fn a_pair_is_recovered_under_load_while_the_others_go_on() {
         let recovers = own < 2;
         let running = rank.put(&load(if recovers { 1 - own } else { steady }, 400));
         if recovers {
-            for generation in 1..=3 {
+            for life in 1..=3 {
                 until("words are put, or the other end has begun", || {
-                    is_busy(rank, 1 - own, u64::from(generation) * 10)
+                    is_busy(rank, 1 - own, u64::from(life) * 10)
                 });
-                assert_eq!(
-                    rank.team.recover(1 - own).unwrap(),
-                    generation,
-                    "seed {seed}"
-                );
+                assert_eq!(rank.team.recover(1 - own).unwrap(), life, "seed {seed}");
             }
         }
         let seen = running.finish();
@@ -127,13 +120,10 @@ fn a_pair_is_recovered_under_load_while_the_others_go_on() {
         rank.sync();
         for peer in peers {
             let untouched = own == 2 || peer == 2;
-            let generation = if untouched { 0 } else { 3 };
-            assert_eq!(rank.qp(peer, 0).generation, generation);
+            let life = if untouched { 0 } else { 3 };
+            assert_eq!(rank.qp(peer, 0).life, life);
             let report = rank.team.qp_status(peer, 1).unwrap();
-            assert_eq!(
-                (report.generation, report.hca.state),
-                (generation, QpState::RTS)
-            );
+            assert_eq!((report.life, report.hca.state), (life, QpState::RTS));
             assert_eq!(report.status, Status::OK);
         }
         if own < 2 {
@@ -190,8 +180,8 @@ fn a_kernel_that_keeps_its_guard_is_named_and_the_next_call_goes_on() {
         }
         rank.sync();
         // Each call gives up after 0.7 s, and the other end may come later: then it is called again, as a program would.
-        let generation = retry(rank, peer);
-        assert_eq!(generation, 1);
+        let life = retry(rank, peer);
+        assert_eq!(life, 1);
         assert!(!rank.team.is_closed(peer).unwrap());
         let seen = rank.put(&Put::new(peer, 8)).finish()[0];
         assert_eq!((seen.status, seen.done, seen.failed), (Status::OK, 8, 0));
@@ -203,9 +193,9 @@ fn retry(rank: &Rank<'_>, peer: u32) -> u32 {
     let (start, mut late) = (Instant::now(), 0);
     loop {
         match rank.team.recover(peer) {
-            Ok(generation) => {
+            Ok(life) => {
                 println!("rank {peer} was late {late} times");
-                return generation;
+                return life;
             }
             Err(TeamError::Absent { .. }) if start.elapsed() < PATIENCE => late += 1,
             Err(error) => panic!("rank {}: {error}", rank.number()),

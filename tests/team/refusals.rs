@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use warpverbs::internal::TeamInternal;
 use warpverbs::team::{MemoryStore, RankSet, Records, Store, TeamConfig};
 
 use crate::fleet::DrivenFleet;
@@ -202,6 +203,11 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
             "\"bytes\":262144",
             "\"bytes\":4096",
             "bytes of window 0 is 262144 at rank 0 but 4096",
+        ),
+        (
+            "\"handle\":null",
+            "\"handle\":{\"bytes\":262143,\"name\":{\"file\":{\"pid\":1,\"fd\":0,\"name\":\"\"}}}",
+            "a handle of 262143 bytes for a window of 262144",
         ),
     ];
     for (part, instead, says) in wrong {

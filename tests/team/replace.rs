@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use softhca::FailCommand;
 use warpverbs::abi::{RAIL_SHIFT, Status};
+use warpverbs::internal::TeamInternal;
 use warpverbs::team::{RankSet, TeamError};
 use warpverbs::verbs::QpState;
 
@@ -49,7 +50,7 @@ fn a_peer_that_died_is_replaced_and_nothing_of_the_others_moves() {
                 assert!(team.is_connected(2).unwrap() && team.is_closed(2).unwrap());
                 assert_eq!(team.peer_generation(2).unwrap(), generation);
                 let entry = fleet.entry(rank, 2, 0);
-                let life = entry.rail_generation & ((1 << RAIL_SHIFT) - 1);
+                let life = entry.rail_life & ((1 << RAIL_SHIFT) - 1);
                 assert_eq!(life, generation - 1);
                 assert_ne!(entry.rkey_be, keys[rank as usize]);
                 assert_eq!(entry.base, fleet.rank(2).window.base);
@@ -212,7 +213,7 @@ fn a_peer_that_dies_again_at_any_step_of_its_return_is_replaced_by_the_next() {
 }
 
 #[test]
-fn an_incarnation_that_was_given_up_is_over() {
+fn a_generation_that_was_given_up_is_over() {
     let setup = setup(2);
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
@@ -225,7 +226,7 @@ fn an_incarnation_that_was_given_up_is_over() {
     // Connected and well: nothing to do.
     connect(&fleet, 1).unwrap();
     let over = |result: Result<(), TeamError>, asked, wanted| match result.unwrap_err() {
-        TeamError::Incarnation {
+        TeamError::Generation {
             peer,
             generation,
             least,
@@ -276,7 +277,7 @@ fn a_pair_that_was_replaced_recovers_like_any_other() {
         fleet.talk(0, 1);
     }
     // Rank 0 has been through the replacement, too.
-    let lives = [0, 1].map(|rank| fleet.rank(rank).qp(1 - rank, 0).generation);
+    let lives = [0, 1].map(|rank| fleet.rank(rank).qp(1 - rank, 0).life);
     assert_eq!(lives, [3, 2]);
     fleet.replace(1, 3);
     fleet.talk(0, 1);
@@ -309,10 +310,7 @@ fn a_kernel_that_posts_across_the_grace_period_is_caught_and_nothing_changes_und
         );
         let (entry, qp) = seen();
         assert_eq!(bytemuck::bytes_of(&entry), bytemuck::bytes_of(&before.0));
-        assert_eq!(
-            (qp.base, qp.generation),
-            (before.1.base, before.1.generation)
-        );
+        assert_eq!((qp.base, qp.life), (before.1.base, before.1.life));
         assert_eq!(team.qp_status(1, 0).unwrap().hca.state, QpState::ERR);
         assert!(team.is_closed(1).unwrap());
     }

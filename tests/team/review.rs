@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use softhca::FailCommand;
+use warpverbs::internal::TeamInternal;
 use warpverbs::team::{RankSet, TeamError};
 
 use crate::fleet::DrivenFleet;
@@ -42,7 +43,7 @@ fn a_rank_that_was_half_initialised_is_taken_down_and_comes_again() {
             );
             let live = hcas.of(2)[0].live_objects();
             assert_eq!(live.total(), 0, "{opcode:#x}, {nth}: {live:?}");
-            // Its incarnation is used up, and the members have seen nothing of it.
+            // Its generation is used up, and the members have seen nothing of it.
             let error = join(&fleet, generation).unwrap_err();
             assert!(matches!(error, TeamError::RankTaken { rank: 2 }), "{error}");
             assert_eq!(fleet.rank(0).team.peer_generation(2).unwrap(), 0);
@@ -162,7 +163,7 @@ fn old_and_new_ranks_and_those_of_empty_places_connect_together() {
         .unwrap();
     (0..5).for_each(|rank| fleet.open(rank));
     fleet.talk_all();
-    assert_eq!(fleet.rank(0).qp(2, 0).generation, 0);
+    assert_eq!(fleet.rank(0).qp(2, 0).life, 0);
     drop(fleet);
     hcas.check();
 }

@@ -1,10 +1,11 @@
-//! What is left on the wire of an incarnation that is gone: recorded, and replayed with the packet number that is due.
+//! What is left on the wire of a generation that is gone: recorded, and replayed with the packet number that is due.
 
 use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
 use softhca::Hca;
+use warpverbs::internal::TeamInternal;
 use warpverbs::team::RankSet;
 use warpverbs::verbs::QpState;
 
@@ -60,7 +61,7 @@ fn replay(fleet: &DrivenFleet<'_>, rank: u32) {
 }
 
 #[test]
-fn a_packet_of_the_old_incarnation_is_refused_even_with_the_number_that_is_due() {
+fn a_packet_of_the_old_generation_is_refused_even_with_the_number_that_is_due() {
     let setup = on_the_wire();
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
@@ -97,7 +98,7 @@ fn a_packet_of_the_old_incarnation_is_refused_even_with_the_number_that_is_due()
 
 #[test]
 fn the_same_packet_is_taken_where_keys_are_not_renewed() {
-    // A recovery resets the same QPs for the same incarnation, whose keys it keeps: what the test above would look like if a
+    // A recovery resets the same QPs for the same generation, whose keys it keeps: what the test above would look like if a
     // replacement forgot them.
     let setup = on_the_wire();
     let hcas = Hcas::new(&setup);

@@ -184,7 +184,7 @@ fn the_checked_in_bindings_are_those_of_the_installed_headers() {
 
 #[test]
 fn structures_that_cross_the_border_have_the_sizes_of_the_installed_headers() {
-    use warpverbs::sys::bindings as sys;
+    use warpverbs::internal::bindings as sys;
     let headers = sizes_of_the_headers();
     let ours = [
         ("ibv_device", size_of::<sys::ibv_device>()),

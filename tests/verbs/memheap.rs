@@ -1,7 +1,8 @@
 //! The control-buffer allocator against a slow oracle (H1, H2), and against each defect of the known allocator.
 
 use proptest::prelude::*;
-use warpverbs::memheap::{Block, HeapError, MemHeap};
+use warpverbs::internal::{Block, MemHeap};
+use warpverbs::verbs::HeapError;
 
 /// The heap as one owner per byte: nothing to get wrong.
 struct Oracle {

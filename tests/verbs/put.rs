@@ -63,10 +63,7 @@ fn eight_threads_put_70_000_words_each_on_one_shared_qp() {
 #[test]
 fn threads_that_wait_for_each_put_share_a_small_ring() {
     for seed in seeds(7, 30) {
-        let config = QpConfig {
-            log_depth: 8,
-            ..QpConfig::default()
-        };
+        let config = QpConfig::default().with_log_depth(8);
         let pair = Pair::of_words(32 * 500, &config, (seed % 2 == 1).then_some(seed));
         check(&pair, "wv_test_put_words", 32, 500, 1, seed);
     }
@@ -105,11 +102,9 @@ fn unsignalled_puts_arrive_and_quiet_waits_for_them() {
 #[test]
 fn an_exclusive_qp_needs_no_atomics() {
     for seed in seeds(2, 10) {
-        let config = QpConfig {
-            log_depth: 8,
-            sharing: Sharing::Exclusive,
-            ..QpConfig::default()
-        };
+        let config = QpConfig::default()
+            .with_log_depth(8)
+            .with_sharing(Sharing::Exclusive);
         let pair = Pair::of_words(70_000, &config, None);
         check(&pair, "wv_test_put_words_exclusive", 1, 70_000, 50, seed);
         let pair = Pair::of_words(32 * 1000, &config, None);

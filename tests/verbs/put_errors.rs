@@ -147,12 +147,12 @@ fn a_ticket_from_before_a_reset_is_stale_and_new_puts_work() {
         pair.reset(base);
         assert_eq!(
             wait_for(&pair, old, HANG),
-            Status::STALE_GENERATION,
+            Status::STALE_LIFE,
             "life {life}"
         );
         assert_eq!(
             wait_for(&pair, base, HANG),
-            Status::STALE_GENERATION,
+            Status::STALE_LIFE,
             "life {life}"
         );
         let ends = pair.run("wv_test_put_words", 8, 6, &pair.params(300, 7));

@@ -92,11 +92,9 @@ fn for_ranks<T: Send>(
     let meet = Meeting::new(ranks);
     let ended = ranks::on_threads(ranks, |rank, store| {
         let _attendance = meet.attend();
-        let config = TeamConfig {
-            deadline: HANG,
-            timeout: HANG,
-            ..TeamConfig::new(rank, ranks)
-        };
+        let config = TeamConfig::new(rank, ranks)
+            .with_deadline(HANG)
+            .with_timeout(HANG);
         let team = ranks::join(config, [&*hcas[rank as usize]], store).unwrap();
         side(team, &meet).unwrap()
     });

@@ -37,10 +37,7 @@ fn side(pair: &Pair, side: usize, rounds: u32) -> PingPongParams {
 }
 
 fn pair(schedule_seed: Option<u64>) -> Pair {
-    let config = QpConfig {
-        log_depth: 8,
-        ..QpConfig::default()
-    };
+    let config = QpConfig::default().with_log_depth(8);
     Pair::of_words((AREA as usize * 2 + 64) / 16, &config, schedule_seed)
 }
 

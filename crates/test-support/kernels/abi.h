@@ -152,8 +152,8 @@ struct GuardSeen {
   uint32_t closed;
   /// How often a put or its wait ended otherwise than `ok`.
   uint32_t failed;
-  /// Generation of the last guard.
-  uint32_t generation;
+  /// Life of the QPs at the last guard.
+  uint32_t life;
   /// How the last failure ended.
   Status failure;
   /// How the kernel ended.
@@ -165,7 +165,7 @@ static_assert(sizeof(GuardSeen) == 32 && alignof(GuardSeen) == 8);
 static_assert(offsetof(GuardSeen, done) == 0);
 static_assert(offsetof(GuardSeen, closed) == 4);
 static_assert(offsetof(GuardSeen, failed) == 8);
-static_assert(offsetof(GuardSeen, generation) == 12);
+static_assert(offsetof(GuardSeen, life) == 12);
 static_assert(offsetof(GuardSeen, failure) == 16);
 static_assert(offsetof(GuardSeen, status) == 20);
 static_assert(offsetof(GuardSeen, ticket) == 24);

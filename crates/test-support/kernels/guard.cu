@@ -33,7 +33,7 @@ struct Guarded {
       ++seen.closed;
       status = wv::guard_wait(scope, team, p.peer, deadline, &guard);
     }
-    if (status == Status::ok) seen.generation = guard.generation;
+    if (status == Status::ok) seen.life = guard.life;
     return status;
   }
 
@@ -84,7 +84,7 @@ struct Guarded {
       if (lost) ++seen.closed;
       if (renew || lost) {
         status = lost ? wv::guard_wait(scope, team, p.peer, deadline, &guard) : enter();
-        seen.generation = guard.generation;
+        seen.life = guard.life;
         under = 0;
         continue;
       }
@@ -105,14 +105,14 @@ struct Guarded {
     return status;
   }
 
-  // Waits for a guard of a later generation.
+  // Waits for a guard of a later life.
   WV_DEVICE Status reopened() {
-    const uint32_t old = seen.generation;
+    const uint32_t old = seen.life;
     for (;;) {
       const Status status = wv::guard_wait(scope, team, p.peer, deadline, &guard);
       if (status != Status::ok) return status;
-      seen.generation = guard.generation;
-      if (guard.generation != old) return Status::ok;
+      seen.life = guard.life;
+      if (guard.life != old) return Status::ok;
       wv::guard_drop(scope, guard);
       const bool late = scope.any(deadline.passed());
       if (late) return Status::timeout;

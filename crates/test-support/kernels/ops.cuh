@@ -157,7 +157,7 @@ struct Program {
   WV_DEVICE void run(uint64_t unit, uint32_t thread) {
     path.peer = load_peer(p.peer, p.window);
     path.local = p.window;
-    path.direct = (path.peer.rail_generation & PEER_DIRECT) != 0;
+    path.direct = (path.peer.rail_life & PEER_DIRECT) != 0;
     const Status opened = open_qp(p.qp, &path.qp);
     for (uint64_t k = 0; k < p.steps_per_unit; ++k) {
       const uint64_t place = unit * p.steps_per_unit + k;

@@ -21,7 +21,7 @@ pub fn test_gpu() -> Arc<dyn Gpu> {
 
 #[cfg(feature = "cuda")]
 fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
-    use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, CudaSource, Placement};
+    use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, CudaSource, MemoryLocation};
     let arch = CudaGpu::open(ordinal).expect("a CUDA device").arch();
     let folder = std::env::var("WARPVERBS_TEST_PTX").expect("WARPVERBS_TEST_PTX");
     let folder = format!("{folder}/sm_{}", if arch >= 90 { 90 } else { 80 });
@@ -37,11 +37,9 @@ fn cuda_gpu(ordinal: u32) -> Arc<dyn Gpu> {
         .iter()
         .map(|(name, text)| CudaSource { name, text })
         .collect();
-    let options = CudaOptions {
-        placement: Placement::Host,
-        ptx: &ptx,
-        ..CudaOptions::default()
-    };
+    let options = CudaOptions::default()
+        .with_location(MemoryLocation::Host)
+        .with_ptx(&ptx);
     CudaGpu::with_options(ordinal, &options).expect("a CUDA device")
 }
 
@@ -61,9 +59,7 @@ pub fn upload(gpu: &dyn Gpu, bytes: &[u8]) -> DeviceMemory {
 
 /// Blocks and threads of `kernel`, with a bound that no test reaches.
 pub fn launch(kernel: &str, blocks: u32, threads: u32, seed: u64) -> Launch<'_> {
-    Launch {
-        seed,
-        deadline: HANG,
-        ..Launch::new(kernel, blocks, threads)
-    }
+    Launch::new(kernel, blocks, threads)
+        .with_seed(seed)
+        .with_deadline(HANG)
 }

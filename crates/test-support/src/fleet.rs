@@ -28,11 +28,9 @@ pub struct Setup {
 impl Setup {
     /// One HCA for each rank, as it comes, and deadlines that only a hang meets.
     pub fn new(ranks: u32) -> Self {
-        let team = TeamConfig {
-            timeout: DEADLINE,
-            deadline: DEADLINE,
-            ..TeamConfig::new(0, ranks)
-        };
+        let team = TeamConfig::new(0, ranks)
+            .with_timeout(DEADLINE)
+            .with_deadline(DEADLINE);
         Self {
             team,
             rails: 1,
@@ -59,7 +57,7 @@ impl Setup {
 
     /// What a rank joins with.
     pub fn of_rank(&self, rank: u32) -> TeamConfig {
-        let mut config = TeamConfig { rank, ..self.team };
+        let mut config = self.team.with_rank(rank);
         (self.change)(&mut config);
         config
     }

@@ -30,7 +30,7 @@ pub fn hca() -> Hca {
 pub fn hca_with(config: HcaConfig) -> Hca {
     // SAFETY: the word is a static of softhca, used atomically by everybody.
     let wake = unsafe { softhca_wake_word().as_ref() }.expect("softhca has a wake word");
-    warpverbs::gpu::simt::connect(wake, kick);
+    warpverbs::internal::connect(wake, kick);
     // Does nothing but in a build with the feature `tsan`.
     if simt::check::ENABLED {
         softhca::device::observe_memory(simt::check::device_access);

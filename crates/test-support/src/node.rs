@@ -94,11 +94,9 @@ impl Node {
 
     /// Where QPs of this node take their memory from.
     pub fn places(&self) -> QpPlaces<'_> {
-        QpPlaces {
-            control: &self.heap,
-            host: self.host.as_ref(),
-            proxy: self.proxy.as_ref(),
-        }
+        QpPlaces::from(&self.heap)
+            .with_host(self.host.as_ref())
+            .with_proxy(self.proxy.as_ref())
     }
 
     /// A QP in Reset whose memory is as it must be.
@@ -110,13 +108,7 @@ impl Node {
 
     /// Writes what the QP's memory must hold before it leaves Reset.
     pub fn write_image(&self, qp: &Qp<Reset>, base: u64) {
-        let attr = ImageAttr {
-            doorbell: qp.layout().doorbell_addr,
-            atomic_sink: 0,
-            atomic_sink_lkey: 0,
-            generation: 0,
-            base,
-        };
+        let attr = ImageAttr::new(qp.layout().doorbell_addr).with_base(base);
         qp.write_image(&attr, |addr, bytes| self.gpu.write(addr, bytes))
             .expect("control memory");
     }
@@ -159,10 +151,7 @@ pub fn connect_with_retry(
     let [a, b] = qps;
     let to_b = PathAttr::new(b.qpn(), nodes[1].gid(), PSNS[1]);
     let to_a = PathAttr::new(a.qpn(), nodes[0].gid(), PSNS[0]);
-    let attr = |psn| SendAttr {
-        retry,
-        ..SendAttr::new(psn)
-    };
+    let attr = |psn| SendAttr::new(psn).with_retry(retry);
     let a = a.init()?.ready_to_receive(&to_b)?;
     let b = b.init()?.ready_to_receive(&to_a)?;
     let a = a.ready_to_send(&attr(PSNS[0]))?;

@@ -115,7 +115,7 @@ impl End {
         PeerEntry {
             base: self.window.addr(),
             rkey_be: self.mr.rkey().to_be(),
-            rail_generation: 0,
+            rail_life: 0,
         }
     }
 
@@ -200,13 +200,10 @@ impl End {
 
     /// Writes what a QP in Reset must find in its memory.
     fn write_image(&self, qp: &Qp<Reset>, sink: Option<u64>, base: u64) {
-        let attr = ImageAttr {
-            doorbell: qp.layout().doorbell_addr,
-            atomic_sink: sink.map_or(0, |offset| self.window.addr() + offset),
-            atomic_sink_lkey: sink.map_or(0, |_| self.mr.lkey()),
-            generation: 0,
-            base,
-        };
+        let attr = ImageAttr::new(qp.layout().doorbell_addr)
+            .with_atomic_sink(sink.map_or(0, |offset| self.window.addr() + offset))
+            .with_atomic_sink_lkey(sink.map_or(0, |_| self.mr.lkey()))
+            .with_base(base);
         let gpu = &self.node.gpu;
         let write = |addr, bytes: &[u8]| gpu.write(addr, bytes);
         qp.write_image(&attr, write).unwrap();

@@ -80,7 +80,7 @@ impl Ring {
         let peer = PeerEntry {
             base: ring.window.addr(),
             rkey_be: RKEY.to_be(),
-            rail_generation: 0,
+            rail_life: 0,
         };
         ring.gpu.write(ring.peer.addr(), bytes_of(&peer)).unwrap();
         let source: Vec<u64> = (0..words as u64).map(word).collect();

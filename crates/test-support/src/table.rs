@@ -85,15 +85,13 @@ impl Cell {
 
     /// The QP of this row: the shortest ring there is, and receive WQEs for immediates.
     pub fn config(&self) -> QpConfig {
-        QpConfig {
-            log_depth: 8,
-            log_recv_depth: Some(6),
-            sharing: self.sharing,
-            doorbell: self.doorbell,
-            queues: self.queues,
-            cq: self.cq,
-            ..QpConfig::default()
-        }
+        QpConfig::default()
+            .with_log_depth(8)
+            .with_log_recv_depth(Some(6))
+            .with_sharing(self.sharing)
+            .with_doorbell(self.doorbell)
+            .with_queues(self.queues)
+            .with_cq(self.cq)
     }
 
     /// The kernel for this sharing and scope.

@@ -40,10 +40,7 @@ impl Pair {
 
     /// The same whose rings have `1 << log_depth` WQEBBs.
     pub fn shared(words: usize, log_depth: u8) -> Self {
-        let config = QpConfig {
-            log_depth,
-            ..QpConfig::default()
-        };
+        let config = QpConfig::default().with_log_depth(log_depth);
         Self::of_words(words, &config, None)
     }
 

@@ -19,7 +19,7 @@ enum class Status : uint32_t {
   /// The host asked running calls to end.
   aborted = 4,
   /// The ticket belongs to an earlier life of the QP.
-  stale_generation = 5,
+  stale_life = 5,
   /// A bad argument: nothing was posted.
   invalid = 6,
   /// The QP was in error and flushed the work: the cause is in the first error, which was not seen.
@@ -79,10 +79,10 @@ inline constexpr uint32_t ATOMIC_RESULT_BE = 0x8;
 /// What the host fills the ring, the flags and the CQE with before a QP leaves Reset.
 inline constexpr uint8_t EMPTY_BYTE = 0xff;
 
-/// `PeerEntry::rail_generation` >> RAIL_SHIFT, without PEER_DIRECT = rail, 7 bits; below it 24 bits of the peer's generation.
+/// `PeerEntry::rail_life` >> RAIL_SHIFT, without PEER_DIRECT = rail, 7 bits; below it 24 bits of the life of the QPs to the peer.
 inline constexpr uint32_t RAIL_SHIFT = 0x18;
 
-/// Bit of `PeerEntry::rail_generation`: kernels of this rank may load from and store to the window, at the address that stands
+/// Bit of `PeerEntry::rail_life`: kernels of this rank may load from and store to the window, at the address that stands
 /// in `TeamContext::direct`.
 inline constexpr uint32_t PEER_DIRECT = 0x80000000;
 
@@ -94,7 +94,7 @@ inline constexpr uint32_t MAX_RAILS = 0x10;
 /// A line that the NIC reads or writes holds no word that SMs change by atomics. Indices count WQEBBs, are 64 bits wide
 /// and never wrap; ring position = index & mask, 16-bit WQE index = low half.
 struct alignas(128) QpContext {
-  /// The send queue: `depth` WQEBBs. Line 0 is constant for the life of the team, except `generation`.
+  /// The send queue: `depth` WQEBBs. Line 0 is constant while the team lives, except `life`.
   uint8_t *sq;
   /// One flag word per WQEBB: where the doorbell token is parked, which batches are written.
   uint64_t *flags;
@@ -119,7 +119,7 @@ struct alignas(128) QpContext {
   /// lkey of `atomic_sink`, big-endian.
   uint32_t atomic_sink_lkey_be;
   /// Grows with each recovery. Written by the host inside the grace period.
-  uint32_t generation;
+  uint32_t life;
   /// QP number, 24 bits, for dumps.
   uint32_t qpn;
   /// Rank at the other end.
@@ -200,7 +200,7 @@ static_assert(offsetof(QpContext, mask) == 52);
 static_assert(offsetof(QpContext, depth) == 56);
 static_assert(offsetof(QpContext, mode) == 60);
 static_assert(offsetof(QpContext, atomic_sink_lkey_be) == 64);
-static_assert(offsetof(QpContext, generation) == 68);
+static_assert(offsetof(QpContext, life) == 68);
 static_assert(offsetof(QpContext, qpn) == 72);
 static_assert(offsetof(QpContext, peer) == 76);
 static_assert(offsetof(QpContext, recv_cqe) == 80);
@@ -241,13 +241,13 @@ struct alignas(16) PeerEntry {
   uint64_t base;
   /// Remote key, big-endian.
   uint32_t rkey_be;
-  /// PEER_DIRECT | rail << RAIL_SHIFT | generation of the peer (24 bits).
-  uint32_t rail_generation;
+  /// PEER_DIRECT | rail << RAIL_SHIFT | life of the QPs to the peer (24 bits).
+  uint32_t rail_life;
 };
 static_assert(sizeof(PeerEntry) == 16 && alignof(PeerEntry) == 16);
 static_assert(offsetof(PeerEntry, base) == 0);
 static_assert(offsetof(PeerEntry, rkey_be) == 8);
-static_assert(offsetof(PeerEntry, rail_generation) == 12);
+static_assert(offsetof(PeerEntry, rail_life) == 12);
 
 /// How many guards of a peer are held at this rank. A line of its own.
 struct alignas(128) PeerGuard {
@@ -450,7 +450,7 @@ enum class MoeCause : uint32_t {
   /// A WQE to the peer ended in error, and the syndrome says why.
   cqe_error = 2,
   /// The peer's word named another epoch.
-  generation = 3,
+  epoch = 3,
   /// The peer has not sent this call.
   missed_call = 4,
   /// A slot of the peer was out of range.

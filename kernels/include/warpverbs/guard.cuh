@@ -2,7 +2,7 @@
 //
 // The host resets the QPs to a peer, and replaces its entries in the peer table, only while no
 // guard of it is held: its grace period. So what a kernel reads of the peer under a guard (entries,
-// generation, where the QPs' lives began) does not change, and no put pays for that. One atomic for
+// life, where the QPs' lives began) does not change, and no put pays for that. One atomic for
 // a scope when it takes a guard and one when it drops it; a block needs one guard for all it posts.
 //
 // Take it, post and wait, drop it. A wait under a guard ends at latest when the host raises the
@@ -26,7 +26,7 @@ struct Guard {
   const uint32_t* closed;
   uint32_t peer;
   /// Recoveries that the peer's QPs have been through, 24 bits. Grows with each.
-  uint32_t generation;
+  uint32_t life;
 
   /// QP number `i` to the peer; null if there is none.
   WV_DEVICE QpContext* qp(uint32_t i) const { return peer_qp(*team, peer, i); }
@@ -83,7 +83,7 @@ WV_DEVICE Status read_guard(Guard<Scope>* guard, Status counted) {
   guard->scope.sync();  // the leader's acquire fence before what the others read
   if (status != Status::ok) return status;
   const QpContext* const first = guard->qp(0);
-  guard->generation = first == nullptr ? 0 : platform::load_relaxed(&first->generation);
+  guard->life = first == nullptr ? 0 : platform::load_relaxed(&first->life);
   return status;
 }
 

@@ -13,14 +13,12 @@ struct PeerWindow {
   uint64_t base;
   uint64_t bytes;
   uint32_t rkey_be;
-  uint32_t rail_generation;
+  uint32_t rail_life;
 
   /// Whether kernels of this rank may load from and store to the window: `load_direct` says where.
-  WV_DEVICE bool direct() const { return (rail_generation & PEER_DIRECT) != 0; }
+  WV_DEVICE bool direct() const { return (rail_life & PEER_DIRECT) != 0; }
   /// Recoveries that the peer's QPs have been through, 24 bits.
-  WV_DEVICE uint32_t generation() const {
-    return rail_generation & ((uint32_t{1} << RAIL_SHIFT) - 1);
-  }
+  WV_DEVICE uint32_t life() const { return rail_life & ((uint32_t{1} << RAIL_SHIFT) - 1); }
   /// Whether the peer has the window.
   WV_DEVICE bool present() const { return base != 0; }
   /// The `length` bytes at `offset`, as a WQE names them. False if they are not all inside the

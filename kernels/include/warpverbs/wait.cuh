@@ -14,12 +14,12 @@ namespace detail {
 /// Looks of a wait before it sees to it that a ticket which was held back is rung.
 inline constexpr uint32_t LOOKS_BEFORE_RING = 4;
 
-/// What the indices say about `ticket`: `ok`, `stale_generation` or `would_block`.
+/// What the indices say about `ticket`: `ok`, `stale_life` or `would_block`.
 WV_DEVICE Status seen(const QpContext* context, Ticket ticket, uint64_t* cons) {
   // base before cons: after a recovery cons passes every old ticket.
   const uint64_t base = platform::load_relaxed(&context->base);
   *cons = platform::load_relaxed(&context->cons);
-  if (ticket.index <= base) return Status::stale_generation;
+  if (ticket.index <= base) return Status::stale_life;
   return *cons >= ticket.index ? Status::ok : Status::would_block;
 }
 
@@ -62,7 +62,7 @@ WV_DEVICE_COLD Status wait_on(QpContext* context, Ticket ticket, Deadline deadli
 /// later one; if its doorbell was held back, the wait rings.
 ///
 /// Needs no fence: nothing in this rank's memory is read because of it. Once per scope.
-/// @return `ok`; `stale_generation` if the QP was recovered since; the QP's failure (the outcome of
+/// @return `ok`; `stale_life` if the QP was recovered since; the QP's failure (the outcome of
 /// what was in flight is unknown); `aborted`; `timeout` (the QP is healthy and the ticket stays
 /// valid).
 template <class Scope, class Q>

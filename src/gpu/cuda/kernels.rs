@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::nvrtc::{Compiled, Nvrtc};
-use super::options::{Compile, CudaOptions, Placement};
+use super::options::{Compile, CudaOptions, MemoryLocation};
 use super::ptx::{self, Needs};
 use super::sources::{CudaSource, embedded, kernel_files};
 use crate::gpu::error::OldDriver;
@@ -42,7 +42,7 @@ pub(super) struct Target {
 pub(super) struct KernelLoading {
     pub(super) target: Target,
     pub(super) compile: Compile,
-    pub(super) placement: Placement,
+    pub(super) location: MemoryLocation,
 }
 
 impl KernelLoading {
@@ -50,7 +50,7 @@ impl KernelLoading {
         Self {
             target,
             compile: options.compile,
-            placement: options.placement,
+            location: options.location,
         }
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn load_all<C: Compiler, M>(
     let library = load_set(way, &LIBRARY, &find, &mut load)?;
     let mut extra = Vec::new();
     let mut add = |image: Image| -> Result<(), GpuError> {
-        let image = placed(image, options.placement);
+        let image = placed(image, options.location);
         let module = load(&image)?;
         extra.push((image, module));
         Ok(())
@@ -131,11 +131,11 @@ pub(super) fn load_set<C: Compiler, M>(
     let KernelLoading {
         target,
         compile,
-        placement,
+        location,
     } = way;
     let mut loaded = Vec::new();
     let mut add = |image: Image| -> Result<(), GpuError> {
-        let image = placed(image, placement);
+        let image = placed(image, location);
         let module = load(&image)?;
         loaded.push((image, module));
         Ok(())
@@ -231,10 +231,10 @@ fn compile(
 }
 
 /// Kernels whose "device memory" is host memory order what others read there by system scope.
-fn placed(image: Image, placement: Placement) -> Image {
-    match placement {
-        Placement::Device => image,
-        Placement::Host => Image {
+fn placed(image: Image, location: MemoryLocation) -> Image {
+    match location {
+        MemoryLocation::Device => image,
+        MemoryLocation::Host => Image {
             ptx: ptx::widened(&image.ptx),
             cubin: None,
             ..image
@@ -381,7 +381,7 @@ mod tests {
         KernelLoading {
             target: OLD,
             compile,
-            placement: Placement::Device,
+            location: MemoryLocation::Device,
         }
     }
 
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn kernels_over_host_memory_get_fences_of_system_scope() {
         let options = CudaOptions {
-            placement: Placement::Host,
+            location: MemoryLocation::Host,
             ..CudaOptions::default()
         };
         let (loaded, _) = load_all(OLD, &options, missing, |_| Ok(())).unwrap();

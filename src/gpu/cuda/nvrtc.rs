@@ -1,8 +1,9 @@
 //! NVIDIA's run-time compiler, opened at run time: makes kernels for drivers that cannot read the checked-in PTX, and a
 //! user's kernels from source.
 //!
-//! Ten functions, bound here by hand: the library is looked for under more names than a binding crate knows, and one that
-//! is not there must be an answer, not a panic.
+//! Its thirteen functions are bound here by hand. cudarc's `nvrtc` does not do: it opens the first of a fixed list of names,
+//! once for the process, so neither `WARPVERBS_NVRTC` nor a folder of a toolkit can choose the library, and a library or a
+//! function that is not there is a panic.
 
 // UNSAFETY: calls of a C library that is opened by dlopen.
 #![expect(unsafe_code, reason = "NVRTC, by dlopen")]
@@ -105,7 +106,7 @@ impl Nvrtc {
         }
         // SAFETY: NVIDIA's library; its initialisers have no demands.
         let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_GLOBAL) };
-        let library = library.map_err(|error| error.to_string())?;
+        let library = library.map_err(|error| loader_message(&error))?;
         let nvrtc = Self::bind(&library, &file.display().to_string());
         // Its functions are kept as plain pointers.
         std::mem::forget(library);
@@ -125,7 +126,7 @@ impl Nvrtc {
             let found = unsafe { library.get::<T>(name.as_bytes()) };
             found
                 .map(|symbol| *symbol)
-                .map_err(|error| format!("{path} has no {name}: {error}"))
+                .map_err(|error| format!("{path} has no {name}: {}", loader_message(&error)))
         }
         type Numbers = unsafe extern "C" fn(*mut c_int) -> c_int;
         type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
@@ -290,7 +291,9 @@ fn load_builtins(folder: &Path) {
         match unsafe { Library::open(Some(file.path()), RTLD_NOW | RTLD_GLOBAL) } {
             Ok(library) => std::mem::forget(library),
             // NVRTC will say what it misses.
-            Err(error) => tracing::debug!("{}: {error}", file.path().display()),
+            Err(error) => {
+                tracing::debug!("{}: {}", file.path().display(), loader_message(&error));
+            }
         }
     }
 }
@@ -378,6 +381,12 @@ impl Drop for OwnedProgram<'_> {
             tracing::error!("{}", self.nvrtc.error("nvrtcDestroyProgram", ended));
         }
     }
+}
+
+/// What the dynamic loader said; libloading's own text is only which call failed.
+fn loader_message(error: &libloading::Error) -> String {
+    let said = std::error::Error::source(error);
+    said.map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Up to the NUL that ends it.

@@ -1,10 +1,11 @@
 //! How a CUDA device is opened.
 
 use super::sources::CudaSource;
+use crate::config::setters;
 
 /// Where the "device memory" of a GPU lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
+pub enum MemoryLocation {
     /// In the GPU: for a real NIC.
     #[default]
     Device,
@@ -27,9 +28,10 @@ pub enum Compile {
 
 /// How a [`CudaGpu`](super::CudaGpu) is opened.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct CudaOptions<'a> {
     /// Where allocations go. Default the GPU.
-    pub placement: Placement,
+    pub location: MemoryLocation,
     /// Where this crate's kernels come from. Default the checked-in PTX, if the driver can read it.
     pub compile: Compile,
     /// PTX texts with kernels besides those of this crate; a name that the crate has too means the extra one.
@@ -38,4 +40,14 @@ pub struct CudaOptions<'a> {
     pub sources: &'a [CudaSource<'a>],
     /// What `#include "NAME"` in `sources` finds.
     pub headers: &'a [CudaSource<'a>],
+}
+
+setters! {
+    const CudaOptions<'a> {
+        with_location(location: MemoryLocation),
+        with_compile(compile: Compile),
+        with_ptx(ptx: &'a [CudaSource<'a>]),
+        with_sources(sources: &'a [CudaSource<'a>]),
+        with_headers(headers: &'a [CudaSource<'a>]),
+    }
 }

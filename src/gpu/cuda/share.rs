@@ -33,8 +33,13 @@ pub(super) fn open(device: &Arc<Device>, handle: &MemoryHandle) -> Result<Opened
     match &handle.name {
         Name::Cuda(name) => {
             let opened = Opened::new(device, name)?;
-            let addr = opened.base.checked_add(name.offset);
-            let addr = addr.ok_or_else(|| refused("its offset is past the end of memory"))?;
+            let last = name.offset.checked_add(handle.bytes());
+            if last.is_none_or(|last| last > opened.bytes) {
+                let (offset, bytes, all) = (name.offset, handle.bytes(), opened.bytes);
+                let why = format!("{bytes} bytes at {offset} were told of an allocation of {all}");
+                return Err(refused(why));
+            }
+            let addr = opened.base + name.offset;
             Ok(OpenedMemory::new(addr, handle.bytes(), Box::new(opened)))
         }
         Name::File(name) => {
@@ -55,6 +60,8 @@ pub(super) fn open(device: &Arc<Device>, handle: &MemoryHandle) -> Result<Opened
 struct Opened {
     device: Arc<Device>,
     base: CUdeviceptr,
+    /// Length of the whole allocation.
+    bytes: u64,
 }
 
 impl Hold for Opened {}
@@ -77,8 +84,19 @@ impl Opened {
             sys::cuIpcOpenMemHandle_v2(&raw mut base, ipc, lazily)
         })
         .map_err(refused)?;
-        let device = Arc::clone(device);
-        Ok(Self { device, base })
+        let mut opened = Self {
+            device: Arc::clone(device),
+            base,
+            bytes: 0,
+        };
+        let (mut begin, mut bytes) = (0, 0);
+        // SAFETY: both are written during the call; `base` was mapped just now.
+        check("cuMemGetAddressRange", unsafe {
+            sys::cuMemGetAddressRange_v2(&raw mut begin, &raw mut bytes, base)
+        })
+        .map_err(refused)?;
+        opened.bytes = bytes as u64;
+        Ok(opened)
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU32;
 
 /// Hands over the wake word and the kick hook of a software HCA that is linked into this program. For launches that start
 /// later.
-pub fn connect(wake: &'static AtomicU32, kick: extern "C" fn()) {
+pub(crate) fn connect(wake: &'static AtomicU32, kick: extern "C" fn()) {
     ::simt::set_wake_word(wake);
     ::simt::set_kick_hook(kick);
 }

@@ -349,5 +349,4 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 // UNSAFETY: replays graphs whose work uses no addresses.
 #[expect(unsafe_code, reason = "launching a graph is unsafe")]
-#[path = "stream_tests.rs"]
 mod tests;

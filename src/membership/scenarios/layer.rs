@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::world::{DEADLINE, LOOK, Wire, lock};
 use crate::membership::layer::{Layer, LayerError};
-use crate::membership::presence::Incarnation;
+use crate::membership::presence::RankGeneration;
 use crate::membership::record::newer;
 
 /// Longest hold of a call.
@@ -25,7 +25,7 @@ pub(super) struct Done {
 #[derive(Debug)]
 pub(super) struct FakeLayer {
     wire: Arc<Wire>,
-    own: Incarnation,
+    own: RankGeneration,
     limited: AtomicBool,
     limit: AtomicU32,
     refuse: AtomicBool,
@@ -45,7 +45,7 @@ pub(super) struct FakeLayer {
 }
 
 impl FakeLayer {
-    pub(super) fn new(wire: Arc<Wire>, own: Incarnation, founders: Option<Vec<u32>>) -> Self {
+    pub(super) fn new(wire: Arc<Wire>, own: RankGeneration, founders: Option<Vec<u32>>) -> Self {
         let views = founders.map(|members| (1, 1, members));
         Self {
             wire,

@@ -1,8 +1,8 @@
 //! Groups of ranks without HCA and GPU, in every kind of trouble: fast enough for many orders of events.
 
+mod cut_store;
 mod layer;
 mod panics;
-mod way;
 mod world;
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{FileStore, MemoryStore, Store};
 
-use super::fabric::Alarm;
+use super::transport::Alarm;
 use super::{GroupConfig, GroupEventKind, GroupState};
 use world::{Rank, World, lock};
 
@@ -43,7 +43,7 @@ impl World {
         self.settle(more, what, |_| None);
     }
 
-    /// The same; a rank that was dropped, or has lost its HCA, comes back as a new incarnation.
+    /// The same; a rank that was dropped, or has lost its HCA, comes back as a new generation.
     fn until_whole_again(&mut self, more: usize, what: &str) {
         self.settle(more, what, |world| {
             let cut = lock(&world.wire.cut);
@@ -125,13 +125,13 @@ impl Rank {
 }
 
 #[test]
-fn a_rank_dies_and_its_next_incarnation_is_taken_in() {
+fn a_rank_dies_and_its_next_generation_is_taken_in() {
     let mut world = memory(3, 3);
     world.until_whole(3, "begin");
     drop(world.kill(1));
     world.until_whole(3, "without it");
     world.join(1);
-    world.until_whole(3, "with its next incarnation");
+    world.until_whole(3, "with its next generation");
     let events = world.ranks[&0].group().events();
     let count = |wanted: fn(&GroupEventKind) -> bool| {
         events.iter().filter(|event| wanted(&event.what)).count()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{Lease, MemoryStore, Store};
 
-use super::way::CutStore;
+use super::cut_store::CutStore;
 use super::world::lock;
 use super::{LONG, memory};
 use crate::membership::{GroupError, GroupEventKind, GroupState};

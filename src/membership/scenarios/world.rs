@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use rendezvous::{Store, StoreError};
 
+use super::cut_store::CutStore;
 use super::layer::FakeLayer;
-use super::way::CutStore;
 use crate::membership::event::Cause;
-use crate::membership::fabric::{Alarm, Fabric};
 use crate::membership::layer::Layer;
 use crate::membership::next_generation;
-use crate::membership::presence::Incarnation;
+use crate::membership::presence::RankGeneration;
+use crate::membership::transport::{Alarm, Transport};
 use crate::membership::{Group, GroupConfig};
 use crate::team::TeamError;
 
@@ -23,7 +23,7 @@ pub(super) const DEADLINE: Duration = Duration::from_millis(400);
 /// Pause between two looks of a thread that waits.
 pub(super) const LOOK: Duration = Duration::from_micros(300);
 
-/// One direction of QPs between two incarnations.
+/// One direction of QPs between two generations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub(super) generation: u32,
@@ -34,13 +34,13 @@ pub(super) struct Link {
 /// What is between all ranks.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
-    links: Mutex<BTreeMap<(Incarnation, u32), Link>>,
-    /// Incarnations whose HCA is gone.
-    pub(super) cut: Mutex<BTreeSet<Incarnation>>,
+    links: Mutex<BTreeMap<(RankGeneration, u32), Link>>,
+    /// Generations whose HCA is gone.
+    pub(super) cut: Mutex<BTreeSet<RankGeneration>>,
     /// What was sent: by whom, in which call, to which slot.
-    pub(super) sent: Mutex<BTreeSet<(Incarnation, u32, u32)>>,
+    pub(super) sent: Mutex<BTreeSet<(RankGeneration, u32, u32)>>,
     /// What HCAs tell by themselves.
-    pub(super) alarms: Mutex<BTreeMap<Incarnation, Vec<Alarm>>>,
+    pub(super) alarms: Mutex<BTreeMap<RankGeneration, Vec<Alarm>>>,
     /// Connections that fail: whose, to which slot, how often still.
     pub(super) refuse: Mutex<BTreeMap<(u32, u32), u32>>,
 }
@@ -50,12 +50,12 @@ pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Wire {
-    pub(super) fn link(&self, from: Incarnation, to: u32) -> Option<Link> {
+    pub(super) fn link(&self, from: RankGeneration, to: u32) -> Option<Link> {
         lock(&self.links).get(&(from, to)).copied()
     }
 
     /// Whether what `from` posts to `to` arrives.
-    pub(super) fn carries(&self, from: Incarnation, to: Incarnation) -> bool {
+    pub(super) fn carries(&self, from: RankGeneration, to: RankGeneration) -> bool {
         let here = self.link(from, to.0);
         let there = self.link(to, from.0);
         let sends = here.is_some_and(|link| link.up && link.open && link.generation == to.1);
@@ -65,18 +65,18 @@ impl Wire {
     }
 }
 
-/// The QPs of one incarnation.
+/// The QPs of one generation.
 #[derive(Debug)]
-pub(super) struct FakeFabric {
+pub(super) struct FakeTransport {
     wire: Arc<Wire>,
-    own: Incarnation,
+    own: RankGeneration,
     slots: u32,
     founders: Vec<u32>,
     store: Arc<dyn Store>,
     layer: Arc<FakeLayer>,
 }
 
-impl Fabric for FakeFabric {
+impl Transport for FakeTransport {
     fn slot(&self) -> u32 {
         self.own.0
     }
@@ -179,9 +179,9 @@ impl Fabric for FakeFabric {
     }
 }
 
-/// One incarnation that calls all the time.
+/// One generation that calls all the time.
 pub(super) struct Rank {
-    pub(super) own: Incarnation,
+    pub(super) own: RankGeneration,
     pub(super) layer: Arc<FakeLayer>,
     pub(super) group: Option<Group>,
     pub(super) cut: Arc<AtomicBool>,
@@ -232,18 +232,18 @@ impl World {
         world
     }
 
-    /// A new incarnation of `slot` asks to be taken in.
-    pub(super) fn join(&mut self, slot: u32) -> Incarnation {
+    /// A new generation of `slot` asks to be taken in.
+    pub(super) fn join(&mut self, slot: u32) -> RankGeneration {
         let generation = next_generation(self.store.as_ref(), slot).unwrap();
         self.start((slot, generation), Vec::new());
         (slot, generation)
     }
 
-    fn start(&mut self, own: Incarnation, founders: Vec<u32>) {
+    fn start(&mut self, own: RankGeneration, founders: Vec<u32>) {
         let cut = Arc::new(AtomicBool::new(false));
         let first = (!founders.is_empty()).then(|| founders.clone());
         let layer = Arc::new(FakeLayer::new(Arc::clone(&self.wire), own, first));
-        let fabric = Arc::new(FakeFabric {
+        let transport = Arc::new(FakeTransport {
             wire: Arc::clone(&self.wire),
             own,
             slots: self.slots,
@@ -256,7 +256,11 @@ impl World {
             }),
             layer: Arc::clone(&layer),
         });
-        let group = Group::with_fabric(fabric, Arc::clone(&layer) as Arc<dyn Layer>, &self.config);
+        let group = Group::with_transport(
+            transport,
+            Arc::clone(&layer) as Arc<dyn Layer>,
+            &self.config,
+        );
         let calling = Arc::clone(&layer);
         let caller = std::thread::spawn(move || {
             while !calling.ends() {

@@ -15,6 +15,7 @@ use super::{
     Batch, CombineInput, CombineOutput, DispatchInput, DispatchOutput, Format, Moe, MoeCall,
     MoeError, Placement, RankRow, RowLayout, Source,
 };
+use crate::config::setters;
 use crate::gpu::{Event, GpuError, Stream};
 use crate::team::{TeamError, deadline_in};
 use buffers::{Buffer, Buffers};
@@ -47,6 +48,7 @@ pub struct Workspace {
 
 /// How a workspace combines, if it does. By default with the weights of dispatch, by copying, and without scaling.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct CombineOptions {
     /// The experts write into the layer's staging memory.
     pub zero_copy: bool,
@@ -58,6 +60,16 @@ pub struct CombineOptions {
     pub no_combine: bool,
     /// Weights that are known only at combine, `[tokens, top_k]`.
     pub weights: Option<Vec<f32>>,
+}
+
+setters! {
+    CombineOptions {
+        with_zero_copy(zero_copy: bool),
+        with_unweighted(unweighted: bool),
+        with_renormalise(renormalise: bool),
+        with_no_combine(no_combine: bool),
+        with_weights(weights: Option<Vec<f32>>),
+    }
 }
 
 impl Workspace {
@@ -125,7 +137,7 @@ impl Workspace {
     ///
     /// # Errors
     /// Arrays of the wrong length, a layer of opaque tokens; the device's.
-    pub fn send_unchecked(&mut self, batch: &Batch) -> Result<(), MoeError> {
+    pub(crate) fn send_unchecked(&mut self, batch: &Batch) -> Result<(), MoeError> {
         batch.check_lengths(self.moe.config())?;
         if matches!(self.moe.config().format, Format::Opaque { .. }) {
             return Err(needs_bf16());

@@ -11,6 +11,7 @@ pub struct Combined {
 
 /// What the calls of a workspace have added up so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Rows of each local expert.
     pub rows: Vec<u64>,

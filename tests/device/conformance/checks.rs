@@ -372,7 +372,7 @@ fn recovery(bench: &mut Bench) {
                 ticket,
                 ..bench.params(0, &[])
             };
-            expect(bench, solo, &params, Status::STALE_GENERATION);
+            expect(bench, solo, &params, Status::STALE_LIFE);
         }
     }
     wraps(bench);

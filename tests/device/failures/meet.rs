@@ -171,7 +171,7 @@ fn check_recovery(bench: &mut Bench, old: u64) {
         };
         bench.run(bench.cell.solo(), &params)[0].status
     };
-    assert_eq!([wait(old), wait(bench.base)], [Status::STALE_GENERATION; 2]);
+    assert_eq!([wait(old), wait(bench.base)], [Status::STALE_LIFE; 2]);
     let words = |k: u64| PutItem {
         src_offset: 8 * k,
         dst_offset: HALF + 8 * k,

@@ -31,10 +31,7 @@ fn amo(amo: u32, bytes: u32, items: Vec<OpItem>) -> Call {
 }
 
 fn rig() -> Rig {
-    let config = QpConfig {
-        log_depth: 9,
-        ..QpConfig::default()
-    };
+    let config = QpConfig::default().with_log_depth(9);
     Rig::new(WINDOW, &config)
 }
 

@@ -23,10 +23,7 @@ fn check(rig: &Rig, model: &mut Model, scope: Scope, seed: u64, calls: &[Call], 
 fn rig(scope: Scope) -> Rig {
     // A quarter of the ring holds what a scope posts at once: 64 threads with two WQEBBs each and one more.
     let log_depth = if scope.width() > 32 { 10 } else { 9 };
-    let config = QpConfig {
-        log_depth,
-        ..QpConfig::default()
-    };
+    let config = QpConfig::default().with_log_depth(log_depth);
     Rig::new(WINDOW, &config)
 }
 

@@ -9,11 +9,9 @@ use crate::program::{SOURCES, TARGETS, WINDOW, quiet, step};
 use crate::rig::{Call, Rig, Scope};
 
 fn rig(log_recv_depth: u8) -> Rig {
-    let config = QpConfig {
-        log_depth: 9,
-        log_recv_depth: Some(log_recv_depth),
-        ..QpConfig::default()
-    };
+    let config = QpConfig::default()
+        .with_log_depth(9)
+        .with_log_recv_depth(Some(log_recv_depth));
     Rig::new(WINDOW, &config)
 }
 

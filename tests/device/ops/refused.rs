@@ -11,10 +11,7 @@ use crate::rig::{Call, Rig, Scope};
 
 /// A ring of 256 WQEBBs: at most 64 at once.
 fn rig() -> Rig {
-    let config = QpConfig {
-        log_depth: 8,
-        ..QpConfig::default()
-    };
+    let config = QpConfig::default().with_log_depth(8);
     Rig::new(WINDOW, &config)
 }
 

@@ -96,7 +96,7 @@ impl Rig {
     /// Whether `side` reaches the other's window by loads and stores.
     pub(crate) fn set_direct(&self, side: usize, direct: bool) {
         self.ends[side].set_entry(&PeerEntry {
-            rail_generation: if direct { PEER_DIRECT } else { 0 },
+            rail_life: if direct { PEER_DIRECT } else { 0 },
             ..self.ends[1 - side].entry()
         });
     }
@@ -106,7 +106,7 @@ impl Rig {
         let end = &self.ends[side];
         end.set_entry(&PeerEntry {
             rkey_be: 0,
-            rail_generation: PEER_DIRECT,
+            rail_life: PEER_DIRECT,
             ..end.entry()
         });
     }
@@ -155,11 +155,10 @@ impl Rig {
             steps_per_unit: steps_per_unit as u64,
             deadline_ns: DEADLINE_NS,
         };
-        let launch = Launch {
-            seed,
-            deadline: HANG,
-            ..scope.launch(units.len() as u32)
-        };
+        let launch = scope
+            .launch(units.len() as u32)
+            .with_seed(seed)
+            .with_deadline(HANG);
         Running {
             event: end.start(&launch, &params),
             results,

@@ -7,11 +7,9 @@ use test_support::node::connect;
 use test_support::pair::Pair;
 
 fn config(doorbell: Doorbell) -> QpConfig {
-    QpConfig {
-        log_depth: 8,
-        doorbell,
-        ..QpConfig::default()
-    }
+    QpConfig::default()
+        .with_log_depth(8)
+        .with_doorbell(doorbell)
 }
 
 /// gpunetio, :590 and :421: code without a doorbell record drives a QP with one, or silently takes another way.

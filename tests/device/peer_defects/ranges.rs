@@ -99,7 +99,7 @@ fn a_put_to_a_peer_whose_entry_is_zero_is_refused() {
     let gone = PeerEntry {
         base: 0,
         rkey_be: 0,
-        rail_generation: 0,
+        rail_life: 0,
     };
     ring.gpu.write(ring.peer().addr(), bytes_of(&gone)).unwrap();
     for kernel in kernels {

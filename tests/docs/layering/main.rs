@@ -31,6 +31,7 @@ const MODULES: &[(&str, &[&str])] = &[
         "moe",
         &["membership", "team", "gpu", "abi", "error", "config"],
     ),
+    ("internal", &["moe", "team", "gpu", "memheap", "sys", "abi"]),
 ];
 
 /// Crates that only some modules of `src/` may name. Unit tests may name softhca: it is a dev-dependency.
@@ -51,7 +52,11 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/warpverbs-build", [&["simt"], &[], &[]]),
     ("crates/simt-tests", [&["simt"], &[], &["simt"]]),
     ("crates/private-dir", [&[], &[], &[]]),
-    ("crates/softhca", [&["mlx5-prm", "private-dir"], &[], &[]]),
+    (
+        "crates/softhca",
+        [&["mlx5-prm", "private-dir"], &["softhca-rig"], &[]],
+    ),
+    ("crates/softhca-rig", [&["mlx5-prm", "softhca"], &[], &[]]),
     ("crates/test-basics", [&[], &[], &[]]),
     (
         "crates/test-support",

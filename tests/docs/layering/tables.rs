@@ -104,6 +104,10 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
         "which ranks belong to a team: they die, leave and come back under running calls",
     ),
     ("moe", "buffers, dispatch, combine"),
+    (
+        "internal",
+        "what only the tests and measurements of this workspace call: hidden from the documentation, used by no module",
+    ),
     ("error", "the public error"),
     (
         "config",

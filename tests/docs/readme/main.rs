@@ -81,11 +81,9 @@ fn a_kernel_of_a_user_exchanges_a_kibibyte() {
 fn exchange(rank: u32, store: Arc<dyn Store>) -> Vec<u8> {
     let device = Context::open(&DeviceSelector::Auto).unwrap();
     let gpu = test_support::kernels::open(GpuSelector::Simt).unwrap();
-    let config = TeamConfig {
-        deadline: HANG,
-        timeout: HANG,
-        ..TeamConfig::new(rank, 2)
-    };
+    let config = TeamConfig::new(rank, 2)
+        .with_deadline(HANG)
+        .with_timeout(HANG);
     let team = Team::join(config, &device, &gpu, store).unwrap();
     let window = team.window(2 * HALF as u64 + 8).unwrap();
     let status = gpu.alloc(4, 4).unwrap();

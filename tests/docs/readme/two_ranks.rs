@@ -11,10 +11,11 @@ fn one_rank(rank: u32, store: Arc<dyn Store>) -> Outcome<f32> {
     let device = Context::open(&DeviceSelector::Auto)?;
     let gpu = gpu::open(GpuSelector::Auto)?;
     // A rank that the others wait for longer than the deadline is left out of the call.
-    let config = TeamConfig { deadline: Duration::from_secs(20), ..TeamConfig::new(rank, 2) };
+    let config = TeamConfig::new(rank, 2).with_deadline(Duration::from_secs(20));
     let team = Team::join(config, &device, &gpu, store)?;
     let (hidden, experts, top_k, max_tokens) = (64, 4, 2, 16);
-    let shape = MoeConfig { hidden, experts, top_k, max_tokens, ..MoeConfig::BF16 };
+    let shape = MoeConfig::BF16
+        .with_hidden(hidden).with_experts(experts).with_top_k(top_k).with_max_tokens(max_tokens);
     let moe = Moe::new(&team, "layer0", shape)?;
 
     // One token, for expert 0 (which lives at rank 0) and expert 3 (which lives at rank 1).

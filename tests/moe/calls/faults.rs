@@ -8,22 +8,21 @@ use std::time::{Duration, Instant};
 
 use test_support::limits::HANG;
 
-use crate::support::{
+use test_support::moe::{
     Hcas, MIXED, Setup, Traffic, batch, batches, check_dispatch, expert, join, on_threads,
 };
 use test_support::reference;
-use warpverbs::abi::{DevicePtr, DispatchSendParams, Outcome, Status};
+use warpverbs::abi::{DevicePtr, Outcome, Status};
 use warpverbs::gpu::{DeviceMemory, Launch};
+use warpverbs::internal::moe_abi::DispatchSendParams;
+use warpverbs::internal::{MoeInternal, WorkspaceInternal};
 use warpverbs::moe::{Batch, Deadlines, Moe, MoeCall, MoeConfig, Workspace};
-use warpverbs::team::TeamConfig;
 
-const SHAPE: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 4,
-    top_k: 2,
-    max_tokens: 12,
-    ..MoeConfig::BF16
-};
+const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(64)
+    .with_experts(4)
+    .with_top_k(2)
+    .with_max_tokens(12);
 
 /// Every token reaches both ranks.
 const FULL: Traffic = Traffic {
@@ -48,7 +47,7 @@ impl Ranks {
         setup.team.deadline = DEADLINE;
         let hcas = Hcas::new(&setup);
         let moes = on_threads(&setup, &hcas, |rank, own, store| {
-            let team = join(TeamConfig { rank, ..setup.team }, own, store).unwrap();
+            let team = join(setup.team.with_rank(rank), own, store).unwrap();
             Moe::new(&team, "layer", SHAPE).unwrap()
         });
         Self { moes, hcas }
@@ -356,11 +355,9 @@ impl OwnSend {
             ..DispatchSendParams::default()
         };
         let grid = moe.grid();
-        let launch = Launch {
-            cooperative: true,
-            seed,
-            ..Launch::new(kernel, grid.blocks, grid.threads)
-        };
+        let launch = Launch::new(kernel, grid.blocks, grid.threads)
+            .with_cooperative(true)
+            .with_seed(seed);
         // SAFETY: the buffers have the sizes that the parameters say, and stay until the kernel has ended, below.
         let event = unsafe { gpu.launch(&launch, bytemuck::bytes_of(&params)) }.unwrap();
         gpu.wait(&event, HANG).unwrap();

@@ -8,24 +8,24 @@ use std::sync::{Arc, Barrier};
 
 use test_support::limits::HANG;
 
-use crate::support::{MIXED, Setup, batch, expert, run};
+use test_support::moe::{MIXED, Setup, batch, expert, run};
 use test_support::reference;
-use warpverbs::abi::{DemoExpertParams, DevicePtr};
+use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{
     DeviceMemory, Event, Gpu, GpuError, GpuSelector, Graph, Launch, Stream, open,
 };
+use warpverbs::internal::MoeInternal;
+use warpverbs::internal::moe_abi::DemoExpertParams;
 use warpverbs::moe::{
     Batch, CombineInput, CombineOutput, DispatchInput, DispatchOutput, Moe, MoeCall, MoeConfig,
     MoeError,
 };
 
-const SHAPE: MoeConfig = MoeConfig {
-    hidden: 32,
-    experts: 5,
-    top_k: 2,
-    max_tokens: 6,
-    ..MoeConfig::BF16
-};
+const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(32)
+    .with_experts(5)
+    .with_top_k(2)
+    .with_max_tokens(6);
 
 /// The buffers and the handle of one call at one rank, and what the experts here compute.
 struct Io {
@@ -121,38 +121,29 @@ impl Io {
     }
 
     fn input(&self) -> DispatchInput {
-        DispatchInput {
-            x: self.x.addr(),
-            experts: self.experts.addr(),
-            weights: self.weights.addr(),
-            tokens: SHAPE.max_tokens,
-            ..DispatchInput::default()
-        }
+        DispatchInput::default()
+            .with_x(self.x.addr())
+            .with_experts(self.experts.addr())
+            .with_weights(self.weights.addr())
+            .with_tokens(SHAPE.max_tokens)
     }
 
     fn output(&self) -> DispatchOutput {
-        DispatchOutput {
-            recv_x: self.recv_x.addr(),
-            counts: self.counts.addr(),
-            src_info: self.src_info.addr(),
-            layout_range: self.layout_range.addr(),
-            ..DispatchOutput::default()
-        }
+        DispatchOutput::default()
+            .with_recv_x(self.recv_x.addr())
+            .with_counts(self.counts.addr())
+            .with_src_info(self.src_info.addr())
+            .with_layout_range(self.layout_range.addr())
     }
 
     fn combine_input(&self) -> CombineInput {
-        CombineInput {
-            y: self.y.addr(),
-            ..CombineInput::default()
-        }
+        CombineInput::default().with_y(self.y.addr())
     }
 
     fn combine_output(&self) -> CombineOutput {
-        CombineOutput {
-            out: self.out.addr(),
-            token_valid: self.valid.addr(),
-            ..CombineOutput::default()
-        }
+        CombineOutput::default()
+            .with_out(self.out.addr())
+            .with_token_valid(self.valid.addr())
     }
 
     // The launches. The buffers have the sizes of the shape, and every test waits for the last event before they go.
@@ -203,10 +194,7 @@ impl Io {
             hidden: SHAPE.hidden,
             reserved: 0,
         };
-        let launch = Launch {
-            stream: Some(stream),
-            ..Launch::new("wv_demo_expert", 1, 64)
-        };
+        let launch = Launch::new("wv_demo_expert", 1, 64).with_stream(Some(stream));
         // SAFETY: as said above.
         unsafe { self.gpu.launch(&launch, bytemuck::bytes_of(&params)) }.unwrap()
     }
@@ -441,10 +429,7 @@ fn what_a_launch_refuses_takes_no_call_number() {
                 matches!(of, Err(MoeError::Gpu(GpuError::BadArgument { .. }))),
                 "{of:?}"
             );
-            let without = DispatchOutput {
-                counts: 0,
-                ..io.output()
-            };
+            let without = io.output().with_counts(0);
             moe.dispatch(&stream, &io.call, &io.input(), &without)
         };
         let message = refused.unwrap_err().to_string();

@@ -4,5 +4,3 @@ mod faults;
 mod graphs;
 mod orders;
 mod team;
-
-use test_support::moe as support;

@@ -4,17 +4,15 @@ use std::sync::Arc;
 
 use softhca::device::DataOrder;
 
-use crate::support::{Call, MIXED, Setup, Traffic, adversary, run};
+use test_support::moe::{Call, MIXED, Setup, Traffic, adversary, run};
 use warpverbs::moe::{Moe, MoeConfig, Placement};
-use warpverbs::team::{SignalOrder, TeamConfig};
+use warpverbs::team::SignalOrder;
 
-const SMALL: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 8,
-    top_k: 2,
-    max_tokens: 16,
-    ..MoeConfig::BF16
-};
+const SMALL: MoeConfig = MoeConfig::BF16
+    .with_hidden(64)
+    .with_experts(8)
+    .with_top_k(2)
+    .with_max_tokens(16);
 
 /// Runs `calls` calls in the order `program` at every rank; each phase is checked against the reference.
 fn verify(setup: &Setup, config: MoeConfig, seed: u64, calls: u32, program: Program) {
@@ -128,11 +126,7 @@ fn two_ranks_exchange_tokens_over_both_sets_several_times() {
 
 #[test]
 fn four_ranks_share_experts_that_do_not_divide_by_them() {
-    let config = MoeConfig {
-        experts: 10,
-        top_k: 3,
-        ..SMALL
-    };
+    let config = SMALL.with_experts(10).with_top_k(3);
     verify(&Setup::adverse(4), config, 3, 6, fused);
 }
 
@@ -159,47 +153,35 @@ fn twenty_seeds_of_kernel_and_hca_schedules_agree_with_the_reference() {
         let mut setup = Setup::adverse(2 + (seed % 3) as u32);
         setup.hca.schedule_seed = Some(seed);
         setup.hca.adversary = Some(adversary(seed));
-        let config = MoeConfig {
-            experts: 7,
-            top_k: 3,
-            hidden: 40,
-            max_tokens: 9,
-            ..MoeConfig::BF16
-        };
+        let config = MoeConfig::BF16
+            .with_experts(7)
+            .with_top_k(3)
+            .with_hidden(40)
+            .with_max_tokens(9);
         verify(&setup, config, seed, 4, fused);
     }
 }
 
 #[test]
 fn thirty_two_choices_of_a_token_and_more_tokens_than_a_warp_has_lanes() {
-    let config = MoeConfig {
-        hidden: 24,
-        experts: 40,
-        top_k: 32,
-        max_tokens: 70,
-        ..MoeConfig::BF16
-    };
+    let config = MoeConfig::BF16
+        .with_hidden(24)
+        .with_experts(40)
+        .with_top_k(32)
+        .with_max_tokens(70);
     verify(&Setup::adverse(3), config, 7, 3, fused);
 }
 
 #[test]
 fn fewer_experts_than_ranks_leaves_ranks_without_work() {
-    let config = MoeConfig {
-        experts: 2,
-        top_k: 1,
-        ..SMALL
-    };
+    let config = SMALL.with_experts(2).with_top_k(1);
     verify(&Setup::adverse(4), config, 8, 4, fused);
 }
 
 #[test]
 fn one_qp_per_peer_carries_all_kinds_and_sets() {
     let mut setup = Setup::adverse(2);
-    setup.team = TeamConfig {
-        qps_per_peer: 1,
-        log_depth: 8,
-        ..setup.team
-    };
+    setup.team = setup.team.with_qps_per_peer(1).with_log_depth(8);
     verify(&setup, SMALL, 9, 6, hook);
 }
 
@@ -216,13 +198,11 @@ fn a_placement_may_scatter_the_experts() {
 fn more_rows_than_the_ring_has_wqebbs_go_through() {
     let mut setup = Setup::adverse(2);
     setup.team.log_depth = 8;
-    let config = MoeConfig {
-        hidden: 8,
-        experts: 2,
-        top_k: 2,
-        max_tokens: 600,
-        ..MoeConfig::BF16
-    };
+    let config = MoeConfig::BF16
+        .with_hidden(8)
+        .with_experts(2)
+        .with_top_k(2)
+        .with_max_tokens(600);
     let full = Traffic {
         percent_none: 0,
         percent_empty: 0,

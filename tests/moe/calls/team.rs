@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Hcas, Setup, join, on_threads, run};
 use softhca::FailCommand;
+use test_support::moe::{Hcas, Setup, join, on_threads, run};
 use warpverbs::config::Config;
+use warpverbs::gpu::GpuSelector;
 use warpverbs::moe::{Moe, MoeConfig};
 use warpverbs::team::{MAX_WINDOWS, Store, Team, TeamConfig};
 
@@ -14,7 +15,7 @@ fn errors(ranks: u32, change: impl Fn(&mut TeamConfig) + Sync) -> Vec<String> {
     let setup = Setup::adverse(ranks);
     let hcas = Hcas::new(&setup);
     let errors = on_threads(&setup, &hcas, |rank, own, store| {
-        let mut config = TeamConfig { rank, ..setup.team };
+        let mut config = setup.team.with_rank(rank);
         change(&mut config);
         join(config, own, store)
             .map(|team| team.rank())
@@ -118,7 +119,7 @@ fn a_command_that_the_hca_of_one_rank_refuses_ends_all_of_them() {
             syndrome: 0x00ab_cdef,
         });
         let errors = on_threads(&setup, &hcas, |rank, own, store| {
-            let config = TeamConfig { rank, ..setup.team };
+            let config = setup.team.with_rank(rank);
             join(config, own, store)
                 .map(|team| team.rank())
                 .unwrap_err()
@@ -140,15 +141,7 @@ fn ranks_that_never_come_are_named_at_the_timeout() {
     setup.team.timeout = Duration::from_millis(200);
     let hcas = Hcas::new(&setup);
     let store: Arc<dyn Store> = Arc::new(warpverbs::team::MemoryStore::new());
-    let error = join(
-        TeamConfig {
-            rank: 1,
-            ..setup.team
-        },
-        hcas.of(1),
-        store,
-    )
-    .unwrap_err();
+    let error = join(setup.team.with_rank(1), hcas.of(1), store).unwrap_err();
     assert!(
         error
             .to_string()
@@ -188,13 +181,11 @@ fn a_window_of_no_bytes_and_one_too_many_are_refused_with_the_limit() {
 #[test]
 fn a_layer_must_have_the_same_shape_everywhere() {
     let errors = run(&Setup::adverse(3), |team| {
-        let config = MoeConfig {
-            hidden: if team.rank() == 1 { 128 } else { 64 },
-            experts: 6,
-            top_k: 2,
-            max_tokens: 8,
-            ..MoeConfig::BF16
-        };
+        let config = MoeConfig::BF16
+            .with_hidden(if team.rank() == 1 { 128 } else { 64 })
+            .with_experts(6)
+            .with_top_k(2)
+            .with_max_tokens(8);
         Moe::new(team, "layer", config).unwrap_err().to_string()
     });
     for error in errors {
@@ -211,13 +202,11 @@ fn a_layer_must_have_the_same_shape_everywhere() {
 fn a_layer_beyond_its_limits_is_refused_at_every_rank() {
     let errors = run(&Setup::adverse(2), |team| {
         let hidden = if team.rank() == 0 { 100 } else { 104 };
-        let config = MoeConfig {
-            hidden,
-            experts: 6,
-            top_k: 2,
-            max_tokens: 8,
-            ..MoeConfig::BF16
-        };
+        let config = MoeConfig::BF16
+            .with_hidden(hidden)
+            .with_experts(6)
+            .with_top_k(2)
+            .with_max_tokens(8);
         Moe::new(team, "layer", config).unwrap_err().to_string()
     });
     for error in errors {
@@ -264,14 +253,12 @@ fn a_rank_without_its_device_is_told_to_those_that_have_theirs() {
         } else {
             own[0].name()
         };
-        let config = Config {
-            rank,
-            ranks: 2,
-            store: format!("file://{}", directory.path().display()),
-            device: device.to_owned(),
-            gpu: "simt".to_owned(),
-            ..Config::default()
-        };
+        let config = Config::default()
+            .with_rank(rank)
+            .with_ranks(2)
+            .with_store(format!("file://{}", directory.path().display()))
+            .with_device(device.to_owned())
+            .with_gpu(GpuSelector::Simt);
         Team::start(&config)
             .map(|team| team.rank())
             .unwrap_err()

@@ -117,12 +117,12 @@ impl Cell {
 
     pub(crate) fn config(self) -> MoeConfig {
         let even = if self.ranks == 1 { 4 } else { 2 * self.ranks };
-        MoeConfig {
-            hidden: HIDDEN,
-            experts: even + u32::from(self.rest),
-            top_k: 3,
-            max_tokens: MAX_TOKENS,
-            format: match self.data {
+        MoeConfig::BF16
+            .with_hidden(HIDDEN)
+            .with_experts(even + u32::from(self.rest))
+            .with_top_k(3)
+            .with_max_tokens(MAX_TOKENS)
+            .with_format(match self.data {
                 Data::Bf16 => Format::Bf16,
                 Data::Fp8(scales) => Format::Fp8(scales),
                 Data::Quantized => Format::Fp8(Scales::F32),
@@ -130,11 +130,9 @@ impl Cell {
                     payload_bytes: HIDDEN * 2,
                     scale_bytes: OPAQUE_SCALES,
                 },
-            },
-            layout: self.layout,
-            returns: self.returns,
-            ..MoeConfig::BF16
-        }
+            })
+            .with_layout(self.layout)
+            .with_returns(self.returns)
     }
 
     pub(crate) fn placement(self) -> Placement {

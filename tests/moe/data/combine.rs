@@ -12,28 +12,22 @@ use moe_reference::{Asked, Expected};
 use test_support::limits::HANG;
 use test_support::reference::{choose, combine_asked};
 
-use crate::support::{MIXED, Setup, Traffic, batches, expert, run};
-use warpverbs::abi::{COMBINE_ZERO_COPY, CallStage, CombineSendParams, DevicePtr, Status};
+use test_support::moe::{MIXED, Setup, Traffic, batches, expert, run};
+use warpverbs::abi::{CallStage, DevicePtr, Status};
 use warpverbs::gpu::Launch;
+use warpverbs::internal::MoeInternal;
+use warpverbs::internal::moe_abi::{COMBINE_ZERO_COPY, CombineSendParams};
 use warpverbs::moe::{
     Batch, CombineOptions, Combined, Moe, MoeConfig, Placement, Returns, RowLayout, Workspace,
 };
 
-const SUMS: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 9,
-    top_k: 4,
-    max_tokens: 14,
-    ..MoeConfig::BF16
-};
-const ROWS: MoeConfig = MoeConfig {
-    returns: Returns::Rows,
-    ..SUMS
-};
-const BY_RANK: MoeConfig = MoeConfig {
-    layout: RowLayout::RankMajor,
-    ..SUMS
-};
+const SUMS: MoeConfig = MoeConfig::BF16
+    .with_hidden(64)
+    .with_experts(9)
+    .with_top_k(4)
+    .with_max_tokens(14);
+const ROWS: MoeConfig = SUMS.with_returns(Returns::Rows);
+const BY_RANK: MoeConfig = SUMS.with_layout(RowLayout::RankMajor);
 
 /// Every rank has tokens.
 const BUSY: Traffic = Traffic {
@@ -132,11 +126,9 @@ fn verify(config: MoeConfig, modes: &CombineOptions, late: bool) {
 }
 
 fn modes(zero_copy: bool, unweighted: bool) -> CombineOptions {
-    CombineOptions {
-        zero_copy,
-        unweighted,
-        ..CombineOptions::default()
-    }
+    CombineOptions::default()
+        .with_zero_copy(zero_copy)
+        .with_unweighted(unweighted)
 }
 
 #[test]
@@ -165,17 +157,8 @@ fn zero_copy_sends_what_the_experts_wrote_into_the_staging_memory() {
 
 #[test]
 fn more_experts_than_choices_and_more_choices_than_experts_of_a_rank_have_room_for_their_rows() {
-    let few = MoeConfig {
-        experts: 32,
-        top_k: 1,
-        ..ROWS
-    };
-    let many = MoeConfig {
-        experts: 6,
-        top_k: 6,
-        hidden: 8,
-        ..ROWS
-    };
+    let few = ROWS.with_experts(32).with_top_k(1);
+    let many = ROWS.with_experts(6).with_top_k(6).with_hidden(8);
     for config in [few, many] {
         verify(config, &modes(false, false), false);
     }
@@ -225,20 +208,14 @@ fn what_a_layer_cannot_do_is_refused_by_name() {
         let mut work = Workspace::new(&moe).unwrap();
         up_to_combine(&moe, &mut work, BUSY, 5, 1);
         work.send_back().unwrap();
-        work.set_combine_options(CombineOptions {
-            weights: Some(vec![1.0; 1]),
-            ..CombineOptions::default()
-        });
+        work.set_combine_options(CombineOptions::default().with_weights(Some(vec![1.0; 1])));
         let error = work.receive_back().unwrap_err().to_string();
         assert!(
             error.starts_with("the weights of combine has 1 elements"),
             "{error}"
         );
     });
-    let both = MoeConfig {
-        returns: Returns::Rows,
-        ..BY_RANK
-    };
+    let both = BY_RANK.with_returns(Returns::Rows);
     let error = both.check(1).unwrap_err().to_string();
     assert!(error.contains("needs the expert-major layout"), "{error}");
 }
@@ -252,10 +229,8 @@ fn raw_send(moe: &Moe, work: &Workspace, y: u64, flags: u32) {
         flags,
         ..CombineSendParams::zeroed()
     };
-    let launch = Launch {
-        cooperative: true,
-        ..Launch::new("wv_moe_combine_send", moe.grid().blocks, moe.grid().threads)
-    };
+    let launch = Launch::new("wv_moe_combine_send", moe.grid().blocks, moe.grid().threads)
+        .with_cooperative(true);
     let gpu = moe.team().gpu();
     // SAFETY: layer, handle and `y` are device memory that outlives the launch, which is waited for; what the flags ask for
     // beyond that the kernel has to refuse.
@@ -288,10 +263,7 @@ fn the_kernels_refuse_what_the_layer_cannot_do_and_the_phase_may_be_called_again
                 assert_eq!(report.stage, CallStage::DISPATCHED);
             }
             work.send_back().unwrap();
-            let late = CombineOptions {
-                weights: Some(own.weights.clone()),
-                ..CombineOptions::default()
-            };
+            let late = CombineOptions::default().with_weights(Some(own.weights.clone()));
             work.set_combine_options(late);
             if config == ROWS {
                 // Weights at combine and weights of 1 contradict each other.
@@ -319,11 +291,9 @@ fn a_token_that_lost_experts_is_scaled_by_the_weight_that_is_left() {
     let placement = Placement::from_slots(SUMS.experts, held).unwrap();
     for config in [SUMS, ROWS, BY_RANK] {
         for (unweighted, renormalise) in [(false, false), (false, true), (true, true)] {
-            let asked = CombineOptions {
-                unweighted,
-                renormalise,
-                ..CombineOptions::default()
-            };
+            let asked = CombineOptions::default()
+                .with_unweighted(unweighted)
+                .with_renormalise(renormalise);
             let lost = run(&Setup::adverse(3), |team| {
                 let moe = Moe::with_placement(team, "layer", config, placement.clone()).unwrap();
                 let mut work = Workspace::new(&moe).unwrap();
@@ -356,10 +326,7 @@ fn the_rows_of_a_rank_that_never_combines_are_missing_and_the_rest_is_scaled() {
         run(&setup, |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut work = Workspace::new(&moe).unwrap();
-            let asked = CombineOptions {
-                renormalise: true,
-                ..CombineOptions::default()
-            };
+            let asked = CombineOptions::default().with_renormalise(true);
             work.set_combine_options(asked.clone());
             let own = up_to_combine(&moe, &mut work, BUSY, 17, 1);
             if team.rank() != SILENT {

@@ -86,15 +86,13 @@ impl DeviceCall {
     pub(crate) fn try_send(&mut self, input: &Input, quantized: bool) -> Result<(), String> {
         let top_k = self.moe.config().top_k as usize;
         self.tokens = u32::try_from(input.experts.len() / top_k).unwrap();
-        let input = DispatchInput {
-            x: self.put(&input.x),
-            x_scales: self.put(&input.scales),
-            experts: self.put(bytemuck::cast_slice(&input.experts)),
-            weights: self.put(bytemuck::cast_slice(&input.weights)),
-            tokens: self.tokens,
-            quantized,
-            ..DispatchInput::default()
-        };
+        let input = DispatchInput::default()
+            .with_x(self.put(&input.x))
+            .with_x_scales(self.put(&input.scales))
+            .with_experts(self.put(bytemuck::cast_slice(&input.experts)))
+            .with_weights(self.put(bytemuck::cast_slice(&input.weights)))
+            .with_tokens(self.tokens)
+            .with_quantized(quantized);
         let stream = self.moe.team().gpu().default_stream();
         // SAFETY: the buffers have the sizes of the shape and stay until `self` goes, after the event.
         let event = unsafe { self.moe.dispatch_send(&stream, &self.call, &input) };
@@ -109,14 +107,12 @@ impl DeviceCall {
         let row_bytes = usize::try_from(self.layout.row_bytes).unwrap();
         let scale_bytes = usize::try_from(self.layout.scale_bytes).unwrap();
         let rows = experts * room;
-        let output = DispatchOutput {
-            recv_x: self.room_for(rows * row_bytes),
-            recv_scales: self.room_for(rows * scale_bytes),
-            counts: self.room_for(experts * 4),
-            src_info: self.room_for(rows * 4),
-            layout_range: self.room_for(experts * ranks * 8),
-            ..DispatchOutput::default()
-        };
+        let output = DispatchOutput::default()
+            .with_recv_x(self.room_for(rows * row_bytes))
+            .with_recv_scales(self.room_for(rows * scale_bytes))
+            .with_counts(self.room_for(experts * 4))
+            .with_src_info(self.room_for(rows * 4))
+            .with_layout_range(self.room_for(experts * ranks * 8));
         let stream = self.moe.team().gpu().default_stream();
         // SAFETY: as in `send`.
         let event = unsafe { self.moe.dispatch_receive(&stream, &self.call, &output) }.unwrap();
@@ -134,15 +130,10 @@ impl DeviceCall {
     /// Both phases of combine for `y`, BF16 bits in the places of the rows; BF16 bits by token, and which tokens are valid.
     pub(crate) fn combine(&mut self, y: &[u16]) -> (Vec<u16>, Vec<bool>) {
         let (tokens, hidden) = (self.tokens as usize, self.moe.config().hidden as usize);
-        let input = CombineInput {
-            y: self.put(bytemuck::cast_slice(y)),
-            ..CombineInput::default()
-        };
-        let output = CombineOutput {
-            out: self.room_for(tokens * hidden * 2),
-            token_valid: self.room_for(tokens),
-            ..CombineOutput::default()
-        };
+        let input = CombineInput::default().with_y(self.put(bytemuck::cast_slice(y)));
+        let output = CombineOutput::default()
+            .with_out(self.room_for(tokens * hidden * 2))
+            .with_token_valid(self.room_for(tokens));
         let stream = self.moe.team().gpu().default_stream();
         // SAFETY: as in `send`.
         let event = unsafe { self.moe.combine_send(&stream, &self.call, &input) }.unwrap();

@@ -3,20 +3,19 @@
 use std::sync::Arc;
 
 use crate::device::{DeviceCall, POISON};
-use crate::support::{Setup, expert, run};
 use moe_reference::format;
 use moe_reference::oracle::by_expert::ByExpert;
 use moe_reference::oracle::{self, Case, Input, Wire, payload};
+use test_support::moe::{Setup, expert, run};
 use test_support::reference;
+use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Batch, Format, Layout, Moe, MoeConfig, Placement, Scales};
 
-const SHAPE: MoeConfig = MoeConfig {
-    hidden: 384,
-    experts: 7,
-    top_k: 3,
-    max_tokens: 12,
-    ..MoeConfig::BF16
-};
+const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(384)
+    .with_experts(7)
+    .with_top_k(3)
+    .with_max_tokens(12);
 
 const ALL_SCALES: [Scales; 3] = [Scales::F32, Scales::PowerOfTwo, Scales::Ue8m0];
 
@@ -176,11 +175,7 @@ fn verify(
 fn tokens_cast_in_dispatch_are_those_of_the_twin_with_each_kind_of_scales() {
     for (kind, seed) in ALL_SCALES.into_iter().zip(1..) {
         for (ranks, hidden) in [(1, 128), (2, 384), (3, 5 * 128)] {
-            let config = MoeConfig {
-                hidden,
-                format: Format::Fp8(kind),
-                ..SHAPE
-            };
+            let config = SHAPE.with_hidden(hidden).with_format(Format::Fp8(kind));
             verify(config, ranks, false, seed, |moe, _, inputs, out, what| {
                 let compared = equals_the_twin(moe, kind, inputs, out, what);
                 let rows: u32 = out.counts[..moe.local_experts().len()].iter().sum();
@@ -193,11 +188,7 @@ fn tokens_cast_in_dispatch_are_those_of_the_twin_with_each_kind_of_scales() {
 #[test]
 fn fp8_that_the_caller_gives_arrives_byte_for_byte_with_its_scales() {
     for (kind, seed) in ALL_SCALES.into_iter().zip(11..) {
-        let config = MoeConfig {
-            hidden: 5 * 128,
-            format: Format::Fp8(kind),
-            ..SHAPE
-        };
+        let config = SHAPE.with_hidden(5 * 128).with_format(Format::Fp8(kind));
         verify(config, 3, true, seed, |_, _, _, _, _| {});
     }
 }
@@ -206,15 +197,13 @@ fn fp8_that_the_caller_gives_arrives_byte_for_byte_with_its_scales() {
 fn opaque_tokens_of_any_size_arrive_byte_for_byte() {
     let sizes = [(16, 0), (48, 4), (3584, 224), (4608, 12), (32_768, 4096)];
     for ((payload_bytes, scale_bytes), seed) in sizes.into_iter().zip(21..) {
-        let config = MoeConfig {
-            hidden: 64,
-            max_tokens: 5,
-            format: Format::Opaque {
+        let config = SHAPE
+            .with_hidden(64)
+            .with_max_tokens(5)
+            .with_format(Format::Opaque {
                 payload_bytes,
                 scale_bytes,
-            },
-            ..SHAPE
-        };
+            });
         verify(config, 2, false, seed, |_, _, _, _, _| {});
     }
 }
@@ -229,10 +218,7 @@ fn bf16_rows_have_no_scales_and_every_bit_of_them_arrives() {
 #[test]
 fn experts_that_compute_with_fp8_tokens_combine_to_the_bits_of_the_reference() {
     for (kind, seed) in ALL_SCALES.into_iter().zip(41..) {
-        let config = MoeConfig {
-            format: Format::Fp8(kind),
-            ..SHAPE
-        };
+        let config = SHAPE.with_format(Format::Fp8(kind));
         verify(config, 3, false, seed, |moe, device, inputs, out, what| {
             let (hidden, room) = (config.hidden as usize, device.room());
             let mut y = vec![u16::from(POISON) << 8; device.experts() * room * hidden];
@@ -283,14 +269,12 @@ fn first_difference(got: &[u16], want: &[u16]) -> String {
 /// One rank that sends `tokens` (BF16 bits) to its one expert.
 fn alone(hidden: u32, kind: Scales, tokens: &[u16]) -> ByExpert {
     let count = u32::try_from(tokens.len()).unwrap() / hidden;
-    let config = MoeConfig {
-        hidden,
-        experts: 1,
-        top_k: 1,
-        max_tokens: count,
-        format: Format::Fp8(kind),
-        ..MoeConfig::BF16
-    };
+    let config = MoeConfig::BF16
+        .with_hidden(hidden)
+        .with_experts(1)
+        .with_top_k(1)
+        .with_max_tokens(count)
+        .with_format(Format::Fp8(kind));
     let mut out = run(&Setup::adverse(1), |team| {
         let moe = Moe::with_placement(team, "layer", config, Placement::blocks(1, 1)).unwrap();
         let mut device = DeviceCall::new(&moe);

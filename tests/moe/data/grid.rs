@@ -12,12 +12,13 @@ use std::time::Instant;
 use moe_reference::oracle::digest::Digest;
 use softhca::HcaConfig;
 use softhca::device::DataOrder;
+use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Moe, Returns, RowLayout, Scales};
-use warpverbs::team::{SignalOrder, TeamConfig};
+use warpverbs::team::SignalOrder;
 
 use crate::cell::{Cell, Choose, Data, Table, cells, taken};
 use crate::raw::Raw;
-use crate::support::{Setup, adversary, run};
+use test_support::moe::{Setup, adversary, run};
 
 /// A cell to start from.
 pub(crate) const SIMPLE: Cell = Cell {
@@ -51,12 +52,11 @@ fn full() -> bool {
 fn setup(cell: &Cell, hca_seed: Option<u64>) -> Setup {
     let usual = Setup::adverse(cell.ranks);
     Setup {
-        team: TeamConfig {
-            log_depth: 8,
-            qps_per_peer: if cell.ranks > 5 { 2 } else { 4 },
-            order: Some(cell.order),
-            ..usual.team
-        },
+        team: usual
+            .team
+            .with_log_depth(8)
+            .with_qps_per_peer(if cell.ranks > 5 { 2 } else { 4 })
+            .with_order(Some(cell.order)),
         hca: HcaConfig {
             order: match cell.order {
                 SignalOrder::Inline => DataOrder::InOrder,
@@ -110,7 +110,7 @@ fn every_pair_of_values_of_the_grid_is_what_the_oracles_say() {
     );
     let mut teams: BTreeMap<(u32, u32), Vec<Cell>> = BTreeMap::new();
     for cell in &cells {
-        let team = (cell.ranks, cell.order.code().0);
+        let team = (cell.ranks, cell.order as u32);
         teams.entry(team).or_default().push(*cell);
     }
     let start = Instant::now();

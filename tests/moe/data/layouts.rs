@@ -2,21 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::support::{MIXED, Setup, Traffic, batches, check_dispatch, run};
+use test_support::moe::{MIXED, Setup, Traffic, batches, check_dispatch, run};
 use test_support::reference::{choose, dispatch, dispatch_by_rank};
+use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Moe, MoeConfig, RowLayout, Workspace};
 
-const BY_EXPERT: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 7,
-    top_k: 3,
-    max_tokens: 20,
-    ..MoeConfig::BF16
-};
-const BY_RANK: MoeConfig = MoeConfig {
-    layout: RowLayout::RankMajor,
-    ..BY_EXPERT
-};
+const BY_EXPERT: MoeConfig = MoeConfig::BF16
+    .with_hidden(64)
+    .with_experts(7)
+    .with_top_k(3)
+    .with_max_tokens(20);
+const BY_RANK: MoeConfig = BY_EXPERT.with_layout(RowLayout::RankMajor);
 
 /// BF16 of a NaN.
 const POISON: u16 = 0x7fed;
@@ -121,20 +117,16 @@ fn by_rank_the_order_of_arrival_changes_nothing() {
 
 #[test]
 fn one_token_one_expert_and_the_widest_choice_are_laid_out_by_rank_too() {
-    let least = MoeConfig {
-        hidden: 8,
-        experts: 1,
-        top_k: 1,
-        max_tokens: 1,
-        ..BY_RANK
-    };
-    let widest = MoeConfig {
-        hidden: 128,
-        experts: 40,
-        top_k: 32,
-        max_tokens: 33,
-        ..BY_RANK
-    };
+    let least = BY_RANK
+        .with_hidden(8)
+        .with_experts(1)
+        .with_top_k(1)
+        .with_max_tokens(1);
+    let widest = BY_RANK
+        .with_hidden(128)
+        .with_experts(40)
+        .with_top_k(32)
+        .with_max_tokens(33);
     for config in [least, widest] {
         run(&Setup::adverse(2), |team| {
             by_rank(&Moe::new(team, "layer", config).unwrap(), 7, 2)
@@ -160,7 +152,7 @@ fn rows_and_waiting_times_are_added_up_and_never_cleared() {
                 let batches = batches(&moe, BUSY, 12, call);
                 work.send(&batches[rank]).unwrap();
                 let sources = work.receive().unwrap();
-                work.experts(crate::support::expert).unwrap();
+                work.experts(test_support::moe::expert).unwrap();
                 work.send_back().unwrap();
                 work.receive_back().unwrap();
                 for (want, rows) in want.iter_mut().zip(&sources) {

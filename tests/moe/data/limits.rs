@@ -5,16 +5,14 @@ use test_support::limits::HANG;
 use test_support::reference;
 
 use crate::device::DeviceCall;
-use crate::support::{Call, Setup, Traffic, run};
+use test_support::moe::{Call, Setup, Traffic, run};
 use warpverbs::moe::{Format, Moe, MoeConfig, Scales};
 
-const SHAPE: MoeConfig = MoeConfig {
-    hidden: 128,
-    experts: 64,
-    top_k: 2,
-    max_tokens: 4,
-    ..MoeConfig::BF16
-};
+const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(128)
+    .with_experts(64)
+    .with_top_k(2)
+    .with_max_tokens(4);
 
 const FP8: Format = Format::Fp8(Scales::F32);
 
@@ -27,24 +25,10 @@ const fn opaque(payload_bytes: u32, scale_bytes: u32) -> Format {
 
 #[test]
 fn each_limit_holds_and_a_step_beyond_it_is_refused_by_name_value_and_limit() {
-    let hidden = |hidden, format| MoeConfig {
-        hidden,
-        format,
-        ..SHAPE
-    };
-    let experts = |experts, top_k| MoeConfig {
-        experts,
-        top_k,
-        ..SHAPE
-    };
-    let tokens = |max_tokens| MoeConfig {
-        max_tokens,
-        ..SHAPE
-    };
-    let room = |local_experts| MoeConfig {
-        local_experts,
-        ..SHAPE
-    };
+    let hidden = |hidden, format| SHAPE.with_hidden(hidden).with_format(format);
+    let experts = |experts, top_k| SHAPE.with_experts(experts).with_top_k(top_k);
+    let tokens = |max_tokens| SHAPE.with_max_tokens(max_tokens);
+    let room = |local_experts| SHAPE.with_local_experts(local_experts);
     let good = [
         hidden(8, Format::Bf16),
         hidden(16_384, Format::Bf16),
@@ -126,11 +110,7 @@ fn each_limit_holds_and_a_step_beyond_it_is_refused_by_name_value_and_limit() {
     let ranks = |ranks| SHAPE.check(ranks).unwrap_err().to_string();
     assert_eq!(ranks(0), "ranks is 0; it must be 1 to 1024");
     assert_eq!(ranks(1025), "ranks is 1025; it must be 1 to 1024");
-    let many = MoeConfig {
-        experts: 4096,
-        local_experts: 65,
-        ..SHAPE
-    };
+    let many = SHAPE.with_experts(4096).with_local_experts(65);
     assert_eq!(
         many.check(1024).unwrap_err().to_string(),
         "local_experts is 65; it must be 0 to 64",
@@ -140,13 +120,11 @@ fn each_limit_holds_and_a_step_beyond_it_is_refused_by_name_value_and_limit() {
 
 #[test]
 fn the_widest_tokens_with_most_choices_of_most_experts_go_through() {
-    let config = MoeConfig {
-        hidden: 16_384,
-        experts: 4096,
-        top_k: 32,
-        max_tokens: 1,
-        ..MoeConfig::BF16
-    };
+    let config = MoeConfig::BF16
+        .with_hidden(16_384)
+        .with_experts(4096)
+        .with_top_k(32)
+        .with_max_tokens(1);
     let full = Traffic {
         percent_none: 5,
         percent_empty: 0,
@@ -164,14 +142,12 @@ fn the_widest_tokens_with_most_choices_of_most_experts_go_through() {
 
 #[test]
 fn a_rank_sends_65534_tokens_and_one_more_is_refused() {
-    let config = MoeConfig {
-        hidden: 8,
-        experts: 2,
-        top_k: 1,
-        max_tokens: 65_534,
-        format: opaque(16, 0),
-        ..MoeConfig::BF16
-    };
+    let config = MoeConfig::BF16
+        .with_hidden(8)
+        .with_experts(2)
+        .with_top_k(1)
+        .with_max_tokens(65_534)
+        .with_format(opaque(16, 0));
     let mut setup = Setup::adverse(2);
     setup.team.deadline = HANG;
     run(&setup, |team| {

@@ -11,5 +11,3 @@ mod raw;
 mod sizes;
 mod slots;
 mod workspace;
-
-use test_support::moe as support;

@@ -10,6 +10,7 @@ use moe_reference::oracle::by_rank::{self, ByRank};
 use moe_reference::oracle::combine::{self, Weights};
 use moe_reference::oracle::digest::Digest;
 use moe_reference::oracle::{Case, Finding, Wire, payload};
+use test_support::device::read;
 use test_support::limits::HANG;
 use warpverbs::gpu::{DeviceMemory, Event, Gpu};
 use warpverbs::moe::{
@@ -142,27 +143,23 @@ impl Raw {
         self.write(At::XScales, &input.scales);
         self.write(At::Experts, bytemuck::cast_slice(&input.experts));
         self.write(At::Weights, bytemuck::cast_slice(&input.weights));
-        let input = DispatchInput {
-            x: self.addr(At::X),
-            x_scales: self.addr(At::XScales),
-            experts: self.addr(At::Experts),
-            weights: self.addr(At::Weights),
-            tokens: u32::try_from(case.tokens(rank)).unwrap(),
-            quantized: self.cell.data == Data::Quantized,
-            ..DispatchInput::default()
-        };
-        let output = DispatchOutput {
-            recv_x: self.addr(At::RecvX),
-            recv_scales: self.addr(At::RecvScales),
-            counts: self.addr(At::Counts),
-            src_info: self.addr(At::SrcInfo),
-            layout_range: self.addr(At::Ranges),
-            recv_experts: self.addr(At::RecvExperts),
-            recv_weights: self.addr(At::RecvWeights),
-            recv_stats: self.addr(At::Stats),
-            active: self.addr(At::Active),
-            ..DispatchOutput::default()
-        };
+        let input = DispatchInput::default()
+            .with_x(self.addr(At::X))
+            .with_x_scales(self.addr(At::XScales))
+            .with_experts(self.addr(At::Experts))
+            .with_weights(self.addr(At::Weights))
+            .with_tokens(u32::try_from(case.tokens(rank)).unwrap())
+            .with_quantized(self.cell.data == Data::Quantized);
+        let output = DispatchOutput::default()
+            .with_recv_x(self.addr(At::RecvX))
+            .with_recv_scales(self.addr(At::RecvScales))
+            .with_counts(self.addr(At::Counts))
+            .with_src_info(self.addr(At::SrcInfo))
+            .with_layout_range(self.addr(At::Ranges))
+            .with_recv_experts(self.addr(At::RecvExperts))
+            .with_recv_weights(self.addr(At::RecvWeights))
+            .with_recv_stats(self.addr(At::Stats))
+            .with_active(self.addr(At::Active));
         let (moe, stream) = (&self.moe, self.gpu().default_stream());
         if self.cell.fused {
             // SAFETY: the buffers have the sizes of the shape and live longer than the event, see `wait`; nobody else uses
@@ -274,16 +271,12 @@ impl Raw {
     }
 
     fn combine(&self) {
-        let input = CombineInput {
-            y: self.y(),
-            zero_copy: self.cell.zero_copy,
-            ..CombineInput::default()
-        };
-        let output = CombineOutput {
-            out: self.addr(At::Out),
-            token_valid: self.addr(At::Valid),
-            ..CombineOutput::default()
-        };
+        let input = CombineInput::default()
+            .with_y(self.y())
+            .with_zero_copy(self.cell.zero_copy);
+        let output = CombineOutput::default()
+            .with_out(self.addr(At::Out))
+            .with_token_valid(self.addr(At::Valid));
         let (moe, stream) = (&self.moe, self.gpu().default_stream());
         if self.cell.fused {
             // SAFETY: as in `dispatch`.
@@ -321,12 +314,10 @@ impl Raw {
     }
 
     fn read<T: bytemuck::Pod>(&self, at: At, count: usize) -> Vec<T> {
-        let mut out = vec![T::zeroed(); count];
-        if count > 0 {
-            let bytes = bytemuck::cast_slice_mut(&mut out);
-            self.gpu().read(self.addr(at), bytes).unwrap();
+        match count {
+            0 => vec![],
+            _ => read(self.gpu().as_ref(), self.addr(at), count),
         }
-        out
     }
 }
 

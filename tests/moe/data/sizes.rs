@@ -2,36 +2,25 @@
 
 use std::fmt::Write;
 
-use crate::support::{Setup, batch, expert, run};
 use moe_reference::Asked;
+use test_support::moe::{Setup, batch, expert, run};
 use test_support::reference::{choose, combine_asked};
 use warpverbs::moe::{
     CombineOptions, Format, Moe, MoeConfig, Returns, RowLayout, Scales, Workspace, required_bytes,
 };
 
 /// 128 tokens × 7168, top-8, 256 experts.
-const PUBLISHED: MoeConfig = MoeConfig {
-    hidden: 7168,
-    experts: 256,
-    top_k: 8,
-    max_tokens: 128,
-    ..MoeConfig::BF16
-};
+const PUBLISHED: MoeConfig = MoeConfig::BF16
+    .with_hidden(7168)
+    .with_experts(256)
+    .with_top_k(8)
+    .with_max_tokens(128);
 
 /// The modes of the table.
 fn modes() -> Vec<(&'static str, MoeConfig)> {
-    let fp8 = MoeConfig {
-        format: Format::Fp8(Scales::F32),
-        ..PUBLISHED
-    };
-    let rows = |config| MoeConfig {
-        returns: Returns::Rows,
-        ..config
-    };
-    let by_rank = |config| MoeConfig {
-        layout: RowLayout::RankMajor,
-        ..config
-    };
+    let fp8 = PUBLISHED.with_format(Format::Fp8(Scales::F32));
+    let rows = |config: MoeConfig| config.with_returns(Returns::Rows);
+    let by_rank = |config: MoeConfig| config.with_layout(RowLayout::RankMajor);
     vec![
         ("BF16, by expert, sums", PUBLISHED),
         ("BF16, by expert, rows of all experts", rows(PUBLISHED)),
@@ -102,10 +91,7 @@ fn the_documents_hold_the_table_of_bytes() {
 #[test]
 fn the_published_formula_gives_the_published_sizes() {
     assert_eq!(deepep(&PUBLISHED), 1_908_410_368);
-    let larger = MoeConfig {
-        experts: 288,
-        ..PUBLISHED
-    };
+    let larger = PUBLISHED.with_experts(288);
     assert_eq!(deepep(&larger), 2_146_961_664);
 }
 
@@ -136,47 +122,21 @@ fn the_published_shape_takes_the_bytes_of_its_parts() {
 #[test]
 fn the_largest_shape_of_every_mode_has_a_size_and_one_more_of_anything_an_error() {
     for (name, config) in modes() {
-        let largest = MoeConfig {
-            hidden: 16_384,
-            experts: 4096,
-            top_k: 32,
-            max_tokens: 65_534,
-            local_experts: 64,
-            ..config
-        };
+        let largest = config
+            .with_hidden(16_384)
+            .with_experts(4096)
+            .with_top_k(32)
+            .with_max_tokens(65_534)
+            .with_local_experts(64);
         let bytes = required_bytes(&largest, 1024).unwrap();
         assert!(bytes.slots > 1 << 41, "{name}: {bytes:?}");
         assert!(bytes.library(2) > bytes.slots + bytes.staging, "{name}");
         let refused = |config: MoeConfig, ranks: u32| required_bytes(&config, ranks).unwrap_err();
         let more = [
-            (
-                MoeConfig {
-                    experts: 4097,
-                    ..largest
-                },
-                1024,
-            ),
-            (
-                MoeConfig {
-                    top_k: 33,
-                    ..largest
-                },
-                1024,
-            ),
-            (
-                MoeConfig {
-                    max_tokens: 65_535,
-                    ..largest
-                },
-                1024,
-            ),
-            (
-                MoeConfig {
-                    local_experts: 65,
-                    ..largest
-                },
-                1024,
-            ),
+            (largest.with_experts(4097), 1024),
+            (largest.with_top_k(33), 1024),
+            (largest.with_max_tokens(65_535), 1024),
+            (largest.with_local_experts(65), 1024),
             (largest, 1025),
         ];
         for (config, ranks) in more {
@@ -189,34 +149,23 @@ fn the_largest_shape_of_every_mode_has_a_size_and_one_more_of_anything_an_error(
 #[test]
 fn buffers_beyond_32_gib_are_addressed_to_their_last_set() {
     const FAR: u64 = 32 << 30;
-    let shape = MoeConfig {
-        hidden: 16_384,
-        experts: 18,
-        top_k: 9,
-        max_tokens: 65_534,
-        ..MoeConfig::BF16
-    };
-    let rows = MoeConfig {
-        returns: Returns::Rows,
-        ..shape
-    };
-    let small = MoeConfig {
-        max_tokens: 3,
-        ..shape
-    };
+    let shape = MoeConfig::BF16
+        .with_hidden(16_384)
+        .with_experts(18)
+        .with_top_k(9)
+        .with_max_tokens(65_534);
+    let rows = shape.with_returns(Returns::Rows);
+    let small = shape.with_max_tokens(3);
     run(&Setup::adverse(2), |team| {
         let moe = Moe::new(team, "layer", rows).unwrap();
         assert!(moe.layout().slots > 2 * FAR && moe.layout().staging > 2 * FAR);
         let staging = [0, 1].map(|set| moe.combine_staging(set).unwrap().addr);
         assert!(staging[1] - staging[0] > FAR);
         let mut work = Workspace::new(&moe).unwrap();
-        work.set_combine_options(CombineOptions {
-            zero_copy: true,
-            ..CombineOptions::default()
-        });
+        work.set_combine_options(CombineOptions::default().with_zero_copy(true));
         // Call 1 uses set 1, the one further away.
         for call in 1..=2 {
-            let own = batch(&small, crate::support::MIXED, 4, call, team.rank());
+            let own = batch(&small, test_support::moe::MIXED, 4, call, team.rank());
             work.send(&own).unwrap();
             work.receive().unwrap();
             work.experts(expert).unwrap();

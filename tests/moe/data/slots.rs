@@ -1,17 +1,15 @@
 //! Expert slots: replicas, experts that moved, experts that nobody holds; tables that cannot be.
 
-use crate::support::{Call, Setup, Traffic, expert, run};
+use test_support::moe::{Call, Setup, Traffic, expert, run};
 use test_support::reference;
-use warpverbs::abi::{LOST, MoeHandle, NONE};
+use warpverbs::internal::moe_abi::{LOST, MoeHandle, NONE};
 use warpverbs::moe::{Batch, Moe, MoeCall, MoeConfig, Placement, Workspace};
 
-const SHAPE: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 12,
-    top_k: 4,
-    max_tokens: 20,
-    ..MoeConfig::BF16
-};
+const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(64)
+    .with_experts(12)
+    .with_top_k(4)
+    .with_max_tokens(20);
 
 const BUSY: Traffic = Traffic {
     percent_none: 10,
@@ -80,7 +78,7 @@ fn a_token_of_an_expert_that_is_nowhere_is_invalid_and_keeps_what_the_others_mad
         let mut lost_choices = 0;
         for call in 1..=3 {
             let what = format!("seed {seed}, call {call}, rank {rank}");
-            let batches = crate::support::batches(&moe, BUSY, seed, call);
+            let batches = test_support::moe::batches(&moe, BUSY, seed, call);
             let own = &batches[rank as usize];
             work.send(own).unwrap();
             let wanted = reference::choose(config, &placement, rank, own, |_| true);
@@ -93,7 +91,7 @@ fn a_token_of_an_expert_that_is_nowhere_is_invalid_and_keeps_what_the_others_mad
             assert_eq!(chosen(&moe, work.call(), tokens), words, "{what}");
 
             let sources = work.receive().unwrap();
-            crate::support::check_dispatch(&moe, &batches, &work, &sources, &what);
+            test_support::moe::check_dispatch(&moe, &batches, &work, &sources, &what);
             work.experts(expert).unwrap();
             work.send_back().unwrap();
             let combined = work.receive_back().unwrap();
@@ -116,11 +114,7 @@ fn a_token_of_an_expert_that_is_nowhere_is_invalid_and_keeps_what_the_others_mad
 #[test]
 fn an_expert_that_everybody_holds_needs_no_network() {
     let placement = Placement::from_slots(4, vec![vec![2, 0], vec![0, 1], vec![3, 0]]).unwrap();
-    let config = MoeConfig {
-        experts: 4,
-        top_k: 1,
-        ..SHAPE
-    };
+    let config = SHAPE.with_experts(4).with_top_k(1);
     run(&Setup::adverse(3), |team| {
         let moe = Moe::with_placement(team, "layer", config, placement.clone()).unwrap();
         let mut work = Workspace::new(&moe).unwrap();
@@ -169,11 +163,7 @@ fn tables_that_differ_between_ranks_are_named_at_all_of_them() {
         0 => vec![vec![0, 1], vec![0]],
         _ => vec![vec![0], vec![0, 1]],
     };
-    let config = MoeConfig {
-        experts: 2,
-        top_k: 1,
-        ..SHAPE
-    };
+    let config = SHAPE.with_experts(2).with_top_k(1);
     for error in errors(config, |rank| Placement::from_slots(2, held(rank)).unwrap()) {
         assert!(
             error.contains("placement of the experts is")
@@ -186,10 +176,7 @@ fn tables_that_differ_between_ranks_are_named_at_all_of_them() {
 
 #[test]
 fn a_table_larger_than_the_room_of_a_rank_is_refused() {
-    let config = MoeConfig {
-        local_experts: 6,
-        ..SHAPE
-    };
+    let config = SHAPE.with_local_experts(6);
     let held = |more: u32| vec![(0..6 + more).collect(), (6..12).collect()];
     let placement = |more| Placement::from_slots(12, held(more)).unwrap();
     for error in errors(config, |_| placement(1)) {

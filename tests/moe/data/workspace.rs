@@ -7,15 +7,13 @@ use moe_reference::oracle::combine::{FP8_LIMIT, POWER_OF_TWO_LIMIT, difference};
 use test_support::reference;
 use warpverbs::moe::{Batch, Encoded, Format, Moe, MoeConfig, RowLayout, Scales, Workspace, bf16};
 
-use crate::support::{MIXED, Setup, batches, expert, run};
+use test_support::moe::{MIXED, Setup, batches, expert, run};
 
-const SHAPE: MoeConfig = MoeConfig {
-    hidden: 256,
-    experts: 5,
-    top_k: 2,
-    max_tokens: 7,
-    ..MoeConfig::BF16
-};
+const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(256)
+    .with_experts(5)
+    .with_top_k(2)
+    .with_max_tokens(7);
 
 const LAYOUTS: [RowLayout; 2] = [RowLayout::ExpertMajor, RowLayout::RankMajor];
 
@@ -108,22 +106,16 @@ fn fp8_that_dispatch_casts_and_fp8_of_the_caller_give_the_same_sums_in_both_layo
         {
             // A team has windows for five layers.
             let layout = LAYOUTS[i % 2];
-            let config = MoeConfig {
-                format: Format::Fp8(kind),
-                layout,
-                ..SHAPE
-            };
+            let config = SHAPE.with_format(Format::Fp8(kind)).with_layout(layout);
             let moe = Moe::new(team, &format!("layer{i}"), config).unwrap();
             let mut work = Workspace::new(&moe).unwrap();
             for call in 1..=4 {
                 fp8_call(&moe, &mut work, kind, call, call % 2 == 0);
             }
         }
-        let config = MoeConfig {
-            format: Format::Fp8(Scales::F32),
-            layout: RowLayout::RankMajor,
-            ..SHAPE
-        };
+        let config = SHAPE
+            .with_format(Format::Fp8(Scales::F32))
+            .with_layout(RowLayout::RankMajor);
         let moe = Moe::new(team, "by-rank", config).unwrap();
         let mut work = Workspace::new(&moe).unwrap();
         for call in 1..=2 {
@@ -144,14 +136,12 @@ fn opaque_expert(id: u32, x: &[u8], scales: &[u8], y: &mut [u16]) {
 fn opaque_tokens_go_through_in_bytes_and_are_refused_as_bf16() {
     for layout in LAYOUTS {
         let (payload_bytes, scale_bytes) = (80, 12);
-        let config = MoeConfig {
-            format: Format::Opaque {
+        let config = SHAPE
+            .with_format(Format::Opaque {
                 payload_bytes,
                 scale_bytes,
-            },
-            layout,
-            ..SHAPE
-        };
+            })
+            .with_layout(layout);
         run(&Setup::adverse(3), |team| {
             let moe = Moe::new(team, "layer", config).unwrap();
             let mut work = Workspace::new(&moe).unwrap();

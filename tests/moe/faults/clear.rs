@@ -1,9 +1,10 @@
-//! What is known of a rank is forgotten between two incarnations of it, and only then (J2).
+//! What is known of a rank is forgotten between two generations of it, and only then (J2).
 
 use std::thread;
 use std::time::Duration;
 
-use warpverbs::abi::{KIND_COMBINE, KIND_DISPATCH, MoePeer, MoeSignal};
+use warpverbs::internal::MoeInternal;
+use warpverbs::internal::moe_abi::{KIND_COMBINE, KIND_DISPATCH, MoePeer, MoeSignal};
 use warpverbs::moe::View;
 
 use crate::group::Group;
@@ -54,7 +55,7 @@ fn refused(group: &Group, rank: u32, peer: u32) -> String {
 }
 
 #[test]
-fn a_rank_is_forgotten_when_no_call_needs_it_and_its_next_incarnation_joins_in() {
+fn a_rank_is_forgotten_when_no_call_needs_it_and_its_next_generation_joins_in() {
     let mut group = Group::new(3, DEADLINE);
     for call in 1..=3 {
         group.whole_call(&ALL, 51, call);
@@ -96,7 +97,7 @@ fn a_rank_is_forgotten_when_no_call_needs_it_and_its_next_incarnation_joins_in()
     for call in 5..=7 {
         group.whole_call(&REST, 51, call);
     }
-    // Rank 2 begins as a new incarnation does: it knows nobody, and its first call is the first of its epoch.
+    // Rank 2 begins as a new generation does: it knows nobody, and its first call is the first of its epoch.
     group.moes[2].begin_at(8).unwrap();
     set(&group, &[2], 8, 3, &[2]);
     for rank in REST {

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use bytemuck::Zeroable;
 use test_support::limits::{HANG, until};
-use warpverbs::abi::{
-    CallStage, DevicePtr, DispatchReceiveParams, KIND_DISPATCH, MoeCause, MoeHandle, Outcome,
-};
+use warpverbs::abi::{CallStage, DevicePtr, MoeCause, Outcome};
 use warpverbs::gpu::Launch;
+use warpverbs::internal::MoeInternal;
+use warpverbs::internal::moe_abi::{DispatchReceiveParams, KIND_DISPATCH, MoeHandle};
 use warpverbs::moe::{Deadlines, Moe, Workspace};
 
 use crate::group::{Group, SHAPE};
@@ -44,11 +44,9 @@ fn receive_by(kernel: &str, moe: &Arc<Moe>, work: &Workspace) {
         layout_range: DevicePtr::new(ranges.addr()),
         ..DispatchReceiveParams::default()
     };
-    let launch = Launch {
-        cooperative: true,
-        deadline: HANG,
-        ..Launch::new(kernel, moe.grid().blocks, moe.grid().threads)
-    };
+    let launch = Launch::new(kernel, moe.grid().blocks, moe.grid().threads)
+        .with_cooperative(true)
+        .with_deadline(HANG);
     // SAFETY: the buffers have the sizes of the shape, and stay until the kernel has ended, in the next line.
     let event = unsafe { gpu.launch(&launch, bytemuck::bytes_of(&params)) }.unwrap();
     gpu.wait(&event, HANG).unwrap();
@@ -144,10 +142,7 @@ fn pair(change: Duration) -> Group {
     let mut group = Group::new(2, Duration::from_secs(20));
     group.whole_call(&[0, 1], 62, 1);
     for moe in &group.moes {
-        let deadlines = Deadlines {
-            change,
-            ..Deadlines::new(STEADY)
-        };
+        let deadlines = Deadlines::new(STEADY).with_change(change);
         moe.set_deadlines(&deadlines).unwrap();
     }
     group

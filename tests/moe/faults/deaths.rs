@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use warpverbs::abi::{KIND_COMBINE, KIND_DISPATCH, MoeCause, Outcome};
+use warpverbs::abi::{MoeCause, Outcome};
+use warpverbs::internal::moe_abi::{KIND_COMBINE, KIND_DISPATCH};
 
 use crate::group::Group;
 
@@ -34,7 +35,7 @@ fn hide(
     victim: u32,
     kind: u32,
     call: u32,
-    before: &[warpverbs::abi::MoeSignal],
+    before: &[warpverbs::internal::moe_abi::MoeSignal],
     reached: &[u32],
 ) {
     group.settle();

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 use test_support::reference;
-use warpverbs::abi::{
-    MoeContext, MoeSignal, QpContext, SETS, SIGNALS_PER_PEER, Status, TeamContext,
-};
+use warpverbs::abi::{QpContext, Status, TeamContext};
+use warpverbs::internal::MoeInternal;
+use warpverbs::internal::moe_abi::{MoeContext, MoeSignal, SETS, SIGNALS_PER_PEER};
 use warpverbs::moe::{
     Batch, CallReport, Combined, Deadlines, Moe, MoeConfig, Placement, Source, Workspace,
 };
 use warpverbs::team::TeamConfig;
 
-use crate::support::{Hcas, Setup, batch, check_dispatch, expert, join, on_threads};
+use test_support::moe::{Hcas, Setup, batch, check_dispatch, expert, join, on_threads};
 
 /// The layer of all these tests.
-pub(crate) use crate::small::{SHAPE, TRAFFIC};
+pub(crate) use test_support::moe::small::{SHAPE, TRAFFIC};
 
 /// All ranks of a team, in one process.
 pub(crate) struct Group {
@@ -51,12 +51,9 @@ impl Group {
         tune(&mut setup.team);
         let hcas = Hcas::new(&setup);
         let moes = on_threads(&setup, &hcas, |rank, own, store| {
-            let team = join(TeamConfig { rank, ..setup.team }, own, store).unwrap();
+            let team = join(setup.team.with_rank(rank), own, store).unwrap();
             let placement = Placement::blocks(SHAPE.experts, ranks);
-            let config = MoeConfig {
-                local_experts: SHAPE.experts,
-                ..shape
-            };
+            let config = shape.with_local_experts(SHAPE.experts);
             // Room for every expert at every rank: a view may move them anywhere.
             Moe::with_placement(&team, "layer", config, placement).unwrap()
         });

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use test_support::limits::until;
 use warpverbs::abi::{MoeCause, Outcome, Status};
+use warpverbs::internal::MoeInternal;
 use warpverbs::moe::Deadlines;
 
 use crate::group::Group;
@@ -66,10 +67,7 @@ fn a_call_that_is_held_for_too_long_uses_up_its_number_and_the_next_ones_end_at_
     let mut group = Group::new(2, DEADLINE);
     let change = Duration::from_secs(3);
     for moe in &group.moes {
-        let deadlines = Deadlines {
-            change,
-            ..Deadlines::new(DEADLINE)
-        };
+        let deadlines = Deadlines::new(DEADLINE).with_change(change);
         moe.set_deadlines(&deadlines).unwrap();
     }
     group.whole_call(&[0, 1], 5, 1);
@@ -82,10 +80,7 @@ fn a_call_that_is_held_for_too_long_uses_up_its_number_and_the_next_ones_end_at_
     // A further one that was held would be held for all of this.
     let long = Duration::from_secs(60);
     for moe in &group.moes {
-        let deadlines = Deadlines {
-            change: long,
-            ..Deadlines::new(DEADLINE)
-        };
+        let deadlines = Deadlines::new(DEADLINE).with_change(long);
         moe.set_deadlines(&deadlines).unwrap();
     }
     let start = Instant::now();

@@ -14,5 +14,3 @@ mod situations;
 mod staging;
 mod views;
 mod wrap;
-
-use test_support::moe::{self as support, small};

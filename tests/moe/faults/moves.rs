@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use test_support::limits::until;
+use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Placement, View};
 
 use crate::group::{Group, SHAPE};
@@ -128,10 +129,7 @@ fn a_view_takes_the_place_of_one_in_which_no_call_has_begun() {
 fn a_call_without_a_combine_ends_when_its_dispatch_has_been_received() {
     let mut group = Group::new(3, DEADLINE);
     for work in &mut group.works {
-        work.set_combine_options(warpverbs::moe::CombineOptions {
-            no_combine: true,
-            ..Default::default()
-        });
+        work.set_combine_options(warpverbs::moe::CombineOptions::default().with_no_combine(true));
     }
     let finished = |group: &Group| {
         group

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Hcas, MIXED, Setup, adversary, batches, expert, join, on_threads, run};
 use softhca::device::{Adversary, DataOrder};
+use test_support::moe::{Hcas, MIXED, Setup, adversary, batches, expert, join, on_threads, run};
 use test_support::reference;
+use warpverbs::internal::TeamConfigInternal;
 use warpverbs::moe::{Moe, MoeConfig, Workspace};
-use warpverbs::team::{SignalOrder, TeamConfig};
+use warpverbs::team::SignalOrder;
 
-const SHAPE: MoeConfig = MoeConfig {
-    hidden: 512,
-    experts: 4,
-    top_k: 2,
-    max_tokens: 12,
-    ..MoeConfig::BF16
-};
+const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(512)
+    .with_experts(4)
+    .with_top_k(2)
+    .with_max_tokens(12);
 /// So many seeds are tried before a wrong choice counts as unseen.
 const SEEDS: u64 = 40;
 /// How long data is held back at most where the choice is wrong. The reader looks within this time also on a machine that gives it a
@@ -33,7 +32,7 @@ fn setup(order: DataOrder, strategy: Option<SignalOrder>, seed: u64, longest: Du
         ..adversary(seed)
     });
     setup.team.order = strategy;
-    setup.team.order_unchecked = true;
+    setup.team.set_order_unchecked(true);
     setup
 }
 
@@ -123,10 +122,10 @@ fn a_strategy_that_the_device_does_not_keep_is_refused() {
     ];
     for (order, strategy, reason) in wrong {
         let mut setup = setup(order, Some(strategy), 1, SHORT);
-        setup.team.order_unchecked = false;
+        setup.team.set_order_unchecked(false);
         let hcas = Hcas::new(&setup);
         let errors = on_threads(&setup, &hcas, |rank, own, store| {
-            let error = join(TeamConfig { rank, ..setup.team }, own, store).unwrap_err();
+            let error = join(setup.team.with_rank(rank), own, store).unwrap_err();
             error.to_string()
         });
         let begin = format!("the order of signals is to be {strategy}, but a device places data ");
@@ -144,11 +143,7 @@ fn ranks_that_choose_otherwise_are_told_both_choices() {
     let hcas = Hcas::new(&setup);
     let errors = on_threads(&setup, &hcas, |rank, own, store| {
         let order = [SignalOrder::Inline, SignalOrder::Flush][rank as usize];
-        let config = TeamConfig {
-            rank,
-            order: Some(order),
-            ..setup.team
-        };
+        let config = setup.team.with_rank(rank).with_order(Some(order));
         join(config, own, store).unwrap_err().to_string()
     });
     let want = "order of signals is inline at rank 0 but flush at rank 1";

@@ -7,7 +7,8 @@
 use std::time::{Duration, Instant};
 
 use test_support::limits::HANG;
-use warpverbs::abi::{KIND_DISPATCH, MoeCause, Outcome, Status};
+use warpverbs::abi::{MoeCause, Outcome, Status};
+use warpverbs::internal::moe_abi::KIND_DISPATCH;
 use warpverbs::moe::{Batch, Deadlines, DispatchInput};
 use warpverbs::team::CqKind;
 
@@ -190,19 +191,12 @@ fn a_call_waits_for_as_long_as_was_said_of_warm_up_of_the_layer_or_of_itself() {
     let short = Duration::from_secs(1);
     let mut group = Group::new(2, DEADLINE);
     for (call, warm, steady) in [(1, short, HANG), (2, HANG, short), (3, HANG, HANG)] {
-        let deadlines = Deadlines {
-            warm,
-            warm_calls: 1,
-            ..Deadlines::new(steady)
-        };
+        let deadlines = Deadlines::new(steady).with_warm(warm).with_warm_calls(1);
         group.moes[0].set_deadlines(&deadlines).unwrap();
         let batches = group.batches(84, call);
         if call == 3 {
             let work = &group.works[0];
-            let input = DispatchInput {
-                deadline: Some(short),
-                ..DispatchInput::default()
-            };
+            let input = DispatchInput::default().with_deadline(Some(short));
             let gpu = group.moes[0].team().gpu();
             // SAFETY: no token is read; layer and handle outlive the event, which is waited for here.
             let sent =

@@ -8,7 +8,6 @@
 // UNSAFETY: launches a kernel of the tests on buffers of the test.
 #![expect(unsafe_code, reason = "launch of test kernels")]
 
-#[path = "situations_checked.rs"]
 mod checked;
 
 use std::sync::Arc;
@@ -18,20 +17,19 @@ use std::time::Duration;
 use models::moe::signals::pattern::{DISPATCH, Pattern, Phase};
 use softhca::Hca;
 use test_support::limits::HANG;
-use warpverbs::abi::{DevicePtr, DispatchSendParams};
+use warpverbs::abi::DevicePtr;
 use warpverbs::gpu::{DeviceMemory, Launch};
+use warpverbs::internal::moe_abi::DispatchSendParams;
+use warpverbs::internal::{MoeInternal, WorkspaceInternal};
 use warpverbs::moe::{Batch, CallReport, Combined, Moe, MoeConfig, Source, Workspace};
-use warpverbs::team::TeamConfig;
 
-use crate::support::{Hcas, Setup, Traffic, batch, expert, join, on_threads};
+use test_support::moe::{Hcas, Setup, Traffic, batch, expert, join, on_threads};
 
-const SHAPE: MoeConfig = MoeConfig {
-    hidden: 32,
-    experts: 6,
-    top_k: 2,
-    max_tokens: 8,
-    ..MoeConfig::BF16
-};
+const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(32)
+    .with_experts(6)
+    .with_top_k(2)
+    .with_max_tokens(8);
 
 /// Every token has all its choices.
 const TRAFFIC: Traffic = Traffic {
@@ -115,7 +113,7 @@ fn run(situation: Situation) -> Outcomes {
     setup.hca.schedule_seed = Some(situation.seed);
     let hcas = Hcas::new(&setup);
     let moes = on_threads(&setup, &hcas, |rank, own, store| {
-        let team = join(TeamConfig { rank, ..setup.team }, own, store).unwrap();
+        let team = join(setup.team.with_rank(rank), own, store).unwrap();
         Moe::new(&team, "layer", SHAPE).unwrap()
     });
     let records = thread::scope(|scope| {
@@ -263,11 +261,9 @@ fn launch(moe: &Arc<Moe>, work: &Workspace, batch: &Batch, kernel: &str, seed: u
         ..DispatchSendParams::default()
     };
     let grid = moe.grid();
-    let launch = Launch {
-        cooperative: true,
-        seed,
-        ..Launch::new(kernel, grid.blocks, grid.threads)
-    };
+    let launch = Launch::new(kernel, grid.blocks, grid.threads)
+        .with_cooperative(true)
+        .with_seed(seed);
     // SAFETY: the buffers have the sizes that the parameters say, and stay until the kernel has ended, in the next line.
     let event = unsafe { gpu.launch(&launch, bytemuck::bytes_of(&params)) }.unwrap();
     gpu.wait(&event, HANG).unwrap();

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use warpverbs::abi::{KIND_COMBINE, MoeCause, Outcome, Status};
+use warpverbs::abi::{MoeCause, Outcome, Status};
+use warpverbs::internal::moe_abi::KIND_COMBINE;
 use warpverbs::moe::{Batch, CombineOptions, Deadlines, MoeConfig, RowLayout};
 
 use crate::group::{Group, SHAPE};
@@ -41,14 +42,8 @@ fn comes_back(group: &mut Group, batches: &[Batch]) {
 
 #[test]
 fn a_zero_copy_call_gets_no_rows_while_what_was_sent_from_its_staging_is_under_way() {
-    let config = MoeConfig {
-        layout: RowLayout::RankMajor,
-        ..SHAPE
-    };
-    let modes = CombineOptions {
-        zero_copy: true,
-        ..CombineOptions::default()
-    };
+    let config = SHAPE.with_layout(RowLayout::RankMajor);
+    let modes = CombineOptions::default().with_zero_copy(true);
     let (mut group, first) = stuck(config, &modes);
     group.receive_back(&[0], &first, |_| vec![0]);
     let second = group.batches(71, 2);

@@ -108,7 +108,7 @@ fn a_word_of_another_epoch_is_not_taken_and_is_counted() {
     for rank in [0, 1] {
         let report = group.report(rank);
         let fault = report.fault.as_ref().unwrap();
-        assert_eq!(fault.cause, MoeCause::GENERATION, "{report}");
+        assert_eq!(fault.cause, MoeCause::EPOCH, "{report}");
         assert_eq!(fault.peer, Some(1 - rank), "{report}");
     }
     group.end();

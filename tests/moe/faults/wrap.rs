@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use warpverbs::abi::KIND_COMBINE;
+use warpverbs::internal::MoeInternal;
+use warpverbs::internal::moe_abi::KIND_COMBINE;
 use warpverbs::moe::{CombineOptions, View};
 
 use crate::group::Group;
@@ -124,10 +125,7 @@ fn words_that_are_not_in_use_are_written_again_every_2_to_the_28_calls() {
         group.whole_call(&all, 34, call);
     }
     for work in &mut group.works {
-        work.set_combine_options(CombineOptions {
-            no_combine: true,
-            ..CombineOptions::default()
-        });
+        work.set_combine_options(CombineOptions::default().with_no_combine(true));
     }
     let middle = 1u32 << 27;
     for moe in &group.moes {

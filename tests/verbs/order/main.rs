@@ -7,7 +7,6 @@
 mod moe;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use test_support::moe as moe_support;
 
 use test_support::abi::kernels::WaitParams;
 use test_support::counts::seeds;
@@ -59,10 +58,7 @@ fn caught(kernel: &str, config: &QpConfig, threads: u32, parts: &[&str]) {
 }
 
 fn shared() -> QpConfig {
-    QpConfig {
-        log_depth: 8,
-        ..QpConfig::default()
-    }
+    QpConfig::default().with_log_depth(8)
 }
 
 #[test]
@@ -87,10 +83,7 @@ fn puts_of_threads_and_warps_have_no_findings() {
 fn an_exclusive_qp_has_no_findings() {
     let _turn = turn();
     for seed in seeds(2, 20) {
-        let config = QpConfig {
-            sharing: Sharing::Exclusive,
-            ..shared()
-        };
+        let config = shared().with_sharing(Sharing::Exclusive);
         for (kernel, threads) in [
             ("wv_test_put_words_exclusive", 1),
             ("wv_test_put_words_warp_exclusive", 32),
@@ -135,10 +128,7 @@ fn a_wqe_in_host_memory_that_is_fenced_for_the_gpu_only_is_found() {
         "wv_test_order_gpu_fence",
         "It was fenced with .gpu, and .sys or wider is needed before the doorbell",
     ];
-    let host = QpConfig {
-        queues: Queues::Host,
-        ..shared()
-    };
+    let host = shared().with_queues(Queues::Host);
     caught("wv_test_order_gpu_fence", &host, 8, &parts);
     for seed in seeds(2, 20) {
         for (kernel, config) in [

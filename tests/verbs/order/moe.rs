@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use simt::check::{Omission, omit};
+use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Moe, MoeConfig, MoeError, Workspace};
 
-use super::moe_support::{MIXED, Setup, batches, check_combine, check_dispatch, expert, run};
 use super::turn;
 use test_support::counts::seeds;
+use test_support::moe::{MIXED, Setup, batches, check_combine, check_dispatch, expert, run};
 
-const LAYER: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 7,
-    top_k: 3,
-    max_tokens: 9,
-    ..MoeConfig::BF16
-};
+const LAYER: MoeConfig = MoeConfig::BF16
+    .with_hidden(64)
+    .with_experts(7)
+    .with_top_k(3)
+    .with_max_tokens(9);
 
 /// The phases in their order.
 const PHASES: [&str; 4] = [

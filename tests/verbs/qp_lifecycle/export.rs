@@ -133,10 +133,7 @@ fn a_control_heap_in_a_dmabuf_carries_a_qp_and_steps_down_if_no_queue_is_made_in
     for (strike, rung) in [(false, Rung::DmabufPcie), (true, Rung::Dmabuf)] {
         let memory = Shared::new(1 << 18);
         let offered = [memory.dmabuf(true), memory.dmabuf(false)];
-        let region = HeapRegion {
-            dmabufs: &offered,
-            ..HeapRegion::device(memory.addr, memory.bytes)
-        };
+        let region = HeapRegion::device(memory.addr, memory.bytes).with_dmabufs(&offered);
         if strike {
             crate::fail(&hca, Opcode::CREATE_CQ, Status::BAD_PARAM, 5);
         }
@@ -163,10 +160,7 @@ fn a_heap_that_the_hca_does_not_reach_holds_no_queues_but_contexts_of_host_queue
     let end = End::new();
     let node = &end.node;
     let memory = node.gpu.alloc(1 << 16, 4096).unwrap();
-    let region = HeapRegion {
-        umem: false,
-        ..HeapRegion::device(memory.addr(), 1 << 16)
-    };
+    let region = HeapRegion::device(memory.addr(), 1 << 16).with_umem(false);
     // SAFETY: the heap keeps the memory.
     let heap =
         unsafe { ControlHeap::over(&node.context, &region, Some(Box::new(memory))) }.unwrap();
@@ -176,14 +170,8 @@ fn a_heap_that_the_hca_does_not_reach_holds_no_queues_but_contexts_of_host_queue
     let error = AtomicSink::new(&node.pd, &heap).unwrap_err();
     assert!(error.to_string().contains("one without a UMEM"), "{error}");
     assert_eq!(heap.stats().live_blocks, 0);
-    let places = warpverbs::verbs::QpPlaces {
-        control: &heap,
-        ..node.places()
-    };
-    let shape = QpConfig {
-        queues: warpverbs::verbs::Queues::Host,
-        ..QpConfig::default()
-    };
+    let places = node.places().with_control(&heap);
+    let shape = QpConfig::default().with_queues(warpverbs::verbs::Queues::Host);
     let qp = Qp::create(&node.pd, places, &shape).unwrap();
     assert_eq!(heap.stats().live_blocks, 2, "context and flags");
     assert_eq!(

@@ -16,11 +16,9 @@ use test_support::hca::kick;
 use test_support::node::connect;
 
 fn shape() -> QpConfig {
-    QpConfig {
-        log_depth: 8,
-        doorbell: Doorbell::Mailbox,
-        ..QpConfig::default()
-    }
+    QpConfig::default()
+        .with_log_depth(8)
+        .with_doorbell(Doorbell::Mailbox)
 }
 
 /// Threads of this process that ring.

@@ -102,25 +102,21 @@ fn each_command_of_a_bring_up_fails_in_turn_and_everything_is_taken_down() {
 
 #[test]
 fn each_command_fails_in_turn_with_host_queues_a_mailbox_a_wide_cq_and_receives() {
-    let shape = QpConfig {
-        log_depth: 8,
-        doorbell: Doorbell::Mailbox,
-        queues: Queues::Host,
-        cq: CqKind::Wide,
-        log_recv_depth: Some(4),
-        ..QpConfig::default()
-    };
+    let shape = QpConfig::default()
+        .with_log_depth(8)
+        .with_doorbell(Doorbell::Mailbox)
+        .with_queues(Queues::Host)
+        .with_cq(CqKind::Wide)
+        .with_log_recv_depth(Some(4));
     every_command_fails(&shape, &["QUERY_CQ (0x402)"]);
 }
 
 #[test]
 fn each_command_fails_in_turn_without_a_record() {
-    let shape = QpConfig {
-        log_depth: 8,
-        doorbell: Doorbell::NoRecord,
-        log_recv_depth: Some(4),
-        ..QpConfig::default()
-    };
+    let shape = QpConfig::default()
+        .with_log_depth(8)
+        .with_doorbell(Doorbell::NoRecord)
+        .with_log_recv_depth(Some(4));
     every_command_fails(&shape, &["QUERY_CQ (0x402)"]);
 }
 
@@ -282,33 +278,18 @@ fn what_a_peer_says_is_checked_before_it_reaches_a_command() {
     let good = PathAttr::new(qp.qpn(), node.gid(), 0);
     let bad = [
         (
-            PathAttr {
-                remote_qpn: 1 << 24,
-                ..good
-            },
+            good.with_remote_qpn(1 << 24),
             "remote QPN is 0x1000000: expected a number of 24 bits",
         ),
         (
-            PathAttr {
-                psn: u32::MAX,
-                ..good
-            },
+            good.with_psn(u32::MAX),
             "PSN is 0xffffffff: expected a number of 24 bits",
         ),
         (
-            PathAttr {
-                gid_index: Some(77),
-                ..good
-            },
+            good.with_gid_index(Some(77)),
             "GID index is 77: expected one of",
         ),
-        (
-            PathAttr {
-                hop_limit: 0,
-                ..good
-            },
-            "hop limit is 0: expected 1 to 255",
-        ),
+        (good.with_hop_limit(0), "hop limit is 0: expected 1 to 255"),
     ];
     for (path, reason) in bad {
         let refused = qp.ready_to_receive(&path).unwrap_err();
@@ -316,18 +297,13 @@ fn what_a_peer_says_is_checked_before_it_reaches_a_command() {
         assert!(text.starts_with(reason), "{text}");
         qp = refused.qp;
     }
-    let path = PathAttr {
-        mtu: Some(Mtu::B256),
-        traffic_class: 0xa0,
-        priority: 5,
-        ..good
-    };
+    let path = good
+        .with_mtu(Some(Mtu::B256))
+        .with_traffic_class(0xa0)
+        .with_priority(5);
     let qp = qp.ready_to_receive(&path).unwrap();
     let refused = qp
-        .ready_to_send(&SendAttr {
-            timeout: 31,
-            ..SendAttr::new(0)
-        })
+        .ready_to_send(&SendAttr::new(0).with_timeout(31))
         .unwrap_err();
     assert_eq!(
         refused.source.to_string(),
@@ -372,10 +348,7 @@ fn every_qp_has_a_register_of_its_own_two_on_a_page() {
         .map(|qp| qp.layout().doorbell_page_addr)
         .collect();
     assert_eq!((registers.len(), pages.len()), (8, 4));
-    let shared = QpConfig {
-        share_doorbell_register: true,
-        ..QpConfig::default()
-    };
+    let shared = QpConfig::default().with_share_doorbell_register(true);
     let error = node.qp(&shared).unwrap_err().to_string();
     assert!(error.contains("one register per QP"), "{error}");
     // Given back and taken again.
@@ -390,10 +363,7 @@ fn without_a_record_a_qp_has_a_page_of_its_own_whoever_comes_before_and_behind()
     let node = Node::open(&hca, HEAP).unwrap();
     let plain = || node.qp(&QpConfig::default()).unwrap();
     let lone = || {
-        let shape = QpConfig {
-            doorbell: Doorbell::NoRecord,
-            ..QpConfig::default()
-        };
+        let shape = QpConfig::default().with_doorbell(Doorbell::NoRecord);
         node.qp(&shape).unwrap()
     };
     for _ in 0..3 {
@@ -481,9 +451,6 @@ fn auto_takes_a_device_and_a_full_heap_leaves_no_half_qp() {
     assert_eq!(node.heap.stats().live_blocks, 0);
     let live = hca.live_objects();
     assert_eq!((live.cq, live.qp), (0, 0));
-    let small = QpConfig {
-        log_depth: 8,
-        ..QpConfig::default()
-    };
+    let small = QpConfig::default().with_log_depth(8);
     node.qp(&small).unwrap();
 }

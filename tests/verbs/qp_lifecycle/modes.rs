@@ -16,15 +16,15 @@ fn shapes(doorbell: Doorbell, queues: Queues) -> Vec<QpConfig> {
     for sharing in [Sharing::Shared, Sharing::Exclusive, Sharing::Cta] {
         for cq in [CqKind::Collapsed, CqKind::Wide] {
             for log_recv_depth in [None, Some(4)] {
-                shapes.push(QpConfig {
-                    log_depth: 8,
-                    sharing,
-                    doorbell,
-                    queues,
-                    cq,
-                    log_recv_depth,
-                    ..QpConfig::default()
-                });
+                shapes.push(
+                    QpConfig::default()
+                        .with_log_depth(8)
+                        .with_sharing(sharing)
+                        .with_doorbell(doorbell)
+                        .with_queues(queues)
+                        .with_cq(cq)
+                        .with_log_recv_depth(log_recv_depth),
+                );
             }
         }
     }
@@ -139,18 +139,12 @@ fn a_shape_whose_place_is_not_given_is_refused_with_what_is_missing() {
     let hca = hca();
     let bare = Node::open(&hca, 1 << 20).unwrap();
     let refused = |shape: QpConfig| bare.qp(&shape).unwrap_err().to_string();
-    let host = QpConfig {
-        queues: Queues::Host,
-        ..QpConfig::default()
-    };
+    let host = QpConfig::default().with_queues(Queues::Host);
     assert_eq!(
         refused(host),
         "heap for host queues is not given: expected QpPlaces::host: a heap in host memory"
     );
-    let mailbox = QpConfig {
-        doorbell: Doorbell::Mailbox,
-        ..QpConfig::default()
-    };
+    let mailbox = QpConfig::default().with_doorbell(Doorbell::Mailbox);
     assert_eq!(
         refused(mailbox),
         "doorbell proxy is not given: expected QpPlaces::proxy: who rings for mailboxes"

@@ -145,8 +145,8 @@ abi_struct! {
         pub closed: u32,
         /// How often a put or its wait ended otherwise than `ok`.
         pub failed: u32,
-        /// Generation of the last guard.
-        pub generation: u32,
+        /// Life of the QPs at the last guard.
+        pub life: u32,
         /// How the last failure ended.
         pub failure: Status,
         /// How the kernel ended.

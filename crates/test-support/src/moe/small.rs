@@ -5,13 +5,11 @@ use warpverbs::moe::MoeConfig;
 use super::Traffic;
 
 /// The layer.
-pub const SHAPE: MoeConfig = MoeConfig {
-    hidden: 64,
-    experts: 8,
-    top_k: 3,
-    max_tokens: 12,
-    ..MoeConfig::BF16
-};
+pub const SHAPE: MoeConfig = MoeConfig::BF16
+    .with_hidden(64)
+    .with_experts(8)
+    .with_top_k(3)
+    .with_max_tokens(12);
 
 /// Every rank has tokens; some choices are missing.
 pub const TRAFFIC: Traffic = Traffic {

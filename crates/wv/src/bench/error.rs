@@ -1,6 +1,6 @@
 //! What can go wrong in a measurement.
 
-use warpverbs::error::{Error, Layer};
+use warpverbs::error::{Error, Part};
 use warpverbs::gpu::GpuError;
 use warpverbs::moe::MoeError;
 use warpverbs::team::TeamError;
@@ -44,6 +44,6 @@ pub enum BenchError {
 
 impl From<BenchError> for Error {
     fn from(error: BenchError) -> Self {
-        Self::new(Layer::Bench, error)
+        Self::new(Part::Bench, error)
     }
 }

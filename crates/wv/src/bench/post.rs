@@ -228,11 +228,9 @@ fn run(gpu: &Arc<dyn Gpu>, options: &PostOptions, case: Case) -> Result<Row, Ben
     };
     let kernel = case.kernel();
     // The sink and all posters wait for each other.
-    let launch = Launch {
-        cooperative: true,
-        deadline: options.deadline + GRACE,
-        ..Launch::new(&kernel, case.blocks + 1, LANES)
-    };
+    let launch = Launch::new(&kernel, case.blocks + 1, LANES)
+        .with_cooperative(true)
+        .with_deadline(options.deadline + GRACE);
     // SAFETY: the parameters are those of the kernel; the rings, sinks, times and gate they name live to the end of this
     // function, past the wait, or past the device's own deadline of the kernel if the wait fails.
     let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }?;

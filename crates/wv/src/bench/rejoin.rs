@@ -1,7 +1,7 @@
 //! What it costs the others that a rank comes back: one peer replaced, beside everything rebuilt.
 //!
 //! Ranks are threads of this process, each with a software HCA and a simt device of its own. In each round the last rank is
-//! gone, and a new incarnation of it has joined alone and said what it is; then all connect. Commands and memory are those of
+//! gone, and a new generation of it has joined alone and said what it is; then all connect. Commands and memory are those of
 //! the others, counted by their teams. Times run from there until a rank can send to the one that came: transport only,
 //! without the start of a process, on `softhca+simt`, where a command takes microseconds; on a NIC it takes some hundred.
 
@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::BenchError;
 use super::ranks::{devices_of, together};
 use warpverbs::gpu::{self, GpuSelector};
+use warpverbs::internal::TeamInternal;
 use warpverbs::team::{MemoryStore, RankSet, Store, Team, TeamConfig, TeamError};
 use warpverbs::verbs::{Context, DeviceSelector};
 
@@ -80,11 +81,11 @@ pub fn measure(case: &RejoinCase, devices: &[String]) -> Result<Vec<RejoinRow>, 
     let mut rows = Vec::new();
     for way in [RejoinMethod::Replace, RejoinMethod::Rebuild] {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let config = |rank| TeamConfig {
-            qps_per_peer: case.qps_per_peer,
-            log_depth: 8,
-            timeout: LONG,
-            ..TeamConfig::new(rank, case.ranks)
+        let config = |rank| {
+            TeamConfig::new(rank, case.ranks)
+                .with_qps_per_peer(case.qps_per_peer)
+                .with_log_depth(8)
+                .with_timeout(LONG)
         };
         let join = |rank: u32| start(config(rank), &devices[rank as usize], &store);
         let founders = (0..case.ranks).map(|rank| {

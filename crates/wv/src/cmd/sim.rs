@@ -98,7 +98,7 @@ enum Cause {
     Library(#[from] LibraryError),
     #[error("the path {} holds a space or colon, which LD_PRELOAD cannot express", .path.display())]
     LibraryPath { path: PathBuf },
-    #[error("{file} cannot be loaded ({reason}); install it: apt-get install {package}")]
+    #[error("{file} cannot be loaded ({}); install it: apt-get install {package}", child::loader_message(.reason))]
     Missing {
         file: &'static str,
         package: &'static str,
@@ -267,6 +267,7 @@ mod tests {
         });
         let text = error.to_string();
         assert!(text.starts_with("libmlx5.so.1 cannot be loaded"), "{text}");
+        assert!(text.contains("No such file"), "{text}");
         assert!(
             text.ends_with("install it: apt-get install ibverbs-providers"),
             "{text}"

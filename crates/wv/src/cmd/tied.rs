@@ -3,29 +3,29 @@
 //! A child that reads its standard input learns there that its parent has ended, but not while it is stopped. So the kernel
 //! kills it.
 
-// UNSAFETY: system calls between fork and exec.
-#![expect(unsafe_code, reason = "prctl(2) and getppid(2) in a child")]
+// UNSAFETY: code between fork and exec.
+#![expect(unsafe_code, reason = "pre_exec")]
 
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 /// The child of `command` is killed (SIGKILL) when the thread that starts it ends, and with it when this process ends.
 ///
 /// The kernel looks at the thread, so `wv` starts children on its main thread, which lives as long as the process. A program that
 /// gains rights when it is executed (setuid) is not killed; `wv sim` refuses such programs.
 pub(super) fn tie(command: &mut Command) {
-    let parent = std::process::id();
-    // SAFETY: both calls are async-signal-safe, touch no memory, and get plain values.
+    let parent: Pid = getpid();
+    // SAFETY: two bare system calls, without libc, memory or locks.
     unsafe {
         command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(io::Error::last_os_error());
-            }
+            set_parent_process_death_signal(Some(Signal::KILL))?;
             // A parent that ended before the call sends nothing any more.
-            match u32::try_from(libc::getppid()) == Ok(parent) {
+            match getppid() == Some(parent) {
                 true => Ok(()),
-                false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                false => Err(Errno::SRCH.into()),
             }
         });
     }

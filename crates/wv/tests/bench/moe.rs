@@ -23,13 +23,11 @@ fn read(hca: &str) -> Option<HcaCounts> {
 fn counted(size: u32, tokens: u32, routing: Routing) -> (MoeCase, Vec<MoeRow>) {
     let case = MoeCase {
         ranks: size,
-        config: MoeConfig {
-            hidden: 7168,
-            experts: 256,
-            top_k: 8,
-            max_tokens: tokens,
-            ..MoeConfig::BF16
-        },
+        config: MoeConfig::BF16
+            .with_hidden(7168)
+            .with_experts(256)
+            .with_top_k(8)
+            .with_max_tokens(tokens),
         routing,
         seed: 1,
     };
@@ -65,13 +63,11 @@ fn a_step_of_eight_ranks_posts_one_row_for_each_token_and_rank_one_signal_for_ea
 fn the_hcas_that_a_case_lacks_are_asked_for() {
     let case = MoeCase {
         ranks: 2,
-        config: MoeConfig {
-            hidden: 8,
-            experts: 2,
-            top_k: 1,
-            max_tokens: 1,
-            ..MoeConfig::BF16
-        },
+        config: MoeConfig::BF16
+            .with_hidden(8)
+            .with_experts(2)
+            .with_top_k(1)
+            .with_max_tokens(1),
         routing: Routing::Uniform,
         seed: 1,
     };

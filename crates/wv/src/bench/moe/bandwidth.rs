@@ -97,24 +97,19 @@ pub fn measure(
     context: &Arc<Context>,
     gpu: &Arc<dyn Gpu>,
 ) -> Result<Bandwidth, BenchError> {
-    let config = TeamConfig {
-        deadline: LONG,
-        ..TeamConfig::new(0, 1)
-    };
+    let config = TeamConfig::new(0, 1).with_deadline(LONG);
     gpu.add_kernels(&KERNELS)?;
     let team = Team::join(config, context, gpu, Arc::new(MemoryStore::new()))?;
     let mut rows = Vec::new();
     for (name, format) in [("BF16", Format::Bf16), ("FP8", Format::Fp8(Scales::F32))] {
         let layer = MoeCase {
             ranks: 1,
-            config: MoeConfig {
-                hidden: case.hidden,
-                experts: case.experts,
-                top_k: case.top_k,
-                max_tokens: case.tokens,
-                format,
-                ..MoeConfig::BF16
-            },
+            config: MoeConfig::BF16
+                .with_hidden(case.hidden)
+                .with_experts(case.experts)
+                .with_top_k(case.top_k)
+                .with_max_tokens(case.tokens)
+                .with_format(format),
             routing: Routing::Uniform,
             seed: 1,
         };
@@ -217,23 +212,16 @@ impl Bench {
     fn call(&self) -> Result<[f64; 4], BenchError> {
         let (moe, stream, buffers) = (&self.moe, &self.stream, &self.buffers);
         let call = &self.call;
-        let input = DispatchInput {
-            x: buffers.x.addr(),
-            experts: buffers.experts.addr(),
-            weights: buffers.weights.addr(),
-            tokens: self.tokens,
-            ..DispatchInput::default()
-        };
+        let input = DispatchInput::default()
+            .with_x(buffers.x.addr())
+            .with_experts(buffers.experts.addr())
+            .with_weights(buffers.weights.addr())
+            .with_tokens(self.tokens);
         let output = buffers.output(moe.config().layout);
-        let back = CombineInput {
-            y: self.y.addr(),
-            ..CombineInput::default()
-        };
-        let sums = CombineOutput {
-            out: buffers.out.addr(),
-            token_valid: buffers.valid.addr(),
-            ..CombineOutput::default()
-        };
+        let back = CombineInput::default().with_y(self.y.addr());
+        let sums = CombineOutput::default()
+            .with_out(buffers.out.addr())
+            .with_token_valid(buffers.valid.addr());
         let mut seconds = [0.0; 4];
         let start = Instant::now();
         // SAFETY: the buffers have the sizes of the shape, and they, handle and layer live behind the waits, or are never freed;

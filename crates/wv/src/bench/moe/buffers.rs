@@ -75,23 +75,16 @@ impl Buffers {
     }
 
     pub(super) fn output(&self, layout: RowLayout) -> DispatchOutput {
-        let common = DispatchOutput {
-            recv_x: self.recv_x.addr(),
-            recv_scales: self.recv_scales.addr(),
-            counts: self.counts.addr(),
-            src_info: self.src_info.addr(),
-            ..DispatchOutput::default()
-        };
+        let common = DispatchOutput::default()
+            .with_recv_x(self.recv_x.addr())
+            .with_recv_scales(self.recv_scales.addr())
+            .with_counts(self.counts.addr())
+            .with_src_info(self.src_info.addr());
         match layout {
-            RowLayout::ExpertMajor => DispatchOutput {
-                layout_range: self.of_rows.addr(),
-                ..common
-            },
-            RowLayout::RankMajor => DispatchOutput {
-                recv_experts: self.of_rows.addr(),
-                recv_weights: self.recv_weights.addr(),
-                ..common
-            },
+            RowLayout::ExpertMajor => common.with_layout_range(self.of_rows.addr()),
+            RowLayout::RankMajor => common
+                .with_recv_experts(self.of_rows.addr())
+                .with_recv_weights(self.recv_weights.addr()),
         }
     }
 }

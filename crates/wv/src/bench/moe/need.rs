@@ -81,13 +81,11 @@ mod tests {
     fn case(ranks: u32) -> MoeCase {
         MoeCase {
             ranks,
-            config: MoeConfig {
-                hidden: 7168,
-                experts: 256,
-                top_k: 8,
-                max_tokens: 128,
-                ..MoeConfig::BF16
-            },
+            config: MoeConfig::BF16
+                .with_hidden(7168)
+                .with_experts(256)
+                .with_top_k(8)
+                .with_max_tokens(128),
             routing: Routing::Uniform,
             seed: 1,
         }

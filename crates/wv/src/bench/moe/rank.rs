@@ -36,12 +36,10 @@ pub(super) fn run(
 ) -> Result<Phases, BenchError> {
     let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
     let gpu = gpu::open_for(GpuSelector::Simt, context.info().is_soft())?;
-    let config = TeamConfig {
-        log_depth: LOG_DEPTH,
-        timeout: LONG,
-        deadline: LONG,
-        ..TeamConfig::new(rank, case.ranks)
-    };
+    let config = TeamConfig::new(rank, case.ranks)
+        .with_log_depth(LOG_DEPTH)
+        .with_timeout(LONG)
+        .with_deadline(LONG);
     let store: Arc<dyn Store> = store;
     let team = Team::join(config, &context, &gpu, store)?;
     let counted = step(case, &team, device, read);
@@ -64,24 +62,17 @@ fn step(
     let buffers = Buffers::new(case, gpu)?;
     buffers.fill(case, gpu, team.rank())?;
     let stream = gpu.default_stream();
-    let input = DispatchInput {
-        x: buffers.x.addr(),
-        experts: buffers.experts.addr(),
-        weights: buffers.weights.addr(),
-        tokens: case.config.max_tokens,
-        ..DispatchInput::default()
-    };
+    let input = DispatchInput::default()
+        .with_x(buffers.x.addr())
+        .with_experts(buffers.experts.addr())
+        .with_weights(buffers.weights.addr())
+        .with_tokens(case.config.max_tokens);
     let output = buffers.output(case.config.layout);
     // The experts give back what they got.
-    let back = CombineInput {
-        y: buffers.recv_x.addr(),
-        ..CombineInput::default()
-    };
-    let sums = CombineOutput {
-        out: buffers.out.addr(),
-        token_valid: buffers.valid.addr(),
-        ..CombineOutput::default()
-    };
+    let back = CombineInput::default().with_y(buffers.recv_x.addr());
+    let sums = CombineOutput::default()
+        .with_out(buffers.out.addr())
+        .with_token_valid(buffers.valid.addr());
     let wait = |event: Event| gpu.wait(&event, LONG);
 
     // Behind each barrier everybody has received, so that all that was posted has been counted.

@@ -112,17 +112,15 @@ fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
         for &routing in &routings {
             let case = MoeCase {
                 ranks,
-                config: MoeConfig {
-                    hidden: args.hidden,
-                    experts: args.experts,
-                    top_k: args.top_k,
-                    max_tokens: args.tokens,
-                    layout: match args.layout {
+                config: MoeConfig::BF16
+                    .with_hidden(args.hidden)
+                    .with_experts(args.experts)
+                    .with_top_k(args.top_k)
+                    .with_max_tokens(args.tokens)
+                    .with_layout(match args.layout {
                         LayOut::Expert => RowLayout::ExpertMajor,
                         LayOut::Rank => RowLayout::RankMajor,
-                    },
-                    ..MoeConfig::BF16
-                },
+                    }),
                 routing,
                 seed: args.seed,
             };

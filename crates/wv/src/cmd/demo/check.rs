@@ -167,13 +167,11 @@ fn first_difference(got: &[u16], want: &[u16]) -> Option<String> {
 mod tests {
     use super::*;
 
-    const SHAPE: MoeConfig = MoeConfig {
-        hidden: 8,
-        experts: 2,
-        top_k: 1,
-        max_tokens: 3,
-        ..MoeConfig::BF16
-    };
+    const SHAPE: MoeConfig = MoeConfig::BF16
+        .with_hidden(8)
+        .with_experts(2)
+        .with_top_k(1)
+        .with_max_tokens(3);
 
     fn batch(first: f32) -> Batch {
         let value = |i: u32| bf16::from_f32(first + f32::from(u8::try_from(i).unwrap()));
@@ -244,11 +242,7 @@ mod tests {
 
     #[test]
     fn fp8_is_compared_with_its_own_reference_bit_for_bit_and_with_that_of_bf16_to_its_limit() {
-        let config = MoeConfig {
-            hidden: 128,
-            format: Format::Fp8(Scales::F32),
-            ..SHAPE
-        };
+        let config = SHAPE.with_hidden(128).with_format(Format::Fp8(Scales::F32));
         let value = |i: u16| bf16::from_f32(1.0 + f32::from(i % 97) / 13.0);
         let batch = Batch {
             x: (0..3 * 128).map(value).collect(),

@@ -100,20 +100,23 @@ impl Inputs {
                 Routing::Generated { kind, popularity }
             }
         };
-        let config = MoeConfig {
-            hidden: agreed(
+        let config = MoeConfig::BF16
+            .with_hidden(agreed(
                 "--hidden",
                 options.hidden,
                 tokens.columns(),
                 if shipped { SHIPPED_HIDDEN } else { 1024 },
-            )?,
-            experts,
-            top_k: agreed("--top-k", options.top_k, routing.columns(), SHIPPED_TOP_K)?,
-            max_tokens: options.tokens,
-            format: options.format.format(),
-            layout: options.layout.layout(),
-            ..MoeConfig::BF16
-        };
+            )?)
+            .with_experts(experts)
+            .with_top_k(agreed(
+                "--top-k",
+                options.top_k,
+                routing.columns(),
+                SHIPPED_TOP_K,
+            )?)
+            .with_max_tokens(options.tokens)
+            .with_format(options.format.format())
+            .with_layout(options.layout.layout());
         config.check(options.ranks)?;
         let inputs = Self {
             config,

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use super::chaos::{Record, RecordKind, unix_us};
 use super::messages::{Message, tell};
 use super::rank::Rank;
-use super::{DemoError, check, orders};
+use super::{DemoError, check, instructions};
 use warpverbs::abi::{MoeCause, Outcome};
+use warpverbs::internal::{MoeInternal, TeamInternal};
 use warpverbs::membership::{self, Group, GroupConfig, GroupState};
 use warpverbs::moe::{Batch, Fault};
 
@@ -37,37 +38,33 @@ impl Rank {
     pub(super) fn serve(&mut self) -> Result<(), DemoError> {
         let defaults = GroupConfig::default();
         let deadline = Duration::from_millis(self.spec.deadline_ms);
-        let config = GroupConfig {
+        let config = defaults
             // The lease of a rank lasts at least as long as kernels of other ranks wait for it.
-            lease_ttl: defaults.lease_ttl.max(deadline),
-            error_bound: Some(Duration::from_secs(1)),
-            ..defaults
-        };
+            .with_lease_ttl(defaults.lease_ttl.max(deadline))
+            .with_error_bound(Some(Duration::from_secs(1)));
         let group = Group::start(self.moe.team(), self.moe.clone(), &config)?;
         self.tell_what(unix_us(), RecordKind::Asks);
         let timeout = Duration::from_millis(self.spec.join_timeout_ms);
         let served = group.wait(GroupState::Serving, timeout);
         let mut spent = Spent::default();
-        self.tell_events(&group, &mut spent);
         // Dropped again before it was there for long.
-        if group.state().is_over() {
+        if self.is_over(&group, &mut spent) {
             return Ok(group.check()?);
         }
         served?;
         let kills = !self.spec.options.kill.is_empty();
         let mut told = None;
-        while !orders::is_closed() {
+        while !instructions::is_closed() {
             let number = self.moe.started().wrapping_add(1);
-            let last = self.spec.options.steps.min(orders::last_step());
+            let last = self.spec.options.steps.min(instructions::last_step());
             if number > last {
                 // One that dies in the last step is dropped by those who are done. There may be more steps than was thought.
                 if told != Some(last) {
-                    orders::done();
+                    instructions::done();
                     let _ = tell(&Message::Finished { step: last });
                     told = Some(last);
                 }
-                self.tell_events(&group, &mut spent);
-                if group.state().is_over() {
+                if self.is_over(&group, &mut spent) {
                     return Ok(group.check()?);
                 }
                 std::thread::sleep(LOOK);
@@ -77,9 +74,8 @@ impl Rank {
                 let _ = tell(&Message::Begins { step: number });
             }
             let step = self.member_step(number);
-            self.tell_events(&group, &mut spent);
-            if group.state().is_over() {
-                // `Expelled` is told: another incarnation comes.
+            if self.is_over(&group, &mut spent) {
+                // `Expelled` is told: another generation comes.
                 return Ok(group.check()?);
             }
             let step = step?;
@@ -156,6 +152,14 @@ impl Rank {
     }
 
     /// What has happened to the group since the last time.
+    /// Tells what the group has seen since the last time, and says whether this generation has ended. The state is read before the
+    /// events: with a state that ends it comes the event that says so, without which `wv chaos` takes the end for a failure.
+    fn is_over(&self, group: &Group, spent: &mut Spent) -> bool {
+        let is_over = group.state().is_over();
+        self.tell_events(group, spent);
+        is_over
+    }
+
     fn tell_events(&self, group: &Group, spent: &mut Spent) {
         for event in group.events() {
             let us = unix_us()

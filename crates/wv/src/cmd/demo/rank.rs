@@ -14,10 +14,12 @@ use super::dump::Dump;
 use super::experts::{expert, factors};
 use super::input::Inputs;
 use super::messages::{Message, RankResult, Spec, tell};
-use super::{DemoError, check, orders};
-use warpverbs::abi::{DemoExpertParams, DevicePtr};
+use super::{DemoError, check, instructions};
+use warpverbs::abi::DevicePtr;
 use warpverbs::config::QpModes;
 use warpverbs::gpu::{self, DeviceMemory, GpuSelector, Launch};
+use warpverbs::internal::MoeInternal;
+use warpverbs::internal::moe_abi::DemoExpertParams;
 use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::moe::{Batch, Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
 use warpverbs::team::{Store, Team, TeamConfig, open_store};
@@ -46,7 +48,7 @@ pub fn run_rank(options: &RankOptions) -> ExitCode {
         .with_writer(std::io::stderr)
         .without_time()
         .try_init();
-    orders::follow();
+    instructions::follow();
     let (message, code) = match Rank::run(options) {
         Ok(result) => (Message::Done(result), ExitCode::SUCCESS),
         Err(error) => {
@@ -88,7 +90,7 @@ fn address(context: &Context) -> Option<String> {
     Some(address.to_string())
 }
 
-/// As the next incarnation of its rank, among those who are at work.
+/// As the next generation of its rank, among those who are at work.
 fn joining(config: TeamConfig, store: &Arc<dyn Store>) -> Result<TeamConfig, DemoError> {
     let Some(view) = newest_view(store, config.ranks)? else {
         let why = "there is no group to join";
@@ -139,16 +141,11 @@ impl Rank {
         let context = Context::open(&selector)?;
         let selector = spec.options.gpu.parse::<GpuSelector>()?;
         let gpu = gpu::open_for(selector, context.info().is_soft())?;
-        let config = TeamConfig {
-            timeout: Duration::from_millis(spec.join_timeout_ms),
-            deadline: Duration::from_millis(spec.deadline_ms),
-            ..TeamConfig::new(options.rank, inputs.ranks)
-        }
-        .with_modes(&modes()?)?;
-        let config = TeamConfig {
-            direct: config.direct || spec.options.direct,
-            ..config
-        };
+        let config = TeamConfig::new(options.rank, inputs.ranks)
+            .with_timeout(Duration::from_millis(spec.join_timeout_ms))
+            .with_deadline(Duration::from_millis(spec.deadline_ms))
+            .with_modes(&modes()?);
+        let config = config.with_direct(config.direct || spec.options.direct);
         let config = match options.joins {
             true => joining(config, &store)?,
             false => config,

@@ -164,6 +164,12 @@ pub(super) fn can_load(file: &str) -> Result<(), libloading::Error> {
     unsafe { libloading::Library::new(file) }.map(drop)
 }
 
+/// What the dynamic loader said; libloading's own text is only which call failed.
+pub(super) fn loader_message(error: &libloading::Error) -> String {
+    let said = std::error::Error::source(error);
+    said.map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 fn set_of(signals: impl IntoIterator<Item = c_int>) -> sigset_t {
     let mut set = MaybeUninit::<sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set that the others change.

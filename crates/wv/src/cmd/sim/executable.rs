@@ -1,16 +1,18 @@
 //! Whether a preloaded library can reach a program, before it is started.
 
-// UNSAFETY: getxattr.
-#![expect(unsafe_code, reason = "asks for an extended attribute")]
-
 use std::env;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use object::elf;
+use object::endian::Endianness;
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::{FileKind, ReadCache};
+use rustix::fs::getxattr_query;
 use thiserror::Error;
 
 /// Why a program cannot be run with a preloaded library.
@@ -84,11 +86,12 @@ pub(super) fn check(program: &Path) -> Result<(), ExecutableError> {
             at = interpreter;
             continue;
         }
-        if !head.starts_with(b"\x7fELF") {
-            return Err(ExecutableError::NoProgram { path: at });
+        let data = ReadCache::new(&file);
+        match FileKind::parse(&data) {
+            Ok(FileKind::Elf32) => check_elf::<elf::FileHeader32<Endianness>>(&at, &data)?,
+            Ok(FileKind::Elf64) => check_elf::<elf::FileHeader64<Endianness>>(&at, &data)?,
+            _ => return Err(ExecutableError::NoProgram { path: at }),
         }
-        check_architecture(&at, &head)?;
-        check_loader(&at, &file)?;
         return check_privileges(&at);
     }
     Err(ExecutableError::TooDeep {
@@ -109,89 +112,71 @@ fn interpreter_of_script(head: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(word.to_vec())))
 }
 
-/// Class, byte order and machine of an ELF header, as three bytes and a number.
-const OWN: (u8, u8, u16, &str) = if cfg!(target_arch = "x86_64") {
-    (2, 1, 62, "x86-64")
+/// The machine of this program's own ELF header; it is 64-bit and little-endian.
+const OWN: (u16, &str) = if cfg!(target_arch = "x86_64") {
+    (elf::EM_X86_64, "x86-64")
 } else if cfg!(target_arch = "aarch64") {
-    (2, 1, 183, "AArch64")
+    (elf::EM_AARCH64, "AArch64")
 } else {
-    (0, 0, 0, "an architecture that softhca does not support")
+    (
+        elf::EM_NONE,
+        "an architecture that softhca does not support",
+    )
 };
 
-fn check_architecture(path: &Path, head: &[u8]) -> Result<(), ExecutableError> {
-    let (class, order, machine, own) = OWN;
-    let byte = |at: usize| head.get(at).copied().unwrap_or(0);
-    let found_machine = match byte(5) {
-        2 => u16::from_be_bytes([byte(18), byte(19)]),
-        _ => u16::from_le_bytes([byte(18), byte(19)]),
-    };
-    if (byte(4), byte(5), found_machine) == (class, order, machine) {
-        return Ok(());
-    }
-    let bits = if byte(4) == 1 { "32-bit" } else { "64-bit" };
-    let name = match found_machine {
-        3 => "x86".to_owned(),
-        8 => "MIPS".to_owned(),
-        21 => "PowerPC".to_owned(),
-        22 => "s390".to_owned(),
-        40 => "ARM".to_owned(),
-        62 => "x86-64".to_owned(),
-        183 => "AArch64".to_owned(),
-        243 => "RISC-V".to_owned(),
-        258 => "LoongArch".to_owned(),
-        other => format!("ELF machine {other}"),
-    };
-    Err(ExecutableError::Foreign {
+/// Refuses a program of another architecture, one without a loader, which is static, and one with a loader other than glibc's,
+/// which cannot use our library.
+fn check_elf<H: FileHeader<Endian = Endianness>>(
+    path: &Path,
+    data: &ReadCache<&File>,
+) -> Result<(), ExecutableError> {
+    let damaged = |error| ExecutableError::Read {
         path: path.to_path_buf(),
-        found: format!("{name} ({bits})"),
-        own,
+        source: io::Error::new(io::ErrorKind::InvalidData, error),
+    };
+    let header = H::parse(data).map_err(damaged)?;
+    let order = header.endian().map_err(damaged)?;
+    let (machine, own) = (header.e_machine(order), OWN);
+    if (header.is_type_64(), order, machine) != (true, Endianness::Little, own.0) {
+        return Err(ExecutableError::Foreign {
+            path: path.to_path_buf(),
+            found: architecture(machine, header.is_type_64()),
+            own: own.1,
+        });
+    }
+    for segment in header.program_headers(order, data).map_err(damaged)? {
+        if let Some(loader) = segment.interpreter(order, data).map_err(damaged)? {
+            let loader = String::from_utf8_lossy(loader).into_owned();
+            return match loader.contains("ld-musl") {
+                true => Err(ExecutableError::OtherLibc {
+                    path: path.to_path_buf(),
+                    loader,
+                }),
+                false => Ok(()),
+            };
+        }
+    }
+    Err(ExecutableError::Static {
+        path: path.to_path_buf(),
     })
 }
 
-/// A program without a loader is static; one with a loader other than glibc's cannot use our library.
-fn check_loader(path: &Path, file: &File) -> Result<(), ExecutableError> {
-    let loader = loader(file).map_err(|source| ExecutableError::Read {
-        path: path.to_path_buf(),
-        source,
-    })?;
-    match loader {
-        None => Err(ExecutableError::Static {
-            path: path.to_path_buf(),
-        }),
-        Some(loader) if loader.contains("ld-musl") => Err(ExecutableError::OtherLibc {
-            path: path.to_path_buf(),
-            loader,
-        }),
-        Some(_) => Ok(()),
-    }
-}
-
-/// `PT_INTERP` of a 64-bit little-endian ELF file.
-fn loader(file: &File) -> io::Result<Option<String>> {
-    const PT_INTERP: u32 = 3;
-    /// Entries of the program header table that are looked at; the kernel stops at 64 KiB.
-    const MAX_ENTRIES: u16 = 1024;
-    let number = |at: u64, bytes: usize| -> io::Result<u64> {
-        let mut buffer = [0; 8];
-        file.read_exact_at(&mut buffer[..bytes], at)?;
-        Ok(u64::from_le_bytes(buffer))
+/// The name of an architecture for people.
+fn architecture(machine: u16, is_64_bit: bool) -> String {
+    let bits = if is_64_bit { "64-bit" } else { "32-bit" };
+    let name = match machine {
+        elf::EM_386 => "x86",
+        elf::EM_MIPS => "MIPS",
+        elf::EM_PPC64 => "PowerPC",
+        elf::EM_S390 => "s390",
+        elf::EM_ARM => "ARM",
+        elf::EM_X86_64 => "x86-64",
+        elf::EM_AARCH64 => "AArch64",
+        elf::EM_RISCV => "RISC-V",
+        elf::EM_LOONGARCH => "LoongArch",
+        other => return format!("ELF machine {other} ({bits})"),
     };
-    let beyond = || io::Error::from(io::ErrorKind::InvalidData);
-    let table = number(32, 8)?;
-    let entry_size = number(54, 2)?;
-    let entries = number(56, 2)?.min(u64::from(MAX_ENTRIES));
-    for index in 0..entries {
-        let entry = table.checked_add(index * entry_size).ok_or_else(beyond)?;
-        if number(entry, 4)? == u64::from(PT_INTERP) {
-            let offset = number(entry.checked_add(8).ok_or_else(beyond)?, 8)?;
-            let size = number(entry.checked_add(32).ok_or_else(beyond)?, 8)?.min(4096);
-            let mut name = vec![0; usize::try_from(size).map_err(|_| beyond())?];
-            file.read_exact_at(&mut name, offset)?;
-            let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-            return Ok(Some(String::from_utf8_lossy(name).into_owned()));
-        }
-    }
-    Ok(None)
+    format!("{name} ({bits})")
 }
 
 fn check_privileges(path: &Path) -> Result<(), ExecutableError> {
@@ -219,19 +204,7 @@ fn check_privileges(path: &Path) -> Result<(), ExecutableError> {
 }
 
 fn has_capabilities(path: &Path) -> bool {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
-        return false;
-    };
-    // SAFETY: two C strings; a null buffer of size 0 asks for the size only.
-    let size = unsafe {
-        libc::getxattr(
-            path.as_ptr(),
-            c"security.capability".as_ptr(),
-            std::ptr::null_mut(),
-            0,
-        )
-    };
-    size > 0
+    getxattr_query(path, c"security.capability").is_ok_and(|size| size > 0)
 }
 
 #[cfg(test)]
@@ -281,6 +254,14 @@ mod tests {
         let (_directory, foreign) = written("foreign", &bytes);
         let text = check(&foreign).unwrap_err().to_string();
         assert!(text.contains("is built for RISC-V (64-bit)"), "{text}");
+
+        // The same of 32 bits, in the other byte order.
+        let mut old = vec![0; 52];
+        old[..8].copy_from_slice(b"\x7fELF\x01\x02\x01\0");
+        old[18..20].copy_from_slice(&8u16.to_be_bytes());
+        let (_directory, old) = written("old", &old);
+        let text = check(&old).unwrap_err().to_string();
+        assert!(text.contains("is built for MIPS (32-bit)"), "{text}");
 
         // Without its program headers a program has no loader.
         bytes = fs::read(&program).unwrap();

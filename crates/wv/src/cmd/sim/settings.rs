@@ -14,13 +14,14 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::SimArgs;
+use super::child::loader_message;
 
 /// What the library objects to, or why it could not be asked.
 #[derive(Debug, Error)]
 pub(super) enum SettingsError {
     #[error("{0}")]
     Objection(String),
-    #[error("cannot ask {}: {source}", .library.display())]
+    #[error("cannot ask {}: {}", .library.display(), loader_message(.source))]
     Library {
         library: PathBuf,
         source: libloading::Error,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::super::input::Inputs;
-use super::super::orders::{Order, Threads};
+use super::super::instructions::{Instruction, Threads};
 use super::super::{DemoError, DemoOptions, Run, exit_code};
 use super::deeds::{Deed, Deeds, Kind};
 use super::event::{Disturbance, RecordKind};
@@ -290,7 +290,7 @@ impl Chaos<'_> {
         let new = deeds[self.seen.1..].iter().chain(&records[self.seen.0..]);
         let mut wrong = Vec::new();
         for record in new {
-            // Of an incarnation that is over.
+            // Of a generation that is over.
             let stale = self.fleet.is_over(record);
             if !stale && let Err(words) = self.watch.see(record, now) {
                 wrong.push((record.rank, words));
@@ -342,19 +342,23 @@ impl Chaos<'_> {
                 self.fleet
                     .processes
                     .note(rank, disturbed(Disturbance::Partition));
-                self.fleet.processes.order(rank, &Order::Faults(spec));
+                self.fleet
+                    .processes
+                    .instruct(rank, &Instruction::Faults(spec));
                 self.calms.push((Instant::now() + time, who, None));
             }
             Deed::Disturb { how, time } => {
                 let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-                let freeze = |threads| Order::Freeze { threads, ms };
+                let freeze = |threads| Instruction::Freeze { threads, ms };
                 self.fleet.processes.note(rank, disturbed(how));
                 match how {
                     Disturbance::HostFreeze => {
-                        self.fleet.processes.order(rank, &freeze(Threads::Host));
+                        self.fleet.processes.instruct(rank, &freeze(Threads::Host));
                     }
                     Disturbance::KernelFreeze => {
-                        self.fleet.processes.order(rank, &freeze(Threads::Kernels));
+                        self.fleet
+                            .processes
+                            .instruct(rank, &freeze(Threads::Kernels));
                     }
                     Disturbance::Freeze | Disturbance::Partition => {
                         self.fleet.processes.stop(rank);

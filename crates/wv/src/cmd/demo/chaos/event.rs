@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Record {
     /// Microseconds since the run began.
     pub(crate) us: u64,
-    /// The rank's slot, and which of its incarnations.
+    /// The rank's slot, and which of its generations.
     pub(crate) rank: u32,
     pub(crate) generation: u32,
     #[serde(flatten)]

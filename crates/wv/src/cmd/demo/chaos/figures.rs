@@ -43,7 +43,7 @@ pub(super) struct Figures {
     pub(super) resume: Times,
     /// From a death until a survivor begins a step of normal length.
     pub(super) recover: Times,
-    /// From the start of a later incarnation's process until it serves; the part behind its question to be taken in; of that
+    /// From the start of a later generation's process until it serves; the part behind its question to be taken in; of that
     /// how long it takes each member to connect.
     pub(super) rejoin: Times,
     pub(super) join: Times,
@@ -99,7 +99,7 @@ struct Tally {
     excused: BTreeMap<(u32, u32), Vec<u32>>,
 }
 
-/// Commands of an incarnation since it serves, and those for whom they were.
+/// Commands of a generation since it serves, and those for whom they were.
 #[derive(Default)]
 struct Spent {
     commands: u64,

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::super::instructions::Instruction;
 use super::super::messages::Message;
-use super::super::orders::Order;
 use super::super::{DemoError, Run};
 use super::event::{Record, RecordKind};
-use super::processes::{Heard, Incarnation, Processes};
+use super::processes::{Heard, Processes, RankGeneration};
 
 /// A rank that is done ends within this time.
 const ENDING: Duration = Duration::from_secs(10);
@@ -18,13 +18,13 @@ pub(super) struct Fleet<'a> {
     pub(super) processes: Processes,
     /// `SOFTHCA_FAULT` of every rank.
     faults: Option<String>,
-    /// Incarnations whose end is no failure: killed, or dropped by the others.
-    over: BTreeSet<Incarnation>,
-    rejoins: Vec<(Instant, Incarnation)>,
+    /// Generations whose end is no failure: killed, or dropped by the others.
+    over: BTreeSet<RankGeneration>,
+    rejoins: Vec<(Instant, RankGeneration)>,
     /// The last step that each has come to, of those who go no further.
     pub(super) finished: BTreeMap<u32, u32>,
     /// Members of the view in which each serves.
-    views: BTreeMap<Incarnation, Vec<u32>>,
+    views: BTreeMap<RankGeneration, Vec<u32>>,
     /// Told to each: the last step.
     last: Option<u32>,
     /// The first failure of each.
@@ -37,11 +37,11 @@ pub(super) struct Fleet<'a> {
 #[derive(Debug, PartialEq)]
 pub(super) enum News {
     /// A rank begins a step.
-    Begins(Incarnation, u32),
+    Begins(RankGeneration, u32),
     /// A rank is there, and its HCA has this address.
-    Address(Incarnation, String),
+    Address(RankGeneration, String),
     /// A rank that the others have dropped has ended.
-    Ended(Incarnation),
+    Ended(RankGeneration),
     /// Nothing of interest.
     Other,
 }
@@ -73,8 +73,8 @@ impl<'a> Fleet<'a> {
         Ok(fleet)
     }
 
-    /// Starts a process, which founds the group or, as a later incarnation, joins it.
-    fn start_rank(&mut self, who: Incarnation) -> Result<(), DemoError> {
+    /// Starts a process, which founds the group or, as a later generation, joins it.
+    fn start_rank(&mut self, who: RankGeneration) -> Result<(), DemoError> {
         let (rank, generation) = who;
         let mut command = self.run.place.command(rank, self.run.device.preload())?;
         if generation > 1 {
@@ -87,7 +87,7 @@ impl<'a> Fleet<'a> {
         started.map_err(|error| DemoError::file(std::path::Path::new("wv"), &error))?;
         self.finished.remove(&rank);
         if let Some(last) = self.last {
-            self.processes.order(rank, &Order::Last(last));
+            self.processes.instruct(rank, &Instruction::Last(last));
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl<'a> Fleet<'a> {
     pub(super) fn set_last(&mut self, step: u32) {
         self.last = Some(step);
         for rank in self.processes.running() {
-            self.processes.order(rank, &Order::Last(step));
+            self.processes.instruct(rank, &Instruction::Last(step));
         }
     }
 
@@ -113,8 +113,8 @@ impl<'a> Fleet<'a> {
         self.processes.kill(rank)
     }
 
-    /// The next incarnation of a rank that is over comes after so long.
-    pub(super) fn rejoin(&mut self, (rank, generation): Incarnation, after: Duration) {
+    /// The next generation of a rank that is over comes after so long.
+    pub(super) fn rejoin(&mut self, (rank, generation): RankGeneration, after: Duration) {
         self.rejoins
             .push((Instant::now() + after, (rank, generation + 1)));
     }
@@ -157,7 +157,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    fn hear(&mut self, who: Incarnation, heard: Heard) -> News {
+    fn hear(&mut self, who: RankGeneration, heard: Heard) -> News {
         match heard {
             Heard::Told(line) => return self.told(who, &line),
             Heard::Said(line) => {
@@ -179,7 +179,7 @@ impl<'a> Fleet<'a> {
         News::Other
     }
 
-    fn told(&mut self, who: Incarnation, line: &str) -> News {
+    fn told(&mut self, who: RankGeneration, line: &str) -> News {
         let rank = who.0;
         match serde_json::from_str(line) {
             Ok(Message::Begins { step }) => return News::Begins(who, step),
@@ -211,7 +211,7 @@ impl<'a> Fleet<'a> {
         News::Other
     }
 
-    /// Whether `record` was told by another incarnation than the one that runs.
+    /// Whether `record` was told by another generation than the one that runs.
     pub(super) fn is_over(&self, record: &Record) -> bool {
         let is_deed = matches!(
             record.what,

@@ -182,7 +182,7 @@ mod tests {
     fn a_survivor_has_recovered_when_it_begins_a_step_as_fast_as_before() {
         let begin = 10_000_000;
         let mut records: Vec<Record> = (0..20u64).map(|n| step(begin + n * 1000, 0, 900)).collect();
-        // Rank 5 dies as well, and only its next incarnation makes another step.
+        // Rank 5 dies as well, and only its next generation makes another step.
         records.push(step(begin + 19_200, 5, 900));
         let death = begin + 19_500;
         records.push(told(death, 1, 1, RecordKind::Killed));

@@ -1,15 +1,14 @@
 //! Rank processes that are started, told something, stopped, killed, and started again.
 
-// UNSAFETY: signals to children.
-#![expect(unsafe_code, reason = "kill(2)")]
-
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::super::orders::Order;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::super::instructions::Instruction;
 use super::event::{Record, RecordKind};
 use super::unix_us;
 use warpverbs::error::ThreadPanicked;
@@ -25,15 +24,15 @@ pub(super) enum Heard {
     Closed,
 }
 
-/// Which incarnation of which rank.
-pub(super) type Incarnation = (u32, u32);
+/// Which generation of which rank.
+pub(super) type RankGeneration = (u32, u32);
 
 /// The processes, by rank slot. Dropping them ends them.
 #[derive(Debug)]
 pub(super) struct Processes {
     running: BTreeMap<u32, Running>,
-    heard: Receiver<(Incarnation, Heard)>,
-    sender: Sender<(Incarnation, Heard)>,
+    heard: Receiver<(RankGeneration, Heard)>,
+    sender: Sender<(RankGeneration, Heard)>,
     /// Microseconds since 1970.
     began_us: u64,
     /// What was done to them.
@@ -64,7 +63,7 @@ impl Processes {
     /// Starts generation `generation` of `rank`, whose earlier one has ended.
     pub(super) fn start(
         &mut self,
-        (rank, generation): Incarnation,
+        (rank, generation): RankGeneration,
         command: &mut Command,
     ) -> io::Result<()> {
         let mut child = command
@@ -110,30 +109,28 @@ impl Processes {
 
     /// Stops all threads of a rank, and with them its software HCA. Whether there was somebody.
     pub(super) fn stop(&self, rank: u32) -> bool {
-        self.signal(rank, libc::SIGSTOP)
+        self.signal(rank, Signal::STOP)
     }
 
     /// Lets it go on.
     pub(super) fn resume(&self, rank: u32) -> bool {
-        self.signal(rank, libc::SIGCONT)
+        self.signal(rank, Signal::CONT)
     }
 
-    fn signal(&self, rank: u32, signal: i32) -> bool {
-        let pid = self.running.get(&rank).map(|running| running.child.id());
-        match pid.map(libc::pid_t::try_from) {
-            // SAFETY: no memory is passed. The process is a child that nobody has waited for, so its number is its own.
-            Some(Ok(pid)) => unsafe { libc::kill(pid, signal) == 0 },
-            _ => false,
-        }
+    fn signal(&self, rank: u32, signal: Signal) -> bool {
+        // The process is a child that nobody has waited for, so its number is its own.
+        self.running
+            .get(&rank)
+            .is_some_and(|running| kill_process(Pid::from_child(&running.child), signal).is_ok())
     }
 
     /// Tells a rank something on its standard input. Whether there was somebody who could hear it.
-    pub(super) fn order(&mut self, rank: u32, order: &Order) -> bool {
+    pub(super) fn instruct(&mut self, rank: u32, instruction: &Instruction) -> bool {
         let input = self
             .running
             .get_mut(&rank)
             .and_then(|running| running.input.as_mut());
-        let mut line = serde_json::to_vec(order).expect("words and numbers");
+        let mut line = serde_json::to_vec(instruction).expect("words and numbers");
         line.push(b'\n');
         input.is_some_and(|input| input.write_all(&line).is_ok())
     }
@@ -185,8 +182,8 @@ impl Processes {
         self.running.keys().copied().collect()
     }
 
-    /// The next thing that came, if it comes within `timeout`. What an earlier incarnation left behind comes too.
-    pub(super) fn next(&self, timeout: Duration) -> Option<(Incarnation, Heard)> {
+    /// The next thing that came, if it comes within `timeout`. What an earlier generation left behind comes too.
+    pub(super) fn next(&self, timeout: Duration) -> Option<(RankGeneration, Heard)> {
         self.heard.recv_timeout(timeout).ok()
     }
 
@@ -232,9 +229,9 @@ fn end(child: &mut Child) {
 
 /// Passes on what comes, line by line, and at last `end`, on a thread that ends with the process.
 fn listen(
-    who: Incarnation,
+    who: RankGeneration,
     output: impl Read + Send + 'static,
-    to: Sender<(Incarnation, Heard)>,
+    to: Sender<(RankGeneration, Heard)>,
     heard: fn(String) -> Heard,
     end: Option<Heard>,
 ) {
@@ -268,7 +265,7 @@ mod tests {
     }
 
     /// The next line that is told by `who`.
-    fn told(processes: &Processes, who: Incarnation) -> String {
+    fn told(processes: &Processes, who: RankGeneration) -> String {
         loop {
             match processes.next(LONG).expect("a line") {
                 (from, Heard::Told(line)) if from == who => return line,
@@ -283,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_killed_and_started_again_as_another_incarnation() {
+    fn a_rank_is_killed_and_started_again_as_another_generation() {
         let mut processes = Processes::new(unix_us());
         let mut idle = Command::new("cat");
         processes.start((4, 1), &mut idle).unwrap();
@@ -358,11 +355,11 @@ mod tests {
     #[test]
     fn an_order_is_a_line_of_the_input() {
         let mut processes = Processes::new(unix_us());
-        let order = Order::Last(7);
-        assert!(!processes.order(3, &order), "nobody is there");
+        let instruction = Instruction::Last(7);
+        assert!(!processes.instruct(3, &instruction), "nobody is there");
         processes.start((3, 2), &mut Command::new("cat")).unwrap();
         assert_eq!(processes.generation(3), Some(2));
-        assert!(processes.order(3, &order));
+        assert!(processes.instruct(3, &instruction));
         assert_eq!(told(&processes, (3, 2)), r#"{"last":7}"#);
     }
 

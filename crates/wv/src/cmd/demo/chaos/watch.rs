@@ -20,7 +20,7 @@ pub(super) struct Watch {
     ranks: BTreeMap<u32, Rank>,
 }
 
-/// What an incarnation has run.
+/// What a generation has run.
 #[derive(Debug, Default)]
 struct Run {
     /// Its last step in each view.

@@ -13,33 +13,35 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rendezvous::{Lease, Process, Store, StoreError};
+use rendezvous::{Lease, Patient, Process, Store, StoreError, repeat};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::GroupError;
 use super::event::GroupView;
-use super::presence::Incarnation;
+use super::presence::RankGeneration;
 use super::record::{Goodbye, GroupRecord, Promise};
 use crate::team::remove_below;
 
 const RECORD: &str = "group/record";
+/// A call of the store is repeated for this long: longer than an etcd needs to choose another leader.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a rank tells the others of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Row {
     /// Whom it has not reached for so long that it counts.
-    pub(super) suspects: BTreeSet<Incarnation>,
+    pub(super) suspects: BTreeSet<RankGeneration>,
     /// Whom it has not reached for so long that one of both has to go, whatever others say.
-    pub(super) overdue: BTreeSet<Incarnation>,
+    pub(super) overdue: BTreeSet<RankGeneration>,
     /// Whom it does not reach now, for however short a time.
-    pub(super) doubts: BTreeSet<Incarnation>,
+    pub(super) doubts: BTreeSet<RankGeneration>,
     /// Leavers with whom it has finished every call that they are part of. A leaver that has finished them names itself.
-    pub(super) done: BTreeSet<Incarnation>,
+    pub(super) done: BTreeSet<RankGeneration>,
     /// To whom it is connected, of those who were not there when it joined.
-    pub(super) reached: BTreeSet<Incarnation>,
+    pub(super) reached: BTreeSet<RankGeneration>,
 }
 
 /// All that one look has found.
@@ -47,26 +49,27 @@ pub(super) struct Row {
 pub(super) struct Look {
     pub(super) record: Option<GroupRecord>,
     pub(super) promises: BTreeMap<u32, Promise>,
-    pub(super) held: BTreeSet<Incarnation>,
-    pub(super) asks: BTreeSet<Incarnation>,
-    pub(super) leaves: BTreeMap<Incarnation, Goodbye>,
-    pub(super) rows: BTreeMap<Incarnation, Row>,
+    pub(super) held: BTreeSet<RankGeneration>,
+    pub(super) asks: BTreeSet<RankGeneration>,
+    pub(super) leaves: BTreeMap<RankGeneration, Goodbye>,
+    pub(super) rows: BTreeMap<RankGeneration, Row>,
 }
 
-/// The way of one incarnation to the store.
+/// The way of one generation to the store.
 #[derive(Clone, Debug)]
 pub(super) struct GroupStore {
     store: Arc<dyn Store>,
-    own: Incarnation,
+    own: RankGeneration,
     slots: u32,
 }
 
 impl GroupStore {
-    pub(super) fn new(store: Arc<dyn Store>, own: Incarnation, slots: u32) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, own: RankGeneration, slots: u32) -> Self {
+        let store = Arc::new(Patient::new(store, PATIENCE));
         Self { store, own, slots }
     }
 
-    /// Takes the place of this incarnation, once. A founder has drawn no generation: from now on that is the newest.
+    /// Takes the place of this generation, once. A founder has drawn no generation: from now on that is the newest.
     pub(super) fn enter(&self) -> Result<(), GroupError> {
         let (rank, generation) = self.own;
         let counter = generation_key(rank);
@@ -88,26 +91,26 @@ impl GroupStore {
         Lease::take(&self.store, &key("member", self.own), &process, ttl)
     }
 
-    /// The process of another incarnation; none if its lease is gone.
-    pub(super) fn process(&self, of: Incarnation) -> Result<Option<Process>, GroupError> {
+    /// The process of another generation; none if its lease is gone.
+    pub(super) fn process(&self, of: RankGeneration) -> Result<Option<Process>, GroupError> {
         self.read(&key("member", of))
     }
 
     /// Everything, as it is now. Of two keys that one rank has changed, what is seen of the second was not before the first.
     pub(super) fn look(&self) -> Result<Look, GroupError> {
         let mut look = Look {
-            asks: self.incarnations("asks")?,
-            held: self.incarnations("member")?,
+            asks: self.rank_generations("asks")?,
+            held: self.rank_generations("member")?,
             ..Look::default()
         };
-        for who in self.incarnations("rows")? {
+        for who in self.rank_generations("rows")? {
             if let Some(row) = self.read(&key("rows", who))? {
                 look.rows.insert(who, row);
             }
         }
         look.record = self.record()?;
         // Behind the record: of a proposal that lets a rank go, everybody knows that the rank wants to.
-        for who in self.incarnations("leaves")? {
+        for who in self.rank_generations("leaves")? {
             if let Some(goodbye) = self.read(&key("leaves", who))? {
                 look.leaves.insert(who, goodbye);
             }
@@ -196,18 +199,18 @@ impl GroupStore {
     }
 
     /// This rank, or one that was dropped, wants nothing any more.
-    pub(super) fn clear(&self, who: Incarnation) -> Result<(), StoreError> {
+    pub(super) fn clear(&self, who: RankGeneration) -> Result<(), StoreError> {
         for kind in ["asks", "leaves", "rows"] {
             self.store.remove(&key(kind, who))?;
         }
         Ok(())
     }
 
-    /// Removes everything of incarnations that were members once, or came before one that was, and are none any more; and all
+    /// Removes everything of generations that were members once, or came before one that was, and are none any more; and all
     /// promises up to the view of `record`, for which no proposal is open.
     pub(super) fn tidy(&self, record: &GroupRecord) -> Result<(), StoreError> {
         for kind in ["asks", "leaves", "rows", "taken"] {
-            for who in self.incarnations(kind)? {
+            for who in self.rank_generations(kind)? {
                 if record.was_dropped(who.0, who.1) {
                     self.store.remove(&key(kind, who))?;
                 }
@@ -241,9 +244,9 @@ impl GroupStore {
         Ok(Some(value))
     }
 
-    /// The incarnations that have a key of this kind. A name that is none is not ours.
-    fn incarnations(&self, kind: &str) -> Result<BTreeSet<Incarnation>, StoreError> {
-        let parse = |name: &String| -> Option<Incarnation> {
+    /// The generations that have a key of this kind. A name that is none is not ours.
+    fn rank_generations(&self, kind: &str) -> Result<BTreeSet<RankGeneration>, StoreError> {
+        let parse = |name: &String| -> Option<RankGeneration> {
             let (slot, generation) = name.split_once('.')?;
             let slot = slot.parse().ok().filter(|slot| *slot < self.slots)?;
             Some((slot, generation.parse().ok()?))
@@ -253,14 +256,15 @@ impl GroupStore {
     }
 }
 
-/// The next generation of `slot`: each is given once, so that two incarnations are never taken for each other.
+/// The next generation of `slot`: each is given once, so that two processes are never taken for one.
 ///
 /// # Errors
 /// The store's; a counter that cannot be.
 pub fn next_generation(store: &dyn Store, slot: u32) -> Result<u32, GroupError> {
     let key = generation_key(slot);
     loop {
-        let text = store.try_get(&key)?;
+        let until = Instant::now() + PATIENCE;
+        let text = repeat(until, || store.try_get(&key))?;
         let newest = match &text {
             None => 0,
             Some(text) => parse_generation(&key, text)?,
@@ -269,7 +273,9 @@ pub fn next_generation(store: &dyn Store, slot: u32) -> Result<u32, GroupError> 
             key: key.clone(),
             reason: format!("generation {newest}; there is none behind it"),
         })?;
-        if store.compare_and_set(&key, text.as_deref(), next.to_string().as_bytes())? {
+        let next_text = next.to_string();
+        let set = || store.compare_and_set(&key, text.as_deref(), next_text.as_bytes());
+        if repeat(until, set)? {
             return Ok(next);
         }
     }
@@ -299,11 +305,11 @@ fn parse_generation(key: &str, text: &[u8]) -> Result<u32, GroupError> {
     })
 }
 
-fn key(kind: &str, (slot, generation): Incarnation) -> String {
+fn key(kind: &str, (slot, generation): RankGeneration) -> String {
     format!("group/{kind}/{slot}.{generation}")
 }
 
-fn promise_key(proposal: u64, who: Incarnation) -> String {
+fn promise_key(proposal: u64, who: RankGeneration) -> String {
     key(&format!("promise/{proposal}"), who)
 }
 
@@ -349,26 +355,26 @@ mod tests {
             "{error}"
         );
 
-        let desk = GroupStore::new(Arc::clone(&store) as Arc<dyn Store>, (0, 1), 2);
+        let of_group = GroupStore::new(Arc::clone(&store) as Arc<dyn Store>, (0, 1), 2);
         let record = GroupRecord::founded([(0, 1), (2, 1)].into());
         store
             .put(RECORD, &serde_json::to_vec(&record).unwrap())
             .unwrap();
-        let error = desk.look().unwrap_err().to_string();
+        let error = of_group.look().unwrap_err().to_string();
         assert_eq!(
             error,
             "the group's record 'group/record' cannot be: slot 2; there are 2"
         );
         store.put(RECORD, b"{").unwrap();
-        assert!(matches!(desk.look(), Err(GroupError::Record { .. })));
+        assert!(matches!(of_group.look(), Err(GroupError::Record { .. })));
     }
 
     #[test]
-    fn an_incarnation_has_one_group() {
+    fn a_generation_has_one_group() {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let desk = GroupStore::new(store, (1, 2), 2);
-        desk.enter().unwrap();
-        let error = desk.enter().unwrap_err().to_string();
+        let store = GroupStore::new(store, (1, 2), 2);
+        store.enter().unwrap();
+        let error = store.enter().unwrap_err().to_string();
         assert!(
             error.starts_with("generation 2 of rank 1 has had its group"),
             "{error}"

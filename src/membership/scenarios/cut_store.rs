@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rendezvous::{LeaseId, Store, StoreError};
+use rendezvous::{Changed, Count, LeaseId, Store, StoreError};
 
 /// The way of one rank to the store.
 #[derive(Debug)]
@@ -30,6 +30,40 @@ impl CutStore {
 }
 
 impl Store for CutStore {
+    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+        Arc::new(Self {
+            store: self.store.bounded(bound),
+            away: Arc::clone(&self.away),
+            cut: Arc::clone(&self.cut),
+            panics: AtomicBool::new(self.panics.load(Ordering::Relaxed)),
+        })
+    }
+
+    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
+        self.open()?.remove_below(key)
+    }
+
+    fn changed_since(
+        &self,
+        keys: &[&str],
+        below: Option<&str>,
+        since: u64,
+    ) -> Result<Changed, StoreError> {
+        self.open()?.changed_since(keys, below, since)
+    }
+
+    fn count(&self, key: &str) -> Result<Count, StoreError> {
+        self.open()?.count(key)
+    }
+
+    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
+        self.open()?.put_leased(key, value, id)
+    }
+
+    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
+        self.open()?.wait_for_key(key, since, timeout)
+    }
+
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         self.open()?.put(key, value)
     }

@@ -5,11 +5,13 @@ use std::time::Duration;
 use bytemuck::Zeroable;
 use models::moe::signals::pattern::{COMBINE, DISPATCH};
 use test_support::reference;
-use warpverbs::abi::{MoeContext, MoeSignal, Outcome, SIGNALS_PER_PEER};
+use warpverbs::abi::Outcome;
+use warpverbs::internal::MoeInternal;
+use warpverbs::internal::moe_abi::{MoeContext, MoeSignal, SIGNALS_PER_PEER};
 use warpverbs::moe::{Batch, Source};
 
 use super::{CALLS, Outcomes, SHAPE};
-use crate::support::expert;
+use test_support::moe::expert;
 
 impl Outcomes {
     /// What became of `kind` of a call from `from` to `to`, as the sender has it.

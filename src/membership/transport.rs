@@ -23,7 +23,7 @@ pub(super) enum Alarm {
 }
 
 /// The QPs of one rank, as a group sees them.
-pub(super) trait Fabric: Send + Sync + Debug {
+pub(super) trait Transport: Send + Sync + Debug {
     /// This rank's slot.
     fn slot(&self) -> u32;
 
@@ -44,7 +44,7 @@ pub(super) trait Fabric: Send + Sync + Debug {
     /// Longest wait for other ranks in what all do together.
     fn timeout(&self) -> Duration;
 
-    /// Tells what this incarnation is, for the others to connect to it.
+    /// Tells what this generation is, for the others to connect to it.
     fn hello(&self) -> Result<(), TeamError>;
 
     /// Ends everything with `peer`, at once: its QPs are in Err.
@@ -55,7 +55,7 @@ pub(super) trait Fabric: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Whether nothing that the former incarnations of `peer` do can arrive in the layer's memory once their QPs are in Err, as
+    /// Whether nothing that the former generations of `peer` do can arrive in the layer's memory once their QPs are in Err, as
     /// the one of that generation has told: only then its words are cleared. `false`: look again.
     fn is_silent(&self, _peer: u32, _generation: u32) -> Result<bool, TeamError> {
         Ok(true)
@@ -63,13 +63,13 @@ pub(super) trait Fabric: Send + Sync + Debug {
 
     /// Connects the QPs to `peer` with those of that generation, whatever state they are in. Does not wait for long: `false` if
     /// the other end has not come yet; called again, it goes on. No kernel gets a guard of the peer before
-    /// [`Fabric::open_peer`].
+    /// [`Transport::open_peer`].
     fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
 
     /// Kernels may post to `peer`, which is connected.
     fn open_peer(&self, peer: u32) -> Result<(), TeamError>;
 
-    /// Removes from the store what incarnations that are over, by slot and generation, have told and were told.
+    /// Removes from the store what generations that are over, by slot and number, have told and were told.
     fn forget(&self, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError>;
 
     /// What the HCAs have told since the last call.

@@ -21,7 +21,7 @@ use warpverbs::error::ThreadPanicked;
 /// One line of a rank's standard input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Order {
+pub(super) enum Instruction {
     /// These threads stand still for so long.
     Freeze { threads: Threads, ms: u64 },
     /// The HCA has these faults from now on, and no others.
@@ -68,10 +68,10 @@ pub(super) fn is_closed() -> bool {
 /// however, so does this process.
 pub(super) fn follow() {
     std::thread::spawn(|| {
-        let followed = ThreadPanicked::catch("orders", || {
+        let followed = ThreadPanicked::catch("instructions", || {
             for line in io::stdin().lock().lines().map_while(Result::ok) {
-                let order = serde_json::from_str(&line).map_err(|error| error.to_string());
-                if let Err(error) = order.and_then(obey) {
+                let instruction = serde_json::from_str(&line).map_err(|error| error.to_string());
+                if let Err(error) = instruction.and_then(obey) {
                     give_up(format!("cannot do as told ({error}): {line}"));
                 }
             }
@@ -86,18 +86,20 @@ pub(super) fn follow() {
     });
 }
 
-/// Ends this process, which can follow orders no more.
+/// Ends this process, which can follow instructions no more.
 fn give_up(message: String) -> ! {
     let remote = false;
     let _ = tell(&Message::Failed { message, remote });
     std::process::exit(1);
 }
 
-fn obey(order: Order) -> Result<(), String> {
-    match order {
-        Order::Last(step) => LAST.store(step, Ordering::Relaxed),
-        Order::Freeze { threads, ms } => freeze(threads, ms).map_err(|error| error.to_string())?,
-        Order::Faults(spec) => set_faults(&spec)?,
+fn obey(instruction: Instruction) -> Result<(), String> {
+    match instruction {
+        Instruction::Last(step) => LAST.store(step, Ordering::Relaxed),
+        Instruction::Freeze { threads, ms } => {
+            freeze(threads, ms).map_err(|error| error.to_string())?
+        }
+        Instruction::Faults(spec) => set_faults(&spec)?,
     }
     Ok(())
 }
@@ -269,18 +271,21 @@ mod tests {
 
     #[test]
     fn orders_are_lines_that_are_read_back() {
-        let orders = [
-            Order::Freeze {
+        let instructions = [
+            Instruction::Freeze {
                 threads: Threads::Host,
                 ms: 700,
             },
-            Order::Faults("drop=1%".to_owned()),
-            Order::Last(12),
+            Instruction::Faults("drop=1%".to_owned()),
+            Instruction::Last(12),
         ];
-        for order in orders {
-            let line = serde_json::to_string(&order).unwrap();
+        for instruction in instructions {
+            let line = serde_json::to_string(&instruction).unwrap();
             assert!(!line.contains('\n'));
-            assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), order);
+            assert_eq!(
+                serde_json::from_str::<Instruction>(&line).unwrap(),
+                instruction
+            );
         }
         let error = set_faults("drop=1%").unwrap_err();
         assert_eq!(error, "there is no software HCA in this process");

@@ -1,0 +1,183 @@
+//! What only the tests and measurements of this workspace need of the library. It may change in any version, and programs do
+//! without it.
+//!
+//! The traits have methods of public types that the documentation does not show.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use crate::abi::header;
+/// What the kernels of dispatch and combine share with the host, and no kernel of a program.
+pub mod moe_abi {
+    pub use crate::abi::moe::*;
+    pub use crate::abi::moe_calls::*;
+    pub use crate::abi::moe_words::*;
+}
+
+pub use crate::memheap::{Block, MemHeap};
+use crate::moe::{Batch, Moe, MoeError, View, Workspace};
+pub use crate::sys::bindings;
+use crate::team::{Team, TeamConfig, TeamError};
+
+/// The text of `kernels/include/warpverbs/abi.h`.
+#[must_use]
+pub fn abi_header() -> String {
+    header::render()
+}
+
+/// Hands over the wake word and the kick hook of a software HCA that is linked into this program. For launches that start
+/// later.
+pub fn connect(wake: &'static AtomicU32, kick: extern "C" fn()) {
+    crate::gpu::simt::connect(wake, kick);
+}
+
+/// Of [`TeamConfig`].
+pub trait TeamConfigInternal {
+    /// Whether its `order` is taken even where the device does not keep it: tests show that it breaks.
+    fn set_order_unchecked(&mut self, unchecked: bool);
+}
+
+impl TeamConfigInternal for TeamConfig {
+    fn set_order_unchecked(&mut self, unchecked: bool) {
+        self.order_unchecked = unchecked;
+    }
+}
+
+/// Of [`Team`].
+pub trait TeamInternal {
+    /// Commands that have gone to the HCAs through this team's contexts.
+    fn commands(&self) -> u64;
+
+    /// Bytes of device and pinned host memory that were ever taken on this team's device, and those that QPs hold of the heaps
+    /// that are part of it.
+    fn bytes_allocated(&self) -> u64;
+
+    /// Brings ranks back in the way of others, with new QPs for all, to be measured beside [`Team::connect_peer`].
+    ///
+    /// # Errors
+    /// As [`Team::connect_peer`]; the team is of no use then.
+    fn rebuild(&self, peers: &[(u32, u32)], round: u32) -> Result<Duration, TeamError>;
+
+    /// Closes what this rank has opened of the memory of `peer`, which has been failed; `false` if that is to be tried again.
+    ///
+    /// # Errors
+    /// A rank that the team does not have; the device's.
+    fn release_peer(&self, peer: u32) -> Result<bool, TeamError>;
+
+    /// Refuses `generation` of `peer` while the one before it may still store into windows of this rank.
+    ///
+    /// # Errors
+    /// [`TeamError::StillRuns`]; [`TeamError::Absent`]; as [`Team::resolve_peer`].
+    fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError>;
+}
+
+impl TeamInternal for Team {
+    fn commands(&self) -> u64 {
+        Self::commands(self)
+    }
+
+    fn bytes_allocated(&self) -> u64 {
+        Self::bytes_allocated(self)
+    }
+
+    fn rebuild(&self, peers: &[(u32, u32)], round: u32) -> Result<Duration, TeamError> {
+        Self::rebuild(self, peers, round)
+    }
+
+    fn release_peer(&self, peer: u32) -> Result<bool, TeamError> {
+        Self::release_peer(self, peer)
+    }
+
+    fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {
+        Self::check_former(self, peer, generation)
+    }
+}
+
+/// Of [`Moe`]: what a group does to its layer by [`Layer`](crate::membership::Layer), with the errors of the layer; and schedules.
+pub trait MoeInternal {
+    /// Seed of the schedule of the kernels that are launched from now on, where they run on simt.
+    fn set_schedule_seed(&self, seed: u64);
+
+    /// Device address of the [`MoeContext`](moe_abi::MoeContext).
+    fn context_addr(&self) -> u64;
+
+    /// Makes `first` the number of the first call.
+    ///
+    /// # Errors
+    /// The device's.
+    fn begin_at(&self, first: u32) -> Result<(), MoeError>;
+
+    /// The view in which `call` runs, or would begin now; none if it has ended with its view.
+    fn view_of(&self, call: u32) -> Option<Arc<View>>;
+
+    /// Forgets all that this rank and `peer` have told each other.
+    ///
+    /// # Errors
+    /// `peer` is a member of a view that is needed, or is open to kernels; the device's.
+    fn clear_peer(&self, peer: u32) -> Result<(), MoeError>;
+
+    /// Whether calls that would be held end `aborted` at once instead.
+    fn set_refuse(&self, refuse: bool);
+
+    /// Stops the clocks against those ranks that have promised a change while it is prepared; none: no change is.
+    ///
+    /// # Errors
+    /// [`MoeError::Rank`]: one that the team does not have.
+    fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError>;
+
+    /// The ranks that kernels do not wait for, whatever they say.
+    ///
+    /// # Errors
+    /// [`MoeError::Rank`]: one that the team does not have.
+    fn set_suspects(&self, ranks: &[u32]) -> Result<(), MoeError>;
+}
+
+impl MoeInternal for Moe {
+    fn set_schedule_seed(&self, seed: u64) {
+        Self::set_schedule_seed(self, seed);
+    }
+
+    fn context_addr(&self) -> u64 {
+        Self::context_addr(self)
+    }
+
+    fn begin_at(&self, first: u32) -> Result<(), MoeError> {
+        Self::begin_at(self, first)
+    }
+
+    fn view_of(&self, call: u32) -> Option<Arc<View>> {
+        Self::view_of(self, call)
+    }
+
+    fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
+        Self::clear_peer(self, peer)
+    }
+
+    fn set_refuse(&self, refuse: bool) {
+        Self::set_refuse(self, refuse);
+    }
+
+    fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError> {
+        Self::set_preparing(self, promised)
+    }
+
+    fn set_suspects(&self, ranks: &[u32]) -> Result<(), MoeError> {
+        Self::set_suspects(self, ranks)
+    }
+}
+
+/// Of [`Workspace`].
+pub trait WorkspaceInternal {
+    /// As [`Workspace::send`] without looking at the expert ids, which the kernel then checks.
+    ///
+    /// # Errors
+    /// Arrays of the wrong length, a layer of opaque tokens; the device's.
+    fn send_unchecked(&mut self, batch: &Batch) -> Result<(), MoeError>;
+}
+
+impl WorkspaceInternal for Workspace {
+    fn send_unchecked(&mut self, batch: &Batch) -> Result<(), MoeError> {
+        Self::send_unchecked(self, batch)
+    }
+}
