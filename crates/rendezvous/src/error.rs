@@ -183,9 +183,9 @@ pub enum StoreError {
         /// How long was waited.
         waited: Duration,
     },
-    /// Others changed the key each time before this change could be made, until the bound of the call. Nothing was changed.
+    /// Others changed the key each time before this call could change or read it, until the bound of the call. Nothing was changed.
     #[error(
-        "the change of '{key}' had no turn within {waited:.1?}: others changed the key each time"
+        "the call on '{key}' had no turn within {waited:.1?}: others changed the key each time"
     )]
     Late {
         /// The key.

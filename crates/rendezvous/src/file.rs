@@ -1,19 +1,18 @@
 //! A store for ranks that are processes of one machine, or of machines that share a file system with hard links.
 //!
-//! A key `a/b` is the files `a/b@1`, `a/b@2` and so on, one for each change: a writer links a finished file to the next
-//! number, which fails for all but one, and the value is that of the highest number. So nothing is ever locked: a process
-//! that is killed or stopped in the middle of anything has made its change or not, and holds up nobody. No file is removed while
-//! the run lasts: a number that became free could be taken twice. Keys change when membership does, not with every beat.
+//! A key is a directory with its newest versions, see [`file_key`](super::file_key): a change is one link or was not made, and
+//! nothing is ever locked. So a process that is killed or stopped in the middle of anything has made its change or not, and holds
+//! up nobody.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use super::call::clamped;
+use super::file_key::{HOME, Keys, Newest, Tries, io_error};
 use super::file_lease::{LeaseRecord, Leases};
 use super::{
     Changed, Count, Entry, LeaseId, MAX_BOUND, Store, StoreError, check_key, check_look, check_ttl,
@@ -22,10 +21,6 @@ use super::{
 
 /// The key that holds the run that the directory belongs to. No rank can write it: names do not begin with a dot.
 const RUN: &str = ".run";
-/// Where files are written before they get their name.
-const SCRATCH: &str = ".new";
-/// A file there that is older, of a process that has ended, was left by it.
-const LEFT_OVER: Duration = Duration::from_secs(60);
 /// Sleep between two looks at the directory: short, since bring-up is a chain of a few exchanges.
 const POLL: Duration = Duration::from_millis(2);
 
@@ -33,17 +28,14 @@ const POLL: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct FileStore {
     place: Arc<Place>,
-    /// Longest time for which a change is tried while others are faster.
+    /// Longest time for which a call is tried while others are faster.
     bound: Duration,
 }
 
 /// What all handles share that were made from one.
 #[derive(Debug)]
 struct Place {
-    directory: PathBuf,
-    scratch: AtomicU64,
-    /// By key: a change that was there once.
-    seen: Mutex<HashMap<String, u64>>,
+    keys: Keys,
     leases: Leases,
     looks: Mutex<Looks>,
 }
@@ -113,6 +105,7 @@ enum Content {
 
 /// A key as it was found.
 struct Found {
+    newest: Newest,
     /// Number of its newest change; 0: none.
     version: u64,
     /// Number of the change that set it when it was not set.
@@ -146,9 +139,7 @@ impl FileStore {
     pub fn open_shared(directory: &Path, run_id: &str) -> Result<Self, StoreError> {
         check_exists(directory)?;
         let place = Place {
-            directory: directory.to_owned(),
-            scratch: AtomicU64::new(0),
-            seen: Mutex::default(),
+            keys: Keys::open(directory)?,
             leases: Leases::default(),
             looks: Mutex::default(),
         };
@@ -156,19 +147,18 @@ impl FileStore {
             place: Arc::new(place),
             bound: MAX_BOUND,
         };
-        let scratch = directory.join(SCRATCH);
-        fs::create_dir_all(&scratch).map_err(io_error(&scratch))?;
-        clear(&scratch);
         store.claim(run_id)?;
         Ok(store)
     }
 
     fn claim(&self, run_id: &str) -> Result<(), StoreError> {
-        self.add(RUN, 0, 1, &Content::Value(run_id.into()))?;
-        match self.find(RUN)?.content {
+        self.change(RUN, &self.tries(), |found, _| {
+            (found.version == 0).then(|| Content::Value(run_id.into()))
+        })?;
+        match self.find(RUN, &self.tries())?.content {
             Content::Value(found) if found == run_id.as_bytes() => Ok(()),
             Content::Value(found) => Err(StoreError::OtherRun {
-                store: format!("directory {}", self.place.directory.display()),
+                store: format!("directory {}", self.place.keys.directory().display()),
                 found: String::from_utf8_lossy(&found).into_owned(),
                 wanted: run_id.to_owned(),
             }),
@@ -179,68 +169,25 @@ impl FileStore {
         }
     }
 
+    /// The tries of a call that begins now.
+    fn tries(&self) -> Tries {
+        Tries::within(self.bound)
+    }
+
     /// The newest change of `key`.
-    fn find(&self, key: &str) -> Result<Found, StoreError> {
-        let version = self.newest(key);
-        if version == 0 {
-            return Ok(Found {
-                version,
-                created: 0,
-                content: Content::Removed,
-            });
-        }
-        let path = self.path(key, version);
-        let bytes = fs::read(&path).map_err(io_error(&path))?;
-        let (created, content) = Content::parse(key, bytes)?;
+    fn find(&self, key: &str, tries: &Tries) -> Result<Found, StoreError> {
+        let mut newest = self.place.keys.newest(key, tries)?;
+        let version = newest.version;
+        let (created, content) = match version {
+            0 => (0, Content::Removed),
+            _ => Content::parse(key, std::mem::take(&mut newest.content))?,
+        };
         Ok(Found {
+            newest,
             version,
             created,
             content,
         })
-    }
-
-    /// Its number: files of a key have no gap and none ever goes, so that doubling steps and then halves find the last.
-    fn newest(&self, key: &str) -> u64 {
-        let mut known = self.seen().get(key).copied().unwrap_or(0);
-        let mut step = 1;
-        while self.exists(key, known + step) {
-            known += step;
-            step *= 2;
-        }
-        while step > 1 {
-            step /= 2;
-            if self.exists(key, known + step) {
-                known += step;
-            }
-        }
-        if known != 0 {
-            self.seen().insert(key.to_owned(), known);
-        }
-        known
-    }
-
-    /// Adds a change behind `version`. `false`: somebody else did.
-    fn add(
-        &self,
-        key: &str,
-        version: u64,
-        created: u64,
-        content: &Content,
-    ) -> Result<bool, StoreError> {
-        let path = self.path(key, version + 1);
-        let parent = path.parent().unwrap_or(&self.place.directory);
-        fs::create_dir_all(parent).map_err(io_error(parent))?;
-        let scratch = self.write_scratch(&content.bytes(created))?;
-        let linked = fs::hard_link(&scratch, &path);
-        let _ = fs::remove_file(&scratch);
-        match linked {
-            Ok(()) => {
-                self.seen().insert(key.to_owned(), version + 1);
-                Ok(true)
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(io_error(&path)(error)),
-        }
     }
 
     /// Changes `key` to what `change` makes of what was found and of its value, until nobody else was faster. `false` if it is to
@@ -248,11 +195,11 @@ impl FileStore {
     fn change(
         &self,
         key: &str,
+        tries: &Tries,
         mut change: impl FnMut(&Found, Option<&[u8]>) -> Option<Content>,
     ) -> Result<bool, StoreError> {
-        let start = Instant::now();
         loop {
-            let found = self.find(key)?;
+            let found = self.find(key, tries)?;
             let value = self.value(&found.content);
             let Some(content) = change(&found, value) else {
                 return Ok(false);
@@ -261,22 +208,38 @@ impl FileStore {
                 Some(_) => found.created,
                 None => found.version + 1,
             };
-            if self.add(key, found.version, created, &content)? {
+            let bytes = content.bytes(created);
+            if self.place.keys.add(key, &found.newest, &bytes)? {
+                self.clear_beats(key, &found.newest.beats, &content);
                 return Ok(true);
             }
-            let waited = start.elapsed();
-            if waited >= self.bound {
-                return Err(StoreError::Late {
-                    key: key.to_owned(),
-                    waited,
-                });
+            tries.again(key)?;
+        }
+    }
+
+    /// Removes those of `beats`, which are in the home of `key`, whose lease is found gone and not what the key has now.
+    fn clear_beats(&self, key: &str, beats: &[String], now: &Content) {
+        let current = match now {
+            Content::Leased(record, _) => record.beat_name(),
+            Content::Value(_) | Content::Removed => String::new(),
+        };
+        for name in beats.iter().filter(|&name| *name != current) {
+            let path = self.place.keys.home(key).join(name);
+            let record = LeaseRecord::of_beat(&fs::read(&path).unwrap_or_default());
+            if record.is_some_and(|record| !self.lives(&record)) {
+                let _ = fs::remove_file(&path);
             }
         }
     }
 
     /// Looks at `key` and notes what is there. None if it is not set.
-    fn look(&self, looks: &mut Looks, key: &str) -> Result<Option<Entry>, StoreError> {
-        let found = self.find(key)?;
+    fn look(
+        &self,
+        looks: &mut Looks,
+        key: &str,
+        tries: &Tries,
+    ) -> Result<Option<Entry>, StoreError> {
+        let found = self.find(key, tries)?;
         let value = self.value(&found.content);
         let (revision, created) = looks.note(key, &found, value.is_some());
         Ok(value.map(|value| Entry {
@@ -287,40 +250,57 @@ impl FileStore {
         }))
     }
 
+    fn remove_in(&self, key: &str, tries: &Tries) -> Result<bool, StoreError> {
+        self.change(key, tries, |_, now| now.map(|_| Content::Removed))
+    }
+
+    fn list_in(&self, key: &str, tries: &Tries) -> Result<Vec<String>, StoreError> {
+        let (keys, folders) = self.names_below(key)?;
+        let mut set = BTreeSet::new();
+        for name in keys {
+            let found = self.find(&format!("{key}/{name}"), tries)?;
+            if self.value(&found.content).is_some() {
+                set.insert(name);
+            }
+        }
+        for name in folders {
+            if !self.list_in(&format!("{key}/{name}"), tries)?.is_empty() {
+                set.insert(name);
+            }
+        }
+        Ok(set.into_iter().collect())
+    }
+
     /// All keys below `key` that were ever set.
     fn keys_below(&self, key: &str, keys: &mut BTreeSet<String>) -> Result<(), StoreError> {
-        let directory = self.place.directory.join(key);
-        let names = versions(&directory)?;
-        keys.extend(names.into_iter().map(|(name, _)| format!("{key}/{name}")));
-        for name in folders(&directory)? {
+        let (names, folders) = self.names_below(key)?;
+        keys.extend(names.iter().map(|name| format!("{key}/{name}")));
+        for name in folders {
             self.keys_below(&format!("{key}/{name}"), keys)?;
         }
         Ok(())
     }
 
-    fn exists(&self, key: &str, version: u64) -> bool {
-        self.path(key, version).exists()
-    }
-
-    fn path(&self, key: &str, version: u64) -> PathBuf {
-        self.file(key, &format!("@{version}"))
-    }
-
-    fn file(&self, key: &str, suffix: &str) -> PathBuf {
-        self.place.directory.join(format!("{key}{suffix}"))
-    }
-
-    fn write_scratch(&self, bytes: &[u8]) -> Result<PathBuf, StoreError> {
-        let number = self.place.scratch.fetch_add(1, Ordering::Relaxed);
-        // Several handles of one process count each for itself.
-        let name = format!(
-            "{}-{:p}-{number}",
-            std::process::id(),
-            Arc::as_ptr(&self.place)
-        );
-        let path = self.place.directory.join(SCRATCH).join(name);
-        fs::write(&path, bytes).map_err(io_error(&path))?;
-        Ok(path)
+    /// The names of the keys right below `key` that were ever set, and of those that have keys below them.
+    fn names_below(&self, key: &str) -> Result<(Vec<String>, Vec<String>), StoreError> {
+        let directory = self.place.keys.directory().join(key);
+        let (mut keys, mut folders) = (Vec::new(), Vec::new());
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((keys, folders)),
+            Err(error) => return Err(io_error(&directory)(error)),
+        };
+        for entry in entries {
+            let name = entry.map_err(io_error(&directory))?.file_name();
+            let name = name.to_string_lossy();
+            // What is not a name of the store was put there by somebody else.
+            match name.strip_suffix(HOME) {
+                Some(key) if check_key(key).is_ok() => keys.push(key.to_owned()),
+                None if check_key(&name).is_ok() => folders.push(name.into_owned()),
+                _ => {}
+            }
+        }
+        Ok((keys, folders))
     }
 
     /// The value, unless its lease has run out.
@@ -337,19 +317,12 @@ impl FileStore {
     }
 
     fn beat_file(&self, record: &LeaseRecord) -> PathBuf {
-        self.file(record.key(), &record.beat_suffix())
+        self.place.keys.home(record.key()).join(record.beat_name())
     }
 
     fn looks(&self) -> MutexGuard<'_, Looks> {
         let looks = self.place.looks.lock();
         looks.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn seen(&self) -> MutexGuard<'_, HashMap<String, u64>> {
-        self.place
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -366,8 +339,9 @@ impl Store for FileStore {
         let mut keys = BTreeSet::new();
         self.keys_below(key, &mut keys)?;
         let mut removed = 0;
+        let tries = self.tries();
         for key in keys {
-            removed += u64::from(self.remove(&key)?);
+            removed += u64::from(self.remove_in(&key, &tries)?);
         }
         Ok(removed)
     }
@@ -384,10 +358,11 @@ impl Store for FileStore {
             self.keys_below(below, &mut wanted)?;
         }
         // Held over the whole look, so that its revision is behind all that it finds and before what others find later.
+        let tries = self.tries();
         let mut looks = self.looks();
         let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
         for key in &wanted {
-            match self.look(&mut looks, key) {
+            match self.look(&mut looks, key, &tries) {
                 Ok(Some(entry)) if entry.revision > since => entries.push(entry),
                 Ok(_) => {}
                 Err(error @ StoreError::NotARecord { .. }) => unreadable.push(error),
@@ -405,10 +380,11 @@ impl Store for FileStore {
         check_key(key)?;
         let mut keys = BTreeSet::new();
         self.keys_below(key, &mut keys)?;
+        let tries = self.tries();
         let mut looks = self.looks();
         let (mut set, mut newest_created) = (0, 0);
         for key in &keys {
-            match self.look(&mut looks, key) {
+            match self.look(&mut looks, key, &tries) {
                 Ok(Some(entry)) => {
                     set += 1;
                     newest_created = newest_created.max(entry.created);
@@ -429,13 +405,15 @@ impl Store for FileStore {
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         check_key(key)?;
         check_value(key, value)?;
-        self.change(key, |_, _| Some(Content::Value(value.to_vec())))
-            .map(drop)
+        self.change(key, &self.tries(), |_, _| {
+            Some(Content::Value(value.to_vec()))
+        })
+        .map(drop)
     }
 
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         check_key(key)?;
-        let found = self.find(key)?;
+        let found = self.find(key, &self.tries())?;
         Ok(self.value(&found.content).map(<[u8]>::to_vec))
     }
 
@@ -447,39 +425,19 @@ impl Store for FileStore {
     ) -> Result<bool, StoreError> {
         check_key(key)?;
         check_value(key, value)?;
-        self.change(key, |_, now| {
+        self.change(key, &self.tries(), |_, now| {
             (now == expected).then(|| Content::Value(value.to_vec()))
         })
     }
 
     fn remove(&self, key: &str) -> Result<bool, StoreError> {
         check_key(key)?;
-        self.change(key, |_, now| now.map(|_| Content::Removed))
+        self.remove_in(key, &self.tries())
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
         check_key(key)?;
-        let directory = self.place.directory.join(key);
-        let mut names: Vec<String> = versions(&directory)?
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut set = Vec::new();
-        for name in names {
-            if self.try_get(&format!("{key}/{name}"))?.is_some() {
-                set.push(name);
-            }
-        }
-        for name in folders(&directory)? {
-            if !self.list(&format!("{key}/{name}"))?.is_empty() {
-                set.push(name);
-            }
-        }
-        set.sort_unstable();
-        set.dedup();
-        Ok(set)
+        self.list_in(key, &self.tries())
     }
 
     fn take_lease(
@@ -492,7 +450,7 @@ impl Store for FileStore {
         check_value(key, value)?;
         check_ttl(key, ttl)?;
         let record = self.place.leases.begin(key, ttl);
-        let taken = self.change(key, |_, now| {
+        let taken = self.change(key, &self.tries(), |_, now| {
             let free = now.is_none();
             free.then(|| Content::Leased(record.clone(), value.to_vec()))
         });
@@ -512,7 +470,7 @@ impl Store for FileStore {
         };
         // Whoever finds the key finds a lease that lives.
         self.beat(&record)?;
-        self.change(key, |_, _| {
+        self.change(key, &self.tries(), |_, _| {
             Some(Content::Leased(record.clone(), value.to_vec()))
         })
     }
@@ -525,7 +483,7 @@ impl Store for FileStore {
         let is_mine = |found: &Found| matches!(&found.content, Content::Leased(record, _) if record.id() == id);
         self.beat(&record)?;
         // Looked at behind the beat: who takes the key later finds that the lease lives.
-        Ok(is_mine(&self.find(key)?))
+        Ok(is_mine(&self.find(key, &self.tries())?))
     }
 
     fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
@@ -533,8 +491,9 @@ impl Store for FileStore {
         let Some((record, keys)) = self.place.leases.forget(id) else {
             return Ok(());
         };
+        let tries = self.tries();
         for key in &keys {
-            self.change(key, |found, _| match &found.content {
+            self.change(key, &tries, |found, _| match &found.content {
                 Content::Leased(found, _) if found.id() == id => Some(Content::Removed),
                 _ => None,
             })?;
@@ -549,8 +508,9 @@ impl Store for FileStore {
         let start = Instant::now();
         loop {
             let newest = {
+                let tries = self.tries();
                 let mut looks = self.looks();
-                self.look(&mut looks, key)?;
+                self.look(&mut looks, key, &tries)?;
                 looks.keys.get(key).map_or(0, |looked| looked.revision)
             };
             let left = timeout.saturating_sub(start.elapsed());
@@ -569,9 +529,9 @@ impl Store for FileStore {
 impl FileStore {
     /// Tells those who look that the holder is there.
     fn beat(&self, record: &LeaseRecord) -> Result<(), StoreError> {
-        let path = self.beat_file(record);
-        let scratch = self.write_scratch(&self.place.leases.next_beat(record.id()))?;
-        fs::rename(&scratch, &path).map_err(io_error(&path))
+        let beat = self.place.leases.next_beat(record);
+        let scratch = self.place.keys.write(|_| beat)?;
+        scratch.replace(&self.beat_file(record))
     }
 }
 
@@ -614,67 +574,4 @@ impl Content {
         };
         Ok((created, content))
     }
-}
-
-/// Name and number of each change in `directory`.
-fn versions(directory: &Path) -> Result<Vec<(String, u64)>, StoreError> {
-    let names = entries(directory, |kind| !kind.is_dir())?;
-    let numbered = names.into_iter().filter_map(|name| {
-        let (name, number) = name.rsplit_once('@')?;
-        Some((name.to_owned(), number.parse().ok()?))
-    });
-    Ok(numbered
-        .filter(|(name, _): &(String, u64)| !name.starts_with('.'))
-        .collect())
-}
-
-fn folders(directory: &Path) -> Result<Vec<String>, StoreError> {
-    let mut names = entries(directory, |kind| kind.is_dir())?;
-    names.retain(|name| !name.starts_with('.'));
-    Ok(names)
-}
-
-fn entries(
-    directory: &Path,
-    wanted: impl Fn(fs::FileType) -> bool,
-) -> Result<Vec<String>, StoreError> {
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if missing(&error) => return Ok(Vec::new()),
-        Err(error) => return Err(io_error(directory)(error)),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(io_error(directory))?;
-        if entry.file_type().is_ok_and(&wanted) {
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    Ok(names)
-}
-
-/// Removes what processes that were killed have left in the scratch directory.
-fn clear(scratch: &Path) {
-    for entry in fs::read_dir(scratch).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let runs = name
-            .split('-')
-            .next()
-            .is_some_and(|pid| Path::new("/proc").join(pid).exists());
-        let written = entry.metadata().and_then(|data| data.modified());
-        let age = written.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
-        if !runs && age.is_ok_and(|age| age > LEFT_OVER) {
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
-/// Nothing there, or a file where the path needs a directory.
-fn missing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
-    let path = path.to_owned();
-    |source| StoreError::Io { path, source }
 }

@@ -12,8 +12,16 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::LeaseId;
 use super::process::Process;
+use super::{LeaseId, check_key};
+
+/// What the name of a beat begins with.
+const BEAT: &str = "beat-";
+
+/// Whether a file in the home of a key is a beat.
+pub(super) fn is_beat(name: &str) -> bool {
+    name.starts_with(BEAT)
+}
 
 /// What stands in the store of a lease.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,9 +42,15 @@ impl LeaseRecord {
         &self.key
     }
 
-    /// What the name of its beat ends with.
-    pub(super) fn beat_suffix(&self) -> String {
-        format!("@beat-{:016x}", self.id)
+    /// The file of its beat, in the home of its key.
+    pub(super) fn beat_name(&self) -> String {
+        format!("{BEAT}{:016x}", self.id)
+    }
+
+    /// The lease that a beat is of.
+    pub(super) fn of_beat(beat: &[u8]) -> Option<Self> {
+        let (_, line) = std::str::from_utf8(beat).ok()?.split_once(' ')?;
+        Self::parse(line)
     }
 
     pub(super) fn line(&self) -> String {
@@ -44,7 +58,9 @@ impl LeaseRecord {
     }
 
     pub(super) fn parse(line: &str) -> Option<Self> {
-        serde_json::from_str(line).ok()
+        let record: Self = serde_json::from_str(line).ok()?;
+        // It names a file.
+        check_key(&record.key).is_ok().then_some(record)
     }
 
     fn ttl(&self) -> Duration {
@@ -106,13 +122,14 @@ impl Leases {
         Some(own.record.clone())
     }
 
-    pub(super) fn next_beat(&self, id: LeaseId) -> Vec<u8> {
+    /// A number, and the lease, so that who finds the beat alone can tell whether the holder is there.
+    pub(super) fn next_beat(&self, record: &LeaseRecord) -> Vec<u8> {
         let mut map = self.own_map();
-        let beat = map.get_mut(&id.0).map_or(0, |own| {
+        let beat = map.get_mut(&record.id).map_or(0, |own| {
             own.beat += 1;
             own.beat
         });
-        beat.to_string().into_bytes()
+        format!("{beat} {}", record.line()).into_bytes()
     }
 
     /// A lease of this handle that is over, and the keys under it.
@@ -133,14 +150,15 @@ impl Leases {
         self.judge(record, now, at)
     }
 
-    /// Whether the lease is held, whose beat was read as `now` not before `at`.
+    /// Whether the lease is held, whose beat was read as `now` not before `at`; empty: it was not there, which is no news, since
+    /// others remove the beat of a lease that they find gone.
     fn judge(&self, record: &LeaseRecord, now: Vec<u8>, at: Instant) -> bool {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let other = others.entry(record.id).or_insert_with(|| Other {
             beat: now.clone(),
             since: at,
         });
-        if other.beat != now {
+        if other.beat != now && !now.is_empty() {
             other.beat = now;
             other.since = at;
         }
@@ -168,6 +186,24 @@ mod tests {
         assert!(!leases.judge(&record, b"1".to_vec(), start + TTL));
         assert!(leases.judge(&record, b"2".to_vec(), start + 2 * TTL));
         assert!(!leases.judge(&record, b"2".to_vec(), start + 3 * TTL));
+    }
+
+    #[test]
+    fn a_beat_that_others_have_removed_is_no_sign_of_life() {
+        let leases = Leases::default();
+        let record = leases.begin("k", TTL);
+        let start = Instant::now();
+        assert!(leases.judge(&record, Vec::new(), start), "not written yet");
+        assert!(leases.judge(&record, b"1".to_vec(), start + TTL / 2));
+        assert!(leases.judge(&record, Vec::new(), start + TTL));
+        assert!(!leases.judge(&record, Vec::new(), start + 2 * TTL));
+        let beat = leases.next_beat(&record);
+        assert_eq!(LeaseRecord::of_beat(&beat).unwrap().id, record.id);
+        for beat in [&b""[..], b"1", b"1 {}", b"\xff x"] {
+            assert!(LeaseRecord::of_beat(beat).is_none());
+        }
+        let outside = leases.begin("../k", TTL).line();
+        assert!(LeaseRecord::parse(&outside).is_none(), "it names a file");
     }
 
     #[test]

@@ -58,6 +58,7 @@ mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
+mod file_key;
 mod file_lease;
 mod lease;
 mod look;

@@ -51,6 +51,25 @@ impl Process {
         }
     }
 
+    /// Its name in names of files: number, start, and a digest of where its number is from.
+    pub(crate) fn tag(&self) -> String {
+        let seen_from = digest(&self.seen_from);
+        format!("{}-{}-{seen_from:016x}", self.pid, self.started)
+    }
+
+    /// The process whose tag `name` begins with, if its number is from here.
+    pub(crate) fn of_tag(name: &str) -> Option<Self> {
+        let mut parts = name.split('-');
+        let (pid, started) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let seen_from = seen_from();
+        let is_here = u64::from_str_radix(parts.next()?, 16) == Ok(digest(&seen_from));
+        is_here.then_some(Self {
+            seen_from,
+            pid,
+            started,
+        })
+    }
+
     /// Its number, if it is a process of this machine that can be watched: another one than this.
     pub fn pid_here(&self) -> Option<u32> {
         let other = self.pid != std::process::id();
@@ -92,6 +111,13 @@ impl Process {
             Seen::Unknown => Life::Unknown,
         }
     }
+}
+
+/// FNV-1a: every build has the same.
+fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
+        (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 /// Boot and namespace; empty if either cannot be read, since half of it would name processes of several machines alike.

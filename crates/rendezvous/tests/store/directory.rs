@@ -53,9 +53,32 @@ fn two_handles_on_one_directory_are_one_store() {
 fn a_file_of_something_else_is_named_and_not_read_as_a_value() {
     let directory = tempfile::tempdir().unwrap();
     let store = FileStore::open(directory.path(), "r").unwrap();
-    for bytes in ["", "value", "lease {}\nx", "something else\n"] {
-        std::fs::write(directory.path().join("k@1"), bytes).unwrap();
+    store.put("k", b"").unwrap();
+    let file = directory.path().join("k@/0/1");
+    let head = std::fs::read_to_string(&file).unwrap();
+    let head = head.split('\n').next().unwrap();
+    for bytes in [
+        "",
+        "value",
+        "lease 1 {}\nx",
+        "something else\n",
+        head,
+        &format!("{head}\n"),
+        &format!("{head}\nvalue x\n"),
+        &format!("{head}\nlease 1 {{}}\nx"),
+    ] {
+        std::fs::write(&file, bytes).unwrap();
         let error = store.try_get("k").unwrap_err();
         assert!(matches!(error, StoreError::NotARecord { .. }), "{error}");
+        assert!(
+            store
+                .changed_since(&["k"], None, 0)
+                .unwrap()
+                .unreadable
+                .len()
+                == 1
+        );
     }
+    std::fs::write(&file, format!("{head}\nvalue 1\nwhole")).unwrap();
+    assert_eq!(store.try_get("k").unwrap().unwrap(), b"whole");
 }

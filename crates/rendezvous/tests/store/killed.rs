@@ -9,6 +9,7 @@ use rendezvous::{FileStore, Lease, Life, Process, Store};
 use test_basics::limits::{HANG, until};
 
 use crate::conformance::increment;
+use crate::growth::check;
 
 const DIRECTORY: &str = "WV_TEST_STORE_DIRECTORY";
 const ROLE: &str = "WV_TEST_STORE_ROLE";
@@ -33,6 +34,29 @@ fn worker() {
                 done += 1;
                 store
                     .put(&format!("done/{id}"), done.to_string().as_bytes())
+                    .unwrap();
+            }
+        }
+        ("read", id) => {
+            let (mut newest, mut since) = (0, 0);
+            loop {
+                let found = number(&store, "n");
+                let looked = store.changed_since(&["n"], None, since).unwrap();
+                let changed = looked.entries.first().map(|entry| {
+                    String::from_utf8_lossy(&entry.value)
+                        .parse::<u32>()
+                        .unwrap()
+                });
+                // A look comes behind what was read before it, and misses no change.
+                let went_back = found < newest || changed.is_some_and(|changed| changed < found);
+                if went_back || (changed.is_none() && found != newest) {
+                    let what = format!("{newest}, then {found}, then {changed:?}");
+                    store.put(&format!("back/{id}"), what.as_bytes()).unwrap();
+                }
+                newest = changed.unwrap_or(found);
+                since = looked.revision;
+                store
+                    .put(&format!("read/{id}"), newest.to_string().as_bytes())
                     .unwrap();
             }
         }
@@ -80,6 +104,19 @@ impl Worker {
             .spawn()
             .unwrap();
         Self(child)
+    }
+
+    /// Stops it, wherever it is, and waits until it stands.
+    fn stop(&self) {
+        self.signal("STOP");
+        let stat = format!("/proc/{}/task", self.0.id());
+        until("the process stands", || {
+            let mut threads = std::fs::read_dir(&stat).unwrap().flatten();
+            threads.all(|thread| {
+                let stat = std::fs::read_to_string(thread.path().join("stat"));
+                stat.is_ok_and(|stat| stat.rsplit_once(") ").unwrap().1.starts_with('T'))
+            })
+        });
     }
 
     fn signal(&self, name: &str) {
@@ -150,6 +187,80 @@ fn a_stopped_process_holds_up_nobody() {
         store.put("other", b"1").unwrap();
         worker.signal("CONT");
     }
+}
+
+#[test]
+fn writers_and_readers_stopped_and_killed_at_any_point_leave_few_files_and_never_go_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = FileStore::open(directory.path(), "run").unwrap();
+    store.put("n", b"0").unwrap();
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut started, mut killed, mut own) = (0, 0, 0);
+    let mut start = |role: &str| {
+        started += 1;
+        Worker::start(directory.path(), &format!("{role} {started}"))
+    };
+    let mut writers: Vec<Worker> = (0..3).map(|_| start("count")).collect();
+    let mut readers: Vec<Worker> = (0..2).map(|_| start("read")).collect();
+    for _ in 0..40 {
+        let before = number(&store, "n");
+        until("some count", || number(&store, "n") > before);
+        thread::sleep(Duration::from_micros(random.u64(..3_000)));
+        let workers = || writers.iter().chain(&readers);
+        let stopped: Vec<&Worker> = workers().filter(|_| random.bool()).collect();
+        stopped.iter().for_each(|worker| worker.stop());
+        // Many versions of what they have found.
+        for _ in 0..random.u32(..6) {
+            increment(&store, "n");
+            own += 1;
+        }
+        // Those that go on are stopped at another point, so that nobody changes anything while files are counted.
+        workers().for_each(Worker::stop);
+        check(directory.path());
+        workers().for_each(|worker| worker.signal("CONT"));
+        match random.u32(..4) {
+            0 => {
+                // First it is killed.
+                drop(writers.swap_remove(random.usize(..writers.len())));
+                killed += 1;
+                writers.push(start("count"));
+            }
+            1 => {
+                drop(readers.swap_remove(random.usize(..readers.len())));
+                readers.push(start("read"));
+            }
+            _ => {}
+        }
+    }
+    let counted = number(&store, "n");
+    until("readers read on", || newest_read(&store) >= counted);
+    killed += u32::try_from(writers.len()).unwrap();
+    drop((writers, readers));
+    assert_eq!(store.list("back").unwrap(), [""; 0], "seed {seed}");
+    let told: u32 = store
+        .list("done")
+        .unwrap()
+        .iter()
+        .map(|id| number(&store, &format!("done/{id}")))
+        .sum();
+    let counted = number(&store, "n");
+    // Each of the killed may have counted once more than it could tell.
+    assert!(
+        (told + own..=told + own + killed).contains(&counted),
+        "seed {seed}: {counted} counted, {told} told, {own} own, {killed} killed"
+    );
+    check(directory.path());
+}
+
+/// The newest that any reader has told.
+fn newest_read(store: &dyn Store) -> u32 {
+    let readers = store.list("read").unwrap();
+    let told = readers
+        .iter()
+        .map(|id| number(store, &format!("read/{id}")));
+    told.max().unwrap_or(0)
 }
 
 #[test]

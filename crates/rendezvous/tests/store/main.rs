@@ -5,6 +5,7 @@ mod directory;
 mod disturbed;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod growth;
 mod killed;
 mod leases;
 mod looks;

@@ -476,16 +476,24 @@ fn wait_for_ranks(runtime: &Path, count: usize) -> Vec<u32> {
 /// Waits until `count` ranks have come to the barrier before their steps.
 fn wait_for_steps(runtime: &Path, count: usize) {
     for rank in 0..count {
-        wait_for_record(runtime, &format!("barrier/start/{rank}@1"));
+        wait_for_record(runtime, &format!("barrier/start/{rank}"));
     }
 }
 
-/// Waits until ranks have written this record into their store.
-fn wait_for_record(runtime: &Path, file: &str) {
-    until(format_args!("the record {file}"), || {
-        let places = fs::read_dir(runtime.join("softhca"));
-        let mut places = places.into_iter().flatten().flatten();
-        places.any(|place| place.path().join("store").join(file).exists())
+/// Waits until ranks have written this record into their store, whose directory of a record has one with its versions.
+fn wait_for_record(runtime: &Path, key: &str) {
+    let inside = |directory: &Path| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    until(format_args!("the record {key}"), || {
+        let places = inside(&runtime.join("softhca"));
+        let homes = places
+            .iter()
+            .map(|place| place.join(format!("store/{key}@")));
+        homes
+            .flat_map(|home| inside(&home))
+            .any(|room| !inside(&room).is_empty())
     });
 }
 

@@ -236,7 +236,7 @@ fn the_same_over_a_wire_that_loses_packets() {
 fn a_rank_that_dies_by_another_hand_ends_chaos_and_is_named() {
     let demo = Demo::of("chaos", &["--ranks", "3", "--kills-only", "--minutes", "5"]);
     let (status, message) = disturb(demo, |runtime| {
-        wait_for_record(runtime, "group/record@1");
+        wait_for_record(runtime, "group/record");
         // All of them: one alone might die by the hand of chaos at the same moment.
         until("chaos has ended", || {
             let ranks = ranks_of(runtime);
@@ -278,7 +278,7 @@ fn a_rank_that_hangs_ends_chaos_and_is_named() {
     );
     let (status, message) = disturb(demo, |runtime| {
         wait_for_ranks(runtime, 3);
-        wait_for_record(runtime, "group/record@1");
+        wait_for_record(runtime, "group/record");
         // They serve by now, as a rule. One that does not serve yet is named as well, for not coming back.
         std::thread::sleep(std::time::Duration::from_secs(1));
         // Again and again, and whichever process holds the place: chaos lets a rank go on that it has stopped itself, and on a

@@ -1,0 +1,460 @@
+//! The versions of a key in a directory store. Two of them are kept, and nothing locks.
+//!
+//! **Layout.** The key `a/b` has the home `a/b@`, a directory that is never removed. In it is one directory, the room, whose name
+//! is a number, say `a/b@/7`. The room holds version 7 as the file `7` and, once somebody has made it, version 8 as the file `8`:
+//! the greater is the value of the key. The room `0` of a key that was never set holds no `0`. The first line of a version is the
+//! name of the scratch file as which its writer wrote it. Beats of leases are in the home, beside the room.
+//!
+//! **Change.** A writer that has found version n to be the newest makes version n + 1 in these steps:
+//!
+//! 1. If the room is still called n - 1, the writer renames the scratch file of version n to `.done`, if it is there: that tells
+//!    the writer of n that its change was made. Then it renames the room to n, which closes the path n - 1 for good.
+//! 2. It removes the file n - 1 from the room n.
+//! 3. It writes a scratch file and links it to the file n + 1 of the room n. The link fails where that file is there, or where
+//!    the path is closed.
+//! 4. It lists the room by its path n. If the path is there, the change is made. If it is closed, the change was made if
+//!    the scratch file is `.done` now, and else it was not.
+//! 5. It removes its scratch file.
+//!
+//! **Why that holds** when processes are stopped between any two of these steps, for any time, or killed there:
+//!
+//! - A room is made in its home before the home gets its name, by a rename that fails where a home is. So a key has one room.
+//!   Only the rename from n - 1 to n renames it, so its numbers grow, and a closed path never comes back: who finds a path
+//!   before and after a step knows that the room had that name in between.
+//! - In the room n the files n and n + 1 are never removed, since a process removes only what is below the number in the path that
+//!   it uses. So of the links to n + 1 one succeeds while the room is called n, and it is the change behind n. A later one finds
+//!   no path. That one system call makes the change: a writer that is killed has made it or not.
+//! - The kernel looks up the directory of a path first, and works in it then. So a link by the path n may reach the room when it
+//!   has a later name. The rooms n and n + 1 have the file n + 1; in a later one the link succeeds, and its file is a stray. Nobody
+//!   takes a stray for a version: a reader or writer that opens one by a path of before finds that path closed afterwards. The
+//!   writer of the stray finds its path closed as well, and no `.done`: only the scratch file of a version is renamed so, by who
+//!   has read its name in the version and found the path there afterwards.
+//! - Who renames the room has renamed the scratch file of its newest version before. So a writer that finds its path closed, and
+//!   whose change was made, finds `.done`.
+//! - A reader opens n + 1, or else n, and then finds the path n still there: what it has read was the newest version at a
+//!   moment within the call. If the path is closed, it looks again, as a writer does, until the bound of the call. So
+//!   all reads and changes are as if each was made at one moment, and who was stopped sees nothing older than it has seen.
+//! - Before a writer links n + 1, it has removed n - 1. So a room holds two files, and a stray until its writer comes back or, if
+//!   that was killed, until the next change.
+//!
+//! **NFS.** The server makes a rename or a link in one step. If its answer is lost, the client asks again, and a link that was
+//! made finds its file there, or the path closed: the number of links of the scratch file says that it was made. What a client
+//! looks up may be as old as its caches. But the server makes links and renames, and it gives the list behind a link, since
+//! the client itself has changed that directory; a number above n + 1 in the list counts as a closed path. So with caches no
+//! change is lost and none is made twice; a handle sees changes as late as its client's caches let it, and never goes back on a
+//! key. What [`Store`](super::Store) promises of two keys needs a mount with `actimeo=0,lookupcache=none`.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::process::Process;
+use super::{StoreError, file_lease};
+
+/// Where files are written before they get their name.
+const SCRATCH: &str = ".new";
+/// Behind the name of a scratch file: its change was made.
+const DONE: &str = ".done";
+/// Behind the last name of a key: its home.
+pub(super) const HOME: &str = "@";
+/// Most bytes of the name of a scratch file.
+const MAX_SCRATCH: usize = 128;
+
+/// The keys of a directory, as one handle uses them.
+#[derive(Debug)]
+pub(super) struct Keys {
+    directory: PathBuf,
+    /// What the names of this handle's scratch files begin with. Nobody else's do.
+    own: String,
+    written: AtomicU64,
+    /// By key: the newest version that this handle has found.
+    seen: Mutex<HashMap<String, u64>>,
+    #[cfg(test)]
+    steps: tests::Steps,
+}
+
+/// The newest version of a key.
+#[derive(Debug, Default)]
+pub(super) struct Newest {
+    /// Its number; 0: the key was never set.
+    pub(super) version: u64,
+    /// What it says.
+    pub(super) content: Vec<u8>,
+    /// Names of the beats in the home.
+    pub(super) beats: Vec<String>,
+    /// What the room was called.
+    room: u64,
+    /// The scratch file that it was written as.
+    scratch: String,
+}
+
+/// The tries of one call. They end with its bound.
+#[derive(Debug)]
+pub(super) struct Tries {
+    start: Instant,
+    bound: Duration,
+}
+
+impl Tries {
+    pub(super) fn within(bound: Duration) -> Self {
+        Self {
+            start: Instant::now(),
+            bound,
+        }
+    }
+
+    /// Whether there is time for another one, of `key`.
+    pub(super) fn again(&self, key: &str) -> Result<(), StoreError> {
+        let waited = self.start.elapsed();
+        match waited < self.bound {
+            true => Ok(()),
+            false => Err(StoreError::Late {
+                key: key.to_owned(),
+                waited,
+            }),
+        }
+    }
+}
+
+impl Keys {
+    /// The keys of `directory`, which exists.
+    pub(super) fn open(directory: &Path) -> Result<Self, StoreError> {
+        let scratch = directory.join(SCRATCH);
+        fs::create_dir_all(&scratch).map_err(io_error(&scratch))?;
+        clear(&scratch);
+        Ok(Self {
+            directory: directory.to_owned(),
+            own: format!("{}-{:016x}", Process::this().tag(), fastrand::u64(..)),
+            written: AtomicU64::new(0),
+            seen: Mutex::default(),
+            #[cfg(test)]
+            steps: tests::Steps::default(),
+        })
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn home(&self, key: &str) -> PathBuf {
+        self.directory.join(format!("{key}{HOME}"))
+    }
+
+    /// The newest version of `key`, none older than this handle has found before this call.
+    pub(super) fn newest(&self, key: &str, tries: &Tries) -> Result<Newest, StoreError> {
+        let least = self.seen().get(key).copied().unwrap_or(0);
+        loop {
+            let found = self.look(key, least)?;
+            if let Some(newest) = found.filter(|found| found.version >= least) {
+                self.note(key, newest.version);
+                return Ok(newest);
+            }
+            tries.again(key)?;
+        }
+    }
+
+    /// None if the room got another name meanwhile.
+    fn look(&self, key: &str, least: u64) -> Result<Option<Newest>, StoreError> {
+        let home = self.home(key);
+        self.step();
+        let names = match names(&home) {
+            Ok(names) => names,
+            Err(error) if gone(&error) && least == 0 => return Ok(Some(Newest::default())),
+            Err(error) => return Err(io_error(&home)(error)),
+        };
+        // A listing that a rename passes may hold both names of the room, or neither.
+        let Some(number) = names.iter().filter_map(|name| number(name)).max() else {
+            return Ok(None);
+        };
+        let room = home.join(number.to_string());
+        self.step();
+        let mut found = (number + 1, read(&room, number + 1)?);
+        if found.1.is_none() {
+            self.step();
+            found = (number, read(&room, number)?);
+        }
+        self.step();
+        if !is_there(&room)? {
+            return Ok(None);
+        }
+        let mut newest = Newest {
+            room: number,
+            beats: names
+                .into_iter()
+                .filter(|name| file_lease::is_beat(name))
+                .collect(),
+            ..Newest::default()
+        };
+        match found {
+            (version, Some(bytes)) => {
+                (newest.scratch, newest.content) = split(key, bytes)?;
+                newest.version = version;
+            }
+            (0, None) => {}
+            (_, None) => return Ok(None),
+        }
+        Ok(Some(newest))
+    }
+
+    /// Makes the version behind `newest`. `false`: somebody else did.
+    pub(super) fn add(
+        &self,
+        key: &str,
+        newest: &Newest,
+        content: &[u8],
+    ) -> Result<bool, StoreError> {
+        let home = self.home(key);
+        if newest.version == 0 {
+            self.make_home(&home)?;
+        }
+        self.settle(&home, newest)?;
+        let room = home.join(newest.version.to_string());
+        if let Some(before) = newest.version.checked_sub(1) {
+            self.step();
+            let _ = fs::remove_file(room.join(before.to_string()));
+        }
+        let scratch = self.write(|name| [name.as_bytes(), b"\n", content].concat())?;
+        let made = self.link(&scratch, &room, newest.version + 1)?;
+        if made {
+            self.note(key, newest.version + 1);
+        }
+        Ok(made)
+    }
+
+    /// Makes the home of a key unless it is there.
+    fn make_home(&self, home: &Path) -> Result<(), StoreError> {
+        if is_there(home)? {
+            return Ok(());
+        }
+        let parent = home.parent().unwrap_or(&self.directory);
+        fs::create_dir_all(parent).map_err(io_error(parent))?;
+        let (_, scratch) = self.scratch();
+        let room = scratch.join("0");
+        fs::create_dir_all(&room).map_err(io_error(&room))?;
+        self.step();
+        match fs::rename(&scratch, home) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let _ = fs::remove_dir_all(&scratch);
+                let is_made = [ErrorKind::AlreadyExists, ErrorKind::DirectoryNotEmpty];
+                match is_made.contains(&error.kind()) {
+                    true => Ok(()),
+                    false => Err(io_error(home)(error)),
+                }
+            }
+        }
+    }
+
+    /// Calls the room by the newest version, and tells its writer before that.
+    fn settle(&self, home: &Path, newest: &Newest) -> Result<(), StoreError> {
+        if newest.room == newest.version {
+            return Ok(());
+        }
+        let written = self.directory.join(SCRATCH).join(&newest.scratch);
+        self.step();
+        rename_if_there(&written, &done(&written))?;
+        let [from, to] = [newest.room, newest.version].map(|number| home.join(number.to_string()));
+        self.step();
+        rename_if_there(&from, &to)
+    }
+
+    /// Gives a scratch file the name `number` in `room`. Whether it is that version of the key.
+    fn link(&self, scratch: &Scratch, room: &Path, number: u64) -> Result<bool, StoreError> {
+        let path = room.join(number.to_string());
+        self.step();
+        let linked = match fs::hard_link(&scratch.path, &path) {
+            Ok(()) => true,
+            Err(error) if gone(&error) || error.kind() == ErrorKind::AlreadyExists => {
+                scratch.has_links()
+            }
+            Err(error) => return Err(io_error(&path)(error)),
+        };
+        self.step();
+        if linked && self.is_newest(room, number)? {
+            return Ok(true);
+        }
+        self.step();
+        is_there(&done(&scratch.path))
+    }
+
+    /// Whether the room of that path is there, and `number` is its newest version. Removes what strays it holds.
+    fn is_newest(&self, room: &Path, number: u64) -> Result<bool, StoreError> {
+        let found = match names(room) {
+            Ok(found) => found,
+            Err(error) if gone(&error) => return Ok(false),
+            Err(error) => return Err(io_error(room)(error)),
+        };
+        let numbers = || found.iter().filter_map(|name| self::number(name));
+        for stray in numbers().filter(|&stray| stray + 1 < number) {
+            self.step();
+            let _ = fs::remove_file(room.join(stray.to_string()));
+        }
+        Ok(numbers().max() == Some(number))
+    }
+
+    /// Writes a scratch file with what `bytes` makes of its name.
+    pub(super) fn write(&self, bytes: impl FnOnce(&str) -> Vec<u8>) -> Result<Scratch, StoreError> {
+        let (name, path) = self.scratch();
+        let bytes = bytes(&name);
+        let mut file = File::create_new(&path).map_err(io_error(&path))?;
+        let scratch = Scratch {
+            path,
+            is_gone: false,
+        };
+        let written = file.write_all(&bytes);
+        written.map_err(io_error(&scratch.path))?;
+        Ok(scratch)
+    }
+
+    /// A name that nobody has, and its path.
+    fn scratch(&self) -> (String, PathBuf) {
+        let number = self.written.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{number}", self.own);
+        let path = self.directory.join(SCRATCH).join(&name);
+        (name, path)
+    }
+
+    fn note(&self, key: &str, version: u64) {
+        let mut seen = self.seen();
+        match seen.get_mut(key) {
+            Some(seen) => *seen = version.max(*seen),
+            None if version != 0 => {
+                seen.insert(key.to_owned(), version);
+            }
+            None => {}
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs before each step in which another process can be faster: tests let others go on there.
+    fn step(&self) {
+        #[cfg(test)]
+        self.steps.run();
+    }
+}
+
+/// A file that was written and has no name yet; removed with this.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    path: PathBuf,
+    is_gone: bool,
+}
+
+impl Scratch {
+    /// Gives it the name `path`, instead of what had it.
+    pub(super) fn replace(mut self, path: &Path) -> Result<(), StoreError> {
+        fs::rename(&self.path, path).map_err(io_error(path))?;
+        self.is_gone = true;
+        Ok(())
+    }
+
+    /// Whether a link to it was made, although the system says otherwise.
+    fn has_links(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|data| data.nlink() > 1)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Others rename it from the first name to the second, never back.
+        if !self.is_gone && fs::remove_file(&self.path).is_err() {
+            let _ = fs::remove_file(done(&self.path));
+        }
+    }
+}
+
+fn done(scratch: &Path) -> PathBuf {
+    let mut path = scratch.as_os_str().to_owned();
+    path.push(DONE);
+    path.into()
+}
+
+/// The names in a directory.
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let names = fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    names.collect()
+}
+
+/// The number that a room or version is called by, if others can follow it.
+fn number(name: &str) -> Option<u64> {
+    let number: u64 = name.parse().ok()?;
+    (number < u64::MAX / 2 && number.to_string() == name).then_some(number)
+}
+
+fn read(room: &Path, number: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    let path = room.join(number.to_string());
+    match fs::read(&path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if gone(&error) => Ok(None),
+        Err(error) => Err(io_error(&path)(error)),
+    }
+}
+
+/// Scratch file and content of a version.
+fn split(key: &str, mut bytes: Vec<u8>) -> Result<(String, Vec<u8>), StoreError> {
+    let garbage = StoreError::NotARecord {
+        key: key.to_owned(),
+        bytes: bytes.len(),
+    };
+    let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
+        return Err(garbage);
+    };
+    let is_name = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'-';
+    let name = &bytes[..end];
+    if name.is_empty() || name.len() > MAX_SCRATCH || !name.iter().all(is_name) {
+        return Err(garbage);
+    }
+    let name = String::from_utf8_lossy(name).into_owned();
+    bytes.drain(..=end);
+    Ok((name, bytes))
+}
+
+fn is_there(path: &Path) -> Result<bool, StoreError> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if gone(&error) => Ok(false),
+        Err(error) => Err(io_error(path)(error)),
+    }
+}
+
+fn rename_if_there(from: &Path, to: &Path) -> Result<(), StoreError> {
+    match fs::rename(from, to) {
+        Err(error) if !gone(&error) => Err(io_error(from)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Nothing is there, or not any more.
+fn gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::StaleNetworkFileHandle
+    )
+}
+
+/// Removes what processes of this machine that have ended have left in the scratch directory.
+fn clear(scratch: &Path) {
+    for name in names(scratch).unwrap_or_default() {
+        if Process::of_tag(&name).is_some_and(|process| process.has_ended()) {
+            let path = scratch.join(&name);
+            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+        }
+    }
+}
+
+pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let path = path.to_owned();
+    |source| StoreError::Io { path, source }
+}
+
+#[cfg(test)]
+mod tests;
