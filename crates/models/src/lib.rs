@@ -1,6 +1,6 @@
 //! Models of the project's protocols, and the search that visits every state of a model.
 //!
-//! `explore` is the search, `posting` a model of the posting protocol, `moe` has three of the MoE protocol. What is checked, with
+//! `explore` is the search, `posting` a model of the posting protocol, `moe` has four of the MoE protocol. What is checked, with
 //! how many states, and what mutants must break, is in `tests/`. The rules of membership are modelled where they are, in
 //! `src/membership/rules_model` and `src/membership/next/model` of the runtime, on the same search.
 

@@ -1,10 +1,12 @@
-//! The MoE protocol, in three models: its signals, its membership and its rejoin.
+//! The MoE protocol, in four models: its signals, its membership, its rejoin, and two that part and unite again.
 //!
 //! `signals` has part A of the protocol: words, slots, credits, skips, deadlines of 2 and 3 ranks in seven orders of phases.
 //! `epoch` has part B: the device's call counter against hosts that prepare, promise, commit and apply a change of members.
-//! `rejoin` has part J: what a survivor clears before a slot is used by a new generation.
+//! `rejoin` has part J: what a survivor clears before a slot is used by a new generation. `parted` has the same between two
+//! ends that both live on.
 
 pub mod epoch;
+pub mod parted;
 mod property;
 pub mod rejoin;
 pub mod signals;

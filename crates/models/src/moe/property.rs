@@ -27,11 +27,13 @@ pub enum Property {
     L,
     /// A device always finds its view.
     VT,
+    /// Nothing has failed since two ranks were united: every call is whole at both.
+    W,
 }
 
 impl Property {
     /// Those that some mutant must break.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::C1,
         Self::E1,
         Self::E2,
@@ -44,5 +46,6 @@ impl Property {
         Self::AL,
         Self::L,
         Self::VT,
+        Self::W,
     ];
 }

@@ -1,8 +1,11 @@
-//! The MoE protocol, checked: every interleaving of small configurations of its signals, its membership and its rejoin.
+//! The MoE protocol, checked: every interleaving of small configurations of its signals, its membership, its rejoin, and of
+//! two ranks that part and unite.
 //!
 //! `signals`, `epoch` and `rejoin` have the configurations of the three models and their mutants. All of these are anew what an
 //! independent model has checked before, so the numbers of states must be the same where that model has counted them: encodings
 //! differ, states do not. Calls count from 1 here, 0 is none.
+//!
+//! `parted` has two ranks that both live, part from each other and unite again.
 //!
 //! `extended` has what the kernels do beyond those rules, and what those runs left out: skips that cover gaps, peers
 //! waited for all at once, aborted and refused calls, callers' masks, numbers that wrap.
@@ -13,6 +16,7 @@
 
 mod epoch;
 mod extended;
+mod parted;
 mod rejoin;
 mod signals;
 
@@ -21,6 +25,7 @@ use std::time::Instant;
 use models::explore::{Found, Model, search};
 use models::moe::Property;
 use models::moe::epoch::Epoch;
+use models::moe::parted::Parted;
 use models::moe::rejoin::Rejoin;
 use models::moe::signals::Signals;
 
@@ -58,6 +63,15 @@ impl Checked for Rejoin {
     }
     fn states(&self) -> Option<usize> {
         (self.calls == 5 && self.mutant.is_none()).then_some(688_162)
+    }
+}
+
+impl Checked for Parted {
+    fn name(&self) -> String {
+        Self::name(self)
+    }
+    fn states(&self) -> Option<usize> {
+        None
     }
 }
 
@@ -238,6 +252,26 @@ fn every_mutant_of_rejoin_is_caught() {
 }
 
 #[test]
+fn two_that_part_and_unite_find_nothing_of_before() {
+    check("parted", &parted::holds());
+}
+
+#[test]
+fn what_is_a_second_line_only_may_be_left_out() {
+    check("parted, second lines", &parted::second_lines());
+}
+
+#[test]
+fn larger_configurations_of_two_that_part_hold() {
+    check_larger("parted", &parted::larger());
+}
+
+#[test]
+fn every_mutant_of_parting_is_caught() {
+    check_mutants("parted", &parted::mutants());
+}
+
+#[test]
 fn every_property_is_broken_by_a_mutant() {
     let mut properties: Vec<Property> = Vec::new();
     properties.extend(signals::mutants().iter().map(|(_, property)| *property));
@@ -245,6 +279,7 @@ fn every_property_is_broken_by_a_mutant() {
     properties.extend(stopped.iter().map(|(_, property)| *property));
     properties.extend(epoch::mutants().iter().map(|(_, property)| *property));
     properties.extend(rejoin::mutants().iter().map(|(_, property)| *property));
+    properties.extend(parted::mutants().iter().map(|(_, property)| *property));
     for property in Property::ALL {
         assert!(
             properties.contains(&property),
@@ -259,4 +294,4 @@ fn every_property_is_broken_by_a_mutant() {
     );
 }
 
-const FEWEST_MUTANTS: usize = 39;
+const FEWEST_MUTANTS: usize = 53;

@@ -20,7 +20,7 @@
 //! Where leases lapse one by one a state more lies between the taking of a lease and the look that finds it, for each observer:
 //! up to 2.5 times the states.
 //!
-//! Not here: words across a pair that is parted and connected anew (`moe/rejoin` in `models` has them for one peer), turns (P9)
+//! Not here: words across a pair that is parted and connected anew (`moe/parted` in `models` has them), turns (P9)
 //! and waits after failures, which cost time and decide nothing, and how the pace of the store stretches bounds.
 //!
 //! `world` has time and disturbances, `turn` what a rank does, `check` the properties, `runs` configurations and the rules that

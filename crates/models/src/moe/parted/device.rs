@@ -1,0 +1,416 @@
+//! The phases of a call, as the kernels of one end run them towards the other (`begin.cuh`, `credit.cuh`, `send.cuh`,
+//! `receive.cuh`).
+
+use super::numbers::{RENEWAL, Run, SETS, ahead, newer, renews};
+use super::state::{Data, End, Handle, Message, Qp, Stage, State};
+use super::steps::{Emit, Step};
+use super::{Mutant, Parted};
+use crate::explore::broken;
+use crate::moe::signals::pattern::{COMBINE, DISPATCH, Phase};
+use crate::moe::{Broken, Property};
+
+impl Parted {
+    /// The number of the `index`-th call.
+    pub(super) fn number(&self, state: &State, index: u8) -> u8 {
+        let leapt = state.leapt != 0 && index >= state.leapt;
+        let leap = if leapt { self.leap } else { 0 };
+        self.first.wrapping_add(index - 1).wrapping_add(leap)
+    }
+
+    fn phase(&self, at: u8) -> Option<Phase> {
+        self.phases.get(usize::from(at)).copied()
+    }
+
+    /// Place of the send phase of a call in the program.
+    fn place_of_send(&self, kind: usize, index: u8) -> u8 {
+        let found = self
+            .phases
+            .iter()
+            .position(|phase| phase.sends && phase.kind == kind && phase.call == index);
+        u8::try_from(found.expect("what is received is sent")).expect("few phases")
+    }
+
+    /// The last call that has taken its number.
+    pub(super) fn started(&self, at: u8, held: bool) -> u8 {
+        let end = usize::from(at) + usize::from(held);
+        let begun = &self.phases[..end.min(self.phases.len())];
+        let calls = begun
+            .iter()
+            .filter(|phase| phase.sends && phase.kind == DISPATCH);
+        calls.map(|phase| phase.call).max().unwrap_or(0)
+    }
+
+    /// The last call that has ended, and all before it.
+    pub(super) fn finished(&self, end: &End) -> u8 {
+        let started = self.started(end.at, end.stage != Stage::Idle);
+        let left = &self.phases[usize::from(end.at)..];
+        let open = left.iter().map(|phase| phase.call).min();
+        let ended = open.map_or(self.calls, |open| open - 1).min(started);
+        ended.max(started.saturating_sub(SETS))
+    }
+
+    /// The next step of the kernels of end `me`.
+    pub(super) fn device(
+        &self,
+        state: &State,
+        me: usize,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), Broken> {
+        let end = &state.ends[me];
+        let Some(phase) = self.phase(end.at) else {
+            return Ok(());
+        };
+        let index = phase.call;
+        let step = |what| Step {
+            who: me,
+            what,
+            call: index,
+        };
+        let begins = phase.sends && phase.kind == DISPATCH;
+        if begins && matches!(end.stage, Stage::Idle | Stage::Held) {
+            self.begin(state, me, index, &step, emit)
+        } else if phase.sends {
+            self.send(state, me, phase, &step, emit);
+            Ok(())
+        } else {
+            self.receive(state, me, phase, &step, emit)
+        }
+    }
+
+    fn begin(
+        &self,
+        state: &State,
+        me: usize,
+        index: u8,
+        step: &impl Fn(&'static str) -> Step,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), Broken> {
+        let call = self.number(state, index);
+        let mut next = *state;
+        let end = &mut next.ends[me];
+        let was_held = end.stage == Stage::Held;
+        if !was_held {
+            for kind in [DISPATCH, COMBINE] {
+                let two_back = call.wrapping_sub(SETS);
+                if call.wrapping_sub(self.first) >= SETS && newer(two_back, end.released[kind]) {
+                    end.released[kind] = two_back;
+                }
+                end.closed[kind] = end.closed[kind].max(index.saturating_sub(SETS));
+            }
+        }
+        let covers = end.views.iter().rev().find(|view| view.first <= index);
+        let view = *covers.expect("the first view begins with the first call");
+        let before = end.handles[usize::from(call.wrapping_add(1) % SETS)];
+        end.handles[usize::from(call % SETS)] = Handle {
+            is_first: view.epoch != before.epoch && view.first < index,
+            united: view.united || (self.has(Mutant::SendsBeforeTheView) && end.connected),
+            aborted: false,
+            epoch: view.epoch,
+        };
+        end.stage = Stage::Entered;
+        if index <= end.limit {
+            emit(step("begins"), next);
+            return Ok(());
+        }
+        if !was_held {
+            let mut held = next;
+            held.ends[me].stage = Stage::Held;
+            held.ends[me].handles = state.ends[me].handles;
+            emit(step("is held in"), held);
+        } else if state.aborts > 0 && index < self.calls {
+            // Of its last call a rank would have to say so in the next.
+            end.handles[usize::from(call % SETS)].aborted = true;
+            next.aborts -= 1;
+            next.disturbed = true;
+            emit(step("aborts"), next);
+        }
+        Ok(())
+    }
+
+    fn send(
+        &self,
+        state: &State,
+        me: usize,
+        phase: Phase,
+        step: &impl Fn(&'static str) -> Step,
+        emit: &mut Emit<'_>,
+    ) {
+        let call = self.number(state, phase.call);
+        let i = place(phase.kind, call);
+        let handle = state.ends[me].handles[usize::from(call % SETS)];
+        let peer = &state.ends[me].peer;
+        let mut next = *state;
+        if !handle.united {
+            passes(&mut next, me);
+            return emit(step("leaves out the other in"), next);
+        }
+        let begins = phase.kind == DISPATCH && state.ends[me].stage == Stage::Entered;
+        if self.tells_new && begins && handle.is_first {
+            self.tell_new(&mut next, me, phase.call);
+        }
+        if handle.aborted {
+            self.skip(&mut next, me, i, call);
+            self.passes_send(&mut next, me, phase, call);
+            return emit(step("says that it aborts"), next);
+        }
+        let credit = !peer.sent[i] || has_released(&state.ends[me], phase.kind, peer.last[i]);
+        if credit {
+            self.send_rows(&mut next, me, phase, call);
+            return emit(step("sends"), next);
+        }
+        if state.ends[me].stage != Stage::Waits {
+            let end = &mut next.ends[me];
+            end.stage = Stage::Waits;
+            if end.peer.told != own_credit(end) {
+                self.control(&mut next, me, i);
+            }
+            return emit(step("wants a credit for"), next);
+        }
+        if state.ends[me].qp != Qp::Rts {
+            suspect(&mut next, me);
+            self.skip(&mut next, me, i, call);
+            self.passes_send(&mut next, me, phase, call);
+            return emit(step("gets an error instead of a credit in"), next);
+        }
+        let distrusts = peer.suspect && !peer.heard;
+        if !distrusts && state.timeouts == 0 {
+            return;
+        }
+        if !distrusts {
+            next.timeouts -= 1;
+            next.disturbed = true;
+        }
+        suspect(&mut next, me);
+        self.skip(&mut next, me, i, call);
+        self.passes_send(&mut next, me, phase, call);
+        emit(step("gets no credit in time in"), next);
+    }
+
+    fn send_rows(&self, next: &mut State, me: usize, phase: Phase, call: u8) {
+        let i = place(phase.kind, call);
+        if next.ends[me].qp == Qp::Rts {
+            let credit = own_credit(&next.ends[me]);
+            let message = Message {
+                is_data: true,
+                call,
+                index: phase.call,
+                credit,
+                ..Message::default()
+            };
+            let end = &mut next.ends[me];
+            end.peer.last[i] = call;
+            end.peer.sent[i] = true;
+            end.peer.told = credit;
+            end.posted[phase.kind] |= 1 << (phase.call - 1);
+            self.post(next, me, i, message);
+        } else {
+            self.skip(next, me, i, call);
+            suspect(next, me);
+        }
+        self.passes_send(next, me, phase, call);
+    }
+
+    /// The end of a send phase towards a member.
+    fn passes_send(&self, next: &mut State, me: usize, phase: Phase, call: u8) {
+        if phase.kind == DISPATCH && renews(call) {
+            self.renew(next, me, call);
+        }
+        passes(next, me);
+    }
+
+    /// The first call of a view that begins before it: those in between have ended aborted, in the view before, of which the
+    /// other may have been no member. It is told so now.
+    fn tell_new(&self, next: &mut State, me: usize, index: u8) {
+        let end = &next.ends[me];
+        let covers = end.views.iter().rev().find(|view| view.first <= index);
+        let first = covers
+            .expect("the first view begins with the first call")
+            .first;
+        for earlier in first.max(index.saturating_sub(SETS))..index {
+            let call = self.number(next, earlier);
+            for kind in [DISPATCH, COMBINE] {
+                self.skip(next, me, place(kind, call), call);
+            }
+        }
+    }
+
+    /// `mark_skipped`, and the word that says so.
+    fn skip(&self, next: &mut State, me: usize, i: usize, call: u8) {
+        let end = &mut next.ends[me];
+        let (run, last, sent) = (end.peer.skip[i], end.peer.last[i], end.peer.sent[i]);
+        let extends = run.number != 0 && (!sent || newer(run.end(), last));
+        let mut first = run.first;
+        if !extends {
+            let behind_joined = u8::from(self.first % SETS != call % SETS);
+            first = match sent {
+                true => last.wrapping_add(SETS),
+                false => self.first.wrapping_add(behind_joined),
+            };
+        }
+        let mut number = call.wrapping_sub(first) / SETS + 1;
+        if number > RENEWAL / SETS {
+            first = first.wrapping_add(SETS * (number - RENEWAL / SETS));
+            number = RENEWAL / SETS;
+        }
+        end.peer.skip[i] = Run { first, number };
+        if sent && has_released(end, i / usize::from(SETS), last) {
+            end.peer.sent[i] = false;
+        }
+        self.control(next, me, i);
+    }
+
+    fn renew(&self, next: &mut State, me: usize, call: u8) {
+        for kind in [DISPATCH, COMBINE] {
+            let i = place(kind, call);
+            let peer = &mut next.ends[me].peer;
+            if peer.sent[i] && !newer(peer.skip[i].end(), peer.last[i]) {
+                peer.skip[i].number = 0;
+            }
+            self.control(next, me, i);
+        }
+    }
+
+    /// Writes credits and calls not sent, unless the QP refuses it.
+    fn control(&self, next: &mut State, me: usize, i: usize) {
+        let end = &mut next.ends[me];
+        if end.qp != Qp::Rts {
+            return;
+        }
+        let credit = own_credit(end);
+        end.peer.told = credit;
+        let not_sent = end.peer.skip[i];
+        let message = Message {
+            credit,
+            not_sent,
+            ..Message::default()
+        };
+        self.post(next, me, i, message);
+    }
+
+    fn post(&self, next: &mut State, me: usize, i: usize, message: Message) {
+        let end = &next.ends[me];
+        let set = usize::from(message.call % SETS);
+        // Nobody asks when a control word was written.
+        let epoch = match message.is_data {
+            true => end.handles[set].epoch,
+            false => 0,
+        };
+        let (from, to) = (end.own, end.other);
+        next.fifos[me][i].push(Message {
+            epoch,
+            from,
+            to,
+            ..message
+        });
+    }
+
+    fn receive(
+        &self,
+        state: &State,
+        me: usize,
+        phase: Phase,
+        step: &impl Fn(&'static str) -> Step,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), Broken> {
+        let call = self.number(state, phase.call);
+        let i = place(phase.kind, call);
+        let (end, other) = (&state.ends[me], &state.ends[1 - me]);
+        let handle = end.handles[usize::from(call % SETS)];
+        let mut next = *state;
+        next.ends[me].stage = Stage::Reading;
+        if end.stage == Stage::Reading || !handle.united || handle.aborted {
+            let sent_by_third = self.place_of_send(phase.kind, phase.call) < state.third.at;
+            if !self.third || handle.aborted || sent_by_third {
+                let end = &mut next.ends[me];
+                end.released[phase.kind] = call;
+                end.closed[phase.kind] = phase.call;
+                passes(&mut next, me);
+                emit(step("releases"), next);
+            }
+            return Ok(());
+        }
+        let not_whole = |what: &str| {
+            let text = format!(
+                "end {me} does not get the rows of call {}: {what}",
+                phase.call
+            );
+            broken(Property::W, text)
+        };
+        let whole = !state.disturbed && self.aborts == 0;
+        let signal = &end.signals[i];
+        let data = signal.data;
+        if data.epoch != 0 && data.call == call && data.epoch == handle.epoch {
+            let (epoch, index) = (handle.epoch, phase.call);
+            if end.slots[i] != (Data { epoch, call: index }) {
+                let text = format!(
+                    "end {me} accepts call {index}, the slot holds {:?}",
+                    end.slots[i]
+                );
+                return broken(Property::E1, text);
+            }
+            next.ends[me].peer.suspect = false;
+            emit(step("accepts"), next);
+            return Ok(());
+        }
+        if (data.epoch != 0 && ahead(data.call, call)) || signal.not_sent.names(call) {
+            let posted = other.posted[phase.kind] >> (phase.call - 1) & 1 != 0;
+            if posted || other.at <= self.place_of_send(phase.kind, phase.call) {
+                let text = format!(
+                    "end {me} takes call {} for not sent because of {signal:?}",
+                    phase.call
+                );
+                return broken(Property::K1, text);
+            }
+            if whole {
+                return not_whole("it was told that they were not sent");
+            }
+            next.ends[me].peer.suspect = false;
+            emit(step("finds not sent"), next);
+            return Ok(());
+        }
+        let distrusts = end.peer.suspect && !end.peer.heard;
+        if end.qp == Qp::Rts && !distrusts && state.timeouts == 0 {
+            return Ok(());
+        }
+        if whole && (end.qp != Qp::Rts || distrusts) {
+            return not_whole("it does not wait for them");
+        }
+        if end.qp == Qp::Rts && !distrusts {
+            next.timeouts -= 1;
+            next.disturbed = true;
+        }
+        suspect(&mut next, me);
+        emit(step("gives up"), next);
+        Ok(())
+    }
+}
+
+/// Place of a signal among those of a peer.
+fn place(kind: usize, call: u8) -> usize {
+    kind * usize::from(SETS) + usize::from(call % SETS)
+}
+
+/// The phase is over.
+fn passes(next: &mut State, me: usize) {
+    next.ends[me].at += 1;
+    next.ends[me].stage = Stage::Idle;
+}
+
+/// Never zero, which is a word that was not written.
+fn own_credit(end: &End) -> [u8; 2] {
+    match end.released {
+        [0, 0] => [0, u8::MAX],
+        released => released,
+    }
+}
+
+/// Whether the other end has closed call `last`.
+fn has_released(end: &End, kind: usize, last: u8) -> bool {
+    let says = |credit: [u8; 2]| credit != [0, 0] && !newer(last, credit[kind]);
+    end.signals.iter().any(|signal| says(signal.credit))
+}
+
+fn suspect(next: &mut State, me: usize) {
+    next.ends[me].peer.suspect = true;
+    next.ends[me].peer.heard = false;
+}

@@ -1,0 +1,138 @@
+//! A parted pair with two living ends: what J2 must do with words, credits and slots where nobody died.
+//!
+//! Two ranks run calls with each other. The QPs between them fail, at each end at another time, with words in flight. A view
+//! parts them: each end fences its QP before it promises, and each applies the view at its own time. When the calls before that
+//! view have ended, an end clears what it and the other have told each other, makes its QP anew and connects; tries are
+//! repeated. When both say that they are connected, another view unites them, and from its first call on they send to each
+//! other as if they had never met. What kernels keep of a peer and what they do with it is taken from `kernels/moe`, call numbers
+//! have 8 bits for their 32 (`numbers`), and all limits of those are in proportion.
+//!
+//! `device` has the phases of a call, `host` the change of views and the connection, `network` the packets. Agreement is taken
+//! as proved (`epoch`): a view begins behind every call that has started.
+
+mod device;
+mod host;
+mod network;
+mod numbers;
+mod state;
+mod steps;
+
+use super::signals::pattern::{Pattern, Phase};
+
+/// What one does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the name of each says what is done wrong")]
+pub enum Mutant {
+    /// The signals of the other end stay as they are: data, credits, calls not sent.
+    WordsNotCleared,
+    /// `last` and `sent`.
+    LastNotCleared,
+    SkipNotCleared,
+    ToldNotCleared,
+    SuspectNotCleared,
+    /// `last`, `sent`, `skip`, `told` and `suspect`.
+    OwnStateNotCleared,
+    OneEndClears,
+    ClearedBeforeCallsEnded,
+    /// The QP takes late words after the clearing.
+    ClearedBeforeErr,
+    UnitedWhenOneSays,
+    /// Calls send to the other as soon as this end is connected.
+    SendsBeforeTheView,
+    OldPacketNumbers,
+    /// An end goes on saying that it is connected when that is over.
+    StaysConnected,
+    /// An end that is not connected when a view unites the two leaves its QP as it is.
+    UnconnectedIsUnited,
+    /// An end fences its QP after its promise.
+    PromisesBeforeErr,
+}
+
+/// One configuration.
+#[derive(Clone, Debug)]
+pub struct Parted {
+    /// The order of phases, the same at both ends.
+    pub pattern: Pattern,
+    /// Calls of each end.
+    pub calls: u8,
+    /// Number of the first call.
+    pub first: u8,
+    /// So many calls, an even number, run all at once while the two are parted; 0: none.
+    pub leap: u8,
+    /// Times that a QP fails.
+    pub breaks: u8,
+    /// Times that an end begins to connect anew although nothing has failed.
+    pub retries: u8,
+    /// Waits that end by the deadline although nothing has failed.
+    pub timeouts: u8,
+    /// Calls that end aborted, since a change takes too long.
+    pub aborts: u8,
+    /// A view begins up to so many calls later than the two have promised, for the sake of others.
+    pub later: u8,
+    /// A third rank is a member with both, and waits for both in every call.
+    pub third: bool,
+    /// The first call of a view tells which calls of the view have ended aborted before it, in the view before: the other was
+    /// no member of that. The kernels do not do so.
+    pub tells_new: bool,
+    /// What is done wrong.
+    pub mutant: Option<Mutant>,
+    /// Those of `pattern`, for all calls.
+    pub phases: Vec<Phase>,
+}
+
+impl Parted {
+    /// One failure of a QP.
+    pub fn new(pattern: Pattern, calls: u8) -> Self {
+        Self {
+            pattern,
+            calls,
+            first: 1,
+            leap: 0,
+            breaks: 1,
+            retries: 0,
+            timeouts: 0,
+            aborts: 0,
+            later: 0,
+            third: false,
+            tells_new: true,
+            mutant: None,
+            phases: pattern.phases(calls),
+        }
+    }
+
+    fn has(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// Says all that makes it differ from others.
+    pub fn name(&self) -> String {
+        let mut name = format!("parted, {}, {} calls", self.pattern.name(), self.calls);
+        for (count, what) in [
+            (self.breaks, "breaks"),
+            (self.retries, "retries"),
+            (self.timeouts, "timeouts"),
+            (self.aborts, "aborts"),
+            (self.later, "later"),
+        ] {
+            if count > 0 {
+                name += &format!(", {count} {what}");
+            }
+        }
+        if self.third {
+            name += ", a third rank";
+        }
+        if self.first != 1 {
+            name += &format!(", from {}", self.first);
+        }
+        if self.leap > 0 {
+            name += &format!(", leap of {}", self.leap);
+        }
+        if !self.tells_new {
+            name += ", aborts are told in their own view only";
+        }
+        if let Some(mutant) = self.mutant {
+            name = format!("{mutant:?}: {name}");
+        }
+        name
+    }
+}

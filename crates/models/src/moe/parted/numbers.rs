@@ -1,0 +1,39 @@
+//! How calls compare: `kernels/moe/words.cuh` with 8 bits for 32, so every constant is 2^24 times smaller.
+
+/// Sets of slots.
+pub(super) const SETS: u8 = 2;
+/// `RENEWAL`: 2^28 there.
+pub(super) const RENEWAL: u8 = 1 << 4;
+
+/// Whether call `a` is newer than call `b`.
+pub(super) fn newer(a: u8, b: u8) -> bool {
+    a.wrapping_sub(b).cast_signed() > 0
+}
+
+/// Whether call `a` is one that a peer may have come to while this rank is in call `b`.
+pub(super) fn ahead(a: u8, b: u8) -> bool {
+    a.wrapping_sub(b).wrapping_sub(1) < 1 << 6
+}
+
+/// Whether a call is one of those that write every signal again.
+pub(super) fn renews(call: u8) -> bool {
+    ((call ^ (RENEWAL / 2)) & (RENEWAL - 1)) < SETS
+}
+
+/// A run of calls of one set that were not sent: `number` of them from `first`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) first: u8,
+    pub(super) number: u8,
+}
+
+impl Run {
+    /// The first call behind it.
+    pub(super) fn end(self) -> u8 {
+        self.first.wrapping_add(SETS.wrapping_mul(self.number))
+    }
+
+    pub(super) fn names(self, call: u8) -> bool {
+        call.wrapping_sub(self.first) < SETS.wrapping_mul(self.number)
+    }
+}

@@ -1,0 +1,353 @@
+//! What the model remembers: two ends with what the other wrote into their memory, packets on their way, the record.
+
+use super::Parted;
+use super::numbers::Run;
+use crate::explore::Codec;
+
+pub(super) const MESSAGES: usize = 10;
+/// Index of no call: the limit of a rank that has none.
+pub(super) const OPEN: u8 = 15;
+
+/// How far a phase is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    #[default]
+    Idle,
+    /// The call has its number, and waits for the limit.
+    Held,
+    /// The call has its view.
+    Entered,
+    /// It has told its credits, and waits for one.
+    Waits,
+    /// It has found out about the other end, and reads.
+    Reading,
+}
+
+const STAGES: [Stage; 5] = [
+    Stage::Idle,
+    Stage::Held,
+    Stage::Entered,
+    Stage::Waits,
+    Stage::Reading,
+];
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Qp {
+    #[default]
+    Rts,
+    Err,
+    /// Reset: it has told its packet numbers, and takes nothing yet.
+    Fresh,
+}
+
+const QPS: [Qp; 3] = [Qp::Rts, Qp::Err, Qp::Fresh];
+
+/// What a data word says, or which payload lies in a slot (`call` then counts from the first one on). Epoch 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Data {
+    pub(super) epoch: u8,
+    pub(super) call: u8,
+}
+
+/// What the other end has written. `credit`: both zero is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Signal {
+    pub(super) data: Data,
+    pub(super) credit: [u8; 2],
+    pub(super) not_sent: Run,
+}
+
+/// What kernels keep of the other end. Arrays are by kind and set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) last: [u8; 4],
+    pub(super) sent: [bool; 4],
+    pub(super) skip: [Run; 4],
+    pub(super) told: [u8; 2],
+    pub(super) suspect: bool,
+    /// A word has come since it became a suspect.
+    pub(super) heard: bool,
+}
+
+/// A view as one of the two has it. `first` is an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) first: u8,
+    pub(super) epoch: u8,
+    pub(super) united: bool,
+}
+
+/// A call in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Handle {
+    /// The first of its view that this end begins, and later than the first that the view covers.
+    pub(super) is_first: bool,
+    pub(super) united: bool,
+    pub(super) aborted: bool,
+    pub(super) epoch: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct End {
+    /// Place in the program.
+    pub(super) at: u8,
+    pub(super) stage: Stage,
+    /// By set.
+    pub(super) handles: [Handle; 2],
+    pub(super) released: [u8; 2],
+    /// Ghost: the same as indices; bits of the calls whose data was posted, by kind.
+    pub(super) closed: [u8; 2],
+    pub(super) posted: [u8; 2],
+    pub(super) peer: Peer,
+    pub(super) signals: [Signal; 4],
+    pub(super) slots: [Data; 4],
+
+    /// Last call that may start, an index.
+    pub(super) limit: u8,
+    pub(super) promised: bool,
+    /// The older one first.
+    pub(super) views: [View; 2],
+    pub(super) qp: Qp,
+    /// Lives of the QP here, and the one at the other end that this one is connected to: packets carry both.
+    pub(super) own: u8,
+    pub(super) other: u8,
+    /// Since the two were parted.
+    pub(super) cleared: bool,
+    pub(super) connected: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Message {
+    pub(super) is_data: bool,
+    /// Of the call that posted it.
+    pub(super) epoch: u8,
+    pub(super) call: u8,
+    pub(super) index: u8,
+    pub(super) credit: [u8; 2],
+    pub(super) not_sent: Run,
+    pub(super) from: u8,
+    pub(super) to: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fifo {
+    pub(super) len: u8,
+    pub(super) messages: [Message; MESSAGES],
+}
+
+impl Fifo {
+    pub(super) fn push(&mut self, message: Message) {
+        let place = usize::from(self.len);
+        assert!(
+            place < MESSAGES,
+            "a FIFO with more than {MESSAGES} messages"
+        );
+        self.messages[place] = message;
+        self.len += 1;
+    }
+
+    pub(super) fn front(&self) -> Option<Message> {
+        (self.len > 0).then(|| self.messages[0])
+    }
+
+    pub(super) fn pop(&mut self) {
+        self.len -= 1;
+        self.messages.copy_within(1.., 0);
+    }
+
+    pub(super) fn retain(&mut self, keep: impl Fn(&Message) -> bool) {
+        let mut kept = 0;
+        for place in 0..usize::from(self.len) {
+            let message = self.messages[place];
+            if keep(&message) {
+                self.messages[kept] = message;
+                kept += 1;
+            }
+        }
+        self.len = u8::try_from(kept).expect("no more than before");
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Change {
+    #[default]
+    None,
+    Part,
+    Unite,
+}
+
+const CHANGES: [Change; 3] = [Change::None, Change::Part, Change::Unite];
+
+/// A rank that is a member with both: only what the two see of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Third {
+    pub(super) at: u8,
+    pub(super) held: bool,
+    pub(super) limit: u8,
+    pub(super) promised: bool,
+}
+
+/// Everything that a step may change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct State {
+    pub(super) ends: [End; 2],
+    pub(super) third: Third,
+    /// By sender, kind and set.
+    pub(super) fifos: [[Fifo; 4]; 2],
+    pub(super) record: View,
+    pub(super) change: Change,
+    /// Something has failed since both have cleared, or since a view has united two that were connected.
+    pub(super) disturbed: bool,
+    /// Index of the first call behind the leap; 0: not yet.
+    pub(super) leapt: u8,
+    /// What may still happen.
+    pub(super) breaks: u8,
+    pub(super) retries: u8,
+    pub(super) timeouts: u8,
+    pub(super) aborts: u8,
+}
+
+/// One bit for what is not there.
+fn some<T: Default + PartialEq, C: Codec>(
+    value: &mut T,
+    codec: &mut C,
+    code: impl Fn(&mut T, &mut C),
+) {
+    let mut any = *value != T::default();
+    codec.flag(&mut any);
+    match any {
+        true => code(value, codec),
+        false => *value = T::default(),
+    }
+}
+
+fn code_data<C: Codec>(data: &mut Data, codec: &mut C) {
+    some(data, codec, |data, codec| {
+        codec.byte(&mut data.epoch, 3);
+        codec.byte(&mut data.call, 8);
+    });
+}
+
+fn code_run<C: Codec>(run: &mut Run, codec: &mut C) {
+    some(run, codec, |run, codec| {
+        codec.byte(&mut run.first, 8);
+        codec.byte(&mut run.number, 4);
+    });
+}
+
+fn code_pair<C: Codec>(pair: &mut [u8; 2], codec: &mut C) {
+    some(pair, codec, |pair, codec| {
+        for number in pair {
+            codec.byte(number, 8);
+        }
+    });
+}
+
+fn code_view(view: &mut View, codec: &mut impl Codec) {
+    codec.byte(&mut view.first, 4);
+    codec.byte(&mut view.epoch, 3);
+    codec.flag(&mut view.united);
+}
+
+fn code_peer<C: Codec>(peer: &mut Peer, codec: &mut C) {
+    some(peer, codec, |peer, codec| {
+        for i in 0..4 {
+            codec.flag(&mut peer.sent[i]);
+            some(&mut peer.last[i], codec, |last, codec| codec.byte(last, 8));
+            code_run(&mut peer.skip[i], codec);
+        }
+        code_pair(&mut peer.told, codec);
+        codec.flag(&mut peer.suspect);
+        codec.flag(&mut peer.heard);
+    });
+}
+
+impl End {
+    fn code(&mut self, codec: &mut impl Codec) {
+        codec.byte(&mut self.at, 5);
+        let mut stage = self.stage as u8;
+        codec.byte(&mut stage, 3);
+        self.stage = STAGES[usize::from(stage)];
+        for handle in &mut self.handles {
+            codec.flag(&mut handle.is_first);
+            codec.flag(&mut handle.united);
+            codec.flag(&mut handle.aborted);
+            codec.byte(&mut handle.epoch, 3);
+        }
+        code_pair(&mut self.released, codec);
+        for kind in 0..2 {
+            codec.byte(&mut self.closed[kind], 4);
+            codec.byte(&mut self.posted[kind], 8);
+        }
+        code_peer(&mut self.peer, codec);
+        for signal in &mut self.signals {
+            some(signal, codec, |signal, codec| {
+                code_data(&mut signal.data, codec);
+                code_pair(&mut signal.credit, codec);
+                code_run(&mut signal.not_sent, codec);
+            });
+        }
+        for slot in &mut self.slots {
+            code_data(slot, codec);
+        }
+        codec.byte(&mut self.limit, 4);
+        codec.flag(&mut self.promised);
+        for view in &mut self.views {
+            code_view(view, codec);
+        }
+        let mut qp = self.qp as u8;
+        codec.byte(&mut qp, 2);
+        self.qp = QPS[usize::from(qp)];
+        codec.byte(&mut self.own, 4);
+        codec.byte(&mut self.other, 4);
+        codec.flag(&mut self.cleared);
+        codec.flag(&mut self.connected);
+    }
+}
+
+impl Message {
+    fn code(&mut self, codec: &mut impl Codec) {
+        codec.flag(&mut self.is_data);
+        codec.byte(&mut self.epoch, 3);
+        codec.byte(&mut self.call, 8);
+        codec.byte(&mut self.index, 4);
+        code_pair(&mut self.credit, codec);
+        code_run(&mut self.not_sent, codec);
+        codec.byte(&mut self.from, 4);
+        codec.byte(&mut self.to, 4);
+    }
+}
+
+impl Parted {
+    pub(super) fn code_state(&self, state: &mut State, codec: &mut impl Codec) {
+        for end in &mut state.ends {
+            end.code(codec);
+        }
+        if self.third {
+            codec.byte(&mut state.third.at, 5);
+            codec.flag(&mut state.third.held);
+            codec.byte(&mut state.third.limit, 4);
+            codec.flag(&mut state.third.promised);
+        }
+        for fifo in state.fifos.as_flattened_mut() {
+            codec.byte(&mut fifo.len, 4);
+            for message in &mut fifo.messages[..usize::from(fifo.len)] {
+                message.code(codec);
+            }
+        }
+        code_view(&mut state.record, codec);
+        let mut change = state.change as u8;
+        codec.byte(&mut change, 2);
+        state.change = CHANGES[usize::from(change)];
+        codec.flag(&mut state.disturbed);
+        codec.byte(&mut state.leapt, 4);
+        for count in [
+            &mut state.breaks,
+            &mut state.retries,
+            &mut state.timeouts,
+            &mut state.aborts,
+        ] {
+            codec.byte(count, 3);
+        }
+    }
+}

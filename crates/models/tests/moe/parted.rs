@@ -1,0 +1,193 @@
+//! Two ranks that part and unite: configurations, and mutants with the property that each breaks.
+//!
+//! The first calls of the two views fall on every call that interleavings allow, so on both sets and on distances of 0 to all
+//! calls. A leap stands for the calls of a pair that is parted for long: of 256 numbers it passes all but a few, so what was left
+//! lying looks new (`words.cuh` has 2^32).
+//!
+//! Without a leap words and `last` of before the parting do no harm: both ends have promised the view that parts them, so all
+//! that they say is older than its first call, and a lap of the numbers must pass before it looks new. What harms at once is
+//! suspicion, and rows that land late.
+//!
+//! With `tells_new` the first call of a view tells which calls of the view ended aborted before it. The kernels do not: two
+//! healthy ranks then wait for each other until a deadline, which is what the last two mutants show.
+
+use models::moe::Property;
+use models::moe::parted::{Mutant, Parted};
+use models::moe::signals::pattern::Pattern::{self, DispatchOnly, Fused, Hook, Split};
+
+fn of(pattern: Pattern, calls: u8) -> Parted {
+    Parted::new(pattern, calls)
+}
+
+fn only(calls: u8) -> Parted {
+    of(DispatchOnly, calls)
+}
+
+pub(crate) fn holds() -> Vec<Parted> {
+    vec![
+        of(Split, 3),
+        of(Fused, 2),
+        Parted {
+            later: 1,
+            first: 254,
+            ..only(4)
+        },
+        Parted {
+            first: 126,
+            ..of(Split, 3)
+        },
+        Parted {
+            leap: 130,
+            ..only(3)
+        },
+        Parted {
+            leap: 252,
+            ..only(4)
+        },
+        Parted {
+            timeouts: 1,
+            ..only(3)
+        },
+        Parted {
+            aborts: 1,
+            ..only(3)
+        },
+        Parted {
+            retries: 1,
+            ..only(2)
+        },
+        Parted {
+            breaks: 2,
+            ..only(2)
+        },
+        Parted {
+            third: true,
+            ..only(3)
+        },
+    ]
+}
+
+/// With `WV_TEST_FULL=1`.
+pub(crate) fn larger() -> Vec<Parted> {
+    vec![
+        of(Split, 4),
+        of(Fused, 4),
+        of(Hook, 3),
+        Parted {
+            leap: 200,
+            timeouts: 1,
+            ..only(4)
+        },
+        Parted {
+            aborts: 1,
+            ..of(Split, 3)
+        },
+        Parted {
+            aborts: 1,
+            ..of(Fused, 3)
+        },
+        Parted {
+            aborts: 2,
+            first: 254,
+            ..only(4)
+        },
+        Parted {
+            timeouts: 1,
+            ..of(Split, 3)
+        },
+        Parted {
+            retries: 1,
+            ..only(3)
+        },
+        Parted {
+            breaks: 2,
+            ..only(3)
+        },
+        Parted {
+            breaks: 2,
+            ..of(Split, 4)
+        },
+        Parted {
+            third: true,
+            ..only(4)
+        },
+        Parted {
+            third: true,
+            aborts: 1,
+            ..only(3)
+        },
+        Parted {
+            third: true,
+            ..of(Split, 3)
+        },
+    ]
+}
+
+/// What the search does not need, each left out alone.
+pub(crate) fn second_lines() -> Vec<Parted> {
+    let leap = Parted {
+        leap: 252,
+        ..only(4)
+    };
+    [
+        (Mutant::SkipNotCleared, leap.clone()),
+        (Mutant::ToldNotCleared, leap),
+        (Mutant::PromisesBeforeErr, only(3)),
+    ]
+    .map(|(mutant, model)| Parted {
+        mutant: Some(mutant),
+        ..model
+    })
+    .into()
+}
+
+/// Each breaks the property named with it.
+pub(crate) fn mutants() -> Vec<(Parted, Property)> {
+    let leap = Parted {
+        leap: 252,
+        ..only(4)
+    };
+    let timeout = Parted {
+        timeouts: 1,
+        ..only(3)
+    };
+    let retry = Parted {
+        retries: 1,
+        ..only(3)
+    };
+    let twice = Parted {
+        breaks: 2,
+        ..only(2)
+    };
+    let untold = |model| Parted {
+        aborts: 1,
+        tells_new: false,
+        ..model
+    };
+    let mut mutants: Vec<(Parted, Property)> = [
+        (Mutant::WordsNotCleared, leap.clone(), Property::K1),
+        (Mutant::LastNotCleared, leap, Property::DL),
+        (Mutant::SuspectNotCleared, only(3), Property::W),
+        (Mutant::OwnStateNotCleared, only(3), Property::W),
+        (Mutant::OneEndClears, only(3), Property::W),
+        (Mutant::ClearedBeforeCallsEnded, only(3), Property::W),
+        (Mutant::ClearedBeforeErr, timeout, Property::E2),
+        (Mutant::UnitedWhenOneSays, only(3), Property::W),
+        (Mutant::SendsBeforeTheView, only(3), Property::E2),
+        (Mutant::OldPacketNumbers, only(3), Property::E2),
+        (Mutant::StaysConnected, twice, Property::W),
+        (Mutant::UnconnectedIsUnited, retry, Property::DL),
+    ]
+    .map(|(mutant, model, property)| {
+        let model = Parted {
+            mutant: Some(mutant),
+            ..model
+        };
+        (model, property)
+    })
+    .into();
+    for model in [only(3), of(Split, 3)] {
+        mutants.push((untold(model), Property::DL));
+    }
+    mutants
+}
