@@ -40,7 +40,7 @@ pub(super) struct Link {
     next: Option<NextLife>,
     /// Moved to Err, and not reset since.
     ended: bool,
-    /// What the indices of earlier lives have skipped.
+    /// What the indices have skipped up to the life that the memory is filled in for.
     skipped: Skipped,
 }
 
@@ -309,7 +309,6 @@ impl Link {
         if let Some(next) = self.next.take().filter(|next| next.ready) {
             self.psn = next.psn;
             self.far = next.far;
-            self.skipped = next.skipped;
         }
     }
 
@@ -334,7 +333,8 @@ impl Link {
         // CQs that are not collapsed go on where they were before the reset.
         self.layout = *qp.layout();
         let (own, peer, rail) = (self.layout.context_addr, self.peer, self.rail);
-        qp.write_image(&attr, |addr, bytes| {
+        let mut has_moved = false;
+        let written = qp.write_image(&attr, |addr, bytes| {
             if addr != own {
                 return gpu.write(addr, bytes);
             }
@@ -347,9 +347,15 @@ impl Link {
                 context.full_ring_ns = kept.full_ring_ns;
                 context.errors = kept.errors;
             }
-            gpu.write(addr, bytemuck::bytes_of(&context))
-        })?;
-        Ok(())
+            gpu.write(addr, bytemuck::bytes_of(&context))?;
+            has_moved = true;
+            Ok(())
+        });
+        // Also if the rest could not be written: the indices are where they are now.
+        if let Some(next) = self.next.filter(|_| has_moved) {
+            self.skipped = next.skipped;
+        }
+        Ok(written?)
     }
 
     fn step(
