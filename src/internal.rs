@@ -65,6 +65,14 @@ pub trait TeamInternal {
     /// A rank that the team does not have; the device's.
     fn release_peer(&self, peer: u32) -> Result<bool, TeamError>;
 
+    /// Brings this rank and the same generation of `peer` together again, as far as that can be done now. `true`: they are, and a
+    /// write has been answered on each QP.
+    ///
+    /// # Errors
+    /// [`TeamError::Unreached`], after which another attempt begins; [`TeamError::NotConnected`]; [`TeamError::Generation`];
+    /// [`TeamError::Record`]; [`TeamError::Recovering`]; what HCA, device and store refuse. Call it again.
+    fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
+
     /// Refuses `generation` of `peer` while the one before it may still store into windows of this rank.
     ///
     /// # Errors
@@ -87,6 +95,10 @@ impl TeamInternal for Team {
 
     fn release_peer(&self, peer: u32) -> Result<bool, TeamError> {
         Self::release_peer(self, peer)
+    }
+
+    fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+        Self::reunite_peer(self, peer, generation)
     }
 
     fn check_former(&self, peer: u32, generation: u32) -> Result<(), TeamError> {

@@ -76,6 +76,10 @@ impl Transport for Team {
         }
     }
 
+    fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+        Self::reunite_peer(self, peer, generation)
+    }
+
     fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
         Self::open_peer(self, peer)
     }

@@ -66,6 +66,15 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// [`Transport::open_peer`].
     fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
 
+    /// Brings this rank and generation `generation` of `peer`, which was connected and has been failed, together again: on the
+    /// same QPs, with the same keys. Never waits: `true` if the QPs are connected and a write has been answered on each; `false` if it
+    /// is to be called again. Both ends call it. No kernel gets a guard of the peer before [`Transport::open_peer`]; until then it
+    /// may be called again to see whether the other end has begun anew.
+    ///
+    /// After [`TeamError::Unreached`] the next call begins another attempt: the caller waits before it.
+    #[expect(dead_code, reason = "the driver does not reunite anybody yet")]
+    fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
+
     /// Kernels may post to `peer`, which is connected.
     fn open_peer(&self, peer: u32) -> Result<(), TeamError>;
 

@@ -8,7 +8,7 @@ use super::{Team, TeamError};
 use crate::abi::{QpContext, Status};
 use crate::verbs::QpStatus;
 
-/// What one QP has done in all its lives. Read word by word while kernels run: `completed` is never ahead of `posted`.
+/// What one QP has done in all its lives, probes of reunions included. Read word by word while kernels run: `completed` is never ahead of `posted`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpCounters {

@@ -142,6 +142,21 @@ pub enum TeamError {
         /// The peer.
         peer: u32,
     },
+    /// Two generations that were to come together again, and the first write of this one has failed.
+    #[error(
+        "rank {peer} was not reached in attempt {attempt} to come together again: QP {qp} has failed with vendor syndrome and \
+         syndrome {syndrome:#06x}; try again"
+    )]
+    Unreached {
+        /// The peer.
+        peer: u32,
+        /// The attempt, from 1.
+        attempt: u64,
+        /// The QP.
+        qp: u32,
+        /// vendor_err_synd << 8 | syndrome of the error CQE.
+        syndrome: u32,
+    },
     /// A kernel that never polls would wait for ring space, or overrun the ring if it did not.
     #[error(
         "QP {qp} to rank {peer} has room for {free} of its {depth} WQEBBs, and the launch posts {need}; a kernel that does \

@@ -1,6 +1,7 @@
 //! The life cycle of the QPs to one peer: how one life ends and the next begins, whatever the reason.
 //!
-//! A recovery ([`Team::recover`]), a replacement ([`Team::connect_peer`]) and a rebuild ([`Team::rebuild`]) are one sequence of steps.
+//! A recovery ([`Team::recover`]), a reunion ([`Team::reunite_peer`]), a replacement ([`Team::connect_peer`]) and a rebuild
+//! ([`Team::rebuild`]) are one sequence of steps.
 //! They differ in what the next life keeps ([`Keeps`]) and in how the two ends meet.
 //!
 //! 1. This rank closes the peer, so that kernels get no more guards of it, moves the QPs to Err and raises their error words, which
@@ -30,8 +31,8 @@ const MORE_COMMANDS: usize = 8;
 /// What the next life of the QPs to a peer keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Keeps<'a> {
-    /// QPs and keys: the peer is the same generation.
-    QpsAndKeys,
+    /// QPs and keys: the peer is the same generation, and this is why.
+    QpsAndKeys(Making),
     /// The QPs, for this generation; its keys are new.
     Qps(&'a Known),
     /// Nothing: QPs and keys for this generation are new.
@@ -42,15 +43,15 @@ impl<'a> Keeps<'a> {
     /// The generation that the next life is for; none: that of the present one.
     fn successor(self) -> Option<&'a Known> {
         match self {
-            Self::QpsAndKeys => None,
+            Self::QpsAndKeys(_) => None,
             Self::Qps(known) | Self::Nothing(known) => Some(known),
         }
     }
 
     fn making(self) -> Making {
-        match self.successor() {
-            None => Making::Recovery,
-            Some(known) => Making::Peer(known.generation),
+        match self {
+            Self::QpsAndKeys(why) => why,
+            Self::Qps(known) | Self::Nothing(known) => Making::Peer(known.generation),
         }
     }
 }
@@ -82,7 +83,7 @@ impl Team {
         let life = state.next_life();
         match keeps {
             // The keys stay, so all depends on the packet numbers.
-            Keeps::QpsAndKeys => state.reset(gpu, usize::MAX)?,
+            Keeps::QpsAndKeys(_) => state.reset(gpu, usize::MAX)?,
             Keeps::Qps(_) => {
                 let keys: usize = self.windows().iter().map(|one| one.keys_of(peer)).sum();
                 state.reset(gpu, MORE_COMMANDS.saturating_sub(2 * keys))?;

@@ -8,7 +8,7 @@ use crate::fabric::Rail;
 use crate::fabric::{any_psn, far_from, first_psn};
 use crate::gpu::{Gpu, MappedMmio};
 use crate::verbs::{
-    ImageAttr, Init, PathAttr, Qp, QpLayout, QpStatus, Reset, Rtr, Rts, SendAttr, State,
+    ImageAttr, Init, PathAttr, Probe, Qp, QpLayout, QpStatus, Reset, Rtr, Rts, SendAttr, State,
     TransitionError, VerbsError,
 };
 
@@ -42,6 +42,8 @@ pub(super) struct Link {
     ended: bool,
     /// What the indices have skipped up to the life that the memory is filled in for.
     skipped: Skipped,
+    /// The probe of the life that is being made has been posted.
+    probed: bool,
 }
 
 /// The QP by its state.
@@ -105,6 +107,7 @@ impl Link {
             next: None,
             ended: false,
             skipped: Skipped::default(),
+            probed: false,
         };
         link.write_image(gpu, 0, life)?;
         link.init()?;
@@ -171,7 +174,7 @@ impl Link {
         Ok(())
     }
 
-    /// Whether a recovery has reset it already.
+    /// Whether it has been reset for the life that is being made.
     pub(super) fn is_reset(&self) -> bool {
         self.next.is_some_and(|next| next.ready)
     }
@@ -236,7 +239,7 @@ impl Link {
             Stage::Rtr(qp) => moved(qp.reset(), Stage::Reset, Stage::Rtr),
             Stage::Rts(qp) => moved(qp.reset(), Stage::Reset, Stage::Rts),
         })?;
-        self.ended = false;
+        (self.ended, self.probed) = (false, false);
         self.write_image(gpu, next.base, generation)?;
         self.next = Some(NextLife {
             ready: true,
@@ -310,6 +313,32 @@ impl Link {
             self.psn = next.psn;
             self.far = next.far;
         }
+    }
+
+    /// Posts the probe of the life that is being made, unless that has been done. In Rts.
+    pub(super) fn post_probe(&mut self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+        let doorbells = self.context(gpu)?.doorbells.wrapping_add(1);
+        if let (Some(Stage::Rts(qp)), Some(next), false) = (&self.stage, self.next, self.probed) {
+            qp.post_probe(next.base, doorbells, |addr, bytes| gpu.write(addr, bytes))?;
+            self.probed = true;
+        }
+        Ok(())
+    }
+
+    /// What has become of the probe.
+    pub(super) fn probe(&self, gpu: &dyn Gpu) -> Result<Probe, TeamError> {
+        match &self.stage {
+            Some(Stage::Rts(qp)) if self.probed => Ok(qp.probe(|addr, out| gpu.read(addr, out))?),
+            _ => Ok(Probe::Pending),
+        }
+    }
+
+    /// Counts the probe, which is done, so that kernels post behind it. May be called again.
+    pub(super) fn count_probe(&self, gpu: &dyn Gpu) -> Result<(), TeamError> {
+        if let (Some(Stage::Rts(qp)), Some(next)) = (&self.stage, self.next) {
+            qp.count_probe(next.base, |addr, bytes| gpu.write(addr, bytes))?;
+        }
+        Ok(())
     }
 
     /// Fills in the memory of a life that begins at `base`; the QP is in Reset. Counters and the abort word outlive lives.

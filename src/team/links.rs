@@ -1,11 +1,12 @@
 //! `qps_per_peer` QPs from this rank to every other place of the team, and the steps in which those to one peer are taken down
-//! and brought up: the same for founders, for a rank that joins, for its successor and for a recovery.
+//! and brought up: the same for founders, for a rank that joins, for its successor, for a recovery and for a reunion.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::exchange::Exchange;
 use super::hello::{Hello, Offer, QpOffer, RailRecord, VERSION, Wanted, WindowOffer, hello_key};
 use super::link::Link;
+use super::reunite::Reunion;
 use super::{TeamConfig, TeamError};
 use crate::abi::{RAIL_SHIFT, Status};
 use crate::fabric::Rail;
@@ -45,6 +46,8 @@ pub(super) struct PeerState {
     pub(super) recoveries: u32,
     /// Why another life is being made.
     pub(super) making: Option<Making>,
+    /// How often a reunion was tried.
+    pub(super) reunion: Reunion,
     /// The generation that QPs and keys of this life are for; 0: nobody has been told any.
     pub(super) told: u32,
     /// The generation whose QPs these are connected with; 0: none yet.
@@ -64,6 +67,8 @@ pub(super) struct PeerState {
 pub(super) enum Making {
     /// For the same generation.
     Recovery,
+    /// For the same generation, in this attempt of a reunion.
+    Reunion(u64),
     /// For this generation.
     Peer(u32),
 }
@@ -241,6 +246,16 @@ impl PeerState {
             qps: self.qps(),
             windows,
         }
+    }
+
+    /// By QP: its number at the other end.
+    pub(super) fn remote_qpns(&self) -> Vec<u32> {
+        self.links.iter().map(Link::remote_qpn).collect()
+    }
+
+    /// Whether all have been reset for the life that is being made.
+    pub(super) fn is_reset(&self) -> bool {
+        self.links.iter().all(Link::is_reset)
     }
 
     /// By QP.

@@ -42,6 +42,7 @@ mod ranks;
 mod rebuild;
 mod recover;
 mod replace;
+mod reunite;
 mod summary;
 mod tables;
 mod tidy;

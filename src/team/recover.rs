@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hello::QpOffer;
 use super::life::Keeps;
+use super::links::Making;
 use super::{Team, TeamError, deadline_in};
 
 /// What one end tells the other when its QPs are in Reset.
@@ -42,7 +43,7 @@ impl Team {
             }
             (state.recoveries.wrapping_add(1), state.connected)
         };
-        self.next_life(peer, Keeps::QpsAndKeys, deadline)?;
+        self.next_life(peer, Keeps::QpsAndKeys(Making::Recovery), deadline)?;
         let own = ResetQps {
             qps: links.state().qps(),
         };
@@ -129,7 +130,7 @@ impl Team {
         if state.failed {
             return Err(TeamError::NotConnected { peer });
         }
-        let known: Vec<u32> = state.links.iter().map(|link| link.remote_qpn()).collect();
+        let known = state.remote_qpns();
         let told: Vec<u32> = theirs.qps.iter().map(|qp| qp.qpn).collect();
         if known != told {
             let reason = format!("QPs {told:x?}; they were {known:x?}");

@@ -141,7 +141,7 @@ impl Team {
     ) -> Result<(), TeamError> {
         let (newest, recovers) = match state.making {
             Some(Making::Peer(making)) => (making.max(state.told), false),
-            Some(Making::Recovery) => (state.told, true),
+            Some(Making::Recovery | Making::Reunion(_)) => (state.told, true),
             None => (state.told, false),
         };
         let over = state.failed || recovers;

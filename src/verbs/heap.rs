@@ -349,6 +349,24 @@ impl ControlBlock {
         }
     }
 
+    /// Reads a block of host memory from its byte `skip` on, in words of 8 bytes. Device memory, and what is beyond the block, stays
+    /// as it was in `out`.
+    pub(super) fn read_host(&self, skip: u64, out: &mut [u8]) {
+        let Some(host_addr) = self.heap.host_addr else {
+            return;
+        };
+        let most = self.block.bytes.saturating_sub(skip) / 8;
+        let first = host_addr + self.block.offset + skip / 8 * 8;
+        for (word, at) in out.chunks_exact_mut(8).zip(0..most) {
+            let Ok(addr) = usize::try_from(first + at * 8) else {
+                return;
+            };
+            // SAFETY: as in `fill_host`.
+            let place = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(addr)) };
+            word.copy_from_slice(&place.load(Ordering::Relaxed).to_le_bytes());
+        }
+    }
+
     /// Registers the block as memory that requests name; on the rung on which its heap stands.
     ///
     /// # Errors

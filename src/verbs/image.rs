@@ -204,7 +204,7 @@ impl QpLayout {
     }
 
     /// The doorbell record: all receive WQEs posted, nothing sent.
-    fn dbrec(&self) -> [u32; 2] {
+    pub(super) fn dbrec(&self) -> [u32; 2] {
         let mut record = [0; 2];
         let posted = self.recv.as_ref().map_or(0, |recv| recv.depth);
         record[qp_record::RCV / 4] = posted.to_be();

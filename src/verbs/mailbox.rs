@@ -299,6 +299,14 @@ impl Mailbox {
         self.rung.index.store(base, Ordering::Relaxed);
     }
 
+    /// Asks the thread to ring up to `index`, as a kernel does.
+    pub(super) fn ring(&self, index: u64) {
+        let word = self.proxy.shared.word(self.slot);
+        // Release: pairs with the acquire of the thread, which rings behind all that was written before.
+        word.fetch_max(index, Ordering::Release);
+        self.proxy.wake();
+    }
+
     /// From now on the thread rings for `qpn`; also for what is in the mailbox already.
     pub(super) fn open(&self, qpn: u32, register: &Arc<DoorbellRegister>) {
         self.close();

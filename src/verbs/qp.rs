@@ -15,7 +15,7 @@ use super::counters::CounterSet;
 use super::cq::Cq;
 use super::error::VerbsError;
 use super::events::Events;
-use super::image::{ImageAttr, QpLayout};
+use super::image::{ImageAttr, ImagePart, QpLayout};
 use super::mailbox::Mailbox;
 use super::path::{resolve_mac, source_gid};
 use super::pd::Pd;
@@ -145,14 +145,8 @@ impl Qp<Reset> {
         attr: &ImageAttr,
         mut device: impl FnMut(u64, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let blocks = self.blocks();
-        for part in self.core.layout.image(attr) {
-            match blocks.host_block(part.addr) {
-                Some((block, skip)) => block.fill_host(skip, &part.bytes),
-                None => device(part.addr, &part.bytes)?,
-            }
-        }
-        if let Some(mailbox) = blocks.mailbox() {
+        self.write_parts(&self.core.layout.image(attr), &mut device)?;
+        if let Some(mailbox) = self.blocks().mailbox() {
             mailbox.set(attr.base);
         }
         Ok(())
@@ -383,7 +377,22 @@ impl<S: State> Qp<S> {
         self.blocks().mailbox().map(Mailbox::doorbells)
     }
 
-    fn blocks(&self) -> &Blocks {
+    /// Brings `parts` to the QP's memory: host memory is written here, device memory by `device`.
+    pub(super) fn write_parts<E>(
+        &self,
+        parts: &[ImagePart],
+        device: &mut impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for part in parts {
+            match self.blocks().host_block(part.addr) {
+                Some((block, skip)) => block.fill_host(skip, &part.bytes),
+                None => device(part.addr, &part.bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn blocks(&self) -> &Blocks {
         self.core.object.memory().cq.memory()
     }
 

@@ -1,4 +1,4 @@
-//! The team beside the MoE layer: recovery and replacement of one peer under guards, counters, rails, direct peers, modes of QPs.
+//! The team beside the MoE layer: recovery, reunion and replacement of one peer under guards, counters, rails, direct peers, modes of QPs.
 
 mod exports;
 mod fleet;
@@ -11,6 +11,7 @@ mod rank;
 mod recovery;
 mod refusals;
 mod replace;
+mod reunite;
 mod review;
 mod stale;
 mod summary;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, bytes_of, cast_slice};
 use softhca::Hca;
-use test_support::abi::kernels::{GuardPutParams, GuardSeen};
+use test_support::abi::kernels::{GuardPutParams, GuardSeen, WaitParams};
 use test_support::abi::team::NoPollParams;
 use warpverbs::abi::{DevicePtr, QpContext, Status, TeamContext, Window};
 use warpverbs::gpu::{DeviceMemory, Event, Gpu, HostMapped, Launch};
@@ -178,6 +178,23 @@ impl<'a> Rank<'a> {
         let event = unsafe { self.gpu.launch(&spec, bytes_of(&params)) }.unwrap();
         self.gpu.wait(&event, PATIENCE).unwrap();
         self.read(status.addr(), threads)
+    }
+
+    /// How a kernel's wait for `ticket` of QP `i` to `peer` ends.
+    pub(crate) fn wait_for(&self, peer: u32, i: u32, ticket: u64) -> Status {
+        let status = self.gpu.alloc(size_of::<Status>(), 128).unwrap();
+        let params = WaitParams {
+            qp: DevicePtr::new(self.qp_addr(peer, i)),
+            ticket,
+            deadline_ns: u64::try_from(DEADLINE.as_nanos()).unwrap(),
+            status: DevicePtr::new(status.addr()),
+            ..WaitParams::default()
+        };
+        let launch = Launch::new("wv_test_wait", 1, 1).with_deadline(PATIENCE);
+        // SAFETY: as in `put`; the kernel has ended before anything goes.
+        let event = unsafe { self.gpu.launch(&launch, bytes_of(&params)) }.unwrap();
+        self.gpu.wait(&event, PATIENCE).unwrap();
+        self.read(status.addr(), 1)[0]
     }
 
     /// Starts to put `count` words from each of `scopes` scopes to `peer`.

@@ -82,7 +82,7 @@ fn of_team(error: &TeamError) -> wv_status {
         TeamError::Guarded { .. } | TeamError::Recovering { .. } => WV_BUSY,
         TeamError::Generation { .. } => WV_GENERATION_OVER,
         TeamError::StillRuns { .. } => WV_PEER_RUNS,
-        TeamError::NotConnected { .. } => WV_PEER_NOT_CONNECTED,
+        TeamError::NotConnected { .. } | TeamError::Unreached { .. } => WV_PEER_NOT_CONNECTED,
         TeamError::Late { .. } | TeamError::Order { .. } => WV_UNSUPPORTED,
         TeamError::RingSpace { .. } => WV_OUT_OF_RING,
         TeamError::Store(error) => of_store(error),

@@ -29,6 +29,8 @@ pub(super) struct Link {
     pub(super) generation: u32,
     pub(super) up: bool,
     open: bool,
+    /// This end has asked to come together again since it failed.
+    asked: bool,
 }
 
 /// What is between all ranks.
@@ -111,7 +113,7 @@ impl Transport for FakeTransport {
 
     fn fail_peer(&self, peer: u32) -> Result<(), TeamError> {
         if let Some(link) = lock(&self.wire.links).get_mut(&(self.own, peer)) {
-            (link.up, link.open) = (false, false);
+            (link.up, link.open, link.asked) = (false, false, false);
         }
         Ok(())
     }
@@ -137,12 +139,32 @@ impl Transport for FakeTransport {
                     generation,
                     up: true,
                     open: false,
+                    asked: false,
                 };
                 links.insert((self.own, peer), link);
             }
         }
         let there = links.get(&((peer, generation), self.own.0));
         Ok(there.is_some_and(|there| there.generation == self.own.1))
+    }
+
+    fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+        let mut links = lock(&self.wire.links);
+        let there = links.get(&((peer, generation), self.own.0)).copied();
+        let Some(link) = links.get_mut(&(self.own, peer)) else {
+            return Err(TeamError::NotConnected { peer });
+        };
+        if link.generation != generation {
+            return Err(TeamError::NotConnected { peer });
+        }
+        if !link.up {
+            link.asked = true;
+            let cut = lock(&self.wire.cut);
+            let carries = !cut.contains(&self.own) && !cut.contains(&(peer, generation));
+            let asked = |there: Link| there.generation == self.own.1 && there.asked;
+            link.up = carries && there.is_some_and(asked);
+        }
+        Ok(link.up)
     }
 
     fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
@@ -219,6 +241,7 @@ impl World {
             generation: 1,
             up: true,
             open: true,
+            asked: false,
         };
         for from in 0..founders {
             for to in (0..founders).filter(|to| *to != from) {

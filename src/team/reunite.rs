@@ -1,0 +1,277 @@
+//! Bringing two living generations together again whose QPs have failed: a switch was away, a QP went to Err.
+//!
+//! Both ends call [`Team::reunite_peer`] again and again, in any order. No call waits for the other end. Each end goes through
+//! attempts, which have numbers, and tells how far it is under a key that only it writes, `reunite/RANK.GENERATION/PEER.GENERATION`:
+//!
+//! 1. It ends the life of its QPs and resets them for the next, with new packet numbers, and tells the attempt and its QPs.
+//! 2. When the other end has told the same attempt, its QPs go to Rtr, and it tells that they are ready.
+//! 3. When the other end is ready, they go to Rts, and the host posts the probe on each: a write of no bytes.
+//! 4. When all probes have completed, the life is the present one. The peer stays closed.
+//!
+//! An attempt names one reset, so an end that has to begin again, whatever the reason, begins the next one. An end that finds a higher
+//! number at the other end goes there. So both come to the same number without a word about who leads, and the QPs of two different
+//! attempts are never connected: packet numbers that belong together stand in one record.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::hello::{QpOffer, VERSION};
+use super::life::Keeps;
+use super::links::{Making, PeerState};
+use super::{Team, TeamError};
+use crate::fabric::PSN_BITS;
+use crate::verbs::Probe;
+
+/// The last attempt: records tell smaller numbers or this one.
+const LAST_ATTEMPT: u64 = u64::MAX - 1;
+
+/// What one end tells the other of its newest attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Attempt {
+    version: u32,
+    /// From 1.
+    attempt: u64,
+    /// The QPs take what the other end sends.
+    ready: bool,
+    qps: Vec<QpOffer>,
+}
+
+/// How far this end is with a generation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reunion {
+    generation: u32,
+    /// The attempt that was begun last; 0: none.
+    attempt: u64,
+    /// Whether that was told, and whether it was told as ready.
+    told: Option<bool>,
+}
+
+impl PeerState {
+    /// The attempt with `generation` that this end is to be in, if the other end is in attempt `theirs` (0: none). `None`: no other one
+    /// than that in which both came together.
+    fn attempt(&mut self, generation: u32, theirs: u64) -> Result<Option<u64>, TeamError> {
+        if self.reunion.generation != generation {
+            self.reunion = Reunion {
+                generation,
+                ..Reunion::default()
+            };
+        }
+        let own = self.reunion.attempt;
+        let goes_on = self.making == Some(Making::Reunion(own)) && !self.failed;
+        let attempt = match theirs > own {
+            true => theirs,
+            false if goes_on => return Ok(Some(own)),
+            false if self.is_connected_with(generation) => return Ok(None),
+            false if own == LAST_ATTEMPT => {
+                let limit = format!("at most {LAST_ATTEMPT}");
+                return Err(TeamError::limit("attempt", u64::MAX, limit));
+            }
+            false => own + 1,
+        };
+        (self.reunion.attempt, self.reunion.told) = (attempt, None);
+        Ok(Some(attempt))
+    }
+}
+
+impl Team {
+    /// Brings this rank and generation `generation` of `peer`, the one that the QPs are for, together again after
+    /// [`Team::fail_peer`]: on the same QPs, with the same keys and windows. Does what can be done now, and never waits for
+    /// kernels or the other end, which calls it, too. `true`: the QPs are connected, and the other end has answered a write on each.
+    /// `false`: call it again. The peer stays closed until [`Team::open_peer`], which refuses before.
+    ///
+    /// A peer that is connected and open is left alone: `true`. While it is closed, `true` means that the other end has told no
+    /// later attempt either. If it has, its QPs were reset: the call follows, and returns `false` until both are together again. So
+    /// whoever opens the peer opens it when both ends have found `true`. An end that begins anew behind that is found by
+    /// kernels, whose writes get no answer.
+    ///
+    /// Old tickets are `stale_life`; the counters go on, and count the probes. [`Team::fail_peer`] ends an attempt at any time, and
+    /// [`Team::recover`] or [`Team::connect_peer`] for a later generation takes the QPs over.
+    ///
+    /// # Errors
+    /// [`TeamError::Unreached`] if a probe has failed; this and what HCA and device refuse behind the reset end the attempt, and the
+    /// next call begins another: the caller waits before it. [`TeamError::NotConnected`] if the QPs were never connected with that
+    /// generation, [`TeamError::Generation`] for one that is over; [`TeamError::Record`] if what the other end has told cannot be;
+    /// [`TeamError::Recovering`]; [`TeamError::Limit`] behind the last attempt; a thread that rings doorbells and does not run; the
+    /// store's, which a call waits for as long as the team does elsewhere, and which end no attempt.
+    pub(crate) fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+        let links = self.peer(peer)?;
+        let Some(_only) = links.try_work() else {
+            return Err(TeamError::Recovering { peer });
+        };
+        let known = {
+            let state = links.state();
+            check_same(&state, peer, generation)?;
+            if state.is_connected_with(generation) && !self.tables.is_closed(peer) {
+                return Ok(true);
+            }
+            state.remote_qpns()
+        };
+        // Without the thread that rings, no probe would ever complete.
+        self.check_threads()?;
+        let own = (self.rank(), self.config.generation);
+        let theirs = self.attempt_of((peer, generation), own, &known)?;
+        let newest = theirs.as_ref().map_or(0, |theirs| theirs.attempt);
+        let Some(attempt) = links.state().attempt(generation, newest)? else {
+            return Ok(true);
+        };
+        if !self.reset_for(peer, attempt)? {
+            return Ok(false);
+        }
+        let met = theirs.filter(|theirs| theirs.attempt == attempt);
+        if let Some(met) = &met
+            && !self.step(peer, |state| state.receive_again(&met.qps).map(|()| true))?
+        {
+            return Ok(false);
+        }
+        let key = reunite_key(own, (peer, generation));
+        self.tell_attempt(peer, &key, met.is_some())?;
+        match met {
+            Some(met) if met.ready => self.step(peer, |state| self.prove(state, peer, &met)),
+            _ => Ok(false),
+        }
+    }
+
+    /// What the other end has told, which was checked; none if nothing.
+    fn attempt_of(
+        &self,
+        peer: (u32, u32),
+        own: (u32, u32),
+        known: &[u32],
+    ) -> Result<Option<Attempt>, TeamError> {
+        let key = reunite_key(peer, own);
+        let told: Option<Attempt> = self.exchange.read_versioned(peer.0, &key)?;
+        match told.as_ref().map_or(Ok(()), |told| told.check(known)) {
+            Ok(()) => Ok(told),
+            Err(reason) => Err(self.exchange.record(peer.0, &key, &reason)),
+        }
+    }
+
+    /// Resets the QPs for `attempt`, unless that has been done. `false`: kernels hold guards.
+    fn reset_for(&self, peer: u32, attempt: u64) -> Result<bool, TeamError> {
+        let making = Making::Reunion(attempt);
+        {
+            let state = self.peer(peer)?.state();
+            if state.making == Some(making) && state.is_reset() {
+                return Ok(true);
+            }
+        }
+        match self.next_life(peer, Keeps::QpsAndKeys(making), Instant::now()) {
+            Ok(()) => Ok(true),
+            Err(TeamError::Guarded { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Tells the other end how far this one is, unless it has.
+    fn tell_attempt(&self, peer: u32, key: &str, ready: bool) -> Result<(), TeamError> {
+        let links = self.peer(peer)?;
+        let own = {
+            let state = links.state();
+            if state.reunion.told.is_some_and(|told| told >= ready) {
+                return Ok(());
+            }
+            Attempt {
+                version: VERSION,
+                attempt: state.reunion.attempt,
+                ready,
+                qps: state.qps(),
+            }
+        };
+        self.exchange.put(key, &own)?;
+        links.state().reunion.told = Some(ready);
+        Ok(())
+    }
+
+    /// Makes a step of an attempt whose QPs have been reset. `false` if the peer was failed meanwhile; an error ends the attempt.
+    fn step(
+        &self,
+        peer: u32,
+        step: impl FnOnce(&mut PeerState) -> Result<bool, TeamError>,
+    ) -> Result<bool, TeamError> {
+        let mut state = self.peer(peer)?.state();
+        if state.failed {
+            return Ok(false);
+        }
+        let done = step(&mut state);
+        state.failed |= done.is_err();
+        done
+    }
+
+    /// Connects the QPs, posts their probes, and looks at them. `true`: the life is the present one.
+    fn prove(&self, state: &mut PeerState, peer: u32, met: &Attempt) -> Result<bool, TeamError> {
+        let gpu = self.gpu.as_ref();
+        state.send(self.links.patience(), &met.qps)?;
+        for link in &mut state.links {
+            link.post_probe(gpu)?;
+        }
+        let mut answered = true;
+        for (qp, link) in (0..).zip(&state.links) {
+            match link.probe(gpu)? {
+                Probe::Done => {}
+                Probe::Pending => answered = false,
+                Probe::Failed(syndrome) => {
+                    return Err(TeamError::Unreached {
+                        peer,
+                        attempt: met.attempt,
+                        qp,
+                        syndrome,
+                    });
+                }
+            }
+        }
+        if !answered {
+            return Ok(false);
+        }
+        for link in &state.links {
+            link.count_probe(gpu)?;
+        }
+        let life = state.next_life();
+        self.tables.set_life(peer, life)?;
+        state.finish(life);
+        Ok(true)
+    }
+}
+
+impl Attempt {
+    /// Refuses what the other end of QPs with these numbers cannot have told; why, in words.
+    fn check(&self, known: &[u32]) -> Result<(), String> {
+        if !(1..=LAST_ATTEMPT).contains(&self.attempt) {
+            let attempt = self.attempt;
+            return Err(format!("attempt {attempt}; it must be 1 to {LAST_ATTEMPT}"));
+        }
+        let told: Vec<u32> = self.qps.iter().map(|qp| qp.qpn).collect();
+        if told != known {
+            return Err(format!("QPs {told:x?}; they were {known:x?}"));
+        }
+        let numbers = self.qps.iter().flat_map(|qp| [Some(qp.psn), qp.far]);
+        match numbers.flatten().find(|number| *number >= 1 << PSN_BITS) {
+            Some(number) => Err(format!("PSN {number:#x}; it has 24 bits")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where one generation tells another how far it is.
+fn reunite_key(from: (u32, u32), to: (u32, u32)) -> String {
+    format!("reunite/{}.{}/{}.{}", from.0, from.1, to.0, to.1)
+}
+
+/// Refuses a generation that the QPs are not for.
+fn check_same(state: &PeerState, peer: u32, generation: u32) -> Result<(), TeamError> {
+    let newest = match state.making {
+        Some(Making::Peer(making)) => making.max(state.told),
+        _ => state.told,
+    };
+    if generation < newest {
+        return Err(TeamError::Generation {
+            peer,
+            generation,
+            least: newest,
+        });
+    }
+    if state.connected == 0 || state.connected != generation || state.told != generation {
+        return Err(TeamError::NotConnected { peer });
+    }
+    Ok(())
+}
