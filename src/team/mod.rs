@@ -73,8 +73,9 @@ pub use ranks::RankSet;
 #[cfg(feature = "etcd")]
 pub use rendezvous::EtcdStore;
 pub use rendezvous::{
-    Changed, Count, Entry, FileStore, LEASE_TTL, Lease, LeaseId, MAX_KEY, MAX_VALUE, MemoryStore,
-    Patient, RECORD_VERSION, Records, Store, StoreError, open_store,
+    Changed, Count, Entry, FileStore, LEASE_TTL, Lease, LeaseId, MAX_KEY, MAX_VALUE, Measured,
+    MemoryStore, Patient, RECORD_VERSION, Records, Store, StoreError, measure as measure_store,
+    open_store,
 };
 use tables::Tables;
 pub(crate) use tidy::remove_below;

@@ -48,6 +48,8 @@
 //! on or give up. A system call of a directory cannot be ended: a file system that hangs holds its caller. A directory and a prefix of etcd belong to one run: a rank of
 //! another run cannot open them ([`StoreError::OtherRun`]).
 //!
+//! [`measure`] says how fast a store answers, and which leases it carries.
+//!
 //! [`Process`] names the process that has written something and says whether it still runs. If a thread that a store or a lease
 //! runs for itself panics, which is a defect, the next call fails with [`ThreadPanicked`].
 
@@ -62,6 +64,7 @@ mod file_key;
 mod file_lease;
 mod lease;
 mod look;
+mod measure;
 mod memory;
 mod patient;
 mod process;
@@ -81,6 +84,7 @@ pub use etcd::EtcdStore;
 pub use file::FileStore;
 pub use lease::Lease;
 pub use look::{Changed, Count, Entry, MAX_LOOK};
+pub use measure::{Measured, measure};
 pub use memory::MemoryStore;
 pub use patient::{Patient, repeat};
 pub use process::{Life, Process};

@@ -13,6 +13,7 @@ use crate::disturbed::{Disturbed, Faults};
 
 /// Each call of a store takes up to this.
 const DELAYED: Faults = Faults {
+    least: Duration::ZERO,
     delay: Duration::from_micros(300),
     lost: 0,
 };

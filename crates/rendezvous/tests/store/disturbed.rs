@@ -14,7 +14,9 @@ use crate::conformance::on_each;
 /// What happens to calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// Longest delay of a call.
+    /// Shortest delay of a call.
+    pub(crate) least: Duration,
+    /// Longest delay beyond that.
     pub(crate) delay: Duration,
     /// Of 100 calls, how many are not answered, each in one of four ways.
     pub(crate) lost: u32,
@@ -92,6 +94,7 @@ impl Disturbed {
         self.shared.begun.fetch_add(1, Ordering::SeqCst);
         let held = self.shared.held.lock().unwrap();
         drop(self.shared.released.wait_while(held, |held| *held).unwrap());
+        thread::sleep(self.faults.least);
         let most = u64::try_from(self.faults.delay.as_micros()).unwrap();
         if most != 0 {
             let delay = self.shared.random.lock().unwrap().u64(..=most);
@@ -267,6 +270,7 @@ impl Store for Disturbed {
 }
 
 const LOSSY: Faults = Faults {
+    least: Duration::ZERO,
     delay: Duration::ZERO,
     lost: 40,
 };

@@ -9,6 +9,7 @@ mod growth;
 mod killed;
 mod leases;
 mod looks;
+mod measure;
 mod records;
 #[cfg(feature = "etcd")]
 mod tls;

@@ -1,7 +1,8 @@
-//! The commands of `wv`: bench, demo and sim.
+//! The commands of `wv`: bench, demo, doctor and sim.
 
 pub mod bench;
 pub mod demo;
+pub mod doctor;
 pub mod output;
 pub mod sim;
 pub mod softhca_library;

@@ -1,0 +1,213 @@
+//! `wv doctor`: whether what ranks need works where it runs. It measures the store that they meet in.
+
+use std::fmt;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+use warpverbs::config::{Config, ConfigError};
+use warpverbs::membership::GroupConfig;
+use warpverbs::team::{Measured, MemoryStore, Store, StoreError, measure_store, open_store};
+
+use super::output;
+
+/// Time after which no further call of the store begins.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// Measure the store that ranks meet in, and say which leases it carries
+///
+/// The keys of the measurement are removed again. A directory or prefix that no run has used yet belongs to the run
+/// WARPVERBS_RUN_ID then, as if a rank had opened it.
+#[derive(Args)]
+pub struct DoctorOptions {
+    /// Store to measure, else WARPVERBS_STORE, else one in memory
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Calls of the store, 1 to 100000; fewer if they take longer than 5 s
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    calls: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command. It fails if the store cannot be used.
+pub fn run(options: &DoctorOptions) -> ExitCode {
+    let found = examine(options);
+    let status = match found.measured {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    };
+    let text = match options.json {
+        true => format!("{:#}\n", found.json()),
+        false => format!("{found}\n"),
+    };
+    match output::print(&text) {
+        Ok(()) => status,
+        Err(error) => error.end("wv doctor"),
+    }
+}
+
+/// What was found of the store.
+struct Found {
+    /// Its place, without password and options.
+    store: String,
+    /// Figures, or why there are none.
+    measured: Result<Measured, String>,
+    lease_ttl: Duration,
+}
+
+fn examine(options: &DoctorOptions) -> Found {
+    let lease_ttl = GroupConfig::default().lease_ttl;
+    let config = configured(options.store.as_deref());
+    let config = match config {
+        Ok(config) => config,
+        Err(error) => {
+            return Found {
+                store: place(options.store.as_deref().unwrap_or_default()),
+                measured: Err(error.to_string()),
+                lease_ttl,
+            };
+        }
+    };
+    let measured = open(&config)
+        .and_then(|store| measure_store(&*store, options.calls, BOUND))
+        .map_err(|error| error.to_string());
+    Found {
+        store: place(&config.store),
+        measured,
+        lease_ttl,
+    }
+}
+
+/// What a rank would be told, with the store that was given. The variables of a store are options of that, too.
+fn configured(store: Option<&str>) -> Result<Config, ConfigError> {
+    let variable = |name: &str| match (name, store) {
+        ("WARPVERBS_STORE", Some(store)) => Some(store.to_owned()),
+        _ => std::env::var(name).ok(),
+    };
+    match Config::from_variables(variable) {
+        // Nobody has started this as a rank.
+        Err(ConfigError::NoRank) => Config::from_variables(|name| match name {
+            "WARPVERBS_RANK" => Some("0".to_owned()),
+            "WARPVERBS_RANKS" => Some("1".to_owned()),
+            _ => variable(name),
+        }),
+        config => config,
+    }
+}
+
+fn open(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
+    match config.store.as_str() {
+        "" => Ok(Arc::new(MemoryStore::new())),
+        url => open_store(url, &config.run_id),
+    }
+}
+
+/// A URL without what is secret or long.
+fn place(url: &str) -> String {
+    let url = url.split_once('?').map_or(url, |(place, _)| place);
+    match url.split_once("://") {
+        _ if url.is_empty() => "in memory (WARPVERBS_STORE is not set)".to_owned(),
+        Some((kind, rest)) if kind != "file" => {
+            let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+            format!("{kind}://{rest}")
+        }
+        _ => url.to_owned(),
+    }
+}
+
+impl Found {
+    fn warning(&self) -> Option<String> {
+        let measured = self.measured.as_ref().ok()?;
+        (!measured.carries(self.lease_ttl)).then(|| {
+            format!(
+                "the default lease_ttl of {:?} is below 6 times the p99: ranks that live may be taken for dead; set \
+                 GroupConfig::lease_ttl to {:.1?} or more, or use a faster store",
+                self.lease_ttl, measured.shortest_lease_ttl
+            )
+        })
+    }
+
+    fn json(&self) -> Value {
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        let mut store = json!({ "place": self.store });
+        match &self.measured {
+            Ok(measured) => {
+                store["calls"] = json!(measured.calls);
+                store["calls_per_second"] = json!(measured.per_second);
+                store["p50_us"] = json!(micros(measured.p50));
+                store["p99_us"] = json!(micros(measured.p99));
+                store["slowest_us"] = json!(micros(measured.slowest));
+                store["shortest_lease_ttl_us"] = json!(micros(measured.shortest_lease_ttl));
+                store["default_lease_ttl_us"] = json!(micros(self.lease_ttl));
+                store["warning"] = json!(self.warning());
+            }
+            Err(error) => store["error"] = json!(error),
+        }
+        json!({ "store": store })
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measured = match &self.measured {
+            Ok(measured) => measured,
+            Err(error) => return write!(f, "store {}: cannot be used: {error}", self.store),
+        };
+        write!(
+            f,
+            "store {}: {:.0} calls/s, p50 {:.1?}, p99 {:.1?}, slowest {:.1?} ({} calls); carries a lease_ttl of {:.1?} or more",
+            self.store,
+            measured.per_second,
+            measured.p50,
+            measured.p99,
+            measured.slowest,
+            measured.calls,
+            measured.shortest_lease_ttl
+        )?;
+        match self.warning() {
+            Some(warning) => write!(f, "\nwarning: {warning}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_the_store_does_not_carry_is_warned_of() {
+        let store = MemoryStore::new();
+        let mut found = Found {
+            store: "s".to_owned(),
+            measured: measure_store(&store, 10, BOUND).map_err(|error| error.to_string()),
+            lease_ttl: Duration::ZERO,
+        };
+        let text = found.to_string();
+        assert!(
+            text.contains("\nwarning: the default lease_ttl of 0ns"),
+            "{text}"
+        );
+        assert!(found.json()["store"]["warning"].is_string());
+        found.lease_ttl = Duration::MAX;
+        let text = found.to_string();
+        assert!(!text.contains('\n'), "{text}");
+        assert!(found.json()["store"]["warning"].is_null());
+    }
+
+    #[test]
+    fn a_place_shows_no_password() {
+        for (url, shown) in [
+            ("etcd://me:secret@a:1,b:2/p?insecure", "etcd://a:1,b:2/p"),
+            ("etcds://a:1/p?key=/k", "etcds://a:1/p"),
+            ("file:///a@b?shared", "file:///a@b"),
+            ("nothing", "nothing"),
+        ] {
+            assert_eq!(place(url), shown);
+        }
+    }
+}
