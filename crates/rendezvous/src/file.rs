@@ -354,12 +354,13 @@ impl Store for FileStore {
     ) -> Result<Changed, StoreError> {
         check_look(keys, below)?;
         let mut wanted: BTreeSet<String> = keys.iter().map(|&key| key.to_owned()).collect();
+        let tries = self.tries();
+        // Held over the whole look, its list of keys too: the revision of the look is behind all that it finds and before what other
+        // threads find later. A key that came behind the list has no revision of this look.
+        let mut looks = self.looks();
         if let Some(below) = below {
             self.keys_below(below, &mut wanted)?;
         }
-        // Held over the whole look, so that its revision is behind all that it finds and before what others find later.
-        let tries = self.tries();
-        let mut looks = self.looks();
         let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
         for key in &wanted {
             match self.look(&mut looks, key, &tries) {
@@ -379,9 +380,10 @@ impl Store for FileStore {
     fn count(&self, key: &str) -> Result<Count, StoreError> {
         check_key(key)?;
         let mut keys = BTreeSet::new();
-        self.keys_below(key, &mut keys)?;
         let tries = self.tries();
+        // Held over the list of keys too, as in a look.
         let mut looks = self.looks();
+        self.keys_below(key, &mut keys)?;
         let (mut set, mut newest_created) = (0, 0);
         for key in &keys {
             match self.look(&mut looks, key, &tries) {

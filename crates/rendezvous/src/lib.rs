@@ -1,7 +1,7 @@
 //! Where ranks find each other: a small map of keys to bytes that all of them can reach.
 //!
-//! A store keeps a few records per rank and is asked rarely: at bring-up, and when membership changes. No message between
-//! ranks goes through it. Three places can hold one: memory ([`MemoryStore`], ranks are threads), a directory
+//! A store keeps a few records per rank and is asked rarely: at bring-up, a few times in each lease, and when membership changes.
+//! No message between ranks goes through it. Three places can hold one: memory ([`MemoryStore`], ranks are threads), a directory
 //! ([`FileStore`], ranks are processes) and etcd (`EtcdStore`, feature `etcd`, ranks are anywhere). [`open_store`] takes a URL and
 //! wraps what it opens in [`Records`], so that a rank of another run or version is refused by name.
 //!

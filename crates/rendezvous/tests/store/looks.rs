@@ -1,7 +1,8 @@
 //! Looks at many keys, counts, keys under a lease, the watch of one key and the removal of a prefix, in every store.
 
+use std::collections::BTreeSet;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rendezvous::{Changed, LeaseId, MAX_BOUND, MAX_LOOK, StoreError, Timed};
 use test_basics::limits::{HANG, until};
@@ -211,6 +212,47 @@ fn a_handle_of_another_bound_is_the_same_store_with_the_same_revisions() {
         other.end_lease("l", id).unwrap();
         until("the lease is gone", || {
             store.try_get("l").unwrap().is_none()
+        });
+    });
+}
+
+#[test]
+fn a_look_misses_no_key_that_another_thread_of_the_same_handle_has_seen_first() {
+    on_each(|store| {
+        let rounds = 300u32;
+        let name = |round: u32| format!("first/{round}");
+        thread::scope(|scope| {
+            let sees = scope.spawn(|| {
+                // It gives the directory's handle the revision of each key, perhaps before the look below has listed the key.
+                for round in 0..rounds {
+                    let start = Instant::now();
+                    let look = || store.changed_since(&[&name(round)], None, 0).unwrap();
+                    while look().entries.is_empty() {
+                        assert!(start.elapsed() < HANG, "{} is not set", name(round));
+                    }
+                }
+            });
+            scope.spawn(|| {
+                for round in 0..rounds {
+                    store.put(&name(round), b"1").unwrap();
+                }
+            });
+            let (mut seen, mut since) = (BTreeSet::new(), 0);
+            let mut all_set = false;
+            loop {
+                let found = store.changed_since(&[], Some("first"), since).unwrap();
+                since = found.revision;
+                seen.extend(found.entries.into_iter().map(|entry| entry.key));
+                if all_set {
+                    break;
+                }
+                all_set = sees.is_finished();
+            }
+            let missed: Vec<String> = (0..rounds)
+                .map(name)
+                .filter(|key| !seen.contains(key))
+                .collect();
+            assert!(missed.is_empty(), "{missed:?}");
         });
     });
 }
