@@ -1,8 +1,10 @@
 //! How patient a group is.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::GroupError;
+use super::rules::clocks;
 use crate::config::setters;
 use crate::team::LEASE_TTL;
 
@@ -12,16 +14,17 @@ use crate::team::LEASE_TTL;
 pub struct GroupConfig {
     /// How long a rank that does not renew its lease counts as living. Default 2 s.
     pub lease_ttl: Duration,
-    /// How long kernels may wait in vain for a rank whose lease lives before it has to go. Default 5 times the team's deadline.
+    /// How long a living rank may be without contact to every rank of the larger side before it goes: kernels wait for it in vain,
+    /// or its QPs are in error. At least two leases. Default 5 times the team's deadline, and two leases at least.
     pub stall_bound: Option<Duration>,
-    /// The same for a rank a QP to which is in error, or all of whose ports are down. It goes then if all who stay are in doubt of
-    /// it; while only some are, either end of a pair may be ill, and nobody goes before the stall bound. Default the team's
-    /// deadline.
+    /// How long a QP to a rank is in error before the two part: no call of the next view sends between them, and their QPs are
+    /// connected anew. Neither goes for that. Default the team's deadline.
     pub error_bound: Option<Duration>,
-    /// How long a living rank may leave a proposal unanswered before a smaller one goes on without it. Default 5 times the
-    /// team's deadline.
+    /// How long a living rank may leave a proposal unanswered before a smaller one goes on without it. At least two leases. Default
+    /// 5 times the team's deadline, and two leases at least.
     pub promise_bound: Option<Duration>,
-    /// Longest wait of the founders for each other. Default the team's timeout.
+    /// Longest wait of the founders for each other, and of ranks that join for a member to be heard of before they found the group
+    /// anew. Default the team's timeout.
     pub found_bound: Option<Duration>,
 }
 
@@ -65,6 +68,37 @@ pub(super) struct Bounds {
     pub(super) found: Duration,
 }
 
+impl fmt::Display for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            lease_ttl,
+            stall,
+            error,
+            promise,
+            found,
+        } = self;
+        write!(
+            f,
+            "lease_ttl {lease_ttl:?}, stall_bound {stall:?}, error_bound {error:?}, promise_bound {promise:?}, found_bound {found:?}"
+        )
+    }
+}
+
+impl Bounds {
+    /// The bounds of clocks before a call of the store was made.
+    pub(super) fn clocks(&self) -> clocks::Bounds<Duration> {
+        let configured = clocks::Bounds {
+            between: Duration::ZERO,
+            call: Duration::ZERO,
+            unheard: Duration::ZERO,
+            stalled: self.stall,
+            unanswered: self.promise,
+            found: self.found,
+        };
+        clocks::Pace::default().bounds(self.lease_ttl, &configured)
+    }
+}
+
 impl GroupConfig {
     /// In a team whose device calls wait for `deadline`, and its collective calls for `timeout`.
     pub(super) fn bounds(
@@ -80,7 +114,8 @@ impl GroupConfig {
                 most: *LEASE_TTL.end(),
             });
         }
-        let long = deadline.saturating_mul(5);
+        let two_leases = self.lease_ttl.saturating_mul(2);
+        let long = deadline.saturating_mul(5).max(two_leases);
         let bounds = Bounds {
             lease_ttl: self.lease_ttl,
             stall: self.stall_bound.unwrap_or(long),
@@ -88,10 +123,12 @@ impl GroupConfig {
             promise: self.promise_bound.unwrap_or(long),
             found: self.found_bound.unwrap_or(timeout),
         };
-        // A rank that waits for another that waits is late by one deadline and a quarter without being ill.
+        // A rank that waits for another that waits is late by one deadline and a quarter without being ill. One that stood still for
+        // less than a lease, or behind four gaps of half a lease, is not ill either.
         for (what, value, least) in [
             ("stall_bound", bounds.stall, deadline.saturating_mul(2)),
-            ("promise_bound", bounds.promise, Duration::from_millis(10)),
+            ("stall_bound", bounds.stall, two_leases),
+            ("promise_bound", bounds.promise, two_leases),
         ] {
             if value < least {
                 return Err(GroupError::Bound {
@@ -115,9 +152,13 @@ mod tests {
 
     #[test]
     fn what_is_not_said_follows_from_the_deadline() {
-        let bounds = GroupConfig::default().bounds(DEADLINE, TIMEOUT).unwrap();
+        let config = GroupConfig::default().with_lease_ttl(DEADLINE);
+        let bounds = config.bounds(DEADLINE, TIMEOUT).unwrap();
         assert_eq!(bounds.stall, 5 * DEADLINE);
         assert_eq!(bounds.promise, 5 * DEADLINE);
+        let patient = GroupConfig::default().bounds(DEADLINE, TIMEOUT).unwrap();
+        assert_eq!(patient.stall, 2 * patient.lease_ttl);
+        assert_eq!(patient.promise, 2 * patient.lease_ttl);
         assert_eq!(bounds.error, DEADLINE);
         assert_eq!(bounds.found, TIMEOUT);
     }
@@ -130,6 +171,20 @@ mod tests {
         };
         let error = short.bounds(DEADLINE, TIMEOUT).unwrap_err().to_string();
         assert_eq!(error, "stall_bound is 200ms; it must be at least 400ms");
+        let second = Some(Duration::from_secs(1));
+        for (what, short) in [
+            (
+                "stall_bound",
+                GroupConfig::default().with_stall_bound(second),
+            ),
+            (
+                "promise_bound",
+                GroupConfig::default().with_promise_bound(second),
+            ),
+        ] {
+            let error = short.bounds(DEADLINE, TIMEOUT).unwrap_err().to_string();
+            assert_eq!(error, format!("{what} is 1s; it must be at least 4s"));
+        }
         let short = GroupConfig {
             lease_ttl: Duration::from_millis(1),
             ..GroupConfig::default()

@@ -1,62 +1,137 @@
-//! The thread that connects QPs to ranks that want to come in, so that nobody waits for that who has a view to agree on.
+//! The thread that connects QPs to ranks that come in, and to members from which this rank is parted, so that the thread which
+//! agrees on views never waits for another rank.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::event::GroupEventKind;
-use super::presence::RankGeneration;
-use super::record::newer;
+use super::rules::clocks::back_off;
+use super::rules::record::{RankGeneration, newer};
 use super::shared::{Inner, Shared};
 
-/// Time between two looks at calls that have to end first, and between two tries.
+/// Time between two looks at calls that have to end first, and between two steps of one connection.
 const LOOK: Duration = Duration::from_millis(2);
-/// Time before a connection that failed is tried again.
+/// Time before a connection to a newcomer that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(50);
+/// Time between two looks at a parted pair that is connected: the other end may have begun anew.
+const CHECK: Duration = Duration::from_millis(20);
+/// Longest wait for something to do.
+const IDLE: Duration = Duration::from_millis(200);
+/// P7: a parted pair waits for at most so many error bounds.
+const MOST_BOUNDS: u32 = 32;
+
+/// When each rank is to be tried next.
+#[derive(Debug, Default)]
+struct Schedule {
+    next: BTreeMap<RankGeneration, Instant>,
+    /// Connections of a parted pair that failed.
+    failures: BTreeMap<RankGeneration, u32>,
+    /// A rank that cannot be connected to does not keep the others waiting.
+    last: RankGeneration,
+}
 
 /// Connects until the group stops.
 pub(super) fn run(shared: &Arc<Shared>) {
-    let mut not_before = Instant::now();
-    // Whoever cannot be connected to does not keep the others waiting.
-    let mut last: RankGeneration = (0, 0);
+    let mut schedule = Schedule::default();
     while !shared.is_stopped() {
         let inner = shared.lock();
-        let next = match Instant::now() >= not_before {
-            true => next(shared, &inner, last),
-            false => None,
-        };
-        let Some((rank, generation)) = next else {
+        let targets = targets(shared, &inner);
+        let now = Instant::now();
+        schedule.forget(&inner);
+        let Some(who) = schedule.due(&targets, now) else {
             let over = over(shared, &inner);
-            drop(shared.wait(inner, LOOK));
+            let waits = !inner.traces.is_empty() || !inner.farewells.is_empty();
+            let idle = if waits { LOOK } else { schedule.idle(now) };
+            drop(shared.wait(inner, idle));
             release(shared, &over);
             continue;
         };
+        let parted = inner.parted.contains(&who);
         drop(inner);
-        last = (rank, generation);
-        match connect(shared, last) {
-            Ok(true) => {}
-            Ok(false) => not_before = Instant::now() + LOOK,
+        schedule.last = who;
+        let pause = match connect(shared, who, parted) {
+            Ok(true) => CHECK,
+            Ok(false) => LOOK,
             Err(error) => {
+                let (rank, generation) = who;
                 shared.tell(GroupEventKind::NotConnected {
                     rank,
                     generation,
                     error,
                 });
-                not_before = Instant::now() + AGAIN;
+                match parted {
+                    true => schedule.failed(who, shared.bounds.error),
+                    false => AGAIN,
+                }
             }
-        }
+        };
+        schedule.next.insert(who, Instant::now() + pause);
     }
+}
+
+impl Schedule {
+    /// The target behind the last one whose time has come.
+    fn due(&self, targets: &[RankGeneration], now: Instant) -> Option<RankGeneration> {
+        let is_due = |who: &&RankGeneration| self.next.get(who).is_none_or(|next| *next <= now);
+        let behind = targets.iter().find(|who| **who > self.last && is_due(who));
+        behind.or_else(|| targets.iter().find(is_due)).copied()
+    }
+
+    /// How long no target is due.
+    fn idle(&self, now: Instant) -> Duration {
+        let left = self
+            .next
+            .values()
+            .map(|next| next.saturating_duration_since(now));
+        left.min().unwrap_or(IDLE).clamp(LOOK, IDLE)
+    }
+
+    fn failed(&mut self, who: RankGeneration, bound: Duration) -> Duration {
+        let failures = self.failures.entry(who).or_default();
+        *failures = failures.saturating_add(1);
+        back_off(bound, *failures, MOST_BOUNDS)
+    }
+
+    /// Ranks that are neither wanted nor parted from this one are no targets any more. A pair that was united and parts again has
+    /// failed once more.
+    fn forget(&mut self, inner: &Inner) {
+        let is_target =
+            |who: &RankGeneration| inner.wanted.contains(who) || inner.parted.contains(who);
+        self.next.retain(|who, _| is_target(who));
+        let members = inner.suspects.members();
+        self.failures
+            .retain(|(slot, generation), _| members.get(slot) == Some(generation));
+    }
+}
+
+/// The ranks that nothing keeps from being connected to: newcomers that are not connected, and all from which this rank is parted.
+fn targets(shared: &Shared, inner: &Inner) -> Vec<RankGeneration> {
+    let ended = |first: &u32| !newer(first.wrapping_sub(1), shared.layer.finished());
+    // Grace: calls of the view before may still read what the rank before has sent.
+    let cleared = |slot: &u32| inner.traces.get(slot).is_none_or(ended);
+    let free = |(slot, _): &&RankGeneration| {
+        let leaves = inner.farewells.keys().any(|(leaver, _)| leaver == slot);
+        !leaves && !inner.suspects.members().contains_key(slot)
+    };
+    let missing = inner.wanted.difference(&inner.connected).filter(free);
+    let mut all: Vec<RankGeneration> = missing.chain(&inner.parted).copied().collect();
+    all.retain(|(slot, _)| cleared(slot));
+    all.sort_unstable();
+    all
 }
 
 /// Slots whose holder was dropped, and of which no call needs anything.
 fn over(shared: &Shared, inner: &Inner) -> Vec<u32> {
+    if inner.traces.is_empty() {
+        return Vec::new();
+    }
     let finished = shared.layer.finished();
-    let ended = |(_, first): &(&u32, &u32)| !newer(first.wrapping_sub(1), finished);
-    inner
-        .traces
-        .iter()
-        .filter(ended)
-        .map(|(slot, _)| *slot)
-        .collect()
+    let parted = |slot: &u32| inner.parted.iter().any(|(of, _)| of == slot);
+    let ended =
+        |(slot, first): &(&u32, &u32)| !newer(first.wrapping_sub(1), finished) && !parted(slot);
+    let over = inner.traces.iter().filter(ended);
+    over.map(|(slot, _)| *slot).collect()
 }
 
 /// Closes the memory of those who are gone.
@@ -68,26 +143,16 @@ fn release(shared: &Shared, over: &[u32]) {
     }
 }
 
-/// Somebody whom nothing keeps from being connected to: the first behind `last`.
-fn next(shared: &Shared, inner: &Inner, last: RankGeneration) -> Option<RankGeneration> {
-    let ended = |first: &u32| !newer(first.wrapping_sub(1), shared.layer.finished());
-    let free = |(slot, _): &&RankGeneration| {
-        // Grace: calls of the view before may still read what the one before has sent.
-        let cleared = inner.traces.get(slot).is_none_or(ended);
-        let leaves = inner.farewells.keys().any(|(leaver, _)| leaver == slot);
-        cleared && !leaves && !inner.table.members().contains_key(slot)
-    };
-    let missing = || inner.wanted.difference(&inner.connected).filter(free);
-    let behind = missing().find(|who| **who > last);
-    behind.or_else(|| missing().next()).copied()
-}
-
 /// Whether the QPs are connected now; if not, the other end has not come yet.
-fn connect(shared: &Shared, who: RankGeneration) -> Result<bool, String> {
+fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, String> {
     let (rank, generation) = who;
     let since = *shared.lock().begun.entry(who).or_insert_with(Instant::now);
     if shared.lock().traces.contains_key(&rank) {
-        let silent = shared.transport.is_silent(rank, generation);
+        // Of a parted pair the other end lives, and nothing of it arrives, since the QPs here are in Err.
+        let silent = match parted {
+            true => Ok(true),
+            false => shared.transport.is_silent(rank, generation),
+        };
         if !silent.map_err(|error| error.to_string())? {
             return Ok(false);
         }
@@ -95,23 +160,45 @@ fn connect(shared: &Shared, who: RankGeneration) -> Result<bool, String> {
         cleared.map_err(|error| format!("clearing its words: {error}"))?;
         let mut inner = shared.lock();
         inner.traces.remove(&rank);
+        inner.masked = None;
+        shared.mask(&mut inner);
         inner.tell(GroupEventKind::Cleared { rank });
     }
-    // Whoever came no further than this has lost its QPs now.
-    shared.lock().connected.retain(|(slot, _)| *slot != rank);
-    let connected = shared.transport.connect_peer(rank, generation);
-    if !connected.map_err(|error| error.to_string())? {
-        return Ok(false);
-    }
+    let connected = match parted {
+        true => shared.transport.reunite_peer(rank, generation),
+        false => {
+            // Whoever came no further than this has lost its QPs now.
+            shared.lock().connected.retain(|(slot, _)| *slot != rank);
+            shared.transport.connect_peer(rank, generation)
+        }
+    };
     let mut inner = shared.lock();
-    inner.begun.remove(&who);
-    inner.connected.insert(who);
-    inner.news = true;
-    inner.tell(GroupEventKind::Connected {
-        rank,
-        generation,
-        took: since.elapsed(),
-    });
-    shared.notify();
+    // The view may have changed meanwhile: the rank is gone, or the pair is parted for another time.
+    let is_target = match parted {
+        true => inner.parted.contains(&who) && !inner.traces.contains_key(&rank),
+        false => inner.wanted.contains(&who),
+    };
+    if !matches!(connected, Ok(true)) || !is_target {
+        if inner.connected.remove(&who) {
+            inner.news = true;
+        }
+        drop(inner);
+        shared.notify();
+        return connected.map(|_| false).map_err(|error| error.to_string());
+    }
+    if inner.connected.insert(who) {
+        inner.begun.remove(&who);
+        if inner.suspects.mend(rank) {
+            inner.tell(GroupEventKind::Trusted { rank });
+        }
+        inner.news = true;
+        shared.mask(&mut inner);
+        inner.tell(GroupEventKind::Connected {
+            rank,
+            generation,
+            took: since.elapsed(),
+        });
+        shared.notify();
+    }
     Ok(true)
 }

@@ -33,6 +33,16 @@ pub enum GroupError {
         /// The generation.
         generation: u32,
     },
+    /// Ranks whose bounds differ.
+    #[error(
+        "this rank's group has {own}, and others have {theirs}; give all ranks the same GroupConfig"
+    )]
+    Differs {
+        /// Of this rank.
+        own: String,
+        /// Of the rank that came first.
+        theirs: String,
+    },
     /// A record in the store that no group writes.
     #[error("the group's record '{key}' cannot be: {reason}")]
     Record {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::record::{GroupRecord, Members};
+use super::rules::record::{Members, Record};
 use crate::error::ThreadPanicked;
 
 /// How a rank stands in its group.
@@ -43,14 +43,31 @@ pub struct GroupView {
     pub first: u32,
     /// The generation of each member, by rank slot.
     pub members: Members,
+    /// Pairs of members between which no call of this view sends, the lower slot first: a QP between them has failed, and their QPs
+    /// are being connected anew.
+    pub parted: Vec<(u32, u32)>,
 }
 
-impl From<&GroupRecord> for GroupView {
-    fn from(record: &GroupRecord) -> Self {
+impl GroupView {
+    /// The members with which `rank` exchanges no tokens in this view.
+    #[must_use]
+    pub fn parted_from(&self, rank: u32) -> Vec<u32> {
+        let other = |&(a, b): &(u32, u32)| match (a == rank, b == rank) {
+            (true, _) => Some(b),
+            (_, true) => Some(a),
+            _ => None,
+        };
+        self.parted.iter().filter_map(other).collect()
+    }
+}
+
+impl From<&Record> for GroupView {
+    fn from(record: &Record) -> Self {
         Self {
             epoch: record.epoch,
             first: record.first,
             members: record.members.clone(),
+            parted: record.parted.iter().collect(),
         }
     }
 }
@@ -65,16 +82,16 @@ pub enum Cause {
     QpError(u32),
     /// The HCA says that a QP to it has failed: the type of event.
     QpEvent(u16),
-    /// The port, or the HCA, through which this rank reaches it carries nothing.
-    PortDown,
     /// A QP to it ended in error, and what failed first was flushed over before it was seen: the cause is lost.
     QpFlushed,
-    /// Its lease has run out.
-    LeaseLost,
+    /// Nothing was heard of it for one and a half times to live of its lease, which has run out.
+    Unheard,
+    /// Nothing has arrived from it, or could be sent to it, for the stall bound.
+    Overdue,
     /// Its process, on this machine, has ended.
     ProcessExit,
-    /// A later generation of its slot asks to be taken in.
-    Successor,
+    /// It says itself that it has ended.
+    Over,
     /// It wants to leave.
     Leaves,
     /// It has not promised a proposal in time.
@@ -89,11 +106,11 @@ impl fmt::Display for Cause {
             Self::Timeout => f.write_str("kernels wait for it in vain"),
             Self::QpError(syndrome) => write!(f, "a QP to it is in error, syndrome {syndrome:#x}"),
             Self::QpEvent(kind) => write!(f, "a QP to it has failed, event {kind:#x}"),
-            Self::PortDown => f.write_str("this rank's port is down"),
             Self::QpFlushed => f.write_str("a QP to it was flushed, the cause is lost"),
-            Self::LeaseLost => f.write_str("its lease has run out"),
+            Self::Unheard => f.write_str("its lease has run out, and nothing is heard of it"),
+            Self::Overdue => f.write_str("no contact with it for the stall bound"),
             Self::ProcessExit => f.write_str("its process has ended"),
-            Self::Successor => f.write_str("a later generation has its place"),
+            Self::Over => f.write_str("it has ended, as it says itself"),
             Self::Leaves => f.write_str("it leaves"),
             Self::Silent => f.write_str("it does not promise a proposal"),
             Self::Told(why) => f.write_str(why),
@@ -165,7 +182,7 @@ pub enum GroupEventKind {
         /// The slot.
         rank: u32,
     },
-    /// The QPs to a rank that wants to come in are connected.
+    /// The QPs to a rank that wants to come in, or from which this rank is parted, are connected.
     Connected {
         /// Its slot.
         rank: u32,
@@ -174,7 +191,7 @@ pub enum GroupEventKind {
         /// How long that took.
         took: Duration,
     },
-    /// The QPs to a rank that wants to come in could not be connected; it is tried again.
+    /// The QPs to a rank that wants to come in, or from which this rank is parted, could not be connected; it is tried again.
     NotConnected {
         /// Its slot.
         rank: u32,
@@ -187,6 +204,21 @@ pub enum GroupEventKind {
     Failed {
         /// Which, and why.
         error: String,
+    },
+    /// The port of a rail carries nothing any more. That alone parts this rank from nobody: QPs that fail through it do.
+    RailDown {
+        /// The rail.
+        rail: usize,
+    },
+    /// It does again.
+    RailUp {
+        /// The rail.
+        rail: usize,
+    },
+    /// The HCA of a rail has failed for good. When those of all rails have, this rank goes, if two others meet.
+    RailLost {
+        /// The rail.
+        rail: usize,
     },
     /// The store does not answer: no view changes.
     StoreLost {
@@ -207,10 +239,11 @@ pub enum GroupEventKind {
 impl fmt::Display for GroupView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slots: Vec<u32> = self.members.keys().copied().collect();
-        write!(
-            f,
-            "view {} of {slots:?} from call {} on",
-            self.epoch, self.first
-        )
+        let (epoch, first) = (self.epoch, self.first);
+        write!(f, "view {epoch} of {slots:?} from call {first} on")?;
+        match self.parted[..] {
+            [] => Ok(()),
+            _ => write!(f, ", parted: {:?}", self.parted),
+        }
     }
 }

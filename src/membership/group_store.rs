@@ -1,259 +1,552 @@
-//! What a group keeps in the store, and one look at all of it.
+//! What a group keeps in the store, and one look at all of it that has changed.
 //!
 //! ```text
+//! group/config            bounds that all ranks have alike
 //! group/record            the group, changed by compare-and-set only
-//! group/promise/P/S.G     the promise of slot S, generation G, for proposal P
-//! group/member/S.G        lease: lives; its process
-//! group/asks/S.G          wants to be taken in
-//! group/leaves/S.G        wants to leave; its view, and the last call that it starts in it
-//! group/rows/S.G          whom it does not reach, and to which newcomers it is connected
-//! group/taken/S.G         has, or had, its group
+//! group/member/S.G        lease of slot S, generation G: its process, and whether it asks to be taken in
+//! group/row/S.G           what it says of the others
+//! group/promise/P/S.G     its promise for proposal P
+//! group/leaves/S.G        it wants to leave: its view, and the last call that it starts in it
+//! group/over/S.G          it has ended, by its own word
+//! group/taken/S.G         it has, or had, its group
 //! generation/S            newest generation of slot S
 //! ```
+//!
+//! A key that is none of these, or whose value cannot be, counts as missing and is told once, by name. No call is made twice here:
+//! the thread that follows the rules looks again, and knows how long a call took.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rendezvous::{Lease, Patient, Process, Store, StoreError, repeat};
+use rendezvous::{Count, Entry, LeaseId, Patient, Process, Store, StoreError, Timed, repeat};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::GroupError;
+use super::config::Bounds;
 use super::event::GroupView;
-use super::presence::RankGeneration;
-use super::record::{Goodbye, GroupRecord, Promise};
-use crate::team::remove_below;
+use super::rules::clocks::Pace;
+use super::rules::evidence::Row;
+use super::rules::record::{Promise, RankGeneration, Record};
+use super::rules::slots::Slots;
 
+const GROUP: &str = "group";
 const RECORD: &str = "group/record";
-/// A call of the store is repeated for this long: longer than an etcd needs to choose another leader.
+const MEMBERS: &str = "group/member";
+const CONFIG: &str = "group/config";
+/// A call before the group runs is repeated for this long: longer than an etcd needs to choose another leader.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a rank tells the others of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Row {
-    /// Whom it has not reached for so long that it counts.
-    pub(super) suspects: BTreeSet<RankGeneration>,
-    /// Whom it has not reached for so long that one of both has to go, whatever others say.
-    pub(super) overdue: BTreeSet<RankGeneration>,
-    /// Whom it does not reach now, for however short a time.
-    pub(super) doubts: BTreeSet<RankGeneration>,
-    /// Leavers with whom it has finished every call that they are part of. A leaver that has finished them names itself.
-    pub(super) done: BTreeSet<RankGeneration>,
-    /// To whom it is connected, of those who were not there when it joined.
-    pub(super) reached: BTreeSet<RankGeneration>,
+/// What a rank that lives says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Member {
+    pub(super) process: Process,
+    /// It wants to be taken in.
+    pub(super) asks: bool,
 }
 
-/// All that one look has found.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Look {
-    pub(super) record: Option<GroupRecord>,
-    pub(super) promises: BTreeMap<u32, Promise>,
-    pub(super) held: BTreeSet<RankGeneration>,
-    pub(super) asks: BTreeSet<RankGeneration>,
-    pub(super) leaves: BTreeMap<RankGeneration, Goodbye>,
-    pub(super) rows: BTreeMap<RankGeneration, Row>,
+/// What a member says that wants to go: `last` is the last call that it starts in the view of `epoch`. It holds in that view only;
+/// a member that a change has kept meanwhile says it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Goodbye {
+    pub(super) epoch: u32,
+    pub(super) last: u32,
+}
+
+/// What a rank says of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredRow {
+    /// Slots of the team.
+    pub(super) slots: u32,
+    /// How often it took its lease.
+    pub(super) takings: u32,
+    /// It has made all calls up to this one, which was the last of a leaver.
+    pub(super) through: Option<u32>,
+    pub(super) unheard: Slots,
+    pub(super) broken: Slots,
+    pub(super) overdue: Slots,
+    pub(super) meets: Slots,
+    pub(super) ended: Slots,
+    /// Slot and generation: the next holder of a slot is another one.
+    pub(super) connected: BTreeSet<RankGeneration>,
+}
+
+impl StoredRow {
+    /// As the rules see it, `named` saying which generation a slot stands for.
+    pub(super) fn row(&self, named: impl Fn(RankGeneration) -> bool) -> Row {
+        let connected = self.connected.iter().filter(|who| named(**who));
+        Row {
+            unheard: self.unheard.clone(),
+            broken: self.broken.clone(),
+            overdue: self.overdue.clone(),
+            meets: self.meets.clone(),
+            connected: connected.map(|(slot, _)| *slot).collect(),
+            ended: self.ended.clone(),
+        }
+    }
+
+    /// Why it cannot be a row of a team of `slots`.
+    fn wrong(&self, slots: u32) -> Option<String> {
+        if self.slots != slots {
+            return Some(format!("a row of {} slots; there are {slots}", self.slots));
+        }
+        let sets = [
+            &self.unheard,
+            &self.broken,
+            &self.overdue,
+            &self.meets,
+            &self.ended,
+        ];
+        let last = sets.into_iter().filter_map(Slots::last);
+        let last = last.chain(self.connected.iter().map(|who| who.0)).max();
+        let beyond = last.filter(|last| *last >= slots);
+        beyond.map(|last| format!("slot {last}; there are {slots}"))
+    }
+}
+
+/// What this rank has read.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) record: Option<Arc<Record>>,
+    /// The record as it stands in the store.
+    text: Vec<u8>,
+    /// Those that hold their leases.
+    pub(super) members: BTreeMap<RankGeneration, Member>,
+    pub(super) rows: BTreeMap<RankGeneration, StoredRow>,
+    /// By proposal and rank.
+    pub(super) promises: BTreeMap<(u64, RankGeneration), Promise>,
+    pub(super) goodbyes: BTreeMap<RankGeneration, Goodbye>,
+    pub(super) over: BTreeSet<RankGeneration>,
+    /// The store's revision of the last look.
+    since: u64,
+    count: Option<Count>,
+    /// Keys that cannot be, which were told.
+    told: BTreeSet<String>,
+}
+
+impl Kept {
+    /// The store's revision of the last look at changes.
+    pub(super) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// Differs when a lease was taken or has gone.
+    pub(super) fn count(&self) -> Option<(u64, u64)> {
+        self.count.map(|count| (count.keys, count.newest_created))
+    }
 }
 
 /// The way of one generation to the store.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct GroupStore {
+    opened: Arc<dyn Store>,
+    /// The same, with the bound that calls have now.
     store: Arc<dyn Store>,
+    bound: Duration,
     own: RankGeneration,
     slots: u32,
+    ttl: Duration,
+    pub(super) pace: Pace,
+    /// The slowest call since the last look; the longest time of all if one has failed.
+    slowest: Duration,
+    pub(super) kept: Kept,
+    lease: Option<(LeaseId, Instant)>,
+    /// What stands under the lease.
+    value: Vec<u8>,
+    pub(super) takings: u32,
 }
 
 impl GroupStore {
-    pub(super) fn new(store: Arc<dyn Store>, own: RankGeneration, slots: u32) -> Self {
-        let store = Arc::new(Patient::new(store, PATIENCE));
-        Self { store, own, slots }
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        own: RankGeneration,
+        slots: u32,
+        ttl: Duration,
+    ) -> Self {
+        Self {
+            store: Arc::clone(&store),
+            opened: store,
+            bound: Duration::MAX,
+            own,
+            slots,
+            ttl,
+            pace: Pace::default(),
+            slowest: Duration::ZERO,
+            kept: Kept::default(),
+            lease: None,
+            value: Vec::new(),
+            takings: 0,
+        }
     }
 
-    /// Takes the place of this generation, once. A founder has drawn no generation: from now on that is the newest.
-    pub(super) fn enter(&self) -> Result<(), GroupError> {
+    /// Takes the place of this generation, once, in a group that has these bounds. A founder has drawn no generation: from now on
+    /// that is the newest.
+    pub(super) fn enter(&self, bounds: &Bounds) -> Result<(), GroupError> {
+        let store = Patient::new(Arc::clone(&self.opened), PATIENCE);
         let (rank, generation) = self.own;
-        let counter = generation_key(rank);
+        let taken = GroupError::Taken { rank, generation };
+        if store.try_get(&key("taken", self.own))?.is_some() {
+            return Err(taken);
+        }
+        let own = bounds.to_string();
+        if !store.compare_and_set(CONFIG, None, own.as_bytes())? {
+            let theirs = store.try_get(CONFIG)?.unwrap_or_default();
+            if theirs != own.as_bytes() {
+                let theirs = String::from_utf8_lossy(&theirs).into_owned();
+                return Err(GroupError::Differs { own, theirs });
+            }
+        }
         let text = generation.to_string();
-        self.store
-            .compare_and_set(&counter, None, text.as_bytes())?;
-        match self
-            .store
-            .compare_and_set(&key("taken", self.own), None, b"1")?
-        {
+        store.compare_and_set(&generation_key(rank), None, text.as_bytes())?;
+        match store.compare_and_set(&key("taken", self.own), None, b"1")? {
             true => Ok(()),
-            false => Err(GroupError::Taken { rank, generation }),
+            false => Err(taken),
         }
     }
 
-    /// The lease that says that this rank lives; none if its key is still held, by what it was before the store was away.
-    pub(super) fn take_lease(&self, ttl: Duration) -> Result<Option<Lease>, StoreError> {
-        let process = serde_json::to_vec(&Process::this()).expect("plain words");
-        Lease::take(&self.store, &key("member", self.own), &process, ttl)
+    /// A store for the thread that waits for the record.
+    pub(super) fn watched(&self) -> (Arc<dyn Store>, &'static str) {
+        (Arc::clone(&self.opened), RECORD)
     }
 
-    /// The process of another generation; none if its lease is gone.
-    pub(super) fn process(&self, of: RankGeneration) -> Result<Option<Process>, GroupError> {
-        self.read(&key("member", of))
-    }
-
-    /// Everything, as it is now. Of two keys that one rank has changed, what is seen of the second was not before the first.
-    pub(super) fn look(&self) -> Result<Look, GroupError> {
-        let mut look = Look {
-            asks: self.rank_generations("asks")?,
-            held: self.rank_generations("member")?,
-            ..Look::default()
+    /// Makes one call within the bound that the pace of the store gives it.
+    fn call<T>(
+        &mut self,
+        call: impl FnOnce(&dyn Store) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let bound = self.pace.call_ends(self.ttl);
+        if bound != self.bound {
+            self.store = self.opened.bounded(bound);
+            self.bound = bound;
+        }
+        let timed = Timed::of(|| call(self.store.as_ref()));
+        self.pace.took(timed.took);
+        self.slowest = match timed.result {
+            Ok(_) => self.slowest.max(timed.took),
+            Err(_) => Duration::MAX,
         };
-        for who in self.rank_generations("rows")? {
-            if let Some(row) = self.read(&key("rows", who))? {
-                look.rows.insert(who, row);
+        timed.result
+    }
+
+    /// The slowest call since this was asked last; the longest time of all if one has failed.
+    pub(super) fn take_slowest(&mut self) -> Duration {
+        std::mem::take(&mut self.slowest)
+    }
+
+    /// Takes the lease where there is none, and renews it when a third of its time to live has passed. Only a lease of which the
+    /// store says that it is gone is taken again.
+    pub(super) fn keep_lease(&mut self, asks: bool) -> Result<(), StoreError> {
+        let member = Member {
+            process: Process::this(),
+            asks,
+        };
+        let value = serde_json::to_vec(&member).expect("plain words");
+        let key = key("member", self.own);
+        let asked = Instant::now();
+        if let Some((id, renewed)) = self.lease {
+            let changed = value != self.value;
+            let held = match changed {
+                true => self.call(|store| store.put_leased(&key, &value, id))?,
+                false if asked.duration_since(renewed) < self.ttl / 3 => return Ok(()),
+                false => self.call(|store| store.renew_lease(&key, id))?,
+            };
+            if held {
+                self.value = value;
+                self.lease = Some((id, if changed { renewed } else { asked }));
+                return Ok(());
+            }
+            tracing::warn!("the lease '{key}' is gone");
+            self.lease = None;
+        }
+        let ttl = self.ttl;
+        if let Some(id) = self.call(|store| store.take_lease(&key, &value, ttl))? {
+            self.takings += 1;
+            self.lease = Some((id, asked));
+            self.value = value;
+        }
+        Ok(())
+    }
+
+    /// Gives the lease back.
+    pub(super) fn end_lease(&mut self) {
+        if let Some((id, _)) = self.lease.take() {
+            let key = key("member", self.own);
+            if let Err(error) = self.call(|store| store.end_lease(&key, id)) {
+                tracing::warn!("the lease '{key}' is left to run out: {error}");
             }
         }
-        look.record = self.record()?;
-        // Behind the record: of a proposal that lets a rank go, everybody knows that the rank wants to.
-        for who in self.rank_generations("leaves")? {
-            if let Some(goodbye) = self.read(&key("leaves", who))? {
-                look.leaves.insert(who, goodbye);
+    }
+
+    /// Looks. Of two keys that one rank has changed one after the other, whoever sees the second sees the first. Returns what is to
+    /// be told of keys that cannot be.
+    pub(super) fn look(&mut self, at: LookAt) -> Result<Vec<String>, StoreError> {
+        let mut odd = Vec::new();
+        if at != LookAt::Members {
+            self.look_at_changes(&mut odd)?;
+        }
+        if at != LookAt::Changes {
+            self.look_at_members(&mut odd)?;
+        }
+        Ok(odd)
+    }
+
+    fn look_at_changes(&mut self, odd: &mut Vec<String>) -> Result<(), StoreError> {
+        let since = self.kept.since;
+        let found = self.call(|store| store.changed_since(&[], Some(GROUP), since))?;
+        if found.revision < since {
+            odd.push(format!(
+                "the store is at revision {}, and was at {since}: it has lost what it held. No view changes until the group's \
+                 record is there again; start the ranks anew with another store",
+                found.revision
+            ));
+            self.kept.count = None;
+        }
+        self.kept.since = found.revision;
+        for entry in found.entries {
+            if let Err(reason) = self.keep(&entry) {
+                self.odd(&entry.key, &reason, odd);
             }
         }
-        if let Some(record) = &look.record
-            && let Some(proposed) = &record.proposed
-        {
-            for (&slot, &generation) in proposed {
-                let key = promise_key(record.proposal, (slot, generation));
-                if let Some(promise) = self.read(&key)? {
-                    look.promises.insert(slot, promise);
+        for error in found.unreadable {
+            self.odd(&error.to_string(), "it cannot be read", odd);
+        }
+        Ok(())
+    }
+
+    fn look_at_members(&mut self, odd: &mut Vec<String>) -> Result<(), StoreError> {
+        let count = self.call(|store| store.count(MEMBERS))?;
+        if self.kept.count() != Some((count.keys, count.newest_created)) {
+            let found = self.call(|store| store.changed_since(&[], Some(MEMBERS), 0))?;
+            self.kept.members.clear();
+            for entry in found.entries {
+                if let Err(reason) = self.keep(&entry) {
+                    self.odd(&entry.key, &reason, odd);
                 }
             }
+            self.kept.count = Some(count);
         }
-        Ok(look)
+        Ok(())
     }
 
-    pub(super) fn record(&self) -> Result<Option<GroupRecord>, GroupError> {
-        let record: Option<GroupRecord> = self.read(RECORD)?;
-        if let Some(record) = &record
-            && let Some(reason) = self.wrong(record)
-        {
-            return Err(GroupError::Record {
-                key: RECORD.to_owned(),
-                reason,
-            });
-        }
-        Ok(record)
-    }
-
-    /// Why a record cannot be.
-    fn wrong(&self, record: &GroupRecord) -> Option<String> {
-        let sets = [
-            Some(&record.members),
-            record.proposed.as_ref(),
-            Some(&record.admitted),
-        ];
-        let beyond = |slot: &&u32| **slot >= self.slots;
-        let slot = sets
-            .into_iter()
-            .flatten()
-            .flat_map(|set| set.keys())
-            .find(beyond);
-        match slot {
-            Some(slot) => Some(format!("slot {slot}; there are {}", self.slots)),
-            None => (record.epoch == 0 || record.members.is_empty()).then(|| "no view".to_owned()),
+    fn odd(&mut self, key: &str, reason: &str, odd: &mut Vec<String>) {
+        if self.kept.told.insert(key.to_owned()) {
+            odd.push(format!("'{key}' counts as missing: {reason}"));
         }
     }
 
-    /// Puts `new` in the place of `old`. Whether it did; if not, or after an error, look again.
-    pub(super) fn replace(
-        &self,
-        old: Option<&GroupRecord>,
-        new: &GroupRecord,
-    ) -> Result<bool, StoreError> {
-        let text = |record| serde_json::to_vec(record).expect("numbers");
-        let old = old.map(text);
-        self.store
-            .compare_and_set(RECORD, old.as_deref(), &text(new))
+    fn keep(&mut self, entry: &Entry) -> Result<(), String> {
+        let names: Vec<&str> = entry.key.split('/').skip(1).collect();
+        let kept = &mut self.kept;
+        match names[..] {
+            ["config"] | ["taken", _] => return Ok(()),
+            ["record"] => {
+                let record: Record = parse(&entry.value)?;
+                wrong(&record, self.slots).map_or(Ok(()), Err)?;
+                let newest = kept.record.as_ref();
+                if newest.is_some_and(|newest| newest.epoch > record.epoch) {
+                    return Err(format!(
+                        "it is of view {}, and this rank has had a later one: the store has lost what it held",
+                        record.epoch
+                    ));
+                }
+                let number = record.number;
+                kept.promises.retain(|(of, _), _| *of >= number);
+                kept.record = Some(Arc::new(record));
+                kept.text.clone_from(&entry.value);
+            }
+            ["promise", number, name] => {
+                let number: u64 = number.parse().map_err(|_| "no number of a proposal")?;
+                let who = rank_generation(name, self.slots)?;
+                let open = kept.record.as_ref().map_or(0, |record| record.number);
+                if number >= open {
+                    kept.promises.insert((number, who), parse(&entry.value)?);
+                }
+            }
+            [kind, name] => {
+                let who = rank_generation(name, self.slots)?;
+                match kind {
+                    "member" => {
+                        kept.members.remove(&who);
+                        kept.members.insert(who, parse(&entry.value)?);
+                    }
+                    "row" => {
+                        kept.rows.remove(&who);
+                        let row: StoredRow = parse(&entry.value)?;
+                        row.wrong(self.slots).map_or(Ok(()), Err)?;
+                        kept.rows.insert(who, row);
+                    }
+                    "leaves" => {
+                        kept.goodbyes.remove(&who);
+                        kept.goodbyes.insert(who, parse(&entry.value)?);
+                    }
+                    "over" => drop(kept.over.insert(who)),
+                    _ => return Err("no key of a group".to_owned()),
+                }
+            }
+            _ => return Err("no key of a group".to_owned()),
+        }
+        self.kept.told.remove(&entry.key);
+        Ok(())
     }
 
-    pub(super) fn promise(&self, proposal: u64, promise: &Promise) -> Result<(), StoreError> {
-        let text = serde_json::to_vec(promise).expect("numbers");
-        self.store.put(&promise_key(proposal, self.own), &text)
+    /// Forgets what was read of generations for which `is_over` holds.
+    pub(super) fn drop_kept(&mut self, is_over: impl Fn(RankGeneration) -> bool) {
+        let kept = &mut self.kept;
+        kept.rows.retain(|who, _| !is_over(*who));
+        kept.goodbyes.retain(|who, _| !is_over(*who));
+        kept.over.retain(|who| !is_over(*who));
     }
 
-    /// Promises that nobody needs any more.
-    pub(super) fn forget_promise(&self, proposal: u64) -> Result<(), StoreError> {
-        self.store
-            .remove(&promise_key(proposal, self.own))
-            .map(drop)
+    /// Founds the group. Whether this rank did; if not, look again.
+    pub(super) fn found(&mut self, record: &Record) -> Result<bool, StoreError> {
+        let text = serde_json::to_vec(record).expect("numbers");
+        self.call(|store| store.compare_and_set(RECORD, None, &text))
     }
 
-    pub(super) fn ask(&self) -> Result<(), StoreError> {
-        self.store.put(&key("asks", self.own), b"1")
+    /// Puts `new` in the place of the record that was read last. Whether it did; if not, or after an error, look again.
+    pub(super) fn replace(&mut self, new: &Record) -> Result<Replaced, StoreError> {
+        let text = serde_json::to_vec(new).expect("numbers");
+        let old = self.kept.text.clone();
+        if self.call(|store| store.compare_and_set(RECORD, Some(&old), &text))? {
+            self.kept.record = Some(Arc::new(new.clone()));
+            self.kept.text = text;
+            return Ok(Replaced::Done);
+        }
+        match self.call(|store| store.try_get(RECORD))? {
+            Some(_) => Ok(Replaced::Changed),
+            None => Ok(Replaced::Missing),
+        }
     }
 
-    pub(super) fn leave(&self, goodbye: Goodbye) -> Result<(), StoreError> {
-        let text = serde_json::to_vec(&goodbye).expect("numbers");
-        self.store.put(&key("leaves", self.own), &text)
+    pub(super) fn promise(&mut self, number: u64, promise: &Promise) -> Result<(), StoreError> {
+        let (key, text) = (promise_key(number, self.own), text(promise));
+        self.call(|store| store.put(&key, &text))
     }
 
-    pub(super) fn tell(&self, row: &Row) -> Result<(), StoreError> {
-        let text = serde_json::to_vec(row).expect("numbers");
-        self.store.put(&key("rows", self.own), &text)
+    /// A promise that no rank needs any more.
+    pub(super) fn forget_promise(&mut self, number: u64) -> Result<(), StoreError> {
+        let key = promise_key(number, self.own);
+        self.call(|store| store.remove(&key)).map(drop)
     }
 
-    /// This rank, or one that was dropped, wants nothing any more.
-    pub(super) fn clear(&self, who: RankGeneration) -> Result<(), StoreError> {
-        for kind in ["asks", "leaves", "rows"] {
-            self.store.remove(&key(kind, who))?;
+    pub(super) fn leave(&mut self, goodbye: Goodbye) -> Result<(), StoreError> {
+        let (key, text) = (key("leaves", self.own), text(&goodbye));
+        self.call(|store| store.put(&key, &text))
+    }
+
+    pub(super) fn tell(&mut self, row: &StoredRow) -> Result<(), StoreError> {
+        let (key, text) = (key("row", self.own), text(row));
+        self.call(|store| store.put(&key, &text))
+    }
+
+    /// This generation has ended: the others need not wait for its lease to run out.
+    pub(super) fn say_over(&mut self) -> Result<(), StoreError> {
+        let own = self.own;
+        self.call(|store| say_over(store, own))
+    }
+
+    /// A rank that was dropped says nothing any more.
+    pub(super) fn clear(&mut self, who: RankGeneration) -> Result<(), StoreError> {
+        for kind in ["row", "leaves", "over"] {
+            let key = key(kind, who);
+            self.call(|store| store.remove(&key))?;
         }
         Ok(())
     }
 
     /// Removes everything of generations that were members once, or came before one that was, and are none any more; and all
     /// promises up to the view of `record`, for which no proposal is open.
-    pub(super) fn tidy(&self, record: &GroupRecord) -> Result<(), StoreError> {
-        for kind in ["asks", "leaves", "rows", "taken"] {
-            for who in self.rank_generations(kind)? {
+    pub(super) fn tidy(&mut self, record: &Record) -> Result<(), StoreError> {
+        for kind in ["row", "leaves", "over", "taken"] {
+            let names = self.call(|store| store.list(&format!("{GROUP}/{kind}")))?;
+            let slots = self.slots;
+            for who in names
+                .iter()
+                .filter_map(|name| rank_generation(name, slots).ok())
+            {
                 if record.was_dropped(who.0, who.1) {
-                    self.store.remove(&key(kind, who))?;
+                    let key = key(kind, who);
+                    self.call(|store| store.remove(&key))?;
                 }
             }
         }
-        for proposal in self.store.list("group/promise")? {
-            let over = proposal.parse().is_ok_and(|of: u64| of <= record.proposal);
-            if over && record.proposed.is_none() {
-                remove_below(self.store.as_ref(), &format!("group/promise/{proposal}"))?;
+        for number in self.call(|store| store.list("group/promise"))? {
+            let over = number.parse().is_ok_and(|of: u64| of <= record.number);
+            if over && record.open.is_none() {
+                let key = format!("group/promise/{number}");
+                self.call(|store| store.remove_below(&key))?;
             }
         }
         Ok(())
     }
+}
 
-    pub(super) fn answered(&self) -> Result<(), StoreError> {
-        self.store.remove(&key("asks", self.own)).map(drop)
-    }
+/// `who` has ended, and says so.
+pub(super) fn say_over(store: &dyn Store, who: RankGeneration) -> Result<(), StoreError> {
+    store.put(&key("over", who), b"1")
+}
 
-    pub(super) fn wait(&self, timeout: Duration) {
-        self.store.wait_for_change(timeout);
-    }
+/// What one look asks for: one request for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LookAt {
+    /// Keys that have changed.
+    Changes,
+    /// Which ranks hold their leases.
+    Members,
+    Both,
+}
 
-    fn read<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, GroupError> {
-        let Some(text) = self.store.try_get(key)? else {
-            return Ok(None);
-        };
-        let value = serde_json::from_slice(&text).map_err(|error| GroupError::Record {
-            key: key.to_owned(),
-            reason: error.to_string(),
-        })?;
-        Ok(Some(value))
-    }
+/// What has become of a record that was to be put in the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replaced {
+    Done,
+    /// Another rank was faster.
+    Changed,
+    /// The store has none.
+    Missing,
+}
 
-    /// The generations that have a key of this kind. A name that is none is not ours.
-    fn rank_generations(&self, kind: &str) -> Result<BTreeSet<RankGeneration>, StoreError> {
-        let parse = |name: &String| -> Option<RankGeneration> {
-            let (slot, generation) = name.split_once('.')?;
-            let slot = slot.parse().ok().filter(|slot| *slot < self.slots)?;
-            Some((slot, generation.parse().ok()?))
-        };
-        let names = self.store.list(&format!("group/{kind}"))?;
-        Ok(names.iter().filter_map(parse).collect())
+fn text(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("numbers and words")
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(text).map_err(|error| error.to_string())
+}
+
+/// The slot and the generation that `name` says.
+fn rank_generation(name: &str, slots: u32) -> Result<RankGeneration, String> {
+    let split = name.split_once('.');
+    let (slot, generation) = split.ok_or("its name is not SLOT.GENERATION")?;
+    let slot: u32 = slot.parse().map_err(|_| format!("'{slot}' is no slot"))?;
+    if slot >= slots {
+        return Err(format!("slot {slot}; there are {slots}"));
     }
+    match generation.parse() {
+        Ok(generation) if generation != 0 => Ok((slot, generation)),
+        _ => Err(format!("'{generation}' is no generation")),
+    }
+}
+
+/// Why a record cannot be that of a team of `slots`.
+fn wrong(record: &Record, slots: u32) -> Option<String> {
+    if record.epoch == 0 || record.epoch == u32::MAX || record.members.is_empty() {
+        return Some(format!(
+            "view {} of {} members",
+            record.epoch,
+            record.members.len()
+        ));
+    }
+    let takes = record.open.as_ref().map(|open| &open.takes);
+    let sets = [Some(&record.members), Some(&record.admitted), takes];
+    let mut named = sets.into_iter().flatten().flatten();
+    if let Some((slot, generation)) = named.find(|(slot, of)| **slot >= slots || **of == 0) {
+        return Some(format!(
+            "generation {generation} of slot {slot}; there are {slots} slots"
+        ));
+    }
+    record.check().err().map(|refused| refused.to_string())
 }
 
 /// The next generation of `slot`: each is given once, so that two processes are never taken for one.
@@ -287,8 +580,20 @@ pub fn next_generation(store: &dyn Store, slot: u32) -> Result<u32, GroupError> 
 /// # Errors
 /// The store's; a record that cannot be.
 pub fn newest_view(store: &Arc<dyn Store>, slots: u32) -> Result<Option<GroupView>, GroupError> {
-    let record = GroupStore::new(Arc::clone(store), (0, 0), slots).record()?;
-    Ok(record.as_ref().map(GroupView::from))
+    let until = Instant::now() + PATIENCE;
+    let Some(text) = repeat(until, || store.try_get(RECORD))? else {
+        return Ok(None);
+    };
+    let record: Result<Record, String> = parse(&text);
+    let checked = record.and_then(|record| match wrong(&record, slots) {
+        Some(reason) => Err(reason),
+        None => Ok(record),
+    });
+    let refuse = |reason| GroupError::Record {
+        key: RECORD.to_owned(),
+        reason,
+    };
+    Ok(Some(GroupView::from(&checked.map_err(refuse)?)))
 }
 
 fn generation_key(slot: u32) -> String {
@@ -316,7 +621,15 @@ fn promise_key(proposal: u64, who: RankGeneration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::membership::GroupConfig;
     use rendezvous::MemoryStore;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn opened(store: &Arc<MemoryStore>, own: RankGeneration, slots: u32) -> GroupStore {
+        let store = Arc::clone(store) as Arc<dyn Store>;
+        GroupStore::new(store, own, slots, TTL)
+    }
 
     #[test]
     fn each_generation_of_a_slot_is_given_once() {
@@ -354,29 +667,179 @@ mod tests {
             error.ends_with("generation 4294967295; there is none behind it"),
             "{error}"
         );
-
-        let of_group = GroupStore::new(Arc::clone(&store) as Arc<dyn Store>, (0, 1), 2);
-        let record = GroupRecord::founded([(0, 1), (2, 1)].into());
+        let record = Record::founded([(0, 1), (2, 1)].into());
         store
             .put(RECORD, &serde_json::to_vec(&record).unwrap())
             .unwrap();
-        let error = of_group.look().unwrap_err().to_string();
+        let all = Arc::clone(&store) as Arc<dyn Store>;
+        let error = newest_view(&all, 2).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the group's record 'group/record' cannot be: slot 2; there are 2"
+            "the group's record 'group/record' cannot be: generation 1 of slot 2; there are 2 slots"
         );
         store.put(RECORD, b"{").unwrap();
-        assert!(matches!(of_group.look(), Err(GroupError::Record { .. })));
+        assert!(matches!(
+            newest_view(&all, 2),
+            Err(GroupError::Record { .. })
+        ));
+    }
+
+    /// Puts `value` under `key`, looks, and returns what is told of it.
+    fn told(store: &Arc<MemoryStore>, looker: &mut GroupStore, key: &str, value: &[u8]) -> String {
+        store.put(key, value).unwrap();
+        let odd = looker.look(LookAt::Both).unwrap();
+        assert!(odd.len() <= 1, "{odd:?}");
+        odd.concat()
     }
 
     #[test]
-    fn a_generation_has_one_group() {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-        let store = GroupStore::new(store, (1, 2), 2);
-        store.enter().unwrap();
-        let error = store.enter().unwrap_err().to_string();
+    fn garbage_in_any_key_counts_as_missing_and_is_told_once_by_name() {
+        let store = Arc::new(MemoryStore::new());
+        let mut looker = opened(&store, (0, 1), 2);
+        looker.keep_lease(false).unwrap();
+        assert!(looker.look(LookAt::Both).unwrap().is_empty());
+        let row = |slots: u32, meets: &[u32]| {
+            let row = StoredRow {
+                slots,
+                meets: meets.iter().copied().collect(),
+                ..StoredRow::default()
+            };
+            serde_json::to_vec(&row).unwrap()
+        };
+        let record = |change: fn(&mut Record)| {
+            let mut record = Record::founded([(0, 1), (1, 1)].into());
+            change(&mut record);
+            serde_json::to_vec(&record).unwrap()
+        };
+        let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+            ("group/row/1.1", b"{".to_vec(), "EOF"),
+            (
+                "group/row/1.2",
+                row(3, &[]),
+                "a row of 3 slots; there are 2",
+            ),
+            ("group/row/1.3", row(2, &[0, 2]), "slot 2; there are 2"),
+            ("group/row/2.1", row(2, &[]), "slot 2; there are 2"),
+            ("group/row/1.0", row(2, &[]), "'0' is no generation"),
+            ("group/row/1.4294967296", row(2, &[]), "is no generation"),
+            ("group/row/11", row(2, &[]), "not SLOT.GENERATION"),
+            ("group/member/1.9", b"7".to_vec(), "invalid type"),
+            ("group/leaves/1.1", b"[]".to_vec(), "invalid length"),
+            (
+                "group/promise/x/1.1",
+                b"{}".to_vec(),
+                "no number of a proposal",
+            ),
+            (
+                "group/promise/1/1.1",
+                b"{\"last\":-1}".to_vec(),
+                "invalid value",
+            ),
+            ("group/strange/1.1", Vec::new(), "no key of a group"),
+            ("group/strange", Vec::new(), "no key of a group"),
+            ("group/record", record(|it| it.epoch = 0), "view 0"),
+            ("group/record", Vec::new(), ""),
+            ("group/record", record(|it| it.epoch = u32::MAX), ""),
+            ("group/record", record(|it| it.number = u64::MAX), ""),
+        ];
+        for (key, value, reason) in cases {
+            let odd = told(&store, &mut looker, key, &value);
+            let named = odd.contains(&format!("'{key}'")) && odd.contains(reason);
+            assert!(named || reason.is_empty() && odd.is_empty(), "{key}: {odd}");
+            assert_eq!(told(&store, &mut looker, key, &value), "", "{key}: once");
+        }
+        assert_eq!(looker.kept.record, None);
+        assert!(looker.kept.rows.is_empty() && looker.kept.promises.is_empty());
+        // A key that is mended counts.
+        assert_eq!(
+            told(&store, &mut looker, "group/row/1.1", &row(2, &[0])),
+            ""
+        );
+        assert_eq!(looker.kept.rows.len(), 1);
+        let whole = record(|_| ());
+        assert_eq!(told(&store, &mut looker, RECORD, &whole), "");
+        assert_eq!(looker.kept.record.as_ref().map(|it| it.epoch), Some(1));
+        assert!(looker.kept.members.contains_key(&(0, 1)));
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_view_is_one_of_a_store_that_has_lost_what_it_held() {
+        let store = Arc::new(MemoryStore::new());
+        let mut looker = opened(&store, (0, 1), 2);
+        let of = |epoch: u32| {
+            let record = Record {
+                epoch,
+                ..Record::founded([(0, 1)].into())
+            };
+            serde_json::to_vec(&record).unwrap()
+        };
+        assert_eq!(told(&store, &mut looker, RECORD, &of(7)), "");
+        let odd = told(&store, &mut looker, RECORD, &of(6));
+        assert!(odd.contains("it is of view 6"), "{odd}");
+        assert_eq!(
+            looker.kept.record.as_ref().unwrap().epoch,
+            7,
+            "it stays in force"
+        );
+        // And then it is not there at all.
+        store.remove(RECORD).unwrap();
+        let next = looker.kept.record.clone().unwrap();
+        assert_eq!(looker.replace(&next).unwrap(), Replaced::Missing);
+    }
+
+    #[test]
+    fn a_lease_is_taken_again_only_when_the_store_says_that_it_is_gone() {
+        let store = Arc::new(MemoryStore::new());
+        let mut own = GroupStore::new(
+            Arc::clone(&store) as Arc<dyn Store>,
+            (1, 2),
+            2,
+            Duration::from_millis(60),
+        );
+        own.keep_lease(true).unwrap();
+        own.keep_lease(true).unwrap();
+        assert_eq!(own.takings, 1);
+        let mut other = opened(&store, (0, 1), 2);
+        other.look(LookAt::Both).unwrap();
+        assert!(other.kept.members[&(1, 2)].asks);
+        own.keep_lease(false).unwrap();
+        assert_eq!(own.takings, 1, "what stands under it has changed");
+        other.look(LookAt::Both).unwrap();
+        assert!(!other.kept.members[&(1, 2)].asks);
+        // Not renewed in time.
+        let start = Instant::now();
+        while other.kept.members.contains_key(&(1, 2)) {
+            assert!(
+                start.elapsed() < Duration::from_secs(100),
+                "it does not run out"
+            );
+            other.look(LookAt::Both).unwrap();
+        }
+        own.keep_lease(false).unwrap();
+        assert_eq!(own.takings, 2);
+        own.end_lease();
+        other.look(LookAt::Both).unwrap();
+        assert!(other.kept.members.is_empty());
+    }
+
+    #[test]
+    fn a_generation_has_one_group_and_all_have_the_same_bounds() {
+        let store = Arc::new(MemoryStore::new());
+        let second = Duration::from_secs(1);
+        let bounds = |config: GroupConfig| config.bounds(second, second).unwrap();
+        let usual = bounds(GroupConfig::default());
+        let one = opened(&store, (1, 2), 2);
+        one.enter(&usual).unwrap();
+        let error = one.enter(&usual).unwrap_err().to_string();
         assert!(
             error.starts_with("generation 2 of rank 1 has had its group"),
+            "{error}"
+        );
+        let other = GroupConfig::default().with_lease_ttl(Duration::from_secs(3));
+        let error = opened(&store, (0, 1), 2).enter(&bounds(other)).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("lease_ttl 3s") && error.contains("lease_ttl 2s"),
             "{error}"
         );
     }

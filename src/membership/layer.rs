@@ -6,6 +6,20 @@ use std::fmt::Debug;
 /// Why a layer could not do what it was asked.
 pub type LayerError = Box<dyn Error + Send + Sync>;
 
+/// A view as one rank runs its calls in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LayerView<'a> {
+    /// Its number.
+    pub epoch: u32,
+    /// First call that runs in it.
+    pub first: u32,
+    /// All members, by rank slot: the same at every rank.
+    pub members: &'a [u32],
+    /// The members with which this rank exchanges: itself, and all from which it is not parted.
+    pub reached: &'a [u32],
+}
+
 /// A layer whose calls run in the views of a group. It counts its calls on the device, and has two views, so that calls that
 /// have begun end in theirs. No method waits for kernels or for other ranks.
 pub trait Layer: Send + Sync + Debug {
@@ -19,20 +33,20 @@ pub trait Layer: Send + Sync + Debug {
     /// The last call that has ended, and all before it.
     fn finished(&self) -> u32;
 
-    /// The members, by rank slot, of all calls from `first` on. Asked for only when no call needs the older of the two views.
+    /// The view of all calls from `first` on. Asked for only when no call needs the older of the two views.
     ///
     /// # Errors
     /// The layer's.
-    fn set_view(&self, epoch: u32, first: u32, members: &[u32]) -> Result<(), LayerError>;
+    fn set_view(&self, view: &LayerView<'_>) -> Result<(), LayerError>;
 
     /// The same for the first view of a rank that joins others: `first` is the number of its first call.
     ///
     /// # Errors
     /// The layer's.
-    fn begin(&self, epoch: u32, first: u32, members: &[u32]) -> Result<(), LayerError>;
+    fn begin(&self, view: &LayerView<'_>) -> Result<(), LayerError>;
 
-    /// Forgets all that is known of `peer` and all that it has written: another rank takes its slot. The QPs to it are in Err,
-    /// and every call that had it as a member has ended.
+    /// Forgets all that is known of `peer` and all that it has written: another rank takes its slot, or the same rank is connected
+    /// anew. The QPs to it are in Err, and every call that exchanged with it has ended.
     ///
     /// # Errors
     /// The layer's.
@@ -40,6 +54,13 @@ pub trait Layer: Send + Sync + Debug {
 
     /// The ranks that kernels have waited for in vain, and that have said nothing new since.
     fn suspected(&self) -> Vec<u32>;
+
+    /// By rank slot a number that is another one when something of that rank has arrived since it was read last. Read four times
+    /// in each time to live of a lease.
+    ///
+    /// # Errors
+    /// The layer's.
+    fn heard(&self) -> Result<Vec<u64>, LayerError>;
 
     /// The ranks that kernels do not wait for, whatever they say.
     ///

@@ -1,9 +1,15 @@
 //! Who belongs to a team, agreed on through the store: ranks die, leave, and come back while the others go on.
 //!
-//! A member has a slot, a generation (another one each time somebody takes the slot) and a lease. A view is a set of members, an
-//! epoch and the first call that runs in it. Views follow each other by compare-and-set on one record; any member may propose,
-//! promise and commit, none is special. `rules` decides what a rank does next, `rules_model` runs that very function in every
-//! order, `driver` does it.
+//! A member has a slot, a generation (another one each time somebody takes the slot) and a lease. A view is a set of members, the
+//! pairs of them that are parted, an epoch and the first call that runs in it. Views follow each other by compare-and-set on one
+//! record; any member may propose, promise and commit, none is special.
+//!
+//! A member goes when its process has ended, when nobody who looks hears of it, when the larger side does not reach it, or when it
+//! leaves a proposal unanswered. Only the first is final at once: a sign of life withdraws the others, and time in which the rank
+//! that looks or the store stood still does not count. Two members between which a QP has failed part, and neither goes for that.
+//!
+//! `rules` says what a rank concludes from a look and what it does next, and `rules::model` runs these very functions in every
+//! order. `driver` looks (`see`), asks them, and does what they say (`steps`); `group_store` is what stands in the store.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -37,22 +43,28 @@
 //!
 //! | a rank is | and | does | and is then |
 //! |---|---|---|---|
-//! | `Joining` | founds the team; all founders hold their leases | writes the first record | `Serving` in view 1 |
-//! | `Joining` | comes later; has connected with all that is there, and they with it | asks; promises no call | member of a proposal |
-//! | `Joining` | nobody of the view lives | proposes those who ask | member of a proposal |
-//! | `Serving` | somebody is gone, or two do not reach each other, or somebody is ready to come in | proposes the members to be | the same |
-//! | `Serving` | a proposal is open that keeps it | closes the limit, fences who goes, promises the last call it has started | `Changing` |
+//! | `Joining` | founds the team; all founders hold their leases, or `found_bound` has passed | writes the first record | `Serving` in view 1 |
+//! | `Joining` | comes later | takes a lease that asks, connects with every member and every other newcomer | `Joining` |
+//! | `Joining` | a proposal takes it in | promises before any member does, and promises no call | `Joining` |
+//! | `Joining` | the whole view has ended, or was not heard of for `found_bound` | proposes those who ask and are connected with each other | `Joining` |
+//! | `Serving` | a port is down, the store is away, or leases are missing behind a gap | nothing | `Serving` |
+//! | `Serving` | what it has to say of the others has changed | writes its row | `Serving` |
+//! | `Serving` | somebody goes; else a pair parts; else somebody comes or a pair unites; and it is its turn | proposes the view to be | `Serving` |
+//! | `Serving` | wants to leave, and no proposal is open | starts no further call, says which was its last | `Serving` until a view is without it |
+//! | `Serving` | a proposal takes in newcomers that have not promised | nothing; calls go on | `Serving` |
+//! | `Serving` | a proposal keeps it, and its newcomers have promised | closes the limit, ends its QPs to who goes or is parted from it, promises the last call it has started | `Changing` |
 //! | `Changing` | a smaller proposal replaces the one it has promised | fences more, promises the same call | `Changing` |
-//! | `Changing` | somebody leaves the proposal unanswered for too long | proposes without him | `Changing` |
-//! | `Changing` | all of the proposal have promised | commits: epoch + 1, first call = 1 + the largest promise | `Changing` |
-//! | `Changing` | the record has a new view with it | opens the limit to first - 1, gives the device the view, opens newcomers, opens the limit | `Serving` |
-//! | any | the record has had it as a member and has it no more | ends its calls and its QPs | `Expelled`, or `Left` if it wanted to |
-//! | any | the largest set of members that reach each other is without it, and another member doubts it | gives its lease back | `Expelled` |
+//! | `Changing` | somebody of the proposal is gone, or has not promised for `promise_bound` | proposes without him | `Changing` |
+//! | `Changing` | all of the proposal have promised, and it is its turn | commits: epoch + 1, first call = 1 + the largest promise | `Changing` |
+//! | `Joining`, `Changing` | the record has a new view with it | opens the limit to first - 1, gives the device the view, opens newcomers and united peers, opens the limit | `Serving` |
+//! | `Serving`, `Changing` | a proposal leaves it out | waits; if all whom it names are gone, proposes itself alone, once in a view | the same; `Expelled` the second time |
+//! | any | the record has had it as a member and has it no more | ends its calls and its QPs; a leaver first ends the calls before that view | `Expelled`, or `Left` if it wanted to |
+//! | any | the HCAs of all its rails have failed for good, and two others meet | ends its calls and its QPs, gives its lease back | `Expelled` |
 //! | any | a thread of its group panics | ends its QPs and gives its lease back | `Broken` |
 //!
 //! A held call whose deadline runs out ends aborted and has used up its number, in any state; nothing else changes.
 
-mod choose;
+mod bell;
 mod config;
 mod connect;
 mod driver;
@@ -60,22 +72,15 @@ mod error;
 mod event;
 mod group_store;
 mod layer;
-mod leave;
-#[cfg(test)]
-mod next;
 mod of_team;
 mod pidfd;
-mod presence;
-mod record;
 mod rules;
-#[cfg(test)]
-mod rules_model;
 #[cfg(test)]
 mod scenarios;
 mod see;
 mod shared;
 mod steps;
-mod suspicion;
+mod suspects;
 mod transport;
 mod watch;
 
@@ -88,7 +93,7 @@ pub use error::GroupError;
 pub use event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
 use group_store::GroupStore;
 pub use group_store::{newest_view, next_generation};
-pub use layer::{Layer, LayerError};
+pub use layer::{Layer, LayerError, LayerView};
 use shared::Shared;
 use transport::Transport;
 
@@ -126,8 +131,8 @@ impl Group {
     ) -> Result<Self, GroupError> {
         let bounds = config.bounds(transport.deadline(), transport.timeout())?;
         let own = (transport.slot(), transport.generation());
-        let store = GroupStore::new(transport.store(), own, transport.slots());
-        store.enter()?;
+        let store = GroupStore::new(transport.store(), own, transport.slots(), bounds.lease_ttl);
+        store.enter(&bounds)?;
         if !transport.founders().contains(&own.0) {
             layer.set_limit(Some(layer.started()));
         }
@@ -136,7 +141,12 @@ impl Group {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
         };
+        let (watched, record) = store.watched();
         let driver = Driver::new(Arc::clone(&shared), store);
+        let ringing = Arc::downgrade(&shared);
+        group.spawn("group record", move || {
+            bell::run(&ringing, &watched, record)
+        })?;
         group.spawn("group", move || driver.run())?;
         let watched = Arc::clone(&shared);
         group.spawn("group watch", move || watch::run(watched))?;
@@ -150,8 +160,12 @@ impl Group {
         body: impl FnOnce() + Send + 'static,
     ) -> Result<(), GroupError> {
         let name = format!("{name} {}", self.shared.transport.slot());
-        let shared = Arc::clone(&self.shared);
-        let thread = OwnThread::spawn(&name, body, move |panicked| shared.break_down(panicked));
+        let shared = Arc::downgrade(&self.shared);
+        let thread = OwnThread::spawn(&name, body, move |panicked| {
+            if let Some(shared) = shared.upgrade() {
+                shared.break_down(panicked);
+            }
+        });
         self.threads.push(thread.map_err(GroupError::Thread)?);
         Ok(())
     }
@@ -232,8 +246,8 @@ impl Group {
         Ok(())
     }
 
-    /// Says that `rank` is not reached. After the error bound one of both has to go, this rank or that one: whoever more ranks
-    /// reach stays.
+    /// Says that `rank` is not reached. Kernels do not wait for it from now on, and after the error bound the two part: their QPs are
+    /// ended and connected anew, and neither goes for that.
     ///
     /// # Errors
     /// A rank that the team does not have, or this one.
@@ -266,7 +280,8 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.shared.stop();
-        for thread in self.threads.drain(..) {
+        // The first waits for the record, and holds nothing of the group meanwhile.
+        for thread in self.threads.drain(..).skip(1) {
             thread.join();
         }
     }
@@ -282,7 +297,7 @@ mod tests {
             table.take_while(|line| line.starts_with('|')).collect()
         };
         let here = rows(include_str!("mod.rs"), "//! ");
-        assert_eq!(here.len(), 14);
+        assert_eq!(here.len(), 20);
         assert_eq!(here, rows(include_str!("../../docs/membership.md"), ""));
     }
 }

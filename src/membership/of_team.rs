@@ -9,7 +9,7 @@ use super::event::Cause;
 use super::transport::{Alarm, Transport};
 use crate::abi::Status;
 use crate::team::{Team, TeamError};
-use crate::verbs::HcaEvent;
+use crate::verbs::{HcaEvent, QpState};
 
 /// Longest wait for one peer before the next one is tried.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -111,8 +111,23 @@ impl Transport for Team {
         alarms
     }
 
-    fn needs_port(&self, peer: u32) -> bool {
-        self.is_direct(peer).is_ok_and(|direct| !direct)
+    fn rails(&self) -> usize {
+        Self::rails(self)
+    }
+
+    fn completed(&self, peer: u32) -> Result<u64, TeamError> {
+        let qps = 0..self.config().qps_per_peer;
+        let of = |qp| Ok(self.counters(peer, qp)?.completed);
+        qps.map(of).sum()
+    }
+
+    fn has_failed(&self, peer: u32) -> Result<bool, TeamError> {
+        for qp in 0..self.config().qps_per_peer {
+            if self.qp_status(peer, qp)?.hca.state == QpState::ERR {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError> {

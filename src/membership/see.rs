@@ -1,111 +1,183 @@
-//! What a rank sees of its group: who is gone, who suspects whom, who may come in.
+//! What a rank sees of its group: the look that the rules conclude from, and what of that is told.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use super::choose::Suspicions;
+use super::GroupError;
 use super::driver::{Driver, rank_generations};
 use super::event::Cause;
-use super::group_store::{Look, Row};
-use super::presence::RankGeneration;
-use super::record::{GroupRecord, Members, newer};
-use super::rules::Seen;
+use super::group_store::StoredRow;
+use super::rules::clocks::back_off;
+use super::rules::evidence::{Ask, Look, Row};
+use super::rules::record::{RankGeneration, Record, newer};
+use super::rules::slots::Slots;
+
+/// A newcomer has served long enough when it has done so for this many times to live of a lease (P6).
+const SERVED: u32 = 10;
+/// Most times to live that a slot waits whose newcomers come to nothing.
+const MOST_LEASES: u32 = 64;
 
 impl Driver {
-    /// What the rules go by.
-    pub(super) fn see(&mut self, record: &GroupRecord, look: &Look) -> Seen {
-        let now = Instant::now();
-        let gone = self.gone(record, look, now);
-        let inner = self.shared.lock();
-        let row = inner.row(now, &self.shared.bounds);
-        Seen {
-            promises: look.promises.clone(),
-            started: self.shared.layer.started(),
-            older_view_needed: self.older_view_needed(),
-            suspicions: suspicions(record, look, (self.own(), &row)),
-            accused: accused(record, look, self.own()),
-            joining: ready(record, look, &gone),
-            leaves: leaves(record, look)
-                .filter(|(who, _)| look.held.contains(who))
-                .collect(),
-            gone,
-            connected: inner.connected.clone(),
-        }
-    }
-
-    /// Who has to go whatever anybody says, with the cause taken down.
-    fn gone(
+    /// What the rules go by; `call` is the slowest call of the store since the last look, which was `passed` ago.
+    pub(super) fn see(
         &mut self,
-        record: &GroupRecord,
-        look: &Look,
-        now: Instant,
-    ) -> BTreeSet<RankGeneration> {
+        record: &Record,
+        passed: Duration,
+        call: Duration,
+    ) -> Result<Look<Duration>, GroupError> {
         let own = self.own();
-        let sets = [Some(&record.members), record.proposed.as_ref()];
-        let all = sets.into_iter().flatten().flat_map(rank_generations);
-        let others: BTreeSet<RankGeneration> = all.filter(|who| *who != own).collect();
-        let asks = newest(&look.asks);
-        let succeeded =
-            |who: &&RankGeneration| asks.get(&who.0).is_some_and(|newest| *newest > who.1);
-        let found = [
-            (
-                Cause::LeaseLost,
-                self.presence.lost(now, &look.held, &others),
-            ),
-            (
-                Cause::Leaves,
-                leaves(record, look)
-                    .map(|(who, _)| who)
-                    .filter(|who| others.contains(who))
-                    .collect(),
-            ),
-            (
-                Cause::Successor,
-                others.iter().filter(succeeded).copied().collect(),
-            ),
-            (Cause::Silent, self.silent(record, look, now)),
-        ];
-        let mut gone = BTreeSet::new();
-        for (cause, ranks) in found {
-            for &(rank, generation) in &ranks {
-                let is_member = self.shared.lock().table.members().get(&rank) == Some(&generation);
-                if is_member {
-                    self.shared.suspect(rank, cause.clone());
-                }
-            }
-            gone.extend(ranks);
+        let ended = self.ended(record);
+        let (heard, contact, silent) = self.hear(record)?;
+        let wrote = self.wrote(record);
+        let inner = self.shared.lock();
+        self.own.broken = inner
+            .suspects
+            .broken(Instant::now(), self.shared.bounds.error);
+        if !self.own.is_current(record) {
+            self.own.broken.add(&self.own.fenced);
         }
-        gone.extend(self.shared.lock().table.certain());
-        gone.remove(&own);
-        gone
+        let kept = &self.store.kept;
+        let asks = |who: &RankGeneration| kept.members.get(who).is_some_and(|member| member.asks);
+        let named = |(slot, generation): RankGeneration| {
+            record.members.get(&slot) == Some(&generation)
+                || asks(&(slot, generation)) && !record.members.contains_key(&slot)
+        };
+        let connected = inner.connected.iter().filter(|who| named(**who));
+        self.own.connected = connected.map(|who| who.0).collect();
+        drop(inner);
+
+        // By slot of the generation that the record names.
+        let takes = record.open.as_ref().map(|open| &open.takes);
+        let takes = takes.into_iter().flat_map(rank_generations);
+        let takes = takes.filter(|who| !record.members.contains_key(&who.0));
+        let near = rank_generations(&record.members).chain(takes);
+        let holds = |who: &RankGeneration| *who == own || kept.members.contains_key(who);
+        let holders: Slots = near.filter(holds).map(|who| who.0).collect();
+        let rows = rank_generations(&record.members).filter_map(|who| {
+            let row = kept.rows.get(&who).filter(|_| holds(&who))?;
+            Some((who.0, row.row(named)))
+        });
+        let now = Instant::now();
+        let asking = kept.members.iter().filter(|(_, member)| member.asks);
+        let asks = asking.filter(|(who, _)| {
+            let taken = record.members.get(&who.0) == Some(&who.1);
+            !taken && (**who == own || self.newcomers.may_come(who.0, now))
+        });
+        let ask = |who: &RankGeneration| Ask {
+            holds: true,
+            row: kept
+                .rows
+                .get(who)
+                .map_or_else(Row::default, |row| row.row(named)),
+        };
+        let promises = record.open.as_ref().map(|open| {
+            let kept_ones =
+                rank_generations(&record.members).filter(|who| open.keep.contains(who.0));
+            let all = kept_ones.chain(rank_generations(&open.takes));
+            let promise = |who: RankGeneration| {
+                let promise = kept.promises.get(&(record.number, who))?;
+                Some((who.0, *promise))
+            };
+            all.filter_map(promise).collect()
+        });
+        let goodbyes = rank_generations(&record.members).filter_map(|who| {
+            let goodbye = kept.goodbyes.get(&who)?;
+            (goodbye.epoch == record.epoch).then_some((who.0, goodbye.last))
+        });
+        let mut look = Look {
+            passed,
+            call,
+            holders,
+            wrote,
+            heard,
+            contact,
+            calls: self.heard.calls(now),
+            silent,
+            ended,
+            rows: rows.collect(),
+            asks: asks.map(|(who, _)| (*who, ask(who))).collect(),
+            promises: promises.unwrap_or_default(),
+            goodbyes: goodbyes.collect(),
+            older_view_needed: self.older_view_needed(),
+            through: false,
+            started: self.shared.layer.started(),
+        };
+        look.through = self.is_through(record, &look);
+        Ok(look)
     }
 
-    /// Who has left the proposal that this rank has promised unanswered for too long.
-    fn silent(
-        &mut self,
-        record: &GroupRecord,
-        look: &Look,
-        now: Instant,
-    ) -> BTreeSet<RankGeneration> {
-        let Some(proposed) = &record.proposed else {
-            self.since.proposal = None;
-            return BTreeSet::new();
-        };
-        let since = match self.since.proposal {
-            Some((proposal, since)) if proposal == record.proposal => since,
-            _ => now,
-        };
-        self.since.proposal = Some((record.proposal, since));
-        let promised = self
-            .local
-            .promised
-            .is_some_and(|(of, _)| of == record.proposal);
-        if !promised || now.duration_since(since) < self.shared.bounds.promise {
-            return BTreeSet::new();
+    /// Members whose process was seen to end, or that say so themselves.
+    fn ended(&self, record: &Record) -> Slots {
+        let mut ended = self.shared.lock().suspects.ended();
+        let kept = &self.store.kept;
+        let said = rank_generations(&record.members).filter(|who| kept.over.contains(who));
+        ended.add(&said.map(|who| who.0).collect());
+        if self.own.applied == 0 {
+            // The thread that watches processes knows members of this rank's views only, and there is none yet.
+            let seen = |who: &RankGeneration| {
+                let member = kept.members.get(who);
+                self.shared.transport.has_ended(who.0, who.1)
+                    || member.is_some_and(|member| member.process.has_ended())
+            };
+            let seen = rank_generations(&record.members).filter(seen);
+            ended.add(&seen.map(|who| who.0).collect());
+        } else {
+            ended.remove(self.own.slot);
         }
-        rank_generations(proposed)
-            .filter(|(slot, _)| !look.promises.contains_key(slot))
-            .collect()
+        ended
+    }
+
+    /// Who has taken its lease again, proposed or promised since the last look.
+    fn wrote(&mut self, record: &Record) -> Slots {
+        let mut wrote = Slots::default();
+        for (slot, generation) in rank_generations(&record.members) {
+            let row = self.store.kept.rows.get(&(slot, generation));
+            let promised = self
+                .store
+                .kept
+                .promises
+                .contains_key(&(record.number, (slot, generation)));
+            let proposed = record.open.as_ref().is_some_and(|open| open.by == slot);
+            let written = (
+                row.map_or(0, |row| row.takings),
+                if promised || proposed {
+                    record.number
+                } else {
+                    0
+                },
+            );
+            if self.heard.writes((slot, generation), written) {
+                wrote.insert(slot);
+            }
+        }
+        wrote
+    }
+
+    /// Of whom something has arrived, or to whom something was sent: a moment ago, and within the stall bound; and for whom calls
+    /// wait in vain.
+    fn hear(&mut self, record: &Record) -> Result<(Slots, Slots, Slots), GroupError> {
+        let now = Instant::now();
+        if self.heard.is_due(now) {
+            let words = self.shared.layer.heard().map_err(GroupError::Layer)?;
+            self.heard.words(&words, now);
+            let (started, finished) = (self.shared.layer.started(), self.shared.layer.finished());
+            self.heard.called(started, finished, now);
+            // QPs are asked only of those of whom nothing else is heard.
+            for &slot in self
+                .own
+                .unheard
+                .keys()
+                .filter(|slot| **slot != self.own.slot)
+            {
+                let completed = self.shared.transport.completed(slot)?;
+                self.heard.completed(slot, completed, now);
+            }
+        }
+        let members = record.slots();
+        let silent: Slots = self.shared.layer.suspected().into_iter().collect();
+        let [heard, contact] = [self.heard.window, self.heard.contact]
+            .map(|window| self.heard.within(window, now).and(&members));
+        Ok((heard, contact, silent.and(&members)))
     }
 
     pub(super) fn older_view_needed(&self) -> bool {
@@ -114,255 +186,349 @@ impl Driver {
             _ => false,
         }
     }
-}
 
-/// Who has said goodbye in the view of `record`, and the last call that it starts.
-fn leaves(record: &GroupRecord, look: &Look) -> impl Iterator<Item = (RankGeneration, u32)> {
-    let said = look.leaves.iter();
-    let now = said.filter(|(_, goodbye)| goodbye.epoch == record.epoch);
-    now.map(|(who, goodbye)| (*who, goodbye.last))
-}
-
-/// The newest generation of each slot.
-fn newest(of: &BTreeSet<RankGeneration>) -> BTreeMap<u32, u32> {
-    // In ascending order, so the last one stays.
-    of.iter().copied().collect()
-}
-
-/// The matrix: what ranks of the view say of each other. `own` is what this rank has to say now.
-///
-/// A pair counts when it has stood for its bound. Then all that is said of either of both counts as well, however new, and of
-/// those whom that concerns: else the first who finds a rank ill would be as likely to go as that rank.
-fn suspicions(record: &GroupRecord, look: &Look, (own, row): (RankGeneration, &Row)) -> Suspicions {
-    let counts = |(slot, generation): &RankGeneration| record.members.get(slot) == Some(generation);
-    let others = look.rows.iter().filter(|(who, _)| **who != own);
-    let rows: Vec<(RankGeneration, &Row)> = others
-        .map(|(who, row)| (*who, row))
-        .chain([(own, row)])
-        .filter(|(who, _)| counts(who))
-        .collect();
-    let pairs = |of: fn(&Row) -> &BTreeSet<RankGeneration>| -> BTreeSet<(u32, u32)> {
-        let row = |(who, row): &(RankGeneration, &Row)| {
-            let slot = who.0;
-            let of: Vec<RankGeneration> = of(row).iter().copied().filter(counts).collect();
-            of.into_iter().map(move |(of, _)| (slot, of))
+    /// Tells what follows from this look of each member, where it is not as it was.
+    pub(super) fn tell_causes(&mut self, record: &Record, look: &Look<Duration>, row: &Row) {
+        let over = &self.store.kept.over;
+        let said = rank_generations(&record.members).filter(|who| over.contains(who));
+        let unanswered = &self.own.unanswered;
+        let late = self.own.has_promised(record)
+            && unanswered.0 == record.number
+            && unanswered.1 >= self.rules.bounds.unanswered;
+        let promised: Slots = look.promises.keys().copied().collect();
+        let silent = match record.open.as_ref().filter(|_| late) {
+            Some(open) => open.keep.without(&promised),
+            None => Slots::default(),
         };
-        rows.iter().flat_map(row).collect()
-    };
-    let mut counted = pairs(|row| &row.suspects);
-    let overdue = pairs(|row| &row.overdue);
-    counted.extend(&overdue);
-    let mut doubts = pairs(|row| &row.doubts);
-    // Each round takes a pair out of `doubts`, or is the last.
-    loop {
-        let concerned: BTreeSet<u32> = counted.iter().flat_map(|(a, b)| [*a, *b]).collect();
-        let touches = |(a, b): &(u32, u32)| concerned.contains(a) || concerned.contains(b);
-        let (more, rest): (BTreeSet<_>, BTreeSet<_>) = doubts.into_iter().partition(touches);
-        if more.is_empty() {
-            break;
-        }
-        counted.extend(more);
-        doubts = rest;
-    }
-    let mut found = Suspicions::default();
-    for (a, b) in counted {
-        found.doubt(a, b);
-    }
-    for (a, b) in overdue {
-        found.add(a, b);
-    }
-    found
-}
-
-/// Whether another member doubts `own`.
-fn accused(record: &GroupRecord, look: &Look, own: RankGeneration) -> bool {
-    let doubts = |(who, row): (&RankGeneration, &Row)| {
-        record.members.get(&who.0) == Some(&who.1)
-            && *who != own
-            && (row.doubts.contains(&own) || row.suspects.contains(&own))
-    };
-    look.rows.iter().any(doubts)
-}
-
-/// To whom a rank is to connect: to those who want to come in; who comes in itself, to those who are there as well.
-pub(super) fn wanted(
-    record: &GroupRecord,
-    look: &Look,
-    own: RankGeneration,
-    member: bool,
-) -> BTreeSet<RankGeneration> {
-    let free = |(slot, generation): &(u32, u32)| {
-        let taken = member && record.members.contains_key(slot);
-        !taken && !record.was_dropped(*slot, *generation)
-    };
-    let asks = newest(&look.asks).into_iter().filter(free);
-    let others: Vec<RankGeneration> = match member {
-        true => Vec::new(),
-        false => rank_generations(&record.members).collect(),
-    };
-    let all = asks.chain(others);
-    all.filter(|who| who.0 != own.0 && look.held.contains(who))
-        .collect()
-}
-
-/// Who may be taken in: those who live and want to, and are connected with every living member and with each other. Of two who
-/// are not, the one in the lower slot.
-fn ready(record: &GroupRecord, look: &Look, gone: &BTreeSet<RankGeneration>) -> Members {
-    let reaches = |from: &RankGeneration, to: &RankGeneration| {
-        look.rows
-            .get(from)
-            .is_some_and(|row| row.reached.contains(to))
-    };
-    let both = |a: &RankGeneration, b: &RankGeneration| reaches(a, b) && reaches(b, a);
-    let living = |who: &RankGeneration| look.held.contains(who) && !gone.contains(who);
-    let members: Vec<RankGeneration> = rank_generations(&record.members)
-        .filter(|who| !gone.contains(who))
-        .collect();
-    let mut taken: Vec<RankGeneration> = Vec::new();
-    for ask in newest(&look.asks).into_iter().filter(living) {
-        let all = members.iter().chain(&taken);
-        if !record.was_dropped(ask.0, ask.1) && all.into_iter().all(|other| both(&ask, other)) {
-            taken.push(ask);
+        let found = [
+            (Cause::Unheard, row.unheard.clone()),
+            (Cause::Overdue, row.overdue.clone()),
+            (Cause::Over, said.map(|who| who.0).collect()),
+            (Cause::Leaves, look.goodbyes.keys().copied().collect()),
+            (Cause::Silent, silent),
+        ];
+        for (cause, mut now) in found {
+            now.remove(self.own.slot);
+            let before = self
+                .causes
+                .insert(cause.clone(), now.clone())
+                .unwrap_or_default();
+            for slot in now.without(&before).iter() {
+                self.shared.suspect(slot, cause.clone());
+            }
+            for slot in before.without(&now).iter() {
+                self.shared.trust(slot, &cause);
+            }
         }
     }
-    taken.into_iter().collect()
+
+    /// Tells the thread that connects with whom.
+    pub(super) fn connect(&self, record: &Record, look: &Look<Duration>) {
+        let members = &record.members;
+        let to_connect = self.rules.to_connect(&self.own, record, look);
+        let current = self.own.is_current(record);
+        let parted = if current {
+            record.parted.of(self.own.slot)
+        } else {
+            Slots::default()
+        };
+        let living = |who: &RankGeneration| look.holders.contains(who.0);
+        let theirs = rank_generations(members).filter(|who| to_connect.contains(who.0));
+        let theirs = theirs.filter(|who| living(who) && !parted.contains(who.0));
+        let comes = look.asks.iter().filter(|(who, ask)| {
+            ask.holds && to_connect.contains(who.0) && !members.contains_key(&who.0)
+        });
+        let wanted = theirs.chain(comes.map(|(who, _)| *who)).collect();
+        let mut inner = self.shared.lock();
+        if inner.wanted != wanted {
+            inner.wanted = wanted;
+            drop(inner);
+            self.shared.notify();
+        }
+    }
+
+    /// Whether the HCAs of this rank have failed for good while two others meet each other: it is the ill one.
+    pub(super) fn has_lost_hca(&self, record: &Record, look: &Look<Duration>) -> bool {
+        if !self.shared.lock().hca_lost || !self.own.is_member(record) {
+            return false;
+        }
+        let others = || look.rows.iter().filter(|(slot, _)| **slot != self.own.slot);
+        let meet = |a: u32, row: &Row| {
+            let both =
+                |(b, theirs): (&u32, &Row)| row.meets.contains(*b) && theirs.meets.contains(a);
+            others().any(both)
+        };
+        others().any(|(slot, row)| meet(*slot, row))
+    }
+}
+
+/// What was heard of others on the data plane, and in the store.
+#[derive(Debug)]
+pub(super) struct Heard {
+    /// A word is a sign of life for so long.
+    window: Duration,
+    /// And contact for so long.
+    contact: Duration,
+    read: Option<Instant>,
+    /// By slot: what the layer and the QPs said last, and when that was another thing than before.
+    words: Vec<(u64, Option<Instant>)>,
+    completed: BTreeMap<u32, u64>,
+    /// The last call of this rank's device, and when it was under way.
+    last: (u32, Option<Instant>),
+    written: BTreeMap<RankGeneration, (u32, u64)>,
+}
+
+impl Heard {
+    /// Half a lease, or a call, is a moment; contact lasts for the stall bound.
+    pub(super) fn new(ttl: Duration, stall: Duration) -> Self {
+        Self {
+            window: ttl / 2,
+            contact: stall,
+            read: None,
+            words: Vec::new(),
+            completed: BTreeMap::new(),
+            last: (0, None),
+            written: BTreeMap::new(),
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let pause = self.window / 8;
+        self.read
+            .is_none_or(|read| now.duration_since(read) >= pause)
+    }
+
+    /// The first number says nothing: it may be old.
+    fn words(&mut self, words: &[u64], now: Instant) {
+        let first = self.read.replace(now).is_none();
+        self.words
+            .resize(words.len().max(self.words.len()), (0, None));
+        for ((before, at), word) in self.words.iter_mut().zip(words) {
+            if *before != *word {
+                *before = *word;
+                *at = if first { None } else { Some(now) };
+            }
+        }
+    }
+
+    fn completed(&mut self, slot: u32, completed: u64, now: Instant) {
+        let before = self.completed.insert(slot, completed);
+        if before.is_some_and(|before| before != completed)
+            && let Some((_, at)) = self.words.get_mut(slot as usize)
+        {
+            *at = Some(now);
+        }
+    }
+
+    /// How far the calls of this rank are.
+    fn called(&mut self, started: u32, finished: u32, now: Instant) {
+        if started != finished || started != self.last.0 {
+            self.last = (started, Some(now));
+        }
+    }
+
+    /// Whether a call of this rank was under way within the stall bound.
+    fn calls(&self, now: Instant) -> bool {
+        let (_, at) = self.last;
+        at.is_some_and(|at| now.duration_since(at) <= self.contact)
+    }
+
+    /// Of whom something was heard within `window`.
+    fn within(&self, window: Duration, now: Instant) -> Slots {
+        let fresh = |at: &Option<Instant>| at.is_some_and(|at| now.duration_since(at) <= window);
+        let all = (0u32..).zip(&self.words);
+        all.filter(|(_, (_, at))| fresh(at))
+            .map(|(slot, _)| slot)
+            .collect()
+    }
+
+    /// Whether `who` has written something since the last look. The first look says nothing.
+    fn writes(&mut self, who: RankGeneration, written: (u32, u64)) -> bool {
+        let before = self.written.insert(who, written);
+        before.is_some_and(|before| before.0 < written.0 || before.1 < written.1)
+    }
+
+    /// A view has come: `stays` says whose words still count.
+    pub(super) fn retain(&mut self, stays: impl Fn(RankGeneration) -> bool) {
+        self.written.retain(|who, _| stays(*who));
+    }
+}
+
+/// P6: how often ranks have come into a slot and were gone before they had served.
+#[derive(Debug)]
+pub(super) struct Newcomers {
+    ttl: Duration,
+    epoch: u32,
+    slots: BTreeMap<u32, Tries>,
+}
+
+#[derive(Debug, Default)]
+struct Tries {
+    /// The generation that is proposed, or that has come, and since when.
+    now: Option<(u32, Instant)>,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+impl Newcomers {
+    pub(super) fn new(ttl: Duration) -> Self {
+        Self {
+            ttl,
+            epoch: 0,
+            slots: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a newcomer of `slot` may be taken in now.
+    fn may_come(&self, slot: u32, now: Instant) -> bool {
+        let not_before = self.slots.get(&slot).and_then(|tries| tries.not_before);
+        not_before.is_none_or(|not_before| not_before <= now)
+    }
+
+    /// What the newest record says of those who come.
+    pub(super) fn learn(&mut self, record: &Record, now: Instant) {
+        let takes = record.open.as_ref().map(|open| &open.takes);
+        for (slot, generation) in takes.into_iter().flat_map(rank_generations) {
+            let tries = self.slots.entry(slot).or_default();
+            if tries.now.is_none_or(|(of, _)| of != generation) {
+                tries.now = Some((generation, now));
+            }
+        }
+        let served = SERVED * self.ttl;
+        for (slot, tries) in &mut self.slots {
+            let Some((generation, since)) = tries.now else {
+                continue;
+            };
+            let member = record.members.get(slot) == Some(&generation);
+            let proposed = takes.is_some_and(|takes| takes.get(slot) == Some(&generation));
+            let left = record
+                .left
+                .get(slot)
+                .is_some_and(|left| left.0 == generation);
+            let long = now.duration_since(since) >= served;
+            if member && long || left {
+                (tries.now, tries.failures, tries.not_before) = (None, 0, None);
+            } else if !member && !proposed {
+                tries.now = None;
+                tries.failures = tries.failures.saturating_add(1);
+                tries.not_before = Some(now + back_off(self.ttl, tries.failures - 1, MOST_LEASES));
+            }
+        }
+        self.epoch = record.epoch;
+    }
+}
+
+/// Whether a row says that its rank has made all calls up to `last`.
+pub(super) fn says_through(row: Option<&StoredRow>, last: u32) -> bool {
+    let through = row.and_then(|row| row.through);
+    through.is_some_and(|through| !newer(last, through))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::membership::rules::record::{Members, Proposal};
 
-    fn look(rows: &[(RankGeneration, &[RankGeneration])], asks: &[RankGeneration]) -> Look {
-        let row = |(who, reached): &(RankGeneration, &[RankGeneration])| {
-            let reached = reached.iter().copied().collect();
-            let row = Row {
-                reached,
-                ..Row::default()
+    const TTL: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn a_word_is_a_sign_of_life_for_half_a_lease_and_the_first_look_says_nothing() {
+        let start = Instant::now();
+        let mut heard = Heard::new(TTL, TTL / 2);
+        heard.words(&[5, 7, 0], start);
+        assert!(heard.within(TTL / 2, start).is_empty());
+        let next = start + TTL / 4;
+        heard.words(&[5, 8, 0], next);
+        assert_eq!(heard.within(TTL / 2, next), [1].into_iter().collect());
+        assert_eq!(
+            heard.within(TTL / 2, next + TTL / 2),
+            [1].into_iter().collect()
+        );
+        assert!(
+            heard
+                .within(TTL / 2, next + TTL / 2 + Duration::from_nanos(1))
+                .is_empty()
+        );
+        // The number may wrap: another one counts, not a greater one.
+        heard.words(&[4, 8, 0], next);
+        assert_eq!(heard.within(TTL / 2, next), [0, 1].into_iter().collect());
+        heard.completed(2, 10, next);
+        assert!(
+            !heard.within(TTL / 2, next).contains(2),
+            "the first says nothing"
+        );
+        heard.completed(2, 11, next);
+        assert!(heard.within(TTL / 2, next).contains(2));
+        heard.completed(9, 1, next);
+        heard.completed(9, 2, next);
+        assert!(
+            !heard.within(TTL / 2, next).contains(9),
+            "a slot that the layer has not"
+        );
+    }
+
+    #[test]
+    fn a_rank_calls_while_a_call_is_under_way_and_half_a_lease_behind_it() {
+        let start = Instant::now();
+        let mut heard = Heard::new(TTL, TTL / 2);
+        heard.called(0, 0, start);
+        assert!(!heard.calls(start), "none was made");
+        heard.called(5, 4, start);
+        heard.called(5, 4, start + TTL);
+        assert!(heard.calls(start + TTL), "one lasts");
+        heard.called(5, 5, start + TTL);
+        heard.called(5, 5, start + 2 * TTL);
+        assert!(!heard.calls(start + 2 * TTL));
+        // Two were made between two looks.
+        heard.called(7, 7, start + 3 * TTL);
+        assert!(heard.calls(start + 3 * TTL));
+    }
+
+    #[test]
+    fn who_takes_its_lease_again_or_promises_has_written() {
+        let mut heard = Heard::new(TTL, TTL / 2);
+        assert!(!heard.writes((1, 1), (3, 0)), "the first look");
+        assert!(!heard.writes((1, 1), (3, 0)));
+        assert!(heard.writes((1, 1), (4, 0)));
+        assert!(heard.writes((1, 1), (4, 9)));
+        assert!(!heard.writes((1, 2), (1, 0)), "another generation");
+    }
+
+    #[test]
+    fn a_slot_whose_newcomers_come_to_nothing_waits_twice_as_long_each_time() {
+        let start = Instant::now();
+        let mut newcomers = Newcomers::new(TTL);
+        let alone = Record::founded(Members::from([(0, 1)]));
+        let takes = |generation: u32| {
+            let proposal = Proposal {
+                keep: alone.slots(),
+                takes: Members::from([(1, generation)]),
+                ..Proposal::default()
             };
-            (*who, row)
+            alone.propose(proposal).unwrap()
         };
-        Look {
-            rows: rows.iter().map(row).collect(),
-            asks: asks.iter().copied().collect(),
-            held: rows.iter().map(|(who, _)| *who).collect(),
-            ..Look::default()
+        let mut now = start;
+        let mut waits = Vec::new();
+        for generation in 1..10 {
+            newcomers.learn(&takes(generation), now);
+            assert!(newcomers.may_come(1, now));
+            newcomers.learn(&alone, now);
+            let mut waited = 0;
+            while !newcomers.may_come(1, now) {
+                now += TTL;
+                waited += 1;
+            }
+            waits.push(waited);
         }
-    }
-
-    #[test]
-    fn a_rank_comes_in_when_every_living_member_is_connected_with_it_and_it_with_them() {
-        let record = GroupRecord::founded([(0, 1), (1, 1)].into());
-        let (a, b, c) = ((0, 1), (1, 1), (2, 4));
-        let none = BTreeSet::new();
-        let whole = look(&[(a, &[c]), (b, &[c]), (c, &[a, b])], &[c]);
-        assert_eq!(ready(&record, &whole, &none), [(2, 4)].into());
-        let one_way = look(&[(a, &[c]), (b, &[]), (c, &[a, b])], &[c]);
-        assert_eq!(ready(&record, &one_way, &none), Members::new());
-        assert_eq!(
-            ready(&record, &one_way, &[b].into()),
-            [(2, 4)].into(),
-            "without the dead one"
-        );
-        let older = look(&[(a, &[c]), (b, &[c]), (c, &[a, b])], &[(2, 3), c]);
-        assert_eq!(
-            ready(&record, &older, &none),
-            [(2, 4)].into(),
-            "the newest generation"
-        );
-    }
-
-    #[test]
-    fn the_first_who_finds_a_rank_ill_does_not_go_for_it() {
-        let record = GroupRecord::founded([(0, 1), (1, 1), (2, 1)].into());
-        let doubt = Row {
-            doubts: [(0, 1)].into(),
-            ..Row::default()
-        };
-        let sure = Row {
-            suspects: [(0, 1)].into(),
-            ..doubt.clone()
-        };
-        let members: BTreeSet<u32> = [0, 1, 2].into();
-        let kept = |rows: &[(RankGeneration, &Row)], own: &Row| {
-            let rows = rows
-                .iter()
-                .map(|(who, row)| (*who, Row::clone(row)))
-                .collect();
-            let look = Look {
-                rows,
-                ..Look::default()
-            };
-            suspicions(&record, &look, ((1, 1), own)).kept(&members)
-        };
-        assert_eq!(kept(&[((2, 1), &doubt)], &sure), [1, 2].into());
-        assert_eq!(kept(&[((2, 1), &doubt)], &doubt), members, "nobody is sure");
-        // A row of an earlier generation says nothing.
-        assert_eq!(kept(&[((2, 7), &sure)], &Row::default()), members);
-    }
-
-    #[test]
-    fn the_first_who_finds_two_ranks_dead_does_not_go_for_them() {
-        let record = GroupRecord::founded((0..5).map(|slot| (slot, 1)).collect());
-        let doubt = Row {
-            doubts: [(0, 1), (3, 1)].into(),
-            ..Row::default()
-        };
-        let first = Row {
-            suspects: [(0, 1)].into(),
-            ..doubt.clone()
-        };
-        let look = Look {
-            rows: [((4, 1), first), ((1, 1), doubt.clone())].into(),
-            ..Look::default()
-        };
-        let found = suspicions(&record, &look, ((2, 1), &doubt));
-        assert_eq!(found.kept(&(0..5).collect()), [1, 2, 4].into());
-    }
-
-    #[test]
-    fn a_rank_is_accused_by_another_member_only() {
-        let record = GroupRecord::founded([(0, 1), (1, 1)].into());
-        let row = Row {
-            doubts: [(1, 1)].into(),
-            ..Row::default()
-        };
-        let by = |who: RankGeneration| {
-            let look = Look {
-                rows: [(who, row.clone())].into(),
-                ..Look::default()
-            };
-            accused(&record, &look, (1, 1))
-        };
-        assert!(by((0, 1)));
-        assert!(!by((1, 1)), "itself");
-        assert!(!by((0, 2)), "of another generation");
-        assert!(!by((2, 1)), "no member");
-    }
-
-    #[test]
-    fn of_two_newcomers_that_are_not_connected_one_comes_first() {
-        let record = GroupRecord::founded([(0, 1)].into());
-        let (a, b, c) = ((0, 1), (1, 2), (2, 4));
-        let apart = look(&[(a, &[b, c]), (b, &[a]), (c, &[a, b])], &[b, c]);
-        assert_eq!(ready(&record, &apart, &BTreeSet::new()), [(1, 2)].into());
-        let together = look(&[(a, &[b, c]), (b, &[a, c]), (c, &[a, b])], &[b, c]);
-        assert_eq!(
-            ready(&record, &together, &BTreeSet::new()),
-            [(1, 2), (2, 4)].into()
-        );
-    }
-
-    #[test]
-    fn a_generation_that_was_dropped_is_neither_wanted_nor_taken_in() {
-        let mut record = GroupRecord::founded([(0, 1), (1, 1)].into());
-        record.members.remove(&1);
-        let (a, old, new) = ((0, 1), (1, 1), (1, 2));
-        let asks = look(&[(a, &[old, new]), (old, &[a]), (new, &[a])], &[old]);
-        assert_eq!(ready(&record, &asks, &BTreeSet::new()), Members::new());
-        assert_eq!(wanted(&record, &asks, a, true), BTreeSet::new());
-        let asks = look(&[(a, &[old, new]), (old, &[a]), (new, &[a])], &[old, new]);
-        assert_eq!(ready(&record, &asks, &BTreeSet::new()), [(1, 2)].into());
-        assert_eq!(wanted(&record, &asks, a, true), [new].into());
-        assert_eq!(wanted(&record, &asks, new, false), [a].into());
+        assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 64, 64]);
+        // One that serves for ten leases ends that.
+        let mut served = alone.clone();
+        newcomers.learn(&takes(10), now);
+        served.members.insert(1, 10);
+        newcomers.learn(&served, now + 9 * TTL);
+        newcomers.learn(&served, now + 10 * TTL);
+        newcomers.learn(&alone, now + 11 * TTL);
+        assert!(newcomers.may_come(1, now + 11 * TTL));
+        assert_eq!(newcomers.slots[&1].failures, 0);
     }
 }

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use rendezvous::Process;
 
-use super::GroupError;
 use super::config::Bounds;
 use super::event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
-use super::group_store::Row;
 use super::layer::Layer;
-use super::presence::RankGeneration;
-use super::suspicion::Table;
+use super::rules::record::RankGeneration;
+use super::suspects::Suspects;
 use super::transport::Transport;
+use super::{GroupError, group_store};
 use crate::error::ThreadPanicked;
 
 /// Events that are kept for who does not fetch them.
@@ -36,28 +35,31 @@ pub(super) struct Inner {
     pub(super) state: GroupState,
     pub(super) view: Option<GroupView>,
     pub(super) leaving: bool,
-    pub(super) table: Table,
-    /// Since when this rank's own ports carry nothing, of which all members need one.
-    pub(super) cut_off: Option<Instant>,
+    pub(super) suspects: Suspects,
+    /// The HCAs of all rails have failed for good.
+    pub(super) hca_lost: bool,
     /// Something that the rules have to see has changed here.
     pub(super) news: bool,
+    /// The store's revision of the last look at changes.
+    pub(super) seen: u64,
     /// Processes that are watched, of members.
     pub(super) processes: BTreeMap<RankGeneration, Process>,
-    /// Those who are to be connected to.
+    /// Newcomers to connect with, and members from which this rank is parted.
     pub(super) wanted: BTreeSet<RankGeneration>,
-    /// Those who are.
+    /// Members from which the newest view parts this rank.
+    pub(super) parted: BTreeSet<RankGeneration>,
+    /// The ranks to which the QPs are connected.
     pub(super) connected: BTreeSet<RankGeneration>,
     /// Since when connecting is tried.
     pub(super) begun: BTreeMap<RankGeneration, Instant>,
-    /// Slots whose last holder was dropped and of whom traces are left; the first call of the view that did.
+    /// Slots of which traces are left: its last holder was dropped, or is parted from this rank. The first call of the view that
+    /// did it.
     pub(super) traces: BTreeMap<u32, u32>,
     /// Leavers that are no members any more and whose QPs are not in error yet; the first call that runs without them.
     pub(super) farewells: BTreeMap<RankGeneration, u32>,
-    /// Leavers with whom this rank is through; itself, if it leaves and is through with all.
-    pub(super) done: BTreeSet<RankGeneration>,
     events: VecDeque<GroupEvent>,
     /// What kernels were told last.
-    masked: Option<BTreeSet<u32>>,
+    pub(super) masked: Option<BTreeSet<u32>>,
     /// The first thread of the group that has panicked.
     panicked: Option<ThreadPanicked>,
 }
@@ -72,16 +74,17 @@ impl Shared {
             state: GroupState::Joining,
             view: None,
             leaving: false,
-            cut_off: None,
-            table: Table::default(),
+            hca_lost: false,
+            suspects: Suspects::default(),
             news: true,
+            seen: 0,
             processes: BTreeMap::new(),
             wanted: BTreeSet::new(),
+            parted: BTreeSet::new(),
             connected: BTreeSet::new(),
             begun: BTreeMap::new(),
             traces: BTreeMap::new(),
             farewells: BTreeMap::new(),
-            done: BTreeSet::new(),
             events: VecDeque::new(),
             masked: None,
             panicked: None,
@@ -149,6 +152,14 @@ impl Shared {
             inner.tell(GroupEventKind::Panicked(panicked.clone()));
         }
         self.stop();
+        // The others need not wait for the lease to run out.
+        let who = (self.transport.slot(), self.transport.generation());
+        let said = ThreadPanicked::catch(&panicked.thread, || {
+            group_store::say_over(self.transport.store().as_ref(), who)
+        });
+        if !matches!(said, Ok(Ok(()))) {
+            tracing::warn!("the others learn of the end of this rank by its lease: {said:?}");
+        }
         // It may be the layer, or the team, that has panicked.
         let ended = ThreadPanicked::catch(&panicked.thread, || {
             self.layer.set_refuse(true);
@@ -166,7 +177,9 @@ impl Shared {
     /// Adds a cause against a member, and tells kernels if it is one of which they are told.
     pub(super) fn suspect(&self, rank: u32, cause: Cause) {
         let mut inner = self.lock();
-        if !inner.table.has(rank, &cause) && inner.table.add(rank, cause.clone(), Instant::now()) {
+        if !inner.suspects.has(rank, &cause)
+            && inner.suspects.add(rank, cause.clone(), Instant::now())
+        {
             inner.news = true;
             inner.tell(GroupEventKind::Suspected { rank, cause });
             self.mask(&mut inner);
@@ -177,9 +190,9 @@ impl Shared {
     /// Takes a cause back.
     pub(super) fn trust(&self, rank: u32, cause: &Cause) {
         let mut inner = self.lock();
-        if inner.table.has(rank, cause) {
+        if inner.suspects.has(rank, cause) {
             inner.news = true;
-            if inner.table.withdraw(rank, cause) {
+            if inner.suspects.withdraw(rank, cause) {
                 inner.tell(GroupEventKind::Trusted { rank });
             }
             self.mask(&mut inner);
@@ -191,8 +204,8 @@ impl Shared {
     /// calls of older views.
     pub(super) fn mask(&self, inner: &mut Inner) {
         let own = self.transport.slot();
-        let told = inner.table.told();
-        let members = inner.table.members();
+        let told = inner.suspects.told();
+        let members = inner.suspects.members();
         let stays = |slot: &u32| {
             let leaves = inner.farewells.keys().any(|(leaver, _)| leaver == slot);
             members.contains_key(slot) || leaves
@@ -246,17 +259,6 @@ impl Inner {
         match &self.panicked {
             Some(panicked) => Err(panicked.clone().into()),
             None => Ok(()),
-        }
-    }
-
-    /// What this rank has to say of others now.
-    pub(super) fn row(&self, now: Instant, bounds: &Bounds) -> Row {
-        Row {
-            suspects: self.table.ripe(now, bounds),
-            overdue: self.table.overdue(now, bounds),
-            doubts: self.table.doubted(),
-            done: self.done.clone(),
-            reached: self.connected.clone(),
         }
     }
 

@@ -1,160 +1,167 @@
 //! The steps of a change, done: words of the layer, states of QPs, keys of the store.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::GroupError;
 use super::driver::{Driver, TurnOutcome, rank_generations};
-use super::event::{GroupEventKind, GroupState, GroupView};
-use super::presence::RankGeneration;
-use super::record::{GroupRecord, Promise};
-use super::rules::{Limit, Step};
+use super::event::{Cause, GroupEventKind, GroupState, GroupView};
+use super::group_store::{Goodbye, Replaced};
+use super::layer::LayerView;
+use super::rules::evidence::{Leaving, Limit, Look};
+use super::rules::record::{RankGeneration, Record, later, newer};
+use super::rules::slots::Slots;
+use super::rules::steps::Step;
+use super::see::says_through;
 
 impl Driver {
     /// Does `step`, which was asked for after `record` was seen.
     pub(super) fn take(
         &mut self,
-        record: &GroupRecord,
+        record: &Arc<Record>,
         step: Step,
     ) -> Result<TurnOutcome, GroupError> {
         match step {
-            Step::Wait => return Ok(TurnOutcome::Wait),
-            Step::Leave => return Ok(TurnOutcome::Over(self.over())),
-            Step::Store(new) => self.replace(record, &new)?,
-            Step::Close => {
-                self.since.held.get_or_insert_with(Instant::now);
-                self.shared.set_state(GroupState::Changing);
-                let layer = &self.shared.layer;
-                layer.set_limit(Some(layer.started()));
-                self.local.limit = Limit::Closed;
+            Step::Wait => {}
+            Step::End => return Ok(TurnOutcome::Over(self.over())),
+            Step::GiveUp => return Ok(TurnOutcome::Over(GroupState::Expelled)),
+            Step::Propose(proposal) => {
+                let alone = record.open.is_some() && self.own.applied != 0;
+                let alone = alone && !self.own.is_proposed(record);
+                let new = record
+                    .propose(proposal)
+                    .map_err(|refused| GroupError::Record {
+                        key: "of this rank".to_owned(),
+                        reason: refused.to_string(),
+                    })?;
+                self.replace(&new)?;
+                self.own.solo |= alone;
             }
+            Step::Commit(first) => {
+                if let Some(open) = &record.open {
+                    self.replace(&record.commit(open, first))?;
+                }
+            }
+            Step::Promise(fence) => self.promise(record, &fence)?,
             Step::Limit(last) => {
                 self.shared.layer.set_limit(Some(last));
-                self.local.limit = Limit::UpTo(last);
+                self.own.limit = Limit::UpTo(last);
             }
-            Step::Fence(slots) => self.fence(slots)?,
-            Step::Promise(promise) => self.promise(record, promise)?,
             Step::View => self.view(record)?,
-            Step::Open => self.open(record)?,
+            Step::Goodbye(last) => self.say_goodbye(record, last)?,
         }
         Ok(TurnOutcome::Again)
     }
 
-    fn replace(&mut self, old: &GroupRecord, new: &GroupRecord) -> Result<(), GroupError> {
-        if self.store.replace(Some(old), new)?
-            && let Some(members) = &new.proposed
-        {
-            self.shared.tell(GroupEventKind::Proposed {
-                proposal: new.proposal,
-                members: members.clone(),
-            });
+    fn replace(&mut self, new: &Record) -> Result<(), GroupError> {
+        match (self.store.replace(new)?, &new.open) {
+            (Replaced::Done, Some(open)) => {
+                let kept = new.members.iter().filter(|it| open.keep.contains(*it.0));
+                let mut members = open.takes.clone();
+                members.extend(kept.map(|(slot, generation)| (*slot, *generation)));
+                self.shared.tell(GroupEventKind::Proposed {
+                    proposal: new.number,
+                    members,
+                });
+            }
+            (Replaced::Missing, _) => {
+                let error = "the group's record is gone from the store: calls go on, and no view changes. Start the ranks anew \
+                             with another store"
+                    .to_owned();
+                self.shared.tell(GroupEventKind::Failed { error });
+                self.shared.lock().news = false;
+            }
+            (Replaced::Done | Replaced::Changed, _) => {}
         }
         Ok(())
     }
 
-    fn fence(&mut self, slots: BTreeSet<u32>) -> Result<(), GroupError> {
-        self.end_qps(&slots)?;
-        self.local.fenced.extend(slots);
-        Ok(())
-    }
-
-    /// QPs to these slots to Err.
-    pub(super) fn end_qps(&mut self, slots: &BTreeSet<u32>) -> Result<(), GroupError> {
-        for &slot in slots {
-            self.shared.transport.fail_peer(slot)?;
-            let mut inner = self.shared.lock();
-            inner.connected.retain(|(connected, _)| *connected != slot);
+    /// P4. A member closes its calls first, then ends its QPs, then writes.
+    fn promise(&mut self, record: &Record, fence: &Slots) -> Result<(), GroupError> {
+        let mut started = self.shared.layer.started();
+        if self.own.is_member(record) && self.own.limit == Limit::Open {
+            self.since.held.get_or_insert_with(Instant::now);
+            self.shared.set_state(GroupState::Changing);
+            // Behind the fence no call above this one starts.
+            started = self.shared.layer.set_limit(Some(started));
+            self.own.limit = Limit::UpTo(started);
+            self.shared.layer.set_limit(Some(started));
         }
-        self.opened.retain(|(opened, _)| !slots.contains(opened));
-        self.shared.tell(GroupEventKind::Fenced {
-            ranks: slots.iter().copied().collect(),
-        });
-        Ok(())
-    }
-
-    fn promise(&mut self, record: &GroupRecord, promise: Promise) -> Result<(), GroupError> {
-        self.store.promise(record.proposal, &promise)?;
-        if let Some((before, _)) = self.local.promised
-            && before != record.proposal
+        let promise = self.own.promise(record, started);
+        self.end_qps(&fence.without(&self.own.fenced))?;
+        self.own.fenced.add(fence);
+        self.store.promise(record.number, &promise)?;
+        if let Some((before, _)) = self.own.promised
+            && before != record.number
         {
             self.store.forget_promise(before)?;
         }
-        self.local.promised = Some((record.proposal, promise));
+        self.own.promised = Some((record.number, promise));
+        self.own.unanswered = (record.number, Duration::ZERO);
         self.shared.tell(GroupEventKind::Promised {
-            proposal: record.proposal,
+            proposal: record.number,
             last: promise.last,
         });
         Ok(())
     }
 
-    fn view(&mut self, record: &GroupRecord) -> Result<(), GroupError> {
-        let members: Vec<u32> = record.members.keys().copied().collect();
-        let (epoch, first) = (record.epoch, record.first);
-        let layer = &self.shared.layer;
-        let set = match self.views.is_empty() {
-            true => layer.begin(epoch, first, &members),
-            false => layer.set_view(epoch, first, &members),
-        };
-        set.map_err(GroupError::Layer)?;
-        self.views.push(first);
-        if self.views.len() > 2 {
-            self.views.remove(0);
+    /// QPs to these slots to Err. The lease is kept meanwhile: each peer takes a few commands.
+    pub(super) fn end_qps(&mut self, slots: &Slots) -> Result<(), GroupError> {
+        if slots.is_empty() {
+            return Ok(());
         }
-        self.local.viewed = epoch;
-        self.viewed(record);
+        for slot in slots.iter() {
+            self.shared.transport.fail_peer(slot)?;
+            self.shared
+                .lock()
+                .connected
+                .retain(|(connected, _)| *connected != slot);
+            if let Err(error) = self.store.keep_lease(self.own.applied == 0) {
+                tracing::warn!("the lease is not renewed: {error}");
+            }
+        }
+        self.opened.retain(|(opened, _)| !slots.contains(*opened));
+        self.shared.tell(GroupEventKind::Fenced {
+            ranks: slots.iter().collect(),
+        });
         Ok(())
     }
 
-    /// The device has the view of `record`.
-    pub(super) fn viewed(&mut self, record: &GroupRecord) {
+    /// P7: the device gets the view, then kernels may post to those who come, then all calls may start.
+    fn view(&mut self, record: &Record) -> Result<(), GroupError> {
         let own = self.own();
-        let mut inner = self.shared.lock();
-        let before: BTreeSet<RankGeneration> = rank_generations(inner.table.members()).collect();
-        let now: BTreeSet<RankGeneration> = rank_generations(&record.members).collect();
-        let dropped: Vec<RankGeneration> = before.difference(&now).copied().collect();
-        for &who in &dropped {
-            inner.traces.insert(who.0, record.first);
-            // Who was not fenced before the commit has left, and calls that begin before this view need it.
-            if who != own && !self.local.fenced.contains(&who.0) {
-                inner.farewells.insert(who, record.first);
-            }
-        }
-        let dropped: Vec<RankGeneration> = {
-            let over = |who: &RankGeneration| *who != own && !inner.farewells.contains_key(who);
-            dropped.into_iter().filter(over).collect()
+        let members: Vec<u32> = record.members.keys().copied().collect();
+        let parted = record.parted.of(own.0);
+        let reached: Vec<u32> = record.slots().without(&parted).iter().collect();
+        let view = LayerView {
+            epoch: record.epoch,
+            first: record.first,
+            members: &members,
+            reached: &reached,
         };
-        inner.table.set_members(&record.members);
-        inner.processes.retain(|who, _| now.contains(who));
-        let view = GroupView::from(record);
-        inner.view = Some(view.clone());
-        inner.tell(GroupEventKind::Viewed(view));
-        self.shared.mask(&mut inner);
-        drop(inner);
-        self.shared.notify();
-        for who in dropped {
-            // Tidying only: whoever reads these keys knows that the generation was dropped.
-            if let Err(error) = self.store.clear(who) {
-                tracing::warn!("keys of a rank that is gone are left in the store: {error}");
-            }
+        let layer = &self.shared.layer;
+        let set = match self.views.is_empty() {
+            true => layer.begin(&view),
+            false => layer.set_view(&view),
+        };
+        set.map_err(GroupError::Layer)?;
+        self.views.push(record.first);
+        if self.views.len() > 2 {
+            self.views.remove(0);
         }
-    }
-
-    fn open(&mut self, record: &GroupRecord) -> Result<(), GroupError> {
-        let own = self.own();
-        for who in rank_generations(&record.members) {
-            if who != own && !self.opened.contains(&who) {
-                self.shared.transport.open_peer(who.0)?;
-                self.opened.insert(who);
-            }
-        }
-        if self.local.applied == 0 {
-            self.store.answered()?;
-        }
+        self.viewed(record);
+        self.open(record, &parted);
+        let joined = self.own.applied == 0;
         self.shared.layer.set_limit(None);
-        self.local.limit = Limit::Open;
-        self.local.applied = record.epoch;
-        self.local.fenced.clear();
-        let promised = self.local.promised.take();
+        self.own.limit = Limit::Open;
+        self.own.applied = record.epoch;
+        self.own.fenced = Slots::default();
+        self.own.solo = false;
+        if self.own.leaving == Leaving::Said {
+            self.own.leaving = Leaving::Wants;
+        }
+        let promised = self.own.promised.take();
         let held = self.since.held.take();
         let mut inner = self.shared.lock();
         inner.set_state(GroupState::Serving);
@@ -164,16 +171,87 @@ impl Driver {
         });
         drop(inner);
         self.shared.notify();
-        if let Some((proposal, _)) = promised {
-            self.store.forget_promise(proposal)?;
+        if joined {
+            self.store.keep_lease(false)?;
+        }
+        if let Some((number, _)) = promised {
+            self.store.forget_promise(number)?;
         }
         self.tidy(record);
         Ok(())
     }
 
+    /// Lets kernels post to the members that this rank reaches. A pair whose QPs are of no use is parted by the next view.
+    fn open(&mut self, record: &Record, parted: &Slots) {
+        let own = self.own();
+        for who in rank_generations(&record.members).filter(|who| *who != own) {
+            if parted.contains(who.0) {
+                continue;
+            }
+            let fenced = self.own.fenced.contains(who.0);
+            let opened = match self.opened.contains(&who) {
+                true if !fenced => continue,
+                true => Err("they were ended for a change that kept the rank".to_owned()),
+                false => {
+                    let opened = self.shared.transport.open_peer(who.0);
+                    opened.map_err(|error| error.to_string())
+                }
+            };
+            match opened {
+                Ok(()) => drop(self.opened.insert(who)),
+                Err(error) => {
+                    let cause = Cause::Told(format!("the QPs to it are of no use: {error}"));
+                    self.shared.suspect(who.0, cause);
+                }
+            }
+        }
+        let mut inner = self.shared.lock();
+        let (opened, own_slot) = (&self.opened, own.0);
+        inner
+            .connected
+            .retain(|who| !opened.contains(who) && who.0 != own_slot);
+    }
+
+    /// The device has the view of `record`.
+    pub(super) fn viewed(&mut self, record: &Record) {
+        let own = self.own();
+        let mut inner = self.shared.lock();
+        let before: BTreeSet<RankGeneration> = rank_generations(inner.suspects.members()).collect();
+        let now: BTreeSet<RankGeneration> = rank_generations(&record.members).collect();
+        let dropped: Vec<RankGeneration> = before.difference(&now).copied().collect();
+        for &who in dropped.iter().filter(|who| **who != own) {
+            inner.traces.insert(who.0, record.first);
+            // Calls that begin before this view need one that has left.
+            if record.left.get(&who.0) == Some(&(who.1, record.first)) {
+                inner.farewells.insert(who, record.first);
+            }
+        }
+        let parted_slots = record.parted.of(own.0);
+        let parted: BTreeSet<RankGeneration> = now
+            .iter()
+            .filter(|who| parted_slots.contains(who.0))
+            .copied()
+            .collect();
+        for who in parted.difference(&inner.parted.clone()) {
+            inner.traces.insert(who.0, record.first);
+            inner.connected.remove(who);
+        }
+        inner.parted = parted;
+        inner.suspects.set_members(&record.members);
+        inner.processes.retain(|who, _| now.contains(who));
+        let view = GroupView::from(record);
+        inner.view = Some(view.clone());
+        inner.tell(GroupEventKind::Viewed(view));
+        self.shared.mask(&mut inner);
+        drop(inner);
+        self.causes.clear();
+        self.heard.retain(|who| now.contains(&who));
+        self.shared.notify();
+    }
+
     /// Removes what nobody reads any more. One member is enough; if it dies, the next view has another one.
-    fn tidy(&self, record: &GroupRecord) {
-        if record.members.keys().next() != Some(&self.local.slot) {
+    fn tidy(&mut self, record: &Record) {
+        if record.members.keys().next() != Some(&self.own.slot) {
             return;
         }
         let is_over = |slot: u32, generation: u32| record.was_dropped(slot, generation);
@@ -183,12 +261,106 @@ impl Driver {
         }
     }
 
+    /// A member that wants to go starts no call behind `last` and says so. Whenever a view has let it go on, it does so again.
+    fn say_goodbye(&mut self, record: &Record, last: u32) -> Result<(), GroupError> {
+        self.since.held.get_or_insert_with(Instant::now);
+        let layer = &self.shared.layer;
+        // Closed first: what it has started is read behind that.
+        let started = layer.set_limit(Some(last));
+        let last = later(last, started);
+        layer.set_limit(Some(last));
+        self.own.limit = Limit::UpTo(last);
+        self.store.leave(Goodbye {
+            epoch: record.epoch,
+            last,
+        })?;
+        self.own.leaving = Leaving::Said;
+        Ok(())
+    }
+
+    /// Whether this rank and all living members have made every call before the view of `record`, or before the one with which this
+    /// rank has left. Nobody waits for longer than calls do.
+    pub(super) fn is_through(&mut self, record: &Record, look: &Look<Duration>) -> bool {
+        let own = self.own();
+        let left = record.left.get(&own.0).filter(|left| left.0 == own.1);
+        let first = left.map_or(record.first, |left| left.1);
+        let last = first.wrapping_sub(1);
+        let alone = record.members.len() == 1;
+        if self.own.leaving == Leaving::No || left.is_none() && !alone {
+            return true;
+        }
+        let since = *self.since.left.get_or_insert_with(Instant::now);
+        if since.elapsed() >= self.shared.transport.deadline() {
+            return true;
+        }
+        if newer(last, self.shared.layer.finished()) {
+            return false;
+        }
+        if left.is_some() {
+            self.through = Some(last);
+        }
+        let others = rank_generations(&record.members).filter(|who| *who != own);
+        let mut living =
+            others.filter(|who| look.holders.contains(who.0) && !look.ended.contains(who.0));
+        let rows = &self.store.kept.rows;
+        living.all(|who| says_through(rows.get(&who), last))
+            && (!alone || self.shared.lock().farewells.is_empty())
+    }
+
+    /// Ends the QPs to those who have left when both sides are through with their calls, or when they are gone.
+    pub(super) fn see_off(&mut self, record: &Record) -> Result<(), GroupError> {
+        let finished = self.shared.layer.finished();
+        let leavers: Vec<(RankGeneration, u32)> = {
+            let inner = self.shared.lock();
+            let leavers = inner.farewells.iter();
+            leavers.map(|(who, first)| (*who, *first)).collect()
+        };
+        let mut over = Slots::default();
+        for (who, first) in &leavers {
+            let last = first.wrapping_sub(1);
+            let through = !newer(last, finished);
+            if through && self.through.is_none_or(|before| newer(last, before)) {
+                self.through = Some(last);
+            }
+            let kept = &self.store.kept;
+            let gone = !kept.members.contains_key(who) || kept.over.contains(who);
+            if gone || through && says_through(kept.rows.get(who), last) {
+                over.insert(who.0);
+            }
+        }
+        if over.is_empty() {
+            return Ok(());
+        }
+        self.end_qps(&over)?;
+        let mut inner = self.shared.lock();
+        inner.farewells.retain(|who, _| !over.contains(who.0));
+        self.shared.mask(&mut inner);
+        drop(inner);
+        self.shared.notify();
+        if record.members.keys().next() == Some(&self.own.slot) {
+            for (who, _) in leavers.iter().filter(|(who, _)| over.contains(who.0)) {
+                if let Err(error) = self.store.clear(*who) {
+                    tracing::warn!("keys of a rank that has left are still in the store: {error}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How this generation ends when it is not in the view.
+    fn over(&self) -> GroupState {
+        match self.shared.lock().leaving {
+            true => GroupState::Left,
+            false => GroupState::Expelled,
+        }
+    }
+
     /// This generation goes: its calls end at once, nobody is waited for, nothing of it reaches anybody any more.
     pub(super) fn end(mut self, state: GroupState) {
         let layer = &self.shared.layer;
         layer.set_refuse(true);
         // A call that is held by another limit ends, too, and does not start.
-        if self.local.limit == Limit::Open {
+        if self.own.limit == Limit::Open {
             layer.set_limit(Some(layer.started()));
         }
         let own = self.own();
@@ -199,14 +371,19 @@ impl Driver {
                 });
             }
         }
-        if let Err(error) = self.store.clear(own) {
-            tracing::warn!("keys of this rank are left in the store: {error}");
-        }
-        self.lease = None;
+        self.give_up();
         let mut inner = self.shared.lock();
         inner.set_state(state);
         inner.tell(GroupEventKind::Ended(state));
         drop(inner);
         self.shared.stop();
+    }
+
+    /// Says that this generation has ended, so that the others need not wait for its lease to run out, and gives the lease back.
+    pub(super) fn give_up(&mut self) {
+        if let Err(error) = self.store.say_over() {
+            tracing::warn!("the others learn of the end of this rank by its lease: {error}");
+        }
+        self.store.end_lease();
     }
 }

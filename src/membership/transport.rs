@@ -72,7 +72,6 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// may be called again to see whether the other end has begun anew.
     ///
     /// After [`TeamError::Unreached`] the next call begins another attempt: the caller waits before it.
-    #[expect(dead_code, reason = "the driver does not reunite anybody yet")]
     fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError>;
 
     /// Kernels may post to `peer`, which is connected.
@@ -84,8 +83,19 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// What the HCAs have told since the last call.
     fn alarms(&self) -> Vec<Alarm>;
 
-    /// Whether what is sent to `peer` goes through a port.
-    fn needs_port(&self, peer: u32) -> bool;
+    /// HCAs of this rank.
+    fn rails(&self) -> usize;
+
+    /// What kernels have sent to `peer` and know to have completed: a number that grows with it.
+    fn completed(&self, peer: u32) -> Result<u64, TeamError>;
+
+    /// Whether that generation of `peer` has ended, where the transport sees that by itself.
+    fn has_ended(&self, _peer: u32, _generation: u32) -> bool {
+        false
+    }
+
+    /// Whether the HCA has a QP to `peer` in error, whether or not a kernel has seen it: a command for each QP.
+    fn has_failed(&self, peer: u32) -> Result<bool, TeamError>;
 
     /// Why kernels have found a QP to `peer` in error; none if they have not.
     fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError>;

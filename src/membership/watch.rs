@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::event::{Cause, GroupEventKind};
 use super::pidfd::{PidFd, Watched};
-use super::presence::RankGeneration;
+use super::rules::record::RankGeneration;
 use super::shared::Shared;
 use super::transport::Alarm;
 
@@ -15,6 +15,8 @@ use super::transport::Alarm;
 const LOOK: Duration = Duration::from_millis(1);
 /// Every peer's QPs are looked at once in so many looks.
 const ROUND: usize = 4;
+/// The HCA is asked about the QPs to a rank for which kernels wait in vain once in so many looks.
+const ASK: usize = 128;
 
 /// What was seen so far.
 #[derive(Debug)]
@@ -22,9 +24,7 @@ struct Watch {
     shared: Arc<Shared>,
     processes: BTreeMap<RankGeneration, Watched>,
     turn: usize,
-    /// Rails whose port carries nothing.
-    down: BTreeSet<usize>,
-    /// Those whose HCA has failed for good.
+    /// Rails whose HCA has failed for good.
     failed: BTreeSet<usize>,
 }
 
@@ -34,7 +34,6 @@ pub(super) fn run(shared: Arc<Shared>) {
         shared,
         processes: BTreeMap::new(),
         turn: 0,
-        down: BTreeSet::new(),
         failed: BTreeSet::new(),
     };
     while !watch.shared.is_stopped() {
@@ -45,16 +44,25 @@ pub(super) fn run(shared: Arc<Shared>) {
 
 impl Watch {
     fn look(&mut self) {
-        let (members, processes) = {
+        let (members, reached, processes) = {
             let inner = self.shared.lock();
             let own = self.shared.transport.slot();
-            let members: Vec<u32> = inner.table.members().keys().copied().collect();
-            let others = members.into_iter().filter(|slot| *slot != own);
-            (others.collect::<Vec<u32>>(), inner.processes.clone())
+            let members = inner.suspects.members().iter();
+            let others = members.map(|(slot, generation)| (*slot, *generation));
+            let others = others.filter(|(slot, _)| *slot != own);
+            let others: Vec<RankGeneration> = others.collect();
+            let reached = others.iter().filter(|who| !inner.parted.contains(who));
+            let reached: Vec<u32> = reached.map(|who| who.0).collect();
+            (others, reached, inner.processes.clone())
         };
-        self.look_at_kernels(&members);
-        self.look_at_qps(&members);
-        self.look_at_hcas(&members);
+        self.look_at_kernels(&reached);
+        self.look_at_qps(&reached);
+        self.look_at_hcas();
+        for &(slot, generation) in &members {
+            if self.shared.transport.has_ended(slot, generation) {
+                self.ended((slot, generation));
+            }
+        }
         self.processes.retain(|who, _| processes.contains_key(who));
         for (&who, process) in &processes {
             let watched = self
@@ -75,7 +83,7 @@ impl Watch {
     }
 
     fn ended(&self, (slot, generation): RankGeneration) {
-        let is_member = self.shared.lock().table.members().get(&slot) == Some(&generation);
+        let is_member = self.shared.lock().suspects.members().get(&slot) == Some(&generation);
         if is_member {
             self.shared.suspect(slot, Cause::ProcessExit);
         }
@@ -91,38 +99,42 @@ impl Watch {
         }
     }
 
-    /// A rank whose port is down is the ill one, as far as it can tell: it reaches nobody, and says so of everybody.
-    fn look_at_hcas(&mut self, members: &[u32]) {
+    /// A port that is down says nothing of any rank: what goes through it fails by its QPs, pair by pair.
+    fn look_at_hcas(&mut self) {
         for alarm in self.shared.transport.alarms() {
             match alarm {
-                Alarm::PortDown(rail) => drop(self.down.insert(rail)),
-                Alarm::PortUp(rail) => drop(self.down.remove(&rail)),
-                Alarm::Fatal(rail) => drop(self.failed.insert(rail)),
+                Alarm::PortDown(rail) => self.shared.tell(GroupEventKind::RailDown { rail }),
+                Alarm::PortUp(rail) => self.shared.tell(GroupEventKind::RailUp { rail }),
+                Alarm::Fatal(rail) => {
+                    if self.failed.insert(rail) {
+                        self.shared.tell(GroupEventKind::RailLost { rail });
+                    }
+                }
                 Alarm::Qp(peer, kind) => self.shared.suspect(peer, Cause::QpEvent(kind)),
             }
         }
-        let down = !(self.down.is_empty() && self.failed.is_empty());
-        let needs = |slot: &&u32| self.shared.transport.needs_port(**slot);
-        let reached: Vec<u32> = members.iter().filter(needs).copied().collect();
-        let cut_off = down && !reached.is_empty() && reached.len() == members.len();
-        // First: it goes before its suspicions count.
-        let mut inner = self.shared.lock();
-        match cut_off {
-            true => drop(inner.cut_off.get_or_insert_with(Instant::now)),
-            false => inner.cut_off = None,
+        if self.failed.len() >= self.shared.transport.rails() {
+            let mut inner = self.shared.lock();
+            inner.news |= !inner.hca_lost;
+            inner.hca_lost = true;
+            drop(inner);
+            self.shared.notify();
         }
-        drop(inner);
-        for slot in &reached {
-            match down {
-                true => self.shared.suspect(*slot, Cause::PortDown),
-                false => self.shared.trust(*slot, &Cause::PortDown),
-            }
+    }
+
+    /// A kernel that has given `slot` up looks at the QPs to it no more, so it does not see that they have failed; and what it has
+    /// posted there holds the memory that its next calls need, until the QPs are in error for all.
+    fn ask(&self, slot: u32) {
+        let waits = self.shared.lock().suspects.has(slot, &Cause::Timeout);
+        if waits && matches!(self.shared.transport.has_failed(slot), Ok(true)) {
+            self.shared.suspect(slot, Cause::QpFlushed);
         }
     }
 
     fn look_at_qps(&self, members: &[u32]) {
         for slot in members.iter().skip(self.turn % ROUND).step_by(ROUND) {
             match self.shared.transport.failure(*slot) {
+                Ok(None) if self.turn % ASK < ROUND => self.ask(*slot),
                 Ok(None) => {}
                 Ok(Some(cause)) => self.shared.suspect(*slot, cause),
                 Err(error) => self.shared.tell(GroupEventKind::Failed {

@@ -1,6 +1,7 @@
 //! What host and kernels of one rank tell each other while kernels run: which calls may start, how long they wait, who is
 //! waited for; and back, how far the calls are and what went wrong.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -197,6 +198,19 @@ impl Board {
         self.word(suspects)
             .fetch_and(!(1 << (peer % 32)), Ordering::Release);
         Ok(())
+    }
+
+    /// By rank a number that is another one when a word of it has arrived.
+    pub(super) fn words(&self) -> Result<Vec<u64>, MoeError> {
+        const OF_PEER: usize = SIGNALS_PER_PEER as usize * size_of::<MoeSignal>();
+        let mut signals = vec![0u8; OF_PEER * self.ranks as usize];
+        self.gpu.read(self.at.signals, &mut signals)?;
+        let digest = |of_peer: &[u8]| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(of_peer);
+            hasher.finish()
+        };
+        Ok(signals.chunks_exact(OF_PEER).map(digest).collect())
     }
 
     fn write_bits(&self, offset: usize, set: &[u32]) -> Result<(), MoeError> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Moe, Placement, View};
-use crate::membership::{Layer, LayerError};
+use crate::membership::{Layer, LayerError, LayerView};
 
 /// The placement of the experts for the members of a view: the same at all ranks.
 type Rule = dyn Fn(&[u32]) -> Placement + Send + Sync;
@@ -30,15 +30,15 @@ impl Moe {
         *place = Some(Arc::new(rule));
     }
 
-    /// The view of these members.
-    fn view_of_group(&self, epoch: u32, first: u32, members: &[u32]) -> View {
+    /// The view of a group as this rank runs its calls in it. Experts are placed for all members, whoever is parted from this rank.
+    fn view_of_group(&self, view: &LayerView<'_>) -> View {
         let rule = self.rule().0.lock().unwrap_or_else(PoisonError::into_inner);
         let rule = rule.clone();
         View {
-            first,
-            epoch,
-            members: members.to_vec(),
-            placement: rule.map_or_else(|| self.placement(), |rule| rule(members)),
+            first: view.first,
+            epoch: view.epoch,
+            members: view.reached.to_vec(),
+            placement: rule.map_or_else(|| self.placement(), |rule| rule(view.members)),
         }
     }
 }
@@ -57,15 +57,15 @@ impl Layer for Moe {
         Self::finished(self)
     }
 
-    fn set_view(&self, epoch: u32, first: u32, members: &[u32]) -> Result<(), LayerError> {
-        let view = self.view_of_group(epoch, first, members);
+    fn set_view(&self, view: &LayerView<'_>) -> Result<(), LayerError> {
+        let view = self.view_of_group(view);
         Ok(self.set_view(&view, Duration::ZERO)?)
     }
 
-    fn begin(&self, epoch: u32, first: u32, members: &[u32]) -> Result<(), LayerError> {
-        let view = self.view_of_group(epoch, first, members);
+    fn begin(&self, view: &LayerView<'_>) -> Result<(), LayerError> {
+        let view = self.view_of_group(view);
         self.check_view(&view)?;
-        let gpu = self.team().gpu().as_ref();
+        let (gpu, first) = (self.team().gpu().as_ref(), view.first);
         self.views().begin_in(gpu, self.team().rank(), view)?;
         Ok(self.begin_at(first)?)
     }
@@ -76,6 +76,10 @@ impl Layer for Moe {
 
     fn suspected(&self) -> Vec<u32> {
         Self::suspected(self)
+    }
+
+    fn heard(&self) -> Result<Vec<u64>, LayerError> {
+        Ok(self.board().words()?)
     }
 
     fn set_suspects(&self, ranks: &[u32]) -> Result<(), LayerError> {

@@ -78,7 +78,6 @@ pub use rendezvous::{
     open_store,
 };
 use tables::Tables;
-pub(crate) use tidy::remove_below;
 use window::{OwnedWindow, Purpose};
 
 /// The team as one rank holds it. Dropping it destroys the QPs and frees the windows: no kernel may use them any more, and a

@@ -17,8 +17,6 @@ use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Rank};
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Two who suspect each other part after it; a third is given up only if it stands still for it and a deadline.
-const PARTING: Duration = Duration::from_secs(12);
 /// Type of the event "local access violation" of the programmer's manual.
 const ACCESS_ERROR: u16 = 0x11;
 
@@ -44,35 +42,42 @@ fn a_rank_whose_hca_fails_for_good_hears_of_it_and_goes_and_the_others_serve() {
     fleet.until_whole(1, 3);
     let ill = fleet.remove(2);
     ill.hca.die();
-    suspects(&ill, &[0, 1, 3], &Cause::PortDown);
     fleet.until_members(2, &[0, 1, 3]);
     ill.group().wait(GroupState::Expelled, LONG).unwrap();
+    let events = ill.group().events();
+    let lost = GroupEventKind::RailLost { rail: 0 };
+    assert!(events.iter().any(|event| event.what == lost), "{events:#?}");
     fleet.until_whole(2, 3);
     fleet.dead.push(ill);
     fleet.end();
 }
 
 #[test]
-fn a_qp_that_a_peer_writes_beside_the_window_tells_of_it_and_the_two_part() {
-    let config = CONFIG.with_stall_bound(Some(PARTING));
-    let mut fleet = Fleet::new(3, PARTING / 3, config);
+fn a_qp_that_a_peer_writes_beside_the_window_tells_of_it_and_the_two_part_and_unite() {
+    let mut fleet = Fleet::new(3, DEADLINE, CONFIG);
     fleet.expected = Some("the peer's request is refused");
     fleet.until_whole(1, 3);
     put_beside(fleet.rank(0).moe.team(), 1);
     suspects(fleet.rank(1), &[0], &Cause::QpEvent(ACCESS_ERROR));
-    // Either may be the ill one; the third stays in any case.
+    // No rank goes for it, and the third has no part in it.
+    let parted = |event: &GroupEvent| matches!(&event.what, GroupEventKind::Viewed(view) if view.parted == [(0, 1)]);
     let start = Instant::now();
-    while fleet.rank(2).members().len() == 3 {
-        assert!(start.elapsed() < LONG, "{}", fleet.rank(2).story());
+    let mut events = Vec::new();
+    while !events.iter().any(parted) {
+        assert!(start.elapsed() < LONG, "{events:#?}");
         std::thread::sleep(Duration::from_millis(1));
+        events.extend(fleet.rank(2).group().events());
     }
-    let members = fleet.rank(2).members();
-    let gone = if members.contains(&0) { 1 } else { 0 };
-    let gone = fleet.remove(gone);
-    gone.group().wait(GroupState::Expelled, LONG).unwrap();
-    fleet.dead.push(gone);
-    fleet.until_members(2, &members);
-    fleet.until_whole(2, 3);
+    let united = |rank: &Rank| {
+        let view = rank.group().view();
+        view.is_some_and(|view| view.parted.is_empty() && view.epoch > 2)
+    };
+    fleet.until("the two are united", united);
+    let epoch = fleet.rank(2).group().view().map_or(0, |view| view.epoch);
+    fleet.until_whole(epoch, 3);
+    for rank in &fleet.ranks {
+        assert_eq!(rank.members(), [0, 1, 2], "{}", rank.story());
+    }
     fleet.end();
 }
 

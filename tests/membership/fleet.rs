@@ -125,14 +125,17 @@ impl Fleet {
             .into_iter()
             .map(|made| made.join().unwrap())
             .collect();
-        Self {
+        let fleet = Self {
             ranks,
             outage,
             setup,
             plan,
             dead: Vec::new(),
             expected: None,
-        }
+        };
+        // Founders make calls before they have met in the store.
+        fleet.until("the group is founded", |rank| rank.group().view().is_some());
+        fleet
     }
 
     /// A way to the store of all, which nothing cuts.

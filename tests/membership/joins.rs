@@ -114,10 +114,12 @@ fn a_rank_that_was_dropped_by_mistake_comes_back_with_a_new_generation() {
     let mut fleet = Fleet::new(3, DEADLINE, CONFIG);
     fleet.until_whole(1, 3);
     let dropped = fleet.remove(1);
-    // The others take it for dead: it renews its lease no more.
+    // The others take it for dead: it renews its lease no more, and nothing else of it arrives.
+    dropped.rest();
     dropped.cut.set(true);
     fleet.until_members(2, &[0, 2]);
     dropped.cut.set(false);
+    dropped.pause(false);
     dropped.group().wait(GroupState::Expelled, LONG).unwrap();
     fleet.dead.push(dropped);
     fleet.join(1);

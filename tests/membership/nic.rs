@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use test_support::limits::{HANG, until};
-use warpverbs::membership::{Cause, GroupEventKind, GroupState};
+use warpverbs::membership::{GroupEventKind, GroupState};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Rank};
@@ -33,39 +33,27 @@ fn ended_early(rank: &Rank, number: u32) {
     });
 }
 
+/// Ranks that lose contact part at once, and the one that nobody reaches goes after the stall bound.
+fn parting(ranks: u32) -> Fleet {
+    let deadline = Duration::from_secs(4);
+    let config = CONFIG
+        .with_error_bound(Some(Duration::ZERO))
+        .with_stall_bound(Some(2 * deadline));
+    let fleet = Fleet::new(ranks, deadline, config);
+    fleet.until_whole(1, 3);
+    fleet
+}
+
 #[test]
 fn a_rank_that_loses_its_nic_goes_although_it_has_the_lowest_slot_and_suspects_everybody() {
-    let mut fleet = Fleet::new(4, DEADLINE, CONFIG);
-    fleet.until_whole(1, 3);
-    // It waits for rank 3, and hears of its port by an event.
+    let mut fleet = parting(4);
     let ill = fleet.remove(0);
-    let call = waits_for(&ill, fleet.rank(3));
-    drop(ill.group().events());
-    let since = Instant::now();
     ill.hca.set_port(false);
-    ended_early(&ill, call);
-    let ended = since.elapsed();
-    fleet.rank(3).pause(false);
     fleet.until_members(2, &[1, 2, 3]);
     ill.group().wait(GroupState::Expelled, LONG).unwrap();
     let events = ill.group().events();
-    let masked = events
-        .iter()
-        .find(|event| matches!(event.what, GroupEventKind::Masked { .. }));
-    let masked = masked.expect("kernels are told").at - since;
-    eprintln!(
-        "a port that goes down: word written in {masked:.1?}, the call that waited ended in {ended:.1?}"
-    );
-    for rank in 1..4 {
-        let knows = GroupEventKind::Suspected {
-            rank,
-            cause: Cause::PortDown,
-        };
-        assert!(
-            events.iter().any(|event| event.what == knows),
-            "{events:#?}"
-        );
-    }
+    let told = |what: &GroupEventKind| events.iter().any(|event| event.what == *what);
+    assert!(told(&GroupEventKind::RailDown { rail: 0 }), "{events:#?}");
     fleet.until_whole(2, 3);
     fleet.dead.push(ill);
     fleet.end();
@@ -74,12 +62,7 @@ fn a_rank_that_loses_its_nic_goes_although_it_has_the_lowest_slot_and_suspects_e
 #[test]
 fn a_rank_whose_nic_falls_silent_goes_and_not_who_finds_that_out_first() {
     // Nothing tells of it: pairs are found one by one, as QPs give up and kernels have waited, the lowest slot's first.
-    let deadline = Duration::from_secs(4);
-    let config = CONFIG
-        .with_error_bound(Some(Duration::ZERO))
-        .with_stall_bound(Some(6 * deadline));
-    let mut fleet = Fleet::new(4, deadline, config);
-    fleet.until_whole(1, 3);
+    let mut fleet = parting(4);
     let ill = fleet.remove(0);
     ill.hca.pause(2 * LONG);
     fleet.until_members(2, &[1, 2, 3]);
@@ -91,37 +74,31 @@ fn a_rank_whose_nic_falls_silent_goes_and_not_who_finds_that_out_first() {
 }
 
 #[test]
-fn a_port_that_is_down_for_a_moment_costs_nobody_its_place() {
-    let config = CONFIG.with_error_bound(Some(DEADLINE));
-    let fleet = Fleet::new(3, DEADLINE, config);
-    fleet.until_whole(1, 3);
+fn a_port_that_is_down_for_a_while_costs_nobody_its_place() {
+    let fleet = parting(3);
     let rank = fleet.rank(1);
-    rank.rest();
+    let tells = |wanted: &GroupEventKind| {
+        until(format_args!("{wanted:?}"), || {
+            let events = rank.group().events();
+            events.iter().any(|event| event.what == *wanted)
+        });
+    };
     rank.hca.set_port(false);
-    let suspects = || {
-        let events = rank.group().events();
-        let down = |event: &warpverbs::membership::GroupEvent| {
-            matches!(
-                &event.what,
-                GroupEventKind::Suspected {
-                    cause: Cause::PortDown,
-                    ..
-                }
-            )
-        };
-        events.iter().any(down)
+    tells(&GroupEventKind::RailDown { rail: 0 });
+    let parted = || {
+        let view = fleet.rank(0).group().view();
+        view.is_some_and(|view| view.parted_from(1) == [0, 2])
     };
-    until("it hears of the port", suspects);
+    until("the others part from it", parted);
     rank.hca.set_port(true);
-    let trusts = || {
-        let events = rank.group().events();
-        events
-            .iter()
-            .any(|event| matches!(event.what, GroupEventKind::Trusted { .. }))
+    tells(&GroupEventKind::RailUp { rail: 0 });
+    let united = |rank: &Rank| {
+        let view = rank.group().view();
+        view.is_some_and(|view| view.parted.is_empty() && view.epoch > 1)
     };
-    until("it hears that the port is up again", trusts);
-    rank.pause(false);
-    fleet.until_whole(1, 3);
+    fleet.until("all are united", united);
+    let epoch = rank.group().view().map_or(0, |view| view.epoch);
+    fleet.until_whole(epoch, 3);
     assert!(fleet.ranks.iter().all(|rank| rank.members() == [0, 1, 2]));
     fleet.end();
 }

@@ -8,7 +8,7 @@ use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, Point};
 
 /// Names that records begin with.
-const ROOTS: [&str; 8] = [
+const ROOTS: [&str; 9] = [
     "config",
     "failed",
     "generation",
@@ -16,6 +16,7 @@ const ROOTS: [&str; 8] = [
     "hello",
     "rank",
     "recover",
+    "reunite",
     "welcome",
 ];
 

@@ -1,5 +1,5 @@
 //! Failure windows (g) and (h), graphs across changes, deaths of who drives a change. Windows (a) to (d) and (f) are in `deaths`;
-//! (e), QPs that cannot be made or connected, is in `scenarios` of `src/team/group` and in `tests/team`.
+//! (e), QPs that cannot be made or connected, is in `src/membership/scenarios` and in `tests/team`.
 
 use std::time::{Duration, Instant};
 
@@ -129,7 +129,8 @@ fn the_rank_that_proposed_a_change_dies_before_it_is_done() {
 
 #[test]
 fn both_ranks_restart_at_once_and_found_the_group_anew() {
-    let mut fleet = Fleet::new(2, Duration::from_secs(2), CONFIG);
+    let config = CONFIG.with_found_bound(Some(Duration::from_secs(5)));
+    let mut fleet = Fleet::new(2, Duration::from_secs(2), config);
     fleet.until_whole(1, 3);
     let mut dead: Vec<_> = [0, 1].map(|slot| fleet.remove(slot)).into();
     // Neither drops the other before it dies: both are gone before anybody looks.

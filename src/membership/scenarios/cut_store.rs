@@ -1,10 +1,12 @@
-//! A store that can be taken away, from one rank or from all, and that may panic.
+//! A store that can be taken away, from one rank or from all, that can stand still or be slow, and that may panic.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use rendezvous::{Changed, Count, LeaseId, Store, StoreError};
+use rendezvous::{Changed, Count, LeaseId, MAX_BOUND, Store, StoreError};
+
+use super::world::LOOK;
 
 /// The way of one rank to the store.
 #[derive(Debug)]
@@ -12,18 +14,36 @@ pub(super) struct CutStore {
     pub(super) store: Arc<dyn Store>,
     pub(super) away: Arc<AtomicBool>,
     pub(super) cut: Arc<AtomicBool>,
+    /// No call is answered before its bound.
+    pub(super) held: Arc<AtomicBool>,
+    /// Time that each call takes, us.
+    pub(super) delay: Arc<AtomicU64>,
+    pub(super) bound: Duration,
     /// A lease that is to be renewed panics.
     pub(super) panics: AtomicBool,
 }
 
 impl CutStore {
     fn open(&self) -> Result<&dyn Store, StoreError> {
-        let away = [&self.away, &self.cut];
-        match away.iter().any(|flag| flag.load(Ordering::Relaxed)) {
+        let start = Instant::now();
+        let away = || {
+            [&self.away, &self.cut]
+                .iter()
+                .any(|flag| flag.load(Ordering::Relaxed))
+        };
+        let waits = || {
+            let delay = Duration::from_micros(self.delay.load(Ordering::Relaxed));
+            self.held.load(Ordering::Relaxed) || start.elapsed() < delay
+        };
+        while waits() && !away() && start.elapsed() < self.bound {
+            std::thread::sleep(LOOK);
+        }
+        match away() || waits() {
             false => Ok(self.store.as_ref()),
-            true => Err(StoreError::Io {
-                path: "the store".into(),
-                source: std::io::Error::other("it is away"),
+            true => Err(StoreError::Unreachable {
+                store: "the store".to_owned(),
+                waited: start.elapsed(),
+                cause: "it is away".to_owned(),
             }),
         }
     }
@@ -35,6 +55,9 @@ impl Store for CutStore {
             store: self.store.bounded(bound),
             away: Arc::clone(&self.away),
             cut: Arc::clone(&self.cut),
+            held: Arc::clone(&self.held),
+            delay: Arc::clone(&self.delay),
+            bound: bound.min(MAX_BOUND),
             panics: AtomicBool::new(self.panics.load(Ordering::Relaxed)),
         })
     }

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::world::{DEADLINE, LOOK, Wire, lock};
-use crate::membership::layer::{Layer, LayerError};
-use crate::membership::presence::RankGeneration;
-use crate::membership::record::newer;
+use crate::membership::layer::{Layer, LayerError, LayerView};
+use crate::membership::rules::record::{RankGeneration, newer};
 
 /// Longest hold of a call.
 const CHANGE: Duration = Duration::from_secs(20);
@@ -35,11 +34,15 @@ pub(super) struct FakeLayer {
     pub(super) views: Mutex<Vec<(u32, u32, Vec<u32>)>>,
     suspects: Mutex<BTreeSet<u32>>,
     suspected: Mutex<BTreeSet<u32>>,
+    /// Words that have arrived, by slot.
+    arrived: Mutex<Vec<u64>>,
     promised: Mutex<Option<Vec<u32>>>,
     pub(super) done: Mutex<Vec<Done>>,
     pub(super) stop: AtomicBool,
     /// Makes no call.
     pub(super) frozen: AtomicBool,
+    /// Threads of the group stand still here.
+    pub(super) stands: AtomicBool,
     /// The name of a thread that is to panic here.
     pub(super) panics: Mutex<Option<String>>,
 }
@@ -58,16 +61,21 @@ impl FakeLayer {
             views: Mutex::new(views.into_iter().collect()),
             suspects: Mutex::default(),
             suspected: Mutex::default(),
+            arrived: Mutex::default(),
             promised: Mutex::default(),
             done: Mutex::default(),
             stop: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
+            stands: AtomicBool::new(false),
             panics: Mutex::default(),
         }
     }
 
-    /// Panics on the thread of that name, once.
+    /// Stands still, or panics on the thread of that name, once.
     fn planted(&self) {
+        while self.stands.load(Ordering::Relaxed) && !self.ends() {
+            std::thread::sleep(LOOK);
+        }
         let mut panics = lock(&self.panics);
         if panics.is_some() && std::thread::current().name() == panics.as_deref() {
             *panics = None;
@@ -154,6 +162,10 @@ impl FakeLayer {
                 && self.wire.carries(there, self.own)
             {
                 lock(&self.suspected).remove(&from);
+                let mut arrived = lock(&self.arrived);
+                let least = arrived.len().max(from as usize + 1);
+                arrived.resize(least, 0);
+                arrived[from as usize] += 1;
                 return true;
             }
             let now = Instant::now();
@@ -205,7 +217,7 @@ impl Layer for FakeLayer {
         self.finished.load(Ordering::SeqCst)
     }
 
-    fn set_view(&self, epoch: u32, first: u32, members: &[u32]) -> Result<(), LayerError> {
+    fn set_view(&self, view: &LayerView<'_>) -> Result<(), LayerError> {
         let mut views = lock(&self.views);
         if views.len() == 2 {
             assert!(
@@ -214,12 +226,13 @@ impl Layer for FakeLayer {
             );
             views.remove(0);
         }
-        views.push((first, epoch, members.to_vec()));
+        views.push((view.first, view.epoch, view.reached.to_vec()));
         Ok(())
     }
 
-    fn begin(&self, epoch: u32, first: u32, members: &[u32]) -> Result<(), LayerError> {
-        lock(&self.views).push((first, epoch, members.to_vec()));
+    fn begin(&self, view: &LayerView<'_>) -> Result<(), LayerError> {
+        let first = view.first;
+        lock(&self.views).push((first, view.epoch, view.reached.to_vec()));
         self.started.store(first.wrapping_sub(1), Ordering::SeqCst);
         self.finished.store(first.wrapping_sub(1), Ordering::SeqCst);
         Ok(())
@@ -234,6 +247,10 @@ impl Layer for FakeLayer {
     fn suspected(&self) -> Vec<u32> {
         self.planted();
         lock(&self.suspected).iter().copied().collect()
+    }
+
+    fn heard(&self) -> Result<Vec<u64>, LayerError> {
+        Ok(lock(&self.arrived).clone())
     }
 
     fn set_suspects(&self, ranks: &[u32]) -> Result<(), LayerError> {

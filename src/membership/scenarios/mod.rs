@@ -1,6 +1,8 @@
 //! Groups of ranks without HCA and GPU, in every kind of trouble: fast enough for many orders of events.
 
+mod cost;
 mod cut_store;
+mod held;
 mod layer;
 mod panics;
 mod world;
@@ -19,7 +21,7 @@ use world::{Rank, World, lock};
 const LONG: Duration = Duration::from_secs(100);
 /// So patient that no rank is dropped because the machine has no time for it.
 const PATIENT: GroupConfig = GroupConfig {
-    lease_ttl: Duration::from_secs(10),
+    lease_ttl: Duration::from_secs(4),
     stall_bound: Some(LONG),
     error_bound: Some(Duration::from_millis(150)),
     promise_bound: Some(Duration::from_secs(10)),
@@ -82,7 +84,9 @@ impl World {
         self.ranks.values().zip(&views).all(|(rank, view)| {
             let serves = rank.group().state() == GroupState::Serving;
             let members = rank.generations(&self.ranks);
-            let same = view.as_ref().is_some_and(|view| view.members == members);
+            let same = view
+                .as_ref()
+                .is_some_and(|view| view.members == members && view.parted.is_empty());
             let epoch = view.as_ref().map(|view| view.epoch);
             let done = lock(&rank.layer.done);
             let whole = done
@@ -109,7 +113,10 @@ impl Rank {
         self.group.as_ref().expect("it lives")
     }
 
-    fn generations(&self, all: &std::collections::BTreeMap<u32, Rank>) -> super::record::Members {
+    fn generations(
+        &self,
+        all: &std::collections::BTreeMap<u32, Rank>,
+    ) -> super::rules::record::Members {
         all.values().map(|rank| rank.own).collect()
     }
 
@@ -218,12 +225,24 @@ fn both_ranks_of_a_group_restart_at_once_and_found_it_anew() {
 }
 
 #[test]
-fn a_rank_that_cannot_reach_the_store_is_dropped_learns_it_and_comes_back_with_a_new_generation() {
-    let mut world = memory(3, 3);
+fn a_rank_that_only_the_store_does_not_reach_stays_until_a_change_needs_its_promise() {
+    let mut world = memory(4, 4);
     world.until_whole(3, "begin");
+    world.ranks[&0].cut.store(true, Ordering::Relaxed);
+    // Its lease has run out, and its words still arrive.
+    let store = Arc::clone(&world.store);
+    let start = Instant::now();
+    while store.try_get("group/member/0.1").unwrap().is_some() {
+        assert!(start.elapsed() < LONG, "its lease does not run out");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(2 * PATIENT.lease_ttl);
+    world.until_whole(3, "as before");
+    assert_eq!(world.ranks[&0].group().view().unwrap().epoch, 1);
+    // The others cannot go on without the dead one while it leaves their proposal unanswered.
+    drop(world.kill(3));
     let partitioned = world.ranks.remove(&0).unwrap();
-    partitioned.cut.store(true, Ordering::Relaxed);
-    world.until_whole(3, "without it");
+    world.until_whole(3, "without both");
     assert_eq!(
         partitioned.group().state(),
         GroupState::Serving,
@@ -241,14 +260,27 @@ fn a_rank_that_cannot_reach_the_store_is_dropped_learns_it_and_comes_back_with_a
 }
 
 #[test]
-fn an_hca_that_says_that_its_port_is_down_takes_its_rank_with_it_also_of_two() {
+fn a_port_that_is_down_is_told_and_decides_nothing() {
     let mut world = memory(2, 2);
     world.until_whole(3, "begin");
-    let ill = world.ranks.remove(&0).unwrap();
-    lock(&world.wire.alarms).insert(ill.own, vec![Alarm::PortDown(0)]);
-    world.until_whole(3, "the lower slot goes");
-    ill.group().wait(GroupState::Expelled, LONG).unwrap();
+    for alarm in [Alarm::PortDown(0), Alarm::PortUp(0)] {
+        lock(&world.wire.alarms).insert((0, 1), vec![alarm]);
+    }
+    world.until_whole(10, "as before");
+    assert_eq!(world.ranks[&0].group().view().unwrap().epoch, 1);
     world.check("port");
+}
+
+#[test]
+fn a_rank_whose_hca_has_failed_for_good_goes_if_two_others_meet() {
+    let mut world = memory(3, 3);
+    world.until_whole(3, "begin");
+    let ill = world.ranks.remove(&0).unwrap();
+    lock(&world.wire.cut).insert(ill.own);
+    lock(&world.wire.alarms).insert(ill.own, vec![Alarm::Fatal(0)]);
+    ill.group().wait(GroupState::Expelled, LONG).unwrap();
+    world.until_whole(3, "without it");
+    world.check("hca");
 }
 
 #[test]

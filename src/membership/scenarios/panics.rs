@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use rendezvous::{Lease, MemoryStore, Store};
+use rendezvous::{Lease, MAX_BOUND, MemoryStore, Store};
 
 use super::cut_store::CutStore;
 use super::world::lock;
@@ -19,6 +19,10 @@ fn a_thread_of_a_group_that_panics_is_a_state_and_an_error_and_the_others_go_on(
         world.until_whole(3, name);
         let broken = world.ranks.remove(&1).unwrap();
         *lock(&broken.layer.panics) = Some(name.to_owned());
+        if name == "group connect 1" {
+            // It asks the layer when a rank has gone.
+            drop(world.kill(2));
+        }
         let group = broken.group();
         let error = group.wait(GroupState::Left, LONG).unwrap_err();
         let GroupError::Panicked(panicked) = &error else {
@@ -57,6 +61,9 @@ fn a_lease_whose_thread_has_panicked_is_lost_at_once_and_says_why() {
         store: Arc::new(MemoryStore::new()),
         away: Arc::default(),
         cut: Arc::default(),
+        held: Arc::default(),
+        delay: Arc::default(),
+        bound: MAX_BOUND,
         panics: AtomicBool::new(true),
     });
     // So long that it does not run out by itself in this test.

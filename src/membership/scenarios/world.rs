@@ -1,19 +1,19 @@
 //! Ranks without HCA and GPU: QPs are entries of a table, calls are made by a thread.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rendezvous::{Store, StoreError};
+use rendezvous::{MAX_BOUND, Store, StoreError};
 
 use super::cut_store::CutStore;
 use super::layer::FakeLayer;
 use crate::membership::event::Cause;
 use crate::membership::layer::Layer;
 use crate::membership::next_generation;
-use crate::membership::presence::RankGeneration;
+use crate::membership::rules::record::RankGeneration;
 use crate::membership::transport::{Alarm, Transport};
 use crate::membership::{Group, GroupConfig};
 use crate::team::TeamError;
@@ -29,8 +29,8 @@ pub(super) struct Link {
     pub(super) generation: u32,
     pub(super) up: bool,
     open: bool,
-    /// This end has asked to come together again since it failed.
-    asked: bool,
+    /// How often either end has made it anew.
+    life: u64,
 }
 
 /// What is between all ranks.
@@ -39,6 +39,12 @@ pub(super) struct Wire {
     links: Mutex<BTreeMap<(RankGeneration, u32), Link>>,
     /// Generations whose HCA is gone.
     pub(super) cut: Mutex<BTreeSet<RankGeneration>>,
+    /// Generations whose process has ended, as all see.
+    pub(super) dead: Mutex<BTreeSet<RankGeneration>>,
+    /// Generations whose end no process sees.
+    pub(super) unseen: Mutex<BTreeSet<RankGeneration>>,
+    /// Pairs of slots, the lower first, between which nothing arrives.
+    pub(super) links_down: Mutex<BTreeSet<(u32, u32)>>,
     /// What was sent: by whom, in which call, to which slot.
     pub(super) sent: Mutex<BTreeSet<(RankGeneration, u32, u32)>>,
     /// What HCAs tell by themselves.
@@ -62,8 +68,15 @@ impl Wire {
         let there = self.link(to, from.0);
         let sends = here.is_some_and(|link| link.up && link.open && link.generation == to.1);
         let takes = there.is_some_and(|link| link.up && link.generation == from.1);
+        let same_life = here.map(|link| link.life) == there.map(|link| link.life);
+        sends && takes && same_life && self.has_path(from, to)
+    }
+
+    /// Whether packets between the two arrive.
+    fn has_path(&self, a: RankGeneration, b: RankGeneration) -> bool {
+        let pair = (a.0.min(b.0), a.0.max(b.0));
         let cut = lock(&self.cut);
-        sends && takes && !cut.contains(&from) && !cut.contains(&to)
+        !cut.contains(&a) && !cut.contains(&b) && !lock(&self.links_down).contains(&pair)
     }
 }
 
@@ -113,7 +126,8 @@ impl Transport for FakeTransport {
 
     fn fail_peer(&self, peer: u32) -> Result<(), TeamError> {
         if let Some(link) = lock(&self.wire.links).get_mut(&(self.own, peer)) {
-            (link.up, link.open, link.asked) = (false, false, false);
+            (link.up, link.open) = (false, false);
+            link.life += 1;
         }
         Ok(())
     }
@@ -139,32 +153,13 @@ impl Transport for FakeTransport {
                     generation,
                     up: true,
                     open: false,
-                    asked: false,
+                    life: 0,
                 };
                 links.insert((self.own, peer), link);
             }
         }
         let there = links.get(&((peer, generation), self.own.0));
         Ok(there.is_some_and(|there| there.generation == self.own.1))
-    }
-
-    fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
-        let mut links = lock(&self.wire.links);
-        let there = links.get(&((peer, generation), self.own.0)).copied();
-        let Some(link) = links.get_mut(&(self.own, peer)) else {
-            return Err(TeamError::NotConnected { peer });
-        };
-        if link.generation != generation {
-            return Err(TeamError::NotConnected { peer });
-        }
-        if !link.up {
-            link.asked = true;
-            let cut = lock(&self.wire.cut);
-            let carries = !cut.contains(&self.own) && !cut.contains(&(peer, generation));
-            let asked = |there: Link| there.generation == self.own.1 && there.asked;
-            link.up = carries && there.is_some_and(asked);
-        }
-        Ok(link.up)
     }
 
     fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
@@ -184,8 +179,41 @@ impl Transport for FakeTransport {
         alarms.remove(&self.own).unwrap_or_default()
     }
 
-    fn needs_port(&self, _: u32) -> bool {
-        true
+    fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+        let mut links = lock(&self.wire.links);
+        let there = links.get(&((peer, generation), self.own.0)).copied();
+        let there = there.filter(|there| there.generation == self.own.1);
+        let Some(here) = links.get_mut(&(self.own, peer)) else {
+            return Err(TeamError::NotConnected { peer });
+        };
+        if here.generation != generation {
+            return Err(TeamError::limit("generation", generation, "another"));
+        }
+        let newest = there.map_or(0, |there| there.life);
+        if !here.up || here.life < newest {
+            assert!(!self.layer.needs(peer), "QPs to {peer} are reset in use");
+            (here.up, here.life) = (true, here.life.max(newest));
+        }
+        let life = here.life;
+        drop(links);
+        let both = there.is_some_and(|there| there.up && there.life == life);
+        Ok(both && self.wire.has_path(self.own, (peer, generation)))
+    }
+
+    fn rails(&self) -> usize {
+        1
+    }
+
+    fn completed(&self, _: u32) -> Result<u64, TeamError> {
+        Ok(0)
+    }
+
+    fn has_ended(&self, peer: u32, generation: u32) -> bool {
+        lock(&self.wire.dead).contains(&(peer, generation))
+    }
+
+    fn has_failed(&self, _: u32) -> Result<bool, TeamError> {
+        Ok(false)
     }
 
     fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError> {
@@ -216,6 +244,10 @@ pub(super) struct World {
     pub(super) store: Arc<dyn Store>,
     /// The store answers nobody.
     pub(super) away: Arc<AtomicBool>,
+    /// The store answers nobody, and fails no call before its bound.
+    pub(super) held: Arc<AtomicBool>,
+    /// Time that each call takes, us.
+    pub(super) delay: Arc<AtomicU64>,
     pub(super) slots: u32,
     pub(super) ranks: BTreeMap<u32, Rank>,
     pub(super) config: GroupConfig,
@@ -233,6 +265,8 @@ impl World {
             wire: Arc::default(),
             store,
             away: Arc::default(),
+            held: Arc::default(),
+            delay: Arc::default(),
             slots,
             ranks: BTreeMap::new(),
             config,
@@ -241,7 +275,7 @@ impl World {
             generation: 1,
             up: true,
             open: true,
-            asked: false,
+            life: 0,
         };
         for from in 0..founders {
             for to in (0..founders).filter(|to| *to != from) {
@@ -275,6 +309,9 @@ impl World {
                 store: Arc::clone(&self.store),
                 away: Arc::clone(&self.away),
                 cut: Arc::clone(&cut),
+                held: Arc::clone(&self.held),
+                delay: Arc::clone(&self.delay),
+                bound: MAX_BOUND,
                 panics: AtomicBool::new(false),
             }),
             layer: Arc::clone(&layer),
@@ -308,6 +345,9 @@ impl World {
     pub(super) fn kill(&mut self, slot: u32) -> Rank {
         let mut rank = self.ranks.remove(&slot).expect("it lives");
         lock(&self.wire.cut).insert(rank.own);
+        if !lock(&self.wire.unseen).contains(&rank.own) {
+            lock(&self.wire.dead).insert(rank.own);
+        }
         rank.cut.store(true, Ordering::Relaxed);
         rank.layer.stop.store(true, Ordering::Relaxed);
         rank.group = None;

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::clocks::{Clock, LOOKS, Span};
+use super::named::{Rule, Rules};
 use super::record::{Members, Promise, Record};
-use super::rules::{Rule, Rules};
 use super::slots::Slots;
 
 /// Calls that a rank's device may start.
@@ -101,6 +101,11 @@ pub(crate) struct Look<S> {
     pub(crate) wrote: Slots,
     /// Of whom a word has arrived, or to whom a QP has completed something, since the last look.
     pub(crate) heard: Slots,
+    /// Of whom one has arrived within the stall bound: calls that wait for a third rank send nothing for a while.
+    pub(crate) contact: Slots,
+    /// Whether this rank makes calls. The words of others that arrive at one that makes none show that they live, and not that
+    /// they exchange anything with it.
+    pub(crate) calls: bool,
     /// For whom calls wait, and nothing has come since the last look.
     pub(crate) silent: Slots,
     /// Processes of this machine seen to end.
@@ -209,19 +214,22 @@ impl<S: Span> Rules<S> {
         let members = record.slots();
         let open = record.open.as_ref();
         let mut near = open.map_or_else(|| members.clone(), |open| members.with(&open.all()));
-        near.remove(own.slot);
+        // Of a newcomer the slot may be that of a member, which has to be gone before the newcomer founds anew.
+        if own.is_member(record) || !members.contains(own.slot) {
+            near.remove(own.slot);
+        }
         let parted = record.parted.of(own.slot);
         let still = open.is_some() || !own.is_current(record);
         let mut meets = Slots::default();
         own.unheard.retain(|slot, _| near.contains(*slot));
         own.apart.retain(|slot, _| near.contains(*slot));
         for slot in near.iter() {
-            let heard = look.heard.contains(slot);
+            let contact = look.contact.contains(slot) && look.calls;
             self.observe_life(own, slot, look, passed);
             let connects = parted.contains(slot) && !own.connected.contains(slot);
             let silent = look.silent.contains(slot) && !parted.contains(slot);
             let fails = own.broken.contains(slot) || connects || silent;
-            if !fails && heard && members.contains(slot) {
+            if !fails && contact && members.contains(slot) {
                 meets.insert(slot);
             }
             if !fails || still || !members.contains(slot) {
@@ -337,7 +345,7 @@ impl<S: Span> Rules<S> {
     }
 
     /// Section 4: whose process has ended, and who is unheard by this rank and by every member that holds a lease and that this
-    /// rank does not give up itself. Never this rank.
+    /// rank does not give up itself. Never this rank; of a newcomer the member that had its slot may be.
     pub(crate) fn gone(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> Slots {
         let empty = Row::default();
         let row = |slot: &u32| look.rows.get(slot).unwrap_or(&empty);
@@ -365,7 +373,9 @@ impl<S: Span> Rules<S> {
             }
         }
         unheard.add(&ended);
-        unheard.remove(own.slot);
+        if own.is_member(record) {
+            unheard.remove(own.slot);
+        }
         unheard
     }
 }

@@ -2,8 +2,8 @@
 
 use super::clocks::Span;
 use super::evidence::{Leaving, Limit, Look, Own, of_slots};
+use super::named::{Rule, Rules};
 use super::record::{Promise, Proposal, Record, later, newer};
-use super::rules::{Rule, Rules};
 use super::slots::{Pairs, Slots};
 
 /// What to do next.
@@ -174,14 +174,19 @@ impl<S: Span> Rules<S> {
             })
         };
         if let Some(open) = &record.open {
-            let comes = open.comes();
+            // A newcomer may have the slot of a member, so its own lease counts, which it holds while it asks.
+            let lives = |slot: &u32, generation: &u32| {
+                let ask = look.asks.get(&(*slot, *generation));
+                *slot == own.slot || ask.is_some_and(|ask| ask.holds)
+            };
             let mut living = open.takes.clone();
-            living.retain(|slot, _| !gone.contains(*slot));
+            living.retain(|slot, generation| lives(slot, generation));
             if own.is_proposed(record) {
                 let smaller = !open.keep.is_empty() || living.len() < open.takes.len();
                 return if smaller { only(living) } else { Wish::Nothing };
             }
-            if !comes.is_subset(gone) {
+            living.remove(&own.slot);
+            if !living.is_empty() {
                 return Wish::Nothing;
             }
         }

@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::slots::{Pairs, Slots};
+
+/// Slot and generation.
+pub(crate) type RankGeneration = (u32, u32);
 
 /// Ranks and their generations, by slot.
 pub(crate) type Members = BTreeMap<u32, u32>;
@@ -11,7 +16,7 @@ pub(crate) type Members = BTreeMap<u32, u32>;
 pub(crate) const LARGEST_PROPOSAL: u64 = 1 << 63;
 
 /// The group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// Number of the view; grows by one with each.
     pub(crate) epoch: u32,
@@ -29,10 +34,12 @@ pub(crate) struct Record {
     pub(crate) number: u64,
     /// The proposal that is open.
     pub(crate) open: Option<Proposal>,
+    /// How often ranks have asked to be taken in: the record is the one key that is watched.
+    pub(crate) asked: u32,
 }
 
 /// The view to be.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Proposal {
     /// Who proposed it. Turns are counted from there (P9).
     pub(crate) by: u32,
@@ -48,24 +55,29 @@ pub(crate) struct Proposal {
 
 /// What a rank promises: it starts no call above `last` in the old view, and its QPs to everybody who goes or is parted from it are
 /// in error. A newcomer promises no call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Promise {
     /// The last call that it has started.
     pub(crate) last: Option<u32>,
 }
 
 /// Why a record or a proposal is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     /// Its number is at the end of all numbers.
+    #[error("proposal {0}; numbers end at {LARGEST_PROPOSAL}")]
     Number(u64),
     /// It keeps a rank that is no member.
+    #[error("it keeps rank {0}, which is no member")]
     KeepsStranger(u32),
     /// It takes in a slot that a member has.
+    #[error("it takes in slot {0}, which a member has")]
     TakesMember(u32),
     /// It takes in a generation that was a member before.
+    #[error("it takes in generation {1} of slot {0}, which was a member before")]
     TakesDropped(u32, u32),
     /// It parts or lets go ranks of which one does not stay or is no member.
+    #[error("it parts or lets go ranks {0} and {1}, of which one does not stay or is no member")]
     Strangers(u32, u32),
 }
 
@@ -93,6 +105,7 @@ impl Record {
             left: BTreeMap::new(),
             number: 0,
             open: None,
+            asked: 0,
         }
     }
 
@@ -182,6 +195,7 @@ impl Record {
             left,
             number: self.number,
             open: None,
+            asked: self.asked,
         }
     }
 }

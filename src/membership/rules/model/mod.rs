@@ -39,8 +39,8 @@ use models::explore::{self, Broken, Codec, Edge, broken};
 
 use super::clocks::{Bounds, Span};
 use super::evidence::{Leaving, Limit, Own, Row};
+use super::named::{Rule, Rules};
 use super::record::{Members, Promise, Proposal, Record};
-use super::rules::{Rule, Rules};
 use super::slots::Slots;
 
 type Violation = Broken<&'static str>;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::evidence::Row;
-use super::rules::{Rule, Rules};
+use super::named::{Rule, Rules};
 use super::slots::Slots;
 
 impl<S> Rules<S> {

@@ -54,16 +54,22 @@ pub(crate) enum Rule {
     /// P6: each generation by itself.
     EachGeneration,
     /// P8, kept by what writes the record: pairs that are fenced are parted.
+    #[cfg(test)]
     PartsStand,
     /// L1, kept by what renews leases: no lease outlives the thread that follows the rules.
+    #[cfg(test)]
     RenewedByRules,
     /// L2, kept by what renews leases: a stale lease is not revoked.
+    #[cfg(test)]
     NotRevoked,
     /// Section 1, kept by what reads keys: a key that cannot be read counts as missing.
+    #[cfg(test)]
     KeysOneByOne,
     /// Section 4, kept by what watches ports: a port that is down says nothing.
+    #[cfg(test)]
     PortsSayNothing,
     /// Finding 10, kept by what reads leases: a look of one that was stopped is not believed.
+    #[cfg(test)]
     ClockFirst,
 }
 

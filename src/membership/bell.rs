@@ -1,0 +1,47 @@
+//! The thread that waits for the record to change, so that the thread which follows the rules looks at once.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rendezvous::Store;
+
+use super::shared::Shared;
+
+/// Longest wait for one change.
+const WAIT: Duration = Duration::from_secs(10);
+/// Pause after the store could not be asked.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Waits until the group is gone. The thread holds nothing of the group while it waits, so nobody waits for the thread.
+pub(super) fn run(shared: &Weak<Shared>, store: &Arc<dyn Store>, key: &str) {
+    while let Some(since) = shared.upgrade().and_then(|shared| seen(&shared)) {
+        let changed = store.wait_for_key(key, since, WAIT);
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        match changed {
+            Ok(false) => {}
+            Ok(true) => ring(&shared, since),
+            Err(error) => {
+                tracing::debug!("no watch of {key}: {error}");
+                let inner = shared.lock();
+                drop(shared.wait(inner, AGAIN));
+            }
+        }
+    }
+}
+
+/// The store's revision of the last look; none when the group has stopped.
+fn seen(shared: &Shared) -> Option<u64> {
+    (!shared.is_stopped()).then(|| shared.lock().seen)
+}
+
+/// Rings, and waits until the thread that follows the rules has looked behind `since`.
+fn ring(shared: &Shared, since: u64) {
+    let mut inner = shared.lock();
+    inner.news = true;
+    shared.notify();
+    while inner.seen <= since && !shared.is_stopped() {
+        inner = shared.wait(inner, AGAIN);
+    }
+}

@@ -1,0 +1,29 @@
+//! The rules of membership on evidence: pure functions over what a rank has seen. The driver does what they say, and `model` runs
+//! these very functions in every order. Nothing here reads a clock, waits, or touches a store.
+//!
+//! Nothing is final: a rank's clocks run only in time that it has observed, a rank that goes is seconded or has ended, pairs that
+//! do not reach each other part without either rank going, and newcomers hold no call.
+//!
+//! One turn of a rank is: look ([`evidence::Look`]), renew the lease, [`observe`](named::Rules::observe), connect with
+//! [`to_connect`](named::Rules::to_connect), write [`row`](named::Rules::row) if it has changed, do
+//! [`next`](named::Rules::next).
+//!
+//! | module | rules |
+//! |---|---|
+//! | `slots` | sets of ranks and of pairs |
+//! | `record` | the record, proposals and what of them is refused; P5 |
+//! | `clocks` | bounds, gaps, pace, turns (P9), waits after failures (P6, P7) |
+//! | `evidence` | signs of life, rows, seconded |
+//! | `choice` | the ranks that the larger side does not reach |
+//! | `steps` | P1 to P8, P10, leaves |
+//! | `named` | each rule by its name |
+
+mod choice;
+pub(super) mod clocks;
+pub(super) mod evidence;
+#[cfg(test)]
+mod model;
+pub(super) mod named;
+pub(super) mod record;
+pub(super) mod slots;
+pub(super) mod steps;

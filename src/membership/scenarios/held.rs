@@ -1,0 +1,332 @@
+//! A rank to which nothing is done stays, whatever happens to the store, to all ranks at once, or to what is between them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rendezvous::MemoryStore;
+
+use super::world::{World, lock};
+use super::{LONG, PATIENT};
+use crate::membership::{GroupConfig, GroupEventKind, GroupState};
+
+/// A dead rank that no process sees to end is gone after two and a half of these.
+const TTL: Duration = Duration::from_secs(2);
+const CONFIG: GroupConfig = PATIENT
+    .with_lease_ttl(TTL)
+    .with_stall_bound(Some(Duration::from_secs(6)));
+
+fn world(ranks: u32) -> World {
+    let mut world = World::new(Arc::new(MemoryStore::new()), ranks, ranks, CONFIG);
+    world.until_whole(3, "begin");
+    world
+}
+
+impl World {
+    fn epochs(&self) -> Vec<u32> {
+        let view = |rank: &super::Rank| rank.group().view().map_or(0, |view| view.epoch);
+        self.ranks.values().map(view).collect()
+    }
+
+    /// Calls that each rank has made.
+    fn calls(&self) -> Vec<usize> {
+        let calls = |rank: &super::Rank| lock(&rank.layer.done).len();
+        self.ranks.values().map(calls).collect()
+    }
+
+    /// Waits until each rank has made `more` calls, whole or not.
+    fn until_called(&self, more: usize, what: &str) {
+        let (start, before) = (Instant::now(), self.calls());
+        let made = |(now, before): (usize, &usize)| now >= before + more;
+        while !self.calls().into_iter().zip(&before).all(made) {
+            assert!(start.elapsed() < LONG, "{what}: calls stop");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn proposals(&self) -> usize {
+        let events = self.ranks.values().map(|rank| rank.group().events());
+        let proposed = |what: &GroupEventKind| matches!(what, GroupEventKind::Proposed { .. });
+        let count = |events: Vec<super::super::GroupEvent>| {
+            events.iter().filter(|event| proposed(&event.what)).count()
+        };
+        events.map(count).sum()
+    }
+
+    /// No rank has gone, and no view has changed, and that stays so for a while.
+    fn check_undisturbed(&mut self, what: &str) {
+        let rest = Instant::now();
+        while rest.elapsed() < 3 * TTL {
+            for rank in self.ranks.values() {
+                let state = rank.group().state();
+                assert!(
+                    !state.is_over(),
+                    "{what}: {:?} is {state:?}\n{}",
+                    rank.own,
+                    rank.story()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let stories: Vec<String> = self.ranks.values().map(super::Rank::story).collect();
+        assert!(
+            self.epochs().iter().all(|epoch| *epoch == 1),
+            "{what}: the view has changed\n{}",
+            stories.join("\n")
+        );
+        self.until_whole(3, what);
+        assert!(self.proposals() <= 2, "{what}");
+    }
+}
+
+#[test]
+fn etcd_stopped_for_longer_than_a_lease_costs_nobody_his_place() {
+    let mut world = world(4);
+    world.held.store(true, Ordering::Relaxed);
+    std::thread::sleep(TTL * 7 / 4);
+    world.until_called(3, "while the store stands still");
+    world.held.store(false, Ordering::Relaxed);
+    world.check_undisturbed("the store stood still");
+}
+
+#[test]
+fn a_store_that_is_slow_without_failing_drops_nobody() {
+    let mut world = world(4);
+    for part in [10, 45, 100, 300] {
+        let delay = TTL * part / 100;
+        world
+            .delay
+            .store(u64::try_from(delay.as_micros()).unwrap(), Ordering::Relaxed);
+        std::thread::sleep(2 * TTL);
+        world.until_called(3, "while the store is slow");
+        world.delay.store(0, Ordering::Relaxed);
+        world.check_undisturbed(&format!("calls that take {delay:?}"));
+    }
+}
+
+#[test]
+fn all_stand_still_and_go_on() {
+    let mut world = world(4);
+    for time in [TTL / 4, TTL * 5 / 4, 3 * TTL] {
+        let stands = |world: &World, stand: bool| {
+            for rank in world.ranks.values() {
+                rank.layer.stands.store(stand, Ordering::Relaxed);
+                // They go on one after the other.
+                std::thread::sleep(if stand { Duration::ZERO } else { TTL / 8 });
+            }
+        };
+        stands(&world, true);
+        std::thread::sleep(time);
+        stands(&world, false);
+        world.check_undisturbed(&format!("all stood still for {time:?}"));
+    }
+}
+
+#[test]
+fn an_observer_that_was_stopped_takes_nothing_for_gone() {
+    let mut world = world(3);
+    // For longer than the others' leases would last if they were not renewed meanwhile.
+    let stopped = &world.ranks[&1].layer.stands;
+    stopped.store(true, Ordering::Relaxed);
+    std::thread::sleep(TTL * 9 / 10);
+    stopped.store(false, Ordering::Relaxed);
+    world.check_undisturbed("one stood still for less than a lease");
+}
+
+#[test]
+fn a_rank_that_dies_while_the_store_is_away_is_dropped_when_it_is_back() {
+    let mut world = world(4);
+    world.away.store(true, Ordering::Relaxed);
+    std::thread::sleep(TTL);
+    drop(world.kill(2));
+    world.until_called(3, "while the store is away");
+    assert!(world.epochs().iter().all(|epoch| *epoch == 1));
+    world.away.store(false, Ordering::Relaxed);
+    world.until_whole(3, "without the dead one");
+    world.check("a death while the store was away");
+}
+
+#[test]
+fn a_dead_rank_whose_end_no_process_sees_is_gone_by_its_lease() {
+    let mut world = world(4);
+    lock(&world.wire.unseen).insert((3, 1));
+    drop(world.kill(3));
+    world.until_whole(3, "without it");
+    world.check("a death that only a lease tells");
+}
+
+/// Cuts these pairs of slots, or mends them.
+fn cut(world: &World, pairs: &[(u32, u32)], cut: bool) {
+    let mut down = lock(&world.wire.links_down);
+    for pair in pairs {
+        match cut {
+            true => down.insert(*pair),
+            false => down.remove(pair),
+        };
+    }
+}
+
+fn all_pairs(ranks: u32) -> Vec<(u32, u32)> {
+    let pairs = |a| (a + 1..ranks).map(move |b| (a, b));
+    (0..ranks).flat_map(pairs).collect()
+}
+
+#[test]
+fn one_link_that_fails_parts_two_and_they_are_united_when_it_is_back() {
+    let mut world = world(4);
+    cut(&world, &[(1, 2)], true);
+    let start = Instant::now();
+    let parted = |world: &World| {
+        let view = |rank: &super::Rank| rank.group().view().map(|view| view.parted);
+        world
+            .ranks
+            .values()
+            .all(|rank| view(rank) == Some(vec![(1, 2)]))
+    };
+    while !parted(&world) {
+        assert!(start.elapsed() < LONG, "{}", world.ranks[&1].story());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // For longer than the stall bound: neither goes.
+    world.until_called(3, "parted");
+    std::thread::sleep(CONFIG.stall_bound.unwrap() + 2 * TTL);
+    for rank in world.ranks.values() {
+        assert!(!rank.group().state().is_over(), "{}", rank.story());
+        assert_eq!(rank.group().view().unwrap().members.len(), 4);
+    }
+    cut(&world, &[(1, 2)], false);
+    world.until_whole(3, "united");
+    world.check("one link");
+}
+
+#[test]
+fn all_ports_go_down_and_come_back() {
+    let mut world = world(4);
+    for time in [
+        Duration::from_millis(300),
+        TTL,
+        CONFIG.stall_bound.unwrap() + 2 * TTL,
+    ] {
+        cut(&world, &all_pairs(4), true);
+        std::thread::sleep(time);
+        for rank in world.ranks.values() {
+            assert!(
+                !rank.group().state().is_over(),
+                "{time:?}: {}",
+                rank.story()
+            );
+        }
+        cut(&world, &all_pairs(4), false);
+        world.until_whole(3, &format!("all paths were down for {time:?}"));
+        for rank in world.ranks.values() {
+            assert_eq!(rank.group().view().unwrap().members.len(), 4);
+        }
+    }
+    world.check("all ports");
+}
+
+#[test]
+fn two_ranks_never_drop_each_other_by_contact() {
+    let mut world = world(2);
+    cut(&world, &[(0, 1)], true);
+    std::thread::sleep(CONFIG.stall_bound.unwrap() + 3 * TTL);
+    for rank in world.ranks.values() {
+        assert!(!rank.group().state().is_over(), "{}", rank.story());
+    }
+    cut(&world, &[(0, 1)], false);
+    world.until_whole(3, "united");
+    world.check("two");
+}
+
+#[test]
+fn the_smaller_side_goes_and_comes_back() {
+    let mut world = world(5);
+    let sides: Vec<(u32, u32)> = all_pairs(5)
+        .into_iter()
+        .filter(|(a, b)| (*a < 2) != (*b < 2))
+        .collect();
+    cut(&world, &sides, true);
+    let gone: Vec<_> = [0, 1].map(|slot| world.ranks.remove(&slot).unwrap()).into();
+    for rank in &gone {
+        rank.group().wait(GroupState::Expelled, LONG).unwrap();
+    }
+    drop(gone);
+    world.until_whole(3, "the larger side");
+    cut(&world, &sides, false);
+    for slot in [0, 1] {
+        world.join(slot);
+    }
+    world.until_whole(3, "all again");
+    world.check("two sides");
+}
+
+#[test]
+fn a_newcomer_that_dies_again_and_again_holds_no_call() {
+    let mut world = World::new(Arc::new(MemoryStore::new()), 4, 3, CONFIG);
+    world.until_whole(3, "begin");
+    for round in 0..12u64 {
+        world.join(3);
+        std::thread::sleep(Duration::from_millis(7 * round));
+        drop(world.kill(3));
+        world.until_called(3, "while newcomers die");
+    }
+    world.until_whole(3, "without them");
+    world.check("newcomers that die");
+}
+
+#[test]
+fn garbage_in_any_key_stops_nothing() {
+    let mut world = world(3);
+    let kinds = [
+        "row/1.1",
+        "leaves/1.1",
+        "over/x",
+        "promise/9/1.1",
+        "member/2.9",
+        "taken/9.9",
+        "new",
+    ];
+    for kind in kinds {
+        for value in [&b""[..], b"{", b"\xff\xfe", &[b'7'; 70_000]] {
+            world.store.put(&format!("group/{kind}"), value).unwrap();
+        }
+        world.until_called(2, kind);
+    }
+    // And a change goes on behind it.
+    drop(world.kill(2));
+    world.until_whole(3, "without the dead one");
+    // Of a record that cannot be read the last one stays in force.
+    let record = world.store.try_get("group/record").unwrap().unwrap();
+    world.store.put("group/record", b"{").unwrap();
+    world.until_called(3, "the record cannot be read");
+    world.store.put("group/record", &record).unwrap();
+    world.join(2);
+    world.until_whole(3, "with another rank");
+    world.check("garbage");
+}
+
+#[test]
+fn an_ask_without_a_lease_is_nothing() {
+    let mut world = world(3);
+    // A later generation of a member asks, as somebody says who does not live.
+    let member = world.store.try_get("group/member/1.1").unwrap().unwrap();
+    let asks = String::from_utf8(member).unwrap().replace("false", "true");
+    world
+        .store
+        .put("group/member/1.2", asks.as_bytes())
+        .unwrap();
+    world.check_undisturbed("a later generation asks");
+}
+
+#[test]
+fn sixteen_ranks_at_100_ms_a_call() {
+    let mut world = World::new(Arc::new(MemoryStore::new()), 16, 16, CONFIG);
+    world.until_whole(1, "begin");
+    world.delay.store(100_000, Ordering::Relaxed);
+    drop(world.kill(5));
+    world.until_whole(1, "without the dead one");
+    let epochs = world.epochs();
+    assert!(epochs.iter().all(|epoch| *epoch == epochs[0]), "{epochs:?}");
+    world.delay.store(0, Ordering::Relaxed);
+    world.check("a slow store");
+}

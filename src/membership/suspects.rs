@@ -1,0 +1,175 @@
+//! What this rank has against others, and since when: for events, for the kernels' masks, and for pairs that part.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::event::Cause;
+use super::rules::record::{Members, RankGeneration};
+use super::rules::slots::Slots;
+
+/// The causes of one rank against members of its view.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    members: Members,
+    found: BTreeMap<RankGeneration, BTreeMap<Cause, Instant>>,
+}
+
+impl Cause {
+    /// Whether a QP to the rank is of no use any more. It stays so until the QPs are connected anew.
+    fn breaks_pair(&self) -> bool {
+        matches!(
+            self,
+            Self::QpError(_) | Self::QpFlushed | Self::QpEvent(_) | Self::Told(_)
+        )
+    }
+
+    /// Whether kernels are told not to wait: a timeout is their own finding, which a word of the rank takes back.
+    fn is_told(&self) -> bool {
+        !matches!(self, Self::Timeout | Self::Leaves | Self::Overdue)
+    }
+}
+
+impl Suspects {
+    /// The view has changed: causes against others than these say nothing any more.
+    pub(super) fn set_members(&mut self, members: &Members) {
+        self.members.clone_from(members);
+        self.found
+            .retain(|(slot, generation), _| members.get(slot) == Some(generation));
+    }
+
+    pub(super) fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// Adds a cause against the member in `slot`. Whether it is new.
+    pub(super) fn add(&mut self, slot: u32, cause: Cause, now: Instant) -> bool {
+        let Some(&generation) = self.members.get(&slot) else {
+            return false;
+        };
+        let causes = self.found.entry((slot, generation)).or_default();
+        let new = !causes.contains_key(&cause);
+        causes.entry(cause).or_insert(now);
+        new
+    }
+
+    /// Takes a cause back. Whether the rank was suspected because of it, and is no longer at all.
+    pub(super) fn withdraw(&mut self, slot: u32, cause: &Cause) -> bool {
+        self.retain(slot, |of| of != cause)
+    }
+
+    /// The QPs to the member in `slot` were connected anew. Whether it was suspected because of them, and is no longer at all.
+    pub(super) fn mend(&mut self, slot: u32) -> bool {
+        self.retain(slot, |of| !of.breaks_pair())
+    }
+
+    fn retain(&mut self, slot: u32, stays: impl Fn(&Cause) -> bool) -> bool {
+        let Some(&generation) = self.members.get(&slot) else {
+            return false;
+        };
+        let Some(causes) = self.found.get_mut(&(slot, generation)) else {
+            return false;
+        };
+        let before = causes.len();
+        causes.retain(|cause, _| stays(cause));
+        let ends = causes.len() < before && causes.is_empty();
+        if causes.is_empty() {
+            self.found.remove(&(slot, generation));
+        }
+        ends
+    }
+
+    /// Whether the member in `slot` is suspected because of `cause`.
+    pub(super) fn has(&self, slot: u32, cause: &Cause) -> bool {
+        let generation = self.members.get(&slot);
+        let causes = generation.and_then(|generation| self.found.get(&(slot, *generation)));
+        causes.is_some_and(|causes| causes.contains_key(cause))
+    }
+
+    /// The members to which a QP has been of no use for `bound`.
+    pub(super) fn broken(&self, now: Instant, bound: Duration) -> Slots {
+        self.those(|cause, since| cause.breaks_pair() && now.duration_since(since) >= bound)
+    }
+
+    /// When the next of them will have been so for `bound`; none if no further one is.
+    pub(super) fn next_broken(&self, now: Instant, bound: Duration) -> Option<Duration> {
+        let all = self.found.values().flatten();
+        let breaks = all.filter(|(cause, _)| cause.breaks_pair());
+        let left = breaks.map(|(_, since)| bound.saturating_sub(now.duration_since(*since)));
+        left.filter(|left| !left.is_zero()).min()
+    }
+
+    /// The members whose processes have ended.
+    pub(super) fn ended(&self) -> Slots {
+        self.those(|cause, _| matches!(cause, Cause::ProcessExit))
+    }
+
+    /// The members for which kernels are told not to wait.
+    pub(super) fn told(&self) -> BTreeSet<u32> {
+        self.those(|cause, _| cause.is_told()).iter().collect()
+    }
+
+    fn those(&self, counts: impl Fn(&Cause, Instant) -> bool) -> Slots {
+        let of = |causes: &BTreeMap<Cause, Instant>| {
+            causes.iter().any(|(cause, since)| counts(cause, *since))
+        };
+        let found = self.found.iter().filter(|(_, causes)| of(causes));
+        found.map(|((slot, _), _)| *slot).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Duration = Duration::from_millis(200);
+
+    fn set(slots: &[u32]) -> Slots {
+        slots.iter().copied().collect()
+    }
+
+    fn of(members: &[u32]) -> Suspects {
+        let mut suspects = Suspects::default();
+        suspects.set_members(&members.iter().map(|slot| (*slot, 1)).collect());
+        suspects
+    }
+
+    #[test]
+    fn a_qp_in_error_counts_for_kernels_at_once_and_for_the_record_after_its_bound() {
+        let (mut suspects, start) = (of(&[0, 1, 2]), Instant::now());
+        assert!(suspects.add(1, Cause::QpError(0x8115), start));
+        assert!(
+            !suspects.add(1, Cause::QpError(0x8115), start + BOUND),
+            "the same"
+        );
+        assert_eq!(suspects.told(), BTreeSet::from([1]));
+        let early = start + BOUND - Duration::from_nanos(1);
+        assert_eq!(suspects.broken(early, BOUND), set(&[]));
+        assert_eq!(
+            suspects.next_broken(early, BOUND),
+            Some(Duration::from_nanos(1))
+        );
+        assert_eq!(suspects.broken(start + BOUND, BOUND), set(&[1]));
+        assert_eq!(suspects.next_broken(start + BOUND, BOUND), None);
+        // Another cause stays when the QPs are mended.
+        suspects.add(1, Cause::Timeout, start);
+        assert!(!suspects.mend(1));
+        assert_eq!(suspects.broken(start + BOUND, BOUND), set(&[]));
+        assert!(
+            suspects.told().is_empty(),
+            "kernels have found that themselves"
+        );
+        assert!(suspects.withdraw(1, &Cause::Timeout));
+        assert!(!suspects.withdraw(1, &Cause::Timeout));
+    }
+
+    #[test]
+    fn what_is_against_a_rank_of_another_view_is_gone_with_it() {
+        let (mut suspects, start) = (of(&[0, 1]), Instant::now());
+        assert!(!suspects.add(2, Cause::ProcessExit, start), "no member");
+        suspects.add(1, Cause::ProcessExit, start);
+        assert_eq!(suspects.ended(), set(&[1]));
+        suspects.set_members(&[(0, 1), (1, 2)].into());
+        assert_eq!(suspects.ended(), set(&[]));
+        assert!(!suspects.has(1, &Cause::ProcessExit));
+    }
+}
