@@ -171,6 +171,15 @@
 // wv_group_event.kind: this process of the rank is over: `state` says how.
 #define WV_EVENT_ENDED 16
 
+// wv_group_event.kind: the port of rail `detail` carries nothing any more. That alone parts this rank from nobody.
+#define WV_EVENT_RAIL_DOWN 17
+
+// wv_group_event.kind: the port of rail `detail` is up again.
+#define WV_EVENT_RAIL_UP 18
+
+// wv_group_event.kind: the HCA of rail `detail` has failed for good.
+#define WV_EVENT_RAIL_LOST 19
+
 // wv_group_event.cause: one that this header does not know; `text` says what.
 #define WV_CAUSE_OTHER 0
 
@@ -183,20 +192,20 @@
 // wv_group_event.cause: the HCA says that a QP to it has failed; `detail` is the type of event.
 #define WV_CAUSE_QP_EVENT 3
 
-// wv_group_event.cause: the port, or the HCA, by which this rank reaches it is down.
-#define WV_CAUSE_PORT_DOWN 4
+// wv_group_event.cause: nothing has arrived from it, or could be sent to it, for the stall bound.
+#define WV_CAUSE_OVERDUE 4
 
 // wv_group_event.cause: a QP to it was flushed, and why is lost.
 #define WV_CAUSE_QP_FLUSHED 5
 
-// wv_group_event.cause: its lease has run out, or was given back.
-#define WV_CAUSE_LEASE_LOST 6
+// wv_group_event.cause: its lease has run out, and nothing was heard of it since for one and a half times to live.
+#define WV_CAUSE_UNHEARD 6
 
 // wv_group_event.cause: its process, on this machine, has ended.
 #define WV_CAUSE_PROCESS_EXIT 7
 
-// wv_group_event.cause: a later generation of the rank asks to be taken in.
-#define WV_CAUSE_SUCCESSOR 8
+// wv_group_event.cause: it says itself that it has ended.
+#define WV_CAUSE_OVER 8
 
 // wv_group_event.cause: it wants to leave.
 #define WV_CAUSE_LEAVES 9
@@ -617,15 +626,15 @@ typedef struct wv_group_config {
     size_t size;
     // How long a rank that does not renew its lease counts as living, ms: 50 to 3,600,000. Default 2,000.
     uint32_t lease_ttl_ms;
-    // How long kernels may wait in vain for a rank whose lease lives before it has to go, ms. Default 5 times the team's
-    // deadline; at least twice that.
+    // How long a living rank may be without contact to every rank of the larger side before it goes, ms: at least two leases, and
+    // twice the team's deadline. Default 5 times that deadline, and two leases at least.
     uint32_t stall_bound_ms;
-    // The same for a rank a QP to which is in error, or all of whose ports are down, if all who stay are in doubt of it, ms.
-    // Default the team's deadline.
+    // How long a QP to a rank is in error before the two part, which costs neither its place, ms. Default the team's deadline.
     uint32_t error_bound_ms;
-    // How long a living rank may leave a proposal unanswered, ms: at least 10. Default 5 times the team's deadline.
+    // How long a living rank may leave a proposal unanswered, ms: at least two leases. Default 5 times the team's deadline, and two
+    // leases at least.
     uint32_t promise_bound_ms;
-    // Longest wait of the founders for each other, ms. Default the team's join_timeout_ms.
+    // Longest wait of the founders for each other, and of ranks that join for a member to be heard of, ms. Default the team's join_timeout_ms.
     uint32_t found_bound_ms;
     // Zero.
     uint32_t reserved;
@@ -643,6 +652,10 @@ typedef struct wv_group_view {
     uint32_t first;
     // Ranks of it.
     uint32_t member_count;
+    // Pairs of them that exchange no tokens in it, because a QP between them has failed. Their QPs are being connected anew.
+    uint32_t parted_count;
+    // Zero.
+    uint32_t reserved;
 } wv_group_view;
 
 // Says where the experts are for the members of a view, `members[member_count]` in ascending order: writes the slots of each rank
@@ -670,7 +683,7 @@ typedef struct wv_group_event {
     uint32_t generation;
     // Why: WV_CAUSE_...
     uint32_t cause;
-    // What the cause says besides.
+    // What the cause says besides, or a rail.
     uint32_t detail;
     // WV_GROUP_...
     uint32_t state;

@@ -189,6 +189,7 @@ fn of_gpu(error: &GpuError) -> wv_status {
 fn of_group(error: &GroupError) -> wv_status {
     match error {
         GroupError::Bound { .. } => WV_BAD_CONFIG,
+        GroupError::Differs { .. } => WV_PEER_MISMATCH,
         GroupError::Taken { .. } => WV_GENERATION_OVER,
         GroupError::Record { .. } => WV_STORE_FOREIGN,
         GroupError::State { state, .. } => of_state(*state).unwrap_or(WV_TIMEOUT),

@@ -53,6 +53,13 @@ pub const WV_EVENT_PANICKED: u32 = 15;
 /// wv_group_event.kind: this process of the rank is over: `state` says how.
 pub const WV_EVENT_ENDED: u32 = 16;
 
+/// wv_group_event.kind: the port of rail `detail` carries nothing any more. That alone parts this rank from nobody.
+pub const WV_EVENT_RAIL_DOWN: u32 = 17;
+/// wv_group_event.kind: the port of rail `detail` is up again.
+pub const WV_EVENT_RAIL_UP: u32 = 18;
+/// wv_group_event.kind: the HCA of rail `detail` has failed for good.
+pub const WV_EVENT_RAIL_LOST: u32 = 19;
+
 /// wv_group_event.cause: one that this header does not know; `text` says what.
 pub const WV_CAUSE_OTHER: u32 = 0;
 /// wv_group_event.cause: kernels have waited for it in vain.
@@ -61,16 +68,16 @@ pub const WV_CAUSE_TIMEOUT: u32 = 1;
 pub const WV_CAUSE_QP_ERROR: u32 = 2;
 /// wv_group_event.cause: the HCA says that a QP to it has failed; `detail` is the type of event.
 pub const WV_CAUSE_QP_EVENT: u32 = 3;
-/// wv_group_event.cause: the port, or the HCA, by which this rank reaches it is down.
-pub const WV_CAUSE_PORT_DOWN: u32 = 4;
+/// wv_group_event.cause: nothing has arrived from it, or could be sent to it, for the stall bound.
+pub const WV_CAUSE_OVERDUE: u32 = 4;
 /// wv_group_event.cause: a QP to it was flushed, and why is lost.
 pub const WV_CAUSE_QP_FLUSHED: u32 = 5;
-/// wv_group_event.cause: its lease has run out, or was given back.
-pub const WV_CAUSE_LEASE_LOST: u32 = 6;
+/// wv_group_event.cause: its lease has run out, and nothing was heard of it since for one and a half times to live.
+pub const WV_CAUSE_UNHEARD: u32 = 6;
 /// wv_group_event.cause: its process, on this machine, has ended.
 pub const WV_CAUSE_PROCESS_EXIT: u32 = 7;
-/// wv_group_event.cause: a later generation of the rank asks to be taken in.
-pub const WV_CAUSE_SUCCESSOR: u32 = 8;
+/// wv_group_event.cause: it says itself that it has ended.
+pub const WV_CAUSE_OVER: u32 = 8;
 /// wv_group_event.cause: it wants to leave.
 pub const WV_CAUSE_LEAVES: u32 = 9;
 /// wv_group_event.cause: it has not promised a proposal in time.
@@ -95,7 +102,7 @@ pub struct wv_group_event {
     pub generation: u32,
     /// Why: WV_CAUSE_...
     pub cause: u32,
-    /// What the cause says besides.
+    /// What the cause says besides, or a rail.
     pub detail: u32,
     /// WV_GROUP_...
     pub state: u32,
@@ -154,17 +161,22 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// A rail as C has it.
+fn number_of(rail: usize) -> u32 {
+    u32::try_from(rail).unwrap_or(u32::MAX)
+}
+
 /// WV_CAUSE_... and what it says besides.
 fn number(cause: &Cause) -> (u32, u32) {
     match cause {
         Cause::Timeout => (WV_CAUSE_TIMEOUT, 0),
         Cause::QpError(syndrome) => (WV_CAUSE_QP_ERROR, *syndrome),
         Cause::QpEvent(kind) => (WV_CAUSE_QP_EVENT, (*kind).into()),
-        Cause::PortDown => (WV_CAUSE_PORT_DOWN, 0),
+        Cause::Overdue => (WV_CAUSE_OVERDUE, 0),
         Cause::QpFlushed => (WV_CAUSE_QP_FLUSHED, 0),
-        Cause::LeaseLost => (WV_CAUSE_LEASE_LOST, 0),
+        Cause::Unheard => (WV_CAUSE_UNHEARD, 0),
         Cause::ProcessExit => (WV_CAUSE_PROCESS_EXIT, 0),
-        Cause::Successor => (WV_CAUSE_SUCCESSOR, 0),
+        Cause::Over => (WV_CAUSE_OVER, 0),
         Cause::Leaves => (WV_CAUSE_LEAVES, 0),
         Cause::Silent => (WV_CAUSE_SILENT, 0),
         Cause::Told(_) => (WV_CAUSE_TOLD, 0),
@@ -292,6 +304,24 @@ fn told(what: &GroupEventKind, after: Duration) -> (wv_group_event, Kept) {
             (
                 WV_EVENT_STORE_BACK,
                 format!("the store answers, after {away:.1?}"),
+            )
+        }
+        GroupEventKind::RailDown { rail } => {
+            told.detail = number_of(*rail);
+            (
+                WV_EVENT_RAIL_DOWN,
+                format!("the port of rail {rail} is down"),
+            )
+        }
+        GroupEventKind::RailUp { rail } => {
+            told.detail = number_of(*rail);
+            (WV_EVENT_RAIL_UP, format!("the port of rail {rail} is up"))
+        }
+        GroupEventKind::RailLost { rail } => {
+            told.detail = number_of(*rail);
+            (
+                WV_EVENT_RAIL_LOST,
+                format!("the HCA of rail {rail} has failed for good"),
             )
         }
         GroupEventKind::Panicked(panicked) => (WV_EVENT_PANICKED, panicked.to_string()),

@@ -41,15 +41,15 @@ pub struct wv_group_config {
     pub size: usize,
     /// How long a rank that does not renew its lease counts as living, ms: 50 to 3,600,000. Default 2,000.
     pub lease_ttl_ms: u32,
-    /// How long kernels may wait in vain for a rank whose lease lives before it has to go, ms. Default 5 times the team's
-    /// deadline; at least twice that.
+    /// How long a living rank may be without contact to every rank of the larger side before it goes, ms: at least two leases, and
+    /// twice the team's deadline. Default 5 times that deadline, and two leases at least.
     pub stall_bound_ms: u32,
-    /// The same for a rank a QP to which is in error, or all of whose ports are down, if all who stay are in doubt of it, ms.
-    /// Default the team's deadline.
+    /// How long a QP to a rank is in error before the two part, which costs neither its place, ms. Default the team's deadline.
     pub error_bound_ms: u32,
-    /// How long a living rank may leave a proposal unanswered, ms: at least 10. Default 5 times the team's deadline.
+    /// How long a living rank may leave a proposal unanswered, ms: at least two leases. Default 5 times the team's deadline, and two
+    /// leases at least.
     pub promise_bound_ms: u32,
-    /// Longest wait of the founders for each other, ms. Default the team's join_timeout_ms.
+    /// Longest wait of the founders for each other, and of ranks that join for a member to be heard of, ms. Default the team's join_timeout_ms.
     pub found_bound_ms: u32,
     /// Zero.
     pub reserved: u32,
@@ -78,13 +78,19 @@ pub struct wv_group_view {
     pub first: u32,
     /// Ranks of it.
     pub member_count: u32,
+    /// Pairs of them that exchange no tokens in it, because a QP between them has failed. Their QPs are being connected anew.
+    pub parted_count: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 sized!(wv_group_view {
     state,
     epoch,
     first,
-    member_count
+    member_count,
+    parted_count,
+    reserved,
 });
 
 /// One rank in its group: the threads that keep it there.
@@ -207,12 +213,15 @@ unsafe fn show(
         }
     }
     let count = view.as_ref().map_or(0, |view| view.members.len());
+    let parted = view.as_ref().map_or(0, |view| view.parted.len());
     place.fill(wv_group_view {
         size: 0,
         state: state(now),
         epoch: view.as_ref().map_or(0, |view| view.epoch),
         first: view.as_ref().map_or(0, |view| view.first),
         member_count: u32::try_from(count).unwrap_or(u32::MAX),
+        parted_count: u32::try_from(parted).unwrap_or(u32::MAX),
+        reserved: 0,
     });
     Ok(())
 }

@@ -76,7 +76,7 @@ typedef struct {
     wv_group *group;
     uint32_t rank, calls, seen;
     view views[MOST_VIEWS];
-    int lease_lost, fenced, resumed, ended;
+    int gone, fenced, resumed, ended;
     void *y, *out, *valid;
     wv_dispatch_input input;
     wv_dispatch_output output;
@@ -91,7 +91,7 @@ static wv_status take_event(rank_state *r, uint32_t timeout_ms) {
     const wv_status status = wv_group_next_event(r->group, &event, timeout_ms);
     if (status != WV_OK) return status;
     must(event.text != NULL && event.text[0] != 0 && event.kind != WV_EVENT_OTHER, "an event has a kind, and words");
-    if (event.kind == WV_EVENT_SUSPECTED && event.rank == VICTIM && event.cause == WV_CAUSE_LEASE_LOST) r->lease_lost = 1;
+    if (event.kind == WV_EVENT_SUSPECTED && event.rank == VICTIM && (event.cause == WV_CAUSE_UNHEARD || event.cause == WV_CAUSE_OVER)) r->gone = 1;
     if (event.kind == WV_EVENT_FENCED && event.member_count == 1 && event.members[0] == VICTIM) r->fenced = 1;
     if (event.kind == WV_EVENT_RESUMED) r->resumed = 1;
     if (event.kind == WV_EVENT_ENDED) r->ended = (int)event.state;
@@ -315,7 +315,7 @@ static void check_views(rank_state *r) {
     must(r->views[0].epoch == 1 && r->views[0].count == 3 && r->views[1].count == 2 && r->views[2].count == 3, "one dies, one comes");
     must(r->views[2].members[VICTIM] == VICTIM && r->views[2].generations[VICTIM] == 2, "as the second generation");
     must(r->views[2].generations[0] == 1 && r->views[2].generations[1] == 1, "the others stayed");
-    must(r->lease_lost && r->fenced && r->resumed, "how it went");
+    must(r->gone && r->fenced && r->resumed, "how it went");
 }
 
 // Rank 1 goes; the others see it go.
