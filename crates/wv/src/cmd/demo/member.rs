@@ -151,7 +151,6 @@ impl Rank {
         })
     }
 
-    /// What has happened to the group since the last time.
     /// Tells what the group has seen since the last time, and says whether this generation has ended. The state is read before the
     /// events: with a state that ends it comes the event that says so, without which `wv chaos` takes the end for a failure.
     fn is_over(&self, group: &Group, spent: &mut Spent) -> bool {
@@ -183,8 +182,15 @@ impl Rank {
                     RecordKind::Serves {
                         epoch: view.epoch,
                         members: view.members.into_keys().collect(),
+                        parted: view.parted,
                         commands,
                         bytes,
+                    }
+                }
+                membership::GroupEventKind::Proposed { proposal, members } => {
+                    RecordKind::Proposes {
+                        proposal,
+                        members: members.into_keys().collect(),
                     }
                 }
                 membership::GroupEventKind::Ended(GroupState::Expelled) => RecordKind::Expelled,

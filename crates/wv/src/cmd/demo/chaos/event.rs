@@ -61,10 +61,15 @@ pub(crate) enum RecordKind {
     Trusts { other: u32 },
     /// Its kernels wait no more for these.
     Masked { others: Vec<u32> },
+    /// It has put a proposal into the store: its number, and whom it keeps and takes in.
+    Proposes { proposal: u64, members: Vec<u32> },
     /// It serves in a view of these members, or serves on in the next.
     Serves {
         epoch: u32,
         members: Vec<u32>,
+        /// Pairs of members that exchange no tokens in it, the lower first.
+        #[serde(default)]
+        parted: Vec<(u32, u32)>,
         /// Given to the HCA, and allocated, since its last view.
         commands: u64,
         bytes: u64,

@@ -21,6 +21,10 @@ pub(super) struct Figures {
     pub(super) disturbed: BTreeMap<&'static str, u32>,
     /// Ranks dropped that were not killed.
     pub(super) expelled: u32,
+    /// Pairs that a view has parted, each time that one did.
+    pub(super) parted: u32,
+    /// Proposals that were put into the store.
+    pub(super) proposals: u32,
     /// Times that a rank was suspected by another, to neither of which anything was done.
     pub(super) false_suspicions: u32,
     pub(super) steps: u64,
@@ -90,6 +94,10 @@ struct Tally {
     victims: BTreeMap<u32, Victim>,
     /// The view of each that serves.
     serving: BTreeMap<u32, Vec<u32>>,
+    /// The pairs that the newest view of each parts.
+    parts: BTreeMap<u32, Vec<(u32, u32)>>,
+    /// The newest view of all, and the pairs that it parts.
+    newest: (u32, Vec<(u32, u32)>),
     suspected: BTreeMap<u32, BTreeSet<u32>>,
     started: BTreeMap<u32, u64>,
     asked: BTreeMap<u32, u64>,
@@ -156,7 +164,7 @@ impl Figures {
             .map(|(name, count)| format!(", {count} x {name}"))
             .collect();
         let mut out = format!(
-            "{} deaths{disturbed}; {} expelled alive, {} false suspicions\n\
+            "{} deaths{disturbed}; {} expelled alive, {} false suspicions, {} pairs parted, {} proposals\n\
              {} steps checked, {} of them with lost tokens: {} of {} tokens\n\
              {} steps lack a member for no reason, {} because of what was done to another, {} were in no view\n\
              at a survivor from one view to the next: at most {} commands ({} for each rank that went and came back), {} bytes allocated\n\n\
@@ -164,6 +172,8 @@ impl Figures {
             self.deaths,
             self.expelled,
             self.false_suspicions,
+            self.parted,
+            self.proposals,
             self.steps,
             self.steps_with_losses,
             self.tokens_lost,
@@ -250,12 +260,17 @@ impl Tally {
                     }
                 }
             }
+            RecordKind::Proposes { .. } => self.figures.proposals += 1,
             RecordKind::Serves {
+                epoch,
                 members,
+                parted,
                 commands,
                 bytes,
-                ..
-            } => self.serves(record, members, (*commands, *bytes)),
+            } => {
+                self.parts(*epoch, rank, parted);
+                self.serves(record, members, (*commands, *bytes));
+            }
             RecordKind::Step {
                 step,
                 epoch,
@@ -271,6 +286,13 @@ impl Tally {
                 figures.tokens += u64::from(*tokens);
                 figures.tokens_lost += u64::from(*lost);
                 let free = |of: &u32| !self.is_victim(*of, us);
+                // What a view parts exchanges nothing.
+                let parts = self.parts.get(&rank);
+                let united = |of: &u32| {
+                    let pair = (rank.min(*of), rank.max(*of));
+                    parts.is_none_or(|parts| !parts.contains(&pair))
+                };
+                let missing: Vec<u32> = missing.iter().copied().filter(united).collect();
                 let lacks = epoch.is_some() && free(&rank) && missing.iter().any(free);
                 let without = |of: &u32| self.excused.get(&(*step, *of));
                 let judged = |of: &u32| without(of).is_some_and(|by| by.contains(&rank));
@@ -280,7 +302,7 @@ impl Tally {
                 self.figures.steps_failed += u64::from(failed);
                 self.figures.steps_held_up += u64::from(lacks && !failed);
                 if !failed && !missing.is_empty() {
-                    self.excused.insert((*step, rank), missing.clone());
+                    self.excused.insert((*step, rank), missing);
                 }
             }
             RecordKind::Notes { .. } => {}
@@ -299,6 +321,17 @@ impl Tally {
                 (victim.until, victim.lives) = (Some(u64::MAX), false);
             }
         }
+    }
+
+    /// The view of `epoch`, in which `rank` serves, parts these.
+    fn parts(&mut self, epoch: u32, rank: u32, parted: &[(u32, u32)]) {
+        let (newest, before) = &self.newest;
+        if epoch > *newest {
+            let new = parted.iter().filter(|pair| !before.contains(pair));
+            self.figures.parted += u32::try_from(new.count()).unwrap_or(u32::MAX);
+            self.newest = (epoch, parted.to_vec());
+        }
+        self.parts.insert(rank, parted.to_vec());
     }
 
     /// Something is done to `rank`.
@@ -324,6 +357,7 @@ impl Tally {
     /// `rank` serves no more: nobody counts on it.
     fn gone(&mut self, rank: u32) {
         self.serving.remove(&rank);
+        self.parts.remove(&rank);
         for victim in self.victims.values_mut() {
             for set in [
                 &mut victim.undetected,
@@ -430,6 +464,7 @@ mod tests {
         let serves = RecordKind::Serves {
             epoch,
             members,
+            parted: Vec::new(),
             commands,
             bytes,
         };
@@ -471,6 +506,48 @@ mod tests {
     }
 
     #[test]
+    fn what_a_rank_lacks_of_one_from_which_its_view_parts_it_is_explained() {
+        let serves = |us, rank, epoch, parted: &[(u32, u32)]| {
+            let (members, parted) = (vec![0, 1, 2], parted.to_vec());
+            let (commands, bytes) = (0, 0);
+            let what = RecordKind::Serves {
+                epoch,
+                members,
+                parted,
+                commands,
+                bytes,
+            };
+            told(us, rank, 1, what)
+        };
+        let step = |us, step, missing| {
+            let (epoch, tokens, lost, took_us) = (Some(2), 16, 1, 500);
+            let what = RecordKind::Step {
+                step,
+                epoch,
+                tokens,
+                lost,
+                missing,
+                took_us,
+            };
+            told(us, 2, 1, what)
+        };
+        let mut records: Vec<Record> = (0..3).map(|rank| serves(1, rank, 1, &[])).collect();
+        records.extend((0..3).map(|rank| serves(2, rank, 2, &[(0, 2)])));
+        let failed = |more: Record| {
+            let records: Vec<Record> = records.iter().cloned().chain([more]).collect();
+            let figures = Figures::of(&records);
+            assert_eq!(figures.parted, 1);
+            figures.steps_failed
+        };
+        assert_eq!(failed(step(3, 1, vec![0])), 0);
+        assert_eq!(failed(step(3, 1, vec![1])), 1, "of one with which it meets");
+        assert_eq!(failed(step(3, 1, vec![0, 1])), 1);
+        let united = [serves(4, 2, 3, &[]), step(5, 2, vec![0])];
+        let all: Vec<Record> = records.iter().cloned().chain(united).collect();
+        assert_eq!(Figures::of(&all).steps_failed, 1, "they are united again");
+    }
+
+    #[test]
     fn a_survivor_that_dies_before_it_has_resumed_is_waited_for_no_more() {
         let mut records = records();
         records.truncate(10);
@@ -478,6 +555,7 @@ mod tests {
         let serves = RecordKind::Serves {
             epoch: 2,
             members: vec![0],
+            parted: Vec::new(),
             commands: 9,
             bytes: 4096,
         };

@@ -202,6 +202,7 @@ mod tests {
         let serves = RecordKind::Serves {
             epoch: 3,
             members: vec![0, 1, 2],
+            parted: Vec::new(),
             commands: 0,
             bytes: 0,
         };

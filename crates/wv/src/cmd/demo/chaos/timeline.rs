@@ -14,6 +14,8 @@ pub(super) enum Standing {
     Waiting,
     /// Others suspect it.
     Suspected,
+    /// It serves in a view that parts it from another member.
+    Parted,
     Gone,
 }
 
@@ -26,11 +28,12 @@ pub(super) struct Span {
 }
 
 impl Standing {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Joining,
         Self::Serving,
         Self::Waiting,
         Self::Suspected,
+        Self::Parted,
         Self::Gone,
     ];
 
@@ -40,6 +43,7 @@ impl Standing {
             Self::Serving => "serving",
             Self::Waiting => "waiting",
             Self::Suspected => "suspected",
+            Self::Parted => "parted",
             Self::Gone => "gone",
         }
     }
@@ -50,6 +54,7 @@ impl Standing {
             Self::Serving => "#4caf6d",
             Self::Waiting => "#f2c14e",
             Self::Suspected => "#e4572e",
+            Self::Parted => "#b07aa1",
             Self::Gone => "#d9d9d9",
         }
     }
@@ -60,6 +65,8 @@ impl Standing {
 struct Track {
     started: bool,
     serves: bool,
+    /// Its view parts it from somebody.
+    parted: bool,
     suspects: BTreeSet<u32>,
     suspected_by: BTreeSet<u32>,
     spans: Vec<Span>,
@@ -72,6 +79,7 @@ impl Track {
             (true, false) => Standing::Joining,
             (true, true) if !self.suspected_by.is_empty() => Standing::Suspected,
             (true, true) if !self.suspects.is_empty() => Standing::Waiting,
+            (true, true) if self.parted => Standing::Parted,
             (true, true) => Standing::Serving,
         }
     }
@@ -94,6 +102,7 @@ impl Track {
     fn end(&mut self) {
         self.started = false;
         self.serves = false;
+        self.parted = false;
         self.suspects.clear();
         self.suspected_by.clear();
     }
@@ -138,9 +147,12 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
             tracks.entry(rank).or_default().suspects.remove(other);
             tracks.entry(*other).or_default().suspected_by.remove(&rank);
         }
-        RecordKind::Serves { members, .. } => {
+        RecordKind::Serves {
+            members, parted, ..
+        } => {
             let track = tracks.entry(rank).or_default();
             track.serves = true;
+            track.parted = parted.iter().any(|&(a, b)| a == rank || b == rank);
             track.suspects.retain(|other| members.contains(other));
             let gone = |other: &u32| *other != rank && !members.contains(other);
             for (_, track) in tracks.iter_mut().filter(|(other, _)| gone(other)) {
@@ -156,6 +168,7 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
         | RecordKind::Asks
         | RecordKind::Connected { .. }
         | RecordKind::Masked { .. }
+        | RecordKind::Proposes { .. }
         | RecordKind::Notes { .. }
         | RecordKind::Step { .. } => {}
     }
@@ -238,7 +251,7 @@ pub(super) fn svg(records: &[Record]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::recorded::records;
+    use super::super::event::recorded::{records, told};
     use super::*;
 
     fn of(rank: u32) -> Vec<(u64, u64, Standing)> {
@@ -292,6 +305,41 @@ mod tests {
                 (900, 961, Suspected),
             ]
         );
+    }
+
+    #[test]
+    fn a_pair_that_a_view_parts_is_shown_at_both_ends_until_a_view_unites_it() {
+        let mut records = records();
+        records.truncate(7);
+        let serves = |us, rank, epoch, parted: &[(u32, u32)]| {
+            let (parted, members) = (parted.to_vec(), vec![0, 1, 2]);
+            let (commands, bytes) = (0, 0);
+            let what = RecordKind::Serves {
+                epoch,
+                members,
+                parted,
+                commands,
+                bytes,
+            };
+            told(us, rank, 1, what)
+        };
+        for rank in 0..3 {
+            records.push(serves(200_000, rank, 2, &[(0, 2)]));
+        }
+        for rank in 0..3 {
+            records.push(serves(300_000, rank, 3, &[]));
+        }
+        records.push(serves(400_000, 0, 3, &[]));
+        let all = spans(&records);
+        for rank in [0, 2] {
+            let parted = all[&rank]
+                .iter()
+                .filter(|span| span.standing == Standing::Parted);
+            let times: Vec<(u64, u64)> = parted.map(|span| (span.from, span.to)).collect();
+            assert_eq!(times, [(200_000, 300_000)], "rank {rank}");
+        }
+        let is_parted = |span: &Span| span.standing == Standing::Parted;
+        assert!(!all[&1].iter().any(is_parted));
     }
 
     #[test]

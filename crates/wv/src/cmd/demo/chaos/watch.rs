@@ -228,6 +228,7 @@ mod tests {
         RecordKind::Serves {
             epoch,
             members: vec![0, 1],
+            parted: Vec::new(),
             commands: 0,
             bytes: 0,
         }
