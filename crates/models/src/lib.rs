@@ -2,7 +2,7 @@
 //!
 //! `explore` is the search, `posting` a model of the posting protocol, `moe` has four of the MoE protocol. What is checked, with
 //! how many states, and what mutants must break, is in `tests/`. The rules of membership are modelled where they are, in
-//! `src/membership/rules_model` and `src/membership/next/model` of the runtime, on the same search.
+//! `src/membership/rules/model` of the runtime, on the same search.
 
 pub mod explore;
 pub mod moe;
