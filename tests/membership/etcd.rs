@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use test_support::etcd::Etcd;
-use warpverbs::membership::{GroupConfig, GroupState};
+use warpverbs::membership::{GroupConfig, GroupEvent, GroupEventKind, GroupState};
 use warpverbs::team::{EtcdStore, Store};
 
 use crate::deaths::CONFIG;
@@ -89,5 +89,103 @@ fn while_etcd_is_gone_calls_go_on_and_no_view_changes_and_then_it_heals() {
     fleet.until_members(2, &[0, 2]);
     fleet.until_whole(2, 2);
     fleet.dead.push(dead);
+    fleet.end();
+}
+
+/// Leases that an election may outlast.
+const SHORT: GroupConfig = CONFIG.with_lease_ttl(Duration::from_secs(2));
+
+/// How long each rank goes on making calls while this is done, and that no rank has gone, no view has changed, and at most two
+/// proposals were made for it.
+fn disturbs_nobody(fleet: &Fleet, what: &str, disturb: impl FnOnce()) {
+    let calls = || -> Vec<usize> { fleet.ranks.iter().map(|rank| rank.calls().len()).collect() };
+    let before = calls();
+    disturb();
+    let during = calls();
+    fleet.until("calls go on", |rank| {
+        let slot = rank.slot as usize;
+        rank.calls().len() >= before[slot].max(during[slot]) + 3
+    });
+    // What would be concluded from it would be concluded by then.
+    std::thread::sleep(3 * SHORT.lease_ttl);
+    let mut proposals = 0;
+    for rank in &fleet.ranks {
+        let events = rank.group().events();
+        let proposed = |event: &&GroupEvent| matches!(event.what, GroupEventKind::Proposed { .. });
+        proposals += events.iter().filter(proposed).count();
+        let view = rank.group().view().map(|view| view.epoch);
+        let state = rank.group().state();
+        assert_eq!(
+            (state, view),
+            (GroupState::Serving, Some(1)),
+            "{what}: {events:#?}"
+        );
+    }
+    assert!(proposals <= 2, "{what}: {proposals} proposals");
+}
+
+#[test]
+fn an_etcd_that_stands_still_costs_nobody_its_place_and_who_dies_meanwhile_goes() {
+    let Some(etcd) = Etcd::start(1) else {
+        return;
+    };
+    let mut fleet = over(&etcd, SHORT);
+    let times: &[u64] = match std::env::var_os("WV_TEST_FULL") {
+        Some(_) => &[500, 1000, 2000, 3500, 10_000],
+        None => &[1000, 3500],
+    };
+    let stopped = |time: Duration| {
+        etcd.signal(0, "STOP");
+        std::thread::sleep(time);
+        etcd.signal(0, "CONT");
+    };
+    for time in times.iter().map(|time| Duration::from_millis(*time)) {
+        disturbs_nobody(&fleet, &format!("stopped for {time:?}"), || stopped(time));
+    }
+    etcd.signal(0, "STOP");
+    let mut dead = fleet.remove(2);
+    // Its process is gone, and what it would say of itself does not arrive.
+    dead.cut.set(true);
+    dead.die_at(Point::Send);
+    std::thread::sleep(2 * SHORT.lease_ttl);
+    etcd.signal(0, "CONT");
+    fleet.until_members(2, &[0, 1]);
+    fleet.until_whole(2, 2);
+    fleet.dead.push(dead);
+    fleet.end();
+}
+
+#[test]
+fn the_leader_is_lost_with_default_times_and_all_stay() {
+    let rounds = match std::env::var_os("WV_TEST_FULL") {
+        Some(_) => 20,
+        None => 1,
+    };
+    let Some(mut etcd) = Etcd::start(3) else {
+        return;
+    };
+    let fleet = over(&etcd, SHORT);
+    for round in 0..rounds {
+        let leader = etcd.leader();
+        disturbs_nobody(
+            &fleet,
+            &format!("round {round}: a leader that is killed"),
+            || {
+                etcd.kill(leader);
+            },
+        );
+        etcd.start_member(leader);
+        assert!(etcd.serves(leader));
+        let leader = etcd.leader();
+        disturbs_nobody(
+            &fleet,
+            &format!("round {round}: a leader that is stopped"),
+            || {
+                etcd.signal(leader, "STOP");
+                std::thread::sleep(2 * SHORT.lease_ttl);
+                etcd.signal(leader, "CONT");
+            },
+        );
+    }
     fleet.end();
 }
