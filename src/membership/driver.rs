@@ -210,7 +210,7 @@ impl Driver {
         self.ask(&record)?;
         self.tell_layer(&record, &look)?;
         self.see_off(&record)?;
-        self.tell_row(&row)?;
+        self.tell_row(&record, &row)?;
         if self.has_lost_hca(&record, &look) {
             return Ok(TurnOutcome::Over(GroupState::Expelled));
         }
@@ -416,11 +416,14 @@ impl Driver {
     }
 
     /// Tells the others what this rank has to say, where that is not in the store.
-    fn tell_row(&mut self, row: &Row) -> Result<(), GroupError> {
+    fn tell_row(&mut self, record: &Record, row: &Row) -> Result<(), GroupError> {
         let connected = self.shared.lock().connected.clone();
         let own = self.own();
+        let against = [&row.unheard, &row.broken, &row.overdue, &row.ended];
+        let says = !against.into_iter().all(Slots::is_empty);
         let stored = StoredRow {
             slots: self.shared.transport.slots(),
+            epoch: if says { record.epoch } else { 0 },
             takings: self.store.takings,
             through: self.through,
             unheard: row.unheard.clone(),

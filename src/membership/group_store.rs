@@ -59,6 +59,9 @@ pub(super) struct Goodbye {
 pub(super) struct StoredRow {
     /// Slots of the team.
     pub(super) slots: u32,
+    /// The view whose members `unheard`, `broken`, `overdue` and `ended` mean; 0 if all four are empty. Of another view they say
+    /// nothing: its slots may have other holders.
+    pub(super) epoch: u32,
     /// How often it took its lease.
     pub(super) takings: u32,
     /// It has made all calls up to this one, which was the last of a leaver.
@@ -73,16 +76,20 @@ pub(super) struct StoredRow {
 }
 
 impl StoredRow {
-    /// As the rules see it, `named` saying which generation a slot stands for.
-    pub(super) fn row(&self, named: impl Fn(RankGeneration) -> bool) -> Row {
+    /// As the rules see it in the view `epoch`, `named` saying which generation a slot stands for.
+    pub(super) fn row(&self, epoch: u32, named: impl Fn(RankGeneration) -> bool) -> Row {
         let connected = self.connected.iter().filter(|who| named(**who));
+        let of_view = |slots: &Slots| match self.epoch == epoch {
+            true => slots.clone(),
+            false => Slots::default(),
+        };
         Row {
-            unheard: self.unheard.clone(),
-            broken: self.broken.clone(),
-            overdue: self.overdue.clone(),
+            unheard: of_view(&self.unheard),
+            broken: of_view(&self.broken),
+            overdue: of_view(&self.overdue),
             meets: self.meets.clone(),
             connected: connected.map(|(slot, _)| *slot).collect(),
-            ended: self.ended.clone(),
+            ended: of_view(&self.ended),
         }
     }
 
@@ -682,6 +689,34 @@ mod tests {
             newest_view(&all, 2),
             Err(GroupError::Record { .. })
         ));
+    }
+
+    #[test]
+    fn what_a_row_says_against_ranks_holds_in_its_view_only() {
+        let set = |slot: u32| -> Slots { [slot].into_iter().collect() };
+        let stored = StoredRow {
+            epoch: 3,
+            unheard: set(0),
+            broken: set(1),
+            overdue: set(2),
+            ended: set(3),
+            meets: set(4),
+            connected: [(5, 2), (6, 1)].into(),
+            ..StoredRow::default()
+        };
+        let named = |(_, generation): RankGeneration| generation == 2;
+        let row = stored.row(3, named);
+        assert_eq!(
+            [&row.unheard, &row.broken, &row.overdue, &row.ended],
+            [&set(0), &set(1), &set(2), &set(3)]
+        );
+        // The next holder of slot 3 has not ended.
+        for epoch in [2, 4] {
+            let row = stored.row(epoch, named);
+            let against = [&row.unheard, &row.broken, &row.overdue, &row.ended];
+            assert!(against.into_iter().all(Slots::is_empty), "{row:?}");
+            assert_eq!((&row.meets, &row.connected), (&set(4), &set(5)));
+        }
     }
 
     /// Puts `value` under `key`, looks, and returns what is told of it.

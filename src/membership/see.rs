@@ -55,7 +55,7 @@ impl Driver {
         let holders: Slots = near.filter(holds).map(|who| who.0).collect();
         let rows = rank_generations(&record.members).filter_map(|who| {
             let row = kept.rows.get(&who).filter(|_| holds(&who))?;
-            Some((who.0, row.row(named)))
+            Some((who.0, row.row(record.epoch, named)))
         });
         let now = Instant::now();
         let asking = kept.members.iter().filter(|(_, member)| member.asks);
@@ -68,7 +68,7 @@ impl Driver {
             row: kept
                 .rows
                 .get(who)
-                .map_or_else(Row::default, |row| row.row(named)),
+                .map_or_else(Row::default, |row| row.row(record.epoch, named)),
         };
         let promises = record.open.as_ref().map(|open| {
             let kept_ones =
