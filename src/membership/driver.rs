@@ -433,9 +433,9 @@ impl Driver {
             ended: row.ended.clone(),
             connected,
         };
-        // Another writer may have changed it.
+        // Another writer may have changed it, to something else or to what is no row.
         let kept = self.store.kept.rows.get(&own);
-        if stored != self.told || kept.is_some_and(|kept| *kept != self.told) {
+        if stored != self.told || kept != Some(&self.told) {
             self.store.tell(&stored)?;
             self.store.kept.rows.insert(own, stored.clone());
             self.told = stored;

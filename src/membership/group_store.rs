@@ -35,6 +35,8 @@ const GROUP: &str = "group";
 const RECORD: &str = "group/record";
 const MEMBERS: &str = "group/member";
 const CONFIG: &str = "group/config";
+/// What a rank says that has ended.
+const OVER: &[u8] = b"1";
 /// A call before the group runs is repeated for this long: longer than an etcd needs to choose another leader.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -256,7 +258,11 @@ impl GroupStore {
             let held = match changed {
                 true => self.call(|store| store.put_leased(&key, &value, id))?,
                 false if asked.duration_since(renewed) < self.ttl / 3 => return Ok(()),
-                false => self.call(|store| store.renew_lease(&key, id))?,
+                // `false` also where another has changed the key: it is written again while the lease lives.
+                false => {
+                    self.call(|store| store.renew_lease(&key, id))?
+                        || self.call(|store| store.put_leased(&key, &value, id))?
+                }
             };
             if held {
                 self.value = value;
@@ -387,7 +393,8 @@ impl GroupStore {
                         kept.goodbyes.remove(&who);
                         kept.goodbyes.insert(who, parse(&entry.value)?);
                     }
-                    "over" => drop(kept.over.insert(who)),
+                    "over" if entry.value == OVER => drop(kept.over.insert(who)),
+                    "over" => return Err("it is not the word of a rank that has ended".to_owned()),
                     _ => return Err("no key of a group".to_owned()),
                 }
             }
@@ -491,7 +498,7 @@ impl GroupStore {
 
 /// `who` has ended, and says so.
 pub(super) fn say_over(store: &dyn Store, who: RankGeneration) -> Result<(), StoreError> {
-    store.put(&key("over", who), b"1")
+    store.put(&key("over", who), OVER)
 }
 
 /// What one look asks for: one request for each.
@@ -760,6 +767,8 @@ mod tests {
             ("group/row/11", row(2, &[]), "not SLOT.GENERATION"),
             ("group/member/1.9", b"7".to_vec(), "invalid type"),
             ("group/leaves/1.1", b"[]".to_vec(), "invalid length"),
+            ("group/over/1.1", b"2".to_vec(), "not the word of a rank"),
+            ("group/over/1.2", Vec::new(), "not the word of a rank"),
             (
                 "group/promise/x/1.1",
                 b"{}".to_vec(),
@@ -785,6 +794,7 @@ mod tests {
         }
         assert_eq!(looker.kept.record, None);
         assert!(looker.kept.rows.is_empty() && looker.kept.promises.is_empty());
+        assert!(looker.kept.over.is_empty());
         // A key that is mended counts.
         assert_eq!(
             told(&store, &mut looker, "group/row/1.1", &row(2, &[0])),
@@ -855,6 +865,27 @@ mod tests {
         own.end_lease();
         other.look(LookAt::Both).unwrap();
         assert!(other.kept.members.is_empty());
+    }
+
+    #[test]
+    fn a_holder_whose_key_another_has_changed_writes_it_again() {
+        let store = Arc::new(MemoryStore::new());
+        let shared = Arc::clone(&store) as Arc<dyn Store>;
+        // Renewed after a third of this.
+        let mut own = GroupStore::new(shared, (1, 2), 2, Duration::from_secs(1));
+        own.keep_lease(false).unwrap();
+        store.put("group/member/1.2", b"7").unwrap();
+        let mut other = opened(&store, (0, 1), 2);
+        other.look(LookAt::Both).unwrap();
+        assert!(!other.kept.members.contains_key(&(1, 2)));
+        let start = Instant::now();
+        while !other.kept.members.contains_key(&(1, 2)) {
+            let waited = start.elapsed();
+            assert!(waited < Duration::from_secs(100), "it is not written again");
+            std::thread::sleep(Duration::from_millis(10));
+            own.keep_lease(false).unwrap();
+            other.look(LookAt::Both).unwrap();
+        }
     }
 
     #[test]

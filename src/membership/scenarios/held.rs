@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rendezvous::MemoryStore;
 
-use super::world::{World, lock};
+use super::world::{LOOK, World, lock};
 use super::{LONG, PATIENT};
 use crate::membership::{GroupConfig, GroupEventKind, GroupState};
 
@@ -281,6 +281,8 @@ fn garbage_in_any_key_stops_nothing() {
         "row/1.1",
         "leaves/1.1",
         "over/x",
+        "over/1.1",
+        "member/1.1",
         "promise/9/1.1",
         "member/2.9",
         "taken/9.9",
@@ -291,6 +293,19 @@ fn garbage_in_any_key_stops_nothing() {
             world.store.put(&format!("group/{kind}"), value).unwrap();
         }
         world.until_called(2, kind);
+    }
+    // Who holds a key writes it again.
+    for kind in ["row/1.1", "member/1.1"] {
+        let whole = || {
+            let value = world.store.try_get(&format!("group/{kind}")).unwrap();
+            value.is_some_and(|value| value.first() == Some(&b'{') && value.len() > 2)
+        };
+        let start = Instant::now();
+        while !whole() {
+            let waited = start.elapsed();
+            assert!(waited < LONG, "{kind} is not written again");
+            std::thread::sleep(LOOK);
+        }
     }
     // And a change goes on behind it.
     drop(world.kill(2));
