@@ -185,10 +185,10 @@ fn all_serve_behind_each_death(story: &Path, ranks: u64) {
     }
 }
 
-/// A dozen deeds of all kinds, then quiet until all are there and have settled. Which deeds, the seed says.
-fn chaos(seed: &str, loss: &str) -> Value {
+/// A dozen deeds of these kinds, then quiet until all are there and have settled. Which deeds, the seed says.
+fn chaos(seed: &str, loss: &str, kinds: &[&str]) -> Value {
     let deeds = if full() { 100 } else { 12 };
-    let value = Demo::of(
+    let mut demo = Demo::of(
         "chaos",
         &[
             "--ranks",
@@ -205,14 +205,16 @@ fn chaos(seed: &str, loss: &str) -> Value {
             loss,
             "--json",
         ],
-    )
-    .json();
+    );
+    for kind in kinds {
+        demo.command.args(["--only", kind]);
+    }
+    let value = demo.json();
     print(&format!("seed {seed}, {loss}% lost"), &value);
     let disturbed = value["disturbed"].as_object().unwrap();
     let deaths = value["deaths"].as_u64().unwrap();
     println!("{deaths} deaths, {disturbed:?}");
-    let others = disturbed.values().map(|count| count.as_u64().unwrap());
-    assert_eq!(deaths + others.sum::<u64>(), deeds, "{value}");
+    assert_eq!(value["deeds"], deeds, "{value}");
     assert!(disturbed.len() >= 3 && deaths > 0, "{value}");
     assert!(
         value["tokens_lost"].as_u64() < value["tokens"].as_u64(),
@@ -224,12 +226,34 @@ fn chaos(seed: &str, loss: &str) -> Value {
 
 #[test]
 fn ranks_that_are_killed_frozen_and_parted_at_random_all_serve_in_the_end() {
-    chaos("1", "0");
+    chaos("1", "0", &RANKS);
+}
+
+/// What is done to single ranks.
+const RANKS: [&str; 5] = [
+    "kills",
+    "host-freezes",
+    "kernel-freezes",
+    "freezes",
+    "partitions",
+];
+/// What is done to all of them, to their store, and to those who come.
+const ALL: [&str; 5] = [
+    "pause-all",
+    "store-pause",
+    "store-slow",
+    "garbage",
+    "crash-loop",
+];
+
+#[test]
+fn ranks_that_all_stand_still_or_whose_store_does_all_serve_in_the_end() {
+    chaos("1", "0", &ALL);
 }
 
 #[test]
 fn the_same_over_a_wire_that_loses_packets() {
-    chaos("2", "0.5");
+    chaos("2", "0.5", &RANKS);
 }
 
 #[test]
@@ -301,8 +325,9 @@ fn a_rank_that_hangs_ends_chaos_and_is_named() {
 
 #[test]
 fn chaos_that_cannot_be_is_one_sentence_with_value_and_limit() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
         (&["--ranks", "2"], "--ranks is 2; it must be 3 to 64"),
+        (&["--at-once", "0"], "--at-once is 0; it must be at least 1"),
         (&["--ranks", "65"], "--ranks is 65; it must be"),
         (
             &["--loss", "51"],

@@ -12,11 +12,14 @@ use std::io::{self, BufRead};
 use std::mem::{MaybeUninit, transmute};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::disturbed_store::{DisturbedStore, Faults, StoreFault};
 use super::messages::{Message, tell};
 use warpverbs::error::ThreadPanicked;
+use warpverbs::team::Store;
 
 /// One line of a rank's standard input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +29,8 @@ pub(super) enum Instruction {
     Freeze { threads: Threads, ms: u64 },
     /// The HCA has these faults from now on, and no others.
     Faults(String),
+    /// This is done to its store.
+    Store(StoreFault),
     /// This step is the last.
     Last(u32),
 }
@@ -48,6 +53,14 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 static DONE: AtomicBool = AtomicBool::new(false);
 /// Until when threads that were signalled sleep: nanoseconds of `CLOCK_MONOTONIC`.
 static UNTIL_NS: AtomicU64 = AtomicU64::new(0);
+
+/// What is done to the store of this process.
+static STORE_FAULTS: LazyLock<Arc<Faults>> = LazyLock::new(Faults::none);
+
+/// `store`, as instructions disturb it.
+pub(super) fn disturbed(store: Arc<dyn Store>) -> Arc<dyn Store> {
+    Arc::new(DisturbedStore::new(store, Arc::clone(&STORE_FAULTS)))
+}
 
 /// Not a step behind this one is to be made.
 pub(super) fn last_step() -> u32 {
@@ -100,6 +113,7 @@ fn obey(instruction: Instruction) -> Result<(), String> {
             freeze(threads, ms).map_err(|error| error.to_string())?
         }
         Instruction::Faults(spec) => set_faults(&spec)?,
+        Instruction::Store(fault) => STORE_FAULTS.set(fault),
     }
     Ok(())
 }
@@ -277,6 +291,10 @@ mod tests {
                 ms: 700,
             },
             Instruction::Faults("drop=1%".to_owned()),
+            Instruction::Store(StoreFault {
+                ms: 400,
+                late: None,
+            }),
             Instruction::Last(12),
         ];
         for instruction in instructions {

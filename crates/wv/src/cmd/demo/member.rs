@@ -7,12 +7,19 @@ use super::messages::{Message, tell};
 use super::rank::Rank;
 use super::{DemoError, check, instructions};
 use warpverbs::abi::{MoeCause, Outcome};
+use warpverbs::error::ThreadPanicked;
 use warpverbs::internal::{MoeInternal, TeamInternal};
 use warpverbs::membership::{self, Group, GroupConfig, GroupState};
 use warpverbs::moe::{Batch, Fault};
 
 /// Between two looks whether the demo wants this process to end.
 const LOOK: Duration = Duration::from_millis(2);
+
+/// Time to live of the ranks' leases: the lease of a rank lasts at least as long as kernels of other ranks wait for it.
+pub(super) fn lease(deadline_ms: u64) -> Duration {
+    let deadline = Duration::from_millis(deadline_ms);
+    GroupConfig::default().lease_ttl.max(deadline)
+}
 
 /// Commands given to the HCA, and bytes allocated, by a rank so far.
 #[derive(Debug, Default)]
@@ -37,11 +44,11 @@ impl Rank {
     /// Runs the steps in a group. One that joins begins with the first step of the view that takes it in.
     pub(super) fn serve(&mut self) -> Result<(), DemoError> {
         let defaults = GroupConfig::default();
-        let deadline = Duration::from_millis(self.spec.deadline_ms);
+        let lease = lease(self.spec.deadline_ms);
         let config = defaults
-            // The lease of a rank lasts at least as long as kernels of other ranks wait for it.
-            .with_lease_ttl(defaults.lease_ttl.max(deadline))
+            .with_lease_ttl(lease)
             .with_error_bound(Some(Duration::from_secs(1)));
+        self.watch_clock(lease);
         let group = Group::start(self.moe.team(), self.moe.clone(), &config)?;
         self.tell_what(unix_us(), RecordKind::Asks);
         let timeout = Duration::from_millis(self.spec.join_timeout_ms);
@@ -86,6 +93,33 @@ impl Rank {
             self.tell_what(unix_us(), step);
         }
         Ok(())
+    }
+
+    /// A thread that does nothing but look at the clock tells when it stood still: for a quarter of a lease, the others may have missed
+    /// this process.
+    fn watch_clock(&self, lease: Duration) {
+        let (began_us, team) = (self.spec.began_us, self.moe.team());
+        let (rank, generation) = (team.rank(), team.config().generation);
+        let look = move || {
+            let mut before = Instant::now();
+            loop {
+                std::thread::sleep(lease / 40);
+                let stood = before.elapsed();
+                before = Instant::now();
+                if stood >= lease / 4 {
+                    let ms = u64::try_from(stood.as_millis()).unwrap_or(u64::MAX);
+                    let _ = tell(&Message::Event(Record {
+                        us: unix_us().saturating_sub(began_us),
+                        rank,
+                        generation,
+                        what: RecordKind::Stood { ms },
+                    }));
+                }
+            }
+        };
+        let named = std::thread::Builder::new().name("clock".to_owned());
+        // Without it, what the machine does to this rank is not known.
+        drop(named.spawn(move || ThreadPanicked::catch("clock", look)));
     }
 
     /// One step, checked for what its report says of the others.

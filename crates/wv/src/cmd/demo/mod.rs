@@ -7,6 +7,7 @@
 mod chaos;
 mod check;
 mod counters;
+mod disturbed_store;
 mod dump;
 mod error;
 mod experts;

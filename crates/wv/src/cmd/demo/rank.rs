@@ -134,6 +134,10 @@ impl Rank {
         let spec: Spec = serde_json::from_slice(&text).map_err(|error| file(&error))?;
         let inputs = Inputs::load(&spec.options)?;
         let store = open_store(&spec.store, &spec.run_id)?;
+        let store = match spec.membership {
+            true => instructions::disturbed(store),
+            false => store,
+        };
         let selector = match &spec.device {
             Some(name) => DeviceSelector::Name(name.clone()),
             None => DeviceSelector::Auto,

@@ -6,15 +6,18 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::super::input::Inputs;
-use super::super::instructions::{Instruction, Threads};
-use super::super::{DemoError, DemoOptions, Run, exit_code};
-use super::deeds::{Deed, Deeds, Kind};
-use super::event::{Disturbance, RecordKind};
-use super::fleet::{Fleet, News};
+use super::super::{DemoError, DemoOptions, Run, exit_code, member};
+use super::acts::Acts;
+use super::deeds::{Deeds, Kind};
+use super::event::RecordKind;
+use super::fleet::{Fleet, News, milliseconds};
 use super::publish;
+use super::verdict;
 use super::watch::Watch;
 use crate::cmd::time;
 
+/// What happens is judged so much later.
+const JUDGE: Duration = Duration::from_secs(2);
 /// Between two looks at what is overdue.
 const LOOK: Duration = Duration::from_millis(50);
 /// Steps that all make together at the end, besides those of [`HEAR`].
@@ -50,6 +53,9 @@ pub struct ChaosOptions {
     /// Do nothing but kill
     #[arg(long, conflicts_with = "only")]
     kills_only: bool,
+    /// Do so many things at once, and leave two ranks alone; without it most ranks are always left alone
+    #[arg(long, value_name = "COUNT")]
+    at_once: Option<u16>,
     /// Longest wait of a device call, in milliseconds, 50 to 60,000
     #[arg(long, default_value_t = 500)]
     deadline: u64,
@@ -86,20 +92,27 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
     let mut run = Run::prepare(&demo)?;
     run.spec.membership = true;
     run.spec.deadline_ms = options.deadline;
-    let faults = (options.loss > 0.0).then(|| options.faults(""));
+    let faults = (options.loss > 0.0).then(|| options.faults());
+    let lease = member::lease(options.deadline);
+    let at_once = options.at_once.map(usize::from);
     let mut chaos = Chaos {
         options,
         fleet: Fleet::start(&run, inputs.ranks, faults)?,
-        deeds: Deeds::new(options.seed, &options.kinds()),
+        deeds: Deeds::new(options.seed, &options.kinds(), lease, at_once),
+        acts: Acts::new(&run, options.faults()),
         watch: Watch::new(Duration::from_secs(options.patience.max(1))),
         addresses: vec![None; inputs.ranks as usize],
         seen: (0, 0),
-        calms: Vec::new(),
-        done: 0,
+        judge_at: None,
         began: Instant::now(),
         bar: bar(),
     };
-    let ended = chaos.run();
+    let plan = RecordKind::Plan {
+        ranks: inputs.ranks,
+        lease_ms: milliseconds(lease),
+    };
+    chaos.fleet.processes.note_all(plan);
+    let ended = chaos.run().and_then(|()| chaos.judge());
     chaos.bar.finish_and_clear();
     // What came before a failure is worth a look as well.
     let records = chaos.fleet.story();
@@ -129,6 +142,9 @@ impl ChaosOptions {
                 "--minutes is {minutes}; it must be 0 to {MOST_MINUTES}"
             ));
         }
+        if self.at_once == Some(0) {
+            return refused("--at-once is 0; it must be at least 1".to_owned());
+        }
         if !(50..=60_000).contains(&self.deadline) {
             let deadline = self.deadline;
             return refused(format!(
@@ -157,13 +173,13 @@ impl ChaosOptions {
         }
     }
 
-    /// What goes wrong with packets: the loss, and `more`.
-    fn faults(&self, more: &str) -> String {
+    /// What always goes wrong with packets: the loss.
+    fn faults(&self) -> String {
         let loss = match self.loss > 0.0 {
             true => format!(",drop={}%", self.loss),
             false => String::new(),
         };
-        format!("seed={}{loss}{more}", self.seed)
+        format!("seed={}{loss}", self.seed)
     }
 }
 
@@ -172,14 +188,14 @@ struct Chaos<'a> {
     options: &'a ChaosOptions,
     fleet: Fleet<'a>,
     deeds: Deeds,
+    acts: Acts<'a>,
     watch: Watch,
     /// Of the HCA of each rank.
     addresses: Vec<Option<String>>,
     /// Records of the ranks, and deeds, that the watch has seen.
     seen: (usize, usize),
-    /// When something that is done to a rank ends.
-    calms: Vec<(Instant, (u32, u32), Option<Disturbance>)>,
-    done: u32,
+    /// When the story so far is to be judged.
+    judge_at: Option<Instant>,
     began: Instant,
     bar: ProgressBar,
 }
@@ -192,10 +208,13 @@ impl Chaos<'_> {
         self.began = Instant::now();
         let end = self.began + Duration::from_secs_f64(self.options.minutes * 60.0);
         let mut next = self.began + self.deeds.pause();
-        while Instant::now() < end && self.options.deeds.is_none_or(|most| self.done < most) {
+        while Instant::now() < end && self.options.deeds.is_none_or(|most| self.acts.done < most) {
             if Instant::now() >= next {
-                if let Some((rank, deed)) = self.deeds.next(&self.watch.calm(), ranks) {
-                    self.act(rank, deed);
+                let calm = self.watch.calm().into_iter();
+                let calm: Vec<u32> = calm.filter(|rank| !self.acts.is_looping(*rank)).collect();
+                if let Some(deed) = self.deeds.next(&calm, ranks, self.acts.under_way()) {
+                    let acts = &mut self.acts;
+                    acts.begin(&mut self.fleet, &self.addresses, ranks, deed)?;
                 }
                 next = Instant::now() + self.deeds.pause();
             }
@@ -231,7 +250,7 @@ impl Chaos<'_> {
         Ok(())
     }
 
-    /// The same, and what was done last has no consequences any more.
+    /// The same, in one view of all in which nothing is parted, and what was done last has no consequences any more.
     fn settle(&mut self) -> Result<(), DemoError> {
         let late = match self.options.kinds()[..] {
             [Kind::Kills] => Duration::ZERO,
@@ -241,8 +260,11 @@ impl Chaos<'_> {
         let mut since = Instant::now();
         loop {
             self.turn(Instant::now() + LOOK)?;
-            if self.watch.calm().len() < self.options.ranks as usize {
+            let ranks = self.options.ranks;
+            let quiet = self.acts.under_way() == 0 && self.watch.calm().len() == ranks as usize;
+            if !quiet || !self.watch.is_whole(ranks) {
                 since = Instant::now();
+                self.judge_at.get_or_insert(since + JUDGE);
             } else if since.elapsed() >= late {
                 return Ok(());
             }
@@ -264,11 +286,16 @@ impl Chaos<'_> {
 
     /// Listens until something is to be done, at most until `until`, and looks at what may not happen.
     fn turn(&mut self, until: Instant) -> Result<(), DemoError> {
-        let now = Instant::now();
-        self.calm(now);
+        self.acts.turn(&mut self.fleet)?;
         let rejoin = self.fleet.start_again()?;
-        let calm = self.calms.iter().map(|(at, ..)| *at).min();
-        let next = [rejoin, calm, Some(now + LOOK)].into_iter().flatten();
+        let now = Instant::now();
+        if self.judge_at.is_some_and(|at| at <= now) {
+            self.judge_at = None;
+            self.judge()?;
+        }
+        let next = [rejoin, self.acts.next(), Some(now + LOOK)]
+            .into_iter()
+            .flatten();
         let next = next.fold(until, Instant::min);
         match self.fleet.listen(next)? {
             Some(News::Ended(who)) => {
@@ -283,6 +310,18 @@ impl Chaos<'_> {
         self.look()
     }
 
+    /// What may not have happened ends the run.
+    fn judge(&self) -> Result<(), DemoError> {
+        let verdicts = verdict::of(&self.fleet.story());
+        match verdicts.is_empty() {
+            true => Ok(()),
+            false => {
+                let words = verdicts.iter().map(ToString::to_string);
+                Err(self.fleet.judged(&words.collect::<Vec<_>>()))
+            }
+        }
+    }
+
     /// Shows the watch what is new.
     fn look(&mut self) -> Result<(), DemoError> {
         let now = Instant::now();
@@ -292,6 +331,10 @@ impl Chaos<'_> {
         for record in new {
             // Of a generation that is over.
             let stale = self.fleet.is_over(record);
+            // Behind a moment in which the others say why.
+            if record.what == RecordKind::Expelled {
+                self.judge_at.get_or_insert(now + JUDGE);
+            }
             if !stale && let Err(words) = self.watch.see(record, now) {
                 wrong.push((record.rank, words));
             }
@@ -308,7 +351,7 @@ impl Chaos<'_> {
         let time = self.began.elapsed().as_secs();
         let line = self.watch.line(self.options.ranks);
         self.bar
-            .set_message(format!("{time} s  {line}  done {}", self.done));
+            .set_message(format!("{time} s  {line}  done {}", self.acts.done));
         match wrong.is_empty() {
             true => Ok(()),
             false => {
@@ -317,69 +360,6 @@ impl Chaos<'_> {
                 }
                 Err(self.fleet.failed())
             }
-        }
-    }
-
-    fn act(&mut self, rank: u32, deed: Deed) {
-        let Some(generation) = self.fleet.processes.generation(rank) else {
-            return;
-        };
-        let who = (rank, generation);
-        let disturbed = |how: Disturbance| RecordKind::Disturbed { how };
-        self.done += 1;
-        match deed {
-            Deed::Kill { back } => {
-                self.fleet.kill(rank);
-                self.fleet.rejoin(who, back);
-            }
-            Deed::Part { from, time } => {
-                let ms = time.as_millis();
-                let parts = from.iter().filter_map(|other| {
-                    let address = self.addresses[*other as usize].as_ref()?;
-                    Some(format!(",partition={address}@..{ms}ms"))
-                });
-                let spec = self.options.faults(&parts.collect::<String>());
-                self.fleet
-                    .processes
-                    .note(rank, disturbed(Disturbance::Partition));
-                self.fleet
-                    .processes
-                    .instruct(rank, &Instruction::Faults(spec));
-                self.calms.push((Instant::now() + time, who, None));
-            }
-            Deed::Disturb { how, time } => {
-                let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-                let freeze = |threads| Instruction::Freeze { threads, ms };
-                self.fleet.processes.note(rank, disturbed(how));
-                match how {
-                    Disturbance::HostFreeze => {
-                        self.fleet.processes.instruct(rank, &freeze(Threads::Host));
-                    }
-                    Disturbance::KernelFreeze => {
-                        self.fleet
-                            .processes
-                            .instruct(rank, &freeze(Threads::Kernels));
-                    }
-                    Disturbance::Freeze | Disturbance::Partition => {
-                        self.fleet.processes.stop(rank);
-                    }
-                }
-                self.calms.push((Instant::now() + time, who, Some(how)));
-            }
-        }
-    }
-
-    /// Ends what has been done for long enough. Partitions and freezes of threads end by themselves.
-    fn calm(&mut self, now: Instant) {
-        let due = self.calms.extract_if(.., |(at, ..)| *at <= now);
-        for (_, (rank, generation), how) in due.collect::<Vec<_>>() {
-            if self.fleet.processes.generation(rank) != Some(generation) {
-                continue;
-            }
-            if how == Some(Disturbance::Freeze) {
-                self.fleet.processes.resume(rank);
-            }
-            self.fleet.processes.note(rank, RecordKind::Calm);
         }
     }
 }

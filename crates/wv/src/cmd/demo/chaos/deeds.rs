@@ -1,11 +1,12 @@
-//! What chaos does to ranks, by a seed: the same seed chooses the same deeds in the same order, however long the ranks take.
+//! What chaos does, by a seed: the same seed chooses the same deeds in the same order, however long the ranks take.
 //! The target of a deed depends on which ranks serve at that moment.
 
 use std::time::Duration;
 
 use super::event::Disturbance;
+use super::garbage::{KeyKind, Spoil};
 
-/// Something that can be done to a rank.
+/// Something that can be done.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// SIGKILL; another process takes the place a little later
@@ -18,26 +19,81 @@ pub(super) enum Kind {
     Freezes,
     /// No packet passes between the rank and one other, some, or all
     Partitions,
+    /// All processes stand still, and go on up to a lease apart
+    PauseAll,
+    /// No call of the store ends
+    StorePause,
+    /// Every call of the store is late, by up to three leases
+    StoreSlow,
+    /// The port of the rank's HCA is down
+    PortOne,
+    /// The ports of all HCAs are down
+    PortsAll,
+    /// A key of the group in the store holds garbage
+    Garbage,
+    /// SIGKILL, again and again, of a rank and of those that come in its place
+    CrashLoop,
 }
 
 /// Everything.
-pub(super) const ALL: [Kind; 5] = [
+pub(super) const ALL: [Kind; 12] = [
     Kind::Kills,
     Kind::HostFreezes,
     Kind::KernelFreezes,
     Kind::Freezes,
     Kind::Partitions,
+    Kind::PauseAll,
+    Kind::StorePause,
+    Kind::StoreSlow,
+    Kind::PortOne,
+    Kind::PortsAll,
+    Kind::Garbage,
+    Kind::CrashLoop,
 ];
 
-/// Something that is done to a rank.
+/// Something that is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// It dies, and comes back after the time.
-    Kill { back: Duration },
-    /// This for the time.
-    Disturb { how: Disturbance, time: Duration },
-    /// Nothing passes between it and these for the time.
-    Part { from: Vec<u32>, time: Duration },
+    /// The rank dies, and comes back after the time.
+    Kill { rank: u32, back: Duration },
+    /// This, to the rank, for the time.
+    Disturb {
+        rank: u32,
+        how: Disturbance,
+        time: Duration,
+    },
+    /// Nothing passes between the rank and these for the time.
+    Part {
+        rank: u32,
+        from: Vec<u32>,
+        time: Duration,
+    },
+    /// All stand still for the time. They go on one after the other, the last so much later than the first.
+    PauseAll { time: Duration, apart: Duration },
+    /// No call of the store ends for the time.
+    StorePause { time: Duration },
+    /// Calls of the store are late by up to `most` for the time.
+    StoreSlow {
+        time: Duration,
+        most: Duration,
+        seed: u64,
+    },
+    /// The port of the rank, or of all, is down for the time.
+    Port { rank: Option<u32>, time: Duration },
+    /// A key of this kind, at best of this rank, is spoiled. A key that nobody would write again is mended after the time.
+    Garbage {
+        rank: u32,
+        key: KeyKind,
+        how: Spoil,
+        seed: u64,
+        time: Duration,
+    },
+    /// The rank dies, and so do as many that come in its place, each after one of these times.
+    CrashLoop {
+        rank: u32,
+        back: Duration,
+        lives: Vec<Duration>,
+    },
 }
 
 /// Deeds, one after the other.
@@ -48,17 +104,23 @@ pub(super) struct Deeds {
     /// Of the times between them.
     times: fastrand::Rng,
     kinds: Vec<Kind>,
+    /// Time to live of a lease.
+    lease: Duration,
+    /// How many may be under way; none: as many as leave most ranks alone.
+    at_once: Option<usize>,
 }
 
 impl Deeds {
     /// Of these kinds; none means all.
-    pub(super) fn new(seed: u64, kinds: &[Kind]) -> Self {
+    pub(super) fn new(seed: u64, kinds: &[Kind], lease: Duration, at_once: Option<usize>) -> Self {
         let kinds = if kinds.is_empty() { &ALL[..] } else { kinds };
         let mut random = fastrand::Rng::with_seed(seed);
         Self {
             times: random.fork(),
             random,
             kinds: kinds.to_vec(),
+            lease,
+            at_once,
         }
     }
 
@@ -72,19 +134,27 @@ impl Deeds {
         Duration::from_millis(self.times.u64(0..1000))
     }
 
-    /// To whom what is done, of `calm`: the ranks that serve and to whom nothing is done now. None when of `ranks` half or fewer
-    /// would be left so.
-    pub(super) fn next(&mut self, calm: &[u32], ranks: u32) -> Option<(u32, Deed)> {
-        if calm.len() as u64 * 2 <= u64::from(ranks) + 2 {
+    /// The next deed, at one of `calm`: the ranks that serve and to whom nothing is done now. None while as many deeds are under
+    /// way as may be, or too few ranks are calm: half of `ranks` or fewer; where a number of deeds at once was asked for, two.
+    pub(super) fn next(&mut self, calm: &[u32], ranks: u32, under_way: usize) -> Option<Deed> {
+        let (may, least) = match self.at_once {
+            None => (true, u64::from(ranks) + 2),
+            Some(most) => (under_way < most, 2 * 2),
+        };
+        if !may || calm.len() as u64 * 2 <= least {
             return None;
         }
         let rank = *self.random.choice(calm)?;
         let kind = *self.random.choice(&self.kinds)?;
+        let disturb = |how, time| Deed::Disturb { rank, how, time };
         let deed = match kind {
-            Kind::Kills => Deed::Kill { back: self.back() },
-            Kind::HostFreezes => self.disturb(Disturbance::HostFreeze),
-            Kind::KernelFreezes => self.disturb(Disturbance::KernelFreeze),
-            Kind::Freezes => self.disturb(Disturbance::Freeze),
+            Kind::Kills => Deed::Kill {
+                rank,
+                back: self.back(),
+            },
+            Kind::HostFreezes => disturb(Disturbance::HostFreeze, self.time()),
+            Kind::KernelFreezes => disturb(Disturbance::KernelFreeze, self.time()),
+            Kind::Freezes => disturb(Disturbance::Freeze, self.time()),
             Kind::Partitions => {
                 let others: Vec<u32> = (0..ranks).filter(|other| *other != rank).collect();
                 let from = match self.random.u32(..3) {
@@ -96,15 +166,40 @@ impl Deeds {
                     }
                 };
                 let time = self.time();
-                Deed::Part { from, time }
+                Deed::Part { rank, from, time }
+            }
+            Kind::PauseAll => Deed::PauseAll {
+                time: self.time(),
+                apart: self.up_to(self.lease),
+            },
+            Kind::StorePause => Deed::StorePause { time: self.time() },
+            Kind::StoreSlow => Deed::StoreSlow {
+                time: self.time(),
+                most: self.up_to(3 * self.lease),
+                seed: self.random.u64(..),
+            },
+            Kind::PortOne | Kind::PortsAll => Deed::Port {
+                rank: (kind == Kind::PortOne).then_some(rank),
+                time: Duration::from_millis(self.random.u64(100..=10_000)),
+            },
+            Kind::Garbage => Deed::Garbage {
+                rank,
+                key: *self.random.choice(&KeyKind::ALL)?,
+                how: *self.random.choice(&Spoil::ALL)?,
+                seed: self.random.u64(..),
+                time: self.time(),
+            },
+            Kind::CrashLoop => {
+                let most = self.random.usize(1..=4);
+                let lives = (0..most).map(|_| self.random.u64(0..2000));
+                Deed::CrashLoop {
+                    rank,
+                    lives: lives.map(Duration::from_millis).collect(),
+                    back: self.back(),
+                }
             }
         };
-        Some((rank, deed))
-    }
-
-    fn disturb(&mut self, how: Disturbance) -> Deed {
-        let time = self.time();
-        Deed::Disturb { how, time }
+        Some(deed)
     }
 
     /// Half of them too short for anybody to be dropped.
@@ -112,63 +207,126 @@ impl Deeds {
         let most = if self.random.bool() { 400 } else { 6000 };
         Duration::from_millis(self.random.u64(50..most))
     }
+
+    fn up_to(&mut self, most: Duration) -> Duration {
+        most.mul_f64(self.random.f64())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const LEASE: Duration = Duration::from_secs(2);
+
+    fn deeds(seed: u64, kinds: &[Kind]) -> Deeds {
+        Deeds::new(seed, kinds, LEASE, None)
+    }
+
+    /// The ranks at which a deed is aimed; none: at all, or at the store.
+    fn target(deed: &Deed) -> Option<u32> {
+        match deed {
+            Deed::Kill { rank, .. }
+            | Deed::Disturb { rank, .. }
+            | Deed::Part { rank, .. }
+            | Deed::Garbage { rank, .. }
+            | Deed::CrashLoop { rank, .. } => Some(*rank),
+            Deed::Port { rank, .. } => *rank,
+            Deed::PauseAll { .. } | Deed::StorePause { .. } | Deed::StoreSlow { .. } => None,
+        }
+    }
+
     #[test]
     fn a_seed_does_the_same_again_and_most_ranks_are_always_left_alone() {
-        let deeds = |seed: u64| {
-            let mut deeds = Deeds::new(seed, &[]);
-            (0..100)
-                .map(|_| (deeds.pause(), deeds.next(&[1, 2, 4, 5], 5)))
+        let some = |seed: u64| {
+            let mut deeds = deeds(seed, &[]);
+            (0..200)
+                .map(|_| (deeds.pause(), deeds.next(&[1, 2, 4, 5], 5, 9)))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(deeds(7), deeds(7));
-        assert_ne!(deeds(7), deeds(8));
-        let done: Vec<(u32, Deed)> = deeds(7).into_iter().filter_map(|(_, deed)| deed).collect();
-        assert_eq!(done.len(), 100);
-        assert!(done.iter().all(|(rank, _)| [1, 2, 4, 5].contains(rank)));
-        let kills = done
-            .iter()
-            .filter(|(_, deed)| matches!(deed, Deed::Kill { .. }));
+        assert_eq!(some(7), some(7));
+        assert_ne!(some(7), some(8));
+        let done: Vec<Deed> = some(7).into_iter().filter_map(|(_, deed)| deed).collect();
+        assert_eq!(done.len(), 200);
+        let targets = done.iter().filter_map(target);
+        assert!(targets.into_iter().all(|rank| [1, 2, 4, 5].contains(&rank)));
+        let kills = done.iter().filter(|deed| matches!(deed, Deed::Kill { .. }));
         assert!((5..60).contains(&kills.count()));
-        for (rank, deed) in &done {
-            if let Deed::Part { from, .. } = deed {
-                assert!(!from.is_empty() && !from.contains(rank), "{rank} {from:?}");
+        for deed in &done {
+            match deed {
+                Deed::Part { rank, from, .. } => {
+                    assert!(!from.is_empty() && !from.contains(rank), "{deed:?}");
+                }
+                Deed::PauseAll { apart, .. } => assert!(*apart <= LEASE, "{deed:?}"),
+                Deed::StoreSlow { most, .. } => assert!(*most <= 3 * LEASE, "{deed:?}"),
+                Deed::Port { time, .. } => {
+                    assert!((100..=10_000).contains(&time.as_millis()), "{deed:?}");
+                }
+                Deed::CrashLoop { lives, .. } => assert!((1..=4).contains(&lives.len())),
+                _ => {}
             }
         }
-        let mut deeds = Deeds::new(7, &[]);
-        assert_eq!(deeds.next(&[0, 1, 2], 5), None, "two of five would be left");
-        assert_eq!(deeds.next(&[0, 1, 2, 3], 6), None, "half would be left");
-        assert!(deeds.next(&[0, 1, 2], 3).is_some());
+        let mut deeds = deeds(7, &[]);
+        assert_eq!(
+            deeds.next(&[0, 1, 2], 5, 0),
+            None,
+            "two of five would be left"
+        );
+        assert_eq!(deeds.next(&[0, 1, 2, 3], 6, 0), None, "half would be left");
+        assert!(deeds.next(&[0, 1, 2], 3, 0).is_some());
+    }
+
+    #[test]
+    fn so_many_at_once_as_were_asked_for_and_two_ranks_are_left_alone() {
+        let mut deeds = Deeds::new(7, &[], LEASE, Some(3));
+        assert!(deeds.next(&[0, 1, 2], 6, 2).is_some());
+        assert_eq!(deeds.next(&[0, 1, 2], 6, 3), None);
+        assert_eq!(deeds.next(&[0, 1], 6, 0), None);
+    }
+
+    #[test]
+    fn every_kind_is_done() {
+        let mut deeds = deeds(1, &[]);
+        let all: Vec<Deed> = (0..300)
+            .map(|_| deeds.next(&[0, 1, 2], 3, 0).unwrap())
+            .collect();
+        let kinds: std::collections::HashSet<String> = all
+            .iter()
+            .map(|deed| match deed {
+                Deed::Disturb { how, .. } => format!("{how:?}"),
+                Deed::Port { rank, .. } => format!("port {}", rank.is_some()),
+                _ => format!("{:?}", std::mem::discriminant(deed)),
+            })
+            .collect();
+        assert_eq!(kinds.len(), ALL.len(), "{kinds:?}");
     }
 
     #[test]
     fn what_is_done_does_not_depend_on_pauses_and_on_who_serves() {
-        // Kind and length of each deed; one machine takes its time, and some ranks are away when it comes to a deed.
+        // Each deed but for its target; one machine takes its time, and some ranks are away when it comes to a deed.
         let done = |slow: bool| {
-            let mut deeds = Deeds::new(1, &[]);
+            let mut deeds = deeds(1, &[]);
             let mut done = Vec::new();
-            while done.len() < 50 {
+            while done.len() < 100 {
                 deeds.pause();
                 if slow {
-                    assert_eq!(deeds.next(&[0, 1], 6), None);
+                    assert_eq!(deeds.next(&[0, 1], 6, 0), None);
                     deeds.pause();
-                    deeds.back();
                 }
                 let calm = if slow {
                     &[1, 2, 3, 4, 5][..]
                 } else {
                     &[0, 1, 2, 3, 4, 5]
                 };
-                match deeds.next(calm, 6).unwrap().1 {
-                    Deed::Kill { .. } => done.push((None, Duration::ZERO)),
-                    Deed::Disturb { how, time } => done.push((Some(how), time)),
-                    Deed::Part { time, .. } => done.push((Some(Disturbance::Partition), time)),
-                }
+                done.push(match deeds.next(calm, 6, 0).unwrap() {
+                    Deed::Kill { .. } => None,
+                    Deed::Disturb { how, time, .. } => Some(format!("{how:?} {time:?}")),
+                    Deed::Part { from, time, .. } => Some(format!("{} {time:?}", from.len())),
+                    Deed::Garbage { key, how, seed, .. } => Some(format!("{key:?} {how:?} {seed}")),
+                    Deed::CrashLoop { lives, .. } => Some(format!("{lives:?}")),
+                    Deed::Port { rank, time } => Some(format!("{} {time:?}", rank.is_some())),
+                    other => Some(format!("{other:?}")),
+                });
             }
             done
         };
@@ -177,9 +335,9 @@ mod tests {
 
     #[test]
     fn only_what_is_asked_for_is_done() {
-        let mut deeds = Deeds::new(3, &[Kind::Kills]);
+        let mut deeds = deeds(3, &[Kind::Kills]);
         for _ in 0..50 {
-            let (_, deed) = deeds.next(&[0, 1, 2], 3).unwrap();
+            let deed = deeds.next(&[0, 1, 2], 3, 0).unwrap();
             assert!(matches!(deed, Deed::Kill { .. }));
         }
     }

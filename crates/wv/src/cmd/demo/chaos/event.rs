@@ -14,10 +14,14 @@ pub(crate) struct Record {
     pub(crate) what: RecordKind,
 }
 
-/// What is done to a rank for a while.
+/// What is done to ranks, to the store, or to what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Disturbance {
+    /// Its process is killed.
+    Kill,
+    /// Its process is killed, and so are some that come after it.
+    CrashLoop,
     /// Its host threads stand still; kernels and HCA go on.
     HostFreeze,
     /// Its kernels stand still; host threads and HCA go on.
@@ -26,6 +30,18 @@ pub(crate) enum Disturbance {
     Freeze,
     /// Nothing passes between it and some others, or all.
     Partition,
+    /// All processes stand still.
+    PauseAll,
+    /// No call of the store ends.
+    StorePause,
+    /// Calls of the store are late, some too late.
+    StoreSlow,
+    /// The port of its HCA is down.
+    PortOne,
+    /// The ports of all HCAs are down.
+    PortsAll,
+    /// A key of the group holds garbage.
+    Garbage,
 }
 
 impl Disturbance {
@@ -35,14 +51,30 @@ impl Disturbance {
             Self::KernelFreeze => "kernel freeze",
             Self::Freeze => "freeze",
             Self::Partition => "partition",
+            Self::Kill => "kill",
+            Self::CrashLoop => "crash loop",
+            Self::PauseAll => "pause of all",
+            Self::StorePause => "store pause",
+            Self::StoreSlow => "slow store",
+            Self::PortOne => "port down",
+            Self::PortsAll => "all ports down",
+            Self::Garbage => "garbage",
         }
     }
 }
 
-/// The first four are told by the one who does it, the others by the rank.
+/// Those up to `Calm` are told by the one who does it, the others by the rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub(crate) enum RecordKind {
+    /// The run has so many ranks, whose leases last so long.
+    Plan { ranks: u32, lease_ms: u64 },
+    /// A deed begins.
+    Deed(Begun),
+    /// Nothing more is done in it, and who was killed in it has been started again.
+    DeedOver { deed: u32 },
+    /// Its process has ended before it served, since the store did not let it in.
+    GaveUp { message: String },
     /// Its process was started.
     Started,
     /// Its process was killed.
@@ -87,10 +119,43 @@ pub(crate) enum RecordKind {
         /// From its begin to the last token, without the checks.
         took_us: u64,
     },
+    /// A thread of it that does nothing but look at the clock stood still for so long.
+    Stood { ms: u64 },
     /// The others have dropped it.
     Expelled,
     /// Another event of its group, in words.
     Notes { words: String },
+}
+
+/// A deed, and whom it disturbs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Begun {
+    /// Its number, from 1 on.
+    pub(crate) deed: u32,
+    pub(crate) how: Disturbance,
+    /// The ranks to which it is done.
+    pub(crate) ranks: Vec<u32>,
+    /// The pairs between which nothing passes, the lower first.
+    pub(crate) pairs: Vec<(u32, u32)>,
+    /// What else there is to say of it.
+    pub(crate) words: String,
+}
+
+impl RecordKind {
+    /// Whether it was told by the one who does it, and not by the rank.
+    pub(super) fn is_done_to(&self) -> bool {
+        matches!(
+            self,
+            Self::Plan { .. }
+                | Self::Deed(_)
+                | Self::DeedOver { .. }
+                | Self::GaveUp { .. }
+                | Self::Started
+                | Self::Killed
+                | Self::Disturbed { .. }
+                | Self::Calm
+        )
+    }
 }
 
 /// Reads what was told, oldest first. A line that a killed rank has not ended is left out.

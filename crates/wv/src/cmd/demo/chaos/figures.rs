@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::event::{Record, RecordKind};
+use super::event::{Disturbance, Record, RecordKind};
 use super::pace::Pace;
 use super::times::Times;
 
@@ -17,6 +17,8 @@ const AFTERMATH_US: u64 = 2_000_000;
 pub(super) struct Figures {
     /// Processes killed.
     pub(super) deaths: u32,
+    /// What was done in all, kills as well.
+    pub(super) deeds: u32,
     /// What else was done, and how often.
     pub(super) disturbed: BTreeMap<&'static str, u32>,
     /// Ranks dropped that were not killed.
@@ -237,10 +239,13 @@ impl Tally {
                 self.gone(rank);
                 self.victim(rank, us, false);
             }
-            RecordKind::Disturbed { how } => {
-                *self.figures.disturbed.entry(how.name()).or_default() += 1;
-                self.victim(rank, us, true);
+            RecordKind::Deed(begun) => {
+                self.figures.deeds += 1;
+                if begun.how != Disturbance::Kill {
+                    *self.figures.disturbed.entry(begun.how.name()).or_default() += 1;
+                }
             }
+            RecordKind::Disturbed { .. } => self.victim(rank, us, true),
             RecordKind::Calm => {
                 if let Some(victim) = self.victims.get_mut(&rank) {
                     victim.until = Some(us + AFTERMATH_US);
@@ -305,7 +310,11 @@ impl Tally {
                     self.excused.insert((*step, rank), missing);
                 }
             }
-            RecordKind::Notes { .. } => {}
+            RecordKind::Plan { .. }
+            | RecordKind::DeedOver { .. }
+            | RecordKind::GaveUp { .. }
+            | RecordKind::Stood { .. }
+            | RecordKind::Notes { .. } => {}
             RecordKind::Expelled => {
                 self.figures.expelled += 1;
                 self.gone(rank);
@@ -427,7 +436,6 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::Disturbance;
     use super::super::event::recorded::{records, told};
     use super::*;
 

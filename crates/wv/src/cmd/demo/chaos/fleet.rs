@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::super::disturbed_store::StoreFault;
 use super::super::instructions::Instruction;
 use super::super::messages::Message;
 use super::super::{DemoError, Run};
@@ -11,6 +12,9 @@ use super::processes::{Heard, Processes, RankGeneration};
 
 /// A rank that is done ends within this time.
 const ENDING: Duration = Duration::from_secs(10);
+
+/// A call of the store that began while it was disturbed has failed a newcomer by so much later: the patience of its first calls, twice.
+const LENIENCE: Duration = Duration::from_secs(10);
 
 /// The ranks, and what they have told.
 pub(super) struct Fleet<'a> {
@@ -25,8 +29,14 @@ pub(super) struct Fleet<'a> {
     pub(super) finished: BTreeMap<u32, u32>,
     /// Members of the view in which each serves.
     views: BTreeMap<RankGeneration, Vec<u32>>,
+    /// Under which generation the newest process of each rank is in its group: one that dies early has drawn none.
+    generations: BTreeMap<u32, u32>,
     /// Told to each: the last step.
     last: Option<u32>,
+    /// What is done to the store of every rank, and until when.
+    store_faults: Vec<(Instant, StoreFault)>,
+    /// Until when a newcomer that the store did not let in has not failed.
+    lenient: Option<Instant>,
     /// The first failure of each.
     failures: BTreeMap<u32, String>,
     said: BTreeMap<u32, String>,
@@ -46,6 +56,10 @@ pub(super) enum News {
     Other,
 }
 
+pub(super) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl<'a> Fleet<'a> {
     /// Starts all ranks of `run`.
     pub(super) fn start(
@@ -62,7 +76,10 @@ impl<'a> Fleet<'a> {
             rejoins: Vec::new(),
             finished: BTreeMap::new(),
             views: BTreeMap::new(),
+            generations: BTreeMap::new(),
             last: None,
+            store_faults: Vec::new(),
+            lenient: None,
             failures: BTreeMap::new(),
             said: BTreeMap::new(),
             records: Vec::new(),
@@ -89,7 +106,41 @@ impl<'a> Fleet<'a> {
         if let Some(last) = self.last {
             self.processes.instruct(rank, &Instruction::Last(last));
         }
+        let now = Instant::now();
+        self.store_faults.retain(|(until, _)| *until > now);
+        for (until, fault) in self.store_faults.clone() {
+            let ms = milliseconds(until.saturating_duration_since(now));
+            let fault = StoreFault { ms, ..fault };
+            self.processes.instruct(rank, &Instruction::Store(fault));
+        }
         Ok(())
+    }
+
+    /// The store of every rank, and of those that come meanwhile, is disturbed so.
+    pub(super) fn disturb_store(&mut self, fault: StoreFault) {
+        let until = Instant::now() + Duration::from_millis(fault.ms);
+        self.store_faults.push((until, fault));
+        for rank in self.processes.running() {
+            self.processes.instruct(rank, &Instruction::Store(fault));
+        }
+        self.be_lenient(until);
+    }
+
+    /// A newcomer that comes to nothing until a little behind `until` has not failed: the store keeps it out.
+    pub(super) fn be_lenient(&mut self, until: Instant) {
+        self.lenient = self.lenient.max(Some(until + LENIENCE));
+    }
+
+    /// Whether the end of `who` is no failure: it has not served yet, and the store is, or was, disturbed.
+    fn is_kept_out(&self, who: RankGeneration) -> bool {
+        let lenient = self.lenient.is_some_and(|until| Instant::now() <= until);
+        lenient && who.1 > 1 && !self.views.contains_key(&who)
+    }
+
+    fn gives_up(&mut self, who: RankGeneration, message: String) {
+        if self.over.insert(who) {
+            self.processes.note(who.0, RecordKind::GaveUp { message });
+        }
     }
 
     /// No rank goes beyond this step, nor does one that comes later.
@@ -163,6 +214,11 @@ impl<'a> Fleet<'a> {
             Heard::Said(line) => {
                 self.said.insert(who.0, line);
             }
+            Heard::Closed if !self.over.contains(&who) && self.is_kept_out(who) => {
+                self.gives_up(who, "its process ended".to_owned());
+                self.processes.reap(who.0, ENDING);
+                return News::Ended(who);
+            }
             Heard::Closed if !self.over.contains(&who) => {
                 let status = self.processes.reap(who.0, ENDING);
                 let status = status.map_or_else(String::new, |status| format!(": {status}"));
@@ -183,7 +239,10 @@ impl<'a> Fleet<'a> {
         let rank = who.0;
         match serde_json::from_str(line) {
             Ok(Message::Begins { step }) => return News::Begins(who, step),
-            Ok(Message::Event(record)) => {
+            Ok(Message::Event(mut record)) => {
+                self.generations.insert(rank, record.generation);
+                // In the story each process has its number.
+                record.generation = who.1;
                 match &record.what {
                     RecordKind::Expelled => drop(self.over.insert(who)),
                     RecordKind::Serves { members, .. } => {
@@ -195,6 +254,9 @@ impl<'a> Fleet<'a> {
             }
             Ok(Message::Finished { step }) => {
                 self.finished.insert(rank, step);
+            }
+            Ok(Message::Failed { message, .. }) if self.is_kept_out(who) => {
+                self.gives_up(who, message);
             }
             Ok(Message::Failed { message, .. }) => self.fail(rank, message),
             Ok(Message::Joined { address, .. }) => {
@@ -211,21 +273,28 @@ impl<'a> Fleet<'a> {
         News::Other
     }
 
+    /// The newest generation under which `rank` was heard of in its group.
+    pub(super) fn group_generation(&self, rank: u32) -> u32 {
+        self.generations.get(&rank).copied().unwrap_or(1)
+    }
+
     /// Whether `record` was told by another generation than the one that runs.
     pub(super) fn is_over(&self, record: &Record) -> bool {
-        let is_deed = matches!(
-            record.what,
-            RecordKind::Started
-                | RecordKind::Killed
-                | RecordKind::Disturbed { .. }
-                | RecordKind::Calm
-        );
-        !is_deed && self.processes.generation(record.rank) != Some(record.generation)
+        !record.what.is_done_to()
+            && self.processes.generation(record.rank) != Some(record.generation)
     }
 
     /// Takes down why a rank has failed.
     pub(super) fn fail(&mut self, rank: u32, message: String) {
         self.failures.entry(rank).or_insert(message);
+    }
+
+    /// Why the run has ended, besides the failures of ranks.
+    pub(super) fn judged(&self, verdicts: &[String]) -> DemoError {
+        let words = |(rank, message): (&u32, &String)| format!("rank {rank}: {message}");
+        let mut messages = verdicts.to_vec();
+        messages.extend(self.failures.iter().map(words));
+        DemoError::Ranks { messages }
     }
 
     /// All failures so far.
@@ -264,9 +333,9 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Everything that was done and told, in the order of its times.
-    pub(super) fn story(self) -> Vec<Record> {
-        let mut records = self.records;
+    /// Everything that was done and told so far, in the order of its times.
+    pub(super) fn story(&self) -> Vec<Record> {
+        let mut records = self.records.clone();
         records.extend_from_slice(self.processes.deeds());
         records.sort_by_key(|record| record.us);
         records

@@ -3,17 +3,20 @@
 //! Every step of every rank is checked against the reference for what its own report says of the other ranks. What happens to
 //! whom is collected as records, which the final table and `--timeline` are made of.
 
+mod acts;
 mod command;
 mod deeds;
 mod event;
 mod figures;
 mod fleet;
+mod garbage;
 mod kills;
 mod pace;
 mod plan;
 mod processes;
 mod timeline;
 mod times;
+mod verdict;
 mod watch;
 
 use std::path::Path;

@@ -153,6 +153,8 @@ fn is_deed(what: &RecordKind) -> bool {
     matches!(
         what,
         RecordKind::Started
+            | RecordKind::Deed(_)
+            | RecordKind::DeedOver { .. }
             | RecordKind::Killed
             | RecordKind::Disturbed { .. }
             | RecordKind::Calm

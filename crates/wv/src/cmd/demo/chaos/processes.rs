@@ -192,6 +192,11 @@ impl Processes {
         &self.deeds
     }
 
+    /// Takes down what concerns no rank alone.
+    pub(super) fn note_all(&mut self, what: RecordKind) {
+        self.note_at(unix_us(), 0, what);
+    }
+
     /// Takes down what was done to a rank, now.
     pub(super) fn note(&mut self, rank: u32, what: RecordKind) {
         self.note_at(unix_us(), rank, what);

@@ -162,8 +162,12 @@ fn apply(tracks: &mut BTreeMap<u32, Track>, record: &Record) {
                 }
             }
         }
-        RecordKind::Expelled => tracks.entry(rank).or_default().end(),
-        RecordKind::Disturbed { .. }
+        RecordKind::Expelled | RecordKind::GaveUp { .. } => tracks.entry(rank).or_default().end(),
+        RecordKind::Plan { .. }
+        | RecordKind::Deed(_)
+        | RecordKind::DeedOver { .. }
+        | RecordKind::Stood { .. }
+        | RecordKind::Disturbed { .. }
         | RecordKind::Calm
         | RecordKind::Asks
         | RecordKind::Connected { .. }

@@ -36,6 +36,8 @@ struct Rank {
     serves: bool,
     step: u32,
     epoch: u32,
+    /// Members of its view; none where that parts some of them.
+    whole: usize,
     /// Something is done to it.
     disturbed: bool,
 }
@@ -56,11 +58,17 @@ impl Watch {
     /// # Errors
     /// A step that a member of a view has run in an earlier one, in words.
     pub(super) fn see(&mut self, record: &Record, now: Instant) -> Result<(), String> {
+        if let RecordKind::Plan { .. } | RecordKind::Deed(_) | RecordKind::DeedOver { .. } =
+            &record.what
+        {
+            return Ok(());
+        }
         let rank = self.ranks.entry(record.rank).or_insert(Rank {
             since: now,
             serves: false,
             step: 0,
             epoch: 0,
+            whole: 0,
             disturbed: false,
         });
         match &record.what {
@@ -70,13 +78,14 @@ impl Watch {
                     serves: false,
                     step: 0,
                     epoch: rank.epoch,
+                    whole: 0,
                     disturbed: false,
                 };
             }
             RecordKind::Killed => {
                 self.ranks.remove(&record.rank);
             }
-            RecordKind::Expelled => {
+            RecordKind::Expelled | RecordKind::GaveUp { .. } => {
                 rank.serves = false;
                 rank.since = now;
             }
@@ -85,8 +94,14 @@ impl Watch {
                 rank.disturbed = false;
                 rank.since = now;
             }
-            RecordKind::Serves { epoch, .. } => {
+            RecordKind::Serves {
+                epoch,
+                members,
+                parted,
+                ..
+            } => {
                 rank.serves = true;
+                rank.whole = if parted.is_empty() { members.len() } else { 0 };
                 rank.epoch = *epoch;
                 rank.since = now;
                 let who = (record.rank, record.generation);
@@ -166,6 +181,14 @@ impl Watch {
             .iter()
             .filter(|(_, rank)| rank.serves && !rank.disturbed);
         calm.map(|(number, _)| *number).collect()
+    }
+
+    /// Whether all of `ranks` serve in one view of all, in which nothing is parted.
+    pub(super) fn is_whole(&self, ranks: u32) -> bool {
+        let epoch = self.ranks.values().next().map(|rank| rank.epoch);
+        let whole =
+            |rank: &Rank| rank.serves && rank.whole == ranks as usize && Some(rank.epoch) == epoch;
+        self.ranks.len() == ranks as usize && self.ranks.values().all(whole)
     }
 
     /// The newest step of all.

@@ -1,0 +1,726 @@
+//! What may not happen in a run, judged by its story alone: who was expelled for nothing, a view that is not reached, proposals
+//! without end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::event::{Begun, Disturbance, Record, RecordKind};
+
+/// Behind the last deed a view of all is reached within so long, and the time that slots wait whose newcomers came to nothing.
+const REACHED_US: u64 = 30_000_000;
+/// What was done to a rank is its end's cause for so many leases behind it: nothing heard for one and a half, a proposal unanswered
+/// for two or more, and one for the lease itself.
+const AFTERMATH_LEASES: u64 = 5;
+/// A pair whose connection was cut is broken for so much longer: it is tried again after up to 8 error bounds, and united by a view.
+const BROKEN_US: u64 = 15_000_000;
+/// A newcomer has come to something when it has served for so many leases.
+const SERVED_LEASES: u64 = 10;
+/// Most leases that a slot waits.
+const MOST_LEASES: u64 = 64;
+/// Most proposals for each deed.
+const PROPOSALS: u64 = 4;
+/// Pieces of evidence that are shown.
+const SHOWN: usize = 12;
+
+/// Something that may not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) what: What,
+    /// The ranks concerned, and what the story says of them, each with who said it and when.
+    pub(super) evidence: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Expelled { rank: u32, generation: u32, us: u64 },
+    NotReached { waited_us: u64, limit_us: u64 },
+    Proposals { count: u64, deeds: u64 },
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |us: &u64| format!("{}.{:03} s", us / 1_000_000, us / 1000 % 1000);
+        match &self.what {
+            What::Expelled {
+                rank,
+                generation,
+                us,
+            } => write!(
+                f,
+                "an undisturbed rank was expelled: rank {rank}, generation {generation}, at {}",
+                seconds(us)
+            )?,
+            What::NotReached {
+                waited_us,
+                limit_us,
+            } => write!(
+                f,
+                "no view of all ranks is reached {} behind the last deed; the limit is {}",
+                seconds(waited_us),
+                seconds(limit_us)
+            )?,
+            What::Proposals { count, deeds } => write!(
+                f,
+                "{count} proposals for {deeds} deeds; at most {PROPOSALS} for each are allowed"
+            )?,
+        }
+        for line in self.evidence.iter().take(SHOWN) {
+            write!(f, "\n  {line}")?;
+        }
+        match self.evidence.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
+    }
+}
+
+/// What `records`, in the order of their times, show. A run without a plan is none of chaos, and is not judged.
+pub(super) fn of(records: &[Record]) -> Vec<Verdict> {
+    let plan = records.iter().find_map(|record| match record.what {
+        RecordKind::Plan { ranks, lease_ms } => Some((ranks, lease_ms * 1000)),
+        _ => None,
+    });
+    let Some((ranks, lease_us)) = plan else {
+        return Vec::new();
+    };
+    let story = Story::of(records, ranks, lease_us);
+    let expelled = records
+        .iter()
+        .enumerate()
+        .filter(|(_, record)| record.what == RecordKind::Expelled);
+    let expelled = expelled.filter_map(|(place, record)| story.expelled(place, record));
+    let mut verdicts: Vec<Verdict> = expelled.collect();
+    verdicts.extend(story.not_reached());
+    verdicts.extend(story.proposals());
+    verdicts
+}
+
+/// A deed, from its begin to its end.
+struct Deed<'a> {
+    begun: &'a Begun,
+    from: u64,
+    /// None: it is under way.
+    until: Option<u64>,
+}
+
+impl Deed<'_> {
+    /// Whether it was done at some time in `from..=until`, or so shortly before that `aftermath` reaches into it.
+    fn touches(&self, from: u64, until: u64, aftermath: u64) -> bool {
+        let over = self
+            .until
+            .is_none_or(|over| over.saturating_add(aftermath) >= from);
+        self.from <= until && over
+    }
+}
+
+struct Story<'a> {
+    records: &'a [Record],
+    ranks: u32,
+    lease_us: u64,
+    deeds: Vec<Deed<'a>>,
+}
+
+impl<'a> Story<'a> {
+    fn of(records: &'a [Record], ranks: u32, lease_us: u64) -> Self {
+        let mut deeds: Vec<Deed<'a>> = Vec::new();
+        for record in records {
+            match &record.what {
+                RecordKind::Deed(begun) => deeds.push(Deed {
+                    begun,
+                    from: record.us,
+                    until: None,
+                }),
+                RecordKind::DeedOver { deed } => {
+                    if let Some(of) = deeds.iter_mut().find(|of| of.begun.deed == *deed) {
+                        of.until = Some(record.us);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Self {
+            records,
+            ranks,
+            lease_us,
+            deeds,
+        }
+    }
+
+    /// Of the rank that says at `place` that it was expelled: a verdict if nothing was done to it alone.
+    fn expelled(&self, place: usize, record: &Record) -> Option<Verdict> {
+        let (rank, generation, us) = (record.rank, record.generation, record.us);
+        let dropped = self.dropped(place, record);
+        if self.was_disturbed(rank, generation, dropped, us) {
+            return None;
+        }
+        let since = dropped.saturating_sub(AFTERMATH_LEASES * self.lease_us);
+        let mut evidence = vec![format!(
+            "its last view was left behind at {} ms; nothing was done to it alone from {} ms on",
+            dropped / 1000,
+            since / 1000
+        )];
+        let near = self
+            .records
+            .iter()
+            .filter(|of| (since..=us).contains(&of.us));
+        evidence.extend(near.filter_map(|of| self.says(of, rank)));
+        for deed in self.deeds.iter().filter(|deed| deed.touches(since, us, 0)) {
+            evidence.push(deed.in_words());
+        }
+        let what = What::Expelled {
+            rank,
+            generation,
+            us,
+        };
+        Some(Verdict { what, evidence })
+    }
+
+    /// When the first other rank was in a view without it.
+    fn dropped(&self, place: usize, record: &Record) -> u64 {
+        let mut last = 0;
+        for of in &self.records[..place] {
+            if let RecordKind::Serves { epoch, .. } = of.what
+                && (of.rank, of.generation) == (record.rank, record.generation)
+            {
+                last = epoch;
+            }
+        }
+        let without = self.records.iter().find(|of| match &of.what {
+            RecordKind::Serves { epoch, members, .. } => {
+                *epoch > last && of.rank != record.rank && !members.contains(&record.rank)
+            }
+            _ => false,
+        });
+        without.map_or(record.us, |of| of.us.min(record.us))
+    }
+
+    /// What `record` says against `rank`.
+    fn says(&self, record: &Record, rank: u32) -> Option<String> {
+        let (ms, by) = (record.us / 1000, record.rank);
+        match &record.what {
+            RecordKind::Suspects { other, cause } if *other == rank => {
+                Some(format!("{ms} ms: rank {by} says of it: {cause}"))
+            }
+            RecordKind::Trusts { other } if *other == rank => {
+                Some(format!("{ms} ms: rank {by} trusts it again"))
+            }
+            RecordKind::Proposes { proposal, members } if !members.contains(&rank) => Some(
+                format!("{ms} ms: rank {by} proposes {members:?} without it (proposal {proposal})"),
+            ),
+            RecordKind::Serves { epoch, members, .. } if !members.contains(&rank) => Some(format!(
+                "{ms} ms: rank {by} is in view {epoch} of {members:?}"
+            )),
+            _ => None,
+        }
+    }
+
+    /// Whether something was done to `rank` alone that reaches into `from..=until`: it stood still while others went on, its port
+    /// was down, it was on the smaller side, or the machine kept it from running.
+    fn was_disturbed(&self, rank: u32, generation: u32, from: u64, until: u64) -> bool {
+        let aftermath = AFTERMATH_LEASES * self.lease_us;
+        let alone = self.deeds.iter().any(|deed| {
+            // Of pairs that are cut only the sides count.
+            deed.begun.pairs.is_empty()
+                && deed.is_alone(self.ranks)
+                && deed.begun.ranks.contains(&rank)
+                && deed.touches(from, until, aftermath)
+        });
+        alone
+            || self.stood(rank, generation, from.saturating_sub(aftermath), until)
+            || self.is_cut_off(rank, from, until)
+    }
+
+    /// Whether the rank says that it stood still for half a lease, and not because all did.
+    fn stood(&self, rank: u32, generation: u32, from: u64, until: u64) -> bool {
+        self.records.iter().any(|record| match record.what {
+            RecordKind::Stood { ms }
+                if (record.rank, record.generation) == (rank, generation)
+                    && (from..=until).contains(&record.us) =>
+            {
+                let pauses = self.deeds.iter().filter(|deed| {
+                    deed.begun.how == Disturbance::PauseAll
+                        && deed.touches(record.us.saturating_sub(ms * 1000), record.us, 0)
+                });
+                ms * 1000 >= self.lease_us / 2 && pauses.count() == 0
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether the pairs that were cut leave `rank` outside the largest side, or in one of several that are as large, if it is not
+    /// the one with the lowest slot. Where nobody meets anybody there are no sides.
+    fn is_cut_off(&self, rank: u32, from: u64, until: u64) -> bool {
+        let cut: BTreeSet<(u32, u32)> = self
+            .deeds
+            .iter()
+            .filter(|deed| deed.touches(from, until, BROKEN_US))
+            .flat_map(|deed| deed.begun.pairs.iter().copied())
+            .collect();
+        // Whoever was disturbed alone may be missing on either side.
+        let aftermath = AFTERMATH_LEASES * self.lease_us;
+        let ill = |of: &u32| {
+            self.deeds.iter().any(|deed| {
+                deed.begun.pairs.is_empty()
+                    && deed.is_alone(self.ranks)
+                    && deed.begun.ranks.contains(of)
+                    && deed.touches(from, until, aftermath)
+            })
+        };
+        let mut left: BTreeSet<u32> = (0..self.ranks)
+            .filter(|of| *of == rank || !ill(of))
+            .collect();
+        let mut sides: Vec<BTreeSet<u32>> = Vec::new();
+        while let Some(first) = left.pop_first() {
+            let mut side = BTreeSet::from([first]);
+            let mut new = vec![first];
+            while let Some(one) = new.pop() {
+                let meets = |of: &u32| !cut.contains(&(one.min(*of), one.max(*of)));
+                let more: Vec<u32> = left.iter().copied().filter(meets).collect();
+                left.retain(|of| !more.contains(of));
+                side.extend(&more);
+                new.extend(more);
+            }
+            sides.push(side);
+        }
+        // The first of those that are as large has the lowest slot.
+        let largest = sides.iter().rev().max_by_key(|side| side.len());
+        largest.is_some_and(|side| side.len() > 1 && !side.contains(&rank))
+    }
+
+    /// Since the last deed has ended: how long no view of all, whole, has been reached.
+    fn not_reached(&self) -> Option<Verdict> {
+        if self.deeds.iter().any(|deed| deed.until.is_none()) {
+            return None;
+        }
+        let last = self.deeds.iter().filter_map(|deed| deed.until).max()?;
+        let end = self.records.last()?.us;
+        let waited_us = end.saturating_sub(last);
+        let limit_us = REACHED_US.saturating_add(self.slots_wait());
+        if waited_us <= limit_us {
+            return None;
+        }
+        let mut standing = Standing::default();
+        for record in self.records {
+            standing.see(record);
+            if record.us >= last && record.us <= last + limit_us && standing.is_whole(self.ranks) {
+                return None;
+            }
+        }
+        let evidence = (0..self.ranks)
+            .map(|rank| standing.in_words(rank))
+            .collect();
+        let what = What::NotReached {
+            waited_us,
+            limit_us,
+        };
+        Some(Verdict { what, evidence })
+    }
+
+    /// How long the slot waits for which the most newcomers in a row came to nothing (P6).
+    fn slots_wait(&self) -> u64 {
+        let mut failures: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut served: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut most = 0;
+        for record in self.records {
+            match &record.what {
+                RecordKind::Serves { .. } => {
+                    served.entry(record.rank).or_insert(record.us);
+                }
+                RecordKind::Killed | RecordKind::Expelled | RecordKind::GaveUp { .. } => {
+                    let since = served.remove(&record.rank);
+                    let long = SERVED_LEASES * self.lease_us;
+                    let lived = since.is_some_and(|since| record.us - since >= long);
+                    let count = failures.entry(record.rank).or_default();
+                    *count = if lived { 0 } else { *count + 1 };
+                    most = most.max(*count);
+                }
+                _ => {}
+            }
+        }
+        match most {
+            0 => 0,
+            most => (1u64 << (most - 1).min(6)).min(MOST_LEASES) * self.lease_us,
+        }
+    }
+
+    /// Each death in a crash loop is a deed by itself.
+    fn proposals(&self) -> Option<Verdict> {
+        let mut by: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut numbers = BTreeSet::new();
+        let mut deaths: u64 = 0;
+        for record in self.records {
+            match record.what {
+                RecordKind::Proposes { proposal, .. } => {
+                    *by.entry(record.rank).or_default() += 1;
+                    numbers.insert(proposal);
+                }
+                RecordKind::Killed => deaths += 1,
+                _ => {}
+            }
+        }
+        let killed =
+            |deed: &&Deed<'_>| matches!(deed.begun.how, Disturbance::Kill | Disturbance::CrashLoop);
+        let loops = deaths.saturating_sub(self.deeds.iter().filter(killed).count() as u64);
+        let (count, deeds) = (numbers.len() as u64, self.deeds.len() as u64 + loops);
+        if count <= PROPOSALS * deeds {
+            return None;
+        }
+        let words = |(rank, count): (&u32, &u64)| format!("rank {rank} made {count} of them");
+        let evidence = by.iter().map(words).collect();
+        let what = What::Proposals { count, deeds };
+        Some(Verdict { what, evidence })
+    }
+}
+
+impl Deed<'_> {
+    /// Whether it is done to some ranks while others go on.
+    fn is_alone(&self, ranks: u32) -> bool {
+        (self.begun.ranks.len() as u64) < u64::from(ranks)
+    }
+
+    fn in_words(&self) -> String {
+        let Begun {
+            deed,
+            how,
+            ranks,
+            words,
+            ..
+        } = self.begun;
+        let until = match self.until {
+            Some(until) => format!("{} ms", until / 1000),
+            None => "now".to_owned(),
+        };
+        let from = self.from / 1000;
+        format!(
+            "{from} ms to {until}: deed {deed}, {} at {ranks:?} {words}",
+            how.name()
+        )
+    }
+}
+
+/// Its epoch, its members, and the pairs that it parts.
+type View<'a> = (u32, &'a [u32], &'a [(u32, u32)]);
+
+/// The newest view of each rank.
+#[derive(Default)]
+struct Standing<'a> {
+    views: BTreeMap<u32, View<'a>>,
+}
+
+impl<'a> Standing<'a> {
+    fn see(&mut self, record: &'a Record) {
+        match &record.what {
+            RecordKind::Serves {
+                epoch,
+                members,
+                parted,
+                ..
+            } => {
+                self.views.insert(record.rank, (*epoch, members, parted));
+            }
+            RecordKind::Started
+            | RecordKind::Killed
+            | RecordKind::Expelled
+            | RecordKind::GaveUp { .. } => drop(self.views.remove(&record.rank)),
+            _ => {}
+        }
+    }
+
+    /// Whether all serve in one view of all, and nothing is parted.
+    fn is_whole(&self, ranks: u32) -> bool {
+        let newest = self.views.values().map(|view| view.0).max();
+        (0..ranks).all(|rank| {
+            self.views
+                .get(&rank)
+                .is_some_and(|(epoch, members, parted)| {
+                    Some(*epoch) == newest && members.len() == ranks as usize && parted.is_empty()
+                })
+        })
+    }
+
+    fn in_words(&self, rank: u32) -> String {
+        match self.views.get(&rank) {
+            None => format!("rank {rank} serves in no view"),
+            Some((epoch, members, parted)) => {
+                format!("rank {rank} is in view {epoch} of {members:?}, parted {parted:?}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::recorded::told;
+    use super::*;
+
+    const S: u64 = 1_000_000;
+    const RANKS: u32 = 4;
+
+    /// A story of four ranks that all serve at 1 s.
+    fn begin() -> Vec<Record> {
+        let plan = RecordKind::Plan {
+            ranks: RANKS,
+            lease_ms: 2000,
+        };
+        let mut story = vec![told(0, 0, 0, plan)];
+        for rank in 0..RANKS {
+            story.push(told(S / 2, rank, 1, RecordKind::Started));
+            story.push(serves(S, rank, 1, &[0, 1, 2, 3], &[]));
+        }
+        story
+    }
+
+    fn serves(us: u64, rank: u32, epoch: u32, members: &[u32], parted: &[(u32, u32)]) -> Record {
+        let what = RecordKind::Serves {
+            epoch,
+            members: members.to_vec(),
+            parted: parted.to_vec(),
+            commands: 0,
+            bytes: 0,
+        };
+        told(us, rank, 1, what)
+    }
+
+    fn deed(story: &mut Vec<Record>, how: Disturbance, ranks: &[u32], from: u64, until: u64) {
+        cut(story, how, ranks, &[], from, until);
+    }
+
+    fn cut(
+        story: &mut Vec<Record>,
+        how: Disturbance,
+        ranks: &[u32],
+        pairs: &[(u32, u32)],
+        from: u64,
+        until: u64,
+    ) {
+        let count = story
+            .iter()
+            .filter(|of| matches!(of.what, RecordKind::Deed(_)));
+        let deed = u32::try_from(count.count()).unwrap() + 1;
+        let begun = Begun {
+            deed,
+            how,
+            ranks: ranks.to_vec(),
+            pairs: pairs.to_vec(),
+            words: String::new(),
+        };
+        story.push(told(from, 0, 0, RecordKind::Deed(begun)));
+        story.push(told(until, 0, 0, RecordKind::DeedOver { deed }));
+    }
+
+    /// Rank 2 is suspected at 10 s, dropped at 12 s, and says so at 12.5 s.
+    fn expel(story: &mut Vec<Record>) {
+        let cause = "its lease has run out, and nothing is heard of it".to_owned();
+        story.push(told(10 * S, 3, 1, RecordKind::Suspects { other: 2, cause }));
+        let (proposal, members) = (1, vec![0, 1, 3]);
+        story.push(told(
+            11 * S,
+            3,
+            1,
+            RecordKind::Proposes { proposal, members },
+        ));
+        for rank in [0, 1, 3] {
+            story.push(serves(12 * S, rank, 2, &[0, 1, 3], &[]));
+        }
+        story.push(told(12 * S + S / 2, 2, 1, RecordKind::Expelled));
+    }
+
+    fn judged(mut story: Vec<Record>) -> Vec<Verdict> {
+        story.sort_by_key(|record| record.us);
+        of(&story)
+    }
+
+    /// Whether rank 2 was expelled for nothing, as its story says.
+    fn for_nothing(story: Vec<Record>) -> bool {
+        let verdicts = judged(story);
+        let expelled = |verdict: &Verdict| matches!(verdict.what, What::Expelled { rank: 2, .. });
+        verdicts.iter().any(expelled)
+    }
+
+    #[test]
+    fn a_rank_to_which_nothing_is_done_is_not_expelled_and_who_said_what_is_told() {
+        let mut story = begin();
+        deed(&mut story, Disturbance::Freeze, &[1], 8 * S, 9 * S);
+        expel(&mut story);
+        let verdicts = judged(story);
+        assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+        let words = verdicts[0].to_string();
+        for part in [
+            "an undisturbed rank was expelled: rank 2, generation 1, at 12.500 s",
+            "10000 ms: rank 3 says of it: its lease has run out",
+            "11000 ms: rank 3 proposes [0, 1, 3] without it (proposal 1)",
+            "12000 ms: rank 0 is in view 2 of [0, 1, 3]",
+            "8000 ms to 9000 ms: deed 1, freeze at [1]",
+        ] {
+            assert!(words.contains(part), "{part}: {words}");
+        }
+    }
+
+    #[test]
+    fn what_is_done_to_a_rank_alone_explains_that_it_goes_and_what_is_done_to_all_does_not() {
+        let with = |how, ranks: &[u32], from: u64, until: u64| {
+            let mut story = begin();
+            deed(&mut story, how, ranks, from, until);
+            expel(&mut story);
+            for_nothing(story)
+        };
+        assert!(!with(Disturbance::Freeze, &[2], 7 * S, 11 * S));
+        assert!(!with(Disturbance::PortOne, &[2], 7 * S, 11 * S));
+        assert!(!with(Disturbance::HostFreeze, &[2], S, 3 * S), "10 s later");
+        assert!(
+            with(Disturbance::HostFreeze, &[2], S, 2 * S - 1),
+            "too long ago"
+        );
+        assert!(with(Disturbance::Freeze, &[2], 13 * S, 14 * S), "behind it");
+        let all = [0, 1, 2, 3];
+        assert!(with(Disturbance::PauseAll, &all, 7 * S, 11 * S));
+        assert!(with(Disturbance::PortsAll, &all, 7 * S, 11 * S));
+        assert!(with(Disturbance::StorePause, &[], 7 * S, 11 * S));
+        assert!(with(Disturbance::Garbage, &[], 7 * S, 11 * S));
+        assert!(with(Disturbance::Kill, &[0], 7 * S, 11 * S));
+    }
+
+    #[test]
+    fn a_rank_is_cut_off_when_it_is_on_the_smaller_side() {
+        let with = |cuts: &[(u32, &[(u32, u32)])]| {
+            let mut story = begin();
+            for (rank, pairs) in cuts {
+                // Aimed at others, so that only the pairs count.
+                cut(
+                    &mut story,
+                    Disturbance::Partition,
+                    &[*rank],
+                    pairs,
+                    7 * S,
+                    11 * S,
+                );
+            }
+            expel(&mut story);
+            for_nothing(story)
+        };
+        assert!(with(&[(0, &[(0, 2)])]), "it meets 1 and 3");
+        assert!(with(&[(0, &[(0, 2)]), (1, &[(1, 2)])]), "it meets 3");
+        assert!(!with(&[(0, &[(0, 2)]), (1, &[(1, 2)]), (3, &[(2, 3)])]));
+        // Two and two: that of rank 0 stays.
+        assert!(!with(&[(0, &[(0, 2), (0, 3)]), (1, &[(1, 2), (1, 3)])]));
+        let other = [(0, &[(0, 1), (0, 3)][..]), (1, &[(1, 2), (2, 3)][..])];
+        assert!(with(&other), "it is with 0");
+        let all = [
+            (0, &[(0, 1), (0, 2), (0, 3)][..]),
+            (1, &[(1, 2), (1, 3), (2, 3)][..]),
+        ];
+        assert!(with(&all), "nobody meets anybody");
+    }
+
+    #[test]
+    fn a_rank_that_the_machine_kept_from_running_is_expelled_for_that() {
+        let with = |rank, ms, us, pause: bool| {
+            let mut story = begin();
+            if pause {
+                let all = [0, 1, 2, 3];
+                deed(&mut story, Disturbance::PauseAll, &all, 6 * S, 9 * S);
+            }
+            story.push(told(us, rank, 1, RecordKind::Stood { ms }));
+            expel(&mut story);
+            for_nothing(story)
+        };
+        assert!(!with(2, 1000, 9 * S, false));
+        assert!(with(2, 999, 9 * S, false), "for less than half a lease");
+        assert!(with(1, 3000, 9 * S, false), "another");
+        assert!(with(2, 3000, 13 * S, false), "behind it");
+        assert!(with(2, 3000, 9 * S, true), "all of them");
+    }
+
+    #[test]
+    fn a_view_of_all_is_reached_in_time_and_every_rank_that_misses_it_is_named() {
+        let whole = |us| (0..RANKS).map(move |rank| serves(us, rank, 5, &[0, 1, 2, 3], &[]));
+        let with = |more: Vec<Record>, end: u64| {
+            let mut story = begin();
+            deed(&mut story, Disturbance::Partition, &[1], 2 * S, 10 * S);
+            for rank in 0..RANKS {
+                story.push(serves(5 * S, rank, 4, &[0, 1, 2, 3], &[(0, 1)]));
+            }
+            story.extend(more);
+            story.push(told(end, 0, 1, RecordKind::Calm));
+            judged(story)
+        };
+        assert_eq!(with(Vec::new(), 40 * S), [], "30 s are not over");
+        let verdicts = with(Vec::new(), 40 * S + 1);
+        assert_eq!(verdicts.len(), 1);
+        let words = verdicts[0].to_string();
+        assert!(
+            words.starts_with("no view of all ranks is reached 30.000 s behind the last deed"),
+            "{words}"
+        );
+        let rank = "rank 1 is in view 4 of [0, 1, 2, 3], parted [(0, 1)]";
+        assert!(words.contains(rank), "{words}");
+        assert_eq!(with(whole(39 * S).collect(), 60 * S), []);
+        assert_eq!(with(whole(41 * S).collect(), 60 * S).len(), 1, "too late");
+        let but_one = whole(39 * S).take(3).collect();
+        assert_eq!(with(but_one, 60 * S).len(), 1, "rank 3 has an older view");
+        // Gone again before the last one has come.
+        let mut gone: Vec<Record> = whole(39 * S).collect();
+        gone.insert(2, told(39 * S, 0, 1, RecordKind::Expelled));
+        let not_reached = |of: &Verdict| matches!(of.what, What::NotReached { .. });
+        assert!(with(gone, 60 * S).iter().any(not_reached));
+    }
+
+    #[test]
+    fn a_slot_whose_newcomers_came_to_nothing_may_come_later() {
+        let with = |deaths: u64, end: u64| {
+            let mut story = begin();
+            deed(&mut story, Disturbance::CrashLoop, &[1], 2 * S, 10 * S);
+            for death in 0..deaths {
+                story.push(told((3 + death) * S, 1, 1, RecordKind::Killed));
+            }
+            story.push(told(end, 0, 1, RecordKind::Calm));
+            judged(story).len()
+        };
+        // Of three deaths the last makes the slot wait for four leases.
+        assert_eq!(with(3, 48 * S), 0);
+        assert_eq!(with(3, 48 * S + 1), 1);
+        assert_eq!(with(1, 42 * S + 1), 1);
+    }
+
+    #[test]
+    fn so_many_proposals_are_enough_for_a_deed() {
+        let with = |count: u64, deaths: u64| {
+            let mut story = begin();
+            deed(&mut story, Disturbance::CrashLoop, &[1], 2 * S, 10 * S);
+            for death in 0..deaths {
+                story.push(told((3 + death) * S, 1, 1, RecordKind::Killed));
+            }
+            for proposal in 0..count {
+                let members = vec![0, 2, 3];
+                let what = RecordKind::Proposes { proposal, members };
+                story.push(told(10 * S, 3, 1, what));
+            }
+            judged(story)
+        };
+        assert_eq!(with(4, 1), []);
+        let verdicts = with(5, 1);
+        assert_eq!(verdicts.len(), 1);
+        let words = verdicts[0].to_string();
+        assert_eq!(
+            words,
+            "5 proposals for 1 deeds; at most 4 for each are allowed\n  rank 3 made 5 of them"
+        );
+        assert_eq!(with(8, 2), [], "two deaths in one loop");
+        assert_eq!(with(9, 2).len(), 1);
+        // The same proposal, made again by another after an error, counts once.
+        let mut story = begin();
+        deed(&mut story, Disturbance::Kill, &[1], 2 * S, 10 * S);
+        let (proposal, members) = (1, vec![0]);
+        let what = RecordKind::Proposes { proposal, members };
+        story.extend((0..5).map(|_| told(10 * S, 3, 1, what.clone())));
+        assert_eq!(judged(story), []);
+    }
+
+    #[test]
+    fn a_story_without_a_plan_is_not_judged() {
+        let mut story = begin();
+        story.remove(0);
+        expel(&mut story);
+        assert_eq!(judged(story), []);
+    }
+}

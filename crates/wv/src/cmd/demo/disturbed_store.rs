@@ -1,0 +1,323 @@
+//! The store of a rank process, as it is told to stand still or to be late.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use warpverbs::team::{Changed, Count, LeaseId, Store, StoreError};
+
+/// Longest call without a bound of its own, as in the stores themselves.
+const MOST: Duration = Duration::from_secs(5);
+/// Between two looks whether the store goes on.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What is done to the store from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoreFault {
+    /// For so long.
+    pub(super) ms: u64,
+    /// Calls are late by up to so much; none: no call ends.
+    pub(super) late: Option<Late>,
+}
+
+/// How late calls are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Late {
+    pub(super) most_ms: u64,
+    pub(super) seed: u64,
+}
+
+/// What is done to all handles of a process. Times are milliseconds since [`Faults::start`].
+#[derive(Debug)]
+pub(super) struct Faults {
+    start: Instant,
+    /// Until when no call ends.
+    still_ms: AtomicU64,
+    /// Until when calls are late, by how much at most, and what decides by how much.
+    late_ms: AtomicU64,
+    most_ms: AtomicU64,
+    random: AtomicU64,
+}
+
+impl Faults {
+    pub(super) fn none() -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            still_ms: AtomicU64::new(0),
+            late_ms: AtomicU64::new(0),
+            most_ms: AtomicU64::new(0),
+            random: AtomicU64::new(0),
+        })
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Begins `fault`, in place of an earlier one of its kind.
+    pub(super) fn set(&self, fault: StoreFault) {
+        let until = self.now_ms().saturating_add(fault.ms);
+        match fault.late {
+            None => self.still_ms.store(until, Ordering::Relaxed),
+            Some(late) => {
+                self.most_ms.store(late.most_ms, Ordering::Relaxed);
+                self.random.store(late.seed, Ordering::Relaxed);
+                self.late_ms.store(until, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn stands_still(&self) -> bool {
+        self.now_ms() < self.still_ms.load(Ordering::Relaxed)
+    }
+
+    /// How late the next call is, and whether the store hears of it at once and only its answer is late.
+    fn lateness(&self) -> (Duration, bool) {
+        if self.now_ms() >= self.late_ms.load(Ordering::Relaxed) {
+            return (Duration::ZERO, false);
+        }
+        let next = self.random.fetch_add(1, Ordering::Relaxed);
+        let mut random = fastrand::Rng::with_seed(next.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let most = self.most_ms.load(Ordering::Relaxed);
+        (Duration::from_millis(random.u64(0..=most)), random.bool())
+    }
+}
+
+/// A store whose calls fail within their bounds while it stands still.
+#[derive(Debug)]
+pub(super) struct DisturbedStore {
+    store: Arc<dyn Store>,
+    bound: Duration,
+    faults: Arc<Faults>,
+}
+
+impl DisturbedStore {
+    pub(super) fn new(store: Arc<dyn Store>, faults: Arc<Faults>) -> Self {
+        Self {
+            store,
+            bound: MOST,
+            faults,
+        }
+    }
+
+    /// A call that reads.
+    fn read<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.call(false, call)
+    }
+
+    /// A call that changes something.
+    fn change<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.call(true, call)
+    }
+
+    fn call<T>(
+        &self,
+        changes: bool,
+        call: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let start = Instant::now();
+        while self.faults.stands_still() {
+            let left = self.bound.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(self.unanswered(false, start));
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+        let (late, heard) = self.faults.lateness();
+        let left = self.bound.saturating_sub(start.elapsed());
+        if late <= left {
+            std::thread::sleep(late);
+            return call();
+        }
+        // A change of which only the answer is late is done all the same.
+        if heard {
+            drop(call());
+        }
+        std::thread::sleep(left);
+        Err(self.unanswered(heard && changes, start))
+    }
+
+    fn unanswered(&self, heard: bool, start: Instant) -> StoreError {
+        let (store, waited) = ("of chaos".to_owned(), start.elapsed());
+        let cause = "wv chaos holds it up".to_owned();
+        match heard {
+            false => StoreError::Unreachable {
+                store,
+                waited,
+                cause,
+            },
+            // No key has this revision, so nobody takes the change for one that was not made.
+            true => StoreError::NoAnswer {
+                store,
+                waited,
+                seen: u64::MAX,
+                cause,
+            },
+        }
+    }
+}
+
+impl Store for DisturbedStore {
+    fn bounded(&self, bound: Duration) -> Arc<dyn Store> {
+        Arc::new(Self {
+            store: self.store.bounded(bound),
+            bound: bound.min(MOST),
+            faults: Arc::clone(&self.faults),
+        })
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.change(|| self.store.put(key, value))
+    }
+
+    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read(|| self.store.try_get(key))
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool, StoreError> {
+        self.change(|| self.store.compare_and_set(key, expected, value))
+    }
+
+    fn remove(&self, key: &str) -> Result<bool, StoreError> {
+        self.change(|| self.store.remove(key))
+    }
+
+    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
+        self.read(|| self.store.list(key))
+    }
+
+    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
+        self.change(|| self.store.remove_below(key))
+    }
+
+    fn changed_since(
+        &self,
+        keys: &[&str],
+        below: Option<&str>,
+        since: u64,
+    ) -> Result<Changed, StoreError> {
+        self.read(|| self.store.changed_since(keys, below, since))
+    }
+
+    fn count(&self, key: &str) -> Result<Count, StoreError> {
+        self.read(|| self.store.count(key))
+    }
+
+    fn take_lease(
+        &self,
+        key: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<LeaseId>, StoreError> {
+        self.change(|| self.store.take_lease(key, value, ttl))
+    }
+
+    fn put_leased(&self, key: &str, value: &[u8], id: LeaseId) -> Result<bool, StoreError> {
+        self.change(|| self.store.put_leased(key, value, id))
+    }
+
+    fn renew_lease(&self, key: &str, id: LeaseId) -> Result<bool, StoreError> {
+        self.change(|| self.store.renew_lease(key, id))
+    }
+
+    fn end_lease(&self, key: &str, id: LeaseId) -> Result<(), StoreError> {
+        self.change(|| self.store.end_lease(key, id))
+    }
+
+    fn wait_for_change(&self, timeout: Duration) {
+        self.store.wait_for_change(timeout);
+    }
+
+    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
+        // A watch of a store that stands still ends, and tells nothing.
+        let start = Instant::now();
+        while self.faults.stands_still() {
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+        let left = timeout.saturating_sub(start.elapsed());
+        self.store.wait_for_key(key, since, left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpverbs::team::MemoryStore;
+
+    const BOUND: Duration = Duration::from_millis(20);
+    const LONG_MS: u64 = 100_000;
+
+    fn disturbed() -> (Arc<dyn Store>, Arc<dyn Store>, Arc<Faults>) {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let faults = Faults::none();
+        let disturbed = DisturbedStore::new(Arc::clone(&store), Arc::clone(&faults));
+        (store, disturbed.bounded(BOUND), faults)
+    }
+
+    #[test]
+    fn a_store_that_stands_still_ends_its_calls_by_their_bound_and_does_nothing() {
+        let (store, disturbed, faults) = disturbed();
+        disturbed.put("a", b"1").unwrap();
+        let (ms, late) = (LONG_MS, None);
+        faults.set(StoreFault { ms, late });
+        for result in [
+            disturbed.put("a", b"2"),
+            disturbed.try_get("a").map(drop),
+            disturbed.changed_since(&["a"], None, 0).map(drop),
+            disturbed
+                .take_lease("b", b"1", Duration::from_secs(9))
+                .map(drop),
+        ] {
+            let error = result.unwrap_err();
+            assert!(error.is_unanswered(), "{error}");
+        }
+        assert!(!disturbed.wait_for_key("a", 0, BOUND).unwrap());
+        assert_eq!(store.try_get("a").unwrap().unwrap(), b"1");
+        faults.set(StoreFault { ms: 0, late });
+        disturbed.put("a", b"2").unwrap();
+        assert_eq!(store.try_get("a").unwrap().unwrap(), b"2");
+    }
+
+    #[test]
+    fn of_a_store_that_is_late_some_calls_end_and_some_changes_are_done_without_an_answer() {
+        let (store, disturbed, faults) = disturbed();
+        let late = |most_ms| StoreFault {
+            ms: LONG_MS,
+            late: Some(Late { most_ms, seed: 3 }),
+        };
+        faults.set(late(0));
+        disturbed.put("a", b"0").unwrap();
+        faults.set(late(100));
+        let (mut answered, mut done_unanswered, mut lost) = (0, 0, 0);
+        for number in 0..60 {
+            let value = format!("{number}");
+            let result = disturbed.put("a", value.as_bytes());
+            let done = store.try_get("a").unwrap().unwrap() == value.as_bytes();
+            match result {
+                Ok(()) => {
+                    assert!(done);
+                    answered += 1;
+                }
+                Err(error) => {
+                    assert!(error.is_unanswered(), "{error}");
+                    let unknown = matches!(error, StoreError::NoAnswer { .. });
+                    assert_eq!(done, unknown, "{error}");
+                    done_unanswered += u32::from(done);
+                    lost += u32::from(!done);
+                }
+            }
+        }
+        let all = [answered, done_unanswered, lost];
+        assert!(all.iter().all(|count| *count > 0), "{all:?}");
+    }
+}
