@@ -48,7 +48,7 @@
 //! on or give up. A system call of a directory cannot be ended: a file system that hangs holds its caller. A directory and a prefix of etcd belong to one run: a rank of
 //! another run cannot open them ([`StoreError::OtherRun`]).
 //!
-//! [`measure`] says how fast a store answers, and which leases it carries.
+//! [`measure()`] says how fast a store answers, and which leases it carries.
 //!
 //! [`Process`] names the process that has written something and says whether it still runs. If a thread that a store or a lease
 //! runs for itself panics, which is a defect, the next call fails with [`ThreadPanicked`].
