@@ -313,26 +313,26 @@ impl Driver {
     fn longest_wait(&self, record: &Record, look: &Look<Duration>) -> Duration {
         let quarter = self.shared.bounds.lease_ttl / 4;
         let busy = BUSY.max(self.store.pace.slowest());
-        let first = self.place(record, look) == 0;
+        // Asked for in a change only: it takes a look at all ranks.
+        let first = || self.place(record, look) == 0;
         let waits_for_newcomers = record
             .open
             .as_ref()
             .is_some_and(|open| !open.takes.is_empty());
         let device = look.older_view_needed || self.since.left.is_some();
         let comes = !look.asks.is_empty() || self.own.applied == 0;
-        let parts = !self.shared.lock().farewells.is_empty();
+        let bound = self.shared.bounds.error;
+        let (parts, breaks) = {
+            let inner = self.shared.lock();
+            let breaks = inner.suspects.next_broken(Instant::now(), bound);
+            (!inner.farewells.is_empty(), breaks)
+        };
         let time = match &record.open {
-            Some(_) if first || waits_for_newcomers => busy,
+            Some(_) if waits_for_newcomers || first() => busy,
             _ if device => busy,
-            _ if comes && first || parts => LOOK.max(busy),
+            _ if parts || comes && first() => LOOK.max(busy),
             _ => quarter,
         };
-        let bound = self.shared.bounds.error;
-        let breaks = self
-            .shared
-            .lock()
-            .suspects
-            .next_broken(Instant::now(), bound);
         time.min(quarter).min(breaks.unwrap_or(quarter).max(BUSY))
     }
 

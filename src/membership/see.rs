@@ -110,8 +110,7 @@ impl Driver {
     fn ended(&self, record: &Record) -> Slots {
         let mut ended = self.shared.lock().suspects.ended();
         let kept = &self.store.kept;
-        let said = rank_generations(&record.members).filter(|who| kept.over.contains(who));
-        ended.add(&said.map(|who| who.0).collect());
+        ended.add(&self.said_over(record));
         if self.own.applied == 0 {
             // The thread that watches processes knows members of this rank's views only, and there is none yet.
             let seen = |who: &RankGeneration| {
@@ -125,6 +124,13 @@ impl Driver {
             ended.remove(self.own.slot);
         }
         ended
+    }
+
+    /// Members that say themselves that they have ended.
+    fn said_over(&self, record: &Record) -> Slots {
+        let over = &self.store.kept.over;
+        let said = rank_generations(&record.members).filter(|who| over.contains(who));
+        said.map(|who| who.0).collect()
     }
 
     /// Who has taken its lease again, proposed or promised since the last look.
@@ -189,8 +195,6 @@ impl Driver {
 
     /// Tells what follows from this look of each member, where it is not as it was.
     pub(super) fn tell_causes(&mut self, record: &Record, look: &Look<Duration>, row: &Row) {
-        let over = &self.store.kept.over;
-        let said = rank_generations(&record.members).filter(|who| over.contains(who));
         let unanswered = &self.own.unanswered;
         let late = self.own.has_promised(record)
             && unanswered.0 == record.number
@@ -203,7 +207,7 @@ impl Driver {
         let found = [
             (Cause::Unheard, row.unheard.clone()),
             (Cause::Overdue, row.overdue.clone()),
-            (Cause::Over, said.map(|who| who.0).collect()),
+            (Cause::Over, self.said_over(record)),
             (Cause::Leaves, look.goodbyes.keys().copied().collect()),
             (Cause::Silent, silent),
         ];
@@ -358,7 +362,6 @@ impl Heard {
 #[derive(Debug)]
 pub(super) struct Newcomers {
     ttl: Duration,
-    epoch: u32,
     slots: BTreeMap<u32, Tries>,
 }
 
@@ -374,7 +377,6 @@ impl Newcomers {
     pub(super) fn new(ttl: Duration) -> Self {
         Self {
             ttl,
-            epoch: 0,
             slots: BTreeMap::new(),
         }
     }
@@ -414,7 +416,6 @@ impl Newcomers {
                 tries.not_before = Some(now + back_off(self.ttl, tries.failures - 1, MOST_LEASES));
             }
         }
-        self.epoch = record.epoch;
     }
 }
 

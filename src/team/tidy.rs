@@ -29,7 +29,7 @@ fn forget(store: &dyn Store, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), S
     }
     for pair in store.list("recover")? {
         if pair.split('-').any(over) {
-            remove_below(store, &format!("recover/{pair}"))?;
+            store.remove_below(&format!("recover/{pair}"))?;
         }
     }
     for kind in ["rank", "hello"] {
@@ -38,16 +38,6 @@ fn forget(store: &dyn Store, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), S
                 store.remove(&format!("{kind}/{name}"))?;
             }
         }
-    }
-    Ok(())
-}
-
-/// Removes all that is below `key`.
-pub(crate) fn remove_below(store: &dyn Store, key: &str) -> Result<(), StoreError> {
-    for name in store.list(key)? {
-        let below = format!("{key}/{name}");
-        store.remove(&below)?;
-        remove_below(store, &below)?;
     }
     Ok(())
 }
@@ -91,10 +81,10 @@ mod tests {
         for key in ["a/1", "a/1/x", "a/2/y/z", "ab/1", "b"] {
             store.put(key, b"").unwrap();
         }
-        remove_below(&store, "a").unwrap();
+        store.remove_below("a").unwrap();
         assert_eq!(store.list("a").unwrap(), Vec::<String>::new());
         assert!(store.try_get("ab/1").unwrap().is_some());
         assert!(store.try_get("b").unwrap().is_some());
-        remove_below(&store, "nothing").unwrap();
+        store.remove_below("nothing").unwrap();
     }
 }
