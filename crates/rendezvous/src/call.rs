@@ -21,7 +21,7 @@ impl StoreError {
     #[must_use]
     pub fn known(&self) -> Known {
         match self {
-            Self::NoAnswer { .. } | Self::Io { .. } => Known::Unknown,
+            Self::NoAnswer { .. } | Self::Io { .. } | Self::Foreign { .. } => Known::Unknown,
             _ => Known::NotDone,
         }
     }

@@ -111,6 +111,23 @@ pub enum StoreError {
         /// What it said.
         message: String,
     },
+    /// A map of another library.
+    #[error("the store {store}: {message}")]
+    Foreign {
+        /// What it is.
+        store: String,
+        /// What it said.
+        message: String,
+    },
+    /// A lease in a store that carries none.
+    #[error(
+        "the store {store} carries no leases, by which ranks tell that they live; take file://DIRECTORY or \
+         etcd://HOST:PORT/PREFIX (WARPVERBS_STORE)"
+    )]
+    NoLeases {
+        /// What it is.
+        store: String,
+    },
     /// A key that is no key.
     #[error("'{key}' is not a key: names of letters, digits, '.', '_' and '-', joined by '/'")]
     Key {

@@ -15,8 +15,8 @@ use super::call::clamped;
 use super::file_key::{HOME, Keys, Newest, Tries, io_error};
 use super::file_lease::{LeaseRecord, Leases};
 use super::{
-    Changed, Count, Entry, LeaseId, MAX_BOUND, Store, StoreError, check_key, check_look, check_ttl,
-    check_value, trust,
+    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, check_key,
+    check_look, check_ttl, check_value, trust,
 };
 
 /// The key that holds the run that the directory belongs to. No rank can write it: names do not begin with a dot.
@@ -505,7 +505,13 @@ impl Store for FileStore {
     }
 
     /// Looks at the one key again and again.
-    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError> {
+        let key = watch.key();
         check_key(key)?;
         let start = Instant::now();
         loop {
@@ -516,8 +522,11 @@ impl Store for FileStore {
                 looks.keys.get(key).map_or(0, |looked| looked.revision)
             };
             let left = timeout.saturating_sub(start.elapsed());
-            if newest > since || left.is_zero() {
-                return Ok(newest > since);
+            if newest > since {
+                return Ok(KeyChange::Unknown);
+            }
+            if left.is_zero() {
+                return Ok(KeyChange::Nothing);
             }
             std::thread::sleep(left.min(POLL));
         }

@@ -42,6 +42,9 @@
 //! | directory | the change was made or not; no lock is held, so nobody waits for the rank | run out when their beat has stood still for their time to live, by the clock of who looks; at once where the holder was a process of this machine and has ended |
 //! | etcd | the change was made or not; one that arrives late never replaces what is newer | etcd's own: whole seconds, at least etcd's minimum, 2 s as it comes; the holder gives up after the time it asked for |
 //!
+//! [`BringUpStore`] stands over a map that another library keeps ([`TextMap`]), such as PyTorch's. It carries no leases, so it is for
+//! teams whose members stay.
+//!
 //! A call ends within the bound of its handle ([`Store::bounded`], 5 s if nobody asked) and tries nothing again: with
 //! [`StoreError::Unreachable`] or [`StoreError::Late`], and nothing was changed, or with [`StoreError::NoAnswer`], and the change may
 //! have been made ([`StoreError::known`]). [`Timed`] says how long a call took. [`Patient`] repeats calls for those who can only go
@@ -55,6 +58,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::panic))]
 
+mod bring_up;
 mod call;
 mod error;
 #[cfg(feature = "etcd")]
@@ -72,11 +76,13 @@ mod records;
 #[doc(hidden)]
 pub mod thread;
 mod trust;
+mod watch;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use bring_up::{BringUpStore, TextMap};
 pub use call::{Known, MAX_BOUND, Timed};
 pub use error::StoreError;
 #[cfg(feature = "etcd")]
@@ -90,6 +96,7 @@ pub use patient::{Patient, repeat};
 pub use process::{Life, Process};
 pub use records::{RECORD_VERSION, Records};
 pub use thread::ThreadPanicked;
+pub use watch::{KeyChange, KeyWatch};
 
 /// Most bytes of a key.
 pub const MAX_KEY: usize = 256;
@@ -121,6 +128,12 @@ pub trait Store: Send + Sync + Debug {
     /// Another handle on the same store, with the same leases and revisions, whose calls end within `bound`, and within
     /// [`MAX_BOUND`] in any case.
     fn bounded(&self, bound: Duration) -> Arc<dyn Store>;
+
+    /// The name of this store if it carries no leases: a team can meet in it, and no group. Its calls about leases fail with
+    /// [`StoreError::NoLeases`].
+    fn without_leases(&self) -> Option<String> {
+        None
+    }
 
     /// Sets `key`. Readers see the old or the new value, never a part.
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError>;
@@ -196,12 +209,27 @@ pub trait Store: Send + Sync + Debug {
     /// Returns when something may have changed, at latest after `timeout`. May return early.
     fn wait_for_change(&self, timeout: Duration);
 
-    /// Waits until `key` has changed behind the revision `since`, or was removed behind it, at most for `timeout`. `false`: it has
-    /// not. `true` may come without a change: look.
+    /// Waits until the key of `watch` has changed behind the revision `since`, or was removed behind it, at most for `timeout`. A
+    /// watch that is waited for again goes on where it was: an etcd is asked once for as long as its answer lasts, which is the
+    /// `timeout` with which it was opened. `since` does not decrease from one wait to the next.
     ///
     /// # Errors
     /// The store cannot be asked, or has ended the watch. The caller waits before it asks again.
-    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError>;
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError>;
+
+    /// The same of a watch that ends with this wait. `false`: the key has not changed. `true` may come without a change: look.
+    ///
+    /// # Errors
+    /// The store cannot be asked, or has ended the watch.
+    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
+        let change = self.next_change(&mut KeyWatch::new(key), since, timeout)?;
+        Ok(change != KeyChange::Nothing)
+    }
 
     /// Waits until the value of `key` is another one than `known`, at most for `timeout`, and returns it.
     fn watch(

@@ -42,7 +42,8 @@ impl Measured {
     }
 
     /// Of the times of at least one call.
-    fn of(mut times: Vec<Duration>) -> Self {
+    #[must_use]
+    pub fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let of_100 = |part: usize| {
             let rank = (times.len() * part).div_ceil(100);

@@ -5,11 +5,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{
-    Changed, Count, Entry, LeaseId, Store, StoreError, check_key, check_look, check_ttl,
-    check_value,
+    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, Store, StoreError, check_key, check_look,
+    check_ttl, check_value,
 };
 
-/// Longest wait, since the change may have come between the caller's look and its wait, and a lease runs out silently.
+/// Longest wait for any change, since it may have come between the caller's look and its wait, and a lease runs out silently.
 const WAIT: Duration = Duration::from_millis(20);
 
 /// A map in memory. Share it between the rank threads with an `Arc`. Its calls end at once, whatever their bound.
@@ -33,6 +33,17 @@ struct Map {
     revision: u64,
     /// When a key was last removed.
     removed: u64,
+    /// No lease runs out before this time; none: there is no lease.
+    next_end: Option<Instant>,
+    /// The keys for which threads wait.
+    watched: BTreeMap<String, Watched>,
+}
+
+/// The threads that wait for one key. A change of another key wakes none of them.
+#[derive(Debug, Default)]
+struct Watched {
+    threads: usize,
+    changed: Arc<Condvar>,
 }
 
 #[derive(Debug)]
@@ -62,17 +73,7 @@ impl MemoryStore {
     fn map(&self) -> MutexGuard<'_, Map> {
         let map = self.shared.map.lock();
         let mut map = map.unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let before = map.leases.len();
-        map.leases.retain(|_, held| held.until > now);
-        if map.leases.len() != before {
-            let Map { values, leases, .. } = &mut *map;
-            let keys = values.len();
-            values.retain(|_, kept| kept.lease.is_none_or(|id| leases.contains_key(&id)));
-            if values.len() != keys {
-                map.has_removed();
-            }
-        }
+        map.end_leases(Instant::now());
         map
     }
 
@@ -99,11 +100,9 @@ impl Map {
             created: self.values.get(key).map_or(revision, |kept| kept.created),
         };
         self.values.insert(key.to_owned(), kept);
-    }
-
-    fn has_removed(&mut self) {
-        self.revision += 1;
-        self.removed = self.revision;
+        if let Some(watched) = self.watched.get(key) {
+            watched.changed.notify_all();
+        }
     }
 
     /// Keeps the keys of which `stays` says so; how many it does not keep.
@@ -112,9 +111,57 @@ impl Map {
         self.values.retain(|key, kept| stays(key, kept));
         let removed = before - self.values.len();
         if removed != 0 {
-            self.has_removed();
+            self.revision += 1;
+            self.removed = self.revision;
+            let gone = |key: &String| !self.values.contains_key(key);
+            for (_, watched) in self.watched.iter().filter(|it| gone(it.0)) {
+                watched.changed.notify_all();
+            }
         }
         removed as u64
+    }
+
+    /// Removes the leases that have run out, and their keys.
+    fn end_leases(&mut self, now: Instant) {
+        if self.next_end.is_none_or(|end| end > now) {
+            return;
+        }
+        let mut ended = BTreeSet::new();
+        self.leases.retain(|id, held| {
+            let lives = held.until > now;
+            if !lives {
+                ended.insert(*id);
+            }
+            lives
+        });
+        self.next_end = self.leases.values().map(|held| held.until).min();
+        if !ended.is_empty() {
+            self.retain(|_, kept| kept.lease.is_none_or(|id| !ended.contains(&id)));
+        }
+    }
+
+    /// When the lease of `key` runs out if it is not renewed.
+    fn key_ends(&self, key: &str) -> Option<Instant> {
+        let lease = self.values.get(key)?.lease?;
+        self.leases.get(&lease).map(|held| held.until)
+    }
+
+    /// Another thread waits for `key`.
+    fn watch(&mut self, key: &str) -> Arc<Condvar> {
+        let watched = self.watched.entry(key.to_owned()).or_default();
+        watched.threads += 1;
+        Arc::clone(&watched.changed)
+    }
+
+    /// It waits no longer.
+    fn unwatch(&mut self, key: &str) {
+        let Some(watched) = self.watched.get_mut(key) else {
+            return;
+        };
+        watched.threads -= 1;
+        if watched.threads == 0 {
+            self.watched.remove(key);
+        }
     }
 
     fn below(&self, prefix: &str) -> impl Iterator<Item = (&String, &Kept)> {
@@ -251,6 +298,7 @@ impl Store for MemoryStore {
             let id = LeaseId(map.last_lease);
             let until = Instant::now() + ttl;
             map.leases.insert(id, Held { ttl, until });
+            map.next_end = Some(map.next_end.map_or(until, |end| end.min(until)));
             map.set(key, value, Some(id));
             Some(id)
         }))
@@ -297,20 +345,94 @@ impl Store for MemoryStore {
         drop(woken);
     }
 
-    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
-        check_key(key)?;
-        let start = Instant::now();
-        loop {
-            let map = self.map();
-            let newest = map
-                .values
-                .get(key)
-                .map_or(map.removed, |kept| kept.revision);
-            let left = timeout.saturating_sub(start.elapsed());
-            if newest > since || left.is_zero() {
-                return Ok(newest > since);
-            }
-            drop(self.shared.changed.wait_timeout(map, left.min(WAIT)));
+    /// Counts requests as an etcd would be asked.
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError> {
+        check_key(watch.key())?;
+        if !std::mem::replace(&mut watch.stands, true) {
+            watch.asks();
         }
+        let key = watch.key();
+        let start = Instant::now();
+        let mut map = self.map();
+        let changed = map.watch(key);
+        let found = loop {
+            map.end_leases(Instant::now());
+            let newest = map.values.get_key_value(key);
+            let left = timeout.saturating_sub(start.elapsed());
+            match newest {
+                Some(newest) if newest.1.revision > since => break KeyChange::Set(entry(newest)),
+                None if map.removed > since => break KeyChange::Unknown,
+                _ if left.is_zero() => break KeyChange::Nothing,
+                _ => {}
+            }
+            let ends = map.key_ends(key);
+            let ends = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
+            let time = ends.map_or(left, |ends| left.min(ends));
+            let waited = changed.wait_timeout(map, time);
+            map = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        map.unwatch(key);
+        drop(map);
+        watch.stands = found != KeyChange::Nothing;
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(100);
+
+    /// Waits until `threads` threads wait for `key`.
+    fn until_watched(store: &MemoryStore, key: &str, threads: usize) {
+        let start = Instant::now();
+        let watched = || store.map().watched.get(key).map_or(0, |it| it.threads);
+        while watched() != threads {
+            let number = watched();
+            assert!(start.elapsed() < LONG, "{key}: {number} threads wait");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_key_is_woken_by_that_key_alone() {
+        let store = Arc::new(MemoryStore::new());
+        let waits = |key: &'static str| {
+            let store = Arc::clone(&store);
+            std::thread::spawn(move || store.wait_for_key(key, 0, LONG).unwrap())
+        };
+        let threads = [waits("a"), waits("a"), waits("b")];
+        until_watched(&store, "a", 2);
+        until_watched(&store, "b", 1);
+        store.put("b", b"1").unwrap();
+        until_watched(&store, "b", 0);
+        assert_eq!(store.map().watched["a"].threads, 2);
+        store.put("c", b"1").unwrap();
+        assert_eq!(store.map().watched["a"].threads, 2);
+        store.put("a", b"1").unwrap();
+        for thread in threads {
+            assert!(thread.join().unwrap());
+        }
+        assert!(store.map().watched.is_empty(), "nothing is kept of them");
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_key_is_woken_when_the_key_goes_with_its_lease() {
+        let store = Arc::new(MemoryStore::new());
+        let ttl = Duration::from_millis(60);
+        store.take_lease("other", b"", LONG).unwrap();
+        store.take_lease("a", b"", ttl).unwrap().unwrap();
+        let since = store.count("a").unwrap().revision;
+        assert!(store.wait_for_key("a", since, LONG).unwrap());
+        assert_eq!(store.try_get("a").unwrap(), None);
+        assert!(store.try_get("other").unwrap().is_some());
+        let map = store.map();
+        assert_eq!(map.next_end, map.key_ends("other"));
     }
 }

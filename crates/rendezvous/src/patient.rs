@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Changed, Count, Known, LeaseId, Store, StoreError};
+use super::{Changed, Count, KeyChange, KeyWatch, Known, LeaseId, Store, StoreError};
 
 /// Pause between two calls.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -103,6 +103,10 @@ impl Store for Patient {
         self.store.bounded(bound)
     }
 
+    fn without_leases(&self) -> Option<String> {
+        self.store.without_leases()
+    }
+
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
         let put = || self.store.put(key, value).map(|()| true);
         self.change(key, Some(value), put).map(drop)
@@ -174,8 +178,13 @@ impl Store for Patient {
         self.store.wait_for_change(timeout);
     }
 
-    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
-        self.store.wait_for_key(key, since, timeout)
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError> {
+        self.store.next_change(watch, since, timeout)
     }
 }
 

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Changed, Count, Entry, LeaseId, MAX_VALUE, Store, StoreError, check_value};
+use super::{
+    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_VALUE, Store, StoreError, check_value,
+};
 
 /// Version of what ranks write to a store. Ranks of different versions do not work together.
-pub const RECORD_VERSION: u32 = 1;
+pub const RECORD_VERSION: u32 = 2;
 /// Most bytes of a run id.
 const MAX_RUN: usize = 128;
 const MAGIC: &str = "warpverbs";
 
-/// A store each value of which names version and run, `warpverbs 1 RUN` on a line before the value. A value of another run or
+/// A store each value of which names version and run, `warpverbs 2 RUN` on a line before the value. A value of another run or
 /// version is refused where it is read.
 #[derive(Debug)]
 pub struct Records {
@@ -93,6 +95,10 @@ impl Store for Records {
         })
     }
 
+    fn without_leases(&self) -> Option<String> {
+        self.store.without_leases()
+    }
+
     fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
         self.store.remove_below(key)
     }
@@ -124,8 +130,21 @@ impl Store for Records {
         self.store.put_leased(key, &self.wrap(key, value)?, id)
     }
 
-    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
-        self.store.wait_for_key(key, since, timeout)
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError> {
+        let entry = match self.store.next_change(watch, since, timeout)? {
+            KeyChange::Set(entry) => entry,
+            other => return Ok(other),
+        };
+        // A look tells what is wrong with a value.
+        Ok(match self.unwrap(&entry.key, Some(entry.value)) {
+            Ok(Some(value)) => KeyChange::Set(Entry { value, ..entry }),
+            Ok(None) | Err(_) => KeyChange::Unknown,
+        })
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {

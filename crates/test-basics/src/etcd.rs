@@ -1,12 +1,15 @@
 //! Real etcd servers on loopback, of Debian's package, each in a private directory; and what stands in for one.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 use crate::certificates::{Authority, Issued};
 use crate::limits::HANG;
@@ -17,6 +20,12 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// What is missing without [`program`], and why.
 pub const NO_PROGRAM: &str =
     "stores etcd://: there is no etcd here (./x test unpacks Debian's etcd-server)";
+
+/// Most bytes of an etcd that is small, and of each key that fills it.
+const SMALL: usize = 8 << 20;
+const FILLER: usize = 1 << 19;
+/// What keys that fill it begin with.
+const FILLERS: &str = "fill-";
 
 /// The program: unpacked by `./x test` or installed.
 pub fn program() -> Option<PathBuf> {
@@ -39,6 +48,7 @@ pub struct Etcd {
 struct Member {
     program: PathBuf,
     arguments: Vec<String>,
+    data: PathBuf,
     port: u16,
     /// Where it takes connections by TLS.
     tls_port: Option<u16>,
@@ -64,7 +74,24 @@ impl Etcd {
         Self::start_with(1, Some(tls))
     }
 
+    /// One member that keeps no more than a few MiB, so that [`Etcd::fill`] can fill it.
+    pub fn start_small() -> Option<Self> {
+        let small = |etcd: &mut Self| {
+            let quota = format!("--quota-backend-bytes={SMALL}");
+            etcd.members[0].arguments.push(quota);
+        };
+        Self::start_as(1, None, small)
+    }
+
     fn start_with(members: usize, tls: Option<&TlsServer<'_>>) -> Option<Self> {
+        Self::start_as(members, tls, |_| ())
+    }
+
+    fn start_as(
+        members: usize,
+        tls: Option<&TlsServer<'_>>,
+        configure: impl Fn(&mut Self),
+    ) -> Option<Self> {
         let Some(program) = program() else {
             println!("skipped: {NO_PROGRAM}");
             return None;
@@ -72,6 +99,7 @@ impl Etcd {
         // Ports are free when they are picked and may be taken a moment later.
         for _ in 0..5 {
             let mut etcd = Self::new(&program, members, tls);
+            configure(&mut etcd);
             (0..members).for_each(|i| etcd.start_member(i));
             if (0..members).all(|i| etcd.serves(i)) {
                 return Some(etcd);
@@ -112,6 +140,7 @@ impl Etcd {
             ];
             Member {
                 program: program.to_owned(),
+                data,
                 arguments: options
                     .into_iter()
                     .chain(tls.into_iter().flat_map(TlsServer::options))
@@ -187,6 +216,12 @@ impl Etcd {
         process.wait().unwrap();
     }
 
+    /// SIGKILL for the member, and its data are removed; it can be started again, empty, at the same address.
+    pub fn wipe(&mut self, i: usize) {
+        self.kill(i);
+        fs::remove_dir_all(&self.members[i].data).unwrap();
+    }
+
     /// SIGSTOP or SIGCONT.
     pub fn signal(&self, i: usize, name: &str) {
         let pid = self.members[i].process.as_ref().unwrap().id().to_string();
@@ -230,6 +265,69 @@ impl Etcd {
             let answer = self.post(0, path, &body).unwrap();
             assert!(answer.starts_with("HTTP/1.0 200"), "{path}: {answer}");
         }
+    }
+
+    /// Where a member takes connections.
+    pub fn address(&self, i: usize) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.members[i].port))
+    }
+
+    /// The number of the newest change.
+    pub fn revision(&self) -> u64 {
+        let status = self.post(0, "maintenance/status", "{}").unwrap();
+        field(&status, "revision")
+            .parse()
+            .unwrap_or_else(|_| panic!("{status}"))
+    }
+
+    /// Forgets every change before the newest one, and returns its number.
+    pub fn compact(&self) -> u64 {
+        let revision = self.revision();
+        let body = format!(r#"{{"revision":"{revision}","physical":true}}"#);
+        let answer = self.post(0, "kv/compaction", &body).unwrap();
+        let already = answer.contains("has been compacted");
+        assert!(already || answer.starts_with("HTTP/1.0 200"), "{answer}");
+        revision
+    }
+
+    /// Puts keys outside of every prefix until one that is [`Etcd::start_small`] has no space for any.
+    pub fn fill(&self) {
+        for number in 0.. {
+            assert!(number < SMALL / FILLER, "it is not full");
+            let key = STANDARD.encode(format!("{FILLERS}{number}"));
+            let value = STANDARD.encode(vec![b'x'; FILLER]);
+            let body = format!(r#"{{"key":"{key}","value":"{value}"}}"#);
+            let answer = self.post(0, "kv/put", &body).unwrap();
+            if answer.contains("database space exceeded") {
+                return;
+            }
+            assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+        }
+    }
+
+    /// Removes what [`Etcd::fill`] has put, as an administrator does: keys, history, free pages, alarm.
+    pub fn make_room(&self) {
+        let (from, to) = (
+            STANDARD.encode(FILLERS),
+            STANDARD.encode(format!("{FILLERS}~")),
+        );
+        let post = |path: &str, body: &str| {
+            let answer = self.post(0, path, body).unwrap();
+            assert!(answer.starts_with("HTTP/1.0 200"), "{path}: {answer}");
+            answer
+        };
+        post(
+            "kv/deleterange",
+            &format!(r#"{{"key":"{from}","range_end":"{to}"}}"#),
+        );
+        self.compact();
+        post("maintenance/defragment", "{}");
+        let status = post("maintenance/status", "{}");
+        let member = field(&status, "member_id");
+        let off = format!(r#"{{"action":"DEACTIVATE","memberID":"{member}","alarm":"NOSPACE"}}"#);
+        post("maintenance/alarm", &off);
+        let left = post("maintenance/alarm", r#"{"action":"GET"}"#);
+        assert!(!left.contains("NOSPACE"), "{left}");
     }
 
     fn post(&self, i: usize, path: &str, body: &str) -> std::io::Result<String> {

@@ -4,3 +4,4 @@
 pub mod certificates;
 pub mod etcd;
 pub mod limits;
+pub mod proxy;

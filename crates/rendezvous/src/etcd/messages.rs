@@ -109,7 +109,17 @@ pub(super) struct Watched {
     /// Changes from this revision on are known; earlier ones are not. 0 unless a watch from before it was asked for.
     #[serde(deserialize_with = "number")]
     pub(super) compact_revision: u64,
-    pub(super) events: Vec<serde::de::IgnoredAny>,
+    pub(super) events: Vec<Event>,
+}
+
+/// A change of a watched key.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Event {
+    /// `DELETE`, or `PUT`, which is left out.
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) kv: KeyValue,
 }
 
 /// Why not. The code is gRPC's.

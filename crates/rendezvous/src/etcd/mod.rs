@@ -14,7 +14,7 @@ mod messages;
 mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ use self::client::{CallError, Client, NOT_FOUND};
 use self::messages::{Committed, Granted, KeyValue, Nothing, Range, Streamed, Watched, encoded};
 use super::call::clamped;
 use super::{
-    Changed, Count, Entry, LeaseId, MAX_BOUND, Store, StoreError, check_key, check_look, check_ttl,
-    check_value, repeat,
+    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, check_key,
+    check_look, check_ttl, check_value, repeat,
 };
 
 /// The key that holds the run that the prefix belongs to. No rank can write it: names do not begin with a dot.
@@ -298,16 +298,10 @@ impl Store for EtcdStore {
             .into_iter()
             .flat_map(|operated| operated.response_range.kvs);
         let entries: BTreeMap<String, Entry> = found
-            .filter_map(|kv| {
-                let name = String::from_utf8(kv.key).ok()?;
+            .filter_map(|mut kv| {
+                let name = String::from_utf8(std::mem::take(&mut kv.key)).ok()?;
                 let key = name.strip_prefix(&prefix)?.to_owned();
-                let entry = Entry {
-                    key: key.clone(),
-                    value: kv.value,
-                    revision: kv.mod_revision,
-                    created: kv.create_revision,
-                };
-                Some((key, entry))
+                Some((key.clone(), entry(key, kv)))
             })
             .collect();
         Ok(Changed {
@@ -427,52 +421,94 @@ impl Store for EtcdStore {
         self.changes.wait(timeout);
     }
 
-    /// One watch of the one key, which etcd ends or which lasts for `timeout`.
-    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
-        check_key(key)?;
+    /// The answer to one request lasts for the `timeout` with which it was asked for, and is read from one wait to the next.
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError> {
+        check_key(watch.key())?;
         self.changes.check()?;
         let start = Instant::now();
+        let mut lines = match watch.lines.take() {
+            Some(lines) => lines,
+            None => {
+                watch.asks();
+                watch.stands = false;
+                self.open_watch(watch.key(), since, timeout)?
+            }
+        };
+        let broken = |cause: String| StoreError::Unreachable {
+            store: self.client.name(),
+            waited: start.elapsed(),
+            cause,
+        };
+        for line in &mut lines {
+            let line = match line {
+                Ok(line) => line,
+                // What ends a watch that stood is its time, or a member that is gone: the next request tells which.
+                Err(_) if watch.stands => return Ok(KeyChange::Nothing),
+                Err(error) => return Err(broken(error.to_string())),
+            };
+            let line: Streamed<Watched> =
+                serde_json::from_str(&line).map_err(|error| broken(error.to_string()))?;
+            let Streamed {
+                result: Some(watched),
+                error: None,
+            } = line
+            else {
+                self.client.forget_token();
+                return Err(broken(format!("{line:?}")));
+            };
+            // What was compacted has changed, and is not told any more.
+            if watched.compact_revision != 0 {
+                return Ok(KeyChange::Unknown);
+            }
+            if watched.canceled {
+                self.client.forget_token();
+                return Err(broken(watched.cancel_reason));
+            }
+            watch.stands |= watched.created;
+            let newest = watched.events.into_iter().next_back();
+            if let Some(event) = newest.filter(|event| event.kv.mod_revision > since) {
+                watch.lines = Some(lines);
+                let key = watch.key().to_owned();
+                return Ok(match event.kind.as_str() {
+                    "" | "PUT" => KeyChange::Set(entry(key, event.kv)),
+                    _ => KeyChange::Unknown,
+                });
+            }
+        }
+        Err(broken("the watch has ended".to_owned()))
+    }
+}
+
+impl EtcdStore {
+    /// The lines of a watch of `key` from the revision behind `since` on, for as long as `timeout`.
+    fn open_watch(
+        &self,
+        key: &str,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<Box<dyn Iterator<Item = io::Result<String>> + Send>, StoreError> {
         let from = since.saturating_add(1).to_string();
         let request = json!({"create_request": {"key": self.key(key), "start_revision": from}});
         let opened = self
             .client
             .stream(self.client.agent(), "watch", &request, timeout);
         let response = opened.map_err(|error| self.client.error(error, 0))?;
-        let broken = |cause: String| StoreError::Unreachable {
-            store: self.client.name(),
-            waited: start.elapsed(),
-            cause,
-        };
-        let mut stands = false;
-        for line in BufReader::new(response.into_body().into_reader()).lines() {
-            let line = match line {
-                Ok(line) => line,
-                Err(_) if stands && start.elapsed() >= timeout => return Ok(false),
-                Err(error) => return Err(broken(error.to_string())),
-            };
-            let line: Streamed<Watched> =
-                serde_json::from_str(&line).map_err(|error| broken(error.to_string()))?;
-            match line {
-                Streamed {
-                    result: Some(watched),
-                    error: None,
-                } => {
-                    // What was compacted has changed, and is not told any more.
-                    if !watched.events.is_empty() || watched.compact_revision != 0 {
-                        return Ok(true);
-                    }
-                    if watched.canceled {
-                        self.client.forget_token();
-                        return Err(broken(watched.cancel_reason));
-                    }
-                    stands |= watched.created;
-                }
-                refused => {
-                    self.client.forget_token();
-                    return Err(broken(format!("{refused:?}")));
-                }
-            }
-        }
-        Err(broken("the watch has ended".to_owned()))
+        Ok(Box::new(
+            BufReader::new(response.into_body().into_reader()).lines(),
+        ))
+    }
+}
+
+fn entry(key: String, kv: KeyValue) -> Entry {
+    Entry {
+        key,
+        value: kv.value,
+        revision: kv.mod_revision,
+        created: kv.create_revision,
     }
 }

@@ -10,6 +10,7 @@ use rendezvous::{
 use test_basics::limits::HANG;
 
 use crate::disturbed::{Disturbed, Faults};
+use crate::text_map::Shelf;
 
 /// Each call of a store takes up to this.
 const DELAYED: Faults = Faults {
@@ -76,9 +77,20 @@ fn on_etcd(check: impl Fn(Arc<dyn Store>)) {
     check(Arc::new(Disturbed::new(store, DELAYED, seed)));
 }
 
+/// The same on one that carries no leases, too.
+fn on_all(check: impl Fn(Arc<dyn Store>)) {
+    eprintln!("a map of text");
+    check(Arc::new(Shelf::store()));
+    eprintln!("a map of text with records");
+    check(Arc::new(
+        Records::new(Arc::new(Shelf::store()), "run").unwrap(),
+    ));
+    on_each(check);
+}
+
 #[test]
 fn a_value_is_read_back_whole_and_a_later_one_replaces_it() {
-    on_each(|store| {
+    on_all(|store| {
         assert_eq!(store.try_get("a/b").unwrap(), None);
         store.put("a/b", b"one").unwrap();
         store.put("a/b", &[7; 100_000]).unwrap();
@@ -90,7 +102,7 @@ fn a_value_is_read_back_whole_and_a_later_one_replaces_it() {
 
 #[test]
 fn keys_and_values_beyond_the_limits_are_refused_and_change_nothing() {
-    on_each(|store| {
+    on_all(|store| {
         for key in ["../b", "", "a//b", ".run"] {
             let error = store.put(key, b"").unwrap_err();
             assert!(matches!(error, StoreError::Key { .. }), "{error}");
@@ -129,7 +141,7 @@ fn keys_and_values_beyond_the_limits_are_refused_and_change_nothing() {
 
 #[test]
 fn compare_and_set_changes_only_what_is_expected() {
-    on_each(|store| {
+    on_all(|store| {
         assert!(!store.compare_and_set("k", Some(b"x"), b"y").unwrap());
         assert!(store.compare_and_set("k", None, b"x").unwrap());
         assert!(!store.compare_and_set("k", None, b"z").unwrap());
@@ -158,7 +170,7 @@ pub(crate) fn increment(store: &dyn Store, key: &str) {
 
 #[test]
 fn compare_and_set_of_many_threads_counts_every_step() {
-    on_each(|store| {
+    on_all(|store| {
         const EACH: u32 = 25;
         store.put("n", b"0").unwrap();
         thread::scope(|scope| {
@@ -172,7 +184,7 @@ fn compare_and_set_of_many_threads_counts_every_step() {
 
 #[test]
 fn a_removed_key_is_gone_and_may_be_set_again() {
-    on_each(|store| {
+    on_all(|store| {
         assert!(!store.remove("gone").unwrap());
         store.put("gone", b"1").unwrap();
         assert!(store.remove("gone").unwrap());
@@ -185,7 +197,7 @@ fn a_removed_key_is_gone_and_may_be_set_again() {
 
 #[test]
 fn names_below_a_key_are_listed_in_order_and_once_while_they_are_set() {
-    on_each(|store| {
+    on_all(|store| {
         assert!(store.list("failed").unwrap().is_empty());
         for key in [
             "failed/7",
@@ -208,7 +220,7 @@ fn names_below_a_key_are_listed_in_order_and_once_while_they_are_set() {
 
 #[test]
 fn a_wait_ends_with_the_value_or_at_its_deadline() {
-    on_each(|store| {
+    on_all(|store| {
         let error = store.get("late", Instant::now() + Duration::from_millis(30));
         assert!(
             error
@@ -228,7 +240,7 @@ fn a_wait_ends_with_the_value_or_at_its_deadline() {
 
 #[test]
 fn a_watch_ends_with_another_value_than_the_known_one_or_with_the_same_at_its_timeout() {
-    on_each(|store| {
+    on_all(|store| {
         store.put("w", b"1").unwrap();
         let short = Duration::from_millis(20);
         assert_eq!(store.watch("w", None, HANG).unwrap().unwrap(), b"1");
@@ -245,7 +257,7 @@ fn a_watch_ends_with_another_value_than_the_known_one_or_with_the_same_at_its_ti
 
 #[test]
 fn a_key_that_changed_a_thousand_times_is_still_read_by_who_looked_at_it_long_ago() {
-    on_each(|store| {
+    on_all(|store| {
         store.put("often", b"0").unwrap();
         let start = Instant::now();
         for i in 1..=1000u32 {

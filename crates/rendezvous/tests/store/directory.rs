@@ -1,5 +1,7 @@
 //! What only a directory can get wrong.
 
+use std::os::unix::fs::PermissionsExt;
+
 use rendezvous::{FileStore, Store, StoreError, open_store};
 
 #[test]
@@ -30,6 +32,29 @@ fn a_directory_of_another_run_is_refused_and_left_as_it_was() {
         "{error}"
     );
     assert_eq!(first.try_get("key").unwrap().unwrap(), b"kept");
+}
+
+#[test]
+fn a_directory_that_others_may_change_later_is_refused_by_name_whenever_it_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let set_mode = |mode| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(directory.path(), mode).unwrap();
+    };
+    let url = format!("file://{}", directory.path().display());
+    let first = open_store(&url, "r").unwrap();
+    first.put("key", b"1").unwrap();
+    set_mode(0o777);
+    let error = open_store(&url, "r").unwrap_err();
+    assert!(matches!(error, StoreError::Shared { .. }), "{error}");
+    let error = error.to_string();
+    let named = error.contains(&*directory.path().display().to_string());
+    assert!(named && error.contains("mode 0777"), "{error}");
+    // A user who says that the others are trusted gets the directory.
+    assert!(open_store(&format!("{url}?shared"), "r").is_ok());
+    set_mode(0o700);
+    let again = open_store(&url, "r").unwrap();
+    assert_eq!(again.try_get("key").unwrap().unwrap(), b"1");
 }
 
 #[test]

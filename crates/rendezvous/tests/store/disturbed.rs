@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use rendezvous::{Changed, Count, Known, LeaseId, Patient, Store, StoreError};
+use rendezvous::{Changed, Count, KeyChange, KeyWatch, Known, LeaseId, Patient, Store, StoreError};
 use test_basics::limits::HANG;
 
 use crate::conformance::on_each;
@@ -264,8 +264,13 @@ impl Store for Disturbed {
         self.store.wait_for_change(timeout);
     }
 
-    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
-        self.store.wait_for_key(key, since, timeout)
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError> {
+        self.store.next_change(watch, since, timeout)
     }
 }
 

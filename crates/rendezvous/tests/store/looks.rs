@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rendezvous::{Changed, LeaseId, MAX_BOUND, MAX_LOOK, StoreError, Timed};
+use rendezvous::{Changed, KeyChange, KeyWatch, LeaseId, MAX_BOUND, MAX_LOOK, StoreError, Timed};
 use test_basics::limits::{HANG, until};
 
 use crate::conformance::on_each;
@@ -189,6 +189,46 @@ fn a_watch_of_one_key_is_told_of_a_change_and_of_a_removal_and_not_of_other_keys
                 assert!(watcher.join().unwrap().unwrap(), "{change:?}");
             });
         }
+    });
+}
+
+#[test]
+fn a_watch_that_stands_tells_every_change_and_asks_once() {
+    on_each(|store| {
+        let mut watch = KeyWatch::new("watched");
+        let mut known = 0;
+        for value in [b"1", b"2", b"3"] {
+            store.put("other", value).unwrap();
+            store.put("watched", value).unwrap();
+            match store.next_change(&mut watch, known, HANG).unwrap() {
+                KeyChange::Set(entry) => {
+                    assert_eq!(
+                        (entry.key.as_str(), &entry.value[..]),
+                        ("watched", &value[..])
+                    );
+                    assert!(entry.revision > known && entry.created <= entry.revision);
+                    known = entry.revision;
+                }
+                // A directory is looked at.
+                KeyChange::Unknown => {
+                    known = store.changed_since(&["watched"], None, 0).unwrap().revision;
+                }
+                KeyChange::Nothing => panic!("it was set to {value:?}"),
+            }
+        }
+        assert!(watch.requests() <= 1, "{watch:?}");
+        assert!(store.remove("watched").unwrap());
+        let gone = store.next_change(&mut watch, known, HANG).unwrap();
+        assert_eq!(gone, KeyChange::Unknown);
+        // What has not changed is not told, and the next wait asks anew.
+        let mut watch = KeyWatch::new("watched");
+        let known = store.changed_since(&["watched"], None, 0).unwrap().revision;
+        let short = Duration::from_millis(50);
+        let nothing = store.next_change(&mut watch, known, short).unwrap();
+        assert_eq!(nothing, KeyChange::Nothing);
+        store.put("watched", b"4").unwrap();
+        let change = store.next_change(&mut watch, known, HANG).unwrap();
+        assert_ne!(change, KeyChange::Nothing);
     });
 }
 

@@ -11,5 +11,6 @@ mod leases;
 mod looks;
 mod measure;
 mod records;
+mod text_map;
 #[cfg(feature = "etcd")]
 mod tls;

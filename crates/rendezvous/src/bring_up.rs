@@ -1,0 +1,520 @@
+//! A store over a map of text that another library keeps: for ranks that meet once, and for no group.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{
+    Changed, Count, Entry, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError, check_key,
+    check_look, check_ttl, check_value,
+};
+
+/// A map of text to text that all ranks reach, as a c10d store of PyTorch is one. It cannot list its keys, and nothing in it ends by
+/// itself. Errors are the map's own words.
+pub trait TextMap: Send + Sync + Debug {
+    /// The name of the map, for errors.
+    fn name(&self) -> String;
+
+    /// The text of `key`; none if it was never set. Does not wait for it.
+    fn get(&self, key: &str) -> Result<Option<String>, String>;
+
+    /// Sets `key`.
+    fn set(&self, key: &str, text: &str) -> Result<(), String>;
+
+    /// Sets `key` to `text` in one step if it is `expected`; an empty `expected` stands for a key that was never set. Returns `text`
+    /// if it did, and otherwise something else than `text` unless another one has set the same.
+    fn compare_set(&self, key: &str, expected: &str, text: &str) -> Result<String, String>;
+}
+
+/// A [`Store`] over a [`TextMap`], for the bring-up of a team whose members stay. It carries no leases: [`Store::without_leases`]
+/// says so, and calls about leases fail with [`StoreError::NoLeases`].
+///
+/// Each change has a nonce, so a text never comes twice: `NONCE.HEX`, or `NONCE-` once the key was removed. The names below a key
+/// stand in a record of their own, in which every rank that sets a key enters it. A rank that is killed between both leaves a key
+/// that [`Store::list`] does not tell; one that is killed while it removes a key leaves a name without a key.
+///
+/// A call lasts as long as those of the map. Changes are found by looking, as in a directory, and a key that was set anew counts as
+/// created anew. No thread but the caller's touches the map.
+#[derive(Debug)]
+pub struct BringUpStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    map: Box<dyn TextMap>,
+    seen: Mutex<Seen>,
+}
+
+/// What this handle has found at its looks.
+#[derive(Debug)]
+struct Seen {
+    revision: u64,
+    /// Text and revision of each key that was set at the last look at it.
+    keys: BTreeMap<String, (String, u64)>,
+    /// Revision at which a key was last found gone.
+    removed: u64,
+    /// How long the next wait is.
+    pause: Duration,
+}
+
+/// First and longest wait between two looks.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+/// The record of names in which there is none: no text of the map is empty.
+const NO_NAMES: &str = ".";
+/// Behind the nonce of a value, and of a removal.
+const VALUE: char = '.';
+const REMOVED: char = '-';
+
+impl BringUpStore {
+    /// Ranks meet in `map`.
+    #[must_use]
+    pub fn new(map: Box<dyn TextMap>) -> Self {
+        let seen = Seen {
+            revision: 0,
+            keys: BTreeMap::new(),
+            removed: 0,
+            pause: PAUSES.0,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                map,
+                seen: Mutex::new(seen),
+            }),
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        let seen = self.shared.seen.lock();
+        seen.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, message: String) -> StoreError {
+        StoreError::Foreign {
+            store: self.shared.map.name(),
+            message,
+        }
+    }
+
+    fn no_leases(&self) -> StoreError {
+        StoreError::NoLeases {
+            store: self.shared.map.name(),
+        }
+    }
+
+    /// The text at `place` in the map, if it was ever set.
+    fn text(&self, place: &str) -> Result<Option<String>, StoreError> {
+        let found = self.shared.map.get(place);
+        found.map_err(|message| self.failed(message))
+    }
+
+    /// Changes the text at `place`, which belongs to `key`, to what `next` makes of it, until no other handle has changed it
+    /// meanwhile. Returns whether it did: `next` gives none where nothing is to be changed.
+    fn change(
+        &self,
+        key: &str,
+        place: &str,
+        next: impl Fn(Option<&str>) -> Result<Option<String>, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let start = Instant::now();
+        while start.elapsed() < MAX_BOUND {
+            let found = self.text(place)?;
+            let Some(text) = next(found.as_deref())? else {
+                return Ok(false);
+            };
+            let expected = found.as_deref().unwrap_or("");
+            let there = self.shared.map.compare_set(place, expected, &text);
+            if there.map_err(|message| self.failed(message))? == text {
+                return Ok(true);
+            }
+        }
+        Err(StoreError::Late {
+            key: key.to_owned(),
+            waited: start.elapsed(),
+        })
+    }
+
+    /// Changes `key` from what `expected` takes to `text`. Returns whether it did.
+    fn replace(
+        &self,
+        key: &str,
+        expected: impl Fn(Option<&[u8]>) -> bool,
+        text: &str,
+    ) -> Result<bool, StoreError> {
+        let done = self.change(key, &value_key(key), |found| {
+            let value = self.value(key, found)?;
+            Ok(expected(value.as_deref()).then(|| text.to_owned()))
+        })?;
+        if done {
+            self.seen().pause = PAUSES.0;
+        }
+        Ok(done)
+    }
+
+    /// What a text says: none if there is none, or the key was removed.
+    fn value(&self, key: &str, text: Option<&str>) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(text) = text else {
+            return Ok(None);
+        };
+        let parsed = match text.split_once(VALUE) {
+            Some((_, hex)) => from_hex(hex).map(Some),
+            None => text.ends_with(REMOVED).then_some(None),
+        };
+        parsed.ok_or_else(|| StoreError::NotARecord {
+            key: key.to_owned(),
+            bytes: text.len(),
+        })
+    }
+
+    /// The names that stand in the record of `key`; those with a `/` at their end have others below them.
+    fn names(&self, key: &str) -> Result<BTreeSet<String>, StoreError> {
+        Ok(names_of(self.text(&names_key(key))?.as_deref()))
+    }
+
+    /// Enters `name` in the record of `key`, or strikes it out.
+    fn note(&self, key: &str, name: &str, stands: bool) -> Result<(), StoreError> {
+        let noted = self.change(key, &names_key(key), |found| {
+            let mut names = names_of(found);
+            let changes = match stands {
+                true => names.insert(name.to_owned()),
+                false => names.remove(name),
+            };
+            Ok(changes.then(|| text_of(&names)))
+        });
+        noted.map(drop)
+    }
+
+    /// Enters `key` where it can be found by its name.
+    fn enter(&self, key: &str) -> Result<(), StoreError> {
+        let mut below = key;
+        let mut ending = "";
+        while let Some((above, name)) = below.rsplit_once('/') {
+            self.note(above, &format!("{name}{ending}"), true)?;
+            (below, ending) = (above, "/");
+        }
+        Ok(())
+    }
+
+    /// The keys below `key`, at every depth.
+    fn below(&self, key: &str) -> Result<Vec<String>, StoreError> {
+        let mut found = Vec::new();
+        for name in self.names(key)? {
+            match name.strip_suffix('/') {
+                Some(name) => found.extend(self.below(&format!("{key}/{name}"))?),
+                None => found.push(format!("{key}/{name}")),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Looks at `keys`, each once, and returns those that are set.
+    fn look(&self, keys: BTreeSet<String>) -> Result<Vec<Entry>, StoreError> {
+        let mut entries = Vec::new();
+        for key in keys {
+            let text = self.text(&value_key(&key))?;
+            let value = self.value(&key, text.as_deref())?;
+            let mut seen = self.seen();
+            let Some((value, text)) = value.zip(text) else {
+                if seen.keys.remove(&key).is_some() {
+                    seen.revision += 1;
+                    seen.removed = seen.revision;
+                    seen.pause = PAUSES.0;
+                }
+                continue;
+            };
+            let known = seen.keys.get(&key).filter(|(known, _)| *known == text);
+            let revision = match known {
+                Some((_, revision)) => *revision,
+                None => {
+                    seen.revision += 1;
+                    seen.pause = PAUSES.0;
+                    let revision = seen.revision;
+                    seen.keys.insert(key.clone(), (text, revision));
+                    revision
+                }
+            };
+            entries.push(Entry {
+                key,
+                value,
+                revision,
+                created: revision,
+            });
+        }
+        Ok(entries)
+    }
+}
+
+fn value_key(key: &str) -> String {
+    format!("value/{key}")
+}
+
+fn names_key(key: &str) -> String {
+    format!("names/{key}")
+}
+
+fn names_of(text: Option<&str>) -> BTreeSet<String> {
+    let lines = text.into_iter().flat_map(str::lines);
+    let names = lines.filter(|name| *name != NO_NAMES);
+    names.map(str::to_owned).collect()
+}
+
+fn text_of(names: &BTreeSet<String>) -> String {
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    match all.is_empty() {
+        true => NO_NAMES.to_owned(),
+        false => all.join("\n"),
+    }
+}
+
+fn nonce() -> String {
+    format!("{:016x}", fastrand::u64(..))
+}
+
+fn to_text(value: &[u8]) -> String {
+    let mut text = nonce();
+    text.push(VALUE);
+    for byte in value {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn from_hex(hex: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pairs = hex.as_bytes().chunks(2).map(|pair| match *pair {
+        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+impl Store for BringUpStore {
+    fn bounded(&self, _bound: Duration) -> Arc<dyn Store> {
+        let shared = Arc::clone(&self.shared);
+        Arc::new(Self { shared })
+    }
+
+    fn without_leases(&self) -> Option<String> {
+        Some(self.shared.map.name())
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        check_key(key)?;
+        check_value(key, value)?;
+        let set = self.shared.map.set(&value_key(key), &to_text(value));
+        set.map_err(|message| self.failed(message))?;
+        self.seen().pause = PAUSES.0;
+        self.enter(key)
+    }
+
+    fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        check_key(key)?;
+        self.value(key, self.text(&value_key(key))?.as_deref())
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool, StoreError> {
+        check_key(key)?;
+        check_value(key, value)?;
+        let done = self.replace(key, |found| found == expected, &to_text(value))?;
+        if done {
+            self.enter(key)?;
+        }
+        Ok(done)
+    }
+
+    fn remove(&self, key: &str) -> Result<bool, StoreError> {
+        check_key(key)?;
+        let removed = format!("{}{REMOVED}", nonce());
+        let done = self.replace(key, |found| found.is_some(), &removed)?;
+        if done && let Some((above, name)) = key.rsplit_once('/') {
+            self.note(above, name, false)?;
+            // A rank that has set the key meanwhile found the name still there, and did not enter it.
+            if self.try_get(key)?.is_some() {
+                self.enter(key)?;
+            }
+        }
+        Ok(done)
+    }
+
+    fn list(&self, key: &str) -> Result<Vec<String>, StoreError> {
+        check_key(key)?;
+        let mut set = BTreeSet::new();
+        for name in self.names(key)? {
+            match name.strip_suffix('/') {
+                None => {
+                    set.insert(name);
+                }
+                Some(above) if !set.contains(above) => {
+                    if !self.below(&format!("{key}/{above}"))?.is_empty() {
+                        set.insert(above.to_owned());
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(set.into_iter().collect())
+    }
+
+    fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
+        check_key(key)?;
+        let mut removed = 0;
+        for key in self.below(key)? {
+            removed += u64::from(self.remove(&key)?);
+        }
+        Ok(removed)
+    }
+
+    fn changed_since(
+        &self,
+        keys: &[&str],
+        below: Option<&str>,
+        since: u64,
+    ) -> Result<Changed, StoreError> {
+        check_look(keys, below)?;
+        let mut all: BTreeSet<String> = keys.iter().map(|&key| key.to_owned()).collect();
+        if let Some(below) = below {
+            all.extend(self.below(below)?);
+        }
+        let mut entries = self.look(all)?;
+        entries.retain(|entry| entry.revision > since);
+        Ok(Changed {
+            entries,
+            unreadable: Vec::new(),
+            revision: self.seen().revision,
+        })
+    }
+
+    fn count(&self, key: &str) -> Result<Count, StoreError> {
+        check_key(key)?;
+        let entries = self.look(self.below(key)?.into_iter().collect())?;
+        Ok(Count {
+            keys: entries.len() as u64,
+            newest_created: entries.iter().map(|entry| entry.created).max().unwrap_or(0),
+            revision: self.seen().revision,
+        })
+    }
+
+    fn take_lease(
+        &self,
+        key: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<Option<LeaseId>, StoreError> {
+        check_key(key)?;
+        check_value(key, value)?;
+        check_ttl(key, ttl)?;
+        Err(self.no_leases())
+    }
+
+    fn put_leased(&self, _: &str, _: &[u8], _: LeaseId) -> Result<bool, StoreError> {
+        Err(self.no_leases())
+    }
+
+    fn renew_lease(&self, _: &str, _: LeaseId) -> Result<bool, StoreError> {
+        Err(self.no_leases())
+    }
+
+    fn end_lease(&self, _: &str, _: LeaseId) -> Result<(), StoreError> {
+        Err(self.no_leases())
+    }
+
+    /// 1 ms; as long as nothing changes, twice the last time up to 50 ms.
+    fn wait_for_change(&self, timeout: Duration) {
+        let pause = {
+            let mut seen = self.seen();
+            let pause = seen.pause;
+            seen.pause = (pause * 2).min(PAUSES.1);
+            pause
+        };
+        std::thread::sleep(pause.min(timeout));
+    }
+
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError> {
+        check_key(watch.key())?;
+        let start = Instant::now();
+        loop {
+            watch.asks();
+            let found = self.look(BTreeSet::from([watch.key().to_owned()]))?;
+            match found.into_iter().next() {
+                Some(entry) if entry.revision > since => return Ok(KeyChange::Set(entry)),
+                None if self.seen().removed > since => return Ok(KeyChange::Unknown),
+                _ => {}
+            }
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Ok(KeyChange::Nothing);
+            }
+            self.wait_for_change(left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_gives_its_value_back_and_never_comes_twice() {
+        let store = BringUpStore::new(Box::new(Nothing));
+        for value in [&b""[..], b"\0\xff.-", b"plain"] {
+            let (one, two) = (to_text(value), to_text(value));
+            assert_ne!(one, two);
+            for text in [one, two] {
+                assert_eq!(store.value("k", Some(&text)).unwrap().unwrap(), value);
+            }
+        }
+        assert_eq!(store.value("k", Some("0123456789abcdef-")).unwrap(), None);
+        for wrong in ["", "plain", "0123456789abcdef.0", "0123456789abcdef.0g"] {
+            let error = store.value("k", Some(wrong)).unwrap_err();
+            assert!(matches!(error, StoreError::NotARecord { .. }), "{wrong}");
+        }
+    }
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl TextMap for Nothing {
+        fn name(&self) -> String {
+            "nothing".to_owned()
+        }
+
+        fn get(&self, _: &str) -> Result<Option<String>, String> {
+            Ok(None)
+        }
+
+        fn set(&self, _: &str, _: &str) -> Result<(), String> {
+            Err("away".to_owned())
+        }
+
+        fn compare_set(&self, _: &str, _: &str, _: &str) -> Result<String, String> {
+            Err("away".to_owned())
+        }
+    }
+
+    #[test]
+    fn what_the_map_says_is_told_with_its_name() {
+        let store = BringUpStore::new(Box::new(Nothing));
+        let error = store.put("a/b", b"").unwrap_err();
+        assert_eq!(error.to_string(), "the store nothing: away");
+        // Whether a change was made before it failed is not known.
+        assert_eq!(error.known(), crate::Known::Unknown);
+        let error = store.renew_lease("a", LeaseId(1)).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("the store nothing carries no leases"),
+            "{error}"
+        );
+    }
+}
