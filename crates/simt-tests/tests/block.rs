@@ -309,3 +309,30 @@ fn an_mmio_store_is_followed_by_the_kick_hook() {
     let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap();
     assert!(now[0] > 0 && now[1] >= now[0] && now[1] - now[0] <= elapsed_ns);
 }
+
+#[test]
+fn a_store_to_a_register_that_is_not_mapped_ends_the_launch_and_stores_nothing() {
+    static MAPPED: AtomicU64 = AtomicU64::new(0);
+    let (mut registers, mut now) = ([0u64; 2], [0u64; 2]);
+    let addr = |at: usize| registers.as_ptr().wrapping_add(at).expose_provenance() as u64;
+    let (mapped, other) = (addr(0), addr(1));
+    MAPPED.store(mapped, Relaxed);
+    let config = LaunchConfig {
+        registers: Some(|addr| addr == MAPPED.load(Relaxed)),
+        ..shape(1, 1)
+    };
+    let start = registers.as_mut_ptr();
+    let mut ring = |at: usize| {
+        run(
+            "doorbell",
+            args![start.wrapping_add(at), now.as_mut_ptr()],
+            &config,
+        )
+    };
+    ring(0).unwrap();
+    let error = ring(1).unwrap_err().to_string();
+    let expected =
+        format!("block (0,0,0) warp 0 lane 0: stored to a device register at {other:#x}");
+    assert!(error.starts_with(&expected), "{error}");
+    assert_eq!(registers, [0x1122_3344_5566_7788, 0]);
+}

@@ -370,7 +370,7 @@ fn with_device(defect: Defect, warm: bool, host_memory: bool, seed: u64) -> Vec<
     let addr = |word: *const u64| word.expose_provenance() as u64;
     let source = addr(memory.source.as_ptr().cast());
     if host_memory {
-        check::map_host_memory(source, 128);
+        check::map_host_memory(source, source, 128);
     }
     let found = std::thread::scope(|scope| {
         let memory = &memory;
@@ -475,5 +475,36 @@ fn a_non_coherent_load_of_what_a_device_wrote_is_found_whatever_the_fences() {
             &["order_device", "the HCA writes"],
             seed,
         );
+    }
+}
+
+#[test]
+fn a_kernel_that_uses_the_hosts_address_of_memory_is_found_and_told_its_own() {
+    for seed in SEEDS {
+        let mut words = [0u64; 4];
+        let host = words.as_mut_ptr().expose_provenance() as u64;
+        let mapped_at = 1 << 45;
+        check::map_host_memory(mapped_at, host, 32);
+        let out = &mut [0u64; 4];
+        let found = findings(
+            "order_host",
+            args![words.as_mut_ptr(), out.as_mut_ptr()],
+            &shape(1, 1),
+            seed,
+        );
+        check::unmap_memory(mapped_at, 32);
+        let reaches = |at: u64| format!("kernels reach this memory at {:#x}", mapped_at + at);
+        let writes = ["order_host", "writes 8 bytes", &reaches(8)];
+        has(&found, Kind::HostAddress, &writes, seed);
+        let adds = ["order_host", "writes 4 bytes", &reaches(16)];
+        has(&found, Kind::HostAddress, &adds, seed);
+        assert_eq!(found.len(), 2, "{found:#?}");
+        let after = findings(
+            "order_host",
+            args![words.as_mut_ptr(), out.as_mut_ptr()],
+            &shape(1, 1),
+            seed,
+        );
+        none(&after, seed);
     }
 }

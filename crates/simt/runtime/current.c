@@ -11,3 +11,8 @@ const char *__asan_default_options(void) { return "detect_leaks=0:allow_user_seg
 #endif
 
 struct simt_ctx **simt_cur_slot(void) { return &simt_cur_tls; }
+
+/* The place in the code is the return address: lanes that call from one place are together there, as on a GPU. */
+void simt_diverge_at(const void *site);
+void simt_diverge(void);
+void simt_diverge(void) { simt_diverge_at(__builtin_return_address(0)); }

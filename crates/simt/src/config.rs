@@ -67,6 +67,9 @@ pub struct LaunchConfig {
     /// Seed of the schedule. 0 is the plain order, which is the fastest; any other value picks threads at random. With one
     /// worker, the same seed gives the same schedule (as long as the memory that threads poll behaves the same).
     pub seed: u64,
+    /// Whether the lanes of a warp wait for each other behind parts that kernels mark (`simt_diverge`, `simt_reconverge`), as
+    /// nvcc makes them wait behind divergent branches and loops. Default false: the marks do nothing.
+    pub reconverge: bool,
     /// Stack of one CUDA thread in bytes, 8 KiB..=8 MiB. Default 32 KiB, 128 KiB in builds with a sanitizer.
     pub stack_bytes: usize,
     /// The whole launch must end in this time. Seen at schedule points only: a kernel that computes without ever reaching
@@ -76,6 +79,9 @@ pub struct LaunchConfig {
     pub name: &'static str,
     /// Which GPU this stands for. Threads on different ones are apart by scope sys, for the [checker](crate::check).
     pub device: u32,
+    /// Says whether kernels may store to a device register at this address; a store to any other register ends the launch. Asked
+    /// at each store. Default none: every address is one.
+    pub registers: Option<fn(u64) -> bool>,
 }
 
 impl Default for LaunchConfig {
@@ -87,6 +93,7 @@ impl Default for LaunchConfig {
             cooperative: false,
             workers: 1,
             seed: 0,
+            reconverge: false,
             // Instrumented frames are larger.
             stack_bytes: if cfg!(any(feature = "tsan", feature = "asan")) {
                 128 << 10
@@ -96,6 +103,7 @@ impl Default for LaunchConfig {
             deadline: Duration::from_secs(60),
             name: "a kernel",
             device: 0,
+            registers: None,
         }
     }
 }
@@ -116,8 +124,10 @@ pub(crate) struct Shape {
     pub(crate) stack_bytes: usize,
     pub(crate) cooperative: bool,
     pub(crate) seed: u64,
+    pub(crate) reconverge: bool,
     /// OS threads, 1..=256 and at most one per block.
     pub(crate) workers: u32,
+    pub(crate) registers: Option<fn(u64) -> bool>,
     #[cfg(feature = "tsan")]
     pub(crate) name: &'static str,
     #[cfg(feature = "tsan")]
@@ -153,7 +163,9 @@ impl Shape {
             stack_bytes: config.stack_bytes,
             cooperative: config.cooperative,
             seed: config.seed,
+            reconverge: config.reconverge,
             workers: workers.min(blocks),
+            registers: config.registers,
             #[cfg(feature = "tsan")]
             name: config.name,
             #[cfg(feature = "tsan")]

@@ -107,6 +107,17 @@ pub enum LaunchError {
         /// Size of a stack.
         stack_bytes: usize,
     },
+    /// A thread stored to a device register that the host has not mapped for kernels. Nothing was stored.
+    #[error(
+        "{thread}: stored to a device register at {addr:#x}, which the host has not mapped for kernels: kernels need the address \
+         that the mapping returns, not that of the process"
+    )]
+    Register {
+        /// The thread.
+        thread: ThreadId,
+        /// Where it would have stored.
+        addr: u64,
+    },
     /// The [checker](crate::check) has found defects; the launch ran to its end.
     #[error("{} findings: {}", findings.len(), findings.iter().map(|finding| finding.text.as_str()).collect::<Vec<_>>().join("; "))]
     #[cfg(feature = "tsan")]

@@ -38,6 +38,36 @@ extern "C-unwind" fn simt_poll() {
 }
 
 #[unsafe(no_mangle)]
+extern "C-unwind" fn simt_count_fence() {
+    if let Some(me) = current() {
+        me.warp().worker().count_fence();
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C-unwind" fn simt_count_loads(loads: u32) {
+    if let Some(me) = current() {
+        me.warp().worker().count_loads(loads);
+    }
+}
+
+/// The calling lane comes to the front of a divergent part of the code: `simt_diverge` of runtime/current.c.
+#[unsafe(no_mangle)]
+extern "C-unwind" fn simt_diverge_at(site: usize) {
+    if let Some(me) = current() {
+        me.warp().diverge(me, site);
+    }
+}
+
+/// The calling lane comes to the end of the part that it entered last.
+#[unsafe(no_mangle)]
+extern "C-unwind" fn simt_reconverge() {
+    if let Some(me) = current() {
+        me.warp().reconverge(me);
+    }
+}
+
+#[unsafe(no_mangle)]
 extern "C-unwind" fn simt_now_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -56,6 +86,13 @@ extern "C-unwind" fn simt_now_ns() -> u64 {
 /// `register` must be a mapped, 8-byte aligned device register (or memory that stands for one).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn simt_mmio_store64(register: *mut u64, value: u64) {
+    if let Some(me) = current() {
+        let addr = register.expose_provenance() as u64;
+        if !me.warp().worker().has_register(addr) {
+            let thread = me.id();
+            me.fail(move |_| LaunchError::Register { thread, addr });
+        }
+    }
     #[cfg(feature = "tsan")]
     crate::check::on_doorbell();
     // SAFETY: mapped and aligned by this function's contract. An atomic, since a software device reads it meanwhile; Release

@@ -66,6 +66,15 @@ pub struct LaunchStats {
     pub sleeps: u64,
     /// Blocks that were resident together at most, per worker, summed.
     pub seats: u64,
+    /// Barriers of the whole grid.
+    pub grid_syncs: u64,
+    /// Fences wider than a block.
+    pub fences: u64,
+    /// Loads that kernels have counted (`simt_count_loads`), and the rounds in which a thread issued them: it waits for memory
+    /// once in a round.
+    pub loads: u64,
+    /// See `loads`.
+    pub load_rounds: u64,
     /// Wall-clock time of the launch.
     pub elapsed: Duration,
 }
@@ -236,6 +245,7 @@ pub unsafe fn launch(
         stats
     });
     stats.elapsed = launch.started.elapsed();
+    stats.grid_syncs = u64::from(launch.grid.generation());
     #[cfg(feature = "tsan")]
     {
         let findings = check::end_launch(launch.number);
@@ -281,6 +291,9 @@ impl LaunchStats {
         self.meetings += other.meetings;
         self.sleeps += other.sleeps;
         self.seats += other.seats;
+        self.fences += other.fences;
+        self.loads += other.loads;
+        self.load_rounds += other.load_rounds;
     }
 }
 

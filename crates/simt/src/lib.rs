@@ -11,7 +11,9 @@
 //! - Warp operations meet by mask. Stricter than CUDA: naming a lane that has exited is an error, and so is meeting in
 //!   different operations. Lanes beyond the end of a partial warp may be named. A shuffle from a lane outside the mask gives
 //!   all ones.
-//! - Lanes run in no lock-step at all: code that relies on convergence without `__syncwarp` fails here, at some seed.
+//! - Lanes run in no lock-step at all: code that relies on convergence without `__syncwarp` fails here, at some seed. Code that
+//!   does not bear convergence, since lanes that hold something would wait for lanes that spin for it, fails with
+//!   [`LaunchConfig::reconverge`]: lanes then wait for each other behind the parts that kernels mark as divergent.
 //!   `__activemask` is refused at compile time, as are static `__shared__` variables (`SIMT_SHARED` instead).
 //! - Memory is that of the CPU: orders weaker than x86's cannot be seen, scopes make no difference.
 //! - A switch happens at schedule points only: meetings, barriers, atomics, `simt_yield`, `simt_poll`, `__nanosleep`. A spin on
@@ -45,6 +47,7 @@
 pub mod build;
 pub mod check;
 mod config;
+mod converge;
 mod error;
 mod grid;
 mod hooks;

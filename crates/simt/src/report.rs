@@ -54,6 +54,20 @@ fn describe_warp(seat: &Seat, warp: &Warp) -> Vec<String> {
             warp.at_grid.get()
         ));
     }
+    let parts = warp.parts();
+    waiting |= parts.entering();
+    if parts.entering() != 0 {
+        let lanes = parts.entering();
+        lines.push(format!(
+            "{place}: lanes {lanes:#010x} wait in front of a divergent part"
+        ));
+    }
+    for (lanes, missing) in parts.leaving() {
+        waiting |= lanes;
+        lines.push(format!(
+            "{place}: lanes {lanes:#010x} wait behind a divergent part for lanes {missing:#010x}"
+        ));
+    }
     let running = warp.alive.get() & !waiting;
     if running != 0 {
         lines.push(format!("{place}: lanes {running:#010x} run or poll"));

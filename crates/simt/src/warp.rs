@@ -9,9 +9,10 @@
     reason = "threads, warps and worker point at each other; all live as long as the seat"
 )]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ptr;
 
+use crate::converge::Parts;
 use crate::error::LaunchError;
 use crate::op::{Lanes, Op};
 use crate::seat::Seat;
@@ -55,6 +56,8 @@ pub(crate) struct Warp {
     meetings: Cell<usize>,
     pending: [Cell<Meeting>; 32],
     lane_data: Lanes,
+    /// Divergent parts that lanes are in; empty unless the launch reconverges.
+    parts: RefCell<Parts>,
 }
 
 impl Warp {
@@ -81,6 +84,7 @@ impl Warp {
             meetings: Cell::new(0),
             pending: std::array::from_fn(|_| Cell::new(nothing)),
             lane_data: Lanes::new(),
+            parts: RefCell::default(),
         }
     }
 
@@ -128,6 +132,71 @@ impl Warp {
         }
         self.meetings.set(0);
         self.queued.set(false);
+        self.parts.replace(Parts::default());
+    }
+
+    /// Lanes that wait in a barrier or a meeting.
+    fn blocked(&self) -> u32 {
+        let met = self
+            .meetings()
+            .fold(0, |all, meeting| all | meeting.arrived);
+        self.at_barrier.get() | self.at_grid.get() | met
+    }
+
+    /// The divergent parts that its lanes are in.
+    pub(crate) fn parts(&self) -> std::cell::Ref<'_, Parts> {
+        self.parts.borrow()
+    }
+
+    /// The calling lane enters the divergent part at `site`, with the lanes that come there with it.
+    pub(crate) fn diverge(&self, me: &Thread, site: usize) {
+        if !self.worker().reconverges() {
+            return;
+        }
+        let (alive, blocked) = (self.alive.get(), self.blocked());
+        let enter = self
+            .parts
+            .borrow_mut()
+            .comes(me.lane(), site, alive, blocked);
+        self.go_on(me, enter);
+    }
+
+    /// The calling lane leaves the divergent part that it entered last, with all that entered with it.
+    pub(crate) fn reconverge(&self, me: &Thread) {
+        if !self.worker().reconverges() {
+            return;
+        }
+        let left = self.parts.borrow_mut().leaves(me.lane());
+        let Some(left) = left else {
+            let thread = me.id();
+            let message = "simt_reconverge without simt_diverge".to_owned();
+            me.fail(move |_| LaunchError::Panic { thread, message });
+        };
+        self.go_on(me, left);
+    }
+
+    /// `lanes` go on; the calling one waits unless it is among them.
+    fn go_on(&self, me: &Thread, lanes: u32) {
+        let bit = 1 << me.lane();
+        self.worker().unblock(self, lanes & !bit);
+        if lanes & bit == 0 {
+            self.worker().block(me);
+            me.suspend();
+        }
+    }
+
+    /// The calling lane has looked at memory in vain: lanes in front of a part do not wait for it.
+    pub(crate) fn polls(&self, me: &Thread) {
+        let (alive, blocked) = (self.alive.get(), self.blocked());
+        let enter = self.parts.borrow_mut().polls(me.lane(), alive, blocked);
+        self.worker().unblock(self, enter);
+    }
+
+    /// The same for one that waits for others.
+    pub(crate) fn waits(&self, me: &Thread) {
+        let (alive, blocked) = (self.alive.get(), self.blocked());
+        let enter = self.parts.borrow_mut().waits(me.lane(), alive, blocked);
+        self.worker().unblock(self, enter);
     }
 
     /// Meetings that wait for lanes.
@@ -257,6 +326,11 @@ impl Warp {
     pub(crate) fn exit(&self, lane: u32) -> Result<(), LaunchError> {
         let bit = 1 << lane;
         self.alive.set(self.alive.get() & !bit);
+        if self.worker().reconverges() {
+            let (alive, blocked) = (self.alive.get(), self.blocked());
+            let released = self.parts.borrow_mut().exits(lane, alive, blocked);
+            self.worker().unblock(self, released);
+        }
         let Some(Meeting { op, mask, arrived }) =
             self.meetings().find(|meeting| meeting.mask & bit != 0)
         else {

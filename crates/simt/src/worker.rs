@@ -77,6 +77,9 @@ pub(crate) struct Worker {
     meetings: Cell<u64>,
     sleeps: Cell<u64>,
     threads: Cell<u64>,
+    fences: Cell<u64>,
+    loads: Cell<u64>,
+    load_rounds: Cell<u64>,
     /// Set when the launch has failed, here or elsewhere.
     stop: Cell<bool>,
     /// If here: what makes the error.
@@ -122,15 +125,28 @@ impl Worker {
             meetings: Cell::new(0),
             sleeps: Cell::new(0),
             threads: Cell::new(0),
+            fences: Cell::new(0),
+            loads: Cell::new(0),
+            load_rounds: Cell::new(0),
             stop: Cell::new(false),
             failure: Cell::new(None),
         }
+    }
+
+    /// Whether lanes wait for each other behind divergent parts.
+    pub(crate) fn reconverges(&self) -> bool {
+        self.launch.shape.reconverge
     }
 
     /// Number and shape of the launch.
     #[cfg(feature = "tsan")]
     pub(crate) fn launch(&self) -> (u64, &Shape) {
         (self.launch.number, &self.launch.shape)
+    }
+
+    /// Whether the launch's kernels may store to a register at `addr`.
+    pub(crate) fn has_register(&self, addr: u64) -> bool {
+        self.launch.shape.registers.is_none_or(|known| known(addr))
     }
 
     /// Runs this worker's blocks to their end, or until the launch fails.
@@ -151,6 +167,10 @@ impl Worker {
             meetings: self.meetings.get(),
             sleeps: self.sleeps.get(),
             seats: self.seats.count() as u64,
+            fences: self.fences.get(),
+            loads: self.loads.get(),
+            load_rounds: self.load_rounds.get(),
+            grid_syncs: 0,
             elapsed: Duration::ZERO,
         }
     }

@@ -165,3 +165,11 @@ extern "C" __global__ void order_device(int defect, int warm, uint64_t* source, 
   *out = old + (defect == kAtomicTooNarrow ? __ldg(target) : *target);  // (read target)
 }
 SIMT_EXPORT(order_device)
+
+// Writes into what it is given as host-mapped memory, by a plain store and by an atomic.
+extern "C" __global__ void order_host(uint64_t* words, uint64_t* out) {
+  words[1] = 7;
+  out[0] = 1;
+  atomicAdd(reinterpret_cast<unsigned*>(&words[2]), 1u);
+}
+SIMT_EXPORT(order_host)

@@ -16,6 +16,11 @@ enum class Fence : unsigned { acquire = 1, release = 2, both = 3 };
 
 }  // namespace simt
 
+extern "C" {
+// Counts a fence that is wider than a block (`LaunchStats::fences`).
+void simt_count_fence(void);
+}
+
 #ifdef SIMT_TSAN
 
 extern "C" {
@@ -43,6 +48,7 @@ class Scoped {
 };
 
 inline void fence(Fence what, Scope scope) {
+  if (scope != Scope::block) simt_count_fence();
   simt_check_fence(static_cast<uint32_t>(what), static_cast<uint32_t>(scope));
 }
 
@@ -76,6 +82,7 @@ class Scoped {
 };
 
 inline void fence(Fence what, Scope scope) {
+  if (scope != Scope::block) simt_count_fence();
   if (what == Fence::acquire) {
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
   } else if (what == Fence::release) {

@@ -32,6 +32,13 @@ void simt_progress(void);
 // This thread looked and found nothing. Others run; when all runnable threads of the launch poll,
 // the OS thread sleeps.
 void simt_poll(void);
+// Front and end of a part of the code that lanes of a warp leave together: behind a divergent
+// branch or loop the compiler makes lanes wait for each other. With `LaunchConfig::reconverge`
+// lanes that come to one front together wait at its end for each other; else both calls do nothing.
+void simt_diverge(void);
+void simt_reconverge(void);
+// Counts `loads` loads that this thread issues before it uses any of them (`LaunchStats::loads`).
+void simt_count_loads(uint32_t loads);
 // CLOCK_MONOTONIC in ns: one clock for all processes of the machine.
 uint64_t simt_now_ns(void);
 // 8-byte release store to a device register, then the kick hook of the software device in this

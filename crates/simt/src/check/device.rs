@@ -12,14 +12,25 @@ use super::shadow::{Cell, Granule, Word, granules};
 use super::state::{History, State, other_place, other_side};
 
 impl State {
-    pub(super) fn map_host(&mut self, addr: u64, bytes: u64) {
+    pub(super) fn map_host(&mut self, addr: u64, host: u64, bytes: u64) {
         self.host_mapped.insert(addr, addr + bytes);
+        if host != addr {
+            self.host_views.insert(host, (host + bytes, addr));
+        }
     }
 
     pub(super) fn unmap(&mut self, addr: u64, bytes: u64) {
-        self.host_mapped
-            .retain(|start, _| !(addr..addr + bytes).contains(start));
+        let gone = addr..addr + bytes;
+        self.host_mapped.retain(|start, _| !gone.contains(start));
+        self.host_views
+            .retain(|_, (_, mapped_at)| !gone.contains(mapped_at));
         self.forget(addr, bytes);
+    }
+
+    /// Where kernels reach what the host has at `addr`, if they reach it elsewhere.
+    pub(super) fn of_host_view(&self, addr: u64) -> Option<u64> {
+        let (start, (end, mapped_at)) = self.host_views.range(..=addr).next_back()?;
+        (addr < *end).then_some(mapped_at + (addr - start))
     }
 
     fn is_host(&self, addr: u64) -> bool {
@@ -54,8 +65,9 @@ impl State {
         }
     }
 
-    /// An access of a device. Its note comes before the access.
+    /// An access of a device, which addresses memory as the host does. Its note comes before the access.
     pub(super) fn device(&mut self, addr: u64, bytes: u64, writes: bool) {
+        let addr = self.of_host_view(addr).unwrap_or(addr);
         self.device_epoch += 1;
         let epoch = self.device_epoch;
         let knows = {

@@ -115,9 +115,10 @@ pub extern "C" fn device_access(addr: u64, bytes: u64, writes: bool) {
     STATE.with(|state| state.device(addr, bytes, writes));
 }
 
-/// Memory of the host that kernels may access: what a device does there is ordered by fences of scope sys only.
-pub fn map_host_memory(addr: u64, bytes: u64) {
-    STATE.with(|state| state.map_host(addr, bytes));
+/// Memory of the host at `host` that kernels reach at `addr`: what a device does there is ordered by fences of scope sys only, and
+/// a kernel that uses the host's address is a finding.
+pub fn map_host_memory(addr: u64, host: u64, bytes: u64) {
+    STATE.with(|state| state.map_host(addr, host, bytes));
 }
 
 /// Memory that is given back: what comes to lie there begins anew.

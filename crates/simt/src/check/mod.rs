@@ -13,6 +13,7 @@
 //! - **stale**: a weak load finds a sector in its block's L1 that was loaded before memory changed.
 //! - **not constant**: a non-coherent load (`__ldg`, `ld.global.nc`) of bytes that a device, or a thread of the same launch, has
 //!   written.
+//! - **host address**: a thread uses the address that host-mapped memory has for the host, which a GPU need not have.
 //!
 //! What it does not see: order weaker than that of the schedule that ran (a race is found when both accesses happen, in
 //! whatever order, so seeds matter little); accesses of the host; blocks one after the other in one seat (few, with a seed that

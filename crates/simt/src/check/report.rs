@@ -21,6 +21,8 @@ pub enum Kind {
     Stale,
     /// A non-coherent load of memory that changes while the kernel runs.
     NotConstant,
+    /// A kernel uses the address that host-mapped memory has for the host.
+    HostAddress,
 }
 
 /// One defect.
@@ -117,6 +119,18 @@ impl Finding {
         );
         Self {
             kind: Kind::Stale,
+            text,
+        }
+    }
+
+    /// Host-mapped memory at an address that only the host has.
+    pub(super) fn host_address(side: &Side, mapped_at: u64) -> Self {
+        let text = format!(
+            "host address: {}, which only the host may use: kernels reach this memory at {mapped_at:#x}",
+            side.0
+        );
+        Self {
+            kind: Kind::HostAddress,
             text,
         }
     }

@@ -32,8 +32,10 @@ pub(super) struct State {
     pub(super) told_shared: Option<Arc<Clock>>,
     pub(super) shadow: Shadow,
     l1: HashMap<(u64, Dim3), L1>,
-    /// Host-mapped memory: start and end.
+    /// Host-mapped memory as kernels address it: start and end.
     pub(super) host_mapped: BTreeMap<u64, u64>,
+    /// The same as the host and its devices address it, where that differs: start, and end with the start for kernels.
+    pub(super) host_views: BTreeMap<u64, (u64, u64)>,
     pub(super) versions: u64,
     launches: u64,
     pub(super) findings: Findings,
@@ -152,6 +154,7 @@ impl State {
         constant: bool,
         pc: u64,
     ) {
+        self.check_view(slot, addr, bytes, writes, pc);
         for (granule, mask) in granules(addr, bytes) {
             self.access(slot, granule, mask, !writes, writes, None, constant, pc);
         }
@@ -188,6 +191,7 @@ impl State {
         scope: Scope,
         pc: u64,
     ) {
+        self.check_view(slot, addr, bytes, stores, pc);
         let device_scope = self.device_scope(addr);
         for (granule, mask) in granules(addr, bytes) {
             self.access(slot, granule, mask, loads, stores, Some(scope), false, pc);
@@ -227,6 +231,19 @@ impl State {
                 // The host may act on it: a mailbox.
                 self.tell(slot, &[Scope::System, Scope::System]);
             }
+        }
+    }
+
+    /// Kernels reach host-mapped memory at an address of their own, not at the host's.
+    fn check_view(&mut self, slot: u32, addr: u64, bytes: u64, writes: bool, pc: u64) {
+        let Some(mapped_at) = self.of_host_view(addr) else {
+            return;
+        };
+        if let Some(agent) = &self.agents[slot as usize] {
+            let side = Side::of(&agent.identity, addr, bytes, writes, pc);
+            let finding = Finding::host_address(&side, mapped_at);
+            self.findings
+                .add(finding, agent.identity.place.launch, (pc, 0));
         }
     }
 

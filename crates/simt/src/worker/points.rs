@@ -46,6 +46,9 @@ impl Worker {
         if me.warp().mark(me.lane(), self.spell.get()) {
             self.polling.set(self.polling.get() + 1);
         }
+        if self.reconverges() {
+            me.warp().polls(me);
+        }
         self.step_aside(me);
     }
 
@@ -73,6 +76,9 @@ impl Worker {
         self.runnable.set(self.runnable.get() - 1);
         let marked = me.warp().marked(self.spell.get()) >> me.lane() & 1;
         self.polling.set(self.polling.get() - marked);
+        if self.reconverges() {
+            me.warp().waits(me);
+        }
     }
 
     /// Lanes of `warp` that waited may go on.
@@ -86,6 +92,17 @@ impl Worker {
             .set(self.polling.get() + (lanes & warp.marked(self.spell.get())).count_ones());
         warp.ready.set(warp.ready.get() | lanes);
         self.enqueue(warp);
+    }
+
+    #[inline(always)]
+    pub(crate) fn count_fence(&self) {
+        self.fences.set(self.fences.get() + 1);
+    }
+
+    #[inline(always)]
+    pub(crate) fn count_loads(&self, loads: u32) {
+        self.loads.set(self.loads.get() + u64::from(loads));
+        self.load_rounds.set(self.load_rounds.get() + 1);
     }
 
     #[inline(always)]
