@@ -113,6 +113,9 @@ impl Step<'_> {
 
     pub(crate) fn reserve(&mut self) -> Result<(), Violation> {
         self.in_life()?;
+        if self.is(Mutant::MeetsWithClaim) && self.a_lane_looks_for_space() {
+            return Ok(());
+        }
         let c = self.configuration;
         let (resv, blocks) = (self.word(Word::RESV), self.thread.blocks);
         let waits_later = c.admission == Admission::Add;

@@ -178,6 +178,9 @@ pub struct Configuration {
     pub mailbox: bool,
     /// Every WQE of a batch is written by a lane of its own.
     pub lanes: bool,
+    /// Threads of the same program are lanes of one warp, each of which posts by itself: they begin an operation when all have
+    /// ended the one before, since the compiler makes lanes wait for each other behind each of them.
+    pub warps: bool,
     /// How completions are looked at.
     pub cq: Cq,
     /// A WQE may fail; those behind it are flushed.
@@ -220,6 +223,7 @@ impl Configuration {
             host_queues: false,
             mailbox: false,
             lanes: false,
+            warps: false,
             cq: Cq::Step,
             wqe_error: false,
             flag_range: 0,
@@ -340,6 +344,14 @@ impl Configuration {
     pub fn lanes(self) -> Self {
         Self {
             lanes: true,
+            ..self
+        }
+    }
+
+    /// Threads of the same program are lanes of one warp.
+    pub fn warps(self) -> Self {
+        Self {
+            warps: true,
             ..self
         }
     }

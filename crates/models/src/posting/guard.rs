@@ -7,6 +7,9 @@ use super::thread::{Step, first};
 
 impl Step<'_> {
     pub(crate) fn begin(&mut self) {
+        if self.configuration.warps && self.is_ahead_of_its_warp() {
+            return;
+        }
         let op = self.op;
         let life = self.word(Word::LIFE);
         let begins = |thread: &mut Thread| {

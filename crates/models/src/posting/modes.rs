@@ -1,4 +1,5 @@
-//! What the modes change: scopes of fences, lanes of a warp, a mailbox and its host thread, a QP with one user.
+//! What the modes change: scopes of fences, lanes of a warp that share a post or post by themselves, a mailbox and its host
+//! thread, a QP with one user.
 //!
 //! A fence whose scope does not reach the NIC drains nothing for it. In block mode publishers fence at block scope only, so
 //! what a thread is to make visible is tracked: `known` are the WQEs that it wrote or learned of by an acquire fence after
@@ -10,7 +11,7 @@ use super::configuration::{Configuration, Fence, Scope};
 use super::model::Move;
 use super::property::Mutant;
 use super::serve::{DOORBELL, DOORBELL_INDEX, RECORD};
-use super::state::{At, LANE, State, Word, bit, block};
+use super::state::{At, LANE, State, Thread, Word, bit, block};
 use super::thread::Step;
 
 impl Configuration {
@@ -110,6 +111,27 @@ impl Step<'_> {
         } else {
             At::Peek
         }
+    }
+
+    // ---- lanes that post by themselves ----
+
+    /// The lanes of this thread's warp, itself among them.
+    fn warp(&self) -> impl Iterator<Item = &Thread> {
+        let program = self.thread.program;
+        let lanes = self.threads.iter();
+        lanes.filter(move |other| other.program == program)
+    }
+
+    /// Whether a lane of the warp has not ended the operation that this one has.
+    pub(crate) fn is_ahead_of_its_warp(&self) -> bool {
+        self.warp().any(|lane| lane.done < self.thread.done)
+    }
+
+    /// Whether a lane of the warp has no claim yet in the operation that this one is in.
+    pub(crate) fn a_lane_looks_for_space(&self) -> bool {
+        let looks = |at| matches!(at, At::Idle | At::Admit | At::Undo | At::AdmitWait);
+        self.warp()
+            .any(|lane| lane.done == self.thread.done && looks(lane.at))
     }
 
     // ---- block mode ----

@@ -55,6 +55,7 @@ pub enum Mutant {
     RefreshWithoutFence,
     RefreshKeepsLife,
     ClosedNotFenced,
+    MeetsWithClaim,
 }
 
 /// What a violation breaks. Numbers as in the reference.

@@ -13,6 +13,8 @@ pub(crate) struct Step<'a> {
     pub(crate) words: &'a Words,
     pub(crate) thread: &'a Thread,
     pub(crate) op: Op,
+    /// All threads, this one among them.
+    pub(crate) threads: &'a [Thread],
     /// What the steps found so far lead to: words and the thread afterwards. No place has more than three.
     next: [Option<(Words, Thread)>; 3],
 }
@@ -48,6 +50,7 @@ impl Configuration {
             words: &state.words,
             thread,
             op: op.copied().unwrap_or_default(),
+            threads: state.threads(),
             next: [None; 3],
         };
         step.take()?;

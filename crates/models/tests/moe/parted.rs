@@ -8,8 +8,8 @@
 //! that they say is older than its first call, and a lap of the numbers must pass before it looks new. What harms at once is
 //! suspicion, and rows that land late.
 //!
-//! With `tells_new` the first call of a view tells which calls of the view ended aborted before it. The kernels do not: two
-//! healthy ranks then wait for each other until a deadline, which is what the last two mutants show.
+//! Where a call ends aborted, the next call of that rank that runs says so again, to each rank that has become a member since. Without that two
+//! healthy ranks wait for each other until a deadline, and nothing else ends it: the mutants that leave it out break `DL`.
 
 use models::moe::Property;
 use models::moe::parted::{Mutant, Parted};
@@ -53,6 +53,11 @@ pub(crate) fn holds() -> Vec<Parted> {
             ..only(3)
         },
         Parted {
+            aborts: 1,
+            first: 254,
+            ..only(3)
+        },
+        Parted {
             retries: 1,
             ..only(2)
         },
@@ -90,6 +95,10 @@ pub(crate) fn larger() -> Vec<Parted> {
             aborts: 2,
             first: 254,
             ..only(4)
+        },
+        Parted {
+            aborts: 2,
+            ..of(Fused, 3)
         },
         Parted {
             timeouts: 1,
@@ -159,10 +168,13 @@ pub(crate) fn mutants() -> Vec<(Parted, Property)> {
         breaks: 2,
         ..only(2)
     };
-    let untold = |model| Parted {
-        aborts: 1,
-        tells_new: false,
-        ..model
+    let untold = |mutant, aborts, model| {
+        let model = Parted {
+            aborts,
+            mutant: Some(mutant),
+            ..model
+        };
+        (model, Property::DL)
     };
     let mut mutants: Vec<(Parted, Property)> = [
         (Mutant::WordsNotCleared, leap.clone(), Property::K1),
@@ -186,8 +198,10 @@ pub(crate) fn mutants() -> Vec<(Parted, Property)> {
         (model, property)
     })
     .into();
-    for model in [only(3), of(Split, 3)] {
-        mutants.push((untold(model), Property::DL));
-    }
+    mutants.extend([
+        untold(Mutant::AbortsToldOnce, 1, only(3)),
+        untold(Mutant::AbortsToldOnce, 1, of(Split, 3)),
+        untold(Mutant::OneAbortTold, 2, of(Fused, 4)),
+    ]);
     mutants
 }

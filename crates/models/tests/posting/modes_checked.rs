@@ -33,6 +33,41 @@ fn lanes_of_a_warp_write_and_the_leader_publishes_for_them() {
     check("batch", batches());
 }
 
+pub(crate) fn lanes_alone() -> Vec<Configuration> {
+    let three = |name| new(name, 2, same(3, puts(2, 1))).warps();
+    let two_warps = |name| {
+        let programs = vec![puts(1, 1), puts(1, 1), puts(2, 1), puts(2, 1)];
+        new(name, 2, programs).warps()
+    };
+    vec![
+        three("D2 3 lanes, twice").live(),
+        three("D2 3 lanes, twice, no record").without_record(),
+        three("D2 3 lanes, twice, NIC samples").nic(Nic::Samples),
+        two_warps("D2 2 warps of 2 lanes"),
+        new(
+            "D4 3 lanes, batches of two, deadline",
+            4,
+            same(3, vec![op(2, "d"); 2]),
+        )
+        .quarter(2)
+        .warps(),
+        new(
+            "D2 3 lanes, put and wait",
+            2,
+            same(3, vec![op(1, "w"), op(1, "")]),
+        )
+        .warps(),
+        three("lanes meet with their claims").mutant(Mutant::MeetsWithClaim, Property::Ends),
+        two_warps("lanes of two warps meet with their claims")
+            .mutant(Mutant::MeetsWithClaim, Property::Ends),
+    ]
+}
+
+#[test]
+fn lanes_that_post_alone_meet_behind_the_post_and_not_inside() {
+    check("lanes", lanes_alone());
+}
+
 pub(crate) fn block_owned() -> Vec<Configuration> {
     let two = |name| new(name, 4, same(2, puts(3, 1))).block_owned();
     let three = |name| new(name, 2, same(3, puts(2, 1))).block_owned();

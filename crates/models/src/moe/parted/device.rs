@@ -100,15 +100,16 @@ impl Parted {
         }
         let covers = end.views.iter().rev().find(|view| view.first <= index);
         let view = *covers.expect("the first view begins with the first call");
-        let before = end.handles[usize::from(call.wrapping_add(1) % SETS)];
+        let aborted_before = end.aborted;
         end.handles[usize::from(call % SETS)] = Handle {
-            is_first: view.epoch != before.epoch && view.first < index,
+            untold: aborted_before,
             united: view.united || (self.has(Mutant::SendsBeforeTheView) && end.connected),
             aborted: false,
             epoch: view.epoch,
         };
         end.stage = Stage::Entered;
         if index <= end.limit {
+            end.aborted = 0;
             emit(step("begins"), next);
             return Ok(());
         }
@@ -119,7 +120,9 @@ impl Parted {
             emit(step("is held in"), held);
         } else if state.aborts > 0 && index < self.calls {
             // Of its last call a rank would have to say so in the next.
-            end.handles[usize::from(call % SETS)].aborted = true;
+            let handle = &mut end.handles[usize::from(call % SETS)];
+            (handle.aborted, handle.untold) = (true, 0);
+            end.aborted = SETS.min(aborted_before + 1);
             next.aborts -= 1;
             next.disturbed = true;
             emit(step("aborts"), next);
@@ -145,11 +148,14 @@ impl Parted {
             return emit(step("leaves out the other in"), next);
         }
         let begins = phase.kind == DISPATCH && state.ends[me].stage == Stage::Entered;
-        if self.tells_new && begins && handle.is_first {
-            self.tell_new(&mut next, me, phase.call);
+        if begins {
+            self.tell_aborted(&mut next, me, phase.call, handle.untold);
         }
         if handle.aborted {
-            self.skip(&mut next, me, i, call);
+            // Without a guard it leaves alone what is kept of the other end: the host may be clearing it.
+            if state.ends[me].open {
+                self.skip(&mut next, me, i, call);
+            }
             self.passes_send(&mut next, me, phase, call);
             return emit(step("says that it aborts"), next);
         }
@@ -218,15 +224,18 @@ impl Parted {
         passes(next, me);
     }
 
-    /// The first call of a view that begins before it: those in between have ended aborted, in the view before, of which the
-    /// other may have been no member. It is told so now.
-    fn tell_new(&self, next: &mut State, me: usize, index: u8) {
-        let end = &next.ends[me];
-        let covers = end.views.iter().rev().find(|view| view.first <= index);
-        let first = covers
-            .expect("the first view begins with the first call")
-            .first;
-        for earlier in first.max(index.saturating_sub(SETS))..index {
+    /// `tell_aborted`: the calls right before this one ended aborted, each in the view that it found, of which the other may have
+    /// been no member. It is told so now, before anything is awaited.
+    fn tell_aborted(&self, next: &mut State, me: usize, index: u8, untold: u8) {
+        if !next.ends[me].open {
+            return;
+        }
+        let untold = match self.mutant {
+            Some(Mutant::AbortsToldOnce) => 0,
+            Some(Mutant::OneAbortTold) => untold.min(1),
+            _ => untold,
+        };
+        for earlier in index - untold..index {
             let call = self.number(next, earlier);
             for kind in [DISPATCH, COMBINE] {
                 self.skip(next, me, place(kind, call), call);
@@ -273,7 +282,7 @@ impl Parted {
     /// Writes credits and calls not sent, unless the QP refuses it.
     fn control(&self, next: &mut State, me: usize, i: usize) {
         let end = &mut next.ends[me];
-        if end.qp != Qp::Rts {
+        if end.qp != Qp::Rts || !end.open {
             return;
         }
         let credit = own_credit(end);

@@ -104,7 +104,7 @@ impl Parted {
                     mine.connected = false;
                 }
                 if fences {
-                    mine.qp = Qp::Err;
+                    mine.fence();
                 }
             });
         }
@@ -126,6 +126,7 @@ impl Parted {
                 mine.promised = false;
                 mine.cleared = false;
                 mine.connected &= record.united && self.has(Mutant::StaysConnected);
+                mine.open |= record.united;
                 if record.united && mine.qp != Qp::Rts && !self.has(Mutant::UnconnectedIsUnited) {
                     // It began to connect anew before it promised, and is not through: broken, in the new view.
                     mine.qp = Qp::Err;
@@ -151,7 +152,7 @@ impl Parted {
         let fences = self.has(Mutant::ClearedBeforeErr) && end.own < end.views[1].epoch / 2;
         let fences = fences || (self.has(Mutant::PromisesBeforeErr) && !end.cleared);
         if fences && end.qp == Qp::Rts {
-            go("fences late in", &|next| next.ends[me].qp = Qp::Err);
+            go("fences late in", &|next| next.ends[me].fence());
         }
         if !end.cleared && ended && silent {
             go("clears in", &|next| {
@@ -235,9 +236,8 @@ impl Parted {
         next.leapt = phase.call;
         let before = self.number(&next, phase.call).wrapping_sub(1);
         for end in &mut next.ends {
-            for kind in 0..2 {
-                end.released[kind] = before;
-            }
+            end.released = [before; 2];
+            end.aborted = 0;
         }
         emit(
             Step {
@@ -247,6 +247,14 @@ impl Parted {
             },
             next,
         );
+    }
+}
+
+impl End {
+    /// `fail_peer`: the QP is in error, and kernels get no guard until a view unites the two.
+    fn fence(&mut self) {
+        self.qp = Qp::Err;
+        self.open = false;
     }
 }
 

@@ -46,6 +46,10 @@ pub enum Mutant {
     UnconnectedIsUnited,
     /// An end fences its QP after its promise.
     PromisesBeforeErr,
+    /// A call that ends aborted says so itself, to the members of the view that it has, and no later call says it again.
+    AbortsToldOnce,
+    /// A call that runs behind aborted ones names the last of them only.
+    OneAbortTold,
 }
 
 /// One configuration.
@@ -71,9 +75,6 @@ pub struct Parted {
     pub later: u8,
     /// A third rank is a member with both, and waits for both in every call.
     pub third: bool,
-    /// The first call of a view tells which calls of the view have ended aborted before it, in the view before: the other was
-    /// no member of that. The kernels do not do so.
-    pub tells_new: bool,
     /// What is done wrong.
     pub mutant: Option<Mutant>,
     /// Those of `pattern`, for all calls.
@@ -94,7 +95,6 @@ impl Parted {
             aborts: 0,
             later: 0,
             third: false,
-            tells_new: true,
             mutant: None,
             phases: pattern.phases(calls),
         }
@@ -126,9 +126,6 @@ impl Parted {
         }
         if self.leap > 0 {
             name += &format!(", leap of {}", self.leap);
-        }
-        if !self.tells_new {
-            name += ", aborts are told in their own view only";
         }
         if let Some(mutant) = self.mutant {
             name = format!("{mutant:?}: {name}");

@@ -80,8 +80,8 @@ pub(super) struct View {
 /// A call in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handle {
-    /// The first of its view that this end begins, and later than the first that the view covers.
-    pub(super) is_first: bool,
+    /// So many calls before it ended aborted, which it says again.
+    pub(super) untold: u8,
     pub(super) united: bool,
     pub(super) aborted: bool,
     pub(super) epoch: u8,
@@ -107,6 +107,10 @@ pub(super) struct End {
     pub(super) promised: bool,
     /// The older one first.
     pub(super) views: [View; 2],
+    /// Calls in a row that have ended aborted, the newest ones.
+    pub(super) aborted: u8,
+    /// Kernels get guards of the other end.
+    pub(super) open: bool,
     pub(super) qp: Qp,
     /// Lives of the QP here, and the one at the other end that this one is connected to: packets carry both.
     pub(super) own: u8,
@@ -269,7 +273,7 @@ impl End {
         codec.byte(&mut stage, 3);
         self.stage = STAGES[usize::from(stage)];
         for handle in &mut self.handles {
-            codec.flag(&mut handle.is_first);
+            codec.byte(&mut handle.untold, 2);
             codec.flag(&mut handle.united);
             codec.flag(&mut handle.aborted);
             codec.byte(&mut handle.epoch, 3);
@@ -295,6 +299,8 @@ impl End {
         for view in &mut self.views {
             code_view(view, codec);
         }
+        codec.byte(&mut self.aborted, 2);
+        codec.flag(&mut self.open);
         let mut qp = self.qp as u8;
         codec.byte(&mut qp, 2);
         self.qp = QPS[usize::from(qp)];

@@ -112,6 +112,7 @@ impl Model for Parted {
             released: [self.first.wrapping_sub(1); 2],
             limit: OPEN,
             views: [view; 2],
+            open: true,
             ..End::default()
         };
         State {
