@@ -1,9 +1,10 @@
-//! The thread that waits for the record to change, so that the thread which follows the rules looks at once.
+//! The thread that waits for the record to change, so that the thread which follows the rules goes on at once: by the record that
+//! the store has told, or by a look where it tells none.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rendezvous::Store;
+use rendezvous::{KeyChange, KeyWatch, Store};
 
 use super::shared::Shared;
 
@@ -14,14 +15,22 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// Waits until the group is gone. The thread holds nothing of the group while it waits, so nobody waits for the thread.
 pub(super) fn run(shared: &Weak<Shared>, store: &Arc<dyn Store>, key: &str) {
-    while let Some(since) = shared.upgrade().and_then(|shared| seen(&shared)) {
-        let changed = store.wait_for_key(key, since, WAIT);
+    let mut watch = KeyWatch::new(key);
+    let mut known = 0;
+    while let Some(seen) = shared.upgrade().and_then(|shared| seen(&shared)) {
+        let since = seen.max(known);
+        let changed = store.next_change(&mut watch, since, WAIT);
         let Some(shared) = shared.upgrade() else {
             return;
         };
         match changed {
-            Ok(false) => {}
-            Ok(true) => ring(&shared, since),
+            Ok(KeyChange::Nothing) => {}
+            Ok(KeyChange::Set(entry)) => {
+                known = entry.revision;
+                shared.lock().told = Some(entry);
+                shared.notify();
+            }
+            Ok(KeyChange::Unknown) => ring(&shared, since),
             Err(error) => {
                 tracing::debug!("no watch of {key}: {error}");
                 let inner = shared.lock();
@@ -39,7 +48,7 @@ fn seen(shared: &Shared) -> Option<u64> {
 /// Rings, and waits until the thread that follows the rules has looked behind `since`.
 fn ring(shared: &Shared, since: u64) {
     let mut inner = shared.lock();
-    inner.news = true;
+    inner.rang = true;
     shared.notify();
     while inner.seen <= since && !shared.is_stopped() {
         inner = shared.wait(inner, AGAIN);

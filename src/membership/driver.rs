@@ -8,24 +8,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rendezvous::StoreError;
+use rendezvous::{Entry, StoreError};
 
 use super::GroupError;
 use super::event::{Cause, GroupEventKind, GroupState};
-use super::group_store::{GroupStore, LookAt, StoredRow};
+use super::group_store::{
+    GOODBYES, GroupStore, LookAt, PROMISES, goodbye_key, over_key, promise_key, row_key,
+};
 use super::rules::evidence::{Leaving, Limit, Look, Own, Row};
 use super::rules::named::Rules;
-use super::rules::record::{Members, RankGeneration, Record};
+use super::rules::record::{Members, Proposal, RankGeneration, Record};
 use super::rules::slots::Slots;
 use super::rules::steps::Step;
 use super::see::{Heard, Newcomers};
 use super::shared::Shared;
+use super::stored::StoredRow;
 
 /// Shortest pause between two looks of a rank whose turn it is in a change.
 const BUSY: Duration = Duration::from_millis(2);
 /// The same while ranks want to come in, or have left.
 const LOOK: Duration = Duration::from_millis(20);
-/// Pause after the store, or a step, has failed.
+/// Pause after a step has failed. After turns that the store has failed, one behind the other, it is twice as long each time.
 const AGAIN: Duration = Duration::from_millis(10);
 /// In peace one look in so many is at changes, which the record's bell may have missed; the others are at leases.
 const PEACE: u32 = 4;
@@ -47,8 +50,8 @@ pub(super) struct Driver {
     founders: Vec<u32>,
     pub(super) rules: Rules<Duration>,
     pub(super) own: Own<Duration>,
-    /// First calls of the device's views, the older one first.
-    pub(super) views: Vec<u32>,
+    /// The first call of the newest view that its device has, or a later one (`age.rs`).
+    pub(super) first: u32,
     /// Those to whom kernels may post.
     pub(super) opened: BTreeSet<RankGeneration>,
     /// What the store has of this rank.
@@ -57,12 +60,28 @@ pub(super) struct Driver {
     pub(super) through: Option<u32>,
     pub(super) heard: Heard,
     pub(super) newcomers: Newcomers,
+    /// The record behind which this rank, in the lowest slot, has removed what others have left.
+    pub(super) tidied: Option<Record>,
     /// What was told last, for each cause that follows from looks.
     pub(super) causes: BTreeMap<Cause, Slots>,
     preparing: Option<Slots>,
+    /// This rank looks at all keys: it acts, or would if whoever comes before it did.
+    reads: bool,
+    /// The last look was one at all keys. What follows from words that others may have taken back is done behind such a look only.
+    pub(super) whole: bool,
+    /// The proposal that all its newcomers have promised, as this newcomer has told.
+    rung: u64,
+    /// The next turn begins with a look, whatever has woken this rank.
+    look_due: bool,
     /// Looks in a row that have found nothing to do.
     peace: u32,
     said_hello: bool,
+    /// The earlier generation of its slot for whose end this rank waits.
+    waits_for: Option<u32>,
+    /// The store has failed in this turn.
+    store_refused: bool,
+    /// Turns in a row that the store has failed.
+    store_failures: u32,
     pub(super) since: Instants,
 }
 
@@ -75,6 +94,10 @@ pub(super) struct Instants {
     counted: Option<Instant>,
     /// P9: this rank would do a step that any rank may do, of the record with this epoch and number.
     turn: Option<((u32, u64), Instant)>,
+    /// Somebody has something to do, in the record with this epoch and number.
+    busy: Option<((u32, u64), Instant)>,
+    /// The newest view was given to the device.
+    pub(super) viewed: Option<Instant>,
     /// This rank has left, and ends the calls that it is still part of.
     pub(super) left: Option<Instant>,
     /// Calls have been held.
@@ -105,19 +128,29 @@ impl Driver {
             store,
             founders,
             own,
-            views: if founds { vec![1] } else { Vec::new() },
+            first: 1,
             opened,
             told: StoredRow::default(),
             through: None,
+            tidied: None,
             causes: BTreeMap::new(),
             preparing: None,
+            reads: !founds,
+            whole: false,
+            rung: 0,
+            look_due: true,
             peace: 0,
             said_hello: false,
+            waits_for: None,
+            store_refused: false,
+            store_failures: 0,
             since: Instants {
                 begun: Instant::now(),
                 looked: None,
                 counted: None,
                 turn: None,
+                busy: None,
+                viewed: None,
                 left: None,
                 held: None,
                 away: None,
@@ -128,24 +161,36 @@ impl Driver {
     /// Follows the rules until the group stops or this generation has ended.
     pub(super) fn run(mut self) {
         while !self.shared.is_stopped() {
-            match self.turn() {
-                Ok(TurnOutcome::Again) => {}
+            self.store_refused = false;
+            let turned = self.turn();
+            if let Err(GroupError::Store(error)) = &turned {
+                self.store_failed(error);
+            }
+            // A store may answer questions and refuse changes, as an etcd without space does: that is not yet an answer.
+            if !self.store_refused {
+                self.store_answered();
+            }
+            self.look_due = match turned {
+                Ok(TurnOutcome::Again) => true,
                 Ok(TurnOutcome::Wait(time)) => self.wait(time),
                 Ok(TurnOutcome::Over(state)) => {
                     self.end(state);
                     return;
                 }
-                Err(GroupError::Store(error)) => {
-                    self.store_failed(&error);
-                    self.pause();
+                Err(GroupError::Store(_)) => {
+                    let doubled = AGAIN.saturating_mul(1 << self.store_failures.min(16));
+                    self.store_failures += 1;
+                    self.pause(doubled.min(self.shared.bounds.lease_ttl / 4));
+                    true
                 }
                 Err(error) => {
                     // A layer or an HCA that refuses: this rank does not promise meanwhile, so the others go on without it.
                     let error = error.to_string();
                     self.shared.tell(GroupEventKind::Failed { error });
-                    self.pause();
+                    self.pause(AGAIN);
+                    true
                 }
-            }
+            };
         }
         self.give_up();
     }
@@ -154,43 +199,70 @@ impl Driver {
         (self.own.slot, self.own.generation)
     }
 
-    fn turn(&mut self) -> Result<TurnOutcome, GroupError> {
-        let news = std::mem::take(&mut self.shared.lock().news);
-        let quarter = self.shared.bounds.lease_ttl / 4;
-        let counted = self.since.counted;
-        let due = counted.is_none_or(|counted| counted.elapsed() + BUSY >= quarter);
-        let at = match self.peace {
-            0 if due => LookAt::Both,
-            looks if news || looks.is_multiple_of(PEACE) => LookAt::Changes,
-            _ => LookAt::Members,
+    pub(super) fn turn(&mut self) -> Result<TurnOutcome, GroupError> {
+        let (mut news, mut rang, told) = {
+            let mut inner = self.shared.lock();
+            (
+                std::mem::take(&mut inner.news),
+                std::mem::take(&mut inner.rang),
+                inner.told.take(),
+            )
         };
-        let count = self.store.kept.count();
+        if let Some(entry) = told {
+            news = true;
+            rang |= !self.take_down(&entry);
+        }
+        let quarter = self.shared.bounds.lease_ttl / 4;
+        let is_due = |of: Option<Instant>| of.is_none_or(|of| of.elapsed() + BUSY >= quarter);
+        // What the own threads have found out is in no store: the rank goes by what it has read, unless it acts.
+        let looks = rang || self.look_due || self.reads || is_due(self.since.looked);
         // Whatever follows from this look, the next one is whole unless nothing does.
         let before = std::mem::take(&mut self.peace);
-        let mut looked = self.store.look(at)?;
-        if at == LookAt::Members && self.store.kept.count() != count {
-            looked.extend(self.store.look(LookAt::Changes)?);
-        }
-        if at != LookAt::Changes {
+        let mut asks = rang || news || before.is_multiple_of(PEACE);
+        let due = is_due(self.since.counted);
+        // In peace a rank that reads all keys counts leases in every second look.
+        let rests = self.reads && before > 0 && !rang && !news;
+        let counts = match (rests, before) {
+            (true, _) => !before.is_multiple_of(2),
+            (false, 0) => due,
+            (false, _) if self.reads => due,
+            (false, _) => !asks,
+        };
+        asks = if rests { !counts } else { asks || self.reads };
+        let mut looked = Vec::new();
+        if looks && counts {
+            let count = self.store.kept.count();
+            looked.extend(self.store.look(&LookAt::Members)?);
+            asks |= self.store.kept.count() != count;
             self.since.counted = Some(Instant::now());
+        }
+        self.whole = looks && asks && self.reads;
+        match looks && asks {
+            true if self.reads => looked.extend(self.store.look(&LookAt::All)?),
+            true => looked.extend(self.store.look(&LookAt::Named(self.named()))?),
+            false => {}
         }
         self.shared.lock().seen = self.store.kept.since();
         self.shared.notify();
         for error in looked {
             self.shared.tell(GroupEventKind::Failed { error });
         }
-        let now = Instant::now();
-        let passed = self.since.looked.replace(now);
-        let passed = passed.map_or(Duration::ZERO, |before| now.duration_since(before));
-        let call = self.store.take_slowest();
+        // No clock runs where this rank has not looked.
+        let (mut passed, mut call) = (Duration::ZERO, Duration::ZERO);
+        if looks {
+            let now = Instant::now();
+            let before = self.since.looked.replace(now);
+            passed = before.map_or(Duration::ZERO, |before| now.duration_since(before));
+            call = self.store.take_slowest();
+        }
         // L4: no step asks for the own lease.
-        match self.store.keep_lease(self.own.applied == 0) {
-            Ok(()) => self.store_answered(),
-            Err(error) => self.store_failed(&error),
+        if let Err(error) = self.store.keep_lease(self.own.applied == 0) {
+            self.store_failed(&error);
         }
         let Some(record) = self.store.kept.record.clone() else {
             return self.found();
         };
+        let record = self.keep_near(record);
         self.begin(&record);
         let mut look = self.see(&record, passed, call)?;
         let meets = self.rules.observe(&mut self.own, &record, &look);
@@ -211,32 +283,51 @@ impl Driver {
         self.tell_layer(&record, &look)?;
         self.see_off(&record)?;
         self.tell_row(&record, &row)?;
-        if self.has_lost_hca(&record, &look) {
+        if self.whole && self.has_lost_hca(&record, &look) {
             return Ok(TurnOutcome::Over(GroupState::Expelled));
         }
+        self.ring(&record, &look)?;
         let quiet = self.is_quiet(&record, &look, &row);
+        self.reads = self.reads_all(&record, &look, &row, quiet);
+        if self.reads && !self.whole && !quiet {
+            return Ok(TurnOutcome::Again);
+        }
         let outcome = self.follow(&record, look)?;
         if let (TurnOutcome::Wait(_), true) = (&outcome, quiet) {
-            self.peace = before.wrapping_add(1).max(1);
+            self.peace = before.wrapping_add(looks.into()).max(1);
         }
         Ok(outcome)
+    }
+
+    /// Takes down the record that the store has told. Whether that is all that this rank has to know now.
+    fn take_down(&mut self, entry: &Entry) -> bool {
+        let before = self.store.kept.record.clone();
+        if let Some(error) = self.store.take_down(entry) {
+            self.shared.tell(GroupEventKind::Failed { error });
+        }
+        let (Some(before), Some(now)) = (before, &self.store.kept.record) else {
+            return false;
+        };
+        // A rank has asked to be taken in, or the newcomers of a proposal have promised.
+        if before.asked != now.asked || self.own.applied == 0 {
+            return false;
+        }
+        let own = row_key(self.own());
+        // Who leaves rings, as newcomers do.
+        let rings = |key: &String| key.starts_with(PROMISES) || key.starts_with(GOODBYES);
+        self.named().iter().all(|key| *key == own || rings(key))
     }
 
     /// Whether this rank has nothing to say and nothing to do: any other rank that has acts by itself, and rings by the record.
     fn is_quiet(&self, record: &Record, look: &Look<Duration>, row: &Row) -> bool {
         let inner = self.shared.lock();
         let own = self.own.is_member(record) && self.own.is_current(record);
-        let says = [
-            &row.unheard,
-            &row.broken,
-            &row.overdue,
-            &row.connected,
-            &row.ended,
-        ];
         own && record.open.is_none()
             && record.parted.is_empty()
             && look.asks.is_empty()
-            && says.into_iter().all(Slots::is_empty)
+            && look.ended.is_empty()
+            && !row.accuses()
+            && row.connected.is_empty()
             && self.own.unheard.is_empty()
             && self.own.leaving == Leaving::No
             && look.goodbyes.is_empty()
@@ -244,6 +335,108 @@ impl Driver {
             && inner.wanted.is_empty()
             && !inner.hca_lost
             && self.since.away.is_none()
+    }
+
+    /// Keys that this rank asks for though it does not act: its own row, which another may have changed; of those whose leases it
+    /// misses all by which they live or have ended; the rows of those that the view parts from it; of leavers whether they are
+    /// through; what newcomers promise first of all; and whether the rank that acts wants to leave, which cannot take itself out.
+    fn named(&self) -> BTreeSet<String> {
+        let own = self.own();
+        let mut named = BTreeSet::from([row_key(own)]);
+        let kept = &self.store.kept;
+        let Some(record) = &kept.record else {
+            return named;
+        };
+        let members = rank_generations(&record.members).filter(|who| *who != own);
+        for who in members.filter(|who| !kept.members.contains_key(who)) {
+            named.extend([row_key(who), over_key(who)]);
+            if record.open.is_some() {
+                named.insert(promise_key(record.number, who));
+            }
+        }
+        // Whether they have calls to make before the view.
+        let parted = record.parted.of(own.0);
+        let parted = rank_generations(&record.members).filter(|who| parted.contains(who.0));
+        named.extend(parted.map(row_key));
+        for who in self.shared.lock().farewells.keys() {
+            named.extend([row_key(*who), over_key(*who)]);
+        }
+        let takes = record.open.as_ref().map(|open| &open.takes);
+        let takes = takes.into_iter().flat_map(rank_generations);
+        named.extend(takes.map(|who| promise_key(record.number, who)));
+        let mut before = rank_generations(&record.members).take_while(|who| *who != own);
+        let acts = before.find(|who| kept.members.contains_key(who));
+        named.extend(acts.map(goodbye_key));
+        named
+    }
+
+    /// P9: whether this rank looks at all keys. The one that acts does, and who goes or comes; another only if nothing has come of
+    /// it in its turn, and not before the next look that it makes anyhow. What this rank says against others it follows by itself.
+    fn reads_all(
+        &mut self,
+        record: &Record,
+        look: &Look<Duration>,
+        row: &Row,
+        quiet: bool,
+    ) -> bool {
+        let alone = !self.own.is_member(record) || self.own.leaving != Leaving::No;
+        if self.own.applied == 0 || alone || self.shared.lock().hca_lost {
+            return true;
+        }
+        let of = (record.epoch, record.number);
+        if quiet {
+            self.since.busy = None;
+        } else if self.since.busy.is_none_or(|(same, _)| same != of) {
+            self.since.busy = Some((of, Instant::now()));
+        }
+        let place = self.place(record, look);
+        if place == 0 || self.waits_for_promises(record) {
+            return true;
+        }
+        let Some((_, since)) = self.since.busy else {
+            return false;
+        };
+        let accuses = row.accuses() || !look.ended.is_empty();
+        since.elapsed() >= self.reading_turn(record, accuses, place)
+    }
+
+    /// How long something has to be done before the rank at `place` looks whether it is.
+    fn reading_turn(&self, record: &Record, accuses: bool, place: u32) -> Duration {
+        let turn = self.store.pace.turn(place);
+        match record.open.is_none() && accuses {
+            true => turn,
+            false => turn.max(self.shared.bounds.lease_ttl / 4),
+        }
+    }
+
+    /// Whether a call of this rank has waited for long enough, in a change, that it needs to know who has promised: clocks against
+    /// those stand still.
+    fn waits_for_promises(&self, record: &Record) -> bool {
+        let held = self.since.held.map(|since| since.elapsed());
+        let long = held.is_some_and(|held| held >= self.shared.transport.deadline() / 4);
+        long && self.has_waiting_call(record)
+    }
+
+    /// Whether a call of this rank is under way in a change that it has promised.
+    fn has_waiting_call(&self, record: &Record) -> bool {
+        let layer = &self.shared.layer;
+        self.own.has_promised(record) && layer.finished() != layer.started()
+    }
+
+    /// A newcomer that finds the promises of all newcomers wakes the members, which wait for them.
+    fn ring(&mut self, record: &Arc<Record>, look: &Look<Duration>) -> Result<(), GroupError> {
+        let Some(open) = record.open.as_ref().filter(|_| self.own.applied == 0) else {
+            return Ok(());
+        };
+        let promised = |slot: &u32| look.promises.contains_key(slot);
+        let done = open.takes.keys().all(promised) && !open.keep.is_empty();
+        if !done || self.rung == record.number || !self.own.has_promised(record) {
+            return Ok(());
+        }
+        self.wake(record)?;
+        // If another was faster it has woken them.
+        self.rung = record.number;
+        Ok(())
     }
 
     /// Does what the rules say, as long as that follows from one look.
@@ -260,6 +453,11 @@ impl Driver {
                     return Ok(TurnOutcome::Wait(left));
                 }
             }
+            let concludes = matches!(step, Step::Propose(_) | Step::Commit(_) | Step::GiveUp);
+            if concludes && !self.whole {
+                self.reads = true;
+                return Ok(TurnOutcome::Again);
+            }
             let again = matches!(step, Step::Limit(_) | Step::View);
             let outcome = match step {
                 Step::Wait => TurnOutcome::Wait(self.longest_wait(record, &look)),
@@ -274,7 +472,7 @@ impl Driver {
                 return Ok(outcome);
             }
             look.started = self.shared.layer.started();
-            look.older_view_needed = self.older_view_needed();
+            look.has_place = self.shared.layer.has_place(record.first);
         }
     }
 
@@ -313,14 +511,17 @@ impl Driver {
     fn longest_wait(&self, record: &Record, look: &Look<Duration>) -> Duration {
         let quarter = self.shared.bounds.lease_ttl / 4;
         let busy = BUSY.max(self.store.pace.slowest());
-        // Asked for in a change only: it takes a look at all ranks.
-        let first = || self.place(record, look) == 0;
-        let waits_for_newcomers = record
-            .open
-            .as_ref()
-            .is_some_and(|open| !open.takes.is_empty());
-        let device = look.older_view_needed || self.since.left.is_some();
-        let comes = !look.asks.is_empty() || self.own.applied == 0;
+        let place = self.place(record, look);
+        let row = look.rows.get(&self.own.slot);
+        let accuses = row.is_some_and(Row::accuses) || !look.ended.is_empty();
+        // A newcomer that has rung, and who acts before it has, wait for the record.
+        let rung = |open: &Proposal| open.takes.keys().all(|it| look.promises.contains_key(it));
+        let device = !look.has_place || self.since.left.is_some();
+        let comes = match self.own.applied {
+            // It founds the group anew with others that ask.
+            0 => look.holders.and(&record.slots()).is_empty(),
+            _ => !look.asks.is_empty(),
+        };
         let bound = self.shared.bounds.error;
         let (parts, breaks) = {
             let inner = self.shared.lock();
@@ -328,12 +529,29 @@ impl Driver {
             (!inner.farewells.is_empty(), breaks)
         };
         let time = match &record.open {
-            Some(_) if waits_for_newcomers || first() => busy,
+            Some(open) if place == 0 && rung(open) => busy,
+            Some(_) if self.own.applied == 0 && self.rung != record.number => busy,
             _ if device => busy,
-            _ if parts || comes && first() => LOOK.max(busy),
+            _ if parts || comes && place == 0 => LOOK.max(busy),
             _ => quarter,
         };
-        time.min(quarter).min(breaks.unwrap_or(quarter).max(BUSY))
+        let waits = match self.has_waiting_call(record) {
+            true => self.shared.transport.deadline() / 4,
+            false => quarter,
+        };
+        let reads = match self.since.busy {
+            Some((_, since)) if !self.reads => {
+                let turn = self.reading_turn(record, accuses, place);
+                turn.saturating_sub(since.elapsed())
+            }
+            _ => quarter,
+        };
+        let looked = self
+            .since
+            .looked
+            .map_or(quarter, |looked| quarter.saturating_sub(looked.elapsed()));
+        let others = breaks.unwrap_or(quarter).min(waits).min(reads).min(looked);
+        time.min(quarter).min(others.max(BUSY))
     }
 
     /// The first view is that of all founders, once all of them have come.
@@ -347,8 +565,13 @@ impl Driver {
         let kept = &self.store.kept.members;
         let here = |(&slot, &generation): (&u32, &u32)| kept.contains_key(&(slot, generation));
         let late = self.since.begun.elapsed() >= self.shared.bounds.found;
-        if !late && !members.iter().all(here) {
-            return Ok(TurnOutcome::Wait(LOOK.min(quarter)));
+        // One of them is enough; if it does not come, the others look now and then.
+        let first = self.founders.iter().min() == Some(&self.own.slot);
+        let pause = if first { LOOK.min(quarter) } else { quarter };
+        let is_turn = first || self.since.begun.elapsed() >= quarter;
+        let is_time = late || is_turn && members.iter().all(here);
+        if !is_time {
+            return Ok(TurnOutcome::Wait(pause));
         }
         self.store.found(&Record::founded(members))?;
         Ok(TurnOutcome::Again)
@@ -369,23 +592,38 @@ impl Driver {
         let (own, kept) = (self.own(), &self.store.kept.members);
         let members: Vec<RankGeneration> = rank_generations(inner.suspects.members()).collect();
         for who in members {
-            if let Some(member) = kept.get(&who).filter(|_| who != own)
+            if let Some(near) = kept.get(&who).and_then(|holder| holder.near.as_ref())
+                && who != own
                 && !inner.processes.contains_key(&who)
             {
-                inner.processes.insert(who, member.process.clone());
+                inner.processes.insert(who, Arc::clone(near));
             }
         }
     }
 
     /// A rank that comes later tells what it is, once, and then wakes all by the record.
     fn ask(&mut self, record: &Arc<Record>) -> Result<(), GroupError> {
+        let (rank, own) = self.own();
+        let earlier = record.members.get(&rank).copied();
+        let earlier = earlier.filter(|generation| self.own.applied == 0 && *generation != own);
+        if earlier != self.waits_for {
+            self.waits_for = earlier;
+            if let Some(generation) = earlier {
+                self.shared.tell(GroupEventKind::Waits { rank, generation });
+            }
+        }
         if self.own.applied != 0 || self.said_hello && self.told.takings == self.store.takings {
             return Ok(());
         }
         self.hello()?;
+        self.wake(record)
+    }
+
+    /// Wakes all ranks by the record.
+    pub(super) fn wake(&mut self, record: &Record) -> Result<(), GroupError> {
         let woken = Record {
             asked: record.asked.wrapping_add(1),
-            ..Record::clone(record)
+            ..record.clone()
         };
         self.store.replace(&woken)?;
         Ok(())
@@ -417,10 +655,9 @@ impl Driver {
 
     /// Tells the others what this rank has to say, where that is not in the store.
     fn tell_row(&mut self, record: &Record, row: &Row) -> Result<(), GroupError> {
-        let connected = self.shared.lock().connected.clone();
+        let connected = self.shared.lock().connected.iter().copied().collect();
         let own = self.own();
-        let against = [&row.unheard, &row.broken, &row.overdue, &row.ended];
-        let says = !against.into_iter().all(Slots::is_empty);
+        let says = row.behind || row.accuses();
         let stored = StoredRow {
             slots: self.shared.transport.slots(),
             epoch: if says { record.epoch } else { 0 },
@@ -431,11 +668,18 @@ impl Driver {
             overdue: row.overdue.clone(),
             meets: row.meets.clone(),
             ended: row.ended.clone(),
+            behind: row.behind,
             connected,
         };
         // Another writer may have changed it, to something else or to what is no row.
         let kept = self.store.kept.rows.get(&own);
-        if stored != self.told || kept != Some(&self.told) {
+        let away = self.since.away.is_some();
+        let stands = kept == Some(&self.told);
+        if stands && !away && !row.accuses() && self.may_wait(record, &stored) {
+            return Ok(());
+        }
+        // And a store that has refused a change is back when it takes one.
+        if stored != self.told || !stands || away {
             self.store.tell(&stored)?;
             self.store.kept.rows.insert(own, stored.clone());
             self.told = stored;
@@ -443,10 +687,41 @@ impl Driver {
         Ok(())
     }
 
-    fn wait(&self, time: Duration) {
+    /// A row that accuses nobody, and only says less than before or whom its rank meets, waits for a moment behind a view: what it said
+    /// against others held in the view before, and no rank goes for want of contact yet.
+    fn may_wait(&self, record: &Record, row: &StoredRow) -> bool {
+        let told = &self.told;
+        let quarter = self.shared.bounds.lease_ttl / 4;
+        let new = self
+            .since
+            .viewed
+            .is_some_and(|viewed| viewed.elapsed() < quarter);
+        let parted = record.parted.of(self.own.slot);
+        let connected = |row: &StoredRow, slot: u32| row.connected.get(&slot).copied();
+        let mut slots = row.connected.keys().copied().chain(parted.iter());
+        new && (row.takings, row.through) == (told.takings, told.through)
+            && slots.all(|slot| connected(row, slot) == connected(told, slot))
+    }
+
+    /// Waits for news, at most for `time`. Whether that has passed.
+    fn wait(&self, time: Duration) -> bool {
         let start = Instant::now();
         let mut inner = self.shared.lock();
-        while !inner.news && !self.shared.is_stopped() {
+        while !inner.has_news() && !self.shared.is_stopped() {
+            let left = time.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return true;
+            }
+            inner = self.shared.wait(inner, left);
+        }
+        false
+    }
+
+    /// Whatever the news are: what has failed is tried again `time` later.
+    fn pause(&self, time: Duration) {
+        let start = Instant::now();
+        let mut inner = self.shared.lock();
+        while !self.shared.is_stopped() {
             let left = time.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return;
@@ -455,16 +730,8 @@ impl Driver {
         }
     }
 
-    /// Whatever the news are: what has failed is tried again a moment later.
-    fn pause(&self) {
-        let start = Instant::now();
-        let mut inner = self.shared.lock();
-        while !self.shared.is_stopped() && start.elapsed() < AGAIN {
-            inner = self.shared.wait(inner, AGAIN);
-        }
-    }
-
     fn store_failed(&mut self, error: &StoreError) {
+        self.store_refused = true;
         if self.since.away.is_none() {
             self.since.away = Some(Instant::now());
             self.shared.tell(GroupEventKind::StoreLost {
@@ -474,6 +741,7 @@ impl Driver {
     }
 
     fn store_answered(&mut self) {
+        self.store_failures = 0;
         if let Some(since) = self.since.away.take() {
             let away = since.elapsed();
             self.shared.tell(GroupEventKind::StoreBack { away });

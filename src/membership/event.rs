@@ -220,6 +220,21 @@ pub enum GroupEventKind {
         /// The rail.
         rail: usize,
     },
+    /// At the start of the group, calls of the store took longer than a sixth of the time to live of a lease. A renewal that is lost
+    /// may then cost the lease, and changes take long.
+    SlowStore {
+        /// Time that 99 of 100 of these calls took at most.
+        p99: Duration,
+        /// Time to live of the group's leases.
+        lease_ttl: Duration,
+    },
+    /// This rank wants to come in, and an earlier generation of its slot is a member still. It waits until that one is gone.
+    Waits {
+        /// The slot.
+        rank: u32,
+        /// The earlier generation.
+        generation: u32,
+    },
     /// The store does not answer: no view changes.
     StoreLost {
         /// Why.

@@ -19,7 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rendezvous::{Count, Entry, LeaseId, Patient, Process, Store, StoreError, Timed, repeat};
+use rendezvous::{
+    Changed, Count, Entry, LeaseId, MAX_LOOK, Measured, Patient, Process, Store, StoreError, Timed,
+    repeat,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -27,18 +30,23 @@ use super::GroupError;
 use super::config::Bounds;
 use super::event::GroupView;
 use super::rules::clocks::Pace;
-use super::rules::evidence::Row;
 use super::rules::record::{Promise, RankGeneration, Record};
-use super::rules::slots::Slots;
+use super::stored::{StoredRow, parse_record, parse_row, record_text, row_text};
 
 const GROUP: &str = "group";
 const RECORD: &str = "group/record";
 const MEMBERS: &str = "group/member";
 const CONFIG: &str = "group/config";
+pub(super) const PROMISES: &str = "group/promise/";
+/// Below it are the words of ranks that want to leave.
+pub(super) const GOODBYES: &str = "group/leaves/";
 /// What a rank says that has ended.
 const OVER: &[u8] = b"1";
 /// A call before the group runs is repeated for this long: longer than an etcd needs to choose another leader.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// So many calls more than it needs a rank makes at its start, to know how fast the store is.
+const LOOKS: u32 = 4;
 
 /// What a rank that lives says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,62 +64,15 @@ pub(super) struct Goodbye {
     pub(super) last: u32,
 }
 
-/// What a rank says of the others.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct StoredRow {
-    /// Slots of the team.
-    pub(super) slots: u32,
-    /// The view whose members `unheard`, `broken`, `overdue` and `ended` mean; 0 if all four are empty. Of another view they say
-    /// nothing: its slots may have other holders.
-    pub(super) epoch: u32,
-    /// How often it took its lease.
-    pub(super) takings: u32,
-    /// It has made all calls up to this one, which was the last of a leaver.
-    pub(super) through: Option<u32>,
-    pub(super) unheard: Slots,
-    pub(super) broken: Slots,
-    pub(super) overdue: Slots,
-    pub(super) meets: Slots,
-    pub(super) ended: Slots,
-    /// Slot and generation: the next holder of a slot is another one.
-    pub(super) connected: BTreeSet<RankGeneration>,
-}
-
-impl StoredRow {
-    /// As the rules see it in the view `epoch`, `named` saying which generation a slot stands for.
-    pub(super) fn row(&self, epoch: u32, named: impl Fn(RankGeneration) -> bool) -> Row {
-        let connected = self.connected.iter().filter(|who| named(**who));
-        let of_view = |slots: &Slots| match self.epoch == epoch {
-            true => slots.clone(),
-            false => Slots::default(),
-        };
-        Row {
-            unheard: of_view(&self.unheard),
-            broken: of_view(&self.broken),
-            overdue: of_view(&self.overdue),
-            meets: self.meets.clone(),
-            connected: connected.map(|(slot, _)| *slot).collect(),
-            ended: of_view(&self.ended),
-        }
-    }
-
-    /// Why it cannot be a row of a team of `slots`.
-    fn wrong(&self, slots: u32) -> Option<String> {
-        if self.slots != slots {
-            return Some(format!("a row of {} slots; there are {slots}", self.slots));
-        }
-        let sets = [
-            &self.unheard,
-            &self.broken,
-            &self.overdue,
-            &self.meets,
-            &self.ended,
-        ];
-        let last = sets.into_iter().filter_map(Slots::last);
-        let last = last.chain(self.connected.iter().map(|who| who.0)).max();
-        let beyond = last.filter(|last| *last >= slots);
-        beyond.map(|last| format!("slot {last}; there are {slots}"))
-    }
+/// What this rank keeps of one that holds its lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    /// It runs on the machine of this rank.
+    pub(super) beside: bool,
+    /// Its process, where this rank can watch it: another process of the same machine.
+    pub(super) near: Option<Arc<Process>>,
+    /// It wants to be taken in.
+    pub(super) asks: bool,
 }
 
 /// What this rank has read.
@@ -121,14 +82,20 @@ pub(super) struct Kept {
     /// The record as it stands in the store.
     text: Vec<u8>,
     /// Those that hold their leases.
-    pub(super) members: BTreeMap<RankGeneration, Member>,
+    pub(super) members: BTreeMap<RankGeneration, Holder>,
     pub(super) rows: BTreeMap<RankGeneration, StoredRow>,
     /// By proposal and rank.
     pub(super) promises: BTreeMap<(u64, RankGeneration), Promise>,
     pub(super) goodbyes: BTreeMap<RankGeneration, Goodbye>,
     pub(super) over: BTreeSet<RankGeneration>,
-    /// The store's revision of the last look.
+    /// The store's revision of the last look: what it has asked for is known up to here.
     since: u64,
+    /// That of the last look at all keys.
+    since_all: u64,
+    /// That of the look before the open proposal was seen: no promise for it is older.
+    since_number: u64,
+    /// The keys beside the record that the last look has asked for.
+    named: BTreeSet<String>,
     count: Option<Count>,
     /// Keys that cannot be, which were told.
     told: BTreeSet<String>,
@@ -154,6 +121,7 @@ pub(super) struct GroupStore {
     store: Arc<dyn Store>,
     bound: Duration,
     own: RankGeneration,
+    process: Process,
     slots: u32,
     ttl: Duration,
     pub(super) pace: Pace,
@@ -164,6 +132,8 @@ pub(super) struct GroupStore {
     /// What stands under the lease.
     value: Vec<u8>,
     pub(super) takings: u32,
+    /// What is to be told with the next look.
+    notes: Vec<String>,
 }
 
 impl GroupStore {
@@ -172,8 +142,10 @@ impl GroupStore {
         own: RankGeneration,
         slots: u32,
         ttl: Duration,
+        process: Process,
     ) -> Self {
         Self {
+            process,
             store: Arc::clone(&store),
             opened: store,
             bound: Duration::MAX,
@@ -186,20 +158,28 @@ impl GroupStore {
             lease: None,
             value: Vec::new(),
             takings: 0,
+            notes: Vec::new(),
         }
     }
 
     /// Takes the place of this generation, once, in a group that has these bounds. A founder has drawn no generation: from now on
-    /// that is the newest.
-    pub(super) fn enter(&self, bounds: &Bounds) -> Result<(), GroupError> {
+    /// that is the newest. What calls of the store took meanwhile.
+    pub(super) fn enter(&self, bounds: &Bounds) -> Result<Measured, GroupError> {
         let store = Patient::new(Arc::clone(&self.opened), PATIENCE);
+        let mut times = Vec::new();
+        let mut timed = |call: &dyn Fn() -> Result<bool, StoreError>| {
+            let timed = Timed::of(call);
+            times.push(timed.took);
+            timed.result
+        };
         let (rank, generation) = self.own;
         let taken = GroupError::Taken { rank, generation };
-        if store.try_get(&key("taken", self.own))?.is_some() {
+        let place = key("taken", self.own);
+        if timed(&|| Ok(store.try_get(&place)?.is_some()))? {
             return Err(taken);
         }
         let own = bounds.to_string();
-        if !store.compare_and_set(CONFIG, None, own.as_bytes())? {
+        if !timed(&|| store.compare_and_set(CONFIG, None, own.as_bytes()))? {
             let theirs = store.try_get(CONFIG)?.unwrap_or_default();
             if theirs != own.as_bytes() {
                 let theirs = String::from_utf8_lossy(&theirs).into_owned();
@@ -207,11 +187,14 @@ impl GroupStore {
             }
         }
         let text = generation.to_string();
-        store.compare_and_set(&generation_key(rank), None, text.as_bytes())?;
-        match store.compare_and_set(&key("taken", self.own), None, b"1")? {
-            true => Ok(()),
-            false => Err(taken),
+        timed(&|| store.compare_and_set(&generation_key(rank), None, text.as_bytes()))?;
+        if !timed(&|| store.compare_and_set(&place, None, b"1"))? {
+            return Err(taken);
         }
+        for _ in 0..LOOKS {
+            timed(&|| store.count(MEMBERS).map(|_| true))?;
+        }
+        Ok(Measured::of(times))
     }
 
     /// A store for the thread that waits for the record.
@@ -247,7 +230,7 @@ impl GroupStore {
     /// store says that it is gone is taken again.
     pub(super) fn keep_lease(&mut self, asks: bool) -> Result<(), StoreError> {
         let member = Member {
-            process: Process::this(),
+            process: self.process.clone(),
             asks,
         };
         let value = serde_json::to_vec(&member).expect("plain words");
@@ -273,10 +256,21 @@ impl GroupStore {
             self.lease = None;
         }
         let ttl = self.ttl;
-        if let Some(id) = self.call(|store| store.take_lease(&key, &value, ttl))? {
-            self.takings += 1;
-            self.lease = Some((id, asked));
-            self.value = value;
+        match self.call(|store| store.take_lease(&key, &value, ttl))? {
+            Some(id) => {
+                self.takings += 1;
+                self.lease = Some((id, asked));
+                self.value = value;
+            }
+            // The name is of this rank alone. What stands there is of another, or of a lease of whose taking the answer was lost.
+            None => {
+                if self.kept.told.insert(format!("{key} without a lease")) {
+                    self.notes.push(format!(
+                        "'{key}' is set and is not of this rank's lease: it is removed, and the lease is taken behind that"
+                    ));
+                }
+                self.call(|store| store.remove(&key))?;
+            }
         }
         Ok(())
     }
@@ -291,22 +285,67 @@ impl GroupStore {
         }
     }
 
-    /// Looks. Of two keys that one rank has changed one after the other, whoever sees the second sees the first. Returns what is to
-    /// be told of keys that cannot be.
-    pub(super) fn look(&mut self, at: LookAt) -> Result<Vec<String>, StoreError> {
-        let mut odd = Vec::new();
-        if at != LookAt::Members {
-            self.look_at_changes(&mut odd)?;
-        }
-        if at != LookAt::Changes {
-            self.look_at_members(&mut odd)?;
+    /// Looks. Of two keys that one rank has changed one after the other, whoever asks for both and sees the second sees the first.
+    /// Returns what is to be told of keys that cannot be.
+    pub(super) fn look(&mut self, at: &LookAt) -> Result<Vec<String>, StoreError> {
+        let mut odd = std::mem::take(&mut self.notes);
+        match at {
+            LookAt::Named(named) if named.len() < MAX_LOOK => {
+                self.look_at_named(named, &mut odd)?
+            }
+            LookAt::Named(_) | LookAt::All => self.look_at_all(&mut odd)?,
+            LookAt::Members => self.look_at_members(&mut odd)?,
         }
         Ok(odd)
     }
 
-    fn look_at_changes(&mut self, odd: &mut Vec<String>) -> Result<(), StoreError> {
-        let since = self.kept.since;
+    fn look_at_all(&mut self, odd: &mut Vec<String>) -> Result<(), StoreError> {
+        let since = self.kept.since_all;
         let found = self.call(|store| store.changed_since(&[], Some(GROUP), since))?;
+        self.kept.since_all = found.revision;
+        self.kept.named.clear();
+        self.learn(found, odd);
+        Ok(())
+    }
+
+    /// Asks for the record, for who has come, and for these keys.
+    fn look_at_named(
+        &mut self,
+        named: &BTreeSet<String>,
+        odd: &mut Vec<String>,
+    ) -> Result<(), StoreError> {
+        let kept = &self.kept;
+        // The last look at all keys has asked for those that were not named since.
+        let (new, known): (Vec<&str>, Vec<&str>) = named
+            .iter()
+            .map(String::as_str)
+            .partition(|&key| !kept.named.contains(key) && kept.since != kept.since_all);
+        let (promises, new): (Vec<&str>, Vec<&str>) =
+            new.into_iter().partition(|key| key.starts_with(PROMISES));
+        let since = match promises.is_empty() {
+            true => kept.since,
+            false => kept.since.min(kept.since_number),
+        };
+        let since_all = kept.since_all;
+        if !new.is_empty() {
+            let found = self.call(|store| store.changed_since(&new, None, since_all))?;
+            self.keep_all(found, odd);
+        }
+        let keys: Vec<&str> = [RECORD]
+            .into_iter()
+            .chain(known)
+            .chain(promises)
+            .chain(new)
+            .collect();
+        let found = self.call(|store| store.changed_since(&keys, Some(MEMBERS), since))?;
+        self.kept.named.clone_from(named);
+        self.learn(found, odd);
+        Ok(())
+    }
+
+    /// Keeps what a look at the record has found.
+    fn learn(&mut self, found: Changed, odd: &mut Vec<String>) {
+        let (since, number) = (self.kept.since, self.number());
         if found.revision < since {
             odd.push(format!(
                 "the store is at revision {}, and was at {since}: it has lost what it held. No view changes until the group's \
@@ -314,8 +353,42 @@ impl GroupStore {
                 found.revision
             ));
             self.kept.count = None;
+            self.kept.since_all = self.kept.since_all.min(found.revision);
         }
         self.kept.since = found.revision;
+        self.keep_all(found, odd);
+        if self.number() != number {
+            self.kept.since_number = since;
+        }
+    }
+
+    /// Takes down the record that a watch has told, unless a look was faster. What is to be told of one that cannot be.
+    pub(super) fn take_down(&mut self, entry: &Entry) -> Option<String> {
+        let newest = self.kept.record.as_ref();
+        let newest = newest.map(|record| (record.epoch, record.number));
+        let told = parse_record(&entry.value, self.slots).ok();
+        let told = told.map(|record| (record.epoch, record.number));
+        if entry.revision <= self.kept.since || told.is_some() && told < newest {
+            return None;
+        }
+        let number = self.number();
+        let kept = self.keep(entry);
+        if self.number() != number {
+            self.kept.since_number = self.kept.since;
+        }
+        let mut odd = Vec::new();
+        if let Err(reason) = kept {
+            self.odd(&entry.key, &reason, &mut odd);
+        }
+        odd.pop()
+    }
+
+    /// Of the newest proposal.
+    fn number(&self) -> u64 {
+        self.kept.record.as_ref().map_or(0, |record| record.number)
+    }
+
+    fn keep_all(&mut self, found: Changed, odd: &mut Vec<String>) {
         for entry in found.entries {
             if let Err(reason) = self.keep(&entry) {
                 self.odd(&entry.key, &reason, odd);
@@ -324,22 +397,44 @@ impl GroupStore {
         for error in found.unreadable {
             self.odd(&error.to_string(), "it cannot be read", odd);
         }
+    }
+
+    /// Counts the leases. Who has come is read; who has gone is found by the names that are left, only if the count says so.
+    fn look_at_members(&mut self, odd: &mut Vec<String>) -> Result<(), StoreError> {
+        let count = self.call(|store| store.count(MEMBERS))?;
+        if self.kept.count() == Some((count.keys, count.newest_created)) {
+            return Ok(());
+        }
+        if count.newest_created > self.kept.since || self.kept.count.is_none() {
+            let named = self.kept.named.clone();
+            self.look_at_named(&named, odd)?;
+        }
+        self.forget_dropped(count.keys);
+        if self.kept.members.len() as u64 != count.keys {
+            let names = self.call(|store| store.list(MEMBERS))?;
+            let slots = self.slots;
+            let named = names
+                .iter()
+                .filter_map(|name| rank_generation(name, slots).ok());
+            let held: BTreeSet<RankGeneration> = named.collect();
+            self.kept.members.retain(|who, _| held.contains(who));
+        }
+        self.kept.count = Some(count);
         Ok(())
     }
 
-    fn look_at_members(&mut self, odd: &mut Vec<String>) -> Result<(), StoreError> {
-        let count = self.call(|store| store.count(MEMBERS))?;
-        if self.kept.count() != Some((count.keys, count.newest_created)) {
-            let found = self.call(|store| store.changed_since(&[], Some(MEMBERS), 0))?;
-            self.kept.members.clear();
-            for entry in found.entries {
-                if let Err(reason) = self.keep(&entry) {
-                    self.odd(&entry.key, &reason, odd);
-                }
-            }
-            self.kept.count = Some(count);
+    /// If as many leases are gone as dropped ranks are kept, those are theirs, and nobody needs all names for that. If it is a
+    /// member's that is gone and not theirs, the count tells when theirs go.
+    fn forget_dropped(&mut self, held: u64) {
+        let kept = &mut self.kept;
+        let Some(record) = &kept.record else {
+            return;
+        };
+        let dropped = |who: &RankGeneration| record.was_dropped(who.0, who.1);
+        let gone = kept.members.keys().filter(|who| dropped(who)).count();
+        if (kept.members.len() - gone) as u64 == held {
+            kept.members.retain(|who, _| !dropped(who));
         }
-        Ok(())
     }
 
     fn odd(&mut self, key: &str, reason: &str, odd: &mut Vec<String>) {
@@ -354,8 +449,8 @@ impl GroupStore {
         match names[..] {
             ["config"] | ["taken", _] => return Ok(()),
             ["record"] => {
-                let record: Record = parse(&entry.value)?;
-                wrong(&record, self.slots).map_or(Ok(()), Err)?;
+                let record = parse_record(&entry.value, self.slots);
+                let record = record.map_err(|error| error.to_string())?;
                 let newest = kept.record.as_ref();
                 if newest.is_some_and(|newest| newest.epoch > record.epoch) {
                     return Err(format!(
@@ -381,13 +476,21 @@ impl GroupStore {
                 match kind {
                     "member" => {
                         kept.members.remove(&who);
-                        kept.members.insert(who, parse(&entry.value)?);
+                        let Member { process, asks } = parse(&entry.value)?;
+                        let beside = process.is_beside(&self.process);
+                        let near = beside && process != self.process;
+                        let holder = Holder {
+                            beside,
+                            near: near.then(|| Arc::new(process)),
+                            asks,
+                        };
+                        kept.members.insert(who, holder);
                     }
                     "row" => {
                         kept.rows.remove(&who);
-                        let row: StoredRow = parse(&entry.value)?;
-                        row.wrong(self.slots).map_or(Ok(()), Err)?;
-                        kept.rows.insert(who, row);
+                        let row = parse_row(&entry.value, self.slots);
+                        kept.rows
+                            .insert(who, row.map_err(|error| error.to_string())?);
                     }
                     "leaves" => {
                         kept.goodbyes.remove(&who);
@@ -414,13 +517,13 @@ impl GroupStore {
 
     /// Founds the group. Whether this rank did; if not, look again.
     pub(super) fn found(&mut self, record: &Record) -> Result<bool, StoreError> {
-        let text = serde_json::to_vec(record).expect("numbers");
+        let text = record_text(record, self.slots);
         self.call(|store| store.compare_and_set(RECORD, None, &text))
     }
 
     /// Puts `new` in the place of the record that was read last. Whether it did; if not, or after an error, look again.
     pub(super) fn replace(&mut self, new: &Record) -> Result<Replaced, StoreError> {
-        let text = serde_json::to_vec(new).expect("numbers");
+        let text = record_text(new, self.slots);
         let old = self.kept.text.clone();
         if self.call(|store| store.compare_and_set(RECORD, Some(&old), &text))? {
             self.kept.record = Some(Arc::new(new.clone()));
@@ -438,19 +541,13 @@ impl GroupStore {
         self.call(|store| store.put(&key, &text))
     }
 
-    /// A promise that no rank needs any more.
-    pub(super) fn forget_promise(&mut self, number: u64) -> Result<(), StoreError> {
-        let key = promise_key(number, self.own);
-        self.call(|store| store.remove(&key)).map(drop)
-    }
-
     pub(super) fn leave(&mut self, goodbye: Goodbye) -> Result<(), StoreError> {
-        let (key, text) = (key("leaves", self.own), text(&goodbye));
+        let (key, text) = (goodbye_key(self.own), text(&goodbye));
         self.call(|store| store.put(&key, &text))
     }
 
     pub(super) fn tell(&mut self, row: &StoredRow) -> Result<(), StoreError> {
-        let (key, text) = (key("row", self.own), text(row));
+        let (key, text) = (key("row", self.own), row_text(row));
         self.call(|store| store.put(&key, &text))
     }
 
@@ -469,8 +566,7 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Removes everything of generations that were members once, or came before one that was, and are none any more; and all
-    /// promises up to the view of `record`, for which no proposal is open.
+    /// Removes everything of generations that were members once, or came before one that was, and are none any more.
     pub(super) fn tidy(&mut self, record: &Record) -> Result<(), StoreError> {
         for kind in ["row", "leaves", "over", "taken"] {
             let names = self.call(|store| store.list(&format!("{GROUP}/{kind}")))?;
@@ -485,6 +581,11 @@ impl GroupStore {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Removes all promises up to the view of `record`, if no proposal is open.
+    pub(super) fn tidy_promises(&mut self, record: &Record) -> Result<(), StoreError> {
         for number in self.call(|store| store.list("group/promise"))? {
             let over = number.parse().is_ok_and(|of: u64| of <= record.number);
             if over && record.open.is_none() {
@@ -501,14 +602,36 @@ pub(super) fn say_over(store: &dyn Store, who: RankGeneration) -> Result<(), Sto
     store.put(&key("over", who), OVER)
 }
 
-/// What one look asks for: one request for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What one look asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LookAt {
-    /// Keys that have changed.
-    Changes,
-    /// Which ranks hold their leases.
+    /// How many ranks hold their leases, and which if that has changed.
     Members,
-    Both,
+    /// The record, who has come, and these keys: what a rank reads that has nothing to do in a change but to promise.
+    Named(BTreeSet<String>),
+    /// All keys that have changed: what a rank reads that proposes and commits.
+    All,
+}
+
+/// The lease of a rank.
+#[cfg(any(test, feature = "sim"))]
+pub(super) fn member_key(who: RankGeneration) -> String {
+    key("member", who)
+}
+
+/// What a rank says of the others stands here.
+pub(super) fn row_key(who: RankGeneration) -> String {
+    key("row", who)
+}
+
+/// That a rank has ended, by its own word.
+pub(super) fn over_key(who: RankGeneration) -> String {
+    key("over", who)
+}
+
+/// That a rank wants to leave.
+pub(super) fn goodbye_key(who: RankGeneration) -> String {
+    key("leaves", who)
 }
 
 /// What has become of a record that was to be put in the place of another.
@@ -541,26 +664,6 @@ fn rank_generation(name: &str, slots: u32) -> Result<RankGeneration, String> {
         Ok(generation) if generation != 0 => Ok((slot, generation)),
         _ => Err(format!("'{generation}' is no generation")),
     }
-}
-
-/// Why a record cannot be that of a team of `slots`.
-fn wrong(record: &Record, slots: u32) -> Option<String> {
-    if record.epoch == 0 || record.epoch == u32::MAX || record.members.is_empty() {
-        return Some(format!(
-            "view {} of {} members",
-            record.epoch,
-            record.members.len()
-        ));
-    }
-    let takes = record.open.as_ref().map(|open| &open.takes);
-    let sets = [Some(&record.members), Some(&record.admitted), takes];
-    let mut named = sets.into_iter().flatten().flatten();
-    if let Some((slot, generation)) = named.find(|(slot, of)| **slot >= slots || **of == 0) {
-        return Some(format!(
-            "generation {generation} of slot {slot}; there are {slots} slots"
-        ));
-    }
-    record.check().err().map(|refused| refused.to_string())
 }
 
 /// The next generation of `slot`: each is given once, so that two processes are never taken for one.
@@ -598,16 +701,11 @@ pub fn newest_view(store: &Arc<dyn Store>, slots: u32) -> Result<Option<GroupVie
     let Some(text) = repeat(until, || store.try_get(RECORD))? else {
         return Ok(None);
     };
-    let record: Result<Record, String> = parse(&text);
-    let checked = record.and_then(|record| match wrong(&record, slots) {
-        Some(reason) => Err(reason),
-        None => Ok(record),
-    });
-    let refuse = |reason| GroupError::Record {
+    let record = parse_record(&text, slots).map_err(|error| GroupError::Record {
         key: RECORD.to_owned(),
-        reason,
-    };
-    Ok(Some(GroupView::from(&checked.map_err(refuse)?)))
+        reason: error.to_string(),
+    })?;
+    Ok(Some(GroupView::from(&record)))
 }
 
 fn generation_key(slot: u32) -> String {
@@ -628,7 +726,8 @@ fn key(kind: &str, (slot, generation): RankGeneration) -> String {
     format!("group/{kind}/{slot}.{generation}")
 }
 
-fn promise_key(proposal: u64, who: RankGeneration) -> String {
+/// What a rank promises for a proposal.
+pub(super) fn promise_key(proposal: u64, who: RankGeneration) -> String {
     key(&format!("promise/{proposal}"), who)
 }
 
@@ -636,13 +735,14 @@ fn promise_key(proposal: u64, who: RankGeneration) -> String {
 mod tests {
     use super::*;
     use crate::membership::GroupConfig;
+    use crate::membership::rules::slots::Slots;
     use rendezvous::MemoryStore;
 
     const TTL: Duration = Duration::from_secs(10);
 
     fn opened(store: &Arc<MemoryStore>, own: RankGeneration, slots: u32) -> GroupStore {
         let store = Arc::clone(store) as Arc<dyn Store>;
-        GroupStore::new(store, own, slots, TTL)
+        GroupStore::new(store, own, slots, TTL, Process::this())
     }
 
     #[test]
@@ -682,14 +782,12 @@ mod tests {
             "{error}"
         );
         let record = Record::founded([(0, 1), (2, 1)].into());
-        store
-            .put(RECORD, &serde_json::to_vec(&record).unwrap())
-            .unwrap();
+        store.put(RECORD, &record_text(&record, 3)).unwrap();
         let all = Arc::clone(&store) as Arc<dyn Store>;
         let error = newest_view(&all, 2).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the group's record 'group/record' cannot be: generation 1 of slot 2; there are 2 slots"
+            "the group's record 'group/record' cannot be: it is of 3 slots; there are 2"
         );
         store.put(RECORD, b"{").unwrap();
         assert!(matches!(
@@ -726,10 +824,19 @@ mod tests {
         }
     }
 
+    impl GroupStore {
+        /// At all keys, and at who holds a lease.
+        fn look_whole(&mut self) -> Result<Vec<String>, StoreError> {
+            let mut odd = self.look(&LookAt::All)?;
+            odd.extend(self.look(&LookAt::Members)?);
+            Ok(odd)
+        }
+    }
+
     /// Puts `value` under `key`, looks, and returns what is told of it.
     fn told(store: &Arc<MemoryStore>, looker: &mut GroupStore, key: &str, value: &[u8]) -> String {
         store.put(key, value).unwrap();
-        let odd = looker.look(LookAt::Both).unwrap();
+        let odd = looker.look_whole().unwrap();
         assert!(odd.len() <= 1, "{odd:?}");
         odd.concat()
     }
@@ -739,26 +846,26 @@ mod tests {
         let store = Arc::new(MemoryStore::new());
         let mut looker = opened(&store, (0, 1), 2);
         looker.keep_lease(false).unwrap();
-        assert!(looker.look(LookAt::Both).unwrap().is_empty());
+        assert!(looker.look_whole().unwrap().is_empty());
         let row = |slots: u32, meets: &[u32]| {
             let row = StoredRow {
                 slots,
                 meets: meets.iter().copied().collect(),
                 ..StoredRow::default()
             };
-            serde_json::to_vec(&row).unwrap()
+            row_text(&row)
         };
         let record = |change: fn(&mut Record)| {
             let mut record = Record::founded([(0, 1), (1, 1)].into());
             change(&mut record);
-            serde_json::to_vec(&record).unwrap()
+            record_text(&record, 2)
         };
         let cases: Vec<(&str, Vec<u8>, &str)> = vec![
             ("group/row/1.1", b"{".to_vec(), "EOF"),
             (
                 "group/row/1.2",
                 row(3, &[]),
-                "a row of 3 slots; there are 2",
+                "it is of 3 slots; there are 2",
             ),
             ("group/row/1.3", row(2, &[0, 2]), "slot 2; there are 2"),
             ("group/row/2.1", row(2, &[]), "slot 2; there are 2"),
@@ -816,7 +923,7 @@ mod tests {
                 epoch,
                 ..Record::founded([(0, 1)].into())
             };
-            serde_json::to_vec(&record).unwrap()
+            record_text(&record, 2)
         };
         assert_eq!(told(&store, &mut looker, RECORD, &of(7)), "");
         let odd = told(&store, &mut looker, RECORD, &of(6));
@@ -833,6 +940,107 @@ mod tests {
     }
 
     #[test]
+    fn whose_leases_are_gone_is_found_by_names_only_if_no_dropped_rank_explains_it() {
+        let store = Arc::new(MemoryStore::new());
+        let mut holders: Vec<GroupStore> =
+            (0..4).map(|slot| opened(&store, (slot, 1), 5)).collect();
+        for holder in &mut holders {
+            holder.keep_lease(false).unwrap();
+        }
+        let mut looker = opened(&store, (4, 1), 5);
+        let mut record = Record::founded((0..4).map(|slot| (slot, 1)).collect());
+        record.members.remove(&3);
+        store.put(RECORD, &record_text(&record, 5)).unwrap();
+        looker.look_whole().unwrap();
+        let held = |looker: &mut GroupStore| -> Vec<u32> {
+            looker.look(&LookAt::Members).unwrap();
+            looker.kept.members.keys().map(|who| who.0).collect()
+        };
+        assert_eq!(held(&mut looker), [0, 1, 2, 3]);
+        // One lease is gone, and it is not that of the dropped rank: the next count finds it.
+        holders[1].end_lease();
+        assert_eq!(held(&mut looker), [0, 1, 2]);
+        holders[3].end_lease();
+        assert_eq!(held(&mut looker), [0, 2]);
+        // Two at once, and another that comes.
+        holders[0].end_lease();
+        holders[2].end_lease();
+        holders[1].keep_lease(true).unwrap();
+        assert_eq!(held(&mut looker), [1]);
+        assert!(looker.kept.members[&(1, 1)].asks);
+    }
+
+    #[test]
+    fn a_look_at_named_keys_reads_those_that_were_not_asked_for_before() {
+        let store = Arc::new(MemoryStore::new());
+        let mut looker = opened(&store, (0, 1), 3);
+        let named = |keys: &[String]| LookAt::Named(keys.iter().cloned().collect());
+        let record = Record::founded([(0, 1), (1, 1), (2, 1)].into());
+        store.put(RECORD, &record_text(&record, 3)).unwrap();
+        let row = |takings: u32| {
+            let row = StoredRow {
+                slots: 3,
+                takings,
+                ..StoredRow::default()
+            };
+            row_text(&row)
+        };
+        looker.look(&LookAt::All).unwrap();
+        store.put("group/row/1.1", &row(1)).unwrap();
+        store.put("group/over/2.1", OVER).unwrap();
+        looker.look(&named(&[])).unwrap();
+        assert!(looker.kept.rows.is_empty() && looker.kept.over.is_empty());
+        // Written before the last look, which has not asked for them.
+        looker
+            .look(&named(&[row_key((1, 1)), over_key((2, 1))]))
+            .unwrap();
+        assert_eq!(looker.kept.rows[&(1, 1)].takings, 1);
+        assert!(looker.kept.over.contains(&(2, 1)));
+        // A promise that was written between the proposal and the look that shows the proposal.
+        let keep = record.slots();
+        let proposal = crate::membership::rules::record::Proposal {
+            keep,
+            ..Default::default()
+        };
+        let open = record.propose(proposal).unwrap();
+        store.put(RECORD, &record_text(&open, 3)).unwrap();
+        store.put("group/promise/1/2.1", b"{\"last\":7}").unwrap();
+        store.put("group/row/1.1", &row(2)).unwrap();
+        looker.look(&named(&[row_key((1, 1))])).unwrap();
+        assert!(looker.kept.promises.is_empty());
+        let all = named(&[row_key((1, 1)), promise_key(1, (2, 1))]);
+        looker.look(&all).unwrap();
+        assert_eq!(looker.kept.promises[&(1, (2, 1))].last, Some(7));
+        assert_eq!(looker.kept.rows[&(1, 1)].takings, 2);
+        // And what nobody has named is found by a look at all.
+        store.put("group/row/0.1", &row(3)).unwrap();
+        looker.look(&all).unwrap();
+        looker.look(&LookAt::All).unwrap();
+        assert_eq!(looker.kept.rows[&(0, 1)].takings, 3);
+    }
+
+    #[test]
+    fn of_those_who_hold_leases_only_the_processes_that_can_be_watched_are_kept() {
+        let store = Arc::new(MemoryStore::new());
+        let mut looker = opened(&store, (0, 1), 4);
+        let this = serde_json::to_value(Process::this()).unwrap();
+        let mut elsewhere = this.clone();
+        elsewhere["seen_from"] = "another machine".into();
+        let mut beside = this.clone();
+        beside["pid"] = 1.into();
+        for (slot, process) in [(1, this), (2, elsewhere), (3, beside)] {
+            let member = serde_json::json!({"process": process, "asks": false});
+            let member = serde_json::to_vec(&member).unwrap();
+            store.put(&member_key((slot, 1)), &member).unwrap();
+        }
+        assert!(looker.look_whole().unwrap().is_empty());
+        let near = |slot| looker.kept.members[&(slot, 1)].near.is_some();
+        assert_eq!([1, 2, 3].map(near), [false, false, true]);
+        let beside = |slot| looker.kept.members[&(slot, 1)].beside;
+        assert_eq!([1, 2, 3].map(beside), [true, false, true]);
+    }
+
+    #[test]
     fn a_lease_is_taken_again_only_when_the_store_says_that_it_is_gone() {
         let store = Arc::new(MemoryStore::new());
         let mut own = GroupStore::new(
@@ -840,16 +1048,17 @@ mod tests {
             (1, 2),
             2,
             Duration::from_millis(60),
+            Process::this(),
         );
         own.keep_lease(true).unwrap();
         own.keep_lease(true).unwrap();
         assert_eq!(own.takings, 1);
         let mut other = opened(&store, (0, 1), 2);
-        other.look(LookAt::Both).unwrap();
+        other.look_whole().unwrap();
         assert!(other.kept.members[&(1, 2)].asks);
         own.keep_lease(false).unwrap();
         assert_eq!(own.takings, 1, "what stands under it has changed");
-        other.look(LookAt::Both).unwrap();
+        other.look_whole().unwrap();
         assert!(!other.kept.members[&(1, 2)].asks);
         // Not renewed in time.
         let start = Instant::now();
@@ -858,12 +1067,12 @@ mod tests {
                 start.elapsed() < Duration::from_secs(100),
                 "it does not run out"
             );
-            other.look(LookAt::Both).unwrap();
+            other.look_whole().unwrap();
         }
         own.keep_lease(false).unwrap();
         assert_eq!(own.takings, 2);
         own.end_lease();
-        other.look(LookAt::Both).unwrap();
+        other.look_whole().unwrap();
         assert!(other.kept.members.is_empty());
     }
 
@@ -872,11 +1081,11 @@ mod tests {
         let store = Arc::new(MemoryStore::new());
         let shared = Arc::clone(&store) as Arc<dyn Store>;
         // Renewed after a third of this.
-        let mut own = GroupStore::new(shared, (1, 2), 2, Duration::from_secs(1));
+        let mut own = GroupStore::new(shared, (1, 2), 2, Duration::from_secs(1), Process::this());
         own.keep_lease(false).unwrap();
         store.put("group/member/1.2", b"7").unwrap();
         let mut other = opened(&store, (0, 1), 2);
-        other.look(LookAt::Both).unwrap();
+        other.look_whole().unwrap();
         assert!(!other.kept.members.contains_key(&(1, 2)));
         let start = Instant::now();
         while !other.kept.members.contains_key(&(1, 2)) {
@@ -884,8 +1093,74 @@ mod tests {
             assert!(waited < Duration::from_secs(100), "it is not written again");
             std::thread::sleep(Duration::from_millis(10));
             own.keep_lease(false).unwrap();
-            other.look(LookAt::Both).unwrap();
+            other.look_whole().unwrap();
         }
+    }
+
+    #[test]
+    fn a_member_key_under_the_lease_of_another_is_taken_back_and_stays_when_that_lease_ends() {
+        let store = Arc::new(MemoryStore::new());
+        let ttl = Duration::from_secs(1);
+        let mut own = GroupStore::new(
+            Arc::clone(&store) as Arc<dyn Store>,
+            (1, 2),
+            2,
+            ttl,
+            Process::this(),
+        );
+        own.keep_lease(false).unwrap();
+        let member = "group/member/1.2";
+        let other = store.take_lease("other", b"", TTL).unwrap().unwrap();
+        assert!(store.put_leased(member, b"7", other).unwrap());
+        let start = Instant::now();
+        while store.try_get(member).unwrap().as_deref() == Some(b"7") {
+            assert!(start.elapsed() < Duration::from_secs(100), "not taken back");
+            std::thread::sleep(Duration::from_millis(10));
+            own.keep_lease(false).unwrap();
+        }
+        assert_eq!(own.takings, 1, "its own lease lived all the time");
+        store.end_lease("other", other).unwrap();
+        assert!(store.try_get(member).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_member_key_that_another_has_set_first_is_told_by_name_and_removed() {
+        let store = Arc::new(MemoryStore::new());
+        let mut own = opened(&store, (1, 2), 2);
+        for (round, value) in [(1, &b"7"[..]), (2, b"")] {
+            // With and without a lease of its own.
+            let other = store.take_lease("other", b"", TTL).unwrap().unwrap();
+            match round {
+                1 => assert!(store.put_leased("group/member/1.2", value, other).unwrap()),
+                _ => store.put("group/member/1.2", value).unwrap(),
+            }
+            own.keep_lease(false).unwrap();
+            assert_eq!(own.takings, round - 1, "somebody has the key");
+            own.keep_lease(false).unwrap();
+            assert_eq!(own.takings, round);
+            store.end_lease("other", other).unwrap();
+            let odd = own.look(&LookAt::All).unwrap();
+            let named = "'group/member/1.2' is set and is not of this rank's lease";
+            assert_eq!(
+                odd.iter().filter(|it| it.starts_with(named)).count(),
+                1,
+                "{odd:?}"
+            );
+            assert!(own.kept.members.contains_key(&(1, 2)));
+            // The next round.
+            own.end_lease();
+            own.kept.told.clear();
+        }
+    }
+
+    #[test]
+    fn what_the_store_takes_is_measured_by_a_few_calls_at_the_start() {
+        let second = Duration::from_secs(1);
+        let bounds = GroupConfig::default().bounds(second, second).unwrap();
+        let measured = opened(&Arc::new(MemoryStore::new()), (0, 1), 2)
+            .enter(&bounds)
+            .unwrap();
+        assert_eq!(measured.calls, 4 + LOOKS);
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub struct LayerView<'a> {
     pub reached: &'a [u32],
 }
 
-/// A layer whose calls run in the views of a group. It counts its calls on the device, and has two views, so that calls that
-/// have begun end in theirs. No method waits for kernels or for other ranks.
+/// A layer whose calls run in the views of a group. It counts its calls on the device, and holds two views or more, so that calls
+/// that have begun, and those that it is behind, end in theirs. No method waits for kernels or for other ranks.
 pub trait Layer: Send + Sync + Debug {
     /// Lets no call start whose number is above `limit`; with none, every call may. Returns the last call that has started, as
     /// it is behind a sequentially consistent fence.
@@ -33,7 +33,11 @@ pub trait Layer: Send + Sync + Debug {
     /// The last call that has ended, and all before it.
     fn finished(&self) -> u32;
 
-    /// The view of all calls from `first` on. Asked for only when no call needs the older of the two views.
+    /// Whether it can take a view from `first` on: no call needs the oldest one, whose place that takes. A rank whose layer has no
+    /// place promises no further view until its calls have made one.
+    fn has_place(&self, first: u32) -> bool;
+
+    /// The view of all calls from `first` on. Asked for only when the layer has a place for it.
     ///
     /// # Errors
     /// The layer's.
@@ -67,6 +71,10 @@ pub trait Layer: Send + Sync + Debug {
     /// # Errors
     /// The layer's.
     fn set_suspects(&self, ranks: &[u32]) -> Result<(), LayerError>;
+
+    /// Whether this rank exchanges with no other member, whoever of them lives. Calls of such a rank are of use to nobody, and the view
+    /// that brings it back begins behind all that it has made, so they wait for their deadline or until this changes.
+    fn set_alone(&self, alone: bool);
 
     /// While a change is prepared, the clocks against the ranks that have promised it stand still. None: no change is.
     ///

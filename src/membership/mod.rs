@@ -64,7 +64,9 @@
 //!
 //! A held call whose deadline runs out ends aborted and has used up its number, in any state; nothing else changes.
 
+mod age;
 mod bell;
+mod changes;
 mod config;
 mod connect;
 mod driver;
@@ -79,11 +81,17 @@ mod rules;
 mod scenarios;
 mod see;
 mod shared;
+#[cfg(any(test, feature = "sim"))]
+#[doc(hidden)]
+pub mod sim;
 mod steps;
+mod stored;
 mod suspects;
 mod transport;
 mod watch;
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,7 +106,7 @@ use shared::Shared;
 use transport::Transport;
 
 use crate::error::OwnThread;
-use crate::team::Team;
+use crate::team::{StoreError, Team};
 
 /// One rank in its group: the threads that keep it there. Dropping it stops them and gives the lease back, so that the others
 /// go on without this rank; its calls are left as they are.
@@ -112,10 +120,11 @@ impl Group {
     /// Puts `layer` of `team` under the rules of membership: its calls run in views that all members agree on. The founders of
     /// a team all start with the same first view; a rank that comes later asks to be taken in.
     ///
-    /// Returns at once; [`Group::wait`] says when the rank serves. A rank that joins makes no call before.
+    /// Returns after a few calls of the store; [`Group::wait`] says when the rank serves. A rank that joins makes no call before.
+    /// [`GroupEventKind::SlowStore`] is the first event where those calls have taken too long for leases of this time to live.
     ///
     /// # Errors
-    /// Bounds that would drop healthy ranks; a second group of this generation; the store's.
+    /// A store without leases; bounds that would drop healthy ranks; a second group of this generation; the store's.
     pub fn start(
         team: &Arc<Team>,
         layer: Arc<dyn Layer>,
@@ -129,14 +138,32 @@ impl Group {
         layer: Arc<dyn Layer>,
         config: &GroupConfig,
     ) -> Result<Self, GroupError> {
+        if let Some(store) = transport.store().without_leases() {
+            return Err(StoreError::NoLeases { store }.into());
+        }
         let bounds = config.bounds(transport.deadline(), transport.timeout())?;
         let own = (transport.slot(), transport.generation());
-        let store = GroupStore::new(transport.store(), own, transport.slots(), bounds.lease_ttl);
-        store.enter(&bounds)?;
+        let store = GroupStore::new(
+            transport.store(),
+            own,
+            transport.slots(),
+            bounds.lease_ttl,
+            transport.process(),
+        );
+        let measured = store.enter(&bounds)?;
         if !transport.founders().contains(&own.0) {
             layer.set_limit(Some(layer.started()));
         }
         let shared = Arc::new(Shared::new(transport, layer, bounds));
+        if !measured.carries(bounds.lease_ttl) {
+            let (p99, lease_ttl) = (measured.p99, bounds.lease_ttl);
+            tracing::warn!(
+                "99 of 100 calls of the store take up to {p99:?}, and leases live for {lease_ttl:?}: at least {:?} is needed. \
+                 `wv doctor` measures a store",
+                measured.shortest_lease_ttl
+            );
+            shared.tell(GroupEventKind::SlowStore { p99, lease_ttl });
+        }
         let mut group = Self {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
@@ -160,6 +187,8 @@ impl Group {
         body: impl FnOnce() + Send + 'static,
     ) -> Result<(), GroupError> {
         let name = format!("{name} {}", self.shared.transport.slot());
+        #[cfg(test)]
+        scenarios::limits::check(&name).map_err(GroupError::Thread)?;
         let shared = Arc::downgrade(&self.shared);
         let thread = OwnThread::spawn(&name, body, move |panicked| {
             if let Some(shared) = shared.upgrade() {
@@ -246,6 +275,44 @@ impl Group {
         Ok(())
     }
 
+    /// How often the state, the view, or the ranks that kernels do not wait for have changed so far.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.shared.lock().changes.number()
+    }
+
+    /// Waits until there are other [`changes`](Self::changes) than `seen`, at most for `timeout`, and returns how many there are. At
+    /// once where this generation is over and nothing will change.
+    #[must_use]
+    pub fn wait_change(&self, seen: u64, timeout: Duration) -> u64 {
+        let start = Instant::now();
+        let mut inner = self.shared.lock();
+        loop {
+            let number = inner.changes.number();
+            let left = timeout.saturating_sub(start.elapsed());
+            if number != seen || left.is_zero() || inner.state.is_over() {
+                return number;
+            }
+            inner = self.shared.wait(inner, left);
+        }
+    }
+
+    /// An eventfd for an event loop: it is readable from a change ([`Group::changes`]) until [`Group::clear_changes`], and when it
+    /// is first asked for. Each call gives a descriptor of the same one, which the caller closes.
+    ///
+    /// # Errors
+    /// The operating system's, which has no descriptor left.
+    pub fn eventfd(&self) -> io::Result<OwnedFd> {
+        self.shared.lock().changes.eventfd()
+    }
+
+    /// The changes so far; the eventfd is readable when there is a later one. What a program reads of the group behind this call
+    /// is as new as that, so it misses none.
+    #[must_use]
+    pub fn clear_changes(&self) -> u64 {
+        self.shared.lock().changes.clear()
+    }
+
     /// Says that `rank` is not reached. Kernels do not wait for it from now on, and after the error bound the two part: their QPs are
     /// ended and connected anew, and neither goes for that.
     ///
@@ -289,6 +356,43 @@ impl Drop for Group {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
+    /// The Rust files below `directory`.
+    fn sources(directory: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let below = |path: PathBuf| match path.is_dir() {
+            true => sources(&path),
+            false => vec![path],
+        };
+        let all = paths.flat_map(below);
+        all.filter(|path| path.extension().is_some_and(|it| it == "rs"))
+            .collect()
+    }
+
+    #[test]
+    fn no_clock_that_can_be_set_is_read_by_groups_and_stores() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let settable = ["System", "Time"].concat();
+        for part in ["src/membership", "crates/rendezvous/src"] {
+            let found = sources(&root.join(part));
+            assert!(found.len() > 10, "{part}: {found:?}");
+            for path in found {
+                let text = std::fs::read_to_string(&path).unwrap();
+                for clock in [
+                    settable.as_str(),
+                    "CLOCK_REALTIME",
+                    "UNIX_EPOCH",
+                    ".modified()",
+                ] {
+                    let own = clock != settable && path.ends_with("src/membership/mod.rs");
+                    assert!(own || !text.contains(clock), "{}: {clock}", path.display());
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_table_of_states_is_the_same_here_and_in_the_document() {
         let rows = |text: &'static str, prefix: &str| -> Vec<&str> {

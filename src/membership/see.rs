@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use super::GroupError;
 use super::driver::{Driver, rank_generations};
 use super::event::Cause;
-use super::group_store::StoredRow;
 use super::rules::clocks::back_off;
 use super::rules::evidence::{Ask, Look, Row};
 use super::rules::record::{RankGeneration, Record, newer};
 use super::rules::slots::Slots;
+use super::stored::StoredRow;
 
 /// A newcomer has served long enough when it has done so for this many times to live of a lease (P6).
 const SERVED: u32 = 10;
@@ -84,6 +84,11 @@ impl Driver {
             let goodbye = kept.goodbyes.get(&who)?;
             (goodbye.epoch == record.epoch).then_some((who.0, goodbye.last))
         });
+        let beside = |who: &RankGeneration| kept.members.get(who).is_some_and(|it| it.beside);
+        let beside = match ended.is_empty() {
+            true => Slots::default(),
+            false => near_of(record, beside),
+        };
         let mut look = Look {
             passed,
             call,
@@ -94,11 +99,13 @@ impl Driver {
             calls: self.heard.calls(now),
             silent,
             ended,
+            beside,
             rows: rows.collect(),
             asks: asks.map(|(who, _)| (*who, ask(who))).collect(),
             promises: promises.unwrap_or_default(),
             goodbyes: goodbyes.collect(),
-            older_view_needed: self.older_view_needed(),
+            has_place: self.shared.layer.has_place(record.first),
+            behind: newer(record.first.wrapping_sub(1), self.shared.layer.finished()),
             through: false,
             started: self.shared.layer.started(),
         };
@@ -106,21 +113,27 @@ impl Driver {
         Ok(look)
     }
 
-    /// Members whose process was seen to end, or that say so themselves.
+    /// Members whose process was seen to end, or that say so themselves, and newcomers of the open proposal.
     fn ended(&self, record: &Record) -> Slots {
         let mut ended = self.shared.lock().suspects.ended();
         let kept = &self.store.kept;
         ended.add(&self.said_over(record));
+        // The thread that watches processes knows members of this rank's views only.
+        let seen = |who: &RankGeneration| {
+            let near = kept.members.get(who).and_then(|it| it.near.as_ref());
+            self.shared.transport.has_ended(who.0, who.1)
+                || near.is_some_and(|process| process.has_ended())
+        };
         if self.own.applied == 0 {
-            // The thread that watches processes knows members of this rank's views only, and there is none yet.
-            let seen = |who: &RankGeneration| {
-                let member = kept.members.get(who);
-                self.shared.transport.has_ended(who.0, who.1)
-                    || member.is_some_and(|member| member.process.has_ended())
-            };
             let seen = rank_generations(&record.members).filter(seen);
             ended.add(&seen.map(|who| who.0).collect());
         } else {
+            let takes = record
+                .open
+                .iter()
+                .flat_map(|open| rank_generations(&open.takes));
+            let comes = takes.filter(|who| !record.members.contains_key(&who.0));
+            ended.add(&comes.filter(seen).map(|who| who.0).collect());
             ended.remove(self.own.slot);
         }
         ended
@@ -186,13 +199,6 @@ impl Driver {
         Ok((heard, contact, silent.and(&members)))
     }
 
-    pub(super) fn older_view_needed(&self) -> bool {
-        match self.views[..] {
-            [_, first] => newer(first.wrapping_sub(1), self.shared.layer.finished()),
-            _ => false,
-        }
-    }
-
     /// Tells what follows from this look of each member, where it is not as it was.
     pub(super) fn tell_causes(&mut self, record: &Record, look: &Look<Duration>, row: &Row) {
         let unanswered = &self.own.unanswered;
@@ -212,6 +218,9 @@ impl Driver {
             (Cause::Silent, silent),
         ];
         for (cause, mut now) in found {
+            if cause == Cause::Silent && late && !self.whole {
+                continue;
+            }
             now.remove(self.own.slot);
             let before = self
                 .causes
@@ -264,6 +273,12 @@ impl Driver {
         };
         others().any(|(slot, row)| meet(*slot, row))
     }
+}
+
+/// The members of which `holds` says so.
+fn near_of(record: &Record, holds: impl Fn(&RankGeneration) -> bool) -> Slots {
+    let members = rank_generations(&record.members).filter(holds);
+    members.map(|who| who.0).collect()
 }
 
 /// What was heard of others on the data plane, and in the store.

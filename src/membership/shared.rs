@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rendezvous::Process;
+use rendezvous::{Entry, Process};
 
+use super::changes::Changes;
 use super::config::Bounds;
 use super::event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
 use super::layer::Layer;
 use super::rules::record::RankGeneration;
-use super::suspects::Suspects;
+use super::suspects::{Added, Suspects};
 use super::transport::Transport;
 use super::{GroupError, group_store};
 use crate::error::ThreadPanicked;
@@ -40,10 +41,14 @@ pub(super) struct Inner {
     pub(super) hca_lost: bool,
     /// Something that the rules have to see has changed here.
     pub(super) news: bool,
+    /// The record has changed.
+    pub(super) rang: bool,
+    /// The newest record that the store has told and that was not taken down yet.
+    pub(super) told: Option<Entry>,
     /// The store's revision of the last look at changes.
     pub(super) seen: u64,
-    /// Processes that are watched, of members.
-    pub(super) processes: BTreeMap<RankGeneration, Process>,
+    /// Processes of this machine that are watched, of members.
+    pub(super) processes: BTreeMap<RankGeneration, Arc<Process>>,
     /// Newcomers to connect with, and members from which this rank is parted.
     pub(super) wanted: BTreeSet<RankGeneration>,
     /// Members from which the newest view parts this rank.
@@ -58,8 +63,11 @@ pub(super) struct Inner {
     /// Leavers that are no members any more and whose QPs are not in error yet; the first call that runs without them.
     pub(super) farewells: BTreeMap<RankGeneration, u32>,
     events: VecDeque<GroupEvent>,
+    /// Changes of the state, of the view, and of what kernels are told.
+    pub(super) changes: Changes,
     /// What kernels were told last.
     pub(super) masked: Option<BTreeSet<u32>>,
+    alone: bool,
     /// The first thread of the group that has panicked.
     panicked: Option<ThreadPanicked>,
 }
@@ -77,6 +85,8 @@ impl Shared {
             hca_lost: false,
             suspects: Suspects::default(),
             news: true,
+            rang: true,
+            told: None,
             seen: 0,
             processes: BTreeMap::new(),
             wanted: BTreeSet::new(),
@@ -86,7 +96,9 @@ impl Shared {
             traces: BTreeMap::new(),
             farewells: BTreeMap::new(),
             events: VecDeque::new(),
+            changes: Changes::default(),
             masked: None,
+            alone: false,
             panicked: None,
         };
         Self {
@@ -177,21 +189,23 @@ impl Shared {
     /// Adds a cause against a member, and tells kernels if it is one of which they are told.
     pub(super) fn suspect(&self, rank: u32, cause: Cause) {
         let mut inner = self.lock();
-        if !inner.suspects.has(rank, &cause)
-            && inner.suspects.add(rank, cause.clone(), Instant::now())
-        {
-            inner.news = true;
-            inner.tell(GroupEventKind::Suspected { rank, cause });
-            self.mask(&mut inner);
-            self.notify();
+        let added = inner.suspects.add(rank, cause.clone(), Instant::now());
+        if added == Added::Nothing {
+            return;
         }
+        inner.news |= cause.is_news();
+        if added == Added::New {
+            inner.tell(GroupEventKind::Suspected { rank, cause });
+        }
+        self.mask(&mut inner);
+        self.notify();
     }
 
     /// Takes a cause back.
     pub(super) fn trust(&self, rank: u32, cause: &Cause) {
         let mut inner = self.lock();
         if inner.suspects.has(rank, cause) {
-            inner.news = true;
+            inner.news |= cause.is_news();
             if inner.suspects.withdraw(rank, cause) {
                 inner.tell(GroupEventKind::Trusted { rank });
             }
@@ -201,9 +215,14 @@ impl Shared {
     }
 
     /// Writes the words by which kernels know whom not to wait for: who is suspected by the host, and who is no member, for the
-    /// calls of older views.
+    /// calls of older views; and whether anybody is left to wait for.
     pub(super) fn mask(&self, inner: &mut Inner) {
         let own = self.transport.slot();
+        let alone = inner.is_alone(own);
+        if inner.alone != alone {
+            self.layer.set_alone(alone);
+            inner.alone = alone;
+        }
         let told = inner.suspects.told();
         let members = inner.suspects.members();
         let stays = |slot: &u32| {
@@ -219,7 +238,9 @@ impl Shared {
         match self.layer.set_suspects(&ranks) {
             Ok(()) => {
                 inner.masked = Some(masked);
+                inner.changes.add();
                 inner.tell(GroupEventKind::Masked { ranks });
+                self.notify();
             }
             Err(error) => inner.tell(GroupEventKind::Failed {
                 error: format!("telling kernels whom not to wait for: {error}"),
@@ -247,11 +268,34 @@ impl Shared {
 }
 
 impl Inner {
+    /// Whether the view has others than `own`, and it exchanges with none of them.
+    fn is_alone(&self, own: u32) -> bool {
+        let silent = self.suspects.silent();
+        let members = self.suspects.members().iter();
+        let mut others = members.filter(|who| *who.0 != own).peekable();
+        let lost = |(slot, generation): (&u32, &u32)| {
+            silent.contains(*slot) || self.parted.contains(&(*slot, *generation))
+        };
+        others.peek().is_some() && others.all(lost)
+    }
+
+    /// Whether the thread that follows the rules has something to conclude from.
+    pub(super) fn has_news(&self) -> bool {
+        self.news || self.rang || self.told.is_some()
+    }
+
     /// A rank that is broken stays so.
     pub(super) fn set_state(&mut self, state: GroupState) {
-        if self.panicked.is_none() {
+        if self.panicked.is_none() && self.state != state {
             self.state = state;
+            self.changes.add();
         }
+    }
+
+    /// The device has `view`.
+    pub(super) fn set_view(&mut self, view: GroupView) {
+        self.view = Some(view);
+        self.changes.add();
     }
 
     /// Whether the threads of the group run.

@@ -15,6 +15,17 @@ use super::rules::slots::Slots;
 use super::rules::steps::Step;
 use super::see::says_through;
 
+/// Whether generations that may have written something are over in `now` and were not in `before`: members, and those that asked in
+/// vain before a later one came in.
+fn drops(before: &Record, now: &Record) -> bool {
+    let stays = |(slot, generation): (&u32, &u32)| now.members.get(slot) == Some(generation);
+    let next = |(slot, generation): (&u32, &u32)| {
+        let earlier = before.admitted.get(slot).copied().unwrap_or(0);
+        *generation <= earlier.saturating_add(1)
+    };
+    !before.members.iter().all(stays) || !now.admitted.iter().all(next)
+}
+
 impl Driver {
     /// Does `step`, which was asked for after `record` was seen.
     pub(super) fn take(
@@ -35,12 +46,14 @@ impl Driver {
                         key: "of this rank".to_owned(),
                         reason: refused.to_string(),
                     })?;
-                self.replace(&new)?;
+                let replaced = self.replace(&new)?;
                 self.own.solo |= alone;
+                return Ok(self.behind(replaced));
             }
             Step::Commit(first) => {
                 if let Some(open) = &record.open {
-                    self.replace(&record.commit(open, first))?;
+                    let replaced = self.replace(&record.commit(open, first))?;
+                    return Ok(self.behind(replaced));
                 }
             }
             Step::Promise(fence) => self.promise(record, &fence)?,
@@ -54,8 +67,9 @@ impl Driver {
         Ok(TurnOutcome::Again)
     }
 
-    fn replace(&mut self, new: &Record) -> Result<(), GroupError> {
-        match (self.store.replace(new)?, &new.open) {
+    fn replace(&mut self, new: &Record) -> Result<Replaced, GroupError> {
+        let replaced = self.store.replace(new)?;
+        match (replaced, &new.open) {
             (Replaced::Done, Some(open)) => {
                 let kept = new.members.iter().filter(|it| open.keep.contains(*it.0));
                 let mut members = open.takes.clone();
@@ -70,11 +84,18 @@ impl Driver {
                              with another store"
                     .to_owned();
                 self.shared.tell(GroupEventKind::Failed { error });
-                self.shared.lock().news = false;
             }
             (Replaced::Done | Replaced::Changed, _) => {}
         }
-        Ok(())
+        Ok(replaced)
+    }
+
+    /// What is left to do behind a record that was to be replaced. One that is gone does not come back by looking at once.
+    fn behind(&self, replaced: Replaced) -> TurnOutcome {
+        match replaced {
+            Replaced::Done | Replaced::Changed => TurnOutcome::Again,
+            Replaced::Missing => TurnOutcome::Wait(self.shared.bounds.lease_ttl / 4),
+        }
     }
 
     /// P4. A member closes its calls first, then ends its QPs, then writes.
@@ -92,11 +113,6 @@ impl Driver {
         self.end_qps(&fence.without(&self.own.fenced))?;
         self.own.fenced.add(fence);
         self.store.promise(record.number, &promise)?;
-        if let Some((before, _)) = self.own.promised
-            && before != record.number
-        {
-            self.store.forget_promise(before)?;
-        }
         self.own.promised = Some((record.number, promise));
         self.own.unanswered = (record.number, Duration::ZERO);
         self.shared.tell(GroupEventKind::Promised {
@@ -141,27 +157,25 @@ impl Driver {
             reached: &reached,
         };
         let layer = &self.shared.layer;
-        let set = match self.views.is_empty() {
-            true => layer.begin(&view),
-            false => layer.set_view(&view),
+        let set = match self.own.applied {
+            0 => layer.begin(&view),
+            _ => layer.set_view(&view),
         };
         set.map_err(GroupError::Layer)?;
-        self.views.push(record.first);
-        if self.views.len() > 2 {
-            self.views.remove(0);
-        }
+        self.first = record.first;
         self.viewed(record);
         self.open(record, &parted);
         let joined = self.own.applied == 0;
         self.shared.layer.set_limit(None);
         self.own.limit = Limit::Open;
         self.own.applied = record.epoch;
+        self.since.viewed = Some(Instant::now());
         self.own.fenced = Slots::default();
         self.own.solo = false;
         if self.own.leaving == Leaving::Said {
             self.own.leaving = Leaving::Wants;
         }
-        let promised = self.own.promised.take();
+        self.own.promised = None;
         let held = self.since.held.take();
         let mut inner = self.shared.lock();
         inner.set_state(GroupState::Serving);
@@ -173,9 +187,6 @@ impl Driver {
         self.shared.notify();
         if joined {
             self.store.keep_lease(false)?;
-        }
-        if let Some((number, _)) = promised {
-            self.store.forget_promise(number)?;
         }
         self.tidy(record);
         Ok(())
@@ -240,7 +251,7 @@ impl Driver {
         inner.suspects.set_members(&record.members);
         inner.processes.retain(|who, _| now.contains(who));
         let view = GroupView::from(record);
-        inner.view = Some(view.clone());
+        inner.set_view(view.clone());
         inner.tell(GroupEventKind::Viewed(view));
         self.shared.mask(&mut inner);
         drop(inner);
@@ -251,13 +262,25 @@ impl Driver {
 
     /// Removes what nobody reads any more. One member is enough; if it dies, the next view has another one.
     fn tidy(&mut self, record: &Record) {
+        let before = self.tidied.take();
         if record.members.keys().next() != Some(&self.own.slot) {
             return;
         }
         let is_over = |slot: u32, generation: u32| record.was_dropped(slot, generation);
-        let tidied = self.shared.transport.forget(&is_over);
-        if let Err(error) = tidied.and_then(|()| self.store.tidy(record)) {
-            tracing::warn!("records of ranks that are gone are left in the store: {error}");
+        let none_over = before.is_some_and(|before| !drops(&before, record));
+        let forgotten = match none_over {
+            true => Ok(()),
+            false => self
+                .shared
+                .transport
+                .forget(&is_over)
+                .and_then(|()| self.store.tidy(record)),
+        };
+        match forgotten.and_then(|()| self.store.tidy_promises(record)) {
+            Ok(()) => self.tidied = Some(record.clone()),
+            Err(error) => {
+                tracing::warn!("records of ranks that are gone are left in the store: {error}");
+            }
         }
     }
 
@@ -275,7 +298,8 @@ impl Driver {
             last,
         })?;
         self.own.leaving = Leaving::Said;
-        Ok(())
+        // Ranks that do not act look for the goodbye when the record wakes them.
+        self.wake(record)
     }
 
     /// Whether this rank and all living members have made every call before the view of `record`, or before the one with which this
@@ -385,5 +409,36 @@ impl Driver {
             tracing::warn!("the others learn of the end of this rank by its lease: {error}");
         }
         self.store.end_lease();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::membership::rules::record::{Members, Proposal};
+
+    #[test]
+    fn a_view_that_only_takes_in_the_next_generations_leaves_nothing_of_others() {
+        let before = Record::founded(Members::from([(0, 1), (1, 1)]));
+        let after = |keep: &[u32], takes: &[(u32, u32)]| {
+            let proposal = Proposal {
+                keep: keep.iter().copied().collect(),
+                takes: takes.iter().copied().collect(),
+                ..Proposal::default()
+            };
+            before.commit(&proposal, 1)
+        };
+        assert!(!drops(&before, &after(&[0, 1], &[])));
+        assert!(!drops(&before, &after(&[0, 1], &[(2, 1)])));
+        // Its first generation has asked in vain.
+        assert!(drops(&before, &after(&[0, 1], &[(2, 2)])));
+        assert!(drops(&before, &after(&[0], &[])));
+        let without = after(&[0], &[]);
+        let again = Proposal {
+            keep: [0].into_iter().collect(),
+            takes: Members::from([(1, 2)]),
+            ..Proposal::default()
+        };
+        assert!(!drops(&without, &without.commit(&again, 2)));
     }
 }

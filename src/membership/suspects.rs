@@ -11,7 +11,27 @@ use super::rules::slots::Slots;
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     members: Members,
-    found: BTreeMap<RankGeneration, BTreeMap<Cause, Instant>>,
+    found: BTreeMap<RankGeneration, Causes>,
+}
+
+/// What there is against one member. Without a cause it is trusted, and nothing is kept of it.
+#[derive(Debug, Default)]
+struct Causes {
+    /// Since when.
+    now: BTreeMap<Cause, Instant>,
+    /// All that there were since the rank was trusted last: a timeout comes and goes with each call.
+    told: BTreeSet<Cause>,
+}
+
+/// What adding a cause has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    /// It stood already, or the slot has no member.
+    Nothing,
+    /// It stands again, and was told since the rank was trusted last.
+    Again,
+    /// It is to be told.
+    New,
 }
 
 impl Cause {
@@ -21,6 +41,11 @@ impl Cause {
             self,
             Self::QpError(_) | Self::QpFlushed | Self::QpEvent(_) | Self::Told(_)
         )
+    }
+
+    /// Whether a look into the store may follow from it: a timeout only runs clocks, at the pace of looks.
+    pub(super) const fn is_news(&self) -> bool {
+        !matches!(self, Self::Timeout)
     }
 
     /// Whether kernels are told not to wait: a timeout is their own finding, which a word of the rank takes back.
@@ -41,15 +66,20 @@ impl Suspects {
         &self.members
     }
 
-    /// Adds a cause against the member in `slot`. Whether it is new.
-    pub(super) fn add(&mut self, slot: u32, cause: Cause, now: Instant) -> bool {
+    /// Adds a cause against the member in `slot`.
+    pub(super) fn add(&mut self, slot: u32, cause: Cause, now: Instant) -> Added {
         let Some(&generation) = self.members.get(&slot) else {
-            return false;
+            return Added::Nothing;
         };
         let causes = self.found.entry((slot, generation)).or_default();
-        let new = !causes.contains_key(&cause);
-        causes.entry(cause).or_insert(now);
-        new
+        if causes.now.contains_key(&cause) {
+            return Added::Nothing;
+        }
+        causes.now.insert(cause.clone(), now);
+        match causes.told.insert(cause) {
+            true => Added::New,
+            false => Added::Again,
+        }
     }
 
     /// Takes a cause back. Whether the rank was suspected because of it, and is no longer at all.
@@ -69,10 +99,10 @@ impl Suspects {
         let Some(causes) = self.found.get_mut(&(slot, generation)) else {
             return false;
         };
-        let before = causes.len();
-        causes.retain(|cause, _| stays(cause));
-        let ends = causes.len() < before && causes.is_empty();
-        if causes.is_empty() {
+        let before = causes.now.len();
+        causes.now.retain(|cause, _| stays(cause));
+        let ends = causes.now.len() < before && causes.now.is_empty();
+        if causes.now.is_empty() {
             self.found.remove(&(slot, generation));
         }
         ends
@@ -82,7 +112,7 @@ impl Suspects {
     pub(super) fn has(&self, slot: u32, cause: &Cause) -> bool {
         let generation = self.members.get(&slot);
         let causes = generation.and_then(|generation| self.found.get(&(slot, *generation)));
-        causes.is_some_and(|causes| causes.contains_key(cause))
+        causes.is_some_and(|causes| causes.now.contains_key(cause))
     }
 
     /// The members to which a QP has been of no use for `bound`.
@@ -92,7 +122,7 @@ impl Suspects {
 
     /// When the next of them will have been so for `bound`; none if no further one is.
     pub(super) fn next_broken(&self, now: Instant, bound: Duration) -> Option<Duration> {
-        let all = self.found.values().flatten();
+        let all = self.found.values().flat_map(|causes| &causes.now);
         let breaks = all.filter(|(cause, _)| cause.breaks_pair());
         let left = breaks.map(|(_, since)| bound.saturating_sub(now.duration_since(*since)));
         left.filter(|left| !left.is_zero()).min()
@@ -108,9 +138,15 @@ impl Suspects {
         self.those(|cause, _| cause.is_told()).iter().collect()
     }
 
+    /// The members of which kernels have nothing to wait for: those of which they are told, and those that they have found silent.
+    pub(super) fn silent(&self) -> Slots {
+        self.those(|cause, _| cause.is_told() || matches!(cause, Cause::Timeout))
+    }
+
     fn those(&self, counts: impl Fn(&Cause, Instant) -> bool) -> Slots {
-        let of = |causes: &BTreeMap<Cause, Instant>| {
-            causes.iter().any(|(cause, since)| counts(cause, *since))
+        let of = |causes: &Causes| {
+            let mut now = causes.now.iter();
+            now.any(|(cause, since)| counts(cause, *since))
         };
         let found = self.found.iter().filter(|(_, causes)| of(causes));
         found.map(|((slot, _), _)| *slot).collect()
@@ -136,11 +172,10 @@ mod tests {
     #[test]
     fn a_qp_in_error_counts_for_kernels_at_once_and_for_the_record_after_its_bound() {
         let (mut suspects, start) = (of(&[0, 1, 2]), Instant::now());
-        assert!(suspects.add(1, Cause::QpError(0x8115), start));
-        assert!(
-            !suspects.add(1, Cause::QpError(0x8115), start + BOUND),
-            "the same"
-        );
+        let added = suspects.add(1, Cause::QpError(0x8115), start);
+        assert_eq!(added, Added::New);
+        let same = suspects.add(1, Cause::QpError(0x8115), start + BOUND);
+        assert_eq!(same, Added::Nothing);
         assert_eq!(suspects.told(), BTreeSet::from([1]));
         let early = start + BOUND - Duration::from_nanos(1);
         assert_eq!(suspects.broken(early, BOUND), set(&[]));
@@ -165,11 +200,28 @@ mod tests {
     #[test]
     fn what_is_against_a_rank_of_another_view_is_gone_with_it() {
         let (mut suspects, start) = (of(&[0, 1]), Instant::now());
-        assert!(!suspects.add(2, Cause::ProcessExit, start), "no member");
+        let stranger = suspects.add(2, Cause::ProcessExit, start);
+        assert_eq!(stranger, Added::Nothing);
         suspects.add(1, Cause::ProcessExit, start);
         assert_eq!(suspects.ended(), set(&[1]));
         suspects.set_members(&[(0, 1), (1, 2)].into());
         assert_eq!(suspects.ended(), set(&[]));
         assert!(!suspects.has(1, &Cause::ProcessExit));
+    }
+
+    #[test]
+    fn a_timeout_that_comes_and_goes_is_told_once_while_another_cause_stays() {
+        let (mut suspects, start) = (of(&[0, 1]), Instant::now());
+        let add = |suspects: &mut Suspects, cause| suspects.add(1, cause, start);
+        assert_eq!(add(&mut suspects, Cause::QpFlushed), Added::New);
+        assert_eq!(add(&mut suspects, Cause::Timeout), Added::New);
+        for _ in 0..3 {
+            assert!(!suspects.withdraw(1, &Cause::Timeout));
+            assert_eq!(add(&mut suspects, Cause::Timeout), Added::Again);
+        }
+        // Whoever was trusted is suspected anew.
+        assert!(!suspects.withdraw(1, &Cause::Timeout));
+        assert!(suspects.mend(1));
+        assert_eq!(add(&mut suspects, Cause::Timeout), Added::New);
     }
 }

@@ -4,10 +4,13 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rendezvous::{Store, StoreError};
+use rendezvous::{Process, Store, StoreError};
 
 use super::event::Cause;
 use crate::team::TeamError;
+
+/// Time between two looks of the thread that watches.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Something that an HCA of this rank has told by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,16 @@ pub(super) trait Transport: Send + Sync + Debug {
 
     /// Longest wait for other ranks in what all do together.
     fn timeout(&self) -> Duration;
+
+    /// The process by whose end other ranks see that this one has ended.
+    fn process(&self) -> Process {
+        Process::this()
+    }
+
+    /// The pause of the thread that watches, between two looks.
+    fn rest(&self) {
+        std::thread::sleep(LOOK);
+    }
 
     /// Tells what this generation is, for the others to connect to it.
     fn hello(&self) -> Result<(), TeamError>;

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::event::{Cause, GroupEventKind};
 use super::pidfd::{PidFd, Watched};
@@ -11,8 +10,6 @@ use super::rules::record::RankGeneration;
 use super::shared::Shared;
 use super::transport::Alarm;
 
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(1);
 /// Every peer's QPs are looked at once in so many looks.
 const ROUND: usize = 4;
 /// The HCA is asked about the QPs to a rank for which kernels wait in vain once in so many looks.
@@ -38,7 +35,7 @@ pub(super) fn run(shared: Arc<Shared>) {
     };
     while !watch.shared.is_stopped() {
         watch.look();
-        std::thread::sleep(LOOK);
+        watch.shared.transport.rest();
     }
 }
 

@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use test_support::etcd::Etcd;
-use warpverbs::membership::{GroupConfig, GroupEvent, GroupEventKind, GroupState};
+use warpverbs::membership::{GroupConfig, GroupEventKind, GroupState};
 use warpverbs::team::{EtcdStore, Store};
 
 use crate::deaths::CONFIG;
 use crate::fleet::{Fleet, LONG, Plan, Point};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// An election must not look like a death.
 const PATIENT: GroupConfig = CONFIG.with_lease_ttl(Duration::from_secs(15));
 
 /// Three ranks, each with a connection of its own.
-fn over(etcd: &Etcd, group: GroupConfig) -> Fleet {
-    let url = etcd.url(0, "", "group");
+pub(crate) fn over(etcd: &Etcd, group: GroupConfig) -> Fleet {
+    over_url(&etcd.url(0, "", "group"), group)
+}
+
+pub(crate) fn over_url(url: &str, group: GroupConfig) -> Fleet {
+    let url = url.to_owned();
     let open = move || -> Arc<dyn Store> { Arc::new(EtcdStore::open(&url, "run").unwrap()) };
     let fleet = Fleet::start(Plan {
         store: Arc::new(open),
@@ -93,11 +97,15 @@ fn while_etcd_is_gone_calls_go_on_and_no_view_changes_and_then_it_heals() {
 }
 
 /// Leases that an election may outlast.
-const SHORT: GroupConfig = CONFIG.with_lease_ttl(Duration::from_secs(2));
+pub(crate) const SHORT: GroupConfig = CONFIG.with_lease_ttl(Duration::from_secs(2));
 
-/// How long each rank goes on making calls while this is done, and that no rank has gone, no view has changed, and at most two
-/// proposals were made for it.
-fn disturbs_nobody(fleet: &Fleet, what: &str, disturb: impl FnOnce()) {
+/// Each rank goes on making calls while this is done, no rank has gone, no view has changed, and at most two proposals were made
+/// for it. What each rank tells meanwhile.
+pub(crate) fn disturbs_nobody(
+    fleet: &Fleet,
+    what: &str,
+    disturb: impl FnOnce(),
+) -> Vec<Vec<GroupEventKind>> {
     let calls = || -> Vec<usize> { fleet.ranks.iter().map(|rank| rank.calls().len()).collect() };
     let before = calls();
     disturb();
@@ -109,9 +117,11 @@ fn disturbs_nobody(fleet: &Fleet, what: &str, disturb: impl FnOnce()) {
     // What would be concluded from it would be concluded by then.
     std::thread::sleep(3 * SHORT.lease_ttl);
     let mut proposals = 0;
+    let mut told = Vec::new();
     for rank in &fleet.ranks {
         let events = rank.group().events();
-        let proposed = |event: &&GroupEvent| matches!(event.what, GroupEventKind::Proposed { .. });
+        let events: Vec<GroupEventKind> = events.into_iter().map(|event| event.what).collect();
+        let proposed = |what: &&GroupEventKind| matches!(what, GroupEventKind::Proposed { .. });
         proposals += events.iter().filter(proposed).count();
         let view = rank.group().view().map(|view| view.epoch);
         let state = rank.group().state();
@@ -120,8 +130,10 @@ fn disturbs_nobody(fleet: &Fleet, what: &str, disturb: impl FnOnce()) {
             (GroupState::Serving, Some(1)),
             "{what}: {events:#?}"
         );
+        told.push(events);
     }
     assert!(proposals <= 2, "{what}: {proposals} proposals");
+    told
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Ranks that call all the time, each checked against the reference for what its own report says of the call.
 
 use std::slice;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -46,6 +46,8 @@ pub(crate) struct Rank {
     pub(crate) group: Option<Arc<Group>>,
     /// Its store.
     pub(crate) cut: Cut,
+    /// Calls that it has made of its store.
+    pub(crate) store_calls: Arc<AtomicU64>,
     control: Arc<Control>,
     caller: Option<JoinHandle<()>>,
 }
@@ -264,9 +266,11 @@ impl Rank {
         }));
         let cut = Cut::default();
         let cuts = [cut.clone(), outage];
+        let store_calls = Arc::default();
         let way: Arc<dyn Store> = Arc::new(CutStore {
             store: (plan.store)(),
             cuts,
+            calls: Arc::clone(&store_calls),
         });
         let slot = team.rank;
         let team = join(team, slice::from_ref(&hca), way).unwrap();
@@ -280,6 +284,7 @@ impl Rank {
             moe,
             group: Some(Arc::new(group)),
             cut,
+            store_calls,
             control: Arc::default(),
             caller: None,
         };

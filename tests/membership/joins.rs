@@ -111,10 +111,13 @@ fn places_that_nobody_had_are_taken_while_calls_go_on() {
 
 #[test]
 fn a_rank_that_was_dropped_by_mistake_comes_back_with_a_new_generation() {
-    let mut fleet = Fleet::new(3, DEADLINE, CONFIG);
+    // Its HCA goes on acknowledging, which others may take for a sign of life of it: then the stall bound ends its stay.
+    let deadline = Duration::from_secs(2);
+    let config = CONFIG.with_stall_bound(Some(10 * deadline));
+    let mut fleet = Fleet::new(3, deadline, config);
     fleet.until_whole(1, 3);
     let dropped = fleet.remove(1);
-    // The others take it for dead: it renews its lease no more, and nothing else of it arrives.
+    // The others take it for dead: it renews its lease no more, and makes no calls.
     dropped.rest();
     dropped.cut.set(true);
     fleet.until_members(2, &[0, 2]);

@@ -4,12 +4,15 @@ mod calls;
 mod deaths;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "etcd")]
+mod etcd_ill;
 mod events;
 mod fleet;
 mod graph;
 mod joins;
 mod named;
 mod nic;
+mod places;
 mod records;
 mod store;
 mod windows;

@@ -20,7 +20,7 @@ fn sources(directory: &Path, text: &mut String) {
 fn every_test_that_the_table_of_membership_names_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut text = String::new();
-    for directory in ["src", "tests"] {
+    for directory in ["src", "tests", "crates/rendezvous", "crates/wv/tests"] {
         sources(&root.join(directory), &mut text);
     }
     let document = std::fs::read_to_string(root.join("docs/membership.md")).unwrap();

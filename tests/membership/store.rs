@@ -1,10 +1,10 @@
 //! A store that can be taken away, from one rank or from all.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use warpverbs::team::{Changed, Count, LeaseId, Store, StoreError};
+use warpverbs::team::{Changed, Count, KeyChange, KeyWatch, LeaseId, Store, StoreError};
 
 /// Whether a store answers.
 #[derive(Clone, Debug, Default)]
@@ -21,10 +21,13 @@ impl Cut {
 pub(crate) struct CutStore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) cuts: [Cut; 2],
+    /// Calls so far.
+    pub(crate) calls: Arc<AtomicU64>,
 }
 
 impl CutStore {
     fn open(&self, key: &str) -> Result<&dyn Store, StoreError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         let cut = self.cuts.iter().any(|cut| cut.0.load(Ordering::Relaxed));
         match cut {
             false => Ok(self.store.as_ref()),
@@ -41,6 +44,7 @@ impl Store for CutStore {
         Arc::new(Self {
             store: self.store.bounded(bound),
             cuts: self.cuts.clone(),
+            calls: Arc::clone(&self.calls),
         })
     }
 
@@ -66,8 +70,13 @@ impl Store for CutStore {
         self.open(key)?.put_leased(key, value, id)
     }
 
-    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
-        self.open(key)?.wait_for_key(key, since, timeout)
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError> {
+        self.open(watch.key())?.next_change(watch, since, timeout)
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {

@@ -75,8 +75,18 @@ pub(crate) struct Row {
     pub(crate) meets: Slots,
     /// Ranks to which its QPs were made anew.
     pub(crate) connected: Slots,
-    /// Members whose process it has seen to end.
+    /// Members whose process it has seen to end, if it is the one of its machine that tells.
     pub(crate) ended: Slots,
+    /// Whether the view parts it from members, and it has calls to make before that view: till then it connects with none of them.
+    pub(crate) behind: bool,
+}
+
+impl Row {
+    /// Whether it says something against others, by which they part or go.
+    pub(crate) fn accuses(&self) -> bool {
+        let against = [&self.unheard, &self.broken, &self.overdue, &self.ended];
+        !against.into_iter().all(Slots::is_empty)
+    }
 }
 
 /// One who asks to be taken in.
@@ -108,8 +118,10 @@ pub(crate) struct Look<S> {
     pub(crate) calls: bool,
     /// For whom calls wait, and nothing has come since the last look.
     pub(crate) silent: Slots,
-    /// Processes of this machine seen to end.
+    /// Processes of this machine seen to end, of members and of those that the open proposal takes in.
     pub(crate) ended: Slots,
+    /// Ranks on the machine of this one, itself among them: all of them see the same processes end.
+    pub(crate) beside: Slots,
     /// Rows of members that hold a lease. The own one is put in its place by [`Rules::observe`]'s result.
     pub(crate) rows: BTreeMap<u32, Row>,
     /// Who asks, by slot and generation.
@@ -118,8 +130,10 @@ pub(crate) struct Look<S> {
     pub(crate) promises: BTreeMap<u32, Promise>,
     /// The last calls of members that have said goodbye in this view.
     pub(crate) goodbyes: BTreeMap<u32, u32>,
-    /// Whether the older of the device's two views is still needed.
-    pub(crate) older_view_needed: bool,
+    /// Whether the device has a place for the view of the record: no call needs the oldest of those that it holds.
+    pub(crate) has_place: bool,
+    /// Whether this rank has calls to make before the view of the record.
+    pub(crate) behind: bool,
     /// Whether this rank and all living members are through with every call before the view of the record.
     pub(crate) through: bool,
     /// The last call that the device has started.
@@ -226,9 +240,14 @@ impl<S: Span> Rules<S> {
         for slot in near.iter() {
             let contact = look.contact.contains(slot) && look.calls;
             self.observe_life(own, slot, look, passed);
-            let connects = parted.contains(slot) && !own.connected.contains(slot);
-            let silent = look.silent.contains(slot) && !parted.contains(slot);
-            let fails = own.broken.contains(slot) || connects || silent;
+            let theirs = look.rows.get(&slot);
+            let behind = look.behind || theirs.is_some_and(|row| row.behind);
+            let waits = behind && self.follows(Rule::BehindSaysNothing);
+            let broken = own.broken.contains(slot);
+            let fails = match parted.contains(slot) {
+                true => (broken || !own.connected.contains(slot)) && !waits,
+                false => broken || look.silent.contains(slot),
+            };
             if !fails && contact && members.contains(slot) {
                 meets.insert(slot);
             }
@@ -315,7 +334,13 @@ impl<S: Span> Rules<S> {
             broken = own.broken.and(&record.slots());
             broken.take_away(&record.parted.of(own.slot));
         }
+        let mut ended = Slots::default();
+        if self.tells_ends(own, record, look) {
+            // Of a newcomer the next look may show another.
+            ended = look.ended.and(&record.slots());
+        }
         Row {
+            ended,
             unheard: unheard
                 .filter(|(_, clock)| counts(clock, bound))
                 .map(|(slot, _)| *slot)
@@ -327,8 +352,15 @@ impl<S: Span> Rules<S> {
             broken,
             meets,
             connected: own.connected.clone(),
-            ended: look.ended.clone(),
+            behind: look.behind && !record.parted.of(own.slot).is_empty(),
         }
+    }
+
+    /// Section 4: of the living ranks of a machine the lowest tells what ended there. The others go by what they see themselves.
+    fn tells_ends(&self, own: &Own<S>, record: &Record, look: &Look<S>) -> bool {
+        let beside = look.beside.and(&look.holders).and(&record.slots());
+        let lowest = beside.without(&look.ended).first();
+        lowest.is_none_or(|lowest| own.slot <= lowest)
     }
 
     /// Whom this rank connects with anew now: newcomers, all if it is one itself, and whom the view parts it from.

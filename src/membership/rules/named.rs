@@ -27,6 +27,9 @@ pub(crate) enum Rule {
     AnswerGap,
     /// Section 3: who meets nobody says nothing of anybody.
     Lonely,
+    /// P7: a pair connects behind the calls before the view that parted it, so nothing is said of whoever has those to make, or by
+    /// it.
+    BehindSaysNothing,
     /// Section 4: whom the larger side does not reach goes.
     Choice,
     /// Section 4: an edge is where both say that they meet; silence is none.

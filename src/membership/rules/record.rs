@@ -16,7 +16,7 @@ pub(crate) type Members = BTreeMap<u32, u32>;
 pub(crate) const LARGEST_PROPOSAL: u64 = 1 << 63;
 
 /// The group.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// Number of the view; grows by one with each.
     pub(crate) epoch: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Record {
 }
 
 /// The view to be.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Proposal {
     /// Who proposed it. Turns are counted from there (P9).
     pub(crate) by: u32,
@@ -146,7 +146,7 @@ impl Record {
             return Err(Refused::Number(self.number));
         }
         let members = self.slots();
-        if let Some((a, b)) = outside(&self.parted, &members) {
+        if let Some((a, b)) = self.parted.outside(&members) {
             return Err(Refused::Strangers(a, b));
         }
         let Some(open) = &self.open else {
@@ -170,7 +170,7 @@ impl Record {
         if let Some(&stranger) = goes.into_iter().find(odd) {
             return Err(Refused::Strangers(stranger, stranger));
         }
-        match outside(&open.parts, &open.keep) {
+        match open.parts.outside(&open.keep) {
             Some((a, b)) => Err(Refused::Strangers(a, b)),
             None => Ok(()),
         }
@@ -198,12 +198,6 @@ impl Record {
             asked: self.asked,
         }
     }
-}
-
-/// A pair of `pairs` that has an end outside `ranks`.
-fn outside(pairs: &Pairs, ranks: &Slots) -> Option<(u32, u32)> {
-    let mut pairs = pairs.iter();
-    pairs.find(|(a, b)| !ranks.contains(*a) || !ranks.contains(*b))
 }
 
 /// The later of two calls. Call numbers wrap.

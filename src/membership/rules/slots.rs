@@ -1,14 +1,6 @@
 //! Sets of ranks by slot, as bits, and of pairs of ranks.
-//!
-//! In a record a set is its bits as hexadecimal digits, slot 0 in the last one: 256 digits for 1,024 slots.
 
-use std::collections::BTreeSet;
-
-use serde::de::{Deserializer, Error};
-use serde::{Deserialize, Serialize, Serializer};
-
-/// Most digits of a set in a record: slots below 65,536.
-const MAX_DIGITS: usize = 1 << 14;
+use std::cmp::Ordering;
 
 /// Ranks by slot. The first 64 need no memory of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,11 +78,6 @@ impl Slots {
         self.low.count_ones() + high
     }
 
-    /// The highest.
-    pub(crate) fn last(&self) -> Option<u32> {
-        self.iter().last()
-    }
-
     /// The lowest.
     pub(crate) fn first(&self) -> Option<u32> {
         self.iter().next()
@@ -159,44 +146,30 @@ impl Slots {
         both
     }
 
+    /// Those behind `slot`.
+    pub(crate) fn behind(&self, slot: u32) -> Self {
+        let (at, bit) = Self::place(slot);
+        let mut left = self.clone();
+        let upper = !(bit | (bit - 1));
+        if at == 0 {
+            left.low &= upper;
+            return left;
+        }
+        left.low = 0;
+        for (word, high) in left.high.iter_mut().enumerate() {
+            match (word + 1).cmp(&at) {
+                Ordering::Less => *high = 0,
+                Ordering::Equal => *high &= upper,
+                Ordering::Greater => {}
+            }
+        }
+        left.trim();
+        left
+    }
+
     /// Whether all are in `other` too.
     pub(crate) fn is_subset(&self, other: &Self) -> bool {
         (0..self.words()).all(|at| self.word(at) & !other.word(at) == 0)
-    }
-}
-
-impl Serialize for Slots {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (words, last) = (self.words(), self.word(self.words() - 1));
-        let mut text = format!("{last:x}");
-        for at in (0..words - 1).rev() {
-            text.push_str(&format!("{:016x}", self.word(at)));
-        }
-        serializer.serialize_str(&text)
-    }
-}
-
-impl<'de> Deserialize<'de> for Slots {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text.is_empty() || text.len() > MAX_DIGITS {
-            let digits = text.len();
-            let limits = format!("a set of {digits} digits; it has 1 to {MAX_DIGITS}");
-            return Err(D::Error::custom(limits));
-        }
-        let word = |digits: &[u8]| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-            u64::from_str_radix(digits, 16).ok().filter(|_| plain)
-        };
-        let words: Option<Vec<u64>> = text.as_bytes().rchunks(16).map(word).collect();
-        let words = words.ok_or_else(|| D::Error::custom("a set that is no hexadecimal number"))?;
-        let mut all = Self {
-            low: words[0],
-            high: words[1..].to_vec(),
-        };
-        all.trim();
-        Ok(all)
     }
 }
 
@@ -211,79 +184,133 @@ impl FromIterator<u32> for Slots {
 }
 
 /// Pairs of ranks, by slot; a pair has no order.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Vec<(u32, u32)>", into = "Vec<(u32, u32)>")]
-pub(crate) struct Pairs(BTreeSet<(u32, u32)>);
-
-impl From<Vec<(u32, u32)>> for Pairs {
-    fn from(pairs: Vec<(u32, u32)>) -> Self {
-        let mut all = Self::default();
-        for (a, b) in pairs {
-            all.insert(a, b);
-        }
-        all
-    }
-}
-
-impl From<Pairs> for Vec<(u32, u32)> {
-    fn from(pairs: Pairs) -> Self {
-        pairs.0.into_iter().collect()
-    }
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pairs {
+    /// By slot the other ends of its pairs. The last is not empty, so that equal sets of pairs are equal.
+    ends: Vec<Slots>,
 }
 
 impl Pairs {
     /// Whether it has the pair.
     #[cfg(test)]
     pub(crate) fn contains(&self, a: u32, b: u32) -> bool {
-        self.0.contains(&(a.min(b), a.max(b)))
+        self.ends
+            .get(a as usize)
+            .is_some_and(|ends| ends.contains(b))
+    }
+
+    fn ends_mut(&mut self, slot: u32) -> &mut Slots {
+        let slot = slot as usize;
+        if self.ends.len() <= slot {
+            self.ends.resize(slot + 1, Slots::default());
+        }
+        &mut self.ends[slot]
+    }
+
+    fn trim(&mut self) {
+        while self.ends.last().is_some_and(Slots::is_empty) {
+            self.ends.pop();
+        }
     }
 
     /// Puts the pair into it. A rank and itself are none.
     pub(crate) fn insert(&mut self, a: u32, b: u32) {
         if a != b {
-            self.0.insert((a.min(b), a.max(b)));
+            self.ends_mut(a.max(b)).insert(a.min(b));
+            self.ends_mut(a.min(b)).insert(a.max(b));
         }
     }
 
     /// Takes the pair out of it.
     pub(crate) fn remove(&mut self, a: u32, b: u32) {
-        self.0.remove(&(a.min(b), a.max(b)));
+        for (one, other) in [(a, b), (b, a)] {
+            if let Some(ends) = self.ends.get_mut(one as usize) {
+                ends.remove(other);
+            }
+        }
+        self.trim();
     }
 
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.ends.is_empty()
     }
 
     /// All, the lower slot first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
-        self.0.iter().copied()
+        let lower = (0u32..).zip(&self.ends);
+        lower.flat_map(|(a, ends)| ends.iter().filter(move |b| a < *b).map(move |b| (a, b)))
     }
 
     /// The other ends of the pairs of `rank`.
     pub(crate) fn of(&self, rank: u32) -> Slots {
-        let other = |(a, b): (u32, u32)| match (a == rank, b == rank) {
-            (true, _) => Some(b),
-            (_, true) => Some(a),
-            _ => None,
+        self.ends.get(rank as usize).cloned().unwrap_or_default()
+    }
+
+    /// The ranks that have a pair, ascending, and the other ends of each.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (u32, &Slots)> {
+        let all = (0u32..).zip(&self.ends);
+        all.filter(|(_, ends)| !ends.is_empty())
+    }
+
+    /// What `choose` makes of the ends of each slot here and in `other`. It sees both ends of a pair alike.
+    fn zip(&self, other: &Self, choose: impl Fn(&Slots, &Slots) -> Slots) -> Self {
+        let none = Slots::default();
+        let all = 0..self.ends.len().max(other.ends.len());
+        let ends = all.map(|at| {
+            let [own, theirs] = [self, other].map(|pairs| pairs.ends.get(at).unwrap_or(&none));
+            choose(own, theirs)
+        });
+        let mut both = Self {
+            ends: ends.collect(),
         };
-        self.iter().filter_map(other).collect()
+        both.trim();
+        both
     }
 
     /// Those of both.
     pub(crate) fn with(&self, other: &Self) -> Self {
-        Self(self.0.union(&other.0).copied().collect())
+        self.zip(other, Slots::with)
+    }
+
+    /// Those that only one of both has.
+    pub(crate) fn differing(&self, other: &Self) -> Self {
+        self.zip(other, |own, theirs| {
+            own.without(theirs).with(&theirs.without(own))
+        })
     }
 
     /// Those with both ends in `ranks`.
     pub(crate) fn inside(&self, ranks: &Slots) -> Self {
-        let both = |(a, b): &(u32, u32)| ranks.contains(*a) && ranks.contains(*b);
-        Self(self.iter().filter(both).collect())
+        let mut inside = Self::default();
+        for (rank, ends) in self.rows().filter(|(rank, _)| ranks.contains(*rank)) {
+            let ends = ends.and(ranks);
+            if !ends.is_empty() {
+                *inside.ends_mut(rank) = ends;
+            }
+        }
+        inside
     }
 
     /// Whether all are in `other` too.
     pub(crate) fn is_subset(&self, other: &Self) -> bool {
-        self.0.is_subset(&other.0)
+        let none = Slots::default();
+        self.rows().all(|(rank, ends)| {
+            let theirs = other.ends.get(rank as usize).unwrap_or(&none);
+            ends.is_subset(theirs)
+        })
+    }
+
+    /// One that has an end outside `ranks`.
+    pub(crate) fn outside(&self, ranks: &Slots) -> Option<(u32, u32)> {
+        let mut rows = self.rows();
+        rows.find_map(|(rank, ends)| {
+            match ranks.contains(rank) {
+                true => ends.without(ranks).first(),
+                false => ends.first(),
+            }
+            .map(|other| (rank.min(other), rank.max(other)))
+        })
     }
 }
 
@@ -312,24 +339,42 @@ mod tests {
     }
 
     #[test]
-    fn a_set_in_a_record_is_the_same_set_and_others_are_refused() {
-        let text = |slots: &[u32]| {
-            let all: Slots = slots.iter().copied().collect();
-            let text = serde_json::to_string(&all).unwrap();
-            assert_eq!(serde_json::from_str::<Slots>(&text).unwrap(), all);
-            text
-        };
-        assert_eq!(text(&[]), "\"0\"");
-        assert_eq!(text(&[0, 5]), "\"21\"");
-        assert_eq!(text(&[0, 63, 64]), "\"18000000000000001\"");
-        text(&[65_535]);
-        text(&(0..4096).collect::<Vec<u32>>());
-        let zeros = format!("\"{}1\"", "0".repeat(40));
-        let one: Slots = [0].into_iter().collect();
-        assert_eq!(serde_json::from_str::<Slots>(&zeros).unwrap(), one);
-        let long = format!("\"{}\"", "f".repeat(MAX_DIGITS + 1));
-        for wrong in ["\"\"", "\"g\"", "\"-1\"", "\"+1\"", "7", &long] {
-            assert!(serde_json::from_str::<Slots>(wrong).is_err(), "{wrong:.20}");
+    fn those_behind_a_slot_are_all_above_it() {
+        let all: Slots = [0, 3, 63, 64, 70, 128].into_iter().collect();
+        for slot in 0..200 {
+            let behind: Slots = all.iter().filter(|other| *other > slot).collect();
+            assert_eq!(all.behind(slot), behind, "{slot}");
         }
+    }
+
+    #[test]
+    fn sets_of_pairs_are_sets() {
+        let of = |pairs: &[(u32, u32)]| {
+            let mut all = Pairs::default();
+            for (a, b) in pairs {
+                all.insert(*b, *a);
+            }
+            all
+        };
+        let (few, more) = (of(&[(1, 9)]), of(&[(1, 9), (2, 70), (1, 70)]));
+        assert_eq!(more.iter().collect::<Vec<_>>(), [(1, 9), (1, 70), (2, 70)]);
+        assert!(few.is_subset(&more) && !more.is_subset(&few));
+        assert_eq!(few.with(&more), more);
+        assert_eq!(more.differing(&few), of(&[(1, 70), (2, 70)]));
+        assert_eq!(few.differing(&more), of(&[(1, 70), (2, 70)]));
+        assert!(more.differing(&more).is_empty());
+        assert_eq!(more.inside(&[1, 9, 2].into_iter().collect()), few);
+        assert_eq!(
+            more.outside(&[1, 9, 2].into_iter().collect()),
+            Some((1, 70))
+        );
+        assert_eq!(few.outside(&[1, 9].into_iter().collect()), None);
+        let mut less = more.clone();
+        less.remove(70, 2);
+        less.remove(70, 1);
+        assert_eq!(less, few);
+        less.remove(5, 6);
+        less.remove(9, 1);
+        assert_eq!(less, Pairs::default());
     }
 }

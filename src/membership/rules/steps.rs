@@ -386,9 +386,9 @@ fn apply<S: Span>(own: &Own<S>, record: &Record, look: &Look<S>) -> Step {
     if own.applied != 0 && held {
         return Step::Limit(before);
     }
-    match look.older_view_needed {
-        true => Step::Wait,
-        false => Step::View,
+    match look.has_place {
+        true => Step::View,
+        false => Step::Wait,
     }
 }
 
@@ -469,6 +469,7 @@ mod tests {
             passed: S / 2,
             holders: set(holders),
             rows: rows.iter().cloned().collect(),
+            has_place: true,
             ..Look::default()
         }
     }
@@ -599,6 +600,31 @@ mod tests {
     }
 
     #[test]
+    fn of_the_ranks_of_a_machine_the_lowest_that_lives_tells_what_ended_there() {
+        let record = record();
+        let tells = |slot: u32, holders: &[u32], beside: &[u32], ended: &[u32]| {
+            let own = Own { slot, ..member() };
+            let mut seen = look(holders, &[]);
+            (seen.beside, seen.ended) = (set(beside), set(ended));
+            rules().row(&own, &record, &seen, Slots::default()).ended
+        };
+        assert_eq!(tells(0, &[0, 1, 2], &[0, 1, 2], &[2]), set(&[2]));
+        assert_eq!(tells(1, &[0, 1, 2], &[0, 1, 2], &[2]), set(&[]));
+        // The lower one has ended as well, has no lease, or runs elsewhere.
+        assert_eq!(tells(1, &[0, 1, 2], &[0, 1, 2], &[0, 2]), set(&[0, 2]));
+        assert_eq!(tells(1, &[1, 2], &[0, 1, 2], &[2]), set(&[2]));
+        assert_eq!(tells(1, &[0, 1, 2], &[1, 2], &[2]), set(&[2]));
+        // A rank that does not tell goes by what it sees.
+        let mut own = Own {
+            slot: 1,
+            ..member()
+        };
+        let mut seen = look(&[0, 1, 2], &[]);
+        (seen.beside, seen.ended) = (set(&[0, 1, 2]), set(&[2]));
+        assert!(keeps(&turn(&mut own, &record, seen), &[0, 1]));
+    }
+
+    #[test]
     fn a_broken_pair_parts_and_drops_nobody() {
         let (mut own, record) = (member(), record());
         own.broken = set(&[1]);
@@ -643,6 +669,25 @@ mod tests {
         let step = turn(&mut own.clone(), &open, answered);
         assert_eq!(step, Step::Promise(set(&[])));
         let step = turn(&mut own, &open, all());
+        let Step::Propose(smaller) = step else {
+            panic!("{step:?}");
+        };
+        assert_eq!((smaller.keep, smaller.takes.len()), (set(&[0, 1, 2]), 0));
+    }
+
+    #[test]
+    fn a_newcomer_whose_process_has_ended_is_taken_out_at_once_and_told_to_nobody() {
+        let proposal = Proposal {
+            keep: set(&[0, 1, 2]),
+            takes: Members::from([(3, 1)]),
+            ..Proposal::default()
+        };
+        let open = record().propose(proposal).unwrap();
+        let mut seen = look(&[0, 1, 2], &[]);
+        seen.ended = set(&[3]);
+        let row = rules().row(&member(), &open, &seen, Slots::default());
+        assert_eq!(row.ended, set(&[]));
+        let step = turn(&mut member(), &open, seen);
         let Step::Propose(smaller) = step else {
             panic!("{step:?}");
         };

@@ -4,20 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rendezvous::MemoryStore;
+use rendezvous::{MemoryStore, Store};
 
-use super::world::{LOOK, World, lock};
-use super::{LONG, PATIENT};
+use super::{LONG, PATIENT, world_of};
+use crate::membership::layer::Layer;
+use crate::membership::sim::{LOOK, World, lock};
 use crate::membership::{GroupConfig, GroupEventKind, GroupState};
 
 /// A dead rank that no process sees to end is gone after two and a half of these.
-const TTL: Duration = Duration::from_secs(2);
+pub(super) const TTL: Duration = Duration::from_secs(2);
 const CONFIG: GroupConfig = PATIENT
     .with_lease_ttl(TTL)
     .with_stall_bound(Some(Duration::from_secs(6)));
 
 fn world(ranks: u32) -> World {
-    let mut world = World::new(Arc::new(MemoryStore::new()), ranks, ranks, CONFIG);
+    world_over(Arc::new(MemoryStore::new()), ranks, ranks)
+}
+
+/// `founders` of `slots` ranks, which serve.
+pub(super) fn world_over(store: Arc<dyn Store>, slots: u32, founders: u32) -> World {
+    let mut world = world_of(store, slots, founders, CONFIG);
     world.until_whole(3, "begin");
     world
 }
@@ -35,7 +41,7 @@ impl World {
     }
 
     /// Waits until each rank has made `more` calls, whole or not.
-    fn until_called(&self, more: usize, what: &str) {
+    pub(super) fn until_called(&self, more: usize, what: &str) {
         let (start, before) = (Instant::now(), self.calls());
         let made = |(now, before): (usize, &usize)| now >= before + more;
         while !self.calls().into_iter().zip(&before).all(made) {
@@ -54,7 +60,7 @@ impl World {
     }
 
     /// No rank has gone, and no view has changed, and that stays so for a while.
-    fn check_undisturbed(&mut self, what: &str) {
+    pub(super) fn check_undisturbed(&mut self, what: &str) {
         let rest = Instant::now();
         while rest.elapsed() < 3 * TTL {
             for rank in self.ranks.values() {
@@ -254,7 +260,7 @@ fn the_smaller_side_goes_and_comes_back() {
     world.until_whole(3, "the larger side");
     cut(&world, &sides, false);
     for slot in [0, 1] {
-        world.join(slot);
+        world.join(slot).unwrap();
     }
     world.until_whole(3, "all again");
     world.check("two sides");
@@ -262,10 +268,10 @@ fn the_smaller_side_goes_and_comes_back() {
 
 #[test]
 fn a_newcomer_that_dies_again_and_again_holds_no_call() {
-    let mut world = World::new(Arc::new(MemoryStore::new()), 4, 3, CONFIG);
+    let mut world = world_of(Arc::new(MemoryStore::new()), 4, 3, CONFIG);
     world.until_whole(3, "begin");
     for round in 0..12u64 {
-        world.join(3);
+        world.join(3).unwrap();
         std::thread::sleep(Duration::from_millis(7 * round));
         drop(world.kill(3));
         world.until_called(3, "while newcomers die");
@@ -315,7 +321,7 @@ fn garbage_in_any_key_stops_nothing() {
     world.store.put("group/record", b"{").unwrap();
     world.until_called(3, "the record cannot be read");
     world.store.put("group/record", &record).unwrap();
-    world.join(2);
+    world.join(2).unwrap();
     world.until_whole(3, "with another rank");
     world.check("garbage");
 }
@@ -334,8 +340,47 @@ fn an_ask_without_a_lease_is_nothing() {
 }
 
 #[test]
+fn a_later_generation_waits_for_the_earlier_one_and_says_so_and_comes_when_it_is_gone() {
+    let mut world = world(3);
+    let earlier = world.ranks.remove(&1).unwrap();
+    world.join(1).unwrap();
+    let later = world.ranks.insert(1, earlier).unwrap();
+    world.check_undisturbed("a later generation asks");
+    assert_eq!(later.group().state(), GroupState::Joining);
+    let waits = GroupEventKind::Waits {
+        rank: 1,
+        generation: 1,
+    };
+    let events = later.group().events();
+    let told = events.iter().filter(|event| event.what == waits);
+    assert_eq!(told.count(), 1, "{events:#?}");
+    drop(world.kill(1));
+    world.ranks.insert(1, later);
+    world.until_whole(3, "with the later one");
+    world.check("two generations");
+}
+
+#[test]
+fn a_store_that_is_slow_at_the_start_is_told_with_both_times() {
+    let mut world = world_of(Arc::new(MemoryStore::new()), 3, 2, CONFIG);
+    world.until_whole(1, "begin");
+    let slow = TTL / 6 + Duration::from_millis(100);
+    let took = u64::try_from(slow.as_micros()).unwrap();
+    world.delay.store(took, Ordering::Relaxed);
+    world.join(2).unwrap();
+    world.delay.store(0, Ordering::Relaxed);
+    let events = world.ranks[&2].group().events();
+    let told = |event: &super::super::GroupEvent| match event.what {
+        GroupEventKind::SlowStore { p99, lease_ttl } => p99 >= slow && lease_ttl == TTL,
+        _ => false,
+    };
+    assert!(events.first().is_some_and(told), "{events:#?}");
+    world.until_whole(3, "all the same");
+}
+
+#[test]
 fn sixteen_ranks_at_100_ms_a_call() {
-    let mut world = World::new(Arc::new(MemoryStore::new()), 16, 16, CONFIG);
+    let mut world = world_of(Arc::new(MemoryStore::new()), 16, 16, CONFIG);
     world.until_whole(1, "begin");
     world.delay.store(100_000, Ordering::Relaxed);
     drop(world.kill(5));
@@ -344,4 +389,33 @@ fn sixteen_ranks_at_100_ms_a_call() {
     assert!(epochs.iter().all(|epoch| *epoch == epochs[0]), "{epochs:?}");
     world.delay.store(0, Ordering::Relaxed);
     world.check("a slow store");
+}
+
+/// A rank that makes no calls keeps the views in which its next calls run, and promises each further one.
+#[test]
+fn a_rank_that_is_behind_by_several_views_stays() {
+    let mut world = world_of(Arc::new(MemoryStore::new()), 7, 7, PATIENT);
+    world.until_whole(3, "begin");
+    let layer = Arc::clone(&world.ranks[&0].layer);
+    layer.last.store(layer.started(), Ordering::Relaxed);
+    for dead in [6, 5, 4, 3, 2] {
+        let before = lock(&world.ranks[&1].layer.done).len();
+        drop(world.kill(dead));
+        let start = Instant::now();
+        let without = |rank: &super::Rank| {
+            let view = rank.group().view();
+            view.is_some_and(|view| !view.members.contains_key(&dead))
+        };
+        // Each view begins behind calls that the frozen rank has still to make.
+        while !without(&world.ranks[&1]) || lock(&world.ranks[&1].layer.done).len() < before + 2 {
+            let story = world.ranks[&0].story();
+            assert!(start.elapsed() < LONG, "no view without {dead}\n{story}");
+            std::thread::sleep(LOOK);
+        }
+    }
+    let state = world.ranks[&0].group().state();
+    assert_eq!(state, GroupState::Serving, "{}", world.ranks[&0].story());
+    layer.last.store(u32::MAX, Ordering::Relaxed);
+    world.until_whole(3, "it goes on");
+    world.check("behind by several views");
 }

@@ -1,11 +1,11 @@
 //! Groups of ranks without HCA and GPU, in every kind of trouble: fast enough for many orders of events.
 
 mod cost;
-mod cut_store;
 mod held;
-mod layer;
+pub(super) mod limits;
+mod newcomer;
 mod panics;
-mod world;
+mod told;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{FileStore, MemoryStore, Store};
 
+use super::layer::Layer;
+use super::rules::record::{later, newer};
+use super::sim::{Rank, World, WorldConfig, lock};
 use super::transport::Alarm;
 use super::{GroupConfig, GroupEventKind, GroupState};
-use world::{Rank, World, lock};
 
 /// Ends a hang.
 const LONG: Duration = Duration::from_secs(100);
@@ -36,18 +38,27 @@ const HASTY: GroupConfig = GroupConfig {
 };
 
 fn memory(slots: u32, founders: u32) -> World {
-    World::new(Arc::new(MemoryStore::new()), slots, founders, PATIENT)
+    world_of(Arc::new(MemoryStore::new()), slots, founders, PATIENT)
+}
+
+/// `founders` of `slots` ranks, which make calls.
+fn world_of(store: Arc<dyn Store>, slots: u32, founders: u32, group: GroupConfig) -> World {
+    let config = WorldConfig {
+        founders,
+        ..WorldConfig::new(slots, group)
+    };
+    World::new(store, config).unwrap()
 }
 
 impl World {
     /// Waits until all living ranks serve in one view, that of exactly these slots, and have made `more` whole calls in it.
     fn until_whole(&mut self, more: usize, what: &str) {
-        self.settle(more, what, |_| None);
+        self.until_replaced(more, what, |_| None);
     }
 
     /// The same; a rank that was dropped, or has lost its HCA, comes back as a new generation.
     fn until_whole_again(&mut self, more: usize, what: &str) {
-        self.settle(more, what, |world| {
+        self.until_replaced(more, what, |world| {
             let cut = lock(&world.wire.cut);
             let over = |rank: &&Rank| rank.group().state().is_over() || cut.contains(&rank.own);
             world.ranks.values().find(over).map(|rank| rank.own.0)
@@ -55,12 +66,12 @@ impl World {
     }
 
     /// `replace` names the rank that comes back, if one does.
-    fn settle(&mut self, more: usize, what: &str, replace: impl Fn(&Self) -> Option<u32>) {
+    fn until_replaced(&mut self, more: usize, what: &str, replace: impl Fn(&Self) -> Option<u32>) {
         let start = Instant::now();
         while !self.is_whole(more) {
             if let Some(slot) = replace(self) {
                 drop(self.kill(slot));
-                self.join(slot);
+                self.join(slot).unwrap();
             }
             if start.elapsed() >= LONG {
                 let slots: Vec<u32> = self.ranks.keys().copied().collect();
@@ -75,24 +86,13 @@ impl World {
     }
 
     fn is_whole(&self, more: usize) -> bool {
-        let views: Vec<_> = self
-            .ranks
-            .values()
-            .map(|rank| rank.group().view())
-            .collect();
-        let newest = views.iter().flatten().map(|view| view.epoch).max();
-        self.ranks.values().zip(&views).all(|(rank, view)| {
-            let serves = rank.group().state() == GroupState::Serving;
-            let members = rank.generations(&self.ranks);
-            let same = view
-                .as_ref()
-                .is_some_and(|view| view.members == members && view.parted.is_empty());
-            let epoch = view.as_ref().map(|view| view.epoch);
+        let Some(epoch) = self.whole_view() else {
+            return false;
+        };
+        self.ranks.values().all(|rank| {
             let done = lock(&rank.layer.done);
-            let whole = done
-                .iter()
-                .filter(|done| Some(done.epoch) == epoch && done.whole);
-            serves && same && epoch == newest && whole.count() >= more
+            let whole = done.iter().filter(|done| done.epoch == epoch && done.whole);
+            whole.count() >= more
         })
     }
 
@@ -109,17 +109,6 @@ impl World {
 }
 
 impl Rank {
-    fn group(&self) -> &super::Group {
-        self.group.as_ref().expect("it lives")
-    }
-
-    fn generations(
-        &self,
-        all: &std::collections::BTreeMap<u32, Rank>,
-    ) -> super::rules::record::Members {
-        all.values().map(|rank| rank.own).collect()
-    }
-
     fn story(&self) -> String {
         let group = self.group();
         let calls = lock(&self.layer.done).len();
@@ -137,7 +126,7 @@ fn a_rank_dies_and_its_next_generation_is_taken_in() {
     world.until_whole(3, "begin");
     drop(world.kill(1));
     world.until_whole(3, "without it");
-    world.join(1);
+    world.join(1).unwrap();
     world.until_whole(3, "with its next generation");
     let events = world.ranks[&0].group().events();
     let count = |wanted: fn(&GroupEventKind) -> bool| {
@@ -172,7 +161,7 @@ fn slots_that_nobody_had_are_taken_several_at_once() {
     let mut world = memory(5, 2);
     world.until_whole(3, "founders");
     for slot in [2, 3, 4] {
-        world.join(slot);
+        world.join(slot).unwrap();
     }
     world.until_whole(3, "all");
     for slot in [0, 3] {
@@ -189,7 +178,7 @@ fn window_e_a_survivor_that_cannot_connect_at_first_keeps_serving_and_takes_the_
     drop(world.kill(2));
     world.until_whole(3, "without it");
     lock(&world.wire.refuse).insert((0, 2), 5);
-    world.join(2);
+    world.join(2).unwrap();
     world.until_whole(3, "in the end");
     let events = world.ranks[&0].group().events();
     let place = |wanted: fn(&GroupEventKind) -> bool| {
@@ -218,7 +207,7 @@ fn both_ranks_of_a_group_restart_at_once_and_found_it_anew() {
     let dead = [world.kill(0), world.kill(1)];
     drop(dead);
     for slot in [1, 0] {
-        world.join(slot);
+        world.join(slot).unwrap();
     }
     world.until_whole(3, "again");
     assert!(world.ranks[&0].group().view().unwrap().epoch >= 2);
@@ -254,7 +243,7 @@ fn a_rank_that_only_the_store_does_not_reach_stays_until_a_change_needs_its_prom
         .wait(GroupState::Expelled, LONG)
         .unwrap();
     drop(partitioned);
-    world.join(0);
+    world.join(0).unwrap();
     world.until_whole(3, "back");
     world.check("partition");
 }
@@ -288,20 +277,93 @@ fn a_joiner_that_dies_on_its_way_in_and_its_successor_change_nothing_for_the_oth
     let mut world = memory(4, 3);
     world.until_whole(3, "begin");
     for round in 0..6u64 {
-        world.join(3);
+        world.join(3).unwrap();
         std::thread::sleep(Duration::from_millis(3 * round));
         drop(world.kill(3));
     }
-    world.join(3);
+    world.join(3).unwrap();
     world.until_whole(3, "in the end");
     world.check("joiners");
+}
+
+/// The rank that acts for all is the one that goes, and no call shows the others that it is silent.
+#[test]
+fn the_lowest_ranks_leave_a_group_that_makes_no_calls() {
+    let config = WorldConfig {
+        calls: false,
+        ..WorldConfig::new(4, PATIENT)
+    };
+    let mut world = World::new(Arc::new(MemoryStore::new()), config).unwrap();
+    let start = Instant::now();
+    while world.whole_view().is_none() {
+        assert!(start.elapsed() < LONG, "no view");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let leavers = [0, 1].map(|slot| world.ranks.remove(&slot).unwrap());
+    std::thread::scope(|scope| {
+        for leaver in &leavers {
+            scope.spawn(|| {
+                let left = leaver.group().leave(LONG);
+                assert!(left.is_ok(), "{left:?}: {}", leaver.story());
+            });
+        }
+    });
+    while world.whole_view().is_none() {
+        let stories: Vec<String> = world.ranks.values().map(Rank::story).collect();
+        assert!(start.elapsed() < LONG, "{stories:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let last = world.ranks.remove(&2).unwrap();
+    last.group().leave(LONG).unwrap();
+}
+
+impl World {
+    /// Waits until all living ranks have made `by` calls more at once, in the view that they have.
+    fn leap(&mut self, by: u32, what: &str) {
+        self.until_whole(3, what);
+        let started = |rank: &Rank| rank.layer.started();
+        // Far enough ahead that no rank has come to it.
+        let from = self.ranks.values().map(started).fold(0, later);
+        let from = from.wrapping_add(300);
+        lock(&self.wire.leaps).insert(from, from.wrapping_add(by));
+        let start = Instant::now();
+        let behind = |rank: &Rank| newer(started(rank), from.wrapping_add(by / 2));
+        while !self.ranks.values().all(behind) {
+            assert!(start.elapsed() < LONG, "{what}: the leap is not made");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.until_whole(3, what);
+    }
+}
+
+#[test]
+fn a_view_that_stands_for_more_than_half_of_all_calls_changes_as_any_other() {
+    // Three of them are more than a lap of the numbers.
+    let by = (1u32 << 31) - 1;
+    let mut world = memory(4, 3);
+    world.leap(by, "founders");
+    drop(world.kill(2));
+    world.until_whole(3, "without it");
+    // What is left of it is old when its successor comes.
+    world.leap(by, "two ranks");
+    world.leap(by, "two ranks, a lap");
+    world.join(2).unwrap();
+    world.until_whole(3, "with its next generation");
+    world.leap(by, "three ranks");
+    let leaver = world.ranks.remove(&1).unwrap();
+    leaver.group().leave(LONG).unwrap();
+    world.until_whole(3, "without one that has left");
+    world.leap(by, "two others");
+    world.join(3).unwrap();
+    world.until_whole(3, "with a new one");
+    world.check("leaps");
 }
 
 /// Random trouble from `seed`, then quiet.
 fn trouble(seed: u64, store: Arc<dyn Store>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let slots = random.u32(3..6);
-    let mut world = World::new(store, slots, slots, HASTY);
+    let mut world = world_of(store, slots, slots, HASTY);
     let what = format!("seed {seed}");
     world.until_whole_again(2, &what);
     for _ in 0..6 {
@@ -327,7 +389,10 @@ fn trouble(seed: u64, store: Arc<dyn Store>) {
             5 => {
                 let group = world.ranks[&slot].group();
                 let left = group.leave(LONG);
-                assert!(group.state().is_over(), "{what}: {left:?}");
+                if !group.state().is_over() {
+                    let stories: Vec<String> = world.ranks.values().map(Rank::story).collect();
+                    panic!("{what}: rank {slot}: {left:?}:\n{}", stories.join("\n"));
+                }
             }
             _ => {}
         }
@@ -335,7 +400,7 @@ fn trouble(seed: u64, store: Arc<dyn Store>) {
             .filter(|slot| !world.ranks.contains_key(slot))
             .collect();
         if !gone.is_empty() && random.bool() {
-            world.join(gone[random.usize(..gone.len())]);
+            world.join(gone[random.usize(..gone.len())]).unwrap();
         }
     }
     world.until_whole_again(3, &what);

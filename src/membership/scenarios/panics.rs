@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use rendezvous::{Lease, MAX_BOUND, MemoryStore, Store};
 
-use super::cut_store::CutStore;
-use super::world::lock;
 use super::{LONG, memory};
+use crate::membership::sim::{CutStore, lock};
 use crate::membership::{GroupError, GroupEventKind, GroupState};
 use crate::team::StoreError;
 
@@ -63,6 +62,7 @@ fn a_lease_whose_thread_has_panicked_is_lost_at_once_and_says_why() {
         cut: Arc::default(),
         held: Arc::default(),
         delay: Arc::default(),
+        no_promise: Arc::default(),
         bound: MAX_BOUND,
         panics: AtomicBool::new(true),
     });

@@ -7,7 +7,7 @@ impl Model {
     /// Whether nothing is disturbed now.
     pub(super) fn is_calm(&self, state: &State) -> bool {
         let world = &state.world;
-        world.up && world.paused | world.down | world.cut | world.far == 0
+        world.up && world.paused | world.down | world.cut | world.far | world.behind == 0
     }
 
     /// Whether all living ranks serve in one view, nothing parted, nothing broken.
@@ -36,7 +36,8 @@ impl Model {
     /// Whether somebody who is disturbed for good is still a member, and others are well.
     pub(super) fn lingers(&self, state: &State) -> bool {
         let world = &state.world;
-        if !world.up || world.far != 0 {
+        // Whoever is behind is parted and holds nobody.
+        if !world.up || world.far | world.behind != 0 {
             return false;
         }
         let lives = |slot: &&u32| state.ranks[**slot as usize].life == Life::Alive;

@@ -48,6 +48,7 @@ impl<C: Codec> Coder<'_, C> {
             &mut world.paused,
             &mut world.down,
             &mut world.far,
+            &mut world.behind,
             &mut world.disturbed,
         ] {
             self.codec.byte(ranks, self.slots);
@@ -73,10 +74,11 @@ impl<C: Codec> Coder<'_, C> {
             join,
             junkrow,
             junkask,
+            behind,
         } = &mut world.budget;
         for left in [
             die, pause1, pauseall, stall, lose, port1, portall, cut1, cutall, cutlink, cuthalf,
-            xstall, leave, join, junkrow, junkask,
+            xstall, leave, join, junkrow, junkask, behind,
         ] {
             self.codec.byte(left, 3);
         }
@@ -162,7 +164,9 @@ impl<C: Codec> Coder<'_, C> {
             meets,
             connected,
             ended,
+            behind,
         } = row;
+        self.codec.flag(behind);
         for set in [unheard, broken, overdue, meets, connected, ended] {
             self.set(set);
         }

@@ -81,6 +81,8 @@ struct Budget {
     junkrow: u8,
     /// 1: somebody without a lease asks for the slot of a member; 2: for that of the newcomer.
     junkask: u8,
+    /// A rank that a view parts has calls to make before it.
+    behind: u8,
 }
 
 const NONE: Budget = Budget {
@@ -100,6 +102,7 @@ const NONE: Budget = Budget {
     join: 0,
     junkrow: 0,
     junkask: 0,
+    behind: 0,
 };
 
 /// One configuration.
@@ -171,6 +174,8 @@ struct World {
     down: u8,
     cut: u8,
     far: u8,
+    /// Who has calls to make before the view.
+    behind: u8,
     /// Who was disturbed alone.
     disturbed: u8,
     budget: Budget,
@@ -320,6 +325,7 @@ impl Model {
                 down: 0,
                 cut: 0,
                 far: 0,
+                behind: 0,
                 disturbed: 0,
                 budget: self.config.budget,
                 junkrow: false,

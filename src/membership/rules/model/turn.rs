@@ -95,9 +95,10 @@ impl Model {
             false => Slots::default(),
         };
         let dead = |of: &u32| state.ranks[*of as usize].life == Life::Dead;
-        let ended = match self.config.witness {
-            true => self.all().filter(dead).collect(),
-            false => Slots::default(),
+        // All of them run on one machine, or each on its own.
+        let (ended, beside) = match self.config.witness {
+            true => (self.all().filter(dead).collect(), self.all().collect()),
+            false => Default::default(),
         };
         let row = |of: u32| (of, state.rows[of as usize].clone());
         let mut look = Look {
@@ -110,10 +111,12 @@ impl Model {
             calls: true,
             silent,
             ended,
+            beside,
             rows: self.all().filter(holds).map(row).collect(),
             promises: state.promises.clone(),
             goodbyes: state.said.clone(),
-            older_view_needed: self.needs_older(state, slot),
+            has_place: !self.needs_older(state, slot),
+            behind: state.world.behind & bit(slot) != 0,
             through: self.is_through(state, state.record.first - 1, slot),
             started: rank.next - 1,
             ..Look::default()
@@ -177,7 +180,8 @@ impl Model {
         for other in self.rules.to_connect(own, &record, &look).iter() {
             let lives = state.ranks[other as usize].life == Life::Alive;
             let answers = lives && state.world.paused & bit(other) == 0;
-            if answers && self.path(state, slot, other) {
+            let through = state.world.behind & (bit(slot) | bit(other)) == 0;
+            if answers && through && self.path(state, slot, other) {
                 own.connected.insert(other);
                 own.broken.remove(other);
             }

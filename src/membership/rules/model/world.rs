@@ -82,6 +82,7 @@ impl Model {
         self.disturb_store(state, emit);
         self.disturb_paths(state, emit);
         self.fail_qps(state, emit);
+        self.fall_behind(state, emit);
     }
 
     fn living(state: &State) -> impl Iterator<Item = u32> {
@@ -263,6 +264,27 @@ impl Model {
             let label = new(None, "no path between 0 and 1");
             let cut = pair(0, 1);
             change(label, world.down, cut, 0, |left| left.cutlink -= 1);
+        }
+    }
+
+    /// A view begins behind calls that some have still to make.
+    fn fall_behind(&self, state: &State, emit: &mut impl FnMut(Label, State)) {
+        let world = &state.world;
+        if world.behind != 0 {
+            let mut next = state.clone();
+            next.world.behind = 0;
+            emit(new(None, "all have made their calls"), next);
+        } else if world.budget.behind > 0 {
+            for slot in Self::living(state) {
+                let own = &state.ranks[slot as usize].own;
+                let parted = state.record.parted.of(slot);
+                if !parted.is_empty() && own.connected.and(&parted).is_empty() {
+                    let mut next = state.clone();
+                    next.world.behind = bit(slot);
+                    next.world.budget.behind -= 1;
+                    emit(new(Some(slot), "has calls to make"), next);
+                }
+            }
         }
     }
 

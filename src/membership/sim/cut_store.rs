@@ -4,27 +4,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rendezvous::{Changed, Count, LeaseId, MAX_BOUND, Store, StoreError};
+use rendezvous::{Changed, Count, KeyChange, KeyWatch, LeaseId, MAX_BOUND, Store, StoreError};
 
 use super::world::LOOK;
 
 /// The way of one rank to the store.
 #[derive(Debug)]
-pub(super) struct CutStore {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) away: Arc<AtomicBool>,
-    pub(super) cut: Arc<AtomicBool>,
+pub(in crate::membership) struct CutStore {
+    pub(in crate::membership) store: Arc<dyn Store>,
+    pub(in crate::membership) away: Arc<AtomicBool>,
+    pub(in crate::membership) cut: Arc<AtomicBool>,
     /// No call is answered before its bound.
-    pub(super) held: Arc<AtomicBool>,
+    pub(in crate::membership) held: Arc<AtomicBool>,
+    /// This rank's promises are not written, and fail behind their bound.
+    pub(in crate::membership) no_promise: Arc<AtomicBool>,
     /// Time that each call takes, us.
-    pub(super) delay: Arc<AtomicU64>,
-    pub(super) bound: Duration,
+    pub(in crate::membership) delay: Arc<AtomicU64>,
+    pub(in crate::membership) bound: Duration,
     /// A lease that is to be renewed panics.
-    pub(super) panics: AtomicBool,
+    pub(in crate::membership) panics: AtomicBool,
 }
 
 impl CutStore {
     fn open(&self) -> Result<&dyn Store, StoreError> {
+        self.open_unless(|| false)
+    }
+
+    /// The store, at once or late; not before its bound while `held` says so.
+    fn open_unless(&self, held: impl Fn() -> bool) -> Result<&dyn Store, StoreError> {
         let start = Instant::now();
         let away = || {
             [&self.away, &self.cut]
@@ -33,7 +40,7 @@ impl CutStore {
         };
         let waits = || {
             let delay = Duration::from_micros(self.delay.load(Ordering::Relaxed));
-            self.held.load(Ordering::Relaxed) || start.elapsed() < delay
+            held() || self.held.load(Ordering::Relaxed) || start.elapsed() < delay
         };
         while waits() && !away() && start.elapsed() < self.bound {
             std::thread::sleep(LOOK);
@@ -57,6 +64,7 @@ impl Store for CutStore {
             cut: Arc::clone(&self.cut),
             held: Arc::clone(&self.held),
             delay: Arc::clone(&self.delay),
+            no_promise: Arc::clone(&self.no_promise),
             bound: bound.min(MAX_BOUND),
             panics: AtomicBool::new(self.panics.load(Ordering::Relaxed)),
         })
@@ -83,12 +91,19 @@ impl Store for CutStore {
         self.open()?.put_leased(key, value, id)
     }
 
-    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
-        self.open()?.wait_for_key(key, since, timeout)
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError> {
+        self.open()?.next_change(watch, since, timeout)
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.open()?.put(key, value)
+        let promise = key.starts_with("group/promise/");
+        let held = || promise && self.no_promise.load(Ordering::Relaxed);
+        self.open_unless(held)?.put(key, value)
     }
 
     fn try_get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {

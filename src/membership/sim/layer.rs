@@ -9,46 +9,58 @@ use super::world::{DEADLINE, LOOK, Wire, lock};
 use crate::membership::layer::{Layer, LayerError, LayerView};
 use crate::membership::rules::record::{RankGeneration, newer};
 
+/// Views that it holds.
+const VIEWS: usize = 8;
+/// What was sent so many calls ago is not read any more.
+const WORDS: u32 = 1 << 16;
 /// Longest hold of a call.
 const CHANGE: Duration = Duration::from_secs(20);
 
 /// One call, as it went.
 #[derive(Clone, Debug)]
-pub(super) struct Done {
-    pub(super) number: u32,
-    pub(super) epoch: u32,
-    pub(super) whole: bool,
+pub(in crate::membership) struct Done {
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests look at it"))]
+    pub(in crate::membership) number: u32,
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests look at it"))]
+    pub(in crate::membership) epoch: u32,
+    pub(in crate::membership) whole: bool,
+    pub(in crate::membership) at: Instant,
 }
 
 /// A layer whose calls send one word to each member and wait for one of each.
 #[derive(Debug)]
-pub(super) struct FakeLayer {
+pub(in crate::membership) struct FakeLayer {
     wire: Arc<Wire>,
     own: RankGeneration,
     limited: AtomicBool,
     limit: AtomicU32,
     refuse: AtomicBool,
+    alone: AtomicBool,
     started: AtomicU32,
     finished: AtomicU32,
-    /// First call, epoch, members; the older one first.
-    pub(super) views: Mutex<Vec<(u32, u32, Vec<u32>)>>,
+    /// First call, epoch, members; the oldest first.
+    pub(in crate::membership) views: Mutex<Vec<(u32, u32, Vec<u32>)>>,
     suspects: Mutex<BTreeSet<u32>>,
     suspected: Mutex<BTreeSet<u32>>,
     /// Words that have arrived, by slot.
     arrived: Mutex<Vec<u64>>,
     promised: Mutex<Option<Vec<u32>>>,
-    pub(super) done: Mutex<Vec<Done>>,
-    pub(super) stop: AtomicBool,
-    /// Makes no call.
-    pub(super) frozen: AtomicBool,
+    pub(in crate::membership) done: Mutex<Vec<Done>>,
+    pub(in crate::membership) stop: AtomicBool,
+    /// Makes no call behind this one.
+    pub(in crate::membership) last: AtomicU32,
     /// Threads of the group stand still here.
-    pub(super) stands: AtomicBool,
+    pub(in crate::membership) stands: AtomicBool,
     /// The name of a thread that is to panic here.
-    pub(super) panics: Mutex<Option<String>>,
+    pub(in crate::membership) panics: Mutex<Option<String>>,
 }
 
 impl FakeLayer {
-    pub(super) fn new(wire: Arc<Wire>, own: RankGeneration, founders: Option<Vec<u32>>) -> Self {
+    pub(in crate::membership) fn new(
+        wire: Arc<Wire>,
+        own: RankGeneration,
+        founders: Option<Vec<u32>>,
+    ) -> Self {
         let views = founders.map(|members| (1, 1, members));
         Self {
             wire,
@@ -56,6 +68,7 @@ impl FakeLayer {
             limited: AtomicBool::new(false),
             limit: AtomicU32::new(0),
             refuse: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
             started: AtomicU32::new(0),
             finished: AtomicU32::new(0),
             views: Mutex::new(views.into_iter().collect()),
@@ -65,7 +78,7 @@ impl FakeLayer {
             promised: Mutex::default(),
             done: Mutex::default(),
             stop: AtomicBool::new(false),
-            frozen: AtomicBool::new(false),
+            last: AtomicU32::new(u32::MAX),
             stands: AtomicBool::new(false),
             panics: Mutex::default(),
         }
@@ -77,24 +90,25 @@ impl FakeLayer {
             std::thread::sleep(LOOK);
         }
         let mut panics = lock(&self.panics);
-        if panics.is_some() && std::thread::current().name() == panics.as_deref() {
+        let planted = panics.is_some() && std::thread::current().name() == panics.as_deref();
+        if planted {
             *panics = None;
-            drop(panics);
-            panic!("planted");
         }
+        drop(panics);
+        assert!(!planted, "planted");
     }
 
     /// Whether a call that may still run has `peer` as a member.
-    pub(super) fn needs(&self, peer: u32) -> bool {
+    pub(in crate::membership) fn needs(&self, peer: u32) -> bool {
         let views = lock(&self.views);
-        let newest = views.last().is_some_and(|view| view.2.contains(&peer));
-        let older = views.len() == 2
-            && views[0].2.contains(&peer)
-            && newer(views[1].0.wrapping_sub(1), self.finished());
-        newest || older
+        let behind = views.iter().skip(1).map(|view| view.0);
+        let lasts = behind.map(|first| Some(first.wrapping_sub(1)));
+        let needed = |last: Option<u32>| last.is_none_or(|last| newer(last, self.finished()));
+        let mut all = views.iter().zip(lasts.chain([None]));
+        all.any(|(view, last)| view.2.contains(&peer) && needed(last))
     }
 
-    pub(super) fn ends(&self) -> bool {
+    pub(in crate::membership) fn ends(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
@@ -115,16 +129,36 @@ impl FakeLayer {
         }
     }
 
-    pub(super) fn call(&self) {
-        let number = self.started.load(Ordering::Relaxed) + 1;
+    /// The number of the next call. Behind a leap its views are such as have begun a moment ago, as the numbers of any layer are to it.
+    fn next(&self) -> u32 {
+        let last = self.started.load(Ordering::Relaxed);
+        let to = lock(&self.wire.leaps).get(&last).copied();
+        let Some(to) = to else {
+            return last.wrapping_add(1);
+        };
+        for (view, before) in lock(&self.views).iter_mut().rev().zip(1..) {
+            view.0 = to.wrapping_sub(before);
+        }
+        to
+    }
+
+    pub(in crate::membership) fn call(&self) {
+        let number = self.next();
         self.started.store(number, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let runs = self.hold(number);
-        let view = lock(&self.views)
-            .iter()
-            .rev()
-            .find(|view| !newer(view.0, number))
-            .cloned();
+        let (view, newest) = {
+            let views = lock(&self.views);
+            let mut newest_first = views.iter().rev();
+            let view = newest_first.find(|view| !newer(view.0, number)).cloned();
+            let newest = view.as_ref().map(|view| view.1) == views.last().map(|view| view.1);
+            (view, newest)
+        };
+        let start = Instant::now();
+        let alone = || self.alone.load(Ordering::Relaxed) && !self.limited.load(Ordering::SeqCst);
+        while runs && newest && alone() && !self.ends() && start.elapsed() < DEADLINE {
+            std::thread::sleep(LOOK);
+        }
         let Some((_, epoch, members)) = view.filter(|_| runs) else {
             self.finished.store(number, Ordering::SeqCst);
             std::thread::sleep(LOOK);
@@ -134,9 +168,12 @@ impl FakeLayer {
             .into_iter()
             .filter(|slot| *slot != self.own.0)
             .collect();
+        let mut sent = lock(&self.wire.sent);
         for &to in &others {
-            lock(&self.wire.sent).insert((self.own, number, to));
+            sent.insert((self.own, number, to));
+            sent.remove(&(self.own, number.wrapping_sub(WORDS), to));
         }
+        drop(sent);
         let mut whole = true;
         for from in others {
             whole &= self.receive(from, number);
@@ -146,6 +183,7 @@ impl FakeLayer {
             number,
             epoch,
             whole,
+            at: Instant::now(),
         };
         lock(&self.done).push(done);
         std::thread::sleep(Duration::from_millis(1));
@@ -217,13 +255,15 @@ impl Layer for FakeLayer {
         self.finished.load(Ordering::SeqCst)
     }
 
+    fn has_place(&self, _first: u32) -> bool {
+        let views = lock(&self.views);
+        views.len() < VIEWS || !newer(views[1].0.wrapping_sub(1), self.finished())
+    }
+
     fn set_view(&self, view: &LayerView<'_>) -> Result<(), LayerError> {
+        assert!(self.has_place(view.first), "a view in use is replaced");
         let mut views = lock(&self.views);
-        if views.len() == 2 {
-            assert!(
-                !newer(views[1].0.wrapping_sub(1), self.finished()),
-                "a view in use is replaced"
-            );
+        if views.len() == VIEWS {
             views.remove(0);
         }
         views.push((view.first, view.epoch, view.reached.to_vec()));
@@ -256,6 +296,10 @@ impl Layer for FakeLayer {
     fn set_suspects(&self, ranks: &[u32]) -> Result<(), LayerError> {
         *lock(&self.suspects) = ranks.iter().copied().collect();
         Ok(())
+    }
+
+    fn set_alone(&self, alone: bool) {
+        self.alone.store(alone, Ordering::Relaxed);
     }
 
     fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), LayerError> {

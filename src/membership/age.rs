@@ -1,0 +1,83 @@
+//! First calls that stay behind while calls go on: they are kept where they compare with calls, however long a view stands.
+//!
+//! Calls compare by the signed difference of their 32-bit numbers, so what is 2^31 calls old looks new. A view may stand for longer.
+//! At each look a rank moves all first calls that it holds up, once they are 2^30 calls old, to half of that: what begins behind
+//! them has begun, so nothing else follows from a later one. Each rank does so by itself. The store has the first call of when the
+//! view was made until a proposal is written, which takes the newer number with it, so that whoever commits it has that: a newcomer
+//! has no calls to compare with.
+
+use std::sync::Arc;
+
+use super::driver::Driver;
+use super::rules::record::Record;
+
+/// A first call that is so many calls old is moved up.
+const MOST: u32 = 1 << 30;
+
+/// The first call `first` of a view, where all calls up to `finished` have ended; a later one if it is old. A call that is to come
+/// is less than 2^30 ahead.
+fn kept_near(first: u32, finished: u32) -> u32 {
+    match (MOST..3 * MOST).contains(&finished.wrapping_sub(first)) {
+        true => finished.wrapping_sub(MOST / 2),
+        false => first,
+    }
+}
+
+impl Driver {
+    /// Moves up what is old of all that this rank keeps; `record` with its first call moved as well, if it is the view of this rank.
+    pub(super) fn keep_near(&mut self, record: Arc<Record>) -> Arc<Record> {
+        let finished = self.shared.layer.finished();
+        self.first = kept_near(self.first, finished);
+        // Who leaves next waits until the others have said it anew.
+        self.through = self
+            .through
+            .filter(|last| kept_near(*last, finished) == *last);
+        let mut inner = self.shared.lock();
+        for first in inner.traces.values_mut() {
+            *first = kept_near(*first, finished);
+        }
+        for first in inner.farewells.values_mut() {
+            *first = kept_near(*first, finished);
+        }
+        drop(inner);
+        match self.own.is_current(&record) && self.first != record.first {
+            true => Arc::new(Record {
+                first: self.first,
+                ..Record::clone(&record)
+            }),
+            false => record,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::record::newer;
+    use super::*;
+
+    #[test]
+    fn a_first_call_compares_with_calls_for_however_long_its_view_stands() {
+        for begin in [1, 0, MOST, 0x7fff_ffff, 0x8000_0000, u32::MAX - 5] {
+            let mut first = begin;
+            for step in [MOST / 4, MOST - 1, MOST, MOST + 1] {
+                first = begin;
+                let mut finished = begin.wrapping_sub(1);
+                assert_eq!(kept_near(first, finished), begin);
+                let mut calls = 0;
+                // Two laps.
+                while calls < 2u64 << 32 {
+                    finished = finished.wrapping_add(step);
+                    calls += u64::from(step);
+                    first = kept_near(first, finished);
+                    assert!(!newer(first, finished), "{first:#x}, {finished:#x}");
+                    assert!(finished.wrapping_sub(first) < MOST);
+                }
+            }
+            // One that calls have not come to stays.
+            for ahead in [1, 2, 1000] {
+                let to_come = first.wrapping_add(ahead);
+                assert_eq!(kept_near(to_come, first), to_come);
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A process that gets no threads or no descriptors.
+
+use std::cell::RefCell;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use rendezvous::{FileStore, MemoryStore, Process};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::held::{TTL, world_over};
+use crate::membership::pidfd::{PidFd, Watched};
+use crate::membership::{GroupError, GroupEventKind, GroupState};
+
+/// The child process of a test is told so that it is one.
+const ROLE: &str = "WV_TEST_LIMITS";
+
+thread_local! {
+    /// The thread that the system does not give to a group which the calling thread starts.
+    static REFUSED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// What the system says to a thread of this name.
+pub(in crate::membership) fn check(name: &str) -> std::io::Result<()> {
+    match REFUSED.with_borrow(|refused| refused.as_deref() == Some(name)) {
+        true => Err(std::io::ErrorKind::WouldBlock.into()),
+        false => Ok(()),
+    }
+}
+
+#[test]
+fn a_rank_that_gets_no_thread_is_told_so_and_costs_the_others_nothing() {
+    let mut world = world_over(Arc::new(MemoryStore::new()), 4, 3);
+    for name in [
+        "group record 3",
+        "group 3",
+        "group watch 3",
+        "group connect 3",
+    ] {
+        REFUSED.set(Some(name.to_owned()));
+        let error = world.join(3).unwrap_err();
+        assert!(matches!(error, GroupError::Thread(_)), "{name}: {error}");
+        world.until_called(3, name);
+        for rank in world.ranks.values() {
+            assert_eq!(rank.group().state(), GroupState::Serving, "{name}");
+        }
+    }
+    REFUSED.set(None);
+    world.join(3).unwrap();
+    world.until_whole(3, "with all threads");
+    world.check("no threads");
+}
+
+#[test]
+#[ignore = "the test below starts this, in a process of its own"]
+fn without_descriptors() {
+    std::env::var_os(ROLE).expect("the test below starts this");
+    let directory = tempfile::tempdir().unwrap();
+    let store = FileStore::open(directory.path(), "run").unwrap();
+    let mut world = world_over(Arc::new(store), 3, 3);
+    let mut other = Command::new("sleep").arg("600").spawn().unwrap();
+    let process = Process::of(other.id());
+    let before = getrlimit(Resource::Nofile);
+    let set = |current| {
+        let maximum = before.maximum;
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    };
+    // From now on nothing can be opened.
+    set(Some(0));
+    let seen = PidFd::open(&process);
+    let ended = process.has_ended();
+    std::thread::sleep(TTL * 7 / 4);
+    world.until_called(3, "without descriptors");
+    set(before.current);
+    assert!(matches!(seen, Watched::Unknown), "{seen:?}");
+    assert!(!ended, "a look that fails says nothing");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    for rank in world.ranks.values() {
+        let events = rank.group().events();
+        let lost = |what: &GroupEventKind| matches!(what, GroupEventKind::StoreLost { error } if error.contains("Too many open files"));
+        assert!(events.iter().any(|event| lost(&event.what)), "{events:#?}");
+    }
+    world.check_undisturbed("there were no descriptors");
+}
+
+#[test]
+fn ranks_without_descriptors_tell_that_and_take_nobody_for_gone() {
+    let this = std::env::current_exe().unwrap();
+    let name = "membership::scenarios::limits::without_descriptors";
+    let child = Command::new(this)
+        .args([
+            "--exact",
+            name,
+            "--ignored",
+            "--test-threads=1",
+            "--nocapture",
+        ])
+        .env(ROLE, "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = [child.stdout, child.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(
+        child.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+}

@@ -1,0 +1,68 @@
+//! How long one look of a rank takes: one turn of the thread that follows the rules, on the thread that asks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rendezvous::{MemoryStore, Process, Store};
+
+use super::world;
+use crate::membership::driver::Driver;
+use crate::membership::group_store::{GroupStore, Member, member_key, row_key};
+use crate::membership::rules::record::{Members, Record};
+use crate::membership::shared::Shared;
+use crate::membership::stored::{StoredRow, record_text, row_text};
+use crate::membership::{GroupConfig, GroupError};
+
+/// The times of `rounds` turns of the rank in slot 0 of `ranks`, which looks at all keys, behind a change of every row.
+///
+/// # Errors
+/// Bounds that would drop healthy ranks; the store's.
+pub fn looks(ranks: u32, rounds: u32, config: &GroupConfig) -> Result<Vec<Duration>, GroupError> {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let (transport, layer) = world::founder(&store, ranks);
+    let bounds = config.bounds(transport.deadline(), transport.timeout())?;
+    let members: Members = (0..ranks).map(|slot| (slot, 1)).collect();
+    store.put(
+        "group/record",
+        &record_text(&Record::founded(members.clone()), ranks),
+    )?;
+    let member = Member {
+        process: Process::this(),
+        asks: false,
+    };
+    let member = serde_json::to_vec(&member).expect("plain words");
+    for slot in 1..ranks {
+        // No lease runs out while this measures.
+        store.put(&member_key((slot, 1)), &member)?;
+    }
+    let own = (0, 1);
+    let group = GroupStore::new(
+        Arc::clone(&store),
+        own,
+        ranks,
+        bounds.lease_ttl,
+        transport.process(),
+    );
+    let shared = Arc::new(Shared::new(transport, layer, bounds));
+    let mut driver = Driver::new(Arc::clone(&shared), group);
+    let mut times = Vec::new();
+    for round in 0..=rounds {
+        for slot in 1..ranks {
+            let row = StoredRow {
+                slots: ranks,
+                takings: round + 1,
+                meets: (0..ranks).filter(|other| *other != slot).collect(),
+                ..StoredRow::default()
+            };
+            store.put(&row_key((slot, 1)), &row_text(&row))?;
+        }
+        shared.lock().rang = true;
+        let start = Instant::now();
+        driver.turn()?;
+        // The first one reads what is read once.
+        if round > 0 {
+            times.push(start.elapsed());
+        }
+    }
+    Ok(times)
+}

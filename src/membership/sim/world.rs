@@ -1,0 +1,624 @@
+//! Ranks without HCA and GPU: QPs are entries of a table, calls are made by a thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Debug};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rendezvous::{MAX_BOUND, Process, Store, StoreError};
+
+use super::cut_store::CutStore;
+use super::layer::FakeLayer;
+use crate::membership::event::Cause;
+use crate::membership::layer::Layer;
+use crate::membership::next_generation;
+use crate::membership::rules::record::{Members, RankGeneration};
+use crate::membership::transport::{Alarm, Transport};
+use crate::membership::{Group, GroupConfig, GroupError, GroupEventKind, GroupState};
+use crate::team::TeamError;
+
+/// Longest wait of a call for one member.
+pub(in crate::membership) const DEADLINE: Duration = Duration::from_millis(400);
+/// Pause between two looks of a thread that waits.
+pub(in crate::membership) const LOOK: Duration = Duration::from_micros(300);
+
+/// One direction of QPs between two generations.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::membership) struct Link {
+    pub(in crate::membership) generation: u32,
+    pub(in crate::membership) up: bool,
+    open: bool,
+    /// How often either end has made it anew.
+    life: u64,
+}
+
+/// The QPs of all ranks: those of founders are up from the beginning, and stand here only when that has changed.
+#[derive(Debug, Default)]
+struct Links {
+    founders: BTreeSet<u32>,
+    made: BTreeMap<(RankGeneration, u32), Link>,
+}
+
+impl Links {
+    fn get(&self, from: RankGeneration, to: u32) -> Option<Link> {
+        let made = self.made.get(&(from, to)).copied();
+        made.or_else(|| self.founded(from, to))
+    }
+
+    fn get_mut(&mut self, from: RankGeneration, to: u32) -> Option<&mut Link> {
+        if let Some(link) = self.get(from, to) {
+            self.made.entry((from, to)).or_insert(link);
+        }
+        self.made.get_mut(&(from, to))
+    }
+
+    fn founded(&self, from: RankGeneration, to: u32) -> Option<Link> {
+        let founds = |slot: &u32| self.founders.contains(slot);
+        let up = from.1 == 1 && from.0 != to && founds(&from.0) && founds(&to);
+        up.then_some(Link {
+            generation: 1,
+            up: true,
+            open: true,
+            life: 0,
+        })
+    }
+}
+
+/// What is between all ranks.
+#[derive(Debug, Default)]
+pub(in crate::membership) struct Wire {
+    links: Mutex<Links>,
+    /// How often something has happened that ranks see without their HCA.
+    rung: Mutex<u64>,
+    bell: Condvar,
+    /// Generations whose HCA is gone.
+    pub(in crate::membership) cut: Mutex<BTreeSet<RankGeneration>>,
+    /// Generations whose process has ended, as all see.
+    pub(in crate::membership) dead: Mutex<BTreeSet<RankGeneration>>,
+    /// Generations whose end no process sees.
+    pub(in crate::membership) unseen: Mutex<BTreeSet<RankGeneration>>,
+    /// Pairs of slots, the lower first, between which nothing arrives.
+    pub(in crate::membership) links_down: Mutex<BTreeSet<(u32, u32)>>,
+    /// What was sent: by whom, in which call, to which slot.
+    pub(in crate::membership) sent: Mutex<BTreeSet<(RankGeneration, u32, u32)>>,
+    /// Calls behind which all ranks go on with another number, as if they had made all calls between.
+    pub(in crate::membership) leaps: Mutex<BTreeMap<u32, u32>>,
+    /// What HCAs tell by themselves.
+    pub(in crate::membership) alarms: Mutex<BTreeMap<RankGeneration, Vec<Alarm>>>,
+    /// Connections that fail: whose, to which slot, how often still.
+    pub(in crate::membership) refuse: Mutex<BTreeMap<(u32, u32), u32>>,
+}
+
+pub(in crate::membership) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Wire {
+    pub(in crate::membership) fn link(&self, from: RankGeneration, to: u32) -> Option<Link> {
+        lock(&self.links).get(from, to)
+    }
+
+    /// Wakes the threads that watch.
+    fn ring(&self) {
+        *lock(&self.rung) += 1;
+        self.bell.notify_all();
+    }
+
+    /// Whether what `from` posts to `to` arrives.
+    pub(in crate::membership) fn carries(&self, from: RankGeneration, to: RankGeneration) -> bool {
+        let here = self.link(from, to.0);
+        let there = self.link(to, from.0);
+        let sends = here.is_some_and(|link| link.up && link.open && link.generation == to.1);
+        let takes = there.is_some_and(|link| link.up && link.generation == from.1);
+        let same_life = here.map(|link| link.life) == there.map(|link| link.life);
+        sends && takes && same_life && self.has_path(from, to)
+    }
+
+    /// Whether packets between the two arrive.
+    fn has_path(&self, a: RankGeneration, b: RankGeneration) -> bool {
+        let pair = (a.0.min(b.0), a.0.max(b.0));
+        let cut = lock(&self.cut);
+        !cut.contains(&a) && !cut.contains(&b) && !lock(&self.links_down).contains(&pair)
+    }
+}
+
+/// The QPs of one generation.
+#[derive(Debug)]
+pub(in crate::membership) struct FakeTransport {
+    wire: Arc<Wire>,
+    own: RankGeneration,
+    slots: u32,
+    founders: Vec<u32>,
+    store: Arc<dyn Store>,
+    layer: Arc<FakeLayer>,
+    process: Process,
+    watch: Duration,
+    /// What had rung when the thread that watches looked last.
+    seen: AtomicU64,
+}
+
+impl Transport for FakeTransport {
+    fn slot(&self) -> u32 {
+        self.own.0
+    }
+
+    fn generation(&self) -> u32 {
+        self.own.1
+    }
+
+    fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    fn founders(&self) -> Vec<u32> {
+        self.founders.clone()
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    fn process(&self) -> Process {
+        self.process.clone()
+    }
+
+    fn rest(&self) {
+        let mut rung = lock(&self.wire.rung);
+        if *rung == self.seen.load(Ordering::Relaxed) {
+            let waited = self.wire.bell.wait_timeout(rung, self.watch);
+            rung = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        self.seen.store(*rung, Ordering::Relaxed);
+    }
+
+    fn hello(&self) -> Result<(), TeamError> {
+        Ok(())
+    }
+
+    fn fail_peer(&self, peer: u32) -> Result<(), TeamError> {
+        if let Some(link) = lock(&self.wire.links).get_mut(self.own, peer) {
+            (link.up, link.open) = (false, false);
+            link.life += 1;
+        }
+        Ok(())
+    }
+
+    fn connect_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+        if let Some(left) = lock(&self.wire.refuse).get_mut(&(self.own.0, peer))
+            && *left > 0
+        {
+            *left -= 1;
+            let limit = "a QP, which could not be made";
+            return Err(TeamError::limit("peer", peer, limit));
+        }
+        let mut links = lock(&self.wire.links);
+        let link = links.get(self.own, peer);
+        match link {
+            Some(link) if link.generation == generation && link.up => {}
+            Some(link) if link.generation >= generation => {
+                return Err(TeamError::limit("generation", generation, "newer"));
+            }
+            _ => {
+                assert!(!self.layer.needs(peer), "QPs to {peer} are reset in use");
+                let link = Link {
+                    generation,
+                    up: true,
+                    open: false,
+                    life: 0,
+                };
+                links.made.insert((self.own, peer), link);
+            }
+        }
+        let there = links.get((peer, generation), self.own.0);
+        Ok(there.is_some_and(|there| there.generation == self.own.1))
+    }
+
+    fn open_peer(&self, peer: u32) -> Result<(), TeamError> {
+        if let Some(link) = lock(&self.wire.links).get_mut(self.own, peer) {
+            assert!(link.up, "a peer in error is opened");
+            link.open = true;
+        }
+        Ok(())
+    }
+
+    fn forget(&self, _: &dyn Fn(u32, u32) -> bool) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn alarms(&self) -> Vec<Alarm> {
+        let mut alarms = lock(&self.wire.alarms);
+        alarms.remove(&self.own).unwrap_or_default()
+    }
+
+    fn reunite_peer(&self, peer: u32, generation: u32) -> Result<bool, TeamError> {
+        let mut links = lock(&self.wire.links);
+        let there = links.get((peer, generation), self.own.0);
+        let there = there.filter(|there| there.generation == self.own.1);
+        let Some(here) = links.get_mut(self.own, peer) else {
+            return Err(TeamError::NotConnected { peer });
+        };
+        if here.generation != generation {
+            return Err(TeamError::limit("generation", generation, "another"));
+        }
+        let newest = there.map_or(0, |there| there.life);
+        if !here.up || here.life < newest {
+            assert!(!self.layer.needs(peer), "QPs to {peer} are reset in use");
+            (here.up, here.life) = (true, here.life.max(newest));
+        }
+        let life = here.life;
+        drop(links);
+        let both = there.is_some_and(|there| there.up && there.life == life);
+        Ok(both && self.wire.has_path(self.own, (peer, generation)))
+    }
+
+    fn rails(&self) -> usize {
+        1
+    }
+
+    fn completed(&self, _: u32) -> Result<u64, TeamError> {
+        Ok(0)
+    }
+
+    fn has_ended(&self, peer: u32, generation: u32) -> bool {
+        lock(&self.wire.dead).contains(&(peer, generation))
+    }
+
+    fn has_failed(&self, _: u32) -> Result<bool, TeamError> {
+        Ok(false)
+    }
+
+    fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError> {
+        let Some(link) = self.wire.link(self.own, peer) else {
+            return Ok(None);
+        };
+        // Only a rank that posts finds out, and the host's own doing is no failure.
+        let own = (self.own, 0, 0)..=(self.own, u32::MAX, u32::MAX);
+        let posted = || lock(&self.wire.sent).range(own).next().is_some();
+        let carries = || self.wire.carries(self.own, (peer, link.generation));
+        let failed = link.open && link.up && posted() && !carries();
+        Ok(failed.then_some(Cause::QpError(0x8115)))
+    }
+}
+
+/// A founder in slot 0 of `ranks`, whose thread of rules the caller is.
+pub(super) fn founder(store: &Arc<dyn Store>, ranks: u32) -> (Arc<dyn Transport>, Arc<dyn Layer>) {
+    let (wire, own) = (Arc::<Wire>::default(), (0, 1));
+    let founders: Vec<u32> = (0..ranks).collect();
+    lock(&wire.links).founders = founders.iter().copied().collect();
+    let layer = Arc::new(FakeLayer::new(
+        Arc::clone(&wire),
+        own,
+        Some(founders.clone()),
+    ));
+    let transport = FakeTransport {
+        wire,
+        own,
+        slots: ranks,
+        founders,
+        store: Arc::clone(store),
+        layer: Arc::clone(&layer),
+        process: Process::this(),
+        watch: Duration::ZERO,
+        seen: AtomicU64::new(0),
+    };
+    (Arc::new(transport), layer)
+}
+
+/// One generation.
+#[derive(Debug)]
+pub struct Rank {
+    pub(in crate::membership) own: RankGeneration,
+    pub(in crate::membership) layer: Arc<FakeLayer>,
+    pub(in crate::membership) group: Option<Group>,
+    pub(in crate::membership) cut: Arc<AtomicBool>,
+    /// Its promises are not written.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests set it"))]
+    pub(in crate::membership) no_promise: Arc<AtomicBool>,
+    caller: Option<JoinHandle<()>>,
+}
+
+/// How the ranks of a world are.
+pub struct WorldConfig {
+    /// Slots of the team.
+    pub slots: u32,
+    /// Ranks that found it, from slot 0 on.
+    pub founders: u32,
+    /// Bounds of the group.
+    pub group: GroupConfig,
+    /// Whether each rank makes calls all the time, which takes a thread more; without them no rank meets another.
+    pub calls: bool,
+    /// Longest time between two looks of the threads that watch. The end of a rank that all see rings before.
+    pub watch: Duration,
+    /// Whether all ranks see the end of another by themselves. If not, its process or its lease has to tell.
+    pub seen: bool,
+    /// The process that stands for a new generation of this slot.
+    pub process: Box<dyn FnMut(u32) -> Process>,
+}
+
+impl WorldConfig {
+    /// All slots found the team, make calls and are threads of this process.
+    #[must_use]
+    pub fn new(slots: u32, group: GroupConfig) -> Self {
+        Self {
+            slots,
+            founders: slots,
+            group,
+            calls: true,
+            watch: Duration::from_millis(1),
+            seen: true,
+            process: Box::new(|_| Process::this()),
+        }
+    }
+}
+
+impl Debug for WorldConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            slots, founders, ..
+        } = self;
+        write!(f, "WorldConfig({founders} of {slots})")
+    }
+}
+
+/// All ranks of a group.
+#[derive(Debug)]
+pub struct World {
+    pub(in crate::membership) wire: Arc<Wire>,
+    pub(in crate::membership) store: Arc<dyn Store>,
+    /// The store answers nobody.
+    pub(in crate::membership) away: Arc<AtomicBool>,
+    /// The store answers nobody, and fails no call before its bound.
+    pub(in crate::membership) held: Arc<AtomicBool>,
+    /// Time that each call takes, us.
+    pub(in crate::membership) delay: Arc<AtomicU64>,
+    /// Generations whose promises are not written from their start on.
+    pub(in crate::membership) silent: BTreeSet<RankGeneration>,
+    pub(in crate::membership) ranks: BTreeMap<u32, Rank>,
+    config: WorldConfig,
+}
+
+impl World {
+    /// The founders that `config` says, which meet in `store`. Each has a call of the store more than ranks of a team: it draws
+    /// its generation.
+    ///
+    /// # Errors
+    /// The store's; bounds that would drop healthy ranks.
+    pub fn new(store: Arc<dyn Store>, config: WorldConfig) -> Result<Self, GroupError> {
+        let founders: Vec<u32> = (0..config.founders).collect();
+        let mut world = Self {
+            wire: Arc::default(),
+            store,
+            away: Arc::default(),
+            held: Arc::default(),
+            delay: Arc::default(),
+            silent: BTreeSet::new(),
+            ranks: BTreeMap::new(),
+            config,
+        };
+        lock(&world.wire.links).founders = founders.iter().copied().collect();
+        for &slot in &founders {
+            let generation = next_generation(world.store.as_ref(), slot)?;
+            assert_eq!(generation, 1, "the store is new");
+            world.start((slot, 1), founders.clone())?;
+        }
+        Ok(world)
+    }
+
+    /// A new generation of `slot` asks to be taken in.
+    ///
+    /// # Errors
+    /// The store's; a thread that the system does not give.
+    pub fn join(&mut self, slot: u32) -> Result<(), GroupError> {
+        let generation = next_generation(self.store.as_ref(), slot)?;
+        self.start((slot, generation), Vec::new())
+    }
+
+    fn start(&mut self, own: RankGeneration, founders: Vec<u32>) -> Result<(), GroupError> {
+        let cut = Arc::new(AtomicBool::new(false));
+        let no_promise = Arc::new(AtomicBool::new(self.silent.contains(&own)));
+        let first = (!founders.is_empty()).then(|| founders.clone());
+        let layer = Arc::new(FakeLayer::new(Arc::clone(&self.wire), own, first));
+        let transport = Arc::new(FakeTransport {
+            wire: Arc::clone(&self.wire),
+            own,
+            slots: self.config.slots,
+            founders,
+            store: Arc::new(CutStore {
+                store: Arc::clone(&self.store),
+                away: Arc::clone(&self.away),
+                cut: Arc::clone(&cut),
+                held: Arc::clone(&self.held),
+                delay: Arc::clone(&self.delay),
+                no_promise: Arc::clone(&no_promise),
+                bound: MAX_BOUND,
+                panics: AtomicBool::new(false),
+            }),
+            layer: Arc::clone(&layer),
+            process: (self.config.process)(own.0),
+            watch: self.config.watch,
+            seen: AtomicU64::new(0),
+        });
+        let group = Group::with_transport(
+            transport,
+            Arc::clone(&layer) as Arc<dyn Layer>,
+            &self.config.group,
+        )?;
+        let calling = Arc::clone(&layer);
+        let call = move || {
+            while !calling.ends() {
+                let begun = !lock(&calling.views).is_empty();
+                let rests = calling.finished() >= calling.last.load(Ordering::Relaxed);
+                match begun && !rests {
+                    true => calling.call(),
+                    false => std::thread::sleep(LOOK),
+                }
+            }
+        };
+        let rank = Rank {
+            own,
+            layer,
+            group: Some(group),
+            cut,
+            no_promise,
+            caller: self.config.calls.then(|| std::thread::spawn(call)),
+        };
+        self.ranks.insert(own.0, rank);
+        Ok(())
+    }
+
+    /// The process of `slot` is gone, from one moment to the next.
+    pub fn kill(&mut self, slot: u32) -> Rank {
+        let mut rank = self.ranks.remove(&slot).expect("it lives");
+        lock(&self.wire.cut).insert(rank.own);
+        rank.cut.store(true, Ordering::Relaxed);
+        rank.layer.stop.store(true, Ordering::Relaxed);
+        rank.stop();
+        if self.config.seen && !lock(&self.wire.unseen).contains(&rank.own) {
+            lock(&self.wire.dead).insert(rank.own);
+        }
+        self.wire.ring();
+        rank.group = None;
+        rank
+    }
+
+    /// The slots of all ranks that live.
+    #[must_use]
+    pub fn slots(&self) -> Vec<u32> {
+        self.ranks.keys().copied().collect()
+    }
+
+    /// Waits until all living ranks serve in one view of exactly them, and returns how long after `since` the last of them did.
+    /// Takes the events of all ranks.
+    ///
+    /// # Errors
+    /// None of them is there within `bound`: how each rank stands.
+    pub fn settle(&self, since: Instant, bound: Duration) -> Result<Duration, String> {
+        let epoch = loop {
+            match self.whole_view() {
+                Some(epoch) => break epoch,
+                None if since.elapsed() < bound => std::thread::sleep(Duration::from_millis(2)),
+                None => return Err(self.states()),
+            }
+        };
+        let mut last = since;
+        for rank in self.ranks.values() {
+            for event in rank.group().events() {
+                let serves = match event.what {
+                    GroupEventKind::Viewed(view) => view.epoch == epoch,
+                    GroupEventKind::Resumed { epoch: of, .. } => of == epoch,
+                    _ => false,
+                };
+                if serves {
+                    last = last.max(event.at);
+                }
+            }
+        }
+        Ok(last - since)
+    }
+
+    /// How many of the living ranks stand how, in words.
+    fn states(&self) -> String {
+        let mut states: BTreeMap<String, usize> = BTreeMap::new();
+        for rank in self.ranks.values() {
+            let inner = rank.group().shared.lock();
+            let view = inner.view.as_ref();
+            let (epoch, members) = view.map_or((0, 0), |view| (view.epoch, view.members.len()));
+            let state = format!("{:?} in view {epoch} of {members}", inner.state);
+            *states.entry(state).or_default() += 1;
+        }
+        let states = states
+            .iter()
+            .map(|(state, ranks)| format!("{ranks} ranks {state}"));
+        states.collect::<Vec<String>>().join(", ")
+    }
+
+    /// Living ranks that others have expelled, or whose group has failed.
+    #[must_use]
+    pub fn expelled(&self) -> usize {
+        let over = |rank: &&Rank| rank.group().state().is_over();
+        self.ranks.values().filter(over).count()
+    }
+
+    /// When the whole calls of each living rank have ended since this was asked last.
+    #[must_use]
+    pub fn take_calls(&self) -> BTreeMap<u32, Vec<Instant>> {
+        let whole = |rank: &Rank| {
+            let done = std::mem::take(&mut *lock(&rank.layer.done));
+            done.into_iter()
+                .filter(|it| it.whole)
+                .map(|it| it.at)
+                .collect()
+        };
+        self.ranks
+            .iter()
+            .map(|(slot, rank)| (*slot, whole(rank)))
+            .collect()
+    }
+
+    /// The view in which all living ranks serve, if it has exactly these members and parts none of them.
+    #[must_use]
+    pub fn whole_view(&self) -> Option<u32> {
+        let serves = |rank: &Rank| {
+            let inner = rank.group().shared.lock();
+            let epoch = inner.view.as_ref().map(|view| view.epoch);
+            epoch.filter(|_| inner.state == GroupState::Serving)
+        };
+        let mut epochs = self.ranks.values().map(serves);
+        let first = epochs.next()??;
+        if !epochs.all(|epoch| epoch == Some(first)) {
+            return None;
+        }
+        let living: Members = self.ranks.values().map(|rank| rank.own).collect();
+        let same = |rank: &Rank| {
+            let inner = rank.group().shared.lock();
+            let view = inner.view.as_ref();
+            view.is_some_and(|view| view.members == living && view.parted.is_empty())
+        };
+        self.ranks.values().all(same).then_some(first)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // All are told to stop before one is waited for.
+        self.ranks.values().for_each(Rank::stop);
+        self.wire.ring();
+    }
+}
+
+impl Rank {
+    /// The group, of a rank that lives.
+    pub fn group(&self) -> &Group {
+        self.group.as_ref().expect("it lives")
+    }
+
+    fn stop(&self) {
+        self.layer.stop.store(true, Ordering::Relaxed);
+        if let Some(group) = &self.group {
+            group.shared.stop();
+        }
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(caller) = self.caller.take() {
+            let ended = caller.join();
+            assert!(
+                ended.is_ok() || std::thread::panicking(),
+                "a call has failed"
+            );
+        }
+    }
+}

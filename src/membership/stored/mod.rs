@@ -1,0 +1,20 @@
+//! How the record of a group, and what a rank says of the others, stand in the store: as JSON objects whose sets are text.
+//!
+//! ```text
+//! SET     0-6,8,10-4095     runs of slots, ascending; empty for none
+//!         x0f..01           or all slots as bits in hexadecimal digits, slot 0 in the last one: ⌈slots / 4⌉ digits
+//! NUMBERS 1*4090,3,1*5      one number for each slot of a set, ascending; `N*K` is K times N
+//! TABLE   SET=NUMBERS       a number for each slot of a set: generations; SET=NUMBERS=NUMBERS two; empty for none
+//! PAIRS   SET/SET;SET/SET   all pairs of a slot of the first set and a higher one of the second; no slot is in two first sets
+//! ```
+//!
+//! A writer takes the shorter form. A field that is empty is left out. The record names its slots, so that one of another team is
+//! refused. Whatever changes here needs another [`RECORD_VERSION`](rendezvous::RECORD_VERSION).
+
+mod error;
+mod record;
+mod row;
+mod sets;
+
+pub(super) use record::{parse_record, record_text};
+pub(super) use row::{StoredRow, parse_row, row_text};

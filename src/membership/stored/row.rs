@@ -1,0 +1,191 @@
+//! What a rank says of the others, as it stands in the store.
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Unreadable;
+use super::sets::{Field, set_text, table_text};
+use crate::membership::rules::evidence::Row;
+use crate::membership::rules::record::{Members, RankGeneration};
+use crate::membership::rules::slots::Slots;
+
+/// What a rank says of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::membership) struct StoredRow {
+    /// Slots of the team.
+    pub(in crate::membership) slots: u32,
+    /// The view whose members `unheard`, `broken`, `overdue` and `ended` mean, and before which `behind` has calls to make; 0 if
+    /// none of them says anything. Of another view they say nothing: its slots may have other holders.
+    pub(in crate::membership) epoch: u32,
+    /// How often it took its lease.
+    pub(in crate::membership) takings: u32,
+    /// It has made all calls up to this one, which was the last of a leaver.
+    pub(in crate::membership) through: Option<u32>,
+    pub(in crate::membership) unheard: Slots,
+    pub(in crate::membership) broken: Slots,
+    pub(in crate::membership) overdue: Slots,
+    pub(in crate::membership) meets: Slots,
+    pub(in crate::membership) ended: Slots,
+    pub(in crate::membership) behind: bool,
+    /// With their generations: the next holder of a slot is another one.
+    pub(in crate::membership) connected: Members,
+}
+
+impl StoredRow {
+    /// As the rules see it in the view `epoch`, `named` saying which generation a slot stands for.
+    pub(in crate::membership) fn row(
+        &self,
+        epoch: u32,
+        named: impl Fn(RankGeneration) -> bool,
+    ) -> Row {
+        let connected = self.connected.iter().map(|(slot, of)| (*slot, *of));
+        let connected = connected.filter(|who| named(*who));
+        let of_view = |slots: &Slots| match self.epoch == epoch {
+            true => slots.clone(),
+            false => Slots::default(),
+        };
+        Row {
+            unheard: of_view(&self.unheard),
+            broken: of_view(&self.broken),
+            overdue: of_view(&self.overdue),
+            meets: self.meets.clone(),
+            connected: connected.map(|(slot, _)| slot).collect(),
+            ended: of_view(&self.ended),
+            behind: self.behind && self.epoch == epoch,
+        }
+    }
+}
+
+/// The JSON object.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    slots: u32,
+    takings: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    epoch: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    through: Option<u32>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    unheard: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    broken: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    overdue: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    meets: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    ended: String,
+    #[serde(default, skip_serializing_if = "is_false")]
+    behind: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    connected: String,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// The value of the key.
+pub(in crate::membership) fn row_text(row: &StoredRow) -> Vec<u8> {
+    let slots = row.slots;
+    let text = Text {
+        slots,
+        takings: row.takings,
+        epoch: row.epoch,
+        through: row.through,
+        unheard: set_text(&row.unheard, slots),
+        broken: set_text(&row.broken, slots),
+        overdue: set_text(&row.overdue, slots),
+        meets: set_text(&row.meets, slots),
+        ended: set_text(&row.ended, slots),
+        behind: row.behind,
+        connected: table_text(&row.connected, slots),
+    };
+    serde_json::to_vec(&text).expect("numbers and text")
+}
+
+/// The row that `value` is, of a team of `slots`.
+pub(in crate::membership) fn parse_row(value: &[u8], slots: u32) -> Result<StoredRow, Unreadable> {
+    let text: Text =
+        serde_json::from_slice(value).map_err(|error| Unreadable::Json(error.to_string()))?;
+    if text.slots != slots {
+        return Err(Unreadable::Slots {
+            found: text.slots,
+            slots,
+        });
+    }
+    let field = |name| Field { name, slots };
+    Ok(StoredRow {
+        slots,
+        epoch: text.epoch,
+        takings: text.takings,
+        through: text.through,
+        unheard: field("unheard").set(&text.unheard)?,
+        broken: field("broken").set(&text.broken)?,
+        overdue: field("overdue").set(&text.overdue)?,
+        meets: field("meets").set(&text.meets)?,
+        ended: field("ended").set(&text.ended)?,
+        behind: text.behind,
+        connected: field("connected").generations(&text.connected)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_read_as_it_was_written() {
+        let set = |slots: &[u32]| -> Slots { slots.iter().copied().collect() };
+        let row = StoredRow {
+            slots: 70,
+            epoch: u32::MAX,
+            takings: 3,
+            through: Some(0),
+            unheard: set(&[0]),
+            broken: set(&[1, 2, 69]),
+            overdue: set(&[3]),
+            meets: (0..70).collect(),
+            ended: set(&[4]),
+            behind: true,
+            connected: [(5, 2), (69, u32::MAX)].into(),
+        };
+        let text = row_text(&row);
+        assert_eq!(parse_row(&text, 70).unwrap(), row);
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.contains("\"meets\":\"0-69\",\"ended\":\"4\",\"behind\":true,\"connected\":\"5,69=2,4294967295\""),
+            "{text}"
+        );
+        let quiet = StoredRow {
+            slots: 70,
+            takings: 1,
+            ..StoredRow::default()
+        };
+        let text = row_text(&quiet);
+        assert_eq!(text, b"{\"slots\":70,\"takings\":1}");
+        assert_eq!(parse_row(&text, 70).unwrap(), quiet);
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_is_refused_by_name() {
+        let refused = |more: &str, slots: u32| {
+            let text = format!("{{\"slots\":9,\"takings\":1{more}}}");
+            let refused = parse_row(text.as_bytes(), slots).unwrap_err();
+            refused.to_string()
+        };
+        assert_eq!(refused("", 8), "it is of 9 slots; there are 8");
+        assert!(refused(",\"mets\":\"\"", 9).starts_with("unknown field `mets`"));
+        for name in ["unheard", "broken", "overdue", "meets", "ended"] {
+            let more = format!(",\"{name}\":\"9\"");
+            assert_eq!(refused(&more, 9), format!("{name}: slot 9; there are 9"));
+        }
+        let connected = ",\"connected\":\"1=0\"";
+        assert_eq!(refused(connected, 9), "connected: generation 0 of slot 1");
+        assert!(matches!(parse_row(b"{", 9), Err(Unreadable::Json(_))));
+    }
+}
