@@ -120,6 +120,13 @@ pub trait MoeInternal {
     /// The device's.
     fn begin_at(&self, first: u32) -> Result<(), MoeError>;
 
+    /// As if all calls up to `call` had been made in the view that there is, by ranks that told each other nothing: between two
+    /// calls, at all ranks.
+    ///
+    /// # Errors
+    /// The device's.
+    fn leap_to(&self, call: u32) -> Result<(), MoeError>;
+
     /// The view in which `call` runs, or would begin now; none if it has ended with its view.
     fn view_of(&self, call: u32) -> Option<Arc<View>>;
 
@@ -131,6 +138,9 @@ pub trait MoeInternal {
 
     /// Whether calls that would be held end `aborted` at once instead.
     fn set_refuse(&self, refuse: bool);
+
+    /// Whether this rank exchanges with no other.
+    fn set_alone(&self, alone: bool);
 
     /// Stops the clocks against those ranks that have promised a change while it is prepared; none: no change is.
     ///
@@ -158,6 +168,10 @@ impl MoeInternal for Moe {
         Self::begin_at(self, first)
     }
 
+    fn leap_to(&self, call: u32) -> Result<(), MoeError> {
+        Self::leap_to(self, call)
+    }
+
     fn view_of(&self, call: u32) -> Option<Arc<View>> {
         Self::view_of(self, call)
     }
@@ -168,6 +182,10 @@ impl MoeInternal for Moe {
 
     fn set_refuse(&self, refuse: bool) {
         Self::set_refuse(self, refuse);
+    }
+
+    fn set_alone(&self, alone: bool) {
+        Self::set_alone(self, alone);
     }
 
     fn set_preparing(&self, promised: Option<&[u32]>) -> Result<(), MoeError> {

@@ -34,17 +34,47 @@ WV_DEVICE Status hold(MoeContext& moe, uint32_t call) {
 }
 
 /// The newest view that covers `call`; MOE_VIEWS if none does.
+///
+/// A view in which calls have run covers all that follow, for however long it stands: its `first`
+/// may be so old that it looks new, and is not looked at. An older one covers none of them.
 WV_DEVICE uint32_t pick_view(const MoeContext& moe, uint32_t call) {
-  uint32_t best = MOE_VIEWS, best_first = 0;
+  uint32_t best = MOE_VIEWS, best_serial = 0;
   for (uint32_t i = 0; i < MOE_VIEWS; ++i) {
-    const uint32_t first = platform::load_relaxed(&moe.views[i].first);
-    if (moe.views[i].homes == nullptr || newer(first, call)) continue;
-    if (best == MOE_VIEWS || newer(first, best_first)) {
+    const MoeView& view = moe.views[i];
+    const uint32_t serial = platform::load_relaxed_sys(&view.serial);
+    if (serial == 0 || newer(moe.serial, serial)) continue;
+    if (serial != moe.serial) {
+      // Acquire. The view before its serial: pairs with the order of the host's writes. Calls of
+      // the older view may run while it writes the newer one.
+      platform::fence_acquire_sys();
+      if (ahead(platform::load_relaxed(&view.first), call)) continue;
+    }
+    if (best == MOE_VIEWS || newer(serial, best_serial)) {
       best = i;
-      best_first = first;
+      best_serial = serial;
     }
   }
   return best;
+}
+
+/// Calls by which the first call of the view in force falls behind before it is told anew, half as
+/// far behind: the host compares it with calls.
+inline constexpr uint32_t VIEW_AGE = 1u << 30;
+
+/// A call that is not aborted runs in view `place`. One thread.
+WV_DEVICE void enter_view(MoeContext& moe, uint32_t place, uint32_t call) {
+  const MoeView& view = moe.views[place];
+  if (view.serial != moe.serial) {
+    moe.view = place;
+    moe.serial = view.serial;
+    moe.first = view.first;
+    moe.changed = 1;
+  } else if (call - moe.first >= VIEW_AGE) {
+    moe.first = call - VIEW_AGE / 2;
+  } else {
+    return;
+  }
+  platform::store_relaxed_sys(&moe.board->in_force, pack(moe.serial, moe.first));
 }
 
 /// Tells the board which calls have ended: those all phases of which have, and those that are
@@ -57,6 +87,86 @@ WV_DEVICE void publish_finished(const MoeContext& moe) {
   // the host, which then writes views and resets QPs.
   platform::fence_release_sys();
   platform::store_relaxed_sys(&moe.board->finished, finished);
+}
+
+/// Whether no view is newer than that in `place`.
+WV_DEVICE bool is_newest(const MoeContext& moe, uint32_t place) {
+  const uint32_t serial = moe.views[place].serial;
+  for (uint32_t i = 0; i < MOE_VIEWS; ++i) {
+    const uint32_t other = platform::load_relaxed_sys(&moe.views[i].serial);
+    if (other != 0 && newer(other, serial)) return false;
+  }
+  return true;
+}
+
+/// Waits while this rank exchanges with no other: for its deadline, until a suspect says something,
+/// or until the host finds another or prepares a change. Calls that such a rank makes are of use to
+/// nobody, and a view that takes it back begins behind all of them: ranks that have not made as
+/// many would have to, before anything else changes. So it makes few. Calls before the newest view
+/// are those that it is itself behind, and do not wait. One thread.
+WV_DEVICE_COLD void keep_pace(const Call& call) {
+  if (!is_newest(call.moe, call.handle.view)) return;
+  const MoeBoard& board = *call.moe.board;
+  const Watch watch{nullptr, &call.team.config->abort};
+  uint32_t peer = 0;
+  (void)spin_until(watch, Deadline::in(call.handle.deadline_ns), [&] {
+    const bool alone = platform::load_relaxed_sys(&board.alone) != 0;
+    if (!alone || platform::load_relaxed_sys(&board.limited) != 0) return Status::ok;
+    peer = peer + 1 < call.ranks() ? peer + 1 : 0;
+    const MoePeer& state = call.moe.peers[peer];
+    const bool asks = state.suspect != 0 && !has_bit(board.suspects, peer);
+    return asks && heard(call, peer) != state.seen ? Status::ok : Status::would_block;
+  });
+}
+
+/// Begins a phase: thread 0 does `begin`, then one thread for each peer does `peers`; behind both
+/// is a barrier of the grid. Where the threads of one block are enough for all peers, theirs is the
+/// first block, and a barrier of it lies between the two; else one of the grid.
+template <class Begin, class Peers>
+WV_DEVICE void begin_phase(MoeContext& moe, Begin begin, Peers peers) {
+  const bool one_block = moe.team->ranks <= block_threads();
+  if (thread_in_grid() == 0) {
+    begin();
+    moe.began_ns = platform::now_ns();
+  }
+  if (one_block) {
+    block_sync();
+  } else {
+    grid_sync();
+  }
+  if (!one_block || block_in_grid() == 0) peers();
+  grid_sync();
+}
+
+/// A tag of 16 bits for a shape that is not the layer's; never 0. Formats of other kinds never
+/// share one; of two shapes of one kind that differ in lengths, one pair in 2,048 does.
+WV_DEVICE uint32_t tag_of(const MoeShape& shape) {
+  const uint32_t format = static_cast<uint32_t>(shape.format);
+  const uint32_t kind = format << 2 | static_cast<uint32_t>(shape.scales);
+  const auto mix = [](uint32_t sum, uint32_t length) {
+    const uint32_t product = (sum ^ length) * 0x9e3779b1u;
+    return product ^ product >> 15;
+  };
+  const uint32_t lengths = mix(mix(mix(0, shape.max_tokens), shape.row_bytes), shape.scale_bytes);
+  return (kind + 1) << 11 | lengths >> 21;
+}
+
+/// Takes down the shape of a call: the layer's, unless the parameters say another one.
+WV_DEVICE void take_shape(const MoeContext& moe, const DispatchSendParams& p, MoeShape& shape) {
+  const bool own = p.tokens >> 16 != 0;
+  shape.max_tokens = own ? p.tokens >> 16 : moe.max_tokens;
+  shape.format = own ? static_cast<MoeFormat>(p.flags >> 28 & 3) : moe.format;
+  shape.scales = own ? static_cast<MoeScales>(p.flags >> 30) : moe.scales;
+  shape.row_bytes = own ? (p.flags >> 4 & 0xfff) * 16 : static_cast<uint32_t>(moe.row_bytes);
+  shape.scale_bytes = own ? (p.flags >> 16 & 0xfff) * 4 : moe.scale_bytes;
+  shape.scales_at = moe.header_bytes + (shape.row_bytes + 15) / 16 * 16;
+  shape.tag = own ? tag_of(shape) : 0;
+}
+
+/// Whether the slots and tables of the layer hold a call of this shape.
+WV_DEVICE bool holds(const MoeContext& moe, const MoeShape& shape) {
+  return shape.max_tokens <= moe.max_tokens &&
+         uint64_t{shape.scales_at} + shape.scale_bytes <= moe.slot_bytes;
 }
 
 /// Begins a call: takes its number, waits until it may start, and stores in the handle what all
@@ -81,16 +191,19 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
   const MoeClock& clock = *moe.clock;
   const bool warm = call - moe.joined < platform::load_relaxed(&clock.warm_calls);
   const uint64_t usual = platform::load_relaxed(warm ? &clock.warm_ns : &clock.steady_ns);
-  const bool fits = p.tokens <= moe.max_tokens;
+  take_shape(moe, p, handle.shape);
+  const uint32_t tokens = p.tokens & 0xffff;
+  const bool fits = tokens <= handle.shape.max_tokens && holds(moe, handle.shape);
   handle.call = call;
   handle.view = view == MOE_VIEWS ? 0 : view;
   handle.epoch = moe.views[handle.view].epoch & 0xffff;
-  handle.aborted = held != Status::ok || view == MOE_VIEWS;
-  if (handle.epoch != moe.epoch) moe.changed = 1;
-  moe.view = handle.view;
-  moe.epoch = handle.epoch;
+  const bool aborted = held != Status::ok || view == MOE_VIEWS;
+  handle.aborted = aborted;
+  moe.untold = aborted ? 0 : moe.aborted;
+  moe.aborted = !aborted ? 0 : moe.aborted < SETS ? moe.aborted + 1 : SETS;
+  if (!aborted) enter_view(moe, view, call);
   handle.deadline_ns = p.deadline_ns != 0 ? p.deadline_ns : usual;
-  handle.tokens = fits ? p.tokens : 0;
+  handle.tokens = fits ? tokens : 0;
   handle.stage = CallStage::dispatch_sent;
   handle.combine_flags = (p.flags & DISPATCH_ONLY) != 0 ? COMBINE_NONE : 0;
   for (Status& phase : handle.phase) phase = Status::ok;
@@ -107,6 +220,8 @@ WV_DEVICE void begin_dispatch(const DispatchSendParams& p) {
     handle.phase[DISPATCH_SEND] = Status::invalid;
     record_fault(moe, handle, DISPATCH_SEND, MoeCause::refused, NONE, 0, NONE);
   }
+  const bool alone = platform::load_relaxed_sys(&moe.board->alone) != 0;
+  if (alone && handle.aborted == 0) keep_pace(Call(p.moe, p.handle, DISPATCH_SEND));
 }
 
 /// Starts a phase that follows another: the handle must be at stage `after`, else the phase does
@@ -124,6 +239,7 @@ WV_DEVICE void begin(MoeContext* moe, MoeHandle* handle, Phase phase, CallStage 
   handle->in_turn = in_turn;
   handle->stopped = aborted;
   handle->tell = 0;
+  moe->left = 0;
   moe->waiting = moe->team->ranks;
   if (in_turn) {
     handle->stage = static_cast<CallStage>(static_cast<uint32_t>(after) + 1);

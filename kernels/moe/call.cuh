@@ -6,6 +6,7 @@
 #include <warpverbs/peer.cuh>
 #include <warpverbs/wait.cuh>
 
+#include "rows.cuh"
 #include "words.cuh"
 
 namespace wv::moe {
@@ -42,12 +43,24 @@ struct Call {
         phase(which),
         call(of->call),
         index(signal_index(kind, call)),
-        began_ns(platform::now_ns()),
+        began_ns(layer->began_ns),
         deadline(after(of->deadline_ns)) {}
+
+  /// The same, for the words of call `number` in this kind.
+  WV_DEVICE Call words_of(uint32_t of_kind, uint32_t number) const {
+    Call other(*this);
+    other.kind = of_kind;
+    other.call = number;
+    other.index = signal_index(of_kind, number);
+    return other;
+  }
 
   WV_DEVICE uint32_t rank() const { return team.rank; }
   WV_DEVICE uint32_t ranks() const { return team.ranks; }
   WV_DEVICE uint32_t set() const { return set_of(call); }
+  /// What its tokens are made of. Slots and tables keep the places that they have in the largest
+  /// call, whose writers never change; only the arrays of the caller are as long as this says.
+  WV_DEVICE const MoeShape& shape() const { return handle.shape; }
 
   /// `ns` after the begin of the phase.
   WV_DEVICE Deadline after(uint64_t ns) const {
@@ -118,12 +131,5 @@ struct Call {
   WV_DEVICE uint32_t rail() const { return qp_rail(team, index % team.qps_per_peer); }
   WV_DEVICE Watch watch(const PeerQp& qp) const { return {qp.watch().err, &team.config->abort}; }
 };
-
-/// Copies `bytes` (a multiple of 16) between aligned addresses: one warp.
-WV_DEVICE void copy(uint64_t to, uint64_t from, uint64_t bytes) {
-  auto* const target = reinterpret_cast<platform::Vec16*>(to);
-  const auto* const source = reinterpret_cast<const platform::Vec16*>(from);
-  for (uint64_t i = lane(); i < bytes / 16; i += 32) target[i] = source[i];
-}
 
 }  // namespace wv::moe

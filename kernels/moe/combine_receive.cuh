@@ -25,7 +25,7 @@ WV_DEVICE void receive_combine(const Call& call, const CombineReceiveParams& p) 
     state.rows_combined = arrival.count;
     state.valid = state.dispatch_sent == Outcome::sent && arrival.outcome == Outcome::accepted &&
                   arrival.count == state.rows_sent;
-    if (p.active != nullptr) p.active[peer] = state.valid;
+    tell_active(p.active, (p.flags & COMBINE_IN_PLACE) != 0, peer, state.valid != 0);
     if (p.wait_ns != nullptr) p.wait_ns[peer] += arrival.waited_ns;
   });
 }
@@ -42,6 +42,30 @@ struct Weights {
   WV_DEVICE float at(uint64_t choice) const { return weights == nullptr ? 1.0f : weights[choice]; }
 };
 
+/// One choice of a token, by the lane of its number.
+struct Choice {
+  /// Expert slot; NONE: no choice, LOST: nobody holds the expert.
+  uint32_t slot;
+  /// Rank that holds it; NONE unless there is one.
+  uint32_t home;
+  float weight;
+  /// Whether its row has come back.
+  bool contributes;
+};
+
+WV_DEVICE Choice choice_of_lane(const Call& call, const Weights& weights, uint32_t token) {
+  const uint32_t top_k = call.moe.top_k;
+  Choice choice{NONE, NONE, 0, false};
+  if (lane() >= top_k) return choice;
+  const uint64_t at = uint64_t{token} * top_k + lane();
+  choice.slot = call.handle.chosen[at];
+  choice.weight = weights.at(at);
+  if (choice.slot >= LOST) return choice;
+  choice.home = call.view.homes[choice.slot].rank;
+  choice.contributes = call.handle.peers[choice.home].valid != 0;
+  return choice;
+}
+
 /// What is left of a token's choices.
 struct Share {
   /// Sum of the weights of all choices, and of those that contribute, each in ascending k.
@@ -50,127 +74,102 @@ struct Share {
   bool whole = true;
 };
 
-/// Whether the choice of expert slot `slot` contributes.
-WV_DEVICE bool contributes(const Call& call, uint32_t slot) {
-  return slot != LOST && call.handle.peers[call.view.homes[slot].rank].valid != 0;
-}
-
-WV_DEVICE Share share_of(const Call& call, const Weights& weights, uint32_t token) {
+/// Whole warp.
+WV_DEVICE Share share_of(const Choice& choice) {
+  constexpr Warp warp;
+  const uint32_t chosen = warp.ballot(choice.slot != NONE), good = warp.ballot(choice.contributes);
+  const uint32_t bits = platform::float_bits(choice.weight);
   Share share;
-  for (uint32_t k = 0; k < call.moe.top_k; ++k) {
-    const uint64_t choice = uint64_t{token} * call.moe.top_k + k;
-    const uint32_t slot = call.handle.chosen[choice];
-    if (slot == NONE) continue;
-    const float weight = weights.at(choice);
+  share.whole = chosen == good;
+  for (uint32_t rest = chosen; rest != 0; rest &= rest - 1) {
+    const uint32_t k = __ffs(rest) - 1;
+    const float weight = platform::float_of(warp.shuffle(bits, k));
     share.all = platform::add_rn(share.all, weight);
-    if (contributes(call, slot)) {
-      share.left = platform::add_rn(share.left, weight);
-    } else {
-      share.whole = false;
-    }
+    if ((good >> k & 1) != 0) share.left = platform::add_rn(share.left, weight);
   }
   return share;
 }
 
-/// The rows that are added for one token.
-struct Terms {
-  const platform::Vec16* rows[MAX_TOP_K];
-  float weights[MAX_TOP_K];
-  uint32_t count = 0;
-
-  WV_DEVICE void take(uint64_t row, float weight) {
-    if (count == MAX_TOP_K) return;
-    rows[count] = reinterpret_cast<const platform::Vec16*>(row);
-    weights[count++] = weight;
-  }
-};
-
-/// One row of each rank that the token went to.
+/// One row of each rank that the token went to. Whole warp.
 WV_DEVICE void take_ranks(const Call& call, uint32_t token, Terms* terms) {
   const MoeContext& moe = call.moe;
-  for (uint32_t peer = 0; peer < call.ranks(); ++peer) {
-    const uint32_t row = call.handle.row_of[uint64_t{peer} * moe.max_tokens + token];
-    if (row == NONE || call.handle.peers[peer].valid == 0) continue;
+  for (uint32_t base = 0; base < call.ranks(); base += 32) {
+    const uint32_t peer = base + lane();
+    const bool there = peer < call.ranks();
+    const uint32_t known = there ? peer : call.rank();
+    const uint32_t row = call.handle.row_of[uint64_t{known} * moe.max_tokens + token];
+    const bool valid = there && call.handle.peers[known].valid != 0 && row != NONE;
     // This rank's own rows stay where they were staged.
-    terms->take(peer == call.rank() ? moe.staging.base + staged_row(call, peer, row)
-                                    : moe.slots.base + combine_slot(call, peer, row, 0),
-                1.0f);
+    const uint64_t at = known == call.rank() ? moe.staging.base + staged_row(call, known, row)
+                                             : moe.slots.base + combine_slot(call, known, row, 0);
+    terms->take(valid, at, 1.0f);
   }
 }
 
-/// The row of each expert that the token went to.
-WV_DEVICE void take_experts(const Call& call, const Weights& weights, uint32_t token,
-                            Terms* terms) {
+/// The row of each expert that the token went to. Whole warp.
+WV_DEVICE void take_experts(const Call& call, const Choice& choice, uint32_t token, Terms* terms) {
   const MoeContext& moe = call.moe;
-  const uint64_t first = uint64_t{token} * moe.top_k;
-  for (uint32_t k = 0; k < moe.top_k; ++k) {
-    const uint32_t slot = call.handle.chosen[first + k];
-    if (slot == NONE || !contributes(call, slot)) continue;
-    const uint32_t peer = call.view.homes[slot].rank;
+  const uint32_t peer = choice.home;
+  // Choices before this one that live at the same rank.
+  const uint32_t same = Warp{}.match(peer != NONE ? peer : (1u << 31) + lane());
+  const uint32_t which = __popc(same & ((1u << lane()) - 1));
+  uint64_t at = 0;
+  if (choice.contributes) {
     const uint32_t row = call.handle.row_of[uint64_t{peer} * moe.max_tokens + token];
-    uint64_t at;
     if (peer == call.rank()) {
       const uint64_t own = uint64_t{peer} * moe.max_tokens + row;
-      at = moe.staging.base + staged_expert(call, call.handle.picks[own * moe.top_k + k]);
+      at = moe.staging.base + staged_expert(call, call.handle.picks[own * moe.top_k + lane()]);
     } else {
-      uint32_t which = 0;
-      for (uint32_t j = 0; j < k; ++j) {
-        const uint32_t other = call.handle.chosen[first + j];
-        which += other < LOST && call.view.homes[other].rank == peer;
-      }
       at = moe.slots.base + combine_slot(call, peer, row, which);
     }
-    terms->take(at, weights.at(first + k));
   }
+  terms->take(choice.contributes, at, choice.weight);
 }
 
 /// Adds up one token. Whole warp.
 WV_DEVICE void add_up(const Call& call, const CombineReceiveParams& p, uint32_t token) {
   const MoeContext& moe = call.moe;
-  const Weights weights(call, p);
-  const Share share = share_of(call, weights, token);
+  const Choice choice = choice_of_lane(call, Weights(call, p), token);
+  const Share share = share_of(choice);
   const bool rows = returns_of(moe) == Return::rows;
   Terms terms;
   if (rows) {
-    take_experts(call, weights, token, &terms);
+    take_experts(call, choice, token, &terms);
   } else {
     take_ranks(call, token, &terms);
   }
   const bool scaled = !share.whole && (p.flags & COMBINE_RENORMALISE) != 0;
-  if (scaled && share.left == 0) terms.count = 0;
+  if (scaled && share.left == 0) terms.clear();
   const float scale = scaled && share.left != 0 ? platform::div_rn(share.all, share.left) : 1.0f;
-  auto* const out =
-      reinterpret_cast<platform::Vec16*>(p.out) + uint64_t{token} * (moe.hidden / VECTOR);
-  for (uint32_t i = lane(); i < moe.hidden / VECTOR; i += 32) {
-    Floats sums;
-    for (uint32_t term = 0; term < terms.count; ++term) {
-      const Floats row = Floats::of(terms.rows[term][i]);
-      if (rows) {
-        sums.add(terms.weights[term], row);
-      } else {
-        sums.add(row);
-      }
-    }
-    if (scaled) sums.scale(scale);
-    out[i] = sums.round();
+  const uint32_t vectors = moe.hidden / VECTOR;
+  auto* const out = reinterpret_cast<platform::Vec16*>(p.out) + uint64_t{token} * vectors;
+  if (rows) {
+    terms.add_up<true>(vectors, out, scaled, scale);
+  } else {
+    terms.add_up<false>(vectors, out, scaled, scale);
   }
   if (lane() == 0) p.token_valid[token] = share.whole;
 }
 
 /// Whether this layer can do what the parameters ask.
 WV_DEVICE bool allowed(const Call& call, const CombineReceiveParams& p) {
-  if ((p.flags & ~COMBINE_RENORMALISE) != 0) return false;
+  if ((p.flags & ~(COMBINE_RENORMALISE | COMBINE_IN_PLACE)) != 0) return false;
   const bool unweighted = (call.handle.combine_flags & COMBINE_UNWEIGHTED) != 0;
   return p.weights == nullptr || (returns_of(call.moe) == Return::rows && !unweighted);
 }
 
 WV_DEVICE_ONCE void combine_receive(const CombineReceiveParams& p) {
-  if (thread_in_grid() == 0) {
-    begin(p.moe, p.handle, COMBINE_RECEIVE, CallStage::combine_sent);
-    const Call call(p.moe, p.handle, COMBINE_RECEIVE);
-    if (call.in_turn() && !allowed(call, p)) refuse(call, CallStage::combine_sent);
-  }
-  grid_sync();
+  begin_phase(
+      *p.moe,
+      [&] {
+        begin(p.moe, p.handle, COMBINE_RECEIVE, CallStage::combine_sent);
+        const Call call(p.moe, p.handle, COMBINE_RECEIVE);
+        if (call.in_turn() && !allowed(call, p)) refuse(call, CallStage::combine_sent);
+      },
+      [&] {
+        const Call call(p.moe, p.handle, COMBINE_RECEIVE);
+        if (call.in_turn()) receive_combine(call, p);
+      });
   const Call call(p.moe, p.handle, COMBINE_RECEIVE);
   if (!call.in_turn()) {
     for (uint32_t token = thread_in_grid(); token < call.handle.tokens; token += grid_threads()) {
@@ -181,13 +180,10 @@ WV_DEVICE_ONCE void combine_receive(const CombineReceiveParams& p) {
     }
     return;
   }
-  receive_combine(call, p);
-  grid_sync();
   for (uint32_t token = warp_in_grid(); token < call.handle.tokens; token += grid_warps()) {
     add_up(call, p, token);
   }
-  grid_sync();
-  if (thread_in_grid() == 0) release(call);
+  end_receive(call);
 }
 
 }  // namespace wv::moe

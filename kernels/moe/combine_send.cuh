@@ -13,37 +13,22 @@ namespace wv::moe {
 /// Adds up one received token over the experts of this rank. Whole warp.
 WV_DEVICE void add_experts(const Call& call, const CombineSendParams& p, uint32_t source,
                            uint32_t row) {
-  struct Term {
-    const platform::Vec16* y;
-    float weight;
-  };
   const MoeContext& moe = call.moe;
   const bool weighted = (p.flags & COMBINE_UNWEIGHTED) == 0;
-  const uint64_t at = uint64_t{source} * moe.max_tokens + row;
-  Term terms[MAX_TOP_K];
-  uint32_t count = 0;
-  for (uint32_t k = 0; k < moe.top_k; ++k) {
-    const MoePick pick = call.handle.picks[at * moe.top_k + k];
-    if (pick.local == NONE) continue;
-    const uint64_t place = expert_place(call, pick.local, pick.row);
-    const uint64_t y = reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes;
-    terms[count++] = {reinterpret_cast<const platform::Vec16*>(y), weighted ? pick.weight : 1.0f};
-  }
-  auto* const out =
-      reinterpret_cast<platform::Vec16*>(moe.staging.base + staged_row(call, source, row));
-  for (uint32_t i = lane(); i < moe.hidden / VECTOR; i += 32) {
-    Floats sums;
-    for (uint32_t term = 0; term < count; ++term)
-      sums.add(terms[term].weight, Floats::of(terms[term].y[i]));
-    out[i] = sums.round();
-  }
+  const MoePick pick = pick_of_lane(call, source, row);
+  const uint64_t place = expert_place(call, pick.local, pick.row);
+  Terms terms;
+  terms.take(pick.local != NONE, reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes,
+             weighted ? pick.weight : 1.0f);
+  const uint64_t out = moe.staging.base + staged_row(call, source, row);
+  terms.add_up<true>(moe.hidden / VECTOR, reinterpret_cast<platform::Vec16*>(out), false, 1.0f);
 }
 
 /// Copies the caller's row of one received token. Whole warp.
 WV_DEVICE void copy_row(const Call& call, const CombineSendParams& p, uint32_t source,
                         uint32_t row) {
   const MoeContext& moe = call.moe;
-  const uint64_t place = uint64_t{source} * moe.max_tokens + row;
+  const uint64_t place = uint64_t{source} * call.shape().max_tokens + row;
   copy(moe.staging.base + staged_row(call, source, row),
        reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes, moe.combine_row_bytes);
 }
@@ -51,20 +36,21 @@ WV_DEVICE void copy_row(const Call& call, const CombineSendParams& p, uint32_t s
 /// Copies what the experts made of one received token. Whole warp.
 WV_DEVICE void copy_experts(const Call& call, const CombineSendParams& p, uint32_t source,
                             uint32_t row) {
+  constexpr Warp warp;
   const MoeContext& moe = call.moe;
-  const uint64_t at = uint64_t{source} * moe.max_tokens + row;
-  for (uint32_t k = 0; k < moe.top_k; ++k) {
-    const MoePick pick = call.handle.picks[at * moe.top_k + k];
-    if (pick.local == NONE) continue;
-    const uint64_t place = expert_place(call, pick.local, pick.row);
-    copy(moe.staging.base + staged_expert(call, pick),
-         reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes, moe.combine_row_bytes);
+  const MoePick pick = pick_of_lane(call, source, row);
+  const uint64_t place = expert_place(call, pick.local, pick.row);
+  const uint64_t from = reinterpret_cast<uint64_t>(p.y) + place * moe.combine_row_bytes;
+  const uint64_t to = moe.staging.base + staged_expert(call, pick);
+  for (uint32_t rest = warp.ballot(pick.local != NONE); rest != 0; rest &= rest - 1) {
+    const uint32_t lane = __ffs(rest) - 1;
+    copy(warp.shuffle(to, lane), warp.shuffle(from, lane), moe.combine_row_bytes);
   }
 }
 
 /// Puts what goes back into the staging memory.
 WV_DEVICE_ONCE void stage_returns(const Call& call, const CombineSendParams& p) {
-  const auto each = [&](auto body) { for_received_rows(call, warp_in_grid(), grid_warps(), body); };
+  const auto each = [&](auto body) { for_received_rows(call, body); };
   switch (returns_of(call.moe)) {
     case Return::sums:
       return each([&](uint32_t source, uint32_t row) { add_experts(call, p, source, row); });
@@ -82,21 +68,24 @@ WV_DEVICE bool allowed(const Call& call, const CombineSendParams& p) {
   if ((call.handle.combine_flags & COMBINE_NONE) != 0) return false;
   if ((p.flags & COMBINE_ZERO_COPY) == 0) return true;
   const auto y = reinterpret_cast<uint64_t>(p.y);
-  return offers_staging(call.moe) && (y == 0 || y == staged_y(call));
+  return offers_staging(call) && (y == 0 || y == staged_y(call));
 }
 
 WV_DEVICE_ONCE void combine_send(const CombineSendParams& p) {
-  if (thread_in_grid() == 0) {
-    begin(p.moe, p.handle, COMBINE_SEND, CallStage::dispatched);
-    const Call call(p.moe, p.handle, COMBINE_SEND);
-    if (call.in_turn() && !allowed(call, p)) refuse(call, CallStage::dispatched);
-    if (call.in_turn()) p.handle->combine_flags = p.flags;
-  }
-  grid_sync();
+  begin_phase(
+      *p.moe,
+      [&] {
+        begin(p.moe, p.handle, COMBINE_SEND, CallStage::dispatched);
+        const Call call(p.moe, p.handle, COMBINE_SEND);
+        if (call.in_turn() && !allowed(call, p)) refuse(call, CallStage::dispatched);
+        if (call.in_turn()) p.handle->combine_flags = p.flags;
+      },
+      [&] {
+        const Call call(p.moe, p.handle, COMBINE_SEND);
+        if (call.in_turn()) begin_send(call);
+      });
   const Call call(p.moe, p.handle, COMBINE_SEND);
   if (!call.in_turn()) return;
-  begin_send(call);
-  grid_sync();
   if (Warp{}.any(call.runs()) && (p.flags & COMBINE_ZERO_COPY) == 0) stage_returns(call, p);
   grid_sync();
   if (call.handle.tell != 0) {

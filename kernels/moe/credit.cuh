@@ -41,11 +41,15 @@ WV_DEVICE uint64_t own_credit(const MoeContext& moe) {
 /// Whether `peer` has closed call `last` of this kind. Any of its signals may say so: they arrive
 /// in any order.
 WV_DEVICE bool has_released(const Call& call, uint32_t peer, uint32_t last) {
+  uint64_t credits[SIGNALS_PER_PEER];  // all in flight together
   for (uint32_t i = 0; i < SIGNALS_PER_PEER; ++i) {
-    const uint64_t credit = platform::load_relaxed_sys(&call.signal_from(peer, i)->credit);
-    if (credit != 0 && !newer(last, released(credit, call.kind))) return true;
+    credits[i] = platform::load_relaxed_sys(&call.signal_from(peer, i)->credit);
   }
-  return false;
+  bool found = false;
+  for (const uint64_t credit : credits) {
+    found = found || (credit != 0 && !newer(last, released(credit, call.kind)));
+  }
+  return found;
 }
 
 /// Whether data of this kind and set was ever sent to `peer`.
@@ -152,6 +156,19 @@ WV_DEVICE_COLD Status control(const Call& call, const PeerQp& qp, uint32_t peer,
   return posted.status;
 }
 
+/// Whether this call may change what is kept of `peer` beyond the words of the phase that runs
+/// (`open`, `credit`, which stay 0 without a guard).
+///
+/// The host clears all of it (`Board::clear_peer`) when `peer` is in no view that a call needs, is
+/// closed, and no kernel holds a guard of it. A call that runs has the view of its number, so the
+/// host waits for the end of those that have `peer`. A call that ends `aborted` may have a number
+/// behind the change for which it was held, and the view before it: the host does not wait for its
+/// end, which comes when the program calls its combine. So it needs a guard, which none gets from
+/// before the clearing until a later view opens the peer.
+WV_DEVICE bool may_note(const Call& call, uint32_t peer) {
+  return call.handle.aborted == 0 || call.is_open(peer);
+}
+
 /// Puts this call among those that `peer` is told were not sent, with all calls of the set since
 /// the last one that it was told of.
 WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
@@ -180,11 +197,10 @@ WV_DEVICE_COLD void mark_skipped(const Call& call, uint32_t peer) {
 
 /// Writes words 1 to 3 of both signals of this set again. One thread.
 WV_DEVICE_COLD void renew(const Call& call, uint32_t peer) {
+  if (!may_note(call, peer)) return;
   MoePeer& state = call.moe.peers[peer];
   for (uint32_t kind = 0; kind < SIGNALS_PER_PEER / SETS; ++kind) {
-    Call one(call);
-    one.kind = kind;
-    one.index = signal_index(kind, call.call);
+    const Call one = call.words_of(kind, call.call);
     const uint32_t skip_end = state.skip_first[one.index] + SETS * state.skip_number[one.index];
     // Behind data that was sent later, a run says nothing that the data word does not.
     if (has_sent(one, state) && !newer(skip_end, state.last[one.index])) {

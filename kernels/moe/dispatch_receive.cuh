@@ -9,8 +9,11 @@
 
 namespace wv::moe {
 
-/// Whether the caller may write what combine sends straight into the staging memory.
-WV_DEVICE bool offers_staging(const MoeContext& moe) { return returns_of(moe) != Return::sums; }
+/// Whether the caller may write what combine sends straight into the staging memory, whose shape is
+/// that of the largest call.
+WV_DEVICE bool offers_staging(const Call& call) {
+  return returns_of(call.moe) != Return::sums && call.shape().max_tokens == call.moe.max_tokens;
+}
 
 /// Waits for every peer's word; keeps how each wait ended. Threads share the peers.
 ///
@@ -24,17 +27,20 @@ WV_DEVICE void receive_dispatch(const Call& call, const DispatchReceiveParams& p
   };
   receive_words(call, own, [&](uint32_t peer, const Arrival& arrival) {
     MoeHandlePeer& state = call.handle.peers[peer];
-    const bool fits = arrival.count <= call.moe.max_tokens;
+    const bool fits = arrival.count <= call.shape().max_tokens;
     if (!fits) {
       call.report(Status::invalid);
-      record_fault(call, MoeCause::malformed, peer);
+      // As many as this layer never sends, or only in a larger call.
+      const bool larger = arrival.count <= call.moe.max_tokens;
+      record_fault(call, larger ? MoeCause::shape : MoeCause::malformed, peer);
     }
     state.dispatch_received = fits ? arrival.outcome : Outcome::gave_up;
     state.rows_received = fits ? arrival.count : 0;
     if (p.wait_ns != nullptr) p.wait_ns[peer] += arrival.waited_ns;
-    if (p.active != nullptr) p.active[peer] = state.dispatch_received == Outcome::accepted;
+    const bool here = state.dispatch_received == Outcome::accepted;
+    tell_active(p.active, (p.flags & RECEIVE_IN_PLACE) != 0, peer, here);
   });
-  if (!offers_staging(call.moe)) return;
+  if (!offers_staging(call)) return;
   Call combine(&call.moe, &call.handle, COMBINE_SEND);
   combine.deadline = call.deadline;
   for (uint32_t peer = thread_in_grid(); peer < call.ranks(); peer += grid_threads()) {
@@ -55,6 +61,15 @@ WV_DEVICE_COLD void withhold(const Call& call, const DispatchReceiveParams& p) {
   }
 }
 
+/// Tells where the caller may write what combine sends, which a host that replays graphs does not
+/// know: the set goes by the number of the call. The whole grid, behind the barrier after
+/// `receive_dispatch`.
+WV_DEVICE void tell_staging(const Call& call, const DispatchReceiveParams& p) {
+  if (p.staging == nullptr || thread_in_grid() != 0) return;
+  const bool offered = call.in_turn() && call.runs() && offers_staging(call);
+  *p.staging = offered ? staged_y(call) : 0;
+}
+
 /// Address of row `row` from `source`; this rank's own rows are read where they were staged.
 WV_DEVICE uint64_t slot_of(const Call& call, uint32_t source, uint32_t row) {
   if (source == call.rank()) {
@@ -64,35 +79,80 @@ WV_DEVICE uint64_t slot_of(const Call& call, uint32_t source, uint32_t row) {
   return call.moe.slots.base + call.dispatch_slot(source, row);
 }
 
+/// Up to 32 received rows of one source, one for each lane.
+struct Tile {
+  uint32_t number;
+  uint32_t source;
+  /// The row of lane 0, and how many lanes have one.
+  uint32_t first, rows;
+
+  WV_DEVICE bool has_row() const { return lane() < rows; }
+  WV_DEVICE uint32_t row() const { return first + lane(); }
+};
+
+/// Tiles of one source, empty ones included; of all sources.
+WV_DEVICE uint32_t tiles_each(const Call& call) { return (call.moe.max_tokens + 31) / 32; }
+WV_DEVICE uint32_t tiles_of(const Call& call) { return call.ranks() * tiles_each(call); }
+
+/// Calls `body(tile)` for all tiles, spread over the warps of the grid. Whole warp.
+template <class Body>
+WV_DEVICE void for_tiles(const Call& call, Body body) {
+  const uint32_t each = tiles_each(call), tiles = tiles_of(call);
+  for (uint32_t number = warp_in_grid(); number < tiles; number += grid_warps()) {
+    const uint32_t source = number / each, first = number % each * 32;
+    const uint32_t received = call.handle.peers[source].rows_received;
+    const uint32_t rows = received > first ? received - first : 0;
+    body(Tile{number, source, first, rows < 32 ? rows : 32});
+  }
+}
+
+/// Choices of a header that are read together.
+inline constexpr uint32_t CHOICES = 8;
+
 /// Copies one header to the handle, if everything in it is in range: it comes from a peer, and is
 /// used for addresses.
 WV_DEVICE void read_header(const Call& call, uint32_t source, uint32_t row) {
   const MoeContext& moe = call.moe;
+  const uint32_t top_k = moe.top_k, slots = call.view.expert_slots;
   const uint64_t at = uint64_t{source} * moe.max_tokens + row;
   const auto* const header = reinterpret_cast<const uint32_t*>(slot_of(call, source, row));
-  MoePick* const picks = call.handle.picks + at * moe.top_k;
-  const uint32_t token = header[Header::TOKEN];
-  bool good = token < moe.max_tokens && header[Header::CALL] == call.call;
+  MoePick* const picks = call.handle.picks + at * top_k;
+  const uint32_t token = header[Header::TOKEN] & Header::TOKEN_MASK;
+  const bool fits = token < call.shape().max_tokens;
+  // A tag that is none at all says nothing of the peer's call.
+  const bool other =
+      token < moe.max_tokens && header[Header::TOKEN] >> Header::TAG_SHIFT != call.shape().tag;
+  bool good = fits && !other && header[Header::CALL] == call.call;
   uint32_t found = 0;
-  for (uint32_t k = 0; k < moe.top_k; ++k) {
-    const uint32_t expert = header[Header::EXPERTS + k];
-    picks[k] = {NONE, NONE, platform::float_of(header[Header::EXPERTS + moe.top_k + k])};
-    if (expert == NONE) continue;  // -1: no choice
-    if (expert >= call.view.expert_slots) {
-      good = false;
-      continue;
+  for (uint32_t base = 0; base < top_k; base += CHOICES) {
+    // Loads of a batch together; the last choice stands for those behind it.
+    uint32_t experts[CHOICES], weights[CHOICES], locals[CHOICES];
+    ExpertHome homes[CHOICES];
+    for (uint32_t i = 0; i < CHOICES; ++i) {
+      const uint32_t k = base + i < top_k ? base + i : top_k - 1;
+      experts[i] = header[Header::EXPERTS + k];
+      weights[i] = header[Header::EXPERTS + top_k + k];
     }
-    const ExpertHome home = call.view.homes[expert];
-    if (home.rank != call.rank()) continue;
-    for (uint32_t j = 0; j < k; ++j) good = good && picks[j].local != home.local;
-    picks[k].local = home.local;
-    ++found;
+    for (uint32_t i = 0; i < CHOICES; ++i) {
+      homes[i] = call.view.homes[experts[i] < slots ? experts[i] : 0];
+    }
+    for (uint32_t i = 0; i < CHOICES; ++i) {
+      const bool exists = base + i < top_k;
+      const bool chosen = exists && experts[i] != NONE;  // else -1: no choice
+      good = good && (!chosen || experts[i] < slots);
+      const bool here = chosen && experts[i] < slots && homes[i].rank == call.rank();
+      locals[i] = here ? homes[i].local : NONE;
+      for (uint32_t j = 0; j < i; ++j) good = good && (!here || locals[j] != locals[i]);
+      for (uint32_t j = 0; here && j < base; ++j) good = good && picks[j].local != locals[i];
+      found += here ? 1 : 0;
+      if (exists) picks[base + i] = {locals[i], NONE, platform::float_of(weights[i])};
+    }
   }
   if (!good) {
-    for (uint32_t k = 0; k < moe.top_k; ++k) picks[k].local = NONE;
+    for (uint32_t k = 0; k < top_k; ++k) picks[k].local = NONE;
     platform::add_relaxed(&call.handle.peers[source].malformed, 1u);
     call.report(Status::invalid);
-    record_fault(call, MoeCause::malformed, source);
+    record_fault(call, other ? MoeCause::shape : MoeCause::malformed, source);
   }
   call.handle.sources[at] = {good ? token : NONE, good ? found : 0};
 }
@@ -103,61 +163,110 @@ WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint32_
   deliver(call, p, slot_of(call, source, row), place);
 }
 
+/// Adds `rows` to the statistics of a local expert, if the caller keeps them.
+WV_DEVICE void count_rows(const DispatchReceiveParams& p, uint32_t local, uint32_t rows) {
+  if (p.recv_stats == nullptr) return;
+  if ((p.flags & RECEIVE_STATS_32) != 0) {
+    platform::add_relaxed(reinterpret_cast<uint32_t*>(p.recv_stats) + local, rows);
+  } else {
+    platform::add_relaxed(p.recv_stats + local, uint64_t{rows});
+  }
+}
+
 // By expert.
 
-/// Numbers the rows of one local expert in the order (source, row). Whole warp.
-WV_DEVICE void number_picks(const Call& call, const DispatchReceiveParams& p, uint32_t local) {
+/// Counts the rows of a tile that go to each local expert, and numbers them from 0 in the order of
+/// the lanes: `MoePick::row` until `spread`. Whole warp, behind `read_header` of its lanes.
+WV_DEVICE void count_picks(const Call& call, const Tile& tile) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;
-  const uint64_t out = expert_place(call, local, 0);
+  const uint32_t experts = moe.max_local_experts, tiles = tiles_of(call), top_k = moe.top_k;
+  const uint64_t at = uint64_t{tile.source} * moe.max_tokens + (tile.has_row() ? tile.row() : 0);
+  MoePick* const picks = call.handle.picks + at * top_k;
+  for (uint32_t first = 0; first < experts; first += 32) {
+    // The experts first .. first + 31 that this lane's row goes to, as bits.
+    uint32_t own = 0;
+    for (uint32_t k = 0; tile.has_row() && k < top_k; ++k) {
+      const uint32_t at_bit = picks[k].local - first;
+      if (at_bit < 32) own |= 1u << at_bit;
+    }
+    // The lanes whose rows go to expert first + lane(), as bits.
+    uint32_t lanes = 0;
+    for (uint32_t rest = warp.any_bits(own); rest != 0; rest &= rest - 1) {
+      const uint32_t expert = __ffs(rest) - 1;
+      const uint32_t votes = warp.ballot((own >> expert & 1) != 0);
+      if (lane() == expert) lanes = votes;
+    }
+    const uint32_t expert = first + lane();
+    if (expert < experts) {
+      call.moe.tiles[uint64_t{expert} * tiles + tile.number] = __popc(lanes);
+    }
+    for (uint32_t k = 0; tile.rows != 0 && k < top_k; ++k) {
+      const uint32_t at_bit = tile.has_row() ? picks[k].local - first : NONE;
+      const uint32_t votes = warp.shuffle(lanes, at_bit % 32);
+      if (at_bit < 32) picks[k].row = __popc(votes & ((1u << lane()) - 1));
+    }
+  }
+}
+
+/// Turns the counts of the tiles of one local expert into the rows that the tiles begin with, in
+/// the order (source, row). Whole warp.
+WV_DEVICE void number_tiles(const Call& call, const DispatchReceiveParams& p, uint32_t local) {
+  constexpr Warp warp;
+  const uint32_t each = tiles_each(call), tiles = tiles_of(call), ranks = call.ranks();
+  uint32_t* const counts = call.moe.tiles + uint64_t{local} * tiles;
   uint32_t total = 0;
-  for (uint32_t source = 0; source < call.ranks(); ++source) {
-    const uint32_t rows = call.handle.peers[source].rows_received, begin = total;
-    for (uint32_t base = 0; base < rows; base += 32) {
-      const uint32_t row = base + lane();
-      const uint64_t at = uint64_t{source} * moe.max_tokens + row;
-      MoePick* pick = nullptr;
-      for (uint32_t k = 0; row < rows && k < moe.top_k && pick == nullptr; ++k) {
-        MoePick* const candidate = call.handle.picks + at * moe.top_k + k;
-        if (candidate->local == local) pick = candidate;
-      }
-      const uint32_t place = total + warp.before(pick != nullptr);
-      if (pick != nullptr) {
-        pick->row = place;
-        p.src_info[out + place] = call.handle.sources[at].token;
-      }
-      total += warp.count(pick != nullptr);
+  for (uint32_t base = 0; base < tiles; base += 32 * BATCH) {
+    const Batch batch{base + lane(), tiles};
+    uint32_t found[BATCH];
+    for (uint32_t k = 0; k < BATCH; ++k) found[k] = counts[batch.source(k)];
+    for (uint32_t k = 0; k < BATCH; ++k) {
+      const uint32_t count = batch.has(k) ? found[k] : 0;
+      const uint32_t sum = warp.sum_up_to(count);
+      if (batch.has(k)) counts[batch.at(k)] = total + sum - count;
+      total += warp.shuffle(sum, 31);
     }
-    if (warp.leader()) {
-      p.layout_range[uint64_t{local} * call.ranks() + source] = pack(begin, total - begin);
-    }
+  }
+  warp.sync();  // what other lanes have stored
+  for (uint32_t source = lane(); source < ranks; source += 32) {
+    const uint32_t begin = counts[source * each];
+    const uint32_t end = source + 1 < ranks ? counts[(source + 1) * each] : total;
+    p.layout_range[uint64_t{local} * ranks + source] = pack(begin, end - begin);
   }
   if (!warp.leader()) return;
   p.counts[local] = total;
-  if (p.recv_stats != nullptr) p.recv_stats[local] += total;
+  count_rows(p, local, total);
 }
 
-/// Copies one received token to its experts. Whole warp.
+/// Copies one received token to its experts, and keeps its rows there. Whole warp.
 WV_DEVICE void spread(const Call& call, const DispatchReceiveParams& p, uint32_t source,
                       uint32_t row) {
+  constexpr Warp warp;
   const MoeContext& moe = call.moe;
   const uint64_t at = uint64_t{source} * moe.max_tokens + row;
-  if (call.handle.sources[at].picks == 0) return;
-  for (uint32_t k = 0; k < moe.top_k; ++k) {
-    const MoePick pick = call.handle.picks[at * moe.top_k + k];
-    if (pick.local == NONE) continue;
-    deliver(call, p, source, row, expert_place(call, pick.local, pick.row));
+  const uint32_t token = call.handle.sources[at].token;
+  MoePick pick = pick_of_lane(call, source, row);
+  const bool here = pick.local != NONE;
+  uint64_t place = 0;
+  if (here) {
+    const uint32_t tile = source * tiles_each(call) + row / 32;
+    pick.row += call.moe.tiles[uint64_t{pick.local} * tiles_of(call) + tile];
+    call.handle.picks[at * moe.top_k + lane()].row = pick.row;
+    place = expert_place(call, pick.local, pick.row);
+    p.src_info[place] = token;
+  }
+  for (uint32_t rest = warp.ballot(here); rest != 0; rest &= rest - 1) {
+    deliver(call, p, source, row, warp.shuffle(place, __ffs(rest) - 1));
   }
 }
 
 WV_DEVICE void lay_by_expert(const Call& call, const DispatchReceiveParams& p) {
   const uint32_t experts = call.moe.max_local_experts;
   for (uint32_t local = warp_in_grid(); local < experts; local += grid_warps()) {
-    number_picks(call, p, local);
+    number_tiles(call, p, local);
   }
   grid_sync();
-  for_received_rows(call, warp_in_grid(), grid_warps(),
-                    [&](uint32_t source, uint32_t row) { spread(call, p, source, row); });
+  for_received_rows(call, [&](uint32_t source, uint32_t row) { spread(call, p, source, row); });
 }
 
 // By rank.
@@ -167,16 +276,15 @@ WV_DEVICE void lay_by_expert(const Call& call, const DispatchReceiveParams& p) {
 WV_DEVICE void keep(const Call& call, const DispatchReceiveParams& p, uint32_t source,
                     uint32_t row) {
   const MoeContext& moe = call.moe;
-  const uint64_t at = uint64_t{source} * moe.max_tokens + row;
-  const MoeSource from = call.handle.sources[at];
+  const uint64_t kept = uint64_t{source} * moe.max_tokens + row;
+  const uint64_t at = uint64_t{source} * call.shape().max_tokens + row;
+  const MoeSource from = call.handle.sources[kept];
   if (lane() < moe.top_k) {
-    const MoePick pick = call.handle.picks[at * moe.top_k + lane()];
+    const MoePick pick = call.handle.picks[kept * moe.top_k + lane()];
     const bool here = pick.local != NONE;
     p.recv_experts[at * moe.top_k + lane()] = here ? static_cast<int32_t>(pick.local) : -1;
     p.recv_weights[at * moe.top_k + lane()] = here ? pick.weight : 0.0f;
-    if (here && p.recv_stats != nullptr) {
-      platform::add_relaxed(&p.recv_stats[pick.local], uint64_t{1});
-    }
+    if (here) count_rows(p, pick.local, 1);
   }
   if (lane() == 0) p.src_info[at] = from.token;
   if (from.token != NONE) deliver(call, p, source, row, at);
@@ -186,8 +294,7 @@ WV_DEVICE void lay_by_rank(const Call& call, const DispatchReceiveParams& p) {
   for (uint32_t source = thread_in_grid(); source < call.ranks(); source += grid_threads()) {
     p.counts[source] = call.handle.peers[source].rows_received;
   }
-  for_received_rows(call, warp_in_grid(), grid_warps(),
-                    [&](uint32_t source, uint32_t row) { keep(call, p, source, row); });
+  for_received_rows(call, [&](uint32_t source, uint32_t row) { keep(call, p, source, row); });
 }
 
 /// The phase was called out of turn: there are no rows.
@@ -201,28 +308,31 @@ WV_DEVICE_COLD void lay_nothing(const Call& call, const DispatchReceiveParams& p
 }
 
 WV_DEVICE_ONCE void dispatch_receive(const DispatchReceiveParams& p) {
-  if (thread_in_grid() == 0) begin(p.moe, p.handle, DISPATCH_RECEIVE, CallStage::dispatch_sent);
-  grid_sync();
+  begin_phase(
+      *p.moe, [&] { begin(p.moe, p.handle, DISPATCH_RECEIVE, CallStage::dispatch_sent); },
+      [&] {
+        const Call call(p.moe, p.handle, DISPATCH_RECEIVE);
+        if (call.in_turn()) receive_dispatch(call, p);
+      });
   const Call call(p.moe, p.handle, DISPATCH_RECEIVE);
+  tell_staging(call, p);
   if (!call.in_turn()) return lay_nothing(call, p);
-  receive_dispatch(call, p);
-  grid_sync();
   if (!call.runs()) {
     withhold(call, p);
     grid_sync();
   }
-  for_received_rows(call, thread_in_grid(), grid_threads(),
-                    [&](uint32_t source, uint32_t row) { read_header(call, source, row); });
+  const bool by_rank = call.moe.layout == MoeLayout::rank_major;
+  for_tiles(call, [&](const Tile& tile) {
+    if (tile.has_row()) read_header(call, tile.source, tile.row());
+    if (!by_rank) count_picks(call, tile);
+  });
   grid_sync();
-  switch (call.moe.layout) {
-    case MoeLayout::rank_major:
-      lay_by_rank(call, p);
-      break;
-    default:
-      lay_by_expert(call, p);
+  if (by_rank) {
+    lay_by_rank(call, p);
+  } else {
+    lay_by_expert(call, p);
   }
-  grid_sync();
-  if (thread_in_grid() == 0) release(call);
+  end_receive(call);
 }
 
 }  // namespace wv::moe

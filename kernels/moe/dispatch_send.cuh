@@ -10,9 +10,12 @@
 
 namespace wv::moe {
 
-/// The words of a slot's header: token, call, `top_k` expert slots, `top_k` weights.
+/// The words of a slot's header: token (16 bits, below the tag of the call's shape), call, `top_k`
+/// expert slots, `top_k` weights.
 struct Header {
   static constexpr uint32_t TOKEN = 0, CALL = 1, EXPERTS = 2;
+  static constexpr uint32_t TAG_SHIFT = 16, TOKEN_MASK = (1u << TAG_SHIFT) - 1;
+  static_assert(MAX_MOE_TOKENS <= TOKEN_MASK);
 };
 
 /// Keeps the first choice, in token order, that is refused.
@@ -52,14 +55,47 @@ WV_DEVICE uint32_t choose_slot(const Call& call, uint32_t token, uint32_t expert
   }
 }
 
+/// Choice number `at` of the caller. For an id that 32 bits do not hold stands the nearest that
+/// they do: no layer has so many experts, so it is refused, and never taken for -1.
+WV_DEVICE int32_t id_of(const DispatchSendParams& p, uint64_t at) {
+  if ((p.flags & DISPATCH_IDS_64) == 0) return p.experts[at];
+  const int64_t id = reinterpret_cast<const int64_t*>(p.experts)[at];
+  constexpr int64_t LEAST = -(int64_t{1} << 31), MOST = (int64_t{1} << 31) - 1;
+  return static_cast<int32_t>(id < LEAST ? LEAST : id > MOST ? MOST : id);
+}
+
+/// What a lane's choice of a token has come to.
+struct Chosen {
+  /// Expert slot; NONE: no choice, LOST: nobody holds the expert.
+  uint32_t slot;
+  float weight;
+};
+
+/// Marks the ranks to which token `token` goes: `row_of` is no row yet but 0. Whole warp.
+WV_DEVICE void mark_ranks(const Call& call, uint32_t token, uint32_t slot) {
+  constexpr Warp warp;
+  const uint32_t home = slot < LOST ? call.view.homes[slot].rank : NONE;
+  for (uint32_t base = 0; base < call.ranks(); base += 32) {
+    const uint32_t peer = base + lane();
+    bool goes = false;
+    for (uint32_t k = 0; k < call.moe.top_k; ++k) {
+      const uint32_t rank = warp.shuffle(home, k);  // by all lanes
+      goes = goes || rank == peer;
+    }
+    if (peer >= call.ranks()) continue;
+    call.handle.row_of[uint64_t{peer} * call.moe.max_tokens + token] = goes ? 0 : NONE;
+  }
+}
+
 /// Keeps in the handle where the choices of token `token` go, one choice per lane, and refuses what
-/// is out of range or chosen twice. Whole warp; returns this lane's slot.
-WV_DEVICE uint32_t choose(const Call& call, const DispatchSendParams& p, uint32_t token) {
+/// is out of range or chosen twice. Whole warp; returns what this lane's choice has come to.
+WV_DEVICE Chosen choose(const Call& call, const DispatchSendParams& p, uint32_t token) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;
   const uint64_t choice = uint64_t{token} * moe.top_k + lane();
   const bool mine = lane() < moe.top_k;
-  const int32_t expert = mine ? p.experts[choice] : -1;
+  const float weight = mine && p.weights != nullptr ? p.weights[choice] : 1.0f;
+  const int32_t expert = mine ? id_of(p, choice) : -1;
   const bool chosen = expert != -1;
   // Lanes without a choice take values that no expert has.
   const auto value = chosen ? static_cast<uint32_t>(expert) : (1u << 31) + lane();
@@ -68,74 +104,83 @@ WV_DEVICE uint32_t choose(const Call& call, const DispatchSendParams& p, uint32_
   const bool twice = chosen && (match & (match - 1)) != 0;
   if (chosen && (!inside || twice)) refuse(call, token, expert);
   uint32_t slot = chosen ? LOST : NONE;
-  if (inside) slot = choose_slot(call, token, value);
+  // Nobody takes part in a call that has ended `aborted`. The host may be writing the tables of its
+  // view over: it waits only for calls that run.
+  if (inside && call.handle.aborted == 0) slot = choose_slot(call, token, value);
   if (mine) {
     call.handle.chosen[choice] = slot;
-    call.handle.weights[choice] = p.weights == nullptr ? 1.0f : p.weights[choice];
+    call.handle.weights[choice] = weight;
   }
-  return slot;
+  mark_ranks(call, token, slot);
+  return {slot, weight};
 }
 
-/// Copies token `token` with its header, `slot` by lane, to the staging window, unless nobody gets
-/// it. Whole warp.
-WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t token, uint32_t slot) {
+/// Copies token `token` with its header, `chosen` by lane, to the staging window, unless nobody
+/// gets it. Whole warp.
+WV_DEVICE void stage(const Call& call, const DispatchSendParams& p, uint32_t token,
+                     const Chosen& chosen) {
   constexpr Warp warp;
   const MoeContext& moe = call.moe;
-  const bool sent = slot < LOST;
+  const bool sent = chosen.slot < LOST;
   if (!warp.any(sent)) return;
   const uint64_t at = moe.staging.base + call.dispatch_staging(token);
   auto* const header = reinterpret_cast<uint32_t*>(at);
   if (lane() < moe.top_k) {
-    const float weight = call.handle.weights[uint64_t{token} * moe.top_k + lane()];
-    header[Header::EXPERTS + lane()] = sent ? slot : NONE;
-    header[Header::EXPERTS + moe.top_k + lane()] = platform::float_bits(weight);
+    header[Header::EXPERTS + lane()] = sent ? chosen.slot : NONE;
+    header[Header::EXPERTS + moe.top_k + lane()] = platform::float_bits(chosen.weight);
   }
   if (warp.leader()) {
-    header[Header::TOKEN] = token;
+    header[Header::TOKEN] = token | call.shape().tag << Header::TAG_SHIFT;
     header[Header::CALL] = call.call;
   }
-  pack_token(moe, p, token, at);
+  pack_token(call, p, token, at);
 }
 
-/// Gives the tokens that go to `peer` their rows there. Whole warp.
+/// Gives the tokens that go to `peer` their rows there, in the order of the tokens: the marks
+/// before a token are counted, 32 at a time. Whole warp, behind a barrier after `mark_ranks`.
 WV_DEVICE uint32_t number_rows(const Call& call, uint32_t peer) {
   constexpr Warp warp;
-  const MoeContext& moe = call.moe;
-  const uint64_t at = uint64_t{peer} * moe.max_tokens;
+  const uint64_t at = uint64_t{peer} * call.moe.max_tokens;
+  const uint32_t tokens = call.handle.tokens;
+  uint32_t* const row_of = call.handle.row_of + at;
+  uint32_t* const token_of = call.handle.token_of + at;
   uint32_t rows = 0;
-  for (uint32_t base = 0; base < call.handle.tokens; base += 32) {
-    const uint32_t token = base + lane();
-    bool goes = false;
-    for (uint32_t k = 0; token < call.handle.tokens && k < moe.top_k && !goes; ++k) {
-      const uint32_t slot = call.handle.chosen[uint64_t{token} * moe.top_k + k];
-      goes = slot < LOST && call.view.homes[slot].rank == peer;
+  for (uint32_t base = 0; base < tokens; base += 32 * BATCH) {
+    const Batch batch{base + lane(), tokens};
+    uint32_t marks[BATCH];
+    for (uint32_t k = 0; k < BATCH; ++k) marks[k] = row_of[batch.source(k)];
+    for (uint32_t k = 0; k < BATCH; ++k) {
+      const bool goes = batch.has(k) && marks[k] != NONE;
+      const Place place = warp.place(goes);
+      if (goes) {
+        row_of[batch.at(k)] = rows + place.before;
+        token_of[rows + place.before] = batch.at(k);
+      }
+      rows += place.count;
     }
-    const uint32_t row = rows + warp.before(goes);
-    if (token < call.handle.tokens) call.handle.row_of[at + token] = goes ? row : NONE;
-    if (goes) call.handle.token_of[at + row] = token;
-    rows += warp.count(goes);
   }
   return rows;
 }
 
 WV_DEVICE_ONCE void dispatch_send(const DispatchSendParams& p) {
-  if (thread_in_grid() == 0) begin_dispatch(p);
-  grid_sync();
+  begin_phase(
+      *p.moe, [&] { begin_dispatch(p); },
+      [&] { begin_dispatch_send(Call(p.moe, p.handle, DISPATCH_SEND), p.active); });
   const Call call(p.moe, p.handle, DISPATCH_SEND);
-  begin_dispatch_send(call, p.active);
-  grid_sync();
   const bool stages = Warp{}.any(call.runs());
   for (uint32_t token = warp_in_grid(); token < call.handle.tokens; token += grid_warps()) {
-    const uint32_t slot = choose(call, p, token);
-    if (stages) stage(call, p, token, slot);
+    const Chosen chosen = choose(call, p, token);
+    if (stages) stage(call, p, token, chosen);
   }
   grid_sync();
   // Everybody is told, and has its rows, before anybody is waited for.
-  const bool tells = call.handle.tell != 0;
+  const bool tells = call.handle.tell != 0, again = call.moe.untold != 0;
   for (uint32_t peer = warp_in_grid(); peer < call.ranks(); peer += grid_warps()) {
     const uint32_t rows = number_rows(call, peer);
     if (lane() == 0) call.handle.peers[peer].rows_sent = rows;
-    if (tells && peer != call.rank()) tell(call, peer);
+    if (peer == call.rank()) continue;
+    if (again) tell_aborted(call, peer);
+    if (tells) tell(call, peer);
   }
   Warp{}.sync();  // the lanes' `token_of`
   send_to_peers(

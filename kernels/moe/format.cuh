@@ -86,19 +86,19 @@ WV_DEVICE uint64_t quantize(const Elements& elements, float inverse) {
 /// Casts the BF16 token at `x` to FP8 and writes payload and scales into the slot at `slot`. Whole
 /// warp; each half of it has a group of channels.
 template <MoeScales S>
-WV_DEVICE void cast_to_fp8(const MoeContext& moe, uint64_t slot, uint64_t x) {
+WV_DEVICE void cast_to_fp8(const Call& call, uint64_t slot, uint64_t x) {
+  const MoeContext& moe = call.moe;
+  const MoeShape& shape = call.shape();
   const auto* const from = reinterpret_cast<const platform::Vec16*>(x);
   auto* const codes = reinterpret_cast<uint64_t*>(slot + moe.header_bytes);
-  const uint64_t scales = slot + moe.scales_at;
+  const uint64_t scales = slot + shape.scales_at;
   const uint32_t vectors = moe.hidden / VECTOR;
-  for (uint32_t base = 0; base < vectors; base += 32) {
-    const uint32_t at = base + lane();
-    Elements elements{};
-    if (at < vectors) elements = Elements::of(from[at]);
+  const auto store = [&](const Batch& batch, uint32_t k, const Elements& elements) {
     const GroupScale scale = group_scale(S, largest_in_group(largest_of(elements)));
-    if (at >= vectors) continue;  // whole groups, in the last round
+    if (!batch.has(k)) return;  // whole groups, behind the end of the row
+    const uint32_t at = batch.at(k);
     codes[at] = quantize(elements, scale.inverse);
-    if (at % GROUP_LANES != 0) continue;
+    if (at % GROUP_LANES != 0) return;
     const uint32_t group = at / GROUP_LANES;
     if constexpr (S == MoeScales::ue8m0) {
       const uint32_t exponent = platform::float_bits(scale.scale) >> 23;
@@ -106,10 +106,14 @@ WV_DEVICE void cast_to_fp8(const MoeContext& moe, uint64_t slot, uint64_t x) {
     } else {
       reinterpret_cast<float*>(scales)[group] = scale.scale;
     }
-  }
+  };
+  for_batches(vectors, [&](const Batch& batch) {
+    const Vectors loaded = Vectors::load(batch, from);
+    for (uint32_t k = 0; k < BATCH; ++k) store(batch, k, Elements::of(loaded.of[k]));
+  });
   // The last word of packed exponents is full.
   const uint32_t groups = moe.hidden / SCALE_CHANNELS;
-  if (S == MoeScales::ue8m0 && groups + lane() < moe.scale_bytes) {
+  if (S == MoeScales::ue8m0 && groups + lane() < shape.scale_bytes) {
     reinterpret_cast<uint8_t*>(scales)[groups + lane()] = 0;
   }
 }
@@ -122,23 +126,26 @@ WV_DEVICE void copy_words(uint64_t to, uint64_t from, uint32_t bytes) {
 }
 
 /// Writes payload and scales of token `token` of the caller into the slot at `slot`. Whole warp.
-WV_DEVICE void pack_token(const MoeContext& moe, const DispatchSendParams& p, uint32_t token,
+WV_DEVICE void pack_token(const Call& call, const DispatchSendParams& p, uint32_t token,
                           uint64_t slot) {
+  const MoeContext& moe = call.moe;
+  const MoeShape& shape = call.shape();
   const auto x = reinterpret_cast<uint64_t>(p.x);
-  if (moe.format == MoeFormat::fp8 && (p.flags & DISPATCH_QUANTIZED) == 0) {
+  if (shape.format == MoeFormat::fp8 && (p.flags & DISPATCH_QUANTIZED) == 0) {
     const uint64_t from = x + token * moe.combine_row_bytes;
-    switch (moe.scales) {
+    switch (shape.scales) {
       case MoeScales::power_of_two:
-        return cast_to_fp8<MoeScales::power_of_two>(moe, slot, from);
+        return cast_to_fp8<MoeScales::power_of_two>(call, slot, from);
       case MoeScales::ue8m0:
-        return cast_to_fp8<MoeScales::ue8m0>(moe, slot, from);
+        return cast_to_fp8<MoeScales::ue8m0>(call, slot, from);
       default:
-        return cast_to_fp8<MoeScales::f32>(moe, slot, from);
+        return cast_to_fp8<MoeScales::f32>(call, slot, from);
     }
   }
-  copy(slot + moe.header_bytes, x + token * moe.row_bytes, moe.row_bytes);
+  copy(slot + moe.header_bytes, x + uint64_t{token} * shape.row_bytes, shape.row_bytes);
   const auto scales = reinterpret_cast<uint64_t>(p.x_scales);
-  copy_words(slot + moe.scales_at, scales + uint64_t{token} * moe.scale_bytes, moe.scale_bytes);
+  copy_words(slot + shape.scales_at, scales + uint64_t{token} * shape.scale_bytes,
+             shape.scale_bytes);
 }
 
 /// Copies payload and scales of the slot at `slot` to row `place` of the outputs of dispatch:
@@ -147,18 +154,20 @@ WV_DEVICE void pack_token(const MoeContext& moe, const DispatchSendParams& p, ui
 WV_DEVICE void deliver(const Call& call, const DispatchReceiveParams& p, uint64_t slot,
                        uint64_t place) {
   const MoeContext& moe = call.moe;
+  const MoeShape& shape = call.shape();
   const auto x = reinterpret_cast<uint64_t>(p.recv_x);
-  copy(x + place * moe.row_bytes, slot + moe.header_bytes, moe.row_bytes);
-  if (moe.scale_bytes == 0) return;
+  copy(x + place * shape.row_bytes, slot + moe.header_bytes, shape.row_bytes);
   const auto scales = reinterpret_cast<uint64_t>(p.recv_scales);
-  if (moe.format != MoeFormat::fp8 || moe.layout == MoeLayout::rank_major) {
-    copy_words(scales + place * moe.scale_bytes, slot + moe.scales_at, moe.scale_bytes);
+  // The host has seen to it that there is a place for them, if it was told the format of the call.
+  if (shape.scale_bytes == 0 || scales == 0) return;
+  if (shape.format != MoeFormat::fp8 || moe.layout == MoeLayout::rank_major) {
+    copy_words(scales + place * shape.scale_bytes, slot + shape.scales_at, shape.scale_bytes);
     return;
   }
   // By expert one word of all rows lies behind the other, as matrix products want them.
-  const uint64_t rows = uint64_t{call.ranks()} * moe.max_tokens;
-  const uint32_t words = moe.scale_bytes / 4;
-  const auto* const from = reinterpret_cast<const uint32_t*>(slot + moe.scales_at);
+  const uint64_t rows = uint64_t{call.ranks()} * shape.max_tokens;
+  const uint32_t words = shape.scale_bytes / 4;
+  const auto* const from = reinterpret_cast<const uint32_t*>(slot + shape.scales_at);
   auto* const to = reinterpret_cast<uint32_t*>(scales) + place / rows * words * rows + place % rows;
   for (uint32_t word = lane(); word < words; word += 32) to[word * rows] = from[word];
 }

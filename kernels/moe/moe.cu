@@ -1,5 +1,7 @@
 // The MoE kernels: one per phase, and dispatch and combine with both their phases in one launch.
-// Launch each cooperatively, with blocks of a multiple of 32 threads.
+// Launch each cooperatively, with blocks of a multiple of 32 threads; the end of a call without a
+// combine as one warp.
+#include "abandon.cuh"
 #include "combine_receive.cuh"
 #include "combine_send.cuh"
 #include "dispatch_receive.cuh"
@@ -39,3 +41,6 @@ extern "C" __global__ void wv_moe_combine(wv::CombineParams p) {
   wv::moe::combine_receive(p.receive);
 }
 WV_EXPORT(wv_moe_combine)
+
+extern "C" __global__ void wv_moe_abandon(wv::AbandonParams p) { wv::moe::abandon(p); }
+WV_EXPORT(wv_moe_abandon)

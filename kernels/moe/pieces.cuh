@@ -61,7 +61,7 @@ struct Pieces {
     const MoeContext& moe = call.moe;
     const uint32_t token = call.handle.token_of[uint64_t{peer} * moe.max_tokens + row];
     return {call.dispatch_staging(token), call.dispatch_slot(call.rank(), row),
-            moe.scales_at + moe.scale_bytes};
+            call.shape().scales_at + call.shape().scale_bytes};
   }
   WV_DEVICE static Piece returned(const Call& call, uint32_t peer, uint32_t i) {
     const uint32_t each = rows_of_a_piece(call.moe), from = i * each;

@@ -13,6 +13,13 @@ struct Arrival {
   uint64_t waited_ns;
 };
 
+/// Tells the caller of a phase whether rows of `peer` are here. In place its mask loses those whose
+/// are not, and keeps the others as they are.
+WV_DEVICE void tell_active(uint32_t* active, bool in_place, uint32_t peer, bool here) {
+  if (active == nullptr || (in_place && here)) return;
+  active[peer] = here;
+}
+
 /// Looks once for the data word of this call from `peer`: `would_block` if there is none and one
 /// may still come.
 ///
@@ -22,6 +29,7 @@ struct Arrival {
 WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival, bool* foreign) {
   const MoeSignal* const signal = call.signal_from(peer, call.index);
   const uint64_t word = platform::load_relaxed_sys(&signal->data);
+  const uint64_t not_sent = platform::load_relaxed_sys(&signal->not_sent);
   const Data data = unpack_data(word);
   if (word != 0 && data.call == call.call) {
     if (data.epoch == call.handle.epoch) {
@@ -30,7 +38,6 @@ WV_DEVICE Status look_for_data(const Call& call, uint32_t peer, Arrival* arrival
     }
     *foreign = true;
   }
-  const uint64_t not_sent = platform::load_relaxed_sys(&signal->not_sent);
   if ((word != 0 && ahead(data.call, call.call)) || names(not_sent, call.call)) {
     *arrival = {Outcome::not_sent, 0, 0};
     return Status::ok;
@@ -85,26 +92,31 @@ WV_DEVICE void receive_words(const Call& call, Own own, Settle settle) {
   }
 }
 
-/// Calls `body(source, row)` for the received rows, spread over `workers` of which this is
-/// `worker`.
+/// Calls `body(source, row)` for the received rows, spread over the warps of the grid. Whole warp.
 template <class Body>
-WV_DEVICE void for_received_rows(const Call& call, uint32_t worker, uint32_t workers, Body body) {
-  const uint32_t most = call.moe.max_tokens;
-  uint64_t skipped =
-      0;  // rows of the sources before, so that workers stay in step over short sources
-  for (uint32_t source = 0; source < call.ranks(); ++source) {
-    const uint32_t rows = call.handle.peers[source].rows_received;
-    const auto start = static_cast<uint32_t>((worker + workers - skipped % workers) % workers);
-    for (uint32_t row = start; row < rows && row < most; row += workers) body(source, row);
-    skipped += rows;
+WV_DEVICE void for_received_rows(const Call& call, Body body) {
+  constexpr Warp warp;
+  const uint32_t worker = warp_in_grid(), workers = grid_warps(), ranks = call.ranks();
+  // Rows of the sources before, so that workers stay in step over short sources.
+  uint64_t skipped = 0;
+  for (uint32_t base = 0; base < ranks; base += 32) {
+    // The counts of 32 sources in one load.
+    const uint32_t of_lane = base + lane();
+    const uint32_t rows_of_lane = of_lane < ranks ? call.handle.peers[of_lane].rows_received : 0;
+    for (uint32_t source = base; source < ranks && source < base + 32; ++source) {
+      const uint32_t rows = warp.shuffle(rows_of_lane, source - base);
+      const auto start = static_cast<uint32_t>((worker + workers - skipped % workers) % workers);
+      for (uint32_t row = start; row < rows; row += workers) body(source, row);
+      skipped += rows;
+    }
   }
 }
 
 /// Says that this rank has read every slot of the call, or given up: the slots may be used again.
-/// Tells the board what the phase has found out. One thread, after a barrier.
+/// Tells the board what the phase has found out. One thread, when all blocks have read.
 WV_DEVICE void release(const Call& call) {
-  // Release. The reads of all blocks, which met at the barrier, before the credit that a later
-  // signal carries: pairs with the peer, whose rows come only after it has seen that credit.
+  // Release. The reads of all blocks, which `end_receive` has counted, before the credit that a
+  // later signal carries: pairs with the peer, whose rows come only after it has seen that credit.
   platform::fence_release_sys();
   call.moe.released[call.kind] = call.call;
   publish_suspects(call);
@@ -113,6 +125,19 @@ WV_DEVICE void release(const Call& call) {
     call.moe.ended[call.set()] = call.call;
     publish_finished(call.moe);
   }
+}
+
+/// Ends a receive phase: the last block to come releases the slots. Nobody waits.
+WV_DEVICE void end_receive(const Call& call) {
+  block_sync();
+  if (thread_in_block() != 0) return;
+  // Release. What this block has read and written before its count; pairs with the fence below of
+  // the last block to count.
+  platform::fence_acq_rel();
+  if (platform::add_relaxed(&call.moe.left, 1u) + 1 != grid_blocks()) return;
+  // Acquire. What the other blocks did before they counted.
+  platform::fence_acq_rel();
+  release(call);
 }
 
 }  // namespace wv::moe

@@ -44,7 +44,7 @@ WV_DEVICE uint64_t staged_row(const Call& call, uint32_t source, uint32_t row) {
 
 /// Place of row `row` of local expert `local` in the arrays that dispatch lays out by expert.
 WV_DEVICE uint64_t expert_place(const Call& call, uint32_t local, uint32_t row) {
-  return uint64_t{local} * call.ranks() * call.moe.max_tokens + row;
+  return uint64_t{local} * call.ranks() * call.shape().max_tokens + row;
 }
 
 /// Byte offset in the staging window of what a local expert made of its row:
@@ -54,6 +54,15 @@ WV_DEVICE uint64_t staged_expert(const Call& call, const MoePick& pick) {
   const uint64_t set = uint64_t{call.set()} * moe.max_local_experts * call.ranks() * moe.max_tokens;
   return moe.combine_staging +
          (set + expert_place(call, pick.local, pick.row)) * moe.combine_row_bytes;
+}
+
+/// The choice of received row `row` from `source` whose number this lane has; NONE if there is none
+/// or it lives elsewhere.
+WV_DEVICE MoePick pick_of_lane(const Call& call, uint32_t source, uint32_t row) {
+  const MoeContext& moe = call.moe;
+  if (lane() >= moe.top_k) return {NONE, NONE, 0};
+  const uint64_t at = uint64_t{source} * moe.max_tokens + row;
+  return call.handle.picks[at * moe.top_k + lane()];
 }
 
 /// The staging memory of this call, which has the shape of `y` where `y` is sent as it is.

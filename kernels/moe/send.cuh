@@ -15,21 +15,42 @@ WV_DEVICE void tell(const Call& call, uint32_t peer) {
   if (call.open(peer, &qp) == Status::ok) control(call, qp, peer, PostOptions{call.deadline});
 }
 
+/// Says that nothing of this call comes to `peer`. One thread.
+WV_DEVICE void tell_skipped(const Call& call, const PeerQp& qp, uint32_t peer) {
+  mark_skipped(call, peer);
+  PostOptions options{call.deadline};
+  // The ring to a rank that is gone fills with such words, and its HCA takes long to say so.
+  // Nobody waits for a rank that is masked or a suspect, so they may be left out: the next one
+  // says all that this one does. With flush none is posted before the last has arrived.
+  const bool awaited = call.is_active(peer) || call.handle.aborted != 0;
+  const bool late = !awaited || call.moe.peers[peer].suspect != 0;
+  options.try_only = late && call.moe.order != MoeOrder::flush;
+  // A QP that refuses it is in error: the peer then learns from its own deadline.
+  control(call, qp, peer, options);
+}
+
 /// Sends nothing to `peer` in this call, and says so. Whole warp.
 WV_DEVICE Outcome skip(const Call& call, const PeerQp& qp, uint32_t peer) {
-  if (lane() == 0) {
-    mark_skipped(call, peer);
-    PostOptions options{call.deadline};
-    // The ring to a rank that is gone fills with such words, and its HCA takes long to say so.
-    // Nobody waits for a rank that is masked or a suspect, so they may be left out: the next one
-    // says all that this one does. With flush none is posted before the last has arrived.
-    const bool awaited = call.is_active(peer) || call.handle.aborted != 0;
-    const bool late = !awaited || call.moe.peers[peer].suspect != 0;
-    options.try_only = late && call.moe.order != MoeOrder::flush;
-    // A QP that refuses it is in error: the peer then learns from its own deadline.
-    control(call, qp, peer, options);
-  }
+  if (lane() == 0) tell_skipped(call, qp, peer);
   return Outcome::skipped;
+}
+
+/// Says again that nothing comes of the calls right before this one that ended `aborted`. Whole
+/// warp.
+///
+/// Each of them has said so to the members of the view that it found when it gave up. If the change
+/// for which it was held takes a rank in, or unites one with this rank, that one was no member of
+/// it, waits for that call, and would go on waiting while this rank waits for it in a later one.
+/// Older calls than the two before this one are named with these, and those that sent rows never.
+WV_DEVICE_COLD void tell_aborted(const Call& call, uint32_t peer) {
+  if (lane() != 0 || !call.is_member(peer)) return;
+  for (uint32_t back = call.moe.untold; back > 0; --back) {
+    for (uint32_t kind = 0; kind < SIGNALS_PER_PEER / SETS; ++kind) {
+      const Call one = call.words_of(kind, call.call - back);
+      PeerQp qp;
+      if (one.open(peer, &qp) == Status::ok) tell_skipped(one, qp, peer);
+    }
+  }
 }
 
 /// A post to `peer` was refused. Whole warp.
@@ -173,7 +194,7 @@ WV_DEVICE_ONCE void await_credits(const Call& call) {
 WV_DEVICE_ONCE Outcome skip(const Call& call, uint32_t peer) {
   PeerQp qp;
   if (call.open(peer, &qp) == Status::ok) return skip(call, qp, peer);
-  if (lane() == 0) mark_skipped(call, peer);
+  if (lane() == 0 && may_note(call, peer)) mark_skipped(call, peer);
   return Outcome::skipped;
 }
 

@@ -76,7 +76,7 @@ abi_struct! {
     /// Who takes part, and who holds which expert, from one call on. Written by the host while it is not the newest.
     align(128)
     pub struct MoeView {
-        /// First call that it covers. A view without `homes` was not written yet.
+        /// First call that it covers. It counts only until a call runs in the view.
         pub first: u32,
         /// Membership epoch, low 16 bits.
         pub epoch: u32,
@@ -90,8 +90,10 @@ abi_struct! {
         pub experts: DevicePtr<ExpertSlots>,
         /// Numbers of expert slots, grouped by expert.
         pub replicas: DevicePtr<u32>,
+        /// Its place among all views that were written, in their order; 0: it is not written, or not whole.
+        pub serial: u32,
         /// Reserved, zero.
-        pub reserved: [u32; 22],
+        pub reserved: [u32; 21],
         /// Bit r: rank r is a member.
         pub members: [u32; 32],
     }
@@ -125,8 +127,10 @@ abi_struct! {
         pub preparing: u32,
         /// Written by the host: 1 while `limit` counts, 0 while any call may start.
         pub limited: u32,
+        /// Written by the host: 1 while this rank exchanges with no other member, so that its calls keep pace.
+        pub alone: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 28],
+        pub reserved0: [u32; 27],
         /// Written by kernels: the last call that has taken its number.
         pub started: u32,
         /// Written by kernels: the last call all phases of which have ended, or that is closed.
@@ -135,8 +139,11 @@ abi_struct! {
         pub faults: u32,
         /// Written by kernels: the same number, before `fault` is written. Equal numbers around a read: the read is whole.
         pub faults_begun: u32,
+        /// Written by kernels: `serial` of the newest view in which a call has run << 32 | its first call, or a later one that keeps
+        /// within 2^30 of the newest; 0: no call has run.
+        pub in_force: u64,
         /// Reserved, zero.
-        pub reserved1: [u32; 28],
+        pub reserved1: [u32; 26],
         /// Written by kernels: the newest fault.
         pub fault: MoeFault,
         /// Written by the host, bit r: rank r has promised the change that is being prepared, so its clock stands still.
@@ -231,8 +238,13 @@ abi_struct! {
         pub max_local_experts: u32,
         /// Number of the first call that this rank has a part in.
         pub joined: u32,
+        /// Of the receive phase of dispatch that runs: rows of each local expert before each tile of 32 received rows, by tile of
+        /// source: `[local experts][ranks][tiles]`. Null by rank.
+        pub tiles: DevicePtr<u32>,
+        /// When the phase that runs began, device clock.
+        pub began_ns: u64,
         /// Reserved, zero.
-        pub reserved0: [u32; 12],
+        pub reserved0: [u32; 8],
 
         /// Number of the last call that began. Last line: changed by the phases.
         pub call: u32,
@@ -250,12 +262,20 @@ abi_struct! {
         pub refused_limit: u32,
         /// 1: who is a suspect, or who is a member, has changed since the board was told.
         pub changed: u32,
-        /// The view of the last call that began: place in `views`.
+        /// The view of the last call that ran: place in `views`.
         pub view: u32,
-        /// Its epoch, low 16 bits.
-        pub epoch: u32,
+        /// Its `serial`; 0: no call has run.
+        pub serial: u32,
+        /// Its first call, or a later one, as in `MoeBoard::in_force`.
+        pub first: u32,
+        /// The newest calls in a row that have ended `aborted`, at most SETS.
+        pub aborted: u32,
+        /// So many calls before the last one that began ended `aborted`: its dispatch says so again.
+        pub untold: u32,
+        /// Blocks that have ended the receive phase that runs.
+        pub left: u32,
         /// Reserved, zero.
-        pub reserved1: [u32; 20],
+        pub reserved1: [u32; 16],
     }
 }
 
@@ -290,6 +310,28 @@ abi_struct! {
         pub syndrome: u32,
         /// By kind: how long a phase has waited for it at most, from the begin of the phase, in units of 1,024 ns.
         pub waited: [u32; 2],
+    }
+}
+
+abi_struct! {
+    /// What the tokens of a call are made of and how many of them there may be: at most what the slots of the layer hold.
+    pub struct MoeShape {
+        /// Most tokens of a rank in the call.
+        pub max_tokens: u32,
+        /// What a token is made of.
+        pub format: MoeFormat,
+        /// Its scales, if `format` is fp8.
+        pub scales: MoeScales,
+        /// Bytes of the token in a slot, without its scales.
+        pub row_bytes: u32,
+        /// Bytes of its scales; 0: none.
+        pub scale_bytes: u32,
+        /// Offset of the scales in a slot.
+        pub scales_at: u32,
+        /// What the headers of its rows carry beside the number of the token, 16 bits: the same for equal shapes, 0 for the layer's.
+        pub tag: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
     }
 }
 
@@ -352,7 +394,8 @@ abi_struct! {
         pub aborted: u32,
         /// 1: a peer has not released the slots yet, so that everybody is told what this rank has released.
         pub tell: u32,
-        /// token << 32 | expert of the first choice that was refused; all ones if none was.
+        /// token << 32 | expert of the first choice that was refused; all ones if none was. For an id that 32 bits do not hold
+        /// stands the nearest that they do.
         pub refused: u64,
         /// The view of the call: place in `MoeContext::views`.
         pub view: u32,
@@ -362,6 +405,10 @@ abi_struct! {
         pub deadline_ns: u64,
         /// Why it is not complete.
         pub fault: MoeFault,
+        /// Its tokens.
+        pub shape: MoeShape,
+        /// Reserved, zero.
+        pub reserved: [u32; 24],
     }
 }
 
@@ -374,7 +421,7 @@ const _: () = {
     assert!(size_of::<MoeContext>() == 384);
     assert!(core::mem::offset_of!(MoeContext, call) == 256);
     assert!(size_of::<MoeHandlePeer>() == 60);
-    assert!(size_of::<MoeHandle>() == 384);
+    assert!(size_of::<MoeHandle>() == 512);
 };
 
 /// What the header holds of this file, in order.
@@ -390,6 +437,7 @@ pub(super) fn items() -> Vec<Item> {
         struct_item::<MoeBoard>(),
         struct_item::<MoeContext>(),
         struct_item::<MoeHandlePeer>(),
+        struct_item::<MoeShape>(),
         struct_item::<MoeSource>(),
         struct_item::<MoePick>(),
         struct_item::<MoeHandle>(),

@@ -15,7 +15,7 @@ abi_struct! {
         pub x: DevicePtr<u8>,
         /// Scales of quantized or opaque tokens: `[tokens, scale_bytes]`.
         pub x_scales: DevicePtr<u8>,
-        /// Choices `[tokens, top_k]`; -1 none.
+        /// Choices `[tokens, top_k]`; -1 none. With DISPATCH_IDS_64 they are i64.
         pub experts: DevicePtr<i32>,
         /// Weights `[tokens, top_k]`; null: all are 1.
         pub weights: DevicePtr<f32>,
@@ -23,9 +23,9 @@ abi_struct! {
         pub active: DevicePtr<u32>,
         /// Longest wait of each phase of this call, ns; 0: the layer's.
         pub deadline_ns: u64,
-        /// Tokens of this call.
+        /// Tokens of this call | its `max_tokens` << 16; 0 there: the shape of the call is the layer's.
         pub tokens: u32,
-        /// DISPATCH_* flags.
+        /// DISPATCH_* flags; with another shape also row_bytes / 16 << 4 | scale_bytes / 4 << 16 | format << 28 | scales << 30.
         pub flags: u32,
     }
 }
@@ -37,7 +37,7 @@ abi_struct! {
         pub moe: DevicePtr<MoeContext>,
         /// The call.
         pub handle: DevicePtr<MoeHandle>,
-        /// Output: tokens, `[max_local_experts, ranks * max_tokens, row_bytes]` of which the first `counts[e]` rows of an expert
+        /// Output: tokens, with `max_tokens` of the call, `[max_local_experts, ranks * max_tokens, row_bytes]` of which the first `counts[e]` rows of an expert
         /// are written, or by rank `[ranks, max_tokens, row_bytes]` of which the first `counts[r]` rows of a rank are.
         pub recv_x: DevicePtr<u8>,
         /// Output: their scales. FP8 by expert, transposed: `[max_local_experts, scale words, ranks * max_tokens]` of 4 bytes each;
@@ -53,12 +53,19 @@ abi_struct! {
         pub recv_experts: DevicePtr<i32>,
         /// Output by rank: their weights: `[ranks, max_tokens, top_k]`.
         pub recv_weights: DevicePtr<f32>,
-        /// Added to: rows of each local expert so far: `[max_local_experts]`. Null: not kept.
+        /// Added to: rows of each local expert so far: `[max_local_experts]`, with RECEIVE_STATS_32 of i32. Null: not kept.
         pub recv_stats: DevicePtr<u64>,
-        /// Added to: ns waited for each rank: `[ranks]`. Null: not kept.
+        /// Added to: nanoseconds of the device's clock, not its cycles, waited for each rank: `[ranks]`. Null: not kept.
         pub wait_ns: DevicePtr<u64>,
         /// Output: 1 for each rank whose rows are here, 0 for those masked, late or in error: `[ranks]`. Null: not told.
         pub active: DevicePtr<u32>,
+        /// Output, where combine sends rows as they are: address of the memory that the combine of this call sends from, 0 if
+        /// nobody may write there. Null: not told.
+        pub staging: DevicePtr<u64>,
+        /// RECEIVE_* flags.
+        pub flags: u32,
+        /// Reserved, zero.
+        pub reserved: u32,
     }
 }
 
@@ -101,11 +108,11 @@ abi_struct! {
         pub token_valid: DevicePtr<u8>,
         /// Weights `[tokens, top_k]` where rows of all experts come back; null: those of dispatch.
         pub weights: DevicePtr<f32>,
-        /// Added to: ns waited for each rank: `[ranks]`. Null: not kept.
+        /// Added to: nanoseconds of the device's clock, not its cycles, waited for each rank: `[ranks]`. Null: not kept.
         pub wait_ns: DevicePtr<u64>,
         /// Output: 1 for each rank whose rows were added, else 0: `[ranks]`. Null: not told.
         pub active: DevicePtr<u32>,
-        /// COMBINE_RENORMALISE.
+        /// COMBINE_RENORMALISE | COMBINE_IN_PLACE.
         pub flags: u32,
         /// Reserved, zero.
         pub reserved: u32,
@@ -119,6 +126,16 @@ abi_struct! {
         pub send: CombineSendParams,
         /// Its receive phase: same layer and handle.
         pub receive: CombineReceiveParams,
+    }
+}
+
+abi_struct! {
+    /// Ends a call that has no combine. One warp.
+    pub struct AbandonParams {
+        /// The layer.
+        pub moe: DevicePtr<MoeContext>,
+        /// The call.
+        pub handle: DevicePtr<MoeHandle>,
     }
 }
 
@@ -153,6 +170,7 @@ pub(super) fn items() -> Vec<Item> {
         struct_item::<CombineReceiveParams>(),
         struct_item::<DispatchParams>(),
         struct_item::<CombineParams>(),
+        struct_item::<AbandonParams>(),
         struct_item::<DemoExpertParams>(),
     ]
 }

@@ -29,12 +29,19 @@ abi_const! {
     pub const SCALE_CHANNELS: u32 = 128;
     /// Most ranks of a layer.
     pub const MAX_MOE_RANKS: u32 = 1024;
-    /// Views and expert tables that a layer holds: the one in force and the next.
-    pub const MOE_VIEWS: u32 = 2;
+    /// Views and expert tables that a layer holds: the newest, and those before it in which a rank that is behind has calls to end.
+    pub const MOE_VIEWS: u32 = 8;
     /// Flag of `DispatchSendParams`: `x` is FP8 already and `x_scales` holds its scales.
     pub const DISPATCH_QUANTIZED: u32 = 1;
     /// Flag of `DispatchSendParams`: no combine follows, so the call ends with the receive phase of its dispatch.
     pub const DISPATCH_ONLY: u32 = 2;
+    /// Flag of `DispatchSendParams`: choices are i64.
+    pub const DISPATCH_IDS_64: u32 = 4;
+    /// Flag of `DispatchReceiveParams`: `active` is the caller's mask. Ranks whose rows are not here are taken out of it, and none
+    /// is put in.
+    pub const RECEIVE_IN_PLACE: u32 = 1;
+    /// Flag of `DispatchReceiveParams`: `recv_stats` is i32, which wraps.
+    pub const RECEIVE_STATS_32: u32 = 2;
     /// Flag of `CombineSendParams`: `y` is the layer's own staging memory for this call, so nothing is copied.
     pub const COMBINE_ZERO_COPY: u32 = 1;
     /// Flag of `CombineSendParams`: every weight counts as 1.
@@ -43,6 +50,8 @@ abi_const! {
     pub const COMBINE_RENORMALISE: u32 = 4;
     /// In `MoeHandle::combine_flags`: the call has no combine.
     pub const COMBINE_NONE: u32 = 8;
+    /// Flag of `CombineReceiveParams`: `active` is the caller's mask, as with RECEIVE_IN_PLACE.
+    pub const COMBINE_IN_PLACE: u32 = 16;
 }
 
 abi_enum! {
@@ -122,6 +131,8 @@ abi_enum! {
         REFUSED / refused = 7,
         /// The QP to the peer ended in error; what failed first was flushed over before it was seen, so the cause is lost.
         FLUSHED / flushed = 8,
+        /// The peer's rows have another format, or its call another `max_tokens`, than this rank's.
+        SHAPE / shape = 9,
     }
 }
 

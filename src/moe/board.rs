@@ -12,7 +12,7 @@ use super::view::newer;
 use super::{Fault, Moe, MoeError};
 use crate::abi::{MoeBoard, MoeClock, MoeContext, MoeFault, MoePeer, MoeSignal, SIGNALS_PER_PEER};
 use crate::config::setters;
-use crate::gpu::{Gpu, HostMapped};
+use crate::gpu::{Gpu, GpuError, HostMapped};
 use crate::team::{MAX_RANKS, Team};
 
 /// Reads of the newest fault that meet a kernel which writes it; then the reader gives up.
@@ -164,17 +164,20 @@ impl Board {
     }
 
     fn begin_at(&self, first: u32) -> Result<(), MoeError> {
-        let before = first.wrapping_sub(1);
-        let context = self.at.context;
-        let words = |offset: usize, words: &[u32]| {
-            self.gpu
-                .write(context + offset as u64, bytemuck::cast_slice(words))
-        };
-        words(std::mem::offset_of!(MoeContext, joined), &[first])?;
-        words(std::mem::offset_of!(MoeContext, call), &[before; 3])?;
+        self.write_context(std::mem::offset_of!(MoeContext, joined), &[first])?;
+        self.write_context(std::mem::offset_of!(MoeContext, serial), &[0])?;
+        self.in_force().store(0, Ordering::Release);
+        self.next_is(first)
+    }
+
+    /// The next call has number `call`, and all before it have ended.
+    fn next_is(&self, call: u32) -> Result<(), MoeError> {
+        let before = call.wrapping_sub(1);
+        self.write_context(std::mem::offset_of!(MoeContext, call), &[before; 3])?;
         let mut ended = [before, before.wrapping_sub(1)];
         ended.rotate_right(before as usize % 2);
-        words(std::mem::offset_of!(MoeContext, ended), &ended)?;
+        self.write_context(std::mem::offset_of!(MoeContext, ended), &ended)?;
+        self.write_context(std::mem::offset_of!(MoeContext, aborted), &[0])?;
         for offset in [
             std::mem::offset_of!(MoeBoard, started),
             std::mem::offset_of!(MoeBoard, finished),
@@ -182,6 +185,23 @@ impl Board {
             self.word(offset).store(before, Ordering::Release);
         }
         Ok(())
+    }
+
+    fn write_context(&self, offset: usize, words: &[u32]) -> Result<(), GpuError> {
+        let at = self.at.context + offset as u64;
+        self.gpu.write(at, bytemuck::cast_slice(words))
+    }
+
+    fn in_force(&self) -> &AtomicU64 {
+        self.words.u64_at(std::mem::offset_of!(MoeBoard, in_force))
+    }
+
+    /// Serial of the newest view in which a call has run, and its first call or a later one that keeps within 2^30 of the newest; none
+    /// has run yet.
+    pub(super) fn view_in_force(&self) -> Option<(u32, u32)> {
+        let word = self.in_force().load(Ordering::Relaxed);
+        let half = |at: u32| u32::try_from(word >> at & u64::from(u32::MAX)).expect("32 bits");
+        (word != 0).then(|| (half(32), half(0)))
     }
 
     /// Zeroes what kernels keep of `peer` and what it has told, and does not ask them any more not to wait for it. Nobody may use
@@ -283,6 +303,18 @@ impl Moe {
         self.board().begin_at(first)
     }
 
+    /// As if all calls up to `call` had been made in the view that there is, and ranks had told each other nothing since. For tests
+    /// of numbers that no test reaches by calls: between two calls, at all ranks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn leap_to(&self, call: u32) -> Result<(), MoeError> {
+        for peer in 0..self.team().ranks() {
+            self.board().clear_peer(peer)?;
+        }
+        self.board().next_is(call.wrapping_add(1))
+    }
+
     /// `rank` is known dead: its QPs go to Err, which ends every wait for it, and nobody waits for it any more. Which calls
     /// have it as a member is for the next view to say.
     ///
@@ -348,6 +380,14 @@ impl Moe {
             .store(refuse.into(), Ordering::Release);
     }
 
+    /// Whether this rank exchanges with no other member: then its calls wait for their deadline, or until that changes, so that it
+    /// does not run ahead of the others.
+    pub(crate) fn set_alone(&self, alone: bool) {
+        self.board()
+            .word(std::mem::offset_of!(MoeBoard, alone))
+            .store(alone.into(), Ordering::Release);
+    }
+
     /// While a change is prepared, the clocks against those ranks that have promised it stand still. None: no change is.
     ///
     /// # Errors
@@ -378,6 +418,16 @@ impl Moe {
     pub fn suspected(&self) -> Vec<u32> {
         let board = self.board();
         ranks_of(&board.read_bits(std::mem::offset_of!(MoeBoard, suspected)))
+    }
+
+    /// How many records of faults kernels have written so far; wraps. One load of the host's own memory: who keeps the last answer
+    /// knows before each launch whether [`Moe::last_fault`] has news, and waits for nothing.
+    #[must_use]
+    pub fn faults(&self) -> u32 {
+        // Acquire. Pairs with the kernel's release fence before the word: who sees the number finds the record, or a newer one.
+        self.board()
+            .word(std::mem::offset_of!(MoeBoard, faults))
+            .load(Ordering::Acquire)
     }
 
     /// The newest fault; none so far, or a kernel writes one all the time.

@@ -1,13 +1,14 @@
 //! A handle: the device memory that follows one call through its four phases.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytemuck::Zeroable;
 
 use super::layout::HandleLayout;
 use super::{CallReport, MoeConfig, MoeError};
 use crate::abi::{DevicePtr, MoeHandle, MoeHandlePeer};
-use crate::gpu::{DeviceMemory, Gpu};
+use crate::gpu::{DeviceMemory, Gpu, Stream};
 use crate::team::Team;
 
 /// The handle of one call at a time. A program with two calls open at once (two micro-batches, or a combine received after the
@@ -19,6 +20,54 @@ pub struct MoeCall {
     layout: HandleLayout,
     rank: u32,
     ranks: u32,
+    /// A [`Launched`].
+    launched: AtomicU8,
+}
+
+/// How far a handle is, as the host knows from its launches. The device has the last word ([`MoeHandle::stage`]); this is for what
+/// can be refused before it is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Launched {
+    /// Anything else: a combine that is launched now may be the first.
+    Open,
+    /// A combine was sent.
+    SentBack,
+    /// And received: what the dispatch has brought is spent.
+    Combined,
+    /// Some launch was recorded into a graph: nobody knows how often it runs, and when.
+    InGraphs,
+}
+
+/// A launch that the host takes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Launching {
+    /// Phases of dispatch.
+    Dispatch,
+    /// The send phase of combine. `sure`: it has nothing that the device might refuse.
+    SendBack { sure: bool },
+    /// The receive phase of combine.
+    ReceiveBack,
+    /// Both phases of combine.
+    Combine { sure: bool },
+}
+
+impl Launched {
+    const ALL: [Self; 4] = [Self::Open, Self::SentBack, Self::Combined, Self::InGraphs];
+
+    /// After `what`, in a stream that records it or runs it. Refuses a combine of what has been combined.
+    fn after(self, what: Launching, records: bool) -> Result<Self, MoeError> {
+        let combines = matches!(what, Launching::SendBack { .. } | Launching::Combine { .. });
+        Ok(match (self, what) {
+            (Self::InGraphs, _) => Self::InGraphs,
+            _ if records => Self::InGraphs,
+            (Self::Combined, _) if combines => return Err(MoeError::CombinedAlready),
+            (_, Launching::SendBack { sure: true }) => Self::SentBack,
+            (_, Launching::Combine { sure: true })
+            | (Self::SentBack | Self::Combined, Launching::ReceiveBack) => Self::Combined,
+            _ => Self::Open,
+        })
+    }
 }
 
 impl MoeCall {
@@ -45,7 +94,19 @@ impl MoeCall {
             layout,
             rank: team.rank(),
             ranks: team.ranks(),
+            launched: AtomicU8::new(Launched::Open as u8),
         })
+    }
+
+    /// How far it is when `what` has been launched in `stream`, for [`MoeCall::launched`].
+    pub(super) fn after(&self, what: Launching, stream: &Stream) -> Result<Launched, MoeError> {
+        let now = Launched::ALL[usize::from(self.launched.load(Ordering::Relaxed))];
+        now.after(what, stream.is_capturing()?)
+    }
+
+    /// It has been launched. Launches of one handle follow each other, so there is one writer at a time.
+    pub(super) fn launched(&self, stage: Launched) {
+        self.launched.store(stage as u8, Ordering::Relaxed);
     }
 
     /// Device address of the [`MoeHandle`].
@@ -77,6 +138,63 @@ impl MoeCall {
         match report.is_complete() {
             true => Ok(report),
             false => Err(MoeError::Call(Box::new(report))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Launches these one after the other; whether each is let through.
+    fn let_through(all: &[Launching]) -> Vec<bool> {
+        let mut stage = Launched::Open;
+        let one = |what: &Launching| match stage.after(*what, false) {
+            Ok(next) => {
+                stage = next;
+                true
+            }
+            Err(error) => {
+                assert!(error.to_string().starts_with("combine: the dispatch of"));
+                false
+            }
+        };
+        all.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_second_combine_of_one_dispatch_is_refused_and_nothing_else_is() {
+        use Launching::{Combine, Dispatch, ReceiveBack, SendBack};
+        let (combine, back) = (Combine { sure: true }, SendBack { sure: true });
+        assert_eq!(
+            let_through(&[Dispatch, combine, combine, back, Dispatch, combine]),
+            [true, true, false, false, true, true]
+        );
+        assert_eq!(
+            let_through(&[Dispatch, back, ReceiveBack, combine, ReceiveBack, back]),
+            [true, true, true, false, true, false]
+        );
+        // What the device may refuse may be called again.
+        let unsure = Combine { sure: false };
+        assert_eq!(let_through(&[Dispatch, unsure, combine]), [true; 3]);
+        assert_eq!(let_through(&[Dispatch, back, back]), [true; 3]);
+        assert_eq!(let_through(&[Dispatch, ReceiveBack, combine]), [true; 3]);
+        assert_eq!(
+            let_through(&[combine, Dispatch, combine]),
+            [true; 3],
+            "a combine out of turn is the device's to refuse"
+        );
+    }
+
+    #[test]
+    fn of_a_handle_in_a_graph_the_host_says_nothing() {
+        let combine = Launching::Combine { sure: true };
+        let graph = Launched::Open.after(Launching::Dispatch, true).unwrap();
+        assert_eq!(graph, Launched::InGraphs);
+        let once = graph.after(combine, false).unwrap();
+        assert_eq!(once.after(combine, false).unwrap(), Launched::InGraphs);
+        for (place, stage) in Launched::ALL.into_iter().enumerate() {
+            assert_eq!(stage as usize, place);
         }
     }
 }

@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
+use super::shape;
 use super::staging::needs_rows_as_they_are;
 use super::{Format, MoeConfig, MoeError, Returns, RowLayout};
 use crate::abi::{
-    COMBINE_RENORMALISE, COMBINE_UNWEIGHTED, COMBINE_ZERO_COPY, CombineReceiveParams,
-    CombineSendParams, DISPATCH_ONLY, DISPATCH_QUANTIZED, DevicePtr, DispatchReceiveParams,
-    DispatchSendParams, MoeContext, MoeHandle,
+    COMBINE_IN_PLACE, COMBINE_RENORMALISE, COMBINE_UNWEIGHTED, COMBINE_ZERO_COPY,
+    CombineReceiveParams, CombineSendParams, DISPATCH_IDS_64, DISPATCH_ONLY, DISPATCH_QUANTIZED,
+    DevicePtr, DispatchReceiveParams, DispatchSendParams, MoeContext, MoeHandle, RECEIVE_IN_PLACE,
+    RECEIVE_STATS_32,
 };
 use crate::config::setters;
 
@@ -22,7 +24,7 @@ pub struct DispatchInput {
     pub x: u64,
     /// Their scales, `[tokens, scale bytes]`: for tokens that are FP8 already and for opaque ones.
     pub x_scales: u64,
-    /// Choices, i32 `[tokens, top_k]`, -1 for none.
+    /// Choices, i32 `[tokens, top_k]`, -1 for none; i64 with `ids_64`.
     pub experts: u64,
     /// Weights, f32 `[tokens, top_k]`. None: all are 1.
     pub weights: u64,
@@ -30,10 +32,18 @@ pub struct DispatchInput {
     pub active: u64,
     /// Number of tokens.
     pub tokens: u32,
-    /// In a layer of FP8: `x` is FP8 already.
+    /// Choices are i64, as PyTorch's top-k gives them. Ids that are no experts are refused as those of 32 bits are.
+    pub ids_64: bool,
+    /// What the tokens of this call are made of, the same at all ranks. None: what the layer was made for. Rows of a rank that says
+    /// another one are not taken; who gets any names it with [`MoeCause::SHAPE`](crate::abi::MoeCause::SHAPE).
+    pub format: Option<Format>,
+    /// Most tokens that a rank has in this call, the same at all ranks: the outputs of its dispatch, and `y`, are as long as in a
+    /// layer that was made for so many. 0: what the layer was made for.
+    pub max_tokens: u32,
+    /// In a call of FP8: `x` is FP8 already.
     pub quantized: bool,
     /// No combine follows: the call has ended with the receive phase of its dispatch. Without it a call that is not combined
-    /// counts as running until a call two later begins.
+    /// counts as running until a call two later begins, or until [`Moe::abandon`](super::Moe::abandon).
     pub no_combine: bool,
     /// Longest wait of each phase of the call. None: the layer's.
     pub deadline: Option<Duration>,
@@ -47,6 +57,9 @@ setters! {
         with_weights(weights: u64),
         with_active(active: u64),
         with_tokens(tokens: u32),
+        with_ids_64(ids_64: bool),
+        with_format(format: Option<Format>),
+        with_max_tokens(max_tokens: u32),
         with_quantized(quantized: bool),
         with_no_combine(no_combine: bool),
         with_deadline(deadline: Option<Duration>),
@@ -77,10 +90,20 @@ pub struct DispatchOutput {
     pub recv_weights: u64,
     /// Added to: rows of each local expert, u64. None: not kept.
     pub recv_stats: u64,
-    /// Added to: ns waited for each rank, u64. None: not kept.
+    /// `recv_stats` is i32, which wraps.
+    pub stats_32: bool,
+    /// Added to: nanoseconds, whatever the clock of the device, waited for each rank, u64. None: not kept.
     pub wait_ns: u64,
     /// 1 for each rank whose rows are here, u32 `[ranks]`. None: not told.
     pub active: u64,
+    /// The address of this call's [`CombineStaging`](super::CombineStaging), u64; 0 if nobody may write there. None: not told. For
+    /// kernels of graphs that are replayed: only the device knows the set of such a call.
+    pub staging: u64,
+    /// The format that the dispatch of this call was sent with, if it is not that of the layer: it says whether there are scales.
+    pub format: Option<Format>,
+    /// `active` is the caller's own mask, that of [`DispatchInput::active`] for example: ranks whose rows are not here become 0 in
+    /// it, and the others stay as they are.
+    pub active_in_place: bool,
 }
 
 setters! {
@@ -93,8 +116,12 @@ setters! {
         with_recv_experts(recv_experts: u64),
         with_recv_weights(recv_weights: u64),
         with_recv_stats(recv_stats: u64),
+        with_stats_32(stats_32: bool),
         with_wait_ns(wait_ns: u64),
         with_active(active: u64),
+        with_staging(staging: u64),
+        with_format(format: Option<Format>),
+        with_active_in_place(active_in_place: bool),
     }
 }
 
@@ -129,10 +156,12 @@ pub struct CombineOutput {
     pub token_valid: u64,
     /// Weights, f32 `[tokens, top_k]`, in a layer that returns every expert's row. None: those of dispatch.
     pub weights: u64,
-    /// Added to: ns waited for each rank, u64. None: not kept.
+    /// Added to: nanoseconds, whatever the clock of the device, waited for each rank, u64. None: not kept.
     pub wait_ns: u64,
     /// 1 for each rank whose rows were added, u32 `[ranks]`. None: not told.
     pub active: u64,
+    /// `active` is the caller's own mask: ranks whose rows were not added become 0 in it, and the others stay as they are.
+    pub active_in_place: bool,
     /// A token that lost experts is divided by the share of its weights that is left.
     pub renormalise: bool,
 }
@@ -144,6 +173,7 @@ setters! {
         with_weights(weights: u64),
         with_wait_ns(wait_ns: u64),
         with_active(active: u64),
+        with_active_in_place(active_in_place: bool),
         with_renormalise(renormalise: bool),
     }
 }
@@ -155,6 +185,8 @@ pub(super) struct LaunchContext {
     pub(super) handle: DevicePtr<MoeHandle>,
     /// The layer's own mask, where a call brings none.
     pub(super) active: u64,
+    /// Ranks of the layer.
+    pub(super) ranks: u32,
 }
 
 impl DispatchInput {
@@ -163,6 +195,8 @@ impl DispatchInput {
         config: &MoeConfig,
         subject: LaunchContext,
     ) -> Result<DispatchSendParams, MoeError> {
+        let layer = config;
+        let config = &shape::of_call(layer, subject.ranks, self.format, self.max_tokens)?;
         if self.tokens > config.max_tokens {
             return Err(MoeError::Tokens {
                 tokens: self.tokens as usize,
@@ -183,7 +217,12 @@ impl DispatchInput {
         let some = self.tokens > 0;
         array("x", self.x, 16, some)?;
         array("x_scales", self.x_scales, 4, some && scales)?;
-        array("experts", self.experts, 4, some)?;
+        array(
+            "experts",
+            self.experts,
+            if self.ids_64 { 8 } else { 4 },
+            some,
+        )?;
         array("weights", self.weights, 4, false)?;
         array("active", self.active, 4, false)?;
         let deadline = self.deadline.map_or(0, |deadline| {
@@ -191,6 +230,7 @@ impl DispatchInput {
                 .unwrap_or(u64::MAX)
                 .max(1)
         });
+        let [shape_tokens, shape_flags] = shape::words(layer, config, subject.ranks);
         Ok(DispatchSendParams {
             moe: subject.moe,
             handle: subject.handle,
@@ -203,8 +243,11 @@ impl DispatchInput {
                 own => own,
             }),
             deadline_ns: deadline,
-            tokens: self.tokens,
-            flags: flag(self.quantized, DISPATCH_QUANTIZED) | flag(self.no_combine, DISPATCH_ONLY),
+            tokens: self.tokens | shape_tokens,
+            flags: flag(self.quantized, DISPATCH_QUANTIZED)
+                | flag(self.no_combine, DISPATCH_ONLY)
+                | flag(self.ids_64, DISPATCH_IDS_64)
+                | shape_flags,
         })
     }
 }
@@ -216,7 +259,7 @@ impl DispatchOutput {
         subject: LaunchContext,
     ) -> Result<DispatchReceiveParams, MoeError> {
         let by_expert = config.layout == RowLayout::ExpertMajor;
-        let scales = match config.format {
+        let scales = match self.format.unwrap_or(config.format) {
             Format::Bf16 => false,
             Format::Fp8(_) => true,
             Format::Opaque { scale_bytes, .. } => scale_bytes > 0,
@@ -228,9 +271,14 @@ impl DispatchOutput {
         array("layout_range", self.layout_range, 8, by_expert)?;
         array("recv_experts", self.recv_experts, 4, !by_expert)?;
         array("recv_weights", self.recv_weights, 4, !by_expert)?;
-        array("recv_stats", self.recv_stats, 8, false)?;
+        let counter = if self.stats_32 { 4 } else { 8 };
+        array("recv_stats", self.recv_stats, counter, self.stats_32)?;
         array("wait_ns", self.wait_ns, 8, false)?;
-        array("active", self.active, 4, false)?;
+        array("active", self.active, 4, self.active_in_place)?;
+        array("staging", self.staging, 8, false)?;
+        if self.staging != 0 && adds_up(config) {
+            return Err(needs_rows_as_they_are());
+        }
         Ok(DispatchReceiveParams {
             moe: subject.moe,
             handle: subject.handle,
@@ -244,19 +292,27 @@ impl DispatchOutput {
             recv_stats: DevicePtr::new(self.recv_stats),
             wait_ns: DevicePtr::new(self.wait_ns),
             active: DevicePtr::new(self.active),
+            staging: DevicePtr::new(self.staging),
+            flags: flag(self.active_in_place, RECEIVE_IN_PLACE)
+                | flag(self.stats_32, RECEIVE_STATS_32),
+            reserved: 0,
         })
     }
 }
 
 impl CombineInput {
+    /// Whether the device does what is asked once the layer allows it. Which set's memory `y` of a zero-copy call is only it knows.
+    pub(super) fn is_sure(&self) -> bool {
+        !self.zero_copy || self.y == 0
+    }
+
     pub(super) fn params(
         &self,
         config: &MoeConfig,
         subject: LaunchContext,
     ) -> Result<CombineSendParams, MoeError> {
         array("y", self.y, 16, !self.zero_copy)?;
-        let sums = (config.layout, config.returns) == (RowLayout::ExpertMajor, Returns::Sums);
-        if self.zero_copy && sums {
+        if self.zero_copy && adds_up(config) {
             return Err(needs_rows_as_they_are());
         }
         Ok(CombineSendParams {
@@ -280,7 +336,7 @@ impl CombineOutput {
         array("token_valid", self.token_valid, 1, true)?;
         array("weights", self.weights, 4, false)?;
         array("wait_ns", self.wait_ns, 8, false)?;
-        array("active", self.active, 4, false)?;
+        array("active", self.active, 4, self.active_in_place)?;
         if self.weights != 0 && config.returns != Returns::Rows {
             return Err(MoeError::Option {
                 what: "weights of combine",
@@ -295,10 +351,16 @@ impl CombineOutput {
             weights: DevicePtr::new(self.weights),
             wait_ns: DevicePtr::new(self.wait_ns),
             active: DevicePtr::new(self.active),
-            flags: flag(self.renormalise, COMBINE_RENORMALISE),
+            flags: flag(self.renormalise, COMBINE_RENORMALISE)
+                | flag(self.active_in_place, COMBINE_IN_PLACE),
             reserved: 0,
         })
     }
+}
+
+/// Whether combine makes the rows itself that it sends back.
+fn adds_up(config: &MoeConfig) -> bool {
+    (config.layout, config.returns) == (RowLayout::ExpertMajor, Returns::Sums)
 }
 
 fn flag(set: bool, flag: u32) -> u32 {
@@ -339,6 +401,7 @@ mod tests {
             moe: DevicePtr::new(0x1000),
             handle: DevicePtr::new(0x2000),
             active: 0x2000,
+            ranks: 2,
         }
     }
 
@@ -407,6 +470,24 @@ mod tests {
     }
 
     #[test]
+    fn ids_of_64_bits_lie_at_multiples_of_8() {
+        let input = DispatchInput {
+            x: 0x100,
+            experts: 0x204,
+            tokens: 1,
+            ..DispatchInput::default()
+        };
+        assert_eq!(input.params(&BF16, subject()).unwrap().flags, 0);
+        let wide = input.with_ids_64(true);
+        assert_eq!(
+            refused(wide.params(&BF16, subject())),
+            "experts is at 0x204; it must be a device address that is a multiple of 8"
+        );
+        let aligned = wide.with_experts(0x208).params(&BF16, subject()).unwrap();
+        assert_eq!(aligned.flags, DISPATCH_IDS_64);
+    }
+
+    #[test]
     fn each_layout_has_outputs_of_its_own() {
         let common = DispatchOutput {
             recv_x: 0x100,
@@ -426,6 +507,53 @@ mod tests {
         };
         assert!(expert_major.params(&BF16, subject()).is_ok());
         assert!(refused(expert_major.params(&FP8, subject())).contains("recv_scales"));
+    }
+
+    #[test]
+    fn a_mask_in_place_must_be_given() {
+        let output = DispatchOutput {
+            recv_x: 0x100,
+            counts: 0x200,
+            src_info: 0x300,
+            layout_range: 0x400,
+            active_in_place: true,
+            ..DispatchOutput::default()
+        };
+        let text = refused(output.params(&BF16, subject()));
+        assert!(text.starts_with("active is at 0x0"), "{text}");
+        let given = output.with_active(0x500).params(&BF16, subject()).unwrap();
+        assert_eq!(given.flags, RECEIVE_IN_PLACE);
+        let sums = CombineOutput {
+            out: 0x100,
+            token_valid: 0x201,
+            active_in_place: true,
+            ..CombineOutput::default()
+        };
+        assert!(refused(sums.params(&BF16, subject())).starts_with("active is at 0x0"));
+        let given = sums.with_active(0x500).params(&BF16, subject()).unwrap();
+        assert_eq!(given.flags, COMBINE_IN_PLACE);
+    }
+
+    #[test]
+    fn counters_lie_at_multiples_of_their_width() {
+        let output = DispatchOutput {
+            recv_x: 0x100,
+            counts: 0x200,
+            src_info: 0x300,
+            layout_range: 0x400,
+            recv_stats: 0x504,
+            ..DispatchOutput::default()
+        };
+        let text = refused(output.params(&BF16, subject()));
+        assert_eq!(
+            text,
+            "recv_stats is at 0x504; it must be a device address that is a multiple of 8"
+        );
+        let narrow = output.with_stats_32(true);
+        let params = narrow.params(&BF16, subject()).unwrap();
+        assert_eq!(params.flags, RECEIVE_STATS_32);
+        let none = narrow.with_recv_stats(0).params(&BF16, subject());
+        assert!(refused(none).starts_with("recv_stats is at 0x0"));
     }
 
     #[test]

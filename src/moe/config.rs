@@ -83,6 +83,18 @@ pub struct MoeConfig {
     pub returns: Returns,
     /// Expert slots that each rank has room for; 0: as many as the placement uses.
     pub local_experts: u32,
+    /// Blocks and threads of the kernels at this rank; other ranks may have others. `None`: as many as the device runs at once,
+    /// shared evenly with the other ranks of this process on it.
+    pub grid: Option<Grid>,
+}
+
+/// Blocks and threads of the MoE kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks; all of them must fit on the device at once.
+    pub blocks: u32,
+    /// Threads of a block, a multiple of 32.
+    pub threads: u32,
 }
 
 setters! {
@@ -95,6 +107,7 @@ setters! {
         with_layout(layout: RowLayout),
         with_returns(returns: Returns),
         with_local_experts(local_experts: u32),
+        with_grid(grid: Option<Grid>),
     }
 }
 
@@ -109,6 +122,7 @@ impl MoeConfig {
         layout: RowLayout::ExpertMajor,
         returns: Returns::Sums,
         local_experts: 0,
+        grid: None,
     };
 
     /// Refuses a shape beyond the limits, for a team of `ranks`.

@@ -1,6 +1,7 @@
 //! What can go wrong in a MoE layer.
 
 use super::CallReport;
+use crate::abi::MOE_VIEWS;
 use crate::error::{Error, Part};
 use crate::gpu::GpuError;
 use crate::team::TeamError;
@@ -38,6 +39,27 @@ pub enum MoeError {
         value: u32,
         /// What it must be a multiple of.
         of: u32,
+    },
+    /// A grid that the device cannot run at once beside those of the other ranks of this process on it. Kernels of ranks wait for
+    /// each other, so all of them must run at once.
+    #[error(
+        "{blocks} blocks of {threads} threads do not fit: {device} runs {resident} such blocks of kernel {kernel} at once, for {ranks} ranks of this process: {each} for each. Set MoeConfig::grid to no more, or put fewer ranks on the device"
+    )]
+    Grid {
+        /// Blocks that were asked for; at least 1.
+        blocks: u32,
+        /// Threads of a block.
+        threads: u32,
+        /// Name of the device.
+        device: String,
+        /// The kernel of which the fewest blocks fit.
+        kernel: &'static str,
+        /// Its blocks that the device runs at once.
+        resident: u32,
+        /// Ranks of this process on the device.
+        ranks: u32,
+        /// Blocks for each of them.
+        each: u32,
     },
     /// An array has another length than its shape says.
     #[error("{what} has {got} elements; its shape needs {want}")]
@@ -107,6 +129,24 @@ pub enum MoeError {
         /// The expert.
         expert: u32,
     },
+    /// A placement policy that does not exist.
+    #[error("there is no placement policy {name:?}; there are fixed and spread")]
+    Policy {
+        /// What was asked for.
+        name: String,
+    },
+    /// A call whose tokens do not fit into the slots of the layer.
+    #[error(
+        "a token of {format} takes {bytes} bytes of a slot; those of the layer have {room}. Make the layer with the largest format of its calls"
+    )]
+    Slot {
+        /// The format of the call.
+        format: String,
+        /// Bytes of a slot that a token of it takes.
+        bytes: u64,
+        /// Bytes of a slot.
+        room: u64,
+    },
     /// A device address of the caller is not aligned for what lies there, or zero although the layer needs the array.
     #[error("{what} is at {address:#x}; it must be a device address that is a multiple of {align}")]
     Address {
@@ -125,6 +165,11 @@ pub enum MoeError {
         /// What it needs.
         needs: &'static str,
     },
+    /// A second combine of one dispatch.
+    #[error(
+        "combine: the dispatch of this handle has been combined already, and a combine takes the rows of one dispatch back once. Dispatch again, in this handle or another; for an output that is needed twice copy `out`"
+    )]
+    CombinedAlready,
     /// A rank that the layer does not have.
     #[error("rank {rank}; the layer has {ranks} ranks")]
     Rank {
@@ -147,14 +192,15 @@ pub enum MoeError {
         /// First call of the newest one.
         newest: u32,
     },
-    /// Calls need both views of the layer.
+    /// Calls need all views of the layer.
     #[error(
-        "both views are in use: the newer one begins at call {first}, and call {needed} has not ended; the last one that has is {finished}"
+        "all {} views are in use: the oldest begins at call {first}, and call {needed} has not ended; the last one that has is {finished}",
+        MOE_VIEWS
     )]
     ViewInUse {
-        /// First call of the newer one.
+        /// First call of the oldest one.
         first: u32,
-        /// The last call that needs the older one.
+        /// The last call that runs in it.
         needed: u32,
         /// The last call that has ended.
         finished: u32,

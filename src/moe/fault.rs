@@ -51,6 +51,9 @@ impl Fault {
             MoeCause::FLUSHED => "flushed, the cause is lost".to_owned(),
             MoeCause::EPOCH => "its word names another epoch".to_owned(),
             MoeCause::MISSED_CALL => "it has not sent the call".to_owned(),
+            MoeCause::SHAPE => {
+                "its call has another format or max_tokens than this rank's".to_owned()
+            }
             MoeCause::MALFORMED => "a slot or word of it is out of range".to_owned(),
             MoeCause::ABORTED => "ended by the host".to_owned(),
             MoeCause::REFUSED => "the input was refused".to_owned(),

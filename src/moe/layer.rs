@@ -10,30 +10,23 @@ use std::time::Duration;
 use bytemuck::bytes_of;
 
 use super::board::Board;
+use super::call::Launching;
 use super::call_args::LaunchContext;
+use super::grid;
 use super::in_group::PlacementRule;
 use super::layout::Layout;
 use super::state;
 use super::view::Views;
 use super::{
-    CombineInput, CombineOutput, DispatchInput, DispatchOutput, MoeCall, MoeConfig, MoeError,
-    Placement,
+    CombineInput, CombineOutput, DispatchInput, DispatchOutput, Format, Grid, MoeCall, MoeConfig,
+    MoeError, Placement,
 };
-use crate::abi::{CombineParams, DevicePtr, DispatchParams, Window};
+use crate::abi::{AbandonParams, CombineParams, DevicePtr, DispatchParams, Window};
 use crate::gpu::{DeviceMemory, Event, Launch, Stream};
 use crate::team::{Sharing, Team};
 
 /// Least depth of a send queue: a batch of a warp's 32 puts and a signal is at most a quarter of it.
 const LEAST_LOG_DEPTH: u8 = 8;
-
-/// Blocks and threads of the MoE kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
-    /// Blocks; all of them must fit on the device at once.
-    pub blocks: u32,
-    /// Threads of a block, a multiple of 32.
-    pub threads: u32,
-}
 
 /// A MoE layer at one rank. Its phases run in the order in which they are launched; all ranks launch the same ones.
 #[derive(Debug)]
@@ -142,14 +135,13 @@ impl Moe {
                 ),
             ],
         )?;
+        let grid = grid::choose(team.gpu().as_ref(), config.grid, team.teams_on_device())?;
         let layout = Layout::new(&config, team.ranks());
         let slots = team.data_window(layout.slots)?;
         let staging = team.send_window(layout.staging)?;
         let signals = team.window(layout.signals)?;
         let windows = [slots, staging, signals];
         let (state, board, views) = state::write(team, &config, &placement, &layout, windows)?;
-        let on_cpu = team.gpu().label() == "simt";
-        let (blocks, threads) = if on_cpu { (2, 128) } else { (32, 256) };
         Ok(Self {
             team: Arc::clone(team),
             config,
@@ -158,8 +150,8 @@ impl Moe {
             staging,
             board,
             views,
-            rule: PlacementRule::default(),
-            grid: Grid { blocks, threads },
+            rule: PlacementRule::new(placement),
+            grid,
             seed: AtomicU64::new(0),
         })
     }
@@ -229,7 +221,10 @@ impl Moe {
         let params = input.params(&self.config, self.subject(call))?;
         let deadline = input.deadline;
         // SAFETY: the caller's promise; the context, the windows and the QPs belong to `self` and its team.
-        unsafe { self.launch(stream, "wv_moe_dispatch_send", bytes_of(&params), deadline) }
+        unsafe {
+            let (kernel, what) = ("wv_moe_dispatch_send", Launching::Dispatch);
+            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
+        }
     }
 
     /// Launches the receive phase of dispatch: waits for the tokens of every peer and lays them out.
@@ -247,7 +242,10 @@ impl Moe {
     ) -> Result<Event, MoeError> {
         let params = output.params(&self.config, self.subject(call))?;
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe { self.launch(stream, "wv_moe_dispatch_receive", bytes_of(&params), None) }
+        unsafe {
+            let (kernel, what) = ("wv_moe_dispatch_receive", Launching::Dispatch);
+            self.launch(stream, (call, what), kernel, bytes_of(&params), None)
+        }
     }
 
     /// Launches both phases of dispatch as one kernel.
@@ -264,19 +262,30 @@ impl Moe {
         input: &DispatchInput,
         output: &DispatchOutput,
     ) -> Result<Event, MoeError> {
+        let of = |format: Option<Format>| format.unwrap_or(self.config.format);
+        if of(input.format) != of(output.format) {
+            return Err(MoeError::Option {
+                what: "a format for one call",
+                needs: "the same in DispatchInput and DispatchOutput",
+            });
+        }
         let params = DispatchParams {
             send: input.params(&self.config, self.subject(call))?,
             receive: output.params(&self.config, self.subject(call))?,
         };
         let deadline = input.deadline;
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe { self.launch(stream, "wv_moe_dispatch", bytes_of(&params), deadline) }
+        unsafe {
+            let (kernel, what) = ("wv_moe_dispatch", Launching::Dispatch);
+            self.launch(stream, (call, what), kernel, bytes_of(&params), deadline)
+        }
     }
 
     /// Launches the send phase of combine: adds up `y` (the experts' output, laid out as `recv_x` was) per token and returns it.
     ///
     /// # Errors
-    /// An address that cannot be; the device's.
+    /// [`MoeError::CombinedAlready`] where the host knows that the handle's dispatch has been combined; of a handle that was recorded
+    /// into a graph only the device does, whose report says `invalid`. An address that cannot be; the device's.
     ///
     /// # Safety
     /// As [`Moe::dispatch_send`].
@@ -288,7 +297,11 @@ impl Moe {
     ) -> Result<Event, MoeError> {
         let params = input.params(&self.config, self.subject(call))?;
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe { self.launch(stream, "wv_moe_combine_send", bytes_of(&params), None) }
+        unsafe {
+            let sure = input.is_sure();
+            let (kernel, what) = ("wv_moe_combine_send", Launching::SendBack { sure });
+            self.launch(stream, (call, what), kernel, bytes_of(&params), None)
+        }
     }
 
     /// Launches the receive phase of combine: waits for every peer and adds up what came back.
@@ -306,7 +319,10 @@ impl Moe {
     ) -> Result<Event, MoeError> {
         let params = output.params(&self.config, self.subject(call))?;
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe { self.launch(stream, "wv_moe_combine_receive", bytes_of(&params), None) }
+        unsafe {
+            let (kernel, what) = ("wv_moe_combine_receive", Launching::ReceiveBack);
+            self.launch(stream, (call, what), kernel, bytes_of(&params), None)
+        }
     }
 
     /// Launches both phases of combine as one kernel.
@@ -328,7 +344,38 @@ impl Moe {
             receive: output.params(&self.config, self.subject(call))?,
         };
         // SAFETY: the caller's promise, as in `dispatch_send`.
-        unsafe { self.launch(stream, "wv_moe_combine", bytes_of(&params), None) }
+        unsafe {
+            let sure = input.is_sure();
+            let (kernel, what) = ("wv_moe_combine", Launching::Combine { sure });
+            self.launch(stream, (call, what), kernel, bytes_of(&params), None)
+        }
+    }
+
+    /// Launches the end of a call that turns out to have no combine: with it the call has ended, as one of
+    /// [`DispatchInput::no_combine`](super::DispatchInput::no_combine) has with the receive phase of its dispatch, so that a change
+    /// of membership does not wait for it. All ranks abandon the same calls, each behind that receive phase; one that combines
+    /// waits for the others until its deadline. A combine of an abandoned call ends `invalid`; a call that has come to its combine
+    /// is not abandoned.
+    ///
+    /// # Errors
+    /// The device's.
+    ///
+    /// # Safety
+    /// As [`Moe::dispatch_send`]; no other phase of the layer runs meanwhile.
+    pub unsafe fn abandon(&self, stream: &Stream, call: &MoeCall) -> Result<Event, MoeError> {
+        let subject = self.subject(call);
+        let params = AbandonParams {
+            moe: subject.moe,
+            handle: subject.handle,
+        };
+        self.team.check_threads()?;
+        let spec = Launch {
+            stream: Some(stream),
+            seed: self.seed.load(Ordering::Relaxed),
+            ..Launch::new("wv_moe_abandon", 1, 32)
+        };
+        // SAFETY: the caller's promise, as in `dispatch_send`.
+        Ok(unsafe { self.team.gpu().launch(&spec, bytes_of(&params)) }?)
     }
 
     fn subject(&self, call: &MoeCall) -> LaunchContext {
@@ -336,6 +383,7 @@ impl Moe {
             moe: DevicePtr::new(self.state.addr()),
             handle: DevicePtr::new(call.addr()),
             active: self.board.active_addr(),
+            ranks: self.team.ranks(),
         }
     }
 
@@ -356,11 +404,13 @@ impl Moe {
     unsafe fn launch(
         &self,
         stream: &Stream,
+        (call, what): (&MoeCall, Launching),
         kernel: &str,
         params: &[u8],
         deadline: Option<Duration>,
     ) -> Result<Event, MoeError> {
         self.team.check_threads()?;
+        let stage = call.after(what, stream)?;
         let spec = Launch {
             cooperative: true,
             stream: Some(stream),
@@ -370,7 +420,9 @@ impl Moe {
             ..Launch::new(kernel, self.grid.blocks, self.grid.threads)
         };
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.team.gpu().launch(&spec, params) }?)
+        let event = unsafe { self.team.gpu().launch(&spec, params) }?;
+        call.launched(stage);
+        Ok(event)
     }
 }
 

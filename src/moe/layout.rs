@@ -61,7 +61,8 @@ const _: () = {
     let staged = sets * MAX_EXPERT_SLOTS as u128 * tokens * row;
     let picks = ranks * tokens * MAX_TOP_K as u128 * 64;
     assert!(MAX_EXPERTS <= MAX_EXPERT_SLOTS);
-    assert!(dispatch + returned + staged + picks < u64::MAX as u128 / 2);
+    let tiles = MAX_EXPERT_SLOTS as u128 * tokens * 4;
+    assert!(dispatch + returned + staged + picks + tiles < u64::MAX as u128 / 2);
 };
 
 impl Layout {
@@ -118,6 +119,9 @@ fn token_bytes(config: &MoeConfig) -> (u64, u64) {
     }
 }
 
+/// Received rows of one source that are counted together: one for each lane of a warp.
+const TILE_ROWS: u32 = 32;
+
 /// Alignment of each array below.
 const ALIGN: u64 = 128;
 
@@ -141,6 +145,8 @@ pub(super) struct StateLayout {
     pub(super) views: u64,
     /// By view: homes, experts, replicas.
     pub(super) tables: [[u64; 3]; MOE_VIEWS as usize],
+    /// Counts of rows by local expert and tile; by expert only.
+    pub(super) tiles: u64,
     pub(super) bytes: u64,
 }
 
@@ -159,12 +165,18 @@ impl StateLayout {
                 cursor.take(slots, size_of::<u32>()),
             ]
         });
+        let tiles = match config.layout {
+            RowLayout::ExpertMajor => slots * u64::from(config.max_tokens.div_ceil(TILE_ROWS)),
+            RowLayout::RankMajor => 0,
+        };
+        let tiles = cursor.take(tiles, size_of::<u32>());
         Self {
             peers,
             clock,
             active,
             views,
             tables,
+            tiles,
             bytes: cursor.take(0, 1),
         }
     }

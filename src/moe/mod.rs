@@ -29,12 +29,14 @@ mod config;
 mod error;
 mod fault;
 mod fp8;
+mod grid;
 mod in_group;
 mod layer;
 mod layout;
 mod placement;
 mod report;
 mod routing;
+mod shape;
 mod sizes;
 mod staging;
 mod state;
@@ -46,12 +48,13 @@ pub use board::Deadlines;
 pub use call::MoeCall;
 pub use call_args::{CombineInput, CombineOutput, DispatchInput, DispatchOutput};
 pub use config::{
-    Format, MAX_EXPERTS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES, MoeConfig, Returns,
+    Format, Grid, MAX_EXPERTS, MAX_PAYLOAD_BYTES, MAX_RANKS, MAX_SCALE_BYTES, MoeConfig, Returns,
     RowLayout, Scales,
 };
 pub use error::MoeError;
 pub use fault::Fault;
-pub use layer::{Grid, Moe};
+pub use in_group::PlacementPolicy;
+pub use layer::Moe;
 pub use layout::Layout;
 pub use placement::{Home, MAX_EXPERT_SLOTS, Placement};
 pub use report::CallReport;

@@ -48,6 +48,29 @@ impl Placement {
         Self::index(experts, (0..ranks).map(block).collect())
     }
 
+    /// One slot for each expert, in contiguous blocks at `members` in ascending order; ranks that are none of them, and members that
+    /// are no ranks, hold nothing. Where the members are too few for `room` slots each, the experts behind the last slot have none.
+    #[must_use]
+    pub fn spread(experts: u32, ranks: u32, members: &[u32], room: u32) -> Self {
+        let mut members: Vec<u32> = members.to_vec();
+        members.retain(|member| *member < ranks);
+        members.sort_unstable();
+        members.dedup();
+        let mut held = vec![Vec::new(); ranks as usize];
+        let count = u32::try_from(members.len()).expect("at most as many as there are ranks");
+        if count == 0 {
+            return Self::index(experts, held);
+        }
+        let (each, more) = (experts / count, experts % count);
+        let mut next = 0;
+        for (place, member) in (0u32..).zip(members) {
+            let block = (each + u32::from(place < more)).min(room);
+            held[member as usize] = (next..next + block).collect();
+            next += block;
+        }
+        Self::index(experts, held)
+    }
+
     /// One slot for each expert: expert e lives at the e-th rank of `rank_of`, and a rank's experts are in ascending order.
     ///
     /// # Errors
@@ -217,6 +240,27 @@ mod tests {
         let placement = Placement::blocks(2, 5);
         assert_eq!(placement.of_rank(1), [1]);
         assert!(placement.of_rank(4).is_empty());
+    }
+
+    #[test]
+    fn experts_are_spread_over_the_members_as_far_as_there_is_room() {
+        let all = Placement::spread(10, 4, &[3, 0, 2, 1, 0], 3);
+        assert_eq!(all, Placement::blocks(10, 4));
+        let two = Placement::spread(10, 4, &[3, 1], 5);
+        let of = |placement: &Placement| -> Vec<Vec<u32>> {
+            (0..4)
+                .map(|rank| placement.of_rank(rank).to_vec())
+                .collect()
+        };
+        assert_eq!(
+            of(&two),
+            [vec![], vec![0, 1, 2, 3, 4], vec![], vec![5, 6, 7, 8, 9]]
+        );
+        let full = Placement::spread(10, 4, &[3, 1], 3);
+        assert_eq!(of(&full), [vec![], vec![0, 1, 2], vec![], vec![3, 4, 5]]);
+        assert!(full.slots_of(6).is_empty() && full.slots_of(9).is_empty());
+        let nobody = Placement::spread(10, 4, &[4], 3);
+        assert_eq!((nobody.homes().len(), nobody.experts()), (0, 10));
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub struct CallReport {
     pub stage: CallStage,
     /// Dispatch send, dispatch receive, combine send, combine receive; only those up to `stage` have run.
     pub phases: [Status; 4],
-    /// The first choice that dispatch refused: token and expert id.
+    /// The first choice that dispatch refused: token and expert id. For an id of 64 bits that 32 do not hold stands the nearest
+    /// that they do.
     pub refused: Option<(u32, i32)>,
     /// Why it is not complete: what showed first.
     pub fault: Option<Fault>,

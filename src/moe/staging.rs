@@ -23,9 +23,19 @@ pub struct CombineStaging {
 }
 
 impl Moe {
+    /// Where calls may write what their combine sends, by set: that of a call is one of the two, and
+    /// [`DispatchOutput::staging`](super::DispatchOutput::staging) says to kernels which, without a word of the host.
+    ///
+    /// # Errors
+    /// [`MoeError::Option`] in a layer that sends back sums, which it makes itself.
+    pub fn combine_stagings(&self) -> Result<[CombineStaging; SETS as usize], MoeError> {
+        Ok([self.combine_staging(0)?, self.combine_staging(1)?])
+    }
+
     /// Where a call of `set` (its number modulo 2, which `MoeHandle::call` tells kernels and
     /// [`CallReport::call`](super::CallReport::call) the host) may write what its combine sends with `COMBINE_ZERO_COPY`. The
-    /// addresses stay the same while the layer lives.
+    /// addresses stay the same while the layer lives. Not of a call that has fewer tokens than the layer was made for
+    /// ([`DispatchInput::max_tokens`](super::DispatchInput::max_tokens)).
     ///
     /// # Errors
     /// [`MoeError::Option`] in a layer that sends back sums, which it makes itself; a set that does not exist.

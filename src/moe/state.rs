@@ -64,6 +64,10 @@ pub(super) fn write(
         max_local_experts: config.room(team.ranks()),
         order: team.signal_order().code(),
         joined: 1,
+        tiles: match config.layout {
+            RowLayout::ExpertMajor => DevicePtr::new(at(places.tiles)),
+            RowLayout::RankMajor => DevicePtr::new(0),
+        },
         ..MoeContext::zeroed()
     };
     gpu.write(memory.addr(), bytemuck::bytes_of(&context))?;
@@ -100,7 +104,7 @@ pub(super) fn write(
     Ok((memory, Board::new(team, board, addresses)?, views))
 }
 
-fn format(format: Format) -> MoeFormat {
+pub(super) fn format(format: Format) -> MoeFormat {
     match format {
         Format::Bf16 => MoeFormat::BF16,
         Format::Fp8(_) => MoeFormat::FP8,
@@ -108,7 +112,7 @@ fn format(format: Format) -> MoeFormat {
     }
 }
 
-fn scales(format: Format) -> MoeScales {
+pub(super) fn scales(format: Format) -> MoeScales {
     match format {
         Format::Fp8(Scales::PowerOfTwo) => MoeScales::POWER_OF_TWO,
         Format::Fp8(Scales::Ue8m0) => MoeScales::UE8M0,

@@ -1,5 +1,5 @@
-//! Views: who takes part from one call on, and who holds which expert. A layer has two, so that calls in flight end in the one
-//! in which they began.
+//! Views: who takes part from one call on, and who holds which expert. A layer holds several, so that calls in flight, and those
+//! that a rank which is behind has still to make, end in theirs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,26 +44,80 @@ pub(super) struct Views {
     written: Mutex<Written>,
 }
 
-/// What was written, by place. One is there from the begin.
+/// A view that the device has.
+#[derive(Clone, Debug)]
+struct Entry {
+    view: Arc<View>,
+    /// Its number among all views of the layer; not 0.
+    serial: u32,
+    /// Its first call; once calls have run in it for long, a later one, at most 2^30 behind them (`MoeBoard::in_force`). So it
+    /// compares with calls for however long the view stands.
+    begins: u32,
+    /// Kernels have told that a call has run in it.
+    in_force: bool,
+    /// Its tables.
+    place: usize,
+}
+
+impl Entry {
+    fn new(view: View, serial: u32, place: usize) -> Self {
+        Self {
+            begins: view.first,
+            view: Arc::new(view),
+            serial,
+            in_force: false,
+            place,
+        }
+    }
+}
+
+/// What was written: up to as many views as the layer has places, the oldest first. One is there from the begin.
 #[derive(Debug)]
-struct Written([Option<Arc<View>>; VIEWS]);
+struct Written(Vec<Entry>);
 
 impl Written {
-    /// Place of the newest view.
-    fn newest_place(&self) -> usize {
-        let first = |place: usize| self.0[place].as_ref().map(|view| view.first);
-        let begins_later = first(1).is_some_and(|one| first(0).is_none_or(|zero| newer(one, zero)));
-        usize::from(begins_later)
+    fn newest(&self) -> &Entry {
+        self.0.last().expect("a layer has a view from its begin")
     }
 
-    fn newest(&self) -> &Arc<View> {
-        let newest = self.0[self.newest_place()].as_ref();
-        newest.expect("a layer has a view from its begin")
+    /// The views, the newest first, and with each the last call that may run in it; none if all later ones may.
+    fn views(&self) -> impl Iterator<Item = (&Entry, Option<u32>)> {
+        self.0.iter().rev().scan(None, |behind, entry| {
+            let last = behind.replace(entry.begins.wrapping_sub(1));
+            Some((entry, last))
+        })
     }
 
-    /// The other one, if there is one.
-    fn older(&self) -> Option<&Arc<View>> {
-        self.0[1 - self.newest_place()].as_ref()
+    /// Number of the next view: not 0, which is none.
+    fn next_serial(&self) -> u32 {
+        self.newest().serial.wrapping_add(1).max(1)
+    }
+
+    /// `entry` stands where its place says: there the newest one or the oldest one was, or none.
+    fn put(&mut self, entry: Entry) {
+        self.0.retain(|old| old.place != entry.place);
+        self.0.push(entry);
+    }
+
+    /// Takes down what kernels say of the view in force: its serial and its first call.
+    fn learn(&mut self, serial: u32, begins: u32) {
+        for entry in self.0.iter_mut().filter(|entry| entry.serial == serial) {
+            entry.begins = begins;
+            entry.in_force = true;
+        }
+    }
+
+    /// The view that covers `call`. Behind one whose first call is no more compared no call of an older one is left.
+    fn view_of(&self, call: u32) -> Option<&Arc<View>> {
+        for entry in self.0.iter().rev() {
+            if !newer(entry.begins, call) {
+                return Some(&entry.view);
+            }
+            if entry.begins != entry.view.first {
+                return None;
+            }
+        }
+        None
     }
 }
 
@@ -80,41 +134,47 @@ impl Views {
         rank: u32,
         view: View,
     ) -> Result<Self, GpuError> {
-        tables[0].write(gpu, rank, &view)?;
+        let newest = Entry::new(view, 1, 0);
+        tables[0].write(gpu, rank, &newest)?;
         Ok(Self {
             tables,
-            written: Mutex::new(Written([Some(Arc::new(view)), None])),
+            written: Mutex::new(Written(vec![newest])),
         })
     }
 
     /// The view that is there begins at `first`: nobody has made a call.
     pub(super) fn begin_at(&self, gpu: &dyn Gpu, first: u32) -> Result<(), GpuError> {
         let mut written = self.written();
-        let place = written.newest_place();
+        let Entry { serial, place, .. } = *written.newest();
         let at = self.tables[place].view + std::mem::offset_of!(MoeView, first) as u64;
         gpu.write(at, bytemuck::bytes_of(&first))?;
-        let view = View::clone(written.newest());
-        written.0[place] = Some(Arc::new(View { first, ..view }));
+        let view = View::clone(&written.newest().view);
+        written.put(Entry::new(View { first, ..view }, serial, place));
         Ok(())
     }
 
     /// The same, and it is `view`.
     pub(super) fn begin_in(&self, gpu: &dyn Gpu, rank: u32, view: View) -> Result<(), GpuError> {
         let mut written = self.written();
-        let place = written.newest_place();
-        self.tables[place].write(gpu, rank, &view)?;
-        written.0[place] = Some(Arc::new(view));
+        let entry = Entry::new(view, written.next_serial(), written.newest().place);
+        self.tables[entry.place].write(gpu, rank, &entry)?;
+        written.put(entry);
         Ok(())
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {
-        // Each change is one store.
+        // Nothing panics between two stores.
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ViewTables {
-    fn write(&self, gpu: &dyn Gpu, rank: u32, view: &View) -> Result<(), GpuError> {
+    /// Kernels that look meanwhile find no view in this place.
+    fn write(&self, gpu: &dyn Gpu, rank: u32, entry: &Entry) -> Result<(), GpuError> {
+        let serial_at = self.view + std::mem::offset_of!(MoeView, serial) as u64;
+        let write_serial = |serial: u32| gpu.write(serial_at, bytemuck::bytes_of(&serial));
+        write_serial(0)?;
+        let view = &entry.view;
         let placement = &view.placement;
         let number = |value: usize| u32::try_from(value).expect("as many as the tables have");
         let homes: Vec<ExpertHome> = placement
@@ -151,7 +211,9 @@ impl ViewTables {
         for &member in &view.members {
             words.members[member as usize / 32] |= 1 << (member % 32);
         }
-        gpu.write(self.view, bytemuck::bytes_of(&words))
+        gpu.write(self.view, bytemuck::bytes_of(&words))?;
+        // Behind all of it: pairs with the acquire fence of the kernel that finds the serial.
+        write_serial(entry.serial)
     }
 }
 
@@ -159,16 +221,22 @@ impl Moe {
     /// The newest view: that of all calls from `first` on.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
-        Arc::clone(self.views().written().newest())
+        Arc::clone(&self.views().written().newest().view)
     }
 
-    /// The view in which `call` runs, or would begin now. None: it is older than both views, so it has ended.
+    /// The view in which `call` runs, or would begin now. None: it is older than all of them, so it has ended.
     #[must_use]
     pub(crate) fn view_of(&self, call: u32) -> Option<Arc<View>> {
-        let written = self.views().written();
-        let views = [Some(written.newest()), written.older()];
-        let covers = |view: &&Arc<View>| !newer(view.first, call);
-        views.into_iter().flatten().find(covers).cloned()
+        self.written().view_of(call).cloned()
+    }
+
+    /// What the device has, as far as its calls have come.
+    fn written(&self) -> MutexGuard<'_, Written> {
+        let mut written = self.views().written();
+        if let Some((serial, begins)) = self.board().view_in_force() {
+            written.learn(serial, begins);
+        }
+        written
     }
 
     /// Which rank holds which expert, in the newest view.
@@ -186,7 +254,7 @@ impl Moe {
     /// Makes `view` that of all calls from `view.first` on. Calls before it run, and end, in the view that they have. All
     /// ranks set the same, and see to it that no call from `view.first` on starts before ([`Moe::set_limit`]).
     ///
-    /// Waits up to `timeout` until no call needs the older one of the two views, whose place it takes. A view that begins where
+    /// It takes the place of the oldest view, and waits up to `timeout` until no call needs that one. A view that begins where
     /// the newest one does takes its place at once, if no call runs in that: none has begun, or the limit holds them back.
     ///
     /// # Errors
@@ -196,12 +264,13 @@ impl Moe {
         self.check_view(view)?;
         let until = deadline_in(timeout);
         loop {
-            let mut written = self.views().written();
+            let mut written = self.written();
             match self.place_for(&written, view.first) {
                 Ok(place) => {
                     let gpu = self.team().gpu().as_ref();
-                    self.views().tables[place].write(gpu, self.team().rank(), view)?;
-                    written.0[place] = Some(Arc::new(view.clone()));
+                    let entry = Entry::new(view.clone(), written.next_serial(), place);
+                    self.views().tables[place].write(gpu, self.team().rank(), &entry)?;
+                    written.put(entry);
                     return Ok(());
                 }
                 Err(MoeError::ViewInUse { .. }) if Instant::now() < until => {}
@@ -212,11 +281,19 @@ impl Moe {
         }
     }
 
+    /// Whether a view from `first` on would not wait for calls.
+    pub(super) fn has_place(&self, first: u32) -> bool {
+        let place = self.place_for(&self.written(), first);
+        !matches!(place, Err(MoeError::ViewInUse { .. }))
+    }
+
     /// Where a view from `first` on may be written now.
     fn place_for(&self, written: &Written, first: u32) -> Result<usize, MoeError> {
-        let (place, begins) = (written.newest_place(), written.newest().first);
-        if first == begins && (self.is_held(first) || newer(first, self.started())) {
-            return Ok(place);
+        let newest = written.newest();
+        let begins = newest.begins;
+        let begun = newest.in_force || !self.is_held(first) && !newer(first, self.started());
+        if first == begins && !begun {
+            return Ok(newest.place);
         }
         if !newer(first, begins) {
             return Err(MoeError::ViewOrder {
@@ -224,15 +301,15 @@ impl Moe {
                 newest: begins,
             });
         }
-        // Every call of the older view has ended, when all before the newer one have.
-        let (needed, finished) = (begins.wrapping_sub(1), self.finished());
-        match written.older().is_some() && newer(needed, finished) {
-            true => Err(MoeError::ViewInUse {
-                first: begins,
+        let finished = self.finished();
+        match written.views().nth(VIEWS - 1) {
+            Some((oldest, Some(needed))) if newer(needed, finished) => Err(MoeError::ViewInUse {
+                first: oldest.begins,
                 needed,
                 finished,
             }),
-            false => Ok(1 - place),
+            Some((oldest, _)) => Ok(oldest.place),
+            None => Ok(written.0.len()),
         }
     }
 
@@ -244,20 +321,24 @@ impl Moe {
     /// ([`Team::fail_peer`](crate::team::Team::fail_peer)); the device's. Then nothing is forgotten.
     pub(crate) fn clear_peer(&self, peer: u32) -> Result<(), MoeError> {
         let closed = self.team().is_closed(peer)?;
-        let written = self.views().written();
-        let (newest, finished) = (written.newest(), self.finished());
-        if newest.members.contains(&peer) {
-            let first = newest.first;
-            return Err(MoeError::PeerMember { peer, first });
-        }
-        let needed = newest.first.wrapping_sub(1);
-        let older = written.older();
-        if older.is_some_and(|view| view.members.contains(&peer)) && newer(needed, finished) {
-            return Err(MoeError::PeerNeeded {
-                peer,
-                needed,
-                finished,
-            });
+        let written = self.written();
+        let finished = self.finished();
+        let theirs = |it: &(&Entry, Option<u32>)| it.0.view.members.contains(&peer);
+        for (entry, last) in written.views().filter(theirs) {
+            match last {
+                None => {
+                    let first = entry.view.first;
+                    return Err(MoeError::PeerMember { peer, first });
+                }
+                Some(needed) if newer(needed, finished) => {
+                    return Err(MoeError::PeerNeeded {
+                        peer,
+                        needed,
+                        finished,
+                    });
+                }
+                Some(_) => {}
+            }
         }
         let guards = self.team().guards(peer)?;
         if !closed || guards != 0 {
@@ -274,7 +355,12 @@ impl Moe {
         if !view.members.contains(&rank) {
             return Err(MoeError::NotMember { rank });
         }
-        let (placement, config) = (&view.placement, self.config());
+        self.check_placement(&view.placement)
+    }
+
+    /// Refuses a placement that does not fit shape and team.
+    pub(super) fn check_placement(&self, placement: &Placement) -> Result<(), MoeError> {
+        let (config, ranks) = (self.config(), self.team().ranks());
         let fits = placement.experts() == config.experts as usize
             && placement.ranks() == ranks as usize
             && placement.most_local() <= config.room(ranks);

@@ -6,7 +6,7 @@ use super::{RankSet, SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
 use crate::config::{QpModes, setters};
 use crate::fabric::RailConfig;
-use crate::verbs::{Caps, CqKind, Doorbell, QpConfig, Queues, Sharing};
+use crate::verbs::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 
 /// Most ranks of a team.
 pub const MAX_RANKS: u32 = 1024;
@@ -14,8 +14,10 @@ pub const MAX_RANKS: u32 = 1024;
 pub const MAX_QPS_PER_PEER: u32 = 64;
 /// Bytes of a heap beside its QPs: the line that swallows results of atomics, and what alignment costs.
 const SPARE: u64 = 4096;
-/// Most windows of a team: rows of the peer table.
+/// Windows of a team for which [`TeamConfig::windows`] says nothing else.
 pub const MAX_WINDOWS: u32 = 16;
+/// Most windows that a team may be given room for: more than 300 MoE layers need.
+pub const MOST_WINDOWS: u32 = 1024;
 
 /// How a rank joins. All members say the same, except for `rank`; a rank that joins later also says its `generation` and who
 /// is a member then.
@@ -33,6 +35,9 @@ pub struct TeamConfig {
     pub generation: u32,
     /// QPs to each peer, 1 to 64. Default 4: dispatch and combine, two sets each.
     pub qps_per_peer: u32,
+    /// Windows that there is room for, 1 to 1,024; a MoE layer takes three. Each takes 16 bytes of device memory by rail and rank.
+    /// Default 16.
+    pub windows: u32,
     /// log2 of a send queue's WQEBBs. Default 10.
     pub log_depth: u8,
     /// Device memory for the contexts, rings and flags of each rail's QPs, in bytes; 0 takes what they need. Default 0.
@@ -49,7 +54,8 @@ pub struct TeamConfig {
     pub retry_count: u8,
     /// Who posts on a QP at the same time. Default any thread, which the MoE kernels need.
     pub sharing: Sharing,
-    /// How the HCA hears of work. Default `None`: without a record where the device can, else with one.
+    /// How the HCA hears of work. Default `None`: without a record where the device can, else with one; and where the GPU does not
+    /// map the registers, by a thread of the host. What was refused, and why, is logged once.
     pub doorbell: Option<Doorbell>,
     /// Where rings and CQEs lie. Default device memory.
     pub queues: Queues,
@@ -75,6 +81,7 @@ setters! {
         with_members(members: Option<RankSet>),
         with_generation(generation: u32),
         with_qps_per_peer(qps_per_peer: u32),
+        with_windows(windows: u32),
         with_log_depth(log_depth: u8),
         with_control_bytes(control_bytes: u64),
         with_timeout(timeout: Duration),
@@ -101,6 +108,7 @@ impl TeamConfig {
             members: None,
             generation: 1,
             qps_per_peer: 4,
+            windows: MAX_WINDOWS,
             log_depth: 10,
             control_bytes: 0,
             timeout: Duration::from_secs(30),
@@ -195,6 +203,10 @@ impl TeamConfig {
             let limit = format!("1 to {MAX_QPS_PER_PEER}");
             return Err(TeamError::limit("qps_per_peer", self.qps_per_peer, limit));
         }
+        if !(1..=MOST_WINDOWS).contains(&self.windows) {
+            let limit = format!("1 to {MOST_WINDOWS}");
+            return Err(TeamError::limit("windows", self.windows, limit));
+        }
         let need = self.needed_control_bytes_of(0, rails);
         if self.control_bytes != 0 && self.control_bytes < need {
             let limit = format!("at least {need} for {} QPs", self.qps_of(0, rails));
@@ -245,14 +257,19 @@ impl TeamConfig {
         }
     }
 
-    /// What `rail` of `rails` has room for, on a device with `caps`.
-    pub(super) fn rail(&self, rail: u32, rails: u32, caps: &Caps) -> Result<RailConfig, TeamError> {
+    /// What `rail` of `rails` has room for, with QPs that are rung by `doorbell`.
+    pub(super) fn rail(
+        &self,
+        rail: u32,
+        rails: u32,
+        doorbell: Doorbell,
+    ) -> Result<RailConfig, TeamError> {
         let length = |what, value: u64| {
             usize::try_from(value).map_err(|_| TeamError::limit(what, value, usize::MAX))
         };
         Ok(RailConfig {
             shape: QpConfig {
-                doorbell: self.doorbell.unwrap_or(Doorbell::by_capability(caps)),
+                doorbell,
                 ..self.any_shape()
             },
             qps: length("mailboxes", self.qps_of(rail, rails))?,
@@ -278,6 +295,7 @@ impl TeamConfig {
         let pairs = [
             ("number of ranks", u64::from(self.ranks)),
             ("QPs per peer", self.qps_per_peer.into()),
+            ("room for windows", self.windows.into()),
             ("log_depth", self.log_depth.into()),
             ("number of rails", rails.into()),
         ];
@@ -318,6 +336,11 @@ mod tests {
             ..good
         };
         assert_eq!(message(qps), "qps_per_peer is 65; it must be 1 to 64");
+        for windows in [0, 1025] {
+            let text = format!("windows is {windows}; it must be 1 to 1024");
+            assert_eq!(message(good.with_windows(windows)), text);
+        }
+        assert!(good.with_windows(1024).check(1).is_ok());
         let small = TeamConfig {
             control_bytes: 4096,
             ..good

@@ -7,10 +7,11 @@
 //! Founders meet like that. A rank that joins later waits for nobody: it compares what it would tell with what the members
 //! have told when they came, and its failure is its own affair.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rendezvous::{Patient, Store};
+use rendezvous::{MAX_LOOK, Patient, Store};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -143,12 +144,26 @@ impl Exchange {
         let mut values: Vec<(u32, Option<T>)> =
             self.ranks.iter().map(|rank| (rank, None)).collect();
         loop {
-            for (rank, place) in &mut values {
-                if place.is_none()
-                    && let Some(value) = self.read(*rank, topic, &key(*rank))?
-                {
-                    check(*rank, &value)?;
-                    *place = Some(value);
+            let told = self.told(&key)?;
+            let new = |(rank, value): &&mut (u32, Option<T>)| {
+                value.is_none() && told.contains(&key(*rank))
+            };
+            let mut new: Vec<&mut (u32, Option<T>)> = values.iter_mut().filter(new).collect();
+            // So many at a time that the answer stays small.
+            for some in new.chunks_mut(MAX_LOOK) {
+                let names: Vec<String> = some.iter().map(|(rank, _)| key(*rank)).collect();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                let mut found = self.store.changed_since(&names, None, 0)?;
+                if let Some(error) = found.unreadable.pop() {
+                    return Err(error.into());
+                }
+                for (rank, place) in some {
+                    let entry = found.entries.iter().find(|entry| entry.key == key(*rank));
+                    if let Some(entry) = entry {
+                        let value = self.parse(*rank, topic, &entry.value)?;
+                        check(*rank, &value)?;
+                        *place = Some(value);
+                    }
                 }
             }
             let missing: Vec<u32> = values
@@ -172,6 +187,14 @@ impl Exchange {
         }
     }
 
+    /// The keys that are set beside this rank's own of those that `key` names.
+    fn told(&self, key: &impl Fn(u32) -> String) -> Result<BTreeSet<String>, TeamError> {
+        let own = key(self.rank);
+        let below = own.rsplit_once('/').map_or("", |(below, _)| below);
+        let names = self.store.list(below)?;
+        Ok(names.iter().map(|name| format!("{below}/{name}")).collect())
+    }
+
     /// Sets `key`.
     pub(super) fn put<T: Serialize>(&self, key: &str, value: &T) -> Result<(), TeamError> {
         let text =
@@ -186,13 +209,17 @@ impl Exchange {
         topic: &str,
         key: &str,
     ) -> Result<Option<T>, TeamError> {
-        let Some(text) = self.store.try_get(key)? else {
-            return Ok(None);
-        };
-        let value: Result<T, _> = serde_json::from_slice(&text);
-        value
-            .map(Some)
-            .map_err(|error| self.record(rank, topic, &error))
+        let text = self.store.try_get(key)?;
+        text.map(|text| self.parse(rank, topic, &text)).transpose()
+    }
+
+    fn parse<T: DeserializeOwned>(
+        &self,
+        rank: u32,
+        topic: &str,
+        text: &[u8],
+    ) -> Result<T, TeamError> {
+        serde_json::from_slice(text).map_err(|error| self.record(rank, topic, &error))
     }
 
     /// The same of a record that says its version, and is of this one.
@@ -366,6 +393,23 @@ mod tests {
                 assert_eq!(all, [(0, 0), (1, 1), (2, 4), (3, 9)]);
             }
         });
+    }
+
+    #[test]
+    fn more_ranks_than_one_look_names_meet() {
+        let ranks = u32::try_from(MAX_LOOK).unwrap() + 2;
+        let exchanges = exchanges(ranks, LONG);
+        let (last, others) = exchanges.split_last().unwrap();
+        for exchange in others {
+            exchange
+                .put(&format!("number/{}", exchange.rank), &exchange.rank)
+                .unwrap();
+        }
+        // Of another topic, and of nobody.
+        last.put("number/other/0", &0).unwrap();
+        last.put("number/stranger", &"word").unwrap();
+        let all = last.all("number", &last.rank).unwrap();
+        assert!(all.into_iter().eq((0..ranks).map(|rank| (rank, rank))));
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod config;
 mod counters;
 mod deadline;
 mod direct;
+mod doorbell;
 mod error;
 mod exchange;
 mod export;
@@ -61,9 +62,10 @@ use crate::verbs::{Context, DeviceSelector, Events, HeapStats};
 
 pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
 pub use budget::{PostOp, Posts};
-pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, TeamConfig};
+pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, TeamConfig};
 pub use counters::{QpCounters, QpReport};
 pub(crate) use deadline::deadline_in;
+use doorbell::Ringing;
 pub use error::TeamError;
 use exchange::Exchange;
 use link::Link;
@@ -73,9 +75,9 @@ pub use ranks::RankSet;
 #[cfg(feature = "etcd")]
 pub use rendezvous::EtcdStore;
 pub use rendezvous::{
-    Changed, Count, Entry, FileStore, LEASE_TTL, Lease, LeaseId, MAX_KEY, MAX_VALUE, Measured,
-    MemoryStore, Patient, RECORD_VERSION, Records, Store, StoreError, measure as measure_store,
-    open_store,
+    BringUpStore, Changed, Count, Entry, FileStore, KeyChange, KeyWatch, LEASE_TTL, Lease, LeaseId,
+    MAX_KEY, MAX_VALUE, Measured, MemoryStore, Patient, RECORD_VERSION, Records, Store, StoreError,
+    TextMap, measure as measure_store, open_store,
 };
 use tables::Tables;
 use window::{OwnedWindow, Purpose};
@@ -148,6 +150,18 @@ impl Team {
             (1, "") => Arc::new(MemoryStore::new()),
             (_, url) => open_store(url, &config.run_id).map_err(Error::from)?,
         };
+        Self::start_in(config, store, role)
+    }
+
+    /// The same in `store`, whatever the configuration says of one.
+    ///
+    /// # Errors
+    /// As [`Team::start_as`].
+    pub fn start_in<E: From<Error>>(
+        config: &Config,
+        store: Arc<dyn Store>,
+        role: impl FnOnce(TeamConfig, &Arc<dyn Store>) -> Result<TeamConfig, E>,
+    ) -> Result<Arc<Self>, E> {
         let role = role(TeamConfig::new(config.rank, config.ranks), &store)?;
         let open = || -> Result<_, Error> {
             let contexts = open_devices(&config.device)?;
@@ -186,17 +200,22 @@ impl Team {
         let mut agreed = config.agreed(rails);
         agreed.push(("order of signals".to_owned(), order.to_string()));
         exchange.agree("config", &agreed)?;
-        let rail = |(number, context): (u32, &Arc<Context>)| {
-            let config = config.rail(number, rails, context.caps())?;
-            Ok(Rail::new(context, gpu.as_ref(), &config)?)
-        };
-        let made: Vec<Rail> = (0..)
-            .zip(contexts)
-            .map(rail)
-            .collect::<Result<_, TeamError>>()?;
         let living = LiveTeam::new();
         let identity = living.identity(gpu.as_ref(), config.direct);
-        let mut links = Links::new(gpu.as_ref(), &made, &config, agreed, identity)?;
+        let caps = contexts.iter().map(|context| context.caps());
+        let mut ringing = Ringing::new(&config, caps);
+        let (made, mut links) = loop {
+            let made = rails_of(&config, contexts, gpu.as_ref(), ringing).and_then(|made| {
+                let (agreed, identity) = (agreed.clone(), identity.clone());
+                let links = Links::new(gpu.as_ref(), &made, &config, agreed, identity)?;
+                Ok((made, links))
+            });
+            match made {
+                Ok(made) => break made,
+                Err(error) if ringing.fall_back(&error) => {}
+                Err(error) => return Err(error),
+            }
+        };
         if !config.joins() {
             links.found(exchange, &made, &config)?;
         }
@@ -245,6 +264,11 @@ impl Team {
         &self.gpu
     }
 
+    /// Teams of this process whose kernels run on the device of this one, itself among them.
+    pub(crate) fn teams_on_device(&self) -> u32 {
+        crate::fabric::teams_on(&self.gpu.device_id())
+    }
+
     /// Device address of the [`TeamContext`](crate::abi::TeamContext).
     #[must_use]
     pub fn context_addr(&self) -> u64 {
@@ -279,7 +303,7 @@ impl Team {
     /// together, in the same order. A rank that joins later makes the same ones alone, before [`Team::hello`].
     ///
     /// # Errors
-    /// A size outside the limits or different at another rank; more than [`MAX_WINDOWS`] windows; what HCA and device refuse.
+    /// A size outside the limits or different at another rank; more than [`TeamConfig::windows`] windows; what HCA and device refuse.
     pub fn window(&self, bytes: u64) -> Result<Window, TeamError> {
         self.add_window(bytes, Purpose::Any)
     }
@@ -318,15 +342,12 @@ impl Team {
         bytes: u64,
         purpose: Purpose,
     ) -> Result<OwnedWindow, TeamError> {
+        let most = self.config.windows;
         let id = u32::try_from(made)
             .ok()
-            .filter(|id| *id < MAX_WINDOWS)
+            .filter(|id| *id < most)
             .ok_or_else(|| {
-                TeamError::limit(
-                    "number of windows",
-                    made + 1,
-                    format!("at most {MAX_WINDOWS}"),
-                )
+                TeamError::limit("number of windows", made + 1, format!("at most {most}"))
             })?;
         let gpu = self.gpu.as_ref();
         let what = (bytes, purpose);
@@ -471,6 +492,21 @@ fn open_devices(names: &str) -> Result<Vec<Arc<Context>>, TeamError> {
         Ok(Context::open(&selector)?)
     };
     names.iter().enumerate().map(open).collect()
+}
+
+/// A rail on each of `contexts`.
+fn rails_of(
+    config: &TeamConfig,
+    contexts: &[Arc<Context>],
+    gpu: &dyn Gpu,
+    ringing: Ringing,
+) -> Result<Vec<Rail>, TeamError> {
+    let rails = u32::try_from(contexts.len()).unwrap_or(u32::MAX);
+    let rail = |(number, context): (u32, &Arc<Context>)| {
+        let config = config.rail(number, rails, ringing.on(context.caps()))?;
+        Ok(Rail::new(context, gpu, &config)?)
+    };
+    (0..).zip(contexts).map(rail).collect()
 }
 
 /// Passes `result` on; an error that began here is told to the other ranks.

@@ -3,6 +3,8 @@
 //! Both ends call [`Team::recover`]. Each ends the life of its QPs and makes the next, which keeps QPs and keys (`life.rs`); meets the
 //! other end, which does the same; connects again with new packet numbers; and opens the peer.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::hello::QpOffer;
@@ -31,11 +33,19 @@ impl Team {
     /// the team's timeout; [`TeamError::NotConnected`]; [`TeamError::Recovering`]; what HCA and device refuse. The peer stays
     /// closed; call it again.
     pub fn recover(&self, peer: u32) -> Result<u32, TeamError> {
+        self.recover_within(peer, self.config.timeout)
+    }
+
+    /// [`Team::recover`], which gives up after `timeout` instead of the team's.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recover_within(&self, peer: u32, timeout: Duration) -> Result<u32, TeamError> {
         let links = self.peer(peer)?;
         let Some(_only) = links.try_work() else {
             return Err(TeamError::Recovering { peer });
         };
-        let deadline = deadline_in(self.config.timeout);
+        let deadline = deadline_in(timeout);
         let (number, generation) = {
             let state = links.state();
             if state.connected == 0 || state.connected != state.told || state.is_for_another() {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 
-use super::config::MAX_WINDOWS;
 use super::{TeamConfig, TeamError};
 use crate::abi::{
     DeviceConfig, DevicePtr, PEER_DIRECT, PeerEntry, PeerGuard, QpContext, RAIL_SHIFT, TeamContext,
@@ -55,15 +54,16 @@ impl Tables {
     ) -> Result<Self, TeamError> {
         let after = |at: u64, bytes: usize| (at + bytes as u64).next_multiple_of(ALIGN);
         let ranks = team.ranks as usize;
-        let rows = (MAX_WINDOWS * rails) as usize;
+        let rows = (team.windows * rails) as usize;
         let config = after(0, size_of::<TeamContext>());
         let qps = after(config, size_of::<DeviceConfig>());
         let guards = after(qps, size_of_val(contexts));
         let lkeys = after(guards, ranks * size_of::<PeerGuard>());
         let peers = after(lkeys, rows * size_of::<u32>());
         let direct = after(peers, rows * ranks * size_of::<PeerEntry>());
-        let bytes = direct + (MAX_WINDOWS as usize * ranks * size_of::<u64>()) as u64;
-        let bytes = usize::try_from(bytes).expect("at most 1,024 ranks of 16 rails");
+        let bytes = direct + (team.windows as usize * ranks * size_of::<u64>()) as u64;
+        let bytes =
+            usize::try_from(bytes).expect("at most 1,024 windows of 1,024 ranks of 16 rails");
         let memory = gpu.alloc(bytes, 128)?;
         let base = memory.addr();
         let tables = Self {
@@ -91,7 +91,7 @@ impl Tables {
             ranks: team.ranks,
             max_ranks: team.ranks,
             qps_per_peer: team.qps_per_peer,
-            max_windows: MAX_WINDOWS,
+            max_windows: team.windows,
             rails,
             qps: DevicePtr::<DevicePtr<QpContext>>::new(base + qps),
             peers: DevicePtr::new(tables.peers),

@@ -32,6 +32,12 @@ fn forget(store: &dyn Store, is_over: &dyn Fn(u32, u32) -> bool) -> Result<(), S
             store.remove_below(&format!("recover/{pair}"))?;
         }
     }
+    // `failed/R.G-id`: a later holder of the slot has not failed.
+    for name in store.list("failed")? {
+        if name.split('-').next().is_some_and(over) {
+            store.remove(&format!("failed/{name}"))?;
+        }
+    }
     for kind in ["rank", "hello"] {
         for name in store.list(kind)? {
             if over(&name) {
@@ -61,6 +67,10 @@ mod tests {
             ("reunite/1.2/0.1", true),
             ("reunite/0.1/1.3", false),
             ("reunite/1.3/0.1", false),
+            ("failed/1.2-00c0ffee", true),
+            ("failed/1.3-00c0ffee", false),
+            ("failed/0.1-12", false),
+            ("failed/1", false),
             ("recover/0.1-1.2/1/reset/0", true),
             ("recover/0.1-1.3/1/reset/0", false),
         ];

@@ -10,6 +10,9 @@ use warpverbs::verbs::QpState;
 use crate::rank::{PATIENCE, Put, Rank, WORDS, run, run_on, seed, setup, until};
 use test_support::fleet::Hcas;
 
+/// How long a recovery that comes to nothing tries.
+const SHORT: Duration = Duration::from_millis(500);
+
 /// Every entry of the peer table that is `peer`'s.
 fn entry(rank: &Rank<'_>, peer: u32) -> PeerEntry {
     let at = rank.tables().peers.addr() + u64::from(peer) * size_of::<PeerEntry>() as u64;
@@ -140,8 +143,7 @@ fn a_pair_is_recovered_under_load_while_the_others_go_on() {
 
 #[test]
 fn a_kernel_that_keeps_its_guard_is_named_and_the_next_call_goes_on() {
-    let mut setup = setup(2);
-    setup.team.timeout = Duration::from_millis(700);
+    let setup = setup(2);
     run(&setup, |rank| {
         let peer = 1 - rank.number();
         if rank.number() == 0 {
@@ -153,10 +155,10 @@ fn a_kernel_that_keeps_its_guard_is_named_and_the_next_call_goes_on() {
                 rank.team.guards(peer).unwrap() == 3
             });
             let start = Instant::now();
-            let error = rank.team.recover(peer).unwrap_err();
+            let error = rank.team.recover_within(peer, SHORT).unwrap_err();
             let took = start.elapsed();
             println!("given up after {took:?}");
-            assert!(took >= Duration::from_millis(700), "{took:?}");
+            assert!(took >= SHORT, "{took:?}");
             assert!(
                 matches!(
                     error,
@@ -179,7 +181,7 @@ fn a_kernel_that_keeps_its_guard_is_named_and_the_next_call_goes_on() {
             holding.finish();
         }
         rank.sync();
-        // Each call gives up after 0.7 s, and the other end may come later: then it is called again, as a program would.
+        // Each call gives up after a short time, and the other end may come later: then it is called again, as a program would.
         let life = retry(rank, peer);
         assert_eq!(life, 1);
         assert!(!rank.team.is_closed(peer).unwrap());
@@ -192,7 +194,7 @@ fn a_kernel_that_keeps_its_guard_is_named_and_the_next_call_goes_on() {
 fn retry(rank: &Rank<'_>, peer: u32) -> u32 {
     let (start, mut late) = (Instant::now(), 0);
     loop {
-        match rank.team.recover(peer) {
+        match rank.team.recover_within(peer, SHORT) {
             Ok(life) => {
                 println!("rank {peer} was late {late} times");
                 return life;
@@ -205,14 +207,17 @@ fn retry(rank: &Rank<'_>, peer: u32) -> u32 {
 
 #[test]
 fn an_end_that_comes_late_finds_the_other_where_it_was() {
-    let mut setup = setup(2);
-    setup.team.timeout = Duration::from_millis(500);
+    let setup = setup(2);
     // Which rank gives up first, and whether it calls again before or after the other has tried alone, too.
     for (first, alone) in [(0, false), (1, false), (0, true), (1, true)] {
         run(&setup, |rank| {
             let peer = 1 - rank.number();
             if rank.number() == first {
-                let error = rank.team.recover(peer).unwrap_err().to_string();
+                let error = rank
+                    .team
+                    .recover_within(peer, SHORT)
+                    .unwrap_err()
+                    .to_string();
                 assert!(
                     error.starts_with(&format!("rank {peer} has not come within")),
                     "{error}"
@@ -221,7 +226,11 @@ fn an_end_that_comes_late_finds_the_other_where_it_was() {
             rank.sync();
             if alone && rank.number() != first {
                 // The first has told that its QPs are reset, so this one gets to Rtr, and waits there in vain.
-                let error = rank.team.recover(peer).unwrap_err().to_string();
+                let error = rank
+                    .team
+                    .recover_within(peer, SHORT)
+                    .unwrap_err()
+                    .to_string();
                 assert!(error.ends_with("(recover/0.1-1.1/1/ready)"), "{error}");
                 let state = rank.team.qp_status(peer, 0).unwrap().hca.state;
                 assert_eq!(state, QpState::RTR);
@@ -242,8 +251,7 @@ fn a_command_that_the_hca_refuses_leaves_a_recovery_that_can_be_called_again() {
     // 2ERR_QP, 2RST_QP, RST2INIT_QP, INIT2RTR_QP, RTR2RTS_QP, QUERY_QP; first and second QP.
     for opcode in [0x507, 0x50a, 0x502, 0x503, 0x504, 0x50b] {
         for nth in [1, 2] {
-            let mut setup = setup(2);
-            setup.team.timeout = Duration::from_secs(2);
+            let setup = setup(2);
             let hcas = Hcas::new(&setup);
             run_on(&setup, &hcas, |rank| {
                 let peer = 1 - rank.number();
@@ -258,7 +266,7 @@ fn a_command_that_the_hca_refuses_leaves_a_recovery_that_can_be_called_again() {
                         syndrome: 0x00ab_cdef,
                     });
                     let error = loop {
-                        match rank.team.recover(peer) {
+                        match rank.team.recover_within(peer, 4 * SHORT) {
                             Err(TeamError::Absent { .. }) => {}
                             result => break result.unwrap_err().to_string(),
                         }

@@ -146,7 +146,7 @@ fn records_that_no_rank_of_this_run_and_version_writes_are_refused() {
     let other = Records::new(Arc::clone(&memory), "other").unwrap();
     other.put("hello/1.1", hello.as_bytes()).unwrap();
     let error = connect(&fleet);
-    assert!(error.contains("version 1 of run 'other'"), "{error}");
+    assert!(error.contains("version 2 of run 'other'"), "{error}");
     put(
         "hello/1.1",
         &hello.replacen("\"version\":2", "\"version\":3", 1),

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use softhca::FailCommand;
 use warpverbs::team::{CqKind, Doorbell, Queues, TeamConfig};
 
 use crate::rank::setup;
@@ -26,8 +27,14 @@ impl io::Write for Lines {
 
 /// What each rank of two logs while it joins with that change, and which of its peers are direct when it has a window.
 fn joined(change: fn(&mut TeamConfig)) -> Vec<(String, bool)> {
+    joined_on(change, |_| {})
+}
+
+/// The same on HCAs that `prepare` has prepared.
+fn joined_on(change: fn(&mut TeamConfig), prepare: fn(&Hcas)) -> Vec<(String, bool)> {
     let setup = Setup { change, ..setup(2) };
     let hcas = Hcas::new(&setup);
+    prepare(&hcas);
     let results = ranks::on_threads(2, |rank, store| {
         let lines = Lines::default();
         let writer = lines.clone();
@@ -86,4 +93,49 @@ fn the_first_line_says_what_was_asked_for() {
             assert!(first.contains(part), "{part:?} is not in {first:?}");
         }
     }
+}
+
+/// The HCA of rank 0 says that it can do without doorbell records, and refuses the first QP without one.
+fn refuse_first(hcas: &Hcas) {
+    hcas.of(0)[0].fail_command(FailCommand {
+        opcode: Some(CREATE_QP),
+        nth: 1,
+        status: BAD_PARAM,
+        syndrome: 0x00ab_cdef,
+    });
+}
+
+const CREATE_QP: u16 = 0x500;
+const BAD_PARAM: u8 = 3;
+
+#[test]
+fn an_hca_that_refuses_qps_without_record_gets_them_with_one_and_that_is_told_once() {
+    let logs: Vec<_> = joined_on(|_| {}, refuse_first)
+        .into_iter()
+        .map(|(logged, _)| logged)
+        .collect();
+    assert!(logs[0].contains("doorbell with record"), "{}", logs[0]);
+    assert!(logs[1].contains("doorbell without record"), "{}", logs[1]);
+    let told = "QPs are rung by doorbell records: ";
+    assert_eq!(logs[0].matches(told).count(), 1, "{}", logs[0]);
+    assert!(logs[0].contains("syndrome 0x00abcdef"), "{}", logs[0]);
+    assert!(!logs[1].contains(told), "{}", logs[1]);
+}
+
+#[test]
+fn an_hca_that_refuses_what_was_asked_for_is_an_error() {
+    let mut setup = setup(2);
+    setup.team.timeout = ranks::DEADLINE;
+    setup.team.doorbell = Some(Doorbell::NoRecord);
+    let hcas = Hcas::new(&setup);
+    refuse_first(&hcas);
+    let errors = ranks::on_threads(2, |rank, store| {
+        let own = hcas.of(rank).iter().map(Arc::as_ref);
+        let joined = ranks::join(setup.of_rank(rank), own, store);
+        joined.map(drop).unwrap_err().to_string()
+    });
+    for error in errors {
+        assert!(error.contains("syndrome 0x00abcdef"), "{error}");
+    }
+    hcas.check();
 }

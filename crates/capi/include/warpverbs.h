@@ -89,6 +89,15 @@
 // Flag of wv_dispatch_input: no combine follows, so the call ends with the receive phase of its dispatch.
 #define WV_DISPATCH_ONLY 2
 
+// Flag of wv_dispatch_input: choices are int64_t.
+#define WV_DISPATCH_IDS_64 4
+
+// Flag of wv_dispatch_output: `active` is the caller's own mask. Ranks whose rows are not here become 0 in it, the others stay.
+#define WV_DISPATCH_IN_PLACE 1
+
+// Flag of wv_dispatch_output: `recv_stats` is the address of int32_t, which wrap.
+#define WV_DISPATCH_STATS_32 2
+
 // Flag of wv_combine_input: `y` lies in the layer's own staging memory already.
 #define WV_COMBINE_ZERO_COPY 1
 
@@ -97,6 +106,9 @@
 
 // Flag of wv_combine_output: a token that lost experts is divided by the share of its weights that is left.
 #define WV_COMBINE_RENORMALISE 4
+
+// Flag of wv_combine_output: `active` is the caller's own mask. Ranks whose rows were not added become 0 in it, the others stay.
+#define WV_COMBINE_IN_PLACE 16
 
 // State of a rank in its group: one that has no number here.
 #define WV_GROUP_OTHER 0
@@ -179,6 +191,12 @@
 
 // wv_group_event.kind: the HCA of rail `detail` has failed for good.
 #define WV_EVENT_RAIL_LOST 19
+
+// wv_group_event.kind: of the first calls of the store 99 of 100 took up to `duration_ns`, more than a sixth of a lease.
+#define WV_EVENT_SLOW_STORE 20
+
+// wv_group_event.kind: this rank comes in when generation `generation` of its slot `rank`, a member still, is gone.
+#define WV_EVENT_WAITS 21
 
 // wv_group_event.cause: one that this header does not know; `text` says what.
 #define WV_CAUSE_OTHER 0
@@ -534,7 +552,7 @@ typedef struct wv_dispatch_input {
     const void *x;
     // Their scales `[tokens, scale bytes]`: for FP8 of the caller and for opaque tokens.
     const void *x_scales;
-    // Choices `[tokens, top_k]`, -1 for none.
+    // Choices `[tokens, top_k]`, -1 for none. With WV_DISPATCH_IDS_64 the address of int64_t.
     const int32_t *experts;
     // Weights `[tokens, top_k]`. NULL: all are 1.
     const float *weights;
@@ -566,12 +584,18 @@ typedef struct wv_dispatch_output {
     int32_t *recv_experts;
     // By rank: their weights: `[rows, top_k]`.
     float *recv_weights;
-    // Added to: rows of each local expert. NULL: not kept.
+    // Added to: rows of each local expert; int32_t with WV_DISPATCH_STATS_32. NULL: not kept.
     uint64_t *recv_stats;
-    // Added to: ns waited for each rank. NULL: not kept.
+    // Added to: nanoseconds, whatever the clock of the GPU, waited for each rank. NULL: not kept.
     uint64_t *wait_ns;
     // 1 for each rank whose rows are here: `[ranks]`. NULL: not told.
     uint32_t *active;
+    // WV_DISPATCH_IN_PLACE | WV_DISPATCH_STATS_32.
+    uint32_t flags;
+    // Zero.
+    uint32_t reserved;
+    // Output: the address of this call's staging memory, as wv_combine_staging has it; 0 if the caller may not write there. NULL: none.
+    uint64_t *staging;
 } wv_dispatch_output;
 
 // Input of a combine: device memory. WV_INIT first.
@@ -596,11 +620,11 @@ typedef struct wv_combine_output {
     uint8_t *token_valid;
     // Weights `[tokens, top_k]` in a layer that returns every expert's row. NULL: those of dispatch.
     const float *weights;
-    // Added to: ns waited for each rank. NULL: not kept.
+    // Added to: nanoseconds, whatever the clock of the GPU, waited for each rank. NULL: not kept.
     uint64_t *wait_ns;
     // 1 for each rank whose rows were added: `[ranks]`. NULL: not told.
     uint32_t *active;
-    // WV_COMBINE_RENORMALISE.
+    // WV_COMBINE_RENORMALISE | WV_COMBINE_IN_PLACE.
     uint32_t flags;
     // Zero.
     uint32_t reserved;
@@ -983,8 +1007,8 @@ enum wv_status wv_moe_create_placed(const struct wv_team *team,
 WV_NOEXCEPT;
 
 // Makes `view` that of all calls from `view.first` on; calls before it end in the view that they have. All ranks set the same,
-// and none launches call `view.first` before all have. A layer keeps two views: this waits up to `timeout_ms` until no call
-// needs the older one.
+// and none launches call `view.first` before all have. A layer keeps eight views: this waits up to `timeout_ms` until no
+// call needs the oldest one.
 //
 // Requires:
 // `view` is a struct with the arrays that it says.

@@ -103,11 +103,16 @@ fn of_moe(error: &MoeError) -> wv_status {
         | MoeError::Placement { .. }
         | MoeError::SlotExpert { .. }
         | MoeError::ReplicaTwice { .. }
+        | MoeError::Policy { .. }
         | MoeError::Address { .. }
         | MoeError::Rank { .. }
         | MoeError::NotMember { .. }
+        | MoeError::Slot { .. }
+        | MoeError::CombinedAlready
         | MoeError::ViewOrder { .. } => WV_BAD_ARGUMENT,
-        MoeError::Sharing { .. } | MoeError::Option { .. } => WV_UNSUPPORTED,
+        MoeError::Sharing { .. } | MoeError::Option { .. } | MoeError::Grid { .. } => {
+            WV_UNSUPPORTED
+        }
         MoeError::ViewInUse { .. }
         | MoeError::PeerMember { .. }
         | MoeError::PeerNeeded { .. }
@@ -131,6 +136,7 @@ fn of_store(error: &StoreError) -> wv_status {
         | StoreError::TooLong { .. }
         | StoreError::TooMany { .. }
         | StoreError::Ttl { .. }
+        | StoreError::NoLeases { .. }
         | StoreError::Run { .. } => WV_STORE_REFUSED,
         StoreError::OtherRun { .. }
         | StoreError::OtherRecord { .. }
@@ -138,6 +144,7 @@ fn of_store(error: &StoreError) -> wv_status {
         StoreError::Unreachable { .. }
         | StoreError::NoAnswer { .. }
         | StoreError::Late { .. }
+        | StoreError::Foreign { .. }
         | StoreError::Io { .. } => WV_STORE_FAILED,
         StoreError::Timeout { .. } => WV_TIMEOUT,
         StoreError::Panicked(_) => WV_PANIC,
@@ -164,6 +171,7 @@ fn of_verbs(error: &VerbsError) -> wv_status {
 fn of_gpu(error: &GpuError) -> wv_status {
     match error {
         GpuError::NoDriver { .. }
+        | GpuError::NoStart { .. }
         | GpuError::NoDevice { .. }
         | GpuError::OldDriver(_)
         | GpuError::Compile { .. }

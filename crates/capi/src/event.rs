@@ -59,6 +59,10 @@ pub const WV_EVENT_RAIL_DOWN: u32 = 17;
 pub const WV_EVENT_RAIL_UP: u32 = 18;
 /// wv_group_event.kind: the HCA of rail `detail` has failed for good.
 pub const WV_EVENT_RAIL_LOST: u32 = 19;
+/// wv_group_event.kind: of the first calls of the store 99 of 100 took up to `duration_ns`, more than a sixth of a lease.
+pub const WV_EVENT_SLOW_STORE: u32 = 20;
+/// wv_group_event.kind: this rank comes in when generation `generation` of its slot `rank`, a member still, is gone.
+pub const WV_EVENT_WAITS: u32 = 21;
 
 /// wv_group_event.cause: one that this header does not know; `text` says what.
 pub const WV_CAUSE_OTHER: u32 = 0;
@@ -299,6 +303,24 @@ fn told(what: &GroupEventKind, after: Duration) -> (wv_group_event, Kept) {
         }
         GroupEventKind::Failed { error } => (WV_EVENT_FAILED, error.clone()),
         GroupEventKind::StoreLost { error } => (WV_EVENT_STORE_LOST, error.clone()),
+        GroupEventKind::SlowStore { p99, lease_ttl } => {
+            told.duration_ns = nanos(*p99);
+            (
+                WV_EVENT_SLOW_STORE,
+                format!(
+                    "calls of the store take up to {p99:.1?}, more than a sixth of the {lease_ttl:.1?} for which a lease lives"
+                ),
+            )
+        }
+        GroupEventKind::Waits { rank, generation } => {
+            (told.rank, told.generation) = (*rank, *generation);
+            (
+                WV_EVENT_WAITS,
+                format!(
+                    "generation {generation} of rank {rank} is a member still; this one waits until it is gone"
+                ),
+            )
+        }
         GroupEventKind::StoreBack { away } => {
             told.duration_ns = nanos(*away);
             (

@@ -19,12 +19,20 @@ use crate::team::wv_team;
 pub const WV_DISPATCH_QUANTIZED: u32 = 1;
 /// Flag of wv_dispatch_input: no combine follows, so the call ends with the receive phase of its dispatch.
 pub const WV_DISPATCH_ONLY: u32 = 2;
+/// Flag of wv_dispatch_input: choices are int64_t.
+pub const WV_DISPATCH_IDS_64: u32 = 4;
+/// Flag of wv_dispatch_output: `active` is the caller's own mask. Ranks whose rows are not here become 0 in it, the others stay.
+pub const WV_DISPATCH_IN_PLACE: u32 = 1;
+/// Flag of wv_dispatch_output: `recv_stats` is the address of int32_t, which wrap.
+pub const WV_DISPATCH_STATS_32: u32 = 2;
 /// Flag of wv_combine_input: `y` lies in the layer's own staging memory already.
 pub const WV_COMBINE_ZERO_COPY: u32 = 1;
 /// Flag of wv_combine_input: every weight counts as 1.
 pub const WV_COMBINE_UNWEIGHTED: u32 = 2;
 /// Flag of wv_combine_output: a token that lost experts is divided by the share of its weights that is left.
 pub const WV_COMBINE_RENORMALISE: u32 = 4;
+/// Flag of wv_combine_output: `active` is the caller's own mask. Ranks whose rows were not added become 0 in it, the others stay.
+pub const WV_COMBINE_IN_PLACE: u32 = 16;
 
 /// Input of a dispatch: device memory, unchanged until the stream is past the send phase. WV_INIT first; zero means: not
 /// used.
@@ -37,7 +45,7 @@ pub struct wv_dispatch_input {
     pub x: *const c_void,
     /// Their scales `[tokens, scale bytes]`: for FP8 of the caller and for opaque tokens.
     pub x_scales: *const c_void,
-    /// Choices `[tokens, top_k]`, -1 for none.
+    /// Choices `[tokens, top_k]`, -1 for none. With WV_DISPATCH_IDS_64 the address of int64_t.
     pub experts: *const i32,
     /// Weights `[tokens, top_k]`. NULL: all are 1.
     pub weights: *const f32,
@@ -82,12 +90,18 @@ pub struct wv_dispatch_output {
     pub recv_experts: *mut i32,
     /// By rank: their weights: `[rows, top_k]`.
     pub recv_weights: *mut f32,
-    /// Added to: rows of each local expert. NULL: not kept.
+    /// Added to: rows of each local expert; int32_t with WV_DISPATCH_STATS_32. NULL: not kept.
     pub recv_stats: *mut u64,
-    /// Added to: ns waited for each rank. NULL: not kept.
+    /// Added to: nanoseconds, whatever the clock of the GPU, waited for each rank. NULL: not kept.
     pub wait_ns: *mut u64,
     /// 1 for each rank whose rows are here: `[ranks]`. NULL: not told.
     pub active: *mut u32,
+    /// WV_DISPATCH_IN_PLACE | WV_DISPATCH_STATS_32.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Output: the address of this call's staging memory, as wv_combine_staging has it; 0 if the caller may not write there. NULL: none.
+    pub staging: *mut u64,
 }
 
 sized!(wv_dispatch_output {
@@ -100,7 +114,10 @@ sized!(wv_dispatch_output {
     recv_weights,
     recv_stats,
     wait_ns,
-    active
+    active,
+    flags,
+    reserved,
+    staging
 });
 
 /// Input of a combine: device memory. WV_INIT first.
@@ -131,11 +148,11 @@ pub struct wv_combine_output {
     pub token_valid: *mut u8,
     /// Weights `[tokens, top_k]` in a layer that returns every expert's row. NULL: those of dispatch.
     pub weights: *const f32,
-    /// Added to: ns waited for each rank. NULL: not kept.
+    /// Added to: nanoseconds, whatever the clock of the GPU, waited for each rank. NULL: not kept.
     pub wait_ns: *mut u64,
     /// 1 for each rank whose rows were added: `[ranks]`. NULL: not told.
     pub active: *mut u32,
-    /// WV_COMBINE_RENORMALISE.
+    /// WV_COMBINE_RENORMALISE | WV_COMBINE_IN_PLACE.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
@@ -170,7 +187,7 @@ fn flags(name: &str, set: u32, known: u32) -> Result<(), Failure> {
 
 impl wv_dispatch_input {
     fn read(&self) -> Result<DispatchInput, Failure> {
-        let known = WV_DISPATCH_QUANTIZED | WV_DISPATCH_ONLY;
+        let known = WV_DISPATCH_QUANTIZED | WV_DISPATCH_ONLY | WV_DISPATCH_IDS_64;
         flags("flags of the dispatch input", self.flags, known)?;
         Ok(DispatchInput::default()
             .with_x(address(self.x))
@@ -179,6 +196,7 @@ impl wv_dispatch_input {
             .with_weights(address(self.weights))
             .with_active(address(self.active))
             .with_tokens(self.tokens)
+            .with_ids_64(self.flags & WV_DISPATCH_IDS_64 != 0)
             .with_quantized(self.flags & WV_DISPATCH_QUANTIZED != 0)
             .with_no_combine(self.flags & WV_DISPATCH_ONLY != 0)
             .with_deadline((self.deadline_ns != 0).then(|| Duration::from_nanos(self.deadline_ns))))
@@ -186,8 +204,10 @@ impl wv_dispatch_input {
 }
 
 impl wv_dispatch_output {
-    fn read(&self) -> DispatchOutput {
-        DispatchOutput::default()
+    fn read(&self) -> Result<DispatchOutput, Failure> {
+        let known = WV_DISPATCH_IN_PLACE | WV_DISPATCH_STATS_32;
+        flags("flags of the dispatch output", self.flags, known)?;
+        Ok(DispatchOutput::default()
             .with_recv_x(address(self.recv_x))
             .with_recv_scales(address(self.recv_scales))
             .with_counts(address(self.counts))
@@ -196,8 +216,11 @@ impl wv_dispatch_output {
             .with_recv_experts(address(self.recv_experts))
             .with_recv_weights(address(self.recv_weights))
             .with_recv_stats(address(self.recv_stats))
+            .with_stats_32(self.flags & WV_DISPATCH_STATS_32 != 0)
             .with_wait_ns(address(self.wait_ns))
             .with_active(address(self.active))
+            .with_staging(address(self.staging))
+            .with_active_in_place(self.flags & WV_DISPATCH_IN_PLACE != 0))
     }
 }
 
@@ -214,17 +237,15 @@ impl wv_combine_input {
 
 impl wv_combine_output {
     fn read(&self) -> Result<CombineOutput, Failure> {
-        flags(
-            "flags of the combine output",
-            self.flags,
-            WV_COMBINE_RENORMALISE,
-        )?;
+        let known = WV_COMBINE_RENORMALISE | WV_COMBINE_IN_PLACE;
+        flags("flags of the combine output", self.flags, known)?;
         Ok(CombineOutput::default()
             .with_out(address(self.out))
             .with_token_valid(address(self.token_valid))
             .with_weights(address(self.weights))
             .with_wait_ns(address(self.wait_ns))
             .with_active(address(self.active))
+            .with_active_in_place(self.flags & WV_COMBINE_IN_PLACE != 0)
             .with_renormalise(self.flags & WV_COMBINE_RENORMALISE != 0))
     }
 }
@@ -280,7 +301,7 @@ pub unsafe extern "C" fn wv_dispatch_receive(
     // SAFETY: the caller's promise.
     unsafe {
         launch(call, stream, |moe, call, stream| {
-            let output = read("output", output)?.read();
+            let output = read("output", output)?.read()?;
             moe.dispatch_receive(stream, call, &output)?;
             Ok(())
         })
@@ -302,7 +323,7 @@ pub unsafe extern "C" fn wv_dispatch(
     unsafe {
         launch(call, stream, |moe, call, stream| {
             let input = read("input", input)?.read()?;
-            let output = read("output", output)?.read();
+            let output = read("output", output)?.read()?;
             moe.dispatch(stream, call, &input, &output)?;
             Ok(())
         })
@@ -387,6 +408,53 @@ mod tests {
         // SAFETY: the text of this thread.
         let words = unsafe { CStr::from_ptr(wv_last_error()) };
         assert!(words.to_str().unwrap().starts_with("call is null"));
+    }
+
+    /// A struct of C in which only `size` is set.
+    fn zeroed<T: crate::sized::Struct>() -> T {
+        // SAFETY: integers and pointers, of which all may be zero.
+        unsafe { std::mem::zeroed() }
+    }
+
+    #[test]
+    fn each_flag_is_the_option_of_its_name() {
+        let none = zeroed::<wv_dispatch_input>().read().unwrap();
+        assert_eq!(none, DispatchInput::default());
+        let wide = wv_dispatch_input {
+            flags: WV_DISPATCH_IDS_64,
+            ..zeroed()
+        };
+        assert_eq!(wide.read().unwrap(), none.with_ids_64(true));
+        let none = zeroed::<wv_dispatch_output>().read().unwrap();
+        assert_eq!(none, DispatchOutput::default());
+        let of_flags = |flags| wv_dispatch_output { flags, ..zeroed() }.read();
+        let in_place = of_flags(WV_DISPATCH_IN_PLACE).unwrap();
+        assert_eq!(in_place, none.with_active_in_place(true));
+        let narrow = of_flags(WV_DISPATCH_STATS_32).unwrap();
+        assert_eq!(narrow, none.with_stats_32(true));
+        assert_eq!(
+            of_flags(4).unwrap_err().words,
+            "flags of the dispatch output is 0x4; it must be a subset of 0x3"
+        );
+        let sums = wv_combine_output {
+            flags: WV_COMBINE_IN_PLACE,
+            ..zeroed()
+        };
+        let want = CombineOutput::default().with_active_in_place(true);
+        assert_eq!(sums.read().unwrap(), want);
+    }
+
+    #[test]
+    fn a_struct_of_an_older_header_says_nothing_of_what_came_later() {
+        let output = wv_dispatch_output {
+            size: std::mem::offset_of!(wv_dispatch_output, flags),
+            flags: u32::MAX,
+            staging: ptr::dangling_mut(),
+            ..zeroed()
+        };
+        // SAFETY: as long as its size says, and longer.
+        let known = unsafe { read("output", &raw const output) }.unwrap();
+        assert_eq!(known.read().unwrap(), DispatchOutput::default());
     }
 
     #[test]

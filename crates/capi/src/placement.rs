@@ -119,8 +119,8 @@ pub unsafe extern "C" fn wv_moe_create_placed(
 }
 
 /// Makes `view` that of all calls from `view.first` on; calls before it end in the view that they have. All ranks set the same,
-/// and none launches call `view.first` before all have. A layer keeps two views: this waits up to `timeout_ms` until no call
-/// needs the older one.
+/// and none launches call `view.first` before all have. A layer keeps eight views: this waits up to `timeout_ms` until no
+/// call needs the oldest one.
 ///
 /// # Safety
 /// `view` is a struct with the arrays that it says.

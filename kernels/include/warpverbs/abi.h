@@ -374,14 +374,24 @@ inline constexpr uint32_t SCALE_CHANNELS = 0x80;
 /// Most ranks of a layer.
 inline constexpr uint32_t MAX_MOE_RANKS = 0x400;
 
-/// Views and expert tables that a layer holds: the one in force and the next.
-inline constexpr uint32_t MOE_VIEWS = 0x2;
+/// Views and expert tables that a layer holds: the newest, and those before it in which a rank that is behind has calls to end.
+inline constexpr uint32_t MOE_VIEWS = 0x8;
 
 /// Flag of `DispatchSendParams`: `x` is FP8 already and `x_scales` holds its scales.
 inline constexpr uint32_t DISPATCH_QUANTIZED = 0x1;
 
 /// Flag of `DispatchSendParams`: no combine follows, so the call ends with the receive phase of its dispatch.
 inline constexpr uint32_t DISPATCH_ONLY = 0x2;
+
+/// Flag of `DispatchSendParams`: choices are i64.
+inline constexpr uint32_t DISPATCH_IDS_64 = 0x4;
+
+/// Flag of `DispatchReceiveParams`: `active` is the caller's mask. Ranks whose rows are not here are taken out of it, and none
+/// is put in.
+inline constexpr uint32_t RECEIVE_IN_PLACE = 0x1;
+
+/// Flag of `DispatchReceiveParams`: `recv_stats` is i32, which wraps.
+inline constexpr uint32_t RECEIVE_STATS_32 = 0x2;
 
 /// Flag of `CombineSendParams`: `y` is the layer's own staging memory for this call, so nothing is copied.
 inline constexpr uint32_t COMBINE_ZERO_COPY = 0x1;
@@ -394,6 +404,9 @@ inline constexpr uint32_t COMBINE_RENORMALISE = 0x4;
 
 /// In `MoeHandle::combine_flags`: the call has no combine.
 inline constexpr uint32_t COMBINE_NONE = 0x8;
+
+/// Flag of `CombineReceiveParams`: `active` is the caller's mask, as with RECEIVE_IN_PLACE.
+inline constexpr uint32_t COMBINE_IN_PLACE = 0x10;
 
 /// What a token is made of on its way to the experts.
 enum class MoeFormat : uint32_t {
@@ -461,6 +474,8 @@ enum class MoeCause : uint32_t {
   refused = 7,
   /// The QP to the peer ended in error; what failed first was flushed over before it was seen, so the cause is lost.
   flushed = 8,
+  /// The peer's rows have another format, or its call another `max_tokens`, than this rank's.
+  shape = 9,
 };
 
 /// What became of one peer in one phase of a call. Final once it is not `none`.
@@ -577,7 +592,7 @@ static_assert(offsetof(ExpertSlots, count) == 4);
 
 /// Who takes part, and who holds which expert, from one call on. Written by the host while it is not the newest.
 struct alignas(128) MoeView {
-  /// First call that it covers. A view without `homes` was not written yet.
+  /// First call that it covers. It counts only until a call runs in the view.
   uint32_t first;
   /// Membership epoch, low 16 bits.
   uint32_t epoch;
@@ -591,8 +606,10 @@ struct alignas(128) MoeView {
   ExpertSlots *experts;
   /// Numbers of expert slots, grouped by expert.
   uint32_t *replicas;
+  /// Its place among all views that were written, in their order; 0: it is not written, or not whole.
+  uint32_t serial;
   /// Reserved, zero.
-  uint32_t reserved[22];
+  uint32_t reserved[21];
   /// Bit r: rank r is a member.
   uint32_t members[32];
 };
@@ -604,7 +621,8 @@ static_assert(offsetof(MoeView, local_experts) == 12);
 static_assert(offsetof(MoeView, homes) == 16);
 static_assert(offsetof(MoeView, experts) == 24);
 static_assert(offsetof(MoeView, replicas) == 32);
-static_assert(offsetof(MoeView, reserved) == 40);
+static_assert(offsetof(MoeView, serial) == 40);
+static_assert(offsetof(MoeView, reserved) == 44);
 static_assert(offsetof(MoeView, members) == 128);
 
 /// Why a call is not complete: the first fault of the call, and all its suspects.
@@ -669,8 +687,10 @@ struct alignas(128) MoeBoard {
   uint32_t preparing;
   /// Written by the host: 1 while `limit` counts, 0 while any call may start.
   uint32_t limited;
+  /// Written by the host: 1 while this rank exchanges with no other member, so that its calls keep pace.
+  uint32_t alone;
   /// Reserved, zero.
-  uint32_t reserved0[28];
+  uint32_t reserved0[27];
   /// Written by kernels: the last call that has taken its number.
   uint32_t started;
   /// Written by kernels: the last call all phases of which have ended, or that is closed.
@@ -679,8 +699,11 @@ struct alignas(128) MoeBoard {
   uint32_t faults;
   /// Written by kernels: the same number, before `fault` is written. Equal numbers around a read: the read is whole.
   uint32_t faults_begun;
+  /// Written by kernels: `serial` of the newest view in which a call has run << 32 | its first call, or a later one that keeps
+  /// within 2^30 of the newest; 0: no call has run.
+  uint64_t in_force;
   /// Reserved, zero.
-  uint32_t reserved1[28];
+  uint32_t reserved1[26];
   /// Written by kernels: the newest fault.
   MoeFault fault;
   /// Written by the host, bit r: rank r has promised the change that is being prepared, so its clock stands still.
@@ -695,12 +718,14 @@ static_assert(offsetof(MoeBoard, limit) == 0);
 static_assert(offsetof(MoeBoard, refuse) == 4);
 static_assert(offsetof(MoeBoard, preparing) == 8);
 static_assert(offsetof(MoeBoard, limited) == 12);
-static_assert(offsetof(MoeBoard, reserved0) == 16);
+static_assert(offsetof(MoeBoard, alone) == 16);
+static_assert(offsetof(MoeBoard, reserved0) == 20);
 static_assert(offsetof(MoeBoard, started) == 128);
 static_assert(offsetof(MoeBoard, finished) == 132);
 static_assert(offsetof(MoeBoard, faults) == 136);
 static_assert(offsetof(MoeBoard, faults_begun) == 140);
-static_assert(offsetof(MoeBoard, reserved1) == 144);
+static_assert(offsetof(MoeBoard, in_force) == 144);
+static_assert(offsetof(MoeBoard, reserved1) == 152);
 static_assert(offsetof(MoeBoard, fault) == 256);
 static_assert(offsetof(MoeBoard, promised) == 512);
 static_assert(offsetof(MoeBoard, suspects) == 640);
@@ -762,8 +787,13 @@ struct alignas(128) MoeContext {
   uint32_t max_local_experts;
   /// Number of the first call that this rank has a part in.
   uint32_t joined;
+  /// Of the receive phase of dispatch that runs: rows of each local expert before each tile of 32 received rows, by tile of
+  /// source: `[local experts][ranks][tiles]`. Null by rank.
+  uint32_t *tiles;
+  /// When the phase that runs began, device clock.
+  uint64_t began_ns;
   /// Reserved, zero.
-  uint32_t reserved0[12];
+  uint32_t reserved0[8];
   /// Number of the last call that began. Last line: changed by the phases.
   uint32_t call;
   /// Newest closed call, by kind.
@@ -780,12 +810,20 @@ struct alignas(128) MoeContext {
   uint32_t refused_limit;
   /// 1: who is a suspect, or who is a member, has changed since the board was told.
   uint32_t changed;
-  /// The view of the last call that began: place in `views`.
+  /// The view of the last call that ran: place in `views`.
   uint32_t view;
-  /// Its epoch, low 16 bits.
-  uint32_t epoch;
+  /// Its `serial`; 0: no call has run.
+  uint32_t serial;
+  /// Its first call, or a later one, as in `MoeBoard::in_force`.
+  uint32_t first;
+  /// The newest calls in a row that have ended `aborted`, at most SETS.
+  uint32_t aborted;
+  /// So many calls before the last one that began ended `aborted`: its dispatch says so again.
+  uint32_t untold;
+  /// Blocks that have ended the receive phase that runs.
+  uint32_t left;
   /// Reserved, zero.
-  uint32_t reserved1[20];
+  uint32_t reserved1[16];
 };
 static_assert(sizeof(MoeContext) == 384 && alignof(MoeContext) == 128);
 static_assert(offsetof(MoeContext, team) == 0);
@@ -815,7 +853,9 @@ static_assert(offsetof(MoeContext, returns) == 192);
 static_assert(offsetof(MoeContext, order) == 196);
 static_assert(offsetof(MoeContext, max_local_experts) == 200);
 static_assert(offsetof(MoeContext, joined) == 204);
-static_assert(offsetof(MoeContext, reserved0) == 208);
+static_assert(offsetof(MoeContext, tiles) == 208);
+static_assert(offsetof(MoeContext, began_ns) == 216);
+static_assert(offsetof(MoeContext, reserved0) == 224);
 static_assert(offsetof(MoeContext, call) == 256);
 static_assert(offsetof(MoeContext, released) == 260);
 static_assert(offsetof(MoeContext, foreign_epochs) == 268);
@@ -825,8 +865,12 @@ static_assert(offsetof(MoeContext, refusing) == 284);
 static_assert(offsetof(MoeContext, refused_limit) == 288);
 static_assert(offsetof(MoeContext, changed) == 292);
 static_assert(offsetof(MoeContext, view) == 296);
-static_assert(offsetof(MoeContext, epoch) == 300);
-static_assert(offsetof(MoeContext, reserved1) == 304);
+static_assert(offsetof(MoeContext, serial) == 300);
+static_assert(offsetof(MoeContext, first) == 304);
+static_assert(offsetof(MoeContext, aborted) == 308);
+static_assert(offsetof(MoeContext, untold) == 312);
+static_assert(offsetof(MoeContext, left) == 316);
+static_assert(offsetof(MoeContext, reserved1) == 320);
 
 /// What a call knows of one peer. Each field is written once per call, by one thread.
 struct MoeHandlePeer {
@@ -874,6 +918,35 @@ static_assert(offsetof(MoeHandlePeer, member) == 40);
 static_assert(offsetof(MoeHandlePeer, cause) == 44);
 static_assert(offsetof(MoeHandlePeer, syndrome) == 48);
 static_assert(offsetof(MoeHandlePeer, waited) == 52);
+
+/// What the tokens of a call are made of and how many of them there may be: at most what the slots of the layer hold.
+struct MoeShape {
+  /// Most tokens of a rank in the call.
+  uint32_t max_tokens;
+  /// What a token is made of.
+  MoeFormat format;
+  /// Its scales, if `format` is fp8.
+  MoeScales scales;
+  /// Bytes of the token in a slot, without its scales.
+  uint32_t row_bytes;
+  /// Bytes of its scales; 0: none.
+  uint32_t scale_bytes;
+  /// Offset of the scales in a slot.
+  uint32_t scales_at;
+  /// What the headers of its rows carry beside the number of the token, 16 bits: the same for equal shapes, 0 for the layer's.
+  uint32_t tag;
+  /// Reserved, zero.
+  uint32_t reserved;
+};
+static_assert(sizeof(MoeShape) == 32 && alignof(MoeShape) == 4);
+static_assert(offsetof(MoeShape, max_tokens) == 0);
+static_assert(offsetof(MoeShape, format) == 4);
+static_assert(offsetof(MoeShape, scales) == 8);
+static_assert(offsetof(MoeShape, row_bytes) == 12);
+static_assert(offsetof(MoeShape, scale_bytes) == 16);
+static_assert(offsetof(MoeShape, scales_at) == 20);
+static_assert(offsetof(MoeShape, tag) == 24);
+static_assert(offsetof(MoeShape, reserved) == 28);
 
 /// One row that dispatch received, as its header said, after the range checks.
 struct MoeSource {
@@ -935,7 +1008,8 @@ struct alignas(128) MoeHandle {
   uint32_t aborted;
   /// 1: a peer has not released the slots yet, so that everybody is told what this rank has released.
   uint32_t tell;
-  /// token << 32 | expert of the first choice that was refused; all ones if none was.
+  /// token << 32 | expert of the first choice that was refused; all ones if none was. For an id that 32 bits do not hold
+  /// stands the nearest that they do.
   uint64_t refused;
   /// The view of the call: place in `MoeContext::views`.
   uint32_t view;
@@ -945,8 +1019,12 @@ struct alignas(128) MoeHandle {
   uint64_t deadline_ns;
   /// Why it is not complete.
   MoeFault fault;
+  /// Its tokens.
+  MoeShape shape;
+  /// Reserved, zero.
+  uint32_t reserved[24];
 };
-static_assert(sizeof(MoeHandle) == 384 && alignof(MoeHandle) == 128);
+static_assert(sizeof(MoeHandle) == 512 && alignof(MoeHandle) == 128);
 static_assert(offsetof(MoeHandle, peers) == 0);
 static_assert(offsetof(MoeHandle, row_of) == 8);
 static_assert(offsetof(MoeHandle, token_of) == 16);
@@ -968,6 +1046,8 @@ static_assert(offsetof(MoeHandle, view) == 112);
 static_assert(offsetof(MoeHandle, combine_flags) == 116);
 static_assert(offsetof(MoeHandle, deadline_ns) == 120);
 static_assert(offsetof(MoeHandle, fault) == 128);
+static_assert(offsetof(MoeHandle, shape) == 384);
+static_assert(offsetof(MoeHandle, reserved) == 416);
 
 /// Send phase of dispatch. Cooperative launch.
 struct DispatchSendParams {
@@ -979,7 +1059,7 @@ struct DispatchSendParams {
   uint8_t *x;
   /// Scales of quantized or opaque tokens: `[tokens, scale_bytes]`.
   uint8_t *x_scales;
-  /// Choices `[tokens, top_k]`; -1 none.
+  /// Choices `[tokens, top_k]`; -1 none. With DISPATCH_IDS_64 they are i64.
   int32_t *experts;
   /// Weights `[tokens, top_k]`; null: all are 1.
   float *weights;
@@ -987,9 +1067,9 @@ struct DispatchSendParams {
   uint32_t *active;
   /// Longest wait of each phase of this call, ns; 0: the layer's.
   uint64_t deadline_ns;
-  /// Tokens of this call.
+  /// Tokens of this call | its `max_tokens` << 16; 0 there: the shape of the call is the layer's.
   uint32_t tokens;
-  /// DISPATCH_* flags.
+  /// DISPATCH_* flags; with another shape also row_bytes / 16 << 4 | scale_bytes / 4 << 16 | format << 28 | scales << 30.
   uint32_t flags;
 };
 static_assert(sizeof(DispatchSendParams) == 72 && alignof(DispatchSendParams) == 8);
@@ -1010,7 +1090,7 @@ struct DispatchReceiveParams {
   MoeContext *moe;
   /// The call.
   MoeHandle *handle;
-  /// Output: tokens, `[max_local_experts, ranks * max_tokens, row_bytes]` of which the first `counts[e]` rows of an expert
+  /// Output: tokens, with `max_tokens` of the call, `[max_local_experts, ranks * max_tokens, row_bytes]` of which the first `counts[e]` rows of an expert
   /// are written, or by rank `[ranks, max_tokens, row_bytes]` of which the first `counts[r]` rows of a rank are.
   uint8_t *recv_x;
   /// Output: their scales. FP8 by expert, transposed: `[max_local_experts, scale words, ranks * max_tokens]` of 4 bytes each;
@@ -1026,14 +1106,21 @@ struct DispatchReceiveParams {
   int32_t *recv_experts;
   /// Output by rank: their weights: `[ranks, max_tokens, top_k]`.
   float *recv_weights;
-  /// Added to: rows of each local expert so far: `[max_local_experts]`. Null: not kept.
+  /// Added to: rows of each local expert so far: `[max_local_experts]`, with RECEIVE_STATS_32 of i32. Null: not kept.
   uint64_t *recv_stats;
-  /// Added to: ns waited for each rank: `[ranks]`. Null: not kept.
+  /// Added to: nanoseconds of the device's clock, not its cycles, waited for each rank: `[ranks]`. Null: not kept.
   uint64_t *wait_ns;
   /// Output: 1 for each rank whose rows are here, 0 for those masked, late or in error: `[ranks]`. Null: not told.
   uint32_t *active;
+  /// Output, where combine sends rows as they are: address of the memory that the combine of this call sends from, 0 if
+  /// nobody may write there. Null: not told.
+  uint64_t *staging;
+  /// RECEIVE_* flags.
+  uint32_t flags;
+  /// Reserved, zero.
+  uint32_t reserved;
 };
-static_assert(sizeof(DispatchReceiveParams) == 96 && alignof(DispatchReceiveParams) == 8);
+static_assert(sizeof(DispatchReceiveParams) == 112 && alignof(DispatchReceiveParams) == 8);
 static_assert(offsetof(DispatchReceiveParams, moe) == 0);
 static_assert(offsetof(DispatchReceiveParams, handle) == 8);
 static_assert(offsetof(DispatchReceiveParams, recv_x) == 16);
@@ -1046,6 +1133,9 @@ static_assert(offsetof(DispatchReceiveParams, recv_weights) == 64);
 static_assert(offsetof(DispatchReceiveParams, recv_stats) == 72);
 static_assert(offsetof(DispatchReceiveParams, wait_ns) == 80);
 static_assert(offsetof(DispatchReceiveParams, active) == 88);
+static_assert(offsetof(DispatchReceiveParams, staging) == 96);
+static_assert(offsetof(DispatchReceiveParams, flags) == 104);
+static_assert(offsetof(DispatchReceiveParams, reserved) == 108);
 
 /// Send phase of combine. Cooperative launch.
 struct CombineSendParams {
@@ -1079,11 +1169,11 @@ struct CombineReceiveParams {
   uint8_t *token_valid;
   /// Weights `[tokens, top_k]` where rows of all experts come back; null: those of dispatch.
   float *weights;
-  /// Added to: ns waited for each rank: `[ranks]`. Null: not kept.
+  /// Added to: nanoseconds of the device's clock, not its cycles, waited for each rank: `[ranks]`. Null: not kept.
   uint64_t *wait_ns;
   /// Output: 1 for each rank whose rows were added, else 0: `[ranks]`. Null: not told.
   uint32_t *active;
-  /// COMBINE_RENORMALISE.
+  /// COMBINE_RENORMALISE | COMBINE_IN_PLACE.
   uint32_t flags;
   /// Reserved, zero.
   uint32_t reserved;
@@ -1106,7 +1196,7 @@ struct DispatchParams {
   /// Its receive phase: same layer and handle.
   DispatchReceiveParams receive;
 };
-static_assert(sizeof(DispatchParams) == 168 && alignof(DispatchParams) == 8);
+static_assert(sizeof(DispatchParams) == 184 && alignof(DispatchParams) == 8);
 static_assert(offsetof(DispatchParams, send) == 0);
 static_assert(offsetof(DispatchParams, receive) == 72);
 
@@ -1120,6 +1210,17 @@ struct CombineParams {
 static_assert(sizeof(CombineParams) == 96 && alignof(CombineParams) == 8);
 static_assert(offsetof(CombineParams, send) == 0);
 static_assert(offsetof(CombineParams, receive) == 32);
+
+/// Ends a call that has no combine. One warp.
+struct AbandonParams {
+  /// The layer.
+  MoeContext *moe;
+  /// The call.
+  MoeHandle *handle;
+};
+static_assert(sizeof(AbandonParams) == 16 && alignof(AbandonParams) == 8);
+static_assert(offsetof(AbandonParams, moe) == 0);
+static_assert(offsetof(AbandonParams, handle) == 8);
 
 /// The experts of `wv demo`: y = x * scale(e) + shift(e), each operation rounded, for the rows that dispatch has written.
 struct DemoExpertParams {

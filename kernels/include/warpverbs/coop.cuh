@@ -67,6 +67,8 @@ struct Thread {
   WV_DEVICE Place place(bool flag) const { return {flag ? 1u : 0u, 0}; }
   /// Whether the scope is made of warps of 32 threads, so that what a Warp can do is there.
   WV_DEVICE static constexpr bool whole_warps() { return false; }
+  /// Whether the scope is one thread.
+  WV_DEVICE static constexpr bool is_thread() { return true; }
 };
 
 /// All 32 lanes of a warp. The block has a multiple of 32 threads, in x.
@@ -97,6 +99,7 @@ struct Warp {
             static_cast<uint32_t>(__popc(votes & ((1u << lane()) - 1)))};
   }
   WV_DEVICE static constexpr bool whole_warps() { return true; }
+  WV_DEVICE static constexpr bool is_thread() { return false; }
   /// The lanes that raise `flag`, as bits.
   WV_DEVICE uint32_t ballot(bool flag) const { return __ballot_sync(ALL, flag); }
   /// The value of lane number `from`.
@@ -105,6 +108,16 @@ struct Warp {
   }
   WV_DEVICE uint64_t shuffle(uint64_t value, uint32_t from) const {
     return __shfl_sync(ALL, static_cast<unsigned long long>(value), static_cast<int>(from));
+  }
+  /// The bits that any lane raises.
+  WV_DEVICE uint32_t any_bits(uint32_t bits) const { return __reduce_or_sync(ALL, bits); }
+  /// The sum of the values of the lanes up to and with this one.
+  WV_DEVICE uint32_t sum_up_to(uint32_t value) const {
+    for (uint32_t step = 1; step < 32; step *= 2) {
+      const uint32_t other = shuffle(value, (lane() - step) % 32);
+      if (lane() >= step) value += other;
+    }
+    return value;
   }
   /// The lanes whose `value` equals this lane's, as bits.
   WV_DEVICE uint32_t match(uint32_t value) const { return __match_any_sync(ALL, value); }
@@ -143,6 +156,7 @@ struct Block {
     return place;
   }
   WV_DEVICE static bool whole_warps() { return block_threads() % 32 == 0; }
+  WV_DEVICE static constexpr bool is_thread() { return false; }
 
  private:
   struct Counts {

@@ -38,19 +38,38 @@ namespace detail {
 template <class Scope, class Q, class Write>
 WV_DEVICE Posted post(Scope scope, const Q& qp, uint32_t n, const PostOptions& options,
                       Write write) {
-  Status status = Status::invalid;
   uint64_t index = 0;
-  if (scope.leader() && n != 0 && n <= sq::max_batch(qp)) {
-    status = sq::admit(qp, n, options.deadline, options.try_only);
-    if (status == Status::ok) index = sq::reserve(qp, n);
+  bool held = false;
+  const auto fill = [&] {
+    const bool passes = sq::passes_quarter(qp, index, n);
+    held = options.more && !passes;
+    write(index, options.signalled || passes);
+  };
+  Status status = Status::invalid;
+  const bool fits = n != 0 && n <= sq::max_batch(qp);
+  if constexpr (Scope::is_thread() && !Q::is_exclusive()) {
+    if (fits) {
+      // All of it in the branch that has the claim: a lane that waited with its claim for other
+      // lanes of its warp could wait for lanes that wait for its space.
+      status = sq::admit(qp, n, options.deadline, options.try_only, [&] {
+        index = sq::reserve(qp, n);
+        fill();
+        sq::publish(qp, index, n, held);
+      });
+    }
+    if (status != Status::ok) return {status, {0}};
+  } else {
+    if (scope.leader() && fits) {
+      status =
+          sq::admit(qp, n, options.deadline, options.try_only, [&] { index = sq::reserve(qp, n); });
+    }
+    status = scope.broadcast(status);
+    if (status != Status::ok) return {status, {0}};
+    index = scope.broadcast(index);
+    fill();
+    scope.sync();  // the threads' WQEs before the leader's release fence, which is cumulative
+    if (scope.leader()) sq::publish(qp, index, n, held);
   }
-  status = scope.broadcast(status);
-  if (status != Status::ok) return {status, {0}};
-  index = scope.broadcast(index);
-  const bool passes = sq::passes_quarter(qp, index, n), held = options.more && !passes;
-  write(index, options.signalled || passes);
-  scope.sync();  // the threads' WQEs before the leader's release fence, which is cumulative
-  if (scope.leader()) sq::publish(qp, index, n, held);
   return {Status::ok, {index + n, held}};
 }
 

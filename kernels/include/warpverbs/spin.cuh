@@ -51,6 +51,7 @@ WV_DEVICE_COLD Status give_up(Watch watch, Deadline deadline) {
 /// data takes its own acquire fence.
 template <class Look>
 WV_DEVICE Status spin_until(const Watch& watch, Deadline deadline, Look look) {
+  const platform::Divergence divergence;
   for (uint32_t looks = 1;; ++looks) {
     const Status found = look();
     if (found != Status::would_block) return found;

@@ -205,6 +205,7 @@ impl Workspace {
             recv_stats: self.addr(Buffer::RecvStats),
             wait_ns: self.addr(Buffer::DispatchWait),
             active: self.addr(Buffer::Arrived),
+            ..DispatchOutput::default()
         };
         // SAFETY: as in `send_written`.
         let event = unsafe {
@@ -301,6 +302,7 @@ impl Workspace {
             wait_ns: self.addr(Buffer::CombineWait),
             active: self.addr(Buffer::Contributed),
             renormalise: self.modes.renormalise,
+            ..CombineOutput::default()
         };
         // SAFETY: as in `send_written`.
         let event = unsafe { self.moe.combine_receive(&self.stream, self.call(), &output) }?;

@@ -2,5 +2,8 @@
 
 mod faults;
 mod graphs;
+mod grid;
+mod layers;
+mod options;
 mod orders;
 mod team;

@@ -11,13 +11,14 @@ use std::time::Instant;
 
 use moe_reference::oracle::digest::Digest;
 use softhca::HcaConfig;
-use softhca::device::DataOrder;
+use softhca::device::{DataOrder, Execution};
 use warpverbs::internal::MoeInternal;
 use warpverbs::moe::{Moe, Returns, RowLayout, Scales};
 use warpverbs::team::SignalOrder;
 
 use crate::cell::{Cell, Choose, Data, Table, cells, taken};
 use crate::raw::Raw;
+use test_support::external;
 use test_support::moe::{Setup, adversary, run};
 
 /// A cell to start from.
@@ -71,16 +72,62 @@ fn setup(cell: &Cell, hca_seed: Option<u64>) -> Setup {
     }
 }
 
+/// The same grid where the HCA is a kernel (`gpuhca+simt`): cells of each kind of data, in teams of 3.
+#[test]
+fn cells_of_the_grid_are_what_the_oracles_say_on_gpuhca() {
+    let existing = cells();
+    let mut cells: Vec<Cell> = Vec::new();
+    for cell in taken(&existing, seed(), full()) {
+        let is_new = |other: &Cell| other.data != cell.data || other.layout != cell.layout;
+        if full() || cells.iter().all(is_new) {
+            let ranks = if full() { cell.ranks } else { 3 };
+            let order = SignalOrder::Inline;
+            cells.push(Cell {
+                ranks,
+                order,
+                ..cell
+            });
+        }
+    }
+    external::ensure();
+    for some in cells.chunks(LAYERS) {
+        let usual = setup(&some[0], None);
+        let setup = Setup {
+            hca: HcaConfig {
+                execution: Execution::External,
+                ..HcaConfig::default()
+            },
+            ..usual
+        };
+        check_with(&setup, some, seed(), 0);
+    }
+    println!(
+        "grid on gpuhca+simt: {} cells; WV_SEED={}",
+        cells.len(),
+        seed()
+    );
+}
+
 /// Runs the cells, which have the same ranks and order, in one team. The digests, by rank and cell.
 fn check(cells: &[Cell], seed: u64, hca_seed: Option<u64>) -> Vec<Vec<Digest>> {
-    run(&setup(&cells[0], hca_seed), |team| {
+    check_with(
+        &setup(&cells[0], hca_seed),
+        cells,
+        seed,
+        hca_seed.unwrap_or(0),
+    )
+}
+
+/// The same on these HCAs.
+fn check_with(setup: &Setup, cells: &[Cell], seed: u64, hca_seed: u64) -> Vec<Vec<Digest>> {
+    run(setup, |team| {
         let one = |(i, cell): (usize, &Cell)| {
             let (name, table) = (format!("cell{i}"), cell.placement());
             let moe = Moe::with_placement(team, &name, cell.config(), table).unwrap();
             let mut raw = Raw::new(&moe, *cell);
             let mut digest = Digest::default();
             for call in 1..=CALLS {
-                moe.set_schedule_seed(seed ^ hca_seed.unwrap_or(0) << 8 ^ u64::from(call));
+                moe.set_schedule_seed(seed ^ hca_seed << 8 ^ u64::from(call));
                 let found = raw.step(&cell.case(seed, call));
                 let rank = team.rank();
                 digest.merge(found.unwrap_or_else(|finding| {

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use warpverbs::abi::Status;
 use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::{KIND_COMBINE, KIND_DISPATCH, MoePeer, MoeSignal};
 use warpverbs::moe::View;
@@ -122,6 +123,32 @@ fn a_rank_is_forgotten_when_no_call_needs_it_and_its_next_generation_joins_in() 
             assert!(group.moes[rank as usize].suspected().is_empty());
         }
     }
+    group.end();
+}
+
+#[test]
+fn a_call_that_was_held_in_vain_leaves_alone_what_the_host_clears() {
+    let mut group = Group::new(3, DEADLINE);
+    for call in 1..=3 {
+        group.whole_call(&ALL, 53, call);
+    }
+    // A change that drops rank 2 is being prepared. Call 4 ends in the view before, of which rank 2 is a member, and has a number of
+    // the next: no change waits for it.
+    group.moes[0].set_refuse(true);
+    group.moes[0].set_limit(Some(3));
+    let batches = group.batches(53, 4);
+    group.send(&[0], &batches);
+    group.receive(&[0], &batches, |_| Vec::new());
+    assert_eq!(group.report(0).phases[0], Status::ABORTED);
+    set(&group, &REST, 4, 2, &REST);
+    group.settle();
+    group.moes[0].mark_dead(2).unwrap();
+    group.moes[0].clear_peer(2).unwrap();
+    assert_eq!(kept(&group, 0, 2), NOTHING_KEPT);
+    // The program calls the combine when it likes.
+    group.send_back(&[0]);
+    group.receive_back(&[0], &batches, |_| Vec::new());
+    assert_eq!(kept(&group, 0, 2), NOTHING_KEPT);
     group.end();
 }
 

@@ -1,11 +1,12 @@
 //! Calls that the host holds back while a change of membership is prepared (B4), and those that are held for too long (B7).
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use test_support::limits::until;
 use warpverbs::abi::{MoeCause, Outcome, Status};
 use warpverbs::internal::MoeInternal;
-use warpverbs::moe::Deadlines;
+use warpverbs::moe::{Deadlines, View};
 
 use crate::group::Group;
 
@@ -40,12 +41,12 @@ fn a_held_call_goes_on_when_the_host_lets_it() {
     group.whole_call(&[0, 1], 5, 2);
     let batches = group.batches(5, 3);
     let moes = group.moes.clone();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let held = scope.spawn(|| group.send(&[0, 1], &batches));
         for moe in &moes {
             until("call 3 takes its number", || moe.started() == 3);
         }
-        std::thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
         assert!(!held.is_finished(), "it is held");
         // The promise of this rank: the largest number that has started.
         assert_eq!(moes[0].set_limit(Some(2)), 3);
@@ -123,4 +124,105 @@ fn a_rank_that_aborts_alone_tells_the_others_at_once_and_stays_in_step() {
     }
     assert!(group.moes[1].suspected().is_empty());
     group.end();
+}
+
+/// At each of two ranks the view from `first` on: of itself alone, or of both.
+fn set_views(group: &Group, first: u32, epoch: u32, united: bool) {
+    for (rank, moe) in (0u32..).zip(&group.moes) {
+        let view = View {
+            first,
+            epoch,
+            members: if united { vec![0, 1] } else { vec![rank] },
+            placement: moe.placement(),
+        };
+        moe.set_view(&view, DEADLINE).unwrap();
+    }
+}
+
+/// Two ranks that are parted forget each other, and are connected anew.
+fn connect_anew(group: &Group) {
+    for (rank, moe) in (0u32..).zip(&group.moes) {
+        moe.team().fail_peer(1 - rank).unwrap();
+    }
+    for (rank, moe) in (0u32..).zip(&group.moes) {
+        moe.clear_peer(1 - rank).unwrap();
+    }
+    thread::scope(|scope| {
+        for (rank, moe) in (0u32..).zip(&group.moes) {
+            scope.spawn(move || moe.team().recover(1 - rank).unwrap());
+        }
+    });
+}
+
+/// A call of `rank` in which it exchanges with nobody, by word and without a fault of its own.
+fn lone_call(group: &mut Group, rank: u32, number: u32) {
+    let batches = group.batches(6, number);
+    group.send(&[rank], &batches);
+    group.receive(&[rank], &batches, |rank| vec![rank]);
+    group.send_back(&[rank]);
+    group.receive_back(&[rank], &batches, |rank| vec![rank]);
+    assert_eq!(group.report(rank).call, number);
+}
+
+#[test]
+fn who_becomes_a_member_in_a_change_learns_of_the_calls_that_were_held_for_it_in_vain() {
+    // Aborted calls on both sides of the wrap, and number 0 among them.
+    for (first, aborted) in [
+        (1, 1),
+        (2, 2),
+        (1, 3),
+        (0xffff_fffc, 1),
+        (0xffff_fffc, 2),
+        (0xffff_fffb, 3),
+    ] {
+        let what = format!("from {first:#x}, {aborted} aborted");
+        let mut group = Group::new(2, DEADLINE);
+        for moe in &group.moes {
+            moe.begin_at(first).unwrap();
+        }
+        let call = |step: u32| first.wrapping_add(step);
+        group.whole_call(&[0, 1], 6, call(0));
+        group.whole_call(&[0, 1], 6, call(1));
+        set_views(&group, call(2), 2, false);
+        connect_anew(&group);
+        for rank in [0, 1] {
+            lone_call(&mut group, rank, call(2));
+        }
+        // Rank 0 is held for the view that unites the two, and waits for it in vain.
+        group.moes[0].set_refuse(true);
+        group.moes[0].set_limit(Some(call(2)));
+        for step in 0..aborted {
+            aborted_call(&mut group, &[0], call(3 + step));
+        }
+        set_views(&group, call(3), 3, true);
+        group.moes[0].set_limit(None);
+        group.moes[0].set_refuse(false);
+        // Its next call says so before it waits for anybody.
+        let last = call(3 + aborted);
+        let batches = group.batches(6, last);
+        group.send(&[0], &batches);
+        group.settle();
+        for step in 0..aborted {
+            lone_call(&mut group, 1, call(3 + step));
+            let report = group.report(1);
+            let peer = &report.peers[0];
+            let got = (peer.dispatch_received, peer.combine_received);
+            assert_eq!(
+                got,
+                (Outcome::NOT_SENT, Outcome::NOT_SENT),
+                "{what}: {report}"
+            );
+        }
+        group.send(&[1], &batches);
+        group.receive(&[0, 1], &batches, |_| vec![0, 1]);
+        group.send_back(&[0, 1]);
+        group.receive_back(&[0, 1], &batches, |_| vec![0, 1]);
+        for moe in &group.moes {
+            assert!(moe.suspected().is_empty(), "{what}");
+        }
+        for step in 4..8 {
+            group.whole_call(&[0, 1], 6, call(aborted + step));
+        }
+        group.end();
+    }
 }

@@ -1,5 +1,7 @@
 //! What dispatch and combine do when ranks are late, die, or their words are reordered.
 
+mod abandon;
+mod alone;
 mod clear;
 mod clocks;
 mod deaths;

@@ -43,7 +43,7 @@ fn set(group: &Group, first: u32, placement: &Placement) {
 
 #[test]
 fn a_call_in_flight_ends_with_the_experts_where_they_were() {
-    for seed in 0..6 {
+    for seed in 0..3 {
         let mut group = Group::new(3, DEADLINE);
         group.whole_call(&ALL, seed, 1);
         let mut before = group.moes[0].placement();

@@ -67,27 +67,30 @@ fn a_view_is_written_over_only_when_no_call_needs_it() {
     group.whole_call(&all, 22, 1);
     let batches = group.batches(22, 2);
     group.send(&all, &batches);
-    set(&group, &all, &view(&group, 3, 2, &all));
-    // Call 2 runs in the first view, the second one begins at call 3: neither may go.
-    let third = view(&group, 4, 3, &all);
+    // Call 2 runs in the first view, and each of the next calls has a view of its own.
+    let later = |first: u32| view(&group, first, first - 1, &all);
+    for first in 3..=9 {
+        set(&group, &all, &later(first));
+    }
+    let one_too_many = later(10);
     let short = Duration::from_millis(50);
-    let error = group.moes[0].set_view(&third, short).unwrap_err();
+    let error = group.moes[0].set_view(&one_too_many, short).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "both views are in use: the newer one begins at call 3, and call 2 has not ended; the last one that has is 1"
+        "all 8 views are in use: the oldest begins at call 1, and call 2 has not ended; the last one that has is 1"
     );
     group.receive(&all, &batches, |_| all.to_vec());
     group.send_back(&all);
     group.receive_back(&all, &batches, |_| all.to_vec());
-    set(&group, &all, &third);
-    group.whole_call(&all, 22, 3);
-    assert_eq!(group.report(0).epoch, 2);
-    group.whole_call(&all, 22, 4);
-    assert_eq!(group.report(0).epoch, 3);
-    let error = group.moes[0].set_view(&third, short).unwrap_err();
+    set(&group, &all, &one_too_many);
+    for call in 3..=11 {
+        group.whole_call(&all, 22, call);
+        assert_eq!(group.report(0).epoch, (call - 1).min(9));
+    }
+    let error = group.moes[0].set_view(&one_too_many, short).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a view from call 4 on; the newest one begins at call 4"
+        "a view from call 10 on; the newest one begins at call 10"
     );
     group.end();
 }

@@ -150,3 +150,66 @@ fn words_that_are_not_in_use_are_written_again_every_2_to_the_28_calls() {
     }
     group.end();
 }
+
+#[test]
+fn a_view_may_stand_for_longer_than_half_of_all_numbers() {
+    // So many calls after the first ones, in one go; then over the numbers with which both views began.
+    for far in [
+        1 << 30,
+        (1 << 31) - 1,
+        (1u32 << 31) + 7,
+        3 << 30,
+        0u32.wrapping_sub(9),
+    ] {
+        let mut group = Group::new(2, DEADLINE);
+        let all = [0, 1];
+        let set = |group: &Group, first: u32, epoch: u32| {
+            for moe in &group.moes {
+                let view = View {
+                    first,
+                    epoch,
+                    members: all.to_vec(),
+                    placement: moe.placement(),
+                };
+                moe.set_view(&view, DEADLINE).unwrap();
+            }
+        };
+        let whole = |group: &mut Group, call: u32, epoch: u32| {
+            group.whole_call(&all, 35, call);
+            let report = group.report(0);
+            assert_eq!((report.call, report.epoch), (call, epoch), "far {far:#x}");
+            let view = group.moes[0].view_of(call).unwrap();
+            assert_eq!(view.epoch, epoch, "far {far:#x}, call {call:#x}");
+        };
+        let mut call = 1;
+        for epoch in [1, 2] {
+            if epoch == 2 {
+                set(&group, call, 2);
+            }
+            for _ in 0..3 {
+                whole(&mut group, call, epoch);
+                call += 1;
+            }
+        }
+        for to in [far, 0u32.wrapping_sub(3), 1 << 20] {
+            for moe in &group.moes {
+                moe.leap_to(to).unwrap();
+            }
+            call = to;
+            for _ in 0..12 {
+                call = call.wrapping_add(1);
+                whole(&mut group, call, 2);
+            }
+        }
+        let next = call.wrapping_add(1);
+        set(&group, next, 3);
+        // The view before is that of the calls before.
+        assert_eq!(group.moes[0].view_of(call).unwrap().epoch, 2);
+        for step in 0..3 {
+            whole(&mut group, next.wrapping_add(step), 3);
+        }
+        set(&group, next.wrapping_add(3), 4);
+        whole(&mut group, next.wrapping_add(3), 4);
+        group.end();
+    }
+}

@@ -1,7 +1,13 @@
 // Ring space and indices: the first two steps of a post.
 //
-// Space is claimed before an index is reserved, because a claim can be taken back and an index
-// cannot: who gives up here leaves the QP as it was.
+// A thread claims space before it reserves an index, because it can take a claim back and not an
+// index: a thread that gives up here leaves the QP as it was.
+//
+// Between its claim and its publication a thread meets no other lane of its warp. The compiler lets
+// the lanes of a warp wait for each other where their ways join again. If a lane waited there with
+// its claim for lanes that still look for space, a few such warps would hold the whole ring, and no
+// lane could go on. So `admit` runs the rest of the post inside the branch that has the claim, and
+// `./x sass` looks at what the compiler made of it.
 #pragma once
 
 #include "cq.cuh"
@@ -9,42 +15,17 @@
 
 namespace wv::sq {
 
-/// Waits for ring space that was not there at first sight; undoes the claim before.
-template <class Q>
-WV_DEVICE_COLD Status admit_late(QpContext* context, uint32_t n, Deadline deadline, bool try_only) {
-  const Q qp = reopen<Q>(context);
-  if constexpr (!Q::is_exclusive()) order::undo_index(qp, &context->claim, n);
-  const Watch watch = qp.watch();
-  if (const Status fault = watch.fault(); fault != Status::ok) return fault;
-  const auto attempt = [&] {
-    cq::poll(qp);
-    const uint64_t end = platform::load_relaxed(&context->cons) + qp.depth;
-    if constexpr (Q::is_exclusive()) {
-      const bool fits = platform::load_relaxed(&context->resv) + n <= end;
-      return fits ? Status::ok : Status::would_block;
-    } else {
-      // Test before add, so that waiters do not disturb each other.
-      if (order::load_index(qp, &context->claim) + n > end) return Status::would_block;
-      if (order::add_index(qp, &context->claim, n) + n <= end) return Status::ok;
-      order::undo_index(qp, &context->claim, n);
-      return Status::would_block;
-    }
-  };
-  if (try_only) return attempt();
-  const uint64_t since = platform::now_ns();
-  const Status status = spin_until(watch, deadline, attempt);
-  platform::reduce_add(&context->full_ring_ns, platform::now_ns() - since);
-  return status;
-}
+/// What a thread knows that looks for ring space.
+struct Search {
+  /// `ok`: there may be space, so a claim is worth a try. `would_block`: look again. Else the end.
+  Status status;
+  /// Up to here `full_ring_ns` has counted, device clock; 0 before the first look.
+  uint64_t counted_ns;
+};
 
-/// Gets leave to reserve `n` WQEBBs (1 to max_batch). After `ok` the caller reserves, writes and
-/// publishes without waiting.
-///
-/// @param try_only  never waits; may then refuse within one batch per poster of a full ring.
-/// @return `ok`; `would_block` (only with try_only); the QP's failure, `aborted` or `timeout`. All
-/// but `ok` leave the QP as it was.
+/// Claims `n` WQEBBs. False: there is no space, or the QP has failed, and the claim must be undone.
 template <class Q>
-WV_DEVICE Status admit(const Q& qp, uint32_t n, Deadline deadline, bool try_only) {
+WV_DEVICE bool claim(const Q& qp, uint32_t n) {
   QpContext* const context = qp.context;
   // All four in flight together. A stale cons only refuses more; a claim that met a failure is
   // taken back like one that met a full ring.
@@ -53,8 +34,96 @@ WV_DEVICE Status admit(const Q& qp, uint32_t n, Deadline deadline, bool try_only
   const uint64_t cons = platform::load_relaxed(&context->cons);
   const uint32_t err = platform::load_relaxed(reinterpret_cast<uint32_t*>(&context->err));
   const uint32_t abort = platform::load_relaxed_sys(&context->abort);
-  if (claimed + n <= cons + qp.depth && (err | abort) == 0) return Status::ok;
-  return admit_late<Q>(context, n, deadline, try_only);
+  return claimed + n <= cons + qp.depth && (err | abort) == 0;
+}
+
+/// Whether `n` WQEBBs would fit now. Looks and adds nothing, so threads that wait do not disturb
+/// each other.
+template <class Q>
+WV_DEVICE bool sees_space(const Q& qp, uint32_t n) {
+  QpContext* const context = qp.context;
+  cq::poll(qp);
+  const uint64_t end = platform::load_relaxed(&context->cons) + qp.depth;
+  const uint64_t taken = Q::is_exclusive() ? platform::load_relaxed(&context->resv)
+                                           : order::load_index(qp, &context->claim);
+  return taken + n <= end;
+}
+
+/// One look for ring space, by a thread that has just made a claim in vain (`search.status` is
+/// `ok`), which it undoes, or that looks again. Bounded: the caller loops.
+template <class Q>
+WV_DEVICE Search look_for_space(const Q& qp, uint32_t n, Deadline deadline, bool try_only,
+                                Search search) {
+  QpContext* const context = qp.context;
+  const bool claimed = search.status == Status::ok, first = search.counted_ns == 0;
+  if (claimed && !Q::is_exclusive()) order::undo_index(qp, &context->claim, n);
+  const uint64_t now = platform::now_ns();
+  if (first) search.counted_ns = now;
+  search.status = qp.watch().fault();
+  if (search.status == Status::ok) {
+    // A thread that never waits has one more try.
+    if (!first && (try_only || now >= deadline.at_ns)) {
+      search.status = try_only ? Status::would_block : Status::timeout;
+    } else if (!sees_space(qp, n)) {
+      search.status = Status::would_block;
+      if (!try_only) {
+        platform::pause();
+        return search;
+      }
+    }
+  }
+  platform::reduce_add(&context->full_ring_ns, now - search.counted_ns);
+  search.counted_ns = now;
+  return search;
+}
+
+/// Whether the search goes on.
+WV_DEVICE bool searches(const Search& search, bool try_only) {
+  return search.status == Status::would_block && !try_only;
+}
+
+/// The same out of line.
+template <class Q>
+WV_DEVICE_COLD Search look_again(QpContext* context, uint32_t n, Deadline deadline, bool try_only,
+                                 Search search) {
+  return look_for_space(reopen<Q>(context), n, deadline, try_only, search);
+}
+
+/// The whole search of the one user of a QP: what it sees free it has.
+template <class Q>
+WV_DEVICE_COLD Status wait_for_space(QpContext* context, uint32_t n, Deadline deadline,
+                                     bool try_only) {
+  const Q qp = reopen<Q>(context);
+  Search search{Status::ok, 0};
+  do search = look_for_space(qp, n, deadline, try_only, search);
+  while (searches(search, try_only));
+  return search.status;
+}
+
+/// Gets leave to reserve `n` WQEBBs (1 to max_batch) and calls `post()` with it, which reserves. A
+/// thread by itself also writes and publishes there, and waits for nothing (see above).
+///
+/// @param try_only  never waits; may then refuse within one batch per poster of a full ring.
+/// @return `ok`; `would_block` (only with try_only); the QP's failure, `aborted` or `timeout`. All
+/// but `ok` leave the QP as it was, and `post` was not called.
+template <class Q, class Post>
+WV_DEVICE Status admit(const Q& qp, uint32_t n, Deadline deadline, bool try_only, Post post) {
+  const platform::Divergence divergence;
+  Search search{Status::ok, 0};
+  if constexpr (Q::is_exclusive()) {
+    if (!claim(qp, n)) search.status = wait_for_space<Q>(qp.context, n, deadline, try_only);
+    if (search.status == Status::ok) post();
+    return search.status;
+  } else {
+    for (;;) {
+      if (search.status == Status::ok && claim(qp, n)) {
+        post();
+        return Status::ok;
+      }
+      search = look_again<Q>(qp.context, n, deadline, try_only, search);
+      if (search.status != Status::ok && !searches(search, try_only)) return search.status;
+    }
+  }
 }
 
 /// Takes indices [result, result + n). Admitted before.

@@ -49,6 +49,18 @@ WV_DEVICE Vec16 load16_relaxed(const void* p) {
   return v;
 }
 /// 16 bytes through the non-coherent path: for words that are constant while the team lives.
+WV_DEVICE Vec16 load16_volatile(const void* p) {
+  Vec16 v;
+  asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(v.lo), "=l"(v.hi)
+               : "l"(p)
+               : "memory");
+  return v;
+}
+WV_DEVICE void store16_volatile(void* p, Vec16 v) {
+  asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi)
+               : "memory");
+}
 WV_DEVICE Vec16 load16_const(const void* p) {
   Vec16 v;
   asm volatile("ld.global.nc.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
@@ -296,6 +308,15 @@ WV_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
 
 /// Barrier of a cooperative grid; orders memory among its threads.
 WV_DEVICE void grid_sync() { cooperative_groups::this_grid().sync(); }
+
+/// This thread issues so many loads before it uses any of them. Counted by the twin.
+WV_DEVICE void note_loads(uint32_t) {}
+
+/// Marks what the lanes of a warp leave together, for the twin: behind a divergent branch or loop
+/// the compiler makes those that came to it together wait for each other.
+struct Divergence {
+  WV_DEVICE Divergence() {}
+};
 
 /// Called between two looks at memory that others change.
 WV_DEVICE void pause() { asm volatile("nanosleep.u32 32;" ::: "memory"); }

@@ -87,6 +87,15 @@ WV_DEVICE Vec16 load16_relaxed(const void* p) {
   const simt::Scoped scoped(Scope::gpu);
   return {__atomic_load_n(words, __ATOMIC_RELAXED), __atomic_load_n(words + 1, __ATOMIC_RELAXED)};
 }
+WV_DEVICE Vec16 load16_volatile(const void* p) {
+  const auto* words = static_cast<const volatile uint64_t*>(p);
+  return {words[0], words[1]};
+}
+WV_DEVICE void store16_volatile(void* p, Vec16 v) {
+  auto* words = static_cast<volatile uint64_t*>(p);
+  words[0] = v.lo;
+  words[1] = v.hi;
+}
 WV_DEVICE Vec16 load16_const(const void* p) {
   return simt::load_constant(static_cast<const Vec16*>(p));
 }
@@ -212,6 +221,18 @@ WV_DEVICE uint32_t float_bits(float v) { return __float_as_uint(v); }
 WV_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
 
 WV_DEVICE void grid_sync() { simt_grid_sync(); }
+
+/// This thread issues `loads` loads before it uses any of them: counted.
+WV_DEVICE void note_loads(uint32_t loads) { simt_count_loads(loads); }
+
+/// Marks what the lanes of a warp leave together: behind a divergent branch or loop the compiler
+/// makes those that came to it together wait for each other. Heeded by launches with `reconverge`.
+struct Divergence {
+  WV_DEVICE Divergence() { simt_diverge(); }
+  WV_DEVICE ~Divergence() { simt_reconverge(); }
+  Divergence(const Divergence&) = delete;
+  Divergence& operator=(const Divergence&) = delete;
+};
 
 WV_DEVICE uint64_t now_ns() { return simt_now_ns(); }
 WV_DEVICE void pause() { simt_poll(); }

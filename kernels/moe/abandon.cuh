@@ -1,0 +1,29 @@
+// The end of a call that nobody combines, where the program knows so only when its dispatch has
+// been received: what the receive phase of a dispatch with DISPATCH_ONLY does at once.
+#pragma once
+
+#include "begin.cuh"
+
+namespace wv::moe {
+
+/// One thread does it; nobody is told. A call whose dispatch has not been received is left as it
+/// is, and its report says `invalid`; one that has come to its combine, or is closed, has no need
+/// of it.
+WV_DEVICE_ONCE void abandon(const AbandonParams& p) {
+  if (thread_in_grid() != 0) return;
+  MoeContext& moe = *p.moe;
+  MoeHandle& handle = *p.handle;
+  if (handle.stage != CallStage::dispatched) {
+    const bool early =
+        static_cast<uint32_t>(handle.stage) < static_cast<uint32_t>(CallStage::dispatched);
+    if (early) handle.phase[COMBINE_SEND] = Status::invalid;
+    return;
+  }
+  handle.combine_flags = COMBINE_NONE;
+  // A call that is closed has ended, and its place in `ended` may be that of a later one.
+  if (!newer(handle.call, moe.released[KIND_COMBINE])) return;
+  moe.ended[set_of(handle.call)] = handle.call;
+  publish_finished(moe);
+}
+
+}  // namespace wv::moe

@@ -1,0 +1,120 @@
+//! The shape of one call: another format, or fewer tokens, in the slots of a layer that was made for more.
+
+use super::state::{format, scales};
+use super::{Layout, MAX_PAYLOAD_BYTES, MAX_SCALE_BYTES, MoeConfig, MoeError};
+use crate::abi::{DISPATCH_IDS_64, DISPATCH_ONLY, DISPATCH_QUANTIZED, MAX_MOE_TOKENS};
+
+/// The layer's own shape with what a call has of its own: what its outputs are sized by. Refuses what the slots do not hold.
+pub(super) fn of_call(
+    layer: &MoeConfig,
+    ranks: u32,
+    format: Option<super::Format>,
+    max_tokens: u32,
+) -> Result<MoeConfig, MoeError> {
+    let call = MoeConfig {
+        format: format.unwrap_or(layer.format),
+        max_tokens: match max_tokens {
+            0 => layer.max_tokens,
+            own => own,
+        },
+        ..*layer
+    };
+    call.check(ranks)?;
+    if call.max_tokens > layer.max_tokens {
+        return Err(MoeError::Shape {
+            name: "max_tokens of a call",
+            value: call.max_tokens,
+            least: 1,
+            most: layer.max_tokens,
+        });
+    }
+    let (own, slots) = (Layout::new(&call, ranks), Layout::new(layer, ranks));
+    let (bytes, room) = (own.scales_at + own.scale_bytes, slots.slot_bytes);
+    match bytes <= room {
+        true => Ok(call),
+        false => Err(MoeError::Slot {
+            format: format!("{:?}", call.format),
+            bytes,
+            room,
+        }),
+    }
+}
+
+/// What `DispatchSendParams::tokens` and `flags` say of the shape of `call`, one of the layer.
+pub(super) fn words(layer: &MoeConfig, call: &MoeConfig, ranks: u32) -> [u32; 2] {
+    if (call.format, call.max_tokens) == (layer.format, layer.max_tokens) {
+        return [0; 2];
+    }
+    let layout = Layout::new(call, ranks);
+    let small = |bytes: u64| u32::try_from(bytes).expect("checked with the shape");
+    let (row, scale) = (small(layout.row_bytes / 16), small(layout.scale_bytes / 4));
+    let (format, scales) = (format(call.format).0, scales(call.format).0);
+    [
+        call.max_tokens << 16,
+        row << 4 | scale << 16 | format << 28 | scales << 30,
+    ]
+}
+
+/// A row has a length of 12 bits in units of 16 bytes, scales of 12 bits in words; below them is room for flags.
+const _: () = {
+    assert!(MAX_PAYLOAD_BYTES / 16 < 1 << 12 && MAX_SCALE_BYTES / 4 < 1 << 12);
+    assert!(DISPATCH_QUANTIZED < 1 << 4 && DISPATCH_ONLY < 1 << 4 && DISPATCH_IDS_64 < 1 << 4);
+    assert!(MAX_MOE_TOKENS < 1 << 16);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::moe::{Format, Scales};
+
+    const LAYER: MoeConfig = MoeConfig::BF16
+        .with_hidden(512)
+        .with_experts(8)
+        .with_top_k(2)
+        .with_max_tokens(64);
+
+    #[test]
+    fn a_call_may_be_smaller_than_its_layer_and_no_larger() {
+        let call = |format, max_tokens| of_call(&LAYER, 4, format, max_tokens);
+        let message = |format, max_tokens| call(format, max_tokens).unwrap_err().to_string();
+        assert_eq!(call(None, 0).unwrap(), LAYER);
+        let fp8 = Format::Fp8(Scales::Ue8m0);
+        let small = call(Some(fp8), 7).unwrap();
+        assert_eq!((small.format, small.max_tokens), (fp8, 7));
+        assert_eq!(
+            message(None, 65),
+            "max_tokens of a call is 65; it must be 1 to 64"
+        );
+        let large = Format::Opaque {
+            payload_bytes: 1024,
+            scale_bytes: 4,
+        };
+        assert_eq!(
+            message(Some(large), 0),
+            "a token of Opaque { payload_bytes: 1024, scale_bytes: 4 } takes 1156 bytes of a slot; those of the layer have 1152. Make the layer with the largest format of its calls"
+        );
+        let odd = Format::Opaque {
+            payload_bytes: 24,
+            scale_bytes: 0,
+        };
+        assert!(message(Some(odd), 0).starts_with("payload_bytes is 24"));
+        let narrow = LAYER.with_hidden(520);
+        let refused = of_call(&narrow, 4, Some(fp8), 0).unwrap_err().to_string();
+        assert!(refused.starts_with("hidden is 520"), "{refused}");
+    }
+
+    #[test]
+    fn the_shape_of_the_layer_is_not_said_and_others_are_in_two_words() {
+        let words_of = |format, max_tokens| {
+            let call = of_call(&LAYER, 4, format, max_tokens).unwrap();
+            words(&LAYER, &call, 4)
+        };
+        assert_eq!(words_of(None, 0), [0, 0]);
+        assert_eq!(words_of(Some(Format::Bf16), 64), [0, 0]);
+        let [tokens, format] = words_of(Some(Format::Fp8(Scales::Ue8m0)), 7);
+        // 512 bytes, one word of scales, FP8, UE8M0.
+        assert_eq!(tokens, 7 << 16);
+        assert_eq!(format, 32 << 4 | 1 << 16 | 1 << 28 | 2 << 30);
+        assert_eq!(words_of(None, 7), [7 << 16, 64 << 4]);
+    }
+}
