@@ -15,10 +15,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu::Gpu;
 
-/// The teams of this process that live, with their windows by number.
-static LIVING: Mutex<BTreeMap<u64, Windows>> = Mutex::new(BTreeMap::new());
+/// The teams of this process that live.
+static LIVING: Mutex<BTreeMap<u64, Living>> = Mutex::new(BTreeMap::new());
 
-type Windows = BTreeMap<u32, Place>;
+/// A team that lives.
+#[derive(Debug, Default)]
+struct Living {
+    /// The device of its kernels; empty until it has told others.
+    device: String,
+    /// By number.
+    windows: BTreeMap<u32, Place>,
+}
 
 /// Where a window is, and its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -61,25 +68,29 @@ pub(crate) struct LiveTeam(u64);
 impl LiveTeam {
     pub(crate) fn new() -> Self {
         let team = fastrand::Rng::new().u64(..);
-        living().insert(team, Windows::new());
+        living().insert(team, Living::default());
         Self(team)
     }
 
     /// Says where window `id` of the team is, for ranks of this process, which do not take that from a record.
     pub(crate) fn register(&self, id: u32, base: u64, bytes: u64) -> RegisteredWindow {
-        if let Some(windows) = living().get_mut(&self.0) {
-            windows.insert(id, Place { base, bytes });
+        if let Some(team) = living().get_mut(&self.0) {
+            team.windows.insert(id, Place { base, bytes });
         }
         RegisteredWindow { team: self.0, id }
     }
 
     /// What others are told of it, with kernels on `gpu`.
     pub(crate) fn identity(&self, gpu: &dyn Gpu, direct: bool) -> Identity {
+        let device = gpu.device_id();
+        if let Some(team) = living().get_mut(&self.0) {
+            team.device.clone_from(&device);
+        }
         Identity {
             direct,
             process: Process::this(),
             user: fs::metadata("/proc/self").map_or(u32::MAX, |of| of.uid()),
-            device: gpu.device_id(),
+            device,
             team: self.0,
             living: living().keys().copied().collect(),
         }
@@ -101,8 +112,8 @@ pub(crate) struct RegisteredWindow {
 
 impl Drop for RegisteredWindow {
     fn drop(&mut self) {
-        if let Some(windows) = living().get_mut(&self.team) {
-            windows.remove(&self.id);
+        if let Some(team) = living().get_mut(&self.team) {
+            team.windows.remove(&self.id);
         }
     }
 }
@@ -121,7 +132,7 @@ impl Identity {
         if self.process != Process::this() {
             return None;
         }
-        let place = *living().get(&self.team)?.get(&id)?;
+        let place = *living().get(&self.team)?.windows.get(&id)?;
         (place.bytes == bytes).then_some(place.base)
     }
 
@@ -157,7 +168,14 @@ impl Identity {
     }
 }
 
-fn living() -> MutexGuard<'static, BTreeMap<u64, Windows>> {
+/// Teams of this process that live and run their kernels on `device`.
+pub(crate) fn teams_on(device: &str) -> u32 {
+    let teams = living();
+    let count = teams.values().filter(|team| team.device == device).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn living() -> MutexGuard<'static, BTreeMap<u64, Living>> {
     LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

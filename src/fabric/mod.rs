@@ -9,7 +9,7 @@ mod psn;
 mod rail;
 
 pub(crate) use error::FabricError;
-pub(crate) use identity::{Identity, LiveTeam, Reach, RegisteredWindow};
+pub(crate) use identity::{Identity, LiveTeam, Reach, RegisteredWindow, teams_on};
 pub(crate) use offered::Offered;
 pub(crate) use psn::{PSN_BITS, any_psn, far_from, first_psn};
 pub(crate) use rail::{Rail, RailConfig};

@@ -197,10 +197,10 @@ impl Blocks {
         (self.umem_id, self.wq.offset())
     }
 
-    /// UMEM and offset of the doorbell record; none if neither queue has one.
-    pub(super) fn dbrec(&self) -> Option<(u32, u64)> {
-        let offset = self.records_at(SQ_DBREC).1;
-        self.has_dbrec().then_some((self.umem_id, offset))
+    /// UMEM and offset of the doorbell record. Also where neither queue has one: the line is there, lies idle, and firmware may
+    /// insist on a UMEM for it (DOCA GPUNetIO names one for every QP).
+    pub(super) fn dbrec(&self) -> (u32, u64) {
+        (self.umem_id, self.records_at(SQ_DBREC).1)
     }
 
     fn has_dbrec(&self) -> bool {

@@ -3,6 +3,7 @@
 use mlx5_prm::cmd::{Opcode, Status};
 
 use super::export::Rung;
+use super::qp_config::DEPTH_WITHOUT_RECORD;
 use crate::error::{Error, Part, ThreadPanicked};
 use crate::memheap::HeapError;
 use crate::sys::LoadError;
@@ -139,6 +140,18 @@ impl VerbsError {
         match self {
             Self::Command { source, .. } => Some(source),
             _ => None,
+        }
+    }
+
+    /// Whether the HCA may make the same QP with a doorbell record: it refuses one without for a parameter, or for its length. All
+    /// other parameters were checked before.
+    pub(crate) fn is_of_no_record(&self) -> bool {
+        match self {
+            Self::Command { source, .. } => {
+                (source.opcode, source.status) == (Opcode::CREATE_QP, Status::BAD_PARAM)
+            }
+            Self::BadArgument { what, .. } => *what == DEPTH_WITHOUT_RECORD,
+            _ => false,
         }
     }
 

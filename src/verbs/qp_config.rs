@@ -14,6 +14,8 @@ pub use crate::config::{CqKind, Doorbell, Queues, Sharing};
 /// Deepest queue with a CQE per WQE: a poller tells a CQE that is out of reach by the 16-bit counter only while that spans four
 /// rings (the posting model's largest wide configuration livelocks beyond).
 const LOG_MAX_WIDE_DEPTH: u8 = 14;
+/// What is too long where only a shorter queue does without a record.
+pub(super) const DEPTH_WITHOUT_RECORD: &str = "log_depth without a doorbell record";
 /// log2 of the bounds that kernels set.
 #[expect(clippy::cast_possible_truncation, reason = "at most 31")]
 pub(super) const LOG_MIN_DEPTH: u8 = MIN_DEPTH.ilog2() as u8;
@@ -214,12 +216,7 @@ impl QpConfig {
             });
         }
         let limit = caps.log_max_send_dbr_less_qp_sq;
-        in_range(
-            "log_depth without a doorbell record",
-            self.log_depth,
-            LOG_MIN_DEPTH,
-            limit,
-        )?;
+        in_range(DEPTH_WITHOUT_RECORD, self.log_depth, LOG_MIN_DEPTH, limit)?;
         if self.share_doorbell_register {
             return Err(VerbsError::argument(
                 "share_doorbell_register without a doorbell record",
@@ -310,9 +307,10 @@ mod tests {
             log_max_send_dbr_less_qp_sq: 9,
             ..caps()
         };
-        let error = config.check("mlx5_7", &can).unwrap_err().to_string();
+        let error = config.check("mlx5_7", &can).unwrap_err();
+        assert!(error.is_of_no_record());
         assert_eq!(
-            error,
+            error.to_string(),
             "log_depth without a doorbell record is 10: expected 8 to 9"
         );
         let shared = QpConfig {
@@ -320,8 +318,9 @@ mod tests {
             share_doorbell_register: true,
             ..config
         };
-        let error = shared.check("mlx5_7", &can).unwrap_err().to_string();
-        assert!(error.contains("overwritten"), "{error}");
+        let error = shared.check("mlx5_7", &can).unwrap_err();
+        assert!(!error.is_of_no_record());
+        assert!(error.to_string().contains("overwritten"), "{error}");
         assert_eq!(Doorbell::by_capability(&caps()), Doorbell::Record);
         assert_eq!(Doorbell::by_capability(&can), Doorbell::NoRecord);
     }

@@ -89,12 +89,11 @@ fn create_input(memory: &QpMemory, config: &QpConfig) -> CreateQpIn {
             .with_log_rq_size(log.into())
             .with_log_rq_stride(0);
     }
-    if let Some((umem_id, offset)) = blocks.dbrec() {
-        qpc = qpc
-            .with_dbr_umem_valid(1)
-            .with_dbr_umem_id(umem_id)
-            .with_dbr_addr(offset);
-    }
+    let (umem_id, offset) = blocks.dbrec();
+    qpc = qpc
+        .with_dbr_umem_valid(1)
+        .with_dbr_umem_id(umem_id)
+        .with_dbr_addr(offset);
     let (umem_id, offset) = blocks.wq();
     CreateQpIn::default()
         .with_opcode(u32::from(Opcode::CREATE_QP.0))

@@ -1,5 +1,8 @@
 //! The posting protocol against a model of a NIC: every kind of doorbell handling, index wraps, errors, deadlines, mutants.
 
+use std::time::Duration;
+
+use test_basics::limits::HANG;
 use test_support::abi::kernels::WaitParams;
 use test_support::counts::seeds;
 use test_support::device::launch;
@@ -57,6 +60,53 @@ fn threads_share_a_ring_under_every_kind_of_nic() {
             check(&ring, "wv_test_put_words", 16, 300, follow, seed);
         }
     }
+}
+
+/// Threads that post by themselves: more than the ring of 1024 WQEBBs has room for.
+const POSTERS: u32 = 1200;
+const PUTS: u32 = 8;
+
+/// Runs `kernel` by 1,200 threads, the lanes of whose warps wait for each other behind divergent code; how they ended.
+fn crowd(kernel: &str, seed: u64, deadline: Duration) -> Vec<(Status, u32)> {
+    let ring = Ring::shared(1024, (POSTERS * PUTS) as usize, 0);
+    let nic = ring.nic(Behaviour::new(Follow::Doorbell, seed));
+    let mut params = ring.params(PUTS, 0);
+    params.deadline_ns = u64::try_from(deadline.as_nanos()).expect("a deadline of seconds");
+    let launch = launch(kernel, POSTERS / 240, 240, seed).with_reconverge(true);
+    let ends = ring.run(&launch, &params);
+    let report = nic.stop();
+    assert_eq!(report.findings, [""; 0], "{kernel}, seed {seed}");
+    if ends.iter().all(|(status, _)| *status == Status::OK) {
+        assert_eq!(ring.wrong_words(), [0; 0], "{kernel}, seed {seed}");
+    }
+    ends
+}
+
+#[test]
+fn more_threads_than_the_ring_has_room_for_do_not_stop_each_other() {
+    for seed in seeds(3, 30) {
+        let ends = crowd("wv_test_put_words", seed, HANG);
+        let all = vec![(Status::OK, PUTS); POSTERS as usize];
+        assert_eq!(ends, all, "seed {seed}");
+    }
+}
+
+#[test]
+fn lanes_that_meet_with_their_claims_stop_each_other_until_the_deadline() {
+    let late = (1..=8).find(|seed| {
+        let kernel = "wv_test_mutant_meets_with_claim";
+        let ends = crowd(kernel, *seed, Duration::from_secs(1));
+        let late = ends.iter().filter(|(status, _)| *status == Status::TIMEOUT);
+        println!(
+            "seed {seed}: {} of {POSTERS} threads timed out",
+            late.clone().count()
+        );
+        late.count() != 0
+    });
+    assert!(
+        late.is_some(),
+        "eight schedules in which no thread was stopped"
+    );
 }
 
 #[test]

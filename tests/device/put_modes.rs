@@ -3,12 +3,17 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "small test numbers")]
 
+use std::mem::offset_of;
+
+use test_basics::limits::HANG;
 use test_support::counts::seeds;
 use test_support::device::launch;
 use test_support::nic::{Behaviour, Follow, SYNDROME};
+use test_support::pair::Pair;
 use test_support::ring::Ring;
 use warpverbs::abi::{
-    MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ, Status,
+    MODE_CTA, MODE_EXCLUSIVE, MODE_HOST_QUEUES, MODE_MAILBOX, MODE_NO_RECORD, MODE_WIDE_CQ,
+    QpContext, Status,
 };
 
 const SHARINGS: [(&str, u32); 3] = [
@@ -319,4 +324,36 @@ fn time_on_a_full_ring_is_counted() {
         assert_eq!(nic.stop().findings, [""; 0], "{kernel}");
         assert_eq!(ends, [(Status::OK, 300)], "{kernel}");
     }
+}
+
+/// On the CPU only: on a GPU the store would take the device with it.
+#[test]
+fn a_kernel_that_rings_at_the_processs_address_fails_and_is_told_what_it_needs() {
+    let pair = Pair::shared(8, 8);
+    let register = pair.context().doorbell;
+    let of_process = pair.qps()[0].layout().doorbell_addr;
+    assert_ne!(register.addr(), of_process);
+    pair.patch(offset_of!(QpContext, doorbell), &of_process);
+    let event = pair.ends[0].start(&launch("wv_test_put_words", 1, 1, 0), &pair.params(8, 0));
+    let error = pair.ends[0].node.gpu.wait(&event, HANG).unwrap_err();
+    let expected = format!("device register at {of_process:#x}, which the host has not mapped");
+    assert!(error.to_string().contains(&expected), "{error}");
+    assert_eq!(pair.ends[0].hca.counters().doorbells, 0);
+}
+
+#[test]
+fn a_page_of_registers_has_an_address_for_kernels_until_its_last_user_is_gone() {
+    let pair = Pair::shared(8, 8);
+    let node = &pair.ends[0].node;
+    let layout = pair.qps()[0].layout();
+    let page = usize::try_from(layout.doorbell_page_addr).unwrap();
+    let page = std::ptr::with_exposed_provenance_mut(page);
+    let again = node.gpu.map_mmio(page, 4096).unwrap();
+    assert_eq!(
+        again.addr() + (layout.doorbell_addr - layout.doorbell_page_addr),
+        node.doorbell(layout)
+    );
+    drop(again);
+    let ends = pair.run("wv_test_put_words", 1, 0, &pair.params(8, 0));
+    assert_eq!(ends, [(Status::OK, 8)]);
 }

@@ -138,7 +138,10 @@ pub(crate) fn expect(
     let ends = bench.run(shape, params);
     assert!(
         ends.iter().all(|end| end.status == status),
-        "expected {status:?}: {ends:?}"
+        "expected {status:?}: {ends:?}; the context: {:?}; the HCAs count {:?} and find {:?}",
+        bench.context(),
+        bench.pair.ends.each_ref().map(|end| end.hca.counters()),
+        bench.findings()
     );
     ends
 }

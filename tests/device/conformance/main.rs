@@ -11,6 +11,7 @@ mod words;
 
 use std::time::Instant;
 
+use softhca::device::Execution;
 use test_support::bench::Bench;
 use test_support::table::Cell;
 
@@ -56,6 +57,35 @@ fn every_row_of_the_table_passes_every_check() {
         all.len(),
         108,
         "54 with one collapsed CQE, 54 with a wide CQ"
+    );
+}
+
+/// The same rows and checks where the HCA is a kernel: a label `gpuhca+simt`.
+#[test]
+fn rows_of_the_table_pass_every_check_on_gpuhca() {
+    let seed = 4;
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let cells = match std::env::var_os("WV_TEST_FULL") {
+        Some(_) => Cell::all(),
+        None => Cell::sample(seed),
+    };
+    let begin = Instant::now();
+    let mut checks = 0;
+    for (number, &cell) in cells.iter().enumerate() {
+        let own = rng.u64(..1 << 32);
+        let edge = (number % 4 == 1).then(|| BASES[number / 4 % BASES.len()]);
+        let mut bench = Bench::on(Execution::External, cell, own, edge.unwrap_or(0), 7);
+        if edge.is_some() {
+            checks::run_in(&bench);
+        }
+        let start = Instant::now();
+        checks += checks::all(&mut bench);
+        println!("gpuhca+simt, {cell}: {} ms", start.elapsed().as_millis());
+    }
+    println!(
+        "conformance on gpuhca+simt: {} cells, {checks} checks, seed {seed}, {} ms",
+        cells.len(),
+        begin.elapsed().as_millis()
     );
 }
 

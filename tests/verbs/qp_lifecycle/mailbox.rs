@@ -88,7 +88,7 @@ fn nobody_rings_for_a_qp_that_is_not_ready_to_send_and_it_is_rung_once_it_is() {
     let mailbox = a.layout().mailbox_addr.unwrap();
     let a = a.reset().unwrap();
     // As a kernel that comes late. The thread that rings looks many times in 20 ms; it may not ring at any time.
-    end.node.gpu.write(mailbox, &7u64.to_le_bytes()).unwrap();
+    end.node.write(mailbox, &7u64.to_le_bytes());
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(a.mailbox_doorbells(), Some(0));
     drop(a);
@@ -134,11 +134,9 @@ fn a_proxy_has_a_mailbox_for_each_line_and_its_thread_ends_with_its_last_user() 
     let gpu = SimtGpu::open().unwrap();
     let end = End::new();
     let few = proxy(&gpu, 128).unwrap();
-    let mut node = test_support::node::Node {
-        proxy: Some(few),
-        ..end.node
-    };
-    // That of the end, which this node does not use, and the new one.
+    let mut node = end.node;
+    let _unused = node.proxy.replace(few);
+    // That of the end, which this node does not use any more, and the new one.
     wait_for_threads(2);
     let first = node.qp(&shape()).unwrap();
     let second = node.qp(&shape()).unwrap();

@@ -52,7 +52,7 @@ impl End {
     /// Its last word is read last and written last: what is in front of it is whole only when it is read once more.
     fn cqe(&self, addr: u64) -> Cqe64 {
         let mut bytes = [0; 64];
-        self.node.gpu.read(addr, &mut bytes).unwrap();
+        self.node.read(addr, &mut bytes);
         bytemuck::pod_read_unaligned(&bytes)
     }
 }
@@ -114,23 +114,22 @@ impl<'a> Poster<'a> {
             bytemuck::bytes_of(&raddr),
             bytemuck::bytes_of(&data),
         ];
-        let gpu = &self.end.node.gpu;
-        gpu.write(place, &segments.concat()).unwrap();
+        self.end.node.write(place, &segments.concat());
         self.next += 1;
         index
     }
 
     /// Rings for all that was written, as the mode wants it.
     pub(crate) fn ring(&self) {
-        let gpu = &self.end.node.gpu;
+        let node = &self.end.node;
         let low = u16::try_from(self.next & 0xffff).unwrap();
         if self.config.doorbell != Doorbell::NoRecord {
             let record = self.layout.dbrec_addr + qp_record::SND as u64;
-            gpu.write(record, &u32::from(low).to_be_bytes()).unwrap();
+            node.write(record, &u32::from(low).to_be_bytes());
         }
         if let Some(mailbox) = self.layout.mailbox_addr {
             fence(Ordering::Release);
-            gpu.write(mailbox, &self.next.to_le_bytes()).unwrap();
+            node.write(mailbox, &self.next.to_le_bytes());
             return;
         }
         let addr = usize::try_from(self.layout.doorbell_addr).unwrap();
@@ -170,8 +169,9 @@ impl<'a> Poster<'a> {
         let cqe = next_entry(self.end, first, &mut self.received);
         let posted = self.received.wrapping_sub(recv.produced) + recv.depth;
         let record = self.layout.dbrec_addr + qp_record::RCV as u64;
-        let gpu = &self.end.node.gpu;
-        gpu.write(record, &(posted & 0xffff).to_be_bytes()).unwrap();
+        self.end
+            .node
+            .write(record, &(posted & 0xffff).to_be_bytes());
         cqe
     }
 }

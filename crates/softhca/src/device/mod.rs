@@ -17,6 +17,7 @@
 //! | `memory` | registered memory, and the keys that give it |
 //! | `checker` | what the device saw that silicon would not tell |
 //! | `faults` | what goes wrong because somebody asked for it |
+//! | `external` | tables for an executor that runs the WQEs in place of the engine |
 //! | `for_judges` | SRQs, XRC, memory windows, indirect keys: not met by an RC write |
 //!
 //! `state` is all of it as one value: the HCAs of a world, and what each of them has.
@@ -31,6 +32,7 @@ pub(crate) mod checker;
 mod command;
 mod context;
 mod error;
+pub mod external;
 pub(crate) mod faults;
 pub(crate) mod for_judges;
 pub(crate) mod hca;
@@ -42,6 +44,7 @@ pub use checker::{CheckConfig, CheckConfigError, Finding};
 pub use command::syndrome;
 pub use context::{Context, DevxObject, Event, MrChange, MrKeys, UarPage};
 pub use error::DeviceError;
+pub use external::Execution;
 pub(crate) use faults::set_faults_of_all;
 pub use faults::{
     CommandFault, CommandOutcome, CompletionFault, CompletionMishap, FailCommand, FaultItemError,

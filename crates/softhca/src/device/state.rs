@@ -1,6 +1,8 @@
 //! The state of HCAs that can reach each other by memory, as one value, and of each of them.
 
 use super::checker::Checker;
+use super::external;
+use super::external::{Execution, Tables};
 use super::faults::Faults;
 use super::for_judges::srq::Srq;
 use super::for_judges::xrcd::Xrcd;
@@ -61,6 +63,8 @@ pub(crate) struct Fabric {
     /// By number: the N of mlx5_N. A removed one leaves its place empty.
     pub(crate) hcas: Vec<Option<Slot>>,
     pub(crate) clock: Clock,
+    /// What the executor of external HCAs knows.
+    pub(crate) external: Tables,
 }
 
 /// Where the time comes from.
@@ -93,6 +97,7 @@ impl Fabric {
         Self {
             hcas: Vec::new(),
             clock,
+            external: Tables::new(),
         }
     }
 
@@ -136,6 +141,8 @@ impl Fabric {
                 .is_some_and(|slot| slot.state.orphan && slot.state.contexts.len() == 0)
         {
             *slot = None;
+            // Its objects ended with its contexts; what is left is its part of the tables.
+            let _ = self.write_through(number);
         }
     }
 }
@@ -160,6 +167,8 @@ pub(crate) struct HcaState {
     pub(crate) identity: Identity,
     /// A WQE runs only after its doorbell.
     pub(crate) strict: bool,
+    /// Who runs its WQEs.
+    pub(crate) execution: Execution,
     /// QPs towards HCAs of this process that want it, too, send no packets.
     pub(crate) loopback: bool,
     /// Order of work is drawn by lot.
@@ -257,10 +266,15 @@ impl HcaState {
         // Each HCA has numbers of its own, so that a number taken to the wrong HCA is no object there.
         let lane = u32::from(identity.ip).wrapping_mul(0x9e37_79b1) >> 25 << 16;
         let checker = Checker::new(&identity.name, &config.check);
+        let keys = match config.execution {
+            Execution::Engine => 1 << limits::LOG_KEYS,
+            Execution::External => external::KEYS as usize,
+        };
         Self {
             number,
             identity,
             strict: config.strict,
+            execution: config.execution,
             loopback: config.loopback && config.pcap.is_none(),
             lottery: config
                 .schedule_seed
@@ -268,7 +282,7 @@ impl HcaState {
             orphan: false,
             contexts: Table::new(1, limits::CONTEXTS),
             pds: Table::new(lane + 1, 1 << limits::LOG_PDS),
-            keys: Table::new(lane + 0x100, 1 << limits::LOG_KEYS),
+            keys: Table::new(lane + 0x100, keys),
             umems: Table::new(lane + 1, 1 << limits::LOG_UMEMS),
             uars: Table::new(1, UarSpace::PAGES),
             cqs: Table::new(lane + 0x400, 1 << limits::LOG_CQS),

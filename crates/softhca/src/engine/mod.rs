@@ -80,7 +80,7 @@ pub mod transport;
 
 pub(crate) use run::thread::start;
 pub(crate) use run::turn::turn;
-pub(crate) use run::wake::kick;
+pub(crate) use run::wake::{announce, kick, serve_executor};
 pub use run::wake::{softhca_kick, softhca_wake_word};
 
 use std::sync::OnceLock;

@@ -5,6 +5,7 @@
 //! | `SOFTHCA_DEVICES` | how many HCAs the process has, 1 to 64 | 1 |
 //! | `SOFTHCA_IP` | IPv4 address of `mlx5_0`; the next devices take the addresses above it | first free of 127/8 |
 //! | `SOFTHCA_STRICT` | 1: a WQE runs only after its doorbell; 0: its doorbell record is enough | 1 |
+//! | `SOFTHCA_EXECUTION` | who runs WQEs: `engine`, or `external` for an executor that is attached (`device::external`) | `engine` |
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
 //! | `SOFTHCA_PROFILE` | which card the devices look like: `cx6`, `cx6dx`, `cx7` or `bf3` | `cx7` |
 //! | `SOFTHCA_LINK` | the link layer: `eth`, or `ib` for InfiniBand; see [`crate::link`] | `eth` |
@@ -27,7 +28,7 @@ use thiserror::Error;
 
 use super::start;
 use crate::device::{
-    Adversary, CheckConfig, CheckConfigError, DataOrder, FaultSpec, FaultSpecError,
+    Adversary, CheckConfig, CheckConfigError, DataOrder, Execution, FaultSpec, FaultSpecError,
 };
 use crate::link::Link;
 use crate::profile::Profile;
@@ -100,6 +101,7 @@ fn configs(
         }
     };
     let schedule_seed = parsed(variable, "SOFTHCA_SCHEDULE_SEED", "a 64-bit number")?;
+    let execution = parsed(variable, "SOFTHCA_EXECUTION", Execution::EXPECTED)?.unwrap_or_default();
     let profile: Profile =
         parsed(variable, "SOFTHCA_PROFILE", Profile::EXPECTED)?.unwrap_or_default();
     let link: Link = parsed(variable, "SOFTHCA_LINK", Link::EXPECTED)?.unwrap_or_default();
@@ -124,6 +126,7 @@ fn configs(
             Ok(HcaConfig {
                 ip,
                 strict,
+                execution,
                 schedule_seed,
                 profile,
                 link,

@@ -128,14 +128,25 @@ fn a_register_of_such_a_queue_is_its_own() {
 }
 
 #[test]
-fn such_a_queue_needs_no_umem_for_a_record() {
+fn such_a_queue_names_a_umem_for_its_record_all_the_same() {
     let hca = Hca::new().unwrap();
     let made = bring_up(&hca).unwrap();
     let wanted = create_qp(made.pdn, made.umem, made.page_id, made.cqn);
-    let qpc = wanted
-        .qpc()
-        .with_send_dbr_mode(Qpc::SEND_DBR_MODE_NONE)
-        .with_dbr_umem_id(0);
-    let made_qp = create(&made.context, wanted.with_qpc(qpc).as_bytes());
-    assert!(made_qp.is_ok(), "{made_qp:?}");
+    let without = wanted.qpc().with_send_dbr_mode(Qpc::SEND_DBR_MODE_NONE);
+    let attempt = |qpc| create(&made.context, wanted.with_qpc(qpc).as_bytes());
+    assert_eq!(
+        refused(attempt(without.with_dbr_umem_id(0))),
+        (Status::BAD_RES, syndrome::NO_SUCH_UMEM)
+    );
+    assert_eq!(
+        refused(attempt(without.with_dbr_addr(without.dbr_addr() + 4))),
+        (Status::BAD_PARAM, syndrome::DBR_MISALIGNED)
+    );
+    assert_eq!(
+        refused(attempt(without.with_dbr_addr(1 << 40))),
+        (Status::BAD_PARAM, syndrome::DBR_OUTSIDE_UMEM)
+    );
+    let made_qp = attempt(without).unwrap().0;
+    assert!(made.context.dereg_umem(made.umem).is_err());
+    made.context.devx_destroy(made_qp).unwrap();
 }

@@ -5,6 +5,7 @@ use super::super::memory::Region;
 use super::super::state::{HcaState, limits};
 use super::syndrome;
 use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
+use crate::device::external::Execution;
 use crate::device::objects::arming::Arming;
 use crate::device::objects::cq::Cq;
 use mlx5_prm::cmd::Status;
@@ -28,7 +29,11 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let start = ring_start(input.cq_umem_offset(), cqc.page_offset())?;
     let ring = ring(hca, context, &cqc, input.cq_umem_id(), start)?;
     let record = record_part(hca, context, cqc.dbr_umem_id(), cqc.dbr_addr())?;
-    let arming = Arming::new(record.load_be32(cq_record::ARM));
+    // The memory of an external HCA is not for this process to read.
+    let arming = match hca.execution {
+        Execution::Engine => Arming::new(record.load_be32(cq_record::ARM)),
+        Execution::External => Arming::new(0),
+    };
     let cqn = hca
         .cqs
         .insert(Cq {
@@ -79,7 +84,13 @@ pub(in super::super) fn remove_cq(hca: &mut HcaState, cqn: u32) {
 
 pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let cqn = QueryCqIn::from_prefix(call.input).cqn();
-    let cqc = find(call, cqn)?.queried();
+    let external = call.hca()?.execution == Execution::External;
+    let cq = find(call, cqn)?;
+    // The record of an external HCA may lie in memory that only a GPU reaches.
+    let cqc = match external {
+        true => cq.cqc.with_producer_counter(cq.produced()),
+        false => cq.queried(),
+    };
     call.reply(QueryCqOut::default().with_cqc(cqc).as_bytes());
     Ok(None)
 }
@@ -92,6 +103,10 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
     const RESIZE: u32 = 1;
     let input = ModifyCqIn::from_prefix(call.input);
     let select = input.modify_field_select();
+    let external = call.hca()?.execution == Execution::External;
+    if input.op_mod() == RESIZE && external {
+        return Err(Refusal::bad_param(syndrome::EXTERNAL_RESIZE));
+    }
     if input.op_mod() == RESIZE {
         return resize(call, &input);
     }

@@ -150,6 +150,14 @@ pub(super) fn execute(
         output[..CmdOut::BYTES].copy_from_slice(header.as_bytes());
         return Err(DeviceError::Dead { opcode });
     }
+    let qpn = CreateOut::from_prefix(input).number();
+    if is_transition(opcode) || opcode == Opcode::QUERY_QP {
+        fabric.look_at_progress(hca, qpn);
+    }
+    if opcode == Opcode::QUERY_CQ {
+        fabric.look_at_cq(hca, mlx5_prm::cq::QueryCqIn::from_prefix(input).cqn());
+    }
+    let state = fabric.hca(hca).ok_or(DeviceError::NoDevice)?;
     let outcome = match state.faults.strike(opcode) {
         Some(Strike::NoMemory) => return Err(DeviceError::NoMemory { opcode }),
         Some(Strike::Refused(status, syndrome)) => Err(Refusal { status, syndrome }),
@@ -161,6 +169,12 @@ pub(super) fn execute(
             output,
         }),
     };
+    if outcome.is_ok() && !matches!(class, Class::Query | Class::General) {
+        fabric.write_through(hca)?;
+        if opcode == Opcode::TO_RST_QP {
+            fabric.new_life(hca, qpn)?;
+        }
+    }
     outcome.map_err(|refusal| {
         output.fill(0);
         let header = CmdOut::default()

@@ -5,6 +5,7 @@ use super::super::memory::Region;
 use super::super::state::{HcaState, Slot, UarUser, limits};
 use super::syndrome;
 use super::{Call, Outcome, Refusal, need_uar, record_part, ring_start, umem_part};
+use crate::device::external::Execution;
 use crate::device::for_judges::srq::SrqKind;
 use crate::device::for_judges::srq_commands::find_xrcd;
 use crate::device::objects::qp::{Notices, Qp, ReceiveQueue, Route, SendQueue};
@@ -25,6 +26,9 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
     let hca = call.hca()?;
     let service = service(&qpc)?;
     check(hca, context, &qpc, service)?;
+    if hca.execution == Execution::External {
+        check_external(hca, &qpc, service)?;
+    }
     let no_record = qpc.send_dbr_mode() == Qpc::SEND_DBR_MODE_NONE;
     let mut made = qpc.with_state(0);
     let (mut send, mut receive, mut record) = (None, None, None);
@@ -41,12 +45,10 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
         }
     } else {
         (send, receive) = rings(hca, context, &input)?;
-        umems[0] = input.wq_umem_id();
-        if !no_record || receive.is_some() {
-            let (umem, offset) = (qpc.dbr_umem_id(), qpc.dbr_addr());
-            record = Some(record_part(hca, context, umem, offset)?);
-            umems[1] = umem;
-        }
+        // Every queue pair names a record, as firmware may insist, whether or not a queue of it has one.
+        let named = record_part(hca, context, qpc.dbr_umem_id(), qpc.dbr_addr())?;
+        umems = [input.wq_umem_id(), qpc.dbr_umem_id()];
+        record = (!no_record || receive.is_some()).then_some(named);
     }
     let shared = qpc.rq_type() == Qpc::RQ_TYPE_SRQ && !is_xrc(service);
     let qpn = hca
@@ -138,6 +140,24 @@ fn check(hca: &HcaState, context: u32, qpc: &Qpc, service: Service) -> Result<()
     Ok(())
 }
 
+/// Refuses what no executor runs.
+fn check_external(hca: &HcaState, qpc: &Qpc, service: Service) -> Result<(), Refusal> {
+    let has_srq = qpc.rq_type() == Qpc::RQ_TYPE_SRQ;
+    let receives = qpc.rq_type() == Qpc::RQ_TYPE_REGULAR;
+    // The executor has one writer for each CQ, without a lock.
+    let of_others = |cqn: u32| {
+        hca.qps
+            .iter()
+            .any(|(_, qp)| qp.send_cqn == cqn || (qp.receive.is_some() && qp.receive_cqn == cqn))
+    };
+    let shares = of_others(qpc.cqn_snd())
+        || (receives && (of_others(qpc.cqn_rcv()) || qpc.cqn_snd() == qpc.cqn_rcv()));
+    if service != Service::Rc || has_srq || qpc.no_sq() != 0 || shares {
+        return Err(Refusal::bad_param(syndrome::EXTERNAL_QP));
+    }
+    Ok(())
+}
+
 /// Without a doorbell record every doorbell counts, and a register holds one only: it must not be shared.
 fn check_register(hca: &HcaState, qpc: &Qpc) -> Result<(), Refusal> {
     let no_record = match qpc.send_dbr_mode() {
@@ -224,7 +244,8 @@ pub(in super::super) fn remove_qp(slot: &mut Slot, qpn: u32) {
 
 pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let qpn = QueryQpIn::from_prefix(call.input).qpn();
-    let qpc = find(call, qpn)?.queried();
+    let external = call.hca()?.execution == Execution::External;
+    let qpc = find(call, qpn)?.queried(!external);
     call.reply(QueryQpOut::default().with_qpc(qpc).as_bytes());
     Ok(None)
 }

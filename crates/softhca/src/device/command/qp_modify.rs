@@ -3,6 +3,7 @@
 use super::qp::find;
 use super::syndrome;
 use super::{Call, Outcome, Refusal};
+use crate::device::external::Execution;
 use crate::device::objects::qp::{Notices, Route};
 use crate::device::objects::qp_state;
 use crate::engine::completion::flush;
@@ -29,6 +30,10 @@ pub(super) fn modify(call: &mut Call<'_>) -> Outcome {
         .ok_or(Refusal::new(Status::BAD_QP_STATE, syndrome::QP_STATE))?;
     match opcode {
         Opcode::TO_RST_QP => reset(call, qpn)?,
+        Opcode::TO_ERR_QP if call.hca()?.execution == Execution::External => {
+            // The executor flushes.
+            find(call, qpn)?.state = QpState::ERR;
+        }
         Opcode::TO_ERR_QP => flush::enter_error(call.slot()?, qpn),
         _ => {
             call.need_input(CONTEXT_END)?;
@@ -107,13 +112,20 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
         return Err(Refusal::bad_param(syndrome::MTU));
     }
     let remote = remote(&call.hca()?.identity, path)?;
+    let execution = call.hca()?.execution;
     let route = match call.fabric.by_address(remote.address) {
         // Both ends must agree.
         Some(peer)
             if call.hca()?.uses_memory()
-                && call.fabric.hca(peer).is_some_and(|hca| hca.uses_memory()) =>
+                && call
+                    .fabric
+                    .hca(peer)
+                    .is_some_and(|hca| hca.uses_memory() && hca.execution == execution) =>
         {
             Route::Process(peer)
+        }
+        _ if execution == Execution::External => {
+            return Err(Refusal::bad_param(syndrome::EXTERNAL_PEER));
         }
         _ => Route::Wire,
     };
@@ -171,6 +183,9 @@ fn ready_for_datagrams(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Res
 
 fn ready_to_send(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal> {
     let given = *input.qpc();
+    if call.hca()?.execution == Execution::External && !call.fabric.has_executor() {
+        return Err(Refusal::new(Status::BAD_RES_STATE, syndrome::NO_EXECUTOR));
+    }
     let qp = find(call, qpn)?;
     let mut qpc = qp.qpc;
     apply_optional(&mut qpc, input);

@@ -69,5 +69,9 @@ syndromes! {
     REMOTE_LID = 0x5c_005a, "rlid is not a unicast LID, and the path has no GRH";
     REMOTE_PORT_GID = 0x5c_005b, "rgid_rip is not fe80::/64 with the GUID of a software HCA, or not the port of rlid";
     GID_FAMILIES = 0x5c_005c, "RoCE v2 between an IPv4 address and a link-local one; take src_addr_index 1 or 3, as the remote GID is";
+    EXTERNAL_QP = 0x5c_0061, "with external execution a queue pair is RC, has a send queue, no SRQ, and completion queues of its own";
+    EXTERNAL_RESIZE = 0x5c_0062, "with external execution completion queues keep their size";
+    EXTERNAL_PEER = 0x5c_0063, "with external execution the peer must be an HCA of this process that has it, too";
+    NO_EXECUTOR = 0x5c_0064, "with external execution a queue pair is ready to send only while an executor is attached";
     NO_MORE_OBJECTS = 0x5c_0060, "the device has no object of this kind left";
 }

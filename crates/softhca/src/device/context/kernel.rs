@@ -82,7 +82,7 @@ impl Context {
             });
         }
         // SAFETY: the caller's promise.
-        let memory = unsafe { super::memory::register(address, bytes, true) }?;
+        let memory = unsafe { self.register(address, bytes, true) }?;
         self.with(|hca, context| {
             let limit = hca.umems.limit();
             let full = DeviceError::Full {

@@ -33,7 +33,7 @@ impl Context {
         access: Access,
     ) -> Result<MrKeys, DeviceError> {
         // SAFETY: the caller's promise.
-        let memory = unsafe { register(address, bytes, access.writes()) }?;
+        let memory = unsafe { self.register(address, bytes, access.writes()) }?;
         self.insert_mr(pdn, memory, iova, access)
     }
 
@@ -51,6 +51,7 @@ impl Context {
         iova: u64,
         access: Access,
     ) -> Result<MrKeys, DeviceError> {
+        self.need_mappings()?;
         let memory = mapping::map(fd, offset, bytes, access.writes())?;
         self.insert_mr(pdn, memory, iova, access)
     }
@@ -118,11 +119,14 @@ impl Context {
             Some((address, bytes, iova)) => {
                 check_iova(iova, bytes)?;
                 // SAFETY: the caller's promise.
-                Some((unsafe { register(address, bytes, access.writes()) }?, iova))
+                Some((
+                    unsafe { self.register(address, bytes, access.writes()) }?,
+                    iova,
+                ))
             }
             None => {
                 let (address, bytes) = old;
-                if !mapping::is_accessible(address, bytes, access.writes()) {
+                if !self.is_external() && !mapping::is_accessible(address, bytes, access.writes()) {
                     return Err(DeviceError::Fault { address, bytes });
                 }
                 None
@@ -169,7 +173,7 @@ impl Context {
             });
         }
         // SAFETY: the caller's promise.
-        self.insert_umem(unsafe { register(address, bytes, true) }?)
+        self.insert_umem(unsafe { self.register(address, bytes, true) }?)
     }
 
     /// Registers `bytes` bytes at `offset` of a DMA-BUF or memfd for queues and doorbell records; the UMEM id.
@@ -178,6 +182,7 @@ impl Context {
     ///
     /// No such buffer, or a shorter one; a failure asked for (`CREATE_UMEM`).
     pub fn reg_dmabuf_umem(&self, fd: RawFd, offset: u64, bytes: u64) -> Result<u32, DeviceError> {
+        self.need_mappings()?;
         self.insert_umem(mapping::map(fd, offset, bytes, true)?)
     }
 
@@ -280,25 +285,41 @@ impl Context {
     }
 }
 
-/// # Safety
-///
-/// As [`Region::new`].
-#[expect(unsafe_code, reason = "hands the promise on")]
-pub(super) unsafe fn register(
-    address: u64,
-    bytes: u64,
-    write: bool,
-) -> Result<Backed, DeviceError> {
-    let fault = DeviceError::Fault { address, bytes };
-    if !mapping::is_accessible(address, bytes, write) {
-        return Err(fault);
+impl Context {
+    /// Memory by its address. Whether it is mapped is checked, unless an executor has the only access to it.
+    ///
+    /// # Safety
+    ///
+    /// As [`Region::new`].
+    #[expect(unsafe_code, reason = "hands the promise on")]
+    pub(super) unsafe fn register(
+        &self,
+        address: u64,
+        bytes: u64,
+        write: bool,
+    ) -> Result<Backed, DeviceError> {
+        let fault = DeviceError::Fault { address, bytes };
+        if !self.is_external() && !mapping::is_accessible(address, bytes, write) {
+            return Err(fault);
+        }
+        // SAFETY: the caller's promise; memory of an external HCA is never accessed through the region.
+        let region = unsafe { Region::new(address, bytes) }.ok_or(fault)?;
+        Ok(Backed {
+            region,
+            mapping: None,
+        })
     }
-    // SAFETY: the caller's promise.
-    let region = unsafe { Region::new(address, bytes) }.ok_or(fault)?;
-    Ok(Backed {
-        region,
-        mapping: None,
-    })
+
+    /// Refuses buffers named by a descriptor where an executor has no use for this process's mapping of them.
+    fn need_mappings(&self) -> Result<(), DeviceError> {
+        match self.is_external() {
+            true => Err(DeviceError::Os {
+                call: "mapping a DMA-BUF for an executor",
+                errno: libc::EOPNOTSUPP,
+            }),
+            false => Ok(()),
+        }
+    }
 }
 
 fn check_iova(iova: u64, bytes: u64) -> Result<(), DeviceError> {

@@ -9,6 +9,7 @@ pub use keys::MrChange;
 
 use super::command;
 use super::error::DeviceError;
+use super::external::Execution;
 use super::faults::FailCommand;
 use super::for_judges::{srq_commands, xrcd};
 use super::hca::ObjectCounts;
@@ -274,7 +275,16 @@ impl Context {
             return Err(no_context(self.inner.id));
         }
         hca.now_ns = now_ns;
-        call(hca, self.inner.id)
+        let done = call(hca, self.inner.id)?;
+        fabric.write_through(self.inner.hca)?;
+        Ok(done)
+    }
+
+    /// Whether memory is taken by its address alone.
+    fn is_external(&self) -> bool {
+        let mut fabric = self.inner.world.lock();
+        let hca = fabric.hca(self.inner.hca);
+        hca.is_some_and(|hca| hca.execution == Execution::External)
     }
 }
 
@@ -318,6 +328,8 @@ impl Inner {
             hca.pds.remove(pdn);
         }
         hca.contexts.remove(id);
+        // An executor that fails has nobody to tell here: what it still ran would be an executor's defect.
+        let _ = fabric.write_through(self.hca);
         fabric.sweep(self.hca);
     }
 }

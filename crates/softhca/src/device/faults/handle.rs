@@ -64,19 +64,25 @@ impl Hca {
     /// The engine ignores this HCA for so long: doorbells stay where they are, packets in the socket. A further call replaces
     /// what is left; [`Duration::ZERO`] ends it.
     pub fn pause(&self, duration: Duration) {
-        self.with_time(|slot, now_ns| slot.state.freeze(now_ns, duration));
+        self.with_time(|slot, now_ns| {
+            slot.state.freeze(now_ns, duration);
+            slot.state.now_ns = now_ns;
+        });
+        self.write_through();
         engine::kick();
     }
 
     /// Takes the port down or brings it up. While it is down no packets pass, and QPs towards this HCA find it silent.
     pub fn set_port(&self, up: bool) {
         self.with_time(|slot, _| slot.set_port(up));
+        self.write_through();
         engine::kick();
     }
 
     /// The device fails for good: no more completions, and of the commands only those that end objects succeed.
     pub fn die(&self) {
         self.with_time(|slot, _| slot.die());
+        self.write_through();
         engine::kick();
     }
 

@@ -4,6 +4,7 @@ use super::carrier::{CarrierError, open_carrier};
 use super::counters::{Counters, ObjectCounts};
 use super::world::World;
 use crate::device::checker::{CheckConfig, Finding};
+use crate::device::external::Execution;
 use crate::device::faults::FaultSpec;
 use crate::device::memory::pending_writes::{Adversary, DataOrder};
 use crate::device::state::{HcaState, Slot};
@@ -28,6 +29,8 @@ pub struct HcaConfig {
     pub ip: Option<Ipv4Addr>,
     /// A WQE runs only after a store to the QP's doorbell register; otherwise its doorbell record is enough.
     pub strict: bool,
+    /// Who runs its WQEs. An external HCA reaches no HCA but external ones of its process.
+    pub execution: Execution,
     /// Seed of a random order of QPs, batch sizes and delays; `None` is round-robin.
     pub schedule_seed: Option<u64>,
     /// QPs towards an HCA of the same process go from memory to memory; otherwise they send packets, too.
@@ -59,6 +62,7 @@ impl Default for HcaConfig {
         Self {
             ip: None,
             strict: true,
+            execution: Execution::default(),
             schedule_seed: None,
             loopback: true,
             carrier: CarrierConfig::default(),
@@ -230,18 +234,21 @@ impl Hca {
     /// Counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        self.world.lock().count(self.number);
         self.with(|slot| slot.counters())
     }
 
     /// What the checker objected to, in words; each kind once per object.
     #[must_use]
     pub fn findings(&self) -> Vec<String> {
+        self.world.lock().count(self.number);
         self.with(|slot| slot.state.checker.texts().to_vec())
     }
 
     /// What the checker objected to, by kind, repetitions included.
     #[must_use]
     pub fn finding_counts(&self) -> BTreeMap<Finding, u64> {
+        self.world.lock().count(self.number);
         self.with(|slot| slot.state.checker.counts().clone())
     }
 
@@ -249,6 +256,12 @@ impl Hca {
     pub(in crate::device) fn with_time<T>(&self, use_it: impl FnOnce(&mut Slot, u64) -> T) -> T {
         let now_ns = self.world.lock().clock.now_ns();
         self.with(|slot| use_it(slot, now_ns))
+    }
+
+    /// Lets the executor know of a change; see [`Fabric::write_through`](crate::device::state::Fabric::write_through).
+    pub(in crate::device) fn write_through(&self) {
+        // An executor that fails is told by the next command.
+        let _ = self.world.lock().write_through(self.number);
     }
 
     fn with<T>(&self, use_it: impl FnOnce(&mut Slot) -> T) -> T {
@@ -301,5 +314,8 @@ pub(crate) fn identity(name: &str) -> Option<Identity> {
 /// Counters of a device.
 #[must_use]
 pub fn counters(name: &str) -> Option<Counters> {
-    World::of_process().lock().by_name(name).map(Slot::counters)
+    let mut fabric = World::of_process().lock();
+    let number = fabric.by_name(name)?.state.number;
+    fabric.count(number);
+    fabric.by_name(name).map(Slot::counters)
 }

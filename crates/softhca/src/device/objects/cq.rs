@@ -64,7 +64,7 @@ impl Cq {
                 self.overrun = true;
                 self.cqc.set_status(Self::STATUS_OVERRUN);
                 return Err(Overrun {
-                    producer: self.producer & cq_record::INDEX_MASK,
+                    producer: self.produced(),
                     consumer,
                     entries,
                 });
@@ -107,11 +107,16 @@ impl Cq {
         self.cqc = cqc.with_status(self.cqc.status());
     }
 
+    /// Entries written, as a context counts them.
+    pub(crate) fn produced(&self) -> u32 {
+        self.producer & cq_record::INDEX_MASK
+    }
+
     /// The context as `QUERY_CQ` shows it.
     pub(crate) fn queried(&self) -> Cqc {
         let consumer = self.record.load_be32(cq_record::CONSUMER_INDEX) & cq_record::INDEX_MASK;
         self.cqc
-            .with_producer_counter(self.producer & cq_record::INDEX_MASK)
+            .with_producer_counter(self.produced())
             .with_consumer_counter(consumer)
             .with_st(self.arm_state())
             .with_last_notified_index(self.last_notified())

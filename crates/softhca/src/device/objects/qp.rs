@@ -223,8 +223,8 @@ impl Qp {
         self.srqn.is_some() || self.service == Service::XrcTarget
     }
 
-    /// The context as `QUERY_QP` shows it.
-    pub(crate) fn queried(&self) -> Qpc {
+    /// The context as `QUERY_QP` shows it. `reads`: the doorbell record may be read.
+    pub(crate) fn queried(&self, reads: bool) -> Qpc {
         let taken = self.receive.as_ref().map_or(0, |queue| queue.taken);
         let state = match self.state {
             QpState::SQD if !self.send.is_drained() => QpState::SQ_DRAINING,
@@ -237,6 +237,10 @@ impl Qp {
             .with_hw_sq_wqebb_counter(u32::from(self.send.fetched))
             .with_sw_sq_wqebb_counter(u32::from(self.send.posted))
             .with_hw_rq_counter(u32::from(taken))
-            .with_sw_rq_counter(u32::from(self.receive_record()))
+            .with_sw_rq_counter(if reads {
+                self.receive_record().into()
+            } else {
+                0
+            })
     }
 }

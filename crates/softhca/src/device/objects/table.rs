@@ -72,6 +72,11 @@ impl<T> Table<T> {
         Some(*object)
     }
 
+    /// The first number.
+    pub(crate) fn base(&self) -> u32 {
+        self.base
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.live
     }

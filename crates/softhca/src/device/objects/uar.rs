@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "shared doorbell pages")]
 
 use crate::device::DeviceError;
+use crate::device::external::TWIN;
 use mlx5_prm::doorbell::uar;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{Errno, pwrite};
@@ -104,6 +105,7 @@ impl UarSpace {
             page.register(place).store(0, Ordering::Relaxed);
         }
         page.register(ARM_PLACE).store(0, Ordering::Relaxed);
+        page.register(TWIN).store(0, Ordering::Relaxed);
         Ok(page)
     }
 }
@@ -120,6 +122,11 @@ unsafe impl Send for MappedPage {}
 impl MappedPage {
     /// Takes the doorbells that were stored since the last call: (register, value).
     pub(crate) fn take(&self, mut rung: impl FnMut(usize, u64)) {
+        self.take_places(|_, register, value| rung(register, value));
+    }
+
+    /// As [`Self::take`], with the offset of the store: (offset, register, value).
+    pub(crate) fn take_places(&self, mut rung: impl FnMut(usize, usize, u64)) {
         for (place, register) in PLACES {
             let word = self.register(place);
             // Relaxed look first: an exchange would take the cache line from the ringer each time.
@@ -127,7 +134,7 @@ impl MappedPage {
                 // Acquire: pairs with the ringer's release, so that the doorbell record and WQEs are seen.
                 let value = word.swap(0, Ordering::Acquire);
                 if value != 0 {
-                    rung(register, value);
+                    rung(place, register, value);
                 }
             }
         }
@@ -145,8 +152,13 @@ impl MappedPage {
         (value != 0).then(|| u32::from_be_bytes([a, b, c, d]) & 0x00ff_ffff)
     }
 
+    /// Says where the page's twin is; 0: it has none.
+    pub(crate) fn set_twin(&self, address: u64) {
+        self.register(TWIN).store(address, Ordering::Release);
+    }
+
     fn register(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: ARM_PLACE and the offsets of PLACES are inside the page and aligned; the page is mapped while `self` lives; all
+        // SAFETY: ARM_PLACE, TWIN and the offsets of PLACES are inside the page and aligned; the page is mapped while `self` lives; all
         // agents store whole words.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }

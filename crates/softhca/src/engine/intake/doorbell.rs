@@ -1,6 +1,7 @@
 //! Doorbells: taken from the UAR registers, checked against the doorbell record, which says how far to run.
 
 use super::scrutiny;
+use crate::device::Execution;
 use crate::device::checker::Finding;
 use crate::device::objects::qp::Qp;
 use crate::device::objects::qp_state;
@@ -10,6 +11,10 @@ use mlx5_prm::doorbell::{doorbell_index, doorbell_qpn};
 
 /// Takes all doorbells of an HCA.
 pub(crate) fn take_all(hca: &mut HcaState) {
+    if hca.execution == Execution::External {
+        // They are for the executor, and their records lie in its memory: `Fabric::new_life` takes them.
+        return;
+    }
     hca.watch.choose(&hca.uars, Look::Everywhere);
     take(hca);
 }

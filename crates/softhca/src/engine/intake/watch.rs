@@ -34,7 +34,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Begins a turn.
-    pub(in crate::engine) fn choose(&mut self, uars: &Table<Uar>, look: Look) {
+    pub(crate) fn choose(&mut self, uars: &Table<Uar>, look: Look) {
         self.due.clear();
         match look {
             Look::Everywhere => self.due.extend(uars.iter().map(|(page_id, _)| page_id)),
@@ -46,12 +46,12 @@ impl Watch {
     }
 
     /// The pages of this turn. A page may be among them twice.
-    pub(in crate::engine) fn due(&self) -> &[u32] {
+    pub(crate) fn due(&self) -> &[u32] {
         &self.due
     }
 
     /// Something was found in a page.
-    pub(in crate::engine) fn found(&mut self, page_id: u32) {
+    pub(crate) fn found(&mut self, page_id: u32) {
         if self.hot.first() == Some(&page_id) {
             return;
         }

@@ -1,7 +1,7 @@
 //! One turn of the engine over all HCAs: doorbells, QPs, wire.
 
-use crate::device::Event;
 use crate::device::state::{Fabric, HcaState};
+use crate::device::{Event, Execution};
 use crate::engine::completion::{self, arming};
 use crate::engine::intake::watch::Look;
 use crate::engine::intake::{doorbell, scrutiny};
@@ -53,6 +53,10 @@ pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
             report.wake_at(at_ns);
         }
         report.open |= hca.contexts.len() > 0;
+        if hca.execution == Execution::External {
+            external_turn(fabric, number, look, &mut report);
+            continue;
+        }
         let (placed, next_ns) = hca.pending_writes.place_due(now_ns);
         report.busy |= placed;
         hca.news |= placed;
@@ -90,6 +94,26 @@ pub(crate) fn turn(fabric: &mut Fabric, look: Look) -> Report {
         }
     }
     report
+}
+
+/// The turn of an HCA whose WQEs an executor runs: carries over the doorbells that hosts have rung, and tells of QPs that the
+/// executor has failed.
+fn external_turn(fabric: &mut Fabric, number: usize, look: Look, report: &mut Report) {
+    let now_ns = fabric.clock.now_ns();
+    if let Some(hca) = fabric.hca(number) {
+        if hca.paused_until_ns > now_ns {
+            report.wake_at(hca.paused_until_ns);
+        } else if std::mem::take(&mut hca.paused_until_ns) != 0 {
+            // The pause is over. An executor that fails is told by the next command.
+            let _ = fabric.write_through(number);
+        }
+    }
+    report.busy |= fabric.carry_doorbells(number, look);
+    report.news |= fabric.look_for_failures();
+    if let Some(hca) = fabric.hca(number) {
+        hca.ready.clear();
+        deliver(hca, report);
+    }
 }
 
 /// With a lottery: lets QPs with work miss a turn now and then, rarely the whole HCA for long.

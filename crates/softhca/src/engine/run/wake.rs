@@ -26,6 +26,8 @@ static WAKE_WORD: AtomicU32 = AtomicU32::new(0);
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 /// [`softhca_kick`] has been called.
 static KICKED: AtomicBool = AtomicBool::new(false);
+/// An executor looks at doorbells and sleeps on the wake word.
+static EXECUTOR: AtomicBool = AtomicBool::new(false);
 static BELL: OnceLock<OwnedFd> = OnceLock::new();
 
 /// The futex word that changes (and is woken) when a completion was written or a peer's bytes have arrived.
@@ -44,6 +46,15 @@ pub extern "C" fn softhca_kick() {
         KICKED.store(true, Ordering::Relaxed);
     }
     kick();
+    // The doorbell may be for an executor, which sleeps as software does.
+    if EXECUTOR.load(Ordering::Relaxed) {
+        announce();
+    }
+}
+
+/// Says whether an executor is to be woken by kicks.
+pub(crate) fn serve_executor(attached: bool) {
+    EXECUTOR.store(attached, Ordering::Relaxed);
 }
 
 /// Whether software tells about its doorbells.
@@ -127,7 +138,7 @@ pub(super) fn exact_timers() {
 }
 
 /// Tells waiting software that there is something new to see.
-pub(super) fn announce() {
+pub(crate) fn announce() {
     // Release: whoever sees the new word sees what was written before it.
     WAKE_WORD.fetch_add(1, Ordering::Release);
     // It fails for words that are not aligned or not there.

@@ -1,0 +1,7 @@
+//! Makes the set of kernels that execute WQEs.
+
+fn main() {
+    warpverbs_build::kernels("kernels")
+        .no_cpu_if_set("UPDATE")
+        .compile();
+}

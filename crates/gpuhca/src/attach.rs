@@ -1,0 +1,79 @@
+//! The softhca of this process, as C functions: preloaded, or linked into a test.
+
+// UNSAFETY: dlsym, and calls of what it finds.
+#![expect(unsafe_code, reason = "two C functions, found by name")]
+
+use std::ffi::{CStr, c_void};
+use std::io;
+use std::mem::transmute;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::GpuhcaError;
+use super::executor::{Executor, Shared};
+
+/// `softhca_attach`.
+type Attach = unsafe extern "C" fn(*const c_void) -> i32;
+/// `softhca_detach`.
+type Detach = extern "C" fn();
+
+/// The softhca of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Softhca {
+    attach: Attach,
+    detach: Detach,
+}
+
+impl Softhca {
+    /// That of `libsofthca.so`, which is preloaded.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuhcaError::NoSofthca`].
+    pub fn preloaded() -> Result<Self, GpuhcaError> {
+        let find = |name: &CStr| -> Result<NonNull<c_void>, GpuhcaError> {
+            // SAFETY: RTLD_DEFAULT searches the libraries of the process; `name` is a C string.
+            NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
+                .ok_or(GpuhcaError::NoSofthca)
+        };
+        let (attach, detach) = (find(c"softhca_attach")?, find(c"softhca_detach")?);
+        // SAFETY: libsofthca declares them as `int softhca_attach(const struct executor *)` and `void softhca_detach(void)`.
+        unsafe {
+            Ok(Self {
+                attach: transmute::<NonNull<c_void>, Attach>(attach),
+                detach: transmute::<NonNull<c_void>, Detach>(detach),
+            })
+        }
+    }
+
+    /// The one that is linked into this program.
+    ///
+    /// # Safety
+    ///
+    /// They are `softhca_attach` and `softhca_detach`.
+    #[must_use]
+    pub unsafe fn linked(attach: Attach, detach: Detach) -> Self {
+        Self { attach, detach }
+    }
+
+    pub(super) fn attach(&self, executor: &Executor) -> Result<(), GpuhcaError> {
+        executor.shared().set_attached(true);
+        // SAFETY: the struct is softhca's, of the same version (it compares version and sizes). What it names lives until `detach` has
+        // returned: `Gpuhca` detaches before it lets go.
+        match unsafe { (self.attach)(std::ptr::from_ref(executor).cast()) } {
+            0 => Ok(()),
+            errno => {
+                executor.shared().set_attached(false);
+                let source = io::Error::from_raw_os_error(errno);
+                Err(GpuhcaError::Attach { source })
+            }
+        }
+    }
+
+    /// Detaches, if it was attached.
+    pub(super) fn detach(&self, shared: &Arc<Shared>) {
+        if shared.set_attached(false) {
+            (self.detach)();
+        }
+    }
+}

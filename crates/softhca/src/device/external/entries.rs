@@ -1,0 +1,232 @@
+//! The entries of an executor's tables: plain bytes, the same for softhca and for kernels.
+//!
+//! `crates/gpuhca` has the same structs for C++; a test there compares the two.
+
+use bytemuck::{Pod, Zeroable};
+
+/// A QP as an executor sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(16))]
+pub struct Qp {
+    /// `life << 8 | state`, the state as in the PRM (2 Rtr, 3 Rts, 4 SQerr, 5 SQD, 6 Err); 0: none.
+    pub head: u64,
+    /// First byte of the send ring.
+    pub ring: u64,
+    /// Doorbell record; 0: there is none. With `NO_RECORD` the doorbell itself says how far to run, and the record is for receives.
+    pub record: u64,
+    /// Twin of the UAR page.
+    pub page: u64,
+    /// First byte of the receive ring.
+    pub receive_ring: u64,
+    /// How long a peer may be silent, ns; all ones: for ever.
+    pub patience_ns: u64,
+    /// How long to wait for a receive WQE before each retry, ns.
+    pub rnr_delay_ns: u64,
+    /// WQEBBs of the send ring.
+    pub depth: u32,
+    /// Its number.
+    pub qpn: u32,
+    /// Number of the peer's QP.
+    pub remote_qpn: u32,
+    /// Entry of the peer in the QP table; all ones: none.
+    pub peer: u32,
+    /// Number of the HCA that it is of.
+    pub hca: u32,
+    /// Number of the HCA that the peer is of.
+    pub remote_hca: u32,
+    /// Protection domain.
+    pub pdn: u32,
+    /// Rights of peers, how it is rung and what holds it up: `RIGHT_*`, `NO_RECORD`, `PAUSED`, `DOWN`.
+    pub flags: u32,
+    /// Payload of a packet, by which sequence numbers count.
+    pub mtu: u32,
+    /// First sequence number that it sends.
+    pub send_psn: u32,
+    /// First sequence number that it expects.
+    pub receive_psn: u32,
+    /// Entries of the CQs.
+    pub send_cq: u32,
+    /// See `send_cq`.
+    pub receive_cq: u32,
+    /// `user_index` of CQEs.
+    pub user_index: u32,
+    /// Number of the first key of its HCA, without the low byte.
+    pub first_key: u32,
+    /// Entry of that key in the key table.
+    pub keys: u32,
+    /// WQEs of the receive ring; 0: there is none.
+    pub receive_entries: u32,
+    /// Bytes of a receive WQE.
+    pub receive_stride: u32,
+    /// How often to wait for a receive WQE; 7: for ever.
+    pub rnr_retry: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
+    /// Reserved, zero.
+    pub reserved2: [u64; 15],
+}
+
+impl Qp {
+    /// Peers may write.
+    pub const RIGHT_WRITE: u32 = 1;
+    /// Peers may read.
+    pub const RIGHT_READ: u32 = 2;
+    /// Peers may do atomics.
+    pub const RIGHT_ATOMIC: u32 = 4;
+    /// The HCA is paused: nothing happens, and peers wait without limit.
+    pub const PAUSED: u32 = 8;
+    /// The port is down or the HCA has failed: the QP is silent.
+    pub const DOWN: u32 = 16;
+    /// The doorbell itself says how far to run.
+    pub const NO_RECORD: u32 = 32;
+    /// No peer.
+    pub const NONE: u32 = u32::MAX;
+}
+
+/// A CQ as an executor sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(16))]
+pub struct Cq {
+    /// Life; 0: none.
+    pub head: u64,
+    /// First byte of the ring.
+    pub ring: u64,
+    /// Doorbell record, which has the consumer index.
+    pub record: u64,
+    /// Entries.
+    pub entries: u32,
+    /// Bytes of an entry.
+    pub stride: u32,
+    /// `COLLAPSED`, `IGNORES_OVERRUN`.
+    pub flags: u32,
+    /// Its number.
+    pub cqn: u32,
+    /// Reserved, zero.
+    pub reserved: [u64; 3],
+}
+
+impl Cq {
+    /// One entry, written over and over.
+    pub const COLLAPSED: u32 = 1;
+    /// Entries are written whatever the consumer index is.
+    pub const IGNORES_OVERRUN: u32 = 2;
+}
+
+/// A memory key as an executor sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(16))]
+pub struct Key {
+    /// `1 << 32 | key`, the low byte of the key included; 0: none.
+    pub head: u64,
+    /// Address by which segments name the first byte.
+    pub iova: u64,
+    /// Length.
+    pub bytes: u64,
+    /// Where the first byte is.
+    pub address: u64,
+    /// Rights, as [`Access`](crate::device::Access) has them.
+    pub access: u32,
+    /// Protection domain.
+    pub pdn: u32,
+    /// The only QP that may use it; 0: any.
+    pub qpn: u32,
+    /// Reserved, zero.
+    pub reserved: [u32; 5],
+}
+
+/// What an executor keeps of a QP. It begins a life with zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(16))]
+pub struct QpProgress {
+    /// The life that the rest is of; written last when a life begins.
+    pub life: u64,
+    /// Why the QP is in error: a syndrome of its own, or `RESPONDER` and the one that its peer was told. 0: it is not.
+    pub failed: u32,
+    /// Packets sent, modulo 2^24.
+    pub sent: u32,
+    /// Packets received, modulo 2^24. Written by the peer's block.
+    pub received: u32,
+    /// WQEBBs allowed by doorbells, fetched and over, modulo 2^16.
+    pub posted: u32,
+    /// See `posted`.
+    pub fetched: u32,
+    /// See `posted`.
+    pub retired: u32,
+    /// Receive WQEs taken, modulo 2^16.
+    pub received_wqes: u32,
+    /// Whoever takes a receive WQE or writes to the receive CQ holds it.
+    pub receive_lock: u32,
+    /// Times that it has waited for a receive WQE of the peer.
+    pub rnr_count: u32,
+    /// Last index that a doorbell without record named.
+    pub rung: u32,
+    /// Since when the peer has been silent, ns; 0: it is not.
+    pub silent_since_ns: u64,
+    /// Not before this time, ns.
+    pub not_before_ns: u64,
+    /// Counters of this life, as [`Counters`](crate::device::Counters) has them.
+    pub wqes: u64,
+    /// Doorbells taken.
+    pub doorbells: u64,
+    /// CQEs written.
+    pub cqes: u64,
+    /// Of those, failed ones.
+    pub error_cqes: u64,
+    /// Payload bytes sent by its own WQEs.
+    pub bytes_written: u64,
+    /// Payload bytes that its READs brought.
+    pub bytes_read: u64,
+    /// RDMA WRITEs.
+    pub writes: u64,
+    /// Of those, inline ones.
+    pub inline_writes: u64,
+    /// RDMA READs.
+    pub reads: u64,
+    /// Atomics.
+    pub atomics: u64,
+    /// What was odd about its doorbells and WQEs, `ODD_*`.
+    pub odd: u64,
+    /// Reserved, zero.
+    pub reserved: [u64; 13],
+}
+
+impl QpProgress {
+    /// `failed`: the QP refused a request of its peer.
+    pub const RESPONDER: u32 = 1 << 8;
+    /// A doorbell went backwards.
+    pub const ODD_BACKWARDS: u64 = 1;
+    /// A doorbell goes further than the ring, so WQEs were overwritten before they were fetched.
+    pub const ODD_BEYOND_RING: u64 = 2;
+    /// The WQE in the slot that is due has another index.
+    pub const ODD_INDEX: u64 = 4;
+    /// It names another QP.
+    pub const ODD_QPN: u64 = 8;
+    /// Its length is 0, more than the ring, or more than its doorbell allows.
+    pub const ODD_LENGTH: u64 = 16;
+    /// Its segments make no sense.
+    pub const ODD_SEGMENT: u64 = 32;
+    /// A local key does not give the memory.
+    pub const ODD_LOCAL_KEY: u64 = 64;
+    /// A key of the peer's does not give the memory.
+    pub const ODD_REMOTE_KEY: u64 = 128;
+}
+
+/// What an executor keeps of a CQ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C, align(16))]
+pub struct CqProgress {
+    /// The life that the rest is of.
+    pub life: u64,
+    /// Entries written.
+    pub producer: u32,
+    /// Nonzero: an entry found no room, and the queue is dead.
+    pub overrun: u32,
+}
+
+const _: () = assert!(
+    size_of::<Qp>() == 256
+        && size_of::<Cq>() == 64
+        && size_of::<Key>() == 64
+        && size_of::<QpProgress>() == 256
+        && size_of::<CqProgress>() == 16
+);
