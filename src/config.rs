@@ -100,7 +100,8 @@ pub struct QpModes {
     /// Who posts. `WARPVERBS_SHARING`: `shared`, `exclusive` or `cta`. Default `shared`, which the MoE kernels need.
     pub sharing: Sharing,
     /// How the HCA hears of work. `WARPVERBS_DOORBELL`: `record`, `no-record`, `mailbox` (a thread of the host rings), or `auto`,
-    /// which is `None` and takes `no-record` where the device can. Default `auto`.
+    /// which is `None` and takes `no-record` where the device can, else `record`, and `mailbox` where the GPU does not map the
+    /// registers. Default `auto`.
     pub doorbell: Option<Doorbell>,
     /// Where rings and CQEs lie. `WARPVERBS_QUEUES`: `device` or `host` memory. Default `device`.
     pub queues: Queues,

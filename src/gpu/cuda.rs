@@ -19,7 +19,10 @@
     reason = "CUDA driver API; launching is unsafe, see `Gpu::launch`"
 )]
 
+mod cubins;
 mod driver;
+mod facts;
+mod functions;
 mod kernels;
 mod memory;
 mod module;
@@ -36,11 +39,14 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute};
+use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUresult};
 
 use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
-use super::{Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport, Stream};
+use super::{
+    DeviceFacts, Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport,
+    RegisterKind, Stream,
+};
 use driver::{Device, check};
 use kernels::{Image, KernelLoading, Target};
 use memory::Arena;
@@ -82,7 +88,8 @@ impl CudaGpu {
     ///
     /// # Errors
     ///
-    /// [`GpuError::NoDriver`], [`GpuError::NoDevice`], [`GpuError::OldDriver`], or the driver's refusal of a module.
+    /// [`GpuError::NoDriver`], [`GpuError::NoStart`], [`GpuError::NoDevice`], [`GpuError::OldDriver`], [`GpuError::Compile`] for
+    /// PTX that the driver calls invalid, or the driver's refusal of a module.
     pub fn open(ordinal: u32) -> Result<Arc<Self>, GpuError> {
         Self::with_options(ordinal, &CudaOptions::default())
     }
@@ -178,15 +185,17 @@ impl CudaGpu {
         }
     }
 
-    fn find(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Kernel, GpuError> {
+    fn known(&self, kernel: &str) -> Result<Kernel, GpuError> {
         let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(&kernel) = known.get(spec.kernel) else {
-            return Err(GpuError::UnknownKernel {
-                kernel: spec.kernel.to_owned(),
-                known: known.names(),
-            });
-        };
-        drop(known);
+        let found = known.get(kernel).copied();
+        found.ok_or_else(|| GpuError::UnknownKernel {
+            kernel: kernel.to_owned(),
+            known: known.names(),
+        })
+    }
+
+    fn find(&self, spec: &Launch<'_>, params: &[u8]) -> Result<Kernel, GpuError> {
+        let kernel = self.known(spec.kernel)?;
         if params.len() != kernel.param_bytes {
             let (got, want) = (params.len(), kernel.param_bytes);
             return Err(Self::bad_launch(
@@ -197,7 +206,11 @@ impl CudaGpu {
         if spec.cooperative && !self.device.cooperative() {
             return Err(Self::bad_launch(
                 spec,
-                "the device has no cooperative launches".to_owned(),
+                format!(
+                    "{} (sm_{}) has no cooperative launches, in which all blocks run at once: choose another GPU",
+                    self.device.name(),
+                    self.device.arch()
+                ),
             ));
         }
         Ok(kernel)
@@ -257,7 +270,21 @@ impl Gpu for CudaGpu {
     }
 
     fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
-        self.arena.map_mmio(host, bytes)
+        self.arena.map_mmio(host, bytes, None)
+    }
+
+    fn map_mmio_as(
+        &self,
+        host: *mut u8,
+        bytes: usize,
+        kind: RegisterKind,
+    ) -> Result<MappedMmio, GpuError> {
+        self.arena.map_mmio(host, bytes, Some(kind))
+    }
+
+    fn facts(&self) -> Result<DeviceFacts, GpuError> {
+        let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
+        facts::of(&self.device, &known)
     }
 
     fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
@@ -272,6 +299,34 @@ impl Gpu for CudaGpu {
     fn stream(&self) -> Result<Stream, GpuError> {
         let stream = CudaStream::for_kernels(&self.device, &self.code)?;
         Ok(Stream::new(Arc::new(stream)))
+    }
+
+    fn resident_blocks(
+        &self,
+        kernel: &str,
+        threads: u32,
+        shared_bytes: usize,
+    ) -> Result<Option<u32>, GpuError> {
+        let function = self.known(kernel)?.function;
+        let threads = i32::try_from(threads).map_err(|_| GpuError::BadArgument {
+            what: "threads of a block",
+            value: threads.to_string(),
+            limit: "at most 1024".to_owned(),
+        })?;
+        self.device.bind()?;
+        let mut each = 0;
+        // SAFETY: the function belongs to a loaded module whose context is current; `each` is written during the call.
+        let found = unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &raw mut each,
+                function,
+                threads,
+                shared_bytes,
+            )
+        };
+        check("cuOccupancyMaxActiveBlocksPerMultiprocessor", found)?;
+        let each = u32::try_from(each).unwrap_or(0);
+        Ok(Some(each.saturating_mul(self.device.multiprocessors())))
     }
 
     unsafe fn wrap_stream(&self, raw: *mut c_void) -> Result<Stream, GpuError> {
@@ -357,8 +412,18 @@ impl Gpu for CudaGpu {
                 )
             }
         };
-        check("cuLaunchKernel", launched)
-            .map_err(|error| Self::bad_launch(spec, error.to_string()))?;
+        check("cuLaunchKernel", launched).map_err(|error| {
+            let detail = match launched {
+                CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE => format!(
+                    "{} blocks of {} threads do not run at once on {} multiprocessors: {error}",
+                    grid.count(),
+                    block.count(),
+                    self.device.multiprocessors()
+                ),
+                _ => error.to_string(),
+            };
+            Self::bad_launch(spec, detail)
+        })?;
         stream.mark(spec.kernel)
     }
 }
@@ -386,11 +451,8 @@ mod tests {
     #[test]
     fn without_a_driver_opening_is_refused_politely() {
         match CudaGpu::open(4711) {
-            Err(GpuError::NoDriver { detail }) => assert!(
-                detail.contains("libcuda") || detail.contains("cuInit"),
-                "{detail}"
-            ),
-            Err(GpuError::NoDevice { ordinal: 4711, .. }) => {}
+            Err(GpuError::NoDriver { detail }) => assert!(detail.contains("libcuda"), "{detail}"),
+            Err(GpuError::NoDevice { ordinal: 4711, .. } | GpuError::NoStart { .. }) => {}
             other => panic!("{other:?}"),
         }
     }

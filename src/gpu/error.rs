@@ -14,6 +14,16 @@ pub enum GpuError {
         /// What was looked for.
         detail: String,
     },
+    /// There is a driver, and it does not start.
+    #[error(
+        "the CUDA driver does not start: {refusal}; {advice}. Kernels run on the CPU with WARPVERBS_GPU=simt"
+    )]
+    NoStart {
+        /// The driver's refusal.
+        refusal: String,
+        /// What it means, and what to do.
+        advice: &'static str,
+    },
     /// There is a driver, but not this device.
     #[error("no CUDA device {ordinal}: the driver knows {count}")]
     NoDevice {
@@ -81,16 +91,16 @@ pub enum GpuError {
     OldDriver(Box<OldDriver>),
     /// A page of doorbell registers that the driver will not map.
     #[error(
-        "the driver does not map the doorbell page for kernels: as I/O memory {io}; as host memory {memory}. The registers of \
-         a NIC can be mapped by root, or by all if nvidia.ko has been loaded with \
-         NVreg_RegistryDwords=\"PeerMappingOverride=1;\". Without either, choose the mailbox: doorbell = mailbox in the \
-         team's configuration, where a host thread rings"
+        "the driver does not map the doorbell page for kernels as {kind}: {refusal}. {advice} With doorbell = mailbox in the team's \
+         configuration (WARPVERBS_DOORBELL=mailbox), or auto, a host thread rings"
     )]
     Doorbell {
-        /// The driver's refusal of the page as I/O memory.
-        io: String,
-        /// Its refusal as ordinary memory, which the page of a software HCA is.
-        memory: String,
+        /// What the page is: I/O memory, as that of a NIC, or memory, as that of a software HCA.
+        kind: &'static str,
+        /// The driver's refusal.
+        refusal: String,
+        /// What it takes that the driver maps such a page.
+        advice: &'static str,
     },
     /// No kernel of this name.
     #[error("no kernel {kernel:?} among {known:?}")]

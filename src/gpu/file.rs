@@ -146,6 +146,13 @@ impl Drop for Mapping {
     }
 }
 
+/// Bytes of a page of this machine: what the kernel maps and a driver registers at once.
+pub(super) fn page_bytes() -> usize {
+    // SAFETY: asks for a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
 /// Maps `bytes` bytes of the file at `at`, with these flags besides.
 ///
 /// # Safety

@@ -51,6 +51,9 @@ pub struct Launch<'a> {
     pub stream: Option<&'a Stream>,
     /// Schedule of the threads, on simt; ignored by a GPU. Default 0.
     pub seed: u64,
+    /// Whether the lanes of a warp wait for each other behind divergent branches and loops, on simt; a GPU does so as its compiler
+    /// says. Default false.
+    pub reconverge: bool,
     /// Longest run of the whole kernel, on simt, where it then fails; ignored by a GPU, whose kernels carry deadlines of
     /// their own. Default 60 s.
     pub deadline: Duration,
@@ -65,6 +68,7 @@ setters! {
         with_cooperative(cooperative: bool),
         with_stream(stream: Option<&'a Stream>),
         with_seed(seed: u64),
+        with_reconverge(reconverge: bool),
         with_deadline(deadline: Duration),
     }
 }
@@ -81,6 +85,7 @@ impl<'a> Launch<'a> {
             cooperative: false,
             stream: None,
             seed: 0,
+            reconverge: false,
             deadline: Duration::from_secs(60),
         }
     }

@@ -89,12 +89,25 @@ impl MappedMmio {
         Self { addr, _hold: hold }
     }
 
+    /// For a device of another crate whose registers stand elsewhere than the page that was mapped, at `addr` as kernels address
+    /// it: an HCA that is a kernel itself. Its owner keeps what is there for as long as the result lives.
+    #[must_use]
+    pub fn elsewhere(addr: u64) -> Self {
+        Self::new(addr, Box::new(Elsewhere))
+    }
+
     /// The host address given to [`Gpu::map_mmio`](super::Gpu::map_mmio), as kernels address it.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
     }
 }
+
+/// Keeps nothing.
+#[derive(Debug)]
+struct Elsewhere;
+
+impl Hold for Elsewhere {}
 
 /// Host memory that kernels reach; dropping it frees it. The host reads and writes it word by word, atomically.
 #[derive(Debug)]

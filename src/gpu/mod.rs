@@ -23,6 +23,7 @@
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
+mod facts;
 mod file;
 mod kernel_set;
 mod launch;
@@ -39,6 +40,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use error::{GpuError, OldDriver};
+pub use facts::{DeviceFacts, KernelFacts, RegisterKind};
 pub use kernel_set::KernelSet;
 #[doc(hidden)]
 pub use kernel_set::kernel_set_table;
@@ -137,12 +139,46 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// [`GpuError::BadArgument`] for a null or unaligned register; the driver's refusal.
     fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError>;
 
+    /// As [`Gpu::map_mmio`], as what the caller says: `map_mmio` itself sees what a page is. For measurements of what a device does
+    /// with either.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::map_mmio`]; [`GpuError::BadArgument`] for a kind that the device does not have.
+    #[doc(hidden)]
+    fn map_mmio_as(
+        &self,
+        host: *mut u8,
+        bytes: usize,
+        kind: RegisterKind,
+    ) -> Result<MappedMmio, GpuError>;
+
+    /// What the device says of itself, and its driver of the kernels that are loaded.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    fn facts(&self) -> Result<DeviceFacts, GpuError>;
+
     /// Allocates `bytes` of pinned host memory, filled with zeros, that kernels reach too: abort words, counters.
     ///
     /// # Errors
     ///
     /// As [`Gpu::alloc`].
     fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError>;
+
+    /// Most blocks of `threads` threads and `shared_bytes` bytes of dynamic shared memory of kernel `kernel` that run at the same
+    /// time: a cooperative launch may have as many. `None`: any number.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::UnknownKernel`]; the driver's.
+    fn resident_blocks(
+        &self,
+        kernel: &str,
+        threads: u32,
+        shared_bytes: usize,
+    ) -> Result<Option<u32>, GpuError>;
 
     /// The stream of launches that name none.
     fn default_stream(&self) -> Stream;

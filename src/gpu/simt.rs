@@ -21,16 +21,21 @@
 
 mod capture;
 mod hooks;
+mod mapped;
 mod memory;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
-use super::{Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport, Stream};
+use super::{
+    DeviceFacts, Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport,
+    RegisterKind, Stream,
+};
 use crate::config::setters;
 use memory::Arena;
 use stream::{Health, SimtStream};
@@ -58,8 +63,37 @@ pub struct SimtGpu {
     stream: Arc<SimtStream>,
     kernels: RwLock<Known<Kernel>>,
     workers: usize,
+    resident_blocks: Option<u32>,
+    /// By name of a kernel: what its launches have done.
+    counts: Arc<Mutex<BTreeMap<&'static str, KernelCounts>>>,
     /// Unlike those of all other devices of the process.
     number: u32,
+}
+
+/// What the launches of one kernel have done that ended well. Sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KernelCounts {
+    /// Launches.
+    pub launches: u64,
+    /// Barriers of the grid.
+    pub grid_syncs: u64,
+    /// Fences wider than a block, of all threads.
+    pub fences: u64,
+    /// 16-byte loads of rows, of all threads.
+    pub loads: u64,
+    /// Rounds in which threads issued them; a thread waits for memory once in a round.
+    pub load_rounds: u64,
+}
+
+impl KernelCounts {
+    fn add(&mut self, stats: &::simt::LaunchStats) {
+        self.launches += 1;
+        self.grid_syncs += stats.grid_syncs;
+        self.fences += stats.fences;
+        self.loads += stats.loads;
+        self.load_rounds += stats.load_rounds;
+    }
 }
 
 /// How a [`SimtGpu`] runs its kernels.
@@ -70,6 +104,8 @@ pub struct SimtOptions<'a> {
     pub kernels: &'a [Kernel],
     /// OS threads that the blocks of a launch are spread over, 1 to 256. Default 1: schedules then depend on the seed alone.
     pub workers: usize,
+    /// Most blocks of a cooperative launch, as a GPU has a limit. Default none: all blocks of a grid run at once.
+    pub resident_blocks: Option<u32>,
     /// Whether device memory has [DMA-BUFs](DeviceMemory::dmabufs), as that of a GPU has: descriptors of memory files, which the
     /// software HCA takes and no other. Default false.
     pub dmabufs: bool,
@@ -79,6 +115,7 @@ setters! {
     const SimtOptions<'a> {
         with_kernels(kernels: &'a [Kernel]),
         with_workers(workers: usize),
+        with_resident_blocks(resident_blocks: Option<u32>),
         with_dmabufs(dmabufs: bool),
     }
 }
@@ -88,6 +125,7 @@ impl Default for SimtOptions<'_> {
         Self {
             kernels: &[],
             workers: 1,
+            resident_blocks: None,
             dmabufs: false,
         }
     }
@@ -141,6 +179,8 @@ impl SimtGpu {
             health,
             kernels: RwLock::new(kernels),
             workers: options.workers,
+            resident_blocks: options.resident_blocks,
+            counts: Arc::default(),
             number: DEVICES.fetch_add(1, Relaxed),
         }))
     }
@@ -149,6 +189,13 @@ impl SimtGpu {
     pub fn kernels(&self) -> impl Iterator<Item = String> + use<> {
         let known = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
         known.names().into_iter()
+    }
+
+    /// What has been counted of each kernel that was launched, by name.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<&'static str, KernelCounts> {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.clone()
     }
 
     fn find(&self, name: &str) -> Result<Kernel, GpuError> {
@@ -162,8 +209,15 @@ impl SimtGpu {
             })
     }
 
-    fn check(spec: &Launch<'_>, params: &[u8]) -> Result<(), String> {
+    fn check(&self, spec: &Launch<'_>, params: &[u8]) -> Result<(), String> {
         let (blocks, threads) = (spec.grid.count(), spec.block.count());
+        let most = self.resident_blocks.filter(|_| spec.cooperative);
+        if most.is_some_and(|most| blocks > u64::from(most)) {
+            let most = most.unwrap_or_default();
+            return Err(format!(
+                "{blocks} blocks of a cooperative launch; the device's options allow {most}"
+            ));
+        }
         if blocks == 0 || threads == 0 {
             return Err(format!(
                 "grid {:?} of blocks {:?} is empty",
@@ -235,11 +289,42 @@ impl Gpu for SimtGpu {
     }
 
     fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
-        memory::map_mmio(host, bytes)
+        mapped::map(host, bytes)
+    }
+
+    fn map_mmio_as(
+        &self,
+        host: *mut u8,
+        bytes: usize,
+        kind: RegisterKind,
+    ) -> Result<MappedMmio, GpuError> {
+        match kind {
+            RegisterKind::Memory => self.map_mmio(host, bytes),
+            RegisterKind::Io => Err(GpuError::BadArgument {
+                what: "kind of a register page",
+                value: "I/O memory".to_owned(),
+                limit: "memory, since kernels run on the CPU".to_owned(),
+            }),
+        }
+    }
+
+    /// The CPU says nothing: no attributes, no kernels.
+    fn facts(&self) -> Result<DeviceFacts, GpuError> {
+        Ok(DeviceFacts::default())
     }
 
     fn map_host(&self, bytes: usize) -> Result<HostMapped, GpuError> {
         self.arena.map_host(bytes)
+    }
+
+    fn resident_blocks(
+        &self,
+        kernel: &str,
+        _threads: u32,
+        _shared_bytes: usize,
+    ) -> Result<Option<u32>, GpuError> {
+        self.find(kernel)?;
+        Ok(self.resident_blocks)
     }
 
     fn default_stream(&self) -> Stream {
@@ -283,10 +368,11 @@ impl Gpu for SimtGpu {
                     limit: "a stream of this device".to_owned(),
                 })?,
         };
-        Self::check(spec, params).map_err(|detail| GpuError::BadLaunch {
-            kernel: spec.kernel.to_owned(),
-            detail,
-        })?;
+        self.check(spec, params)
+            .map_err(|detail| GpuError::BadLaunch {
+                kernel: spec.kernel.to_owned(),
+                detail,
+            })?;
         let config = ::simt::LaunchConfig {
             grid: dim3(spec.grid),
             block: dim3(spec.block),
@@ -294,12 +380,15 @@ impl Gpu for SimtGpu {
             cooperative: spec.cooperative,
             workers: self.workers,
             seed: spec.seed,
+            reconverge: spec.reconverge,
             deadline: spec.deadline,
             name,
             device: self.number,
+            registers: Some(mapped::reaches),
             ..::simt::LaunchConfig::default()
         };
         let params = Params::new(params);
+        let counts = Arc::clone(&self.counts);
         let work = move |replay: u64| {
             let mut params = params.clone();
             let config = replayed(&config, replay);
@@ -310,6 +399,8 @@ impl Gpu for SimtGpu {
             match result {
                 Ok(stats) => {
                     tracing::trace!(?stats, "kernel ended");
+                    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+                    counts.entry(name).or_default().add(&stats);
                     Ok(())
                 }
                 Err(error) => Err(error.to_string()),

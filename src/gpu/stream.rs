@@ -33,6 +33,8 @@ pub(super) trait Queue: Any + Send + Sync + fmt::Debug {
     fn wait(&self, event: &Event) -> Result<(), GpuError>;
     /// See [`Stream::record`].
     fn record(&self) -> Result<Event, GpuError>;
+    /// See [`Stream::is_capturing`].
+    fn is_capturing(&self) -> Result<bool, GpuError>;
     /// See [`Stream::begin_capture`].
     fn begin_capture(&self) -> Result<(), GpuError>;
     /// See [`Stream::end_capture`].
@@ -78,6 +80,15 @@ impl Stream {
     /// [`GpuError::Capture`] if the stream is in a capture already; the driver's.
     pub fn begin_capture(&self) -> Result<(), GpuError> {
         self.queue.begin_capture()
+    }
+
+    /// Whether launches in the stream are recorded, and not run: a capture began here, whoever began it, or has joined.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub fn is_capturing(&self) -> Result<bool, GpuError> {
+        self.queue.is_capturing()
     }
 
     /// Ends what [`Stream::begin_capture`] began; also after an error, so that the stream can be used again.

@@ -3,15 +3,20 @@
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUresult, CUstreamCaptureMode,
 };
 
+use super::functions;
 use crate::gpu::GpuError;
+
+/// The devices of this process that are open, by ordinal.
+static OPEN: Mutex<BTreeMap<u32, Weak<Device>>> = Mutex::new(BTreeMap::new());
 
 /// An error for whatever is not success.
 pub(super) fn check(call: &'static str, result: CUresult) -> Result<(), GpuError> {
@@ -58,19 +63,22 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
+    /// The device, which all of this process that have it open share.
     pub(super) fn open(ordinal: u32) -> Result<Arc<Self>, GpuError> {
-        // SAFETY: only opens and closes the library.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(GpuError::NoDriver {
-                detail: "libcuda.so.1 is not found; it comes with NVIDIA's kernel driver"
-                    .to_owned(),
-            });
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = open.get(&ordinal).and_then(Weak::upgrade) {
+            return Ok(device);
         }
-        // SAFETY: the library is there; may be called any number of times.
-        let started = check("cuInit", unsafe { sys::cuInit(0) });
-        started.map_err(|error| GpuError::NoDriver {
-            detail: error.to_string(),
-        })?;
+        let device = Self::retain(ordinal)?;
+        open.insert(ordinal, Arc::downgrade(&device));
+        Ok(device)
+    }
+
+    fn retain(ordinal: u32) -> Result<Arc<Self>, GpuError> {
+        functions::check()?;
+        // SAFETY: the library has it; may be called any number of times.
+        let started = unsafe { sys::cuInit(0) };
+        check("cuInit", started).map_err(|refusal| not_started(ordinal, started, &refusal))?;
         let mut count = 0;
         // SAFETY: `count` is written during the call.
         check("cuDeviceGetCount", unsafe {
@@ -152,6 +160,17 @@ impl Device {
         self.driver_version
     }
 
+    /// Bytes of its memory that are free, and of all.
+    pub(super) fn memory(&self) -> Result<(usize, usize), GpuError> {
+        self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both are written during the call; the context is current.
+        check("cuMemGetInfo", unsafe {
+            sys::cuMemGetInfo_v2(&raw mut free, &raw mut total)
+        })?;
+        Ok((free, total))
+    }
+
     fn describe(&mut self) -> Result<(), GpuError> {
         let mut name = [0u8; 128];
         // SAFETY: the driver writes at most 128 bytes, NUL included.
@@ -192,6 +211,36 @@ impl Drop for Device {
         // SAFETY: retained once in `open`; everything made in the context holds `self`.
         let released = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
         log(check("cuDevicePrimaryCtxRelease", released));
+    }
+}
+
+/// What it means that the driver does not start.
+fn not_started(ordinal: u32, code: CUresult, refusal: &GpuError) -> GpuError {
+    let advice = match code {
+        CUresult::CUDA_ERROR_NO_DEVICE => return GpuError::NoDevice { ordinal, count: 0 },
+        CUresult::CUDA_ERROR_STUB_LIBRARY => {
+            return GpuError::NoDriver {
+                detail: format!(
+                    "libcuda.so is the stub of a toolkit, which programs are linked with ({refusal}); the library comes with \
+                     NVIDIA's kernel driver"
+                ),
+            };
+        }
+        CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => {
+            "libcuda.so and the kernel module nvidia are of different releases: load the module of the release that is \
+             installed, or start the machine again"
+        }
+        CUresult::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE => {
+            "libcuda.so is that of a compatibility package, which this GPU does not take: let the loader find the driver's own"
+        }
+        CUresult::CUDA_ERROR_SYSTEM_NOT_READY => {
+            "on a machine with NVSwitch it waits for the service nvidia-fabricmanager, which must run in the driver's release"
+        }
+        _ => "nvidia-smi and the kernel's log (NVRM) say more",
+    };
+    GpuError::NoStart {
+        refusal: refusal.to_string(),
+        advice,
     }
 }
 

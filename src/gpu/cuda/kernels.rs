@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::cubins;
 use super::nvrtc::{Compiled, Nvrtc};
 use super::options::{Compile, CudaOptions, MemoryLocation};
 use super::ptx::{self, Needs};
@@ -13,9 +14,13 @@ use crate::gpu::error::OldDriver;
 use crate::gpu::kernel_set::LIBRARY;
 use crate::gpu::{GpuError, KernelSet};
 
-/// Codes of `CUresult` that another image may avoid: no code for this device, no compiler of PTX in the driver, PTX that it
-/// does not understand or that is too new.
-const REFUSALS: [u32; 4] = [209, 221, 218, 222];
+/// `CUDA_ERROR_INVALID_PTX`.
+const INVALID_PTX: u32 = 218;
+/// Codes of `CUresult` that another image may avoid: no code for this device, no compiler of PTX in the driver or one that must
+/// not be used, PTX that is too new. Of those that call it invalid, [`refused`] leaves only what is too new.
+const REFUSALS: [u32; 5] = [209, 221, INVALID_PTX, 222, 223];
+/// What a driver that calls new PTX invalid says of it.
+const UNKNOWN_VERSION: &str = "Unsupported .version";
 
 /// Something that the driver loads as one module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub(super) struct KernelLoading {
     pub(super) target: Target,
     pub(super) compile: Compile,
     pub(super) location: MemoryLocation,
+    /// The machine code beside a file of PTX for this architecture, if there is any.
+    pub(super) cubin: fn(&str) -> Option<Vec<u8>>,
 }
 
 impl KernelLoading {
@@ -51,6 +58,7 @@ impl KernelLoading {
             target,
             compile: options.compile,
             location: options.location,
+            cubin: cubins::beside,
         }
     }
 }
@@ -132,6 +140,7 @@ pub(super) fn load_set<C: Compiler, M>(
         target,
         compile,
         location,
+        cubin,
     } = way;
     let mut loaded = Vec::new();
     let mut add = |image: Image| -> Result<(), GpuError> {
@@ -171,12 +180,28 @@ pub(super) fn load_set<C: Compiler, M>(
                 });
             }
             for (nth, source) in sources.iter().enumerate() {
-                let image = Image {
-                    name: source.path.to_owned(),
-                    ptx: source.text.to_owned(),
-                    cubin: None,
+                let mut add_with = |cubin| {
+                    add(Image {
+                        name: source.path.to_owned(),
+                        ptx: source.text.to_owned(),
+                        cubin,
+                    })
                 };
-                let Err(error) = add(image) else { continue };
+                // Machine code is of one architecture; PTX of it, or of an older one, is what the driver compiles in its place.
+                let code = cubin(source.path).filter(|_| arch == target.arch);
+                if let Some(code) = code {
+                    match add_with(Some(code)) {
+                        Err(error @ GpuError::Driver { .. }) => {
+                            tracing::warn!(
+                                "the machine code of {} is refused: {error}",
+                                source.path
+                            );
+                        }
+                        Err(error) => return Err(error),
+                        Ok(()) => continue,
+                    }
+                }
+                let Err(error) = add_with(None) else { continue };
                 // The first file decides: all are made by one compiler.
                 if nth > 0 || !is_refusal(&error) {
                     return Err(error);
@@ -242,6 +267,22 @@ fn placed(image: Image, location: MemoryLocation) -> Image {
     }
 }
 
+/// What the driver's refusal to load the image `name` means, of which its compiler says `log`.
+pub(super) fn refused(name: &str, refusal: GpuError, log: &str) -> GpuError {
+    let invalid = matches!(refusal, GpuError::Driver { code, .. } if code == INVALID_PTX);
+    if !invalid || log.contains(UNKNOWN_VERSION) {
+        return refusal;
+    }
+    let log = match log {
+        "" => "its compiler says nothing",
+        log => log,
+    };
+    GpuError::Compile {
+        file: name.to_owned(),
+        log: format!("{refusal}: {log}"),
+    }
+}
+
 fn is_refusal(error: &GpuError) -> bool {
     matches!(error, GpuError::Driver { code, .. } if REFUSALS.contains(code))
 }
@@ -276,7 +317,7 @@ mod tests {
 
     fn refusal(code: u32) -> GpuError {
         GpuError::Driver {
-            call: "cuModuleLoadData",
+            call: "cuModuleLoadDataEx",
             name: "CUDA_ERROR_UNSUPPORTED_PTX_VERSION".to_owned(),
             code,
         }
@@ -382,7 +423,43 @@ mod tests {
             target: OLD,
             compile,
             location: MemoryLocation::Device,
+            cubin: |_| None,
         }
+    }
+
+    #[test]
+    fn machine_code_of_this_architecture_is_loaded_and_ptx_where_the_driver_refuses_it() {
+        static OF_90: KernelSet =
+            KernelSet::new("of 90", &[], &[(90, "sm_90/mine.ptx", TEXT)], &[]);
+        let with_code = KernelLoading {
+            cubin: |path| path.starts_with("sm_").then(|| vec![1; 7]),
+            ..way(Compile::Ptx)
+        };
+        let mut load = |image: &Image| Ok(image.cubin.is_some());
+        let loaded = |way, set, load: &mut dyn FnMut(&Image) -> Result<bool, GpuError>| {
+            let loaded = load_set(way, set, &missing, &mut |image: &Image| load(image));
+            loaded.map(|loaded| loaded.into_iter().map(|(_, code)| code).collect::<Vec<_>>())
+        };
+        assert_eq!(loaded(with_code, &OF_90, &mut load).unwrap(), [true]);
+        // PTX of an older architecture: the code would be of that one.
+        assert_eq!(loaded(with_code, &OF_PTX, &mut load).unwrap(), [false]);
+        // What kernels store to host memory is widened, which code cannot be.
+        let on_host = KernelLoading {
+            location: MemoryLocation::Host,
+            ..with_code
+        };
+        assert_eq!(loaded(on_host, &OF_90, &mut load).unwrap(), [false]);
+        let mut refuses_code = |image: &Image| match image.cubin {
+            Some(_) => Err(refusal(200)),
+            None => Ok(false),
+        };
+        assert_eq!(
+            loaded(with_code, &OF_90, &mut refuses_code).unwrap(),
+            [false]
+        );
+        let mut refuses_all = |_: &Image| Err(refusal(222));
+        let error = loaded(with_code, &OF_90, &mut refuses_all).unwrap_err();
+        assert!(matches!(error, GpuError::OldDriver(_)), "{error}");
     }
 
     #[test]

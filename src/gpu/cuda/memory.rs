@@ -11,23 +11,27 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUpointer_attribute};
 
 use super::driver::{Device, check, log};
 use super::rdma;
-use super::register::{PAGE, Pages};
+use super::register;
 use super::share::{self, HostFile};
 use super::stream::CudaStream;
-use crate::gpu::GpuError;
+use crate::gpu::file::page_bytes;
 use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio, MemoryDmabuf};
 use crate::gpu::ranges::{Ranges, check_request};
 use crate::gpu::share::Name;
+use crate::gpu::{GpuError, RegisterKind};
 
 /// Bytes of the pinned buffer that copies go through, so that they never fall back to a synchronous path.
 const BOUNCE_BYTES: usize = 1 << 20;
+
+/// What an allocation that begins at a multiple of it can be exported by: pages of an HCA. On a machine with longer ones it begins
+/// at one of those.
+const PAGE: usize = 4096;
 
 /// Everything of one device that kernels can address.
 #[derive(Debug)]
 pub(super) struct Arena {
     device: Arc<Device>,
     live: Mutex<Ranges>,
-    pages: Pages,
     copies: Mutex<Copies>,
 }
 
@@ -47,7 +51,6 @@ impl Arena {
         Ok(Arc::new(Self {
             device: Arc::clone(device),
             live: Mutex::default(),
-            pages: Pages::default(),
             copies: Mutex::new(copies),
         }))
     }
@@ -59,33 +62,41 @@ impl Arena {
     ) -> Result<DeviceMemory, GpuError> {
         check_request(bytes, align)?;
         // The driver aligns to 256 bytes. What begins at a page is whole pages: it is exported in pages.
+        let whole = align >= PAGE;
+        let page = if whole { page_bytes() } else { 1 };
+        let align = align.max(page);
         let slack = if align > 256 { align } else { 0 };
-        let pages = if align >= PAGE { PAGE } else { 1 };
-        let total = bytes
-            .checked_next_multiple_of(pages)
-            .and_then(|whole| whole.checked_add(slack))
-            .ok_or_else(|| no_memory(bytes, "too long"))?;
+        let length = bytes.checked_next_multiple_of(page);
+        let total = length
+            .and_then(|length| length.checked_add(slack))
+            .ok_or_else(|| no_memory("device", bytes, "too long"))?;
         self.device.bind()?;
         let mut base = 0;
         // SAFETY: `base` is written during the call; freed when the allocation is dropped.
         check("cuMemAlloc", unsafe {
             sys::cuMemAlloc_v2(&raw mut base, total)
         })
-        .map_err(|error| no_memory(bytes, &error.to_string()))?;
+        .map_err(|error| self.no_device_memory(bytes, &error))?;
         let addr = base.next_multiple_of(align as u64);
         let allocation = Allocation {
             arena: Arc::clone(self),
             base,
             addr,
-            pages: if align >= PAGE {
-                bytes.div_ceil(PAGE)
-            } else {
-                0
-            },
+            exported: length.filter(|_| whole).unwrap_or(0),
         };
         self.prepare(base, total)?;
         lock(&self.live).insert(addr, bytes);
         Ok(DeviceMemory::new(addr, bytes, Box::new(allocation)))
+    }
+
+    /// What is asked for and what there is.
+    fn no_device_memory(&self, bytes: usize, error: &GpuError) -> GpuError {
+        let name = self.device.name();
+        let detail = match self.device.memory() {
+            Ok((free, total)) => format!("{free} of {total} bytes are free on {name} ({error})"),
+            Err(_) => format!("{error} on {name}"),
+        };
+        no_memory("device", bytes, &detail)
     }
 
     /// Zeros, and copies that are ordered with what the HCA writes.
@@ -165,8 +176,13 @@ impl Arena {
         lock(&self.live).taken()
     }
 
-    pub(super) fn map_mmio(&self, host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
-        self.pages.map(&self.device, host, bytes)
+    pub(super) fn map_mmio(
+        &self,
+        host: *mut u8,
+        bytes: usize,
+        kind: Option<RegisterKind>,
+    ) -> Result<MappedMmio, GpuError> {
+        register::map(&self.device, host, bytes, kind)
     }
 
     /// Host memory that has one address for kernels, for this process and so for a software HCA in it.
@@ -180,7 +196,7 @@ impl Arena {
         let slack = if align > PAGE { align } else { 0 };
         let total = bytes
             .checked_add(slack)
-            .ok_or_else(|| no_memory(bytes, "too long"))?;
+            .ok_or_else(|| no_memory(PINNED, bytes, "too long"))?;
         let pinned = Pinned::new(&self.device, total)?;
         let host = pinned.host.as_ptr().expose_provenance() as u64;
         self.one_address(host, pinned.addr, (bytes, align), Box::new(pinned))
@@ -193,13 +209,15 @@ impl Arena {
         align: usize,
     ) -> Result<DeviceMemory, GpuError> {
         check_request(bytes, align)?;
-        if align > PAGE {
+        let page = page_bytes();
+        if align > page {
             // Its name means its begin, and the kernel maps it where it likes.
-            return Err(no_memory(bytes, "files lie at pages of 4096 bytes"));
+            let detail = format!("files lie at pages of {page} bytes, not of {align}");
+            return Err(no_memory(SHARED, bytes, &detail));
         }
         let total = bytes
-            .checked_next_multiple_of(PAGE)
-            .ok_or_else(|| no_memory(bytes, "too long"))?;
+            .checked_next_multiple_of(page)
+            .ok_or_else(|| no_memory(SHARED, bytes, "too long"))?;
         let file = HostFile::new(&self.device, total)?;
         let (host, addr) = (file.host(), file.addr());
         self.one_address(host, addr, (bytes, align), Box::new(file))
@@ -215,7 +233,7 @@ impl Arena {
     ) -> Result<DeviceMemory, GpuError> {
         if addr != host {
             let detail = format!("no unified addressing: {addr:#x} here, {host:#x} there");
-            return Err(no_memory(bytes, &detail));
+            return Err(no_memory(PINNED, bytes, &detail));
         }
         let addr = host.next_multiple_of(align as u64);
         lock(&self.live).insert(addr, bytes);
@@ -256,8 +274,8 @@ struct Allocation {
     arena: Arc<Arena>,
     base: CUdeviceptr,
     addr: u64,
-    /// From `addr` on, if that is the begin of a page; else 0.
-    pages: usize,
+    /// Bytes from `addr` on that are whole pages; 0 if it need not begin at one.
+    exported: usize,
 }
 
 impl Hold for Allocation {
@@ -266,15 +284,15 @@ impl Hold for Allocation {
     }
 
     fn dmabufs(&self) -> Result<Vec<MemoryDmabuf>, GpuError> {
-        rdma::dmabufs(&self.arena.device, self.addr, self.pages * PAGE)
+        rdma::dmabufs(&self.arena.device, self.addr, self.exported)
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // No copy can be under way: copies hold this lock.
-        let mut live = lock(&self.arena.live);
-        live.remove(self.addr);
+        // No copy of it can be under way when this returns, nor begin: copies hold this lock. The driver waits for all kernels,
+        // and the host may have to write a word before one of them ends, so the lock is not held then.
+        lock(&self.arena.live).remove(self.addr);
         log(self.arena.device.bind());
         // SAFETY: allocated in `alloc`, freed once.
         log(check("cuMemFree", unsafe { sys::cuMemFree_v2(self.base) }));
@@ -308,8 +326,10 @@ impl Pinned {
         });
         let host = match (allocated, NonNull::new(host.cast::<u8>())) {
             (Ok(()), Some(host)) => host,
-            (Ok(()), None) => return Err(no_memory(bytes, "the driver gave a null pointer")),
-            (Err(error), _) => return Err(no_memory(bytes, &error.to_string())),
+            (Ok(()), None) => {
+                return Err(no_memory(PINNED, bytes, "the driver gave a null pointer"));
+            }
+            (Err(error), _) => return Err(no_memory(PINNED, bytes, &error.to_string())),
         };
         // SAFETY: `bytes` bytes have just been allocated.
         unsafe { host.write_bytes(0, bytes) };
@@ -342,9 +362,13 @@ pub(super) fn device_address(host: *mut u8) -> Result<u64, GpuError> {
     Ok(addr)
 }
 
-fn no_memory(bytes: usize, detail: &str) -> GpuError {
+/// Kinds of memory, for messages.
+const PINNED: &str = "pinned host";
+const SHARED: &str = "shared host";
+
+fn no_memory(kind: &'static str, bytes: usize, detail: &str) -> GpuError {
     GpuError::OutOfMemory {
-        kind: "device or pinned",
+        kind,
         bytes,
         detail: detail.to_owned(),
     }

@@ -7,11 +7,14 @@ use std::ffi::CString;
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUfunction, CUmodule};
+use cudarc::driver::sys::{self, CUfunction, CUjit_option, CUmodule};
 
 use super::driver::{Device, check, log};
-use super::kernels::Image;
+use super::kernels::{self, Image};
 use crate::gpu::GpuError;
+
+/// Room for what the driver's compiler of PTX says when it refuses.
+const LOG_BYTES: usize = 8 << 10;
 
 /// A loaded image. Unloaded when dropped.
 #[derive(Debug)]
@@ -34,10 +37,30 @@ impl Module {
         };
         device.bind()?;
         let mut raw = ptr::null_mut();
+        let mut log = vec![0u8; LOG_BYTES];
+        let mut options = [
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        // The driver takes the length in the place of a pointer.
+        let mut values = [
+            log.as_mut_ptr().cast(),
+            ptr::without_provenance_mut(LOG_BYTES),
+        ];
         // SAFETY: `raw` is written during the call; the image is NUL-terminated PTX or a whole ELF file, which says its own
-        // length, made by NVRTC; unloaded in `drop`.
-        let loaded = unsafe { sys::cuModuleLoadData(&raw mut raw, start) };
-        check("cuModuleLoadData", loaded)?;
+        // length, made by NVRTC; two options with their values, of which the first is a buffer as long as the second says, that
+        // is written during the call; unloaded in `drop`.
+        let loaded = unsafe {
+            sys::cuModuleLoadDataEx(
+                &raw mut raw,
+                start,
+                2,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        check("cuModuleLoadDataEx", loaded)
+            .map_err(|refusal| kernels::refused(&image.name, refusal, &text_of(&log)))?;
         Ok(Self {
             device: Arc::clone(device),
             raw,
@@ -63,6 +86,12 @@ impl Drop for Module {
             sys::cuModuleUnload(self.raw)
         }));
     }
+}
+
+/// What stands in a buffer up to its NUL.
+fn text_of(log: &[u8]) -> String {
+    let text = log.split(|byte| *byte == 0).next().unwrap_or(log);
+    String::from_utf8_lossy(text).trim().to_owned()
 }
 
 fn c_string(what: &str, text: &str) -> Result<CString, GpuError> {

@@ -1,157 +1,259 @@
 //! Pages of doorbell registers, mapped into the GPU's address space.
+//!
+//! A page is registered once for the whole process: the driver refuses it a second time, whichever device asks. What it is
+//! registered as follows from what it is. The register of a NIC is I/O memory, which the driver maps uncached across PCIe; that
+//! of a software HCA is memory, which the CPU exchanges while kernels store to it. As I/O memory the GPU's stores to it would
+//! pass the CPU's caches by, so neither is tried in the place of the other.
 
 // UNSAFETY: calls of the driver API.
 #![expect(unsafe_code, reason = "CUDA driver API")]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys;
 
 use super::driver::{Device, check, log};
 use super::memory::device_address;
-use crate::gpu::GpuError;
+use crate::gpu::file::page_bytes;
 use crate::gpu::memory::{Hold, MappedMmio};
+use crate::gpu::{GpuError, RegisterKind as Kind};
 
-/// Bytes of a page of registers.
-pub(super) const PAGE: usize = 4096;
+/// Bytes of a page of registers. A page of the machine may hold several.
+const PAGE: usize = 4096;
 
-/// The registered pages, by host address: registering one twice is an error of the driver.
+/// Pages of the machine that are registered or were, by address: as many as the process has had with registers.
+static PAGES: Mutex<BTreeMap<usize, Arc<Page>>> = Mutex::new(BTreeMap::new());
+
+/// Maps the registers at `host` for kernels of `device`: registers their page of the machine, as `kind` or as what it is, or takes
+/// another reference to its registration.
+pub(super) fn map(
+    device: &Arc<Device>,
+    host: *mut u8,
+    bytes: usize,
+    kind: Option<Kind>,
+) -> Result<MappedMmio, GpuError> {
+    let within = host.addr() % PAGE;
+    if host.is_null() || !host.addr().is_multiple_of(8) || bytes == 0 || bytes > PAGE - within {
+        return Err(GpuError::BadArgument {
+            what: "register page",
+            value: format!("{bytes} bytes at {host:p}"),
+            limit: format!("at least one byte at a multiple of 8, within a page of {PAGE}"),
+        });
+    }
+    let offset = host.addr() % page_bytes().max(PAGE);
+    let start = host.map_addr(|addr| addr - offset);
+    let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let page = Arc::clone(pages.entry(start.addr()).or_default());
+    drop(pages);
+    let (addr, user) = User::of(page, device, start, kind)?;
+    Ok(MappedMmio::new(addr + offset as u64, Box::new(user)))
+}
+
+/// A page of the machine with registers of devices.
 #[derive(Debug, Default)]
-pub(super) struct Pages(Mutex<BTreeMap<usize, Weak<Page>>>);
+struct Page(Mutex<Users>);
 
-impl Pages {
-    /// Registers the page that holds `host`, or takes another reference to its registration.
-    pub(super) fn map(
-        &self,
+/// Who uses a page. Locked while it is registered and taken back, so that nobody finds it half done.
+#[derive(Debug, Default)]
+struct Users {
+    count: usize,
+    registration: Option<Registration>,
+}
+
+/// One user of a page.
+#[derive(Debug)]
+struct User(Arc<Page>);
+
+impl Hold for User {}
+
+impl User {
+    /// Another user, and where kernels of `device` find the page, which begins at `start`.
+    fn of(
+        page: Arc<Page>,
         device: &Arc<Device>,
-        host: *mut u8,
-        bytes: usize,
-    ) -> Result<MappedMmio, GpuError> {
-        let offset = host.addr() % PAGE;
-        if host.is_null() || !host.addr().is_multiple_of(8) || bytes == 0 || bytes > PAGE - offset {
-            return Err(GpuError::BadArgument {
-                what: "register page",
-                value: format!("{bytes} bytes at {host:p}"),
-                limit: format!("at least one byte at a multiple of 8, within a page of {PAGE}"),
-            });
+        start: *mut u8,
+        kind: Option<Kind>,
+    ) -> Result<(u64, Self), GpuError> {
+        let mut users = page.users();
+        if users.registration.is_none() {
+            users.registration = Some(Registration::new(device, start, kind)?);
         }
-        let start = host.map_addr(|addr| addr - offset);
-        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let page = match pages.get(&start.addr()).and_then(Weak::upgrade) {
-            Some(page) => page,
-            None => {
-                let page = Arc::new(Page::register(device, start)?);
-                pages.insert(start.addr(), Arc::downgrade(&page));
-                page
-            }
-        };
-        let addr = page.addr + offset as u64;
-        Ok(MappedMmio::new(addr, Box::new(SharedPage { _page: page })))
+        users.count += 1;
+        drop(users);
+        let user = Self(page);
+        device.bind()?;
+        Ok((device_address(start)?, user))
     }
 }
 
-/// A page of device registers, mapped into the GPU's address space.
+impl Drop for User {
+    fn drop(&mut self) {
+        let mut users = self.0.users();
+        users.count -= 1;
+        if users.count == 0 {
+            users.registration = None;
+        }
+    }
+}
+
+impl Page {
+    fn users(&self) -> MutexGuard<'_, Users> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A page that the driver has registered, for all devices.
 #[derive(Debug)]
-struct Page {
+struct Registration {
     device: Arc<Device>,
-    host: *mut u8,
-    addr: u64,
+    start: *mut u8,
 }
 
 // SAFETY: the pointer only names the registration.
-unsafe impl Send for Page {}
+unsafe impl Send for Registration {}
 // SAFETY: as for Send.
-unsafe impl Sync for Page {}
+unsafe impl Sync for Registration {}
 
-/// One of the users of a page.
-#[derive(Debug)]
-struct SharedPage {
-    _page: Arc<Page>,
-}
-
-impl Hold for SharedPage {}
-
-impl Page {
-    /// A register of a NIC is I/O memory; one of the software HCA is an ordinary page, which the driver refuses as such and
-    /// takes as host memory.
-    fn register(device: &Arc<Device>, host: *mut u8) -> Result<Self, GpuError> {
+impl Registration {
+    fn new(device: &Arc<Device>, start: *mut u8, kind: Option<Kind>) -> Result<Self, GpuError> {
+        let kind = kind.unwrap_or_else(|| Kind::of(start.addr()));
+        let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
+        let flags = match kind {
+            Kind::Io => flags | sys::CU_MEMHOSTREGISTER_IOMEMORY,
+            Kind::Memory => flags,
+        };
         device.bind()?;
-        let map = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
-        let register = |flags| {
-            // SAFETY: the page is mapped, by the promise of `Gpu::map_mmio`'s caller, until the result is dropped.
-            check("cuMemHostRegister", unsafe {
-                sys::cuMemHostRegister_v2(host.cast(), PAGE, flags)
-            })
-        };
-        register_as(
-            || register(map | sys::CU_MEMHOSTREGISTER_IOMEMORY),
-            || register(map),
-        )?;
-        let mut page = Self {
+        // SAFETY: the page is mapped, by the promise of `Gpu::map_mmio`'s caller, until the result is dropped.
+        let registered =
+            unsafe { sys::cuMemHostRegister_v2(start.cast(), page_bytes().max(PAGE), flags) };
+        check("cuMemHostRegister", registered).map_err(|refusal| kind.refused(&refusal))?;
+        Ok(Self {
             device: Arc::clone(device),
-            host,
-            addr: 0,
-        };
-        page.addr = device_address(host)?;
-        Ok(page)
+            start,
+        })
     }
 }
 
-/// First as I/O memory, then as host memory; if neither works, both reasons.
-fn register_as(
-    io: impl FnOnce() -> Result<(), GpuError>,
-    memory: impl FnOnce() -> Result<(), GpuError>,
-) -> Result<(), GpuError> {
-    let Err(io) = io() else { return Ok(()) };
-    tracing::debug!("register page is no I/O memory ({io}): mapping it as memory");
-    memory().map_err(|memory| GpuError::Doorbell {
-        io: io.to_string(),
-        memory: memory.to_string(),
-    })
-}
-
-impl Drop for Page {
+impl Drop for Registration {
     fn drop(&mut self) {
         log(self.device.bind());
-        // SAFETY: registered in `register`, taken back once.
+        // SAFETY: registered in `new`, taken back once.
         log(check("cuMemHostUnregister", unsafe {
-            sys::cuMemHostUnregister(self.host.cast())
+            sys::cuMemHostUnregister(self.start.cast())
         }));
     }
+}
+
+impl Kind {
+    /// Of the page at `addr`, as the kernel says. One that says nothing (gVisor's) is none that maps devices.
+    fn of(addr: usize) -> Self {
+        let Ok(maps) = File::open("/proc/self/smaps") else {
+            return Self::Memory;
+        };
+        Self::by(BufReader::new(maps), addr)
+    }
+
+    /// By the flags of the mapping of `addr` in what /proc/PID/smaps says: `io`, or `pf` for pages without memory.
+    fn by(mut maps: impl BufRead, addr: usize) -> Self {
+        let (mut line, mut inside) = (Vec::new(), false);
+        loop {
+            line.clear();
+            match maps.read_until(b'\n', &mut line) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return Self::Memory,
+            }
+            // A name of a file need not be Unicode.
+            let text = String::from_utf8_lossy(&line);
+            if let Some((begin, end)) = range_of(&text) {
+                // Mappings come in their order: one that follows without flags of the one looked for ends the search.
+                if inside {
+                    return Self::Memory;
+                }
+                inside = (begin..end).contains(&addr);
+            } else if let Some(flags) = text.strip_prefix("VmFlags:").filter(|_| inside) {
+                let mut flags = flags.split_whitespace();
+                return match flags.any(|flag| flag == "io" || flag == "pf") {
+                    true => Self::Io,
+                    false => Self::Memory,
+                };
+            }
+        }
+    }
+
+    fn refused(self, refusal: &GpuError) -> GpuError {
+        let (kind, advice) = match self {
+            Self::Io => (
+                "I/O memory",
+                "The registers of a NIC can be mapped by root, or by all if nvidia.ko has been loaded with \
+                 NVreg_RegistryDwords=\"PeerMappingOverride=1;\"; on kernels from 6.12 on it takes a release of the driver that \
+                 finds the page frames (PFNs) behind them there.",
+            ),
+            Self::Memory => (
+                "memory",
+                "That is what the registers of a software HCA are; those of a NIC are taken for it only where the kernel's \
+                 /proc/self/smaps has no flags.",
+            ),
+        };
+        GpuError::Doorbell {
+            kind,
+            refusal: refusal.to_string(),
+            advice,
+        }
+    }
+}
+
+/// The addresses at which a mapping begins and ends, if the line begins with them.
+fn range_of(line: &str) -> Option<(usize, usize)> {
+    let (range, _) = line.split_once(' ')?;
+    let (begin, end) = range.split_once('-')?;
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    Some((number(begin)?, number(end)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refused(code: u32) -> Result<(), GpuError> {
-        Err(GpuError::Driver {
-            call: "cuMemHostRegister",
-            name: "CUDA_ERROR_NOT_PERMITTED".to_owned(),
-            code,
-        })
-    }
+    const MAPS: &[u8] = b"\
+00400000-00401000 r-xp 00000000 00:01 7                          /bin/\xff io
+Size:                  4 kB
+VmFlags: rd ex mr mw me
+7f0000000000-7f0000001000 -w-s 00000000 00:05 9                  /dev/infiniband/uverbs0
+Rss:                   0 kB
+VmFlags: wr sh mw ms io pf dc dd
+7f0000001000-7f0000002000 -w-s 00000000 00:05 9                  /dev/infiniband/uverbs0
+VmFlags: wr sh mw ms pf
+7f0000003000-7f0000004000 rw-s 00000000 00:01 8                  /memfd:io pf (deleted)
+VmFlags: rd wr sh mr mw me ms
+7f0000004000-7f0000005000 rw-s 00000000 00:01 8                  without flags
+7f0000005000-7f0000006000 rw-s 00000000 00:01 8                  behind it
+VmFlags: io";
 
     #[test]
-    fn a_page_is_tried_as_io_memory_first_and_as_host_memory_then() {
-        register_as(|| Ok(()), || panic!("it was I/O memory")).unwrap();
-        register_as(|| refused(1), || Ok(())).unwrap();
-    }
-
-    #[test]
-    fn a_page_that_is_refused_both_ways_is_an_error_that_names_the_ways_out() {
-        let error = register_as(|| refused(800), || refused(1))
-            .unwrap_err()
-            .to_string();
-        for part in [
-            "NOT_PERMITTED (800)",
-            "(1)",
-            "PeerMappingOverride=1",
-            "root",
-            "doorbell = mailbox",
+    fn a_page_is_what_the_flags_of_its_mapping_say() {
+        for (addr, kind) in [
+            (0, Kind::Memory),
+            (0x40_0fff, Kind::Memory),
+            (0x7f00_0000_0000, Kind::Io),
+            (0x7f00_0000_0fff, Kind::Io),
+            (0x7f00_0000_1000, Kind::Io),
+            (0x7f00_0000_2000, Kind::Memory),
+            (0x7f00_0000_3000, Kind::Memory),
+            (0x7f00_0000_4000, Kind::Memory),
+            (0x7f00_0000_5000, Kind::Io),
+            (usize::MAX, Kind::Memory),
         ] {
-            assert!(error.contains(part), "{part}: {error}");
+            assert_eq!(Kind::by(MAPS, addr), kind, "{addr:#x}");
         }
+        assert_eq!(Kind::by(&b""[..], 0x40_0000), Kind::Memory);
+    }
+
+    #[test]
+    fn memory_of_this_process_is_memory() {
+        let word = Box::new(0u64);
+        assert_eq!(Kind::of((&raw const *word).addr()), Kind::Memory);
     }
 }

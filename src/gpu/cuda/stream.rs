@@ -182,6 +182,11 @@ impl Queue for CudaStream {
         self.mark("a record")
     }
 
+    fn is_capturing(&self) -> Result<bool, GpuError> {
+        self.device.bind()?;
+        self.capturing()
+    }
+
     fn begin_capture(&self) -> Result<(), GpuError> {
         self.device.bind()?;
         if self.capturing()? {

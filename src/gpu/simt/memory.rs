@@ -13,10 +13,12 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::gpu::file::{self, Mapping, SharedFile};
-use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MappedMmio, MemoryDmabuf};
+use crate::gpu::memory::{DeviceMemory, Hold, HostMapped, MemoryDmabuf};
 use crate::gpu::ranges::{Ranges, check_request};
 use crate::gpu::share::{Name, refused};
 use crate::gpu::{GpuError, MemoryHandle, OpenedMemory};
+
+use super::mapped::Reached;
 
 /// Inaccessible bytes on either side of an allocation.
 const GUARD: usize = 4096;
@@ -67,23 +69,28 @@ impl Arena {
         let mut allocation = Allocation::new(self, bytes, align, "device")?;
         allocation.shown = shown;
         if shown || self.exports {
-            allocation.put_in_file()?;
+            allocation.file = Some(allocation.put_in_file()?);
         }
+        self.lock().insert(allocation.addr(), bytes);
         Ok(allocation.into_memory(bytes))
     }
 
+    /// Pages of a file, mapped twice: where kernels reach them, and where the host and an HCA do.
     pub(super) fn map_host(self: &Arc<Self>, bytes: usize) -> Result<HostMapped, GpuError> {
-        let allocation = Allocation::new(self, bytes, 64, "host")?;
-        ::simt::check::map_host_memory(
-            allocation.start.as_ptr().expose_provenance() as u64,
-            bytes as u64,
-        );
-        let (start, addr) = (
-            allocation.start,
-            allocation.start.as_ptr().expose_provenance() as u64,
-        );
-        // SAFETY: the allocation is `bytes` zeroed bytes on a page boundary, and is held by the result.
-        Ok(unsafe { HostMapped::new(start, addr, bytes, Box::new(allocation)) })
+        let mut kernels = Allocation::new(self, bytes, 64, "host")?;
+        let file = kernels.put_in_file()?;
+        let host = Mapping::new(file.fd(), kernels.length)
+            .map_err(|error| no_memory("host", bytes, error))?;
+        let (start, addr) = (host.start(), kernels.addr());
+        let seen = start.as_ptr().expose_provenance() as u64;
+        self.lock().count(bytes);
+        ::simt::check::map_host_memory(addr, seen, bytes as u64);
+        let pages = HostPages {
+            _kernels: kernels,
+            _host: host,
+        };
+        // SAFETY: `host` is `bytes` zeroed bytes on a page boundary, and is held by the result.
+        Ok(unsafe { HostMapped::new(start, addr, bytes, Box::new(pages)) })
     }
 
     pub(super) fn check_range(&self, addr: u64, bytes: usize) -> Result<(), GpuError> {
@@ -196,7 +203,17 @@ struct Allocation {
     file: Option<SharedFile>,
     /// Other processes may map it.
     shown: bool,
+    _reached: Reached,
 }
+
+/// Host memory that kernels reach, in both its mappings.
+#[derive(Debug)]
+struct HostPages {
+    _kernels: Allocation,
+    _host: Mapping,
+}
+
+impl Hold for HostPages {}
 
 // SAFETY: the pointers are only used to unmap; access is through the arena or atomics.
 unsafe impl Send for Allocation {}
@@ -231,24 +248,23 @@ impl Hold for Allocation {
 }
 
 impl Allocation {
+    /// Where kernels find it.
+    fn addr(&self) -> u64 {
+        self.start.as_ptr().expose_provenance() as u64
+    }
+
     fn into_memory(self, bytes: usize) -> DeviceMemory {
-        let addr = self.start.as_ptr().expose_provenance() as u64;
-        DeviceMemory::new(addr, bytes, Box::new(self))
+        DeviceMemory::new(self.addr(), bytes, Box::new(self))
     }
 
     /// Puts the pages of a file, as zero as these, in the place of what nobody has used yet.
-    fn put_in_file(&mut self) -> Result<(), GpuError> {
-        let no_memory = |error: std::io::Error| GpuError::OutOfMemory {
-            kind: "shared",
-            bytes: self.length,
-            detail: error.to_string(),
-        };
-        let file = SharedFile::new(self.length).map_err(no_memory)?;
+    fn put_in_file(&mut self) -> Result<SharedFile, GpuError> {
+        let refused = |error: std::io::Error| no_memory("shared", self.length, error);
+        let file = SharedFile::new(self.length).map_err(refused)?;
         let at = self.start.as_ptr();
         // SAFETY: these bytes are this allocation's own, and nobody knows them yet.
-        unsafe { file::map(at, self.length, libc::MAP_FIXED, file.fd()) }.map_err(no_memory)?;
-        self.file = Some(file);
-        Ok(())
+        unsafe { file::map(at, self.length, libc::MAP_FIXED, file.fd()) }.map_err(refused)?;
+        Ok(file)
     }
 
     fn new(
@@ -258,18 +274,11 @@ impl Allocation {
         kind: &'static str,
     ) -> Result<Self, GpuError> {
         check_request(bytes, align)?;
-        let no_memory = |detail: String| GpuError::OutOfMemory {
-            kind,
-            bytes,
-            detail,
-        };
+        let refused = |error: std::io::Error| no_memory(kind, bytes, error);
+        let too_long = || no_memory(kind, bytes, "longer than the address space");
         let align = align.max(GUARD);
-        let length = bytes
-            .checked_next_multiple_of(GUARD)
-            .ok_or_else(|| no_memory("longer than the address space".to_owned()))?;
-        let mapping_bytes = length
-            .checked_add(align + GUARD)
-            .ok_or_else(|| no_memory("longer than the address space".to_owned()))?;
+        let length = bytes.checked_next_multiple_of(GUARD).ok_or_else(too_long)?;
+        let mapping_bytes = length.checked_add(align + GUARD).ok_or_else(too_long)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let mapping = unsafe {
@@ -284,12 +293,13 @@ impl Allocation {
         };
         let mapping = match NonNull::new(mapping.cast::<u8>()) {
             Some(mapping) if mapping.as_ptr().cast() != libc::MAP_FAILED => mapping,
-            _ => return Err(no_memory(std::io::Error::last_os_error().to_string())),
+            _ => return Err(refused(std::io::Error::last_os_error())),
         };
         // At least one guard page in front: the first multiple of `align` behind it.
         let front = (mapping.addr().get() + GUARD).next_multiple_of(align) - mapping.addr().get();
         // SAFETY: front <= align, for `mapping` and `align` are multiples of GUARD; so `front + length` is inside the mapping.
         let start = unsafe { mapping.add(front) };
+        let addr = start.as_ptr().expose_provenance() as u64;
         let allocation = Self {
             arena: Arc::clone(arena),
             mapping,
@@ -298,16 +308,23 @@ impl Allocation {
             length,
             file: None,
             shown: false,
+            _reached: Reached::new(addr, bytes),
         };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: `length` bytes at `start` are part of the new mapping, which nobody else knows.
         if unsafe { libc::mprotect(start.as_ptr().cast(), length, rights) } != 0 {
-            return Err(no_memory(std::io::Error::last_os_error().to_string()));
+            return Err(refused(std::io::Error::last_os_error()));
         }
-        let addr = start.as_ptr().expose_provenance() as u64;
         ::simt::poison::poison(addr + bytes as u64, (length - bytes) as u64);
-        arena.lock().insert(addr, bytes);
         Ok(allocation)
+    }
+}
+
+fn no_memory(kind: &'static str, bytes: usize, detail: impl ToString) -> GpuError {
+    GpuError::OutOfMemory {
+        kind,
+        bytes,
+        detail: detail.to_string(),
     }
 }
 
@@ -338,41 +355,27 @@ pub(super) fn open(handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
     Ok(OpenedMemory::new(
         addr,
         handle.bytes(),
-        Box::new(Opened(mapping)),
+        Box::new(Opened {
+            _reached: Reached::new(addr, mapping.bytes()),
+            mapping,
+        }),
     ))
 }
 
 /// A mapping of memory of another process.
 #[derive(Debug)]
-struct Opened(Mapping);
+struct Opened {
+    _reached: Reached,
+    mapping: Mapping,
+}
 
 impl Hold for Opened {}
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let start = self.0.start().addr().get() as u64;
-        ::simt::check::unmap_memory(start, self.0.bytes() as u64);
+        let start = self.mapping.start().addr().get() as u64;
+        ::simt::check::unmap_memory(start, self.mapping.bytes() as u64);
     }
-}
-
-/// A register page needs no mapping: kernels run in this process.
-#[derive(Debug)]
-struct SameProcess;
-
-impl Hold for SameProcess {}
-
-pub(super) fn map_mmio(host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
-    if host.is_null() || !host.addr().is_multiple_of(8) || bytes == 0 {
-        return Err(GpuError::BadArgument {
-            what: "register page",
-            value: format!("{bytes} bytes at {host:p}"),
-            limit: "at least one byte at a multiple of 8".to_owned(),
-        });
-    }
-    Ok(MappedMmio::new(
-        host.expose_provenance() as u64,
-        Box::new(SameProcess),
-    ))
 }
 
 #[cfg(test)]
@@ -420,14 +423,22 @@ mod tests {
     }
 
     #[test]
-    fn host_mapped_words_are_where_kernels_see_them() {
+    fn host_mapped_words_are_where_kernels_see_them_at_an_address_of_the_hosts_own() {
         let arena = Arc::new(Arena::default());
-        let host = arena.map_host(16).unwrap();
-        host.u64_at(8).store(0x1122_3344_5566_7788, Relaxed);
-        let mut out = [0; 4];
-        arena.read(host.addr() + 8, &mut out).unwrap();
-        assert_eq!(out, [0x88, 0x77, 0x66, 0x55]);
-        assert_eq!(host.u32_at(12).load(Relaxed), 0x1122_3344);
+        let mapped = arena.map_host(5000).unwrap();
+        assert_ne!(mapped.addr(), mapped.host_addr());
+        mapped.u64_at(8).store(0x1122_3344_5566_7788, Relaxed);
+        // SAFETY: an aligned word of the mapping for kernels, which lives; none runs.
+        let word = unsafe { AtomicU64::from_ptr(host(mapped.addr() + 8).cast()) };
+        assert_eq!(word.swap(7, Relaxed), 0x1122_3344_5566_7788);
+        assert_eq!(mapped.u32_at(8).load(Relaxed), 7);
+        for addr in [mapped.addr(), mapped.host_addr()] {
+            assert!(
+                arena.check_range(addr, 1).is_err(),
+                "copies go to device memory"
+            );
+        }
+        assert_eq!(arena.allocated(), 5000);
     }
 
     #[test]

@@ -177,6 +177,10 @@ impl Queue for SimtStream {
         self.queue("a record", Task::Run(Arc::new(|_| Ok(()))))
     }
 
+    fn is_capturing(&self) -> Result<bool, GpuError> {
+        Ok(capture::current(&mut lock(&self.member)).is_some())
+    }
+
     fn begin_capture(&self) -> Result<(), GpuError> {
         let mut member = lock(&self.member);
         if capture::current(&mut member).is_some() {

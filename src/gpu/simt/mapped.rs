@@ -1,0 +1,242 @@
+//! What kernels reach of this process by an address of their own, and the table of everything that they may ring.
+//!
+//! On a GPU a register of the host, and memory of the host, may have another address for kernels than for the process. On the CPU
+//! one address would do for both, so a kernel that was given the process's would pass every test. So each page of registers is
+//! mapped a second time, and a kernel that rings at the process's address fails ([`reaches`]). Host memory is mapped twice as well
+//! (`Arena::map_host`); of its other accesses only a build with the checker of `simt` sees all.
+
+// UNSAFETY: maps pages a second time.
+#![expect(unsafe_code, reason = "mremap and munmap")]
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use crate::gpu::GpuError;
+use crate::gpu::file::page_bytes;
+use crate::gpu::memory::{Hold, MappedMmio};
+
+/// Bytes of a page of registers. A page of the machine may hold several.
+const PAGE: usize = 4096;
+
+/// Where kernels of this process may ring, whichever device runs them: start to end.
+static REACHED: RwLock<BTreeMap<u64, u64>> = RwLock::new(BTreeMap::new());
+
+/// Ranges that have been taken out of the table so far.
+static REMOVED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The range that this thread found last, and [`REMOVED`] before it looked.
+    static LAST: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
+}
+
+/// Whether kernels may store to a register at `addr`: in memory of a device, host-mapped memory, memory that was opened, or a
+/// page that [`map`] has mapped.
+pub(super) fn reaches(addr: u64) -> bool {
+    // Acquire: pairs with the release in `Reached::drop`. Read before the table, so a range that goes meanwhile is looked up again.
+    let removed = REMOVED.load(Ordering::Acquire);
+    let (start, end, at) = LAST.get();
+    if at == removed && (start..end).contains(&addr) {
+        return true;
+    }
+    let table = REACHED.read().unwrap_or_else(PoisonError::into_inner);
+    let below = table.range(..=addr).next_back();
+    let Some((start, end)) = below.filter(|(_, end)| addr < **end) else {
+        return false;
+    };
+    LAST.set((*start, *end, removed));
+    true
+}
+
+/// A range of the table, as long as it lives.
+#[derive(Debug)]
+pub(super) struct Reached(u64);
+
+impl Reached {
+    pub(super) fn new(start: u64, bytes: usize) -> Self {
+        let mut table = REACHED.write().unwrap_or_else(PoisonError::into_inner);
+        table.insert(start, start + bytes as u64);
+        Self(start)
+    }
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        let mut table = REACHED.write().unwrap_or_else(PoisonError::into_inner);
+        table.remove(&self.0);
+        // Release: pairs with the acquire in `reaches`, whose threads then forget the range.
+        REMOVED.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Pages of the machine that kernels have an address for, by their address in this process.
+static ALIASES: Mutex<BTreeMap<usize, Weak<Alias>>> = Mutex::new(BTreeMap::new());
+
+/// A second mapping of a page of the machine.
+#[derive(Debug)]
+struct Alias {
+    host: usize,
+    /// None if the kernel maps these pages only once.
+    second: Option<NonNull<u8>>,
+    bytes: usize,
+    _reached: Reached,
+}
+
+// SAFETY: the pointer is only used to unmap; access is by kernels.
+unsafe impl Send for Alias {}
+// SAFETY: as for Send.
+unsafe impl Sync for Alias {}
+
+/// One user of an alias.
+#[derive(Debug)]
+struct User {
+    _alias: Arc<Alias>,
+}
+
+impl Hold for User {}
+
+/// Maps the registers at `host` for kernels: their page of the machine a second time, or another reference to that.
+pub(super) fn map(host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
+    let within = host.addr() % PAGE;
+    if host.is_null() || !host.addr().is_multiple_of(8) || bytes == 0 || bytes > PAGE - within {
+        return Err(GpuError::BadArgument {
+            what: "register page",
+            value: format!("{bytes} bytes at {host:p}"),
+            limit: format!("at least one byte at a multiple of 8, within a page of {PAGE}"),
+        });
+    }
+    let offset = host.addr() % page_bytes().max(PAGE);
+    let page = host.map_addr(|addr| addr - offset);
+    let mut aliases = ALIASES.lock().unwrap_or_else(PoisonError::into_inner);
+    let alias = match aliases.get(&page.addr()).and_then(Weak::upgrade) {
+        Some(alias) => alias,
+        None => {
+            let alias = Arc::new(Alias::new(page)?);
+            aliases.insert(page.addr(), Arc::downgrade(&alias));
+            alias
+        }
+    };
+    drop(aliases);
+    let addr = alias.addr() + offset as u64;
+    Ok(MappedMmio::new(addr, Box::new(User { _alias: alias })))
+}
+
+impl Alias {
+    fn new(page: *mut u8) -> Result<Self, GpuError> {
+        let bytes = page_bytes().max(PAGE);
+        let second = second_mapping(page, bytes).map_err(|error| GpuError::BadArgument {
+            what: "register page",
+            value: format!("the one at {page:p}: {error}"),
+            limit: "pages that can be mapped twice (MAP_SHARED), as those of an HCA".to_owned(),
+        })?;
+        let seen = second.map_or(page, NonNull::as_ptr);
+        let start = seen.expose_provenance() as u64;
+        let host = page.expose_provenance();
+        ::simt::check::map_host_memory(start, host as u64, bytes as u64);
+        Ok(Self {
+            host,
+            second,
+            bytes,
+            _reached: Reached::new(start, bytes),
+        })
+    }
+
+    /// Where kernels find the page.
+    fn addr(&self) -> u64 {
+        let second = self.second.map(|second| second.addr().get());
+        second.unwrap_or(self.host) as u64
+    }
+}
+
+impl Drop for Alias {
+    fn drop(&mut self) {
+        let mut aliases = ALIASES.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another user may have mapped the page anew since the last one of this mapping went.
+        if aliases
+            .get(&self.host)
+            .is_some_and(|of| of.strong_count() == 0)
+        {
+            aliases.remove(&self.host);
+        }
+        ::simt::check::unmap_memory(self.addr(), self.bytes as u64);
+        if let Some(second) = self.second {
+            // SAFETY: this alias's own mapping, unmapped once; who still uses it breaks the contract of `Gpu::launch`.
+            unsafe { libc::munmap(second.as_ptr().cast(), self.bytes) };
+        }
+    }
+}
+
+/// Maps the pages at `page` at a second address. None for those of a NIC: Linux maps device memory by its driver alone, and kernels
+/// on the CPU then ring at the address of the process.
+fn second_mapping(page: *mut u8, bytes: usize) -> io::Result<Option<NonNull<u8>>> {
+    // SAFETY: an old length of 0 leaves the old mapping as it is (mremap(2)); the new one is at an address of the kernel's choice.
+    let second = unsafe { libc::mremap(page.cast(), 0, bytes, libc::MREMAP_MAYMOVE) };
+    match NonNull::new(second.cast::<u8>()) {
+        Some(second) if second.as_ptr().cast() != libc::MAP_FAILED => Ok(Some(second)),
+        _ => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::EFAULT) => {
+                tracing::debug!("the register page at {page:p} is not mapped twice: {error}");
+                Ok(None)
+            }
+            error => Err(error),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::file::{Mapping, SharedFile};
+
+    fn page() -> Mapping {
+        let file = SharedFile::new(2 * PAGE).unwrap();
+        Mapping::new(file.fd(), 2 * PAGE).unwrap()
+    }
+
+    #[test]
+    fn kernels_have_an_address_of_their_own_for_a_page_while_it_has_a_user() {
+        let page = page();
+        let host = page.start().as_ptr();
+        let first = map(host.wrapping_add(0x800), 8).unwrap();
+        let second = map(host.wrapping_add(0xa00), 8).unwrap();
+        assert_eq!(second.addr() - first.addr(), 0x200);
+        assert_ne!(first.addr(), host.addr() as u64 + 0x800);
+        assert!(reaches(first.addr()) && reaches(second.addr()));
+        assert!(!reaches(host.addr() as u64 + 0x800));
+        let word = usize::try_from(first.addr()).unwrap();
+        let word = std::ptr::with_exposed_provenance_mut::<u64>(word);
+        // SAFETY: both are words of pages that are mapped here; nobody else uses them.
+        unsafe {
+            word.write_volatile(7);
+            assert_eq!(host.add(0x800).cast::<u64>().read_volatile(), 7);
+        }
+        let addr = second.addr();
+        drop(first);
+        assert!(reaches(addr));
+        drop(second);
+        assert!(!reaches(addr));
+        map(host, PAGE).unwrap();
+    }
+
+    #[test]
+    fn registers_out_of_their_page_and_memory_that_is_not_shared_are_refused() {
+        let page = page();
+        let start = page.start().as_ptr();
+        for (host, bytes) in [
+            (std::ptr::null_mut(), 8),
+            (start.wrapping_add(4), 8),
+            (start, 0),
+            (start, PAGE + 1),
+            (start.wrapping_add(8), PAGE),
+        ] {
+            let error = map(host, bytes).unwrap_err().to_string();
+            assert!(error.contains("within a page of 4096"), "{error}");
+        }
+        let mut private = vec![0u64; 2 * PAGE / 8];
+        let error = map(private.as_mut_ptr().cast(), 8).unwrap_err().to_string();
+        assert!(error.contains("mapped twice"), "{error}");
+    }
+}
