@@ -40,7 +40,7 @@ WV_DEVICE void write(const Q& qp, uint64_t index, bool ask, const Put& put) {
 extern "C" __global__ void wv_test_mutant_no_doorbell(wv::PutWordsParams p) {
   put_words(
       p, [](const auto& qp, const Put& put, bool ask, wv::Deadline deadline, wv::Ticket* ticket) {
-        const Status status = wv::sq::admit(qp, 1, deadline, false);
+        const Status status = wv::sq::admit(qp, 1, deadline, false, [] {});
         if (status != Status::ok) return status;
         const uint64_t index = wv::sq::reserve(qp, 1);
         write(qp, index, ask, put);
@@ -58,7 +58,7 @@ extern "C" __global__ void wv_test_mutant_early_reuse(wv::PutWordsParams p) {
       p, [](const auto& qp, const Put& put, bool ask, wv::Deadline deadline, wv::Ticket* ticket) {
         auto longer = qp;
         longer.depth *= 2;
-        const Status status = wv::sq::admit(longer, 1, deadline, false);
+        const Status status = wv::sq::admit(longer, 1, deadline, false, [] {});
         if (status != Status::ok) return status;
         const uint64_t index = wv::sq::reserve(qp, 1);
         write(qp, index, ask, put);
@@ -74,7 +74,7 @@ WV_EXPORT(wv_test_mutant_early_reuse)
 extern "C" __global__ void wv_test_mutant_publish_first(wv::PutWordsParams p) {
   put_words(
       p, [](const auto& qp, const Put& put, bool ask, wv::Deadline deadline, wv::Ticket* ticket) {
-        const Status status = wv::sq::admit(qp, 1, deadline, false);
+        const Status status = wv::sq::admit(qp, 1, deadline, false, [] {});
         if (status != Status::ok) return status;
         const uint64_t index = wv::sq::reserve(qp, 1);
         wv::sq::publish(qp, index, 1);
@@ -95,7 +95,7 @@ WV_EXPORT(wv_test_mutant_publish_first)
 extern "C" __global__ void wv_test_mutant_record_first(wv::PutWordsParams p) {
   put_words(
       p, [](const auto& qp, const Put& put, bool ask, wv::Deadline deadline, wv::Ticket* ticket) {
-        const Status status = wv::sq::admit(qp, 1, deadline, false);
+        const Status status = wv::sq::admit(qp, 1, deadline, false, [] {});
         if (status != Status::ok) return status;
         const uint64_t index = wv::sq::reserve(qp, 1);
         wv::sq::record(qp, index + 1);
@@ -120,7 +120,7 @@ template <class Publish>
 WV_DEVICE void put_and_publish(const wv::PutWordsParams& p, Publish publish) {
   put_words(
       p, [&](const auto& qp, const Put& put, bool ask, wv::Deadline deadline, wv::Ticket* ticket) {
-        const Status status = wv::sq::admit(qp, 1, deadline, false);
+        const Status status = wv::sq::admit(qp, 1, deadline, false, [] {});
         if (status != Status::ok) return status;
         const uint64_t index = wv::sq::reserve(qp, 1);
         write(qp, index, ask, put);
@@ -131,6 +131,13 @@ WV_DEVICE void put_and_publish(const wv::PutWordsParams& p, Publish publish) {
 }
 
 }  // namespace
+
+// Reserves behind the search for ring space and not in the branch that has the claim, so lanes wait
+// for each other with their claims.
+extern "C" __global__ void wv_test_mutant_meets_with_claim(wv::PutWordsParams p) {
+  put_and_publish(p, [](const auto& qp, uint64_t index) { wv::sq::publish(qp, index, 1); });
+}
+WV_EXPORT(wv_test_mutant_meets_with_claim)
 
 // Holds everything back though nobody asked for it, and tells nobody.
 extern "C" __global__ void wv_test_mutant_holds_unasked(wv::PutWordsParams p) {
@@ -195,7 +202,7 @@ WV_DEVICE void park_late(const wv::PutWordsParams& p, Park park) {
                                   [&] { return look() ? Status::ok : Status::would_block; });
   };
   if (!holder) until([&] { return wv::platform::load_relaxed(&qp.context->doorbell_index) == 1; });
-  if (words.status == Status::ok) words.status = wv::sq::admit(qp, 1, words.deadline, false);
+  if (words.status == Status::ok) words.status = wv::sq::admit(qp, 1, words.deadline, false, [] {});
   if (words.status == Status::ok) {
     const uint64_t index = wv::sq::reserve(qp, 1);
     write(qp, index, true, put);

@@ -22,7 +22,7 @@ WV_DEVICE void put_words(const wv::PutWordsParams& p, Publish publish) {
     Put put{};
     words.status = words.item(done, &put);
     if (words.status == Status::ok)
-      words.status = wv::sq::admit(words.qp, 1, words.deadline, false);
+      words.status = wv::sq::admit(words.qp, 1, words.deadline, false, [] {});
     if (words.status != Status::ok) break;
     const uint64_t index = wv::sq::reserve(words.qp, 1);
     const bool ask = words.waits_after(done) || wv::sq::passes_quarter(words.qp, index, 1);

@@ -100,7 +100,7 @@ extern "C" __global__ void wv_test_put_words_one_round(wv::PutWordsParams p) {
     Put put{};
     words.status = words.item(done, &put);
     if (words.status == Status::ok)
-      words.status = wv::sq::admit(words.qp, 1, words.deadline, false);
+      words.status = wv::sq::admit(words.qp, 1, words.deadline, false, [] {});
     if (words.status != Status::ok) break;
     const uint64_t index = wv::sq::reserve(words.qp, 1);
     const bool ask = words.waits_after(done);

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use crate::abi::conformance::{ConformanceEnd, ConformanceParams};
 use crate::abi::kernels::PutItem;
 use bytemuck::{Pod, Zeroable, cast_slice};
+use softhca::device::Execution;
 use warpverbs::abi::{DevicePtr, QpContext};
 use warpverbs::gpu::{DeviceMemory, Event};
 
@@ -57,12 +58,18 @@ impl Bench {
     /// A pair of QPs whose indices begin at `base`, a multiple of 65,536, and which try `retry` times again to reach a peer
     /// that does not answer.
     pub fn new(cell: Cell, seed: u64, base: u64, retry: u8) -> Self {
+        Self::on(Execution::Engine, cell, seed, base, retry)
+    }
+
+    /// The same on HCAs of this execution.
+    pub fn on(execution: Execution, cell: Cell, seed: u64, base: u64, retry: u8) -> Self {
         let schedule = |side| (seed % 3 == side).then_some(seed);
         let pair = Pair::new(Setup {
             base,
             retry,
             sink: Some(WINDOW - 8),
             schedule_seeds: [schedule(0), schedule(1)],
+            execution,
             ..Setup::new(WINDOW, &cell.config())
         });
         let words: Vec<u64> = (0..HALF / 8).map(word).collect();

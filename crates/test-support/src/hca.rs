@@ -26,11 +26,16 @@ pub fn hca() -> Hca {
     hca_with(HcaConfig::default())
 }
 
-/// A new software HCA with this configuration.
-pub fn hca_with(config: HcaConfig) -> Hca {
+/// Lets kernels on the CPU and the HCAs of this process wake each other.
+pub fn connect() {
     // SAFETY: the word is a static of softhca, used atomically by everybody.
     let wake = unsafe { softhca_wake_word().as_ref() }.expect("softhca has a wake word");
     warpverbs::internal::connect(wake, kick);
+}
+
+/// A new software HCA with this configuration.
+pub fn hca_with(config: HcaConfig) -> Hca {
+    connect();
     // Does nothing but in a build with the feature `tsan`.
     if simt::check::ENABLED {
         softhca::device::observe_memory(simt::check::device_access);

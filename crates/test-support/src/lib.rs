@@ -5,6 +5,8 @@ pub mod abi;
 pub mod bench;
 pub mod counts;
 pub mod device;
+pub mod external;
+pub mod fake_cuda;
 pub mod fleet;
 pub mod grid;
 pub mod hca;
@@ -19,4 +21,4 @@ pub mod ring;
 pub mod table;
 pub mod words;
 
-pub use test_basics::{etcd, limits};
+pub use test_basics::{etcd, limits, proxy};

@@ -1,18 +1,23 @@
 //! One end of connections on a software HCA, and QPs between two of them.
 
-// UNSAFETY: registers memory with the software HCA.
-#![expect(unsafe_code, reason = "registered memory")]
+// UNSAFETY: registers memory with the software HCA; words of host memory that kernels reach.
+#![expect(unsafe_code, reason = "registered memory, atomics in host memory")]
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::device::test_gpu;
 use crate::hca::kick;
 use softhca::Hca;
-use warpverbs::gpu::{DeviceMemory, Gpu};
+use warpverbs::gpu::{DeviceMemory, Gpu, MappedMmio};
 use warpverbs::verbs::{
     Access, Context, ControlHeap, DeviceSelector, DoorbellProxy, Gid, HeapRegion, ImageAttr, Mr,
-    PathAttr, Pd, Qp, QpConfig, QpPlaces, Reset, Rts, SendAttr, VerbsError,
+    PathAttr, Pd, Qp, QpConfig, QpLayout, QpPlaces, Reset, Rts, SendAttr, VerbsError,
 };
+
+/// Bytes of a page of doorbell registers.
+const PAGE_BYTES: usize = 4096;
 
 /// Registered device memory.
 pub struct Window {
@@ -49,6 +54,11 @@ pub struct Node {
     pub proxy: Option<Arc<DoorbellProxy>>,
     /// The domain of its QPs and windows.
     pub pd: Arc<Pd>,
+    /// Pages of doorbell registers as kernels reach them, by their address in this process. Before the device, with which libmlx5
+    /// unmaps them.
+    registers: Mutex<BTreeMap<u64, MappedMmio>>,
+    /// Host memory of this node: where kernels reach it, where this process does, and its bytes.
+    host_memory: Vec<(u64, u64, usize)>,
     /// The open device.
     pub context: Arc<Context>,
     /// Where its kernels run.
@@ -69,6 +79,8 @@ impl Node {
             host: None,
             proxy: None,
             pd,
+            registers: Mutex::default(),
+            host_memory: Vec::new(),
             context,
             gpu,
         })
@@ -77,7 +89,8 @@ impl Node {
     /// The same with a heap of `bytes` bytes in host memory, and somebody who rings for mailboxes.
     pub fn with_host(self, bytes: usize) -> Result<Self, VerbsError> {
         let memory = self.gpu.map_host(bytes).expect("host memory");
-        let region = HeapRegion::host(memory.addr(), memory.host_addr(), bytes);
+        let queues = (memory.addr(), memory.host_addr(), bytes);
+        let region = HeapRegion::host(queues.0, queues.1, bytes);
         // SAFETY: the memory lives as long as its owner, and is only ever accessed by atomics, copies and the device.
         let host = unsafe { ControlHeap::over(&self.context, &region, Some(Box::new(memory))) }?;
         let mailboxes = self.gpu.map_host(4096).expect("host memory");
@@ -88,6 +101,7 @@ impl Node {
         Ok(Self {
             host: Some(host),
             proxy: Some(proxy),
+            host_memory: vec![queues, (addr, host_addr, 4096)],
             ..self
         })
     }
@@ -108,9 +122,75 @@ impl Node {
 
     /// Writes what the QP's memory must hold before it leaves Reset.
     pub fn write_image(&self, qp: &Qp<Reset>, base: u64) {
-        let attr = ImageAttr::new(qp.layout().doorbell_addr).with_base(base);
+        let attr = ImageAttr::new(self.doorbell(qp.layout())).with_base(base);
         qp.write_image(&attr, |addr, bytes| self.gpu.write(addr, bytes))
             .expect("control memory");
+    }
+
+    /// The doorbell register of a QP of this node, where kernels reach it; 0 if a host thread rings.
+    pub fn doorbell(&self, layout: &QpLayout) -> u64 {
+        if layout.mailbox_addr.is_some() {
+            return 0;
+        }
+        let page = layout.doorbell_page_addr;
+        let mut registers = self.registers.lock().expect("no thread has panicked");
+        let mapped = registers.entry(page).or_insert_with(|| {
+            let host = usize::try_from(page).expect("an address");
+            let host = std::ptr::with_exposed_provenance_mut(host);
+            self.gpu
+                .map_mmio(host, PAGE_BYTES)
+                .expect("a register page")
+        });
+        mapped.addr() + (layout.doorbell_addr - page)
+    }
+
+    /// Writes what kernels find at `addr`, in device memory or in host memory of this node: whole words, of 8 bytes where it can.
+    pub fn write(&self, addr: u64, bytes: &[u8]) {
+        let Some(host) = self.of_host(addr, bytes.len()) else {
+            self.gpu.write(addr, bytes).expect("control memory");
+            return;
+        };
+        if host.addr().is_multiple_of(8) && bytes.len().is_multiple_of(8) {
+            for (nth, word) in bytes.chunks_exact(8).enumerate() {
+                // SAFETY: an aligned word of host memory, which the heap or the proxy of this node keeps; all access is atomic,
+                // here, in kernels and by the HCA.
+                let place = unsafe { AtomicU64::from_ptr(host.wrapping_add(8 * nth).cast()) };
+                let word = word.try_into().expect("eight bytes");
+                place.store(u64::from_ne_bytes(word), Ordering::Release);
+            }
+            return;
+        }
+        assert!(host.addr().is_multiple_of(4), "a word at {addr:#x}");
+        let word = bytes.try_into().expect("a word of 4 bytes");
+        // SAFETY: as above.
+        let place = unsafe { AtomicU32::from_ptr(host.cast()) };
+        place.store(u32::from_ne_bytes(word), Ordering::Release);
+    }
+
+    /// Reads what kernels find at `addr`, as [`Node::write`] writes it.
+    pub fn read(&self, addr: u64, out: &mut [u8]) {
+        let Some(host) = self.of_host(addr, out.len()) else {
+            self.gpu.read(addr, out).expect("control memory");
+            return;
+        };
+        assert!(host.addr().is_multiple_of(8) && out.len().is_multiple_of(8));
+        for (nth, word) in out.chunks_exact_mut(8).enumerate() {
+            // SAFETY: as in `write`.
+            let place = unsafe { AtomicU64::from_ptr(host.wrapping_add(8 * nth).cast()) };
+            word.copy_from_slice(&place.load(Ordering::Acquire).to_ne_bytes());
+        }
+    }
+
+    /// Where this process has `bytes` bytes that kernels find at `addr`; none for device memory.
+    fn of_host(&self, addr: u64, bytes: usize) -> Option<*mut u8> {
+        let mut places = self.host_memory.iter();
+        let host = places.find_map(|(start, host, length)| {
+            let skip = addr.checked_sub(*start)?;
+            (skip + bytes as u64 <= *length as u64).then_some(host + skip)
+        })?;
+        Some(std::ptr::with_exposed_provenance_mut(
+            usize::try_from(host).expect("an address"),
+        ))
     }
 
     /// Device memory that peers may write, read and do atomics in.

@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "kernel launches, registered memory")]
 
 use bytemuck::{Pod, bytes_of, cast_slice};
+use softhca::device::Execution;
 use softhca::{Hca, HcaConfig};
 use test_basics::limits::HANG;
 use warpverbs::abi::{DevicePtr, PeerEntry, QpContext, Status, Window};
@@ -14,6 +15,7 @@ use warpverbs::verbs::{
 };
 
 use crate::device::read;
+use crate::external;
 use crate::hca::hca_with;
 use crate::node::{Node, PSNS, connect_with_retry};
 use crate::words::MAX_THREADS;
@@ -33,6 +35,8 @@ pub struct Setup {
     pub sink: Option<u64>,
     /// Seeds of the HCAs' engines; none: as fast as it can.
     pub schedule_seeds: [Option<u64>; 2],
+    /// What runs the WQEs: the engine of softhca, or `gpuhca` on the CPU.
+    pub execution: Execution,
 }
 
 impl Setup {
@@ -45,6 +49,7 @@ impl Setup {
             retry: SendAttr::new(PSNS[0]).retry,
             sink: None,
             schedule_seeds: [None; 2],
+            execution: Execution::Engine,
         }
     }
 }
@@ -73,8 +78,12 @@ pub struct Pair {
 
 impl End {
     fn new(setup: &Setup, schedule_seed: Option<u64>) -> Self {
+        if setup.execution == Execution::External {
+            external::ensure();
+        }
         let hca = hca_with(HcaConfig {
             schedule_seed,
+            execution: setup.execution,
             ..HcaConfig::default()
         });
         let mut node = Node::open(&hca, 8 << 20).unwrap();
@@ -200,7 +209,7 @@ impl End {
 
     /// Writes what a QP in Reset must find in its memory.
     fn write_image(&self, qp: &Qp<Reset>, sink: Option<u64>, base: u64) {
-        let attr = ImageAttr::new(qp.layout().doorbell_addr)
+        let attr = ImageAttr::new(self.node.doorbell(qp.layout()))
             .with_atomic_sink(sink.map_or(0, |offset| self.window.addr() + offset))
             .with_atomic_sink_lkey(sink.map_or(0, |_| self.mr.lkey()))
             .with_base(base);

@@ -2,6 +2,7 @@
 
 use crate::abi::kernels::PutWordsParams;
 use bytemuck::Pod;
+use softhca::device::Execution;
 use warpverbs::abi::Status;
 use warpverbs::verbs::QpConfig;
 
@@ -9,7 +10,7 @@ use crate::device::launch;
 use crate::pair::{Pair, Setup};
 
 /// Most threads of a launch.
-pub(crate) const MAX_THREADS: usize = 1024;
+pub(crate) const MAX_THREADS: usize = 2048;
 
 /// Deadline of the calls of a kernel, ns.
 pub(crate) const DEADLINE_NS: u64 = 60_000_000_000;
@@ -31,6 +32,17 @@ impl Pair {
     pub fn of_words(words: usize, config: &QpConfig, schedule_seed: Option<u64>) -> Self {
         let pair = Self::new(Setup {
             schedule_seeds: [schedule_seed; 2],
+            ..Setup::new(16 * words as u64, config)
+        });
+        let source: Vec<u64> = (0..words as u64).map(word).collect();
+        pair.ends[0].write_words(0, &source);
+        pair
+    }
+
+    /// The same on external HCAs, whose executor is `gpuhca` on the CPU.
+    pub fn external(words: usize, config: &QpConfig) -> Self {
+        let pair = Self::new(Setup {
+            execution: Execution::External,
             ..Setup::new(16 * words as u64, config)
         });
         let source: Vec<u64> = (0..words as u64).map(word).collect();
