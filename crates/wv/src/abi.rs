@@ -79,6 +79,46 @@ abi_struct! {
     }
 }
 
+abi_struct! {
+    /// When a chain of operations ran.
+    pub struct PrimitiveTime {
+        /// Device clock before the first one, ns.
+        pub start_ns: u64,
+        /// Device clock behind the last one, ns.
+        pub end_ns: u64,
+        /// What the last one gave.
+        pub value: u64,
+    }
+}
+
+abi_struct! {
+    /// A chain of `count` operations of one thread.
+    pub struct PrimitiveParams {
+        /// Device memory: a word that is zero, and 128 bytes behind it what is stored to.
+        pub words: DevicePtr<u64>,
+        /// A word of host memory.
+        pub host: DevicePtr<u64>,
+        /// A register.
+        pub reg: DevicePtr<u64>,
+        /// When it ran.
+        pub time: DevicePtr<PrimitiveTime>,
+        /// Deadline of waits, ns.
+        pub deadline_ns: u64,
+        /// Operations.
+        pub count: u32,
+        /// Stores of 16 bytes in front of each fence.
+        pub stores: u32,
+    }
+}
+
+abi_struct! {
+    /// The time of the device clock when all that was launched before in the stream has ended.
+    pub struct StampBenchParams {
+        /// Where to store it, ns.
+        pub at: DevicePtr<u64>,
+    }
+}
+
 /// `kernels/bench/abi.h`.
 #[must_use]
 pub fn render() -> String {
@@ -87,6 +127,9 @@ pub fn render() -> String {
         struct_item::<BenchSink>(),
         struct_item::<PostBenchParams>(),
         struct_item::<CopyBenchParams>(),
+        struct_item::<PrimitiveTime>(),
+        struct_item::<PrimitiveParams>(),
+        struct_item::<StampBenchParams>(),
     ];
     let origin = "Rendered from src/abi by tests/docs/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
     header::file(origin, "wv", &["<warpverbs/abi.h>"], items)

@@ -100,4 +100,52 @@ static_assert(offsetof(CopyBenchParams, from) == 0);
 static_assert(offsetof(CopyBenchParams, to) == 8);
 static_assert(offsetof(CopyBenchParams, vectors) == 16);
 
+/// When a chain of operations ran.
+struct PrimitiveTime {
+  /// Device clock before the first one, ns.
+  uint64_t start_ns;
+  /// Device clock behind the last one, ns.
+  uint64_t end_ns;
+  /// What the last one gave.
+  uint64_t value;
+};
+static_assert(sizeof(PrimitiveTime) == 24 && alignof(PrimitiveTime) == 8);
+static_assert(offsetof(PrimitiveTime, start_ns) == 0);
+static_assert(offsetof(PrimitiveTime, end_ns) == 8);
+static_assert(offsetof(PrimitiveTime, value) == 16);
+
+/// A chain of `count` operations of one thread.
+struct PrimitiveParams {
+  /// Device memory: a word that is zero, and 128 bytes behind it what is stored to.
+  uint64_t *words;
+  /// A word of host memory.
+  uint64_t *host;
+  /// A register.
+  uint64_t *reg;
+  /// When it ran.
+  PrimitiveTime *time;
+  /// Deadline of waits, ns.
+  uint64_t deadline_ns;
+  /// Operations.
+  uint32_t count;
+  /// Stores of 16 bytes in front of each fence.
+  uint32_t stores;
+};
+static_assert(sizeof(PrimitiveParams) == 48 && alignof(PrimitiveParams) == 8);
+static_assert(offsetof(PrimitiveParams, words) == 0);
+static_assert(offsetof(PrimitiveParams, host) == 8);
+static_assert(offsetof(PrimitiveParams, reg) == 16);
+static_assert(offsetof(PrimitiveParams, time) == 24);
+static_assert(offsetof(PrimitiveParams, deadline_ns) == 32);
+static_assert(offsetof(PrimitiveParams, count) == 40);
+static_assert(offsetof(PrimitiveParams, stores) == 44);
+
+/// The time of the device clock when all that was launched before in the stream has ended.
+struct StampBenchParams {
+  /// Where to store it, ns.
+  uint64_t *at;
+};
+static_assert(sizeof(StampBenchParams) == 8 && alignof(StampBenchParams) == 8);
+static_assert(offsetof(StampBenchParams, at) == 0);
+
 }  // namespace wv

@@ -2,8 +2,9 @@
 
 use warpverbs::error::{Error, Part};
 use warpverbs::gpu::GpuError;
+use warpverbs::membership::GroupError;
 use warpverbs::moe::MoeError;
-use warpverbs::team::TeamError;
+use warpverbs::team::{StoreError, TeamError};
 use warpverbs::verbs::VerbsError;
 
 /// Why there is no number.
@@ -13,6 +14,9 @@ pub enum BenchError {
     /// The device's.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// That of the HCA that is a kernel.
+    #[error(transparent)]
+    Gpuhca(#[from] gpuhca::GpuhcaError),
     /// The HCA's.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
@@ -22,6 +26,12 @@ pub enum BenchError {
     /// The layer's.
     #[error(transparent)]
     Moe(#[from] MoeError),
+    /// The group's.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// The store's.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// An option out of its range.
     #[error("{what} is {value}; it must be {limit}")]
     Option {

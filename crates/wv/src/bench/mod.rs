@@ -4,12 +4,20 @@
 //! doorbells with CQEs. It needs neither NIC nor software HCA, and its numbers say nothing about either. On simt everything
 //! runs the same and is checked the same, but the times are those of a simulation: the report says so and shows none as speed.
 //!
+//! [`primitives`] measures single operations of a device, [`registers`] as what a page of registers can be mapped, and [`facts`] is
+//! what the device says of itself.
+//!
 //! [`moe`] counts what a MoE step puts on the wire, on software HCAs; [`rejoin`] what it costs the others that a rank comes back.
+//! [`group`] counts what a group of ranks asks of its store, over a simulated fabric.
 
 mod error;
+pub mod facts;
+pub mod group;
 pub mod moe;
 pub mod post;
+pub mod primitives;
 mod ranks;
+pub mod registers;
 pub mod rejoin;
 mod report;
 mod ring;

@@ -17,11 +17,13 @@ mod routing;
 use std::sync::Arc;
 
 pub use need::{Need, deepep, lower_bound};
-pub use report::{Counts, MoeReport, MoeRow};
+pub use report::{Counts, KernelWork, MoeReport, MoeRow};
 pub use routing::{Routing, choices};
 
 use super::BenchError;
 use super::ranks::{devices_of, together};
+use warpverbs::gpu::Gpu;
+use warpverbs::gpu::simt::SimtGpu;
 use warpverbs::moe::{MoeConfig, RowLayout};
 use warpverbs::team::MemoryStore;
 
@@ -63,6 +65,31 @@ pub struct HcaCounts {
 /// How to ask the HCA named so.
 pub type ReadHca<'a> = dyn Fn(&str) -> Option<HcaCounts> + Sync + 'a;
 
+/// The device of a rank.
+pub struct RankGpu {
+    /// Where its kernels run.
+    pub gpu: Arc<dyn Gpu>,
+    /// The simt device that counts what they do, if they run on one.
+    pub simt: Option<Arc<SimtGpu>>,
+}
+
+impl RankGpu {
+    /// A simt device of its own.
+    ///
+    /// # Errors
+    /// [`SimtGpu::open`].
+    pub fn simt() -> Result<Self, BenchError> {
+        let simt = SimtGpu::open()?;
+        Ok(Self {
+            gpu: Arc::<SimtGpu>::clone(&simt),
+            simt: Some(simt),
+        })
+    }
+}
+
+/// How to make the device of a rank.
+pub type OpenGpu<'a> = dyn Fn() -> Result<RankGpu, BenchError> + Sync + 'a;
+
 /// Runs one step on the first `ranks` of `devices` and counts it: dispatch, then combine.
 ///
 /// # Errors
@@ -72,12 +99,25 @@ pub fn measure(
     devices: &[String],
     read: &ReadHca<'_>,
 ) -> Result<Vec<MoeRow>, BenchError> {
+    measure_on(case, devices, read, &RankGpu::simt)
+}
+
+/// As [`measure`], where `open` makes the device of each rank.
+///
+/// # Errors
+/// As [`measure`], and those of `open`.
+pub fn measure_on(
+    case: &MoeCase,
+    devices: &[String],
+    read: &ReadHca<'_>,
+    open: &OpenGpu<'_>,
+) -> Result<Vec<MoeRow>, BenchError> {
     case.config.check(case.ranks)?;
     let devices = devices_of(case.ranks, devices)?;
     let store = Arc::new(MemoryStore::new());
     let runs = (0u32..).zip(devices).map(|(rank, device)| {
         let store = Arc::clone(&store);
-        move || rank::run(case, rank, device, store, read)
+        move || rank::run(case, rank, device, store, read, open)
     });
     let mut dispatch = Counts::default();
     let mut combine = Counts::default();

@@ -1,5 +1,7 @@
 //! `wv bench`: measurements, see [`crate::bench`].
 
+mod device;
+mod group;
 mod inside;
 mod moe;
 mod rejoin;
@@ -23,6 +25,13 @@ pub enum BenchCommand {
     /// What a put costs the thread that posts it, and how many are posted in a second, into rings in device memory whose
     /// doorbells a block of the same kernel answers as a NIC would: no NIC is used, and none is measured
     Post(PostArgs),
+    /// What a GPU, its driver and its machine say of themselves, and what the driver has made of the kernels: registers, spills
+    Facts(device::DeviceArgs),
+    /// What single operations of a GPU cost: atomics, loads, fences with stores in front of them, stores to a register, barriers of
+    /// a grid, launches, and the step of its clock
+    Primitives(device::DeviceArgs),
+    /// Whether doorbells of a GPU reach a CPU that exchanges the register, whatever the register's page is mapped as
+    Registers(device::RegistersArgs),
     /// What a MoE step puts on the wire: work requests, doorbells, signals and bytes of dispatch and combine, on software HCAs
     /// and kernels on the CPU, beside what DeepEP's algorithm needs: counts, no times. Then how fast the kernels of one rank move
     /// tokens on a GPU, beside a copy: no figure without one
@@ -30,6 +39,9 @@ pub enum BenchCommand {
     /// What it costs the others that a rank comes back, in commands, memory and time: its QPs reset in place, beside all QPs of
     /// all ranks made again; on software HCAs, ranks are threads
     Rejoin(rejoin::RejoinArgs),
+    /// What a group of ranks asks of its store, and how long its changes take: in peace, for a death and a join, at bring-up, and
+    /// while a newcomer dies again and again. Ranks are threads over a simulated fabric; no HCA and no GPU is used, or measured
+    Group(group::GroupArgs),
 }
 
 /// Options of `wv bench post`.
@@ -116,8 +128,12 @@ const CALLS_SIMT: u32 = 64;
 pub fn run(command: &BenchCommand) -> ExitCode {
     let args = match command {
         BenchCommand::Post(args) => args,
+        BenchCommand::Facts(args) => return device::facts(args),
+        BenchCommand::Primitives(args) => return device::primitives(args),
+        BenchCommand::Registers(args) => return device::registers(args),
         BenchCommand::Moe(args) => return moe::run(args),
         BenchCommand::Rejoin(args) => return rejoin::run(args),
+        BenchCommand::Group(args) => return group::run(args),
     };
     match run_post(args) {
         Ok(report) => output::finish(NAME, &report),

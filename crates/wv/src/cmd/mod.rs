@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod demo;
 pub mod doctor;
+mod etcd;
 pub mod output;
 pub mod sim;
 pub mod softhca_library;

@@ -73,6 +73,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "CARRIER")]
     pub carrier: Option<String>,
 
+    /// Who runs WQEs, for commands of `wv` itself
+    #[arg(skip)]
+    pub execution: Option<&'static str>,
+
     /// Prints what a device has and lacks, and runs nothing
     #[arg(long)]
     pub list_capabilities: bool,
@@ -85,6 +89,33 @@ pub struct SimArgs {
         value_name = "COMMAND"
     )]
     pub command: Vec<OsString>,
+}
+
+impl SimArgs {
+    /// `command` with so many HCAs of its own, as they come.
+    pub(super) fn plain(devices: u32, command: Vec<OsString>) -> Self {
+        Self {
+            devices,
+            ip: None,
+            fault: None,
+            profile: None,
+            link: None,
+            check: None,
+            pcap: None,
+            carrier: None,
+            execution: None,
+            list_capabilities: false,
+            command,
+        }
+    }
+
+    /// The same with HCAs whose WQEs an executor runs that `command` attaches.
+    pub(super) fn external(devices: u32, command: Vec<OsString>) -> Self {
+        Self {
+            execution: Some("external"),
+            ..Self::plain(devices, command)
+        }
+    }
 }
 
 /// Why a command could not be run.

@@ -1,4 +1,5 @@
-//! The measurements of `wv bench` on software HCAs and simt: they count what the protocols say.
+//! The measurements of `wv bench` on software HCAs and simt, and of groups over a simulated fabric: they count what the protocols say.
 
+mod group;
 mod moe;
 mod rejoin;

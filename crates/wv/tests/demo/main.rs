@@ -2,6 +2,7 @@
 
 mod closed;
 mod direct;
+mod gpuhca;
 mod members;
 mod orphans;
 mod times;

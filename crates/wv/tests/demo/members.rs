@@ -251,6 +251,64 @@ fn ranks_that_all_stand_still_or_whose_store_does_all_serve_in_the_end() {
     chaos("1", "0", &ALL);
 }
 
+/// What was done, how often, in a run of a few deeds of `kinds` with these options.
+fn few(options: &[&str], kinds: &[&str]) -> Value {
+    let deeds = if full() { 40 } else { 6 };
+    let mut demo = Demo::of(
+        "chaos",
+        &[
+            "--ranks",
+            "4",
+            "--minutes",
+            "20",
+            "--patience",
+            "90",
+            "--json",
+        ],
+    );
+    demo.command
+        .args(["--deeds", &deeds.to_string()])
+        .args(options);
+    for kind in kinds {
+        demo.command.args(["--only", kind]);
+    }
+    let value = demo.json();
+    print(&format!("{options:?}"), &value);
+    println!("{}, {} parted", value["disturbed"], value["parted"]);
+    assert_eq!(value["deeds"], deeds, "{value}");
+    value
+}
+
+#[test]
+fn ports_and_paths_that_fail_and_come_back_leave_all_in_one_view() {
+    few(
+        &["--seed", "3"],
+        &["port-one", "ports-all", "partitions", "pause-all"],
+    );
+}
+
+#[test]
+fn servers_of_an_etcd_that_are_killed_stopped_or_lose_their_leader_cost_nobody_its_place() {
+    let Some(program) = test_basics::etcd::program() else {
+        println!("skipped: {}", test_basics::etcd::NO_PROGRAM);
+        return;
+    };
+    let program = program.display().to_string();
+    let kinds = ["store-pause", "store-restart", "leader-loss"];
+    let options = ["--etcd", "3", "--etcd-program", &program, "--seed", "1"];
+    let value = few(&options, &kinds);
+    assert_eq!(
+        (&value["deaths"], &value["expelled"]),
+        (&0.into(), &0.into()),
+        "{value}"
+    );
+}
+
+#[test]
+fn a_rail_that_carries_nothing_for_a_while_does_again_for_all() {
+    few(&["--rails", "2", "--seed", "1"], &["rail"]);
+}
+
 #[test]
 fn the_same_over_a_wire_that_loses_packets() {
     chaos("2", "0.5", &RANKS);
@@ -325,10 +383,25 @@ fn a_rank_that_hangs_ends_chaos_and_is_named() {
 
 #[test]
 fn chaos_that_cannot_be_is_one_sentence_with_value_and_limit() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["--ranks", "2"], "--ranks is 2; it must be 3 to 64"),
         (&["--at-once", "0"], "--at-once is 0; it must be at least 1"),
         (&["--ranks", "65"], "--ranks is 65; it must be"),
+        (&["--rails", "0"], "--rails is 0; it must be 1 to 4"),
+        (&["--rails", "5"], "--rails is 5; it must be 1 to 4"),
+        (
+            &["--only", "rail"],
+            "--only rail is not possible where ranks have one rail; add --rails 2",
+        ),
+        (&["--etcd", "2"], "--etcd is 2; it must be 1 or 3"),
+        (
+            &["--only", "store-restart"],
+            "--only store-restart is not possible where ranks meet in a directory, which has no server; add --etcd 1",
+        ),
+        (
+            &["--etcd", "1", "--only", "leader-loss"],
+            "--only leader-loss is not possible where ranks meet in an etcd of 1; add --etcd 3",
+        ),
         (
             &["--loss", "51"],
             "--loss is 51; it must be 0 to 50 percent",

@@ -1,6 +1,10 @@
 //! How fast the kernels of a MoE step move tokens inside one GPU, beside a plain copy of as many bytes on the same device in the
 //! same run: a layer of one rank, so that nothing waits for a network.
 //!
+//! Times are those of the device: between the launches of a stream one thread stores the device's clock, and nobody waits before
+//! the last of them. A phase counts with the mean of all its launches, at least `LEAST_LAUNCHES`. A time holds one launch that
+//! is already in the queue, of the stamp.
+//!
 //! What a phase must move is computed: each token once in and once out of a slot, one row for each choice at the experts.
 //! On simt the phases run and the bytes are the same, but there is no hardware whose speed could be told.
 
@@ -8,8 +12,9 @@
 #![expect(unsafe_code, reason = "launches of the MoE and copy kernels")]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytemuck::bytes_of;
 use serde::Serialize;
@@ -17,10 +22,10 @@ use serde::Serialize;
 use super::buffers::Buffers;
 use super::{MoeCase, Routing};
 use crate::KERNELS;
-use crate::abi::CopyBenchParams;
+use crate::abi::{CopyBenchParams, StampBenchParams};
 use crate::bench::BenchError;
 use warpverbs::abi::DevicePtr;
-use warpverbs::gpu::{DeviceMemory, Event, Gpu, Launch, Stream};
+use warpverbs::gpu::{DeviceMemory, Gpu, Launch, Stream};
 use warpverbs::moe::{
     CombineInput, CombineOutput, DispatchInput, Format, Moe, MoeCall, MoeConfig, Scales,
 };
@@ -29,6 +34,8 @@ use warpverbs::verbs::Context;
 
 /// Bound of every wait.
 const LONG: Duration = Duration::from_secs(120);
+/// Launches of a phase that are timed at least, on a GPU.
+const LEAST_LAUNCHES: u32 = 20;
 /// Blocks of the copy on a GPU: two for each multiprocessor of an H100.
 const COPY_BLOCKS: u32 = 264;
 /// A phase should reach so much of the copy's speed, percent.
@@ -45,7 +52,7 @@ pub struct BandwidthCase {
     pub experts: u32,
     /// Experts that each token chooses.
     pub top_k: u32,
-    /// Calls; the fastest counts.
+    /// Calls that are timed; on a GPU at least 20.
     pub calls: u32,
 }
 
@@ -67,7 +74,7 @@ pub struct BandwidthRow {
     pub what: String,
     /// Bytes that it must read and write.
     pub bytes: u64,
-    /// The fastest launch, and the fastest copy that reads and writes as many; none on simt.
+    /// Mean of the launches, and of the copies that read and write as many; none on simt.
     pub seconds: Option<[f64; 2]>,
 }
 
@@ -184,32 +191,33 @@ impl Bench {
             buffers,
         })
     }
+
     fn run(&self, name: &str, calls: u32) -> Result<Vec<BandwidthRow>, BenchError> {
-        let mut fastest = [f64::INFINITY; 4];
-        for _ in 0..calls.max(1) {
-            for (best, took) in fastest.iter_mut().zip(self.call()?) {
-                *best = best.min(took);
-            }
-        }
         let on_simt = self.gpu.label() == "simt";
-        let row = |((phase, bytes), phase_seconds): ((&str, u64), f64)| {
+        let calls = match on_simt {
+            true => calls.max(1),
+            false => calls.max(LEAST_LAUNCHES),
+        };
+        self.phases(1)?; // the first calls after a start take longer
+        let means = self.phases(calls)?;
+        let row = |((phase, bytes), mean): ((&str, u64), f64)| {
             let copy = self.copy(bytes, calls)?;
             Ok(BandwidthRow {
                 what: format!("{name}, {phase}"),
                 bytes,
-                seconds: (!on_simt).then_some([phase_seconds, copy]),
+                seconds: (!on_simt).then_some([mean, copy]),
             })
         };
         PHASES
             .into_iter()
             .zip(bytes_of_phases(&self.moe))
-            .zip(fastest)
+            .zip(means)
             .map(row)
             .collect()
     }
 
-    /// One call; how long each phase took from its launch to its end, in seconds.
-    fn call(&self) -> Result<[f64; 4], BenchError> {
+    /// `calls` calls behind one another in the stream; the mean time of each phase, in seconds.
+    fn phases(&self, calls: u32) -> Result<[f64; 4], BenchError> {
         let (moe, stream, buffers) = (&self.moe, &self.stream, &self.buffers);
         let call = &self.call;
         let input = DispatchInput::default()
@@ -222,29 +230,34 @@ impl Bench {
         let sums = CombineOutput::default()
             .with_out(buffers.out.addr())
             .with_token_valid(buffers.valid.addr());
-        let mut seconds = [0.0; 4];
-        let start = Instant::now();
-        // SAFETY: the buffers have the sizes of the shape, and they, handle and layer live behind the waits, or are never freed;
-        // nobody else uses them.
-        let event = unsafe { moe.dispatch_send(stream, call, &input) }?;
-        seconds[0] = self.end(start, &event)?;
-        let start = Instant::now();
-        // SAFETY: as above.
-        let event = unsafe { moe.dispatch_receive(stream, call, &output) }?;
-        seconds[1] = self.end(start, &event)?;
-        let start = Instant::now();
-        // SAFETY: as above.
-        let event = unsafe { moe.combine_send(stream, call, &back) }?;
-        seconds[2] = self.end(start, &event)?;
-        let start = Instant::now();
-        // SAFETY: as above.
-        let event = unsafe { moe.combine_receive(stream, call, &sums) }?;
-        seconds[3] = self.end(start, &event)?;
+        let mut clock = Clock::new(self, 5 * calls)?;
+        for _ in 0..calls {
+            clock.stamp()?;
+            // SAFETY: the buffers have the sizes of the shape, and they, handle and layer live behind the wait of `clock`, or are
+            // never freed; nobody else uses them.
+            unsafe { moe.dispatch_send(stream, call, &input) }?;
+            clock.stamp()?;
+            // SAFETY: as above.
+            unsafe { moe.dispatch_receive(stream, call, &output) }?;
+            clock.stamp()?;
+            // SAFETY: as above.
+            unsafe { moe.combine_send(stream, call, &back) }?;
+            clock.stamp()?;
+            // SAFETY: as above.
+            unsafe { moe.combine_receive(stream, call, &sums) }?;
+            clock.stamp()?;
+        }
+        let times = clock.read()?;
         call.check()?;
-        Ok(seconds)
+        let phase = |phase: usize| {
+            times
+                .chunks(5)
+                .map(move |call| call[phase + 1] - call[phase])
+        };
+        Ok(std::array::from_fn(|number| mean(phase(number), calls)))
     }
 
-    /// The fastest copy that reads and writes `bytes` together, in seconds.
+    /// The mean time of `times` copies that read and write `bytes` together, in seconds.
     fn copy(&self, bytes: u64, times: u32) -> Result<f64, BenchError> {
         let half = bytes / 2;
         let [from, to] = &self.copied;
@@ -257,22 +270,72 @@ impl Bench {
             true => self.moe.grid().blocks,
             false => COPY_BLOCKS,
         };
-        let launch = Launch::new("wv_bench_copy", blocks, self.moe.grid().threads);
-        let mut fastest = f64::INFINITY;
-        for _ in 0..times.max(1) {
-            let start = Instant::now();
-            // SAFETY: both have `half` bytes or more and live behind the wait, or are never freed; nobody else uses them.
-            let event = unsafe { self.gpu.launch(&launch, bytes_of(&params)) }?;
-            let took = self.end(start, &event)?;
-            fastest = fastest.min(took);
+        let launch = Launch::new("wv_bench_copy", blocks, self.moe.grid().threads)
+            .with_stream(Some(&self.stream));
+        let mut clock = Clock::new(self, times + 1)?;
+        clock.stamp()?;
+        for _ in 0..times {
+            // SAFETY: both have `half` bytes or more and live behind the wait of `clock`, or are never freed; nobody else uses
+            // them.
+            unsafe { self.gpu.launch(&launch, bytes_of(&params)) }?;
+            clock.stamp()?;
         }
-        Ok(fastest)
+        let ends = clock.read()?;
+        Ok(mean(ends.windows(2).map(|pair| pair[1] - pair[0]), times))
+    }
+}
+
+/// The mean of `count` times in ns, in seconds.
+fn mean(times: impl Iterator<Item = u64>, count: u32) -> f64 {
+    let sum: u64 = times.sum();
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52 ns")]
+    let sum = sum as f64;
+    sum / f64::from(count.max(1)) / 1e9
+}
+
+/// The device clock between the launches of a stream.
+struct Clock<'a> {
+    bench: &'a Bench,
+    /// Never freed where it was not read: a launch may still store there.
+    times: ManuallyDrop<DeviceMemory>,
+    count: u32,
+    taken: u32,
+}
+
+impl<'a> Clock<'a> {
+    /// One that has room for `count` times.
+    fn new(bench: &'a Bench, count: u32) -> Result<Self, BenchError> {
+        Ok(Self {
+            times: ManuallyDrop::new(bench.gpu.alloc(8 * count as usize, 128)?),
+            bench,
+            count,
+            taken: 0,
+        })
     }
 
-    /// Waits for the end of what was launched at `start`: the seconds between.
-    fn end(&self, start: Instant, event: &Event) -> Result<f64, BenchError> {
-        self.gpu.wait(event, LONG)?;
-        Ok(start.elapsed().as_secs_f64())
+    /// Stores the time at which all that is in the stream now has ended.
+    fn stamp(&mut self) -> Result<(), BenchError> {
+        assert!(self.taken < self.count, "room was made for each stamp");
+        let params = StampBenchParams {
+            at: DevicePtr::new(self.times.addr() + 8 * u64::from(self.taken)),
+        };
+        let launch = Launch::new("wv_bench_stamp", 1, 32).with_stream(Some(&self.bench.stream));
+        // SAFETY: the word lies in `times`, which lives until `read` has waited for the stream.
+        unsafe { self.bench.gpu.launch(&launch, bytes_of(&params)) }?;
+        self.taken += 1;
+        Ok(())
+    }
+
+    /// Waits for the stream; all times, ns.
+    fn read(self) -> Result<Vec<u64>, BenchError> {
+        let end = self.bench.stream.record()?;
+        self.bench.gpu.wait(&end, LONG)?;
+        let memory = ManuallyDrop::into_inner(self.times);
+        let mut times = vec![0u64; self.taken as usize];
+        self.bench
+            .gpu
+            .read(memory.addr(), bytemuck::cast_slice_mut(&mut times))?;
+        Ok(times)
     }
 }
 

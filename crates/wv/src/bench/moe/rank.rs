@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::buffers::Buffers;
-use super::{Counts, HcaCounts, MoeCase, ReadHca};
+use super::{Counts, HcaCounts, MoeCase, OpenGpu, RankGpu, ReadHca};
 use crate::bench::BenchError;
-use warpverbs::gpu::{self, Event, GpuSelector};
+use warpverbs::gpu::Event;
+use warpverbs::gpu::simt::SimtGpu;
 use warpverbs::moe::{CombineInput, CombineOutput, DispatchInput, Moe};
 use warpverbs::team::{MemoryStore, Store, Team, TeamConfig};
 use warpverbs::verbs::{Context, DeviceSelector};
@@ -33,16 +34,17 @@ pub(super) fn run(
     device: &str,
     store: Arc<MemoryStore>,
     read: &ReadHca<'_>,
+    open: &OpenGpu<'_>,
 ) -> Result<Phases, BenchError> {
     let context = Context::open(&DeviceSelector::Name(device.to_owned()))?;
-    let gpu = gpu::open_for(GpuSelector::Simt, context.info().is_soft())?;
+    let RankGpu { gpu, simt } = open()?;
     let config = TeamConfig::new(rank, case.ranks)
         .with_log_depth(LOG_DEPTH)
         .with_timeout(LONG)
         .with_deadline(LONG);
     let store: Arc<dyn Store> = store;
     let team = Team::join(config, &context, &gpu, store)?;
-    let counted = step(case, &team, device, read);
+    let counted = step(case, &team, simt.as_deref(), device, read);
     match &counted {
         Ok(_) => team.barrier("counted")?,
         Err(error) => team.give_up(&error.to_string()),
@@ -53,6 +55,7 @@ pub(super) fn run(
 fn step(
     case: &MoeCase,
     team: &Arc<Team>,
+    simt: Option<&SimtGpu>,
     device: &str,
     read: &ReadHca<'_>,
 ) -> Result<Phases, BenchError> {
@@ -78,7 +81,7 @@ fn step(
     // Behind each barrier everybody has received, so that all that was posted has been counted.
     let at = |name: &str| -> Result<Counts, BenchError> {
         team.barrier(name)?;
-        let counts = counts(team, device, read, case)?;
+        let counts = counts(team, simt, device, read, case)?;
         team.barrier(&format!("{name}-read"))?;
         Ok(counts)
     };
@@ -112,6 +115,7 @@ fn step(
 /// What HCA and QPs of this rank have counted.
 fn counts(
     team: &Team,
+    simt: Option<&SimtGpu>,
     device: &str,
     read: &ReadHca<'_>,
     case: &MoeCase,
@@ -128,5 +132,5 @@ fn counts(
             doorbells += counters.doorbells;
         }
     }
-    Ok(Counts::new(hca, wqes, doorbells))
+    Ok(Counts::new(hca, wqes, doorbells, simt))
 }

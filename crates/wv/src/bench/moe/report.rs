@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use warpverbs::gpu::simt::{KernelCounts, SimtGpu};
+
 use super::bandwidth::Bandwidth;
 use super::{HcaCounts, MoeCase, Need, deepep, lower_bound};
 
@@ -22,10 +24,51 @@ pub struct Counts {
     pub qp_wqes: u64,
     /// Doorbells that the HCA found: a later one may have taken the place of one that it had not yet looked at.
     pub hca_doorbells: u64,
+    /// Of the kernels; none where they do not run on simt, which alone counts.
+    pub kernels: Option<KernelWork>,
+}
+
+/// What kernels did on simt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KernelWork {
+    /// Barriers of the grid.
+    pub grid_syncs: u64,
+    /// Fences wider than a block, of all threads.
+    pub fences: u64,
+    /// 16-byte loads of rows, of all threads.
+    pub loads: u64,
+    /// Rounds in which threads issued them: a thread waits for memory once in a round.
+    pub load_rounds: u64,
+}
+
+impl KernelWork {
+    fn of(gpu: &SimtGpu) -> Self {
+        let sum = |count: fn(&KernelCounts) -> u64| gpu.counts().values().map(count).sum();
+        Self {
+            grid_syncs: sum(|kernel| kernel.grid_syncs),
+            fences: sum(|kernel| kernel.fences),
+            loads: sum(|kernel| kernel.loads),
+            load_rounds: sum(|kernel| kernel.load_rounds),
+        }
+    }
+
+    fn both(&self, other: &Self, f: &impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            grid_syncs: f(self.grid_syncs, other.grid_syncs),
+            fences: f(self.fences, other.fences),
+            loads: f(self.loads, other.loads),
+            load_rounds: f(self.load_rounds, other.load_rounds),
+        }
+    }
 }
 
 impl Counts {
-    pub(super) fn new(hca: HcaCounts, qp_wqes: u64, doorbells: u64) -> Self {
+    pub(super) fn new(
+        hca: HcaCounts,
+        qp_wqes: u64,
+        doorbells: u64,
+        simt: Option<&SimtGpu>,
+    ) -> Self {
         Self {
             wqes: hca.wqes,
             doorbells,
@@ -33,6 +76,7 @@ impl Counts {
             bytes: hca.bytes,
             qp_wqes,
             hca_doorbells: hca.doorbells,
+            kernels: simt.map(KernelWork::of),
         }
     }
 
@@ -44,6 +88,10 @@ impl Counts {
             bytes: f(self.bytes, other.bytes),
             qp_wqes: f(self.qp_wqes, other.qp_wqes),
             hca_doorbells: f(self.hca_doorbells, other.hca_doorbells),
+            kernels: match (&self.kernels, &other.kernels) {
+                (Some(own), Some(theirs)) => Some(own.both(theirs, &f)),
+                (own, theirs) => own.or(*theirs),
+            },
         }
     }
 
@@ -130,7 +178,7 @@ impl MoeRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct MoeReport {
     /// `softhca+simt`: counts are real, nothing was timed.
-    pub ran_on: &'static str,
+    pub ran_on: String,
     /// Largest resident memory of the process, bytes.
     pub peak_rss_bytes: u64,
     /// Two for each case.
@@ -140,6 +188,9 @@ pub struct MoeReport {
     /// What is not as cheap as it should be.
     pub objections: Vec<String>,
 }
+
+/// Threads of a warp.
+const WARP_LANES: u32 = 32;
 
 /// Most memory of the process.
 const MOST_RSS: u64 = 12 << 30;
@@ -156,12 +207,19 @@ impl MoeReport {
             ));
         }
         Self {
-            ran_on: "softhca+simt",
+            ran_on: "softhca+simt".to_owned(),
             peak_rss_bytes,
             rows,
             bandwidth: None,
             objections,
         }
+    }
+
+    /// The same with another label for what the counts were taken on.
+    #[must_use]
+    pub fn ran_on(mut self, label: &str) -> Self {
+        label.clone_into(&mut self.ran_on);
+        self
     }
 
     /// The same with what the kernels of one rank move alone.
@@ -170,6 +228,37 @@ impl MoeReport {
         self.objections.extend(bandwidth.objections());
         self.bandwidth = Some(bandwidth);
         self
+    }
+
+    fn print_kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let with_kernels = |row: &MoeRow| Some((row.phase, row.ranks, row.counted.kernels?));
+        let counted: Vec<_> = self.rows.iter().filter_map(with_kernels).collect();
+        if counted.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "\nkernels of both phases of each, one rank (mean): 16-byte loads of rows by a warp, and rounds in which it waits for them"
+        )?;
+        writeln!(
+            f,
+            "{:<9} {:>6} {:>9} {:>7} {:>11} {:>11}",
+            "phase", "ranks", "barriers", "fences", "loads", "rounds"
+        )?;
+        for (phase, ranks, kernels) in counted {
+            let of = |value| per_rank(value, ranks);
+            writeln!(
+                f,
+                "{:<9} {:>6} {:>9.1} {:>7.1} {:>11.1} {:>11.1}",
+                phase,
+                ranks,
+                of(kernels.grid_syncs),
+                of(kernels.fences),
+                of(kernels.loads) / f64::from(WARP_LANES),
+                of(kernels.load_rounds) / f64::from(WARP_LANES),
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -235,6 +324,7 @@ impl fmt::Display for MoeReport {
                 share(row.deepep.doorbells, row.counted.doorbells),
             )?;
         }
+        self.print_kernels(f)?;
         writeln!(
             f,
             "\npeak memory of the process: {:.2} GiB",
@@ -274,6 +364,12 @@ mod tests {
             bytes: lower_bound(&case, false) * 102 / 100,
             qp_wqes: 5000,
             hca_doorbells: 190,
+            kernels: Some(KernelWork {
+                grid_syncs: 40,
+                fences: 80,
+                loads: 6400,
+                load_rounds: 1600,
+            }),
         };
         change(&mut counts);
         MoeRow::new(&case, "dispatch", counts)
@@ -289,6 +385,10 @@ mod tests {
             text.contains("softhca+simt") && text.contains("nothing was timed"),
             "{text}"
         );
+        let kernels = text.lines().find(|line| line.ends_with("6.2"));
+        let kernels = kernels.expect("a line of the kernels' counts");
+        let words: Vec<&str> = kernels.split_whitespace().collect();
+        assert_eq!(words, ["dispatch", "8", "5.0", "10.0", "25.0", "6.2"]);
         assert!(report.peak_rss_bytes > 1 << 20);
     }
 

@@ -1,6 +1,7 @@
 //! Measurements that start this program again with software HCAs in it.
 
 use std::env;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::bench::BenchError;
@@ -9,22 +10,21 @@ use warpverbs::verbs::{DeviceInfo, device_list};
 
 /// The same command with `--inside`, and so many software HCAs.
 pub(super) fn start(devices: u32) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    again(|command| SimArgs::plain(devices, command))
+}
+
+/// The same, and an executor runs the WQEs, which the command attaches.
+pub(super) fn start_external(devices: u32) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    again(|command| SimArgs::external(devices, command))
+}
+
+fn again(
+    with: impl FnOnce(Vec<OsString>) -> SimArgs,
+) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut command = vec![env::current_exe()?.into_os_string()];
     command.extend(env::args_os().skip(1));
     command.push("--inside".into());
-    let sim = SimArgs {
-        devices,
-        ip: None,
-        fault: None,
-        profile: None,
-        link: None,
-        check: None,
-        pcap: None,
-        carrier: None,
-        list_capabilities: false,
-        command,
-    };
-    Ok(sim::run(&sim)?)
+    Ok(sim::run(&with(command))?)
 }
 
 /// Names of the software HCAs of this process, in their order.

@@ -9,7 +9,8 @@ use clap::{Args, ValueEnum};
 use super::{NAME, inside, output, refuse, write_json};
 use crate::bench::BenchError;
 use crate::bench::moe::bandwidth::{self, Bandwidth, BandwidthCase};
-use crate::bench::moe::{HcaCounts, MoeCase, MoeReport, Routing, measure};
+use crate::bench::moe::{HcaCounts, MoeCase, MoeReport, RankGpu, Routing, measure_on};
+use gpuhca::{Gpuhca, Options, Softhca};
 use warpverbs::gpu::{self, GpuSelector};
 use warpverbs::moe::{MoeConfig, RowLayout};
 use warpverbs::verbs::{Context, DeviceSelector};
@@ -42,6 +43,9 @@ pub struct MoeArgs {
     /// figure), or the number of a GPU. The counts above are always taken on simt
     #[arg(long, default_value = "auto")]
     gpu: String,
+    /// What runs the ranks' WQEs: softhca, or gpuhca, a kernel that runs beside those of the ranks, where --gpu says
+    #[arg(long, default_value = "softhca", value_parser = ["softhca", "gpuhca"])]
+    device: String,
     /// Seed of tokens and routing
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -97,11 +101,36 @@ fn on_software_hcas(args: &MoeArgs) -> Result<ExitCode, Box<dyn std::error::Erro
             limit: "1 to 64 each".to_owned(),
         }));
     }
-    inside::start(most)
+    match args.device.as_str() {
+        "gpuhca" => inside::start_external(most),
+        _ => inside::start(most),
+    }
 }
 
 fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
     let devices = inside::devices()?;
+    let hca = match args.device.as_str() {
+        "gpuhca" => {
+            let gpu = gpu::open(args.gpu.parse::<GpuSelector>()?)?;
+            let options = Options::on(gpu.as_ref());
+            Some(Gpuhca::start(gpu, Softhca::preloaded()?, &options)?)
+        }
+        _ => None,
+    };
+    let open = || -> Result<RankGpu, BenchError> {
+        let Some(hca) = &hca else {
+            return RankGpu::simt();
+        };
+        let mut rank = match args.gpu.parse::<GpuSelector>()? {
+            GpuSelector::Simt => RankGpu::simt()?,
+            selector => RankGpu {
+                gpu: gpu::open(selector)?,
+                simt: None,
+            },
+        };
+        rank.gpu = hca.for_rank(rank.gpu);
+        Ok(rank)
+    };
     let routings = match args.routing {
         Choose::Both => vec![Routing::Uniform, Routing::Grouped],
         Choose::Uniform => vec![Routing::Uniform],
@@ -125,10 +154,15 @@ fn count(args: &MoeArgs) -> Result<MoeReport, BenchError> {
                 seed: args.seed,
             };
             output::say(format_args!("counting: {case}"));
-            rows.extend(measure(&case, &devices, &read)?);
+            rows.extend(measure_on(&case, &devices, &read, &open)?);
         }
     }
-    Ok(MoeReport::new(rows).with_bandwidth(alone(args, &devices)?))
+    let report = MoeReport::new(rows);
+    let report = match &hca {
+        Some(hca) => report.ran_on(hca.label()),
+        None => report,
+    };
+    Ok(report.with_bandwidth(alone(args, &devices)?))
 }
 
 /// One rank's kernels without a network. On simt a shape that only shows that they run.

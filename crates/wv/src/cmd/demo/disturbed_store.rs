@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use warpverbs::team::{Changed, Count, LeaseId, Store, StoreError};
+use warpverbs::team::{Changed, Count, KeyChange, KeyWatch, LeaseId, Store, StoreError};
 
 /// Longest call without a bound of its own, as in the stores themselves.
 const MOST: Duration = Duration::from_secs(5);
@@ -234,18 +234,23 @@ impl Store for DisturbedStore {
         self.store.wait_for_change(timeout);
     }
 
-    fn wait_for_key(&self, key: &str, since: u64, timeout: Duration) -> Result<bool, StoreError> {
+    fn next_change(
+        &self,
+        watch: &mut KeyWatch,
+        since: u64,
+        timeout: Duration,
+    ) -> Result<KeyChange, StoreError> {
         // A watch of a store that stands still ends, and tells nothing.
         let start = Instant::now();
         while self.faults.stands_still() {
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
-                return Ok(false);
+                return Ok(KeyChange::Nothing);
             }
             std::thread::sleep(left.min(LOOK));
         }
         let left = timeout.saturating_sub(start.elapsed());
-        self.store.wait_for_key(key, since, left)
+        self.store.next_change(watch, since, left)
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cmd::etcd::EtcdError;
 use crate::cmd::output::OutputError;
 use crate::cmd::sim::SimError;
+use gpuhca::GpuhcaError;
 use warpverbs::gpu::GpuError;
 use warpverbs::membership::GroupError;
 use warpverbs::moe::MoeError;
@@ -87,6 +89,18 @@ pub enum DemoError {
     /// The device that runs kernels.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// The HCA that is a kernel.
+    #[error(transparent)]
+    Gpuhca(#[from] GpuhcaError),
+}
+
+impl From<EtcdError> for DemoError {
+    fn from(error: EtcdError) -> Self {
+        Self::File {
+            path: error.file,
+            reason: error.reason,
+        }
+    }
 }
 
 impl DemoError {

@@ -48,11 +48,16 @@ impl Workplace {
         self.0.path().join("store")
     }
 
+    /// For whatever else a run keeps.
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
     fn hcas(&self) -> PathBuf {
         self.0.path().join("hcas")
     }
 
-    fn spec(&self) -> PathBuf {
+    pub(super) fn spec(&self) -> PathBuf {
         self.0.path().join("spec.json")
     }
 
@@ -66,7 +71,7 @@ impl Workplace {
     /// What starts a rank, which ends with this process; with `preload` it has software HCAs of its own.
     pub(super) fn command(
         &self,
-        rank: u32,
+        (rank, rails): (u32, u32),
         preload: Option<&OsString>,
     ) -> Result<Command, DemoError> {
         let program =
@@ -81,7 +86,8 @@ impl Workplace {
         if let Some(preload) = preload {
             command
                 .env("LD_PRELOAD", preload)
-                .env("SOFTHCA_DIR", self.hcas());
+                .env("SOFTHCA_DIR", self.hcas())
+                .env("SOFTHCA_DEVICES", rails.to_string());
         }
         Ok(command)
     }
@@ -127,7 +133,7 @@ impl Ranks {
             store: open_store(&spec.store, &spec.run_id)?,
         };
         for rank in 0..spec.options.ranks {
-            let mut command = place.command(rank, preload)?;
+            let mut command = place.command((rank, spec.rails), preload)?;
             command
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,8 @@ pub(super) struct Spec {
     pub(super) options: DemoOptions,
     /// RDMA device by name; none: the first that DevX can drive.
     pub(super) device: Option<String>,
+    /// HCAs of each rank, where that is `device`'s; with several they are software HCAs.
+    pub(super) rails: u32,
     /// URL of the store, and its run.
     pub(super) store: String,
     pub(super) run_id: String,
@@ -39,8 +42,8 @@ pub(super) enum Message {
         device: String,
         soft: bool,
         gpu: String,
-        /// IPv4 address of the HCA, if it has one.
-        address: Option<String>,
+        /// IPv4 address of the HCA of each rail, if all have one.
+        addresses: Vec<String>,
     },
     /// A step, counted from 1, begins. Told where ranks are killed.
     Begins { step: u32 },
@@ -83,8 +86,19 @@ pub(super) struct RankResult {
     pub(super) memory_by: Vec<String>,
 }
 
+/// Nobody reads what ranks of this process tell.
+static UNHEARD: AtomicBool = AtomicBool::new(false);
+
+/// From now on [`tell`] writes nothing: the ranks are threads of the process that shows their results.
+pub(super) fn nobody_listens() {
+    UNHEARD.store(true, Ordering::Relaxed);
+}
+
 /// Writes `message` to standard output. A demo that does not read any more has ended.
 pub(super) fn tell(message: &Message) -> io::Result<()> {
+    if UNHEARD.load(Ordering::Relaxed) {
+        return Ok(());
+    }
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     let mut out = io::stdout().lock();

@@ -19,6 +19,7 @@ mod launch;
 mod member;
 mod messages;
 mod npy;
+mod one_process;
 mod options;
 mod rank;
 mod reference;
@@ -49,6 +50,12 @@ const SHORTEST: Duration = Duration::from_secs(20);
 /// Runs the demo and prints its result.
 #[must_use]
 pub fn run(options: &DemoOptions) -> ExitCode {
+    if options.device == one_process::DEVICE && !options.inside && !options.explain {
+        return match one_process::start(options) {
+            Ok(code) => code,
+            Err(error) => exit_code("wv demo", &Err(error)),
+        };
+    }
     exit_code("wv demo", &run_to_the_end(options))
 }
 
@@ -74,7 +81,10 @@ fn run_to_the_end(options: &DemoOptions) -> Result<(), DemoError> {
     if !options.kill.is_empty() {
         return chaos::run_kills(options, &inputs);
     }
-    let summary = run_ranks(options, &inputs)?;
+    let summary = match options.inside {
+        true => one_process::run(options, &inputs)?,
+        false => run_ranks(options, &inputs)?,
+    };
     if options.json {
         let text = serde_json::to_string(&summary).expect("numbers and strings");
         output::print(&format_args!("{text}\n"))?;
@@ -108,6 +118,7 @@ fn run_ranks(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoErro
                 device: device.clone(),
                 soft: *soft,
                 gpu: gpu.clone(),
+                executor: None,
             };
         }
         Message::Verified { .. } => bar.inc(1),
@@ -142,10 +153,23 @@ impl Run {
         let device = Device::choose(&options.device)?;
         output::say(format_args!("wv demo: {}", device.in_words()));
         let place = Workplace::new()?;
+        let spec = Self::spec(options, &place, device.name());
+        Ok(Self {
+            device,
+            place,
+            spec,
+            limit,
+        })
+    }
+
+    /// What the ranks are to do on the RDMA device of this name.
+    fn spec(options: &DemoOptions, place: &Workplace, device: Option<String>) -> Spec {
+        let limit = Duration::from_secs(options.timeout.max(1));
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let spec = Spec {
+        Spec {
             options: options.clone(),
-            device: device.name(),
+            device,
+            rails: 1,
             store: format!("file://{}", place.store().display()),
             run_id: format!("{:016x}", fastrand::u64(..)),
             join_timeout_ms: milliseconds(limit.clamp(SHORTEST, Duration::from_secs(60))),
@@ -156,13 +180,7 @@ impl Run {
             dump: options.dump.as_ref().map(|directory| {
                 std::path::absolute(directory).unwrap_or_else(|_| directory.clone())
             }),
-        };
-        Ok(Self {
-            device,
-            place,
-            spec,
-            limit,
-        })
+        }
     }
 }
 

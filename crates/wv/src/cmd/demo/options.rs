@@ -58,7 +58,8 @@ pub struct DemoOptions {
     /// Generate the routing: even, skewed, or every token to the same experts
     #[arg(long, value_enum, conflicts_with = "routing")]
     pub routing_kind: Option<RoutingKind>,
-    /// RDMA device: auto takes one that DevX can drive if there is one, else the software HCA; sim; or a name
+    /// RDMA device: auto takes one that DevX can drive if there is one, else the software HCA; sim; a name; or gpuhca, a kernel
+    /// of the GPU itself, for ranks that are threads of one process
     #[arg(long, default_value = "auto")]
     pub device: String,
     /// Where kernels run: auto, simt (the CPU), simt-dmabuf (with memory that a software HCA takes as DMA-BUFs), or the number of a GPU
@@ -89,6 +90,10 @@ pub struct DemoOptions {
     /// Where to write inputs and outputs
     #[arg(long, value_name = "DIR", help = DUMP_HELP)]
     pub dump: Option<PathBuf>,
+    /// This process has the HCAs of all ranks
+    #[arg(long, hide = true)]
+    #[serde(default)]
+    pub inside: bool,
 }
 
 /// What tokens are made of on their way to the experts.

@@ -3,6 +3,7 @@
 // UNSAFETY: launches the expert kernel on buffers of the workspace.
 #![expect(unsafe_code, reason = "launch of the expert kernel")]
 
+use gpuhca::Gpuhca;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,6 +40,17 @@ pub struct RankOptions {
     joins: bool,
 }
 
+impl RankOptions {
+    /// Of a rank that is a thread of this process.
+    pub(super) fn of_thread(spec: PathBuf, rank: u32) -> Self {
+        Self {
+            spec,
+            rank,
+            joins: false,
+        }
+    }
+}
+
 /// Runs one rank and tells the demo how it goes.
 #[must_use]
 pub fn run_rank(options: &RankOptions) -> ExitCode {
@@ -49,7 +61,7 @@ pub fn run_rank(options: &RankOptions) -> ExitCode {
         .without_time()
         .try_init();
     instructions::follow();
-    let (message, code) = match Rank::run(options) {
+    let (message, code) = match Rank::run(options, None) {
         Ok(result) => (Message::Done(result), ExitCode::SUCCESS),
         Err(error) => {
             let remote = is_remote(&error);
@@ -64,7 +76,7 @@ pub fn run_rank(options: &RankOptions) -> ExitCode {
 }
 
 /// Whether another rank is the cause.
-fn is_remote(error: &DemoError) -> bool {
+pub(super) fn is_remote(error: &DemoError) -> bool {
     match error {
         DemoError::Team(error) | DemoError::Moe(MoeError::Team(error)) => error.is_remote(),
         _ => false,
@@ -111,8 +123,12 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    fn run(options: &RankOptions) -> Result<RankResult, DemoError> {
-        let mut rank = Self::join(options)?;
+    /// Runs one rank. With `hca` that kernel executes its WQEs, and the rank's HCA is the one of its number.
+    pub(super) fn run(
+        options: &RankOptions,
+        hca: Option<&Gpuhca>,
+    ) -> Result<RankResult, DemoError> {
+        let mut rank = Self::join(options, hca)?;
         if rank.spec.membership {
             rank.serve()?;
             return Ok(rank.result);
@@ -128,7 +144,7 @@ impl Rank {
     }
 
     /// Reads the inputs, joins the team, makes the layer.
-    fn join(options: &RankOptions) -> Result<Self, DemoError> {
+    fn join(options: &RankOptions, hca: Option<&Gpuhca>) -> Result<Self, DemoError> {
         let file = |error: &dyn ToString| DemoError::file(&options.spec, error);
         let text = std::fs::read(&options.spec).map_err(|error| file(&error))?;
         let spec: Spec = serde_json::from_slice(&text).map_err(|error| file(&error))?;
@@ -139,12 +155,25 @@ impl Rank {
             false => store,
         };
         let selector = match &spec.device {
+            _ if hca.is_some() => DeviceSelector::Name(format!("mlx5_{}", options.rank)),
             Some(name) => DeviceSelector::Name(name.clone()),
             None => DeviceSelector::Auto,
         };
-        let context = Context::open(&selector)?;
+        let contexts = match spec.rails {
+            1 => vec![Context::open(&selector)?],
+            rails => {
+                let names = (0..rails).map(|rail| DeviceSelector::Name(format!("mlx5_{rail}")));
+                names
+                    .map(|name| Context::open(&name))
+                    .collect::<Result<_, _>>()?
+            }
+        };
+        let context = &contexts[0];
         let selector = spec.options.gpu.parse::<GpuSelector>()?;
-        let gpu = gpu::open_for(selector, context.info().is_soft())?;
+        let gpu = match hca {
+            Some(hca) => hca.for_rank(gpu::open(selector)?),
+            None => gpu::open_for(selector, context.info().is_soft())?,
+        };
         let config = TeamConfig::new(options.rank, inputs.ranks)
             .with_timeout(Duration::from_millis(spec.join_timeout_ms))
             .with_deadline(Duration::from_millis(spec.deadline_ms))
@@ -154,7 +183,7 @@ impl Rank {
             true => joining(config, &store)?,
             false => config,
         };
-        let team = Team::join(config, &context, &gpu, store)?;
+        let team = Team::join_rails(config, &contexts, &gpu, store)?;
         let moe = Moe::new(&team, "demo", inputs.config)?;
         let work = Workspace::new(&moe)?;
         let values: Vec<f32> = moe
@@ -183,7 +212,7 @@ impl Rank {
             device: context.name().to_owned(),
             soft: context.info().is_soft(),
             gpu: gpu.label(),
-            address: address(&context),
+            addresses: contexts.iter().filter_map(|of| address(of)).collect(),
         });
         Ok(Self {
             spec,

@@ -174,10 +174,15 @@ pub(super) struct RanOn {
     pub(super) device: String,
     pub(super) soft: bool,
     pub(super) gpu: String,
+    /// What runs the WQEs in place of the HCA.
+    pub(super) executor: Option<&'static str>,
 }
 
 impl RanOn {
     fn label(&self) -> String {
+        if let Some(executor) = self.executor {
+            return format!("{executor}+{}", self.gpu);
+        }
         let device = if self.soft { "softhca" } else { &self.device };
         format!("{device}+{}", self.gpu)
     }

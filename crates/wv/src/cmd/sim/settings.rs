@@ -58,6 +58,7 @@ pub(super) fn variables(args: &SimArgs) -> Result<Vec<(&'static str, OsString)>,
         ("SOFTHCA_FAULT", args.fault.clone()),
         ("SOFTHCA_CHECK", args.check.clone()),
         ("SOFTHCA_CARRIER", args.carrier.clone()),
+        ("SOFTHCA_EXECUTION", args.execution.map(str::to_owned)),
     ];
     for (name, value) in given {
         variables.extend(value.map(|value| (name, OsString::from(value))));

@@ -1,7 +1,10 @@
 //! How each deed is begun and ended.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use warpverbs::team::{Store, open_store};
 
 use super::super::disturbed_store::{Late, StoreFault};
 use super::super::instructions::{Instruction, Threads};
@@ -11,13 +14,22 @@ use super::event::{Begun, Disturbance, RecordKind};
 use super::fleet::{Fleet, milliseconds};
 use super::garbage::{self, Spoiled};
 use super::processes::RankGeneration;
+use crate::cmd::etcd::Etcd;
 
-/// Who comes back is started within so long behind its time.
+/// A rank that comes back is started within so long behind its time.
 const STARTED: Duration = Duration::from_millis(100);
 
+/// Longest call of the store, which holds up everything else that is to be done.
+const CALL: Duration = Duration::from_millis(500);
+/// Servers that were started serve within so long, or have another leader.
+const ELECTION: Duration = Duration::from_secs(5);
+
 /// What is done now, and what was done to the ranks' HCAs.
-pub(super) struct Acts<'a> {
-    run: &'a Run,
+pub(super) struct Acts {
+    /// Its own way to the ranks' store, whose calls end soon.
+    store: Arc<dyn Store>,
+    /// The servers of the store, where it has any.
+    etcd: Option<Etcd>,
     /// `SOFTHCA_FAULT` of every rank, without what deeds add.
     faults: String,
     under_way: Vec<UnderWay>,
@@ -43,6 +55,10 @@ enum Ending {
     Kill(u32, Duration),
     /// A key is as it was.
     Mend(Spoiled),
+    /// These servers of the store are started again.
+    StartServers(Vec<usize>),
+    /// They go on.
+    ResumeServers(Vec<usize>),
     /// Until then.
     Nothing,
 }
@@ -74,17 +90,21 @@ impl HcaFaults {
     }
 }
 
-impl<'a> Acts<'a> {
-    pub(super) fn new(run: &'a Run, faults: String) -> Self {
-        Self {
-            run,
+impl Acts {
+    /// # Errors
+    /// A store that cannot be opened.
+    pub(super) fn new(run: &Run, etcd: Option<Etcd>, faults: String) -> Result<Self, DemoError> {
+        let store = open_store(&run.spec.store, &run.spec.run_id)?;
+        Ok(Self {
+            store: store.bounded(CALL),
+            etcd,
             faults,
             under_way: Vec::new(),
             busy: BTreeMap::new(),
             stopped: BTreeMap::new(),
             hcas: BTreeMap::new(),
             done: 0,
-        }
+        })
     }
 
     pub(super) fn under_way(&self) -> usize {
@@ -108,7 +128,7 @@ impl<'a> Acts<'a> {
     pub(super) fn begin(
         &mut self,
         fleet: &mut Fleet<'_>,
-        addresses: &[Option<String>],
+        addresses: &[Vec<String>],
         ranks: u32,
         deed: Deed,
     ) -> Result<(), DemoError> {
@@ -153,8 +173,23 @@ impl<'a> Acts<'a> {
                 if let Some(who) = self.disturb(fleet, rank, Disturbance::Partition) {
                     let known = from
                         .iter()
-                        .filter_map(|other| addresses[*other as usize].clone());
+                        .flat_map(|other| addresses[*other as usize].clone());
                     let parts = known.map(|address| (now + time, address));
+                    self.hcas.entry(who).or_default().parts.extend(parts);
+                    self.tell_hca(fleet, who);
+                    left.push((now + time, Ending::Calm(who, false)));
+                }
+            }
+            Deed::Rail { rank, rail, time } => {
+                begun.how = Disturbance::Rail;
+                begun.ranks = vec![rank];
+                begun.words = format!("rail {rail}");
+                note(fleet, begun);
+                if let Some(who) = self.disturb(fleet, rank, Disturbance::Rail) {
+                    // HCAs of one rail talk to each other only.
+                    let others = (0..).zip(addresses).filter(|(other, _)| *other != rank);
+                    let ends = others.filter_map(|(_, rails): (u32, _)| rails.get(rail).cloned());
+                    let parts = ends.map(|address| (now + time, address));
                     self.hcas.entry(who).or_default().parts.extend(parts);
                     self.tell_hca(fleet, who);
                     left.push((now + time, Ending::Calm(who, false)));
@@ -219,10 +254,57 @@ impl<'a> Acts<'a> {
             }
             Deed::StorePause { time } => {
                 begun.how = Disturbance::StorePause;
-                note(fleet, begun);
-                let (ms, late) = (milliseconds(time), None);
-                fleet.disturb_store(StoreFault { ms, late });
-                left.push((now + time, Ending::Nothing));
+                match &mut self.etcd {
+                    None => {
+                        note(fleet, begun);
+                        let (ms, late) = (milliseconds(time), None);
+                        fleet.disturb_store(StoreFault { ms, late });
+                        left.push((now + time, Ending::Nothing));
+                    }
+                    Some(etcd) => {
+                        begun.words = "SIGSTOP to all servers".to_owned();
+                        note(fleet, begun);
+                        let all = etcd.all();
+                        all.iter().for_each(|server| etcd.stop(*server));
+                        fleet.be_lenient(now + time);
+                        left.push((now + time, Ending::ResumeServers(all)));
+                    }
+                }
+            }
+            Deed::StoreRestart { time } => {
+                begun.how = Disturbance::StoreRestart;
+                if let Some(etcd) = &mut self.etcd {
+                    let all = etcd.all();
+                    begun.words = format!("SIGKILL to {} servers", all.len());
+                    note(fleet, begun);
+                    all.iter().for_each(|server| etcd.kill(*server));
+                    fleet.be_lenient(now + time + ELECTION);
+                    left.push((now + time, Ending::StartServers(all)));
+                }
+            }
+            Deed::LeaderLoss { time, stands } => {
+                begun.how = Disturbance::LeaderLoss;
+                if let Some(etcd) = &mut self.etcd {
+                    // Where nobody leads another deed is under way.
+                    let leader = etcd.leader().unwrap_or_default();
+                    let how = if stands { "SIGSTOP" } else { "SIGKILL" };
+                    begun.words = format!("{how} to server {leader}");
+                    note(fleet, begun);
+                    fleet.be_lenient(now + time + ELECTION);
+                    left.push((
+                        now + time,
+                        match stands {
+                            true => {
+                                etcd.stop(leader);
+                                Ending::ResumeServers(vec![leader])
+                            }
+                            false => {
+                                etcd.kill(leader);
+                                Ending::StartServers(vec![leader])
+                            }
+                        },
+                    ));
+                }
             }
             Deed::StoreSlow { time, most, seed } => {
                 begun.how = Disturbance::StoreSlow;
@@ -244,16 +326,24 @@ impl<'a> Acts<'a> {
                 time,
             } => {
                 let generation = fleet.group_generation(rank);
-                let (directory, run_id) = (self.run.place.store(), &self.run.spec.run_id);
                 let who = (rank, generation);
-                let spoiled = garbage::write(&directory, run_id, who, key, how, seed)?;
                 begun.how = Disturbance::Garbage;
-                begun.words = format!("in '{}', {how:?}", spoiled.key);
+                match garbage::write(self.store.as_ref(), who, key, how, seed) {
+                    Ok(spoiled) => {
+                        begun.words = format!("in '{}', {how:?}", spoiled.key);
+                        left.push((now + time, Ending::Mend(spoiled)));
+                    }
+                    // Another deed holds up the store.
+                    Err(error) if error.is_unanswered() => {
+                        begun.words = format!("that the store does not take: {error}");
+                        left.push((now, Ending::Nothing));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
                 note(fleet, begun);
                 if key.has_no_holder() {
                     fleet.be_lenient(now + time);
                 }
-                left.push((now + time, Ending::Mend(spoiled)));
             }
         }
         let deed = self.done;
@@ -265,11 +355,12 @@ impl<'a> Acts<'a> {
     pub(super) fn turn(&mut self, fleet: &mut Fleet<'_>) -> Result<(), DemoError> {
         let now = Instant::now();
         let mut due = Vec::new();
-        for deed in &mut self.under_way {
-            due.extend(deed.left.extract_if(.., |(at, _)| *at <= now));
+        for (place, deed) in self.under_way.iter_mut().enumerate() {
+            let endings = deed.left.extract_if(.., |(at, _)| *at <= now);
+            due.extend(endings.map(|(at, ending)| (at, place, ending)));
         }
-        due.sort_by_key(|(at, _)| *at);
-        for (_, ending) in due {
+        due.sort_by_key(|(at, ..)| *at);
+        for (_, place, ending) in due {
             match ending {
                 Ending::Calm(who, stopped) => self.calm(fleet, who, stopped),
                 // One that was dropped by the others meanwhile comes back all the same.
@@ -279,8 +370,28 @@ impl<'a> Acts<'a> {
                         fleet.rejoin((rank, generation), back);
                     }
                 }
-                Ending::Mend(spoiled) => {
-                    spoiled.mend(&self.run.place.store(), &self.run.spec.run_id)?;
+                Ending::Mend(spoiled) => match spoiled.mend(self.store.as_ref()) {
+                    Ok(()) => {}
+                    // Until the store answers again.
+                    Err(error) if error.is_unanswered() => {
+                        let again = (Instant::now() + CALL, Ending::Mend(spoiled));
+                        self.under_way[place].left.push(again);
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+                Ending::StartServers(servers) => {
+                    for server in servers {
+                        if let Some(etcd) = &mut self.etcd {
+                            etcd.start_again(server)?;
+                        }
+                    }
+                }
+                Ending::ResumeServers(servers) => {
+                    for server in servers {
+                        if let Some(etcd) = &mut self.etcd {
+                            etcd.resume(server);
+                        }
+                    }
                 }
                 Ending::Nothing => {}
             }

@@ -3,17 +3,19 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::super::input::Inputs;
 use super::super::{DemoError, DemoOptions, Run, exit_code, member};
 use super::acts::Acts;
-use super::deeds::{Deeds, Kind};
+use super::deeds::{ALL, Deeds, Kind};
 use super::event::RecordKind;
 use super::fleet::{Fleet, News, milliseconds};
 use super::publish;
 use super::verdict;
 use super::watch::Watch;
+use crate::cmd::etcd::Etcd;
 use crate::cmd::time;
 
 /// What happens is judged so much later.
@@ -24,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const LAST_STEPS: u32 = 50;
 /// Time for every rank to hear which step is the last.
 const HEAR: f64 = 2.0;
+/// Most software HCAs of a rank.
+const MOST_RAILS: u32 = 4;
 /// Longest run, in minutes.
 const MOST_MINUTES: f64 = 24.0 * 60.0;
 /// Longest time for the last steps.
@@ -56,6 +60,20 @@ pub struct ChaosOptions {
     /// Do so many things at once, and leave two ranks alone; without it most ranks are always left alone
     #[arg(long, value_name = "COUNT")]
     at_once: Option<u16>,
+    /// Software HCAs of each rank, 1 to 4
+    #[arg(long, default_value_t = 1)]
+    rails: u32,
+    /// The ranks meet in an etcd of 1 or 3 servers that are started for it; without it in a directory, which has no server
+    #[arg(long, value_name = "SERVERS")]
+    etcd: Option<u16>,
+    /// The program of those servers
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        default_value = "etcd",
+        requires = "etcd"
+    )]
+    etcd_program: PathBuf,
     /// Longest wait of a device call, in milliseconds, 50 to 60,000
     #[arg(long, default_value_t = 500)]
     deadline: u64,
@@ -92,16 +110,25 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
     let mut run = Run::prepare(&demo)?;
     run.spec.membership = true;
     run.spec.deadline_ms = options.deadline;
+    run.spec.rails = options.rails;
     let faults = (options.loss > 0.0).then(|| options.faults());
     let lease = member::lease(options.deadline);
     let at_once = options.at_once.map(usize::from);
+    let etcd = options
+        .etcd
+        .map(|servers| Etcd::start(&options.etcd_program, servers, run.place.path()));
+    let etcd = etcd.transpose()?;
+    if let Some(etcd) = &etcd {
+        run.spec.store = etcd.url();
+    }
+    let acts = Acts::new(&run, etcd, options.faults())?;
     let mut chaos = Chaos {
         options,
         fleet: Fleet::start(&run, inputs.ranks, faults)?,
-        deeds: Deeds::new(options.seed, &options.kinds(), lease, at_once),
-        acts: Acts::new(&run, options.faults()),
+        deeds: Deeds::new(options.seed, &options.kinds(), lease, at_once).with_rails(options.rails),
+        acts,
         watch: Watch::new(Duration::from_secs(options.patience.max(1))),
-        addresses: vec![None; inputs.ranks as usize],
+        addresses: vec![Vec::new(); inputs.ranks as usize],
         seen: (0, 0),
         judge_at: None,
         began: Instant::now(),
@@ -145,6 +172,33 @@ impl ChaosOptions {
         if self.at_once == Some(0) {
             return refused("--at-once is 0; it must be at least 1".to_owned());
         }
+        if let Some(servers) = self.etcd.filter(|servers| ![1, 3].contains(servers)) {
+            return refused(format!("--etcd is {servers}; it must be 1 or 3"));
+        }
+        if !(1..=MOST_RAILS).contains(&self.rails) {
+            let rails = self.rails;
+            return refused(format!("--rails is {rails}; it must be 1 to {MOST_RAILS}"));
+        }
+        if self.rails == 1 && self.only.contains(&Kind::Rail) {
+            return refused(
+                "--only rail is not possible where ranks have one rail; add --rails 2".to_owned(),
+            );
+        }
+        let has = self.etcd.unwrap_or(0);
+        if let Some(kind) = self.only.iter().find(|kind| kind.servers() > has) {
+            let name = kind.to_possible_value();
+            let name = name.as_ref().map_or("", |name| name.get_name());
+            let (store, least) = match has {
+                0 => (
+                    "in a directory, which has no server".to_owned(),
+                    kind.servers(),
+                ),
+                _ => (format!("in an etcd of {has}"), kind.servers()),
+            };
+            return refused(format!(
+                "--only {name} is not possible where ranks meet {store}; add --etcd {least}"
+            ));
+        }
         if !(50..=60_000).contains(&self.deadline) {
             let deadline = self.deadline;
             return refused(format!(
@@ -169,6 +223,11 @@ impl ChaosOptions {
     fn kinds(&self) -> Vec<Kind> {
         match self.kills_only {
             true => vec![Kind::Kills],
+            false if self.only.is_empty() => {
+                let has = self.etcd.unwrap_or(0);
+                let may = |kind: &Kind| kind.servers() <= has && kind.rails() <= self.rails;
+                ALL.into_iter().filter(may).collect()
+            }
             false => self.only.clone(),
         }
     }
@@ -188,10 +247,10 @@ struct Chaos<'a> {
     options: &'a ChaosOptions,
     fleet: Fleet<'a>,
     deeds: Deeds,
-    acts: Acts<'a>,
+    acts: Acts,
     watch: Watch,
-    /// Of the HCA of each rank.
-    addresses: Vec<Option<String>>,
+    /// Of the HCAs of each rank, by rail.
+    addresses: Vec<Vec<String>>,
     /// Records of the ranks, and deeds, that the watch has seen.
     seen: (usize, usize),
     /// When the story so far is to be judged.
@@ -302,8 +361,8 @@ impl Chaos<'_> {
                 let back = self.deeds.back();
                 self.fleet.rejoin(who, back);
             }
-            Some(News::Address((rank, _), address)) => {
-                self.addresses[rank as usize] = Some(address);
+            Some(News::Addresses((rank, _), addresses)) => {
+                self.addresses[rank as usize] = addresses;
             }
             _ => {}
         }

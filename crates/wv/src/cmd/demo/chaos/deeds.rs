@@ -33,10 +33,32 @@ pub(super) enum Kind {
     Garbage,
     /// SIGKILL, again and again, of a rank and of those that come in its place
     CrashLoop,
+    /// All servers of the etcd are killed (SIGKILL) and started again; needs --etcd
+    StoreRestart,
+    /// The leader of the etcd is killed or stands still, and comes back; needs --etcd 3
+    LeaderLoss,
+    /// One rail of several of the rank carries nothing; needs --rails 2
+    Rail,
 }
 
-/// Everything.
-pub(super) const ALL: [Kind; 12] = [
+impl Kind {
+    /// Rails that it needs at least.
+    pub(super) fn rails(self) -> u32 {
+        if self == Self::Rail { 2 } else { 1 }
+    }
+
+    /// Servers of an etcd that it needs at least.
+    pub(super) fn servers(self) -> u16 {
+        match self {
+            Self::StoreRestart => 1,
+            Self::LeaderLoss => 3,
+            _ => 0,
+        }
+    }
+}
+
+/// Everything; first what needs no etcd, so that a seed does the same with and without one that is not there.
+pub(super) const ALL: [Kind; 15] = [
     Kind::Kills,
     Kind::HostFreezes,
     Kind::KernelFreezes,
@@ -49,6 +71,9 @@ pub(super) const ALL: [Kind; 12] = [
     Kind::PortsAll,
     Kind::Garbage,
     Kind::CrashLoop,
+    Kind::StoreRestart,
+    Kind::LeaderLoss,
+    Kind::Rail,
 ];
 
 /// Something that is done.
@@ -77,6 +102,16 @@ pub(super) enum Deed {
         time: Duration,
         most: Duration,
         seed: u64,
+    },
+    /// All servers of the store are down for the time.
+    StoreRestart { time: Duration },
+    /// The leader of the store is down for the time, or it stands still.
+    LeaderLoss { time: Duration, stands: bool },
+    /// Nothing passes on this rail of the rank for the time.
+    Rail {
+        rank: u32,
+        rail: usize,
+        time: Duration,
     },
     /// The port of the rank, or of all, is down for the time.
     Port { rank: Option<u32>, time: Duration },
@@ -108,12 +143,13 @@ pub(super) struct Deeds {
     lease: Duration,
     /// How many may be under way; none: as many as leave most ranks alone.
     at_once: Option<usize>,
+    /// HCAs of each rank.
+    rails: usize,
 }
 
 impl Deeds {
-    /// Of these kinds; none means all.
+    /// Of these kinds, at least one.
     pub(super) fn new(seed: u64, kinds: &[Kind], lease: Duration, at_once: Option<usize>) -> Self {
-        let kinds = if kinds.is_empty() { &ALL[..] } else { kinds };
         let mut random = fastrand::Rng::with_seed(seed);
         Self {
             times: random.fork(),
@@ -121,7 +157,14 @@ impl Deeds {
             kinds: kinds.to_vec(),
             lease,
             at_once,
+            rails: 1,
         }
+    }
+
+    /// At ranks with so many HCAs each.
+    pub(super) fn with_rails(self, rails: u32) -> Self {
+        let rails = usize::try_from(rails).unwrap_or(1);
+        Self { rails, ..self }
     }
 
     /// Until the next deed.
@@ -178,6 +221,16 @@ impl Deeds {
                 most: self.up_to(3 * self.lease),
                 seed: self.random.u64(..),
             },
+            Kind::StoreRestart => Deed::StoreRestart { time: self.time() },
+            Kind::LeaderLoss => Deed::LeaderLoss {
+                time: self.time(),
+                stands: self.random.bool(),
+            },
+            Kind::Rail => Deed::Rail {
+                rank,
+                rail: self.random.usize(..self.rails.max(1)),
+                time: self.time(),
+            },
             Kind::PortOne | Kind::PortsAll => Deed::Port {
                 rank: (kind == Kind::PortOne).then_some(rank),
                 time: Duration::from_millis(self.random.u64(100..=10_000)),
@@ -220,7 +273,8 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(2);
 
     fn deeds(seed: u64, kinds: &[Kind]) -> Deeds {
-        Deeds::new(seed, kinds, LEASE, None)
+        let kinds = if kinds.is_empty() { &ALL[..] } else { kinds };
+        Deeds::new(seed, kinds, LEASE, None).with_rails(2)
     }
 
     /// The ranks at which a deed is aimed; none: at all, or at the store.
@@ -230,9 +284,14 @@ mod tests {
             | Deed::Disturb { rank, .. }
             | Deed::Part { rank, .. }
             | Deed::Garbage { rank, .. }
+            | Deed::Rail { rank, .. }
             | Deed::CrashLoop { rank, .. } => Some(*rank),
             Deed::Port { rank, .. } => *rank,
-            Deed::PauseAll { .. } | Deed::StorePause { .. } | Deed::StoreSlow { .. } => None,
+            Deed::PauseAll { .. }
+            | Deed::StorePause { .. }
+            | Deed::StoreSlow { .. }
+            | Deed::StoreRestart { .. }
+            | Deed::LeaderLoss { .. } => None,
         }
     }
 
@@ -278,7 +337,7 @@ mod tests {
 
     #[test]
     fn so_many_at_once_as_were_asked_for_and_two_ranks_are_left_alone() {
-        let mut deeds = Deeds::new(7, &[], LEASE, Some(3));
+        let mut deeds = Deeds::new(7, &ALL, LEASE, Some(3));
         assert!(deeds.next(&[0, 1, 2], 6, 2).is_some());
         assert_eq!(deeds.next(&[0, 1, 2], 6, 3), None);
         assert_eq!(deeds.next(&[0, 1], 6, 0), None);
@@ -299,6 +358,18 @@ mod tests {
             })
             .collect();
         assert_eq!(kinds.len(), ALL.len(), "{kinds:?}");
+        let rails = all.iter().filter_map(|deed| match deed {
+            Deed::Rail { rail, .. } => Some(*rail),
+            _ => None,
+        });
+        let rails: std::collections::BTreeSet<usize> = rails.collect();
+        assert_eq!(rails, [0, 1].into());
+        let losses = all.iter().filter_map(|deed| match deed {
+            Deed::LeaderLoss { stands, .. } => Some(*stands),
+            _ => None,
+        });
+        let losses: std::collections::BTreeSet<bool> = losses.collect();
+        assert_eq!(losses.len(), 2, "leaders are killed, and stand still");
     }
 
     #[test]
@@ -324,6 +395,7 @@ mod tests {
                     Deed::Part { from, time, .. } => Some(format!("{} {time:?}", from.len())),
                     Deed::Garbage { key, how, seed, .. } => Some(format!("{key:?} {how:?} {seed}")),
                     Deed::CrashLoop { lives, .. } => Some(format!("{lives:?}")),
+                    Deed::Rail { rail, time, .. } => Some(format!("rail {rail} {time:?}")),
                     Deed::Port { rank, time } => Some(format!("{} {time:?}", rank.is_some())),
                     other => Some(format!("{other:?}")),
                 });

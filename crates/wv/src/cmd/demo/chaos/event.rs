@@ -36,6 +36,12 @@ pub(crate) enum Disturbance {
     StorePause,
     /// Calls of the store are late, some too late.
     StoreSlow,
+    /// The servers of the store are killed, and started again.
+    StoreRestart,
+    /// The server that leads the others is killed or stands still, and comes back.
+    LeaderLoss,
+    /// One of its rails carries nothing.
+    Rail,
     /// The port of its HCA is down.
     PortOne,
     /// The ports of all HCAs are down.
@@ -56,6 +62,9 @@ impl Disturbance {
             Self::PauseAll => "pause of all",
             Self::StorePause => "store pause",
             Self::StoreSlow => "slow store",
+            Self::StoreRestart => "store restart",
+            Self::LeaderLoss => "lost leader",
+            Self::Rail => "rail",
             Self::PortOne => "port down",
             Self::PortsAll => "all ports down",
             Self::Garbage => "garbage",

@@ -48,8 +48,8 @@ pub(super) struct Fleet<'a> {
 pub(super) enum News {
     /// A rank begins a step.
     Begins(RankGeneration, u32),
-    /// A rank is there, and its HCA has this address.
-    Address(RankGeneration, String),
+    /// A rank is there, and the HCAs of its rails have these addresses.
+    Addresses(RankGeneration, Vec<String>),
     /// A rank that the others have dropped has ended.
     Ended(RankGeneration),
     /// Nothing of interest.
@@ -93,7 +93,10 @@ impl<'a> Fleet<'a> {
     /// Starts a process, which founds the group or, as a later generation, joins it.
     fn start_rank(&mut self, who: RankGeneration) -> Result<(), DemoError> {
         let (rank, generation) = who;
-        let mut command = self.run.place.command(rank, self.run.device.preload())?;
+        let mut command = {
+            let of = (rank, self.run.spec.rails);
+            self.run.place.command(of, self.run.device.preload())?
+        };
         if generation > 1 {
             command.arg("--joins");
         }
@@ -259,9 +262,7 @@ impl<'a> Fleet<'a> {
                 self.gives_up(who, message);
             }
             Ok(Message::Failed { message, .. }) => self.fail(rank, message),
-            Ok(Message::Joined { address, .. }) => {
-                return address.map_or(News::Other, |address| News::Address(who, address));
-            }
+            Ok(Message::Joined { addresses, .. }) => return News::Addresses(who, addresses),
             Ok(Message::Verified { .. } | Message::Done(_)) => {}
             // A rank that was killed may have been cut short.
             Err(_) if self.over.contains(&who) => {}

@@ -3,9 +3,7 @@
 //! What is written can never be read as what belongs there: a value that could would be a lie, and nobody can tell a lie of a rank
 //! from its word.
 
-use std::path::Path;
-
-use warpverbs::team::{FileStore, Store, StoreError};
+use warpverbs::team::{Store, StoreError};
 
 /// A family of keys below `group/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,16 +101,14 @@ pub(super) struct Spoiled {
     mend: bool,
 }
 
-/// Spoils a key of `kind` in the store of the directory, at best one of `who`.
+/// Spoils a key of `kind` in the store, at best one of `who`.
 pub(super) fn write(
-    directory: &Path,
-    run_id: &str,
+    store: &dyn Store,
     who: (u32, u32),
     kind: KeyKind,
     how: Spoil,
     seed: u64,
 ) -> Result<Spoiled, StoreError> {
-    let store = FileStore::open(directory, run_id)?;
     let mut random = fastrand::Rng::with_seed(seed);
     let numbers = store.list("group/promise")?;
     let proposal = numbers.last().map_or("1", String::as_str);
@@ -152,9 +148,8 @@ pub(super) fn write(
 
 impl Spoiled {
     /// Puts back what nobody else would write again.
-    pub(super) fn mend(&self, directory: &Path, run_id: &str) -> Result<(), StoreError> {
+    pub(super) fn mend(&self, store: &dyn Store) -> Result<(), StoreError> {
         if let (true, Some(before)) = (self.mend, &self.before) {
-            let store = FileStore::open(directory, run_id)?;
             store.compare_and_set(&self.key, Some(&self.garbage), before)?;
         }
         Ok(())
@@ -164,6 +159,7 @@ impl Spoiled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warpverbs::team::FileStore;
 
     const VALUE: &[u8] = b"{\"epoch\":3}";
 
@@ -191,13 +187,13 @@ mod tests {
             assert!(key.starts_with("group/"), "{key}");
             store.put(&key, VALUE).unwrap();
             for how in Spoil::ALL {
-                let spoiled = write(place.path(), "run", (2, 1), kind, how, 9).unwrap();
+                let spoiled = write(&store, (2, 1), kind, how, 9).unwrap();
                 let found = store.try_get(&spoiled.key).unwrap().unwrap();
                 assert_eq!(found, spoiled.garbage);
                 assert_ne!(found, VALUE);
                 let other = how == Spoil::OtherSlot && !kind.has_no_holder();
                 assert_eq!(spoiled.key == key, !other, "{key} {}", spoiled.key);
-                spoiled.mend(place.path(), "run").unwrap();
+                spoiled.mend(&store).unwrap();
                 let mended = store.try_get(&key).unwrap().unwrap() == VALUE;
                 assert_eq!(mended, kind.has_no_holder() || other, "{key} {how:?}");
                 store.put(&key, VALUE).unwrap();

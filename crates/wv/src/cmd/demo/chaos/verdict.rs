@@ -566,6 +566,8 @@ mod tests {
         };
         assert!(!with(Disturbance::Freeze, &[2], 7 * S, 11 * S));
         assert!(!with(Disturbance::PortOne, &[2], 7 * S, 11 * S));
+        assert!(!with(Disturbance::Rail, &[2], 7 * S, 11 * S));
+        assert!(with(Disturbance::Rail, &[1], 7 * S, 11 * S), "of another");
         assert!(!with(Disturbance::HostFreeze, &[2], S, 3 * S), "10 s later");
         assert!(
             with(Disturbance::HostFreeze, &[2], S, 2 * S - 1),
@@ -576,6 +578,8 @@ mod tests {
         assert!(with(Disturbance::PauseAll, &all, 7 * S, 11 * S));
         assert!(with(Disturbance::PortsAll, &all, 7 * S, 11 * S));
         assert!(with(Disturbance::StorePause, &[], 7 * S, 11 * S));
+        assert!(with(Disturbance::StoreRestart, &[], 7 * S, 11 * S));
+        assert!(with(Disturbance::LeaderLoss, &[], 7 * S, 11 * S));
         assert!(with(Disturbance::Garbage, &[], 7 * S, 11 * S));
         assert!(with(Disturbance::Kill, &[0], 7 * S, 11 * S));
     }

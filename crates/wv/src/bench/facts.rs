@@ -1,0 +1,116 @@
+//! What a device and its machine say of themselves: what measurements are to be read with.
+
+use std::fmt;
+use std::fs;
+
+use serde::Serialize;
+
+use super::BenchError;
+use crate::KERNELS;
+use warpverbs::gpu::Gpu;
+
+/// The facts of a device.
+#[derive(Clone, Debug, Serialize)]
+pub struct Facts {
+    /// The device.
+    pub ran_on: String,
+    /// The kernel of the machine.
+    pub kernel: String,
+    /// The driver's module, as it calls itself; none without one.
+    pub driver: Option<String>,
+    /// CPUs of this process.
+    pub cpus: usize,
+    /// How an HCA reaches the device's memory: registration by address, DMA-BUF, order of writes.
+    pub rdma: String,
+    /// Attributes of the device.
+    pub attributes: Vec<Attribute>,
+    /// What the driver's compiler has made of the kernels: those of the library and those that measure.
+    pub kernels: Vec<Kernel>,
+}
+
+/// One attribute.
+#[derive(Clone, Debug, Serialize)]
+pub struct Attribute {
+    /// Its name, with its unit.
+    pub name: &'static str,
+    /// Its value.
+    pub value: u64,
+}
+
+/// One kernel.
+#[derive(Clone, Debug, Serialize)]
+pub struct Kernel {
+    /// Its name.
+    pub name: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of local memory of a thread: spilled registers, and arrays.
+    pub local_bytes: u32,
+    /// Bytes of static shared memory of a block.
+    pub shared_bytes: u32,
+    /// Most threads of a block.
+    pub max_threads: u32,
+}
+
+/// Asks the device and the machine.
+///
+/// # Errors
+///
+/// The device's.
+pub fn of(gpu: &dyn Gpu) -> Result<Facts, BenchError> {
+    gpu.add_kernels(&KERNELS)?;
+    let said = gpu.facts()?;
+    let first_line = |file: &str| {
+        let text = fs::read_to_string(file).ok()?;
+        Some(text.lines().next()?.trim().to_owned())
+    };
+    let kernels = said.kernels.into_iter().map(|kernel| Kernel {
+        name: kernel.name,
+        registers: kernel.registers,
+        local_bytes: kernel.local_bytes,
+        shared_bytes: kernel.shared_bytes,
+        max_threads: kernel.max_threads,
+    });
+    let attributes = said.attributes.into_iter();
+    Ok(Facts {
+        ran_on: gpu.label(),
+        kernel: first_line("/proc/version").unwrap_or_default(),
+        driver: first_line("/proc/driver/nvidia/version"),
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        rdma: format!("{:?}", gpu.rdma()?),
+        attributes: attributes
+            .map(|(name, value)| Attribute { name, value })
+            .collect(),
+        kernels: kernels.collect(),
+    })
+}
+
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} on {} CPUs, {}", self.ran_on, self.cpus, self.kernel)?;
+        writeln!(f, "driver: {}", self.driver.as_deref().unwrap_or("none"))?;
+        writeln!(f, "{}", self.rdma)?;
+        for Attribute { name, value } in &self.attributes {
+            writeln!(f, "{name:<36} {value:>16}")?;
+        }
+        if !self.kernels.is_empty() {
+            writeln!(
+                f,
+                "{:<48} {:>9} {:>7} {:>7} {:>8}",
+                "kernel", "registers", "local B", "shared", "threads"
+            )?;
+        }
+        for kernel in &self.kernels {
+            writeln!(
+                f,
+                "{:<48} {:>9} {:>7} {:>7} {:>8}",
+                kernel.name,
+                kernel.registers,
+                kernel.local_bytes,
+                kernel.shared_bytes,
+                kernel.max_threads
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,386 @@
+//! What a group of ranks asks of its store, and how long its changes take.
+//!
+//! Ranks are threads of this process: each runs the threads and rules of a real group over a simulated fabric, whose QPs are
+//! entries of a table. With a real etcd a process of its own stands for each rank, and a death is the SIGKILL of that process.
+//! Ranks make no calls but where a newcomer dies again and again: there a call sends one word to each member and waits for one
+//! of each. Counts are those of the store's interface. Times are those of all ranks together on the cores of this machine.
+
+mod report;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process::Child;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use report::{Change, CrashLoop, GroupReport, GroupRow, Peace, Spread};
+
+use super::BenchError;
+use warpverbs::membership::GroupConfig;
+use warpverbs::membership::sim::{Asked, Counted, Process, World, WorldConfig, looks};
+use warpverbs::team::{MemoryStore, Store};
+
+/// Bound of every wait: many ranks may share two cores.
+const LONG: Duration = Duration::from_secs(300);
+/// Looks that are timed.
+const LOOKS: u32 = 30;
+/// Longest time between two looks of a thread that watches, where ranks make no calls. The end of a rank that all see rings before.
+const WATCH: Duration = Duration::from_millis(200);
+/// The same where only its process tells the end of a rank.
+const WATCH_PROCESSES: Duration = Duration::from_millis(20);
+/// Ranks that make calls while a newcomer dies again and again.
+const CALLERS: u32 = 4;
+/// Ticks of /proc in a second, as Linux tells them to programs.
+const TICKS: f64 = 100.0;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupCase {
+    /// Ranks, at least 3.
+    pub ranks: u32,
+    /// Deaths that are timed, each with a return of the rank; at least 1.
+    pub deaths: u32,
+    /// Time to live of a lease.
+    pub lease: Duration,
+    /// Time in which nothing happens, and calls are counted.
+    pub peace: Duration,
+}
+
+/// Starts a process that stands for a rank.
+pub type Helper<'a> = &'a dyn Fn() -> io::Result<Child>;
+
+/// Where the ranks meet.
+pub struct Meeting<'a> {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The processes of its servers.
+    pub servers: Vec<u32>,
+    /// Starts the processes that stand for ranks; none: all ranks see by themselves that one has ended.
+    pub helper: Option<Helper<'a>>,
+}
+
+impl Meeting<'_> {
+    /// In memory.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self {
+            store: Arc::new(MemoryStore::new()),
+            servers: Vec::new(),
+            helper: None,
+        }
+    }
+}
+
+/// The processes that stand for ranks, by slot. They end with this.
+#[derive(Clone, Default)]
+struct Helpers(Arc<Mutex<BTreeMap<u32, Child>>>);
+
+impl Helpers {
+    fn map(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Child>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the next process of `slot`.
+    fn start(&self, slot: u32, helper: Helper<'_>) -> Result<(), BenchError> {
+        let child = helper().map_err(|error| BenchError::Wrong {
+            case: format!("the process that stands for rank {slot}"),
+            detail: error.to_string(),
+        })?;
+        self.map().insert(slot, child);
+        Ok(())
+    }
+
+    /// The process of `slot`, or this one where there are none.
+    fn process(&self, slot: u32) -> Process {
+        match self.map().get(&slot) {
+            Some(child) => Process::of(child.id()),
+            None => Process::this(),
+        }
+    }
+
+    fn kill(&self, slot: u32) -> Option<Child> {
+        let mut child = self.map().remove(&slot)?;
+        // One that has ended by itself is as dead.
+        let _ = child.kill();
+        Some(child)
+    }
+}
+
+impl Drop for Helpers {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.0) > 1 {
+            return;
+        }
+        for child in self.map().values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Runs one case.
+///
+/// # Errors
+/// What the store or a group refuses; ranks that do not come to one view, or are expelled though nothing was done to them.
+pub fn measure(case: &GroupCase, meeting: &Meeting<'_>) -> Result<GroupRow, BenchError> {
+    let mut run = Run::start(case, meeting)?;
+    let peace = run.peace(case.peace)?;
+    let change = run.change(&peace)?;
+    let (mut deaths, mut joins) = (Vec::new(), Vec::new());
+    for number in 0..case.deaths {
+        let slot = number % case.ranks;
+        deaths.push(run.kill(slot)?);
+        joins.push(run.join(slot)?);
+    }
+    let expelled = run.expelled + run.world.expelled();
+    let looks = looks(case.ranks, LOOKS, &config(case.lease))?;
+    Ok(GroupRow {
+        ranks: case.ranks,
+        bring_up_ms: report::ms(run.bring_up),
+        look_ms: Spread::of(&looks),
+        peace,
+        change,
+        death_ms: Spread::of(&deaths),
+        join_ms: Spread::of(&joins),
+        expelled,
+        kib_per_rank: run.kib_per_rank,
+    })
+}
+
+fn config(lease: Duration) -> GroupConfig {
+    GroupConfig::default().with_lease_ttl(lease)
+}
+
+/// A group that runs.
+struct Run<'a> {
+    case: GroupCase,
+    world: World,
+    asked: Arc<Asked>,
+    servers: &'a [u32],
+    helper: Option<Helper<'a>>,
+    helpers: Helpers,
+    bring_up: Duration,
+    kib_per_rank: u64,
+    expelled: usize,
+}
+
+impl<'a> Run<'a> {
+    fn start(case: &GroupCase, meeting: &'a Meeting<'a>) -> Result<Self, BenchError> {
+        let helpers = Helpers::default();
+        for slot in 0..case.ranks {
+            if let Some(helper) = meeting.helper {
+                helpers.start(slot, helper)?;
+            }
+        }
+        let counted = Counted::new(Arc::clone(&meeting.store));
+        let asked = counted.asked();
+        let of = helpers.clone();
+        let watch = match meeting.helper {
+            Some(_) => WATCH_PROCESSES,
+            None => WATCH,
+        };
+        let config = WorldConfig {
+            calls: false,
+            watch,
+            seen: meeting.helper.is_none(),
+            process: Box::new(move |slot| of.process(slot)),
+            ..WorldConfig::new(case.ranks, config(case.lease))
+        };
+        let before = resident_kib();
+        let start = Instant::now();
+        let world = World::new(Arc::new(counted), config)?;
+        let mut run = Self {
+            case: *case,
+            world,
+            asked,
+            servers: &meeting.servers,
+            helper: meeting.helper,
+            helpers,
+            bring_up: Duration::ZERO,
+            kib_per_rank: 0,
+            expelled: 0,
+        };
+        run.bring_up = run.settle("bring-up", start)?;
+        run.kib_per_rank = resident_kib().saturating_sub(before) / u64::from(case.ranks);
+        Ok(run)
+    }
+
+    fn settle(&mut self, what: &str, since: Instant) -> Result<Duration, BenchError> {
+        let settled = self.world.settle(since, LONG);
+        settled.map_err(|states| BenchError::Wrong {
+            case: format!("{} ranks, {what}", self.case.ranks),
+            detail: format!("no view of all within {LONG:?}: {states}"),
+        })
+    }
+
+    /// Nothing happens.
+    fn peace(&mut self, time: Duration) -> Result<Peace, BenchError> {
+        // What the begin has left to do is done.
+        thread::sleep(2 * self.case.lease);
+        let before = [self.asked.calls(), self.asked.renewals()];
+        let ticks = self.server_ticks();
+        let start = Instant::now();
+        thread::sleep(time);
+        let took = start.elapsed();
+        let made = [
+            self.asked.calls() - before[0],
+            self.asked.renewals() - before[1],
+        ];
+        let used = self.server_ticks() - ticks;
+        let rate = |count: u64| count as f64 / took.as_secs_f64() / f64::from(self.case.ranks);
+        Ok(Peace {
+            seconds: took.as_secs_f64(),
+            calls_per_second: rate(made[0]),
+            renewals_per_second: rate(made[1]),
+            server_core_percent: (!self.servers.is_empty())
+                .then(|| used / TICKS / took.as_secs_f64() * 100.0),
+        })
+    }
+
+    /// One rank dies, and its next generation is taken in.
+    fn change(&mut self, peace: &Peace) -> Result<Change, BenchError> {
+        let ranks = f64::from(self.case.ranks);
+        let before = (self.asked.calls(), self.asked.read(), self.asked.by_kind());
+        let start = Instant::now();
+        self.kill(1)?;
+        self.join(1)?;
+        let changed = start.elapsed();
+        // Till the lease of the dead one has run out, and what is left to be told was told.
+        thread::sleep((2 * self.case.lease).saturating_sub(changed));
+        let in_peace = peace.calls_per_second * start.elapsed().as_secs_f64();
+        let calls = (self.asked.calls() - before.0) as f64 / ranks;
+        let by_kind = self.asked.by_kind().into_iter().filter_map(|(kind, now)| {
+            let made = now - before.2.get(kind).copied().unwrap_or(0);
+            (made > 0).then_some((kind, made as f64 / ranks))
+        });
+        Ok(Change {
+            calls_per_rank: calls - in_peace,
+            bytes_per_rank: (self.asked.read() - before.1) as f64 / ranks,
+            by_kind: by_kind.collect(),
+        })
+    }
+
+    /// From the kill until all others serve without it.
+    fn kill(&mut self, slot: u32) -> Result<Duration, BenchError> {
+        self.expelled += self.world.expelled();
+        let start = Instant::now();
+        let child = self.helpers.kill(slot);
+        let dead = self.world.kill(slot);
+        let took = self.settle(&format!("death of rank {slot}"), start);
+        drop(dead);
+        if let Some(mut child) = child {
+            // It is dead: this only takes its exit status.
+            let _ = child.wait();
+        }
+        took
+    }
+
+    /// From the start of the next generation until all serve with it.
+    fn join(&mut self, slot: u32) -> Result<Duration, BenchError> {
+        if let Some(helper) = self.helper {
+            self.helpers.start(slot, helper)?;
+        }
+        let start = Instant::now();
+        self.world.join(slot)?;
+        self.settle(&format!("join of rank {slot}"), start)
+    }
+
+    fn server_ticks(&self) -> f64 {
+        let ticks = self.servers.iter().map(|server| ticks(*server));
+        ticks.sum()
+    }
+}
+
+/// A newcomer that dies again and again, `deaths` times, beside ranks that make calls; before that they make calls in peace for
+/// `peace`. `lease` is the time to live of a lease.
+///
+/// # Errors
+/// What a group refuses; ranks that make no calls.
+pub fn crash_loop(deaths: u32, lease: Duration, peace: Duration) -> Result<CrashLoop, BenchError> {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let config = WorldConfig {
+        founders: CALLERS,
+        ..WorldConfig::new(CALLERS + 1, config(lease))
+    };
+    let case = || format!("{CALLERS} ranks beside a newcomer that dies again and again");
+    let mut world = World::new(store, config)?;
+    let whole = world.settle(Instant::now(), LONG);
+    whole.map_err(|detail| BenchError::Wrong {
+        case: case(),
+        detail,
+    })?;
+    thread::sleep(lease / 2);
+    drop(world.take_calls());
+    let start = Instant::now();
+    thread::sleep(peace);
+    let before = Calls::of(&world, start)?;
+    let start = Instant::now();
+    for death in 0..deaths {
+        world.join(CALLERS)?;
+        // It dies at each step of its way in: at once, while it connects, promised or not, and when it is a member.
+        thread::sleep(Duration::from_millis(u64::from(death % 16) * 4));
+        drop(world.kill(CALLERS));
+    }
+    thread::sleep(peace.saturating_sub(start.elapsed()));
+    let during = Calls::of(&world, start)?;
+    Ok(CrashLoop {
+        ranks: CALLERS,
+        deaths,
+        calls_percent: during.per_second / before.per_second * 100.0,
+        longest_gap_ms: report::ms(during.longest_gap),
+        longest_gap_in_peace_ms: report::ms(before.longest_gap),
+        expelled: world.expelled(),
+    })
+}
+
+/// How the calls of ranks went.
+struct Calls {
+    per_second: f64,
+    longest_gap: Duration,
+}
+
+impl Calls {
+    /// Those of all living ranks since `start`.
+    fn of(world: &World, start: Instant) -> Result<Self, BenchError> {
+        let end = Instant::now();
+        let (mut made, mut longest_gap) = (0, Duration::ZERO);
+        for (slot, calls) in world.take_calls() {
+            let calls: Vec<Instant> = calls.into_iter().filter(|at| *at >= start).collect();
+            if calls.is_empty() {
+                return Err(BenchError::Wrong {
+                    case: format!("rank {slot}"),
+                    detail: format!("it has made no whole call in {:?}", end - start),
+                });
+            }
+            made += calls.len();
+            let ends = calls.iter().copied().chain([end]);
+            let begins = [start].into_iter().chain(calls.iter().copied());
+            let gaps = begins
+                .zip(ends)
+                .map(|(from, to)| to.saturating_duration_since(from));
+            longest_gap = longest_gap.max(gaps.max().unwrap_or_default());
+        }
+        Ok(Self {
+            per_second: made as f64 / (end - start).as_secs_f64(),
+            longest_gap,
+        })
+    }
+}
+
+/// Memory of this process that is resident, KiB.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Ticks that a process has had of all cores; 0 if it has ended.
+fn ticks(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Field 2 is the name of the program in parentheses, which may hold anything; 14 and 15 are the times.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let times = fields.split_whitespace().skip(11).take(2);
+    times.filter_map(|time| time.parse::<f64>().ok()).sum()
+}

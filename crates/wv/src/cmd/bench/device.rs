@@ -1,0 +1,80 @@
+//! `wv bench facts`, `primitives` and `registers`: a device without any HCA.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{NAME, refuse, write_json};
+use crate::bench::primitives::{self, PrimitiveOptions};
+use crate::bench::{BenchError, facts as said, registers as ways};
+use crate::cmd::output;
+use crate::cmd::time;
+use warpverbs::gpu::{self, Gpu, GpuSelector};
+
+/// Options of what measures a device.
+#[derive(Args, Debug)]
+pub struct DeviceArgs {
+    /// Where kernels run: auto, simt (the CPU: everything runs and is checked, no times), or the number of a GPU
+    #[arg(long, default_value = "auto")]
+    gpu: String,
+    /// Where to write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Options of `wv bench registers`.
+#[derive(Args, Debug)]
+pub struct RegistersArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Doorbells of each way [default: 1000000 on a GPU; 1000 on simt]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    doorbells: Option<u32>,
+    /// Bound of each way, in seconds
+    #[arg(long, default_value_t = 15, value_parser = time::seconds())]
+    timeout: u64,
+}
+
+pub(super) fn facts(args: &DeviceArgs) -> ExitCode {
+    finish(args, |gpu| said::of(gpu.as_ref()))
+}
+
+pub(super) fn primitives(args: &DeviceArgs) -> ExitCode {
+    finish(args, |gpu| {
+        primitives::measure(gpu, &PrimitiveOptions::on(gpu.as_ref()))
+    })
+}
+
+/// A way that loses doorbells is a finding of the table, not an error: it is what is asked for.
+pub(super) fn registers(args: &RegistersArgs) -> ExitCode {
+    finish(&args.device, |gpu| {
+        let simt = gpu.label() == "simt";
+        let doorbells = args
+            .doorbells
+            .unwrap_or(if simt { 1000 } else { 1_000_000 });
+        ways::measure(gpu, doorbells, Duration::from_secs(args.timeout))
+    })
+}
+
+fn finish<T: Serialize + Display>(
+    args: &DeviceArgs,
+    measure: impl FnOnce(&Arc<dyn Gpu>) -> Result<T, BenchError>,
+) -> ExitCode {
+    let measured = || {
+        let gpu = gpu::open(args.gpu.parse::<GpuSelector>()?)?;
+        let found = measure(&gpu)?;
+        if let Some(path) = &args.json {
+            write_json(path, &found)?;
+        }
+        Ok::<T, BenchError>(found)
+    };
+    match measured() {
+        Ok(found) => output::finish(NAME, &found),
+        Err(error) => refuse(&error),
+    }
+}

@@ -1,0 +1,339 @@
+//! An etcd that a command starts for its ranks, so that its servers can be killed, stopped and started again.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::tied;
+
+/// Servers that come up do so within this time.
+const START: Duration = Duration::from_secs(60);
+/// A server is asked who leads for so long.
+const ASK: Duration = Duration::from_millis(200);
+/// Between two such questions.
+const LOOK: Duration = Duration::from_millis(20);
+/// Ports are free when they are picked, and may be taken a moment later.
+const TRIES: u32 = 5;
+
+/// Why an etcd does not serve.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", file.display())]
+pub(super) struct EtcdError {
+    /// The program, or the file that cannot be used.
+    pub(super) file: PathBuf,
+    /// What the system said.
+    pub(super) reason: String,
+}
+
+impl EtcdError {
+    fn new(file: &Path, reason: &dyn ToString) -> Self {
+        Self {
+            file: file.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// The servers of one etcd, which end with this and with this process.
+#[derive(Debug)]
+pub(super) struct Etcd {
+    members: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    program: PathBuf,
+    arguments: Vec<String>,
+    log: PathBuf,
+    address: SocketAddr,
+    process: Option<Child>,
+    /// Deeds that keep it down, and that keep it stopped.
+    down: u32,
+    stopped: u32,
+}
+
+impl Etcd {
+    /// Starts so many servers of `program` with their data below `place`, and waits until they have a leader.
+    pub(super) fn start(program: &Path, members: u16, place: &Path) -> Result<Self, EtcdError> {
+        let refused = |error: &dyn ToString| EtcdError::new(program, error);
+        for number in 0..TRIES {
+            let place = place.join(format!("etcd{number}"));
+            std::fs::create_dir(&place).map_err(|error| EtcdError::new(&place, &error))?;
+            let mut etcd = Self::new(program, members, &place).map_err(|error| refused(&error))?;
+            for member in &mut etcd.members {
+                member.start().map_err(|error| refused(&error))?;
+            }
+            let start = Instant::now();
+            while etcd.all_run() {
+                if etcd.leader().is_some() {
+                    return Ok(etcd);
+                }
+                if start.elapsed() >= START {
+                    let words = format!("its servers have no leader within {START:?}");
+                    return Err(refused(&words));
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        Err(refused(&"it ends when it is started as a server"))
+    }
+
+    fn new(program: &Path, members: u16, place: &Path) -> io::Result<Self> {
+        let mut free = Vec::new();
+        for _ in 0..2 * members {
+            free.push(TcpListener::bind("127.0.0.1:0")?);
+        }
+        let addresses: Vec<SocketAddr> = free
+            .iter()
+            .map(TcpListener::local_addr)
+            .collect::<io::Result<_>>()?;
+        let (clients, peers) = addresses.split_at(members.into());
+        let cluster: Vec<String> = (0..)
+            .zip(peers)
+            .map(|(number, peer): (u32, _)| format!("m{number}=http://{peer}"))
+            .collect();
+        let member = |(number, (client, peer)): (u32, (&SocketAddr, &SocketAddr))| {
+            let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
+            let data = place.join(format!("m{number}"));
+            let options = [
+                ("name", format!("m{number}")),
+                ("data-dir", data.display().to_string()),
+                ("listen-client-urls", client_url.clone()),
+                ("advertise-client-urls", client_url),
+                ("listen-peer-urls", peer_url.clone()),
+                ("initial-advertise-peer-urls", peer_url),
+                ("initial-cluster", cluster.join(",")),
+            ];
+            Member {
+                program: program.to_owned(),
+                arguments: options
+                    .map(|(name, value)| format!("--{name}={value}"))
+                    .into(),
+                log: place.join(format!("log{number}")),
+                address: *client,
+                process: None,
+                down: 0,
+                stopped: 0,
+            }
+        };
+        let members = (0..).zip(clients.iter().zip(peers)).map(member);
+        Ok(Self {
+            members: members.collect(),
+        })
+    }
+
+    /// As ranks open it.
+    pub(super) fn url(&self) -> String {
+        let members = self.members.iter().map(|member| member.address.to_string());
+        format!("etcd://{}/wv", members.collect::<Vec<_>>().join(","))
+    }
+
+    /// The processes of the servers that run.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        let processes = self.members.iter().filter_map(|it| it.process.as_ref());
+        processes.map(Child::id).collect()
+    }
+
+    /// The numbers of all servers.
+    pub(super) fn all(&self) -> Vec<usize> {
+        (0..self.members.len()).collect()
+    }
+
+    fn all_run(&mut self) -> bool {
+        let runs = |member: &mut Member| {
+            let process = member.process.as_mut();
+            process.is_some_and(|process| matches!(process.try_wait(), Ok(None)))
+        };
+        self.members.iter_mut().all(runs)
+    }
+
+    /// The server that leads, if one says so.
+    pub(super) fn leader(&self) -> Option<usize> {
+        let leads = |member: &Member| {
+            let status = member.status().unwrap_or_default();
+            let leader = field(&status, "leader");
+            !leader.is_empty() && leader == field(&status, "member_id")
+        };
+        self.members.iter().position(leads)
+    }
+
+    /// SIGKILL. It stays down until each who has killed it has started it again.
+    pub(super) fn kill(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        member.down += 1;
+        member.end();
+    }
+
+    /// Starts it with the data that it had.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn start_again(&mut self, number: usize) -> Result<(), EtcdError> {
+        let member = &mut self.members[number];
+        member.down = member.down.saturating_sub(1);
+        if member.down > 0 || member.process.is_some() {
+            return Ok(());
+        }
+        let started = member.start();
+        started.map_err(|error| EtcdError::new(&member.program, &error))?;
+        if member.stopped > 0 {
+            member.signal(Signal::STOP);
+        }
+        Ok(())
+    }
+
+    /// SIGSTOP. It stands still until each who has stopped it has let it go on.
+    pub(super) fn stop(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        member.stopped += 1;
+        member.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub(super) fn resume(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        member.stopped = member.stopped.saturating_sub(1);
+        if member.stopped == 0 {
+            member.signal(Signal::CONT);
+        }
+    }
+}
+
+impl Member {
+    fn start(&mut self) -> io::Result<()> {
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        let mut command = Command::new(&self.program);
+        tied::tie(&mut command);
+        command
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        self.process = Some(command.spawn()?);
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // One that has ended by itself is reaped as well.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.process.as_ref().map(Child::id);
+        let pid = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        if let Some(pid) = pid {
+            // It is a child that nobody has waited for, so the number is still its own.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn status(&self) -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&self.address, ASK)?;
+        stream.set_read_timeout(Some(ASK))?;
+        let request = "POST /v3/maintenance/status HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}";
+        stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        stream.take(1 << 16).read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.members.iter_mut().for_each(Member::end);
+    }
+}
+
+/// The text of a field of an answer; empty if it is not there.
+fn field<'a>(answer: &'a str, name: &str) -> &'a str {
+    let begin = format!("\"{name}\":\"");
+    let value = answer.split_once(&begin).map_or("", |(_, rest)| rest);
+    value.split('"').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use test_basics::limits::until;
+
+    fn start(members: u16) -> Option<(Etcd, tempfile::TempDir)> {
+        let Some(program) = test_basics::etcd::program() else {
+            println!("skipped: {}", test_basics::etcd::NO_PROGRAM);
+            return None;
+        };
+        let place = tempfile::tempdir().unwrap();
+        let etcd = Etcd::start(&program, members, place.path()).unwrap();
+        Some((etcd, place))
+    }
+
+    #[test]
+    fn a_server_is_down_and_stands_still_until_every_deed_at_it_is_over() {
+        let Some((mut etcd, _place)) = start(1) else {
+            return;
+        };
+        assert!(
+            etcd.url().starts_with("etcd://127.0.0.1:"),
+            "{}",
+            etcd.url()
+        );
+        etcd.kill(0);
+        etcd.kill(0);
+        etcd.start_again(0).unwrap();
+        assert_eq!(etcd.leader(), None, "another deed keeps it down");
+        etcd.start_again(0).unwrap();
+        until("it leads again", || etcd.leader() == Some(0));
+        etcd.stop(0);
+        etcd.stop(0);
+        etcd.resume(0);
+        assert_eq!(etcd.leader(), None, "another deed keeps it stopped");
+        // One that is started anew while it is stopped stands still as well.
+        etcd.kill(0);
+        etcd.start_again(0).unwrap();
+        etcd.resume(0);
+        until("it leads again", || etcd.leader() == Some(0));
+    }
+
+    #[test]
+    fn without_its_leader_an_etcd_of_three_has_another() {
+        let Some((mut etcd, _place)) = start(3) else {
+            return;
+        };
+        let mut first = None;
+        until("one leads", || {
+            first = etcd.leader();
+            first.is_some()
+        });
+        let first = first.unwrap();
+        etcd.kill(first);
+        until("another leads", || {
+            etcd.leader().is_some_and(|leader| leader != first)
+        });
+        etcd.start_again(first).unwrap();
+        until("it runs again", || etcd.members[first].status().is_ok());
+    }
+
+    #[test]
+    fn a_program_that_is_none_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let missing = Path::new("/nonexistent/etcd");
+        let error = Etcd::start(missing, 1, place.path()).unwrap_err();
+        assert!(
+            error.to_string().starts_with("/nonexistent/etcd: "),
+            "{error}"
+        );
+        let place = tempfile::tempdir().unwrap();
+        let error = Etcd::start(Path::new("/bin/true"), 1, place.path()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "/bin/true: it ends when it is started as a server"
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! Ranks as threads of one process, whose HCA is a kernel: the same bytes as by software HCAs, one process for each rank.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::Demo;
+
+fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(directory).unwrap();
+    let name_and_bytes = entries.map(|entry| {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, fs::read(path).unwrap())
+    });
+    name_and_bytes.collect()
+}
+
+#[test]
+fn ranks_on_gpuhca_get_the_same_bytes_as_on_software_hcas() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |name: &str, device: &str| {
+        let dump = directory.path().join(name);
+        let arguments = [
+            "--ranks",
+            "3",
+            "--steps",
+            "2",
+            "--tokens",
+            "24",
+            "--gpu",
+            "simt",
+            "--json",
+            "--dump",
+            dump.to_str().unwrap(),
+            "--device",
+            device,
+        ];
+        let value = Demo::new(&arguments).verified();
+        let ranks = value["per_rank"].as_array().unwrap();
+        let sum = |name: &str| -> u64 {
+            let counted = |rank: &serde_json::Value| rank["counters"][name].as_u64().unwrap();
+            ranks.iter().map(counted).sum()
+        };
+        let label = value["label"].as_str().unwrap().to_owned();
+        (
+            files(&dump),
+            label,
+            [sum("tx_wqes"), sum("tx_bytes"), sum("findings")],
+        )
+    };
+    let (by_kernel, label, [wqes, bytes, findings]) = run("kernel", "gpuhca");
+    assert_eq!((label.as_str(), findings), ("gpuhca+simt", 0));
+    assert!(wqes > 0 && bytes > 0, "{wqes} WQEs, {bytes} bytes");
+    let (by_engine, label, [_, same_bytes, _]) = run("engine", "sim");
+    assert_eq!(label, "softhca+simt");
+    assert_eq!(bytes, same_bytes);
+    assert_eq!(by_kernel.len(), by_engine.len());
+    for (name, bytes) in &by_engine {
+        assert!(by_kernel.get(name) == Some(bytes), "{name} differs");
+    }
+}
+
+#[test]
+fn what_needs_processes_of_its_own_is_refused() {
+    let refused = |arguments: &[&str], words: &str| {
+        let arguments = [&["--device", "gpuhca"], arguments].concat();
+        let (status, output) = Demo::new(&arguments).refused();
+        assert_eq!(status, 2, "{output}");
+        assert!(output.contains(words), "{output}");
+    };
+    refused(&["--ranks", "65"], "1 to 64, all in one process");
+    refused(&["--kill", "1@1"], "all ranks are threads of one");
+}
