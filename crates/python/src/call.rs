@@ -1,0 +1,351 @@
+//! Handles of calls, and the launches of their phases.
+
+// UNSAFETY: launches, which read and write memory at addresses that Python has taken from tensors.
+#![expect(unsafe_code, reason = "launches kernels on the memory of tensors")]
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use warpverbs::gpu::{GpuError, Stream};
+use warpverbs::moe::{
+    CombineInput, CombineOutput, DispatchInput, DispatchOutput, MoeCall, MoeError,
+};
+
+use crate::error::{Raise, raise};
+use crate::origin::Origin;
+
+/// Of dispatch: x, x_scales, experts, weights, active, tokens, deadline in ns (0: the layer's), whether x is FP8 already, whether
+/// no combine follows.
+type SendArguments = (u64, u64, u64, u64, u64, u32, u64, bool, bool);
+/// Of dispatch: recv_x, recv_scales, counts, src_info, layout_range, recv_experts, recv_weights, recv_stats, wait_ns, active.
+type ReceiveArguments = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
+/// Of combine: y, whether it lies in staging memory, whether all weights count as 1.
+type SendBackArguments = (u64, bool, bool);
+/// Of combine: out, token_valid, weights, wait_ns, active, whether to renormalise.
+type ReceiveBackArguments = (u64, u64, u64, u64, u64, bool);
+
+/// How long a wait goes on before it looks for signals such as Ctrl-C.
+const SIGNALS: Duration = Duration::from_millis(50);
+/// Longest wait for a kernel before its handle is freed. Kernels end by their own deadlines.
+const LAST_WAIT: Duration = Duration::from_secs(60);
+
+/// The end of a launch.
+#[pyclass(frozen, module = "warpverbs._native")]
+#[derive(Debug)]
+pub(crate) struct Event {
+    event: warpverbs::gpu::Event,
+    origin: Origin,
+}
+
+#[pymethods]
+impl Event {
+    /// Waits until the kernel has ended, at most `seconds`, without the GIL. Ctrl-C ends the wait.
+    #[pyo3(signature = (seconds = None))]
+    fn wait(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
+        self.origin.check(py, "the event")?;
+        let limit = match seconds {
+            None => Duration::MAX,
+            Some(seconds) => crate::team::seconds_of(py, "timeout", seconds)?,
+        };
+        wait(py, &self.event, limit)
+    }
+
+    #[getter]
+    fn done(&self) -> bool {
+        self.event.is_done()
+    }
+}
+
+fn wait(py: Python<'_>, event: &warpverbs::gpu::Event, limit: Duration) -> PyResult<()> {
+    let mut left = limit;
+    loop {
+        let slice = left.min(SIGNALS);
+        let ended = py.detach(|| event.wait(slice));
+        left = left.saturating_sub(slice);
+        match ended {
+            Ok(()) => return Ok(()),
+            Err(GpuError::Timeout { .. }) if !left.is_zero() => py.check_signals()?,
+            Err(error) => return Err(error.raise(py)),
+        }
+    }
+}
+
+/// A handle of one call at a time. `warpverbs.Call` wraps it.
+#[pyclass(frozen, module = "warpverbs._native")]
+#[derive(Debug)]
+pub(crate) struct Call {
+    moe: Arc<warpverbs::moe::Moe>,
+    /// None once the object is dropped.
+    call: Option<MoeCall>,
+    /// Of launches on the CPU.
+    stream: Option<Stream>,
+    running: Mutex<Running>,
+    origin: Origin,
+}
+
+/// The last launch of each kind, with what its kernel uses.
+#[derive(Debug, Default)]
+struct Running {
+    send: Option<(warpverbs::gpu::Event, Py<PyAny>)>,
+    receive: Option<(warpverbs::gpu::Event, Py<PyAny>)>,
+}
+
+impl Call {
+    pub(crate) fn new(
+        moe: &Arc<warpverbs::moe::Moe>,
+        call: MoeCall,
+        stream: Option<Stream>,
+    ) -> Self {
+        Self {
+            moe: Arc::clone(moe),
+            call: Some(call),
+            stream,
+            running: Mutex::default(),
+            origin: Origin::here(),
+        }
+    }
+
+    fn handle(&self) -> &MoeCall {
+        self.call.as_ref().expect("taken by drop only")
+    }
+
+    /// The stream that Python names: a `cudaStream_t`; on the CPU that of the layer.
+    fn stream(&self, py: Python<'_>, raw: usize) -> PyResult<Stream> {
+        if let Some(own) = &self.stream {
+            return match raw {
+                0 => Ok(own.clone()),
+                _ => {
+                    let words = format!(
+                        "stream is {raw:#x}; this layer runs on the CPU, where streams do not exist"
+                    );
+                    Err(raise(py, "Refused", words))
+                }
+            };
+        }
+        let raw: *mut c_void = ptr::with_exposed_provenance_mut(raw);
+        // SAFETY: the package takes it from torch's current stream, or the caller says that it is one; torch keeps its streams for
+        // the life of the process.
+        unsafe { self.moe.team().gpu().wrap_stream(raw) }.map_err(|error| error.raise(py))
+    }
+
+    /// Launches by `body` without the GIL, and keeps `used` until the kernel has ended.
+    fn launch(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        used: Py<PyAny>,
+        sends: bool,
+        body: impl Send + FnOnce(&Stream, &MoeCall) -> Result<warpverbs::gpu::Event, MoeError>,
+    ) -> PyResult<Event> {
+        self.origin.check(py, "the call")?;
+        let stream = self.stream(py, stream)?;
+        let launched = py.detach(|| body(&stream, self.handle()));
+        let event = launched.map_err(|error| error.raise(py))?;
+        let before = {
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = match sends {
+                true => &mut running.send,
+                false => &mut running.receive,
+            };
+            place.replace((event.clone(), used))
+        };
+        // Objects of Python are dropped outside the lock: their own code may call this handle.
+        drop(before);
+        Ok(Event {
+            event,
+            origin: self.origin,
+        })
+    }
+}
+
+fn dispatch_input(of: SendArguments) -> DispatchInput {
+    let (x, x_scales, experts, weights, active, tokens, deadline_ns, quantized, no_combine) = of;
+    DispatchInput::default()
+        .with_x(x)
+        .with_x_scales(x_scales)
+        .with_experts(experts)
+        .with_weights(weights)
+        .with_active(active)
+        .with_tokens(tokens)
+        .with_quantized(quantized)
+        .with_no_combine(no_combine)
+        .with_deadline((deadline_ns != 0).then(|| Duration::from_nanos(deadline_ns)))
+}
+
+fn dispatch_output(of: ReceiveArguments) -> DispatchOutput {
+    let (x, scales, counts, src_info, range, experts, weights, stats, wait_ns, active) = of;
+    DispatchOutput::default()
+        .with_recv_x(x)
+        .with_recv_scales(scales)
+        .with_counts(counts)
+        .with_src_info(src_info)
+        .with_layout_range(range)
+        .with_recv_experts(experts)
+        .with_recv_weights(weights)
+        .with_recv_stats(stats)
+        .with_wait_ns(wait_ns)
+        .with_active(active)
+}
+
+fn combine_input((y, zero_copy, unweighted): SendBackArguments) -> CombineInput {
+    CombineInput::default()
+        .with_y(y)
+        .with_zero_copy(zero_copy)
+        .with_unweighted(unweighted)
+}
+
+fn combine_output(of: ReceiveBackArguments) -> CombineOutput {
+    let (out, token_valid, weights, wait_ns, active, renormalise) = of;
+    CombineOutput::default()
+        .with_out(out)
+        .with_token_valid(token_valid)
+        .with_weights(weights)
+        .with_wait_ns(wait_ns)
+        .with_active(active)
+        .with_renormalise(renormalise)
+}
+
+// Each launch is sound because the package has checked dtype, shape, strides and device of every tensor against the layer's
+// shape before it passed addresses, and because `used` keeps the tensors until the launch has ended: it is dropped behind a later
+// launch of the same handle, which runs behind it, or behind the wait in `drop`.
+#[pymethods]
+impl Call {
+    fn dispatch_send(
+        &self,
+        py: Python<'_>,
+        input: SendArguments,
+        stream: usize,
+        used: Py<PyAny>,
+    ) -> PyResult<Event> {
+        let input = dispatch_input(input);
+        self.launch(py, stream, used, true, |stream, call| {
+            // SAFETY: as above.
+            unsafe { self.moe.dispatch_send(stream, call, &input) }
+        })
+    }
+
+    fn dispatch_receive(
+        &self,
+        py: Python<'_>,
+        output: ReceiveArguments,
+        stream: usize,
+        used: Py<PyAny>,
+    ) -> PyResult<Event> {
+        let output = dispatch_output(output);
+        self.launch(py, stream, used, false, |stream, call| {
+            // SAFETY: as above.
+            unsafe { self.moe.dispatch_receive(stream, call, &output) }
+        })
+    }
+
+    fn dispatch(
+        &self,
+        py: Python<'_>,
+        input: SendArguments,
+        output: ReceiveArguments,
+        stream: usize,
+        used: Py<PyAny>,
+    ) -> PyResult<Event> {
+        let (input, output) = (dispatch_input(input), dispatch_output(output));
+        self.launch(py, stream, used, true, |stream, call| {
+            // SAFETY: as above.
+            unsafe { self.moe.dispatch(stream, call, &input, &output) }
+        })
+    }
+
+    fn combine_send(
+        &self,
+        py: Python<'_>,
+        input: SendBackArguments,
+        stream: usize,
+        used: Py<PyAny>,
+    ) -> PyResult<Event> {
+        let input = combine_input(input);
+        self.launch(py, stream, used, true, |stream, call| {
+            // SAFETY: as above.
+            unsafe { self.moe.combine_send(stream, call, &input) }
+        })
+    }
+
+    fn combine_receive(
+        &self,
+        py: Python<'_>,
+        output: ReceiveBackArguments,
+        stream: usize,
+        used: Py<PyAny>,
+    ) -> PyResult<Event> {
+        let output = combine_output(output);
+        self.launch(py, stream, used, false, |stream, call| {
+            // SAFETY: as above.
+            unsafe { self.moe.combine_receive(stream, call, &output) }
+        })
+    }
+
+    fn combine(
+        &self,
+        py: Python<'_>,
+        input: SendBackArguments,
+        output: ReceiveBackArguments,
+        stream: usize,
+        used: Py<PyAny>,
+    ) -> PyResult<Event> {
+        let (input, output) = (combine_input(input), combine_output(output));
+        self.launch(py, stream, used, true, |stream, call| {
+            // SAFETY: as above.
+            unsafe { self.moe.combine(stream, call, &input, &output) }
+        })
+    }
+
+    /// How the call went so far, by the phases that have ended: number, stage, whether it is complete, its words, the ranks that
+    /// something is missing of.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.origin.check(py, "the call")?;
+        let report = py
+            .detach(|| self.handle().report())
+            .map_err(|error| error.raise(py))?;
+        let all = PyDict::new(py);
+        all.set_item("call", report.call)?;
+        all.set_item("epoch", report.epoch)?;
+        all.set_item("stage", report.stage.0)?;
+        all.set_item("complete", report.is_complete())?;
+        all.set_item("ranks", report.troubled().collect::<Vec<u32>>())?;
+        all.set_item("phase", report.fault.as_ref().map(|fault| fault.phase))?;
+        all.set_item("text", report.to_string())?;
+        Ok(all)
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let running = self
+            .running
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let launched: Vec<_> = [running.send.take(), running.receive.take()]
+            .into_iter()
+            .flatten()
+            .collect();
+        // A forked child frees nothing of its parent.
+        let mut ended = self.origin.is_here();
+        if ended && !launched.iter().all(|(event, _)| event.is_done()) {
+            Python::attach(|py| {
+                py.detach(|| {
+                    for (event, _) in &launched {
+                        // A kernel that failed has ended, too.
+                        ended &= !matches!(event.wait(LAST_WAIT), Err(GpuError::Timeout { .. }));
+                    }
+                });
+            });
+        }
+        if !ended {
+            tracing::error!(
+                "a kernel still runs {LAST_WAIT:?} after its call was dropped; its memory is not freed"
+            );
+            std::mem::forget((self.call.take(), launched));
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The runtime's memory as tensors of other libraries: `__dlpack__` on the CPU, `__cuda_array_interface__` on a GPU. A tensor keeps
+//! the memory that it shows.
+
+// UNSAFETY: DLPack is a C struct in a capsule, which other libraries read, and free by the function that stands in it.
+#![expect(unsafe_code, reason = "the C structs of DLPack")]
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyAttributeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use warpverbs::gpu::DeviceMemory;
+use warpverbs::moe::CombineStaging;
+use warpverbs::team::Team;
+
+use crate::error::{Raise, raise};
+
+const UNUSED: &CStr = c"dltensor";
+/// kDLCPU of dlpack.h.
+const CPU: i32 = 1;
+/// kDLUInt of dlpack.h.
+const UNSIGNED: u8 = 1;
+
+/// What holds the memory.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held for its drop")]
+enum Owner {
+    Own(Arc<Team>, DeviceMemory),
+    Layer(Arc<warpverbs::moe::Moe>),
+}
+
+/// Memory of the runtime as bytes.
+#[pyclass(frozen, module = "warpverbs._native")]
+#[derive(Debug)]
+pub(crate) struct Memory {
+    owner: Arc<Owner>,
+    addr: u64,
+    bytes: u64,
+    on_cpu: bool,
+}
+
+/// DLTensor of dlpack.h.
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device: [i32; 2],
+    dimensions: i32,
+    code: u8,
+    bits: u8,
+    lanes: u16,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// DLManagedTensor of dlpack.h, and behind it what only the deleter knows.
+#[repr(C)]
+struct Managed {
+    tensor: Tensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Self)>,
+    /// Where `tensor.shape` points: bytes.
+    shape: i64,
+    owner: Arc<Owner>,
+}
+
+/// # Safety
+/// `managed` is what [`Memory::__dlpack__`] made, and nothing uses it any more.
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    // SAFETY: the caller's promise: it came from `Box::into_raw`, and is given back once.
+    drop(unsafe { Box::from_raw(managed) });
+}
+
+/// # Safety
+/// `capsule` is one of [`Memory::__dlpack__`].
+unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
+    // SAFETY: a capsule, as CPython calls destructors. Who takes the tensor renames the capsule, and then frees it by itself.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, UNUSED.as_ptr()) == 1 {
+            delete(ffi::PyCapsule_GetPointer(capsule, UNUSED.as_ptr()).cast());
+        }
+    }
+}
+
+impl Memory {
+    pub(crate) fn new(
+        py: Python<'_>,
+        team: &Arc<Team>,
+        bytes: usize,
+        align: usize,
+    ) -> PyResult<Self> {
+        let memory = py.detach(|| team.gpu().alloc(bytes, align));
+        let memory = memory.map_err(|error| error.raise(py))?;
+        Ok(Self {
+            addr: memory.addr(),
+            bytes: bytes as u64,
+            on_cpu: team.gpu().label() == "simt",
+            owner: Arc::new(Owner::Own(Arc::clone(team), memory)),
+        })
+    }
+
+    pub(crate) fn of_staging(moe: &Arc<warpverbs::moe::Moe>, staging: &CombineStaging) -> Self {
+        Self {
+            addr: staging.addr,
+            bytes: staging.blocks * staging.rows * staging.row_bytes,
+            on_cpu: moe.team().gpu().label() == "simt",
+            owner: Arc::new(Owner::Layer(Arc::clone(moe))),
+        }
+    }
+}
+
+#[pymethods]
+impl Memory {
+    #[getter]
+    fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// As DLPack says: a capsule `dltensor` of bytes. Options other than the defaults are not needed for memory of the CPU.
+    #[pyo3(signature = (**_options))]
+    fn __dlpack__(
+        &self,
+        py: Python<'_>,
+        _options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        if !self.on_cpu {
+            let words = "memory of a GPU is lent by __cuda_array_interface__";
+            return Err(PyAttributeError::new_err(words));
+        }
+        let shape = i64::try_from(self.bytes)?;
+        let managed = Box::into_raw(Box::new(Managed {
+            tensor: Tensor {
+                data: ptr::with_exposed_provenance_mut(usize::try_from(self.addr)?),
+                device: [CPU, 0],
+                dimensions: 1,
+                code: UNSIGNED,
+                bits: 8,
+                lanes: 1,
+                shape: ptr::null_mut(),
+                strides: ptr::null_mut(),
+                byte_offset: 0,
+            },
+            context: ptr::null_mut(),
+            deleter: Some(delete),
+            shape,
+            owner: Arc::clone(&self.owner),
+        }));
+        // SAFETY: just allocated, and nothing else knows it: its shape may point into it. The capsule takes it over; where none can
+        // be made it is freed here.
+        unsafe {
+            (*managed).tensor.shape = &raw mut (*managed).shape;
+            let capsule = ffi::PyCapsule_New(managed.cast(), UNUSED.as_ptr(), Some(forget));
+            if capsule.is_null() {
+                delete(managed);
+                return Err(PyErr::fetch(py));
+            }
+            Ok(Bound::from_owned_ptr(py, capsule).unbind())
+        }
+    }
+
+    fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
+        match self.on_cpu {
+            true => Ok((CPU, 0)),
+            false => Err(PyAttributeError::new_err(
+                "memory of a GPU is lent by __cuda_array_interface__",
+            )),
+        }
+    }
+
+    /// Version 3 of the interface: bytes in one dimension.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.on_cpu {
+            let words = "memory of the CPU is lent by __dlpack__";
+            return Err(PyAttributeError::new_err(words));
+        }
+        let all = PyDict::new(py);
+        all.set_item("shape", (self.bytes,))?;
+        all.set_item("typestr", "|u1")?;
+        all.set_item("data", (self.addr, false))?;
+        all.set_item("version", 3)?;
+        Ok(all)
+    }
+}
+
+/// What a tensor of another library is, as [`read_dlpack`] returns it: address, code and bits of an element, shape, strides in
+/// elements (none: dense), number of the device.
+type Foreign = (u64, (u8, u8), Vec<i64>, Option<Vec<i64>>, i32);
+
+/// Most dimensions of a tensor that is read.
+const DIMENSIONS: usize = 8;
+
+/// Reads the capsule `dltensor` that a library's `__dlpack__` has returned, and leaves it as it is: the library frees it with the
+/// capsule. The tensor itself keeps its memory.
+#[pyfunction]
+pub(crate) fn read_dlpack(py: Python<'_>, capsule: &Bound<'_, PyAny>) -> PyResult<Foreign> {
+    let object = capsule.as_ptr();
+    // SAFETY: any object may be asked.
+    if unsafe { ffi::PyCapsule_IsValid(object, UNUSED.as_ptr()) } != 1 {
+        let words = "__dlpack__ did not return a capsule named dltensor";
+        return Err(raise(py, "Refused", words.to_owned()));
+    }
+    // SAFETY: a valid capsule of this name holds a DLManagedTensor, which begins with a DLTensor, until it is renamed or freed; it is
+    // held here. The fields are copied at once.
+    let tensor: Tensor = unsafe {
+        ffi::PyCapsule_GetPointer(object, UNUSED.as_ptr())
+            .cast::<Tensor>()
+            .read_unaligned()
+    };
+    let dimensions = usize::try_from(tensor.dimensions).unwrap_or(usize::MAX);
+    if dimensions > DIMENSIONS || tensor.lanes != 1 {
+        let words = format!(
+            "a tensor has {} dimensions of {} lanes; it must have at most {DIMENSIONS}, of one lane",
+            tensor.dimensions, tensor.lanes
+        );
+        return Err(raise(py, "Refused", words));
+    }
+    let numbers = |at: *mut i64| -> Vec<i64> {
+        // SAFETY: dlpack.h: shape, and strides where there are any, hold as many numbers as there are dimensions.
+        (0..dimensions)
+            .map(|i| unsafe { at.add(i).read() })
+            .collect()
+    };
+    let strides = (!tensor.strides.is_null()).then(|| numbers(tensor.strides));
+    let address = tensor.data.expose_provenance() as u64 + tensor.byte_offset;
+    let shape = numbers(tensor.shape);
+    Ok((
+        address,
+        (tensor.code, tensor.bits),
+        shape,
+        strides,
+        tensor.device[1],
+    ))
+}

@@ -1,0 +1,105 @@
+//! Errors of the runtime as exceptions of `warpverbs.errors`, with their text.
+
+use std::error::Error as StdError;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use warpverbs::config::ConfigError;
+use warpverbs::error::{Error, Part};
+use warpverbs::gpu::GpuError;
+use warpverbs::membership::GroupError;
+use warpverbs::moe::MoeError;
+use warpverbs::team::{StoreError, TeamError};
+
+/// The class `name` of `warpverbs.errors`, made with `text`. An interpreter that is shutting down may have lost the module; then
+/// it is a RuntimeError.
+pub(crate) fn raise(py: Python<'_>, name: &str, text: String) -> PyErr {
+    let made = py
+        .import("warpverbs.errors")
+        .and_then(|module| module.getattr(name))
+        .and_then(|class| class.call1((&text,)));
+    match made {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(_) => PyRuntimeError::new_err(text),
+    }
+}
+
+/// What an error of the runtime is called in Python.
+pub(crate) trait Raise {
+    /// The class in `warpverbs.errors`.
+    fn class(&self) -> &'static str;
+
+    /// The exception, with the text of the error.
+    fn raise(self, py: Python<'_>) -> PyErr
+    where
+        Self: StdError + Sized,
+    {
+        raise(py, self.class(), self.to_string())
+    }
+}
+
+impl Raise for ConfigError {
+    fn class(&self) -> &'static str {
+        "ConfigError"
+    }
+}
+
+impl Raise for TeamError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Absent { .. } => "TimeoutError",
+            _ => "TeamError",
+        }
+    }
+}
+
+impl Raise for MoeError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Team(error) => error.class(),
+            Self::Gpu(error) => error.class(),
+            Self::Call(_) => "MoeError",
+            _ => "Refused",
+        }
+    }
+}
+
+impl Raise for GpuError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } => "TimeoutError",
+            Self::BadArgument { .. } | Self::BadRange { .. } => "Refused",
+            _ => "Error",
+        }
+    }
+}
+
+impl Raise for GroupError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::State { .. } => "TimeoutError",
+            Self::Bound { .. }
+            | Self::Suspect { .. }
+            | Self::Store(StoreError::NoLeases { .. }) => "Refused",
+            _ => "GroupError",
+        }
+    }
+}
+
+impl Raise for Error {
+    fn class(&self) -> &'static str {
+        match self.part() {
+            Part::Config => "ConfigError",
+            Part::Team => self
+                .downcast_ref::<TeamError>()
+                .map_or("TeamError", Raise::class),
+            Part::Moe => self
+                .downcast_ref::<MoeError>()
+                .map_or("MoeError", Raise::class),
+            Part::Gpu => self
+                .downcast_ref::<GpuError>()
+                .map_or("Error", Raise::class),
+            _ => "Error",
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `warpverbs._native`: the runtime as Python objects. Users import the package `warpverbs` (`python/warpverbs`), which checks
+//! tensors and calls this module with their addresses.
+//!
+//! Four rules hold for every function here:
+//!
+//! - The GIL is released while a call launches a kernel, waits, or meets other ranks ([`pyo3::Python::detach`]), and no lock of
+//!   Rust is held when the call takes the GIL again. So no thread that keeps a rank alive ever needs the GIL.
+//! - A store of Python's is called on the thread that made the call of this module, and on no other (module `store`).
+//! - A process that was forked from one with a team is refused at its first call (module `origin`): threads, registrations and QPs
+//!   belong to the parent.
+//! - An error of the runtime becomes an exception of `warpverbs.errors` with the same text (module `error`).
+
+// UNSAFETY: `unsafe_code` is opened in `call` (launches read and write memory by the addresses of tensors) and in `dlpack` (a C
+// struct that other libraries read). PyO3 itself needs none here.
+
+mod call;
+mod config;
+mod dlpack;
+mod error;
+mod group;
+mod moe;
+mod origin;
+mod store;
+mod team;
+
+use pyo3::prelude::*;
+
+/// The native module.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<team::Team>()?;
+    module.add_class::<moe::Moe>()?;
+    module.add_class::<call::Call>()?;
+    module.add_class::<call::Event>()?;
+    module.add_class::<dlpack::Memory>()?;
+    module.add_class::<group::Group>()?;
+    module.add_function(wrap_pyfunction!(moe::required_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! Teams.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use warpverbs::error::Error;
+use warpverbs::membership::{GroupError, newest_view, next_generation};
+use warpverbs::team::{RankSet, Store, TeamConfig};
+
+use crate::config::config;
+use crate::dlpack::Memory;
+use crate::error::{Raise, raise};
+use crate::origin::Origin;
+use crate::store;
+
+/// Ranks that have found each other. `warpverbs.Team` wraps it.
+#[pyclass(frozen, module = "warpverbs._native")]
+#[derive(Debug)]
+pub(crate) struct Team {
+    /// None once it is closed.
+    team: Mutex<Option<Arc<warpverbs::team::Team>>>,
+    origin: Origin,
+}
+
+impl Team {
+    /// The team, unless it is closed or belongs to another process.
+    pub(crate) fn get(&self, py: Python<'_>) -> PyResult<Arc<warpverbs::team::Team>> {
+        self.origin.check(py, "the team")?;
+        let held = self.team.lock().unwrap_or_else(PoisonError::into_inner);
+        held.clone()
+            .ok_or_else(|| raise(py, "Refused", "the team is closed".to_owned()))
+    }
+}
+
+/// Why a team was not opened.
+enum Opening {
+    Team(Error),
+    Group(GroupError),
+}
+
+impl From<Error> for Opening {
+    fn from(error: Error) -> Self {
+        Self::Team(error)
+    }
+}
+
+impl From<GroupError> for Opening {
+    fn from(error: GroupError) -> Self {
+        Self::Group(error)
+    }
+}
+
+impl Opening {
+    fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Team(error) => error.raise(py),
+            Self::Group(error) => error.raise(py),
+        }
+    }
+}
+
+/// The role of this process: a founder, or a rank that comes later.
+fn role(
+    team: TeamConfig,
+    store: &Arc<dyn Store>,
+    founders: u32,
+    joins: bool,
+) -> Result<TeamConfig, Opening> {
+    if joins {
+        let members: RankSet = match newest_view(store, team.ranks)? {
+            Some(view) => view.members.into_keys().collect(),
+            None => RankSet::default(),
+        };
+        let generation = next_generation(store.as_ref(), team.rank)?;
+        return Ok(team.joining(generation, members));
+    }
+    let mut team = team;
+    if founders != 0 {
+        team.members = Some(RankSet::first(founders));
+    }
+    Ok(team)
+}
+
+#[pymethods]
+impl Team {
+    /// `given`: `WARPVERBS_*` variables that outrank the environment. `founders`: ranks 0 to `founders` - 1 begin the team, 0 means
+    /// all. `joins`: this process takes the place of one that is gone. `store`: an object with the methods of a c10d store, and its
+    /// name, in place of the store that the variables name.
+    #[new]
+    #[pyo3(signature = (given, founders, joins, store = None))]
+    fn new(
+        py: Python<'_>,
+        given: HashMap<String, String>,
+        founders: u32,
+        joins: bool,
+        store: Option<(Py<PyAny>, String)>,
+    ) -> PyResult<Self> {
+        let config = config(py, &given)?;
+        let opened = store::detach(py, || {
+            let role =
+                |team: TeamConfig, store: &Arc<dyn Store>| role(team, store, founders, joins);
+            match store {
+                None => warpverbs::team::Team::start_as(&config, role),
+                Some((object, name)) => {
+                    let store = store::of_python(object, name, &config.run_id);
+                    let store = store.map_err(Error::from)?;
+                    warpverbs::team::Team::start_in(&config, store, role)
+                }
+            }
+        })?;
+        Ok(Self {
+            team: Mutex::new(Some(opened.map_err(|error| error.raise(py))?)),
+            origin: Origin::here(),
+        })
+    }
+
+    #[getter]
+    fn rank(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.get(py)?.rank())
+    }
+
+    #[getter]
+    fn ranks(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.get(py)?.ranks())
+    }
+
+    #[getter]
+    fn generation(&self, py: Python<'_>) -> PyResult<u32> {
+        Ok(self.get(py)?.config().generation)
+    }
+
+    /// `simt`, or the name of the GPU.
+    #[getter]
+    fn device(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.get(py)?.gpu().label())
+    }
+
+    /// One line that says which HCAs, memory and doorbells the team uses.
+    fn summary(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.get(py)?.summary())
+    }
+
+    /// Whether it is closed, or belongs to another process.
+    #[getter]
+    fn closed(&self) -> bool {
+        let held = self.team.lock().unwrap_or_else(PoisonError::into_inner);
+        held.is_none() || !self.origin.is_here()
+    }
+
+    fn barrier(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let team = self.get(py)?;
+        store::detach(py, || team.barrier(name))?.map_err(|error| error.raise(py))
+    }
+
+    /// Raises what another rank, or a thread of this one, has failed with.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        let team = self.get(py)?;
+        store::detach(py, || team.check_peers())?.map_err(|error| error.raise(py))
+    }
+
+    /// Tells the other ranks that this one gives up.
+    fn give_up(&self, py: Python<'_>, why: &str) -> PyResult<()> {
+        let team = self.get(py)?;
+        store::detach(py, || team.give_up(why))
+    }
+
+    /// Ends the waits of all kernels of this rank.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        let team = self.get(py)?;
+        py.detach(|| team.abort()).map_err(|error| error.raise(py))
+    }
+
+    fn set_deadline(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        let team = self.get(py)?;
+        let deadline = seconds_of(py, "deadline", seconds)?;
+        py.detach(|| team.set_deadline(deadline))
+            .map_err(|error| error.raise(py))
+    }
+
+    /// Device memory, filled with zeros, that `__dlpack__` lends to other libraries.
+    fn alloc(&self, py: Python<'_>, bytes: usize, align: usize) -> PyResult<Memory> {
+        Memory::new(py, &self.get(py)?, bytes, align)
+    }
+
+    /// Gives the team back. Layers and calls that still exist keep what they need until they end.
+    fn close(&self, py: Python<'_>) {
+        if !self.origin.is_here() {
+            return;
+        }
+        let held = {
+            let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
+            team.take()
+        };
+        py.detach(|| drop(held));
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        if self.origin.is_here() {
+            return;
+        }
+        // Queues, registrations and threads are the parent's: a forked child that ended them would end them for the parent.
+        let team = self.team.get_mut().unwrap_or_else(PoisonError::into_inner);
+        std::mem::forget(team.take());
+    }
+}
+
+/// A time that Python gives in seconds.
+pub(crate) fn seconds_of(py: Python<'_>, name: &str, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        let words = format!(
+            "{name} is {seconds} seconds; it must be a positive number that fits in 64 bits"
+        );
+        raise(py, "Refused", words)
+    })
+}

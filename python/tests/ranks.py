@@ -1,0 +1,63 @@
+"""``ranks.py RANKS STORE MODULE:FUNCTION [ARGUMENT..]``: calls a function in a process for each rank, and ends with the first bad
+status. The ranks meet in the directory STORE. Where one fails, the others get a few seconds to end by themselves."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+#: How long the other ranks may go on behind one that failed.
+GRACE = 10
+
+
+def rank(function: str, arguments: list[str]) -> None:
+    sys.path.insert(0, str(Path(__file__).parent))
+    module, _, name = function.partition(":")
+    getattr(importlib.import_module(module), name)(*arguments)
+
+
+def begin(number: int, environment: dict[str, str]) -> int:
+    """Forks rank `number`. This process has read torch and nothing else: no rank needs seconds for that, and none has a device yet."""
+    child = os.fork()
+    if child == 0:
+        os.environ.update({**environment, "WARPVERBS_RANK": str(number)})
+        rank(sys.argv[3], sys.argv[4:])
+        sys.exit(0)
+    return child
+
+
+def main() -> int:
+    ranks, store = int(sys.argv[1]), sys.argv[2]
+    shared = {
+        "WARPVERBS_RANKS": str(ranks),
+        "WARPVERBS_STORE": f"file://{store}",
+        "WARPVERBS_GPU": os.environ.get("WARPVERBS_GPU", "simt"),
+    }
+    os.environ["OMP_NUM_THREADS"] = "1"
+    importlib.import_module("torch.distributed")
+    importlib.import_module("pytest")
+    running = [begin(each, shared) for each in range(ranks)]
+    status, until = 0, None
+    while running:
+        for child in running:
+            ended, how = os.waitpid(child, os.WNOHANG)
+            if ended:
+                running.remove(child)
+                status = status or os.waitstatus_to_exitcode(how)
+                break
+        else:
+            if status and until is None:
+                until = time.monotonic() + GRACE
+            if until is not None and time.monotonic() > until:
+                for child in running:
+                    os.kill(child, signal.SIGKILL)
+            time.sleep(0.01)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""What one rank can show by itself: wrong calls and their texts, memory of the layer as tensors, arrays of other libraries."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import warpverbs
+from warpverbs import _native
+
+SHAPE: dict[str, Any] = {"hidden": 64, "experts": 4, "top_k": 2, "max_tokens": 8}
+
+
+def batch(tokens: int = 3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x = torch.arange(tokens * 64, dtype=torch.float32).reshape(tokens, 64).to(torch.bfloat16)
+    experts = torch.tensor([[token % 4, (token + 1) % 4] for token in range(tokens)], dtype=torch.int32)
+    return x, experts, torch.full((tokens, 2), 0.5)
+
+
+def team() -> warpverbs.Team:
+    return warpverbs.Team(deadline=20)
+
+
+def wrong_calls() -> None:
+    """Each wrong call is refused before anything is launched, in words; prints the texts as JSON."""
+    texts: dict[str, list[str]] = {}
+
+    def wrong(name: str, does: Callable[[], object]) -> None:
+        try:
+            does()
+        except Exception as error:
+            texts[name] = [type(error).__name__, str(error)]
+        else:
+            texts[name] = ["nothing", "was refused"]
+
+    with team() as own:
+        moe = warpverbs.Moe(own, "wrong", **SHAPE)
+        rows = warpverbs.Moe(own, "rows", returns="rows", **SHAPE)
+        fp8 = warpverbs.Moe(own, "fp8", format="fp8", **{**SHAPE, "hidden": 128})
+        call = moe.call()
+        x, experts, weights = batch()
+        shifted = torch.empty(3 * 64 + 1, dtype=torch.bfloat16)[1:].view(3, 64)
+        wrong("dtype of x", lambda: call.dispatch(x.float(), experts))
+        wrong("shape of x", lambda: call.dispatch(x[:, :32].contiguous(), experts))
+        wrong("dimensions of x", lambda: call.dispatch(x[0], experts))
+        wrong("stride of x", lambda: call.dispatch(x.t().contiguous().t(), experts))
+        wrong("alignment of x", lambda: call.dispatch(shifted, experts))
+        wrong("too many tokens", lambda: call.dispatch(*batch(9)))
+        wrong("int64 ids", lambda: call.dispatch(x, experts.long()))
+        wrong("shape of ids", lambda: call.dispatch(x, experts[:, :1].contiguous()))
+        wrong("no tensor", lambda: call.dispatch([1.0], experts))
+        wrong("f64 weights", lambda: call.dispatch(x, experts, weights.double()))
+        wrong("shape of weights", lambda: call.dispatch(x, experts, weights[:2]))
+        wrong("scales of bf16", lambda: call.dispatch(x, experts, scales=weights))
+        wrong("length of active", lambda: call.dispatch(x, experts, active=torch.ones(2, dtype=torch.int32)))
+        wrong("deadline", lambda: call.dispatch(x, experts, deadline=0.0))
+        wrong("a stream on the CPU", lambda: call.dispatch(x, experts, stream=7))
+        wrong(
+            "bf16 with scales of fp8", lambda: fp8.call().dispatch(torch.zeros(1, 128, dtype=torch.bfloat16), experts[:1], scales=weights)
+        )
+        out = moe.received()
+        out.counts = torch.empty(5, dtype=torch.int32)
+        wrong("counts of an output", lambda: call.dispatch(x, experts, out=out))
+        wrong("no y", call.combine)
+        wrong("y and staging", lambda: call.combine(x, staging=True))
+        wrong("staging of sums", lambda: moe.staging(0))
+        wrong("a set that is none", lambda: rows.staging(2))
+        wrong("weights at combine of sums", lambda: combine_with_weights(call))
+        wrong("top_k 0", lambda: warpverbs.Moe.required_bytes(1, **{**SHAPE, "top_k": 0}))
+        wrong("hidden 65", lambda: warpverbs.Moe.required_bytes(1, **{**SHAPE, "hidden": 65}))
+        wrong("a format that is none", lambda: warpverbs.Moe.required_bytes(1, format="fp4", **SHAPE))
+        wrong("a layout that is none", lambda: warpverbs.Moe.required_bytes(1, layout="token", **SHAPE))
+        wrong("a negative number", lambda: warpverbs.Moe.required_bytes(1, **{**SHAPE, "experts": -1}))
+        wrong("a bound that is too short", lambda: warpverbs.Group(own, moe, lease=0.001))
+        wrong("an unknown state", lambda: warpverbs.Group(own, moe).wait("happy", 1))
+    wrong("a closed team", lambda: own.barrier("again"))
+    wrong("an unknown argument", lambda: warpverbs.Team(0, 1, colour="red"))
+    wrong("rank alone", lambda: warpverbs.Team(rank=0))
+    wrong("a rank beyond", lambda: warpverbs.Team(2, 2, "file:///nowhere"))
+    wrong("no store", lambda: warpverbs.Team(0, 2, ""))
+    wrong("a device that is none", lambda: warpverbs.Team(0, 1, device="mlx5_9"))
+    wrong("a GPU that is none", lambda: warpverbs.Team(0, 1, gpu="seven"))
+    wrong("a depth beyond", lambda: warpverbs.Team(0, 1, log_depth=16))
+    wrong("a deadline of 0", lambda: warpverbs.Team(0, 1, deadline=0))
+    print(json.dumps(texts))
+
+
+def combine_with_weights(call: warpverbs.Call) -> None:
+    x, experts, weights = batch()
+    got = call.dispatch(x, experts, weights)
+    call.combine(got.x, weights=weights)
+
+
+def staging() -> None:
+    """What is written into the layer's own memory is what combine sends, and the tensor keeps the layer."""
+    with team() as own:
+        moe = warpverbs.Moe(own, "staging", returns="rows", **SHAPE)
+        call = moe.call()
+        x, experts, weights = batch()
+        got = call.dispatch(x, experts)
+        place = call.staging()
+        assert place.shape == got.x.shape
+        place.copy_(got.x)
+        result = call.combine(staging=True, weights=weights)
+        call.check()
+        assert torch.equal(result.out, x)
+        kept = weakref.ref(moe)
+        del moe, call, got, result
+        gc.collect()
+        assert kept() is None
+        place.fill_(1)
+        assert float(place.float().sum()) == place.numel()
+
+
+def arrays() -> None:
+    """Arrays of numpy, which has neither BF16 nor FP8, pass as their bits; an object with __dlpack__ alone passes, too."""
+    with team() as own:
+        moe = warpverbs.Moe(own, "arrays", **SHAPE)
+        call = moe.call()
+        x, experts, weights = batch()
+        # numpy aligns to 16 bytes.
+        bits = x.view(torch.int16).numpy()
+        call.dispatch_send(bits, experts.numpy(), weights.numpy())
+        got = call.dispatch_receive()
+        call.check()
+
+        class Lender:
+            def __init__(self, tensor: torch.Tensor) -> None:
+                self.tensor = tensor
+
+            def __dlpack__(self) -> object:
+                return torch.utils.dlpack.to_dlpack(self.tensor)
+
+            def __dlpack_device__(self) -> tuple[int, int]:
+                return self.tensor.__dlpack_device__()
+
+        out = np.empty((3, 64), dtype=np.uint16)
+        valid = np.empty(3, dtype=np.uint8)
+        result = call.combine(Lender(got.x), out, token_valid=valid)
+        call.check()
+        assert result.out is out
+        assert torch.equal(torch.from_numpy(out.view(np.int16)).view(torch.bfloat16), x)
+        assert valid.tolist() == [1, 1, 1]
+        memory = own._native.alloc(64, 64)
+        lent = torch.from_dlpack(memory)
+        address = memory.addr
+        del memory
+        gc.collect()
+        lent.fill_(7)
+        assert lent.data_ptr() == address
+        assert lent.sum() == 448
+        for each in (None, object()):
+            with pytest.raises(warpverbs.Refused, match="dltensor"):
+                _native.read_dlpack(each)
+
+
+def forked() -> None:
+    """A child that was forked behind a team is refused at its first call, and takes nothing from its parent."""
+    own = team()
+    moe = warpverbs.Moe(own, "forked", **SHAPE)
+    call = moe.call()
+    x, experts, weights = batch()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            call.dispatch(x, experts, weights)
+        except warpverbs.Refused as error:
+            status = 0 if "forked" in str(error) else 2
+        del call, moe, own
+        gc.collect()
+        os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    call.dispatch(x, experts, weights)
+    call.check()
+    own.close()
+
+
+def dropped_while_it_runs() -> None:
+    """A handle that is collected while its kernel runs keeps what the kernel uses until it has ended."""
+    with team() as own:
+        moe = warpverbs.Moe(own, "dropped", **SHAPE)
+        for _ in range(20):
+            x, experts, weights = batch()
+            event = moe.call().dispatch_send(x, experts, weights, combine=False)
+            del x, experts, weights
+            gc.collect()
+            event.wait(20)
+            assert event.done
+
+
+def threads_go_on() -> None:
+    """A thread that waits in a phase lets other threads of Python run."""
+    with team() as own:
+        moe = warpverbs.Moe(own, "threads", **SHAPE)
+        rounds = 0
+        ended = threading.Event()
+
+        def count() -> None:
+            nonlocal rounds
+            while not ended.is_set():
+                rounds += 1
+
+        counter = threading.Thread(target=count)
+        counter.start()
+        call = moe.call()
+        for _ in range(20):
+            got = call.dispatch(*batch())
+            call.combine(got.x)
+            call.check()
+        ended.set()
+        counter.join()
+        assert rounds > 0

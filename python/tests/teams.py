@@ -1,0 +1,134 @@
+"""Teams of process groups."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import groups
+import pytest
+import torch
+import torch.distributed as dist
+
+import warpverbs
+
+SHAPE: dict[str, Any] = {"hidden": 64, "experts": 4, "top_k": 2, "max_tokens": 4}
+
+
+def one_call(moe: warpverbs.Moe) -> None:
+    """Every rank sends one token to each of two experts, which give it back."""
+    call = moe.call()
+    ranks = moe.team.ranks
+    x = torch.full((1, 64), float(moe.team.rank + 1), dtype=torch.bfloat16)
+    experts = torch.tensor([[0, 4 - 1]], dtype=torch.int32)
+    got = call.dispatch(x, experts, torch.full((1, 2), 0.5))
+    call.check()
+    assert int(got.counts.sum()) == ranks * sum(number in moe.local_experts() for number in (0, 3))
+    result = call.combine(got.x)
+    call.check()
+    assert torch.equal(result.out, x)
+
+
+def subgroups() -> None:
+    """A process is in the teams of several groups at once, and they do not meet; teams of one group follow each other."""
+    rank, ranks = groups.start()
+    halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    alone = [dist.new_group([each]) for each in range(ranks)]
+    own = halves[rank // 2]
+    with warpverbs.Team.from_group(join_timeout=groups.LONG) as world:
+        assert (world.rank, world.ranks) == (rank, 4)
+        # The ranks of a group are numbered in it.
+        with warpverbs.Team.from_group(own, join_timeout=groups.LONG) as half:
+            assert (half.rank, half.ranks) == (rank % 2, 2)
+            # Of the same names in both teams, and in both halves.
+            layers = [warpverbs.Moe(team, "layer", **SHAPE) for team in (world, half)]
+            for team in (world, half):
+                team.barrier("same")
+            for layer in layers:
+                one_call(layer)
+        with warpverbs.Team.from_group(own, join_timeout=groups.LONG) as again:
+            one_call(warpverbs.Moe(again, "layer", **SHAPE))
+        with warpverbs.Team.from_group(alone[rank]) as single:
+            one_call(warpverbs.Moe(single, "layer", **SHAPE))
+        with pytest.raises(warpverbs.Refused, match="is not in the process group"):
+            warpverbs.Team.from_group(halves[1 - rank // 2])
+    groups.finish()
+
+
+def no_group() -> None:
+    """A store of c10d carries no leases, so a Group refuses its team and names what does; such a store is taken with its run id."""
+    place = os.environ["WARPVERBS_STORE"]
+    rank, _ = groups.start()
+    with warpverbs.Team.from_group(join_timeout=groups.LONG) as team:
+        moe = warpverbs.Moe(team, "layer", **SHAPE)
+        with pytest.raises(warpverbs.Refused, match=r"process group '.*' .*c10d.* no leases.*file://DIRECTORY or etcd://"):
+            warpverbs.Group(team, moe)
+        one_call(moe)
+        team.check()
+    if rank == 0:
+        os.mkdir(f"{place}/own".removeprefix("file://"), 0o700)
+    dist.barrier()
+    with warpverbs.Team.from_group(store=f"{place}/own", join_timeout=groups.LONG) as team:
+        moe = warpverbs.Moe(team, "layer", **SHAPE)
+        with warpverbs.Group(team, moe) as members:
+            members.wait("serving", groups.LONG)
+            team.barrier("serving")
+    groups.finish()
+
+
+def one_never_comes() -> None:
+    """A rank of the group that makes no team is named at all others."""
+    rank, _ = groups.start()
+    if rank != 1:
+        with pytest.raises(warpverbs.Error, match="rank 1 has not come"):
+            warpverbs.Team.from_group(join_timeout=2)
+    groups.finish()
+
+
+def threads() -> None:
+    """A team is used from any thread of Python: the store is called on the thread that makes the call."""
+    groups.start()
+    made_by: list[Any] = []
+
+    def work(body: Any) -> None:
+        thread = threading.Thread(target=lambda: made_by.append(body()))
+        thread.start()
+        thread.join()
+
+    work(lambda: warpverbs.Team.from_group(join_timeout=groups.LONG))
+    team = made_by[0]
+    work(lambda: warpverbs.Moe(team, "layer", **SHAPE))
+    one_call(made_by[1])
+    team.barrier("main")
+    work(lambda: team.barrier("close"))
+    team.close()
+    groups.finish()
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def interrupted() -> None:
+    """Ctrl-C, or what a handler of a signal raises, ends the wait for other ranks as what it is."""
+    rank, _ = groups.start()
+
+    def handler(*_: object) -> None:
+        raise Interrupted
+
+    if rank == 0:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        start = time.monotonic()
+        with pytest.raises(Interrupted):
+            warpverbs.Team.from_group(join_timeout=groups.LONG)
+        assert time.monotonic() - start < groups.LONG
+    groups.finish()
+
+
+def without_a_group() -> None:
+    with pytest.raises(warpverbs.Refused, match="there is no process group"):
+        warpverbs.Team.from_group()

@@ -1,0 +1,285 @@
+"""What stands behind buffers: the teams of a process group, a layer for each shape, and the calls of a layer that are open."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from ..errors import Error, MoeError, RankLost, Refused
+from ..moe import Call, Moe
+from ..team import Team
+
+__all__ = ["Batch", "Handle", "Hook", "Layer", "Place", "Shape"]
+
+log = logging.getLogger("warpverbs.deep_ep")
+
+#: Calls of a layer that may be open at once: it has two sets of slots.
+OPEN = 2
+#: Layers of a team: each takes three of its 16 windows.
+LAYERS = 5
+
+
+class Shape(NamedTuple):
+    """What a layer is made for."""
+
+    max_tokens: int
+    hidden: int
+    experts: int
+    top_k: int
+    format: str
+
+    def name(self) -> str:
+        """The same at all ranks."""
+        return f"deep_ep-{self.max_tokens}-{self.hidden}-{self.experts}-{self.top_k}-{self.format}"
+
+
+class Receive:
+    """A receive phase that a hook stands for. It runs once: when its hook is called, or before a later batch is received, since a
+    layer receives its batches in their order."""
+
+    __slots__ = ("_body", "_event", "batch", "dropped", "kind")
+
+    def __init__(self, batch: Batch, kind: str, body: Callable[[], Any]) -> None:
+        self.batch, self.kind = batch, kind
+        self._body: Callable[[], Any] | None = body
+        #: Behind the phase, where it has run in some stream of a GPU.
+        self._event: Any = None
+        #: Whether nobody has the hook any more.
+        self.dropped = False
+
+    def run(self) -> None:
+        """Runs the phase, unless it has run."""
+        body, self._body = self._body, None
+        if body is not None:
+            self._event = body()
+
+    def call(self) -> None:
+        """What the hook does: behind it the current stream has what was received."""
+        self.batch.layer.receive_before(self.batch, self.kind)
+        self.run()
+        if self._event is not None:
+            torch.cuda.current_stream().wait_event(self._event)
+        if self.batch.pending is self:
+            self.batch.pending = None
+
+    def what(self) -> str:
+        """The call that it belongs to, in words."""
+        return f"low_latency_{self.kind} of batch {self.batch.number}"
+
+
+class Batch:
+    """One dispatch, until what its combine brings back has been added up."""
+
+    __slots__ = ("call", "layer", "number", "pending", "stage", "tokens", "topk_idx")
+
+    def __init__(self, layer: Layer, call: Call, number: int, topk_idx: Any) -> None:
+        self.layer, self.call, self.number = layer, call, number
+        self.topk_idx = topk_idx
+        self.tokens = int(topk_idx.shape[0])
+        #: ``sent``, ``dispatched``, ``returned``, ``combined`` or ``left``: a later batch has taken its place.
+        self.stage = "sent"
+        #: What the hook that has not been called stands for.
+        self.pending: Receive | None = None
+
+
+class Hook:
+    """What ``return_recv_hook=True`` returns: it receives what was sent, once, on the stream that is current when it is called."""
+
+    __slots__ = ("_receive",)
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive: Receive | None = receive
+
+    def __call__(self) -> None:
+        receive, self._receive = self._receive, None
+        if receive is None:
+            raise Refused("this hook has been called already; a hook receives once")
+        receive.call()
+
+    def __del__(self) -> None:
+        if self._receive is not None:
+            self._receive.dropped = True
+
+
+class Handle(tuple[Any, ...]):
+    """``(src_info, layout_range, num_max_dispatch_tokens_per_rank, hidden, num_experts)``, and the batch that it stands for."""
+
+    batch: Batch
+
+
+class Layer:
+    """A shape with its memory, and the batches of it that are open."""
+
+    def __init__(self, team: Team, shape: Shape) -> None:
+        self.shape = shape
+        self.moe = Moe(
+            team,
+            shape.name(),
+            hidden=shape.hidden,
+            experts=shape.experts,
+            top_k=shape.top_k,
+            max_tokens=shape.max_tokens,
+            format=shape.format,
+            returns="rows",
+        )
+        self._idle = [self.moe.call() for _ in range(OPEN)]
+        self._open: list[Batch] = []
+        self._begun = 0
+        self._seen: tuple[int, int, list[int], str] | None = None
+        #: The stream of the last launch, and an event behind it: what a layer sends is in one order at all ranks.
+        self._last: tuple[Any, Any] | None = None
+        log.info("%r", self.moe)
+
+    def begin(self, topk_idx: Any) -> Batch:
+        """A new batch. With two open ones, the older is left if nothing of it is under way."""
+        if len(self._open) == OPEN:
+            oldest = self._open[0]
+            if oldest.pending is not None:
+                raise Refused(
+                    f"two batches are in flight: the hook of {oldest.pending.what()} has not been called; call it before another dispatch"
+                )
+            self.end(oldest, "left")
+        batch = Batch(self, self._idle.pop(), self._begun, topk_idx)
+        self._begun += 1
+        self._open.append(batch)
+        return batch
+
+    def end(self, batch: Batch, stage: str) -> None:
+        """``batch`` is over."""
+        batch.stage = stage
+        batch.pending = batch.topk_idx = None
+        self._open.remove(batch)
+        self._idle.append(batch.call)
+
+    def cancel(self, batch: Batch) -> None:
+        """``batch`` was refused before anything was launched."""
+        self.end(batch, "left")
+        self._begun -= 1
+
+    def receive_before(self, batch: Batch, kind: str) -> None:
+        """Receives what older batches still wait for, before `batch` does: later it could not be had any more. With ``combine``, those
+        that were not sent back yet are over."""
+        for older in [each for each in self._open if each.number < batch.number]:
+            if older.pending is not None and older.pending.kind == kind:
+                older.pending.run()
+            elif kind == "combine" and older.stage == "dispatched":
+                self.end(older, "left")
+
+    def settle(self) -> None:
+        """Ends the call whose hook nobody has any more, and names it."""
+        for batch in list(self._open):
+            pending = batch.pending
+            if pending is not None and pending.dropped:
+                pending.call()
+                raise Refused(
+                    f"the hook of {pending.what()} was never called, and nobody has it any more: what that call returned was not there. "
+                    "It has been received now; call every hook"
+                )
+
+    def check(self, tolerant: bool) -> RankLost | None:
+        """What the newest phases have missed, if that is new: an error for the next call; with ``tolerant`` a line in the log."""
+        found = self.moe._native.fault()
+        if found is None or found == self._seen:
+            return None
+        self._seen = found
+        call, phase, ranks, text = found
+        if not ranks:
+            raise MoeError(f"an earlier call was not complete: {text}", (), phase, call)
+        if tolerant:
+            log.warning("%s", text)
+            return None
+        return RankLost(
+            f"an earlier call was not complete: {text}. This buffer cannot go on without its ranks: make another one, with "
+            "enable_shrink=True if it shall",
+            tuple(ranks),
+            phase,
+            call,
+        )
+
+    def launch(self, stream: Any, body: Callable[[], None]) -> Any:
+        """Launches ``body`` in ``stream``, torch's current one, behind the layer's launch before. Returns an event behind it, if there
+        can be one."""
+        if stream is None:
+            body()
+            return None
+        captures = torch.cuda.is_current_stream_capturing()
+        if self._last is not None and self._last[0] != stream and not captures:
+            stream.wait_event(self._last[1])
+        body()
+        if not captures:
+            event = torch.cuda.Event()
+            event.record(stream)
+            self._last = (stream, event)
+            return event
+        return None
+
+
+class Place:
+    """What the buffers of a process group share: its teams, and a layer for each shape."""
+
+    _all: ClassVar[weakref.WeakKeyDictionary[Any, Place]] = weakref.WeakKeyDictionary()
+
+    def __init__(self, group: Any, store: str | None, join_timeout: float | None) -> None:
+        self._group = weakref.ref(group)
+        self._store, self._join_timeout = store, join_timeout
+        self.teams = [Team.from_group(group, store=store, join_timeout=join_timeout)]
+        self._layers: dict[Shape, Layer] = {}
+        self.lost: RankLost | None = None
+        #: Buffers that will be destroyed, and whether there is one that will not: then only the end of the group ends the teams.
+        self.users, self.stays = 0, False
+
+    @classmethod
+    def of(cls, group: Any, store: str | None, join_timeout: float | None, destroyed: bool) -> Place:
+        """That of ``group``, for one more buffer."""
+        place = cls._all.get(group)
+        if place is not None:
+            # A process that was forked has its parent's: refused here, in words.
+            _ = place.team.generation
+        if place is None or place.lost is not None:
+            place = cls(group, store, join_timeout)
+            cls._all[group] = place
+        if destroyed:
+            place.users += 1
+        else:
+            place.stays = True
+        return place
+
+    @property
+    def team(self) -> Team:
+        """The newest of its teams."""
+        return self.teams[-1]
+
+    def layer(self, shape: Shape) -> Layer:
+        """The layer of ``shape``; the first use makes it, at all ranks together."""
+        layer = self._layers.get(shape)
+        if layer is None:
+            if not self.team.on_cpu and torch.cuda.is_current_stream_capturing():
+                raise Refused(
+                    f"the first call of the shape {shape} is inside a CUDA graph capture, where no memory can be registered; call "
+                    "Buffer.warm_up(..) with this shape before the capture"
+                )
+            if self._layers and len(self._layers) % LAYERS == 0:
+                self.teams.append(Team.from_group(self._group(), store=self._store, join_timeout=self._join_timeout))
+            layer = self._layers[shape] = Layer(self.team, shape)
+        return layer
+
+    def leave(self) -> None:
+        """One buffer less; the last one, where all are destroyed, gives everything back together with the other ranks."""
+        self.users -= 1
+        if self.users or self.stays:
+            return
+        group = self._group()
+        if group is not None and self._all.get(group) is self:
+            del self._all[group]
+        self._layers.clear()
+        for team in self.teams:
+            try:
+                if self.lost is None:
+                    team.barrier("destroy")
+            except Error as error:
+                log.warning("a buffer is destroyed without meeting the other ranks: %s", error)
+            team.close()

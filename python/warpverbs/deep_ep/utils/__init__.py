@@ -1,0 +1,8 @@
+"""Helpers that programs import beside the buffer."""
+
+from __future__ import annotations
+
+from . import envs, event
+from .event import EventHandle, EventOverlap
+
+__all__ = ["EventHandle", "EventOverlap", "envs", "event"]

@@ -1,0 +1,58 @@
+"""Exceptions of Warpverbs. The text of each names the value, the limit and what to do."""
+
+from __future__ import annotations
+
+import builtins
+
+__all__ = [
+    "ConfigError",
+    "Error",
+    "GroupError",
+    "MoeError",
+    "RankLost",
+    "Refused",
+    "TeamError",
+    "TimeoutError",
+]
+
+
+class Error(RuntimeError):
+    """Anything that the runtime fails at."""
+
+
+class ConfigError(Error, ValueError):
+    """A ``WARPVERBS_*`` variable or an argument of ``Team`` has a value that is not allowed."""
+
+
+class Refused(Error, ValueError):
+    """An argument that the runtime does not take, or an object that cannot be used any more. Nothing has been launched."""
+
+
+class TeamError(Error):
+    """The ranks did not meet, do not agree on something, or one of them has given up."""
+
+
+class TimeoutError(Error, builtins.TimeoutError):
+    """Something did not happen within its limit."""
+
+
+class GroupError(Error):
+    """A group could not be started, or its threads have ended."""
+
+
+class MoeError(Error):
+    """A call that did not go through for all ranks.
+
+    ``ranks`` are the ranks that something is missing of, ``phase`` is the phase in which the first fault showed (0 to 3:
+    dispatch send, dispatch receive, combine send, combine receive), and ``call`` is the number of the call.
+    """
+
+    def __init__(self, text: str, ranks: tuple[int, ...] = (), phase: int | None = None, call: int | None = None) -> None:
+        super().__init__(text)
+        self.ranks = ranks
+        self.phase = phase
+        self.call = call
+
+
+class RankLost(MoeError):
+    """A rank that this program needs is gone, and the program has not said that it can go on without it."""

@@ -1,0 +1,114 @@
+"""Groups: ranks die, leave and come back while the calls of a layer go on."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import NamedTuple
+
+from . import _native
+from .moe import Moe
+from .team import Team
+
+__all__ = ["Group", "View"]
+
+
+class View(NamedTuple):
+    """Which ranks belong to a group from one call on."""
+
+    #: Number of the view.
+    epoch: int
+    #: First call that runs in it.
+    first: int
+    #: Generation of each member, by rank.
+    members: dict[int, int]
+    #: Pairs of members that exchange no tokens in it, because a QP between them has failed.
+    parted: list[tuple[int, int]]
+
+    def active(self, ranks: int) -> list[bool]:
+        """For each of ``ranks``, whether it is a member."""
+        return [rank in self.members for rank in range(ranks)]
+
+
+class Group:
+    """Puts the calls of ``moe`` under views that all members agree on. Its threads need no GIL.
+
+    :param lease: how long a rank that does not renew its lease counts as living, seconds.
+    :param stall: how long a living rank may be without contact to the larger side before it goes.
+    :param error: how long a QP to a rank is in error before the two part.
+    :param promise: how long a living rank may leave a proposal unanswered.
+    :param found: longest wait of the founders for each other.
+
+    A group is a context manager: behind its block this rank leaves at once, and the others go on without it.
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        moe: Moe,
+        *,
+        lease: float = 2.0,
+        stall: float | None = None,
+        error: float | None = None,
+        promise: float | None = None,
+        found: float | None = None,
+    ) -> None:
+        self.team, self.moe = team, moe
+        self._native = _native.Group(team._native, moe._native, lease, stall, error, promise, found)
+        team._groups += 1
+
+    @property
+    def state(self) -> str:
+        """``joining``, ``serving``, ``changing``, ``expelled``, ``left`` or ``broken``."""
+        return self._native.state
+
+    @property
+    def view(self) -> View | None:
+        """The newest view that the kernels of this rank have; None before the first. No sync with a device."""
+        found = self._native.view()
+        if found is None:
+            return None
+        pairs = [(low, high) for low, high in found["parted"]]
+        return View(found["epoch"], found["first"], dict(found["members"]), pairs)
+
+    def events(self) -> list[tuple[float, str]]:
+        """What has happened since the last call: seconds since the start of the group, and what."""
+        return list(self._native.events())
+
+    def wait(self, state: str, timeout: float) -> None:
+        """Waits until this rank is in ``state``; raises :class:`warpverbs.TimeoutError` if it is not, or cannot come there."""
+        self._native.wait(state, timeout)
+
+    def wait_view(self, epoch: int, timeout: float) -> View:
+        """Waits until this rank serves in a view of at least ``epoch``."""
+        self._native.wait_view(epoch, timeout)
+        view = self.view
+        assert view is not None, "a rank that serves has a view"
+        return view
+
+    def suspect(self, rank: int, why: str) -> None:
+        """Says that ``rank`` is not reached. Kernels do not wait for it from now on; it loses its place only if others say so, too."""
+        self._native.suspect(rank, why)
+
+    def leave(self, timeout: float) -> None:
+        """Asks the others to go on without this rank, and waits until they do. Another thread goes on making calls meanwhile, so
+        that no token is lost."""
+        self._native.leave(timeout)
+
+    def close(self) -> None:
+        """Ends this rank's part. The others go on without it."""
+        self._native.close()
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        ranks = [] if self.view is None else sorted(self.view.members)
+        return f"<warpverbs.Group rank {self.team.rank} {self.state}, members {ranks}>"

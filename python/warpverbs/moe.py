@@ -1,0 +1,565 @@
+"""Layers and calls: dispatch of tokens to experts, and combine of what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from . import _arrays, _native
+from .errors import MoeError, Refused
+from .team import Team
+
+__all__ = ["Call", "Combined", "Moe", "Received", "Report"]
+
+#: Formats by the names that ``Moe(format=..)`` takes.
+FORMATS = ("bf16", "fp8", "fp8-pow2", "fp8-ue8m0")
+#: Channels that share a scale.
+GROUP = 128
+
+
+_Result = TypeVar("_Result")
+
+
+class Report(NamedTuple):
+    """How a call went, by the phases that have ended."""
+
+    #: Number of the call.
+    call: int
+    #: Whether every phase so far went through for every rank.
+    complete: bool
+    #: Ranks that something is missing of.
+    ranks: tuple[int, ...]
+    #: The phase in which the first fault showed, 0 to 3; None without a fault.
+    phase: int | None
+    #: All of it in words.
+    text: str
+
+
+class Received:
+    """What a dispatch has laid out. Rows lie by local expert (``layout="expert"``) or by source rank (``layout="rank"``).
+
+    ``L`` are the places for experts that each rank has, ``R`` the ranks, ``T`` is ``max_tokens``, ``K`` is ``top_k``.
+    """
+
+    __slots__ = (
+        "active",
+        "counts",
+        "experts",
+        "layout_range",
+        "scales",
+        "scales_memory",
+        "src_info",
+        "stats",
+        "wait_ns",
+        "weights",
+        "x",
+    )
+
+    def __init__(
+        self,
+        x: Any,
+        counts: Any,
+        src_info: Any,
+        *,
+        scales_memory: Any = None,
+        scales: Any = None,
+        layout_range: Any = None,
+        experts: Any = None,
+        weights: Any = None,
+        stats: Any = None,
+        wait_ns: Any = None,
+        active: Any = None,
+    ) -> None:
+        #: Tokens: ``[L, R·T, H]``, of which the first ``counts[e]`` rows of an expert are written; or ``[R, T, H]``.
+        self.x = x
+        #: Rows of each local expert, or of each rank: i32.
+        self.counts = counts
+        #: Row of its rank's input that each row is: i32, in the shape of the rows.
+        self.src_info = src_info
+        #: Scales as they lie in memory: FP8 by expert has the rows innermost.
+        self.scales_memory = scales_memory
+        #: Scales in the order of the rows, a view of :attr:`scales_memory`.
+        self.scales = scales
+        #: By expert: begin << 32 | count of the rows of each rank: i64 ``[L, R]``.
+        self.layout_range = layout_range
+        #: By rank: local experts of each row, -1 none: i32 ``[R, T, K]``.
+        self.experts = experts
+        #: By rank: their weights: f32 ``[R, T, K]``.
+        self.weights = weights
+        #: Added to: rows of each local expert: i64 ``[L]``.
+        self.stats = stats
+        #: Added to: ns waited for each rank: i64 ``[R]``.
+        self.wait_ns = wait_ns
+        #: 1 for each rank whose rows are here: i32 ``[R]``.
+        self.active = active
+
+    def __repr__(self) -> str:
+        return f"<warpverbs.Received {list(self.x.shape)}>"
+
+
+class Combined(NamedTuple):
+    """What a combine has added up."""
+
+    #: BF16 ``[tokens, H]``.
+    out: Any
+    #: 1 for each token all of whose experts contributed: u8 ``[tokens]``.
+    token_valid: Any
+    #: 1 for each rank whose rows were added: i32 ``[R]``.
+    active: Any
+    #: Added to: ns waited for each rank: i64 ``[R]``. None: not kept.
+    wait_ns: Any
+
+
+def _address(name: str, value: Any, dtype: str, shape: tuple[int | None, ...], moe: Moe, align: int = 0) -> int:
+    return _arrays.address(name, value, dtype, shape, moe.on_cpu, align or None)
+
+
+class Moe:
+    """A MoE layer's shape, with the memory that its calls need; one serves all layers of a model that have this shape.
+
+    Making one is collective: all ranks make their layers in the same order, with the same ``name`` and shape.
+
+    :param hidden: BF16 elements of a token: a multiple of 8, of 128 for FP8, at most 16,384.
+    :param experts: experts of all ranks together, at most 4,096.
+    :param top_k: experts that a token may choose, 1 to 32.
+    :param max_tokens: most tokens that a rank dispatches in one call, 1 to 65,534.
+    :param format: ``bf16``; ``fp8``, ``fp8-pow2`` or ``fp8-ue8m0`` (e4m3 with a scale for each 128 channels: f32, f32 rounded up to
+        a power of two, its exponent byte); or ``(bytes, scale bytes)`` of tokens that the library does not look into.
+    :param layout: ``expert`` or ``rank``: how dispatch lays out what it received.
+    :param returns: ``sums``: combine sends back one row for each rank, weighted by dispatch's weights; ``rows``: one for each expert,
+        weighted at combine.
+    :param local_experts: places for experts that each rank has. 0: as many as the placement uses.
+    :param placement: the experts of each rank, in the order of their local numbers. None: contiguous blocks.
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        name: str,
+        *,
+        hidden: int,
+        experts: int,
+        top_k: int,
+        max_tokens: int,
+        format: str | tuple[int, int] = "bf16",
+        layout: str = "expert",
+        returns: str = "sums",
+        local_experts: int = 0,
+        placement: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        self.team = team
+        self.name = name
+        self.hidden, self.experts, self.top_k, self.max_tokens = hidden, experts, top_k, max_tokens
+        self.layout, self.returns = layout, returns
+        shape = _shape(hidden, experts, top_k, max_tokens, format, layout, returns, local_experts)
+        self.format = shape[4]
+        self._payload, self._scale_bytes = shape[5], shape[6]
+        table = None if placement is None else [list(held) for held in placement]
+        self._native = _native.Moe(team._native, name, shape, table)
+        self._bytes = _native.required_bytes(shape, team.ranks)
+        #: Places for experts that each rank has: the first dimension of what dispatch lays out by expert.
+        self.room: int = self._native.room
+        #: Whether its kernels run on the CPU.
+        self.on_cpu: bool = self._native.on_cpu
+
+    @staticmethod
+    def required_bytes(
+        ranks: int,
+        *,
+        hidden: int,
+        experts: int,
+        top_k: int,
+        max_tokens: int,
+        format: str | tuple[int, int] = "bf16",
+        layout: str = "expert",
+        returns: str = "sums",
+        local_experts: int = 0,
+    ) -> dict[str, int]:
+        """Bytes of device memory that such a layer takes at each of ``ranks``, without making it: ``slots``, ``staging``, ``signals``,
+        ``state`` and ``handle`` (of each call) are the library's, ``recv_x``, ``recv_scales`` and ``y`` the caller's."""
+        shape = _shape(hidden, experts, top_k, max_tokens, format, layout, returns, local_experts)
+        return dict(_native.required_bytes(shape, ranks))
+
+    def call(self) -> Call:
+        """A handle of one call at a time. A program with two calls open at once has two."""
+        return Call(self)
+
+    def local_experts(self) -> list[int]:
+        """Experts of this rank in the newest view, in the order of their local numbers."""
+        return list(self._native.local_experts())
+
+    def set_deadlines(self, steady: float, warm: float | None = None, warm_calls: int = 0, change: float | None = None) -> None:
+        """Sets how long a phase waits for other ranks, seconds: in general, and in the first ``warm_calls`` calls; and how long calls
+        are held while members change."""
+        self._native.set_deadlines(steady, warm or steady, warm_calls, change or steady)
+
+    def set_active(self, active: Sequence[bool]) -> None:
+        """Sets with which ranks later calls exchange, where a call brings no mask of its own."""
+        self._native.set_active([bool(each) for each in active])
+
+    def suspected(self) -> list[int]:
+        """Ranks that kernels have waited for in vain, and that have said nothing new since. Reads host memory, without a sync."""
+        return list(self._native.suspected())
+
+    def last_fault(self) -> str | None:
+        """The newest fault in words; None if there was none. Reads host memory, without a sync."""
+        return self._native.last_fault()
+
+    def staging(self, set: int) -> Any:
+        """The memory of ``set`` (0 or 1: the number of the call modulo 2) that combine sends from with ``staging=True``, as a torch
+        tensor ``[L, R·T, H]``, or ``[R, T, H]`` by rank. It keeps the layer. Needs ``returns="rows"`` or ``layout="rank"``."""
+        memory, (blocks, rows, _) = self._native.staging(set)
+        torch = self._torch()
+        flat = torch.from_dlpack(memory) if self.on_cpu else torch.as_tensor(memory, device="cuda")
+        return flat.view(torch.bfloat16).view(blocks, rows, self.hidden)
+
+    def received(self, *, stats: bool = False, wait_ns: bool = False) -> Received:
+        """Makes the tensors of one dispatch with torch, to be passed as ``out`` again and again."""
+        torch = self._torch()
+        device = "cpu" if self.on_cpu else "cuda"
+        ranks, rows = self.team.ranks, self.max_tokens
+        lead = (self.room, ranks * rows) if self.layout == "expert" else (ranks, rows)
+        widths = {"bf16": (torch.bfloat16, self.hidden), "opaque": (torch.uint8, self._payload)}
+        dtype, width = widths.get(self.format, (torch.float8_e4m3fn, self.hidden))
+
+        def empty(shape: tuple[int, ...], of: Any) -> Any:
+            return torch.empty(shape, dtype=of, device=device)
+
+        memory = scales = None
+        if self.format not in ("bf16", "opaque") or self._scale_bytes:
+            shape, kind = self._scales()
+            memory = empty(shape, {"f32": torch.float32, "i32": torch.int32, "u8": torch.uint8}[kind])
+            by_expert = self.layout == "expert" and self.format != "opaque"
+            scales = memory.transpose(1, 2) if by_expert else memory
+        out = Received(
+            empty((*lead, width), dtype),
+            empty(lead[:1], torch.int32),
+            empty(lead, torch.int32),
+            scales_memory=memory,
+            scales=scales,
+            active=empty((ranks,), torch.int32),
+        )
+        if self.layout == "expert":
+            out.layout_range = empty((self.room, ranks), torch.int64)
+        else:
+            out.experts = empty((*lead, self.top_k), torch.int32)
+            out.weights = empty((*lead, self.top_k), torch.float32)
+        if stats:
+            out.stats = torch.zeros((self.room,), dtype=torch.int64, device=device)
+        if wait_ns:
+            out.wait_ns = torch.zeros((ranks,), dtype=torch.int64, device=device)
+        return out
+
+    def _scales(self) -> tuple[tuple[int, ...], str]:
+        """Shape and element type of the scales of a dispatch, as they lie in memory."""
+        ranks, rows = self.team.ranks, self.max_tokens
+        lead = (self.room, ranks * rows) if self.layout == "expert" else (ranks, rows)
+        if self.format == "opaque":
+            return (*lead, self._scale_bytes), "u8"
+        words, kind = _scale_words(self.hidden, self.format)
+        return ((lead[0], words, lead[1]) if self.layout == "expert" else (*lead, words)), kind
+
+    @staticmethod
+    def _torch() -> Any:
+        torch = _arrays.torch()
+        if torch is None:
+            raise Refused("out is None, and torch is not imported; pass a Received with tensors of your library")
+        return torch
+
+    def __repr__(self) -> str:
+        library = sum(self._bytes[name] for name in ("slots", "staging", "signals", "state"))
+        return (
+            f"<warpverbs.Moe {self.name!r} rank {self.team.rank} of {self.team.ranks}: {self.experts} experts, top {self.top_k}, "
+            f"{self.max_tokens} x {self.hidden} {self.format}, {library} bytes on {self.team.device}>"
+        )
+
+
+def _scale_words(hidden: int, format: str) -> tuple[int, str]:
+    """Words of 4 bytes that hold the scales of an FP8 token, and their element type."""
+    groups = -(-hidden // GROUP)
+    return (-(-groups // 4), "i32") if format == "fp8-ue8m0" else (groups, "f32")
+
+
+def _shape(
+    hidden: int,
+    experts: int,
+    top_k: int,
+    max_tokens: int,
+    format: str | tuple[int, int],
+    layout: str,
+    returns: str,
+    local_experts: int,
+) -> tuple[int, int, int, int, str, int, int, str, str, int]:
+    """The shape as the native module takes it."""
+    if isinstance(format, str):
+        word, payload, scale = format, 0, 0
+        if word not in FORMATS:
+            raise Refused(f"format is {format!r}; it must be one of {', '.join(FORMATS)}, or (bytes, scale bytes)")
+    else:
+        word, (payload, scale) = "opaque", format
+    numbers = {
+        "hidden": hidden,
+        "experts": experts,
+        "top_k": top_k,
+        "max_tokens": max_tokens,
+        "bytes of format": payload,
+        "scale bytes of format": scale,
+        "local_experts": local_experts,
+    }
+    for name, value in numbers.items():
+        if not isinstance(value, int) or not 0 <= value < 1 << 32:
+            raise Refused(f"{name} is {value!r}; it must be a whole number below 2^32")
+    return hidden, experts, top_k, max_tokens, word, payload, scale, layout, returns, local_experts
+
+
+class Call:
+    """One call at a time: dispatch, then combine. Every rank makes the same phases in the same order.
+
+    On a GPU each phase is one launch in the stream that torch has current, or in ``stream`` (a ``cudaStream_t`` as a number), and
+    returns at once. On the CPU there are no streams: a phase that receives, and ``dispatch`` and ``combine``, have ended when they
+    return; a phase that sends returns at once, and its input must not be written before the phase behind it has returned.
+    """
+
+    def __init__(self, moe: Moe) -> None:
+        self.moe = moe
+        self._native = moe._native.call()
+        self._tokens = 0
+
+    def dispatch_send(
+        self,
+        x: Any,
+        experts: Any,
+        weights: Any = None,
+        *,
+        scales: Any = None,
+        active: Any = None,
+        deadline: float | None = None,
+        combine: bool = True,
+        stream: int | None = None,
+    ) -> _native.Event:
+        """Sends tokens to the ranks of their experts.
+
+        :param x: ``[tokens, H]`` in BF16, which an FP8 layer casts; or in the layer's own format, with ``scales``.
+        :param experts: choices, i32 ``[tokens, K]``, -1 for none. No token chooses one expert twice.
+        :param weights: f32 ``[tokens, K]``. None: all are 1. A layer that returns rows takes them at combine.
+        :param active: u32 ``[ranks]``, 0 for ranks that do not take part. None: all members.
+        :param deadline: longest wait of each phase of this call, seconds. None: the layer's.
+        :param combine: False: no combine follows.
+        """
+        given = self._input(x, experts, weights, scales, active, deadline, combine)
+        return self._native.dispatch_send(given, self._stream(stream), (x, experts, weights, scales, active))
+
+    def dispatch_receive(self, out: Received | None = None, *, stream: int | None = None) -> Received:
+        """Waits for the tokens of every rank and lays them out, in ``out`` where it is given."""
+        out = out or self.moe.received()
+        event = self._native.dispatch_receive(self._output(out), self._stream(stream), out)
+        return self._ended(event, out)
+
+    def dispatch(
+        self,
+        x: Any,
+        experts: Any,
+        weights: Any = None,
+        *,
+        scales: Any = None,
+        active: Any = None,
+        deadline: float | None = None,
+        combine: bool = True,
+        out: Received | None = None,
+        stream: int | None = None,
+    ) -> Received:
+        """:meth:`dispatch_send` and :meth:`dispatch_receive` as one launch."""
+        given = self._input(x, experts, weights, scales, active, deadline, combine)
+        out = out or self.moe.received()
+        used = (x, experts, weights, scales, active, out)
+        event = self._native.dispatch(given, self._output(out), self._stream(stream), used)
+        return self._ended(event, out)
+
+    def combine_send(self, y: Any = None, *, staging: bool = False, unweighted: bool = False, stream: int | None = None) -> _native.Event:
+        """Sends back what the experts made of the rows, to the ranks that they came from.
+
+        :param y: BF16 in the places of ``Received.x``.
+        :param staging: it lies in the layer's own memory (:meth:`staging`) already, so nothing is copied; ``y`` is then None.
+        :param unweighted: every weight counts as 1.
+        """
+        given = self._returned(y, staging, unweighted)
+        return self._native.combine_send(given, self._stream(stream), y)
+
+    def combine_receive(
+        self,
+        out: Any = None,
+        weights: Any = None,
+        *,
+        token_valid: Any = None,
+        active: Any = None,
+        wait_ns: Any = None,
+        renormalise: bool = False,
+        stream: int | None = None,
+    ) -> Combined:
+        """Waits for every rank and adds up what comes back.
+
+        :param out: BF16 ``[tokens, H]``, for as many tokens as were dispatched. None: torch makes it.
+        :param weights: f32 ``[tokens, K]``, in a layer that returns rows. None: those of dispatch.
+        :param renormalise: a token that lost experts is divided by the share of its weights that is left.
+        """
+        combined = self._combined(out, token_valid, active, wait_ns)
+        given = self._sums(combined, weights, renormalise)
+        event = self._native.combine_receive(given, self._stream(stream), (combined, weights))
+        return self._ended(event, combined)
+
+    def combine(
+        self,
+        y: Any = None,
+        out: Any = None,
+        weights: Any = None,
+        *,
+        staging: bool = False,
+        unweighted: bool = False,
+        token_valid: Any = None,
+        active: Any = None,
+        wait_ns: Any = None,
+        renormalise: bool = False,
+        stream: int | None = None,
+    ) -> Combined:
+        """:meth:`combine_send` and :meth:`combine_receive` as one launch."""
+        given = self._returned(y, staging, unweighted)
+        combined = self._combined(out, token_valid, active, wait_ns)
+        sums = self._sums(combined, weights, renormalise)
+        event = self._native.combine(given, sums, self._stream(stream), (y, combined, weights))
+        return self._ended(event, combined)
+
+    def report(self) -> Report:
+        """How the call went so far. The phases that it speaks of have ended."""
+        found = self._native.report()
+        return Report(found["call"], found["complete"], tuple(found["ranks"]), found["phase"], found["text"])
+
+    def check(self) -> Report:
+        """The same; raises :class:`MoeError` unless everything went through for every rank."""
+        report = self.report()
+        if not report.complete:
+            raise MoeError(report.text, report.ranks, report.phase, report.call)
+        return report
+
+    def staging(self) -> Any:
+        """The tensor that this call's combine sends from with ``staging=True``; see :meth:`Moe.staging`. Its dispatch has ended."""
+        return self.moe.staging(self.report().call % 2)
+
+    def _stream(self, stream: int | None) -> int:
+        if stream is not None or self.moe.on_cpu:
+            return stream or 0
+        torch = _arrays.torch()
+        return 0 if torch is None else int(torch.cuda.current_stream().cuda_stream)
+
+    def _ended(self, event: _native.Event, result: _Result) -> _Result:
+        if self.moe.on_cpu:
+            event.wait()
+        return result
+
+    def _input(
+        self,
+        x: Any,
+        experts: Any,
+        weights: Any,
+        scales: Any,
+        active: Any,
+        deadline: float | None,
+        combine: bool,
+    ) -> tuple[Any, ...]:
+        moe = self.moe
+        found = _arrays.look("x", x)
+        if len(found.shape) != 2:
+            raise Refused(f"x has {len(found.shape)} dimensions; it must have 2: [tokens, hidden]")
+        tokens = found.shape[0]
+        if tokens > moe.max_tokens:
+            raise Refused(f"x has {tokens} tokens; max_tokens of the layer is {moe.max_tokens}")
+        quantized = scales is not None and moe.format != "opaque"
+        if quantized and moe.format == "bf16":
+            raise Refused("scales are given; a layer of BF16 takes none: make it with an fp8 format")
+        if moe.format == "opaque":
+            dtype, width = "u8", moe._payload
+        else:
+            dtype, width = ("fp8" if quantized else "bf16"), moe.hidden
+        at_x = _address("x", x, dtype, (tokens, width), moe, 16) if tokens else 0
+        at_scales = 0
+        if moe.format == "opaque" and moe._scale_bytes:
+            if scales is None:
+                raise Refused(f"scales are None; tokens of this layer have {moe._scale_bytes} bytes of them")
+            at_scales = _address("scales", scales, "u8", (tokens, moe._scale_bytes), moe, 4)
+        elif quantized:
+            words, kind = _scale_words(moe.hidden, moe.format)
+            at_scales = _address("scales", scales, kind, (tokens, words), moe)
+        at_experts = _address("experts", experts, "i32", (tokens, moe.top_k), moe) if tokens else 0
+        at_weights = _address("weights", weights, "f32", (tokens, moe.top_k), moe) if tokens else 0
+        at_active = _address("active", active, "i32", (moe.team.ranks,), moe)
+        if deadline is not None and not 0 < deadline < 1e9:
+            raise Refused(f"deadline is {deadline} seconds; it must be positive and below 10^9")
+        ns = 0 if deadline is None else max(1, int(deadline * 1e9))
+        self._tokens = tokens
+        return at_x, at_scales, at_experts, at_weights, at_active, tokens, ns, quantized, not combine
+
+    def _output(self, out: Received) -> tuple[int, ...]:
+        moe = self.moe
+        ranks, rows = moe.team.ranks, moe.max_tokens
+        lead = (moe.room, ranks * rows) if moe.layout == "expert" else (ranks, rows)
+        widths = {"bf16": ("bf16", moe.hidden), "opaque": ("u8", moe._payload)}
+        dtype, width = widths.get(moe.format, ("fp8", moe.hidden))
+        shape, kind = moe._scales()
+        picks = (*lead, moe.top_k)
+        return (
+            _address("out.x", out.x, dtype, (*lead, width), moe, 16),
+            _address("out.scales_memory", out.scales_memory, kind, shape, moe, 4),
+            _address("out.counts", out.counts, "i32", lead[:1], moe),
+            _address("out.src_info", out.src_info, "i32", lead, moe),
+            _address("out.layout_range", out.layout_range, "i64", (moe.room, ranks), moe),
+            _address("out.experts", out.experts, "i32", picks, moe),
+            _address("out.weights", out.weights, "f32", picks, moe),
+            _address("out.stats", out.stats, "i64", (moe.room,), moe),
+            _address("out.wait_ns", out.wait_ns, "i64", (ranks,), moe),
+            _address("out.active", out.active, "i32", (ranks,), moe),
+        )
+
+    def _returned(self, y: Any, staging: bool, unweighted: bool) -> tuple[int, bool, bool]:
+        moe = self.moe
+        if staging:
+            if y is not None:
+                raise Refused("y is given with staging=True; write into call.staging() and pass None")
+            return 0, True, unweighted
+        if y is None:
+            raise Refused("y is None; pass what the experts made, or staging=True")
+        ranks, rows = moe.team.ranks, moe.max_tokens
+        lead = (moe.room, ranks * rows) if moe.layout == "expert" else (ranks, rows)
+        return _address("y", y, "bf16", (*lead, moe.hidden), moe, 16), False, unweighted
+
+    def _combined(self, out: Any, token_valid: Any, active: Any, wait_ns: Any) -> Combined:
+        moe = self.moe
+        if out is not None and token_valid is not None:
+            return Combined(out, token_valid, active, wait_ns)
+        torch = moe._torch()
+        device = "cpu" if moe.on_cpu else "cuda"
+        if out is None:
+            out = torch.empty((self._tokens, moe.hidden), dtype=torch.bfloat16, device=device)
+        if token_valid is None:
+            token_valid = torch.empty((self._tokens,), dtype=torch.uint8, device=device)
+        if active is None:
+            active = torch.empty((moe.team.ranks,), dtype=torch.int32, device=device)
+        return Combined(out, token_valid, active, wait_ns)
+
+    def _sums(self, combined: Combined, weights: Any, renormalise: bool) -> tuple[Any, ...]:
+        moe, tokens = self.moe, self._tokens
+        # A rank without tokens has nothing to write, and torch gives empty tensors no address.
+        out = _address("out", combined.out, "bf16", (tokens, moe.hidden), moe, 16) or 16
+        valid = _address("token_valid", combined.token_valid, "u8", (tokens,), moe) or 1
+        return (
+            out,
+            valid,
+            _address("weights", weights, "f32", (tokens, moe.top_k), moe) if tokens else 0,
+            _address("wait_ns", combined.wait_ns, "i64", (moe.team.ranks,), moe),
+            _address("active", combined.active, "i32", (moe.team.ranks,), moe),
+            renormalise,
+        )
+
+    def __repr__(self) -> str:
+        moe = self.moe
+        return (
+            f"<warpverbs.Call of {moe.name!r}, rank {moe.team.rank} of {moe.team.ranks}, {moe._bytes['handle']} bytes on {moe.team.device}>"
+        )

@@ -1,0 +1,251 @@
+"""Teams: ranks that have found each other."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import weakref
+from types import TracebackType
+from typing import Any
+
+from . import _c10d, _native
+
+__all__ = ["Team"]
+
+log = logging.getLogger("warpverbs")
+
+#: Arguments of a team that are words or numbers of a variable, and the variable.
+MODES = {
+    "qps_per_peer": "WARPVERBS_QPS_PER_PEER",
+    "log_depth": "WARPVERBS_LOG_DEPTH",
+    "sharing": "WARPVERBS_SHARING",
+    "doorbell": "WARPVERBS_DOORBELL",
+    "queues": "WARPVERBS_QUEUES",
+    "cq": "WARPVERBS_CQ",
+    "log_recv_depth": "WARPVERBS_LOG_RECV_DEPTH",
+    "direct": "WARPVERBS_DIRECT",
+    "moe_order": "WARPVERBS_MOE_ORDER",
+}
+
+_open: weakref.WeakSet[Team] = weakref.WeakSet()
+
+
+def _milliseconds(name: str, seconds: float) -> str:
+    if not seconds > 0:
+        raise ValueError(f"{name} is {seconds} seconds; it must be positive")
+    return str(max(1, round(seconds * 1000)))
+
+
+class Team:
+    """The ranks of one program, each a process with a GPU (or the CPU) and its HCAs.
+
+    Making one is collective: it returns when all ranks have met, and raises after ``join_timeout`` seconds otherwise, naming the
+    ranks that did not come. What is not given comes from ``WARPVERBS_*`` variables, and rank and number of ranks also from those
+    of torchrun, mpirun and srun.
+
+    :param rank: this rank, below ``ranks``.
+    :param ranks: number of ranks.
+    :param store: where the ranks meet: ``file://DIRECTORY``, ``etcd://HOST:PORT/PREFIX`` or ``etcds://..``. A team of one needs none.
+    :param run_id: tells runs apart that might meet in one store.
+    :param device: RDMA device, or ``auto``; several, one per rail, separated by commas.
+    :param gpu: ``auto``, ``simt`` (kernels on the CPU) or the number of a GPU.
+    :param deadline: longest wait of a device call, seconds. Default 1.
+    :param join_timeout: longest wait for other ranks while something is made together, seconds. Default 30.
+    :param founders: ranks 0 to ``founders`` - 1 begin the team; the others come later, by :meth:`rejoin`. 0: all begin it.
+    :param modes: ``qps_per_peer``, ``log_depth``, ``sharing``, ``doorbell``, ``queues``, ``cq``, ``log_recv_depth``, ``direct``,
+        ``moe_order``, with the words of the variables of the same name.
+
+    A team is a context manager. Behind its block all ranks meet once more, so that no rank takes away memory that another still
+    writes; a block that raises tells the others why instead.
+    """
+
+    def __init__(
+        self,
+        rank: int | None = None,
+        ranks: int | None = None,
+        store: str | None = None,
+        run_id: str | None = None,
+        device: str | None = None,
+        gpu: str | int | None = None,
+        deadline: float | None = None,
+        join_timeout: float | None = None,
+        *,
+        founders: int = 0,
+        **modes: Any,
+    ) -> None:
+        self._start((rank, ranks, store, run_id, device, gpu, deadline, join_timeout), founders, False, modes)
+
+    @classmethod
+    def from_group(
+        cls,
+        process_group: Any = None,
+        *,
+        store: str | None = None,
+        run_id: str | None = None,
+        device: str | None = None,
+        gpu: str | int | None = None,
+        deadline: float | None = None,
+        join_timeout: float | None = None,
+        **modes: Any,
+    ) -> Team:
+        """The team of a process group of ``torch.distributed``: its ranks, which meet in the group's own store. All of them call it,
+        in the same order where they make several. None: the group of all processes.
+
+        That store can bring ranks together and carries no leases, so no :class:`Group` keeps such a team. For one, name a ``store``
+        (``file://`` or ``etcd://``, or ``WARPVERBS_STORE``); the process group then tells the run id alone.
+        """
+        found = _c10d.ranks_of(process_group)
+        if gpu is None and "WARPVERBS_GPU" not in os.environ:
+            gpu = _c10d.current_gpu()
+        place: tuple[object, str] | None = None
+        if store is None and not os.environ.get("WARPVERBS_STORE"):
+            place = found.meeting()
+        elif run_id is None and "WARPVERBS_RUN_ID" not in os.environ:
+            run_id = found.run_id()
+        team = cls.__new__(cls)
+        given = (found.rank, found.ranks, store, run_id, device, gpu, deadline, join_timeout)
+        team._start(given, 0, False, modes, place)
+        return team
+
+    @classmethod
+    def rejoin(
+        cls,
+        rank: int | None = None,
+        ranks: int | None = None,
+        store: str | None = None,
+        run_id: str | None = None,
+        device: str | None = None,
+        gpu: str | int | None = None,
+        deadline: float | None = None,
+        join_timeout: float | None = None,
+        **modes: Any,
+    ) -> Team:
+        """Takes the place of a rank that is gone, or that nobody had, as its next generation. Waits for no rank.
+
+        Then make the same layers as the others, start a :class:`Group`, and wait until it serves, before the first call.
+        """
+        team = cls.__new__(cls)
+        team._start((rank, ranks, store, run_id, device, gpu, deadline, join_timeout), 0, True, modes)
+        return team
+
+    def _start(
+        self,
+        given: tuple[Any, ...],
+        founders: int,
+        joins: bool,
+        modes: dict[str, Any],
+        place: tuple[object, str] | None = None,
+    ) -> None:
+        rank, ranks, store, run_id, device, gpu, deadline, join_timeout = given
+        if (rank is None) != (ranks is None):
+            raise ValueError("rank and ranks are given together, or neither")
+        variables: dict[str, str] = {}
+        plain = {
+            "WARPVERBS_RANK": rank,
+            "WARPVERBS_RANKS": ranks,
+            "WARPVERBS_STORE": store,
+            "WARPVERBS_RUN_ID": run_id,
+            "WARPVERBS_DEVICE": device,
+            "WARPVERBS_GPU": gpu,
+        }
+        variables.update({name: str(value) for name, value in plain.items() if value is not None})
+        if deadline is not None:
+            variables["WARPVERBS_DEADLINE_MS"] = _milliseconds("deadline", deadline)
+        if join_timeout is not None:
+            variables["WARPVERBS_JOIN_TIMEOUT_MS"] = _milliseconds("join_timeout", join_timeout)
+        for name, value in modes.items():
+            if name not in MODES:
+                raise TypeError(f"Team got the unknown argument {name!r}; modes are {', '.join(MODES)}")
+            variables[MODES[name]] = str(int(value) if isinstance(value, bool) else value)
+        self._joins = joins
+        #: Groups that keep this rank among the others: then there is no meeting of all at the end.
+        self._groups = 0
+        self._native = _native.Team(variables, founders, joins, place)
+        self._shown = (self._native.rank, self._native.ranks, self._native.device)
+        _open.add(self)
+        log.info("%s", self._native.summary())
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._shown[0]
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the team, whether they are there or not."""
+        return self._shown[1]
+
+    @property
+    def device(self) -> str:
+        """``simt``, or the name of the GPU."""
+        return self._shown[2]
+
+    @property
+    def generation(self) -> int:
+        """Which process of this rank this is: 1 is the first."""
+        return self._native.generation
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether kernels run on the CPU."""
+        return self.device == "simt"
+
+    def barrier(self, name: str) -> None:
+        """Waits until every founder has called it with the same ``name``, which is used once."""
+        self._native.barrier(name)
+
+    def check(self) -> None:
+        """Raises :class:`TeamError` if another rank has given up, or a thread of this one does not run any more."""
+        self._native.check()
+
+    def abort(self) -> None:
+        """Ends the waits of all kernels of this rank, from any thread."""
+        self._native.abort()
+
+    def set_deadline(self, seconds: float) -> None:
+        """Sets the longest wait of device calls that start from now on."""
+        self._native.set_deadline(seconds)
+
+    def close(self) -> None:
+        """Gives HCAs and memory back. Waits for no rank. Layers that still exist keep what they need."""
+        self._native.close()
+        _open.discard(self)
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if self._native.closed:
+                return
+            if error is not None:
+                self._native.give_up(f"{type(error).__name__}: {error}")
+            elif not self._joins and not self._groups:
+                self._native.barrier("close")
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._native.closed else ""
+        return f"<warpverbs.Team rank {self.rank} of {self.ranks} on {self.device}{state}>"
+
+
+def _end_all() -> None:
+    """At the end of the interpreter: kernels that wait for other ranks end, and nothing waits for them."""
+    for team in list(_open):
+        if team._native.closed:
+            continue
+        try:
+            team._native.abort()
+        except Exception as error:  # the process ends whatever happens here
+            log.warning("%r could not be aborted at exit: %s", team, error)
+        team.close()
+
+
+atexit.register(_end_all)
