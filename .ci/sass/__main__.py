@@ -2,9 +2,10 @@
 
 Compiles the cost kernels (crates/test-support/kernels/cost*.cu) with the pinned nvcc for sm_80, sm_90 and sm_100, prints a table for
 each and fails over budget (budgets.toml), on an illegal opcode, a generic atomic, a WQE store that is not 16 bytes wide, a
-non-coherent load of window memory, any use of the stack, or a public header that does not compile by itself. Of the MoE kernels
-(kernels/moe) it prints registers, shared memory, stack and spills, and fails on a spill. Counts, not measurements: nothing
-runs.
+non-coherent load of window memory, any use of the stack, lanes that wait for each other while they have a claim on ring space
+(converge.py), or a public header that does not compile by itself. Of the MoE kernels (kernels/moe) it prints registers, shared
+memory, stack, spills and loads in flight, and fails on a spill and on a loop over rows with fewer than four loads of 16 bytes in
+flight (loads.py). Counts, not measurements: nothing runs.
 
     python3 .ci/sass [--arch 90] [--trace KERNEL WALK]
 """
@@ -39,7 +40,7 @@ def main():
     for arch in architectures:
         print(f"\nsm_{arch}, nvcc -O3: static counts; a walk is the path that one call executes\n{table(measured, arch)}")
     kernels = resources.measure_all(ROOT, architectures)
-    print(f"\nMoE kernels: registers and stack of a thread, shared memory of a block, spilled bytes\n{resources.table(kernels)}")
+    print(f"\nMoE kernels: registers and stack of a thread, shared memory of a block, spilled bytes, loops over rows and the fewest loads in flight of one\n{resources.table(kernels)}")
     failures += verdicts(measured, budgets) + resources.verdicts(kernels)
     headers = len(measure.public_headers(ROOT))
     counted = f"{len(measured)} cost kernels, {len(kernels)} MoE kernels, {headers} headers by themselves"

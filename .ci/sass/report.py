@@ -1,5 +1,6 @@
 """Measurements against budgets, and the table."""
 
+import converge
 from measure import ARCHITECTURES, FENCES
 
 LIMITED = ("fence_cta", "invalidate", "record", "call")
@@ -12,12 +13,19 @@ def verdicts(measured, budgets):
     for m in measured:
         where = f"{m.name}, sm_{m.arch}"
         found += [f"{where}: {v}" for v in m.counts.violations()]
+        if posts_alone(m.name):
+            found += [f"{where}: {v}" for v in converge.violations(m.counts)]
         if m.name not in budgets:
             found.append(f"{where}: no budget in budgets.toml")
             continue
         found += [f"{where}: {v}" for v in judge(m, budgets[m.name], by_place)]
     found += [f"{name}: has a budget and no cost kernel" for name in budgets.keys() - {m.name for m in measured}]
     return found
+
+
+def posts_alone(name):
+    """Whether a cost kernel posts by single threads to a QP that others use too."""
+    return "_thread_" in name and "exclusive" not in name and not name.startswith("wait_")
 
 
 def judge(m, budget, by_place):

@@ -1,4 +1,5 @@
-"""What the MoE kernels take of a multiprocessor: registers, shared memory, stack, spills. From ptxas and the cubin; nothing runs.
+"""What the MoE kernels take of a multiprocessor: registers, shared memory, stack, spills; and the loads that their loops over rows
+have in flight (loads.py). From ptxas and the cubin; nothing runs.
 
 A spill is a store to and a load from memory that no line of the source asks for, so there is none in any function of a kernel,
 out of line or not. The stack holds what the source indexes at run time (the rows that a token's sum is made of).
@@ -9,12 +10,16 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from listing import USAGE, run, run_all
+import loads
+from listing import USAGE, read_cubin, run, run_all
 from measure import ARCHITECTURES, tools
 
 # Most registers and bytes of stack of a thread, bytes of shared memory of a block: what is reached, with little to spare. A block of
 # the 256 threads that src/moe launches must fit on a multiprocessor, which has 65,536 registers.
-LIMITS = {"registers": 168, "stack": 832, "shared": 4096}
+LIMITS = {"registers": 168, "stack": 784, "shared": 4096}
+
+# Kernels that copy, cast or sum rows.
+MOVES_ROWS = ("wv_moe_dispatch", "wv_moe_combine")
 
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\d+)'")
 SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -31,6 +36,7 @@ class Resources:
     stack: int
     spill_stores: int
     spill_loads: int
+    loops: tuple = ()  # loops over the vectors of rows
 
 
 def spills(text):
@@ -60,7 +66,8 @@ def measure_file(root, source, arch):
     run(tools(root) / "nvcc", "-O3", "-std=c++17", "--ptx", f"-arch=compute_{arch}", "-I", include, "-o", ptx, "-x", "cu", source)
     said = run_all(tools(root) / "ptxas", "-O3", "-v", f"-arch=sm_{arch}", "-o", cubin, ptx)
     used, spilled = usage(run(tools(root) / "cuobjdump", "-res-usage", cubin)), spills(said)
-    return [Resources(name, arch, *used[name], *spilled[name]) for name in sorted(spilled)]
+    kernels = read_cubin(tools(root) / "cuobjdump", cubin)
+    return [Resources(name, arch, *used[name], *spilled[name], tuple(loads.loops(kernels[name]))) for name in sorted(spilled)]
 
 
 def measure_all(root, architectures=ARCHITECTURES):
@@ -82,17 +89,25 @@ def verdicts(measured):
             have = getattr(r, what)
             if have > most:
                 found.append(f"{where}: {have} {'bytes of ' if what != 'registers' else ''}{what}, limit {most}")
+        found += [f"{where}: {v}" for v in loads.violations(r.loops)]
+        if r.name.startswith(MOVES_ROWS) and not r.loops:
+            found.append(f"{where}: no loop loads rows: the check of loads in flight looks at nothing")
     return found
 
 
 def table(measured):
-    """One line for each kernel, by architecture: registers, stack, spills."""
+    """One line for each kernel, by architecture: registers, stack, spills, loops over rows and the fewest 16-byte loads that one
+    of those has in flight."""
     architectures = sorted({r.arch for r in measured})
     by_place = {(r.name, r.arch): r for r in measured}
-    head = f"{'kernel':<28}" + "".join(f" | sm_{arch:<4} regs shared stack spill" for arch in architectures)
+    head = f"{'kernel':<28}" + "".join(f" | sm_{arch:<4} regs shared stack spill loops loads" for arch in architectures)
     lines = [head]
     for name in sorted({r.name for r in measured}):
         parts = [by_place[name, arch] for arch in architectures]
-        cells = [f" | {'':<7} {r.registers:>4} {r.shared:>6} {r.stack:>5} {r.spill_stores + r.spill_loads:>5}" for r in parts]
+        cells = [
+            f" | {'':<7} {r.registers:>4} {r.shared:>6} {r.stack:>5} {r.spill_stores + r.spill_loads:>5} {len(r.loops):>5}"
+            f" {min((loop.in_flight for loop in r.loops), default='-'):>5}"
+            for r in parts
+        ]
         lines.append(f"{name:<28}" + "".join(cells))
     return "\n".join(lines)

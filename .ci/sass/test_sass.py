@@ -7,7 +7,10 @@ import tomllib
 import unittest
 from pathlib import Path
 
+import converge
+import loads
 import measure
+import report
 import resources
 from count import Counts
 from flow import results, sources
@@ -125,6 +128,52 @@ class Rules(unittest.TestCase):
             fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
             with self.assertRaisesRegex(Illegal, "^bad$"):
                 read_cubin(fake, os.devnull)
+
+
+# A post by one thread: claim, index, WQE, look at the flag word. {claim} and {index} are instructions behind each of the two.
+POST = """LDC.64 R2, c[0x0][0x218]
+LDG.E.128.CONSTANT R4, desc[UR4][R2.64]
+BSSY B0, 0x110
+BSSY B2, 0x80
+ATOMG.E.ADD.64.STRONG.GPU PT, R8, desc[UR10][R2.64+0x80], R6
+ISETP.NE.AND P0, PT, R8, RZ, PT
+@P0 BRA 0xf0
+{claim}
+ATOMG.E.ADD.64.STRONG.GPU PT, R8, desc[UR10][R2.64+0x88], R6
+BSSY B1, 0xc0
+{index}
+BSYNC B1
+STG.E.128 desc[UR4][R4.64], R12
+LDG.E.64.STRONG.GPU R10, desc[UR10][R16.64]
+BRA 0x100
+REDG.E.ADD.64.STRONG.GPU desc[UR10][R2.64+0x80], R18
+BSYNC B0
+EXIT"""
+
+
+class Convergence(unittest.TestCase):
+    def found(self, claim="NANOSLEEP 0x20", index="NANOSLEEP 0x20"):
+        return converge.violations(from_lines(*POST.format(claim=claim, index=index).splitlines()))
+
+    def test_lanes_that_meet_behind_the_post_or_with_their_indices_break_no_rule(self):
+        self.assertEqual(self.found(), [])
+
+    def test_lanes_that_meet_with_their_claims_are_reported(self):
+        for meets in ("BSYNC B2", "BSYNC.RECONVERGENT B2", "WARPSYNC.ALL", "BAR.SYNC 0x0"):
+            (found,) = self.found(claim=meets)
+            self.assertEqual(found, f"lanes wait for each other with claims on ring space: 0x70 {meets}")
+        for meets in ("WARPSYNC.ALL", "BAR.SYNC 0x0"):
+            (found,) = self.found(index=meets)
+            self.assertIn(f"0xa0 {meets}", found)
+
+    def test_a_kernel_without_a_claim_is_reported(self):
+        (found,) = converge.violations(counted("clean"))
+        self.assertIn("looks at nothing", found)
+
+    def test_only_single_threads_on_shared_qps_are_judged(self):
+        self.assertTrue(report.posts_alone("put_thread_shared") and report.posts_alone("put_thread_cta"))
+        for name in ("put_warp_shared", "put_thread_exclusive", "wait_ticket_thread_shared"):
+            self.assertFalse(report.posts_alone(name), name)
 
 
 class Counting(unittest.TestCase):
@@ -264,6 +313,53 @@ class Budgets(unittest.TestCase):
         budgets = tomllib.loads((HERE / "budgets.toml").read_text())
         self.assertEqual(budgets["put_thread_shared"]["walk"]["others_ring"]["atomic"], 3)
         self.assertEqual(budgets["put_signal_thread_shared"]["ratio"], 1.4)
+
+
+def row_loop(*body):
+    """The loops of a kernel whose instructions 1 to the last but one are a loop of this body."""
+    lines = ["MOV R0, RZ", *body, "@P0 BRA 0x10", "EXIT"]
+    return loads.loops(Kernel("rows", [parse_instruction(16 * n, line) for n, line in enumerate(lines)]))
+
+
+class LoadsInFlight(unittest.TestCase):
+    LOADS = [f"LDG.E.128 R{n}, desc[UR4][R2.64+{hex(n)}]" for n in (4, 8, 12, 16)]
+    STORES = [f"STG.E.128 desc[UR4][R30.64+{hex(n)}], R{n}" for n in (4, 8, 12, 16)]
+
+    def test_four_loads_before_the_first_use_break_no_rule(self):
+        (loop,) = row_loop(*self.LOADS, *self.STORES)
+        self.assertEqual((loop.address, loop.loads, loop.in_flight), (0x10, 4, 4))
+        self.assertEqual(loads.violations([loop]), [])
+
+    def test_a_loop_that_stores_each_load_at_once_is_reported(self):
+        pairs = [line for pair in zip(self.LOADS, self.STORES) for line in pair]
+        (found,) = loads.violations(row_loop(*pairs))
+        self.assertEqual(found, "the loop at 0x10 has 1 loads of 16 bytes in flight, not 4")
+
+    def test_the_second_half_of_a_wide_store_is_a_use(self):
+        (loop,) = row_loop(*self.LOADS[:2], "STG.E.64 desc[UR4][R30.64], R6", *self.LOADS[2:])
+        self.assertEqual(loop.in_flight, 2)
+
+    def test_the_factor_of_a_wide_product_is_one_register(self):
+        (loop,) = row_loop(*self.LOADS[:3], "IMAD.WIDE.U32 R20, R3, 0x10, R30", self.LOADS[3], *self.STORES)
+        self.assertEqual(loop.in_flight, 4)
+        (loop,) = row_loop(*self.LOADS[:3], "IMAD.WIDE.U32 R20, R30, 0x10, R3", self.LOADS[3], *self.STORES)
+        self.assertEqual(loop.in_flight, 3)
+
+    def test_sums_use_what_they_load_and_constants_are_no_rows(self):
+        constant = "LDG.E.128.CONSTANT R40, desc[UR4][R2.64]"
+        (loop,) = row_loop(constant, *self.LOADS[:3], "FADD R50, R50, R9", self.LOADS[3])
+        self.assertEqual((loop.loads, loop.in_flight), (4, 3))
+        self.assertEqual(row_loop(constant, "STG.E.128 desc[UR4][R30.64], R40"), [])
+
+    def test_only_the_innermost_loop_counts(self):
+        lines = ["MOV R0, RZ", "LDG.E.128 R4, desc[UR4][R2.64]", *self.LOADS, *self.STORES, "@P0 BRA 0x20", "@P1 BRA 0x10", "EXIT"]
+        found = loads.loops(Kernel("nested", [parse_instruction(16 * n, line) for n, line in enumerate(lines)]))
+        self.assertEqual([loop.address for loop in found], [0x20])
+
+    def test_a_kernel_that_moves_rows_without_a_loop_is_reported(self):
+        kernel = resources.Resources("wv_moe_combine", 90, 32, 0, 0, 0, 0)
+        (verdict,) = resources.verdicts([kernel])
+        self.assertIn("looks at nothing", verdict)
 
 
 class WithCompiler(unittest.TestCase):

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::failure::{At, Failure, Result};
 use crate::process::{command, is_installed, run, text_of};
+use crate::python;
 use crate::steps::Run;
 use crate::tree::{files_below, git, kernel_headers, kernel_sources, prepare, wheel_program};
 
@@ -25,7 +26,8 @@ pub(crate) fn lint() -> Result {
 pub(crate) fn format() -> Result {
     prepare("quick")?;
     run(&mut command("cargo", ["fmt", "--all"]))?;
-    clang_format(&["-i"])
+    clang_format(&["-i"])?;
+    python::format()
 }
 
 pub(crate) fn format_steps(of: &mut Run) -> Result {
@@ -34,6 +36,7 @@ pub(crate) fn format_steps(of: &mut Run) -> Result {
     })?;
     of.step("clang-format", |_| clang_format(&["--dry-run", "-Werror"]))?;
     of.step("shell scripts", |_| check_shell())?;
+    of.step("ruff", |_| python::lint())?;
     Ok(())
 }
 

@@ -6,17 +6,27 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::failure::{At, Failure, Result};
-use crate::kernels::{ARCHITECTURES, compile_ptx};
+use crate::kernels::{ARCHITECTURES, compile_ptx, cuda_program};
 use crate::process::{answer, command, run, succeeded, text_of};
 use crate::programs::messages;
-use crate::tree::{TEST_KERNELS, build, ends_in, files_below, fresh_folder, git, prepare, target};
+use crate::tree::{
+    PTX_FOLDERS, TEST_KERNELS, build, ends_in, files_below, fresh_folder, git, prepare, target,
+};
 
 const PACK: &str = "target/gpu/pack";
+/// What the pack holds as one compressed file.
+const FILES: &str = "target/gpu/files";
 pub(crate) const RESULTS: &str = "target/gpu/results";
 
 /// Tests that run kernels: on the device that WARPVERBS_TEST_GPU names. Those that take long are in the full pack only.
 const TESTS: [&str; 5] = ["gpu", "post", "put", "signal", "put_errors"];
 const LONG_TESTS: [&str; 4] = ["conformance", "failures", "ops", "ring_all_gather"];
+
+/// The architecture whose machine code is packed.
+const MACHINE: &str = "sm_90";
+
+/// Most megabytes of a pack: what travels to a lent machine at once is 64.
+const MOST_MEGABYTES: u32 = 48;
 
 /// Test kernels that the packed tests do not run.
 const OF_OTHER_TESTS: [&str; 4] = ["mutants", "cost*", "moe*", "guard"];
@@ -31,21 +41,22 @@ pub(crate) enum Size {
 /// As a step of `./x test`.
 pub(crate) fn in_tests() -> Result {
     pack(Size::Quick)?;
-    run_pack(RESULTS, Size::Quick)
+    run_pack(RESULTS, Size::Quick, &[])
 }
 
 pub(crate) fn pack(size: Size) -> Result {
     prepare("kernels")?;
     build()?;
-    let pack = Path::new(PACK);
+    let (pack, files) = (Path::new(PACK), Path::new(FILES));
     fresh_folder(pack)?;
-    for folder in ["bin", "lib", "tests"].map(|name| pack.join(name)) {
+    fresh_folder(files)?;
+    for folder in ["bin", "lib", "tests"].map(|name| files.join(name)) {
         fs::create_dir(&folder).at(&folder)?;
     }
     pack_tests(size)?;
     let built = target();
     let strip = |options: &[&str], file: &str| {
-        let place = pack.join("bin").join(file);
+        let place = files.join("bin").join(file);
         run(command("strip", options)
             .arg("-o")
             .args([place, built.join(file)]))
@@ -55,14 +66,33 @@ pub(crate) fn pack(size: Size) -> Result {
     pack_verbs_libraries()?;
     if size == Size::Full {
         pack_ptx()?;
+        pack_cubins()?;
     }
+    let tar = pack.join("files.tar.gz");
+    run(
+        command("tar", ["-C", FILES, "--owner=0", "--group=0", "-czf"])
+            .arg(tar)
+            .arg("."),
+    )?;
     let script = pack.join("run.sh");
     fs::copy(".ci/gpu-run.sh", &script).at(&script)?;
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
     fs::write(pack.join("COMMIT"), commit.unwrap_or_default()).at(pack)?;
     let size = text_of(&mut command("du", ["-sm", PACK]))?;
-    let megabytes = size.split_whitespace().next().unwrap_or("?");
-    println!("packed: {PACK}, {megabytes} MB. On a machine with a GPU: sh run.sh [RESULTS]");
+    let megabytes = size
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok());
+    let Some(megabytes) = megabytes.filter(|size: &u32| *size <= MOST_MEGABYTES) else {
+        let text = format!(
+            "{PACK} has {} MB, at most {MOST_MEGABYTES} travel",
+            size.trim()
+        );
+        return Err(Failure::new(1, text));
+    };
+    println!(
+        "packed: {PACK}, {megabytes} MB. On a machine with a GPU: sh run.sh [RESULTS], see its first lines"
+    );
     Ok(())
 }
 
@@ -81,7 +111,7 @@ fn pack_tests(size: Size) -> Result {
     for test in tests {
         let made = executable_of(test, &built.text)
             .ok_or_else(|| Failure::new(1, format!("cargo made no test {test}")))?;
-        let place = Path::new(PACK).join("tests").join(test);
+        let place = Path::new(FILES).join("tests").join(test);
         run(command("strip", ["-o"]).args([place, made]))?;
     }
     Ok(())
@@ -111,7 +141,7 @@ fn pack_verbs_libraries() -> Result {
         }
     }
     let folders = folders_of_libraries(&debs.join("root"))?;
-    let lib = Path::new(PACK).join("lib");
+    let lib = Path::new(FILES).join("lib");
     for name in [
         "libibverbs.so.1",
         "libmlx5.so.1",
@@ -200,10 +230,29 @@ fn pack_ptx() -> Result {
             compile_ptx(&source, compiled, &format!("test/{name}"))?;
         }
         for architecture in ARCHITECTURES {
-            let folder = Path::new(PACK).join(format!("ptx/sm_{architecture}"));
+            let folder = Path::new(FILES).join(format!("ptx/sm_{architecture}"));
             fs::create_dir_all(&folder).at(&folder)?;
             let made = compiled.join(format!("sm_{architecture}/test/{name}.ptx"));
             fs::copy(&made, folder.join(format!("{name}.ptx"))).at(&made)?;
+        }
+    }
+    Ok(())
+}
+
+/// Machine code for the GPUs of today, of the PTX that the programs hold: the driver compiles nothing at the start of each.
+fn pack_cubins() -> Result {
+    let folder = Path::new(FILES).join("cubins");
+    for checked_in in PTX_FOLDERS.map(|folder| format!("{folder}/ptx")) {
+        for ptx in files_below(&format!("{checked_in}/{MACHINE}"), |path| {
+            ends_in(path, &["ptx"])
+        })? {
+            let name = ptx.strip_prefix(&checked_in).unwrap_or(&ptx);
+            let made = folder.join(name).with_extension("cubin");
+            let parent = made.parent().unwrap_or(&folder);
+            fs::create_dir_all(parent).at(parent)?;
+            run(Command::new(cuda_program("ptxas")?)
+                .args(["-O3", "-arch", MACHINE, "-o"])
+                .args([&made, &ptx]))?;
         }
     }
     Ok(())
@@ -220,7 +269,9 @@ fn is_of_other_tests(kernel: &str) -> bool {
 
 /// Runs what is packed, with nothing of this machine but the kernel, sh and the C library. Results of a GPU also go to where they
 /// can be committed.
-pub(crate) fn run_pack(results: &str, size: Size) -> Result {
+///
+/// The driver's library may lie in a folder that only the caller's LD_LIBRARY_PATH names.
+pub(crate) fn run_pack(results: &str, size: Size, options: &[&str]) -> Result {
     let script = format!("{PACK}/run.sh");
     if !Path::new(&script).exists() {
         return Err(Failure::new(2, "nothing is packed: ./x gpu pack"));
@@ -231,8 +282,13 @@ pub(crate) fn run_pack(results: &str, size: Size) -> Result {
     if size == Size::Quick {
         packed.arg("quick");
     }
+    let kept = ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"]
+        .into_iter()
+        .filter_map(|name| Some((name, std::env::var_os(name)?)));
     run(packed
+        .args(options)
         .env_clear()
+        .envs(kept)
         .env("HOME", home)
         .env("PATH", "/usr/bin:/bin"))?;
     let kept = Path::new("crates/wv/kernels/bench/results");

@@ -1,9 +1,10 @@
 //! `./x install` and `./x dist`: what others get.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{At, Failure, Result};
 use crate::process::{command, run, text_of};
 use crate::tree::{fresh_folder, kernel_headers, prepare, target};
 
@@ -57,7 +58,7 @@ pub(crate) fn dist() -> Result {
     Ok(())
 }
 
-fn build() -> Result {
+pub(crate) fn build() -> Result {
     let packages = ["-p", "wv", "-p", "softhca", "-p", "warpverbs-capi"];
     run(command("cargo", ["build", "--locked"]).args(packages))
 }
@@ -99,8 +100,19 @@ fn install_file(mode: &str, file: &Path, place: &Path) -> Result {
     run(command("install", ["-D", "-m", mode]).args([file, place]))
 }
 
+/// What the wheel of Python carries: all of it but the C ABI, without what only a debugger reads.
+pub(crate) fn install_for_python(prefix: &Path) -> Result {
+    install_into(prefix)?;
+    for of_c in ["lib/libwarpverbs_c.so", "include/warpverbs.h"] {
+        let path = prefix.join(of_c);
+        fs::remove_file(&path).at(&path)?;
+    }
+    let objects = ["bin/wv", "lib/warpverbs/libsofthca.so"].map(|file| prefix.join(file));
+    run(Command::new("strip").arg("--strip-unneeded").args(objects))
+}
+
 /// The newest version that a table of symbols names in the form `GLIBC_2.34`.
-fn newest_glibc(symbols: &str) -> Option<String> {
+pub(crate) fn newest_glibc(symbols: &str) -> Option<String> {
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {
         let version: Vec<u32> = rest
             .split(|c: char| !(c.is_ascii_digit() || c == '.'))

@@ -86,17 +86,24 @@ fn folder_of(file: &Path) -> &Path {
     }
 }
 
-/// Below the one version of Python of the virtual environment.
 fn nvcc() -> Result<PathBuf> {
+    cuda_program("nvcc")
+}
+
+/// A program of the pinned toolkit, below the one version of Python of the virtual environment.
+pub(crate) fn cuda_program(name: &str) -> Result<PathBuf> {
     let libraries = Path::new(".tools/venv/lib");
     for entry in fs::read_dir(libraries).at(libraries)? {
         let folder = entry.at(libraries)?.path();
-        let nvcc = folder.join("site-packages/nvidia/cu13/bin/nvcc");
-        if nvcc.is_file() {
-            return Ok(nvcc);
+        let program = folder.join("site-packages/nvidia/cu13/bin").join(name);
+        if program.is_file() {
+            return Ok(program);
         }
     }
-    Err(Failure::new(3, "there is no nvcc in .tools/venv"))
+    Err(Failure::new(
+        3,
+        format!("there is no {name} in .tools/venv"),
+    ))
 }
 
 /// `folder`/moe/dispatch.cu becomes `to`/sm_90/moe/dispatch.ptx.

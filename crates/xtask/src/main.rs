@@ -3,7 +3,7 @@
 //! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]). Every test of every
 //!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]).
 //! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost. [`gpu`]: the pack for a machine with a GPU.
-//! - [`fresh`]: the same in a bare root. [`fuzz`], [`install`].
+//! - [`fresh`]: the same in a bare root. [`fuzz`], [`install`], [`python`].
 //!
 //! It works in the current directory, the root of the tree. What it needs installed it asks of `./x prepare`, which has the lists.
 
@@ -12,6 +12,8 @@ mod failure;
 mod fresh;
 mod fuzz;
 mod gpu;
+#[cfg(test)]
+mod gpu_script;
 mod install;
 mod kernels;
 mod load;
@@ -20,6 +22,7 @@ mod output;
 mod parts;
 mod process;
 mod programs;
+mod python;
 mod runners;
 mod sanitize;
 mod steps;
@@ -62,6 +65,7 @@ fn perform(arguments: &[String]) -> Result {
             None => test::all("test"),
             Some("quick") => test::quick(),
             Some("full") => test::full(),
+            Some("python") => test::python(),
             Some(_) => refuse(),
         },
         "lint" => checks::lint(),
@@ -73,10 +77,16 @@ fn perform(arguments: &[String]) -> Result {
         "gpu" => match first {
             None => {
                 gpu::pack(gpu::Size::Full)?;
-                gpu::run_pack(gpu::RESULTS, gpu::Size::Full)
+                gpu::run_pack(gpu::RESULTS, gpu::Size::Full, &[])
             }
             Some("pack") => gpu::pack(gpu::Size::Full),
-            Some("run") => gpu::run_pack(second.unwrap_or(gpu::RESULTS), gpu::Size::Full),
+            Some("run") => {
+                let (results, options) = match &words[1..] {
+                    [folder, options @ ..] if !folder.starts_with('-') => (*folder, options),
+                    options => (gpu::RESULTS, options),
+                };
+                gpu::run_pack(results, gpu::Size::Full, options)
+            }
             Some(_) => refuse(),
         },
         "fuzz" => fuzz::fuzz(first, second),
@@ -87,6 +97,7 @@ fn perform(arguments: &[String]) -> Result {
         },
         "install" => install::install(first),
         "dist" => install::dist(),
+        "wheel" => python::wheel(),
         _ => refuse(),
     }
 }

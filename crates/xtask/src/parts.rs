@@ -12,6 +12,7 @@ const BUDGETS: &[(&str, u32)] = &[
     ("sass", 120),
     ("device", 150),
     ("moe", 150),
+    ("python", 240),
     ("membership", 90),
 ];
 
@@ -28,11 +29,11 @@ device      warpverbs::conformance warpverbs::failures warpverbs::ops warpverbs:
 device      models::posting warpverbs::peer_defects warpverbs::put_hold warpverbs::put_model warpverbs::put_modes
 device      warpverbs::put_mutants warpverbs::team
 moe         models::moe moe-reference warpverbs::moe warpverbs::moe_* warpverbs-capi*
-membership  warpverbs::membership rendezvous::store wv::demo.members::
+membership  warpverbs::membership warpverbs.membership::scenarios:: rendezvous::store wv::demo.members::
 ";
 
 /// How many tests of a part run at the same time, where that is not for the runner to say.
-const THREADS: &[(&str, u32)] = &[("membership", 4)];
+const THREADS: &[(&str, u32)] = &[("membership", 6)];
 
 /// The part of what no line names.
 const REST: &str = "tests";
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn every_budget_and_bound_is_of_a_part_with_a_line_or_a_step() {
         let parts = Parts::of_the_tests();
-        let of_steps = ["builds", "sanitizers", "sass"];
+        let of_steps = ["builds", "sanitizers", "sass", "python"];
         for (part, _) in BUDGETS.iter().chain(THREADS) {
             assert!(
                 parts.names().contains(part) || of_steps.contains(part),

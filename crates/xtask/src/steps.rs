@@ -182,6 +182,21 @@ impl Run {
         well.then_some(()).ok_or_else(|| Failure::silent(1))
     }
 
+    /// Of tests that another runner than cargo's has listed, and run.
+    pub(crate) fn judge(&mut self, exist: &[summary::Key], told: Vec<Outcome>) -> Result {
+        let as_test = |key: &summary::Key| {
+            let name = key.1.clone();
+            let ignored = None;
+            (key.clone(), Test { name, ignored })
+        };
+        let exist: Vec<_> = exist.iter().map(as_test).collect();
+        let judged = summary::judge(&exist, told);
+        println!("x: {}", summary::totals(&judged));
+        let well = runners::all_well(&judged);
+        self.outcomes.extend(judged);
+        well
+    }
+
     // ---- the last lines ----
 
     /// The last line, in the form `x: N passed, N failed, N skipped`; what was skipped is named above it. `tests.txt` lists all

@@ -8,7 +8,7 @@ use crate::failure::{At, Failure, Result};
 use crate::process::{command, run};
 use crate::steps::{Run, kept, workspace};
 use crate::tree::{build, prepare, target};
-use crate::{gpu, kernels, sanitize};
+use crate::{gpu, kernels, python, sanitize};
 
 pub(crate) fn quick() -> Result {
     prepare("quick")?;
@@ -79,6 +79,16 @@ pub(crate) fn all(name: &str) -> Result {
     })?;
     test.part("moe");
     test.step("dispatch and combine", |test| test.run_part("moe"))?;
+    python::in_tests(&mut test)?;
+    test.finish_parts();
+    test.print_summary()
+}
+
+/// The package for Python alone: its wheel, its types and its tests.
+pub(crate) fn python() -> Result {
+    prepare("test")?;
+    let mut test = Run::start("python")?;
+    python::in_tests(&mut test)?;
     test.finish_parts();
     test.print_summary()
 }

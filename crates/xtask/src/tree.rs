@@ -68,11 +68,16 @@ pub(crate) fn ends_in(path: &Path, endings: &[&str]) -> bool {
 }
 
 /// The folders of kernels that packages have.
-const KERNEL_FOLDERS: [&str; 3] = ["kernels", "crates/wv/kernels", TEST_KERNELS];
+const KERNEL_FOLDERS: [&str; 4] = [
+    "kernels",
+    "crates/gpuhca/kernels",
+    "crates/wv/kernels",
+    TEST_KERNELS,
+];
 /// Kernels that only tests launch: NVRTC compiles them in a test, `./x gpu pack` for a GPU.
 pub(crate) const TEST_KERNELS: &str = "crates/test-support/kernels";
 /// Those of the folders whose PTX is checked in, in their folder `ptx`.
-pub(crate) const PTX_FOLDERS: [&str; 2] = ["kernels", "crates/wv/kernels"];
+pub(crate) const PTX_FOLDERS: [&str; 3] = ["kernels", "crates/gpuhca/kernels", "crates/wv/kernels"];
 
 pub(crate) fn kernel_sources() -> Result<Vec<PathBuf>> {
     below_all(&KERNEL_FOLDERS, |path| ends_in(path, &["cu"]))

@@ -62,6 +62,7 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
         "crates/test-support",
         [
             &[
+                "gpuhca",
                 "mlx5-prm",
                 "moe-reference",
                 "simt",
@@ -76,11 +77,20 @@ const PACKAGES: &[(&str, [&[&str]; 3])] = &[
     ("crates/models", [&[], &[], &[]]),
     ("crates/moe-reference", [&[], &[], &[]]),
     ("crates/xtask", [&[], &[], &[]]),
+    (
+        "crates/gpuhca",
+        [
+            &["warpverbs"],
+            &["softhca", "test-support"],
+            &["warpverbs-build"],
+        ],
+    ),
     ("crates/capi", [&["warpverbs"], &["softhca"], &[]]),
+    ("crates/python", [&["warpverbs"], &[], &[]]),
     (
         "crates/wv",
         [
-            &["moe-reference", "private-dir", "warpverbs"],
+            &["gpuhca", "moe-reference", "private-dir", "warpverbs"],
             &["softhca", "simt", "test-basics", "test-support"],
             &["warpverbs-build"],
         ],
@@ -155,6 +165,7 @@ const GENERATED: &[&str] = &[
     "kernels/include/warpverbs/abi.h",
     "crates/test-support/kernels/abi.h",
     "crates/wv/kernels/bench/abi.h",
+    "crates/gpuhca/kernels/gpuhca/abi.h",
     "crates/capi/include/warpverbs.h",
 ];
 const HEADERS: &str = "kernels/include/warpverbs/";
