@@ -50,7 +50,7 @@
 //! | `Serving` | a port is down, the store is away, or leases are missing behind a gap | nothing | `Serving` |
 //! | `Serving` | what it has to say of the others has changed | writes its row | `Serving` |
 //! | `Serving` | somebody goes; else a pair parts; else somebody comes or a pair unites; and it is its turn | proposes the view to be | `Serving` |
-//! | `Serving` | wants to leave, and no proposal is open | starts no further call, says which was its last | `Serving` until a view is without it |
+//! | `Serving` | wants to leave, and no proposal is open | starts no further call, says which was its last, wakes the others by the record | `Serving` until a view is without it |
 //! | `Serving` | a proposal takes in newcomers that have not promised | nothing; calls go on | `Serving` |
 //! | `Serving` | a proposal keeps it, and its newcomers have promised | closes the limit, ends its QPs to who goes or is parted from it, promises the last call it has started | `Changing` |
 //! | `Changing` | a smaller proposal replaces the one it has promised | fences more, promises the same call | `Changing` |
