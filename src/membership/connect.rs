@@ -41,8 +41,10 @@ pub(super) fn run(shared: &Arc<Shared>) {
         schedule.forget(&inner);
         let Some(who) = schedule.due(&targets, now) else {
             let over = over(shared, &inner);
-            let waits = !inner.traces.is_empty() || !inner.farewells.is_empty();
-            let idle = if waits { LOOK } else { schedule.idle(now) };
+            let idle = match waits_for_calls(shared, &inner) {
+                true => LOOK,
+                false => schedule.idle(&targets, now),
+            };
             drop(shared.wait(inner, idle));
             release(shared, &over);
             continue;
@@ -78,12 +80,10 @@ impl Schedule {
         behind.or_else(|| targets.iter().find(is_due)).copied()
     }
 
-    /// How long no target is due.
-    fn idle(&self, now: Instant) -> Duration {
-        let left = self
-            .next
-            .values()
-            .map(|next| next.saturating_duration_since(now));
+    /// How long none of `targets` is due.
+    fn idle(&self, targets: &[RankGeneration], now: Instant) -> Duration {
+        let next = targets.iter().filter_map(|who| self.next.get(who));
+        let left = next.map(|next| next.saturating_duration_since(now));
         left.min().unwrap_or(IDLE).clamp(LOOK, IDLE)
     }
 
@@ -107,18 +107,33 @@ impl Schedule {
 
 /// The ranks that nothing keeps from being connected to: newcomers that are not connected, and all from which this rank is parted.
 fn targets(shared: &Shared, inner: &Inner) -> Vec<RankGeneration> {
-    let ended = |first: &u32| !newer(first.wrapping_sub(1), shared.layer.finished());
-    // Grace: calls of the view before may still read what the rank before has sent.
-    let cleared = |slot: &u32| inner.traces.get(slot).is_none_or(ended);
     let free = |(slot, _): &&RankGeneration| {
-        let leaves = inner.farewells.keys().any(|(leaver, _)| leaver == slot);
-        !leaves && !inner.suspects.members().contains_key(slot)
+        !inner.suspects.members().contains_key(slot) && !says_farewell(inner, *slot)
     };
     let missing = inner.wanted.difference(&inner.connected).filter(free);
     let mut all: Vec<RankGeneration> = missing.chain(&inner.parted).copied().collect();
-    all.retain(|(slot, _)| cleared(slot));
+    all.retain(|(slot, _)| is_cleared(shared, inner, *slot));
     all.sort_unstable();
     all
+}
+
+/// Whether calls have to end before this rank connects to one that it would connect to. Nothing tells of their end. What is left of
+/// a rank whose slot stays empty waits for no call.
+fn waits_for_calls(shared: &Shared, inner: &Inner) -> bool {
+    let missing = inner.wanted.difference(&inner.connected);
+    let mut slots = missing.chain(&inner.parted).map(|who| who.0);
+    slots.any(|slot| says_farewell(inner, slot) || !is_cleared(shared, inner, slot))
+}
+
+/// Grace: calls of the view before may still read what the last holder of `slot` has sent.
+fn is_cleared(shared: &Shared, inner: &Inner, slot: u32) -> bool {
+    let ended = |first: &u32| !newer(first.wrapping_sub(1), shared.layer.finished());
+    inner.traces.get(&slot).is_none_or(ended)
+}
+
+/// Whether the last holder of `slot` has left, and calls that it is part of may still run.
+fn says_farewell(inner: &Inner, slot: u32) -> bool {
+    inner.farewells.keys().any(|(leaver, _)| *leaver == slot)
 }
 
 /// Slots whose holder was dropped, and of which no call needs anything.
@@ -181,9 +196,8 @@ fn connect(shared: &Shared, who: RankGeneration, parted: bool) -> Result<bool, S
     if !matches!(connected, Ok(true)) || !is_target {
         if inner.connected.remove(&who) {
             inner.news = true;
+            shared.notify();
         }
-        drop(inner);
-        shared.notify();
         return connected.map(|_| false).map_err(|error| error.to_string());
     }
     if inner.connected.insert(who) {
