@@ -31,7 +31,7 @@ use super::config::Bounds;
 use super::event::GroupView;
 use super::rules::clocks::Pace;
 use super::rules::record::{Promise, RankGeneration, Record};
-use super::stored::{StoredRow, parse_record, parse_row, record_text, row_text};
+use super::stored::{StoredRow, Unreadable, parse_record, parse_row, record_text, row_text};
 
 const GROUP: &str = "group";
 const RECORD: &str = "group/record";
@@ -105,6 +105,23 @@ impl Kept {
     /// The store's revision of the last look at changes.
     pub(super) fn since(&self) -> u64 {
         self.since
+    }
+
+    /// Keeps the record that was read from `text`, unless it is of an earlier view than one before.
+    fn keep_record(&mut self, read: Result<Record, Unreadable>, text: &[u8]) -> Result<(), String> {
+        let record = read.map_err(|error| error.to_string())?;
+        let newest = self.record.as_ref();
+        if newest.is_some_and(|newest| newest.epoch > record.epoch) {
+            return Err(format!(
+                "it is of view {}, and this rank has had a later one: the store has lost what it held",
+                record.epoch
+            ));
+        }
+        let number = record.number;
+        self.promises.retain(|(of, _), _| *of >= number);
+        self.record = Some(Arc::new(record));
+        text.clone_into(&mut self.text);
+        Ok(())
     }
 
     /// Differs when a lease was taken or has gone.
@@ -364,21 +381,23 @@ impl GroupStore {
 
     /// Takes down the record that a watch has told, unless a look was faster. What is to be told of one that cannot be.
     pub(super) fn take_down(&mut self, entry: &Entry) -> Option<String> {
-        let newest = self.kept.record.as_ref();
-        let newest = newest.map(|record| (record.epoch, record.number));
-        let told = parse_record(&entry.value, self.slots).ok();
-        let told = told.map(|record| (record.epoch, record.number));
-        if entry.revision <= self.kept.since || told.is_some() && told < newest {
+        if entry.revision <= self.kept.since {
+            return None;
+        }
+        let told = parse_record(&entry.value, self.slots);
+        let place = |record: &Record| (record.epoch, record.number);
+        let newest = self.kept.record.as_deref().map(place);
+        if told.as_ref().is_ok_and(|told| Some(place(told)) < newest) {
             return None;
         }
         let number = self.number();
-        let kept = self.keep(entry);
+        let mut odd = Vec::new();
+        match self.kept.keep_record(told, &entry.value) {
+            Ok(()) => drop(self.kept.told.remove(&entry.key)),
+            Err(reason) => self.odd(&entry.key, &reason, &mut odd),
+        }
         if self.number() != number {
             self.kept.since_number = self.kept.since;
-        }
-        let mut odd = Vec::new();
-        if let Err(reason) = kept {
-            self.odd(&entry.key, &reason, &mut odd);
         }
         odd.pop()
     }
@@ -448,21 +467,9 @@ impl GroupStore {
         let kept = &mut self.kept;
         match names[..] {
             ["config"] | ["taken", _] => return Ok(()),
-            ["record"] => {
-                let record = parse_record(&entry.value, self.slots);
-                let record = record.map_err(|error| error.to_string())?;
-                let newest = kept.record.as_ref();
-                if newest.is_some_and(|newest| newest.epoch > record.epoch) {
-                    return Err(format!(
-                        "it is of view {}, and this rank has had a later one: the store has lost what it held",
-                        record.epoch
-                    ));
-                }
-                let number = record.number;
-                kept.promises.retain(|(of, _), _| *of >= number);
-                kept.record = Some(Arc::new(record));
-                kept.text.clone_from(&entry.value);
-            }
+            // A watch may have told it before this look.
+            ["record"] if kept.record.is_some() && entry.value == kept.text => {}
+            ["record"] => kept.keep_record(parse_record(&entry.value, self.slots), &entry.value)?,
             ["promise", number, name] => {
                 let number: u64 = number.parse().map_err(|_| "no number of a proposal")?;
                 let who = rank_generation(name, self.slots)?;

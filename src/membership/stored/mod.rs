@@ -16,5 +16,6 @@ mod record;
 mod row;
 mod sets;
 
+pub(super) use error::Unreadable;
 pub(super) use record::{parse_record, record_text};
 pub(super) use row::{StoredRow, parse_row, row_text};

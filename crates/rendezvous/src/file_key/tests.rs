@@ -378,7 +378,10 @@ fn what_a_process_that_has_ended_has_left_is_cleared_and_nothing_else() {
     let scratch = directory.path().join(SCRATCH);
     fs::create_dir(&scratch).unwrap();
     // It runs when its tag is made: of one that has ended nothing says when it started.
-    let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let mut child = std::process::Command::new("sleep")
+        .arg("600")
+        .spawn()
+        .unwrap();
     let ended = Process::of(child.id()).tag();
     child.kill().unwrap();
     child.wait().unwrap();
