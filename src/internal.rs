@@ -59,6 +59,9 @@ pub trait TeamInternal {
     /// As [`Team::connect_peer`]; the team is of no use then.
     fn rebuild(&self, peers: &[(u32, u32)], round: u32) -> Result<Duration, TeamError>;
 
+    /// The peers of whose QPs kernels have found one failed since the last call, and those that share a word with them.
+    fn failing(&self) -> Vec<u32>;
+
     /// Closes what this rank has opened of the memory of `peer`, which has been failed; `false` if that is to be tried again.
     ///
     /// # Errors
@@ -91,6 +94,10 @@ impl TeamInternal for Team {
 
     fn rebuild(&self, peers: &[(u32, u32)], round: u32) -> Result<Duration, TeamError> {
         Self::rebuild(self, peers, round)
+    }
+
+    fn failing(&self) -> Vec<u32> {
+        Self::failing(self)
     }
 
     fn release_peer(&self, peer: u32) -> Result<bool, TeamError> {

@@ -85,7 +85,12 @@ abi_struct! {
         /// Bits ATOMIC_64 to ATOMIC_RESULT_BE: what the device can do.
         pub atomics: u32,
         /// Reserved, zero.
-        pub reserved0: [u32; 5],
+        pub reserved0: u32,
+        /// A word of host memory that a kernel sets to 1 behind `err`, so that the host looks at no QP in peace; the QPs to 64 peers
+        /// share one. Null: no host looks.
+        pub failed: DevicePtr<u32>,
+        /// Reserved, zero.
+        pub reserved7: [u32; 2],
         /// `recv_consumed` at which this life of the receive queue began: its receive counter is, modulo 2^16,
         /// recv_consumed - recv_base + recv_mask + 1.
         pub recv_base: u64,

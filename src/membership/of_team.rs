@@ -130,6 +130,10 @@ impl Transport for Team {
         Ok(false)
     }
 
+    fn failing(&self) -> Vec<u32> {
+        Self::failing(self)
+    }
+
     fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError> {
         let mut found = None;
         for word in self.error_words(peer)? {

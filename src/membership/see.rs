@@ -119,10 +119,10 @@ impl Driver {
         let kept = &self.store.kept;
         ended.add(&self.said_over(record));
         // The thread that watches processes knows members of this rank's views only.
+        let told = self.shared.transport.ended();
         let seen = |who: &RankGeneration| {
             let near = kept.members.get(who).and_then(|it| it.near.as_ref());
-            self.shared.transport.has_ended(who.0, who.1)
-                || near.is_some_and(|process| process.has_ended())
+            told.contains(who) || near.is_some_and(|process| process.has_ended())
         };
         if self.own.applied == 0 {
             let seen = rank_generations(&record.members).filter(seen);

@@ -12,6 +12,7 @@ use super::config::Bounds;
 use super::event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
 use super::layer::Layer;
 use super::rules::record::RankGeneration;
+use super::rules::slots::Slots;
 use super::suspects::{Added, Suspects};
 use super::transport::Transport;
 use super::{GroupError, group_store};
@@ -66,7 +67,7 @@ pub(super) struct Inner {
     /// Changes of the state, of the view, and of what kernels are told.
     pub(super) changes: Changes,
     /// What kernels were told last.
-    pub(super) masked: Option<BTreeSet<u32>>,
+    pub(super) masked: Option<Slots>,
     alone: bool,
     /// The first thread of the group that has panicked.
     panicked: Option<ThreadPanicked>,
@@ -223,18 +224,16 @@ impl Shared {
             self.layer.set_alone(alone);
             inner.alone = alone;
         }
-        let told = inner.suspects.told();
-        let members = inner.suspects.members();
-        let stays = |slot: &u32| {
-            let leaves = inner.farewells.keys().any(|(leaver, _)| leaver == slot);
-            members.contains_key(slot) || leaves
-        };
-        let away = |slot: &u32| *slot != own && (!stays(slot) || told.contains(slot));
-        let masked: BTreeSet<u32> = (0..self.transport.slots()).filter(away).collect();
+        let members = inner.suspects.members().keys();
+        let leavers = inner.farewells.keys().map(|(leaver, _)| leaver);
+        let stays: Slots = members.chain(leavers).copied().collect();
+        let all: Slots = (0..self.transport.slots()).collect();
+        let mut masked = all.without(&stays).with(&inner.suspects.told());
+        masked.remove(own);
         if inner.masked.as_ref() == Some(&masked) {
             return;
         }
-        let ranks: Vec<u32> = masked.iter().copied().collect();
+        let ranks: Vec<u32> = masked.iter().collect();
         match self.layer.set_suspects(&ranks) {
             Ok(()) => {
                 inner.masked = Some(masked);

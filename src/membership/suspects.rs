@@ -115,6 +115,11 @@ impl Suspects {
         causes.is_some_and(|causes| causes.now.contains_key(cause))
     }
 
+    /// The members that are suspected because of `cause`.
+    pub(super) fn because_of(&self, cause: &Cause) -> Slots {
+        self.those(|of, _| of == cause)
+    }
+
     /// The members to which a QP has been of no use for `bound`.
     pub(super) fn broken(&self, now: Instant, bound: Duration) -> Slots {
         self.those(|cause, since| cause.breaks_pair() && now.duration_since(since) >= bound)
@@ -134,8 +139,8 @@ impl Suspects {
     }
 
     /// The members for which kernels are told not to wait.
-    pub(super) fn told(&self) -> BTreeSet<u32> {
-        self.those(|cause, _| cause.is_told()).iter().collect()
+    pub(super) fn told(&self) -> Slots {
+        self.those(|cause, _| cause.is_told())
     }
 
     /// The members of which kernels have nothing to wait for: those of which they are told, and those that they have found silent.
@@ -176,7 +181,7 @@ mod tests {
         assert_eq!(added, Added::New);
         let same = suspects.add(1, Cause::QpError(0x8115), start + BOUND);
         assert_eq!(same, Added::Nothing);
-        assert_eq!(suspects.told(), BTreeSet::from([1]));
+        assert_eq!(suspects.told(), set(&[1]));
         let early = start + BOUND - Duration::from_nanos(1);
         assert_eq!(suspects.broken(early, BOUND), set(&[]));
         assert_eq!(

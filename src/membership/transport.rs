@@ -1,5 +1,6 @@
 //! What a group needs of a team: its place among the ranks, and QPs to one peer at a time.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use rendezvous::{Process, Store, StoreError};
 
 use super::event::Cause;
+use super::rules::record::RankGeneration;
 use crate::team::TeamError;
 
 /// Time between two looks of the thread that watches.
@@ -102,13 +104,17 @@ pub(super) trait Transport: Send + Sync + Debug {
     /// What kernels have sent to `peer` and know to have completed: a number that grows with it.
     fn completed(&self, peer: u32) -> Result<u64, TeamError>;
 
-    /// Whether that generation of `peer` has ended, where the transport sees that by itself.
-    fn has_ended(&self, _peer: u32, _generation: u32) -> bool {
-        false
+    /// Generations that have ended, where the transport sees that by itself.
+    fn ended(&self) -> BTreeSet<RankGeneration> {
+        BTreeSet::new()
     }
 
     /// Whether the HCA has a QP to `peer` in error, whether or not a kernel has seen it: a command for each QP.
     fn has_failed(&self, peer: u32) -> Result<bool, TeamError>;
+
+    /// Peers of which kernels have found a QP in error since the last call, maybe among others: in peace none, whatever the number
+    /// of ranks.
+    fn failing(&self) -> Vec<u32>;
 
     /// Why kernels have found a QP to `peer` in error; none if they have not.
     fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError>;

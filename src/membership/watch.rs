@@ -7,20 +7,23 @@ use std::sync::Arc;
 use super::event::{Cause, GroupEventKind};
 use super::pidfd::{PidFd, Watched};
 use super::rules::record::RankGeneration;
-use super::shared::Shared;
+use super::shared::{Inner, Shared};
 use super::transport::Alarm;
 
-/// Every peer's QPs are looked at once in so many looks.
-const ROUND: usize = 4;
+/// The QPs to a peer that may have failed are looked at once in so many looks.
+const ROUND: u32 = 4;
 /// The HCA is asked about the QPs to a rank for which kernels wait in vain once in so many looks.
-const ASK: usize = 128;
+const ASK: u32 = 128;
 
 /// What was seen so far.
 #[derive(Debug)]
 struct Watch {
     shared: Arc<Shared>,
     processes: BTreeMap<RankGeneration, Watched>,
-    turn: usize,
+    turn: u32,
+    /// Peers to which QPs may have failed. One stays as long as a QP to it is in error, whether or not it is a member: it may become
+    /// one.
+    failing: BTreeSet<u32>,
     /// Rails whose HCA has failed for good.
     failed: BTreeSet<usize>,
 }
@@ -31,6 +34,7 @@ pub(super) fn run(shared: Arc<Shared>) {
         shared,
         processes: BTreeMap::new(),
         turn: 0,
+        failing: BTreeSet::new(),
         failed: BTreeSet::new(),
     };
     while !watch.shared.is_stopped() {
@@ -41,42 +45,42 @@ pub(super) fn run(shared: Arc<Shared>) {
 
 impl Watch {
     fn look(&mut self) {
-        let (members, reached, processes) = {
-            let inner = self.shared.lock();
-            let own = self.shared.transport.slot();
-            let members = inner.suspects.members().iter();
-            let others = members.map(|(slot, generation)| (*slot, *generation));
-            let others = others.filter(|(slot, _)| *slot != own);
-            let others: Vec<RankGeneration> = others.collect();
-            let reached = others.iter().filter(|who| !inner.parted.contains(who));
-            let reached: Vec<u32> = reached.map(|who| who.0).collect();
-            (others, reached, inner.processes.clone())
-        };
-        self.look_at_kernels(&reached);
-        self.look_at_qps(&reached);
+        self.look_at_kernels();
+        self.look_at_qps();
         self.look_at_hcas();
-        for &(slot, generation) in &members {
-            if self.shared.transport.has_ended(slot, generation) {
-                self.ended((slot, generation));
-            }
+        for who in self.shared.transport.ended() {
+            self.ended(who);
         }
-        self.processes.retain(|who, _| processes.contains_key(who));
-        for (&who, process) in &processes {
-            let watched = self
-                .processes
-                .entry(who)
-                .or_insert_with(|| PidFd::open(process));
-            let ended = match watched {
+        self.look_at_processes();
+        self.turn = self.turn.wrapping_add(1);
+    }
+
+    fn look_at_processes(&mut self) {
+        let inner = self.shared.lock();
+        let now = &inner.processes;
+        self.processes.retain(|who, _| now.contains_key(who));
+        let known = &self.processes;
+        let new = now.iter().filter(|(who, _)| !known.contains_key(who));
+        let new: Vec<_> = new.map(|(who, it)| (*who, Arc::clone(it))).collect();
+        drop(inner);
+        for (who, process) in new {
+            self.processes.insert(who, PidFd::open(&process));
+        }
+        let mut ended = Vec::new();
+        for (who, watched) in &mut self.processes {
+            let is_over = match watched {
                 Watched::Runs(pidfd) => pidfd.has_ended(),
                 Watched::Ended => true,
                 Watched::Unknown => false,
             };
-            if ended {
+            if is_over {
                 *watched = Watched::Ended;
-                self.ended(who);
+                ended.push(*who);
             }
         }
-        self.turn = self.turn.wrapping_add(1);
+        for who in ended {
+            self.ended(who);
+        }
     }
 
     fn ended(&self, (slot, generation): RankGeneration) {
@@ -86,14 +90,30 @@ impl Watch {
         }
     }
 
-    fn look_at_kernels(&self, members: &[u32]) {
+    fn look_at_kernels(&self) {
         let suspected: BTreeSet<u32> = self.shared.layer.suspected().into_iter().collect();
-        for slot in members {
-            match suspected.contains(slot) {
-                true => self.shared.suspect(*slot, Cause::Timeout),
-                false => self.shared.trust(*slot, &Cause::Timeout),
-            }
+        let (late, back) = {
+            let inner = self.shared.lock();
+            let late = suspected.iter().copied();
+            let late: Vec<u32> = late.filter(|slot| self.reaches(&inner, *slot)).collect();
+            let before = inner.suspects.because_of(&Cause::Timeout);
+            let back = before.iter().filter(|slot| !suspected.contains(slot));
+            let back = back.filter(|slot| self.reaches(&inner, *slot));
+            (late, back.collect::<Vec<u32>>())
+        };
+        for slot in late {
+            self.shared.suspect(slot, Cause::Timeout);
         }
+        for slot in back {
+            self.shared.trust(slot, &Cause::Timeout);
+        }
+    }
+
+    /// Whether `slot` has another member of the newest view, which does not part it from this rank.
+    fn reaches(&self, inner: &Inner, slot: u32) -> bool {
+        let generation = inner.suspects.members().get(&slot);
+        let is_parted = |generation: &u32| inner.parted.contains(&(slot, *generation));
+        slot != self.shared.transport.slot() && generation.is_some_and(|it| !is_parted(it))
     }
 
     /// A port that is down says nothing of any rank: what goes through it fails by its QPs, pair by pair.
@@ -122,22 +142,38 @@ impl Watch {
     /// A kernel that has given `slot` up looks at the QPs to it no more, so it does not see that they have failed; and what it has
     /// posted there holds the memory that its next calls need, until the QPs are in error for all.
     fn ask(&self, slot: u32) {
-        let waits = self.shared.lock().suspects.has(slot, &Cause::Timeout);
-        if waits && matches!(self.shared.transport.has_failed(slot), Ok(true)) {
+        if matches!(self.shared.transport.has_failed(slot), Ok(true)) {
             self.shared.suspect(slot, Cause::QpFlushed);
         }
     }
 
-    fn look_at_qps(&self, members: &[u32]) {
-        for slot in members.iter().skip(self.turn % ROUND).step_by(ROUND) {
-            match self.shared.transport.failure(*slot) {
-                Ok(None) if self.turn % ASK < ROUND => self.ask(*slot),
-                Ok(None) => {}
-                Ok(Some(cause)) => self.shared.suspect(*slot, cause),
+    fn look_at_qps(&mut self) {
+        self.failing.extend(self.shared.transport.failing());
+        let round = self.turn % ROUND;
+        let due = self.failing.iter().copied();
+        let due: Vec<u32> = due.filter(|slot| slot % ROUND == round).collect();
+        let (own, asks) = (self.shared.transport.slot(), self.turn.is_multiple_of(ASK));
+        for slot in due {
+            let failure = match slot == own {
+                true => Ok(None),
+                false => self.shared.transport.failure(slot),
+            };
+            match failure {
+                Ok(None) => drop(self.failing.remove(&slot)),
+                Ok(Some(cause)) => {
+                    let reached = self.reaches(&self.shared.lock(), slot);
+                    if reached {
+                        self.shared.suspect(slot, cause);
+                    }
+                }
                 Err(error) => self.shared.tell(GroupEventKind::Failed {
                     error: format!("looking at the QPs to rank {slot}: {error}"),
                 }),
             }
+        }
+        if asks {
+            let waits = self.shared.lock().suspects.because_of(&Cause::Timeout);
+            waits.iter().for_each(|slot| self.ask(slot));
         }
     }
 }

@@ -91,7 +91,14 @@ impl Team {
             Keeps::Nothing(_) => {
                 // The old ones first: their memory is what the new ones get.
                 state.links.clear();
-                state.links = links::make(gpu, &self.rails, &self.config, peer, life)?;
+                state.links = links::make(
+                    gpu,
+                    &self.rails,
+                    &self.config,
+                    self.links.failures(),
+                    peer,
+                    life,
+                )?;
             }
         }
         if let Some(known) = keeps.successor() {

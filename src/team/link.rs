@@ -3,7 +3,7 @@
 use bytemuck::Zeroable;
 
 use super::TeamError;
-use crate::abi::{QpContext, Status};
+use crate::abi::{DevicePtr, QpContext, Status};
 use crate::fabric::Rail;
 use crate::fabric::{any_psn, far_from, first_psn};
 use crate::gpu::{Gpu, MappedMmio};
@@ -30,6 +30,8 @@ pub(super) struct Link {
     /// Rank at the other end, and the rail at both ends.
     peer: u32,
     rail: u32,
+    /// `QpContext::failed`.
+    failed: u64,
     /// First packet number of this side in its present life.
     psn: u32,
     /// The packet number that an earlier generation of the peer would have sent next.
@@ -74,11 +76,12 @@ pub(super) struct Skipped {
 }
 
 impl Link {
-    /// A QP in Init, with its memory filled in for `life`.
+    /// A QP in Init, with its memory filled in for `life`; kernels that find it failed set the word at `failed`.
     pub(super) fn new(
         gpu: &dyn Gpu,
         rail: &Rail,
         (peer, rail_number): (u32, u32),
+        failed: u64,
         life: u32,
     ) -> Result<Self, TeamError> {
         let qp: Qp<Reset> = Qp::create(rail.pd(), rail.places(), rail.shape())?;
@@ -101,6 +104,7 @@ impl Link {
             layout,
             peer,
             rail: rail_number,
+            failed,
             psn: any_psn(),
             far: None,
             path: None,
@@ -362,6 +366,7 @@ impl Link {
         // CQs that are not collapsed go on where they were before the reset.
         self.layout = *qp.layout();
         let (own, peer, rail) = (self.layout.context_addr, self.peer, self.rail);
+        let failed = DevicePtr::new(self.failed);
         let mut has_moved = false;
         let written = qp.write_image(&attr, |addr, bytes| {
             if addr != own {
@@ -370,6 +375,7 @@ impl Link {
             let mut context: QpContext = bytemuck::pod_read_unaligned(bytes);
             context.peer = peer;
             context.rail = rail;
+            context.failed = failed;
             if let Some(kept) = &kept {
                 context.abort = kept.abort;
                 context.doorbells = kept.doorbells;

@@ -4,6 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::exchange::Exchange;
+use super::failures::Failures;
 use super::hello::{Hello, Offer, QpOffer, RailRecord, VERSION, Wanted, WindowOffer, hello_key};
 use super::link::Link;
 use super::reunite::Reunion;
@@ -23,6 +24,8 @@ pub(super) struct Links {
     /// What this rank tells of itself, but for windows.
     pub(super) hello: Hello,
     peers: Vec<PeerLinks>,
+    /// Set by kernels; behind the QPs, whose contexts name it.
+    failures: Failures,
     /// How patient QPs are, by rail.
     send: Vec<SendAttr>,
 }
@@ -92,12 +95,13 @@ impl Links {
         agreed: Vec<(String, String)>,
         identity: Identity,
     ) -> Result<Self, TeamError> {
+        let failures = Failures::new(gpu, config.ranks)?;
         let mut peers = Vec::new();
         for peer in 0..config.ranks {
             peers.push(PeerLinks {
                 work: Mutex::new(()),
                 state: Mutex::new(PeerState {
-                    links: make(gpu, rails, config, peer, 0)?,
+                    links: make(gpu, rails, config, &failures, peer, 0)?,
                     ..PeerState::default()
                 }),
             });
@@ -112,6 +116,7 @@ impl Links {
                 offers: Vec::new(),
             },
             peers,
+            failures,
             send: rails.iter().map(|rail| patience(rail, config)).collect(),
         })
     }
@@ -203,6 +208,10 @@ impl Links {
     /// By rank.
     pub(super) fn all(&self) -> &[PeerLinks] {
         &self.peers
+    }
+
+    pub(super) fn failures(&self) -> &Failures {
+        &self.failures
     }
 
     /// How patient they are, by rail.
@@ -378,6 +387,7 @@ pub(super) fn make(
     gpu: &dyn Gpu,
     rails: &[Rail],
     config: &TeamConfig,
+    failures: &Failures,
     peer: u32,
     life: u32,
 ) -> Result<Vec<Link>, TeamError> {
@@ -387,7 +397,7 @@ pub(super) fn make(
     let numbers = (0u32..).zip(rails).cycle();
     let links = numbers.take(config.qps_per_peer as usize);
     links
-        .map(|(number, rail)| Link::new(gpu, rail, (peer, number), life))
+        .map(|(number, rail)| Link::new(gpu, rail, (peer, number), failures.addr(peer), life))
         .collect()
 }
 

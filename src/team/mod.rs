@@ -34,6 +34,7 @@ mod doorbell;
 mod error;
 mod exchange;
 mod export;
+mod failures;
 mod hello;
 mod life;
 mod link;
@@ -430,7 +431,6 @@ impl Team {
         Ok(())
     }
 
-    /// The QPs to `peer`.
     /// The store in which the ranks meet.
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         self.exchange.store()
@@ -440,6 +440,11 @@ impl Team {
     pub(crate) fn hca_events(&self) -> impl Iterator<Item = (usize, &Events)> {
         let rails = self.rails.iter().enumerate();
         rails.filter_map(|(number, rail)| Some((number, rail.events()?)))
+    }
+
+    /// Peers of which kernels have found a QP failed since the last call, and those that share a word with them.
+    pub(crate) fn failing(&self) -> Vec<u32> {
+        self.links.failures().take()
     }
 
     /// Of each QP to `peer` the word of its first failure and syndrome.
@@ -452,6 +457,7 @@ impl Team {
         words.collect()
     }
 
+    /// The QPs to `peer`.
     fn peer(&self, peer: u32) -> Result<&PeerLinks, TeamError> {
         let (rank, ranks) = (self.config.rank, self.config.ranks);
         if peer == rank {

@@ -2,6 +2,7 @@
 
 use softhca::Hca;
 use warpverbs::abi::{PEER_DIRECT, PeerEntry, RAIL_SHIFT, Status};
+use warpverbs::internal::TeamInternal;
 use warpverbs::verbs::QpState;
 
 use crate::modes::exchange;
@@ -80,6 +81,7 @@ fn a_rail_that_goes_down_takes_its_qps_with_it_and_no_others() {
     let hcas = Hcas::new(&setup);
     run_on(&setup, &hcas, |rank| {
         let peer = 1 - rank.number();
+        assert!(rank.team.failing().is_empty(), "no kernel has found one");
         if rank.number() == 0 {
             rank.hcas[1].set_port(false);
             let put = Put {
@@ -89,6 +91,9 @@ fn a_rail_that_goes_down_takes_its_qps_with_it_and_no_others() {
             let seen = rank.put(&put).finish()[0];
             assert_eq!((seen.done, seen.failed), (0, 1));
             assert_eq!(seen.failure, Status::CQE_ERROR);
+            // The word is for both ranks of this team: 64 peers share one.
+            assert_eq!(rank.team.failing(), [0, 1]);
+            assert!(rank.team.failing().is_empty(), "taken");
             let states = (0..4).map(|qp| rank.team.qp_status(peer, qp).unwrap().hca.state);
             let states: Vec<QpState> = states.collect();
             let (up, down) = (QpState::RTS, QpState::ERR);
@@ -117,6 +122,7 @@ fn a_rail_that_goes_down_takes_its_qps_with_it_and_no_others() {
                 .finish()[0];
             assert_eq!((seen.status, seen.done, seen.failed), (Status::OK, 8, 0));
         }
+        assert!(rank.team.failing().is_empty(), "a recovery tells nothing");
     });
     hcas.check();
 }

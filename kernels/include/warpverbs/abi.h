@@ -133,7 +133,12 @@ struct alignas(128) QpContext {
   /// Bits ATOMIC_64 to ATOMIC_RESULT_BE: what the device can do.
   uint32_t atomics;
   /// Reserved, zero.
-  uint32_t reserved0[5];
+  uint32_t reserved0;
+  /// A word of host memory that a kernel sets to 1 behind `err`, so that the host looks at no QP in peace; the QPs to 64 peers
+  /// share one. Null: no host looks.
+  uint32_t* failed;
+  /// Reserved, zero.
+  uint32_t reserved7[2];
   /// `recv_consumed` at which this life of the receive queue began: its receive counter is, modulo 2^16,
   /// recv_consumed - recv_base + recv_mask + 1.
   uint64_t recv_base;
@@ -208,6 +213,8 @@ static_assert(offsetof(QpContext, recv_mask) == 88);
 static_assert(offsetof(QpContext, rail) == 92);
 static_assert(offsetof(QpContext, atomics) == 96);
 static_assert(offsetof(QpContext, reserved0) == 100);
+static_assert(offsetof(QpContext, failed) == 104);
+static_assert(offsetof(QpContext, reserved7) == 112);
 static_assert(offsetof(QpContext, recv_base) == 120);
 static_assert(offsetof(QpContext, claim) == 128);
 static_assert(offsetof(QpContext, resv) == 136);

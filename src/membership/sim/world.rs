@@ -269,24 +269,34 @@ impl Transport for FakeTransport {
         Ok(0)
     }
 
-    fn has_ended(&self, peer: u32, generation: u32) -> bool {
-        lock(&self.wire.dead).contains(&(peer, generation))
+    fn ended(&self) -> BTreeSet<RankGeneration> {
+        lock(&self.wire.dead).clone()
     }
 
     fn has_failed(&self, _: u32) -> Result<bool, TeamError> {
         Ok(false)
     }
 
-    fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError> {
-        let Some(link) = self.wire.link(self.own, peer) else {
-            return Ok(None);
-        };
-        // Only a rank that posts finds out, and the host's own doing is no failure.
+    fn failing(&self) -> Vec<u32> {
+        // Only a rank that posts finds out.
         let own = (self.own, 0, 0)..=(self.own, u32::MAX, u32::MAX);
-        let posted = || lock(&self.wire.sent).range(own).next().is_some();
-        let carries = || self.wire.carries(self.own, (peer, link.generation));
-        let failed = link.open && link.up && posted() && !carries();
+        let posted = lock(&self.wire.sent).range(own).next().is_some();
+        let slots = if posted { 0..self.slots } else { 0..0 };
+        slots.filter(|slot| self.finds_failed(*slot)).collect()
+    }
+
+    fn failure(&self, peer: u32) -> Result<Option<Cause>, TeamError> {
+        let failed = self.finds_failed(peer);
         Ok(failed.then_some(Cause::QpError(0x8115)))
+    }
+}
+
+impl FakeTransport {
+    /// Whether nothing arrives at `peer` of what this rank posts. The host's own doing is no failure.
+    fn finds_failed(&self, peer: u32) -> bool {
+        let link = self.wire.link(self.own, peer);
+        let used = link.filter(|link| link.open && link.up);
+        used.is_some_and(|link| !self.wire.carries(self.own, (peer, link.generation)))
     }
 }
 

@@ -33,7 +33,12 @@ WV_DEVICE void latch(QpContext* context, Status status, uint32_t syndrome) {
   const uint64_t failure = uint64_t{syndrome} << 32 | static_cast<uint32_t>(status);
   const uint64_t old = platform::compare_exchange_relaxed(
       reinterpret_cast<uint64_t*>(&context->err), uint64_t{0}, failure);
-  if (old == 0) platform::reduce_add(&context->errors, uint64_t{1});
+  if (old != 0) return;
+  platform::reduce_add(&context->errors, uint64_t{1});
+  if (context->failed == nullptr) return;
+  // Pairs with the exchange of `Failures::take`: the host that takes the word sees the failure.
+  platform::fence_release_sys();
+  platform::store_relaxed_sys(context->failed, 1u);
 }
 
 /// The CQE at `cqe` reports no success: latches the failure, if it is one.
