@@ -58,8 +58,9 @@ mod tests {
             let failures = Failures::new(gpu.as_ref(), ranks).unwrap();
             assert!(failures.take().is_empty());
             let last = ranks - 1;
-            let at = (failures.addr(last) - failures.addr(0)) as usize;
-            failures.words.u32_at(at).store(1, Ordering::Relaxed);
+            let at = usize::try_from(failures.addr(last) - failures.addr(0));
+            let word = failures.words.u32_at(at.unwrap());
+            word.store(1, Ordering::Relaxed);
             let first = last / PEERS * PEERS;
             let found: Vec<u32> = (first..ranks).collect();
             assert_eq!(failures.take(), found, "{ranks} ranks");
