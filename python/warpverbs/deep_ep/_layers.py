@@ -34,7 +34,7 @@ class Shape(NamedTuple):
 
     def name(self) -> str:
         """The same at all ranks."""
-        return f"deep_ep-{self.max_tokens}-{self.hidden}-{self.experts}-{self.top_k}-{self.format}"
+        return f"{self.max_tokens}-{self.hidden}-{self.experts}-{self.top_k}-{self.format}"
 
 
 class Receive:
@@ -68,16 +68,18 @@ class Receive:
 
     def what(self) -> str:
         """The call that it belongs to, in words."""
-        return f"low_latency_{self.kind} of batch {self.batch.number}"
+        return f"{self.batch.layer.calls}{self.kind} of batch {self.batch.number}"
 
 
 class Batch:
     """One dispatch, until what its combine brings back has been added up."""
 
-    __slots__ = ("call", "layer", "number", "pending", "stage", "tokens", "topk_idx")
+    __slots__ = ("call", "deadline", "layer", "number", "pending", "stage", "tokens", "topk_idx")
 
-    def __init__(self, layer: Layer, call: Call, number: int, topk_idx: Any) -> None:
+    def __init__(self, layer: Layer, call: Call, number: int, topk_idx: Any, deadline: float) -> None:
         self.layer, self.call, self.number = layer, call, number
+        #: Longest wait of each of its phases, seconds.
+        self.deadline = deadline
         self.topk_idx = topk_idx
         self.tokens = int(topk_idx.shape[0])
         #: ``sent``, ``dispatched``, ``returned``, ``combined`` or ``left``: a later batch has taken its place.
@@ -114,8 +116,10 @@ class Handle(tuple[Any, ...]):
 class Layer:
     """A shape with its memory, and the batches of it that are open."""
 
-    def __init__(self, team: Team, shape: Shape) -> None:
+    def __init__(self, team: Team, shape: Shape, calls: str) -> None:
         self.shape = shape
+        #: What the names of its calls begin with.
+        self.calls = calls
         self.moe = Moe(
             team,
             shape.name(),
@@ -134,7 +138,7 @@ class Layer:
         self._last: tuple[Any, Any] | None = None
         log.info("%r", self.moe)
 
-    def begin(self, topk_idx: Any) -> Batch:
+    def begin(self, topk_idx: Any, deadline: float) -> Batch:
         """A new batch. With two open ones, the older is left if nothing of it is under way."""
         if len(self._open) == OPEN:
             oldest = self._open[0]
@@ -143,7 +147,7 @@ class Layer:
                     f"two batches are in flight: the hook of {oldest.pending.what()} has not been called; call it before another dispatch"
                 )
             self.end(oldest, "left")
-        batch = Batch(self, self._idle.pop(), self._begun, topk_idx)
+        batch = Batch(self, self._idle.pop(), self._begun, topk_idx, deadline)
         self._begun += 1
         self._open.append(batch)
         return batch
@@ -218,29 +222,40 @@ class Layer:
         return None
 
 
+def outside_a_capture(team: Team, shape: Shape) -> None:
+    """Refuses to make a layer of ``shape`` where that cannot be."""
+    if not team.on_cpu and torch.cuda.is_current_stream_capturing():
+        raise Refused(
+            f"the first call of the shape {shape} is inside a CUDA graph capture, where no memory can be registered; call "
+            "Buffer.warm_up(..) with this shape before the capture"
+        )
+
+
 class Place:
     """What the buffers of a process group share: its teams, and a layer for each shape."""
 
     _all: ClassVar[weakref.WeakKeyDictionary[Any, Place]] = weakref.WeakKeyDictionary()
+    #: What the names of the calls of its layers begin with.
+    calls: ClassVar[str] = "low_latency_"
 
-    def __init__(self, group: Any, store: str | None, join_timeout: float | None) -> None:
+    def __init__(self, group: Any, store: str | None, join_timeout: float | None, modes: dict[str, Any]) -> None:
         self._group = weakref.ref(group)
-        self._store, self._join_timeout = store, join_timeout
-        self.teams = [Team.from_group(group, store=store, join_timeout=join_timeout)]
+        self._store, self._join_timeout, self.modes = store, join_timeout, modes
+        self.teams = [self._meet()]
         self._layers: dict[Shape, Layer] = {}
         self.lost: RankLost | None = None
         #: Buffers that will be destroyed, and whether there is one that will not: then only the end of the group ends the teams.
         self.users, self.stays = 0, False
 
     @classmethod
-    def of(cls, group: Any, store: str | None, join_timeout: float | None, destroyed: bool) -> Place:
-        """That of ``group``, for one more buffer."""
+    def of(cls, group: Any, store: str | None, join_timeout: float | None, destroyed: bool, **modes: Any) -> Place:
+        """That of ``group``, for one more buffer; ``modes`` are those of its teams."""
         place = cls._all.get(group)
         if place is not None:
             # A process that was forked has its parent's: refused here, in words.
             _ = place.team.generation
         if place is None or place.lost is not None:
-            place = cls(group, store, join_timeout)
+            place = cls(group, store, join_timeout, modes)
             cls._all[group] = place
         if destroyed:
             place.users += 1
@@ -257,15 +272,14 @@ class Place:
         """The layer of ``shape``; the first use makes it, at all ranks together."""
         layer = self._layers.get(shape)
         if layer is None:
-            if not self.team.on_cpu and torch.cuda.is_current_stream_capturing():
-                raise Refused(
-                    f"the first call of the shape {shape} is inside a CUDA graph capture, where no memory can be registered; call "
-                    "Buffer.warm_up(..) with this shape before the capture"
-                )
+            outside_a_capture(self.team, shape)
             if self._layers and len(self._layers) % LAYERS == 0:
-                self.teams.append(Team.from_group(self._group(), store=self._store, join_timeout=self._join_timeout))
-            layer = self._layers[shape] = Layer(self.team, shape)
+                self.teams.append(self._meet())
+            layer = self._layers[shape] = Layer(self.team, shape, self.calls)
         return layer
+
+    def _meet(self) -> Team:
+        return Team.from_group(self._group(), store=self._store, join_timeout=self._join_timeout, **self.modes)
 
     def leave(self) -> None:
         """One buffer less; the last one, where all are destroyed, gives everything back together with the other ranks."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import torch
 
 from .. import _arrays
 from ..errors import RankLost, Refused
-from ..moe import Moe, Received
-from ._layers import Batch, Handle, Hook, Layer, Place, Receive, Shape
+from ..moe import Received
+from ._calls import Arguments, Calls, format_of, one_of, refuse, size_hint
+from ._layers import Handle, Hook, Layer, Place, Shape
 from .config import Config, combine_config, dispatch_config
 from .utils.event import EventHandle, EventOverlap
 
@@ -22,34 +22,11 @@ log = logging.getLogger("warpverbs.deep_ep")
 
 #: Dispatches of a buffer that wait as long as other ranks may need to compile and load.
 WARM_CALLS = 8
-#: Most choices of a token that a size hint counts with where nobody says.
-HINTED_TOP_K = 16
 
-_told: set[str] = set()
+_arguments = Arguments(log, "those of DeepEP V1 and its branch hybrid-ep")
 
 
-def _ignore(call: str, given: Mapping[str, tuple[object, object]]) -> None:
-    """Says once of each argument, given as its value and its default, that it means nothing here."""
-    for name, (value, default) in given.items():
-        if value is not default and value != default and f"{call} {name}" not in _told:
-            _told.add(f"{call} {name}")
-            log.info("%s(%s=%r) is ignored; python/README.md has the table of arguments", call, name, value)
-
-
-def _unknown(call: str, given: dict[str, object]) -> None:
-    for name, value in given.items():
-        if value is not None and value is not False:
-            raise TypeError(f"{call} got the unknown argument {name}={value!r}; it knows those of DeepEP V1 and its branch hybrid-ep")
-        if f"{call} {name}" not in _told:
-            _told.add(f"{call} {name}")
-            log.warning("%s(%s=%r) is unknown, and means nothing here", call, name, value)
-
-
-def _refuse(name: str, why: str) -> NoReturn:
-    raise NotImplementedError(f"{name} {why}")
-
-
-class Buffer:
+class Buffer(Calls):
     """The ranks of a process group, with the memory by which they exchange tokens.
 
     Making one is collective, as the first dispatch of each shape is: maxT, H, E, K and format. Buffers of one group share their
@@ -86,9 +63,9 @@ class Buffer:
         store: str | None = None,
         **unknown: object,
     ) -> None:
-        _unknown("Buffer", unknown)
+        _arguments.unknown("Buffer", unknown)
         if comm is not None:
-            _refuse("comm", "is a communicator of MPI, which Warpverbs does not use; pass group, a process group of torch.distributed")
+            refuse("comm", "is a communicator of MPI, which Warpverbs does not use; pass group, a process group of torch.distributed")
         if group is None:
             raise ValueError("group is None; pass a process group of torch.distributed")
         ignored = {
@@ -100,7 +77,7 @@ class Buffer:
             "allow_mnnvl": (allow_mnnvl, False),
             "use_fabric": (use_fabric, False),
         }
-        _ignore("Buffer", ignored)
+        _arguments.ignore("Buffer", ignored)
         if not 0 < deadline < 1e9 or not 0 < warm_deadline < 1e9:
             raise Refused(f"deadline is {deadline} and warm_deadline {warm_deadline} seconds; they must be positive and below 10^9")
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
@@ -111,9 +88,7 @@ class Buffer:
         self._open: Place | None = Place.of(group, store, join_timeout, explicitly_destroy)
         team = self._open.team
         self.group, self.rank, self.group_size = group, team.rank, team.ranks
-        self._on_cpu = team.on_cpu
-        self._device = torch.device("cpu") if self._on_cpu else torch.device("cuda", torch.cuda.current_device())
-        self._comm_stream = None if self._on_cpu else torch.cuda.Stream(self._device)
+        self._run_on(team)
         #: 1 for each rank that takes part: the other way round than DeepEP's mask.
         self._active = torch.ones(self.group_size, dtype=torch.int32, device=self._device)
         self._scratch: Any = None
@@ -146,11 +121,7 @@ class Buffer:
 
         :param num_topk: choices of a token. None: min(num_experts, 16).
         """
-        top_k = num_topk or min(num_experts, HINTED_TOP_K)
-        size = Moe.required_bytes(
-            num_ranks, hidden=hidden, experts=num_experts, top_k=top_k, max_tokens=num_max_dispatch_tokens_per_rank, returns="rows"
-        )
-        return sum(size[name] for name in ("slots", "staging", "signals", "state")) + 2 * size["handle"]
+        return size_hint(num_max_dispatch_tokens_per_rank, hidden, num_ranks, num_experts, num_topk)
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
         """Nothing: signals have numbers, so nothing needs cleaning."""
@@ -167,7 +138,7 @@ class Buffer:
         use_ue8m0: bool = False,
     ) -> None:
         """Makes the layer of a shape, together with the other ranks: before the capture of a CUDA graph that dispatches it."""
-        form = _format(use_fp8, round_scale, use_ue8m0)
+        form = format_of(use_fp8, round_scale, use_ue8m0)
         self._place.layer(Shape(num_max_dispatch_tokens_per_rank, hidden, num_experts, num_topk, form))
 
     def low_latency_dispatch(
@@ -196,15 +167,15 @@ class Buffer:
         oldest has not been called, it is refused. Batches are received in their order: a hook that is called before that of an older
         batch receives both, and a batch that is combined ends older ones that were not.
         """
-        _unknown("low_latency_dispatch", unknown)
+        _arguments.unknown("low_latency_dispatch", unknown)
         if topk_weights is not None:
-            _refuse("topk_weights", "at dispatch returns weights by row, which the low-latency mode here does not; pass them to combine")
+            refuse("topk_weights", "at dispatch returns weights by row, which the low-latency mode here does not; pass them to combine")
         if use_nvfp4 or x_global_scale is not None or use_ue8m0_for_sf:
             name = "use_nvfp4" if use_nvfp4 else "x_global_scale" if x_global_scale is not None else "use_ue8m0_for_sf"
-            _refuse(name, "quantises to FP4 inside dispatch; quantise before, and use warpverbs.Moe(.., format=(bytes, scale bytes))")
-        _one_of(async_finish, return_recv_hook)
+            refuse(name, "quantises to FP4 inside dispatch; quantise before, and use warpverbs.Moe(.., format=(bytes, scale bytes))")
+        one_of(async_finish, return_recv_hook)
         ids = self._ids(topk_idx)
-        form = _format(use_fp8, round_scale, use_ue8m0)
+        form = format_of(use_fp8, round_scale, use_ue8m0)
         if getattr(x, "ndim", 0) != 2:
             raise Refused("x must be a tensor [tokens, hidden]")
         place = self._place
@@ -213,36 +184,14 @@ class Buffer:
         received = layer.moe.received()
         received.wait_ns = dispatch_wait_recv_cost_stats
         self._statistics(layer, cumulative_local_expert_recv_stats)
-        batch = layer.begin(topk_idx)
         active = self._active if self.enable_shrink else None
         deadline = self.warm_deadline if self._dispatches < WARM_CALLS else self.deadline
 
-        def send() -> None:
-            sent = batch.call.dispatch_send(x, ids(), active=active, deadline=deadline)
-            if self._on_cpu:
-                # What follows in torch on the CPU may write x: it has no streams.
-                sent.wait()
-
-        def receive() -> None:
-            batch.call.dispatch_receive(received)
-            arrived()
-
-        def both() -> None:
-            batch.call.dispatch(x, ids(), active=active, deadline=deadline, out=received)
-            arrived()
-
         def arrived() -> None:
-            batch.stage = "dispatched"
             self._received(received, cumulative_local_expert_recv_stats)
 
-        try:
-            event, hook = self._run(batch, "dispatch", send, receive, both, async_finish, return_recv_hook)
-        except (Refused, TypeError):
-            layer.cancel(batch)
-            raise
+        handle, event, hook = self._dispatch(layer, x, topk_idx, ids, received, arrived, active, deadline, async_finish, return_recv_hook)
         self._dispatches += 1
-        handle = Handle((received.src_info, received.layout_range, num_max_dispatch_tokens_per_rank, int(x.shape[1]), num_experts))
-        handle.batch = batch
         used = (x, topk_idx, received.x, received.scales, received.counts, *handle[:2], cumulative_local_expert_recv_stats)
         rows = (received.x, received.scales) if use_fp8 else received.x
         return rows, received.counts, handle, EventOverlap(event, used if async_finish else None), hook
@@ -271,11 +220,11 @@ class Buffer:
         **unknown: object,
     ) -> tuple[Any, EventOverlap, Hook | None]:
         """Sends back what the experts made of a batch, and adds it up with weights, in ascending k: ``(sums, event, hook)``."""
-        _unknown("low_latency_combine", unknown)
+        _arguments.unknown("low_latency_combine", unknown)
         if use_logfmt:
-            _refuse("use_logfmt", "packs rows into 10 bits, which combine here does not: it sends BF16; pass use_logfmt=False")
+            refuse("use_logfmt", "packs rows into 10 bits, which combine here does not: it sends BF16; pass use_logfmt=False")
         if overlap:
-            _refuse("overlap", "sends rows while the GEMM runs, by signals of its blocks; pass overlap=False and overlap two micro-batches")
+            refuse("overlap", "sends rows while the GEMM runs, by signals of its blocks; pass overlap=False and overlap two micro-batches")
         ignored = {
             "src_signals": (src_signals, None),
             "src_signal_expect_value": (src_signal_expect_value, 0),
@@ -285,47 +234,30 @@ class Buffer:
             "threshold": (threshold, None),
             "num_sms": (num_sms, None),
         }
-        _ignore("low_latency_combine", ignored)
-        _one_of(async_finish, return_recv_hook)
+        _arguments.ignore("low_latency_combine", ignored)
+        one_of(async_finish, return_recv_hook)
         place = self._place
         batch = self._batch(handle)
         layer = batch.layer
         self._look(place, layer)
         self._check_choices(batch, topk_idx)
-        y = None if zero_copy else x
         _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, layer.shape.top_k), self._on_cpu)
         if out is None:
             out = torch.empty((batch.tokens, layer.shape.hidden), dtype=torch.bfloat16, device=self._device)
-        stats = combine_wait_recv_cost_stats
-
-        def send() -> None:
-            sent = batch.call.combine_send(y, staging=zero_copy)
-            batch.stage = "returned"
-            if self._on_cpu:
-                sent.wait()
-
-        def receive() -> None:
-            added(batch.call.combine_receive(out, topk_weights, wait_ns=stats))
-
-        def both() -> None:
-            added(batch.call.combine(y, out, topk_weights, staging=zero_copy, wait_ns=stats))
 
         def added(combined: Any) -> None:
-            layer.end(batch, "combined")
             if self.enable_shrink:
                 self._active.bitwise_and_(combined.active)
 
-        event, hook = self._run(batch, "combine", send, receive, both, async_finish, return_recv_hook)
+        stats = combine_wait_recv_cost_stats
+        event, hook = self._combine(batch, x, out, topk_weights, stats, zero_copy, added, async_finish, return_recv_hook)
         used = (x, topk_idx, topk_weights, *handle[:2], out)
         return out, EventOverlap(event, used if async_finish else None), hook
 
     def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """The memory that combine of this handle sends from with ``zero_copy=True``: BF16 ``[L, R * maxT, H]``."""
         _ = self._place
-        batch = self._batch(handle)
-        if not self._on_cpu and torch.cuda.is_current_stream_capturing():
-            raise Refused("which of two memories combine sends from is known when dispatch has run, so not inside a capture")
-        return batch.call.staging()
+        return self._next_combine_buffer(handle)
 
     # Masks: 1 is a rank that takes no part.
 
@@ -355,7 +287,7 @@ class Buffer:
     def get_local_buffer_tensor(self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False) -> Any:
         """Memory of this buffer that nothing else uses: slots and signals are not handed out, so zeroing it breaks nothing."""
         _ = self._place
-        _ignore("get_local_buffer_tensor", {"use_rdma_buffer": (use_rdma_buffer, False)})
+        _arguments.ignore("get_local_buffer_tensor", {"use_rdma_buffer": (use_rdma_buffer, False)})
         width = torch.empty((), dtype=dtype).element_size()
         elements = 4096 // width if size is None else math.prod(size)
         needed = offset * width + elements * width
@@ -460,38 +392,6 @@ class Buffer:
 
     # Steps of the calls.
 
-    def _run(
-        self,
-        batch: Batch,
-        kind: str,
-        send: Callable[[], None],
-        receive: Callable[[], None],
-        both: Callable[[], None],
-        async_finish: bool,
-        return_recv_hook: bool,
-    ) -> tuple[EventHandle | None, Hook | None]:
-        """With a hook, both launches go to the caller's stream; else one goes to the buffer's, between waits of both streams."""
-        layer, comm = batch.layer, self._comm_stream
-        if return_recv_hook:
-            layer.launch(self._current(), send)
-            batch.pending = Receive(batch, kind, lambda: layer.launch(self._current(), receive))
-            return None, Hook(batch.pending)
-        layer.receive_before(batch, kind)
-        if comm is None:
-            both()
-            return (EventHandle() if async_finish else None), None
-        current = torch.cuda.current_stream(self._device)
-        comm.wait_stream(current)
-        with torch.cuda.stream(comm):
-            layer.launch(comm, both)
-            event = EventHandle() if async_finish else None
-        if not async_finish:
-            current.wait_stream(comm)
-        return event, None
-
-    def _current(self) -> Any:
-        return None if self._on_cpu else torch.cuda.current_stream(self._device)
-
     def _look(self, place: Place, layer: Layer) -> None:
         """Raises what earlier calls of the layer have left: ranks that were missed, hooks that were not called."""
         lost = layer.check(self.enable_shrink)
@@ -499,37 +399,6 @@ class Buffer:
             place.lost = lost
             raise lost
         layer.settle()
-
-    def _batch(self, handle: tuple[Any, ...]) -> Batch:
-        if not isinstance(handle, Handle):
-            raise Refused(f"handle is a {type(handle).__name__}; pass what low_latency_dispatch has returned, as it is")
-        batch = handle.batch
-        if batch.pending is not None:
-            raise Refused(f"the hook of {batch.pending.what()} has not been called; call it first")
-        if batch.stage == "combined":
-            raise Refused(f"batch {batch.number} has been combined already; dispatch again for another combine")
-        if batch.stage == "left":
-            raise Refused(
-                f"batch {batch.number} is over: a later one was combined before it, or two later dispatches have taken its place; "
-                "combine batches in their order"
-            )
-        return batch
-
-    def _check_choices(self, batch: Batch, topk_idx: Any) -> None:
-        """On the CPU, where it costs no sync: the choices are those of dispatch."""
-        same = topk_idx is batch.topk_idx or tuple(topk_idx.shape) == tuple(batch.topk_idx.shape)
-        if not same or (self._on_cpu and not torch.equal(topk_idx, batch.topk_idx)):
-            raise Refused(f"topk_idx is not that of the dispatch of batch {batch.number}; combine follows the choices of dispatch")
-
-    def _ids(self, topk_idx: Any) -> Callable[[], Any]:
-        """The choices in 32 bits, made in the stream that is current when they are needed. Too large ones stay too large."""
-        if getattr(topk_idx, "ndim", 0) != 2:
-            raise Refused("topk_idx must be a tensor [tokens, choices]")
-        if topk_idx.dtype == torch.int32:
-            return lambda: topk_idx
-        _arrays.address("topk_idx", topk_idx, "i64", (None, None), self._on_cpu)
-        limits = torch.iinfo(torch.int32)
-        return lambda: topk_idx.clamp(limits.min, limits.max).to(torch.int32)
 
     def _statistics(self, layer: Layer, stats: Any) -> None:
         if stats is not None:
@@ -548,18 +417,5 @@ class Buffer:
         return self._active
 
 
-def _format(use_fp8: bool, round_scale: bool, use_ue8m0: bool) -> str:
-    if not use_fp8:
-        return "bf16"
-    if use_ue8m0 and not round_scale:
-        raise Refused("use_ue8m0 keeps the exponent of a scale alone; pass round_scale=True with it")
-    return "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
-
-
-def _one_of(async_finish: bool, return_recv_hook: bool) -> None:
-    if async_finish and return_recv_hook:
-        raise Refused("async_finish and return_recv_hook are both set; a call has an event or a hook")
-
-
 def _normal(name: str) -> NoReturn:
-    _refuse(name, "belongs to DeepEP's normal mode, which is not here yet; use low_latency_dispatch and low_latency_combine")
+    refuse(name, "belongs to DeepEP's normal mode, which is not here yet; use low_latency_dispatch and low_latency_combine")

@@ -1,0 +1,235 @@
+"""What the buffers of DeepEP's names and of Mooncake's share: checks of arguments, and the steps of a dispatch and a combine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import torch
+
+from .. import _arrays
+from ..errors import Refused
+from ..moe import Moe, Received
+from ..team import Team
+from ._layers import Batch, Handle, Hook, Layer, Receive
+from .utils.event import EventHandle
+
+__all__ = ["Arguments", "Calls", "format_of", "one_of", "refuse", "size_hint"]
+
+#: Most choices of a token that a size hint counts with where nobody says.
+HINTED_TOP_K = 16
+
+
+class Arguments:
+    """Says once of each argument what it means here, where it means nothing.
+
+    :param log: where it says so.
+    :param known: whose arguments the calls know, in words.
+    """
+
+    def __init__(self, log: logging.Logger, known: str) -> None:
+        self._log, self._known = log, known
+        self._told: set[str] = set()
+
+    def ignore(self, call: str, given: Mapping[str, tuple[object, object]]) -> None:
+        """Each argument is given as its value and its default."""
+        for name, (value, default) in given.items():
+            if value is not default and value != default and f"{call} {name}" not in self._told:
+                self._told.add(f"{call} {name}")
+                self._log.info("%s(%s=%r) is ignored; python/README.md has the table of arguments", call, name, value)
+
+    def unknown(self, call: str, given: Mapping[str, object]) -> None:
+        """Arguments that no table has: a :class:`TypeError` unless they say nothing."""
+        for name, value in given.items():
+            if value is not None and value is not False:
+                raise TypeError(f"{call} got the unknown argument {name}={value!r}; it knows {self._known}")
+            if f"{call} {name}" not in self._told:
+                self._told.add(f"{call} {name}")
+                self._log.warning("%s(%s=%r) is unknown, and means nothing here", call, name, value)
+
+
+def refuse(name: str, why: str) -> NoReturn:
+    """An argument that has no counterpart here."""
+    raise NotImplementedError(f"{name} {why}")
+
+
+def one_of(async_finish: bool, return_recv_hook: bool) -> None:
+    """A call returns an event or a hook."""
+    if async_finish and return_recv_hook:
+        raise Refused("async_finish and return_recv_hook are both set; a call has an event or a hook")
+
+
+def format_of(use_fp8: bool, round_scale: bool = False, use_ue8m0: bool = False) -> str:
+    """The format of a layer that dispatches so."""
+    if not use_fp8:
+        return "bf16"
+    if use_ue8m0 and not round_scale:
+        raise Refused("use_ue8m0 keeps the exponent of a scale alone; pass round_scale=True with it")
+    return "fp8-ue8m0" if use_ue8m0 else "fp8-pow2" if round_scale else "fp8"
+
+
+def size_hint(max_tokens: int, hidden: int, ranks: int, experts: int, top_k: int | None) -> int:
+    """Bytes that a layer of this shape takes at each rank."""
+    top_k = top_k or min(experts, HINTED_TOP_K)
+    size = Moe.required_bytes(ranks, hidden=hidden, experts=experts, top_k=top_k, max_tokens=max_tokens, returns="rows")
+    return sum(size[name] for name in ("slots", "staging", "signals", "state")) + 2 * size["handle"]
+
+
+class Calls:
+    """Steps of the calls of a buffer."""
+
+    #: The name of the call that dispatches.
+    _dispatches_by = "low_latency_dispatch"
+
+    def _run_on(self, team: Team) -> None:
+        """Notes where the kernels of ``team`` run."""
+        self._on_cpu = team.on_cpu
+        self._device = torch.device("cpu") if self._on_cpu else torch.device("cuda", torch.cuda.current_device())
+        self._comm_stream = None if self._on_cpu else torch.cuda.Stream(self._device)
+
+    def _dispatch(
+        self,
+        layer: Layer,
+        x: Any,
+        topk_idx: Any,
+        ids: Callable[[], Any],
+        received: Received,
+        arrived: Callable[[], None],
+        active: Any,
+        deadline: float,
+        async_finish: bool,
+        return_recv_hook: bool,
+    ) -> tuple[Handle, EventHandle | None, Hook | None]:
+        """A new batch of ``layer``: sends ``x``, and receives now or by the hook; behind that comes ``arrived``."""
+        batch = layer.begin(topk_idx, deadline)
+
+        def send() -> None:
+            sent = batch.call.dispatch_send(x, ids(), active=active, deadline=deadline)
+            if self._on_cpu:
+                # What follows in torch on the CPU may write x: it has no streams.
+                sent.wait()
+
+        def receive() -> None:
+            batch.call.dispatch_receive(received)
+            end()
+
+        def both() -> None:
+            batch.call.dispatch(x, ids(), active=active, deadline=deadline, out=received)
+            end()
+
+        def end() -> None:
+            batch.stage = "dispatched"
+            arrived()
+
+        try:
+            event, hook = self._run(batch, "dispatch", send, receive, both, async_finish, return_recv_hook)
+        except (Refused, TypeError):
+            layer.cancel(batch)
+            raise
+        shape = layer.shape
+        handle = Handle((received.src_info, received.layout_range, shape.max_tokens, shape.hidden, shape.experts))
+        handle.batch = batch
+        return handle, event, hook
+
+    def _combine(
+        self,
+        batch: Batch,
+        y: Any,
+        out: Any,
+        topk_weights: Any,
+        wait_ns: Any,
+        staging: bool,
+        added: Callable[[Any], None],
+        async_finish: bool,
+        return_recv_hook: bool,
+    ) -> tuple[EventHandle | None, Hook | None]:
+        """Sends ``y`` back, or what lies in the layer's own memory with ``staging``; behind the sums comes ``added``."""
+        layer, y = batch.layer, None if staging else y
+
+        def send() -> None:
+            sent = batch.call.combine_send(y, staging=staging)
+            batch.stage = "returned"
+            if self._on_cpu:
+                sent.wait()
+
+        def receive() -> None:
+            end(batch.call.combine_receive(out, topk_weights, wait_ns=wait_ns))
+
+        def both() -> None:
+            end(batch.call.combine(y, out, topk_weights, staging=staging, wait_ns=wait_ns))
+
+        def end(combined: Any) -> None:
+            layer.end(batch, "combined")
+            added(combined)
+
+        return self._run(batch, "combine", send, receive, both, async_finish, return_recv_hook)
+
+    def _run(
+        self,
+        batch: Batch,
+        kind: str,
+        send: Callable[[], None],
+        receive: Callable[[], None],
+        both: Callable[[], None],
+        async_finish: bool,
+        return_recv_hook: bool,
+    ) -> tuple[EventHandle | None, Hook | None]:
+        """With a hook, both launches go to the caller's stream; else one goes to the buffer's, between waits of both streams."""
+        layer, comm = batch.layer, self._comm_stream
+        if return_recv_hook:
+            layer.launch(self._current(), send)
+            batch.pending = Receive(batch, kind, lambda: layer.launch(self._current(), receive))
+            return None, Hook(batch.pending)
+        layer.receive_before(batch, kind)
+        if comm is None:
+            both()
+            return (EventHandle() if async_finish else None), None
+        current = torch.cuda.current_stream(self._device)
+        comm.wait_stream(current)
+        with torch.cuda.stream(comm):
+            layer.launch(comm, both)
+            event = EventHandle() if async_finish else None
+        if not async_finish:
+            current.wait_stream(comm)
+        return event, None
+
+    def _current(self) -> Any:
+        return None if self._on_cpu else torch.cuda.current_stream(self._device)
+
+    def _batch(self, handle: tuple[Any, ...]) -> Batch:
+        if not isinstance(handle, Handle):
+            raise Refused(f"handle is a {type(handle).__name__}; pass what {self._dispatches_by} has returned, as it is")
+        batch = handle.batch
+        if batch.pending is not None:
+            raise Refused(f"the hook of {batch.pending.what()} has not been called; call it first")
+        if batch.stage == "combined":
+            raise Refused(f"batch {batch.number} has been combined already; dispatch again for another combine")
+        if batch.stage == "left":
+            raise Refused(
+                f"batch {batch.number} is over: a later one was combined before it, or two later dispatches have taken its place; "
+                "combine batches in their order"
+            )
+        return batch
+
+    def _check_choices(self, batch: Batch, topk_idx: Any) -> None:
+        """On the CPU, where it costs no sync: the choices are those of dispatch."""
+        same = topk_idx is batch.topk_idx or tuple(topk_idx.shape) == tuple(batch.topk_idx.shape)
+        if not same or (self._on_cpu and not torch.equal(topk_idx, batch.topk_idx)):
+            raise Refused(f"topk_idx is not that of the dispatch of batch {batch.number}; combine follows the choices of dispatch")
+
+    def _ids(self, topk_idx: Any) -> Callable[[], Any]:
+        """The choices in 32 bits, made in the stream that is current when they are needed. Too large ones stay too large."""
+        if getattr(topk_idx, "ndim", 0) != 2:
+            raise Refused("topk_idx must be a tensor [tokens, choices]")
+        if topk_idx.dtype == torch.int32:
+            return lambda: topk_idx
+        _arrays.address("topk_idx", topk_idx, "i64", (None, None), self._on_cpu)
+        limits = torch.iinfo(torch.int32)
+        return lambda: topk_idx.clamp(limits.min, limits.max).to(torch.int32)
+
+    def _next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
+        batch = self._batch(handle)
+        if not self._on_cpu and torch.cuda.is_current_stream_capturing():
+            raise Refused("which of two memories combine sends from is known when dispatch has run, so not inside a capture")
+        return batch.call.staging()
