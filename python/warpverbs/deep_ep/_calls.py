@@ -82,6 +82,11 @@ class Calls:
     #: The name of the call that dispatches.
     _dispatches_by = "low_latency_dispatch"
 
+    @property
+    def _place(self) -> Any:
+        """Where its layers lie."""
+        raise NotImplementedError
+
     def _run_on(self, team: Team) -> None:
         """Notes where the kernels of ``team`` run."""
         self._on_cpu = team.on_cpu
@@ -145,6 +150,8 @@ class Calls:
         return_recv_hook: bool,
     ) -> tuple[EventHandle | None, Hook | None]:
         """Sends ``y`` back, or what lies in the layer's own memory with ``staging``; behind the sums comes ``added``."""
+        if y is None and not staging:
+            raise Refused("x is None; pass what the experts made, or zero_copy=True")
         layer, y = batch.layer, None if staging else y
 
         def send() -> None:
@@ -201,6 +208,8 @@ class Calls:
         if not isinstance(handle, Handle):
             raise Refused(f"handle is a {type(handle).__name__}; pass what {self._dispatches_by} has returned, as it is")
         batch = handle.batch
+        if not self._place.holds(batch.layer):
+            raise Refused("handle is of a buffer of another process group; combine with the buffer that has dispatched")
         if batch.pending is not None:
             raise Refused(f"the hook of {batch.pending.what()} has not been called; call it first")
         if batch.stage == "combined":
@@ -218,10 +227,15 @@ class Calls:
         if not same or (self._on_cpu and not torch.equal(topk_idx, batch.topk_idx)):
             raise Refused(f"topk_idx is not that of the dispatch of batch {batch.number}; combine follows the choices of dispatch")
 
-    def _ids(self, topk_idx: Any) -> Callable[[], Any]:
-        """The choices in 32 bits, made in the stream that is current when they are needed. Too large ones stay too large."""
+    def _ids(self, x: Any, topk_idx: Any) -> Callable[[], Any]:
+        """The choices of the tokens ``x`` in 32 bits, made in the stream that is current when they are needed. Too large ones stay too
+        large."""
         if getattr(topk_idx, "ndim", 0) != 2:
             raise Refused("topk_idx must be a tensor [tokens, choices]")
+        if getattr(x, "ndim", 0) != 2:
+            raise Refused("x must be a tensor [tokens, hidden]")
+        if x.shape[0] != topk_idx.shape[0]:
+            raise Refused(f"topk_idx has {topk_idx.shape[0]} rows, and x has {x.shape[0]}; each token has one of both")
         if topk_idx.dtype == torch.int32:
             return lambda: topk_idx
         _arrays.address("topk_idx", topk_idx, "i64", (None, None), self._on_cpu)

@@ -13,7 +13,7 @@ from ..errors import Error, MoeError, RankLost, Refused
 from ..moe import Call, Moe
 from ..team import Team
 
-__all__ = ["Batch", "Handle", "Hook", "Layer", "Place", "Shape"]
+__all__ = ["Batch", "Handle", "Hook", "Layer", "Names", "Place", "Receive", "Shape", "can_be_made"]
 
 log = logging.getLogger("warpverbs.deep_ep")
 
@@ -21,6 +21,15 @@ log = logging.getLogger("warpverbs.deep_ep")
 OPEN = 2
 #: Layers of a team: each takes three of its 16 windows.
 LAYERS = 5
+
+
+class Names(NamedTuple):
+    """How a layer speaks of itself."""
+
+    #: Of its log.
+    log: str
+    #: What the names of its calls begin with.
+    calls: str
 
 
 class Shape(NamedTuple):
@@ -68,7 +77,7 @@ class Receive:
 
     def what(self) -> str:
         """The call that it belongs to, in words."""
-        return f"{self.batch.layer.calls}{self.kind} of batch {self.batch.number}"
+        return f"{self.batch.layer.names.calls}{self.kind} of batch {self.batch.number}"
 
 
 class Batch:
@@ -116,10 +125,9 @@ class Handle(tuple[Any, ...]):
 class Layer:
     """A shape with its memory, and the batches of it that are open."""
 
-    def __init__(self, team: Team, shape: Shape, calls: str) -> None:
-        self.shape = shape
-        #: What the names of its calls begin with.
-        self.calls = calls
+    def __init__(self, team: Team, shape: Shape, names: Names) -> None:
+        self.shape, self.names = shape, names
+        self._log = logging.getLogger(names.log)
         self.moe = Moe(
             team,
             shape.name(),
@@ -136,7 +144,7 @@ class Layer:
         self._seen: tuple[int, int, list[int], str] | None = None
         #: The stream of the last launch, and an event behind it: what a layer sends is in one order at all ranks.
         self._last: tuple[Any, Any] | None = None
-        log.info("%r", self.moe)
+        self._log.info("%r", self.moe)
 
     def begin(self, topk_idx: Any, deadline: float) -> Batch:
         """A new batch. With two open ones, the older is left if nothing of it is under way."""
@@ -194,7 +202,7 @@ class Layer:
         if not ranks:
             raise MoeError(f"an earlier call was not complete: {text}", (), phase, call)
         if tolerant:
-            log.warning("%s", text)
+            self._log.warning("%s", text)
             return None
         return RankLost(
             f"an earlier call was not complete: {text}. This buffer cannot go on without its ranks: make another one, with "
@@ -222,8 +230,10 @@ class Layer:
         return None
 
 
-def outside_a_capture(team: Team, shape: Shape) -> None:
-    """Refuses to make a layer of ``shape`` where that cannot be."""
+def can_be_made(team: Team, shape: Shape) -> None:
+    """Refuses a layer of ``shape`` that cannot be, before any other rank hears of it."""
+    hidden, experts, top_k, most = shape.hidden, shape.experts, shape.top_k, shape.max_tokens
+    Moe.required_bytes(team.ranks, hidden=hidden, experts=experts, top_k=top_k, max_tokens=most, format=shape.format, returns="rows")
     if not team.on_cpu and torch.cuda.is_current_stream_capturing():
         raise Refused(
             f"the first call of the shape {shape} is inside a CUDA graph capture, where no memory can be registered; call "
@@ -235,8 +245,8 @@ class Place:
     """What the buffers of a process group share: its teams, and a layer for each shape."""
 
     _all: ClassVar[weakref.WeakKeyDictionary[Any, Place]] = weakref.WeakKeyDictionary()
-    #: What the names of the calls of its layers begin with.
-    calls: ClassVar[str] = "low_latency_"
+    #: Of its layers.
+    names: ClassVar[Names] = Names("warpverbs.deep_ep", "low_latency_")
 
     def __init__(self, group: Any, store: str | None, join_timeout: float | None, modes: dict[str, Any]) -> None:
         self._group = weakref.ref(group)
@@ -272,11 +282,15 @@ class Place:
         """The layer of ``shape``; the first use makes it, at all ranks together."""
         layer = self._layers.get(shape)
         if layer is None:
-            outside_a_capture(self.team, shape)
+            can_be_made(self.team, shape)
             if self._layers and len(self._layers) % LAYERS == 0:
                 self.teams.append(self._meet())
-            layer = self._layers[shape] = Layer(self.team, shape, self.calls)
+            layer = self._layers[shape] = Layer(self.team, shape, self.names)
         return layer
+
+    def holds(self, layer: Layer) -> bool:
+        """Whether ``layer`` is one of its own."""
+        return self._layers.get(layer.shape) is layer
 
     def _meet(self) -> Team:
         return Team.from_group(self._group(), store=self._store, join_timeout=self._join_timeout, **self.modes)

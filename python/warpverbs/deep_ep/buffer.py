@@ -174,10 +174,8 @@ class Buffer(Calls):
             name = "use_nvfp4" if use_nvfp4 else "x_global_scale" if x_global_scale is not None else "use_ue8m0_for_sf"
             refuse(name, "quantises to FP4 inside dispatch; quantise before, and use warpverbs.Moe(.., format=(bytes, scale bytes))")
         one_of(async_finish, return_recv_hook)
-        ids = self._ids(topk_idx)
+        ids = self._ids(x, topk_idx)
         form = format_of(use_fp8, round_scale, use_ue8m0)
-        if getattr(x, "ndim", 0) != 2:
-            raise Refused("x must be a tensor [tokens, hidden]")
         place = self._place
         layer = place.layer(Shape(num_max_dispatch_tokens_per_rank, int(x.shape[1]), num_experts, int(topk_idx.shape[1]), form))
         self._look(place, layer)
