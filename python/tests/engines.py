@@ -1,4 +1,4 @@
-"""SGLang's and vLLM's own low-latency dispatchers, as they lie in their wheels, over `warpverbs.deep_ep`.
+"""SGLang's and vLLM's own low-latency dispatchers, as they lie in their wheels, over `warpverbs.deep_ep` and `warpverbs.mooncake_ep`.
 
 The files are loaded unchanged. Stand-ins take the place of what they import from their own packages, which bring a dozen others with
 them; torch's questions about a GPU are answered for the CPU.
@@ -24,7 +24,7 @@ import oracle
 import torch
 import torch.distributed as dist
 
-from warpverbs import deep_ep
+from warpverbs import deep_ep, mooncake_ep
 from warpverbs.deep_ep.utils.envs import CpuForCuda
 
 LAYERS = 3
@@ -99,25 +99,26 @@ class Model:
         return oracle.combined(CASE, own, self.ranks, seen)
 
 
+class Mode(enum.Enum):
+    LOW_LATENCY = "low_latency"
+    NORMAL = "normal"
+    AUTO = "auto"
+
+    def enable_normal(self) -> bool:
+        return self is Mode.NORMAL
+
+    def enable_low_latency(self) -> bool:
+        return self is Mode.LOW_LATENCY
+
+    is_low_latency, is_normal = enable_low_latency, enable_normal
+
+    def resolve(self, _: bool) -> Mode:
+        return self
+
+
 def sglang(folder: str, form: str) -> None:
     """Three layers of two micro-batches through `DeepEPDispatcher`, with a hook and with an event."""
     deep_ep.install()
-
-    class Mode(enum.Enum):
-        LOW_LATENCY = "low_latency"
-        NORMAL = "normal"
-        AUTO = "auto"
-
-        def enable_normal(self) -> bool:
-            return self is Mode.NORMAL
-
-        def enable_low_latency(self) -> bool:
-            return self is Mode.LOW_LATENCY
-
-        is_low_latency, is_normal = enable_low_latency, enable_normal
-
-        def resolve(self, _: bool) -> Mode:
-            return self
 
     class Output(enum.Enum):
         BF16, FP8, INT8, NVFP4, MXFP4, MXFP8 = range(6)
@@ -192,6 +193,61 @@ def sglang(folder: str, form: str) -> None:
                     result = dispatcher.combine_b()
                     assert torch.equal(result, model.layer(rank, layer, half)), (rank, layer, half, hook)
         assert isinstance(resources.buffers["deepep_ep_state"].buffer, deep_ep.Buffer)
+
+
+def mooncake(folder: str) -> None:
+    """Three layers of two micro-batches through `MooncakeEPDispatcher`, with a hook and with an event."""
+    mooncake_ep.install()
+    resources = types.SimpleNamespace(buffers={})
+    elastic = types.SimpleNamespace(state=None)
+    recorder = types.SimpleNamespace(on_deepep_dispatch_low_latency=nothing)
+    stand_in("sglang.srt.elastic_ep.elastic_ep", ElasticEPStateManager=types.SimpleNamespace(instance=lambda: elastic.state))
+    stand_in("sglang.srt.eplb.expert_distribution", get_global_expert_distribution_recorder=always(recorder))
+    stand_in("sglang.srt.layers.dp_attention", get_is_extend_in_batch=always(False))
+    stand_in("sglang.srt.layers.moe.topk", TopKOutput=object)
+    stand_in("sglang.srt.layers.moe.utils", DeepEPMode=Mode)
+    stand_in("sglang.srt.runtime_context", get_resources=always(resources))
+    stand_in("sglang.srt.utils", get_int_env_var=always(CASE.max_tokens))
+    load(folder, "sglang.srt.layers.moe.token_dispatcher.base")
+    loaded = load(folder, "sglang.srt.layers.moe.token_dispatcher.mooncake")
+
+    with groups.world() as group, ExitStack() as stack:
+        on_the_cpu(stack)
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        model = Model("fp8", ranks)
+        for hook in (True, False):
+            # Without a state of its own the dispatcher makes a mask for each call.
+            elastic.state = types.SimpleNamespace(active_ranks=torch.ones(ranks, dtype=torch.int32)) if hook else None
+            halves = [
+                loaded.MooncakeEPDispatcher(
+                    group,
+                    CASE.top_k,
+                    num_experts=CASE.experts,
+                    num_local_experts=CASE.experts // ranks,
+                    hidden_size=CASE.hidden,
+                    params_dtype=torch.bfloat16,
+                    deepep_mode=Mode.LOW_LATENCY,
+                    return_recv_hook=hook,
+                )
+                for _ in range(2)
+            ]
+            for layer in range(LAYERS):
+                own = [batches_of_layer(layer, half, ranks)[rank] for half in range(2)]
+                for half, dispatcher in enumerate(halves):
+                    chosen = types.SimpleNamespace(topk_weights=own[half].weights, topk_ids=own[half].experts)
+                    dispatcher.dispatch_a(own[half].x, chosen)
+                got = [dispatcher.dispatch_b() for dispatcher in halves]
+                for output, dispatcher in zip(got, halves, strict=True):
+                    assert output.format.value == "deepep_ll"
+                    rows = (output.hidden_states, output.hidden_states_scale)
+                    y = low_latency.worked("fp8", rows, output.masked_m, ranks, rank, CASE)
+                    dispatcher.combine_a((y, output.topk_ids, output.topk_weights))
+                for half, dispatcher in enumerate(halves):
+                    result = dispatcher.combine_b()
+                    assert torch.equal(result, model.layer(rank, layer, half)), (rank, layer, half, hook)
+            if hook:
+                assert elastic.state.active_ranks.tolist() == [1] * ranks
+        assert isinstance(loaded.EPBuffer.get_existing_buffer(), mooncake_ep.Buffer)
 
 
 def vllm(folder: str, form: str) -> None:

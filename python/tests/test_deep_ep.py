@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
-import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import arguments
 import low_latency
 import pytest
 
@@ -18,7 +17,6 @@ import warpverbs
 from warpverbs import deep_ep
 
 FULL = bool(os.environ.get("WV_TEST_FULL"))
-README = Path(__file__).parents[1] / "README.md"
 #: How many combinations are left out of each run of so many ranks, and seeds of each.
 GRID = {2: (1, 20), 4: (1, 20), 5: (1, 20)} if FULL else {2: (1, 1), 4: (5, 1), 5: (7, 1)}
 
@@ -76,20 +74,11 @@ CALLS = {
 
 
 def rows_of_the_table() -> dict[tuple[str, str], str]:
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (used|ignored|refused) \|", README.read_text(), re.MULTILINE)
-    table = {(call, argument): what for call, argument, what in rows}
-    assert len(table) == len(rows), "an argument stands twice in the table"
-    return table
+    return arguments.rows_of("DeepEP's names")
 
 
 def test_the_table_has_every_argument_and_no_other():
-    exist = {
-        (call, name)
-        for call, function in CALLS.items()
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name != "self" and parameter.kind is not parameter.VAR_KEYWORD
-    }
-    assert set(rows_of_the_table()) == exist
+    assert set(rows_of_the_table()) == arguments.arguments_of(CALLS)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ FULL = bool(os.environ.get("WV_TEST_FULL"))
 #: Where `./x test python` puts the wheels of engines.
 ENGINES = Path(__file__).parents[2] / "target" / "python" / "engines"
 FILES = {
-    "sglang": ["sglang/srt/layers/moe/token_dispatcher/base.py", "sglang/srt/layers/moe/token_dispatcher/deepep.py"],
+    "sglang": [f"sglang/srt/layers/moe/token_dispatcher/{name}.py" for name in ("base", "deepep", "mooncake")],
     "vllm": [
         "vllm/distributed/device_communicators/all2all.py",
         "vllm/distributed/device_communicators/base_device_communicator.py",
@@ -38,6 +38,10 @@ def files_of(tmp_path):
 @pytest.mark.parametrize("form", ["bf16", "fp8"])
 def test_sglang(run_ranks, files_of, form):
     run_ranks(2, "engines:sglang", str(files_of("sglang")), form).check()
+
+
+def test_sglang_with_mooncake(run_ranks, files_of):
+    run_ranks(2, "engines:mooncake", str(files_of("sglang"))).check()
 
 
 @pytest.mark.skipif(not FULL, reason="the wheel of vLLM has 336 MB: ./x test full downloads it")
