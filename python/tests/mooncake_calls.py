@@ -275,8 +275,9 @@ def comes_back() -> None:
     child = 0 if first else os.fork()
     if child:
         assert os.waitpid(child, 0)[1] == 0
-        os.environ.pop("WARPVERBS_STORE")
-        buffer = mooncake_ep.Buffer(Numbers(), **known, rejoin=True)
+        # What the others pass, by variables.
+        os.environ.update(WARPVERBS_STORE=place, WARPVERBS_RUN_ID="test")
+        buffer = mooncake_ep.Buffer(Numbers(), join_timeout=groups.LONG, rejoin=True)
         buffer.warm_up(case.max_tokens, case.hidden, case.experts, case.top_k, use_fp8=False)
     else:
         groups.start()
@@ -301,13 +302,16 @@ def comes_back() -> None:
     assert view == buffer.update_ep_member([0])
     for seed in (4, 5, 6):
         whole(buffer, Arguments(mode="hook"), case, seed)
+    elastic: Any = buffer._open
     if not first:
+        elastic._members.leave(groups.LONG)
+        with pytest.raises(warpverbs.RankLost, match=r"rank 1 is no member of its group any more \(left\); start it again"):
+            whole(buffer, Arguments(), case)
         buffer.destroy()
         with pytest.raises(warpverbs.Refused, match="the buffer was destroyed"):
             buffer.update_ep_member()
         return
-    # The other has left for good.
-    elastic: Any = buffer._open
+    # The other leaves for good.
     elastic._members.wait_view(view.epoch + 1, groups.LONG)
     elastic._limit = 0.1
     with pytest.raises(warpverbs.TimeoutError, match=r"ranks \[1\] are not members after 0.1 s .* rejoin=True and warm_up"):

@@ -25,6 +25,13 @@ def test_every_combination_of_arguments_gives_what_plain_torch_says(run_ranks, r
     assert json.loads(ran.lines[-1]) == -(-len(mooncake_calls.combinations()) // step) * seeds
 
 
+def test_packets_that_are_lost_and_out_of_order_change_no_bit(run_ranks, monkeypatch):
+    monkeypatch.setenv("SOFTHCA_ORDER", "flush")
+    step, seeds = (1, 5) if FULL else (7, 1)
+    ran = run_ranks(2, "mooncake_calls:grid", str(step), str(seeds), sim=("--fault", "drop=1%,reorder=1%")).check()
+    assert json.loads(ran.lines[-1]) == -(-len(mooncake_calls.combinations()) // step) * seeds
+
+
 def test_two_micro_batches_are_in_flight_and_no_third(run_ranks):
     run_ranks(2, "mooncake_calls:batches").check()
 

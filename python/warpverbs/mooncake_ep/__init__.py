@@ -39,6 +39,6 @@ def install() -> None:
         package.__spec__ = importlib.machinery.ModuleSpec(_PACKAGE, None, is_package=True)
         package.__path__ = []
         sys.modules[_PACKAGE] = package
+    vars(importlib.import_module(_PACKAGE))["mooncake_ep_buffer"] = own
     # Its spec has the name under which it was found: `importlib.util.find_spec` returns it as it is.
     sys.modules[_NAME] = own
-    vars(importlib.import_module(_PACKAGE))["mooncake_ep_buffer"] = own

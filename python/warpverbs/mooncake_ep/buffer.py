@@ -135,7 +135,7 @@ class Buffer(Calls):
     ) -> tuple[Any, Any, Handle, EventOverlap, Hook | None]:
         """Sends tokens to the ranks of their experts, and receives: ``(x or (x, scales), counts, handle, event, hook)``.
 
-        Up to two batches may be in flight. A third dispatch takes the place of a batch that nobody combined; while the hook of the
+        Up to two batches may be in flight. A third dispatch takes the place of a batch that was not combined; while the hook of the
         oldest has not been called, it is refused. Batches are received in their order: a hook that is called before that of an older
         batch receives both, and a batch that is combined ends older ones that were not.
 
@@ -216,7 +216,7 @@ class Buffer(Calls):
         """Waits until ranks that were started again are members, and returns the view that has them. Nothing moves: layers, handles
         and captured graphs stay valid. Then the caller sets their entries in ``active_ranks`` to 1.
 
-        Needs ``store``: leases say who lives.
+        Needs ``store``, whose leases tell living ranks from dead ones.
 
         :param ranks: these must be members. None: all ranks.
         """
