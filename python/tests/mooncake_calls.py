@@ -74,6 +74,7 @@ class Sent:
         )
         # The caller may write again what it has passed.
         x.fill_(float("nan"))
+        assert self.handle.batch.deadline == (buffer.deadline if arguments.timeout_us == -1 else arguments.timeout_us / 1e6)
         assert (self.hook is not None) == (arguments.mode == "hook")
         assert (self.event.event is not None) == (arguments.mode == "async")
 
@@ -288,11 +289,16 @@ def comes_back() -> None:
         assert buffer.update_ep_member().members == {0: 1, 1: 1}
         with pytest.raises(warpverbs.Refused, match="a buffer with a store of its own has one shape"):
             whole(buffer, Arguments(), replace(case, max_tokens=4))
+        active = torch.ones(2, dtype=torch.int32)
+        before = Sent(buffer, Arguments(), case, 2, active)
+        before.receive()
         dist.barrier()
         if not first:
             os._exit(0)
-        active = torch.ones(2, dtype=torch.int32)
-        for seed in (2, 3):
+        # Of a batch from before the change the own rows come back.
+        before.back()
+        before.finish((1,))
+        for seed in (3, 4):
             sent = Sent(buffer, Arguments(), case, seed, active)
             sent.receive_from([0])
             sent.back()
@@ -300,7 +306,7 @@ def comes_back() -> None:
     view = buffer.update_ep_member()
     assert view.members == {0: 1, 1: 2}
     assert view == buffer.update_ep_member([0])
-    for seed in (4, 5, 6):
+    for seed in (5, 6, 7):
         whole(buffer, Arguments(mode="hook"), case, seed)
     elastic: Any = buffer._open
     if not first:
@@ -317,10 +323,10 @@ def comes_back() -> None:
     with pytest.raises(warpverbs.TimeoutError, match=r"ranks \[1\] are not members after 0.1 s .* rejoin=True and warm_up"):
         buffer.update_ep_member()
     assert buffer.update_ep_member([0]).members == {0: 1}
-    whole_alone = Sent(buffer, Arguments(), case, 7)
-    whole_alone.receive_from([0])
-    whole_alone.back()
-    whole_alone.finish((1,))
+    alone = Sent(buffer, Arguments(), case, 8)
+    alone.receive_from([0])
+    alone.back()
+    alone.finish((1,))
 
 
 def refused() -> None:
