@@ -6,7 +6,7 @@ use warpverbs::internal::TeamInternal;
 use warpverbs::verbs::QpState;
 
 use crate::modes::exchange;
-use crate::rank::{Put, Rank, WORDS, run, run_on, setup};
+use crate::rank::{Put, Rank, WORDS, run, run_on, setup, until};
 use test_support::fleet::{Hcas, Setup};
 
 fn two_rails() -> Setup {
@@ -88,11 +88,16 @@ fn a_rail_that_goes_down_takes_its_qps_with_it_and_no_others() {
                 qp: 1,
                 ..Put::new(peer, 4)
             };
-            let seen = rank.put(&put).finish()[0];
+            let running = rank.put(&put);
+            // The word is for both ranks of this team: 64 peers share one.
+            until("a kernel finds the QP failed", || {
+                rank.team.failing() == [0, 1]
+            });
+            // It would wait for a recovery.
+            running.stop();
+            let seen = running.finish()[0];
             assert_eq!((seen.done, seen.failed), (0, 1));
             assert_eq!(seen.failure, Status::CQE_ERROR);
-            // The word is for both ranks of this team: 64 peers share one.
-            assert_eq!(rank.team.failing(), [0, 1]);
             assert!(rank.team.failing().is_empty(), "taken");
             let states = (0..4).map(|qp| rank.team.qp_status(peer, qp).unwrap().hca.state);
             let states: Vec<QpState> = states.collect();
