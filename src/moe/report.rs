@@ -57,11 +57,11 @@ impl CallReport {
         }
     }
 
-    /// Whether every phase so far went through for every peer.
+    /// Whether every phase that was called so far went through for every peer. A phase that did nothing, since the call was not at it
+    /// or a later call was received before, did not.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let ran = self.phases.iter().take(self.stage.0 as usize);
-        let good = ran.into_iter().all(|status| *status == Status::OK);
+        let good = self.phases.iter().all(|status| *status == Status::OK);
         let used = self.stage != CallStage::FRESH;
         good && used && self.peers.iter().all(|peer| self.trouble(peer).is_none())
     }
@@ -113,10 +113,18 @@ impl fmt::Display for CallReport {
                 "token {token} chooses expert {expert}, which is out of range or chosen twice"
             ));
         }
-        for (phase, status) in PHASES.iter().zip(self.phases).take(self.stage.0 as usize) {
-            if status != Status::OK {
-                parts.push(format!("{phase} ended with {status}"));
-            }
+        for (number, (phase, status)) in (0..).zip(PHASES.iter().zip(self.phases)) {
+            parts.extend(match status {
+                Status::OK => None,
+                Status::CLOSED => Some(format!(
+                    "{phase} did nothing, since a later call of the layer was received before: receive calls in the order in which \
+                     they were sent"
+                )),
+                Status::INVALID if number >= self.stage.0 => Some(format!(
+                    "{phase} did nothing: it does not follow what the call has done, or the layer does not hold what it asks"
+                )),
+                status => Some(format!("{phase} ended with {status}")),
+            });
         }
         for (rank, peer) in self.peers.iter().enumerate() {
             if let Some(words) = self.trouble(peer) {

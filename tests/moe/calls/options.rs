@@ -612,3 +612,30 @@ fn a_call_of_both_phases_has_one_format() {
         );
     });
 }
+
+#[test]
+fn a_call_received_behind_a_later_one_says_so_and_the_later_one_is_whole() {
+    each(2, SHAPE, |io| {
+        let rank = io.moe.team().rank();
+        let later = Io::new(&io.moe);
+        let batches = [1, 2].map(|number| batch(&SHAPE, BUSY, 11, number, rank));
+        let stream = io.gpu().stream().unwrap();
+        for (io, batch) in [(io, &batches[0]), (&later, &batches[1])] {
+            let input = io.input(batch, |_| {});
+            // SAFETY: the buffers have the sizes of the shape, and the launch is waited for.
+            io.wait(unsafe { io.moe.dispatch_send(&stream, &io.call, &input) });
+        }
+        for io in [&later, io] {
+            // SAFETY: as above.
+            io.wait(unsafe { io.moe.dispatch_receive(&stream, &io.call, &io.output()) });
+        }
+        let report = io.call.report().unwrap();
+        assert!(!report.is_complete(), "{report}");
+        let phase =
+            "dispatch receive did nothing, since a later call of the layer was received before";
+        assert!(report.to_string().contains(phase), "{report}");
+        assert!(io.call.check().is_err());
+        let out = later.combine(&later.sums());
+        later.check(&batches[1], &out, "the later call");
+    });
+}
