@@ -20,12 +20,12 @@ def rank(function: str, arguments: list[str]) -> None:
     getattr(importlib.import_module(module), name)(*arguments)
 
 
-def begin(number: int, environment: dict[str, str]) -> int:
+def begin(number: int, environment: dict[str, str], function: str, arguments: list[str]) -> int:
     """Forks rank `number`. This process has read torch and nothing else: no rank needs seconds for that, and none has a device yet."""
     child = os.fork()
     if child == 0:
         os.environ.update({**environment, "WARPVERBS_RANK": str(number)})
-        rank(sys.argv[3], sys.argv[4:])
+        rank(function, arguments)
         sys.exit(0)
     return child
 
@@ -40,7 +40,7 @@ def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     importlib.import_module("torch.distributed")
     importlib.import_module("pytest")
-    running = [begin(each, shared) for each in range(ranks)]
+    running = [begin(each, shared, sys.argv[3], sys.argv[4:]) for each in range(ranks)]
     status, until = 0, None
     while running:
         for child in running:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import _native
 from .moe import Moe
@@ -55,6 +55,18 @@ class Group:
         self.team, self.moe = team, moe
         self._native = _native.Group(team._native, moe._native, lease, stall, error, promise, found)
         team._groups += 1
+        self._active: Any = None
+
+    @property
+    def active(self) -> Any:
+        """1 for each rank whose rows the newest combine has added: i32 ``[R]``, a tensor of torch on the layer's device. Each combine
+        of the layer that is given no tensor of its own writes it, in stream order; all are 1 before the first."""
+        if self._active is None:
+            device = "cpu" if self.moe.on_cpu else "cuda"
+            torch = self.moe._torch()
+            self._active = torch.ones((self.team.ranks,), dtype=torch.int32, device=device)
+            self.moe._active = self._active
+        return self._active
 
     @property
     def state(self) -> str:

@@ -25,6 +25,8 @@ class Report(NamedTuple):
 
     #: Number of the call.
     call: int
+    #: Number of the view in which it ran; 0 without a group.
+    epoch: int
     #: Whether every phase so far went through for every rank.
     complete: bool
     #: Ranks that something is missing of.
@@ -104,7 +106,7 @@ class Combined(NamedTuple):
     out: Any
     #: 1 for each token all of whose experts contributed: u8 ``[tokens]``.
     token_valid: Any
-    #: 1 for each rank whose rows were added: i32 ``[R]``.
+    #: 1 for each rank whose rows were added: i32 ``[R]``. In a group it is :attr:`Group.active` where the call gives no tensor.
     active: Any
     #: Added to: ns waited for each rank: i64 ``[R]``. None: not kept.
     wait_ns: Any
@@ -161,6 +163,8 @@ class Moe:
         self.room: int = self._native.room
         #: Whether its kernels run on the CPU.
         self.on_cpu: bool = self._native.on_cpu
+        #: What combine writes as ``active`` where a call gives no tensor: that of the layer's group.
+        self._active: Any = None
 
     @staticmethod
     def required_bytes(
@@ -196,6 +200,11 @@ class Moe:
     def set_active(self, active: Sequence[bool]) -> None:
         """Sets with which ranks later calls exchange, where a call brings no mask of its own."""
         self._native.set_active([bool(each) for each in active])
+
+    def progress(self) -> tuple[int, int]:
+        """Numbers of the newest calls that have started and ended. Reads host memory, without a sync."""
+        started, ended = self._native.progress()
+        return started, ended
 
     def suspected(self) -> list[int]:
         """Ranks that kernels have waited for in vain, and that have said nothing new since. Reads host memory, without a sync."""
@@ -431,7 +440,7 @@ class Call:
     def report(self) -> Report:
         """How the call went so far. The phases that it speaks of have ended."""
         found = self._native.report()
-        return Report(found["call"], found["complete"], tuple(found["ranks"]), found["phase"], found["text"])
+        return Report(found["call"], found["epoch"], found["complete"], tuple(found["ranks"]), found["phase"], found["text"])
 
     def check(self) -> Report:
         """The same; raises :class:`MoeError` unless everything went through for every rank."""
@@ -532,6 +541,8 @@ class Call:
 
     def _combined(self, out: Any, token_valid: Any, active: Any, wait_ns: Any) -> Combined:
         moe = self.moe
+        if active is None:
+            active = moe._active
         if out is not None and token_valid is not None:
             return Combined(out, token_valid, active, wait_ns)
         torch = moe._torch()

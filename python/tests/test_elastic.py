@@ -1,0 +1,89 @@
+"""The example of a loop whose killed rank comes back."""
+
+from __future__ import annotations
+
+import ast
+import os
+import random
+import re
+import signal
+from pathlib import Path
+
+from programs import Program
+
+PYTHON = Path(__file__).parents[1]
+EXAMPLE = PYTHON / "examples" / "elastic.py"
+FULL = bool(os.environ.get("WV_TEST_FULL"))
+DEATHS = 20 if FULL else 2
+RANKS = 4 if FULL else 3
+
+SERVES = re.compile(r"rank (\d+): process (\d+) serves as generation (\d+)")
+ACTIVE = re.compile(r"rank (\d+): call (\d+): active \[(.+)\], (\d+) of \d+ tokens lost experts")
+ENDED = re.compile(r"rank (\d+): (\d+) steps, (\d+) tokens lost experts")
+
+
+def commands() -> str:
+    """Those of the example's own text, for as many ranks as the test has."""
+    text = ast.get_docstring(ast.parse(EXAMPLE.read_text()))
+    assert text is not None
+    block = "\n".join(line.removeprefix("    ") for line in text.splitlines() if line.startswith("    "))
+    assert block in (PYTHON / "README.md").read_text(), "the document has other commands than the example"
+    ranks = "for rank in " + " ".join(map(str, range(RANKS)))
+    return block.replace("for rank in 0 1 2", ranks).replace("WARPVERBS_RANKS=3", f"WARPVERBS_RANKS={RANKS}") + "\nwait"
+
+
+class Watch:
+    """What the ranks have said so far: process and generation, and who was active in the newest call that each told of."""
+
+    def __init__(self) -> None:
+        self.process: dict[int, tuple[int, int]] = {}
+        self.active: dict[int, list[int]] = {}
+        self.call: dict[int, int] = {}
+        self.lost: dict[int, int] = {}
+        self.ended: set[int] = set()
+
+    def hear(self, line: str) -> None:
+        assert "wrong" not in line, line
+        if found := SERVES.fullmatch(line):
+            rank, process, generation = map(int, found.groups())
+            self.process[rank] = (process, generation)
+        elif found := ACTIVE.fullmatch(line):
+            rank = int(found[1])
+            self.call[rank], self.active[rank], self.lost[rank] = int(found[2]), [int(each) for each in found[3].split(", ")], int(found[4])
+        elif found := ENDED.fullmatch(line):
+            self.ended.add(int(found[1]))
+
+    def whole(self) -> bool:
+        """All ranks have told of a call with all ranks, in which no token lost an expert."""
+        return len(self.active) == RANKS and all(map(all, self.active.values())) and not any(self.lost.values())
+
+    def missed(self, rank: int) -> bool:
+        """All others have told of a call without ``rank``."""
+        return all(not active[rank] for other, active in self.active.items() if other != rank)
+
+
+def test_killed_ranks_come_back_and_no_sum_is_wrong(tmp_path):
+    seed = int(os.environ.get("WV_SEED", random.randrange(1 << 32)))
+    print(f"WV_SEED={seed}")
+    chance = random.Random(seed)
+    watch, deaths, victim = Watch(), 0, -1
+    with Program(["bash", "-c", commands()], tmp_path, TMPDIR=str(tmp_path)) as program:
+        for line in program:
+            watch.hear(line)
+            assert watch.ended == set() or deaths == DEATHS, program.text()
+            if victim >= 0 and watch.missed(victim):
+                # The others go on: each of them has made calls without it.
+                victim = -1
+            elif victim < 0 and deaths < DEATHS and watch.whole():
+                deaths, victim = deaths + 1, chance.randrange(RANKS)
+                process, generation = watch.process.pop(victim)
+                assert process in program.processes(), program.text()
+                print(f"death {deaths}: rank {victim}, generation {generation}, near call {max(watch.call.values())}")
+                os.kill(process, signal.SIGKILL)
+                del watch.active[victim]
+        assert program.end() == 0, program.text()
+        print(program.text())
+    assert deaths == DEATHS
+    assert watch.ended == set(range(RANKS)), program.text()
+    assert watch.whole(), program.text()
+    assert sum(generation - 1 for _, generation in watch.process.values()) >= DEATHS

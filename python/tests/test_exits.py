@@ -1,0 +1,27 @@
+"""Processes end, whatever they or their peers do, and no thread that keeps a rank alive needs the GIL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXITS = Path(__file__).parent / "exits.py"
+FULL = bool(os.environ.get("WV_TEST_FULL"))
+
+
+#: The status of rank 0, and of the others: 3 has named rank 0.
+@pytest.mark.parametrize(
+    ("function", "first", "others"), [("interpreter_exit", 0, 3), ("vanishes", 7, 3), ("raises", 1, 3), ("interrupted", -2, -2)]
+)
+def test_every_process_ends(tmp_path, function, first, others):
+    command = [sys.executable, "-m", "warpverbs.sim", "--", sys.executable, str(EXITS)]
+    ended = subprocess.run([*command, "3", str(tmp_path), function], capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 0, ended.stderr
+    ends = json.loads(ended.stdout)
+    print(f"{function}: the last process ended {max(seconds for _, seconds in ends):.3f} s behind the first end or Ctrl-C")
+    assert [status for status, _ in ends] == [first, others, others], ended.stderr
