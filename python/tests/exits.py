@@ -18,7 +18,7 @@ from typing import Any
 import ranks
 
 #: Ends a hang: longest life of a process behind the first end, seconds. Deadlines of calls are longer.
-LONG = 120.0
+LONG = 60.0
 DEADLINE = 600.0
 SHAPE: dict[str, Any] = {"hidden": 64, "experts": 6, "top_k": 2, "max_tokens": 4}
 
@@ -84,20 +84,19 @@ def raises() -> None:
 
 
 def interrupted() -> None:
-    """Every rank waits for another one, each in another call, and gets Ctrl-C."""
+    """Every rank waits for another one, each in another call, and gets Ctrl-C; rank 2 has no block that closes its team."""
     rank = Rank()
+    if rank.team.rank == 2:
+        rank.ready()
+        rank.call.dispatch(*rank.batch)
     with rank.team as team:
         rank.ready()
         if team.rank == 0:
             team.barrier("never")
-        elif team.rank == 1:
-            rank.call.dispatch(*rank.batch)
-        else:
-            event = rank.call.dispatch_send(*rank.batch)
-            rank.call._native.dispatch_receive(rank.call._output(rank.moe.received()), 0, None)
-            event.wait()
-            rank.call.combine(rank.moe.received().x)
-        raise AssertionError("the wait has ended")
+        # Rank 0 sends nothing.
+        rank.call.dispatch_send(*rank.batch)
+        rank.call.dispatch_receive()
+    raise AssertionError("the wait has ended")
 
 
 def ends(number: int, store: str, name: str) -> list[tuple[int, float]]:

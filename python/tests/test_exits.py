@@ -23,5 +23,5 @@ def test_every_process_ends(tmp_path, function, first, others):
     ended = subprocess.run([*command, "3", str(tmp_path), function], capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr
     ends = json.loads(ended.stdout)
-    print(f"{function}: the last process ended {max(seconds for _, seconds in ends):.3f} s behind the first end or Ctrl-C")
+    print(f"{function}: {ends}; the last process ended {max(seconds for _, seconds in ends):.3f} s behind the first end or Ctrl-C")
     assert [status for status, _ in ends] == [first, others, others], ended.stderr

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from . import _arrays, _native
-from .errors import MoeError, Refused
+from .errors import MoeError, Refused, TimeoutError
 from .team import Team
 
 __all__ = ["Call", "Combined", "Moe", "Received", "Report"]
 
 #: Formats by the names that ``Moe(format=..)`` takes.
 FORMATS = ("bf16", "fp8", "fp8-pow2", "fp8-ue8m0")
+#: How long a wait goes on before it looks whether another rank has given up, seconds.
+LOOK = 1.0
 #: Channels that share a scale.
 GROUP = 128
 
@@ -333,6 +335,8 @@ class Call:
         self.moe = moe
         self._native = moe._native.call()
         self._tokens = 0
+        #: Whether the caller has said who takes part, and so goes on without others.
+        self._masked = False
 
     def dispatch_send(
         self,
@@ -460,9 +464,17 @@ class Call:
         return 0 if torch is None else int(torch.cuda.current_stream().cuda_stream)
 
     def _ended(self, event: _native.Event, result: _Result) -> _Result:
-        if self.moe.on_cpu:
-            event.wait()
-        return result
+        if not self.moe.on_cpu:
+            return result
+        team = self.moe.team
+        while True:
+            try:
+                event.wait(LOOK)
+                return result
+            except TimeoutError:
+                # Without a group or a mask, a rank that has given up would be waited for in vain.
+                if not self._masked:
+                    team._end_if_others_failed()
 
     def _input(
         self,
@@ -503,7 +515,7 @@ class Call:
         if deadline is not None and not 0 < deadline < 1e9:
             raise Refused(f"deadline is {deadline} seconds; it must be positive and below 10^9")
         ns = 0 if deadline is None else max(1, int(deadline * 1e9))
-        self._tokens = tokens
+        self._tokens, self._masked = tokens, active is not None
         return at_x, at_scales, at_experts, at_weights, at_active, tokens, ns, quantized, not combine
 
     def _output(self, out: Received) -> tuple[int, ...]:

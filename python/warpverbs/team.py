@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _c10d, _native
+from .errors import Error
 
 __all__ = ["Team"]
 
@@ -57,7 +58,9 @@ class Team:
         ``moe_order``, with the words of the variables of the same name.
 
     A team is a context manager. Behind its block all ranks meet once more, so that no rank takes away memory that another still
-    writes; a block that raises tells the others why instead.
+    writes; a block that raises tells the others why instead, and a program that ends without closing its team tells them that. A rank
+    that waits for one that has given up raises :class:`TeamError`, unless it has a group or a mask; where ranks meet in a store of
+    Python's it waits as long as its deadline.
     """
 
     def __init__(
@@ -158,7 +161,7 @@ class Team:
             if name not in MODES:
                 raise TypeError(f"Team got the unknown argument {name!r}; modes are {', '.join(MODES)}")
             variables[MODES[name]] = str(int(value) if isinstance(value, bool) else value)
-        self._joins = joins
+        self._joins, self._borrowed = joins, place is not None
         #: Groups that keep this rank among the others: then there is no meeting of all at the end.
         self._groups = 0
         self._native = _native.Team(variables, founders, joins, place)
@@ -203,6 +206,17 @@ class Team:
         """Ends the waits of all kernels of this rank, from any thread."""
         self._native.abort()
 
+    def _end_if_others_failed(self) -> None:
+        """Ends the waits of this rank and raises, if another rank has given up. A group goes on without it; and a store of Python's
+        is not asked while calls go on, since it may end with the rank that holds it."""
+        if self._native.closed or self._groups or self._borrowed:
+            return
+        try:
+            self._native.check()
+        except Error:
+            self._native.abort()
+            raise
+
     def set_deadline(self, seconds: float) -> None:
         """Sets the longest wait of device calls that start from now on."""
         self._native.set_deadline(seconds)
@@ -225,6 +239,8 @@ class Team:
             if self._native.closed:
                 return
             if error is not None:
+                # No handle that goes out of scope behind this block waits for a kernel that waits for another rank.
+                self._native.abort()
                 self._native.give_up(f"{type(error).__name__}: {error}")
             elif not self._joins and not self._groups:
                 self._native.barrier("close")
@@ -237,12 +253,14 @@ class Team:
 
 
 def _end_all() -> None:
-    """At the end of the interpreter: kernels that wait for other ranks end, and nothing waits for them."""
+    """At the end of the interpreter: kernels that wait for other ranks end, nothing waits for them, and the others are told."""
     for team in list(_open):
         if team._native.closed:
             continue
         try:
             team._native.abort()
+            if team.ranks > 1 and not (team._joins or team._groups or team._borrowed):
+                team._native.give_up("its process has ended without closing the team")
         except Exception as error:  # the process ends whatever happens here
             log.warning("%r could not be aborted at exit: %s", team, error)
         team.close()
