@@ -20,8 +20,10 @@ from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, MixtralConfig,
 import warpverbs
 
 PROMPTS, LENGTH, NEW, VOCABULARY, PASSES, LONG = 2, 12, 4, 64, 50, 120.0
-#: Largest relative distance (norm) of the logits, by format of dispatch.
-LIMITS = {"bf16": 0.01, "fp8": 0.1}
+#: Of the prompts. No model has two next tokens within 1% of each other behind these.
+SEED = 55
+#: Largest relative distance (norm) of the logits. FP8 may tip a router to another expert, which moves a token by more than the format.
+BF16, FP8 = 0.01, {"mixtral": 0.1, "qwen3": 0.02, "deepseek": 0.2}
 SMALL = {"vocab_size": VOCABULARY, "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
@@ -104,7 +106,7 @@ def compare(team: warpverbs.Team, name: str, prompts: torch.Tensor) -> bool:
     """Whether the model gives the same over several ranks, in each format."""
     model, good = make(name), True
     logits, tokens = model(prompts, use_cache=False).logits, greedy(model, prompts)
-    for format, limit in LIMITS.items():
+    for format, limit in (("bf16", BF16), ("fp8", FP8[name])):
         spread = copy.deepcopy(model)
         Exchange(team, name, spread, format)
         far, same = distance(spread(prompts, use_cache=False).logits, logits), int((greedy(spread, prompts) == tokens).sum())
@@ -130,7 +132,7 @@ def keep_on(team: warpverbs.Team, name: str, prompts: torch.Tensor) -> bool:
                 # Attention spreads what earlier layers lost to the later tokens of a prompt.
                 lost = (lost.cumsum(1) > 0) | ~valid.view(lost.shape)
             far, report, view = distance(now[~lost], logits[~lost]), exchange.call.report(), group.view
-            if far > LIMITS["bf16"]:
+            if far > BF16:
                 good = False
                 say(f"rank {team.rank}: call {report.call}: tokens that lost nothing are wrong by {far:.5f}")
             count, differ = int(lost.sum()), int((now != logits)[lost].any(1).sum())
@@ -152,15 +154,16 @@ def say(text: str) -> None:
 @torch.no_grad()
 def main() -> int:
     names = sys.argv[1:] or ["mixtral", "qwen3", "deepseek"]
-    alone = os.environ.get("WORLD_SIZE") == "1"
-    if not alone:
+    make_team, check = warpverbs.Team.from_group, compare
+    if "WARPVERBS_RANK" in os.environ:
+        again = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) > 0
+        make_team, check, names = warpverbs.Team.rejoin if again else warpverbs.Team, keep_on, names[:1]
+    else:
         dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=LONG))
     for name in names:
-        again = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) > 0
-        make_team = warpverbs.Team.from_group if not alone else warpverbs.Team.rejoin if again else warpverbs.Team
-        with make_team(deadline=10, join_timeout=LONG) as team:
-            prompts = torch.randint(512, (PROMPTS, LENGTH), generator=torch.Generator().manual_seed(team.rank))
-            if not (keep_on if alone else compare)(team, name, prompts):
+        with make_team(deadline=30, join_timeout=LONG) as team:
+            prompts = torch.randint(VOCABULARY, (PROMPTS, LENGTH), generator=torch.Generator().manual_seed(SEED + team.rank))
+            if not check(team, name, prompts):
                 return 1
     return 0
 

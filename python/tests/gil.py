@@ -1,0 +1,172 @@
+"""No thread that keeps a rank alive needs the GIL, no wait keeps it from other threads, and nothing is left of what was dropped."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import groups
+import torch
+
+import warpverbs
+from warpverbs import deep_ep
+
+LONG = groups.LONG
+SHAPE: dict[str, Any] = {"hidden": 64, "experts": 4, "top_k": 2, "max_tokens": 4}
+
+
+def one_call(call: warpverbs.Call) -> None:
+    """Each token goes to two experts, which give it back."""
+    x = torch.full((2, 64), float(call.moe.team.rank + 1), dtype=torch.bfloat16)
+    rows = call.dispatch(x, torch.tensor([[0, 3], [1, 2]], dtype=torch.int32), torch.full((2, 2), 0.5)).x
+    result = call.combine(rows)
+    call.check()
+    assert torch.equal(result.out, x)
+
+
+def held(lease: str, seconds: str) -> None:
+    """Rank 1 holds the GIL for longer than its lease in one C call, and keeps its place."""
+    with warpverbs.Team(deadline=LONG, join_timeout=LONG) as team:
+        moe = warpverbs.Moe(team, "held", **SHAPE)
+        call = moe.call()
+        with warpverbs.Group(team, moe, lease=float(lease)) as members:
+            members.wait("serving", LONG)
+            one_call(call)
+            before = members.view
+            if team.rank == 1:
+                # A function of a PyDLL runs with the GIL.
+                ctypes.PyDLL(None).sleep(int(seconds))
+            one_call(call)
+            assert members.view == before, members.events()
+            assert members.active.tolist() == [1, 1]
+            members.leave(LONG)
+
+
+def eight_threads() -> None:
+    """Eight threads, each with a team and a layer of its own, make calls at the same time."""
+    failed: list[BaseException] = []
+    done = [0] * 8
+
+    def work(number: int) -> None:
+        try:
+            with warpverbs.Team(run_id=f"thread-{number}", deadline=LONG, join_timeout=LONG) as team:
+                call = warpverbs.Moe(team, "layer", **SHAPE).call()
+                for _ in range(10):
+                    one_call(call)
+                    done[number] += 1
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+    assert done == [10] * 8
+
+
+def waits_in(thread: int, name: str) -> bool:
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code.co_name == name:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def buffer_of(group: Any) -> tuple[deep_ep.Buffer, Callable[..., Any]]:
+    buffer = deep_ep.Buffer(group, low_latency_mode=True, explicitly_destroy=True, deadline=LONG, warm_deadline=LONG, join_timeout=LONG)
+    buffer.warm_up(8, 1024, 4, 2, use_fp8=False)
+
+    def dispatch(x: torch.Tensor, ids: torch.Tensor) -> Any:
+        return buffer.low_latency_dispatch(x, ids, 8, 4, use_fp8=False, return_recv_hook=True)
+
+    return buffer, dispatch
+
+
+def hook() -> None:
+    """While a thread waits in a hook, another one counts; the other rank sends nothing before that one has counted."""
+    counted = Path(os.environ["WARPVERBS_STORE"].removeprefix("file://"), "counted")
+    with groups.world() as group:
+        buffer, dispatch = buffer_of(group)
+        if buffer.rank == 1:
+            until = time.monotonic() + LONG
+            while not counted.exists():
+                assert time.monotonic() < until, "no thread of rank 0 ran while another one waited"
+                time.sleep(0.005)
+        x, ids = torch.ones(8, 1024, dtype=torch.bfloat16), torch.arange(16).view(8, 2) % 4
+        rows, _, handle, _, received = dispatch(x, ids)
+        if buffer.rank == 0:
+            main = threading.get_ident()
+
+            def count() -> None:
+                rounds = 0
+                while rounds < 10_000:
+                    rounds += waits_in(main, "_ended")
+                counted.touch()
+
+            counter = threading.Thread(target=count)
+            counter.start()
+        received()
+        if buffer.rank == 0:
+            counter.join()
+        out, _, received = buffer.low_latency_combine(rows, ids, torch.full((8, 2), 0.5), handle, return_recv_hook=True)
+        received()
+        assert torch.equal(out, x)
+        buffer.destroy()
+
+
+def freed() -> None:
+    """What dispatch and combine send may be freed before their hooks, and its memory written by others."""
+    with groups.world() as group:
+        buffer, dispatch = buffer_of(group)
+        weights, ids = torch.full((8, 2), 0.5), torch.arange(16).view(8, 2) % 4
+        for number in range(20):
+            x = torch.full((8, 1024), float(number + buffer.rank), dtype=torch.bfloat16)
+            rows, _, handle, _, received = dispatch(x, ids.clone())
+            del x
+            gc.collect()
+            others = [torch.full((8, 1024), math.nan, dtype=torch.bfloat16) for _ in range(16)]
+            received()
+            y = rows.clone()
+            out, _, received = buffer.low_latency_combine(y, ids.clone(), weights.clone(), handle, return_recv_hook=True)
+            del y, rows, handle
+            gc.collect()
+            others += [torch.full((4, 16, 1024), math.nan, dtype=torch.bfloat16) for _ in range(4)]
+            received()
+            assert torch.equal(out, torch.full_like(out, number + buffer.rank)), number
+            del others
+        buffer.destroy()
+
+
+def dropped(count: str) -> None:
+    """Buffers that were made and dropped leave no descriptor, mapping or thread behind."""
+    with groups.world() as group:
+
+        def make() -> None:
+            buffer, dispatch = buffer_of(group)
+            dispatch(torch.ones(1, 1024, dtype=torch.bfloat16), torch.tensor([[0, 3]]))[4]()
+            buffer.destroy()
+
+        def left() -> tuple[int, int]:
+            gc.collect()
+            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+        for _ in range(10):
+            make()
+        before = left()
+        start = time.monotonic()
+        for _ in range(int(count)):
+            make()
+        print(f"{count} buffers in {time.monotonic() - start:.1f} s; descriptors and threads: {before}, then {left()}")
+        assert left() == before
