@@ -49,14 +49,15 @@ def main() -> None:
             group.wait("serving", LONG)
             say(f"rank {team.rank}: process {os.getpid()} serves as generation {team.generation}")
             while group.state in ("serving", "changing"):
+                view = group.view
                 missing, wrong = step(call, steps)
-                report, active, view = call.report(), group.active.tolist(), group.view
+                report, active = call.report(), group.active.tolist()
                 if wrong:
                     say(f"rank {team.rank}: call {report.call}: {wrong} tokens are wrong")
                 if active != told:
                     say(f"rank {team.rank}: call {report.call}: active {active}, {missing} of {TOKENS} tokens lost experts")
                 steps, lost, told = steps + 1, lost + missing, active
-                # All ranks know the same views, and so end behind the same call.
+                # All ranks know the same views, and so end behind the same call. None leaves before all have begun it.
                 if view.epoch == report.epoch and len(view.members) == RANKS and report.call - view.first >= STEPS:
                     group.leave(LONG)
                     say(f"rank {team.rank}: {steps} steps, {lost} tokens lost experts")

@@ -126,12 +126,12 @@ def keep_on(team: warpverbs.Team, name: str, prompts: torch.Tensor) -> bool:
         while exchange.next_layer():
             exchange.run(*exchange.empty)  # The others are in the middle of a pass: this rank has experts for them, and no tokens yet.
         while group.state in ("serving", "changing"):
-            now = model(prompts, use_cache=False).logits
+            view, now = group.view, model(prompts, use_cache=False).logits
             lost = torch.zeros(prompts.shape, dtype=torch.bool)
             for valid in exchange.valid:
                 # Attention spreads what earlier layers lost to the later tokens of a prompt.
                 lost = (lost.cumsum(1) > 0) | ~valid.view(lost.shape)
-            far, report, view = distance(now[~lost], logits[~lost]), exchange.call.report(), group.view
+            far, report = distance(now[~lost], logits[~lost]), exchange.call.report()
             if far > BF16:
                 good = False
                 say(f"rank {team.rank}: call {report.call}: tokens that lost nothing are wrong by {far:.5f}")

@@ -50,6 +50,13 @@ def held(lease: str, seconds: str) -> None:
             members.leave(LONG)
 
 
+def own_store(number: int) -> str:
+    """A directory below that of all ranks, for the teams of one thread."""
+    store = f"{os.environ['WARPVERBS_STORE']}/thread-{number}"
+    os.makedirs(store.removeprefix("file://"), 0o700, exist_ok=True)
+    return store
+
+
 def eight_threads() -> None:
     """Eight threads, each with a team and a layer of its own, make calls at the same time."""
     failed: list[BaseException] = []
@@ -57,7 +64,7 @@ def eight_threads() -> None:
 
     def work(number: int) -> None:
         try:
-            with warpverbs.Team(run_id=f"thread-{number}", deadline=LONG, join_timeout=LONG) as team:
+            with warpverbs.Team(store=own_store(number), deadline=LONG, join_timeout=LONG) as team:
                 call = warpverbs.Moe(team, "layer", **SHAPE).call()
                 for _ in range(10):
                     one_call(call)

@@ -25,3 +25,17 @@ def test_every_process_ends(tmp_path, function, first, others):
     ends = json.loads(ended.stdout)
     print(f"{function}: {ends}; the last process ended {max(seconds for _, seconds in ends):.3f} s behind the first end or Ctrl-C")
     assert [status for status, _ in ends] == [first, others, others], ended.stderr
+
+
+def test_a_rank_that_holds_the_gil_for_longer_than_its_lease_keeps_its_place(run_ranks):
+    run_ranks(2, "gil:held", *(("2", "10") if FULL else ("1", "4"))).check()
+
+
+@pytest.mark.parametrize("function", ["eight_threads", "hook", "freed"])
+def test_two_ranks(run_ranks, function):
+    run_ranks(2, f"gil:{function}").check()
+
+
+def test_buffers_that_were_dropped_leave_nothing_behind(run_ranks):
+    ran = run_ranks(1, "gil:dropped", "10000" if FULL else "1000").check()
+    print(ran.lines[-1])

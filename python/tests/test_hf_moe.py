@@ -15,7 +15,9 @@ RANKS = 4
 
 COMPARED = re.compile(r"rank \d: (\w+) (bf16|fp8): logits differ by ([\d.]+) of ([\d.]+), (\d+) of (\d+) greedy tokens are equal")
 SERVES = re.compile(r"rank (\d): process (\d+) serves as generation (\d)")
-ACTIVE = re.compile(r"rank (\d): call (\d+): active \[(.+)\], (\d+) of \d+ tokens lost experts, (\d+) of these differ, the others by ([\d.]+)")
+ACTIVE = re.compile(
+    r"rank (\d): call (\d+): active \[(.+)\], (\d+) of \d+ tokens lost experts, (\d+) of these differ, the others by ([\d.]+)"
+)
 
 
 def test_each_model_gives_the_same_over_four_ranks(tmp_path):

@@ -35,6 +35,7 @@ const PACKAGES: &[&str] = &[
     "numpy==2.4.6",
     "pytest==9.2.0",
     "sympy==1.14.0",
+    "transformers==5.23.0",
     "typing-extensions==4.16.0",
 ];
 
@@ -172,7 +173,7 @@ fn environment(wheel: &Path) -> Result {
         let pip = || pip(&python, "install");
         run(pip().arg("--no-deps").args(TORCH))?;
         run(pip().arg("--no-deps").args(PACKAGES))?;
-        run(pip().args(["mypy", "pytest", "jinja2", "sympy"]))?;
+        run(pip().args(["mypy", "pytest", "jinja2", "sympy", "transformers"]))?;
         let stand_ins = command(&python, ["python/tests/stand_ins.py"])
             .arg(here.join(STAND_INS))
             .status();
