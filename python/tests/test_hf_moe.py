@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 from programs import Program
 
+README = Path(__file__).parents[1] / "README.md"
 FULL = bool(os.environ.get("WV_TEST_FULL"))
 MODELS = ["mixtral", "qwen3", "deepseek"]
 RANKS = 4
@@ -21,7 +23,9 @@ ACTIVE = re.compile(
 
 
 def test_each_model_gives_the_same_over_four_ranks(tmp_path):
-    with Program(["torchrun", "--nproc-per-node", str(RANKS), "hf_moe.py"], tmp_path) as program:
+    command = f"torchrun --nproc-per-node {RANKS} hf_moe.py"
+    assert f"$ python -m warpverbs.sim -- {command}\n" in README.read_text()
+    with Program(command.split(), tmp_path) as program:
         assert program.end() == 0, program.text()
     found = [COMPARED.fullmatch(line) for line in program.lines]
     assert all(found), program.text()
