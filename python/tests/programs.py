@@ -16,7 +16,7 @@ from types import TracebackType
 #: Where users are who type the commands of the document.
 EXAMPLES = Path(__file__).parents[1] / "examples"
 #: Ends a hang: the longest wait for a line and for the end, seconds.
-LONG = 3600.0 if os.environ.get("WV_TEST_FULL") else 120.0
+LONG = 3600.0 if os.environ.get("WV_TEST_FULL") else 240.0
 
 
 class Program:
