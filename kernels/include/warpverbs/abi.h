@@ -136,7 +136,7 @@ struct alignas(128) QpContext {
   uint32_t reserved0;
   /// A word of host memory that a kernel sets to 1 behind `err`, so that the host looks at no QP in peace; the QPs to 64 peers
   /// share one. Null: no host looks.
-  uint32_t* failed;
+  uint32_t *failed;
   /// Reserved, zero.
   uint32_t reserved7[2];
   /// `recv_consumed` at which this life of the receive queue began: its receive counter is, modulo 2^16,
