@@ -30,6 +30,7 @@ mod launch;
 mod memory;
 mod ranges;
 mod rdma;
+mod register_page;
 mod select;
 mod share;
 pub mod simt;

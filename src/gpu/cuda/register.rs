@@ -17,12 +17,8 @@ use cudarc::driver::sys;
 
 use super::driver::{Device, check, log};
 use super::memory::device_address;
-use crate::gpu::file::page_bytes;
 use crate::gpu::memory::{Hold, MappedMmio};
-use crate::gpu::{GpuError, RegisterKind as Kind};
-
-/// Bytes of a page of registers. A page of the machine may hold several.
-const PAGE: usize = 4096;
+use crate::gpu::{GpuError, RegisterKind as Kind, register_page};
 
 /// Pages of the machine that are registered or were, by address: as many as the process has had with registers.
 static PAGES: Mutex<BTreeMap<usize, Arc<Page>>> = Mutex::new(BTreeMap::new());
@@ -35,16 +31,7 @@ pub(super) fn map(
     bytes: usize,
     kind: Option<Kind>,
 ) -> Result<MappedMmio, GpuError> {
-    let within = host.addr() % PAGE;
-    if host.is_null() || !host.addr().is_multiple_of(8) || bytes == 0 || bytes > PAGE - within {
-        return Err(GpuError::BadArgument {
-            what: "register page",
-            value: format!("{bytes} bytes at {host:p}"),
-            limit: format!("at least one byte at a multiple of 8, within a page of {PAGE}"),
-        });
-    }
-    let offset = host.addr() % page_bytes().max(PAGE);
-    let start = host.map_addr(|addr| addr - offset);
+    let (start, offset) = register_page::of(host, bytes)?;
     let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
     let page = Arc::clone(pages.entry(start.addr()).or_default());
     drop(pages);
@@ -128,7 +115,7 @@ impl Registration {
         device.bind()?;
         // SAFETY: the page is mapped, by the promise of `Gpu::map_mmio`'s caller, until the result is dropped.
         let registered =
-            unsafe { sys::cuMemHostRegister_v2(start.cast(), page_bytes().max(PAGE), flags) };
+            unsafe { sys::cuMemHostRegister_v2(start.cast(), register_page::bytes(), flags) };
         check("cuMemHostRegister", registered).map_err(|refusal| kind.refused(&refusal))?;
         Ok(Self {
             device: Arc::clone(device),

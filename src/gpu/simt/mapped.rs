@@ -15,12 +15,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use crate::gpu::GpuError;
-use crate::gpu::file::page_bytes;
 use crate::gpu::memory::{Hold, MappedMmio};
-
-/// Bytes of a page of registers. A page of the machine may hold several.
-const PAGE: usize = 4096;
+use crate::gpu::{GpuError, register_page};
 
 /// Where kernels of this process may ring, whichever device runs them: start to end.
 static REACHED: RwLock<BTreeMap<u64, u64>> = RwLock::new(BTreeMap::new());
@@ -100,16 +96,7 @@ impl Hold for User {}
 
 /// Maps the registers at `host` for kernels: their page of the machine a second time, or another reference to that.
 pub(super) fn map(host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
-    let within = host.addr() % PAGE;
-    if host.is_null() || !host.addr().is_multiple_of(8) || bytes == 0 || bytes > PAGE - within {
-        return Err(GpuError::BadArgument {
-            what: "register page",
-            value: format!("{bytes} bytes at {host:p}"),
-            limit: format!("at least one byte at a multiple of 8, within a page of {PAGE}"),
-        });
-    }
-    let offset = host.addr() % page_bytes().max(PAGE);
-    let page = host.map_addr(|addr| addr - offset);
+    let (page, offset) = register_page::of(host, bytes)?;
     let mut aliases = ALIASES.lock().unwrap_or_else(PoisonError::into_inner);
     let alias = match aliases.get(&page.addr()).and_then(Weak::upgrade) {
         Some(alias) => alias,
@@ -126,7 +113,7 @@ pub(super) fn map(host: *mut u8, bytes: usize) -> Result<MappedMmio, GpuError> {
 
 impl Alias {
     fn new(page: *mut u8) -> Result<Self, GpuError> {
-        let bytes = page_bytes().max(PAGE);
+        let bytes = register_page::bytes();
         let second = second_mapping(page, bytes).map_err(|error| GpuError::BadArgument {
             what: "register page",
             value: format!("the one at {page:p}: {error}"),
@@ -190,10 +177,11 @@ fn second_mapping(page: *mut u8, bytes: usize) -> io::Result<Option<NonNull<u8>>
 mod tests {
     use super::*;
     use crate::gpu::file::{Mapping, SharedFile};
+    use crate::gpu::register_page::REGISTERS;
 
     fn page() -> Mapping {
-        let file = SharedFile::new(2 * PAGE).unwrap();
-        Mapping::new(file.fd(), 2 * PAGE).unwrap()
+        let file = SharedFile::new(2 * REGISTERS).unwrap();
+        Mapping::new(file.fd(), 2 * REGISTERS).unwrap()
     }
 
     #[test]
@@ -218,7 +206,7 @@ mod tests {
         assert!(reaches(addr));
         drop(second);
         assert!(!reaches(addr));
-        map(host, PAGE).unwrap();
+        map(host, REGISTERS).unwrap();
     }
 
     #[test]
@@ -229,13 +217,13 @@ mod tests {
             (std::ptr::null_mut(), 8),
             (start.wrapping_add(4), 8),
             (start, 0),
-            (start, PAGE + 1),
-            (start.wrapping_add(8), PAGE),
+            (start, REGISTERS + 1),
+            (start.wrapping_add(8), REGISTERS),
         ] {
             let error = map(host, bytes).unwrap_err().to_string();
             assert!(error.contains("within a page of 4096"), "{error}");
         }
-        let mut private = vec![0u64; 2 * PAGE / 8];
+        let mut private = vec![0u64; 2 * REGISTERS / 8];
         let error = map(private.as_mut_ptr().cast(), 8).unwrap_err().to_string();
         assert!(error.contains("mapped twice"), "{error}");
     }
