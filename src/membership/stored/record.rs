@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::Unreadable;
-use super::sets::{Field, pairs_text, set_text, table_text, two_table_text};
+use super::sets::{Field, pairs_text, read, set_text, table_text, two_table_text};
 use crate::membership::rules::record::{Members, Proposal, Record};
 
 /// The JSON object.
@@ -90,14 +90,7 @@ pub(in crate::membership) fn record_text(record: &Record, slots: u32) -> Vec<u8>
 
 /// The record that `value` is, of a team of `slots`: one that a rank by these rules can have written.
 pub(in crate::membership) fn parse_record(value: &[u8], slots: u32) -> Result<Record, Unreadable> {
-    let text: Text =
-        serde_json::from_slice(value).map_err(|error| Unreadable::Json(error.to_string()))?;
-    if text.slots != slots {
-        return Err(Unreadable::Slots {
-            found: text.slots,
-            slots,
-        });
-    }
+    let text = read(value, slots, |text: &Text| text.slots)?;
     let field = |name| Field { name, slots };
     let members = field("members").generations(&text.members)?;
     if text.epoch == 0 || text.epoch == u32::MAX || members.is_empty() {

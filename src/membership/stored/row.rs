@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::Unreadable;
-use super::sets::{Field, set_text, table_text};
+use super::sets::{Field, read, set_text, table_text};
 use crate::membership::rules::evidence::Row;
 use crate::membership::rules::record::{Members, RankGeneration};
 use crate::membership::rules::slots::Slots;
@@ -110,14 +110,7 @@ pub(in crate::membership) fn row_text(row: &StoredRow) -> Vec<u8> {
 
 /// The row that `value` is, of a team of `slots`.
 pub(in crate::membership) fn parse_row(value: &[u8], slots: u32) -> Result<StoredRow, Unreadable> {
-    let text: Text =
-        serde_json::from_slice(value).map_err(|error| Unreadable::Json(error.to_string()))?;
-    if text.slots != slots {
-        return Err(Unreadable::Slots {
-            found: text.slots,
-            slots,
-        });
-    }
+    let text = read(value, slots, |text: &Text| text.slots)?;
     let field = |name| Field { name, slots };
     Ok(StoredRow {
         slots,

@@ -3,12 +3,28 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use serde::de::DeserializeOwned;
+
 use super::error::Unreadable;
 use crate::membership::rules::record::Members;
 use crate::membership::rules::slots::{Pairs, Slots};
 
 /// A writer of pairs looks among so many groups for one that a rank belongs to.
 const GROUPS: usize = 8;
+
+/// The object that `value` is, whose writer's team has as many slots as `slots_of` it says: those of this team.
+pub(super) fn read<T: DeserializeOwned>(
+    value: &[u8],
+    slots: u32,
+    slots_of: impl Fn(&T) -> u32,
+) -> Result<T, Unreadable> {
+    let object: T =
+        serde_json::from_slice(value).map_err(|error| Unreadable::Json(error.to_string()))?;
+    match slots_of(&object) {
+        found if found != slots => Err(Unreadable::Slots { found, slots }),
+        _ => Ok(object),
+    }
+}
 
 /// Text is read for one field of one team.
 #[derive(Clone, Copy, Debug)]
