@@ -135,7 +135,7 @@ impl Suspects {
 
     /// The members whose processes have ended.
     pub(super) fn ended(&self) -> Slots {
-        self.those(|cause, _| matches!(cause, Cause::ProcessExit))
+        self.because_of(&Cause::ProcessExit)
     }
 
     /// The members for which kernels are told not to wait.

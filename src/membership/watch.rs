@@ -148,17 +148,15 @@ impl Watch {
     }
 
     fn look_at_qps(&mut self) {
-        self.failing.extend(self.shared.transport.failing());
+        let own = self.shared.transport.slot();
+        let failing = self.shared.transport.failing();
+        let failing = failing.into_iter().filter(|slot| *slot != own);
+        self.failing.extend(failing);
         let round = self.turn % ROUND;
         let due = self.failing.iter().copied();
         let due: Vec<u32> = due.filter(|slot| slot % ROUND == round).collect();
-        let (own, asks) = (self.shared.transport.slot(), self.turn.is_multiple_of(ASK));
         for slot in due {
-            let failure = match slot == own {
-                true => Ok(None),
-                false => self.shared.transport.failure(slot),
-            };
-            match failure {
+            match self.shared.transport.failure(slot) {
                 Ok(None) => drop(self.failing.remove(&slot)),
                 Ok(Some(cause)) => {
                     let reached = self.reaches(&self.shared.lock(), slot);
@@ -171,7 +169,7 @@ impl Watch {
                 }),
             }
         }
-        if asks {
+        if self.turn.is_multiple_of(ASK) {
             let waits = self.shared.lock().suspects.because_of(&Cause::Timeout);
             waits.iter().for_each(|slot| self.ask(slot));
         }
