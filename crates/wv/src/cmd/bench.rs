@@ -6,6 +6,7 @@ mod inside;
 mod moe;
 mod rejoin;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -135,13 +136,33 @@ pub fn run(command: &BenchCommand) -> ExitCode {
         BenchCommand::Rejoin(args) => return rejoin::run(args),
         BenchCommand::Group(args) => return group::run(args),
     };
-    match run_post(args) {
+    finish(run_post(args), args.json.as_deref())
+}
+
+/// Ends with what was measured: as JSON in the file that `json` names, if any, and as a table.
+fn finish<T: Serialize + Display>(
+    measured: Result<T, BenchError>,
+    json: Option<&Path>,
+) -> ExitCode {
+    match written(measured, json) {
         Ok(report) => output::finish(NAME, &report),
         Err(error) => refuse(&error),
     }
 }
 
-fn refuse(error: &dyn std::fmt::Display) -> ExitCode {
+/// The same report, which stands as JSON in the file that `json` names, if any.
+fn written<T: Serialize>(
+    measured: Result<T, BenchError>,
+    json: Option<&Path>,
+) -> Result<T, BenchError> {
+    let report = measured?;
+    if let Some(path) = json {
+        write_json(path, &report)?;
+    }
+    Ok(report)
+}
+
+fn refuse(error: &dyn Display) -> ExitCode {
     output::say(format_args!("{NAME}: {error}"));
     ExitCode::FAILURE
 }
@@ -176,11 +197,7 @@ fn run_post(args: &PostArgs) -> Result<Report, BenchError> {
     };
     let mut cases = all_cases(blocks);
     cases.retain(|case| args.wants(case));
-    let report = post::measure(&gpu, &options, &cases)?;
-    if let Some(path) = &args.json {
-        write_json(path, &report)?;
-    }
-    Ok(report)
+    post::measure(&gpu, &options, &cases)
 }
 
 impl PostArgs {

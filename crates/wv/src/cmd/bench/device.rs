@@ -9,10 +9,9 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::{NAME, refuse, write_json};
+use super::finish;
 use crate::bench::primitives::{self, PrimitiveOptions};
 use crate::bench::{BenchError, facts as said, registers as ways};
-use crate::cmd::output;
 use crate::cmd::time;
 use warpverbs::gpu::{self, Gpu, GpuSelector};
 
@@ -41,18 +40,18 @@ pub struct RegistersArgs {
 }
 
 pub(super) fn facts(args: &DeviceArgs) -> ExitCode {
-    finish(args, |gpu| said::of(gpu.as_ref()))
+    run(args, |gpu| said::of(gpu.as_ref()))
 }
 
 pub(super) fn primitives(args: &DeviceArgs) -> ExitCode {
-    finish(args, |gpu| {
+    run(args, |gpu| {
         primitives::measure(gpu, &PrimitiveOptions::on(gpu.as_ref()))
     })
 }
 
 /// A way that loses doorbells is a finding of the table, not an error: it is what is asked for.
 pub(super) fn registers(args: &RegistersArgs) -> ExitCode {
-    finish(&args.device, |gpu| {
+    run(&args.device, |gpu| {
         let simt = gpu.label() == "simt";
         let doorbells = args
             .doorbells
@@ -61,20 +60,10 @@ pub(super) fn registers(args: &RegistersArgs) -> ExitCode {
     })
 }
 
-fn finish<T: Serialize + Display>(
+fn run<T: Serialize + Display>(
     args: &DeviceArgs,
     measure: impl FnOnce(&Arc<dyn Gpu>) -> Result<T, BenchError>,
 ) -> ExitCode {
-    let measured = || {
-        let gpu = gpu::open(args.gpu.parse::<GpuSelector>()?)?;
-        let found = measure(&gpu)?;
-        if let Some(path) = &args.json {
-            write_json(path, &found)?;
-        }
-        Ok::<T, BenchError>(found)
-    };
-    match measured() {
-        Ok(found) => output::finish(NAME, &found),
-        Err(error) => refuse(&error),
-    }
+    let measured = || measure(&gpu::open(args.gpu.parse::<GpuSelector>()?)?);
+    finish(measured(), args.json.as_deref())
 }

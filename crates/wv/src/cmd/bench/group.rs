@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use private_dir::{PrivateDir, standard_parent, sweep};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{NAME, output, refuse, write_json};
+use super::{finish, output};
 use crate::bench::BenchError;
 use crate::bench::group::{GroupCase, GroupReport, GroupRow, Meeting, crash_loop, measure};
 use crate::cmd::etcd::Etcd;
@@ -56,14 +56,7 @@ enum StoreKind {
 
 /// Runs it.
 pub(super) fn run(args: &GroupArgs) -> ExitCode {
-    let report = match run_all(args) {
-        Ok(report) => report,
-        Err(error) => return refuse(&error),
-    };
-    if let Some(Err(error)) = args.json.as_deref().map(|path| write_json(path, &report)) {
-        return refuse(&error);
-    }
-    output::finish(NAME, &report)
+    finish(run_all(args), args.json.as_deref())
 }
 
 fn run_all(args: &GroupArgs) -> Result<GroupReport, BenchError> {

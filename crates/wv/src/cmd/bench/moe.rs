@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::{NAME, inside, output, refuse, write_json};
+use super::{NAME, inside, output, refuse, written};
 use crate::bench::BenchError;
 use crate::bench::moe::bandwidth::{self, Bandwidth, BandwidthCase};
 use crate::bench::moe::{HcaCounts, MoeCase, MoeReport, RankGpu, Routing, measure_on};
@@ -78,13 +78,10 @@ pub(super) fn run(args: &MoeArgs) -> ExitCode {
             Err(error) => refuse(&error),
         };
     }
-    let report = match count(args) {
+    let report = match written(count(args), args.json.as_deref()) {
         Ok(report) => report,
         Err(error) => return refuse(&error),
     };
-    if let Some(Err(error)) = args.json.as_deref().map(|path| write_json(path, &report)) {
-        return refuse(&error);
-    }
     match output::print(&report) {
         Err(error) => error.end(NAME),
         Ok(()) if report.objections.is_empty() => ExitCode::SUCCESS,

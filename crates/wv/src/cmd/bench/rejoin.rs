@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{NAME, inside, output, refuse, write_json};
+use super::{finish, inside, output, refuse};
 use crate::bench::BenchError;
 use crate::bench::rejoin::{RejoinCase, RejoinReport, measure};
 
@@ -52,14 +52,7 @@ pub(super) fn run(args: &RejoinArgs) -> ExitCode {
             Err(error) => refuse(&error),
         };
     }
-    let report = match run_all(args) {
-        Ok(report) => report,
-        Err(error) => return refuse(&error),
-    };
-    if let Some(Err(error)) = args.json.as_deref().map(|path| write_json(path, &report)) {
-        return refuse(&error);
-    }
-    output::finish(NAME, &report)
+    finish(run_all(args), args.json.as_deref())
 }
 
 fn run_all(args: &RejoinArgs) -> Result<RejoinReport, BenchError> {
