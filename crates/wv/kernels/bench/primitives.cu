@@ -31,6 +31,16 @@ WV_DEVICE void store_some(const PrimitiveParams& p, uint32_t turn) {
   }
 }
 
+/// The same for `op()` behind `p.stores` stores.
+template <class Op>
+WV_DEVICE void measure_behind_stores(const PrimitiveParams& p, Op op) {
+  measure(p, [&](uint64_t, uint32_t turn) {
+    store_some(p, turn);
+    op();
+    return uint64_t{0};
+  });
+}
+
 }  // namespace
 
 // The words hold zeros, so `words + value` is `words`, and no compiler knows.
@@ -79,46 +89,27 @@ WV_EXPORT(wv_bench_mmio_store)
 
 // The stores alone, to be subtracted.
 extern "C" __global__ void wv_bench_stores(PrimitiveParams p) {
-  measure(p, [&](uint64_t, uint32_t turn) {
-    store_some(p, turn);
-    return uint64_t{0};
-  });
+  measure_behind_stores(p, [] {});
 }
 WV_EXPORT(wv_bench_stores)
 
 extern "C" __global__ void wv_bench_fence_release_gpu(PrimitiveParams p) {
-  measure(p, [&](uint64_t, uint32_t turn) {
-    store_some(p, turn);
-    platform::fence_release();
-    return uint64_t{0};
-  });
+  measure_behind_stores(p, [] { platform::fence_release(); });
 }
 WV_EXPORT(wv_bench_fence_release_gpu)
 
 extern "C" __global__ void wv_bench_fence_release_sys(PrimitiveParams p) {
-  measure(p, [&](uint64_t, uint32_t turn) {
-    store_some(p, turn);
-    platform::fence_release_sys();
-    return uint64_t{0};
-  });
+  measure_behind_stores(p, [] { platform::fence_release_sys(); });
 }
 WV_EXPORT(wv_bench_fence_release_sys)
 
 extern "C" __global__ void wv_bench_fence_acq_rel_gpu(PrimitiveParams p) {
-  measure(p, [&](uint64_t, uint32_t turn) {
-    store_some(p, turn);
-    platform::fence_acq_rel();
-    return uint64_t{0};
-  });
+  measure_behind_stores(p, [] { platform::fence_acq_rel(); });
 }
 WV_EXPORT(wv_bench_fence_acq_rel_gpu)
 
 extern "C" __global__ void wv_bench_fence_acq_rel_sys(PrimitiveParams p) {
-  measure(p, [&](uint64_t, uint32_t turn) {
-    store_some(p, turn);
-    platform::fence_acq_rel_sys();
-    return uint64_t{0};
-  });
+  measure_behind_stores(p, [] { platform::fence_acq_rel_sys(); });
 }
 WV_EXPORT(wv_bench_fence_acq_rel_sys)
 
