@@ -1,29 +1,14 @@
 //! What a team does by default, and the line that it logs when it has joined.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use softhca::FailCommand;
 use warpverbs::team::{CqKind, Doorbell, Queues, TeamConfig};
 
 use crate::rank::setup;
 use test_support::fleet::{Hcas, Setup};
+use test_support::log::Lines;
 use test_support::ranks;
-
-/// Log lines of one thread.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// What each rank of two logs while it joins with that change, and which of its peers are direct when it has a window.
 fn joined(change: fn(&mut TeamConfig)) -> Vec<(String, bool)> {
@@ -50,7 +35,7 @@ fn joined_on(change: fn(&mut TeamConfig), prepare: fn(&Hcas)) -> Vec<(String, bo
         team.window(4096).unwrap();
         let direct = team.is_direct(1 - rank).unwrap();
         team.barrier("seen").unwrap();
-        let logged = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let logged = lines.text();
         (logged, direct)
     });
     hcas.check();

@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod grid;
 pub mod hca;
 pub mod kernels;
+pub mod log;
 pub mod moe;
 pub mod nic;
 pub mod node;

@@ -1,30 +1,15 @@
 //! Teams on the driver without a GPU, with software HCAs: which way of ringing they take. No kernel runs, so nothing is sent.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use softhca::HcaConfig;
+use test_support::log::Lines;
 use test_support::ranks::{self, DEADLINE};
 use warpverbs::gpu::Gpu;
 use warpverbs::gpu::cuda::{CudaGpu, CudaOptions, MemoryLocation};
 use warpverbs::team::{Doorbell, Team, TeamConfig};
 
 use super::fake;
-
-/// Log lines of one thread.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// What each of two ranks logs that joins, or its error, with memory of the driver at `location`.
 fn joined(location: MemoryLocation, doorbell: Option<Doorbell>) -> Vec<Result<String, String>> {
@@ -49,7 +34,7 @@ fn joined(location: MemoryLocation, doorbell: Option<Doorbell>) -> Vec<Result<St
         let team = team.map_err(|error| error.to_string())?;
         team.window(4096).unwrap();
         team.barrier("seen").unwrap();
-        Ok(String::from_utf8(lines.0.lock().unwrap().clone()).unwrap())
+        Ok(lines.text())
     });
     ranks::check(&hcas);
     logged

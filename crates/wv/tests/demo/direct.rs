@@ -1,27 +1,13 @@
 //! Rank processes that load from and store to each other's memory: the same bytes as by the HCA, which posts nothing.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-
 use serde_json::Value;
 
-use crate::Demo;
+use crate::{Demo, files};
 
 /// Sum over the ranks of what `pick` takes of each.
 fn sum(value: &Value, pick: impl Fn(&Value) -> &Value) -> u64 {
     let ranks = value["per_rank"].as_array().unwrap();
     ranks.iter().map(|rank| pick(rank).as_u64().unwrap()).sum()
-}
-
-fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(directory).unwrap();
-    let name_and_bytes = entries.map(|entry| {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        (name, fs::read(path).unwrap())
-    });
-    name_and_bytes.collect()
 }
 
 #[test]

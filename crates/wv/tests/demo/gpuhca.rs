@@ -1,20 +1,6 @@
 //! Ranks as threads of one process, whose HCA is a kernel: the same bytes as by software HCAs, one process for each rank.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-
-use crate::Demo;
-
-fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(directory).unwrap();
-    let name_and_bytes = entries.map(|entry| {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        (name, fs::read(path).unwrap())
-    });
-    name_and_bytes.collect()
-}
+use crate::{Demo, files};
 
 #[test]
 fn ranks_on_gpuhca_get_the_same_bytes_as_on_software_hcas() {

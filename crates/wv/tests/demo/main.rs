@@ -7,6 +7,7 @@ mod members;
 mod orphans;
 mod times;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +16,17 @@ use std::{env, fs};
 use npyz::WriterBuilder;
 use serde_json::Value;
 use test_basics::limits::until;
+
+/// The files in `directory`, by name.
+fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(directory).unwrap();
+    let name_and_bytes = entries.map(|entry| {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, fs::read(path).unwrap())
+    });
+    name_and_bytes.collect()
+}
 
 /// The same program with a private directory for its files, so that a test can see what is left there.
 struct Demo {
