@@ -131,6 +131,12 @@ impl Team {
         Ok(self.get(py)?.config().generation)
     }
 
+    /// Longest wait for other ranks in what all do together, seconds.
+    #[getter]
+    fn join_timeout(&self, py: Python<'_>) -> PyResult<f64> {
+        Ok(self.get(py)?.config().timeout.as_secs_f64())
+    }
+
     /// `simt`, or the name of the GPU.
     #[getter]
     fn device(&self, py: Python<'_>) -> PyResult<String> {

@@ -17,8 +17,6 @@ from ..team import Team
 __all__ = ["Elastic", "Fixed"]
 
 NAMES = Names("warpverbs.mooncake_ep", "")
-#: Longest wait for members, seconds, where neither an argument nor the variable says one.
-JOIN_TIMEOUT = 30.0
 #: Leases after which a rank that has died is no member any more.
 PATIENCE = 3
 
@@ -49,8 +47,7 @@ class Elastic:
         else:
             self.team = Team.from_group(group, store=store, run_id=run_id, join_timeout=join_timeout, **modes)
         self._lease = lease
-        variable = os.environ.get("WARPVERBS_JOIN_TIMEOUT_MS")
-        self._limit = join_timeout or (float(variable) / 1000 if variable else JOIN_TIMEOUT)
+        self._limit = self.team._native.join_timeout
         self._layer: Layer | None = None
         self._members: Group | None = None
 

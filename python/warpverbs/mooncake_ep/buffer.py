@@ -15,6 +15,7 @@ from ..deep_ep._layers import Handle, Hook, Layer, Shape
 from ..deep_ep.utils.event import EventOverlap
 from ..errors import Refused
 from ..group import View
+from ..moe import Combined, Received
 from ._places import Elastic, Fixed
 
 __all__ = ["Buffer"]
@@ -22,6 +23,12 @@ __all__ = ["Buffer"]
 log = logging.getLogger("warpverbs.mooncake_ep")
 
 _arguments = Arguments(log, "those of Mooncake EP")
+
+
+def _clear(active_ranks: Any, result: Received | Combined) -> None:
+    """Clears the entries of ranks that did not take part in what ``result`` has brought."""
+    if active_ranks is not None:
+        active_ranks.bitwise_and_(result.active)
 
 
 class Buffer(Calls):
@@ -156,8 +163,7 @@ class Buffer(Calls):
         received = layer.moe.received()
 
         def arrived() -> None:
-            if active_ranks is not None:
-                active_ranks.bitwise_and_(received.active)
+            _clear(active_ranks, received)
 
         handle, event, hook = self._dispatch(
             layer, x, topk_idx, ids, received, arrived, active_ranks, deadline, async_finish, return_recv_hook
@@ -199,9 +205,8 @@ class Buffer(Calls):
         if out is None:
             out = torch.empty((batch.tokens, layer.shape.hidden), dtype=torch.bfloat16, device=self._device)
 
-        def added(combined: Any) -> None:
-            if active_ranks is not None:
-                active_ranks.bitwise_and_(combined.active)
+        def added(combined: Combined) -> None:
+            _clear(active_ranks, combined)
 
         event, hook = self._combine(batch, x, out, topk_weights, None, zero_copy, added, async_finish, return_recv_hook)
         used = (x, topk_idx, topk_weights, active_ranks, *handle[:2], out)
