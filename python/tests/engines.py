@@ -116,6 +116,38 @@ class Mode(enum.Enum):
         return self
 
 
+def three_layers(model: Model, dispatcher: Any, rows_of: Any, back: Any, group: Any, hook: bool) -> None:
+    """Three layers of two micro-batches, each by a ``dispatcher`` of SGLang's of its own: ``rows_of`` takes the rows out of what one
+    has received, and ``back`` makes what it sends back of them, the choices and the weights."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    halves = [
+        dispatcher(
+            group,
+            CASE.top_k,
+            num_experts=CASE.experts,
+            num_local_experts=CASE.experts // ranks,
+            hidden_size=CASE.hidden,
+            params_dtype=torch.bfloat16,
+            deepep_mode=Mode.LOW_LATENCY,
+            return_recv_hook=hook,
+        )
+        for _ in range(2)
+    ]
+    for layer in range(LAYERS):
+        own = [batches_of_layer(layer, half, ranks)[rank] for half in range(2)]
+        for half, one in enumerate(halves):
+            chosen = types.SimpleNamespace(topk_weights=own[half].weights, topk_ids=own[half].experts)
+            one.dispatch_a(own[half].x, chosen)
+        got = [one.dispatch_b() for one in halves]
+        for output, one in zip(got, halves, strict=True):
+            assert output.format.value == "deepep_ll"
+            y = low_latency.worked(model.form, rows_of(output), output.masked_m, ranks, rank, CASE)
+            one.combine_a(back(y, output.topk_ids, output.topk_weights))
+        for half, one in enumerate(halves):
+            result = one.combine_b()
+            assert torch.equal(result, model.layer(rank, layer, half)), (rank, layer, half, hook)
+
+
 def sglang(folder: str, form: str) -> None:
     """Three layers of two micro-batches through `DeepEPDispatcher`, with a hook and with an event."""
     deep_ep.install()
@@ -161,37 +193,13 @@ def sglang(folder: str, form: str) -> None:
 
     with groups.world() as group, ExitStack() as stack:
         on_the_cpu(stack)
-        rank, ranks = dist.get_rank(), dist.get_world_size()
-        model = Model(form, ranks)
+        model = Model(form, dist.get_world_size())
+
+        def rows_of(output: Any) -> Any:
+            return output.hidden_states if form == "bf16" else (output.hidden_states, output.hidden_states_scale)
+
         for hook in (True, False):
-            halves = [
-                loaded.DeepEPDispatcher(
-                    group,
-                    CASE.top_k,
-                    num_experts=CASE.experts,
-                    num_local_experts=CASE.experts // ranks,
-                    hidden_size=CASE.hidden,
-                    params_dtype=torch.bfloat16,
-                    deepep_mode=Mode.LOW_LATENCY,
-                    return_recv_hook=hook,
-                )
-                for _ in range(2)
-            ]
-            for layer in range(LAYERS):
-                own = [batches_of_layer(layer, half, ranks)[rank] for half in range(2)]
-                for half, dispatcher in enumerate(halves):
-                    chosen = types.SimpleNamespace(topk_weights=own[half].weights, topk_ids=own[half].experts)
-                    dispatcher.dispatch_a(own[half].x, chosen)
-                got = [dispatcher.dispatch_b() for dispatcher in halves]
-                for half, dispatcher in enumerate(halves):
-                    output = got[half]
-                    assert output.format.value == "deepep_ll"
-                    rows = output.hidden_states if form == "bf16" else (output.hidden_states, output.hidden_states_scale)
-                    y = low_latency.worked(form, rows, output.masked_m, ranks, rank, CASE)
-                    dispatcher.combine_a(loaded.DeepEPLLCombineInput(y, output.topk_ids, output.topk_weights))
-                for half, dispatcher in enumerate(halves):
-                    result = dispatcher.combine_b()
-                    assert torch.equal(result, model.layer(rank, layer, half)), (rank, layer, half, hook)
+            three_layers(model, loaded.DeepEPDispatcher, rows_of, loaded.DeepEPLLCombineInput, group, hook)
         assert isinstance(resources.buffers["deepep_ep_state"].buffer, deep_ep.Buffer)
 
 
@@ -213,38 +221,19 @@ def mooncake(folder: str) -> None:
 
     with groups.world() as group, ExitStack() as stack:
         on_the_cpu(stack)
-        rank, ranks = dist.get_rank(), dist.get_world_size()
+        ranks = dist.get_world_size()
         model = Model("fp8", ranks)
+
+        def rows_of(output: Any) -> Any:
+            return output.hidden_states, output.hidden_states_scale
+
+        def back(*given: Any) -> Any:
+            return given
+
         for hook in (True, False):
             # Without a state of its own the dispatcher makes a mask for each call.
             elastic.state = types.SimpleNamespace(active_ranks=torch.ones(ranks, dtype=torch.int32)) if hook else None
-            halves = [
-                loaded.MooncakeEPDispatcher(
-                    group,
-                    CASE.top_k,
-                    num_experts=CASE.experts,
-                    num_local_experts=CASE.experts // ranks,
-                    hidden_size=CASE.hidden,
-                    params_dtype=torch.bfloat16,
-                    deepep_mode=Mode.LOW_LATENCY,
-                    return_recv_hook=hook,
-                )
-                for _ in range(2)
-            ]
-            for layer in range(LAYERS):
-                own = [batches_of_layer(layer, half, ranks)[rank] for half in range(2)]
-                for half, dispatcher in enumerate(halves):
-                    chosen = types.SimpleNamespace(topk_weights=own[half].weights, topk_ids=own[half].experts)
-                    dispatcher.dispatch_a(own[half].x, chosen)
-                got = [dispatcher.dispatch_b() for dispatcher in halves]
-                for output, dispatcher in zip(got, halves, strict=True):
-                    assert output.format.value == "deepep_ll"
-                    rows = (output.hidden_states, output.hidden_states_scale)
-                    y = low_latency.worked("fp8", rows, output.masked_m, ranks, rank, CASE)
-                    dispatcher.combine_a((y, output.topk_ids, output.topk_weights))
-                for half, dispatcher in enumerate(halves):
-                    result = dispatcher.combine_b()
-                    assert torch.equal(result, model.layer(rank, layer, half)), (rank, layer, half, hook)
+            three_layers(model, loaded.MooncakeEPDispatcher, rows_of, back, group, hook)
             if hook:
                 assert elastic.state.active_ranks.tolist() == [1] * ranks
         assert isinstance(loaded.EPBuffer.get_existing_buffer(), mooncake_ep.Buffer)

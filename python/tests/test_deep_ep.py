@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import arguments
 import low_latency
 import pytest
+from programs import runs_in_silence
 
 import warpverbs
 from warpverbs import deep_ep
@@ -169,8 +168,7 @@ else:
 
 @pytest.mark.parametrize("program", [INSTALLED, REAL], ids=["alone", "beside a real one"])
 def test_install_gives_the_name_unless_it_is_taken(program):
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
+    runs_in_silence(program)
 
 
 WHEELS = Path(__file__).parents[2] / "target" / "python" / "wheels"
@@ -202,12 +200,4 @@ def test_the_wheel_owns_the_name_and_nothing_native(tmp_path, program, real):
     assert f"Requires-Dist: warpverbs=={warpverbs.__version__}" in metadata
     if real:
         (tmp_path / "deep_ep_cpp.py").write_text("")
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
+    runs_in_silence(program, tmp_path)

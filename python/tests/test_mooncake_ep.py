@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import arguments
 import mooncake_calls
 import pytest
+from programs import runs_in_silence
 
 from warpverbs import deep_ep, mooncake_ep
 
@@ -192,12 +191,4 @@ def test_install_gives_the_name_and_leaves_the_rest_of_mooncake(tmp_path, progra
         (tmp_path / "mooncake").mkdir()
         for name in ("__init__", "pg", "mooncake_ep_buffer"):
             (tmp_path / "mooncake" / f"{name}.py").write_text("REAL = True\n")
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout + ended.stderr
+    runs_in_silence(program, tmp_path)
