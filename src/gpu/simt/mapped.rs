@@ -47,7 +47,8 @@ pub(super) fn reaches(addr: u64) -> bool {
     true
 }
 
-/// A range of the table, as long as it lives.
+/// A range of the table, as long as it lives. Its owner drops it before it unmaps the range: another thread may map something else
+/// there at once, whose entry would be the one that goes.
 #[derive(Debug)]
 pub(super) struct Reached(u64);
 
@@ -78,7 +79,8 @@ struct Alias {
     /// None if the kernel maps these pages only once.
     second: Option<NonNull<u8>>,
     bytes: usize,
-    _reached: Reached,
+    /// None once this is being dropped.
+    reached: Option<Reached>,
 }
 
 // SAFETY: the pointer is only used to unmap; access is by kernels.
@@ -127,7 +129,7 @@ impl Alias {
             host,
             second,
             bytes,
-            _reached: Reached::new(start, bytes),
+            reached: Some(Reached::new(start, bytes)),
         })
     }
 
@@ -149,6 +151,7 @@ impl Drop for Alias {
             aliases.remove(&self.host);
         }
         ::simt::check::unmap_memory(self.addr(), self.bytes as u64);
+        drop(self.reached.take());
         if let Some(second) = self.second {
             // SAFETY: this alias's own mapping, unmapped once; who still uses it breaks the contract of `Gpu::launch`.
             unsafe { libc::munmap(second.as_ptr().cast(), self.bytes) };
@@ -207,6 +210,22 @@ mod tests {
         drop(second);
         assert!(!reaches(addr));
         map(host, REGISTERS).unwrap();
+    }
+
+    #[test]
+    fn a_page_that_another_thread_unmaps_takes_no_entry_of_a_new_page_with_it() {
+        let rounds = 2000;
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let page = page();
+                    for round in 0..rounds {
+                        let mapped = map(page.start().as_ptr(), 8).unwrap();
+                        assert!(reaches(mapped.addr()), "round {round}");
+                    }
+                });
+            }
+        });
     }
 
     #[test]

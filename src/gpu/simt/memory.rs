@@ -203,7 +203,8 @@ struct Allocation {
     file: Option<SharedFile>,
     /// Other processes may map it.
     shown: bool,
-    _reached: Reached,
+    /// None once this is being dropped.
+    reached: Option<Reached>,
 }
 
 /// Host memory that kernels reach, in both its mappings.
@@ -308,7 +309,7 @@ impl Allocation {
             length,
             file: None,
             shown: false,
-            _reached: Reached::new(addr, bytes),
+            reached: Some(Reached::new(addr, bytes)),
         };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: `length` bytes at `start` are part of the new mapping, which nobody else knows.
@@ -339,6 +340,7 @@ impl Drop for Allocation {
             ::simt::poison::poison(start, self.length as u64);
             return;
         }
+        drop(self.reached.take());
         // SAFETY: the mapping is this allocation's own, unmapped once; who still uses it breaks the contract of `Gpu::launch` or
         // of the registration.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapping_bytes) };
@@ -362,7 +364,7 @@ pub(super) fn open(handle: &MemoryHandle) -> Result<OpenedMemory, GpuError> {
     ))
 }
 
-/// A mapping of memory of another process.
+/// A mapping of memory of another process. Its fields are dropped in this order: [`Reached`] says why.
 #[derive(Debug)]
 struct Opened {
     _reached: Reached,
