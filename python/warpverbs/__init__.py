@@ -19,12 +19,13 @@ from .errors import (
     TeamError,
     TimeoutError,
 )
-from .group import Group, View
+from .group import Change, Group, View
 from .moe import Call, Combined, Moe, Received, Report
 from .team import Team
 
 __all__ = [
     "Call",
+    "Change",
     "Combined",
     "ConfigError",
     "Error",

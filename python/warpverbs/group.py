@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from . import _native
+from .errors import Refused
 from .moe import Moe
 from .team import Team
 
-__all__ = ["Group", "View"]
+__all__ = ["Change", "Group", "View"]
+
+#: States behind which nothing changes any more.
+_OVER = ("expelled", "left", "broken")
 
 
 class View(NamedTuple):
@@ -27,6 +33,15 @@ class View(NamedTuple):
     def active(self, ranks: int) -> list[bool]:
         """For each of ``ranks``, whether it is a member."""
         return [rank in self.members for rank in range(ranks)]
+
+
+class Change(NamedTuple):
+    """What a group is behind a change of its state, its view, or the ranks that its kernels do not wait for."""
+
+    #: Changes so far. Where it grows by more than one, several came at once.
+    number: int
+    state: str
+    view: View | None
 
 
 class Group:
@@ -56,6 +71,7 @@ class Group:
         self._native = _native.Group(team._native, moe._native, lease, stall, error, promise, found)
         team._groups += 1
         self._active: Any = None
+        self._iterated = self._closed = False
 
     @property
     def active(self) -> Any:
@@ -97,6 +113,53 @@ class Group:
         assert view is not None, "a rank that serves has a view"
         return view
 
+    def fileno(self) -> int:
+        """A descriptor for ``select`` and event loops: readable from a change until :meth:`clear_changes`, and at first. The group
+        closes it. :meth:`changes` clears it, too: use one of the two."""
+        return self._native.fileno()
+
+    def clear_changes(self) -> Change:
+        """What the group is now. :meth:`fileno` is readable when there is a later change, so none is missed."""
+        return Change(self._native.clear_changes(), self.state, self.view)
+
+    async def changes(self) -> AsyncIterator[Change]:
+        """What the group is now, and then each change, in an event loop of asyncio. Changes that come faster than the loop reads them
+        are read as one; the last is always read. Ends behind the last state of this rank, or when the group is closed. One loop at a
+        time iterates."""
+        import asyncio  # noqa: PLC0415 Late: it takes most of the time that the import of the package would take.
+
+        if self._iterated:
+            raise Refused("the changes of this group are read by another iteration; only one at a time is possible")
+        loop, changed, descriptor = asyncio.get_running_loop(), asyncio.Event(), self._native.eventfd()
+
+        def tell() -> None:
+            # It stays readable until the change is read, and would wake the loop until then.
+            loop.remove_reader(descriptor)
+            changed.set()
+
+        self._iterated = True
+        try:
+            last = None
+            while not self._closed:
+                try:
+                    change = self.clear_changes()
+                except Refused:
+                    if self._closed:  # By another thread, just now.
+                        return
+                    raise
+                if change.number != last:
+                    last = change.number
+                    yield change
+                if change.state in _OVER:
+                    return
+                changed.clear()
+                loop.add_reader(descriptor, tell)
+                await changed.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            self._iterated = False
+
     def suspect(self, rank: int, why: str) -> None:
         """Says that ``rank`` is not reached. Kernels do not wait for it from now on; it loses its place only if others say so, too."""
         self._native.suspect(rank, why)
@@ -108,6 +171,7 @@ class Group:
 
     def close(self) -> None:
         """Ends this rank's part. The others go on without it."""
+        self._closed = True
         self._native.close()
 
     def __enter__(self) -> Group:

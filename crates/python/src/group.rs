@@ -1,5 +1,6 @@
 //! Groups: ranks die, leave and come back while the calls of a layer go on.
 
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ const STATES: [(&str, GroupState); 6] = [
 pub(crate) struct Group {
     /// None once it is closed.
     group: Mutex<Option<Arc<warpverbs::membership::Group>>>,
+    /// What `fileno` has told.
+    eventfd: Mutex<Option<OwnedFd>>,
     start: Instant,
     origin: Origin,
 }
@@ -83,6 +86,7 @@ impl Group {
         let group = py.detach(|| warpverbs::membership::Group::start(&team, layer, &config));
         Ok(Self {
             group: Mutex::new(Some(Arc::new(group.map_err(|error| error.raise(py))?))),
+            eventfd: Mutex::default(),
             start: Instant::now(),
             origin: Origin::here(),
         })
@@ -136,6 +140,27 @@ impl Group {
         })
     }
 
+    /// The group's eventfd, which closes with it: readable from a change until `clear_changes`, and at first.
+    fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
+        let group = self.get(py)?;
+        let mut eventfd = self.eventfd.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = match eventfd.take() {
+            Some(held) => held,
+            None => group.eventfd()?,
+        };
+        Ok(eventfd.insert(held).as_raw_fd())
+    }
+
+    /// Another descriptor of it, which the caller closes.
+    fn eventfd(&self, py: Python<'_>) -> PyResult<RawFd> {
+        Ok(self.get(py)?.eventfd()?.into_raw_fd())
+    }
+
+    /// How often the state, the view or the masked ranks have changed. The eventfd is readable when they change again.
+    fn clear_changes(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.get(py)?.clear_changes())
+    }
+
     /// Says that `rank` is not reached.
     fn suspect(&self, py: Python<'_>, rank: u32, why: &str) -> PyResult<()> {
         let group = self.get(py)?;
@@ -161,6 +186,8 @@ impl Group {
             group.take()
         };
         py.detach(|| drop(held));
+        let mut eventfd = self.eventfd.lock().unwrap_or_else(PoisonError::into_inner);
+        *eventfd = None;
     }
 }
 

@@ -1,0 +1,138 @@
+"""Event loops hear of every change of a group."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import warpverbs
+
+
+def test_two_ranks(run_ranks):
+    print(*run_ranks(2, "hears:a_rank_that_leaves").check().lines, sep="\n")
+
+
+class Counted:
+    """In place of the runtime's group: changes come when the test says so."""
+
+    def __init__(self) -> None:
+        self.number, self.state, self.closed = 0, "serving", False
+        self._told = os.eventfd(1, os.EFD_NONBLOCK)
+
+    def change(self) -> None:
+        self.number += 1
+        os.eventfd_write(self._told, 1)
+
+    def view(self) -> None:
+        return None
+
+    def eventfd(self) -> int:
+        return os.dup(self._told)
+
+    def clear_changes(self) -> int:
+        if self.closed:
+            raise warpverbs.Refused("the group is closed")
+        if select.select([self._told], [], [], 0)[0]:
+            os.eventfd_read(self._told)
+        return self.number
+
+    def close(self) -> None:
+        self.closed = True
+        self.change()
+
+
+def counted() -> tuple[warpverbs.Group, Counted]:
+    group, native = warpverbs.Group.__new__(warpverbs.Group), Counted()
+    group._native = native  # type: ignore[assignment]
+    group._iterated = group._closed = False
+    return group, native
+
+
+def test_a_thousand_changes_arrive_and_the_loop_goes_on():
+    group, native = counted()
+
+    def make() -> None:
+        for each in range(1000):
+            native.change()
+            if each % 10 == 0:
+                time.sleep(0)
+        native.state = "left"
+        native.change()
+
+    async def main() -> tuple[list[int], float]:
+        longest, asleep = 0.0, asyncio.Event()
+
+        async def beat() -> None:
+            nonlocal longest
+            while not asleep.is_set():
+                start = time.monotonic()
+                await asyncio.sleep(0)
+                longest = max(longest, time.monotonic() - start)
+
+        beats = asyncio.create_task(beat())
+        thread = threading.Thread(target=make)
+        thread.start()
+        numbers = [change.number async for change in group.changes()]
+        asleep.set()
+        await beats
+        thread.join()
+        return numbers, longest
+
+    numbers, longest = asyncio.run(main())
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == 1001
+    print(f"{len(numbers)} wake-ups for 1,001 changes, the loop stood still for {longest * 1e3:.2f} ms at most")
+
+
+def test_a_change_that_is_not_read_yet_does_not_wake_the_loop_again_and_again():
+    group, native = counted()
+
+    async def main() -> None:
+        changes = group.changes()
+        assert (await anext(changes)).number == 0
+        native.change()
+        waiting = asyncio.ensure_future(anext(changes))
+        assert (await waiting).number == 1
+        native.change()
+        wakes = 0
+        loop: Any = asyncio.get_running_loop()
+        select_once = loop._selector.select
+
+        def select_and_count(timeout: float | None) -> Any:
+            nonlocal wakes
+            wakes += 1
+            return select_once(timeout)
+
+        loop._selector.select = select_and_count
+        await asyncio.sleep(0.05)
+        assert wakes < 10
+        assert (await anext(changes)).number == 2
+        await changes.aclose()
+
+    asyncio.run(main())
+
+
+def test_one_iteration_at_a_time_and_none_behind_the_end():
+    group, native = counted()
+
+    async def main() -> None:
+        first = group.changes()
+        await anext(first)
+        with pytest.raises(warpverbs.Refused, match="only one at a time"):
+            await anext(group.changes())
+        waiting = asyncio.ensure_future(anext(first))
+        await asyncio.sleep(0)
+        threading.Thread(target=group.close).start()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+        # What has ended gives its place free.
+        assert [each async for each in group.changes()] == []
+
+    asyncio.run(main())
+    assert native.closed
