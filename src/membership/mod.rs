@@ -297,8 +297,8 @@ impl Group {
         }
     }
 
-    /// An eventfd for an event loop: it is readable from a change ([`Group::changes`]) until [`Group::clear_changes`], and when it
-    /// is first asked for. Each call gives a descriptor of the same one, which the caller closes.
+    /// An eventfd for an event loop: it is readable from a change ([`Group::changes`]) until [`Group::clear_changes`], when it is
+    /// first asked for, and when the group is dropped. Each call gives a descriptor of the same one, which the caller closes.
     ///
     /// # Errors
     /// The operating system's, which has no descriptor left.
@@ -351,6 +351,8 @@ impl Drop for Group {
         for thread in self.threads.drain(..).skip(1) {
             thread.join();
         }
+        // A loop that waits for the next change sees that none will come.
+        self.shared.lock().changes.add();
     }
 }
 

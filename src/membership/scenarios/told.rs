@@ -72,3 +72,16 @@ fn nobody_waits_for_a_change_of_a_generation_that_is_over() {
     let ready = poll(&mut polled, Some(&Timespec::default())).unwrap();
     assert_eq!(ready, 1, "its end is told");
 }
+
+#[test]
+fn the_descriptor_of_a_group_that_is_dropped_is_readable() {
+    let mut world = memory(2, 2);
+    let group = world.ranks[&1].group();
+    group.wait(GroupState::Serving, LONG).unwrap();
+    let eventfd = group.eventfd().unwrap();
+    let _ = group.clear_changes();
+    drop(world.kill(1));
+    let longest = Timespec::try_from(LONG).unwrap();
+    let mut polled = [PollFd::new(&eventfd, PollFlags::IN)];
+    assert_eq!(poll(&mut polled, Some(&longest)).unwrap(), 1);
+}
