@@ -1,5 +1,6 @@
 //! `wv chaos`: things go wrong at random, by a seed, while rank processes dispatch and combine.
 
+use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use super::super::input::Inputs;
 use super::super::{DemoError, DemoOptions, Run, exit_code, member};
 use super::acts::Acts;
 use super::deeds::{ALL, Deeds, Kind};
-use super::event::RecordKind;
+use super::event::{Record, RecordKind};
 use super::fleet::{Fleet, News, milliseconds};
 use super::publish;
 use super::verdict;
@@ -89,7 +90,7 @@ pub struct ChaosOptions {
     /// Draw how the ranks stood over time
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
-    /// Write all that was done and told, one JSON object a line
+    /// Write all that was done and told, one JSON object a line; a run that fails writes it in any case, to a new file
     #[arg(long, value_name = "FILE.jsonl")]
     story: Option<PathBuf>,
     /// The figures as one JSON object on stdout; everything else goes to stderr
@@ -141,12 +142,14 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
     chaos.fleet.processes.note_all(plan);
     let ended = chaos.run().and_then(|()| chaos.judge());
     chaos.bar.finish_and_clear();
-    // What came before a failure is worth a look as well.
     let records = chaos.fleet.story();
-    if let Some(path) = &options.story {
-        let line = |record| serde_json::to_string(record).expect("numbers and words") + "\n";
-        let text: String = records.iter().map(line).collect();
-        std::fs::write(path, text).map_err(|error| DemoError::file(path, &error))?;
+    match &options.story {
+        Some(path) => std::fs::File::create(path)
+            .and_then(|file| write_story(file, &records))
+            .map_err(|error| DemoError::file(path, &error))?,
+        // The same seed meets other times: a run that fails is not had again.
+        None if ended.is_err() => keep_story(options.seed, &records)?,
+        None => {}
     }
     publish(&records, options.timeline.as_deref(), options.json, ended)
 }
@@ -421,6 +424,27 @@ impl Chaos<'_> {
             }
         }
     }
+}
+
+/// Writes the story of a run that has failed to a new file, and says where it is.
+fn keep_story(seed: u64, records: &[Record]) -> Result<(), DemoError> {
+    let name = format!("warpverbs-chaos-{seed}-{}.jsonl", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::File::create_new(&path)
+        .and_then(|file| write_story(file, records))
+        .map_err(|error| DemoError::file(&path, &error))?;
+    eprintln!("wv chaos: the story of this run is in {}", path.display());
+    Ok(())
+}
+
+/// One JSON object a line.
+fn write_story(file: std::fs::File, records: &[Record]) -> std::io::Result<()> {
+    let mut file = BufWriter::new(file);
+    for record in records {
+        serde_json::to_writer(&mut file, record)?;
+        file.write_all(b"\n")?;
+    }
+    file.flush()
 }
 
 /// One line on standard error, if that is a terminal.

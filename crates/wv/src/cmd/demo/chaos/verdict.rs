@@ -20,7 +20,7 @@ const MOST_LEASES: u64 = 64;
 /// Most proposals for each deed.
 const PROPOSALS: u64 = 4;
 /// Pieces of evidence that are shown.
-const SHOWN: usize = 12;
+const SHOWN: usize = 24;
 
 /// Something that may not happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,8 +149,9 @@ impl<'a> Story<'a> {
     /// Of the rank that says at `place` that it was expelled: a verdict if nothing was done to it alone.
     fn expelled(&self, place: usize, record: &Record) -> Option<Verdict> {
         let (rank, generation, us) = (record.rank, record.generation, record.us);
-        let dropped = self.dropped(place, record);
-        if self.was_disturbed(rank, generation, dropped, us) {
+        let (epoch, members) = self.last_view(place, record);
+        let dropped = self.dropped(epoch, record);
+        if self.was_disturbed(rank, generation, &members, dropped, us) {
             return None;
         }
         let since = dropped.saturating_sub(AFTERMATH_LEASES * self.lease_us);
@@ -159,14 +160,14 @@ impl<'a> Story<'a> {
             dropped / 1000,
             since / 1000
         )];
+        // First the deeds: there are few of them, and what ranks say follows from them.
+        let deeds = self.deeds.iter().filter(|deed| deed.touches(since, us, 0));
+        evidence.extend(deeds.map(Deed::in_words));
         let near = self
             .records
             .iter()
             .filter(|of| (since..=us).contains(&of.us));
         evidence.extend(near.filter_map(|of| self.says(of, rank)));
-        for deed in self.deeds.iter().filter(|deed| deed.touches(since, us, 0)) {
-            evidence.push(deed.in_words());
-        }
         let what = What::Expelled {
             rank,
             generation,
@@ -175,16 +176,22 @@ impl<'a> Story<'a> {
         Some(Verdict { what, evidence })
     }
 
-    /// When the first other rank was in a view without it.
-    fn dropped(&self, place: usize, record: &Record) -> u64 {
-        let mut last = 0;
-        for of in &self.records[..place] {
-            if let RecordKind::Serves { epoch, .. } = of.what
-                && (of.rank, of.generation) == (record.rank, record.generation)
+    /// The last view in which the rank of `record` served, and its members; all ranks if there is none.
+    fn last_view(&self, place: usize, record: &Record) -> (u32, Vec<u32>) {
+        let mut own = self.records[..place].iter().rev();
+        let last = own.find_map(|of| match &of.what {
+            RecordKind::Serves { epoch, members, .. }
+                if (of.rank, of.generation) == (record.rank, record.generation) =>
             {
-                last = epoch;
+                Some((*epoch, members.clone()))
             }
-        }
+            _ => None,
+        });
+        last.unwrap_or_else(|| (0, (0..self.ranks).collect()))
+    }
+
+    /// When the first other rank was in a view behind `last` without it.
+    fn dropped(&self, last: u32, record: &Record) -> u64 {
         let without = self.records.iter().find(|of| match &of.what {
             RecordKind::Serves { epoch, members, .. } => {
                 *epoch > last && of.rank != record.rank && !members.contains(&record.rank)
@@ -216,7 +223,14 @@ impl<'a> Story<'a> {
 
     /// Whether something was done to `rank` alone that reaches into `from..=until`: it stood still while others went on, its port
     /// was down, it was on the smaller side, or the machine kept it from running.
-    fn was_disturbed(&self, rank: u32, generation: u32, from: u64, until: u64) -> bool {
+    fn was_disturbed(
+        &self,
+        rank: u32,
+        generation: u32,
+        members: &[u32],
+        from: u64,
+        until: u64,
+    ) -> bool {
         let aftermath = AFTERMATH_LEASES * self.lease_us;
         let alone = self.deeds.iter().any(|deed| {
             // Of pairs that are cut only the sides count.
@@ -227,7 +241,7 @@ impl<'a> Story<'a> {
         });
         alone
             || self.stood(rank, generation, from.saturating_sub(aftermath), until)
-            || self.is_cut_off(rank, from, until)
+            || self.is_cut_off(rank, members, from, until)
     }
 
     /// Whether the rank says that it stood still for half a lease, and not because all did.
@@ -247,17 +261,28 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// Whether the pairs that were cut leave `rank` outside the largest side, or in one of several that are as large, if it is not
+    /// Whether the pairs that were cut leave `rank` outside the largest side of `members`, or in one of several that are as large, if it is not
     /// the one with the lowest slot. Where nobody meets anybody there are no sides.
-    fn is_cut_off(&self, rank: u32, from: u64, until: u64) -> bool {
-        let cut: BTreeSet<(u32, u32)> = self
-            .deeds
-            .iter()
-            .filter(|deed| deed.touches(from, until, BROKEN_US))
-            .flat_map(|deed| deed.begun.pairs.iter().copied())
-            .collect();
-        // Whoever was disturbed alone may be missing on either side.
+    fn is_cut_off(&self, rank: u32, members: &[u32], from: u64, until: u64) -> bool {
         let aftermath = AFTERMATH_LEASES * self.lease_us;
+        let cuts = || {
+            let cuts = self
+                .deeds
+                .iter()
+                .filter(|deed| !deed.begun.pairs.is_empty());
+            cuts.filter(|deed| deed.touches(from, until, BROKEN_US))
+        };
+        // A rank that is away joins nobody.
+        let all = || members.iter().copied();
+        // A cut by itself, or with those that were there when it began.
+        let at_once = |cut: &Deed<'_>| {
+            let then = cuts().filter(|other| other.touches(cut.from, cut.from, 0));
+            is_outside(rank, all(), then)
+        };
+        if cuts().any(at_once) {
+            return true;
+        }
+        // All of the time together. Whoever was disturbed alone may be missing on either side.
         let ill = |of: &u32| {
             self.deeds.iter().any(|deed| {
                 deed.begun.pairs.is_empty()
@@ -266,25 +291,7 @@ impl<'a> Story<'a> {
                     && deed.touches(from, until, aftermath)
             })
         };
-        let mut left: BTreeSet<u32> = (0..self.ranks)
-            .filter(|of| *of == rank || !ill(of))
-            .collect();
-        let mut sides: Vec<BTreeSet<u32>> = Vec::new();
-        while let Some(first) = left.pop_first() {
-            let mut side = BTreeSet::from([first]);
-            let mut new = vec![first];
-            while let Some(one) = new.pop() {
-                let meets = |of: &u32| !cut.contains(&(one.min(*of), one.max(*of)));
-                let more: Vec<u32> = left.iter().copied().filter(meets).collect();
-                left.retain(|of| !more.contains(of));
-                side.extend(&more);
-                new.extend(more);
-            }
-            sides.push(side);
-        }
-        // The first of those that are as large has the lowest slot.
-        let largest = sides.iter().rev().max_by_key(|side| side.len());
-        largest.is_some_and(|side| side.len() > 1 && !side.contains(&rank))
+        is_outside(rank, all().filter(|of| *of == rank || !ill(of)), cuts())
     }
 
     /// Since the last deed has ended: how long no view of all, whole, has been reached.
@@ -396,6 +403,34 @@ impl Deed<'_> {
             how.name()
         )
     }
+}
+
+/// Whether `cuts` leave `rank` outside the largest side of `ranks`.
+fn is_outside<'a>(
+    rank: u32,
+    ranks: impl Iterator<Item = u32>,
+    cuts: impl Iterator<Item = &'a Deed<'a>>,
+) -> bool {
+    let cut: BTreeSet<(u32, u32)> = cuts
+        .flat_map(|deed| deed.begun.pairs.iter().copied())
+        .collect();
+    let mut left: BTreeSet<u32> = ranks.collect();
+    let mut sides: Vec<BTreeSet<u32>> = Vec::new();
+    while let Some(first) = left.pop_first() {
+        let mut side = BTreeSet::from([first]);
+        let mut new = vec![first];
+        while let Some(one) = new.pop() {
+            let meets = |of: &u32| !cut.contains(&(one.min(*of), one.max(*of)));
+            let more: Vec<u32> = left.iter().copied().filter(meets).collect();
+            left.retain(|of| !more.contains(of));
+            side.extend(&more);
+            new.extend(more);
+        }
+        sides.push(side);
+    }
+    // The first of those that are as large has the lowest slot.
+    let largest = sides.iter().rev().max_by_key(|side| side.len());
+    largest.is_some_and(|side| side.len() > 1 && !side.contains(&rank))
 }
 
 /// Its epoch, its members, and the pairs that it parts.
@@ -582,6 +617,52 @@ mod tests {
         assert!(with(Disturbance::LeaderLoss, &[], 7 * S, 11 * S));
         assert!(with(Disturbance::Garbage, &[], 7 * S, 11 * S));
         assert!(with(Disturbance::Kill, &[0], 7 * S, 11 * S));
+    }
+
+    #[test]
+    fn who_is_cut_off_from_all_is_disturbed_whatever_is_done_to_the_others() {
+        let mut story = begin();
+        // Without the ranks that stood still rank 2 would be one of two that are alone.
+        let pairs = &[(0, 2), (1, 2), (2, 3)];
+        cut(
+            &mut story,
+            Disturbance::Partition,
+            &[2],
+            pairs,
+            6 * S,
+            11 * S,
+        );
+        deed(&mut story, Disturbance::HostFreeze, &[0], 7 * S, 8 * S);
+        deed(&mut story, Disturbance::Freeze, &[1], 7 * S, 8 * S);
+        expel(&mut story);
+        assert!(!for_nothing(story));
+    }
+
+    #[test]
+    fn a_rank_that_is_no_member_joins_no_sides() {
+        let cut_but_from_3 = |members: &[u32]| {
+            let mut story = begin();
+            for &rank in members {
+                story.push(serves(3 * S, rank, 2, members, &[]));
+            }
+            let pairs = &[(0, 2), (1, 2)];
+            cut(
+                &mut story,
+                Disturbance::Partition,
+                &[2],
+                pairs,
+                6 * S,
+                11 * S,
+            );
+            let without: Vec<u32> = members.iter().copied().filter(|of| *of != 2).collect();
+            for &rank in &without {
+                story.push(serves(12 * S, rank, 3, &without, &[]));
+            }
+            story.push(told(12 * S + S / 2, 2, 1, RecordKind::Expelled));
+            for_nothing(story)
+        };
+        assert!(!cut_but_from_3(&[0, 1, 2]));
+        assert!(cut_but_from_3(&[0, 1, 2, 3]), "it meets 3");
     }
 
     #[test]
