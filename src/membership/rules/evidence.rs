@@ -235,6 +235,9 @@ impl<S: Span> Rules<S> {
         let parted = record.parted.of(own.slot);
         let still = open.is_some() || !own.is_current(record);
         let mut meets = Slots::default();
+        // Whom it met is known for the stall bound, and by then all may be as silent as the one that a clock runs against.
+        let others = members.without(&own.broken);
+        let hears = !self.follows(Rule::Fresh) || !look.heard.and(&others).is_empty();
         own.unheard.retain(|slot, _| near.contains(*slot));
         own.apart.retain(|slot, _| near.contains(*slot));
         for slot in near.iter() {
@@ -255,7 +258,9 @@ impl<S: Span> Rules<S> {
                 own.apart.remove(&slot);
             } else if passed > S::default() {
                 let clock = own.apart.entry(slot).or_default();
-                clock.look(passed, self.bounds.stalled);
+                if hears {
+                    clock.look(passed, self.bounds.stalled);
+                }
             }
         }
         if meets.is_empty() && self.follows(Rule::Lonely) {

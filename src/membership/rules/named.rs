@@ -27,6 +27,8 @@ pub(crate) enum Rule {
     AnswerGap,
     /// Section 3: who meets nobody says nothing of anybody.
     Lonely,
+    /// Section 3: clocks of contact stand still while nothing arrives of anybody: what arrived earlier is old.
+    Fresh,
     /// P7: a pair connects behind the calls before the view that parted it, so nothing is said of whoever has those to make, or by
     /// it.
     BehindSaysNothing,

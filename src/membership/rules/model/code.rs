@@ -131,6 +131,9 @@ impl<C: Codec> Coder<'_, C> {
             self.codec.flag(flag);
         }
         self.set(&mut rank.wrote);
+        for ticks in &mut rank.silence {
+            self.codec.byte(ticks, 3);
+        }
         let own = &mut rank.own;
         self.number(&mut own.applied);
         self.limit(&mut own.limit);

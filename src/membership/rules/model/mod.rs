@@ -121,6 +121,9 @@ struct Config {
     bound: u8,
     /// QPs fail pair by pair.
     onebyone: bool,
+    /// Contact is old: a pair counts as one that exchanges for the stall bound behind its last word, unless a QP of it has failed.
+    /// The QPs between 0 and 1 never fail.
+    stale: bool,
     /// Properties that are looked at; none: all.
     only: &'static [&'static str],
     budget: Budget,
@@ -162,6 +165,8 @@ struct Rank {
     wrote: Slots,
     /// Whether it has just revoked its lease.
     revoked: bool,
+    /// By slot: ticks since something was heard, where contact is old.
+    silence: Vec<u8>,
 }
 
 /// The world, ranks and pairs as bits.
@@ -286,6 +291,10 @@ impl Model {
             waited: false,
             wrote: Slots::default(),
             revoked: false,
+            silence: match self.config.stale {
+                true => vec![self.config.bound + 1; self.slots as usize],
+                false => Vec::new(),
+            },
         }
     }
 

@@ -14,6 +14,7 @@ const BASE: Config = Config {
     witness: false,
     bound: 4,
     onebyone: false,
+    stale: false,
     only: &[],
     budget: NONE,
     left_out: &[],
@@ -248,6 +249,22 @@ const PATHS: &[(&str, Config)] = &[
         },
     ),
     (
+        "all ports, contact is old",
+        Config {
+            stale: true,
+            budget: Budget { portall: 1, ..NONE },
+            ..BASE
+        },
+    ),
+    (
+        "one is cut off, contact is old",
+        Config {
+            stale: true,
+            budget: Budget { cut1: 1, ..NONE },
+            ..BASE
+        },
+    ),
+    (
         "all ports, one has calls to make",
         Config {
             budget: Budget {
@@ -444,6 +461,38 @@ const FULL: &[(&str, Config)] = &[
                 stall: 1,
                 lose: 1,
                 die: 1,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "all ports twice, contact is old",
+        Config {
+            stale: true,
+            budget: Budget { portall: 2, ..NONE },
+            ..BASE
+        },
+    ),
+    (
+        "all ports, a death, contact is old",
+        Config {
+            stale: true,
+            budget: Budget {
+                portall: 1,
+                die: 1,
+                ..NONE
+            },
+            ..BASE
+        },
+    ),
+    (
+        "all ports, all stand still, contact is old",
+        Config {
+            stale: true,
+            budget: Budget {
+                portall: 1,
+                pauseall: 1,
                 ..NONE
             },
             ..BASE
@@ -687,7 +736,7 @@ const LEFT_OUT: &[(&str, &str, Config)] = &[
         "A2",
         Config {
             budget: Budget { cutall: 1, ..NONE },
-            left_out: &[Rule::Lonely, Rule::BothMeet],
+            left_out: &[Rule::Lonely, Rule::Fresh, Rule::BothMeet],
             ..BASE
         },
     ),
@@ -696,7 +745,17 @@ const LEFT_OUT: &[(&str, &str, Config)] = &[
         "A2",
         Config {
             budget: Budget { portall: 1, ..NONE },
-            left_out: &[Rule::Lonely, Rule::TwoStay],
+            left_out: &[Rule::Lonely, Rule::Fresh, Rule::TwoStay],
+            ..BASE
+        },
+    ),
+    (
+        "5 contact that is old lets clocks run",
+        "A2",
+        Config {
+            stale: true,
+            budget: Budget { portall: 1, ..NONE },
+            left_out: &[Rule::Fresh],
             ..BASE
         },
     ),
@@ -1032,7 +1091,7 @@ const LEFT_OUT_FULL: &[(&str, &str, Config)] = &[(
     Config {
         onebyone: true,
         budget: Budget { cutall: 1, ..NONE },
-        left_out: &[Rule::Lonely],
+        left_out: &[Rule::Lonely, Rule::Fresh],
         ..BASE
     },
 )];

@@ -90,8 +90,14 @@ impl Model {
         let holds = |of: &u32| state.lease[*of as usize] <= LEASE;
         let others = || self.all().filter(|of| *of != slot);
         let heard: Slots = others().filter(|of| self.hears(state, slot, *of)).collect();
+        let lately = |of: &u32| match self.config.stale {
+            true => rank.silence[*of as usize] <= self.config.bound,
+            false => false,
+        };
+        let contact = heard.with(&others().filter(lately).collect());
+        // Where contact is old kernels say as late that they wait in vain.
         let silent = match self.config.traffic {
-            true => others().filter(|of| !heard.contains(*of)).collect(),
+            true => others().filter(|of| !contact.contains(*of)).collect(),
             false => Slots::default(),
         };
         let dead = |of: &u32| state.ranks[*of as usize].life == Life::Dead;
@@ -106,7 +112,7 @@ impl Model {
             call: Ticks(0),
             holders: self.all().filter(holds).collect(),
             wrote: rank.wrote.clone(),
-            contact: heard.clone(),
+            contact,
             heard,
             calls: true,
             silent,
@@ -167,6 +173,14 @@ impl Model {
         let rank = &mut next.ranks[at];
         (rank.passed, rank.stood, rank.waited, rank.revoked) = (0, false, false, false);
         rank.wrote = Slots::default();
+        for (of, ticks) in (0u32..).zip(&mut rank.silence) {
+            if look.heard.contains(of) {
+                *ticks = 0;
+            } else if rank.own.broken.contains(of) {
+                // Its words are not asked for any more.
+                *ticks = self.config.bound + 1;
+            }
+        }
         let own = &mut rank.own;
         let meets = self.rules.observe(own, &record, &look);
         if !self.follows(Rule::ClockFirst) && stood {

@@ -53,6 +53,9 @@ impl Model {
                 rank.waited |= !world.up || world.far & bit(slot) != 0;
             }
             rank.passed = (rank.passed + 1).min(LEASE + 2);
+            for ticks in &mut rank.silence {
+                *ticks = (*ticks + 1).min(self.config.bound + 1);
+            }
         }
         if world.alone < 0 {
             world.alone += 1;
@@ -294,6 +297,7 @@ impl Model {
         let hurt = |a: u32, b: u32| {
             let rank = &state.ranks[a as usize];
             a != b
+                && !(self.config.stale && a + b == 1)
                 && rank.life == Life::Alive
                 && !self.path(state, a, b)
                 && !rank.own.broken.contains(b)
