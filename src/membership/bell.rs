@@ -51,6 +51,6 @@ fn ring(shared: &Shared, since: u64) {
     inner.rang = true;
     shared.notify();
     while inner.seen <= since && !shared.is_stopped() {
-        inner = shared.wait(inner, AGAIN);
+        inner = shared.wait_for_look(inner, AGAIN);
     }
 }

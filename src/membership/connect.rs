@@ -10,8 +10,11 @@ use super::rules::clocks::back_off;
 use super::rules::record::{RankGeneration, newer};
 use super::shared::{Inner, Shared};
 
-/// Time between two looks at calls that have to end first, and between two steps of one connection.
+/// Time between two looks at calls that have to end first, and before the first look at whether the other end has come. That is
+/// looked for at intervals which double: all ranks of a group wait for the same newcomer.
 const LOOK: Duration = Duration::from_millis(2);
+/// The longest of those intervals, in looks.
+const MOST_LOOKS: u32 = 16;
 /// Time before a connection to a newcomer that failed is tried again.
 const AGAIN: Duration = Duration::from_millis(50);
 /// Time between two looks at a parted pair that is connected: the other end may have begun anew.
@@ -27,6 +30,8 @@ struct Schedule {
     next: BTreeMap<RankGeneration, Instant>,
     /// Connections of a parted pair that failed.
     failures: BTreeMap<RankGeneration, u32>,
+    /// Looks in a row that have not found the other end.
+    waits: BTreeMap<RankGeneration, u32>,
     /// A rank that cannot be connected to does not keep the others waiting.
     last: RankGeneration,
 }
@@ -53,8 +58,11 @@ pub(super) fn run(shared: &Arc<Shared>) {
         drop(inner);
         schedule.last = who;
         let pause = match connect(shared, who, parted) {
-            Ok(true) => CHECK,
-            Ok(false) => LOOK,
+            Ok(true) => {
+                schedule.waits.remove(&who);
+                CHECK
+            }
+            Ok(false) => schedule.waited(who),
             Err(error) => {
                 let (rank, generation) = who;
                 shared.tell(GroupEventKind::NotConnected {
@@ -87,6 +95,13 @@ impl Schedule {
         left.min().unwrap_or(IDLE).clamp(LOOK, IDLE)
     }
 
+    /// The other end has not come yet.
+    fn waited(&mut self, who: RankGeneration) -> Duration {
+        let waits = self.waits.entry(who).or_default();
+        *waits = waits.saturating_add(1);
+        back_off(LOOK, *waits, MOST_LOOKS)
+    }
+
     fn failed(&mut self, who: RankGeneration, bound: Duration) -> Duration {
         let failures = self.failures.entry(who).or_default();
         *failures = failures.saturating_add(1);
@@ -99,6 +114,7 @@ impl Schedule {
         let is_target =
             |who: &RankGeneration| inner.wanted.contains(who) || inner.parted.contains(who);
         self.next.retain(|who, _| is_target(who));
+        self.waits.retain(|who, _| is_target(who));
         let members = inner.suspects.members();
         self.failures
             .retain(|(slot, generation), _| members.get(slot) == Some(generation));

@@ -242,8 +242,7 @@ impl Driver {
             true => looked.extend(self.store.look(&LookAt::Named(self.named()))?),
             false => {}
         }
-        self.shared.lock().seen = self.store.kept.since();
-        self.shared.notify();
+        self.shared.looked(self.store.kept.since());
         for error in looked {
             self.shared.tell(GroupEventKind::Failed { error });
         }
@@ -347,8 +346,9 @@ impl Driver {
         let Some(record) = &kept.record else {
             return named;
         };
+        let holders = self.holders(record);
         let members = rank_generations(&record.members).filter(|who| *who != own);
-        for who in members.filter(|who| !kept.members.contains_key(who)) {
+        for who in members.filter(|who| !holders.contains(who.0)) {
             named.extend([row_key(who), over_key(who)]);
             if record.open.is_some() {
                 named.insert(promise_key(record.number, who));
@@ -365,7 +365,7 @@ impl Driver {
         let takes = takes.into_iter().flat_map(rank_generations);
         named.extend(takes.map(|who| promise_key(record.number, who)));
         let mut before = rank_generations(&record.members).take_while(|who| *who != own);
-        let acts = before.find(|who| kept.members.contains_key(who));
+        let acts = before.find(|who| holders.contains(who.0));
         named.extend(acts.map(goodbye_key));
         named
     }
@@ -405,7 +405,7 @@ impl Driver {
         let turn = self.store.pace.turn(place);
         match record.open.is_none() && accuses {
             true => turn,
-            false => turn.max(self.shared.bounds.lease_ttl / 4),
+            false => turn.max((self.shared.bounds.lease_ttl / 4).saturating_mul(place)),
         }
     }
 
@@ -584,21 +584,23 @@ impl Driver {
             self.shared.set_state(GroupState::Serving);
         }
         self.newcomers.learn(record, Instant::now());
-        self.store.drop_kept(|who| record.was_dropped(who.0, who.1));
+        let is_new = self.store.drop_kept(|who| record.was_dropped(who.0, who.1));
         let mut inner = self.shared.lock();
         if inner.leaving && self.own.leaving == Leaving::No {
             self.own.leaving = Leaving::Wants;
         }
-        let (own, kept) = (self.own(), &self.store.kept.members);
-        let members: Vec<RankGeneration> = rank_generations(inner.suspects.members()).collect();
-        for who in members {
-            if let Some(near) = kept.get(&who).and_then(|holder| holder.near.as_ref())
-                && who != own
-                && !inner.processes.contains_key(&who)
-            {
-                inner.processes.insert(who, Arc::clone(near));
-            }
+        if !is_new {
+            return;
         }
+        let (own, kept) = (self.own(), &self.store.kept.members);
+        let watched = kept.iter().filter_map(|(who, holder)| {
+            let near = holder.near.as_ref()?;
+            let is_member = inner.suspects.members().get(&who.0) == Some(&who.1);
+            let is_new = *who != own && is_member && !inner.processes.contains_key(who);
+            is_new.then(|| (*who, Arc::clone(near)))
+        });
+        let watched: Vec<_> = watched.collect();
+        inner.processes.extend(watched);
     }
 
     /// A rank that comes later tells what it is, once, and then wakes all by the record.

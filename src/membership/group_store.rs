@@ -16,6 +16,7 @@
 //! the thread that follows the rules looks again, and knows how long a call took.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,8 @@ pub(super) struct Holder {
     pub(super) near: Option<Arc<Process>>,
     /// It wants to be taken in.
     pub(super) asks: bool,
+    /// Digest of what stands under its lease.
+    text: u64,
 }
 
 /// What this rank has read.
@@ -83,6 +86,8 @@ pub(super) struct Kept {
     text: Vec<u8>,
     /// Those that hold their leases.
     pub(super) members: BTreeMap<RankGeneration, Holder>,
+    /// Those that have held them. When the leases of many lapse at once, all ranks read all that are taken again.
+    lapsed: BTreeMap<RankGeneration, Holder>,
     pub(super) rows: BTreeMap<RankGeneration, StoredRow>,
     /// By proposal and rank.
     pub(super) promises: BTreeMap<(u64, RankGeneration), Promise>,
@@ -99,6 +104,8 @@ pub(super) struct Kept {
     count: Option<Count>,
     /// Keys that cannot be, which were told.
     told: BTreeSet<String>,
+    /// Something was read, or the view has changed, and nobody has looked through it yet.
+    pub(super) is_new: bool,
 }
 
 impl Kept {
@@ -117,11 +124,22 @@ impl Kept {
                 record.epoch
             ));
         }
+        self.is_new = true;
         let number = record.number;
         self.promises.retain(|(of, _), _| *of >= number);
         self.record = Some(Arc::new(record));
         text.clone_into(&mut self.text);
         Ok(())
+    }
+
+    /// Promises for the proposal of `number`, in the order of their slots.
+    pub(super) fn promises_for(
+        &self,
+        number: u64,
+    ) -> impl Iterator<Item = (RankGeneration, &Promise)> {
+        let all = (number, (0, 0))..=(number, (u32::MAX, u32::MAX));
+        let of_it = self.promises.range(all);
+        of_it.map(|((_, who), promise)| (*who, promise))
     }
 
     /// Differs when a lease was taken or has gone.
@@ -436,7 +454,12 @@ impl GroupStore {
                 .iter()
                 .filter_map(|name| rank_generation(name, slots).ok());
             let held: BTreeSet<RankGeneration> = named.collect();
-            self.kept.members.retain(|who, _| held.contains(who));
+            let kept = &mut self.kept;
+            let (held, gone) = std::mem::take(&mut kept.members)
+                .into_iter()
+                .partition(|(who, _)| held.contains(who));
+            kept.members = held;
+            kept.lapsed.extend::<BTreeMap<_, _>>(gone);
         }
         self.kept.count = Some(count);
         Ok(())
@@ -480,16 +503,17 @@ impl GroupStore {
             }
             [kind, name] => {
                 let who = rank_generation(name, self.slots)?;
+                kept.is_new = true;
                 match kind {
                     "member" => {
-                        kept.members.remove(&who);
-                        let Member { process, asks } = parse(&entry.value)?;
-                        let beside = process.is_beside(&self.process);
-                        let near = beside && process != self.process;
-                        let holder = Holder {
-                            beside,
-                            near: near.then(|| Arc::new(process)),
-                            asks,
+                        let before = kept
+                            .members
+                            .remove(&who)
+                            .or_else(|| kept.lapsed.remove(&who));
+                        let text = digest(&entry.value);
+                        let holder = match before.filter(|before| before.text == text) {
+                            Some(same) => same,
+                            None => Holder::of(parse(&entry.value)?, text, &self.process),
                         };
                         kept.members.insert(who, holder);
                     }
@@ -514,12 +538,18 @@ impl GroupStore {
         Ok(())
     }
 
-    /// Forgets what was read of generations for which `is_over` holds.
-    pub(super) fn drop_kept(&mut self, is_over: impl Fn(RankGeneration) -> bool) {
+    /// Forgets what was read of generations for which `is_over` holds. Whether anything was read since this was called last; if
+    /// not, there is nothing to forget.
+    pub(super) fn drop_kept(&mut self, is_over: impl Fn(RankGeneration) -> bool) -> bool {
         let kept = &mut self.kept;
+        if !std::mem::take(&mut kept.is_new) {
+            return false;
+        }
         kept.rows.retain(|who, _| !is_over(*who));
         kept.goodbyes.retain(|who, _| !is_over(*who));
         kept.over.retain(|who| !is_over(*who));
+        kept.lapsed.retain(|who, _| !is_over(*who));
+        true
     }
 
     /// Founds the group. Whether this rank did; if not, look again.
@@ -534,6 +564,7 @@ impl GroupStore {
         let old = self.kept.text.clone();
         if self.call(|store| store.compare_and_set(RECORD, Some(&old), &text))? {
             self.kept.record = Some(Arc::new(new.clone()));
+            self.kept.is_new = true;
             self.kept.text = text;
             return Ok(Replaced::Done);
         }
@@ -649,6 +680,27 @@ pub(super) enum Replaced {
     Changed,
     /// The store has none.
     Missing,
+}
+
+impl Holder {
+    /// What the rank of the process `own` keeps of `member`.
+    fn of(Member { process, asks }: Member, text: u64, own: &Process) -> Self {
+        let beside = process.is_beside(own);
+        let near = beside && process != *own;
+        Self {
+            beside,
+            near: near.then(|| Arc::new(process)),
+            asks,
+            text,
+        }
+    }
+}
+
+/// Equal for equal values, within this process.
+fn digest(value: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn text(value: &impl Serialize) -> Vec<u8> {

@@ -50,13 +50,19 @@ impl Driver {
         let takes = record.open.as_ref().map(|open| &open.takes);
         let takes = takes.into_iter().flat_map(rank_generations);
         let takes = takes.filter(|who| !record.members.contains_key(&who.0));
-        let near = rank_generations(&record.members).chain(takes);
-        let holds = |who: &RankGeneration| *who == own || kept.members.contains_key(who);
-        let holders: Slots = near.filter(holds).map(|who| who.0).collect();
-        let rows = rank_generations(&record.members).filter_map(|who| {
-            let row = kept.rows.get(&who).filter(|_| holds(&who))?;
-            Some((who.0, row.row(record.epoch, named)))
+        let takes = takes.filter(|who| *who == own || kept.members.contains_key(who));
+        let mut holders = self.holders(record);
+        holders.add(&takes.map(|who| who.0).collect());
+        if record.members.get(&own.0) == Some(&own.1) {
+            holders.insert(own.0);
+        }
+        // A rank that does not act has the rows of few.
+        let of_members = kept.rows.iter().filter(|(who, _)| {
+            record.members.get(&who.0) == Some(&who.1) && holders.contains(who.0)
         });
+        let rows: BTreeMap<u32, Row> = of_members
+            .map(|(who, row)| (who.0, row.row(record.epoch, named)))
+            .collect();
         let now = Instant::now();
         let asking = kept.members.iter().filter(|(_, member)| member.asks);
         let asks = asking.filter(|(who, _)| {
@@ -71,19 +77,20 @@ impl Driver {
                 .map_or_else(Row::default, |row| row.row(record.epoch, named)),
         };
         let promises = record.open.as_ref().map(|open| {
-            let kept_ones =
-                rank_generations(&record.members).filter(|who| open.keep.contains(who.0));
-            let all = kept_ones.chain(rank_generations(&open.takes));
-            let promise = |who: RankGeneration| {
-                let promise = kept.promises.get(&(record.number, who))?;
-                Some((who.0, *promise))
+            let is_asked = |(slot, generation): RankGeneration| {
+                let keeps = record.members.get(&slot) == Some(&generation);
+                keeps && open.keep.contains(slot) || open.takes.get(&slot) == Some(&generation)
             };
-            all.filter_map(promise).collect()
+            let all = kept.promises_for(record.number);
+            let all = all.filter(|(who, _)| is_asked(*who));
+            all.map(|(who, promise)| (who.0, *promise)).collect()
         });
-        let goodbyes = rank_generations(&record.members).filter_map(|who| {
-            let goodbye = kept.goodbyes.get(&who)?;
-            (goodbye.epoch == record.epoch).then_some((who.0, goodbye.last))
-        });
+        let said = kept
+            .goodbyes
+            .iter()
+            .filter(|(who, _)| record.members.get(&who.0) == Some(&who.1));
+        let said = said.filter(|(_, goodbye)| goodbye.epoch == record.epoch);
+        let goodbyes = said.map(|(who, goodbye)| (who.0, goodbye.last));
         let beside = |who: &RankGeneration| kept.members.get(who).is_some_and(|it| it.beside);
         let beside = match ended.is_empty() {
             true => Slots::default(),
@@ -100,7 +107,7 @@ impl Driver {
             silent,
             ended,
             beside,
-            rows: rows.collect(),
+            rows,
             asks: asks.map(|(who, _)| (*who, ask(who))).collect(),
             promises: promises.unwrap_or_default(),
             goodbyes: goodbyes.collect(),
@@ -139,37 +146,40 @@ impl Driver {
         ended
     }
 
+    /// Members that hold their leases, as far as this rank has read. Both tables are in the order of their slots.
+    pub(super) fn holders(&self, record: &Record) -> Slots {
+        let mut held = self.store.kept.members.keys().peekable();
+        let holds = |who: &RankGeneration| {
+            while held.next_if(|other| *other < who).is_some() {}
+            held.next_if_eq(&who).is_some()
+        };
+        let holding = rank_generations(&record.members).filter(holds);
+        holding.map(|who| who.0).collect()
+    }
+
     /// Members that say themselves that they have ended.
     fn said_over(&self, record: &Record) -> Slots {
-        let over = &self.store.kept.over;
-        let said = rank_generations(&record.members).filter(|who| over.contains(who));
+        let said = self.store.kept.over.iter();
+        let said = said.filter(|who| record.members.get(&who.0) == Some(&who.1));
         said.map(|who| who.0).collect()
     }
 
     /// Who has taken its lease again, proposed or promised since the last look.
     fn wrote(&mut self, record: &Record) -> Slots {
-        let mut wrote = Slots::default();
-        for (slot, generation) in rank_generations(&record.members) {
-            let row = self.store.kept.rows.get(&(slot, generation));
-            let promised = self
-                .store
-                .kept
-                .promises
-                .contains_key(&(record.number, (slot, generation)));
-            let proposed = record.open.as_ref().is_some_and(|open| open.by == slot);
-            let written = (
-                row.map_or(0, |row| row.takings),
-                if promised || proposed {
-                    record.number
-                } else {
-                    0
-                },
-            );
-            if self.heard.writes((slot, generation), written) {
-                wrote.insert(slot);
-            }
+        let kept = &self.store.kept;
+        let rows = kept.rows.iter().map(|(who, row)| (*who, row.takings));
+        let mut written: BTreeMap<RankGeneration, (u32, u64)> =
+            rows.map(|(who, takings)| (who, (takings, 0))).collect();
+        for (who, _) in kept.promises_for(record.number) {
+            written.entry(who).or_default().1 = record.number;
         }
-        wrote
+        if let Some(open) = &record.open
+            && let Some(generation) = record.members.get(&open.by)
+        {
+            written.entry((open.by, *generation)).or_default().1 = record.number;
+        }
+        written.retain(|who, _| record.members.get(&who.0) == Some(&who.1));
+        self.heard.writes(written)
     }
 
     /// Of whom something has arrived, or to whom something was sent: a moment ago, and within the stall bound; and for whom calls
@@ -294,7 +304,8 @@ pub(super) struct Heard {
     completed: BTreeMap<u32, u64>,
     /// The last call of this rank's device, and when it was under way.
     last: (u32, Option<Instant>),
-    written: BTreeMap<RankGeneration, (u32, u64)>,
+    /// Of each rank of which it is more than nothing. None before the first look.
+    written: Option<BTreeMap<RankGeneration, (u32, u64)>>,
 }
 
 impl Heard {
@@ -307,7 +318,7 @@ impl Heard {
             words: Vec::new(),
             completed: BTreeMap::new(),
             last: (0, None),
-            written: BTreeMap::new(),
+            written: None,
         }
     }
 
@@ -361,15 +372,29 @@ impl Heard {
             .collect()
     }
 
-    /// Whether `who` has written something since the last look. The first look says nothing.
-    fn writes(&mut self, who: RankGeneration, written: (u32, u64)) -> bool {
-        let before = self.written.insert(who, written);
-        before.is_some_and(|before| before.0 < written.0 || before.1 < written.1)
+    /// Who has written something since the last look, by what each has written so far. The first look says nothing.
+    fn writes(&mut self, now: BTreeMap<RankGeneration, (u32, u64)>) -> Slots {
+        let Some(before) = &mut self.written else {
+            self.written = Some(now);
+            return Slots::default();
+        };
+        let mut wrote = Slots::default();
+        for (who, (takings, number)) in now {
+            // How often it had taken its lease before its row was read first says nothing.
+            let (old_takings, old_number) = before.entry(who).or_insert((takings, 0));
+            if *old_takings < takings || *old_number < number {
+                wrote.insert(who.0);
+            }
+            (*old_takings, *old_number) = (takings, number);
+        }
+        wrote
     }
 
     /// A view has come: `stays` says whose words still count.
     pub(super) fn retain(&mut self, stays: impl Fn(RankGeneration) -> bool) {
-        self.written.retain(|who, _| stays(*who));
+        if let Some(written) = &mut self.written {
+            written.retain(|who, _| stays(*who));
+        }
     }
 }
 
@@ -503,11 +528,17 @@ mod tests {
     #[test]
     fn who_takes_its_lease_again_or_promises_has_written() {
         let mut heard = Heard::new(TTL, TTL / 2);
-        assert!(!heard.writes((1, 1), (3, 0)), "the first look");
-        assert!(!heard.writes((1, 1), (3, 0)));
-        assert!(heard.writes((1, 1), (4, 0)));
-        assert!(heard.writes((1, 1), (4, 9)));
-        assert!(!heard.writes((1, 2), (1, 0)), "another generation");
+        let mut writes = |who, written| heard.writes([(who, written)].into()).contains(1);
+        assert!(!writes((1, 1), (3, 0)), "the first look");
+        assert!(!writes((1, 1), (3, 0)));
+        assert!(writes((1, 1), (4, 0)));
+        assert!(writes((1, 1), (4, 9)));
+        assert!(!writes((1, 1), (4, 9)));
+        assert!(!writes((1, 2), (1, 0)), "another generation");
+        assert!(
+            writes((1, 3), (1, 9)),
+            "its promise is read before its row was"
+        );
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(super) struct Shared {
     pub(super) bounds: Bounds,
     inner: Mutex<Inner>,
     changed: Condvar,
+    /// Of the one thread that waits for a look, so that a look wakes no other.
+    looked: Condvar,
     stop: AtomicBool,
 }
 
@@ -108,6 +110,7 @@ impl Shared {
             bounds,
             inner: Mutex::new(inner),
             changed: Condvar::new(),
+            looked: Condvar::new(),
             stop: AtomicBool::new(false),
         }
     }
@@ -131,11 +134,28 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// The thread that follows the rules has looked at what the store had at `revision`.
+    pub(super) fn looked(&self, revision: u64) {
+        self.lock().seen = revision;
+        self.looked.notify_all();
+    }
+
+    /// Waits for the next look, at most for `time`.
+    pub(super) fn wait_for_look<'a>(
+        &self,
+        inner: MutexGuard<'a, Inner>,
+        time: Duration,
+    ) -> MutexGuard<'a, Inner> {
+        let waited = self.looked.wait_timeout(inner, time);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         // Under the lock, so that nobody looks before and sleeps after.
         drop(self.lock());
         self.notify();
+        self.looked.notify_all();
     }
 
     pub(super) fn is_stopped(&self) -> bool {

@@ -256,6 +256,7 @@ impl Driver {
         self.shared.mask(&mut inner);
         drop(inner);
         self.causes.clear();
+        self.store.kept.is_new = true;
         self.heard.retain(|who| now.contains(&who));
         self.shared.notify();
     }

@@ -27,6 +27,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Map {
     values: BTreeMap<String, Kept>,
+    /// The keys in the order in which they were set last: who asks what has changed does not look at what has not.
+    by_revision: BTreeMap<u64, String>,
     leases: BTreeMap<LeaseId, Held>,
     last_lease: u64,
     /// Counts changes; a key that goes with its lease is one.
@@ -99,7 +101,10 @@ impl Map {
             revision,
             created: self.values.get(key).map_or(revision, |kept| kept.created),
         };
-        self.values.insert(key.to_owned(), kept);
+        if let Some(old) = self.values.insert(key.to_owned(), kept) {
+            self.by_revision.remove(&old.revision);
+        }
+        self.by_revision.insert(revision, key.to_owned());
         if let Some(watched) = self.watched.get(key) {
             watched.changed.notify_all();
         }
@@ -108,7 +113,14 @@ impl Map {
     /// Keeps the keys of which `stays` says so; how many it does not keep.
     fn retain(&mut self, stays: impl Fn(&str, &Kept) -> bool) -> u64 {
         let before = self.values.len();
-        self.values.retain(|key, kept| stays(key, kept));
+        let by_revision = &mut self.by_revision;
+        self.values.retain(|key, kept| {
+            let stays = stays(key, kept);
+            if !stays {
+                by_revision.remove(&kept.revision);
+            }
+            stays
+        });
         let removed = before - self.values.len();
         if removed != 0 {
             self.revision += 1;
@@ -216,7 +228,10 @@ impl Store for MemoryStore {
 
     fn remove(&self, key: &str) -> Result<bool, StoreError> {
         check_key(key)?;
-        Ok(self.change(|map| map.retain(|name, _| name != key)) != 0)
+        Ok(self.change(|map| match map.get(key) {
+            Some(_) => map.retain(|name, _| name != key),
+            None => 0,
+        }) != 0)
     }
 
     fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
@@ -232,7 +247,10 @@ impl Store for MemoryStore {
         let below = map
             .below(&prefix)
             .filter_map(|(key, _)| key.strip_prefix(&prefix));
-        let names: BTreeSet<&str> = below.filter_map(|key| key.split('/').next()).collect();
+        // Names that are alike may have others between them: `a/b`, `a-b`.
+        let mut names: Vec<&str> = below.filter_map(|key| key.split('/').next()).collect();
+        names.sort_unstable();
+        names.dedup();
         Ok(names.into_iter().map(str::to_owned).collect())
     }
 
@@ -247,20 +265,27 @@ impl Store for MemoryStore {
         let named = keys
             .iter()
             .filter_map(|&key| map.values.get_key_value(key))
-            .map(entry);
-        let prefix = below.map(|key| format!("{key}/"));
-        let prefixed = prefix
-            .iter()
-            .flat_map(|prefix| map.below(prefix))
             .filter(|(_, kept)| kept.revision > since)
             .map(entry);
-        let found: BTreeMap<String, Entry> = named
-            .filter(|entry| entry.revision > since)
-            .chain(prefixed)
-            .map(|entry| (entry.key.clone(), entry))
-            .collect();
+        let prefix = below.map(|key| format!("{key}/"));
+        let later = since
+            .checked_add(1)
+            .map(|from| map.by_revision.range(from..));
+        let later = later.into_iter().flatten().map(|(_, key)| key);
+        let is_below = |key: &&String| {
+            prefix
+                .as_ref()
+                .is_some_and(|prefix| key.starts_with(prefix))
+        };
+        let prefixed = later
+            .filter(is_below)
+            .filter_map(|key| map.values.get_key_value(key))
+            .map(entry);
+        let mut entries: Vec<Entry> = named.chain(prefixed).collect();
+        entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        entries.dedup_by(|a, b| a.key == b.key);
         Ok(Changed {
-            entries: found.into_values().collect(),
+            entries,
             unreadable: Vec::new(),
             revision: map.revision,
         })

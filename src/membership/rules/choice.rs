@@ -16,6 +16,10 @@ impl<S> Rules<S> {
         if !self.follows(Rule::Choice) {
             return Slots::default();
         }
+        // In peace there is no pair to look for.
+        if rows.values().all(|row| row.overdue.is_empty()) {
+            return Slots::default();
+        }
         let empty = Row::default();
         let row = |slot: u32| rows.get(&slot).unwrap_or(&empty);
         let mut left = living.clone();

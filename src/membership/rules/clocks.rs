@@ -64,6 +64,8 @@ pub(crate) struct Pace {
 
 /// No store call waits longer, however slow the store is.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
+/// So many turns of P9 are each twice as long as the one before.
+const DOUBLED: u32 = 6;
 /// A turn of P9 is at least as long.
 const SHORTEST_TURN: Duration = Duration::from_millis(20);
 
@@ -103,8 +105,13 @@ impl Pace {
     }
 
     /// P9: how long the living member at `place`, counted from the one that proposed, waits before it does what anybody may do.
+    /// Each waits twice as long as the one before it, up to 64 turns more: where a change is slow because many ranks share few
+    /// processors, those that would help make it slower. Of the dead no lease stands behind the first few.
     pub(crate) fn turn(&self, place: u32) -> Duration {
-        place * SHORTEST_TURN.max(2 * self.slowest())
+        let unit = SHORTEST_TURN.max(2 * self.slowest());
+        let doubled: u32 = (1 << place.min(DOUBLED)) - 1;
+        let more = place.saturating_sub(DOUBLED).saturating_mul(1 << DOUBLED);
+        unit.saturating_mul(doubled.saturating_add(more))
     }
 }
 
@@ -161,9 +168,11 @@ mod tests {
     #[test]
     fn turns_and_waits_grow() {
         let mut pace = Pace::default();
-        assert_eq!((pace.turn(0), pace.turn(3)), (Duration::ZERO, 60 * MS));
+        let turns = [0, 1, 2, 3, 6, 7, 8].map(|place| pace.turn(place).as_millis());
+        assert_eq!(turns, [0, 20, 60, 140, 1260, 2540, 3820]);
+        assert!(pace.turn(u32::MAX) > pace.turn(4096));
         pace.took(100 * MS);
-        assert_eq!(pace.turn(2), 400 * MS);
+        assert_eq!(pace.turn(2), 600 * MS);
         let waits = [0, 1, 2, 7, 8, 400].map(|failures| back_off(MS, failures, 64));
         assert_eq!(waits.map(|it| it.as_millis()), [0, 1, 2, 64, 64, 64]);
     }

@@ -387,12 +387,11 @@ impl<S: Span> Rules<S> {
         let empty = Row::default();
         let row = |slot: &u32| look.rows.get(slot).unwrap_or(&empty);
         let mut ended = look.ended.clone();
-        for slot in look
-            .holders
-            .iter()
-            .filter(|slot| record.members.contains_key(slot))
-        {
-            ended.add(&row(&slot).ended);
+        // A rank that does not act has the rows of few.
+        for (slot, row) in &look.rows {
+            if look.holders.contains(*slot) && record.members.contains_key(slot) {
+                ended.add(&row.ended);
+            }
         }
         if !self.follows(Rule::LaterIsNothing) {
             let later = |(slot, generation): &&(u32, u32)| {
@@ -402,7 +401,7 @@ impl<S: Span> Rules<S> {
             ended.add(&look.asks.keys().filter(later).map(|it| it.0).collect());
         }
         let mut unheard = row(&own.slot).unheard.clone();
-        if self.follows(Rule::Seconded) {
+        if self.follows(Rule::Seconded) && !unheard.is_empty() {
             let given_up = unheard.with(&ended);
             let seconds = look.holders.and(&record.slots()).without(&given_up);
             for second in seconds.iter().filter(|slot| *slot != own.slot) {
