@@ -40,29 +40,35 @@ def step(call: warpverbs.Call, seed: int) -> tuple[int, int]:
     return TOKENS - int(whole.sum()), int(wrong.sum())
 
 
+def serve(team: warpverbs.Team) -> bool:
+    """Steps until all ranks have been members for so many. Whether this rank saw that; if not it has lost its place."""
+    moe = warpverbs.Moe(team, "layer", hidden=HIDDEN, experts=EXPERTS, top_k=2, max_tokens=TOKENS)
+    call, steps, lost, told = moe.call(), 0, 0, []
+    with warpverbs.Group(team, moe, lease=2.0) as group:
+        group.wait("serving", LONG)
+        say(f"rank {team.rank}: process {os.getpid()} serves as generation {team.generation}")
+        while group.state in ("serving", "changing"):
+            view = group.view
+            missing, wrong = step(call, steps)
+            report, active = call.report(), group.active.tolist()
+            if wrong:
+                say(f"rank {team.rank}: call {report.call}: {wrong} tokens are wrong")
+            if active != told:
+                say(f"rank {team.rank}: call {report.call}: active {active}, {missing} of {TOKENS} tokens lost experts")
+            steps, lost, told = steps + 1, lost + missing, active
+            # All ranks know the same views, and so end behind the same call. None leaves before all have begun it.
+            if view.epoch == report.epoch and len(view.members) == RANKS and report.call - view.first >= STEPS:
+                group.leave(LONG)
+                say(f"rank {team.rank}: {steps} steps, {lost} tokens lost experts")
+                return True
+        return False
+
+
 def main() -> None:
     again = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) > 0
     with (warpverbs.Team.rejoin if again else warpverbs.Team)(deadline=10, join_timeout=LONG) as team:
-        moe = warpverbs.Moe(team, "layer", hidden=HIDDEN, experts=EXPERTS, top_k=2, max_tokens=TOKENS)
-        call, steps, lost, told = moe.call(), 0, 0, []
-        with warpverbs.Group(team, moe, lease=2.0) as group:
-            group.wait("serving", LONG)
-            say(f"rank {team.rank}: process {os.getpid()} serves as generation {team.generation}")
-            while group.state in ("serving", "changing"):
-                view = group.view
-                missing, wrong = step(call, steps)
-                report, active = call.report(), group.active.tolist()
-                if wrong:
-                    say(f"rank {team.rank}: call {report.call}: {wrong} tokens are wrong")
-                if active != told:
-                    say(f"rank {team.rank}: call {report.call}: active {active}, {missing} of {TOKENS} tokens lost experts")
-                steps, lost, told = steps + 1, lost + missing, active
-                # All ranks know the same views, and so end behind the same call. None leaves before all have begun it.
-                if view.epoch == report.epoch and len(view.members) == RANKS and report.call - view.first >= STEPS:
-                    group.leave(LONG)
-                    say(f"rank {team.rank}: {steps} steps, {lost} tokens lost experts")
-                    return
-            sys.exit(f"rank {team.rank} is {group.state}: torchrun starts it again")
+        if not serve(team):
+            sys.exit(f"rank {team.rank} has lost its place: torchrun starts it again")
 
 
 if __name__ == "__main__":

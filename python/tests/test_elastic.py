@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from programs import Program
@@ -62,28 +63,33 @@ class Watch:
         return all(not active[rank] for other, active in self.active.items() if other != rank)
 
 
-def test_killed_ranks_come_back_and_no_sum_is_wrong(tmp_path):
+def kill_ranks_and_watch(program: Program, line_of: Callable[[str], str] = str) -> None:
+    """Kills ranks of ``program`` by a seed, one when the one before has come back; ``line_of`` is what a rank said in a line."""
     seed = int(os.environ.get("WV_SEED", random.randrange(1 << 32)))
     print(f"WV_SEED={seed}")
     chance = random.Random(seed)
     watch, deaths, victim = Watch(), 0, -1
-    with Program(["bash", "-c", commands()], tmp_path, TMPDIR=str(tmp_path)) as program:
-        for line in program:
-            watch.hear(line)
-            assert watch.ended == set() or deaths == DEATHS, program.text()
-            if victim >= 0 and watch.missed(victim):
-                # The others go on: each of them has made calls without it.
-                victim = -1
-            elif victim < 0 and deaths < DEATHS and watch.whole():
-                deaths, victim = deaths + 1, chance.randrange(RANKS)
-                process, generation = watch.process.pop(victim)
-                assert process in program.processes(), program.text()
-                print(f"death {deaths}: rank {victim}, generation {generation}, near call {max(watch.call.values())}")
-                os.kill(process, signal.SIGKILL)
-                del watch.active[victim]
-        assert program.end() == 0, program.text()
-        print(program.text())
+    for line in map(line_of, program):
+        watch.hear(line)
+        assert watch.ended == set() or deaths == DEATHS, program.text()
+        if victim >= 0 and watch.missed(victim):
+            # The others go on: each of them has made calls without it.
+            victim = -1
+        elif victim < 0 and deaths < DEATHS and watch.whole():
+            deaths, victim = deaths + 1, chance.randrange(RANKS)
+            process, generation = watch.process.pop(victim)
+            assert process in program.processes(), program.text()
+            print(f"death {deaths}: rank {victim}, generation {generation}, near call {max(watch.call.values())}")
+            os.kill(process, signal.SIGKILL)
+            del watch.active[victim]
+    assert program.end() == 0, program.text()
+    print(program.text())
     assert deaths == DEATHS
     assert watch.ended == set(range(RANKS)), program.text()
     assert watch.whole(), program.text()
     assert sum(generation - 1 for _, generation in watch.process.values()) >= DEATHS
+
+
+def test_killed_ranks_come_back_and_no_sum_is_wrong(tmp_path):
+    with Program(["bash", "-c", commands()], tmp_path, TMPDIR=str(tmp_path)) as program:
+        kill_ranks_and_watch(program)

@@ -39,6 +39,9 @@ const PACKAGES: &[&str] = &[
     "typing-extensions==4.16.0",
 ];
 
+/// With all that it needs 260 MB, for the test of one example: for full runs.
+const RAY: &str = "ray==2.60.0";
+
 /// Builds the wheel, and says its file and the glibc that it needs.
 pub(crate) fn wheel() -> Result {
     prepare("wheel")?;
@@ -186,6 +189,12 @@ fn environment(wheel: &Path) -> Result {
             fresh_folder(&here.join(STAND_INS))?;
         }
         fs::write(&stamp, &wanted).at(&stamp)?;
+    }
+    if std::env::var_os("WV_TEST_FULL").is_some() {
+        // It may change none of the packages above.
+        let pinned = venv.join("PINNED");
+        fs::write(&pinned, PACKAGES.join("\n")).at(&pinned)?;
+        run(pip(&python, "install").arg("-c").arg(&pinned).arg(RAY))?;
     }
     run(pip(&python, "install")
         .args(["--force-reinstall", "--no-deps"])

@@ -1,0 +1,26 @@
+"""The example with an actor of Ray for each rank. Ray is big: full runs install it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+
+import pytest
+from programs import Program
+from test_elastic import RANKS, kill_ranks_and_watch
+
+pytest.importorskip("ray", reason="ray is not installed; WV_TEST_FULL=1 ./x test python installs it")
+
+#: Before what an actor prints.
+ACTOR = re.compile(r"^(\x1b\[\d+m)?\(Rank pid=\d+\)(\x1b\[0m)? ")
+
+
+def test_ray_starts_killed_ranks_again_and_no_sum_is_wrong(tmp_path):
+    command = [sys.executable, "ray_elastic.py"]
+    # Ray makes sockets there, whose paths may have 107 characters.
+    with tempfile.TemporaryDirectory(prefix="ray") as short:
+        # Lines that are alike come from several ranks.
+        variables = {"TMPDIR": short, "WARPVERBS_RANKS": str(RANKS), "RAY_DEDUP_LOGS": "0"}
+        with Program(command, tmp_path, **variables) as program:
+            kill_ranks_and_watch(program, lambda line: ACTOR.sub("", line))
