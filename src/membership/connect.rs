@@ -10,8 +10,8 @@ use super::rules::clocks::back_off;
 use super::rules::record::{RankGeneration, newer};
 use super::shared::{Inner, Shared};
 
-/// Time between two looks at calls that have to end first, and before the first look at whether the other end has come. That is
-/// looked for at intervals which double: all ranks of a group wait for the same newcomer.
+/// Time between two looks at calls that have to end first, at a parted pair whose other end has not come, and before the first look
+/// at a newcomer that has not. A newcomer is looked for at intervals which double: all ranks of a group wait for the same one.
 const LOOK: Duration = Duration::from_millis(2);
 /// The longest of those intervals, in looks.
 const MOST_LOOKS: u32 = 16;
@@ -30,7 +30,7 @@ struct Schedule {
     next: BTreeMap<RankGeneration, Instant>,
     /// Connections of a parted pair that failed.
     failures: BTreeMap<RankGeneration, u32>,
-    /// Looks in a row that have not found the other end.
+    /// Looks in a row that have not found the newcomer.
     waits: BTreeMap<RankGeneration, u32>,
     /// A rank that cannot be connected to does not keep the others waiting.
     last: RankGeneration,
@@ -62,6 +62,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 schedule.waits.remove(&who);
                 CHECK
             }
+            Ok(false) if parted => LOOK,
             Ok(false) => schedule.waited(who),
             Err(error) => {
                 let (rank, generation) = who;
@@ -95,7 +96,7 @@ impl Schedule {
         left.min().unwrap_or(IDLE).clamp(LOOK, IDLE)
     }
 
-    /// The other end has not come yet.
+    /// The newcomer has not come yet.
     fn waited(&mut self, who: RankGeneration) -> Duration {
         let waits = self.waits.entry(who).or_default();
         *waits = waits.saturating_add(1);

@@ -30,6 +30,9 @@ const BUSY: Duration = Duration::from_millis(2);
 const LOOK: Duration = Duration::from_millis(20);
 /// Pause after a step has failed. After turns that the store has failed, one behind the other, it is twice as long each time.
 const AGAIN: Duration = Duration::from_millis(10);
+/// A pair that is connected anew waits so long for others: where ports or a switch have come back many do, and each view costs all
+/// ranks a change.
+const UNITE: Duration = Duration::from_millis(40);
 /// In peace one look in so many is at changes, which the record's bell may have missed; the others are at leases.
 const PEACE: u32 = 4;
 
@@ -448,7 +451,9 @@ impl Driver {
         loop {
             let step = self.rules.next(&self.own, record, &look);
             if let Step::Propose(_) | Step::Commit(_) = step {
-                let left = self.turn_left(record, &look);
+                let unites = matches!(&step, Step::Propose(new) if only_unites(record, new));
+                let left =
+                    self.turn_left(record, &look, if unites { UNITE } else { Duration::ZERO });
                 if !left.is_zero() {
                     return Ok(TurnOutcome::Wait(left));
                 }
@@ -476,8 +481,8 @@ impl Driver {
         }
     }
 
-    /// P9: how long this rank still leaves to others what any of them may do.
-    fn turn_left(&mut self, record: &Record, look: &Look<Duration>) -> Duration {
+    /// P9: how long this rank still leaves to others what any of them may do; all of them wait for `more`.
+    fn turn_left(&mut self, record: &Record, look: &Look<Duration>, more: Duration) -> Duration {
         let of = (record.epoch, record.number);
         let now = Instant::now();
         let since = match self.since.turn {
@@ -486,7 +491,8 @@ impl Driver {
         };
         self.since.turn = Some((of, since));
         let turn = self.store.pace.turn(self.place(record, look));
-        turn.saturating_sub(now.duration_since(since))
+        turn.saturating_add(more)
+            .saturating_sub(now.duration_since(since))
     }
 
     /// How many living ranks come before this one.
@@ -749,6 +755,15 @@ impl Driver {
             self.shared.tell(GroupEventKind::StoreBack { away });
         }
     }
+}
+
+/// Whether `new` does nothing but unite pairs: no rank comes or goes, and no pair parts.
+fn only_unites(record: &Record, new: &Proposal) -> bool {
+    record.open.is_none()
+        && new.takes.is_empty()
+        && new.keep == record.slots()
+        && new.parts != record.parted
+        && new.parts.is_subset(&record.parted)
 }
 
 /// Slot and generation of each.
