@@ -7,21 +7,27 @@ that engines know. The package imports no other one; a program that passes torch
 
 from __future__ import annotations
 
-from . import errors
-from ._native import __version__
-from .errors import (
-    ConfigError,
-    Error,
-    GroupError,
-    MoeError,
-    RankLost,
-    Refused,
-    TeamError,
-    TimeoutError,
-)
-from .group import Change, Group, View
-from .moe import Call, Combined, Moe, Received, Report
-from .team import Team
+import sys as _sys
+
+# `python -m warpverbs.doctor` imports this package first, and must run where what follows does not load. While Python looks for
+# such a module, argv[0] is `-m`. A Python that is too old has no orig_argv.
+_asked = getattr(_sys, "orig_argv", ["warpverbs.doctor"]) if _sys.argv[:1] == ["-m"] else []
+if not any(word.endswith("warpverbs.doctor") for word in _asked):
+    from . import errors
+    from ._native import __version__
+    from .errors import (
+        ConfigError,
+        Error,
+        GroupError,
+        MoeError,
+        RankLost,
+        Refused,
+        TeamError,
+        TimeoutError,
+    )
+    from .group import Change, Group, View
+    from .moe import Call, Combined, Moe, Received, Report
+    from .team import Team
 
 __all__ = [
     "Call",
