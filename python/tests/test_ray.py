@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
+from importlib.util import find_spec
 
 import pytest
 from programs import Program
 from test_elastic import RANKS, kill_ranks_and_watch
 
-pytest.importorskip("ray", reason="ray is not installed; WV_TEST_FULL=1 ./x test python installs it")
-
 #: Before what an actor prints.
 ACTOR = re.compile(r"^(\x1b\[\d+m)?\(Rank pid=\d+\)(\x1b\[0m)? ")
 
 
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray, with 260 MB, is not installed: ./x test full installs it")
 def test_ray_starts_killed_ranks_again_and_no_sum_is_wrong(tmp_path):
     command = [sys.executable, "ray_elastic.py"]
     # Ray makes sockets there, whose paths may have 107 characters.
