@@ -105,6 +105,8 @@ fn put_beside(team: &Team, peer: u32) {
         qp: 0,
         count: 1,
         each: 1,
+        rounds: 1,
+        reserved: 0,
     };
     let launch = Launch::new("wv_test_guard_thread", 1, 1).with_deadline(LONG);
     // SAFETY: the parameters are those of the kernel, which has ended before what they name goes; the target is nobody's memory.

@@ -215,6 +215,8 @@ impl<'a> Rank<'a> {
             qp: put.qp,
             count: put.count,
             each: put.each,
+            rounds: put.rounds,
+            reserved: 0,
         };
         let launch = Launch::new(put.kernel, put.blocks, put.threads)
             .with_seed(put.seed)
@@ -276,6 +278,8 @@ pub(crate) struct Put<'a> {
     pub(crate) count: u32,
     /// Words under one guard; 0: one guard, refreshed.
     pub(crate) each: u32,
+    /// How often the words are put, unless it is stopped before.
+    pub(crate) rounds: u32,
     /// First target word.
     pub(crate) dst_word: u32,
     pub(crate) blocks: u32,
@@ -293,6 +297,7 @@ impl Put<'static> {
             qp: 0,
             count,
             each: 1,
+            rounds: 1,
             dst_word: WORDS / 2,
             blocks: 1,
             threads: 1,

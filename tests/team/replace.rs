@@ -108,10 +108,11 @@ fn traffic_between_the_others_goes_on_while_a_peer_is_replaced() {
     let setup = setup(3);
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(3));
-    // A kernel at rank 0 puts to rank 1 all the time.
+    // A kernel at rank 0 puts to rank 1 all the time, however long the host takes.
     let load = Put {
         seed,
         threads: 2,
+        rounds: u32::MAX,
         ..Put::new(1, WORDS / 8)
     };
     let mut longest = Duration::ZERO;

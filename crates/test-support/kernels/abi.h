@@ -192,8 +192,12 @@ struct GuardPutParams {
   uint32_t count;
   /// Words under one guard; 0: one guard for all, refreshed before each word.
   uint32_t each;
+  /// How often the words are put, one round behind the other, unless `stop` comes before.
+  uint32_t rounds;
+  /// Zero.
+  uint32_t reserved;
 };
-static_assert(sizeof(GuardPutParams) == 80 && alignof(GuardPutParams) == 8);
+static_assert(sizeof(GuardPutParams) == 88 && alignof(GuardPutParams) == 8);
 static_assert(offsetof(GuardPutParams, team) == 0);
 static_assert(offsetof(GuardPutParams, window) == 8);
 static_assert(offsetof(GuardPutParams, dst_offset) == 32);
@@ -204,6 +208,8 @@ static_assert(offsetof(GuardPutParams, peer) == 64);
 static_assert(offsetof(GuardPutParams, qp) == 68);
 static_assert(offsetof(GuardPutParams, count) == 72);
 static_assert(offsetof(GuardPutParams, each) == 76);
+static_assert(offsetof(GuardPutParams, rounds) == 80);
+static_assert(offsetof(GuardPutParams, reserved) == 84);
 
 /// `OpStep::options` bit: report the completion.
 inline constexpr uint32_t OPS_SIGNALLED = 0x1;

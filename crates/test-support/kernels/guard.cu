@@ -74,7 +74,7 @@ struct Guarded {
     Status status = enter();
     uint32_t under = 0;
     while (status == Status::ok) {
-      if (seen.done == p.count || stopped()) {
+      if (seen.done == uint64_t{p.count} * p.rounds || stopped()) {
         wv::guard_drop(scope, guard);
         return Status::ok;
       }
@@ -88,7 +88,7 @@ struct Guarded {
         under = 0;
         continue;
       }
-      const Status put_status = put(seen.done);
+      const Status put_status = put(seen.done % p.count);
       ++under;
       if (put_status == Status::ok) {
         ++seen.done;
