@@ -63,7 +63,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 CHECK
             }
             Ok(false) if parted => LOOK,
-            Ok(false) => schedule.waited(who),
+            Ok(false) => wait_again(&mut schedule.waits, who, LOOK, MOST_LOOKS),
             Err(error) => {
                 let (rank, generation) = who;
                 shared.tell(GroupEventKind::NotConnected {
@@ -72,7 +72,12 @@ pub(super) fn run(shared: &Arc<Shared>) {
                     error,
                 });
                 match parted {
-                    true => schedule.failed(who, shared.bounds.error),
+                    true => wait_again(
+                        &mut schedule.failures,
+                        who,
+                        shared.bounds.error,
+                        MOST_BOUNDS,
+                    ),
                     false => AGAIN,
                 }
             }
@@ -96,19 +101,6 @@ impl Schedule {
         left.min().unwrap_or(IDLE).clamp(LOOK, IDLE)
     }
 
-    /// The newcomer has not come yet.
-    fn waited(&mut self, who: RankGeneration) -> Duration {
-        let waits = self.waits.entry(who).or_default();
-        *waits = waits.saturating_add(1);
-        back_off(LOOK, *waits, MOST_LOOKS)
-    }
-
-    fn failed(&mut self, who: RankGeneration, bound: Duration) -> Duration {
-        let failures = self.failures.entry(who).or_default();
-        *failures = failures.saturating_add(1);
-        back_off(bound, *failures, MOST_BOUNDS)
-    }
-
     /// Ranks that are neither wanted nor parted from this one are no targets any more. A pair that was united and parts again has
     /// failed once more.
     fn forget(&mut self, inner: &Inner) {
@@ -120,6 +112,18 @@ impl Schedule {
         self.failures
             .retain(|(slot, generation), _| members.get(slot) == Some(generation));
     }
+}
+
+/// How long `who` waits, which has come to nothing once more: `unit`, twice as long each time, at most `most` times as long.
+fn wait_again(
+    times: &mut BTreeMap<RankGeneration, u32>,
+    who: RankGeneration,
+    unit: Duration,
+    most: u32,
+) -> Duration {
+    let times = times.entry(who).or_default();
+    *times = times.saturating_add(1);
+    back_off(unit, *times, most)
 }
 
 /// The ranks that nothing keeps from being connected to: newcomers that are not connected, and all from which this rank is parted.

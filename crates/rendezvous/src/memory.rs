@@ -1,6 +1,7 @@
 //! A store for ranks that are threads of one process.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Map {
     values: BTreeMap<String, Kept>,
-    /// The keys in the order in which they were set last: who asks what has changed does not look at what has not.
+    /// The keys by the revisions at which they were set last: a look goes through those alone that are later than its own.
     by_revision: BTreeMap<u64, String>,
     leases: BTreeMap<LeaseId, Held>,
     last_lease: u64,
@@ -176,6 +177,12 @@ impl Map {
         }
     }
 
+    /// Keys that were set behind `revision`.
+    fn later(&self, revision: u64) -> impl Iterator<Item = &String> {
+        let behind = (Bound::Excluded(revision), Bound::Unbounded);
+        self.by_revision.range(behind).map(|(_, key)| key)
+    }
+
     fn below(&self, prefix: &str) -> impl Iterator<Item = (&String, &Kept)> {
         let from = self.values.range(prefix.to_owned()..);
         from.take_while(move |(key, _)| key.starts_with(prefix))
@@ -228,10 +235,7 @@ impl Store for MemoryStore {
 
     fn remove(&self, key: &str) -> Result<bool, StoreError> {
         check_key(key)?;
-        Ok(self.change(|map| match map.get(key) {
-            Some(_) => map.retain(|name, _| name != key),
-            None => 0,
-        }) != 0)
+        Ok(self.change(|map| map.retain(|name, _| name != key)) != 0)
     }
 
     fn remove_below(&self, key: &str) -> Result<u64, StoreError> {
@@ -247,10 +251,7 @@ impl Store for MemoryStore {
         let below = map
             .below(&prefix)
             .filter_map(|(key, _)| key.strip_prefix(&prefix));
-        // Names that are alike may have others between them: `a/b`, `a-b`.
-        let mut names: Vec<&str> = below.filter_map(|key| key.split('/').next()).collect();
-        names.sort_unstable();
-        names.dedup();
+        let names: BTreeSet<&str> = below.filter_map(|key| key.split('/').next()).collect();
         Ok(names.into_iter().map(str::to_owned).collect())
     }
 
@@ -268,17 +269,9 @@ impl Store for MemoryStore {
             .filter(|(_, kept)| kept.revision > since)
             .map(entry);
         let prefix = below.map(|key| format!("{key}/"));
-        let later = since
-            .checked_add(1)
-            .map(|from| map.by_revision.range(from..));
-        let later = later.into_iter().flatten().map(|(_, key)| key);
-        let is_below = |key: &&String| {
-            prefix
-                .as_ref()
-                .is_some_and(|prefix| key.starts_with(prefix))
-        };
-        let prefixed = later
-            .filter(is_below)
+        let prefixed = prefix
+            .iter()
+            .flat_map(|prefix| map.later(since).filter(move |key| key.starts_with(prefix)))
             .filter_map(|key| map.values.get_key_value(key))
             .map(entry);
         let mut entries: Vec<Entry> = named.chain(prefixed).collect();

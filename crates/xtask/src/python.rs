@@ -8,7 +8,7 @@ use crate::failure::{At, Failure, Result};
 use crate::install;
 use crate::outcomes::{Outcome, Verdict};
 use crate::process::{command, run, text_of};
-use crate::steps::{LOGS, Run, kept};
+use crate::steps::{LOGS, Run, kept, wants_large_counts};
 use crate::summary::Key;
 use crate::tree::{files_below, fresh_folder, prepare, wheel_program};
 
@@ -143,7 +143,7 @@ pub(crate) fn format() -> Result {
 /// 336 MB, so it is for full runs.
 fn engines() -> Result {
     let mut wanted = vec!["sglang==0.5.23"];
-    if std::env::var_os("WV_TEST_FULL").is_some() {
+    if wants_large_counts() {
         wanted.push("vllm==0.33.0");
     }
     let stamp = Path::new(ENGINES).join("DOWNLOADED");
@@ -190,7 +190,7 @@ fn environment(wheel: &Path) -> Result {
         }
         fs::write(&stamp, &wanted).at(&stamp)?;
     }
-    if std::env::var_os("WV_TEST_FULL").is_some() {
+    if wants_large_counts() {
         // It may change none of the packages above.
         let pinned = venv.join("PINNED");
         fs::write(&pinned, PACKAGES.join("\n")).at(&pinned)?;

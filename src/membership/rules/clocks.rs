@@ -106,7 +106,7 @@ impl Pace {
 
     /// P9: how long the living member at `place`, counted from the one that proposed, waits before it does what anybody may do.
     /// Each waits twice as long as the one before it, up to 64 turns more: where a change is slow because many ranks share few
-    /// processors, those that would help make it slower. Of the dead no lease stands behind the first few.
+    /// processors, ranks that help make it slower. The lease of a dead rank lapses in the meantime, and the next has its place.
     pub(crate) fn turn(&self, place: u32) -> Duration {
         let unit = SHORTEST_TURN.max(2 * self.slowest());
         let doubled: u32 = (1 << place.min(DOUBLED)) - 1;

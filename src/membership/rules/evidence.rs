@@ -162,7 +162,7 @@ impl<S: Span> Own<S> {
 
     /// Whether it is a member of the view of `record`.
     pub(crate) fn is_member(&self, record: &Record) -> bool {
-        record.members.get(&self.slot) == Some(&self.generation)
+        record.is_member(self.slot, self.generation)
     }
 
     /// Whether the newest view is in force here.
@@ -235,7 +235,7 @@ impl<S: Span> Rules<S> {
         let parted = record.parted.of(own.slot);
         let still = open.is_some() || !own.is_current(record);
         let mut meets = Slots::default();
-        // Whom it met is known for the stall bound, and by then all may be as silent as the one that a clock runs against.
+        // A rank counts as met for the stall bound behind its last word. While no word of any member arrives, that says nothing.
         let others = members.without(&own.broken);
         let hears = !self.follows(Rule::Fresh) || !look.heard.and(&others).is_empty();
         own.unheard.retain(|slot, _| near.contains(*slot));
@@ -256,11 +256,9 @@ impl<S: Span> Rules<S> {
             }
             if !fails || still || !members.contains(slot) {
                 own.apart.remove(&slot);
-            } else if passed > S::default() {
+            } else if hears && passed > S::default() {
                 let clock = own.apart.entry(slot).or_default();
-                if hears {
-                    clock.look(passed, self.bounds.stalled);
-                }
+                clock.look(passed, self.bounds.stalled);
             }
         }
         if meets.is_empty() && self.follows(Rule::Lonely) {

@@ -27,7 +27,7 @@ pub(crate) enum Rule {
     AnswerGap,
     /// Section 3: who meets nobody says nothing of anybody.
     Lonely,
-    /// Section 3: clocks of contact stand still while nothing arrives of anybody: what arrived earlier is old.
+    /// Section 3: clocks of contact stand still while no word of any member arrives: earlier words are old.
     Fresh,
     /// P7: a pair connects behind the calls before the view that parted it, so nothing is said of whoever has those to make, or by
     /// it.

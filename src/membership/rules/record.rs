@@ -114,11 +114,15 @@ impl Record {
         self.members.keys().copied().collect()
     }
 
+    /// Whether this generation is a member.
+    pub(crate) fn is_member(&self, slot: u32, generation: u32) -> bool {
+        self.members.get(&slot) == Some(&generation)
+    }
+
     /// Whether this generation was a member once, and is none any more.
     pub(crate) fn was_dropped(&self, slot: u32, generation: u32) -> bool {
         let newest = self.admitted.get(&slot);
-        newest.is_some_and(|newest| *newest >= generation)
-            && self.members.get(&slot) != Some(&generation)
+        newest.is_some_and(|newest| *newest >= generation) && !self.is_member(slot, generation)
     }
 
     /// The record with `proposal` open in it.

@@ -90,9 +90,9 @@ impl Model {
         let holds = |of: &u32| state.lease[*of as usize] <= LEASE;
         let others = || self.all().filter(|of| *of != slot);
         let heard: Slots = others().filter(|of| self.hears(state, slot, *of)).collect();
-        let lately = |of: &u32| match self.config.stale {
-            true => rank.silence[*of as usize] <= self.config.bound,
-            false => false,
+        let lately = |of: &u32| {
+            let silence = rank.silence.get(*of as usize);
+            silence.is_some_and(|ticks| *ticks <= self.config.bound)
         };
         let contact = heard.with(&others().filter(lately).collect());
         // Where contact is old kernels say as late that they wait in vain.
@@ -177,7 +177,7 @@ impl Model {
             if look.heard.contains(of) {
                 *ticks = 0;
             } else if rank.own.broken.contains(of) {
-                // Its words are not asked for any more.
+                // What it said before does not count when the pair is connected anew.
                 *ticks = self.config.bound + 1;
             }
         }

@@ -232,16 +232,20 @@ impl<'a> Story<'a> {
         until: u64,
     ) -> bool {
         let aftermath = AFTERMATH_LEASES * self.lease_us;
-        let alone = self.deeds.iter().any(|deed| {
-            // Of pairs that are cut only the sides count.
+        self.is_ill(rank, from, until)
+            || self.stood(rank, generation, from.saturating_sub(aftermath), until)
+            || self.is_cut_off(rank, members, from, until)
+    }
+
+    /// Whether a deed was done to `rank` alone. Of pairs that are cut only the sides count.
+    fn is_ill(&self, rank: u32, from: u64, until: u64) -> bool {
+        let aftermath = AFTERMATH_LEASES * self.lease_us;
+        self.deeds.iter().any(|deed| {
             deed.begun.pairs.is_empty()
                 && deed.is_alone(self.ranks)
                 && deed.begun.ranks.contains(&rank)
                 && deed.touches(from, until, aftermath)
-        });
-        alone
-            || self.stood(rank, generation, from.saturating_sub(aftermath), until)
-            || self.is_cut_off(rank, members, from, until)
+        })
     }
 
     /// Whether the rank says that it stood still for half a lease, and not because all did.
@@ -261,37 +265,20 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// Whether the pairs that were cut leave `rank` outside the largest side of `members`, or in one of several that are as large, if it is not
-    /// the one with the lowest slot. Where nobody meets anybody there are no sides.
+    /// Whether the pairs that were cut leave `rank` outside the largest side of `members`. A rank that is no member joins no sides.
     fn is_cut_off(&self, rank: u32, members: &[u32], from: u64, until: u64) -> bool {
-        let aftermath = AFTERMATH_LEASES * self.lease_us;
-        let cuts = || {
-            let cuts = self
-                .deeds
-                .iter()
-                .filter(|deed| !deed.begun.pairs.is_empty());
-            cuts.filter(|deed| deed.touches(from, until, BROKEN_US))
-        };
-        // A rank that is away joins nobody.
+        let is_cut =
+            |deed: &&Deed<'_>| !deed.begun.pairs.is_empty() && deed.touches(from, until, BROKEN_US);
+        let cuts = || self.deeds.iter().filter(is_cut);
         let all = || members.iter().copied();
         // A cut by itself, or with those that were there when it began.
         let at_once = |cut: &Deed<'_>| {
             let then = cuts().filter(|other| other.touches(cut.from, cut.from, 0));
             is_outside(rank, all(), then)
         };
-        if cuts().any(at_once) {
-            return true;
-        }
         // All of the time together. Whoever was disturbed alone may be missing on either side.
-        let ill = |of: &u32| {
-            self.deeds.iter().any(|deed| {
-                deed.begun.pairs.is_empty()
-                    && deed.is_alone(self.ranks)
-                    && deed.begun.ranks.contains(of)
-                    && deed.touches(from, until, aftermath)
-            })
-        };
-        is_outside(rank, all().filter(|of| *of == rank || !ill(of)), cuts())
+        let well = all().filter(|of| *of == rank || !self.is_ill(*of, from, until));
+        cuts().any(at_once) || is_outside(rank, well, cuts())
     }
 
     /// Since the last deed has ended: how long no view of all, whole, has been reached.
@@ -405,7 +392,8 @@ impl Deed<'_> {
     }
 }
 
-/// Whether `cuts` leave `rank` outside the largest side of `ranks`.
+/// Whether `cuts` leave `rank` outside the largest side of `ranks`, or in one of several that are as large, if it is not the one
+/// with the lowest slot. Where nobody meets anybody there are no sides.
 fn is_outside<'a>(
     rank: u32,
     ranks: impl Iterator<Item = u32>,
@@ -543,6 +531,12 @@ mod tests {
         story.push(told(until, 0, 0, RecordKind::DeedOver { deed }));
     }
 
+    /// These pairs of `rank` are cut from 7 s to 11 s.
+    fn part(story: &mut Vec<Record>, rank: u32, pairs: &[(u32, u32)]) {
+        let how = Disturbance::Partition;
+        cut(story, how, &[rank], pairs, 7 * S, 11 * S);
+    }
+
     /// Rank 2 is suspected at 10 s, dropped at 12 s, and says so at 12.5 s.
     fn expel(story: &mut Vec<Record>) {
         let cause = "its lease has run out, and nothing is heard of it".to_owned();
@@ -623,15 +617,7 @@ mod tests {
     fn who_is_cut_off_from_all_is_disturbed_whatever_is_done_to_the_others() {
         let mut story = begin();
         // Without the ranks that stood still rank 2 would be one of two that are alone.
-        let pairs = &[(0, 2), (1, 2), (2, 3)];
-        cut(
-            &mut story,
-            Disturbance::Partition,
-            &[2],
-            pairs,
-            6 * S,
-            11 * S,
-        );
+        part(&mut story, 2, &[(0, 2), (1, 2), (2, 3)]);
         deed(&mut story, Disturbance::HostFreeze, &[0], 7 * S, 8 * S);
         deed(&mut story, Disturbance::Freeze, &[1], 7 * S, 8 * S);
         expel(&mut story);
@@ -645,15 +631,7 @@ mod tests {
             for &rank in members {
                 story.push(serves(3 * S, rank, 2, members, &[]));
             }
-            let pairs = &[(0, 2), (1, 2)];
-            cut(
-                &mut story,
-                Disturbance::Partition,
-                &[2],
-                pairs,
-                6 * S,
-                11 * S,
-            );
+            part(&mut story, 2, &[(0, 2), (1, 2)]);
             let without: Vec<u32> = members.iter().copied().filter(|of| *of != 2).collect();
             for &rank in &without {
                 story.push(serves(12 * S, rank, 3, &without, &[]));
@@ -671,14 +649,7 @@ mod tests {
             let mut story = begin();
             for (rank, pairs) in cuts {
                 // Aimed at others, so that only the pairs count.
-                cut(
-                    &mut story,
-                    Disturbance::Partition,
-                    &[*rank],
-                    pairs,
-                    7 * S,
-                    11 * S,
-                );
+                part(&mut story, *rank, pairs);
             }
             expel(&mut story);
             for_nothing(story)
