@@ -56,7 +56,7 @@ pub(super) struct Driver {
     /// The first call of the newest view that its device has, or a later one (`age.rs`).
     pub(super) first: u32,
     /// Those to whom kernels may post.
-    pub(super) opened: BTreeSet<RankGeneration>,
+    pub(super) opened: Members,
     /// What the store has of this rank.
     told: StoredRow,
     /// This rank has made all calls up to this one, and a leaver has waited for it.
@@ -119,9 +119,9 @@ impl Driver {
             limit: if founds { Limit::Open } else { Limit::Closed },
             ..Own::newcomer(slot, generation)
         };
-        let opened: BTreeSet<RankGeneration> = match founds {
+        let opened: Members = match founds {
             true => founders.iter().map(|&founder| (founder, 1)).collect(),
-            false => BTreeSet::new(),
+            false => [(slot, generation)].into(),
         };
         Self {
             rules: Rules::new(shared.bounds.clocks()),
@@ -451,9 +451,11 @@ impl Driver {
         loop {
             let step = self.rules.next(&self.own, record, &look);
             if let Step::Propose(_) | Step::Commit(_) = step {
-                let unites = matches!(&step, Step::Propose(new) if only_unites(record, new));
-                let left =
-                    self.turn_left(record, &look, if unites { UNITE } else { Duration::ZERO });
+                let more = match &step {
+                    Step::Propose(new) if only_unites(record, new) => UNITE,
+                    _ => Duration::ZERO,
+                };
+                let left = self.turn_left(record, &look, more);
                 if !left.is_zero() {
                     return Ok(TurnOutcome::Wait(left));
                 }
@@ -569,7 +571,7 @@ impl Driver {
         }
         let members: Members = self.founders.iter().map(|&slot| (slot, 1)).collect();
         let kept = &self.store.kept.members;
-        let here = |(&slot, &generation): (&u32, &u32)| kept.contains_key(&(slot, generation));
+        let here = |(&slot, &generation): (&u32, &u32)| kept.contains((slot, generation));
         let late = self.since.begun.elapsed() >= self.shared.bounds.found;
         // One of them is enough; if it does not come, the others look now and then.
         let first = self.founders.iter().min() == Some(&self.own.slot);
@@ -599,13 +601,11 @@ impl Driver {
             return;
         }
         let (own, kept) = (self.own(), &self.store.kept.members);
-        let watched = kept.iter().filter_map(|(who, holder)| {
-            let near = holder.near.as_ref()?;
+        let watched = kept.all_near().filter(|(who, _)| {
             let is_member = inner.suspects.members().get(&who.0) == Some(&who.1);
-            let is_new = *who != own && is_member && !inner.processes.contains_key(who);
-            is_new.then(|| (*who, Arc::clone(near)))
+            *who != own && is_member && !inner.processes.contains_key(who)
         });
-        let watched: Vec<_> = watched.collect();
+        let watched: Vec<_> = watched.map(|(who, near)| (who, Arc::clone(near))).collect();
         inner.processes.extend(watched);
     }
 

@@ -16,7 +16,6 @@
 //! the thread that follows the rules looks again, and knows how long a call took.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use super::GroupError;
 use super::config::Bounds;
 use super::event::GroupView;
+use super::holders::{Holder, Holders};
 use super::rules::clocks::Pace;
 use super::rules::record::{Promise, RankGeneration, Record};
 use super::stored::{StoredRow, Unreadable, parse_record, parse_row, record_text, row_text};
@@ -65,19 +65,6 @@ pub(super) struct Goodbye {
     pub(super) last: u32,
 }
 
-/// What this rank keeps of one that holds its lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Holder {
-    /// It runs on the machine of this rank.
-    pub(super) beside: bool,
-    /// Its process, where this rank can watch it: another process of the same machine.
-    pub(super) near: Option<Arc<Process>>,
-    /// It wants to be taken in.
-    pub(super) asks: bool,
-    /// Digest of what stands under its lease.
-    text: u64,
-}
-
 /// What this rank has read.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
@@ -85,9 +72,7 @@ pub(super) struct Kept {
     /// The record as it stands in the store.
     text: Vec<u8>,
     /// Those that hold their leases.
-    pub(super) members: BTreeMap<RankGeneration, Holder>,
-    /// Those that have held them. When the leases of many lapse at once, all ranks read all that are taken again.
-    lapsed: BTreeMap<RankGeneration, Holder>,
+    pub(super) members: Holders,
     pub(super) rows: BTreeMap<RankGeneration, StoredRow>,
     /// By proposal and rank.
     pub(super) promises: BTreeMap<(u64, RankGeneration), Promise>,
@@ -104,7 +89,7 @@ pub(super) struct Kept {
     count: Option<Count>,
     /// Keys that cannot be, which were told.
     told: BTreeSet<String>,
-    /// Something was read, or the view has changed, and nobody has looked through it yet.
+    /// The driver has not gone through what was read since [`GroupStore::drop_kept`], or through a new view.
     pub(super) is_new: bool,
 }
 
@@ -454,12 +439,7 @@ impl GroupStore {
                 .iter()
                 .filter_map(|name| rank_generation(name, slots).ok());
             let held: BTreeSet<RankGeneration> = named.collect();
-            let kept = &mut self.kept;
-            let (held, gone) = std::mem::take(&mut kept.members)
-                .into_iter()
-                .partition(|(who, _)| held.contains(who));
-            kept.members = held;
-            kept.lapsed.extend::<BTreeMap<_, _>>(gone);
+            self.kept.members.retain(|who| held.contains(&who));
         }
         self.kept.count = Some(count);
         Ok(())
@@ -472,10 +452,10 @@ impl GroupStore {
         let Some(record) = &kept.record else {
             return;
         };
-        let dropped = |who: &RankGeneration| record.was_dropped(who.0, who.1);
-        let gone = kept.members.keys().filter(|who| dropped(who)).count();
+        let dropped = |who: RankGeneration| record.was_dropped(who.0, who.1);
+        let gone = kept.members.iter().filter(|(who, _)| dropped(*who)).count();
         if (kept.members.len() - gone) as u64 == held {
-            kept.members.retain(|who, _| !dropped(who));
+            kept.members.retain(|who| !dropped(who));
         }
     }
 
@@ -506,16 +486,12 @@ impl GroupStore {
                 kept.is_new = true;
                 match kind {
                     "member" => {
-                        let before = kept
-                            .members
-                            .remove(&who)
-                            .or_else(|| kept.lapsed.remove(&who));
-                        let text = digest(&entry.value);
-                        let holder = match before.filter(|before| before.text == text) {
-                            Some(same) => same,
-                            None => Holder::of(parse(&entry.value)?, text, &self.process),
-                        };
-                        kept.members.insert(who, holder);
+                        kept.members.remove(who);
+                        let Member { process, asks } = parse(&entry.value)?;
+                        let beside = process.is_beside(&self.process);
+                        let near = beside && process != self.process;
+                        let holder = Holder { beside, asks };
+                        kept.members.insert(who, holder, near.then_some(process));
                     }
                     "row" => {
                         kept.rows.remove(&who);
@@ -548,7 +524,6 @@ impl GroupStore {
         kept.rows.retain(|who, _| !is_over(*who));
         kept.goodbyes.retain(|who, _| !is_over(*who));
         kept.over.retain(|who| !is_over(*who));
-        kept.lapsed.retain(|who, _| !is_over(*who));
         true
     }
 
@@ -680,27 +655,6 @@ pub(super) enum Replaced {
     Changed,
     /// The store has none.
     Missing,
-}
-
-impl Holder {
-    /// What the rank of the process `own` keeps of `member`.
-    fn of(Member { process, asks }: Member, text: u64, own: &Process) -> Self {
-        let beside = process.is_beside(own);
-        let near = beside && process != *own;
-        Self {
-            beside,
-            near: near.then(|| Arc::new(process)),
-            asks,
-            text,
-        }
-    }
-}
-
-/// Equal for equal values, within this process.
-fn digest(value: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 fn text(value: &impl Serialize) -> Vec<u8> {
@@ -970,7 +924,7 @@ mod tests {
         let whole = record(|_| ());
         assert_eq!(told(&store, &mut looker, RECORD, &whole), "");
         assert_eq!(looker.kept.record.as_ref().map(|it| it.epoch), Some(1));
-        assert!(looker.kept.members.contains_key(&(0, 1)));
+        assert!(looker.kept.members.contains((0, 1)));
     }
 
     #[test]
@@ -1013,7 +967,7 @@ mod tests {
         looker.look_whole().unwrap();
         let held = |looker: &mut GroupStore| -> Vec<u32> {
             looker.look(&LookAt::Members).unwrap();
-            looker.kept.members.keys().map(|who| who.0).collect()
+            looker.kept.members.iter().map(|(who, _)| who.0).collect()
         };
         assert_eq!(held(&mut looker), [0, 1, 2, 3]);
         // One lease is gone, and it is not that of the dropped rank: the next count finds it.
@@ -1026,7 +980,7 @@ mod tests {
         holders[2].end_lease();
         holders[1].keep_lease(true).unwrap();
         assert_eq!(held(&mut looker), [1]);
-        assert!(looker.kept.members[&(1, 1)].asks);
+        assert!(looker.kept.members.asks((1, 1)));
     }
 
     #[test]
@@ -1093,9 +1047,9 @@ mod tests {
             store.put(&member_key((slot, 1)), &member).unwrap();
         }
         assert!(looker.look_whole().unwrap().is_empty());
-        let near = |slot| looker.kept.members[&(slot, 1)].near.is_some();
+        let near = |slot| looker.kept.members.near((slot, 1)).is_some();
         assert_eq!([1, 2, 3].map(near), [false, false, true]);
-        let beside = |slot| looker.kept.members[&(slot, 1)].beside;
+        let beside = |slot| looker.kept.members.get((slot, 1)).unwrap().beside;
         assert_eq!([1, 2, 3].map(beside), [true, false, true]);
     }
 
@@ -1114,14 +1068,14 @@ mod tests {
         assert_eq!(own.takings, 1);
         let mut other = opened(&store, (0, 1), 2);
         other.look_whole().unwrap();
-        assert!(other.kept.members[&(1, 2)].asks);
+        assert!(other.kept.members.asks((1, 2)));
         own.keep_lease(false).unwrap();
         assert_eq!(own.takings, 1, "what stands under it has changed");
         other.look_whole().unwrap();
-        assert!(!other.kept.members[&(1, 2)].asks);
+        assert!(!other.kept.members.asks((1, 2)));
         // Not renewed in time.
         let start = Instant::now();
-        while other.kept.members.contains_key(&(1, 2)) {
+        while other.kept.members.contains((1, 2)) {
             assert!(
                 start.elapsed() < Duration::from_secs(100),
                 "it does not run out"
@@ -1132,7 +1086,7 @@ mod tests {
         assert_eq!(own.takings, 2);
         own.end_lease();
         other.look_whole().unwrap();
-        assert!(other.kept.members.is_empty());
+        assert_eq!(other.kept.members.len(), 0);
     }
 
     #[test]
@@ -1145,9 +1099,9 @@ mod tests {
         store.put("group/member/1.2", b"7").unwrap();
         let mut other = opened(&store, (0, 1), 2);
         other.look_whole().unwrap();
-        assert!(!other.kept.members.contains_key(&(1, 2)));
+        assert!(!other.kept.members.contains((1, 2)));
         let start = Instant::now();
-        while !other.kept.members.contains_key(&(1, 2)) {
+        while !other.kept.members.contains((1, 2)) {
             let waited = start.elapsed();
             assert!(waited < Duration::from_secs(100), "it is not written again");
             std::thread::sleep(Duration::from_millis(10));
@@ -1205,7 +1159,7 @@ mod tests {
                 1,
                 "{odd:?}"
             );
-            assert!(own.kept.members.contains_key(&(1, 2)));
+            assert!(own.kept.members.contains((1, 2)));
             // The next round.
             own.end_lease();
             own.kept.told.clear();

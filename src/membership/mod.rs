@@ -73,6 +73,7 @@ mod driver;
 mod error;
 mod event;
 mod group_store;
+mod holders;
 mod layer;
 mod of_team;
 mod pidfd;
@@ -102,6 +103,7 @@ pub use event::{Cause, GroupEvent, GroupEventKind, GroupState, GroupView};
 use group_store::GroupStore;
 pub use group_store::{newest_view, next_generation};
 pub use layer::{Layer, LayerError, LayerView};
+pub use rules::members::Members;
 use shared::Shared;
 use transport::Transport;
 

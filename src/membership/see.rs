@@ -37,10 +37,9 @@ impl Driver {
             self.own.broken.add(&self.own.fenced);
         }
         let kept = &self.store.kept;
-        let asks = |who: &RankGeneration| kept.members.get(who).is_some_and(|member| member.asks);
         let named = |(slot, generation): RankGeneration| {
-            record.members.get(&slot) == Some(&generation)
-                || asks(&(slot, generation)) && !record.members.contains_key(&slot)
+            record.is_member(slot, generation)
+                || kept.members.asks((slot, generation)) && !record.members.contains_key(&slot)
         };
         let connected = inner.connected.iter().filter(|who| named(**who));
         self.own.connected = connected.map(|who| who.0).collect();
@@ -50,36 +49,33 @@ impl Driver {
         let takes = record.open.as_ref().map(|open| &open.takes);
         let takes = takes.into_iter().flat_map(rank_generations);
         let takes = takes.filter(|who| !record.members.contains_key(&who.0));
-        let takes = takes.filter(|who| *who == own || kept.members.contains_key(who));
+        let takes = takes.filter(|who| *who == own || kept.members.contains(*who));
         let mut holders = self.holders(record);
         holders.add(&takes.map(|who| who.0).collect());
-        if record.members.get(&own.0) == Some(&own.1) {
-            holders.insert(own.0);
-        }
         // A rank that does not act has the rows of few.
-        let of_members = kept.rows.iter().filter(|(who, _)| {
-            record.members.get(&who.0) == Some(&who.1) && holders.contains(who.0)
-        });
+        let of_members = kept
+            .rows
+            .iter()
+            .filter(|(who, _)| record.is_member(who.0, who.1) && holders.contains(who.0));
         let rows: BTreeMap<u32, Row> = of_members
             .map(|(who, row)| (who.0, row.row(record.epoch, named)))
             .collect();
         let now = Instant::now();
         let asking = kept.members.iter().filter(|(_, member)| member.asks);
         let asks = asking.filter(|(who, _)| {
-            let taken = record.members.get(&who.0) == Some(&who.1);
-            !taken && (**who == own || self.newcomers.may_come(who.0, now))
+            !record.is_member(who.0, who.1) && (*who == own || self.newcomers.may_come(who.0, now))
         });
-        let ask = |who: &RankGeneration| Ask {
+        let ask = |who: RankGeneration| Ask {
             holds: true,
             row: kept
                 .rows
-                .get(who)
+                .get(&who)
                 .map_or_else(Row::default, |row| row.row(record.epoch, named)),
         };
         let promises = record.open.as_ref().map(|open| {
             let is_asked = |(slot, generation): RankGeneration| {
-                let keeps = record.members.get(&slot) == Some(&generation);
-                keeps && open.keep.contains(slot) || open.takes.get(&slot) == Some(&generation)
+                record.is_member(slot, generation) && open.keep.contains(slot)
+                    || open.takes.get(&slot) == Some(&generation)
             };
             let all = kept.promises_for(record.number);
             let all = all.filter(|(who, _)| is_asked(*who));
@@ -88,10 +84,10 @@ impl Driver {
         let said = kept
             .goodbyes
             .iter()
-            .filter(|(who, _)| record.members.get(&who.0) == Some(&who.1));
+            .filter(|(who, _)| record.is_member(who.0, who.1));
         let said = said.filter(|(_, goodbye)| goodbye.epoch == record.epoch);
         let goodbyes = said.map(|(who, goodbye)| (who.0, goodbye.last));
-        let beside = |who: &RankGeneration| kept.members.get(who).is_some_and(|it| it.beside);
+        let beside = |who: &RankGeneration| kept.members.get(*who).is_some_and(|it| it.beside);
         let beside = match ended.is_empty() {
             true => Slots::default(),
             false => near_of(record, beside),
@@ -108,7 +104,7 @@ impl Driver {
             ended,
             beside,
             rows,
-            asks: asks.map(|(who, _)| (*who, ask(who))).collect(),
+            asks: asks.map(|(who, _)| (who, ask(who))).collect(),
             promises: promises.unwrap_or_default(),
             goodbyes: goodbyes.collect(),
             has_place: self.shared.layer.has_place(record.first),
@@ -128,7 +124,7 @@ impl Driver {
         // The thread that watches processes knows members of this rank's views only.
         let told = self.shared.transport.ended();
         let seen = |who: &RankGeneration| {
-            let near = kept.members.get(who).and_then(|it| it.near.as_ref());
+            let near = kept.members.near(*who);
             told.contains(who) || near.is_some_and(|process| process.has_ended())
         };
         if self.own.applied == 0 {
@@ -146,21 +142,21 @@ impl Driver {
         ended
     }
 
-    /// Members that hold their leases, as far as this rank has read. Both tables are in the order of their slots.
+    /// Members that hold their leases, as far as this rank has read, and this rank if it is one. Both tables are in the order of
+    /// their slots.
     pub(super) fn holders(&self, record: &Record) -> Slots {
-        let mut held = self.store.kept.members.keys().peekable();
-        let holds = |who: &RankGeneration| {
-            while held.next_if(|other| *other < who).is_some() {}
-            held.next_if_eq(&who).is_some()
-        };
-        let holding = rank_generations(&record.members).filter(holds);
-        holding.map(|who| who.0).collect()
+        let own = self.own();
+        let mut held = self.store.kept.members.iter().map(|it| it.0).peekable();
+        near_of(record, |who| {
+            while held.next_if(|other| other < who).is_some() {}
+            *who == own || held.peek() == Some(who)
+        })
     }
 
     /// Members that say themselves that they have ended.
     fn said_over(&self, record: &Record) -> Slots {
         let said = self.store.kept.over.iter();
-        let said = said.filter(|who| record.members.get(&who.0) == Some(&who.1));
+        let said = said.filter(|who| record.is_member(who.0, who.1));
         said.map(|who| who.0).collect()
     }
 
@@ -178,7 +174,7 @@ impl Driver {
         {
             written.entry((open.by, *generation)).or_default().1 = record.number;
         }
-        written.retain(|who, _| record.members.get(&who.0) == Some(&who.1));
+        written.retain(|who, _| record.is_member(who.0, who.1));
         self.heard.writes(written)
     }
 
@@ -286,7 +282,7 @@ impl Driver {
 }
 
 /// The members of which `holds` says so.
-fn near_of(record: &Record, holds: impl Fn(&RankGeneration) -> bool) -> Slots {
+fn near_of(record: &Record, holds: impl FnMut(&RankGeneration) -> bool) -> Slots {
     let members = rank_generations(&record.members).filter(holds);
     members.map(|who| who.0).collect()
 }
@@ -304,7 +300,8 @@ pub(super) struct Heard {
     completed: BTreeMap<u32, u64>,
     /// The last call of this rank's device, and when it was under way.
     last: (u32, Option<Instant>),
-    /// Of each rank of which it is more than nothing. None before the first look.
+    /// How often each rank had taken its lease at the last look, and the newest proposal for which it had written; None before the
+    /// first look.
     written: Option<BTreeMap<RankGeneration, (u32, u64)>>,
 }
 
@@ -372,7 +369,7 @@ impl Heard {
             .collect()
     }
 
-    /// Who has written something since the last look, by what each has written so far. The first look says nothing.
+    /// The ranks that have written since the last look, `now` being what each has written so far. The first look says nothing.
     fn writes(&mut self, now: BTreeMap<RankGeneration, (u32, u64)>) -> Slots {
         let Some(before) = &mut self.written else {
             self.written = Some(now);

@@ -137,7 +137,7 @@ impl Driver {
                 tracing::warn!("the lease is not renewed: {error}");
             }
         }
-        self.opened.retain(|(opened, _)| !slots.contains(*opened));
+        self.opened.retain(|opened, _| !slots.contains(*opened));
         self.shared.tell(GroupEventKind::Fenced {
             ranks: slots.iter().collect(),
         });
@@ -200,7 +200,7 @@ impl Driver {
                 continue;
             }
             let fenced = self.own.fenced.contains(who.0);
-            let opened = match self.opened.contains(&who) {
+            let opened = match self.opened.get(&who.0) == Some(&who.1) {
                 true if !fenced => continue,
                 true => Err("they were ended for a change that kept the rank".to_owned()),
                 false => {
@@ -209,18 +209,19 @@ impl Driver {
                 }
             };
             match opened {
-                Ok(()) => drop(self.opened.insert(who)),
+                Ok(()) => drop(self.opened.insert(who.0, who.1)),
                 Err(error) => {
                     let cause = Cause::Told(format!("the QPs to it are of no use: {error}"));
                     self.shared.suspect(who.0, cause);
                 }
             }
         }
+        self.opened.share(&record.members);
         let mut inner = self.shared.lock();
-        let (opened, own_slot) = (&self.opened, own.0);
-        inner
-            .connected
-            .retain(|who| !opened.contains(who) && who.0 != own_slot);
+        let opened = |(slot, generation): &RankGeneration| {
+            *slot == own.0 || self.opened.get(slot) == Some(generation)
+        };
+        inner.connected.retain(|who| !opened(who));
     }
 
     /// The device has the view of `record`.
@@ -348,7 +349,7 @@ impl Driver {
                 self.through = Some(last);
             }
             let kept = &self.store.kept;
-            let gone = !kept.members.contains_key(who) || kept.over.contains(who);
+            let gone = !kept.members.contains(*who) || kept.over.contains(who);
             if gone || through && says_through(kept.rows.get(who), last) {
                 over.insert(who.0);
             }

@@ -429,7 +429,7 @@ mod tests {
         let members = BTreeMap::from([(1, 4), (2, 1)]);
         let (found, kept) = event(GroupEventKind::Proposed {
             proposal: 9,
-            members,
+            members: members.into(),
         });
         assert_eq!((found.kind, found.proposal), (WV_EVENT_PROPOSED, 9));
         assert_eq!((kept.members, kept.generations), (vec![1, 2], vec![4, 1]));

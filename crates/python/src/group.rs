@@ -106,7 +106,7 @@ impl Group {
         let all = PyDict::new(py);
         all.set_item("epoch", view.epoch)?;
         all.set_item("first", view.first)?;
-        all.set_item("members", view.members)?;
+        all.set_item("members", &*view.members)?;
         all.set_item("parted", view.parted)?;
         Ok(Some(all))
     }

@@ -11,6 +11,7 @@
 //! | module | rules |
 //! |---|---|
 //! | `slots` | sets of ranks and of pairs |
+//! | `members` | ranks and their generations |
 //! | `record` | the record, proposals and what of them is refused; P5 |
 //! | `clocks` | bounds, gaps, pace, turns (P9), waits after failures (P6, P7) |
 //! | `evidence` | signs of life, rows, seconded |
@@ -21,6 +22,7 @@
 mod choice;
 pub(super) mod clocks;
 pub(super) mod evidence;
+pub(super) mod members;
 #[cfg(test)]
 mod model;
 pub(super) mod named;

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use super::members::Members;
 use super::slots::{Pairs, Slots};
 
 /// Slot and generation.
 pub(crate) type RankGeneration = (u32, u32);
-
-/// Ranks and their generations, by slot.
-pub(crate) type Members = BTreeMap<u32, u32>;
 
 /// The largest number that a proposal may have: a number above it is no number of ours.
 pub(crate) const LARGEST_PROPOSAL: u64 = 1 << 63;

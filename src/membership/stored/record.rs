@@ -108,6 +108,7 @@ pub(in crate::membership) fn parse_record(value: &[u8], slots: u32) -> Result<Re
             });
         }
     }
+    admitted.share(&members);
     let left = field("left").two_table(&text.left)?;
     if let Some((&slot, _)) = left.iter().find(|(_, (generation, _))| *generation == 0) {
         return Err(Unreadable::Generation {

@@ -246,7 +246,7 @@ impl Field {
 
     /// The same, where the numbers are generations.
     pub(super) fn generations(&self, text: &str) -> Result<Members, Unreadable> {
-        let all = self.table(text)?;
+        let all = Members::from(self.table(text)?);
         match all.iter().find(|(_, generation)| **generation == 0) {
             Some((&slot, _)) => Err(Unreadable::Generation {
                 field: self.name,
@@ -368,7 +368,7 @@ mod tests {
         let table: BTreeMap<u32, u32> = (0..9).map(|slot| (slot, 1 + slot / 4)).collect();
         let text = table_text(&table, 9);
         assert_eq!(text, "0-8=1*4,2*4,3");
-        assert_eq!(field(9).generations(&text).unwrap(), table);
+        assert_eq!(*field(9).generations(&text).unwrap(), table);
         let two: BTreeMap<u32, (u32, u32)> = [(2, (1, u32::MAX)), (5, (1, 0))].into();
         let text = two_table_text(&two, 9);
         assert_eq!(text, "2,5=1*2=4294967295,0");
