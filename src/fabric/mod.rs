@@ -5,11 +5,13 @@
 mod error;
 mod identity;
 mod offered;
+mod port;
 mod psn;
 mod rail;
 
 pub(crate) use error::FabricError;
 pub(crate) use identity::{Identity, LiveTeam, Reach, RegisteredWindow, teams_on};
 pub(crate) use offered::Offered;
+pub(crate) use port::PortRecord;
 pub(crate) use psn::{PSN_BITS, any_psn, far_from, first_psn};
 pub(crate) use rail::{Rail, RailConfig};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{RankSet, SignalOrder, TeamError};
 use crate::abi::MAX_RAILS;
-use crate::config::{QpModes, setters};
+use crate::config::{PathConfig, QpModes, setters};
 use crate::fabric::RailConfig;
 use crate::verbs::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 
@@ -70,6 +70,8 @@ pub struct TeamConfig {
     pub direct: bool,
     /// How signals are kept behind data. Default `None`: the cheapest way that the devices of all rails allow.
     pub order: Option<SignalOrder>,
+    /// How packets go to the peers.
+    pub path: PathConfig,
     /// Take `order` even where the device does not keep it. For tests, which show that it breaks.
     pub(crate) order_unchecked: bool,
 }
@@ -95,6 +97,7 @@ setters! {
         with_log_recv_depth(log_recv_depth: Option<u8>),
         with_direct(direct: bool),
         with_order(order: Option<SignalOrder>),
+        with_path(path: PathConfig),
     }
 }
 
@@ -122,6 +125,7 @@ impl TeamConfig {
             log_recv_depth: None,
             direct: false,
             order: None,
+            path: PathConfig::default(),
             order_unchecked: false,
         }
     }
@@ -286,6 +290,7 @@ impl TeamConfig {
             queues: self.queues,
             cq: self.cq,
             log_recv_depth: self.log_recv_depth.map(|log| log.min(15)),
+            pkey: self.path.pkey,
             ..QpConfig::default()
         }
     }

@@ -9,13 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::TeamError;
 use super::direct::check_handle;
 use super::exchange::Exchange;
-use crate::fabric::Identity;
-use crate::fabric::PSN_BITS;
+use crate::config::PathConfig;
+use crate::fabric::{Identity, PSN_BITS, PortRecord};
 use crate::gpu::MemoryHandle;
-use crate::verbs::Mtu;
 
 /// Version of both records.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// Where a hello is kept.
 pub(super) fn hello_key(rank: u32, generation: u32) -> String {
@@ -37,7 +36,8 @@ pub(super) fn rank_generation(name: &str) -> Option<(u32, u32)> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) version: u32,
-    pub(super) rails: Vec<RailRecord>,
+    /// Its port on each rail.
+    pub(super) rails: Vec<PortRecord>,
     pub(super) identity: Identity,
     /// What all ranks have alike.
     pub(super) agreed: Vec<(String, String)>,
@@ -45,14 +45,6 @@ pub(super) struct Hello {
     pub(super) windows: Option<Vec<WindowShape>>,
     /// From a founder to the others; none in the hello of a rank that joins later.
     pub(super) offers: Vec<Offer>,
-}
-
-/// One HCA of a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct RailRecord {
-    pub(super) gid: [u8; 16],
-    /// Code of the port's MTU.
-    pub(super) mtu: u32,
 }
 
 /// What is the same of a window at all ranks.
@@ -104,6 +96,7 @@ pub(super) struct Wanted<'a> {
     pub(super) own: (u32, u32),
     pub(super) hello: &'a Hello,
     pub(super) qps_per_peer: u32,
+    pub(super) path: PathConfig,
 }
 
 impl Wanted<'_> {
@@ -122,11 +115,13 @@ impl Wanted<'_> {
         if own != theirs {
             return Err(self.differs("number of rails", own, rank, theirs));
         }
-        for rail in &hello.rails {
-            if Mtu::from_code(rail.mtu).is_none() {
-                let reason = format!("MTU code {}; it must be 1 to 5", rail.mtu);
-                return Err(self.exchange.record(rank, key, &reason));
-            }
+        for (number, (own, theirs)) in self.hello.rails.iter().zip(&hello.rails).enumerate() {
+            let refused = |reason: String| self.exchange.record(rank, key, &reason);
+            theirs.check().map_err(refused)?;
+            own.fits(theirs, &self.path).map_err(|unfit| {
+                let what = format!("{} of rail {number}", unfit.what);
+                self.differs(&what, unfit.own, rank, unfit.theirs)
+            })?;
         }
         match &hello.windows {
             Some(theirs) => self.check_windows(rank, windows, theirs.iter()),

@@ -38,6 +38,7 @@ pub(super) struct Link {
     far: Option<u32>,
     /// Where the other end is; set when it has told.
     path: Option<PathAttr>,
+    log_peer_reads: Option<u8>,
     /// The life that is being made.
     next: Option<NextLife>,
     /// Moved to Err, and not reset since.
@@ -108,6 +109,7 @@ impl Link {
             psn: any_psn(),
             far: None,
             path: None,
+            log_peer_reads: None,
             next: None,
             ended: false,
             skipped: Skipped::default(),
@@ -149,9 +151,10 @@ impl Link {
         self.skipped
     }
 
-    /// Where the other end is.
-    pub(super) fn set_path(&mut self, path: PathAttr) {
+    /// Where the other end is, and log2 of the reads and atomics that it takes at once.
+    pub(super) fn set_path(&mut self, path: PathAttr, log_reads: u8) {
         self.path = Some(path);
+        self.log_peer_reads = Some(log_reads);
     }
 
     /// What the HCA says about it.
@@ -303,6 +306,7 @@ impl Link {
     ) -> Result<(), VerbsError> {
         let send = SendAttr {
             psn: first_psn(self.psn(), far),
+            log_peer_reads: self.log_peer_reads,
             ..*send
         };
         self.step(|stage| match stage {

@@ -5,15 +5,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::exchange::Exchange;
 use super::failures::Failures;
-use super::hello::{Hello, Offer, QpOffer, RailRecord, VERSION, Wanted, WindowOffer, hello_key};
+use super::hello::{Hello, Offer, QpOffer, VERSION, Wanted, WindowOffer, hello_key};
 use super::link::Link;
 use super::reunite::Reunion;
 use super::{TeamConfig, TeamError};
 use crate::abi::{RAIL_SHIFT, Status};
+use crate::config::PathConfig;
 use crate::fabric::Rail;
-use crate::fabric::{Identity, Reach};
+use crate::fabric::{Identity, PortRecord, Reach};
 use crate::gpu::Gpu;
-use crate::verbs::{Gid, Mtu, PathAttr, SendAttr, VerbsError};
+use crate::verbs::{PathAttr, SendAttr, VerbsError};
 
 /// Retransmission timeout on the software HCA, 4.096 us · 2^17 = 0.5 s: the process behind it may wait for a core.
 const SOFT_ACK_TIMEOUT: u8 = 17;
@@ -28,6 +29,7 @@ pub(super) struct Links {
     failures: Failures,
     /// How patient QPs are, by rail.
     send: Vec<SendAttr>,
+    path: PathConfig,
 }
 
 /// The QPs to one peer; none for the rank itself.
@@ -82,8 +84,17 @@ pub(super) struct Known {
     pub(super) generation: u32,
     pub(super) identity: Identity,
     pub(super) reach: Reach,
-    /// By rail, without QP and packet number.
-    paths: Vec<PathAttr>,
+    /// By rail.
+    ways: Vec<Way>,
+}
+
+/// The way to a port of a peer.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// Without QP and packet number.
+    path: PathAttr,
+    /// log2 of the reads and atomics that the port takes at once.
+    log_reads: u8,
 }
 
 impl Links {
@@ -96,6 +107,8 @@ impl Links {
         identity: Identity,
     ) -> Result<Self, TeamError> {
         let failures = Failures::new(gpu, config.ranks)?;
+        let port = |rail: &Rail| PortRecord::of(rail.context(), &config.path);
+        let ports: Vec<PortRecord> = rails.iter().map(port).collect::<Result<_, VerbsError>>()?;
         let mut peers = Vec::new();
         for peer in 0..config.ranks {
             peers.push(PeerLinks {
@@ -109,7 +122,7 @@ impl Links {
         Ok(Self {
             hello: Hello {
                 version: VERSION,
-                rails: rails.iter().map(rail_record).collect::<Result<_, _>>()?,
+                rails: ports,
                 identity,
                 agreed,
                 windows: None,
@@ -118,6 +131,7 @@ impl Links {
             peers,
             failures,
             send: rails.iter().map(|rail| patience(rail, config)).collect(),
+            path: config.path,
         })
     }
 
@@ -168,6 +182,7 @@ impl Links {
             own: (config.rank, config.generation),
             hello: &self.hello,
             qps_per_peer: config.qps_per_peer,
+            path: config.path,
         }
     }
 
@@ -178,23 +193,24 @@ impl Links {
         generation: u32,
         hello: &Hello,
     ) -> Result<Known, TeamError> {
-        let reached = |(number, rail): (usize, &Rail)| -> Result<PathAttr, VerbsError> {
+        let way = |(number, rail): (usize, &Rail)| -> Result<Way, VerbsError> {
             let (own, theirs) = (&self.hello.rails[number], &hello.rails[number]);
-            let path = PathAttr {
-                mtu: Mtu::from_code(theirs.mtu.min(own.mtu)),
-                rail: u8::try_from(number).expect("at most 16 rails"),
-                ..PathAttr::new(0, Gid(theirs.gid), 0)
-            };
-            path.resolved(rail.pd())
+            let class = rail.context().traffic_class(self.path.traffic_class);
+            let number = u8::try_from(number).expect("at most 16 rails");
+            let path = own.path(theirs, &self.path, class.value, number);
+            Ok(Way {
+                path: path.with_address(path.address.resolved(rail.pd())?),
+                log_reads: theirs.log_reads(),
+            })
         };
         Ok(Known {
             generation,
             reach: self.hello.identity.reach(&hello.identity),
             identity: hello.identity.clone(),
-            paths: rails
+            ways: rails
                 .iter()
                 .enumerate()
-                .map(reached)
+                .map(way)
                 .collect::<Result<_, _>>()?,
         })
     }
@@ -343,11 +359,8 @@ impl PeerState {
     /// To Rtr: what `theirs` send is taken.
     pub(super) fn receive(&mut self, known: &Known, theirs: &[QpOffer]) -> Result<(), TeamError> {
         for ((number, link), qp) in self.links.iter_mut().enumerate().zip(theirs) {
-            let path = known.paths[number % known.paths.len()];
-            link.set_path(PathAttr {
-                remote_qpn: qp.qpn,
-                ..path
-            });
+            let Way { path, log_reads } = known.ways[number % known.ways.len()];
+            link.set_path(path.with_remote_qpn(qp.qpn), log_reads);
         }
         self.receive_again(theirs)
     }
@@ -399,14 +412,6 @@ pub(super) fn make(
     links
         .map(|(number, rail)| Link::new(gpu, rail, (peer, number), failures.addr(peer), life))
         .collect()
-}
-
-fn rail_record(rail: &Rail) -> Result<RailRecord, VerbsError> {
-    let context = rail.context();
-    Ok(RailRecord {
-        gid: context.roce_v2_gid()?.gid.0,
-        mtu: context.port().active_mtu as u32,
-    })
 }
 
 fn patience(rail: &Rail, config: &TeamConfig) -> SendAttr {

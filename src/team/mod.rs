@@ -173,6 +173,7 @@ impl Team {
                 log_depth: config.log_depth,
                 timeout: config.join_timeout,
                 deadline: config.deadline,
+                path: config.path,
                 ..role
             };
             Ok((team.with_modes(&config.modes), contexts, gpu))

@@ -8,6 +8,7 @@ use mlx5_prm::hca_cap::{AtomicCaps, CapType, HcaCap2, QueryHcaCapIn, QueryHcaCap
 use super::command;
 use super::context::OpenDevice;
 use super::error::VerbsError;
+use super::port::LinkLayer;
 use super::qp_config::LOG_MIN_DEPTH;
 use crate::abi::{ATOMIC_64, ATOMIC_MASKED_32, ATOMIC_MASKED_64, ATOMIC_RESULT_BE};
 
@@ -39,7 +40,7 @@ pub struct Caps {
     pub log_max_send_dbr_less_qp_sq: u8,
     /// log2 of the longest completion queue, entries.
     pub log_max_cq_sz: u8,
-    /// Source ports that a RoCEv2 QP may use; `None` if the device chooses.
+    /// Source ports that a RoCEv2 QP may use; `None` if the device chooses, and on InfiniBand.
     pub udp_source_ports: Option<RangeInclusive<u16>>,
     /// Whether QPs can belong to a set of counters.
     pub counter_sets: bool,
@@ -93,15 +94,16 @@ const LOG_SQ_LIMIT: u32 = 15;
 const LOG_RA_LIMIT: u32 = 7;
 
 impl Caps {
-    /// Reads and checks.
-    pub(super) fn query(device: &OpenDevice) -> Result<Self, VerbsError> {
+    /// Reads and checks, for a port with this link layer.
+    pub(super) fn query(device: &OpenDevice, link_layer: LinkLayer) -> Result<Self, VerbsError> {
         let general = query(device, CapType::GENERAL)?;
         let general = general.cmd_hca_cap();
+        let ethernet = u32::from(link_layer == LinkLayer::Ethernet);
         let needed = [
             ("rc", general.rc(), 1),
-            ("roce", general.roce(), 1),
+            ("roce", general.roce().max(1 - ethernet), 1),
             ("cq_oi", general.cq_oi(), 1),
-            ("port_type", general.port_type(), 1),
+            ("port_type", general.port_type(), ethernet),
         ];
         for (what, has, needed) in needed {
             if has != needed {
@@ -113,8 +115,10 @@ impl Caps {
             let needed = format!("at least {LOG_MIN_DEPTH}");
             return Err(device.lacks("log_max_qp_sz", log_max_qp_sz, needed));
         }
-        let roce = query(device, CapType::ROCE)?;
-        let roce = roce.roce_caps();
+        let udp_source_ports = match link_layer {
+            LinkLayer::Ethernet => udp_source_ports(device)?,
+            LinkLayer::InfiniBand => None,
+        };
         let atomic = match general.atomic() {
             0 => AtomicCaps::default(),
             _ => *query(device, CapType::ATOMIC)?.atomic_caps(),
@@ -140,10 +144,7 @@ impl Caps {
             send_dbr_mode_no_dbr_ext: second.send_dbr_mode_no_dbr_ext() != 0,
             log_max_send_dbr_less_qp_sq: narrow(second.log_max_send_dbr_less_qp_sq()),
             log_max_cq_sz: narrow(general.log_max_cq_sz()),
-            udp_source_ports: (roce.sw_r_roce_src_udp_port() != 0).then(|| {
-                let port = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
-                port(roce.r_roce_min_src_udp_port())..=port(roce.r_roce_max_src_udp_port())
-            }),
+            udp_source_ports,
             counter_sets: general.max_qp_cnt() != 0,
             qp_data_in_order: general.qp_data_in_order() != 0,
             data_order: DataOrder::of(
@@ -174,6 +175,14 @@ impl Caps {
             .fold(0, |all, (_, bit)| all | bit)
             & any
     }
+}
+
+fn udp_source_ports(device: &OpenDevice) -> Result<Option<RangeInclusive<u16>>, VerbsError> {
+    let caps = query(device, CapType::ROCE)?;
+    let roce = caps.roce_caps();
+    let port = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
+    let range = port(roce.r_roce_min_src_udp_port())..=port(roce.r_roce_max_src_udp_port());
+    Ok((roce.sw_r_roce_src_udp_port() != 0).then_some(range))
 }
 
 fn query(device: &OpenDevice, kind: CapType) -> Result<QueryHcaCapOut, VerbsError> {

@@ -20,11 +20,11 @@ use crate::sys::bindings::{
     MLX5DV_CONTEXT_FLAGS_DEVX, ibv_context, ibv_device, mlx5dv_context_attr,
 };
 
-/// The port that the runtime uses: a ConnectX function has one.
-pub(super) const PORT: u8 = 1;
+/// So many ports a device is asked for.
+const MOST_PORTS: u8 = 8;
 
-/// An open device with DevX, an active Ethernet port and everything that the runtime needs of it. Every object made through
-/// it keeps it open.
+/// An open device with DevX, an active port and everything that the runtime needs of it. Every object made through it keeps it
+/// open.
 pub struct Context {
     info: DeviceInfo,
     caps: Caps,
@@ -41,13 +41,22 @@ pub struct Context {
 }
 
 impl Context {
-    /// Opens a device, reads its capabilities, port and GIDs, and checks them.
+    /// Opens a device, reads its capabilities, its first active port and that port's GIDs, and checks them.
     ///
     /// # Errors
     ///
     /// [`VerbsError::NoDevice`] names every device that is there and why it does not do; with a device selected by name, the
     /// reason itself: [`VerbsError::Call`], [`VerbsError::Command`] or [`VerbsError::Capability`].
     pub fn open(selector: &DeviceSelector) -> Result<Arc<Self>, VerbsError> {
+        Self::open_port(selector, None)
+    }
+
+    /// The same with this port of the device; without one, its first that is active.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::open`].
+    pub fn open_port(selector: &DeviceSelector, port: Option<u8>) -> Result<Arc<Self>, VerbsError> {
         let list = DeviceList::new(Rdma::load()?)?;
         let mut found = Vec::new();
         for device in list.devices() {
@@ -57,7 +66,7 @@ impl Context {
                 DeviceSelector::Name(name) => *name == info.name,
             };
             let name = info.name.clone();
-            let reason = match wanted.then(|| Self::open_device(device, info)) {
+            let reason = match wanted.then(|| Self::open_device(device, info, port)) {
                 Some(Ok(context)) => return Ok(Arc::new(context)),
                 Some(Err(error)) if *selector != DeviceSelector::Auto => return Err(error),
                 Some(Err(error)) => error.to_string(),
@@ -71,7 +80,11 @@ impl Context {
         })
     }
 
-    fn open_device(device: NonNull<ibv_device>, info: DeviceInfo) -> Result<Self, VerbsError> {
+    fn open_device(
+        device: NonNull<ibv_device>,
+        info: DeviceInfo,
+        port: Option<u8>,
+    ) -> Result<Self, VerbsError> {
         if !info.mlx5 {
             return Err(VerbsError::Capability {
                 device: info.name,
@@ -81,9 +94,12 @@ impl Context {
             });
         }
         let open = OpenDevice::new(device, &info.name)?;
-        let port = PortInfo::query(&open)?;
-        let caps = Caps::query(&open)?;
-        let gids = GidEntry::query(&open, port.gid_table_length)?;
+        let port = match port {
+            Some(port) => PortInfo::query(&open, &info, port)?,
+            None => first_active(&open, &info)?,
+        };
+        let caps = Caps::query(&open, port.link_layer)?;
+        let gids = GidEntry::query(&open, &port)?;
         Ok(Self {
             info,
             caps,
@@ -139,18 +155,32 @@ impl Context {
         })
     }
 
-    /// The GID that the runtime speaks from: RoCEv2, IPv4 before IPv6, routable before link-local, lowest index first.
+    /// The GID that the runtime speaks from. On Ethernet RoCEv2, routable before link-local, IPv4 before IPv6, lowest index
+    /// first; on InfiniBand the first.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Capability`] if the port has no RoCEv2 GID.
-    pub fn roce_v2_gid(&self) -> Result<GidEntry, VerbsError> {
-        GidEntry::choose(&self.gids).ok_or_else(|| VerbsError::Capability {
-            device: self.info.name.clone(),
-            what: "GID table",
-            has: format!("{} entries, none of RoCEv2", self.gids.len()),
-            needed: "a RoCEv2 GID: an IP address on the port's interface".to_owned(),
+    /// [`VerbsError::Capability`] if the port has none.
+    pub fn own_gid(&self) -> Result<GidEntry, VerbsError> {
+        let chosen = GidEntry::choose(&self.gids, self.port.link_layer);
+        chosen.ok_or_else(|| self.lacks_gid("a RoCEv2 GID: an IP address on the port's interface"))
+    }
+
+    /// The RoCEv2 GID from which packets reach `remote`: of the same address family, as [`Context::own_gid`] chooses.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::Capability`] if the port has none.
+    pub fn roce_v2_gid_towards(&self, remote: &Gid) -> Result<GidEntry, VerbsError> {
+        GidEntry::towards(&self.gids, remote).ok_or_else(|| {
+            self.lacks_gid(format!("a RoCEv2 GID of the address family of {remote}"))
         })
+    }
+
+    fn lacks_gid(&self, needed: impl ToString) -> VerbsError {
+        let of_roce_v2 = self.gids.iter().filter(|entry| entry.roce_v2).count();
+        let has = format!("{} entries, {of_roce_v2} of RoCEv2", self.gids.len());
+        self.open.lacks("GID table", has, needed)
     }
 
     pub(super) fn rdma(&self) -> &'static Rdma {
@@ -219,6 +249,20 @@ impl Context {
             limit: limit.to_string(),
         }
     }
+}
+
+/// The first port of a device that is active; what keeps each from it, if none is.
+fn first_active(device: &OpenDevice, info: &DeviceInfo) -> Result<PortInfo, VerbsError> {
+    let mut first = None;
+    for number in 1..=MOST_PORTS {
+        match PortInfo::query(device, info, number) {
+            Ok(port) => return Ok(port),
+            // No such port: the one before was the last.
+            Err(VerbsError::Call { .. }) if first.is_some() => break,
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    Err(first.unwrap_or_else(|| device.lacks("port", "none", "an active one")))
 }
 
 impl fmt::Debug for Context {

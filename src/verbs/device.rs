@@ -25,6 +25,8 @@ pub struct DeviceInfo {
     pub board: String,
     /// `fw_ver` of sysfs; empty if there is none.
     pub firmware: String,
+    /// Its folder of sysfs.
+    pub(super) path: PathBuf,
 }
 
 impl DeviceInfo {
@@ -33,12 +35,22 @@ impl DeviceInfo {
     pub fn is_soft(&self) -> bool {
         self.board.starts_with("SOFTHCA")
     }
+
+    /// The first `length` partition keys of a port; 0 for one that sysfs does not show. Where `ibv_query_pkey(3)` looks.
+    pub(super) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
+        let table = self.path.join(format!("ports/{port}/pkeys"));
+        let key = |index: u16| -> Option<u16> {
+            let text = std::fs::read_to_string(table.join(index.to_string())).ok()?;
+            u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+        };
+        (0..length).map(|index| key(index).unwrap_or(0)).collect()
+    }
 }
 
 /// Which device to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSelector {
-    /// The first device in the list that DevX can drive and whose port is active on Ethernet.
+    /// The first device in the list that DevX can drive and that has an active port.
     #[default]
     Auto,
     /// The device of this name.
@@ -48,7 +60,7 @@ pub enum DeviceSelector {
 impl fmt::Display for DeviceSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Auto => f.write_str("that DevX can drive, with an active Ethernet port"),
+            Self::Auto => f.write_str("that DevX can drive, with an active port"),
             Self::Name(name) => f.write_str(name),
         }
     }
@@ -125,6 +137,7 @@ impl DeviceList {
             mlx5: unsafe { self.rdma.mlx5dv_is_supported(device.as_ptr()) },
             board: attribute("board_id"),
             firmware: attribute("fw_ver"),
+            path,
         }
     }
 }
@@ -165,6 +178,7 @@ mod tests {
             mlx5: true,
             board: board.to_owned(),
             firmware: String::new(),
+            path: PathBuf::new(),
         };
         assert!(device("SOFTHCA0000000001").is_soft());
         assert!(!device("MT_0000000838").is_soft());

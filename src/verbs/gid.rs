@@ -6,11 +6,13 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::context::{OpenDevice, PORT};
+use super::context::OpenDevice;
 use super::error::VerbsError;
+use super::port::{LinkLayer, PortInfo};
 use crate::sys::bindings::{IBV_GID_TYPE_ROCE_V2, ibv_gid, ibv_gid_entry};
 
-/// A GID: 16 bytes in network order. For RoCEv2 an IP address, IPv4 as `::ffff:a.b.c.d`.
+/// A GID: 16 bytes in network order. For RoCEv2 an IP address, IPv4 as `::ffff:a.b.c.d`; for InfiniBand the prefix of the subnet
+/// and the GUID of the port.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Gid(pub [u8; 16]);
 
@@ -55,9 +57,18 @@ pub struct GidEntry {
     pub roce_v2: bool,
 }
 
+impl Gid {
+    /// The upper half: on InfiniBand the prefix of the subnet.
+    #[must_use]
+    pub fn subnet_prefix(&self) -> u64 {
+        let [prefix, _] = bytemuck::cast::<_, [[u8; 8]; 2]>(self.0);
+        u64::from_be_bytes(prefix)
+    }
+}
+
 impl GidEntry {
-    /// The valid entries of the port's table, which has at most `length`.
-    pub(super) fn query(device: &OpenDevice, length: usize) -> Result<Vec<Self>, VerbsError> {
+    /// The valid entries of the table of `port`.
+    pub(super) fn query(device: &OpenDevice, port: &PortInfo) -> Result<Vec<Self>, VerbsError> {
         let empty = ibv_gid_entry {
             gid: ibv_gid { raw: [0; 16] },
             gid_index: 0,
@@ -65,7 +76,8 @@ impl GidEntry {
             gid_type: 0,
             ndev_ifindex: 0,
         };
-        let mut entries = vec![empty; length];
+        // The call lists all ports of the device.
+        let mut entries = vec![empty; port.gid_table_length * usize::from(port.number)];
         // SAFETY: the context is open; there is room for `entries.len()` entries of the size stated.
         let count = unsafe {
             device.rdma()._ibv_query_gid_table(
@@ -82,19 +94,32 @@ impl GidEntry {
             return Err(device.failed("ibv_query_gid_table", errno));
         };
         entries.truncate(count);
-        entries.retain(|entry| entry.port_num == u32::from(PORT));
+        entries.retain(|entry| entry.port_num == u32::from(port.number));
         Ok(entries.iter().map(Self::from_entry).collect())
     }
 
-    /// See [`Context::roce_v2_gid`](super::Context::roce_v2_gid).
-    pub(super) fn choose(entries: &[Self]) -> Option<Self> {
-        let usable = entries.iter().filter(|entry| entry.roce_v2);
-        usable
-            .min_by_key(|entry| {
-                let gid = &entry.gid;
-                (gid.is_link_local(), gid.ipv4().is_none(), entry.index)
-            })
-            .copied()
+    /// See [`Context::own_gid`](super::Context::own_gid).
+    pub(super) fn choose(entries: &[Self], link_layer: LinkLayer) -> Option<Self> {
+        let is_usable = |entry: &&Self| entry.roce_v2 || link_layer == LinkLayer::InfiniBand;
+        let usable = entries.iter().filter(is_usable);
+        let key = |entry: &&Self| {
+            let gid = &entry.gid;
+            match link_layer {
+                LinkLayer::Ethernet => (gid.is_link_local(), gid.ipv4().is_none(), entry.index),
+                LinkLayer::InfiniBand => (false, false, entry.index),
+            }
+        };
+        usable.min_by_key(key).copied()
+    }
+
+    /// The RoCEv2 entry from which packets reach `remote`: of its address family, since a packet has one.
+    pub(super) fn towards(entries: &[Self], remote: &Gid) -> Option<Self> {
+        let is_ipv4 = remote.ipv4().is_some();
+        let same = entries
+            .iter()
+            .filter(|entry| entry.gid.ipv4().is_some() == is_ipv4);
+        let same: Vec<Self> = same.copied().collect();
+        Self::choose(&same, LinkLayer::Ethernet)
     }
 
     fn from_entry(entry: &ibv_gid_entry) -> Self {
@@ -130,10 +155,27 @@ mod tests {
             entry(4, "2001:db8::1", true),
             entry(5, "::ffff:10.0.0.2", true),
         ];
-        assert_eq!(GidEntry::choose(&table), Some(table[3]));
-        assert_eq!(GidEntry::choose(&table[..2]), Some(table[1]));
-        assert_eq!(GidEntry::choose(&table[4..5]), Some(table[4]));
-        assert_eq!(GidEntry::choose(&table[..1]), None);
+        let choose = |table: &[GidEntry]| GidEntry::choose(table, LinkLayer::Ethernet);
+        assert_eq!(choose(&table), Some(table[3]));
+        assert_eq!(choose(&table[..2]), Some(table[1]));
+        assert_eq!(choose(&table[4..5]), Some(table[4]));
+        assert_eq!(choose(&table[..1]), None);
+        let towards = |remote: &GidEntry| GidEntry::towards(&table, &remote.gid);
+        assert_eq!(towards(&table[5]), Some(table[3]));
+        assert_eq!(towards(&table[4]), Some(table[4]));
+        assert_eq!(
+            GidEntry::towards(&table[..4], &table[4].gid),
+            Some(table[1])
+        );
+        assert_eq!(GidEntry::towards(&table[..2], &table[3].gid), None);
+    }
+
+    #[test]
+    fn the_source_on_infiniband_is_the_first_gid() {
+        let table = [entry(2, "fe80::2", false), entry(0, "fe80::1", false)];
+        let chosen = GidEntry::choose(&table, LinkLayer::InfiniBand);
+        assert_eq!(chosen, Some(table[1]));
+        assert_eq!(table[0].gid.subnet_prefix(), 0xfe80_0000_0000_0000);
     }
 
     #[test]

@@ -31,6 +31,7 @@
 //! had made; the error is typed, with opcode, status and syndrome where a command was refused. If the HCA will not destroy
 //! an object, the memory behind it is kept for ever instead of being given to the next.
 
+mod address;
 mod blocks;
 mod caps;
 mod command;
@@ -55,11 +56,13 @@ mod qp_attr;
 mod qp_config;
 mod qp_create;
 mod sink;
+mod traffic_class;
 mod uar;
 mod umem;
 
 pub use crate::memheap::{HeapError, HeapStats};
 pub use crate::sys::LoadError;
+pub use address::{AddressVector, GlobalRoute, InfinibandAddress, RoceAddress};
 pub use blocks::QpPlaces;
 pub use caps::{Caps, DataOrder};
 pub use context::Context;
@@ -75,10 +78,11 @@ pub use mailbox::{DoorbellProxy, MAILBOX_BYTES};
 pub use mlx5_prm::qp::QpState;
 pub use mr::{Access, Mr};
 pub use pd::Pd;
-pub use port::{Mtu, PortInfo};
+pub use port::{LinkLayer, Mtu, PortInfo};
 pub(crate) use probe::Probe;
 pub use qp::{Init, Qp, QpStatus, Reset, Rtr, Rts, State, TransitionError};
 pub use qp_attr::{PathAttr, SendAttr};
 pub use qp_config::{CqKind, Doorbell, QpConfig, Queues, Sharing};
 pub use sink::AtomicSink;
+pub use traffic_class::{TrafficClass, TrafficClassFrom};
 pub use uar::DoorbellRegister;

@@ -8,10 +8,10 @@
 
 use std::ptr::NonNull;
 
-use super::context::{Context, PORT, last_errno};
+use super::address::RoceAddress;
+use super::context::last_errno;
 use super::error::VerbsError;
 use super::pd::Pd;
-use super::qp_attr::PathAttr;
 use crate::sys::bindings::{
     MLX5DV_OBJ_AH, ibv_ah, ibv_ah_attr, ibv_gid, ibv_global_route, mlx5dv_ah, mlx5dv_obj,
 };
@@ -22,34 +22,9 @@ struct AddressHandle<'a> {
     raw: NonNull<ibv_ah>,
 }
 
-impl PathAttr {
-    /// The same with the Ethernet address behind `remote_gid`, found now, so that connecting a QP does not have to wait for it.
-    /// May take as long as ARP does.
-    ///
-    /// # Errors
-    ///
-    /// An own GID that the device does not have; the kernel's answer.
-    pub fn resolved(self, pd: &Pd) -> Result<Self, VerbsError> {
-        let mac = resolve_mac(pd, &self)?;
-        Ok(Self {
-            remote_mac: Some(mac),
-            ..self
-        })
-    }
-}
-
-/// Index of the own GID that `path` goes from.
-pub(super) fn source_gid(context: &Context, path: &PathAttr) -> Result<u8, VerbsError> {
-    let index = match path.gid_index {
-        Some(index) => context.gid(index).map(|_| index)?,
-        None => context.roce_v2_gid()?.index,
-    };
-    u8::try_from(index).map_err(|_| VerbsError::argument("GID index", index, u8::MAX))
-}
-
-/// MAC of the next hop to `path.remote_gid`. May take as long as ARP does.
-pub(super) fn resolve_mac(pd: &Pd, path: &PathAttr) -> Result<[u8; 6], VerbsError> {
-    let sgid_index = source_gid(pd.context(), path)?;
+/// MAC of the next hop to the peer. May take as long as ARP does.
+pub(super) fn resolve_mac(pd: &Pd, path: &RoceAddress) -> Result<[u8; 6], VerbsError> {
+    let sgid_index = path.source_gid(pd.context())?;
     let mut attr = ibv_ah_attr {
         grh: ibv_global_route {
             dgid: ibv_gid {
@@ -65,7 +40,7 @@ pub(super) fn resolve_mac(pd: &Pd, path: &PathAttr) -> Result<[u8; 6], VerbsErro
         src_path_bits: 0,
         static_rate: 0,
         is_global: 1,
-        port_num: PORT,
+        port_num: pd.context().port().number,
     };
     let rdma = pd.context().rdma();
     // SAFETY: the domain is alive and `attr` lives through the call.

@@ -5,9 +5,30 @@
 
 use std::fmt;
 
-use super::context::{OpenDevice, PORT};
+use super::context::OpenDevice;
+use super::device::DeviceInfo;
 use super::error::VerbsError;
-use crate::sys::bindings::{IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, ibv_port_attr};
+use crate::sys::bindings::{
+    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_PORT_ACTIVE, ibv_port_attr,
+};
+
+/// What carries the packets of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkLayer {
+    /// RoCEv2.
+    Ethernet,
+    /// LIDs, and GIDs where a GRH is used.
+    InfiniBand,
+}
+
+impl fmt::Display for LinkLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ethernet => "Ethernet",
+            Self::InfiniBand => "InfiniBand",
+        })
+    }
+}
 
 /// Most bytes of payload in one packet. The values are those of the QP context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,12 +73,24 @@ impl fmt::Display for Mtu {
     }
 }
 
-/// The port at the time when its device was opened: active, Ethernet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The port at the time when its device was opened: active.
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortInfo {
     /// Port number, from 1.
     pub number: u8,
+    /// What carries its packets.
+    pub link_layer: LinkLayer,
+    /// Its first LID; 0 on Ethernet.
+    pub lid: u16,
+    /// log2 of the number of its LIDs, 0 to 7.
+    pub lmc: u8,
+    /// Whether every packet needs a GRH. On Ethernet every packet has the addresses of one.
+    pub grh_required: bool,
+    /// Bits per second / 10^6 of all lanes together; 0 if the codes of width and speed are none that is known.
+    pub speed_mbps: u32,
+    /// Partition keys by index. On Ethernet the one that every port has.
+    pub pkeys: Vec<u16>,
     /// Largest MTU that the link carries now.
     pub active_mtu: Mtu,
     /// Length of the GID table, valid entries or not.
@@ -65,27 +98,73 @@ pub struct PortInfo {
 }
 
 impl PortInfo {
-    pub(super) fn query(device: &OpenDevice) -> Result<Self, VerbsError> {
+    /// Asks for port `number` of the device, which the list shows as `info`.
+    pub(super) fn query(
+        device: &OpenDevice,
+        info: &DeviceInfo,
+        number: u8,
+    ) -> Result<Self, VerbsError> {
         // The exported function fills the fields up to `flags` of a buffer that may be longer; none behind it is used.
         let mut attr = std::mem::MaybeUninit::<ibv_port_attr>::zeroed();
         // SAFETY: the context is open; the buffer is at least as long as what the function writes.
         let errno = unsafe {
             device
                 .rdma()
-                .ibv_query_port(device.raw(), PORT, attr.as_mut_ptr().cast())
+                .ibv_query_port(device.raw(), number, attr.as_mut_ptr().cast())
         };
         if errno != 0 {
             return Err(device.failed("ibv_query_port", errno));
         }
         // SAFETY: all fields are integers and the buffer was zeroed, so every bit is initialised and valid.
         let attr = unsafe { attr.assume_init() };
-        Self::check(device, &attr)
+        Self::check(device, info, number, &attr)
     }
 
-    fn check(device: &OpenDevice, attr: &ibv_port_attr) -> Result<Self, VerbsError> {
-        if u32::from(attr.link_layer) != IBV_LINK_LAYER_ETHERNET {
-            return Err(device.lacks("link_layer", attr.link_layer, "2 (Ethernet)"));
-        }
+    /// Index and value of the partition key `wanted`; without one, of the first. A key of which the port is a full member comes
+    /// before the same of which it is a limited one.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::BadArgument`] with the table, if it has no such key.
+    pub fn pkey(&self, wanted: Option<u16>) -> Result<(u16, u16), VerbsError> {
+        let table = || {
+            (0u16..)
+                .zip(self.pkeys.iter().copied())
+                .filter(|(_, key)| *key != 0)
+        };
+        let found = match wanted {
+            None => table().next(),
+            Some(wanted) => table()
+                .filter(|(_, key)| (key ^ wanted) & 0x7fff == 0)
+                .max_by_key(|(index, key)| (*key, std::cmp::Reverse(*index))),
+        };
+        // A port of Ethernet has one key, whether sysfs shows it or not.
+        let found = match (self.link_layer, wanted.unwrap_or(DEFAULT_PKEY)) {
+            (LinkLayer::Ethernet, DEFAULT_PKEY) => found.or(Some((0, DEFAULT_PKEY))),
+            _ => found,
+        };
+        found.ok_or_else(|| {
+            let keys: Vec<String> = table().map(|(_, key)| format!("{key:#06x}")).collect();
+            let value = wanted.map_or("the first".to_owned(), |key| format!("{key:#06x}"));
+            let limit = format!("one of the port's {}: {}", keys.len(), keys.join(", "));
+            VerbsError::argument("partition key", value, limit)
+        })
+    }
+
+    fn check(
+        device: &OpenDevice,
+        info: &DeviceInfo,
+        number: u8,
+        attr: &ibv_port_attr,
+    ) -> Result<Self, VerbsError> {
+        let link_layer = match u32::from(attr.link_layer) {
+            IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
+            IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
+            other => {
+                let needed = "1 (InfiniBand) or 2 (Ethernet)";
+                return Err(device.lacks("link_layer", other, needed));
+            }
+        };
         if attr.state != IBV_PORT_ACTIVE {
             return Err(device.lacks("port state", attr.state, "4 (active)"));
         }
@@ -97,8 +176,22 @@ impl PortInfo {
             .ok_or_else(|| {
                 device.lacks("gid_tbl_len", attr.gid_tbl_len, format!("0 to {MAX_GIDS}"))
             })?;
+        let lid = (attr.lid, attr.lmc);
+        if link_layer == LinkLayer::InfiniBand && !(1..=0xbfff).contains(&lid.0) {
+            let needed = "0x1 to 0xbfff: a subnet manager gives a port its LID";
+            return Err(device.lacks("lid", format!("{:#x}", lid.0), needed));
+        }
+        if lid.1 > 7 {
+            return Err(device.lacks("lmc", lid.1, "0 to 7"));
+        }
         Ok(Self {
-            number: PORT,
+            number,
+            link_layer,
+            lid: lid.0,
+            lmc: lid.1,
+            grh_required: attr.flags & GRH_REQUIRED != 0,
+            speed_mbps: speed_mbps(attr.active_width, attr.active_speed),
+            pkeys: info.pkeys(number, attr.pkey_tbl_len),
             active_mtu,
             gid_table_length,
         })
@@ -107,6 +200,36 @@ impl PortInfo {
 
 /// Longest GID table that is believed.
 const MAX_GIDS: usize = 1 << 16;
+
+/// The partition key that every port of Ethernet has, and most of InfiniBand.
+const DEFAULT_PKEY: u16 = 0xffff;
+
+/// `IBV_QPF_GRH_REQUIRED` of `ibv_port_attr::flags`.
+const GRH_REQUIRED: u8 = 1;
+
+/// The speed of a link with these codes. IBTA, "PortInfo": LinkWidthActive, LinkSpeedActive and LinkSpeedExtActive, as
+/// `ibv_query_port` has them.
+fn speed_mbps(width: u8, speed: u8) -> u32 {
+    let lanes = match width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 0,
+    };
+    let lane = match speed {
+        1 => 2_500,
+        2 => 5_000,
+        4 | 8 => 10_000,
+        16 => 14_000,
+        32 => 25_000,
+        64 => 50_000,
+        128 => 100_000,
+        _ => 0,
+    };
+    lanes * lane
+}
 
 #[cfg(test)]
 mod tests {
@@ -119,5 +242,45 @@ mod tests {
             assert_eq!((mtu as u32, mtu.bytes()), (code, 256 << (code - 1)));
         }
         assert_eq!((Mtu::from_code(0), Mtu::from_code(6)), (None, None));
+    }
+
+    #[test]
+    fn a_partition_key_is_found_by_its_value() {
+        let port = |link_layer, pkeys: &[u16]| PortInfo {
+            number: 1,
+            link_layer,
+            lid: 1,
+            lmc: 0,
+            grh_required: false,
+            speed_mbps: 0,
+            pkeys: pkeys.to_vec(),
+            active_mtu: Mtu::B4096,
+            gid_table_length: 1,
+        };
+        let ib = port(LinkLayer::InfiniBand, &[0x7fff, 0x0001, 0, 0x8001, 0xffff]);
+        assert_eq!(ib.pkey(None).unwrap(), (0, 0x7fff));
+        assert_eq!(ib.pkey(Some(0xffff)).unwrap(), (4, 0xffff));
+        assert_eq!(ib.pkey(Some(0x0001)).unwrap(), (3, 0x8001));
+        let refused = ib.pkey(Some(0x8002)).unwrap_err().to_string();
+        assert!(
+            refused.contains("0x8002") && refused.contains("0x8001"),
+            "{refused}"
+        );
+        assert!(ib.pkey(Some(0)).is_err(), "an empty entry is no key");
+        assert!(port(LinkLayer::InfiniBand, &[]).pkey(None).is_err());
+        let ethernet = port(LinkLayer::Ethernet, &[]);
+        assert_eq!(ethernet.pkey(None).unwrap(), (0, 0xffff));
+        assert!(ethernet.pkey(Some(0x8001)).is_err());
+    }
+
+    #[test]
+    fn the_speed_of_a_link_is_that_of_all_its_lanes() {
+        assert_eq!(speed_mbps(2, 32), 100_000, "EDR of 4 lanes");
+        assert_eq!(speed_mbps(2, 64), 200_000, "HDR of 4 lanes");
+        assert_eq!(speed_mbps(2, 128), 400_000, "NDR of 4 lanes");
+        assert_eq!(speed_mbps(1, 1), 2_500, "SDR of one");
+        for (width, speed) in [(0, 32), (3, 32), (2, 0), (2, 3)] {
+            assert_eq!(speed_mbps(width, speed), 0, "no such code");
+        }
     }
 }

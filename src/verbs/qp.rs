@@ -10,14 +10,13 @@ use mlx5_prm::qpc::{Ads, Qpc};
 
 use super::blocks::Blocks;
 use super::command::DevxObject;
-use super::context::{Context, PORT};
+use super::context::Context;
 use super::counters::CounterSet;
 use super::cq::Cq;
 use super::error::VerbsError;
 use super::events::Events;
 use super::image::{ImageAttr, ImagePart, QpLayout};
 use super::mailbox::Mailbox;
-use super::path::{resolve_mac, source_gid};
 use super::pd::Pd;
 use super::qp_attr::{PathAttr, SendAttr, atomic_mode, udp_source_port};
 use super::qp_config::QpConfig;
@@ -158,13 +157,19 @@ impl Qp<Reset> {
     ///
     /// The QP back, with the HCA's answer.
     pub fn init(self) -> Result<Qp<Init>, Box<TransitionError<Reset>>> {
-        let path = Ads::default().with_vhca_port_num(u32::from(PORT));
-        let qpc = self
-            .rights()
-            .with_pm_state(Qpc::PM_STATE_MIGRATED)
-            .with_counter_set_id(self.counters().map_or(0, |set| set.id().into()))
-            .with_primary_address_path(path);
-        self.advance(Opcode::RST2INIT_QP, Ok((qpc, 0)))
+        let port = self.context().port();
+        let fields = port.pkey(self.core.config.pkey).map(|(pkey_index, _)| {
+            let path = Ads::default()
+                .with_vhca_port_num(port.number.into())
+                .with_pkey_index(pkey_index.into());
+            let qpc = self
+                .rights()
+                .with_pm_state(Qpc::PM_STATE_MIGRATED)
+                .with_counter_set_id(self.counters().map_or(0, |set| set.id().into()))
+                .with_primary_address_path(path);
+            (qpc, 0)
+        });
+        self.advance(Opcode::RST2INIT_QP, fields)
     }
 }
 
@@ -182,23 +187,12 @@ impl Qp<Init> {
     fn receive_fields(&self, path: &PathAttr) -> Result<(Qpc, u32), VerbsError> {
         let context = self.context();
         let mtu = path.check(context.port())?;
-        let gid_index = source_gid(context, path)?;
-        let mac = match path.remote_mac {
-            Some(mac) => mac,
-            None => resolve_mac(&self.core.object.memory().pd, path)?,
-        };
         let caps = context.caps();
         let source_port = udp_source_port(caps, self.qpn(), path.remote_qpn, path.rail);
-        let ads = Ads::default()
-            .with_vhca_port_num(u32::from(PORT))
-            .with_src_addr_index(gid_index.into())
-            .with_rgid_rip(path.remote_gid.0)
-            .with_rmac(mac)
-            .with_hop_limit(path.hop_limit.into())
-            .with_tclass(path.traffic_class.into())
-            .with_dscp(u32::from(path.traffic_class >> 2))
-            .with_eth_prio(path.priority.into())
-            .with_udp_sport(source_port.into());
+        let pd = &self.core.object.memory().pd;
+        let (pkey_index, _) = context.port().pkey(self.core.config.pkey)?;
+        let ads = path.address.path(pd, source_port)?;
+        let ads = ads.with_pkey_index(pkey_index.into());
         let qpc = self
             .rights()
             .with_mtu(mtu as u32)
@@ -221,7 +215,8 @@ impl Qp<Rtr> {
     ///
     /// The QP back, with what is wrong with `attr`, or the HCA's answer.
     pub fn ready_to_send(self, attr: &SendAttr) -> Result<Qp<Rts>, Box<TransitionError<Rtr>>> {
-        let log_sra_max = self.context().caps().log_max_ra_req_qp;
+        let own = self.context().caps().log_max_ra_req_qp;
+        let log_sra_max = attr.log_peer_reads.map_or(own, |theirs| own.min(theirs));
         let fields = attr.check().map(|()| {
             let path = Ads::default().with_ack_timeout(attr.timeout.into());
             let qpc = Qpc::default()

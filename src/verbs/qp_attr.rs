@@ -2,9 +2,9 @@
 
 use mlx5_prm::qpc::Qpc;
 
+use super::address::AddressVector;
 use super::caps::Caps;
 use super::error::VerbsError;
-use super::gid::Gid;
 use super::port::{Mtu, PortInfo};
 use crate::config::setters;
 
@@ -14,61 +14,40 @@ use crate::config::setters;
 pub struct PathAttr {
     /// QP number of the peer, 24 bits.
     pub remote_qpn: u32,
-    /// GID of the peer.
-    pub remote_gid: Gid,
+    /// How packets reach the peer's port.
+    pub address: AddressVector,
     /// Number of the first packet that the peer will send, 24 bits: chosen at random by the peer.
     pub psn: u32,
-    /// Own GID, by index; default: the context's RoCEv2 GID.
-    pub gid_index: Option<u32>,
     /// Payload of a packet; default: what the port carries. Both ends must say the same.
     pub mtu: Option<Mtu>,
-    /// IP traffic class; its upper six bits are the DSCP. Default 0.
-    pub traffic_class: u8,
-    /// Ethernet priority, 0 to 7. Default 0.
-    pub priority: u8,
-    /// IP time to live, at least 1. Default 64.
-    pub hop_limit: u8,
     /// PRM code of the delay that a receiver-not-ready answer asks for, 0 to 31. Default 12 (0.64 ms).
     pub min_rnr_timer: u8,
     /// Which rail this is; spreads source ports. Default 0.
     pub rail: u8,
-    /// Ethernet address of the next hop to `remote_gid`; default: it is asked for when the QP is connected, which may take as
-    /// long as ARP does.
-    pub remote_mac: Option<[u8; 6]>,
 }
 
 setters! {
     const PathAttr {
         with_remote_qpn(remote_qpn: u32),
-        with_remote_gid(remote_gid: Gid),
+        with_address(address: AddressVector),
         with_psn(psn: u32),
-        with_gid_index(gid_index: Option<u32>),
         with_mtu(mtu: Option<Mtu>),
-        with_traffic_class(traffic_class: u8),
-        with_priority(priority: u8),
-        with_hop_limit(hop_limit: u8),
         with_min_rnr_timer(min_rnr_timer: u8),
         with_rail(rail: u8),
-        with_remote_mac(remote_mac: Option<[u8; 6]>),
     }
 }
 
 impl PathAttr {
     /// A path with all defaults.
     #[must_use]
-    pub fn new(remote_qpn: u32, remote_gid: Gid, psn: u32) -> Self {
+    pub fn new(remote_qpn: u32, address: impl Into<AddressVector>, psn: u32) -> Self {
         Self {
             remote_qpn,
-            remote_gid,
+            address: address.into(),
             psn,
-            gid_index: None,
             mtu: None,
-            traffic_class: 0,
-            priority: 0,
-            hop_limit: 64,
             min_rnr_timer: 12,
             rail: 0,
-            remote_mac: None,
         }
     }
 
@@ -76,16 +55,8 @@ impl PathAttr {
     pub(super) fn check(&self, port: &PortInfo) -> Result<Mtu, VerbsError> {
         in_24_bits("remote QPN", self.remote_qpn)?;
         in_24_bits("PSN", self.psn)?;
-        in_range("priority", self.priority, 0, 7)?;
-        in_range("hop limit", self.hop_limit, 1, u8::MAX)?;
         in_range("RNR timer", self.min_rnr_timer, 0, 31)?;
-        if self.remote_gid == Gid::default() {
-            return Err(VerbsError::argument(
-                "remote GID",
-                self.remote_gid,
-                "an address",
-            ));
-        }
+        self.address.check()?;
         let mtu = self.mtu.unwrap_or(port.active_mtu);
         if mtu > port.active_mtu {
             let limit = format!("at most the port's {}", port.active_mtu);
@@ -109,6 +80,9 @@ pub struct SendAttr {
     pub rnr_retry: u8,
     /// log2 of the packets between two requests for acknowledgement. Default 0: every packet.
     pub log_ack_req_freq: u8,
+    /// log2 of the reads and atomics that the peer takes at once, at most 7; the QP has no more under way. Default: as many as
+    /// the own device can.
+    pub log_peer_reads: Option<u8>,
 }
 
 setters! {
@@ -118,6 +92,7 @@ setters! {
         with_retry(retry: u8),
         with_rnr_retry(rnr_retry: u8),
         with_log_ack_req_freq(log_ack_req_freq: u8),
+        with_log_peer_reads(log_peer_reads: Option<u8>),
     }
 }
 
@@ -131,6 +106,7 @@ impl SendAttr {
             retry: 7,
             rnr_retry: 7,
             log_ack_req_freq: 0,
+            log_peer_reads: None,
         }
     }
 
@@ -139,7 +115,13 @@ impl SendAttr {
         in_range("timeout", self.timeout, 12, 20)?;
         in_range("retry", self.retry, 0, 7)?;
         in_range("RNR retry", self.rnr_retry, 0, 7)?;
-        in_range("log_ack_req_freq", self.log_ack_req_freq, 0, 8)
+        in_range("log_ack_req_freq", self.log_ack_req_freq, 0, 8)?;
+        in_range(
+            "log of the peer's reads",
+            self.log_peer_reads.unwrap_or(0),
+            0,
+            7,
+        )
     }
 }
 
@@ -205,50 +187,34 @@ fn in_24_bits(what: &'static str, value: u32) -> Result<(), VerbsError> {
 #[cfg(test)]
 mod tests {
     use super::super::caps::tests::caps;
+    use super::super::gid::Gid;
+    use super::super::port::LinkLayer;
     use super::*;
-
-    const PORT: PortInfo = PortInfo {
-        number: 1,
-        active_mtu: Mtu::B1024,
-        gid_table_length: 8,
-    };
 
     #[test]
     fn a_path_from_a_peer_is_checked_field_by_field() {
+        let port = PortInfo {
+            number: 1,
+            link_layer: LinkLayer::Ethernet,
+            lid: 0,
+            lmc: 0,
+            grh_required: true,
+            speed_mbps: 100_000,
+            pkeys: vec![0xffff],
+            active_mtu: Mtu::B1024,
+            gid_table_length: 8,
+        };
         let good = PathAttr::new(7, Gid([1; 16]), 0xff_ffff);
-        assert_eq!(good.check(&PORT).unwrap(), Mtu::B1024);
+        assert_eq!(good.check(&port).unwrap(), Mtu::B1024);
         let bad = [
-            PathAttr {
-                remote_qpn: 1 << 24,
-                ..good
-            },
-            PathAttr {
-                psn: 1 << 24,
-                ..good
-            },
-            PathAttr {
-                remote_gid: Gid::default(),
-                ..good
-            },
-            PathAttr {
-                mtu: Some(Mtu::B2048),
-                ..good
-            },
-            PathAttr {
-                priority: 8,
-                ..good
-            },
-            PathAttr {
-                hop_limit: 0,
-                ..good
-            },
-            PathAttr {
-                min_rnr_timer: 32,
-                ..good
-            },
+            good.with_remote_qpn(1 << 24),
+            good.with_psn(1 << 24),
+            good.with_address(Gid::default().into()),
+            good.with_mtu(Some(Mtu::B2048)),
+            good.with_min_rnr_timer(32),
         ];
         for path in bad {
-            assert!(path.check(&PORT).is_err(), "{path:?}");
+            assert!(path.check(&port).is_err(), "{path:?}");
         }
     }
 
@@ -274,6 +240,7 @@ mod tests {
                 psn: 1 << 24,
                 ..good
             },
+            good.with_log_peer_reads(Some(8)),
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }

@@ -72,6 +72,8 @@ pub struct QpConfig {
     pub own_counters: bool,
     /// Port of a link aggregation group for outgoing packets, 1 to 15; 0 lets the device choose. Default 0.
     pub lag_port: u8,
+    /// Partition key, by value. Default the first of the port.
+    pub pkey: Option<u16>,
 }
 
 setters! {
@@ -86,6 +88,7 @@ setters! {
         with_data_in_order(data_in_order: bool),
         with_own_counters(own_counters: bool),
         with_lag_port(lag_port: u8),
+        with_pkey(pkey: Option<u16>),
     }
 }
 
@@ -102,6 +105,7 @@ impl Default for QpConfig {
             data_in_order: true,
             own_counters: true,
             lag_port: 0,
+            pkey: None,
         }
     }
 }

@@ -126,7 +126,8 @@ use warpverbs::moe::{
 };
 use warpverbs::team::{Queues, Sharing, TeamConfig};
 use warpverbs::verbs::{
-    ControlHeap, Gid, HeapRegion, ImageAttr, PathAttr, QpConfig, QpPlaces, SendAttr,
+    ControlHeap, Gid, HeapRegion, ImageAttr, PathAttr, QpConfig, QpPlaces,
+    RoceAddress, SendAttr,
 };
 
 const SHAPE: MoeConfig = MoeConfig::BF16
@@ -141,7 +142,7 @@ pub fn print() {
     let team = TeamConfig::new(1, 2).with_retry_count(3).with_modes(&config.modes);
     let mut group = GroupConfig::new().with_lease_ttl(Duration::from_secs(3));
     group.stall_bound = Some(Duration::from_secs(9));
-    let path = PathAttr::new(5, Gid::default(), 7).with_priority(1);
+    let path = PathAttr::new(5, RoceAddress::new(Gid::default()).with_priority(1), 7).with_rail(1);
     let send = SendAttr::new(7).with_retry(2);
     let qp = QpConfig::default().with_log_depth(9);
     let image = ImageAttr::new(8).with_life(1);
@@ -157,7 +158,7 @@ pub fn print() {
     let back = CombineInput::default().with_y(3);
     let sums = CombineOutput::default().with_out(4);
     assert_eq!((team.sharing, team.queues, config.ranks), (Sharing::Cta, Queues::Host, 2));
-    assert_eq!((group.promise_bound, path.hop_limit, send.timeout), (None, 64, 14));
+    assert_eq!((group.promise_bound, path.min_rnr_timer, send.timeout), (None, 12, 14));
     assert_eq!((qp.depth(), region.umem, launch.seed, simt.workers), (512, false, 4, 2));
     assert_eq!((sent.x, came.recv_x, back.y, sums.out), (1, 2, 3, 4));
     assert_eq!((image.base, deadlines.warm_calls), (0, 2));

@@ -1,10 +1,11 @@
-//! The team beside the MoE layer: recovery, reunion and replacement of one peer under guards, counters, rails, direct peers, modes of QPs.
+//! The team beside the MoE layer: recovery, reunion and replacement of one peer under guards, counters, rails, direct peers, modes of QPs, kinds of ports.
 
 mod exports;
 mod fleet;
 mod guards;
 mod modes;
 mod no_poll;
+mod ports;
 mod processes;
 mod rails;
 mod rank;

@@ -12,8 +12,9 @@ use crate::hca::kick;
 use softhca::Hca;
 use warpverbs::gpu::{DeviceMemory, Gpu, MappedMmio};
 use warpverbs::verbs::{
-    Access, Context, ControlHeap, DeviceSelector, DoorbellProxy, Gid, HeapRegion, ImageAttr, Mr,
-    PathAttr, Pd, Qp, QpConfig, QpLayout, QpPlaces, Reset, Rts, SendAttr, VerbsError,
+    Access, AddressVector, Context, ControlHeap, DeviceSelector, DoorbellProxy, Gid, HeapRegion,
+    ImageAttr, InfinibandAddress, LinkLayer, Mr, PathAttr, Pd, Qp, QpConfig, QpLayout, QpPlaces,
+    Reset, Rts, SendAttr, VerbsError,
 };
 
 /// Bytes of a page of doorbell registers.
@@ -204,7 +205,16 @@ impl Node {
 
     /// The GID that QPs of this node speak from.
     pub fn gid(&self) -> Gid {
-        self.context.roce_v2_gid().expect("a RoCEv2 GID").gid
+        self.context.own_gid().expect("a GID").gid
+    }
+
+    /// How peers reach the port of this node.
+    pub fn address(&self) -> AddressVector {
+        let port = self.context.port();
+        match port.link_layer {
+            LinkLayer::Ethernet => self.gid().into(),
+            LinkLayer::InfiniBand => InfinibandAddress::new(port.lid).into(),
+        }
     }
 }
 
@@ -229,8 +239,8 @@ pub fn connect_with_retry(
     retry: u8,
 ) -> Result<[Qp<Rts>; 2], VerbsError> {
     let [a, b] = qps;
-    let to_b = PathAttr::new(b.qpn(), nodes[1].gid(), PSNS[1]);
-    let to_a = PathAttr::new(a.qpn(), nodes[0].gid(), PSNS[0]);
+    let to_b = PathAttr::new(b.qpn(), nodes[1].address(), PSNS[1]);
+    let to_a = PathAttr::new(a.qpn(), nodes[0].address(), PSNS[0]);
     let attr = |psn| SendAttr::new(psn).with_retry(retry);
     let a = a.init()?.ready_to_receive(&to_b)?;
     let b = b.init()?.ready_to_receive(&to_a)?;

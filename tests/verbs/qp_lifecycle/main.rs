@@ -14,8 +14,8 @@ use softhca::{FailCommand, Hca};
 use test_support::hca::hca;
 use test_support::node::{Node, PSNS, connect, connect_reset};
 use warpverbs::verbs::{
-    Context, CqKind, DeviceSelector, Doorbell, Mtu, PathAttr, QpConfig, QpState, Queues, SendAttr,
-    VerbsError,
+    Context, CqKind, DeviceSelector, Doorbell, InfinibandAddress, Mtu, PathAttr, QpConfig, QpState,
+    Queues, RoceAddress, SendAttr, VerbsError,
 };
 
 const HEAP: usize = 1 << 20;
@@ -275,7 +275,8 @@ fn what_a_peer_says_is_checked_before_it_reaches_a_command() {
     let hca = hca();
     let node = Node::open(&hca, HEAP).unwrap();
     let mut qp = node.qp(&QpConfig::default()).unwrap().init().unwrap();
-    let good = PathAttr::new(qp.qpn(), node.gid(), 0);
+    let roce = RoceAddress::new(node.gid());
+    let good = PathAttr::new(qp.qpn(), roce, 0);
     let bad = [
         (
             good.with_remote_qpn(1 << 24),
@@ -286,10 +287,17 @@ fn what_a_peer_says_is_checked_before_it_reaches_a_command() {
             "PSN is 0xffffffff: expected a number of 24 bits",
         ),
         (
-            good.with_gid_index(Some(77)),
+            good.with_address(roce.with_gid_index(Some(77)).into()),
             "GID index is 77: expected one of",
         ),
-        (good.with_hop_limit(0), "hop limit is 0: expected 1 to 255"),
+        (
+            good.with_address(roce.with_hop_limit(0).into()),
+            "hop limit is 0: expected 1 to 255",
+        ),
+        (
+            good.with_address(InfinibandAddress::new(7).into()),
+            "link layer of the peer is InfiniBand: expected Ethernet, the link layer of the own port",
+        ),
     ];
     for (path, reason) in bad {
         let refused = qp.ready_to_receive(&path).unwrap_err();
@@ -299,8 +307,7 @@ fn what_a_peer_says_is_checked_before_it_reaches_a_command() {
     }
     let path = good
         .with_mtu(Some(Mtu::B256))
-        .with_traffic_class(0xa0)
-        .with_priority(5);
+        .with_address(roce.with_traffic_class(0xa0).with_priority(5).into());
     let qp = qp.ready_to_receive(&path).unwrap();
     let refused = qp
         .ready_to_send(&SendAttr::new(0).with_timeout(31))

@@ -190,6 +190,8 @@ pub(crate) struct HcaState {
     pub(crate) counters: Counters,
     pub(crate) checker: Checker,
     pub(crate) faults: Faults,
+    /// Inputs of the commands that were executed, if a judge wants them.
+    pub(crate) recorded: Option<Vec<Vec<u8>>>,
     /// What it promises about the order of data, and whether a QP can ask for more.
     pub(crate) order: DataOrder,
     pub(crate) order_force: bool,
@@ -293,6 +295,7 @@ impl HcaState {
             counters: Counters::default(),
             checker,
             faults: Faults::default(),
+            recorded: None,
             order: config.order,
             order_force: config.order_force,
             pending_writes: PendingWrites::new(config.adversary, number),

@@ -5,6 +5,7 @@ mod direct;
 mod gpuhca;
 mod members;
 mod orphans;
+mod ports;
 mod times;
 
 use std::collections::BTreeMap;

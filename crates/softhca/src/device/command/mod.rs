@@ -103,6 +103,9 @@ impl Call<'_> {
 
 pub(super) type Outcome = Result<Option<DevxObject>, Refusal>;
 
+/// So many commands are recorded at most.
+const MOST_RECORDED: usize = 4096;
+
 /// Executes one command.
 ///
 /// `object` is the one that the caller's handle stands for; a command that names another is not executed.
@@ -158,6 +161,13 @@ pub(super) fn execute(
         fabric.look_at_cq(hca, mlx5_prm::cq::QueryCqIn::from_prefix(input).cqn());
     }
     let state = fabric.hca(hca).ok_or(DeviceError::NoDevice)?;
+    if let Some(recorded) = state
+        .recorded
+        .as_mut()
+        .filter(|all| all.len() < MOST_RECORDED)
+    {
+        recorded.push(input.to_vec());
+    }
     let outcome = match state.faults.strike(opcode) {
         Some(Strike::NoMemory) => return Err(DeviceError::NoMemory { opcode }),
         Some(Strike::Refused(status, syndrome)) => Err(Refusal { status, syndrome }),

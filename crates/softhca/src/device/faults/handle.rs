@@ -56,6 +56,17 @@ impl Hca {
         self.fail(fault.into());
     }
 
+    /// Takes down the inputs of commands from now on, at most 4,096 of them.
+    pub fn record_commands(&self) {
+        self.with_time(|slot, _| slot.state.recorded = Some(Vec::new()));
+    }
+
+    /// The inputs of all commands since [`Self::record_commands`], which ends with this.
+    #[must_use]
+    pub fn recorded_commands(&self) -> Vec<Vec<u8>> {
+        self.with_time(|slot, _| slot.state.recorded.take().unwrap_or_default())
+    }
+
     /// [`Self::fail_command`], with other ways to fail.
     pub fn fail(&self, fault: CommandFault) {
         self.with_time(|slot, _| slot.state.faults.add(fault));

@@ -17,7 +17,7 @@ use super::input::Inputs;
 use super::messages::{Message, RankResult, Spec, tell};
 use super::{DemoError, check, instructions};
 use warpverbs::abi::DevicePtr;
-use warpverbs::config::QpModes;
+use warpverbs::config::{PathConfig, QpModes};
 use warpverbs::gpu::{self, DeviceMemory, GpuSelector, Launch};
 use warpverbs::internal::MoeInternal;
 use warpverbs::internal::moe_abi::DemoExpertParams;
@@ -88,6 +88,11 @@ pub(super) fn modes() -> Result<QpModes, DemoError> {
     QpModes::from_env().map_err(|error| DemoError::Option(error.to_string()))
 }
 
+/// How packets go to the peers, from the environment.
+fn path() -> Result<PathConfig, DemoError> {
+    PathConfig::from_env().map_err(|error| DemoError::Option(error.to_string()))
+}
+
 /// Each way in which the HCAs reach device memory, once.
 fn memory_by(team: &Team) -> Vec<String> {
     let rungs = team.exports().into_iter().map(|(_, _, export)| export.rung);
@@ -97,7 +102,7 @@ fn memory_by(team: &Team) -> Vec<String> {
 
 /// The IPv4 address of the HCA, if its GID has one.
 fn address(context: &Context) -> Option<String> {
-    let gid = context.roce_v2_gid().ok()?.gid;
+    let gid = context.own_gid().ok()?.gid;
     let address = Ipv6Addr::from(gid.0).to_ipv4_mapped()?;
     Some(address.to_string())
 }
@@ -177,7 +182,8 @@ impl Rank {
         let config = TeamConfig::new(options.rank, inputs.ranks)
             .with_timeout(Duration::from_millis(spec.join_timeout_ms))
             .with_deadline(Duration::from_millis(spec.deadline_ms))
-            .with_modes(&modes()?);
+            .with_modes(&modes()?)
+            .with_path(path()?);
         let config = config.with_direct(config.direct || spec.options.direct);
         let config = match options.joins {
             true => joining(config, &store)?,

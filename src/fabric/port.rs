@@ -1,0 +1,343 @@
+//! What a rank tells of its ports, whether two ports fit each other, and the way from one to the other.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{GrhUse, PathConfig};
+use crate::verbs::{
+    AddressVector, Context, Gid, GlobalRoute, InfinibandAddress, LinkLayer, Mtu, PathAttr,
+    RoceAddress, VerbsError,
+};
+
+/// The membership bit of a partition key: a port with it clear talks to ports with it set only. IBTA, "Partition Keys".
+const FULL_MEMBER: u16 = 0x8000;
+
+/// A port, as its rank tells it to all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PortRecord {
+    link_layer: Layer,
+    /// 0 on Ethernet.
+    lid: u16,
+    gid: [u8; 16],
+    /// Index of `gid` in the table of the port. Of no use to others.
+    gid_index: u32,
+    /// Code of the port's MTU.
+    mtu: u32,
+    speed_mbps: u32,
+    pkey: u16,
+    /// log2 of the reads and atomics that it takes at once.
+    log_reads: u8,
+    /// It takes no packet without a GRH.
+    grh_required: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Layer {
+    Ethernet,
+    InfiniBand,
+}
+
+impl From<Layer> for LinkLayer {
+    fn from(layer: Layer) -> Self {
+        match layer {
+            Layer::Ethernet => Self::Ethernet,
+            Layer::InfiniBand => Self::InfiniBand,
+        }
+    }
+}
+
+/// Two ports do not reach each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unfit {
+    pub(crate) what: &'static str,
+    pub(crate) own: String,
+    pub(crate) theirs: String,
+}
+
+impl PortRecord {
+    /// The port of `context`, from which paths go as `config` says.
+    ///
+    /// # Errors
+    /// No usable GID, or no such partition key.
+    pub(crate) fn of(context: &Context, config: &PathConfig) -> Result<Self, VerbsError> {
+        let port = context.port();
+        let gid = match config.gid_index {
+            Some(index) => (index, context.gid(index)?),
+            None => context.own_gid().map(|entry| (entry.index, entry.gid))?,
+        };
+        Ok(Self {
+            link_layer: match port.link_layer {
+                LinkLayer::Ethernet => Layer::Ethernet,
+                LinkLayer::InfiniBand => Layer::InfiniBand,
+            },
+            lid: port.lid,
+            gid: gid.1.0,
+            gid_index: gid.0,
+            mtu: port.active_mtu as u32,
+            speed_mbps: port.speed_mbps,
+            pkey: port.pkey(config.pkey)?.1,
+            log_reads: context.caps().log_max_ra_res_qp,
+            grh_required: port.grh_required,
+        })
+    }
+
+    /// What of this record no rank can have written.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if Mtu::from_code(self.mtu).is_none() {
+            return Err(format!("MTU code {}; it must be 1 to 5", self.mtu));
+        }
+        if self.log_reads > 7 {
+            return Err(format!("log_reads {}; it must be 0 to 7", self.log_reads));
+        }
+        if self.gid == [0; 16] {
+            return Err("GID ::; it must be an address".to_owned());
+        }
+        if self.link_layer == Layer::InfiniBand && !(1..=0xbfff).contains(&self.lid) {
+            return Err(format!("LID {:#x}; it must be 0x1 to 0xbfff", self.lid));
+        }
+        Ok(())
+    }
+
+    /// Whether packets from this port reach `theirs`.
+    pub(crate) fn fits(&self, theirs: &Self, config: &PathConfig) -> Result<(), Unfit> {
+        let unfit = |what, own: String, theirs: String| Err(Unfit { what, own, theirs });
+        if self.link_layer != theirs.link_layer {
+            let name = |layer: Layer| LinkLayer::from(layer).to_string();
+            return unfit("link layer", name(self.link_layer), name(theirs.link_layer));
+        }
+        let [own_gid, their_gid] = [self.gid, theirs.gid].map(Gid);
+        match self.link_layer {
+            Layer::Ethernet => {
+                let family = |gid: Gid| match gid.ipv4() {
+                    Some(address) => format!("IPv4 ({address})"),
+                    None => format!("IPv6 ({gid})"),
+                };
+                if own_gid.ipv4().is_some() != their_gid.ipv4().is_some() {
+                    return unfit("address family", family(own_gid), family(their_gid));
+                }
+            }
+            Layer::InfiniBand => {
+                let subnet = |gid: Gid| format!("{:#018x}", gid.subnet_prefix());
+                let other_subnet = own_gid.subnet_prefix() != their_gid.subnet_prefix();
+                if other_subnet && config.grh == GrhUse::Never {
+                    let what = "subnet prefix, and paths have no GRH";
+                    return unfit(what, subnet(own_gid), subnet(their_gid));
+                }
+                if (self.grh_required || theirs.grh_required) && config.grh == GrhUse::Never {
+                    let needs = |needs: bool| format!("{needs}");
+                    return unfit(
+                        "need of a GRH, and paths have none",
+                        needs(self.grh_required),
+                        needs(theirs.grh_required),
+                    );
+                }
+            }
+        }
+        let same_partition = (self.pkey ^ theirs.pkey) & !FULL_MEMBER == 0;
+        if !same_partition || (self.pkey | theirs.pkey) & FULL_MEMBER == 0 {
+            let key = |key: u16| match key & FULL_MEMBER {
+                0 => format!("{key:#06x} (limited)"),
+                _ => format!("{key:#06x}"),
+            };
+            return unfit("partition key", key(self.pkey), key(theirs.pkey));
+        }
+        Ok(())
+    }
+
+    /// The way to `theirs`, which fits, on this rail; QP and packet numbers are still to be told.
+    pub(crate) fn path(&self, theirs: &Self, config: &PathConfig, class: u8, rail: u8) -> PathAttr {
+        let gid = Gid(theirs.gid);
+        let address: AddressVector = match self.link_layer {
+            Layer::Ethernet => RoceAddress::new(gid)
+                .with_gid_index(Some(self.gid_index))
+                .with_traffic_class(class)
+                .with_priority(config.priority)
+                .with_hop_limit(config.hop_limit)
+                .into(),
+            Layer::InfiniBand => {
+                let route = GlobalRoute::new(gid)
+                    .with_gid_index(self.gid_index)
+                    .with_traffic_class(class)
+                    .with_hop_limit(config.hop_limit);
+                InfinibandAddress::new(theirs.lid)
+                    .with_service_level(config.service_level)
+                    .with_grh(self.needs_route(theirs, config).then_some(route))
+                    .into()
+            }
+        };
+        PathAttr::new(0, address, 0)
+            .with_mtu(Mtu::from_code(theirs.mtu.min(self.mtu)))
+            .with_min_rnr_timer(config.min_rnr_timer)
+            .with_rail(rail)
+    }
+
+    fn needs_route(&self, theirs: &Self, config: &PathConfig) -> bool {
+        let [own, their] = [self.gid, theirs.gid].map(|gid| Gid(gid).subnet_prefix());
+        match config.grh {
+            GrhUse::Always => true,
+            GrhUse::Never => false,
+            GrhUse::Auto => own != their || self.grh_required || theirs.grh_required,
+        }
+    }
+
+    /// log2 of the reads and atomics that it takes at once.
+    pub(crate) fn log_reads(&self) -> u8 {
+        self.log_reads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    fn gid(address: &str) -> [u8; 16] {
+        address.parse::<Ipv6Addr>().unwrap().octets()
+    }
+
+    fn ethernet() -> PortRecord {
+        PortRecord {
+            link_layer: Layer::Ethernet,
+            lid: 0,
+            gid: gid("::ffff:10.0.0.1"),
+            gid_index: 3,
+            mtu: 5,
+            speed_mbps: 100_000,
+            pkey: 0xffff,
+            log_reads: 4,
+            grh_required: true,
+        }
+    }
+
+    fn infiniband() -> PortRecord {
+        PortRecord {
+            link_layer: Layer::InfiniBand,
+            lid: 7,
+            gid: gid("fe80::1"),
+            gid_index: 0,
+            grh_required: false,
+            ..ethernet()
+        }
+    }
+
+    fn unfit(own: &PortRecord, theirs: &PortRecord, config: &PathConfig) -> Option<String> {
+        let unfit = own.fits(theirs, config).err()?;
+        Some(format!("{}: {} / {}", unfit.what, unfit.own, unfit.theirs))
+    }
+
+    #[test]
+    fn ports_that_do_not_reach_each_other_are_refused_with_both_values() {
+        let config = PathConfig::default();
+        let (eth, ib) = (ethernet(), infiniband());
+        assert_eq!(unfit(&eth, &eth, &config), None);
+        assert_eq!(unfit(&ib, &ib, &config), None);
+        let refused = unfit(&ib, &eth, &config).unwrap();
+        assert_eq!(refused, "link layer: InfiniBand / Ethernet");
+        let v6 = PortRecord {
+            gid: gid("2001:db8::1"),
+            ..eth
+        };
+        let refused = unfit(&eth, &v6, &config).unwrap();
+        assert_eq!(
+            refused,
+            "address family: IPv4 (10.0.0.1) / IPv6 (2001:db8::1)"
+        );
+        assert_eq!(unfit(&v6, &v6, &config), None);
+        let far = PortRecord {
+            gid: gid("fec0::1"),
+            ..ib
+        };
+        assert_eq!(unfit(&ib, &far, &config), None, "a GRH leads there");
+        let without = config.with_grh(GrhUse::Never);
+        let refused = unfit(&ib, &far, &without).unwrap();
+        assert!(refused.starts_with("subnet prefix"), "{refused}");
+        let demands = PortRecord {
+            grh_required: true,
+            ..ib
+        };
+        assert!(unfit(&ib, &demands, &without).is_some());
+        let keys = |own: u16, theirs: u16| {
+            let of = |pkey| PortRecord { pkey, ..ib };
+            unfit(&of(own), &of(theirs), &config)
+        };
+        assert_eq!(keys(0x8001, 0x0001), None, "one full member is enough");
+        assert_eq!(
+            keys(0x8001, 0x8002).unwrap(),
+            "partition key: 0x8001 / 0x8002"
+        );
+        assert_eq!(
+            keys(0x0001, 0x0001).unwrap(),
+            "partition key: 0x0001 (limited) / 0x0001 (limited)"
+        );
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_is_refused() {
+        for good in [ethernet(), infiniband()] {
+            good.check().unwrap();
+        }
+        let bad = [
+            PortRecord {
+                mtu: 0,
+                ..ethernet()
+            },
+            PortRecord {
+                mtu: 6,
+                ..ethernet()
+            },
+            PortRecord {
+                log_reads: 8,
+                ..ethernet()
+            },
+            PortRecord {
+                gid: [0; 16],
+                ..ethernet()
+            },
+            PortRecord {
+                lid: 0,
+                ..infiniband()
+            },
+            PortRecord {
+                lid: 0xc000,
+                ..infiniband()
+            },
+        ];
+        for record in bad {
+            assert!(record.check().is_err(), "{record:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_has_a_grh_where_one_is_needed_or_wanted() {
+        let config = PathConfig::default();
+        let ib = infiniband();
+        let route = |theirs: &PortRecord, config: &PathConfig| {
+            let path = ib.path(theirs, config, 9, 0);
+            let AddressVector::InfiniBand(address) = path.address else {
+                panic!("not of InfiniBand: {path:?}");
+            };
+            address.grh
+        };
+        let far = PortRecord {
+            gid: gid("fec0::1"),
+            ..ib
+        };
+        assert_eq!(route(&ib, &config), None);
+        let there = route(&far, &config).unwrap();
+        assert_eq!(there.remote_gid, Gid(far.gid));
+        assert_eq!(there.traffic_class, 9);
+        assert!(route(&ib, &config.with_grh(GrhUse::Always)).is_some());
+    }
+
+    #[test]
+    fn a_path_has_the_smaller_mtu() {
+        let small = PortRecord {
+            mtu: 3,
+            ..ethernet()
+        };
+        let path = ethernet().path(&small, &PathConfig::default(), 0, 5);
+        assert_eq!((path.mtu, path.rail), (Some(Mtu::B1024), 5));
+    }
+}

@@ -1,0 +1,118 @@
+//! The traffic class of packets for which the caller names none. QPs of DevX do not inherit that of the kernel.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use super::context::Context;
+
+/// Where the RDMA-CM keeps its defaults.
+const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
+/// No file that is read here is longer.
+const LONGEST: u64 = 4096;
+
+/// A traffic class, and where it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TrafficClass {
+    /// IP traffic class; its upper six bits are the DSCP.
+    pub value: u8,
+    /// Where it comes from.
+    pub from: TrafficClassFrom,
+}
+
+/// Where a traffic class comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrafficClassFrom {
+    /// The configuration.
+    Config,
+    /// `tc/PORT/traffic_class` of the device in sysfs.
+    Sysfs,
+    /// `default_roce_tos` of the RDMA-CM in configfs.
+    RdmaCm,
+    /// Neither is set.
+    Default,
+}
+
+impl fmt::Display for TrafficClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let from = match self.from {
+            TrafficClassFrom::Config => "configuration",
+            TrafficClassFrom::Sysfs => "sysfs",
+            TrafficClassFrom::RdmaCm => "RDMA-CM",
+            TrafficClassFrom::Default => "default",
+        };
+        write!(f, "{} ({from})", self.value)
+    }
+}
+
+impl Context {
+    /// The traffic class of this port's packets: `wanted`, else what the system has set for the port, else 0.
+    #[must_use]
+    pub fn traffic_class(&self, wanted: Option<u8>) -> TrafficClass {
+        let device = &self.info().path;
+        let number = self.port().number;
+        choose(wanted, device, Path::new(RDMA_CM), self.name(), number)
+    }
+}
+
+fn choose(wanted: Option<u8>, device: &Path, rdma_cm: &Path, name: &str, port: u8) -> TrafficClass {
+    let of = |value: u8, from| TrafficClass { value, from };
+    let sysfs = || global_class(&text(&device.join(format!("tc/{port}/traffic_class")))?);
+    let rdma_cm = || {
+        let file = rdma_cm.join(format!("{name}/ports/{port}/default_roce_tos"));
+        text(&file)?.trim().parse::<u8>().ok()
+    };
+    wanted
+        .map(|value| of(value, TrafficClassFrom::Config))
+        .or_else(|| sysfs().map(|value| of(value, TrafficClassFrom::Sysfs)))
+        .or_else(|| rdma_cm().map(|value| of(value, TrafficClassFrom::RdmaCm)))
+        .unwrap_or(of(0, TrafficClassFrom::Default))
+}
+
+/// The class for all packets, from `Global tclass=106`: NVIDIA's driver writes rules for single peers behind it.
+fn global_class(text: &str) -> Option<u8> {
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("Global tclass"))?;
+    line.split_once('=')?.1.trim().parse().ok()
+}
+
+fn text(file: &Path) -> Option<String> {
+    let mut text = String::new();
+    let read = File::open(file)
+        .ok()?
+        .take(LONGEST)
+        .read_to_string(&mut text);
+    read.ok().map(|_| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_class_is_that_of_the_first_place_that_has_one() {
+        let tree = tempfile::tempdir().unwrap();
+        let (device, cm) = (tree.path().join("mlx5_0"), tree.path().join("cm"));
+        let chosen = |wanted| choose(wanted, &device, &cm, "mlx5_0", 2).to_string();
+        assert_eq!(chosen(None), "0 (default)");
+        fs::create_dir_all(cm.join("mlx5_0/ports/2")).unwrap();
+        fs::write(cm.join("mlx5_0/ports/2/default_roce_tos"), "106\n").unwrap();
+        assert_eq!(chosen(None), "106 (RDMA-CM)");
+        fs::create_dir_all(device.join("tc/2")).unwrap();
+        let class = device.join("tc/2/traffic_class");
+        fs::write(&class, "Global tclass=96\n10.0.0.1 tclass=4\n").unwrap();
+        assert_eq!(chosen(None), "96 (sysfs)");
+        assert_eq!(chosen(Some(0)), "0 (configuration)");
+        for odd in ["", "Global tclass=300", "Global tclass", "tclass=4"] {
+            fs::write(&class, odd).unwrap();
+            assert_eq!(chosen(None), "106 (RDMA-CM)", "{odd:?}");
+        }
+        fs::write(&class, [0xff, 0xfe]).unwrap();
+        assert_eq!(chosen(None), "106 (RDMA-CM)", "no UTF-8");
+    }
+}

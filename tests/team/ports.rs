@@ -1,0 +1,145 @@
+//! Teams on every kind of port: RoCEv2 over IPv4 and IPv6, InfiniBand with and without a GRH; and ports that do not fit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use softhca::HcaConfig;
+use softhca::link::Link;
+use warpverbs::config::{GrhUse, PathConfig};
+use warpverbs::internal::TeamInternal;
+use warpverbs::team::RankSet;
+
+use crate::fleet::DrivenFleet;
+use crate::modes::exchange;
+use crate::rank::{Rank, run, setup};
+use test_support::fleet::{Hcas, Setup};
+
+fn on(link: Link, path: PathConfig) -> Setup {
+    let mut setup = setup(2);
+    setup.team.qps_per_peer = 4;
+    setup.team.path = path;
+    setup.hca = HcaConfig {
+        link,
+        ..HcaConfig::default()
+    };
+    setup
+}
+
+#[test]
+fn a_moe_step_is_right_on_every_kind_of_port() {
+    let plain = PathConfig::default();
+    let ports = [
+        // Entry 3 of a software HCA is its IPv4 address, entry 1 its link-local IPv6 address.
+        (Link::Ethernet, plain),
+        (Link::Ethernet, plain.with_gid_index(Some(1))),
+        (
+            Link::Ethernet,
+            plain.with_traffic_class(Some(104)).with_priority(3),
+        ),
+        (Link::InfiniBand, plain),
+        (Link::InfiniBand, plain.with_grh(GrhUse::Always)),
+        (
+            Link::InfiniBand,
+            plain
+                .with_grh(GrhUse::Never)
+                .with_service_level(5)
+                .with_pkey(Some(0xffff)),
+        ),
+    ];
+    for (link, path) in ports {
+        println!("{link}: {path:?}");
+        run(&on(link, path), |rank| exchange(rank, 2));
+    }
+}
+
+#[test]
+fn a_peer_is_replaced_on_infiniband() {
+    for grh in [GrhUse::Auto, GrhUse::Always] {
+        let setup = on(Link::InfiniBand, PathConfig::default().with_grh(grh));
+        let hcas = Hcas::new(&setup);
+        let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
+        fleet.talk_all();
+        fleet.kill(1);
+        fleet.fail(1);
+        fleet.come(1, 2);
+        fleet.connect(1);
+        fleet.open(1);
+        fleet.talk_all();
+        drop(fleet);
+        hcas.check();
+    }
+}
+
+/// What rank 0 says of rank 1, which comes with a port of its own.
+fn refused(own: (Link, PathConfig), theirs: (Link, PathConfig)) -> String {
+    let [own, theirs] = [own, theirs].map(|(link, path)| on(link, path));
+    let (hcas, others) = (Hcas::new(&own), Hcas::new(&theirs));
+    let fleet = DrivenFleet::found(&own, &hcas, RankSet::first(1));
+    let config = fleet.joining(1, 1).with_path(theirs.team.path);
+    let new = Rank::alone(config, others.of(1), Arc::clone(&fleet.store)).unwrap();
+    new.team.hello().unwrap();
+    let team = &fleet.rank(0).team;
+    let before = team.commands();
+    let refused = team.resolve_peer(1, 1, Duration::ZERO).unwrap_err();
+    assert_eq!(team.commands(), before, "nothing is touched");
+    refused.to_string()
+}
+
+#[test]
+fn ports_that_do_not_reach_each_other_are_refused_by_name() {
+    let plain = PathConfig::default();
+    let text = refused((Link::Ethernet, plain), (Link::InfiniBand, plain));
+    assert_eq!(
+        text,
+        "link layer of rail 0 is Ethernet at rank 0 but InfiniBand at rank 1"
+    );
+    let v6 = plain.with_gid_index(Some(1));
+    let text = refused((Link::Ethernet, plain), (Link::Ethernet, v6));
+    assert!(
+        text.starts_with("address family of rail 0 is IPv4 (127.") && text.contains("IPv6 (fe80::"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_port_that_lacks_what_a_rank_asks_for_is_refused_with_its_table() {
+    let plain = PathConfig::default();
+    for (link, path, reason) in [
+        (
+            Link::InfiniBand,
+            plain.with_pkey(Some(0x8001)),
+            "partition key is 0x8001: expected one of the port's 1: 0xffff",
+        ),
+        (
+            Link::InfiniBand,
+            plain.with_gid_index(Some(1)),
+            "GID index is 1: expected one of [0]",
+        ),
+        (
+            Link::Ethernet,
+            plain.with_gid_index(Some(4)),
+            "GID index is 4: expected one of [0, 1, 2, 3]",
+        ),
+        (
+            Link::Ethernet,
+            plain.with_priority(8),
+            "priority is 8: expected 0 to 7",
+        ),
+        (
+            Link::InfiniBand,
+            plain.with_service_level(16),
+            "service level is 16: expected 0 to 15",
+        ),
+    ] {
+        let setup = on(link, path);
+        let hcas = Hcas::new(&setup);
+        let one = test_support::ranks::on_threads(2, |number, store| {
+            let joined = Rank::alone(setup.of_rank(number), hcas.of(number), store);
+            joined.map(drop).unwrap_err().to_string()
+        });
+        for text in one {
+            assert!(text.contains(reason), "{text}");
+        }
+        hcas.check();
+    }
+}
