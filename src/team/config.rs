@@ -19,8 +19,8 @@ pub const MAX_WINDOWS: u32 = 16;
 /// Most windows that a team may be given room for: more than 300 MoE layers need.
 pub const MOST_WINDOWS: u32 = 1024;
 
-/// How a rank joins. All members say the same, except for `rank`; a rank that joins later also says its `generation` and who
-/// is a member then.
+/// How a rank joins. All members say the same, except for `rank` and `qps_per_peer`; a rank that joins later also says its
+/// `generation` and who is a member then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TeamConfig {
@@ -33,7 +33,8 @@ pub struct TeamConfig {
     pub members: Option<RankSet>,
     /// Generation of this rank, from 1: another one for every process that takes the rank. Default 1.
     pub generation: u32,
-    /// QPs to each peer, 1 to 64. Default 4: dispatch and combine, two sets each.
+    /// QPs to each peer at most, 1 to 64. The founder that asks for the fewest decides, and a rank that joins later takes what the
+    /// members have; [`Team::config`](super::Team::config) says what came of it. Default 4: dispatch and combine, two sets each.
     pub qps_per_peer: u32,
     /// Windows that there is room for, 1 to 1,024; a MoE layer takes three. Each takes 16 bytes of device memory by rail and rank.
     /// Default 16.
@@ -299,7 +300,6 @@ impl TeamConfig {
     pub(super) fn agreed(&self, rails: u32) -> Vec<(String, String)> {
         let pairs = [
             ("number of ranks", u64::from(self.ranks)),
-            ("QPs per peer", self.qps_per_peer.into()),
             ("room for windows", self.windows.into()),
             ("log_depth", self.log_depth.into()),
             ("number of rails", rails.into()),

@@ -12,13 +12,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rendezvous::{MAX_LOOK, Patient, Store};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
+use super::config::MAX_QPS_PER_PEER;
 use super::{RankSet, TeamConfig, TeamError, hello};
 
 /// A call of the store is repeated for this long: longer than an etcd needs to choose another leader.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a rank wants before it makes a QP.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settings {
+    /// What all ranks must have alike: name and value.
+    pub(super) agreed: Vec<(String, String)>,
+    /// The most that it makes.
+    pub(super) qps_per_peer: u32,
+}
 
 /// The way of one rank to the others.
 #[derive(Clone, Debug)]
@@ -299,6 +310,39 @@ impl Exchange {
             self.same(pairs, rank, theirs)
         })?;
         Ok(())
+    }
+
+    /// Compares the settings of all ranks; the first difference is an error that names both ranks. The QPs to each peer are as many
+    /// as the founder that asks for the fewest: a rank that joins later takes what the members have.
+    pub(super) fn settle(&self, own: Settings) -> Result<u32, TeamError> {
+        const TOPIC: &str = "config";
+        let key = |rank: u32| format!("{TOPIC}/{rank}");
+        let all = self.all_checked(TOPIC, key, &own, |rank, theirs: &Settings| {
+            if !(1..=MAX_QPS_PER_PEER).contains(&theirs.qps_per_peer) {
+                let qps = theirs.qps_per_peer;
+                let reason = format!("{qps} QPs to each peer; it must be 1 to {MAX_QPS_PER_PEER}");
+                return Err(self.record(rank, TOPIC, &reason));
+            }
+            self.same(&own.agreed, rank, &theirs.agreed)
+        })?;
+        let counts = all
+            .iter()
+            .filter(|(rank, _)| !self.joins || *rank != self.rank);
+        let fewest = counts.map(|(_, settings)| settings.qps_per_peer).min();
+        let qps_per_peer = fewest.unwrap_or(own.qps_per_peer);
+        // A founder may be gone when a rank joins: every member tells what came of it.
+        if qps_per_peer != own.qps_per_peer {
+            let wanted = own.qps_per_peer;
+            tracing::info!("{qps_per_peer} QPs to each peer, not {wanted}: other ranks have fewer");
+            self.put(
+                &key(self.rank),
+                &Settings {
+                    qps_per_peer,
+                    ..own
+                },
+            )?;
+        }
+        Ok(qps_per_peer)
     }
 
     /// Compares `pairs` of this rank with those of `rank`.

@@ -68,7 +68,7 @@ pub use counters::{QpCounters, QpReport};
 pub(crate) use deadline::deadline_in;
 use doorbell::Ringing;
 pub use error::TeamError;
-use exchange::Exchange;
+use exchange::{Exchange, Settings};
 use link::Link;
 use links::{Links, PeerLinks};
 pub use order::SignalOrder;
@@ -201,7 +201,10 @@ impl Team {
         let order = order::choose(&config, contexts)?;
         let mut agreed = config.agreed(rails);
         agreed.push(("order of signals".to_owned(), order.to_string()));
-        exchange.agree("config", &agreed)?;
+        let config = config.with_qps_per_peer(exchange.settle(Settings {
+            agreed: agreed.clone(),
+            qps_per_peer: config.qps_per_peer,
+        })?);
         let living = LiveTeam::new();
         let identity = living.identity(gpu.as_ref(), config.direct);
         let caps = contexts.iter().map(|context| context.caps());

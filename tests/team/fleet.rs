@@ -32,13 +32,38 @@ impl<'a> DrivenFleet<'a> {
         members: RankSet,
         store: Arc<dyn Store>,
     ) -> Self {
+        Self::found_with(setup, hcas, members, store, |_| ())
+    }
+
+    /// The same with founders that each change what they ask for.
+    pub(crate) fn found_by(
+        setup: &'a Setup,
+        hcas: &'a Hcas,
+        members: RankSet,
+        change: impl Fn(&mut TeamConfig) + Sync,
+    ) -> Self {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        Self::found_with(setup, hcas, members, store, change)
+    }
+
+    fn found_with(
+        setup: &'a Setup,
+        hcas: &'a Hcas,
+        members: RankSet,
+        store: Arc<dyn Store>,
+        change: impl Fn(&mut TeamConfig) + Sync,
+    ) -> Self {
         let mut fleet = Self {
             setup,
             hcas,
             store,
             ranks: (0..setup.team.ranks).map(|_| None).collect(),
         };
-        let config = |rank| setup.of_rank(rank).with_members(Some(members));
+        let config = |rank| {
+            let mut config = setup.of_rank(rank).with_members(Some(members));
+            change(&mut config);
+            config
+        };
         let founders: Vec<Rank<'a>> = thread::scope(|scope| {
             let start = |rank: u32| {
                 let (config, store) = (config(rank), Arc::clone(&fleet.store));
@@ -156,8 +181,10 @@ impl<'a> DrivenFleet<'a> {
     /// Puts words from each end of the pair to the other on each QP, and looks whether they have arrived.
     pub(crate) fn talk(&self, a: u32, b: u32) {
         for (from, to) in [(a, b), (b, a)] {
-            for qp in 0..self.setup.team.qps_per_peer {
-                let dst_word = WORDS / 2 + 64 * (from * self.setup.team.qps_per_peer + qp);
+            // The window has room for so many.
+            let qps = self.rank(from).team.config().qps_per_peer.min(8);
+            for qp in 0..qps {
+                let dst_word = WORDS / 2 + 64 * (from * qps + qp);
                 let put = Put {
                     qp,
                     dst_word,

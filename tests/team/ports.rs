@@ -7,7 +7,7 @@ use softhca::HcaConfig;
 use softhca::link::Link;
 use warpverbs::config::{GrhUse, PathConfig};
 use warpverbs::internal::TeamInternal;
-use warpverbs::team::RankSet;
+use warpverbs::team::{RankSet, TeamConfig};
 
 use crate::fleet::DrivenFleet;
 use crate::modes::exchange;
@@ -67,6 +67,58 @@ fn a_peer_is_replaced_on_infiniband() {
         fleet.talk_all();
         drop(fleet);
         hcas.check();
+    }
+}
+
+/// Founders that ask for these numbers of QPs, and a rank that comes later.
+fn settled(founders: [u32; 2], later: u32) -> [u32; 3] {
+    let mut setup = setup(3);
+    setup.team.qps_per_peer = founders[0];
+    let hcas = Hcas::new(&setup);
+    let [first, second] = founders;
+    let mut fleet = DrivenFleet::found_by(&setup, &hcas, RankSet::first(2), |config| {
+        config.qps_per_peer = if config.rank == 0 { first } else { second };
+    });
+    let asks = |config: TeamConfig| config.with_qps_per_peer(later);
+    // The founder that has asked for the fewest may be gone by then.
+    let fewest = if first < second { 0 } else { 1 };
+    fleet.talk_all();
+    fleet.kill(fewest);
+    fleet.fail(fewest);
+    let new = Rank::alone(
+        asks(fleet.joining(2, 1)),
+        hcas.of(2),
+        Arc::clone(&fleet.store),
+    );
+    let other = fleet.rank(1 - fewest).team.config().qps_per_peer;
+    let joined = new.unwrap().team.config().qps_per_peer;
+    let back = Rank::alone(
+        asks(fleet.joining(fewest, 2)),
+        hcas.of(fewest),
+        Arc::clone(&fleet.store),
+    );
+    let back = back.unwrap().team.config().qps_per_peer;
+    [other, joined, back]
+}
+
+#[test]
+fn the_founder_that_asks_for_the_fewest_qps_decides_for_all() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed:#x}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut cases = vec![[1, 64, 64], [64, 1, 1], [2, 3, 5], [3, 2, 1], [4, 4, 8]];
+    let extra = match std::env::var_os("WV_TEST_FULL") {
+        None => 3,
+        Some(_) => 64,
+    };
+    cases.extend((0..extra).map(|_| [(); 3].map(|()| random.u32(1..=64))));
+    for [a, b, later] in cases {
+        let fewest = a.min(b);
+        assert_eq!(
+            settled([a, b], later),
+            [fewest; 3],
+            "{a}, {b}, later {later}"
+        );
     }
 }
 

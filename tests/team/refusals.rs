@@ -46,8 +46,6 @@ fn a_rank_that_does_not_fit_is_refused_by_name() {
     let hcas = Hcas::new(&setup);
     let mut fleet = DrivenFleet::found(&setup, &hcas, RankSet::first(2));
     let nothing = |_: &Rank<'_>| {};
-    let message = refused(&mut fleet, 1, |config| config.qps_per_peer = 3, nothing);
-    assert_eq!(message, "QPs per peer is 2 at rank 0 but 3 at rank 2");
     let message = refused(&mut fleet, 2, |config| config.log_depth = 9, nothing);
     assert_eq!(message, "log_depth is 8 at rank 0 but 9 at rank 2");
     let message = refused(&mut fleet, 3, |config| config.ranks = 4, nothing);
