@@ -6,6 +6,7 @@ mod export;
 mod mailbox;
 mod modes;
 mod poster;
+mod pyverbs;
 
 use std::collections::BTreeSet;
 
