@@ -238,6 +238,9 @@ pub struct PathConfig {
     pub gid_index: Option<u32>,
     /// Partition key, by value. `WARPVERBS_PKEY`, such as `0x8001`; default the first of the port.
     pub pkey: Option<u16>,
+    /// Port of a link aggregation group that packets leave by, from 1. `WARPVERBS_LAG_PORT`; default: the QPs to a peer take the
+    /// ports in turn.
+    pub lag_port: Option<u8>,
     /// When packets have a global route header on InfiniBand. `WARPVERBS_GRH`: `auto`, `always`, `never`.
     pub grh: GrhUse,
     /// IP traffic class, or that of the GRH. `WARPVERBS_TRAFFIC_CLASS`, 0 to 255; default what the system has set for the port
@@ -269,6 +272,7 @@ setters! {
     const PathConfig {
         with_gid_index(gid_index: Option<u32>),
         with_pkey(pkey: Option<u16>),
+        with_lag_port(lag_port: Option<u8>),
         with_grh(grh: GrhUse),
         with_traffic_class(traffic_class: Option<u8>),
         with_priority(priority: u8),
@@ -283,6 +287,7 @@ impl Default for PathConfig {
         Self {
             gid_index: None,
             pkey: None,
+            lag_port: None,
             grh: GrhUse::Auto,
             traffic_class: None,
             priority: 0,
@@ -318,6 +323,10 @@ impl PathConfig {
         Ok(Self {
             gid_index: given("WARPVERBS_GID_INDEX").then_some(gid_index),
             pkey: pkey(&variable)?,
+            lag_port: match byte("WARPVERBS_LAG_PORT", 0, 15, 0)? {
+                0 => None,
+                port => Some(port),
+            },
             grh: word(&variable, "WARPVERBS_GRH", &GRH)?,
             traffic_class: given("WARPVERBS_TRAFFIC_CLASS").then_some(class),
             priority: byte("WARPVERBS_PRIORITY", 0, 7, 0)?,

@@ -8,8 +8,8 @@ use crate::fabric::Rail;
 use crate::fabric::{any_psn, far_from, first_psn};
 use crate::gpu::{Gpu, MappedMmio};
 use crate::verbs::{
-    ImageAttr, Init, PathAttr, Probe, Qp, QpLayout, QpStatus, Reset, Rtr, Rts, SendAttr, State,
-    TransitionError, VerbsError,
+    ImageAttr, Init, PathAttr, Probe, Qp, QpConfig, QpLayout, QpStatus, Reset, Rtr, Rts, SendAttr,
+    State, TransitionError, VerbsError,
 };
 
 /// Bytes of a page of doorbell registers.
@@ -81,11 +81,12 @@ impl Link {
     pub(super) fn new(
         gpu: &dyn Gpu,
         rail: &Rail,
+        shape: &QpConfig,
         (peer, rail_number): (u32, u32),
         failed: u64,
         life: u32,
     ) -> Result<Self, TeamError> {
-        let qp: Qp<Reset> = Qp::create(rail.pd(), rail.places(), rail.shape())?;
+        let qp: Qp<Reset> = Qp::create(rail.pd(), rail.places(), shape)?;
         if let Some(events) = rail.events() {
             qp.subscribe(events, peer.into())?;
         }

@@ -408,10 +408,22 @@ pub(super) fn make(
         return Ok(Vec::new());
     }
     let numbers = (0u32..).zip(rails).cycle();
-    let links = numbers.take(config.qps_per_peer as usize);
+    let links = (0usize..).zip(numbers).take(config.qps_per_peer as usize);
     links
-        .map(|(number, rail)| Link::new(gpu, rail, (peer, number), failures.addr(peer), life))
+        .map(|(place, (number, rail))| {
+            let lag_port = lag_port(rail, config, place / rails.len());
+            let shape = rail.shape().with_lag_port(lag_port);
+            Link::new(gpu, rail, &shape, (peer, number), failures.addr(peer), life)
+        })
         .collect()
+}
+
+/// Port of the rail's link aggregation group for QP `place` of those to a peer on this rail; 0 without a group.
+fn lag_port(rail: &Rail, config: &TeamConfig, place: usize) -> u8 {
+    let ports = rail.context().caps().lag_ports;
+    let turn = place.checked_rem(ports.into());
+    let turn = turn.and_then(|turn| u8::try_from(1 + turn).ok());
+    config.path.lag_port.or(turn).unwrap_or(0)
 }
 
 fn patience(rail: &Rail, config: &TeamConfig) -> SendAttr {

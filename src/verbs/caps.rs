@@ -2,8 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use mlx5_prm::cmd::Opcode;
+use mlx5_prm::cmd::{CmdIn, Opcode};
 use mlx5_prm::hca_cap::{AtomicCaps, CapType, HcaCap2, QueryHcaCapIn, QueryHcaCapOut};
+use mlx5_prm::roce::QueryLagOut;
 
 use super::command;
 use super::context::OpenDevice;
@@ -42,6 +43,11 @@ pub struct Caps {
     pub log_max_cq_sz: u8,
     /// Source ports that a RoCEv2 QP may use; `None` if the device chooses, and on InfiniBand.
     pub udp_source_ports: Option<RangeInclusive<u16>>,
+    /// Ports of an active link aggregation group; 0 without one. In its queue-affinity mode each QP names the port that its packets
+    /// leave by.
+    pub lag_ports: u8,
+    /// Whether the port of the group is named on the way to Ready To Receive.
+    pub init2_lag_tx_port_affinity: bool,
     /// Whether QPs can belong to a set of counters.
     pub counter_sets: bool,
     /// Whether a QP may ask that payload is written in order; else the device does so anyway, or cannot be told.
@@ -145,6 +151,11 @@ impl Caps {
             log_max_send_dbr_less_qp_sq: narrow(second.log_max_send_dbr_less_qp_sq()),
             log_max_cq_sz: narrow(general.log_max_cq_sz()),
             udp_source_ports,
+            lag_ports: match general.lag_master() != 0 && is_aggregated(device)? {
+                true => narrow(general.num_lag_ports()),
+                false => 0,
+            },
+            init2_lag_tx_port_affinity: general.init2_lag_tx_port_affinity() != 0,
             counter_sets: general.max_qp_cnt() != 0,
             qp_data_in_order: general.qp_data_in_order() != 0,
             data_order: DataOrder::of(
@@ -175,6 +186,13 @@ impl Caps {
             .fold(0, |all, (_, bit)| all | bit)
             & any
     }
+}
+
+/// Whether the ports of the device are a link aggregation group now.
+fn is_aggregated(device: &OpenDevice) -> Result<bool, VerbsError> {
+    let input = CmdIn::default().with_opcode(u32::from(Opcode::QUERY_LAG.0));
+    let out: QueryLagOut = command::general(device, &input)?;
+    Ok(out.lag_state() != 0)
 }
 
 fn udp_source_ports(device: &OpenDevice) -> Result<Option<RangeInclusive<u16>>, VerbsError> {
@@ -217,6 +235,8 @@ pub(super) mod tests {
             log_max_send_dbr_less_qp_sq: 0,
             log_max_cq_sz: 22,
             udp_source_ports: Some(0xc000..=0xffff),
+            lag_ports: 0,
+            init2_lag_tx_port_affinity: false,
             counter_sets: false,
             qp_data_in_order: false,
             data_order: DataOrder::InOrder,

@@ -166,6 +166,7 @@ impl Qp<Reset> {
                 .rights()
                 .with_pm_state(Qpc::PM_STATE_MIGRATED)
                 .with_counter_set_id(self.counters().map_or(0, |set| set.id().into()))
+                .with_lag_tx_port_affinity(self.lag_port())
                 .with_primary_address_path(path);
             (qpc, 0)
         });
@@ -204,7 +205,13 @@ impl Qp<Init> {
             .with_log_rra_max(caps.log_max_ra_res_qp.into())
             .with_primary_address_path(ads);
         let rights = QpModifyIn::OPT_RRE | QpModifyIn::OPT_RWE | QpModifyIn::OPT_RAE;
-        Ok((qpc, rights))
+        Ok(match self.lag_port() {
+            port if port != 0 && caps.init2_lag_tx_port_affinity => (
+                qpc.with_lag_tx_port_affinity(port),
+                rights | QpModifyIn::OPT_LAG_TX_AFF,
+            ),
+            _ => (qpc, rights),
+        })
     }
 }
 
@@ -238,6 +245,18 @@ impl Qp<Rtr> {
 }
 
 impl<S: State> Qp<S> {
+    /// Port of the link aggregation group that packets leave by; 0 without a group.
+    fn lag_port(&self) -> u32 {
+        let ports = self.context().caps().lag_ports.into();
+        match (
+            self.core.config.lag_port.into(),
+            self.qpn().checked_rem(ports),
+        ) {
+            (0, Some(turn)) => 1 + turn,
+            (named, _) => named,
+        }
+    }
+
     /// Any state to Reset: the first step of a recovery. The HCA forgets all that was posted and counts from 0 again; before
     /// the QP leaves Reset its memory must hold [`QpLayout::image`] with a new base, made from its layout *after* this call: a
     /// wide CQ and that of a receive queue go on where they were.

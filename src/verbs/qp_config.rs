@@ -70,7 +70,8 @@ pub struct QpConfig {
     /// Count packets in the context's own counter set, where the device has sets; else the device's own counts them. Default
     /// true.
     pub own_counters: bool,
-    /// Port of a link aggregation group for outgoing packets, 1 to 15; 0 lets the device choose. Default 0.
+    /// Port of a link aggregation group that packets leave by, from 1; with 0 the QPs of a device take its ports in turn. Without
+    /// a group only 0 is taken. Default 0.
     pub lag_port: u8,
     /// Partition key, by value. Default the first of the port.
     pub pkey: Option<u16>,
@@ -186,7 +187,7 @@ impl QpConfig {
     pub(super) fn check(&self, device: &str, caps: &Caps) -> Result<(), VerbsError> {
         let limit = caps.log_max_qp_sz.min(LOG_MAX_DEPTH);
         in_range("log_depth", self.log_depth, LOG_MIN_DEPTH, limit)?;
-        in_range("lag_port", self.lag_port, 0, 15)?;
+        in_range("lag_port", self.lag_port, 0, caps.lag_ports)?;
         if self.cq == CqKind::Wide {
             let limit = limit.min(caps.log_max_cq_sz).min(LOG_MAX_WIDE_DEPTH);
             in_range(

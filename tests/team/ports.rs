@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use softhca::HcaConfig;
 use softhca::link::Link;
+use softhca::profile::Profile;
 use warpverbs::config::{GrhUse, PathConfig};
 use warpverbs::internal::TeamInternal;
 use warpverbs::team::{RankSet, TeamConfig};
 
 use crate::fleet::DrivenFleet;
 use crate::modes::exchange;
-use crate::rank::{Rank, run, setup};
+use crate::rank::{Rank, run, run_on, setup};
 use test_support::fleet::{Hcas, Setup};
 
 fn on(link: Link, path: PathConfig) -> Setup {
@@ -66,6 +67,29 @@ fn a_peer_is_replaced_on_infiniband() {
         fleet.open(1);
         fleet.talk_all();
         drop(fleet);
+        hcas.check();
+    }
+}
+
+#[test]
+fn the_qps_to_a_peer_leave_by_the_ports_of_a_bond_in_turn() {
+    for (lag_port, unused) in [(None, None), (Some(1), Some(1)), (Some(2), Some(0))] {
+        let mut setup = on(
+            Link::Ethernet,
+            PathConfig::default().with_lag_port(lag_port),
+        );
+        setup.hca.profile = Profile::ConnectX7Lag;
+        let hcas = Hcas::new(&setup);
+        run_on(&setup, &hcas, |rank| exchange(rank, 2));
+        for hca in hcas.all() {
+            let counters = hca.counters();
+            let by_port = counters.wqes_by_lag_port;
+            assert_eq!(by_port[0] + by_port[1], counters.wqes, "{by_port:?}");
+            for (port, count) in by_port.iter().enumerate() {
+                let used = *count > 0;
+                assert_eq!(used, unused != Some(port), "{lag_port:?}: {by_port:?}");
+            }
+        }
         hcas.check();
     }
 }
@@ -176,6 +200,11 @@ fn a_port_that_lacks_what_a_rank_asks_for_is_refused_with_its_table() {
             Link::Ethernet,
             plain.with_priority(8),
             "priority is 8: expected 0 to 7",
+        ),
+        (
+            Link::Ethernet,
+            plain.with_lag_port(Some(1)),
+            "lag_port is 1: expected 0 to 0",
         ),
         (
             Link::InfiniBand,

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 
 use mlx5_prm::cmd::Opcode;
 use softhca::link::Link;
+use softhca::profile::Profile;
 use softhca::{Hca, HcaConfig};
 use test_support::hca::hca_with;
 use test_support::node::{Node, PSNS};
@@ -48,11 +49,11 @@ fn assert_golden(command: &[u8], fields: &[Field]) {
 }
 
 /// What makes and connects a QP to a peer at `address`, by opcode in its order; and the number of the QP.
-fn commands(hca: &Hca, address: AddressVector) -> (Vec<Vec<u8>>, Made) {
+fn commands(hca: &Hca, lag_port: u8, address: AddressVector) -> (Vec<Vec<u8>>, Made) {
     let node = Node::open(hca, 1 << 20).unwrap();
     let config = QpConfig::default()
         .with_own_counters(false)
-        .with_lag_port(2);
+        .with_lag_port(lag_port);
     // The register and the keys that all QPs of a node share are made before.
     drop(node.qp(&config).unwrap());
     hca.record_commands();
@@ -60,6 +61,7 @@ fn commands(hca: &Hca, address: AddressVector) -> (Vec<Vec<u8>>, Made) {
     let made = Made {
         qpn: qp.qpn().into(),
         cqn: qp.layout().cqn.into(),
+        lag_port: lag_port.into(),
     };
     let path = PathAttr::new(PEER, address, PSNS[1])
         .with_mtu(Some(Mtu::B1024))
@@ -77,6 +79,7 @@ fn commands(hca: &Hca, address: AddressVector) -> (Vec<Vec<u8>>, Made) {
 struct Made {
     qpn: u64,
     cqn: u64,
+    lag_port: u64,
 }
 
 fn of(all: &[Vec<u8>], opcode: Opcode) -> &[u8] {
@@ -119,7 +122,7 @@ fn check_all_but_the_path(all: &[Vec<u8>], made: &Made) {
         &[
             (0x00, 16, 0x500, "CREATE_QP"),
             given(create, 0x10, 16, "uid"),
-            (QPC + 0x04, 4, 2, "lag_tx_port_affinity"),
+            (QPC + 0x04, 4, made.lag_port, "lag_tx_port_affinity"),
             (QPC + 0x08, 8, 0, "st: RC"),
             (QPC + 0x13, 2, 3, "pm_state: migrated"),
             given(create, QPC + 0x28, 24, "pd"),
@@ -144,6 +147,7 @@ fn check_all_but_the_path(all: &[Vec<u8>], made: &Made) {
             (0x00, 16, 0x502, "RST2INIT_QP"),
             given(init, 0x10, 16, "uid"),
             (0x48, 24, made.qpn, "qpn"),
+            (QPC + 0x04, 4, made.lag_port, "lag_tx_port_affinity"),
             (QPC + 0x13, 2, 3, "pm_state: migrated"),
             (PATH + 0x10, 16, 0, "pkey_index"),
             (PATH + 0x128, 8, 1, "vhca_port_num"),
@@ -169,6 +173,8 @@ fn check_all_but_the_path(all: &[Vec<u8>], made: &Made) {
 
 /// INIT2RTR_QP without the address path.
 fn receives(command: &[u8], made: &Made) -> Vec<Field> {
+    let rights = 1 << 1 | 1 << 2 | 1 << 3;
+    let affinity = u64::from(made.lag_port != 0) << 15;
     vec![
         (0x00, 16, 0x503, "INIT2RTR_QP"),
         given(command, 0x10, 16, "uid"),
@@ -176,9 +182,10 @@ fn receives(command: &[u8], made: &Made) -> Vec<Field> {
         (
             0x80,
             32,
-            1 << 1 | 1 << 2 | 1 << 3,
-            "opt_param_mask: rre, rae, rwe",
+            rights | affinity,
+            "opt_param_mask: rre, rae, rwe; of a bond lag_tx_port_affinity",
         ),
+        (QPC + 0x04, 4, made.lag_port, "lag_tx_port_affinity"),
         (QPC + 0x40, 3, 3, "mtu: 1,024 bytes"),
         (QPC + 0x43, 5, 30, "log_msg_max"),
         (QPC + 0xa8, 24, PEER.into(), "remote_qpn"),
@@ -209,7 +216,17 @@ fn roce(command: &[u8], source: u64, [high, low]: [u64; 2]) -> Vec<Field> {
 }
 
 fn check(hca: &Hca, address: AddressVector, path: impl FnOnce(&[u8]) -> Vec<Field>) {
-    let (all, made) = commands(hca, address);
+    check_from(hca, 0, address, path);
+}
+
+/// The same from this port of a link aggregation group.
+fn check_from(
+    hca: &Hca,
+    lag_port: u8,
+    address: AddressVector,
+    path: impl FnOnce(&[u8]) -> Vec<Field>,
+) {
+    let (all, made) = commands(hca, lag_port, address);
     check_all_but_the_path(&all, &made);
     let rtr = of(&all, Opcode::INIT2RTR_QP);
     let fields = [receives(rtr, &made), path(rtr)].concat();
@@ -233,6 +250,17 @@ fn a_path_over_ipv4() {
         let path = roce(rtr, 3, [0, 0xffff_7f09_0807]);
         assert!(bits(rtr, PATH + 0x110, 16) >= 0xc000, "a port for flows");
         path
+    });
+}
+
+#[test]
+fn a_path_from_a_port_of_a_bond() {
+    let hca = hca_with(HcaConfig {
+        profile: Profile::ConnectX7Lag,
+        ..HcaConfig::default()
+    });
+    check_from(&hca, 2, by_gid("::ffff:127.9.8.7"), |rtr| {
+        roce(rtr, 3, [0, 0xffff_7f09_0807])
     });
 }
 

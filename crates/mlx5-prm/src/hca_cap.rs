@@ -166,6 +166,8 @@ layout! {
         dp_ordering_ooo_rw_rc / with_dp_ordering_ooo_rw_rc / set_dp_ordering_ooo_rw_rc @ 0x1ca : 1,
         /// Number of traffic classes.
         max_tc / with_max_tc / set_max_tc @ 0x1cc : 4,
+        /// `lag_tx_port_affinity` of a QP can be set by `INIT2RTR_QP`.
+        init2_lag_tx_port_affinity / with_init2_lag_tx_port_affinity / set_init2_lag_tx_port_affinity @ 0x1f8 : 1,
         /// Newest format of completion entries.
         cqe_version / with_cqe_version / set_cqe_version @ 0x1fc : 4,
         /// Datagrams need only a short address vector.

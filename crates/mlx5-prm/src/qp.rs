@@ -142,6 +142,8 @@ impl QpModifyIn {
     pub const OPT_RNR_RETRY: u32 = 1 << 13;
     /// `ack_timeout`.
     pub const OPT_ACK_TIMEOUT: u32 = 1 << 14;
+    /// `lag_tx_port_affinity`: the port of a link aggregation group.
+    pub const OPT_LAG_TX_AFF: u32 = 1 << 15;
 }
 
 layout! {

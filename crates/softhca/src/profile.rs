@@ -21,6 +21,9 @@ pub enum Profile {
     ConnectX7,
     /// `BlueField-3`, 400 Gb/s.
     BlueField3,
+    /// `ConnectX-7` with two ports that are one link aggregation group, in queue-affinity mode: each QP names the port that its
+    /// packets leave by.
+    ConnectX7Lag,
 }
 
 /// What programs see of a card.
@@ -40,6 +43,8 @@ pub(crate) struct Facts {
     pub(crate) speed: u8,
     /// `max_link_speed` of the PCI function, with 16 lanes.
     pub(crate) pci_speed: &'static str,
+    /// Ports of its link aggregation group; 0 without one.
+    pub(crate) lag_ports: u8,
 }
 
 /// `enum ib_port_speed` of the kernel.
@@ -50,7 +55,7 @@ mod speed {
 }
 
 /// In the order of the enum. Device ids: `mlx5_core_pci_table` of the kernel; types and firmware: NVIDIA's release notes.
-static TABLE: [(Profile, Facts); 4] = [
+static TABLE: [(Profile, Facts); 5] = [
     (
         Profile::ConnectX6,
         Facts {
@@ -62,6 +67,7 @@ static TABLE: [(Profile, Facts); 4] = [
             rate: "200 Gb/sec (4X HDR)",
             speed: speed::HDR,
             pci_speed: "16.0 GT/s PCIe",
+            lag_ports: 0,
         },
     ),
     (
@@ -75,6 +81,7 @@ static TABLE: [(Profile, Facts); 4] = [
             rate: "100 Gb/sec (4X EDR)",
             speed: speed::EDR,
             pci_speed: "16.0 GT/s PCIe",
+            lag_ports: 0,
         },
     ),
     (
@@ -88,6 +95,7 @@ static TABLE: [(Profile, Facts); 4] = [
             rate: "400 Gb/sec (4X NDR)",
             speed: speed::NDR,
             pci_speed: "32.0 GT/s PCIe",
+            lag_ports: 0,
         },
     ),
     (
@@ -101,13 +109,28 @@ static TABLE: [(Profile, Facts); 4] = [
             rate: "400 Gb/sec (4X NDR)",
             speed: speed::NDR,
             pci_speed: "32.0 GT/s PCIe",
+            lag_ports: 0,
+        },
+    ),
+    (
+        Profile::ConnectX7Lag,
+        Facts {
+            name: "cx7-lag",
+            pci_device: 0x1021,
+            hca_type: "MT4129",
+            firmware: [28, 39, 1002],
+            board: "SOFTHCA0000000002",
+            rate: "400 Gb/sec (4X NDR)",
+            speed: speed::NDR,
+            pci_speed: "32.0 GT/s PCIe",
+            lag_ports: 2,
         },
     ),
 ];
 
 impl Profile {
     /// The texts that are profiles.
-    pub const EXPECTED: &str = "cx6, cx6dx, cx7 or bf3";
+    pub const EXPECTED: &str = "cx6, cx6dx, cx7, bf3 or cx7-lag";
 
     /// What programs see of it.
     pub(crate) fn facts(self) -> &'static Facts {
@@ -152,6 +175,7 @@ mod tests {
             Profile::ConnectX6Dx,
             Profile::ConnectX7,
             Profile::BlueField3,
+            Profile::ConnectX7Lag,
         ] {
             let rows = TABLE.iter().filter(|(row, _)| *row == profile).count();
             assert_eq!(rows, 1, "{profile:?}");
@@ -161,7 +185,7 @@ mod tests {
         let error = "cx8".parse::<Profile>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "\"cx8\" is no profile: cx6, cx6dx, cx7 or bf3"
+            "\"cx8\" is no profile: cx6, cx6dx, cx7, bf3 or cx7-lag"
         );
     }
 }

@@ -10,6 +10,7 @@ use mlx5_prm::cqe::CqeOpcode;
 use serde_json::{Value, json};
 use softhca::HcaConfig;
 use softhca::link::Link;
+use softhca::profile::Profile;
 use test_support::hca::hca_with;
 use test_support::node::Node;
 use warpverbs::verbs::{
@@ -31,7 +32,7 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(link: Link, gid_index: u32, runtime: &Path) -> Self {
+    fn start(way: Way, runtime: &Path) -> Self {
         let script =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verbs/qp_lifecycle/rc_peer.py");
         let library = std::env::current_exe()
@@ -40,10 +41,11 @@ impl Peer {
         assert!(library.exists(), "{} was not built", library.display());
         let mut child = Command::new(PYTHON)
             .arg(script)
-            .args(["mlx5_0", &gid_index.to_string()])
+            .args(["mlx5_0", &way.gid_index().to_string()])
             .env("LD_PRELOAD", library)
             .env("XDG_RUNTIME_DIR", runtime)
-            .env("SOFTHCA_LINK", link.to_string())
+            .env("SOFTHCA_LINK", way.link().to_string())
+            .env("SOFTHCA_PROFILE", way.profile().to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -102,6 +104,8 @@ fn number(of: &Value, name: &str) -> u32 {
 enum Way {
     /// By these entries of both GID tables.
     Roce(u32),
+    /// By IPv4, from ports of link aggregation groups.
+    Bond,
     Lid,
     LidAndGid,
 }
@@ -109,14 +113,22 @@ enum Way {
 impl Way {
     fn link(self) -> Link {
         match self {
-            Self::Roce(_) => Link::Ethernet,
+            Self::Roce(_) | Self::Bond => Link::Ethernet,
             Self::Lid | Self::LidAndGid => Link::InfiniBand,
+        }
+    }
+
+    fn profile(self) -> Profile {
+        match self {
+            Self::Bond => Profile::ConnectX7Lag,
+            _ => Profile::default(),
         }
     }
 
     fn gid_index(self) -> u32 {
         match self {
             Self::Roce(index) => index,
+            Self::Bond => 3,
             Self::Lid | Self::LidAndGid => 0,
         }
     }
@@ -127,7 +139,9 @@ impl Way {
         let gid = Gid(gid.octets());
         let lid = InfinibandAddress::new(u16::try_from(number(peer, "lid")).unwrap());
         match self {
-            Self::Roce(index) => RoceAddress::new(gid).with_gid_index(Some(index)).into(),
+            Self::Roce(_) | Self::Bond => RoceAddress::new(gid)
+                .with_gid_index(Some(self.gid_index()))
+                .into(),
             Self::Lid => lid.with_service_level(3).into(),
             Self::LidAndGid => lid.with_grh(Some(GlobalRoute::new(gid))).into(),
         }
@@ -136,10 +150,11 @@ impl Way {
 
 fn talk(way: Way) {
     let runtime = tempfile::tempdir().unwrap();
-    let mut peer = Peer::start(way.link(), way.gid_index(), runtime.path());
+    let mut peer = Peer::start(way, runtime.path());
     let theirs = peer.heard();
     let hca = hca_with(HcaConfig {
         link: way.link(),
+        profile: way.profile(),
         ..HcaConfig::default()
     });
     let node = Node::open(&hca, 1 << 20).unwrap();
@@ -215,7 +230,13 @@ fn a_qp_talks_to_one_of_pyverbs_in_every_way() {
         return;
     }
     // Entries 1 and 3 of a software HCA: RoCEv2 by its link-local IPv6 address, and by its IPv4 address.
-    for way in [Way::Roce(3), Way::Roce(1), Way::Lid, Way::LidAndGid] {
+    for way in [
+        Way::Roce(3),
+        Way::Roce(1),
+        Way::Bond,
+        Way::Lid,
+        Way::LidAndGid,
+    ] {
         println!("{way:?}");
         talk(way);
     }

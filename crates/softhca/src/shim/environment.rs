@@ -7,7 +7,7 @@
 //! | `SOFTHCA_STRICT` | 1: a WQE runs only after its doorbell; 0: its doorbell record is enough | 1 |
 //! | `SOFTHCA_EXECUTION` | who runs WQEs: `engine`, or `external` for an executor that is attached (`device::external`) | `engine` |
 //! | `SOFTHCA_SCHEDULE_SEED` | seed of a randomised order of work between queues | in order |
-//! | `SOFTHCA_PROFILE` | which card the devices look like: `cx6`, `cx6dx`, `cx7` or `bf3` | `cx7` |
+//! | `SOFTHCA_PROFILE` | which card the devices look like: `cx6`, `cx6dx`, `cx7`, `bf3`, or `cx7-lag` (two ports aggregated) | `cx7` |
 //! | `SOFTHCA_LINK` | the link layer: `eth`, or `ib` for InfiniBand; see [`crate::link`] | `eth` |
 //! | `SOFTHCA_ORDER` | what the devices promise about the order of data: `in-order`, `atomics` or `flush` | `in-order` |
 //! | `SOFTHCA_ADVERSARY` | `SEED` or `SEED:MICROSECONDS`: makes use of all that the order leaves open, see [`Adversary`] | none |

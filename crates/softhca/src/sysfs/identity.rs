@@ -104,6 +104,14 @@ impl Identity {
         }
     }
 
+    /// Ports of the link aggregation group; 0 without one. Only Ethernet is aggregated.
+    pub(crate) fn lag_ports(&self) -> u8 {
+        match self.link {
+            Link::Ethernet => self.profile.facts().lag_ports,
+            Link::InfiniBand => 0,
+        }
+    }
+
     /// LID of the subnet manager; 0 on Ethernet.
     pub(crate) fn sm_lid(&self) -> u16 {
         match self.link {

@@ -139,6 +139,10 @@ fn context(
     let mut qpc = Qpc::default()
         .with_st(queue_pair.kind.service())
         .with_pm_state(Qpc::PM_STATE_MIGRATED);
+    if let Some(place) = queue_pair.qpn.checked_rem(own.lag_ports().into()) {
+        // The kernel spreads its QPs over the ports.
+        qpc.set_lag_tx_port_affinity(1 + place);
+    }
     if queue_pair.kind == Kind::Ud {
         qpc.set_mtu(MTU_4096);
         qpc.set_log_msg_max(LOG_DATAGRAM);

@@ -19,9 +19,10 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     let wanted = CapType((op_mod >> 1 & 0x7fff) as u16);
     let hca = call.hca()?;
     let (link, order, force) = (hca.identity.link, hca.order, hca.order_force);
+    let lag_ports = hca.identity.lag_ports();
     let reply = QueryHcaCapOut::default();
     let reply = match wanted {
-        CapType::GENERAL => reply.with_cmd_hca_cap(general(link, order)),
+        CapType::GENERAL => reply.with_cmd_hca_cap(with_lag(general(link, order), lag_ports)),
         CapType::ATOMIC => reply.with_atomic_caps(atomic()),
         CapType::ROCE if link.is_infiniband() => reply,
         CapType::ROCE => reply.with_roce_caps(roce()),
@@ -43,6 +44,14 @@ pub(super) fn query(call: &mut Call<'_>) -> Outcome {
     };
     call.reply(reply.as_bytes());
     Ok(None)
+}
+
+/// `caps` with a link aggregation group of so many ports; 0: none.
+fn with_lag(caps: CmdHcaCap, ports: u8) -> CmdHcaCap {
+    let has = u32::from(ports > 0);
+    caps.with_lag_master(has)
+        .with_num_lag_ports(ports.into())
+        .with_init2_lag_tx_port_affinity(has)
 }
 
 /// `umr_fence`: a UMR WQE runs when all before it are over, and is over before the next begins.

@@ -93,6 +93,8 @@ fn init(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result<(), Refusal
     qp.qpc.set_atomic_mode(given.atomic_mode());
     qp.qpc.set_pm_state(given.pm_state());
     qp.qpc.set_counter_set_id(given.counter_set_id());
+    qp.qpc
+        .set_lag_tx_port_affinity(given.lag_tx_port_affinity());
     if qp.service == Service::Ud {
         qp.qpc.set_q_key(given.q_key());
     }
@@ -129,9 +131,14 @@ fn ready_to_receive(call: &mut Call<'_>, qpn: u32, input: &QpModifyIn) -> Result
         }
         _ => Route::Wire,
     };
+    let lag_ports = call.hca()?.identity.lag_ports();
     let qp = find(call, qpn)?;
     let mut qpc = qp.qpc;
     apply_optional(&mut qpc, input);
+    // In queue-affinity mode no packet leaves before the QP has named a port.
+    if lag_ports > 0 && !(1..=lag_ports.into()).contains(&qpc.lag_tx_port_affinity()) {
+        return Err(Refusal::bad_param(syndrome::LAG_PORT));
+    }
     qpc.set_mtu(given.mtu());
     qpc.set_dp_ordering_force(given.dp_ordering_force());
     qpc.set_dp_ordering_1(given.dp_ordering_1());
@@ -257,5 +264,8 @@ fn apply_optional(qpc: &mut Qpc, input: &QpModifyIn) {
     }
     if has(QpModifyIn::OPT_Q_KEY) {
         qpc.set_q_key(given.q_key());
+    }
+    if has(QpModifyIn::OPT_LAG_TX_AFF) {
+        qpc.set_lag_tx_port_affinity(given.lag_tx_port_affinity());
     }
 }

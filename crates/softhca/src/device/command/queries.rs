@@ -49,8 +49,9 @@ pub(super) fn vport_context(call: &mut Call<'_>) -> Outcome {
     Ok(None)
 }
 
-/// No aggregation.
+/// Whether the ports are aggregated.
 pub(super) fn lag(call: &mut Call<'_>) -> Outcome {
-    call.reply(QueryLagOut::default().as_bytes());
+    let state = u32::from(call.hca()?.identity.lag_ports() > 0);
+    call.reply(QueryLagOut::default().with_lag_state(state).as_bytes());
     Ok(None)
 }

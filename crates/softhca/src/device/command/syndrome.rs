@@ -53,6 +53,7 @@ syndromes! {
     RETRY = 0x5c_004a, "a retry count or timeout is out of range";
     ATOMIC_MODE = 0x5c_004b, "remote atomics are allowed but atomic_mode is none";
     QP_PORT = 0x5c_004c, "the port is not 1";
+    LAG_PORT = 0x5c_0070, "lag_tx_port_affinity names no port of the link aggregation group";
     SRQ_TOO_LONG = 0x5c_004d, "the number of WQEs or their length is out of range";
     SRQ_TYPE = 0x5c_004e, "the shared receive queue is no linked list, or has signatures";
     SRQ_LIMIT = 0x5c_004f, "the limit is not below the number of WQEs";

@@ -1,5 +1,7 @@
 //! What a device counts, and how many objects live on it.
 
+use mlx5_prm::qpc::Qpc;
+
 /// Counters of one HCA since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -8,6 +10,8 @@ pub struct Counters {
     pub wqes: u64,
     /// Doorbells taken from UAR registers.
     pub doorbells: u64,
+    /// Of them, those of QPs that name port 1 and port 2 of a link aggregation group.
+    pub wqes_by_lag_port: [u64; 2],
     /// Completion entries written, failed ones included.
     pub cqes: u64,
     /// Failed completion entries written.
@@ -34,6 +38,16 @@ pub struct Counters {
     pub duplicates: u64,
     /// What the checker objected to, repetitions included.
     pub findings: u64,
+}
+
+impl Counters {
+    /// So many WQEs of a QP with this context were begun.
+    pub(crate) fn on_lag_port(&mut self, qpc: &Qpc, wqes: u64) {
+        let place = (qpc.lag_tx_port_affinity() as usize).checked_sub(1);
+        if let Some(count) = place.and_then(|place| self.wqes_by_lag_port.get_mut(place)) {
+            *count += wqes;
+        }
+    }
 }
 
 /// Live objects of one HCA.

@@ -303,6 +303,7 @@ fn begin(fabric: &mut Fabric, own: End, now_ns: u64) -> Begun {
             return Begun::Waits;
         }
         qp.send.fetched = index.wrapping_add(fetched.blocks);
+        hca.counters.on_lag_port(&qp.qpc, 1);
     }
     hca.counters.wqes += 1;
     let signalled = fetched.ctrl.fm_ce_se & CtrlSeg::CE_MASK == CtrlSeg::CE_ALWAYS;
