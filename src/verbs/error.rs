@@ -4,6 +4,7 @@ use mlx5_prm::cmd::{Opcode, Status};
 
 use super::export::Rung;
 use super::qp_config::DEPTH_WITHOUT_RECORD;
+use super::remedy::Remedy;
 use crate::error::{Error, Part, ThreadPanicked};
 use crate::memheap::HeapError;
 use crate::sys::LoadError;
@@ -60,7 +61,7 @@ pub enum VerbsError {
         found: Vec<String>,
     },
     /// A libibverbs or libmlx5 call failed.
-    #[error("{call} on {device}: {}", std::io::Error::from_raw_os_error(*.errno))]
+    #[error("{call} on {device}: {}{}", std::io::Error::from_raw_os_error(*.errno), Remedy { call, errno: *errno })]
     Call {
         /// The function.
         call: &'static str,
@@ -213,6 +214,22 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "INIT2RTR_QP (0x503) refused: status BAD_PARAM (0x3), syndrome 0x00abcdef"
+        );
+    }
+
+    #[test]
+    fn a_call_that_fails_says_what_to_do() {
+        let error = VerbsError::Call {
+            call: "ibv_reg_mr",
+            device: "mlx5_0".to_owned(),
+            errno: libc::EFAULT,
+        };
+        let text = error.to_string();
+        assert!(
+            text.starts_with(
+                "ibv_reg_mr on mlx5_0: Bad address (os error 14); the kernel does not reach"
+            ),
+            "{text}"
         );
     }
 

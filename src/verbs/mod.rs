@@ -55,6 +55,7 @@ mod qp;
 mod qp_attr;
 mod qp_config;
 mod qp_create;
+mod remedy;
 mod sink;
 mod traffic_class;
 mod uar;

@@ -166,7 +166,8 @@ impl PortInfo {
             }
         };
         if attr.state != IBV_PORT_ACTIVE {
-            return Err(device.lacks("port state", attr.state, "4 (active)"));
+            let needed = "4 (active): is the cable in, its interface up, and on InfiniBand a subnet manager there?";
+            return Err(device.lacks("port state", attr.state, needed));
         }
         let active_mtu = Mtu::from_code(attr.active_mtu)
             .ok_or_else(|| device.lacks("active_mtu", attr.active_mtu, "1 to 5"))?;
