@@ -11,6 +11,7 @@ const BUDGETS: &[(&str, u32)] = &[
     ("sanitizers", 60),
     ("sass", 120),
     ("device", 150),
+    ("engine", 120),
     ("moe", 150),
     ("python", 240),
     ("membership", 90),
@@ -21,6 +22,7 @@ const BUDGETS: &[(&str, u32)] = &[
 /// is no program's.
 /// - judges: suites and tools of others that judge the software HCA, and what it is compared with from outside.
 /// - device: the device library: every operation in every mode, every failure, the posting protocol's model.
+/// - engine: the host engine, and the models of its protocols.
 /// - moe: dispatch and combine: data, orders, faults, models, and the C interface.
 /// - membership: ranks that die and come back, and the stores they meet in. They wait more than they work.
 const PARTS: &str = "
@@ -28,6 +30,7 @@ judges      softhca::judges softhca::rxe softhca::capture_processes
 device      warpverbs::conformance warpverbs::failures warpverbs::ops warpverbs::order simt-tests::order
 device      models::posting warpverbs::peer_defects warpverbs::put_hold warpverbs::put_model warpverbs::put_modes
 device      warpverbs::put_mutants warpverbs::team
+engine      models::engine
 moe         models::moe moe-reference warpverbs::moe warpverbs::moe_* warpverbs-capi*
 membership  warpverbs::membership warpverbs.membership::scenarios:: rendezvous::store wv::demo.members::
 ";

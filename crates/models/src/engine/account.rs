@@ -1,0 +1,129 @@
+//! The account word of a transfer: what the model asks of it, and one of plain fields.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+/// What the word says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "bits of one word, each set by a rule of its own"
+)]
+pub struct Fields {
+    /// Slices that workers have taken.
+    pub handed: u32,
+    /// Of those, the slices that are done or have failed.
+    pub finished: u32,
+    /// Nothing more is handed out.
+    pub closed: bool,
+    /// A slice has failed, or no QP is left.
+    pub failed: bool,
+    /// The user has closed it.
+    pub cancelled: bool,
+    /// The deadline has closed it.
+    pub timed_out: bool,
+}
+
+/// Why nothing more is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// No QP is left.
+    Failed,
+    /// The user does not want it any more.
+    Cancelled,
+    /// It takes too long.
+    TimedOut,
+}
+
+/// How a transfer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Outcome {
+    Done,
+    Failed,
+    Cancelled,
+    TimedOut,
+}
+
+/// The word, with all that is ever done to it. Each function is one read-modify-write.
+pub trait Account: Copy + Debug + PartialEq {
+    /// A word that says `fields`.
+    fn of(fields: Fields) -> Self;
+
+    /// What the word says.
+    fn fields(self) -> Fields;
+
+    /// Hands out the next slices of `total`, at most `most`. None: it is closed, or none is left.
+    fn hand_out(self, most: u32, total: u32) -> Option<(Self, Range<u32>)>;
+
+    /// Slices are finished; the first failure closes.
+    #[must_use]
+    fn finish(self, slices: u32, failed: bool) -> Self;
+
+    /// Nothing more is handed out.
+    #[must_use]
+    fn close(self, why: Close) -> Self;
+
+    /// Nothing more will be handed out, and all that was handed out is finished.
+    fn is_settled(self, total: u32) -> bool;
+
+    /// How the transfer ends if it is settled now.
+    fn outcome(self, total: u32) -> Outcome;
+}
+
+impl Account for Fields {
+    fn of(fields: Fields) -> Self {
+        fields
+    }
+
+    fn fields(self) -> Fields {
+        self
+    }
+
+    fn hand_out(self, most: u32, total: u32) -> Option<(Self, Range<u32>)> {
+        let slices = most.min(total.saturating_sub(self.handed));
+        if self.closed || slices == 0 {
+            return None;
+        }
+        let handed = self.handed + slices;
+        Some((Self { handed, ..self }, self.handed..handed))
+    }
+
+    fn finish(self, slices: u32, failed: bool) -> Self {
+        Self {
+            finished: self.finished + slices,
+            closed: self.closed || failed,
+            failed: self.failed || failed,
+            ..self
+        }
+    }
+
+    fn close(self, why: Close) -> Self {
+        let first = !self.cancelled && !self.timed_out;
+        Self {
+            closed: true,
+            failed: self.failed || why == Close::Failed,
+            cancelled: self.cancelled || first && why == Close::Cancelled,
+            timed_out: self.timed_out || first && why == Close::TimedOut,
+            ..self
+        }
+    }
+
+    fn is_settled(self, total: u32) -> bool {
+        (self.closed || self.handed >= total) && self.finished == self.handed
+    }
+
+    fn outcome(self, total: u32) -> Outcome {
+        let whole = self.handed >= total;
+        match self {
+            Self { failed: true, .. } => Outcome::Failed,
+            Self {
+                cancelled: true, ..
+            } if !whole => Outcome::Cancelled,
+            Self {
+                timed_out: true, ..
+            } if !whole => Outcome::TimedOut,
+            _ => Outcome::Done,
+        }
+    }
+}

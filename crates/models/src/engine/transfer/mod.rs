@@ -1,0 +1,160 @@
+//! One striped transfer: workers, each with a QP of its own, pull slices from one account word.
+//!
+//! They post chains, reap completions, retry what was flushed and finish slices; a user cancels at any moment and polls. Whose
+//! read-modify-write makes the account settled concludes: cause, status, notice. The cause goes through a store buffer, so it
+//! may become visible late. A QP fails at any moment, a chain may be refused in part, and packets of a failed QP may land until
+//! both ends have reset the pair.
+//!
+//! The Python model of the reference has the same states. `hca` has the steps of HCAs and wire, `worker` those of a worker,
+//! `user` those of the user.
+
+mod configurations;
+mod hca;
+mod state;
+mod steps;
+mod user;
+mod worker;
+
+use std::marker::PhantomData;
+
+use super::account::Account;
+
+pub use configurations::{configurations, larger, mutants};
+pub use state::State;
+pub use steps::Step;
+
+/// What must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Property {
+    /// It is done only when all bytes have landed.
+    T1,
+    /// It is concluded once.
+    T2,
+    /// What an id is told does not change, and is of its own transfer.
+    T3,
+    /// A slice is finished once.
+    T4,
+    /// The HCA has nothing of a transfer that is concluded.
+    T5,
+    /// Nothing lands behind the conclusion.
+    T6,
+    /// A status is seen with its cause.
+    T7,
+    /// Nothing fails without a reason.
+    T8,
+    /// The notice comes behind all bytes, and comes.
+    N1,
+    /// Every transfer is concluded.
+    Ends,
+}
+
+impl Property {
+    /// Those that some mutant must break.
+    pub const ALL: [Self; 10] = [
+        Self::T1,
+        Self::T2,
+        Self::T3,
+        Self::T4,
+        Self::T5,
+        Self::T6,
+        Self::T7,
+        Self::T8,
+        Self::N1,
+        Self::Ends,
+    ];
+}
+
+pub(super) type Broken = crate::explore::Broken<Property>;
+
+/// What is done wrong in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the name of each says what is done wrong")]
+pub enum Mutant {
+    FailedCountedAsDone,
+    /// How many slices to expect is a word of its own.
+    ExpectedCountApart,
+    ConcludedWithoutEdge,
+    CancelConcludesAtOnce,
+    CauseBehindTheStatus,
+    FlushedSlicesForgotten,
+    CompletionCountedTwice,
+    AcceptedPrefixCountedAsFailed,
+    ConcludedBeforeTheFence,
+    CancellerConcludes,
+    RetryForgottenAtClose,
+    PullsWithoutQp,
+    HandedByLoadAndStore,
+    NoticeWithTheLastSlice,
+}
+
+/// One configuration.
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent switches of the model"
+)]
+pub struct Transfer<A> {
+    /// What is printed.
+    pub name: &'static str,
+    /// Slices of the transfer, at most 4.
+    pub slices: u8,
+    /// Workers, at most 3.
+    pub workers: u8,
+    /// QPs that the two ends have agreed on; a worker beyond has none.
+    pub qps: u8,
+    /// Slices that a QP has room for.
+    pub credit: u8,
+    /// Slices that a worker posts together.
+    pub chain: u8,
+    /// How often a slice is posted again on another QP.
+    pub retries: u8,
+    /// The user cancels at any moment.
+    pub cancel: bool,
+    /// A QP fails at any moment.
+    pub qp_fails: bool,
+    /// A chain is refused in part.
+    pub post_fails: bool,
+    /// From every state an end must be reachable.
+    pub live: bool,
+    /// What is done wrong.
+    pub mutant: Option<Mutant>,
+    /// How many states the reference found.
+    pub states: Option<usize>,
+    account: PhantomData<A>,
+}
+
+impl<A: Account> Transfer<A> {
+    /// Nothing fails; a QP for each worker, with room for one slice.
+    pub fn new(name: &'static str, slices: u8, workers: u8) -> Self {
+        Self {
+            name,
+            slices,
+            workers,
+            qps: workers,
+            credit: 1,
+            chain: 1,
+            retries: 0,
+            cancel: false,
+            qp_fails: false,
+            post_fails: false,
+            live: true,
+            mutant: None,
+            states: None,
+            account: PhantomData,
+        }
+    }
+
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    fn total(&self) -> u32 {
+        u32::from(self.slices)
+    }
+
+    /// Whether a read-modify-write has settled the account.
+    fn settles(&self, before: A, after: A) -> bool {
+        let was = before.is_settled(self.total()) && !self.is(Mutant::ConcludedWithoutEdge);
+        after.is_settled(self.total()) && !was
+    }
+}

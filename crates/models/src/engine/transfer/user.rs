@@ -1,0 +1,132 @@
+//! The steps of the user: a cancel, a look at the status, the arrival of the notice.
+
+use super::state::{Cancel, Notice, Place, Slice, State, User};
+use super::steps::Step;
+use super::{Broken, Mutant, Property, Transfer};
+use crate::engine::account::{Account, Close, Fields, Outcome};
+use crate::explore::broken;
+
+impl<A: Account> Transfer<A> {
+    pub(super) fn user_moves(
+        &self,
+        state: &State<A>,
+        emit: &mut impl FnMut(Step, State<A>),
+    ) -> Result<(), Broken> {
+        let emit = &mut |what, next| emit(Step::new("user", 0, what), next);
+        if state.cancel == Cancel::Looks {
+            emit("looks at the finished slices", looked(state));
+        }
+        if state.cancel == Cancel::Ahead && state.user.status.is_none() {
+            emit("cancels", self.cancelled(state));
+        }
+        if let Some(status) = state.user.status
+            && !state.user.has_seen
+        {
+            self.check(state, status)?;
+            let mut next = *state;
+            next.user.has_seen = true;
+            emit("polls", next);
+        }
+        self.notice_moves(state, emit)
+    }
+
+    /// Closes the account. Where that settles it a worker concludes, since the conclusion may have to wait for a fence.
+    fn cancelled(&self, state: &State<A>) -> State<A> {
+        let mut next = *state;
+        next.account = state.account.close(Close::Cancelled);
+        next.cancel = Cancel::No;
+        let outcome = next.account.outcome(self.total());
+        let is_edge = self.settles(state.account, next.account);
+        if self.is(Mutant::CancelConcludesAtOnce) {
+            next.user = concluded(state.user, Outcome::Cancelled);
+        } else if self.is(Mutant::ExpectedCountApart) {
+            let handed = u8::try_from(next.account.fields().handed).unwrap();
+            next.workers[0].expected = handed + 1;
+            next.cancel = Cancel::Looks;
+        } else if is_edge && self.is(Mutant::CancellerConcludes) {
+            next.user = concluded(state.user, outcome);
+        } else if is_edge {
+            next.cancel = Cancel::LeftToWorker;
+        }
+        next
+    }
+
+    fn check(&self, state: &State<A>, status: Outcome) -> Result<(), Broken> {
+        let slices = self.slices(state);
+        let places = || slices.iter().map(|slice| slice.place).collect::<Vec<_>>();
+        if status == Outcome::Done && !all_done(slices) {
+            return broken(Property::T1, format!("done, but {:?}", places()));
+        }
+        if slices.iter().any(|slice| slice.place.is_under_way()) {
+            return broken(Property::T5, format!("{status:?}, but {:?}", places()));
+        }
+        if state.user.cause == 0 {
+            return broken(Property::T7, format!("{status:?} without its cause"));
+        }
+        let has_reason = self.qp_fails && !state.qp_fails || self.post_fails && !state.post_fails;
+        match status == Outcome::Failed && !has_reason {
+            true => broken(Property::T8, "failed without a reason".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn notice_moves(
+        &self,
+        state: &State<A>,
+        emit: &mut impl FnMut(&'static str, State<A>),
+    ) -> Result<(), Broken> {
+        let slices = self.slices(state);
+        let mut there = *state;
+        there.user.notice = Notice::There;
+        match state.user.notice {
+            Notice::No => {
+                let landed =
+                    |place| matches!(place, Place::Landed | Place::Completed | Place::Done);
+                let last_landed = slices.last().is_some_and(|slice| landed(slice.place));
+                if last_landed && self.is(Mutant::NoticeWithTheLastSlice) {
+                    emit("gets a notice with the last slice", there);
+                }
+            }
+            Notice::Sent => emit("gets the notice", there),
+            Notice::There => {
+                if !all_done(slices) {
+                    let text = "the notice is there before all bytes";
+                    return broken(Property::N1, text.to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn all_done(slices: &[Slice]) -> bool {
+    slices.iter().all(|slice| slice.place == Place::Done)
+}
+
+/// A mutant's: the canceller itself has concluded.
+fn concluded(user: User, outcome: Outcome) -> User {
+    User {
+        status: Some(outcome),
+        cause: 1,
+        concluded: user.concluded + 1,
+        notice: match outcome {
+            Outcome::Done => Notice::Sent,
+            _ => Notice::No,
+        },
+        ..user
+    }
+}
+
+/// A mutant's: the closer compares what was finished with what was handed out.
+fn looked<A: Account>(state: &State<A>) -> State<A> {
+    let mut next = *state;
+    next.cancel = Cancel::No;
+    let Fields {
+        handed, finished, ..
+    } = state.account.fields();
+    if finished == handed && state.user.status.is_none() {
+        next.user = concluded(state.user, Outcome::Cancelled);
+        next.user.notice = Notice::No;
+    }
+    next
+}

@@ -1,0 +1,385 @@
+//! The steps of a worker: it pulls, posts, reaps, finishes, concludes.
+
+use super::state::{At, Cancel, Notice, Place, Qp, Slice, State, User, Worker};
+use super::steps::Step;
+use super::{Broken, Mutant, Property, Transfer};
+use crate::engine::account::{Account, Close, Fields, Outcome};
+use crate::explore::broken;
+
+impl<A: Account> Transfer<A> {
+    pub(super) fn worker_moves(
+        &self,
+        state: &State<A>,
+        number: usize,
+        emit: &mut impl FnMut(Step, State<A>),
+    ) -> Result<(), Broken> {
+        let emit = &mut |what, next| emit(Step::new("worker", number, what), next);
+        drain(state, number, emit);
+        match state.workers[number].at {
+            At::Pull => self.pull(state, number, emit)?,
+            At::Late => hand_out_late(state, number, emit),
+            At::Post => self.post(state, number, emit)?,
+            At::Refused => self.refused(state, number, emit)?,
+            At::Conclude => self.conclude(state, number, emit),
+            At::Tell => self.tell(state, number, emit)?,
+        }
+        Ok(())
+    }
+
+    fn pull(
+        &self,
+        state: &State<A>,
+        number: usize,
+        emit: &mut impl FnMut(&'static str, State<A>),
+    ) -> Result<(), Broken> {
+        self.retry(state, number, emit)?;
+        self.take(state, number, emit);
+        self.give_up(state, number, emit);
+        self.reap(state, number, emit)?;
+        if state.cancel == Cancel::LeftToWorker {
+            let mut next = *state;
+            next.cancel = Cancel::No;
+            next.workers[number].goes(At::Conclude, Some(state.account.outcome(self.total())));
+            emit("concludes for the canceller", next);
+        }
+        Ok(())
+    }
+
+    /// A slice to retry is posted again at once, with the same bytes: only the conclusion waits for the fence.
+    fn retry(
+        &self,
+        state: &State<A>,
+        number: usize,
+        emit: &mut impl FnMut(&'static str, State<A>),
+    ) -> Result<(), Broken> {
+        let closed = state.account.fields().closed;
+        for (index, slice) in self.slices(state).iter().enumerate() {
+            if slice.place != Place::ToRetry {
+                continue;
+            }
+            if closed && !self.is(Mutant::RetryForgottenAtClose) {
+                emit("retries no more", self.finish(state, number, index, true)?);
+            } else if !closed && self.is_able(state, number) && self.room(state, number) > 0 {
+                let mut next = *state;
+                self.hand(&mut next, number, index, 1, slice.packets);
+                emit("takes a slice to retry", next);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, state: &State<A>, number: usize, emit: &mut impl FnMut(&'static str, State<A>)) {
+        if !self.is_able(state, number) {
+            return;
+        }
+        let to_retry = |slice: &Slice| slice.place == Place::ToRetry;
+        let most = self.chain.min(self.room(state, number));
+        if !self.slices(state).iter().any(to_retry)
+            && let Some((account, taken)) = state.account.hand_out(u32::from(most), self.total())
+        {
+            let mut next = *state;
+            next.account = account;
+            self.hand(&mut next, number, taken.start as usize, taken.len(), 0);
+            emit("takes slices", next);
+        }
+        let Fields { handed, closed, .. } = state.account.fields();
+        let is_idle = self.room(state, number) == self.credit;
+        if self.is(Mutant::HandedByLoadAndStore) && !closed && handed < self.total() && is_idle {
+            let mut next = *state;
+            next.workers[number].takes(u8::try_from(handed).unwrap(), 1);
+            next.workers[number].at = At::Late;
+            emit("reads the account", next);
+        }
+    }
+
+    /// Without a QP that is left nothing more is handed out.
+    fn give_up(
+        &self,
+        state: &State<A>,
+        number: usize,
+        emit: &mut impl FnMut(&'static str, State<A>),
+    ) {
+        let Fields { handed, closed, .. } = state.account.fields();
+        let has_lost = matches!(state.qps[number], Qp::Error | Qp::Fenced);
+        if has_lost && !closed && !state.has_ready_qp() && handed < self.total() {
+            let mut next = *state;
+            next.account = state.account.close(Close::Failed);
+            self.goes_on(&mut next, state.account, number);
+            emit("finds no QP left", next);
+        }
+    }
+
+    fn reap(
+        &self,
+        state: &State<A>,
+        number: usize,
+        emit: &mut impl FnMut(&'static str, State<A>),
+    ) -> Result<(), Broken> {
+        for (index, slice) in self.slices(state).iter().enumerate() {
+            if usize::from(slice.worker) != number {
+                continue;
+            }
+            if slice.place == Place::Completed {
+                let next = self.finish(state, number, index, false)?;
+                emit("reaps a completion", next);
+                if self.is(Mutant::CompletionCountedTwice) {
+                    let mut next = next;
+                    next.slices[index] = Slice {
+                        packets: 0,
+                        ..*slice
+                    };
+                    emit("reaps a completion that stays", next);
+                }
+            }
+            if slice.place == Place::Flushed {
+                let mut next = *state;
+                if self.is(Mutant::FlushedSlicesForgotten) {
+                    next.slices[index].place = Place::Failed;
+                    emit("forgets a flushed slice", next);
+                } else if state.retries > 0 && state.has_ready_qp() {
+                    next.slices[index].place = Place::ToRetry;
+                    next.retries -= 1;
+                    emit("gives a slice back to retry", next);
+                } else {
+                    let next = self.finish(state, number, index, true)?;
+                    emit("reaps a flushed slice", next);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn post(
+        &self,
+        state: &State<A>,
+        number: usize,
+        emit: &mut impl FnMut(&'static str, State<A>),
+    ) -> Result<(), Broken> {
+        let worker = state.workers[number];
+        if state.qps[number] == Qp::None {
+            let next = self.finish(state, number, worker.hand().start, true)?;
+            emit("has no QP to post to", next);
+            return Ok(());
+        }
+        let mut next = *state;
+        for slice in &mut next.slices[worker.hand()] {
+            slice.place = match state.qps[number] {
+                Qp::Fenced => Place::Flushed,
+                _ => Place::Posted,
+            };
+        }
+        next.workers[number].goes(At::Pull, None);
+        emit("posts", next);
+        if state.post_fails {
+            let taken = worker.count / 2;
+            let mut next = *state;
+            for slice in &mut next.slices[worker.hand()][..usize::from(taken)] {
+                slice.place = Place::Posted;
+            }
+            let refused = match self.is(Mutant::AcceptedPrefixCountedAsFailed) {
+                true => 0,
+                false => taken,
+            };
+            next.workers[number].takes(worker.first + refused, worker.count - refused);
+            next.workers[number].at = At::Refused;
+            next.post_fails = false;
+            emit("posts and is refused in part", next);
+        }
+        Ok(())
+    }
+
+    /// One of the slices that were refused for good.
+    fn refused(
+        &self,
+        state: &State<A>,
+        number: usize,
+        emit: &mut impl FnMut(&'static str, State<A>),
+    ) -> Result<(), Broken> {
+        let worker = state.workers[number];
+        let index = worker.hand().start;
+        let mut next = self.finish(state, number, index, true)?;
+        if state.slices[index].place == Place::Posted {
+            // A mutant's: it is in flight all the same.
+            next.slices[index] = state.slices[index];
+        }
+        let left = &mut next.workers[number];
+        if worker.count > 1 {
+            (left.first, left.count) = (worker.first + 1, worker.count - 1);
+            if left.at == At::Pull {
+                left.at = At::Refused;
+            }
+        }
+        emit("finishes a refused slice", next);
+        Ok(())
+    }
+
+    /// Writes cause and result, once no packet of a failed try can land any more.
+    fn conclude(
+        &self,
+        state: &State<A>,
+        number: usize,
+        emit: &mut impl FnMut(&'static str, State<A>),
+    ) {
+        let under_way = self.slices(state).iter().any(|slice| slice.packets > 0);
+        if under_way && !self.is(Mutant::ConcludedBeforeTheFence) {
+            return;
+        }
+        let mut next = *state;
+        let outcome = state.workers[number].outcome;
+        next.workers[number].goes(At::Tell, outcome);
+        next.workers[number].cause = match outcome {
+            Some(Outcome::Failed) => 1,
+            _ => 2,
+        };
+        emit("writes the cause", next);
+    }
+
+    /// Publishes the status; behind it goes the notice.
+    fn tell(
+        &self,
+        state: &State<A>,
+        number: usize,
+        emit: &mut impl FnMut(&'static str, State<A>),
+    ) -> Result<(), Broken> {
+        let Worker {
+            cause,
+            expected,
+            outcome,
+            ..
+        } = state.workers[number];
+        let is_written = cause == 0 && expected == 0;
+        if !is_written && !self.is(Mutant::CauseBehindTheStatus) {
+            return Ok(());
+        }
+        if state.user.concluded > 0 {
+            let before = state.user.status;
+            return broken(Property::T2, format!("{before:?} before, now {outcome:?}"));
+        }
+        let mut next = *state;
+        next.workers[number].goes(At::Pull, None);
+        next.user = User {
+            status: outcome,
+            concluded: 1,
+            notice: match outcome {
+                Some(Outcome::Done) => Notice::Sent,
+                _ => Notice::No,
+            },
+            ..state.user
+        };
+        emit("concludes", next);
+        Ok(())
+    }
+
+    /// Finishes slice `index`.
+    fn finish(
+        &self,
+        state: &State<A>,
+        number: usize,
+        index: usize,
+        failed: bool,
+    ) -> Result<State<A>, Broken> {
+        let mut next = *state;
+        let told = failed && !self.is(Mutant::FailedCountedAsDone);
+        next.account = state.account.finish(1, told);
+        let Fields {
+            handed, finished, ..
+        } = next.account.fields();
+        if finished > handed {
+            let text = format!("{finished} slices are finished, {handed} were handed out");
+            return broken(Property::T4, text);
+        }
+        next.slices[index].place = match failed {
+            true => Place::Failed,
+            false => Place::Done,
+        };
+        self.goes_on(&mut next, state.account, number);
+        if self.is(Mutant::ExpectedCountApart) {
+            next.workers[number].at = match finished == u32::from(state.expected) {
+                true => At::Conclude,
+                false => At::Pull,
+            };
+        }
+        Ok(next)
+    }
+
+    /// Behind a read-modify-write: the worker that has settled the account concludes.
+    fn goes_on(&self, next: &mut State<A>, before: A, number: usize) {
+        let at = match self.settles(before, next.account) {
+            true => At::Conclude,
+            false => At::Pull,
+        };
+        let outcome = next.account.outcome(self.total());
+        next.workers[number].goes(at, Some(outcome));
+    }
+
+    fn hand(&self, next: &mut State<A>, number: usize, first: usize, count: usize, packets: u8) {
+        let worker = u8::try_from(number).unwrap();
+        next.slices[first..first + count].fill(Slice {
+            place: Place::InHand,
+            worker,
+            packets,
+        });
+        let [first, count] = [first, count].map(|value| u8::try_from(value).unwrap());
+        next.workers[number].takes(first, count);
+    }
+
+    fn is_able(&self, state: &State<A>, number: usize) -> bool {
+        match state.qps[number] {
+            Qp::Ready => true,
+            Qp::None => self.is(Mutant::PullsWithoutQp),
+            Qp::Error | Qp::Fenced => false,
+        }
+    }
+
+    /// Slices that the worker's QP has room for.
+    fn room(&self, state: &State<A>, number: usize) -> u8 {
+        let holds =
+            |slice: &&Slice| usize::from(slice.worker) == number && slice.place.is_with_hca();
+        let held = self.slices(state).iter().filter(holds).count();
+        self.credit.saturating_sub(u8::try_from(held).unwrap())
+    }
+}
+
+/// A store of the worker becomes visible.
+fn drain<A: Account>(
+    state: &State<A>,
+    number: usize,
+    emit: &mut impl FnMut(&'static str, State<A>),
+) {
+    let Worker {
+        cause, expected, ..
+    } = state.workers[number];
+    if cause > 0 {
+        let mut next = *state;
+        next.workers[number].cause = 0;
+        next.user.cause = cause;
+        emit("shows the cause", next);
+    }
+    if let Some(count) = expected.checked_sub(1) {
+        let mut next = *state;
+        next.workers[number].expected = 0;
+        next.expected = count;
+        emit("shows the expected count", next);
+    }
+}
+
+/// A mutant's: stores what it has read, and one.
+fn hand_out_late<A: Account>(
+    state: &State<A>,
+    number: usize,
+    emit: &mut impl FnMut(&'static str, State<A>),
+) {
+    let first = state.workers[number].first;
+    let mut next = *state;
+    next.account = A::of(Fields {
+        handed: u32::from(first) + 1,
+        ..state.account.fields()
+    });
+    next.slices[usize::from(first)] = Slice {
+        place: Place::InHand,
+        worker: u8::try_from(number).unwrap(),
+        packets: 0,
+    };
+    next.workers[number].takes(first, 1);
+    emit("writes the account", next);
+}

@@ -1,0 +1,53 @@
+//! The host engine's protocols, checked: every interleaving of small configurations of a striped transfer and of the ids of its
+//! slots.
+//!
+//! All of these are anew what an independent model has checked before, so the numbers of states must be the same: encodings
+//! differ, states do not. A mutant does one thing wrong and must break the property named with it; every property has one.
+//!
+//! `cargo test -p models --test engine -- --nocapture` prints the table. What this proves and what not: docs/models.md.
+
+mod checked;
+
+use checked::{check, check_larger, check_mutants};
+use models::engine::account::Fields;
+use models::engine::slots;
+use models::engine::transfer::{self, Property};
+
+#[test]
+fn a_striped_transfer_is_concluded_once_and_with_nothing_under_way() {
+    check("transfer", &transfer::configurations::<Fields>());
+}
+
+#[test]
+fn larger_configurations_of_a_striped_transfer_hold() {
+    check_larger("transfer", &transfer::larger::<Fields>());
+}
+
+#[test]
+fn every_mutant_of_a_striped_transfer_is_caught() {
+    check_mutants("transfer", &transfer::mutants::<Fields>());
+}
+
+#[test]
+fn an_old_id_is_told_of_its_own_transfer_or_that_it_is_unknown() {
+    check("slots", &[slots::THREE_USES]);
+}
+
+#[test]
+fn every_mutant_of_ids_is_caught() {
+    check_mutants("slots", &slots::mutants());
+}
+
+#[test]
+fn every_property_of_transfers_is_broken_by_a_mutant() {
+    let mut broken: Vec<Property> = Vec::new();
+    let transfers = transfer::mutants::<Fields>();
+    broken.extend(transfers.iter().map(|(_, property)| *property));
+    broken.extend(slots::mutants().iter().map(|(_, property)| *property));
+    for property in Property::ALL {
+        assert!(broken.contains(&property), "no mutant breaks {property:?}");
+    }
+    // What the reference has, and what has been added since, stays.
+    let configurations = transfer::configurations::<Fields>().len();
+    assert!(configurations >= 13 && broken.len() >= 16);
+}
