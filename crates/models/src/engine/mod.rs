@@ -1,10 +1,11 @@
-//! The host engine, in two models: one striped transfer, and the ids of its slots.
+//! The host engine, in three models: one striped transfer, the ids of its slots, and notices.
 //!
 //! `transfer` has workers that pull slices from one account word, post chains, reap, retry and fail, while a user cancels and
-//! polls. `slots` has a slot that is used again while an old id is polled. `account` is the word itself: the model runs on any
-//! that has its transitions.
+//! polls. `slots` has a slot that is used again while an old id is polled. `notices` has a ring of records over a connection
+//! that breaks and is made again. `account` is the word of a transfer: the model runs on any that has its transitions.
 
 pub mod account;
+pub mod notices;
 pub mod slots;
 pub mod transfer;
 

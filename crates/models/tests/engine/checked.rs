@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use models::engine::account::Account;
+use models::engine::notices::Notices;
 use models::engine::slots::Slot;
 use models::engine::transfer::Transfer;
 use models::explore::{Found, Model, search};
@@ -32,6 +33,22 @@ impl Checked for Slot {
             None => format!("{} uses", self.uses),
             Some(mutant) => format!("{mutant:?}"),
         }
+    }
+    fn states(&self) -> Option<usize> {
+        self.states
+    }
+}
+
+impl Checked for Notices {
+    fn name(&self) -> String {
+        let Self {
+            records,
+            ring,
+            breaks,
+            mutants,
+            ..
+        } = self;
+        format!("{records} records, ring of {ring}, {breaks} breaks {mutants:?}")
     }
     fn states(&self) -> Option<usize> {
         self.states

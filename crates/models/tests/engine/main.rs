@@ -1,5 +1,5 @@
-//! The host engine's protocols, checked: every interleaving of small configurations of a striped transfer and of the ids of its
-//! slots.
+//! The host engine's protocols, checked: every interleaving of small configurations of a striped transfer, of the ids of its
+//! slots, and of notices.
 //!
 //! All of these are anew what an independent model has checked before, so the numbers of states must be the same: encodings
 //! differ, states do not. A mutant does one thing wrong and must break the property named with it; every property has one.
@@ -10,6 +10,7 @@ mod checked;
 
 use checked::{check, check_larger, check_mutants};
 use models::engine::account::Fields;
+use models::engine::notices;
 use models::engine::slots;
 use models::engine::transfer::{self, Property};
 
@@ -39,6 +40,26 @@ fn every_mutant_of_ids_is_caught() {
 }
 
 #[test]
+fn notices_are_delivered_once_in_order_and_none_is_lost() {
+    check("notices", &notices::configurations());
+}
+
+#[test]
+fn larger_configurations_of_notices_hold() {
+    check_larger("notices", &notices::larger());
+}
+
+#[test]
+fn what_absolute_numbers_make_harmless_may_be_left_out() {
+    check("notices, second lines", &notices::harmless());
+}
+
+#[test]
+fn every_mutant_of_notices_is_caught() {
+    check_mutants("notices", &notices::mutants());
+}
+
+#[test]
 fn every_property_of_transfers_is_broken_by_a_mutant() {
     let mut broken: Vec<Property> = Vec::new();
     let transfers = transfer::mutants::<Fields>();
@@ -50,4 +71,15 @@ fn every_property_of_transfers_is_broken_by_a_mutant() {
     // What the reference has, and what has been added since, stays.
     let configurations = transfer::configurations::<Fields>().len();
     assert!(configurations >= 13 && broken.len() >= 16);
+}
+
+#[test]
+fn every_property_of_notices_is_broken_by_a_mutant() {
+    let mutants = notices::mutants();
+    for property in notices::Property::ALL {
+        let breaks = mutants.iter().any(|(_, breaks)| *breaks == property);
+        assert!(breaks, "no mutant breaks {property:?}");
+    }
+    let configurations = notices::configurations().len() + notices::harmless().len();
+    assert!(configurations >= 7 && mutants.len() >= 7);
 }

@@ -1,0 +1,75 @@
+//! What is checked: configurations with the numbers of states that the reference found, and mutants with the property that
+//! each breaks.
+
+use super::{Mutant, Notices, Property};
+
+/// A ring of 2.
+fn of(records: u8) -> Notices {
+    Notices {
+        records,
+        ring: 2,
+        breaks: 1,
+        mutants: &[],
+        states: None,
+    }
+}
+
+/// Those of every run.
+pub fn configurations() -> Vec<Notices> {
+    let counted = |states, notices| Notices {
+        states: Some(states),
+        ..notices
+    };
+    vec![
+        counted(313, Notices { breaks: 0, ..of(6) }),
+        counted(266, Notices { ring: 1, ..of(4) }),
+        counted(3_243, of(5)),
+        counted(36_730, Notices { ring: 3, ..of(7) }),
+        Notices { breaks: 2, ..of(5) },
+    ]
+}
+
+/// With `WV_TEST_FULL=1`.
+pub fn larger() -> Vec<Notices> {
+    vec![Notices {
+        ring: 3,
+        breaks: 2,
+        ..of(7)
+    }]
+}
+
+/// Rules that may be left out, each alone, since numbers are absolute.
+pub fn harmless() -> Vec<Notices> {
+    let without = |states, mutants| Notices {
+        mutants,
+        states: Some(states),
+        ..of(5)
+    };
+    vec![
+        without(3_376, &[Mutant::ResumedAtTheLastCompletion]),
+        without(3_297, &[Mutant::RingClearedUntaken]),
+        without(4_890, &[Mutant::OldCreditTaken]),
+    ]
+}
+
+/// Each breaks the property named with it.
+pub fn mutants() -> Vec<(Notices, Property)> {
+    let all: [(&'static [Mutant], Property); 7] = [
+        (&[Mutant::CreditNotLookedAt], Property::N2),
+        (&[Mutant::HeaderBeforeTheBody], Property::N1),
+        (&[Mutant::HeaderWithoutNumber], Property::N1),
+        (&[Mutant::CreditStoredNotRaised], Property::N4),
+        (
+            &[
+                Mutant::RingClearedUntaken,
+                Mutant::ResumedAtTheLastCompletion,
+            ],
+            Property::N4,
+        ),
+        (&[Mutant::ResumedAtTheLastPost], Property::N4),
+        (&[Mutant::EndNotReset], Property::N3),
+    ];
+    let of = |mutants| Notices { mutants, ..of(5) };
+    all.map(|(mutants, property)| (of(mutants), property))
+        .into()
+}

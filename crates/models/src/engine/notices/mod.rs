@@ -1,0 +1,73 @@
+//! Notices: a ring of records in the receiver's memory, over a connection that breaks and is made again.
+//!
+//! The sender writes a record's body, then its header with its absolute number, in order on one QP. The receiver takes the
+//! record that is due and writes credit back: an absolute count of records. The connection may break at any moment, between the
+//! same two incarnations: the receiver resets its end, takes what is whole, clears the ring, and tells what it has accepted; the
+//! sender goes on there.
+//!
+//! The Python model of the reference has the same states. `state` has what is remembered, `steps` what may happen,
+//! `configurations` what is checked.
+
+mod configurations;
+mod state;
+mod steps;
+
+pub use configurations::{configurations, harmless, larger, mutants};
+pub use state::State;
+
+/// What must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Property {
+    /// A record is delivered once, in order, whole.
+    N1,
+    /// No record is overwritten before it is taken.
+    N2,
+    /// Nothing of an old connection counts in a new one.
+    N3,
+    /// None is lost, and none waits for ever.
+    N4,
+}
+
+impl Property {
+    /// Those that some mutant must break.
+    pub const ALL: [Self; 4] = [Self::N1, Self::N2, Self::N3, Self::N4];
+}
+
+type Broken = crate::explore::Broken<Property>;
+
+/// What is done wrong in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the name of each says what is done wrong")]
+pub enum Mutant {
+    CreditNotLookedAt,
+    HeaderBeforeTheBody,
+    HeaderWithoutNumber,
+    CreditStoredNotRaised,
+    EndNotReset,
+    ResumedAtTheLastPost,
+    ResumedAtTheLastCompletion,
+    /// The ring is cleared before all that is whole was taken.
+    RingClearedUntaken,
+    OldCreditTaken,
+}
+
+/// One configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Notices {
+    /// Records that are sent, at most 7.
+    pub records: u8,
+    /// Records of the ring, at most 3.
+    pub ring: u8,
+    /// How often the connection breaks, at most twice.
+    pub breaks: u8,
+    /// What is done wrong.
+    pub mutants: &'static [Mutant],
+    /// How many states the reference found.
+    pub states: Option<usize>,
+}
+
+impl Notices {
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutants.contains(&mutant)
+    }
+}
