@@ -18,9 +18,9 @@ pub struct Fields {
     pub closed: bool,
     /// A slice has failed, or no QP is left.
     pub failed: bool,
-    /// The user has closed it.
+    /// The user has closed it, and was the first to do so.
     pub cancelled: bool,
-    /// The deadline has closed it.
+    /// The deadline has closed it, and was the first to do so.
     pub timed_out: bool,
 }
 
@@ -60,7 +60,7 @@ pub trait Account: Copy + Debug + PartialEq {
     #[must_use]
     fn finish(self, slices: u32, failed: bool) -> Self;
 
-    /// Nothing more is handed out.
+    /// Nothing more is handed out. The first to close, or to fail a slice, decides how the transfer ends.
     #[must_use]
     fn close(self, why: Close) -> Self;
 
@@ -99,12 +99,11 @@ impl Account for Fields {
     }
 
     fn close(self, why: Close) -> Self {
-        let first = !self.cancelled && !self.timed_out;
         Self {
             closed: true,
             failed: self.failed || why == Close::Failed,
-            cancelled: self.cancelled || first && why == Close::Cancelled,
-            timed_out: self.timed_out || first && why == Close::TimedOut,
+            cancelled: self.cancelled || !self.closed && why == Close::Cancelled,
+            timed_out: self.timed_out || !self.closed && why == Close::TimedOut,
             ..self
         }
     }
@@ -114,15 +113,15 @@ impl Account for Fields {
     }
 
     fn outcome(self, total: u32) -> Outcome {
-        let whole = self.handed >= total;
+        let is_whole = self.handed >= total && !self.failed;
         match self {
-            Self { failed: true, .. } => Outcome::Failed,
             Self {
                 cancelled: true, ..
-            } if !whole => Outcome::Cancelled,
+            } if !is_whole => Outcome::Cancelled,
             Self {
                 timed_out: true, ..
-            } if !whole => Outcome::TimedOut,
+            } if !is_whole => Outcome::TimedOut,
+            Self { failed: true, .. } => Outcome::Failed,
             _ => Outcome::Done,
         }
     }

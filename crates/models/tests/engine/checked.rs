@@ -19,7 +19,7 @@ impl<A: Account> Checked for Transfer<A> {
     fn name(&self) -> String {
         match self.mutant {
             None => self.name.to_owned(),
-            Some(mutant) => format!("{mutant:?}"),
+            Some(mutant) => format!("{} {mutant:?}", self.name),
         }
     }
     fn states(&self) -> Option<usize> {

@@ -1,8 +1,8 @@
-//! The steps of HCAs and of the wire between them.
+//! The steps of HCAs, of the wire between them, and of the peer.
 
-use super::state::{Place, Qp, Slice, State};
+use super::state::{Peer, Place, Qp, Remote, Slice, State};
 use super::steps::Step;
-use super::{Broken, Property, Transfer};
+use super::{Broken, Mutant, Property, Transfer};
 use crate::engine::account::Account;
 use crate::explore::broken;
 
@@ -19,16 +19,18 @@ impl<A: Account> Transfer<A> {
                 emit(Step::new("slice", number, what), next);
             };
             let at = |place| Slice { place, ..*slice };
+            let qp = state.qps[usize::from(slice.worker)];
             match slice.place {
-                Place::Posted => {
-                    may_land(state, number)?;
+                Place::Posted if qp != Qp::Stalled && can_land(state) => {
+                    check_landing(state, number)?;
                     go("lands", at(Place::Landed));
                 }
-                Place::Landed => go("completes", at(Place::Completed)),
+                Place::Landed if qp != Qp::Stalled && state.peer == Peer::Reachable => {
+                    go("completes", at(Place::Completed));
+                }
                 _ => {}
             }
-            let waits = matches!(slice.place, Place::Posted | Place::Landed);
-            if waits && state.qps[usize::from(slice.worker)] == Qp::Error {
+            if matches!(slice.place, Place::Posted | Place::Landed) && qp == Qp::Error {
                 let mut flushed = at(Place::Flushed);
                 if slice.place == Place::Posted {
                     flushed.packets = slice.worker + 1;
@@ -37,8 +39,9 @@ impl<A: Account> Transfer<A> {
             }
             if let Some(qp) = slice.packets.checked_sub(1)
                 && state.qps[usize::from(qp)] != Qp::Fenced
+                && can_land(state)
             {
-                may_land(state, number)?;
+                check_landing(state, number)?;
                 let packets = 0;
                 go("lands once more", Slice { packets, ..*slice });
             }
@@ -48,34 +51,90 @@ impl<A: Account> Transfer<A> {
 
     pub(super) fn qps_move(&self, state: &State<A>, emit: &mut impl FnMut(Step, State<A>)) {
         for (number, qp) in state.qps.iter().enumerate() {
+            let mut go = |what, next: State<A>| emit(Step::new("QP", number, what), next);
             let mut next = *state;
-            if *qp == Qp::Ready && state.qp_fails {
+            if qp.is_open() {
                 next.qps[number] = Qp::Error;
-                next.qp_fails = false;
-                emit(Step::new("QP", number, "fails"), next);
+                if state.peer != Peer::Reachable {
+                    go("gives up", next);
+                } else if state.qp_failures > 0 {
+                    next.qp_failures -= 1;
+                    go("fails", next);
+                }
+            }
+            if *qp == Qp::Ready && state.stalls > 0 {
+                let mut next = *state;
+                next.qps[number] = Qp::Stalled;
+                next.stalls -= 1;
+                go("stalls", next);
             }
             let holds =
                 |slice: &Slice| usize::from(slice.worker) == number && slice.place.is_with_hca();
-            if *qp == Qp::Error && !self.slices(state).iter().any(holds) {
-                // What is under way is refused from now on.
-                next.qps[number] = Qp::Fenced;
-                for slice in &mut next.slices {
-                    if usize::from(slice.packets) == number + 1 {
-                        slice.packets = 0;
-                    }
-                }
-                emit(Step::new("QP", number, "is reset at both ends"), next);
+            let is_quiet = !self.slices(state).iter().any(holds);
+            if *qp == Qp::Error && state.peer == Peer::Reachable && is_quiet {
+                go("is reset at both ends", fenced(state, number));
             }
         }
     }
+
+    /// The peer is lost; each side notices at some moment. That one resets its QPs, and then tells its program.
+    pub(super) fn peer_moves(&self, state: &State<A>, emit: &mut impl FnMut(Step, State<A>)) {
+        let mut here = |what, peer| {
+            let peer_is_lost = false;
+            let next = State {
+                peer,
+                peer_is_lost,
+                ..*state
+            };
+            emit(Step::new("peer", 0, what), next);
+        };
+        match state.peer {
+            Peer::Reachable if state.peer_is_lost => here("is lost", Peer::Lost),
+            Peer::Lost if !self.is(Mutant::LostPeerWaitedFor) => {
+                here("is given up", Peer::GivenUp);
+            }
+            _ => {}
+        }
+        let early = self.is(Mutant::PeerGoneBeforeReset);
+        let (what, remote) = match state.remote {
+            _ if state.peer == Peer::Reachable => return,
+            Remote::There if early => ("tells its program", Remote::ToldEarly),
+            Remote::There => ("resets its QPs", Remote::Reset),
+            Remote::Reset | Remote::ToldEarly => ("has reset and told", Remote::Told),
+            Remote::Told => return,
+        };
+        emit(Step::new("peer", 0, what), State { remote, ..*state });
+    }
 }
 
-fn may_land<A: Account>(state: &State<A>, number: usize) -> Result<(), Broken> {
-    match state.user.status {
-        None => Ok(()),
-        Some(status) => {
+/// What is under way of the pair is refused from now on.
+fn fenced<A: Account>(state: &State<A>, number: usize) -> State<A> {
+    let mut next = *state;
+    next.qps[number] = Qp::Fenced;
+    for slice in &mut next.slices {
+        if usize::from(slice.packets) == number + 1 {
+            slice.packets = 0;
+        }
+    }
+    next
+}
+
+/// The QPs of the other end still take packets.
+fn can_land<A: Account>(state: &State<A>) -> bool {
+    matches!(state.remote, Remote::There | Remote::ToldEarly)
+}
+
+fn check_landing<A: Account>(state: &State<A>, number: usize) -> Result<(), Broken> {
+    let user = state.user;
+    if state.remote == Remote::ToldEarly {
+        let text = format!("slice {number} lands and the peer's program was told of the end");
+        return broken(Property::T6, text);
+    }
+    match user.status {
+        Some(status) if !user.is_remote_unknown => {
             let text = format!("slice {number} lands and the transfer is {status:?}");
             broken(Property::T6, text)
         }
+        _ => Ok(()),
     }
 }

@@ -5,8 +5,10 @@
 //! may become visible late. A QP fails at any moment, a chain may be refused in part, and packets of a failed QP may land until
 //! both ends have reset the pair.
 //!
-//! The Python model of the reference has the same states. `hca` has the steps of HCAs and wire, `worker` those of a worker,
-//! `user` those of the user.
+//! The Python model of the reference has the same states, but for two rules ([`Mutant::AsTheReference`]). It has no deadlines, no
+//! QP that stalls, no peer that is lost and no second QP that fails.
+//!
+//! `hca` has the steps of HCAs, wire and peer, `worker` those of a worker, `user` those of the user and of the engine's clock.
 
 mod configurations;
 mod hca;
@@ -17,9 +19,9 @@ mod worker;
 
 use std::marker::PhantomData;
 
-use super::account::Account;
+use super::account::{Account, Outcome};
 
-pub use configurations::{configurations, larger, mutants};
+pub use configurations::{configurations, harmless, larger, mutants};
 pub use state::State;
 pub use steps::Step;
 
@@ -36,7 +38,8 @@ pub enum Property {
     T4,
     /// The HCA has nothing of a transfer that is concluded.
     T5,
-    /// Nothing lands behind the conclusion.
+    /// Nothing lands behind the conclusion; where the report says that the other end is unknown, nothing lands there once its
+    /// program has been told that this side is gone.
     T6,
     /// A status is seen with its cause.
     T7,
@@ -85,6 +88,21 @@ pub enum Mutant {
     PullsWithoutQp,
     HandedByLoadAndStore,
     NoticeWithTheLastSlice,
+    /// Where no QP is left a slice that waits for a retry goes on waiting, if all others are handed out.
+    RetryForgottenWithoutQp,
+    /// QPs that hold slices of a closed transfer stay as they are.
+    GraceForgotten,
+    /// Behind the grace such QPs are looked for once.
+    GraceLooksOnce,
+    /// The conclusion waits for the answer of a peer that is lost.
+    LostPeerWaitedFor,
+    /// What may still land at a lost peer changes no outcome.
+    LostPeerCalledFenced,
+    /// The peer tells its program of this side's end before it resets its QPs.
+    PeerGoneBeforeReset,
+    /// Harmless: a cancel behind a failure is noted too, and a failure decides the outcome whenever it comes; and the half of a
+    /// chain that is not refused may still land where both ends have reset the pair.
+    AsTheReference,
 }
 
 /// One configuration.
@@ -110,8 +128,14 @@ pub struct Transfer<A> {
     pub retries: u8,
     /// The user cancels at any moment.
     pub cancel: bool,
-    /// A QP fails at any moment.
-    pub qp_fails: bool,
+    /// A deadline passes at any moment; behind a cancel or a deadline a grace ends at any moment.
+    pub deadline: bool,
+    /// The peer is lost at any moment.
+    pub peer_is_lost: bool,
+    /// How often a QP fails, at any moment.
+    pub qp_failures: u8,
+    /// How often a QP stops moving, at any moment, until somebody puts it into the error state.
+    pub stalls: u8,
     /// A chain is refused in part.
     pub post_fails: bool,
     /// From every state an end must be reachable.
@@ -135,7 +159,10 @@ impl<A: Account> Transfer<A> {
             chain: 1,
             retries: 0,
             cancel: false,
-            qp_fails: false,
+            deadline: false,
+            peer_is_lost: false,
+            qp_failures: 0,
+            stalls: 0,
             post_fails: false,
             live: true,
             mutant: None,
@@ -150,6 +177,15 @@ impl<A: Account> Transfer<A> {
 
     fn total(&self) -> u32 {
         u32::from(self.slices)
+    }
+
+    /// How the transfer ends if it is settled now.
+    fn outcome(&self, account: A) -> Outcome {
+        let failed = account.fields().failed && self.is(Mutant::AsTheReference);
+        match failed {
+            true => Outcome::Failed,
+            false => account.outcome(self.total()),
+        }
     }
 
     /// Whether a read-modify-write has settled the account.

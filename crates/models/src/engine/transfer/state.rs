@@ -1,4 +1,4 @@
-//! What the model remembers: the account, slices, workers, QPs, what the user has seen, and what may still go wrong.
+//! What the model remembers: the account, slices, workers, QPs, the peer, what the user has seen, and what may still go wrong.
 
 use super::Transfer;
 use crate::engine::account::{Account, Fields, Outcome};
@@ -60,6 +60,12 @@ pub(super) struct Slice {
     pub(super) worker: u8,
     /// 1 + the QP that still has packets of an earlier try under way, or 0.
     pub(super) packets: u8,
+}
+
+impl Slice {
+    pub(super) fn waits_for_retry(&self) -> bool {
+        self.place == Place::ToRetry
+    }
 }
 
 /// What a worker does next.
@@ -128,13 +134,55 @@ pub(super) enum Qp {
     #[default]
     None,
     Ready,
+    /// Ready, as far as workers know, and nothing of it moves.
+    Stalled,
     /// In the error state; packets of before may still land.
     Error,
     /// Both ends have reset the pair.
     Fenced,
 }
 
-const QPS: [Qp; 4] = [Qp::None, Qp::Ready, Qp::Error, Qp::Fenced];
+const QPS: [Qp; 5] = [Qp::None, Qp::Ready, Qp::Stalled, Qp::Error, Qp::Fenced];
+
+impl Qp {
+    /// It takes slices.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::Ready | Self::Stalled)
+    }
+}
+
+/// What this side knows of the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Peer {
+    #[default]
+    Reachable,
+    /// It answers nothing any more; packets may still land there.
+    Lost,
+    /// This side has noticed, and waits for no answer.
+    GivenUp,
+}
+
+const PEERS: [Peer; 3] = [Peer::Reachable, Peer::Lost, Peer::GivenUp];
+
+/// What the other side does when it has lost this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Remote {
+    #[default]
+    There,
+    /// Its QPs to this side are reset.
+    Reset,
+    /// Its program has been told that this side is gone, and uses the memory for something else.
+    Told,
+    /// A mutant's: the same, and its QPs are not reset yet.
+    ToldEarly,
+}
+
+const REMOTES: [Remote; 4] = [
+    Remote::There,
+    Remote::Reset,
+    Remote::Told,
+    Remote::ToldEarly,
+];
 
 /// How far the notice is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -157,42 +205,49 @@ pub(super) struct User {
     pub(super) cause: u8,
     /// How often it was concluded.
     pub(super) concluded: u8,
+    /// The report says that nobody knows what may still land at the other end.
+    pub(super) is_remote_unknown: bool,
     pub(super) notice: Notice,
 }
 
-/// How far a cancel is.
+/// What is left to do behind a cancel or a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Cancel {
+pub(super) enum Closer {
     #[default]
-    No,
-    /// It comes at any moment.
-    Ahead,
+    Nothing,
     /// A mutant's: the closer has stored the new count, and looks next.
     Looks,
     /// It has settled the account; some worker concludes.
     LeftToWorker,
 }
 
-const CANCELS: [Cancel; 4] = [
-    Cancel::No,
-    Cancel::Ahead,
-    Cancel::Looks,
-    Cancel::LeftToWorker,
-];
+const CLOSERS: [Closer; 3] = [Closer::Nothing, Closer::Looks, Closer::LeftToWorker];
 
 /// Everything that a step may change.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what may still go wrong, each by itself"
+)]
 pub struct State<A> {
     pub(super) account: A,
     pub(super) slices: [Slice; SLICES],
     pub(super) workers: [Worker; WORKERS],
     pub(super) qps: [Qp; WORKERS],
+    pub(super) peer: Peer,
+    pub(super) remote: Remote,
     pub(super) user: User,
+    pub(super) closer: Closer,
     /// Left of what may go wrong.
     pub(super) retries: u8,
-    pub(super) qp_fails: bool,
+    pub(super) qp_failures: u8,
+    pub(super) stalls: u8,
     pub(super) post_fails: bool,
-    pub(super) cancel: Cancel,
+    pub(super) peer_is_lost: bool,
+    pub(super) cancel: bool,
+    pub(super) deadline: bool,
+    /// A mutant's: the one look behind the grace is still to come.
+    pub(super) looks: bool,
     /// A mutant's: how many slices are to be finished, in a word of its own.
     pub(super) expected: u8,
 }
@@ -206,14 +261,18 @@ impl<A: Account> Transfer<A> {
             slices: [Slice::default(); SLICES],
             workers: [Worker::default(); WORKERS],
             qps,
+            peer: Peer::default(),
+            remote: Remote::default(),
             user: User::default(),
+            closer: Closer::default(),
             retries: self.retries,
-            qp_fails: self.qp_fails,
+            qp_failures: self.qp_failures,
+            stalls: self.stalls,
             post_fails: self.post_fails,
-            cancel: match self.cancel {
-                true => Cancel::Ahead,
-                false => Cancel::No,
-            },
+            peer_is_lost: self.peer_is_lost,
+            cancel: self.cancel,
+            deadline: self.deadline,
+            looks: true,
             expected: self.slices,
         }
     }
@@ -224,8 +283,8 @@ impl<A: Account> Transfer<A> {
 }
 
 impl<A: Account> State<A> {
-    pub(super) fn has_ready_qp(&self) -> bool {
-        self.qps.contains(&Qp::Ready)
+    pub(super) fn has_open_qp(&self) -> bool {
+        self.qps.iter().any(|qp| qp.is_open())
     }
 
     pub(super) fn code(&mut self, codec: &mut impl Codec) {
@@ -250,11 +309,22 @@ impl<A: Account> State<A> {
         for qp in &mut self.qps {
             choice(qp, &QPS, codec);
         }
+        choice(&mut self.peer, &PEERS, codec);
+        choice(&mut self.remote, &REMOTES, codec);
         code_user(&mut self.user, codec);
-        codec.byte(&mut self.retries, 2);
-        codec.flag(&mut self.qp_fails);
-        codec.flag(&mut self.post_fails);
-        choice(&mut self.cancel, &CANCELS, codec);
+        choice(&mut self.closer, &CLOSERS, codec);
+        for count in [&mut self.retries, &mut self.qp_failures, &mut self.stalls] {
+            codec.byte(count, 2);
+        }
+        for flag in [
+            &mut self.post_fails,
+            &mut self.peer_is_lost,
+            &mut self.cancel,
+            &mut self.deadline,
+            &mut self.looks,
+        ] {
+            codec.flag(flag);
+        }
         codec.byte(&mut self.expected, 3);
     }
 }
@@ -302,5 +372,6 @@ fn code_user(user: &mut User, codec: &mut impl Codec) {
     choice(&mut user.status, &OUTCOMES, codec);
     codec.byte(&mut user.cause, 2);
     codec.byte(&mut user.concluded, 2);
+    codec.flag(&mut user.is_remote_unknown);
     choice(&mut user.notice, &NOTICES, codec);
 }

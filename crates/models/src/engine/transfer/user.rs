@@ -1,6 +1,6 @@
-//! The steps of the user: a cancel, a look at the status, the arrival of the notice.
+//! The steps of the user and of the engine's clock: a cancel, a deadline, the end of the grace, a look at the status, the notice.
 
-use super::state::{Cancel, Notice, Place, Slice, State, User};
+use super::state::{Closer, Notice, Place, Qp, Slice, State, User};
 use super::steps::Step;
 use super::{Broken, Mutant, Property, Transfer};
 use crate::engine::account::{Account, Close, Fields, Outcome};
@@ -13,12 +13,18 @@ impl<A: Account> Transfer<A> {
         emit: &mut impl FnMut(Step, State<A>),
     ) -> Result<(), Broken> {
         let emit = &mut |what, next| emit(Step::new("user", 0, what), next);
-        if state.cancel == Cancel::Looks {
+        if state.closer == Closer::Looks {
             emit("looks at the finished slices", looked(state));
         }
-        if state.cancel == Cancel::Ahead && state.user.status.is_none() {
-            emit("cancels", self.cancelled(state));
+        if state.user.status.is_none() {
+            if state.cancel {
+                emit("cancels", self.closed(state, Close::Cancelled));
+            }
+            if state.deadline {
+                emit("meets the deadline", self.closed(state, Close::TimedOut));
+            }
         }
+        self.grace_ends(state, emit);
         if let Some(status) = state.user.status
             && !state.user.has_seen
         {
@@ -31,24 +37,56 @@ impl<A: Account> Transfer<A> {
     }
 
     /// Closes the account. Where that settles it a worker concludes, since the conclusion may have to wait for a fence.
-    fn cancelled(&self, state: &State<A>) -> State<A> {
+    fn closed(&self, state: &State<A>, why: Close) -> State<A> {
         let mut next = *state;
-        next.account = state.account.close(Close::Cancelled);
-        next.cancel = Cancel::No;
-        let outcome = next.account.outcome(self.total());
+        next.account = state.account.close(why);
+        if self.is(Mutant::AsTheReference) {
+            next.account = A::of(Fields {
+                cancelled: true,
+                ..next.account.fields()
+            });
+        }
+        match why {
+            Close::TimedOut => next.deadline = false,
+            _ => next.cancel = false,
+        }
+        let outcome = self.outcome(next.account);
         let is_edge = self.settles(state.account, next.account);
         if self.is(Mutant::CancelConcludesAtOnce) {
             next.user = concluded(state.user, Outcome::Cancelled);
         } else if self.is(Mutant::ExpectedCountApart) {
             let handed = u8::try_from(next.account.fields().handed).unwrap();
             next.workers[0].expected = handed + 1;
-            next.cancel = Cancel::Looks;
+            next.closer = Closer::Looks;
         } else if is_edge && self.is(Mutant::CancellerConcludes) {
             next.user = concluded(state.user, outcome);
         } else if is_edge {
-            next.cancel = Cancel::LeftToWorker;
+            next.closer = Closer::LeftToWorker;
         }
         next
+    }
+
+    /// Behind a cancel or a deadline, and a grace: QPs that hold slices go to the error state, as long as one does.
+    fn grace_ends(&self, state: &State<A>, emit: &mut impl FnMut(&'static str, State<A>)) {
+        let was_closed = state.cancel != self.cancel || state.deadline != self.deadline;
+        let may_look = match self.mutant {
+            Some(Mutant::GraceForgotten) => false,
+            Some(Mutant::GraceLooksOnce) => state.looks,
+            _ => true,
+        };
+        if self.stalls == 0 || !was_closed || !may_look || state.user.status.is_some() {
+            return;
+        }
+        let mut next = *state;
+        for (number, qp) in next.qps.iter_mut().enumerate() {
+            let holds =
+                |slice: &Slice| usize::from(slice.worker) == number && slice.place.is_with_hca();
+            if qp.is_open() && self.slices(state).iter().any(holds) {
+                *qp = Qp::Error;
+                next.looks = self.mutant != Some(Mutant::GraceLooksOnce);
+            }
+        }
+        emit("ends the grace", next);
     }
 
     fn check(&self, state: &State<A>, status: Outcome) -> Result<(), Broken> {
@@ -63,10 +101,22 @@ impl<A: Account> Transfer<A> {
         if state.user.cause == 0 {
             return broken(Property::T7, format!("{status:?} without its cause"));
         }
-        let has_reason = self.qp_fails && !state.qp_fails || self.post_fails && !state.post_fails;
-        match status == Outcome::Failed && !has_reason {
-            true => broken(Property::T8, "failed without a reason".to_owned()),
-            false => Ok(()),
+        match self.has_reason(state, status) {
+            true => Ok(()),
+            false => broken(Property::T8, format!("{status:?} without a reason")),
+        }
+    }
+
+    fn has_reason(&self, state: &State<A>, status: Outcome) -> bool {
+        match status {
+            Outcome::Done => true,
+            Outcome::Failed => {
+                state.qp_failures < self.qp_failures
+                    || state.post_fails != self.post_fails
+                    || state.peer_is_lost != self.peer_is_lost
+            }
+            Outcome::Cancelled => state.cancel != self.cancel,
+            Outcome::TimedOut => state.deadline != self.deadline,
         }
     }
 
@@ -120,7 +170,7 @@ fn concluded(user: User, outcome: Outcome) -> User {
 /// A mutant's: the closer compares what was finished with what was handed out.
 fn looked<A: Account>(state: &State<A>) -> State<A> {
     let mut next = *state;
-    next.cancel = Cancel::No;
+    next.closer = Closer::Nothing;
     let Fields {
         handed, finished, ..
     } = state.account.fields();

@@ -1,6 +1,6 @@
 //! The steps of a worker: it pulls, posts, reaps, finishes, concludes.
 
-use super::state::{At, Cancel, Notice, Place, Qp, Slice, State, User, Worker};
+use super::state::{At, Closer, Notice, Peer, Place, Qp, Slice, State, User, Worker};
 use super::steps::Step;
 use super::{Broken, Mutant, Property, Transfer};
 use crate::engine::account::{Account, Close, Fields, Outcome};
@@ -36,11 +36,11 @@ impl<A: Account> Transfer<A> {
         self.take(state, number, emit);
         self.give_up(state, number, emit);
         self.reap(state, number, emit)?;
-        if state.cancel == Cancel::LeftToWorker {
+        if state.closer == Closer::LeftToWorker {
             let mut next = *state;
-            next.cancel = Cancel::No;
-            next.workers[number].goes(At::Conclude, Some(state.account.outcome(self.total())));
-            emit("concludes for the canceller", next);
+            next.closer = Closer::Nothing;
+            next.workers[number].goes(At::Conclude, Some(self.outcome(state.account)));
+            emit("concludes what was closed", next);
         }
         Ok(())
     }
@@ -54,7 +54,7 @@ impl<A: Account> Transfer<A> {
     ) -> Result<(), Broken> {
         let closed = state.account.fields().closed;
         for (index, slice) in self.slices(state).iter().enumerate() {
-            if slice.place != Place::ToRetry {
+            if !slice.waits_for_retry() {
                 continue;
             }
             if closed && !self.is(Mutant::RetryForgottenAtClose) {
@@ -72,9 +72,8 @@ impl<A: Account> Transfer<A> {
         if !self.is_able(state, number) {
             return;
         }
-        let to_retry = |slice: &Slice| slice.place == Place::ToRetry;
         let most = self.chain.min(self.room(state, number));
-        if !self.slices(state).iter().any(to_retry)
+        if !self.slices(state).iter().any(Slice::waits_for_retry)
             && let Some((account, taken)) = state.account.hand_out(u32::from(most), self.total())
         {
             let mut next = *state;
@@ -92,7 +91,7 @@ impl<A: Account> Transfer<A> {
         }
     }
 
-    /// Without a QP that is left nothing more is handed out.
+    /// Without a QP that is left nothing more is handed out, and nothing is tried again.
     fn give_up(
         &self,
         state: &State<A>,
@@ -101,7 +100,9 @@ impl<A: Account> Transfer<A> {
     ) {
         let Fields { handed, closed, .. } = state.account.fields();
         let has_lost = matches!(state.qps[number], Qp::Error | Qp::Fenced);
-        if has_lost && !closed && !state.has_ready_qp() && handed < self.total() {
+        let waits = self.slices(state).iter().any(Slice::waits_for_retry);
+        let is_needed = handed < self.total() || waits && !self.is(Mutant::RetryForgottenWithoutQp);
+        if has_lost && !closed && !state.has_open_qp() && is_needed {
             let mut next = *state;
             next.account = state.account.close(Close::Failed);
             self.goes_on(&mut next, state.account, number);
@@ -136,7 +137,7 @@ impl<A: Account> Transfer<A> {
                 if self.is(Mutant::FlushedSlicesForgotten) {
                     next.slices[index].place = Place::Failed;
                     emit("forgets a flushed slice", next);
-                } else if state.retries > 0 && state.has_ready_qp() {
+                } else if state.retries > 0 && state.has_open_qp() {
                     next.slices[index].place = Place::ToRetry;
                     next.retries -= 1;
                     emit("gives a slice back to retry", next);
@@ -161,16 +162,17 @@ impl<A: Account> Transfer<A> {
             emit("has no QP to post to", next);
             return Ok(());
         }
+        let is_fenced = state.qps[number] == Qp::Fenced;
         let mut next = *state;
         for slice in &mut next.slices[worker.hand()] {
-            slice.place = match state.qps[number] {
-                Qp::Fenced => Place::Flushed,
-                _ => Place::Posted,
+            slice.place = match is_fenced {
+                true => Place::Flushed,
+                false => Place::Posted,
             };
         }
         next.workers[number].goes(At::Pull, None);
         emit("posts", next);
-        if state.post_fails {
+        if state.post_fails && (!is_fenced || self.is(Mutant::AsTheReference)) {
             let taken = worker.count / 2;
             let mut next = *state;
             for slice in &mut next.slices[worker.hand()][..usize::from(taken)] {
@@ -213,7 +215,7 @@ impl<A: Account> Transfer<A> {
         Ok(())
     }
 
-    /// Writes cause and result, once no packet of a failed try can land any more.
+    /// Writes cause and result, once no packet of a failed try can land any more. What may land at a lost peer is not known.
     fn conclude(
         &self,
         state: &State<A>,
@@ -221,11 +223,16 @@ impl<A: Account> Transfer<A> {
         emit: &mut impl FnMut(&'static str, State<A>),
     ) {
         let under_way = self.slices(state).iter().any(|slice| slice.packets > 0);
-        if under_way && !self.is(Mutant::ConcludedBeforeTheFence) {
+        let is_unknown = under_way && state.peer == Peer::GivenUp;
+        if under_way && !is_unknown && !self.is(Mutant::ConcludedBeforeTheFence) {
             return;
         }
         let mut next = *state;
-        let outcome = state.workers[number].outcome;
+        let mut outcome = state.workers[number].outcome;
+        if is_unknown && !self.is(Mutant::LostPeerCalledFenced) {
+            outcome = Some(Outcome::Failed);
+            next.user.is_remote_unknown = true;
+        }
         next.workers[number].goes(At::Tell, outcome);
         next.workers[number].cause = match outcome {
             Some(Outcome::Failed) => 1,
@@ -308,7 +315,7 @@ impl<A: Account> Transfer<A> {
             true => At::Conclude,
             false => At::Pull,
         };
-        let outcome = next.account.outcome(self.total());
+        let outcome = self.outcome(next.account);
         next.workers[number].goes(at, Some(outcome));
     }
 
@@ -325,7 +332,7 @@ impl<A: Account> Transfer<A> {
 
     fn is_able(&self, state: &State<A>, number: usize) -> bool {
         match state.qps[number] {
-            Qp::Ready => true,
+            Qp::Ready | Qp::Stalled => true,
             Qp::None => self.is(Mutant::PullsWithoutQp),
             Qp::Error | Qp::Fenced => false,
         }
