@@ -24,6 +24,8 @@ pub enum Part {
     Team,
     /// Dispatch and combine.
     Moe,
+    /// Memory moved by a program on the CPU.
+    Engine,
     /// Measurements.
     Bench,
 }
@@ -36,6 +38,7 @@ impl fmt::Display for Part {
             Self::Gpu => "gpu",
             Self::Team => "team",
             Self::Moe => "moe",
+            Self::Engine => "engine",
             Self::Bench => "bench",
         })
     }

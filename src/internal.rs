@@ -15,6 +15,11 @@ pub mod moe_abi {
     pub use crate::abi::moe_words::*;
 }
 
+/// What the host engine has so far. No program uses it yet.
+pub mod engine {
+    pub use crate::engine::*;
+}
+
 pub use crate::memheap::{Block, MemHeap};
 use crate::moe::{Batch, Moe, MoeError, View, Workspace};
 pub use crate::sys::bindings;

@@ -71,6 +71,7 @@
 
 pub mod abi;
 pub mod config;
+mod engine;
 pub mod error;
 mod fabric;
 pub mod gpu;

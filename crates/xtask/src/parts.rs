@@ -30,7 +30,7 @@ judges      softhca::judges softhca::rxe softhca::capture_processes
 device      warpverbs::conformance warpverbs::failures warpverbs::ops warpverbs::order simt-tests::order
 device      models::posting warpverbs::peer_defects warpverbs::put_hold warpverbs::put_model warpverbs::put_modes
 device      warpverbs::put_mutants warpverbs::team
-engine      models::engine
+engine      models::engine warpverbs::engine
 moe         models::moe moe-reference warpverbs::moe warpverbs::moe_* warpverbs-capi*
 membership  warpverbs::membership warpverbs.membership::scenarios:: rendezvous::store wv::demo.members::
 ";

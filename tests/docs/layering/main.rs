@@ -31,7 +31,11 @@ const MODULES: &[(&str, &[&str])] = &[
         "moe",
         &["membership", "team", "gpu", "abi", "error", "config"],
     ),
-    ("internal", &["moe", "team", "gpu", "memheap", "sys", "abi"]),
+    ("engine", &["error"]),
+    (
+        "internal",
+        &["engine", "moe", "team", "gpu", "memheap", "sys", "abi"],
+    ),
 ];
 
 /// Crates that only some modules of `src/` may name. Unit tests may name softhca: it is a dev-dependency.

@@ -105,13 +105,17 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
     ),
     ("moe", "buffers, dispatch, combine"),
     (
+        "engine",
+        "the host engine: so far what of its transfers touches no HCA",
+    ),
+    (
         "internal",
         "what only the tests and measurements of this workspace call: hidden from the documentation, used by no module",
     ),
     ("error", "the public error"),
     (
         "config",
-        "the one configuration struct and its `WARPVERBS_*` variables. `verbs`, `gpu`, `fabric`, `team`, `membership` and `moe` use `config` and `error`",
+        "the one configuration struct and its `WARPVERBS_*` variables. `verbs`, `gpu`, `fabric`, `team`, `membership` and `moe` use `config` and `error`, `engine` uses `error`",
     ),
 ];
 

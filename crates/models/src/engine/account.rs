@@ -67,7 +67,7 @@ pub trait Account: Copy + Debug + PartialEq {
     /// Nothing more will be handed out, and all that was handed out is finished.
     fn is_settled(self, total: u32) -> bool;
 
-    /// How the transfer ends if it is settled now.
+    /// How the transfer ends, if this is settled.
     fn outcome(self, total: u32) -> Outcome;
 }
 
@@ -113,16 +113,15 @@ impl Account for Fields {
     }
 
     fn outcome(self, total: u32) -> Outcome {
-        let is_whole = self.handed >= total && !self.failed;
         match self {
+            _ if self.handed >= total && !self.failed => Outcome::Done,
             Self {
                 cancelled: true, ..
-            } if !is_whole => Outcome::Cancelled,
+            } => Outcome::Cancelled,
             Self {
                 timed_out: true, ..
-            } if !is_whole => Outcome::TimedOut,
-            Self { failed: true, .. } => Outcome::Failed,
-            _ => Outcome::Done,
+            } => Outcome::TimedOut,
+            _ => Outcome::Failed,
         }
     }
 }

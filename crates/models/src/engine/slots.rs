@@ -3,11 +3,107 @@
 //! The id is a slot's number and its generation. Another thread releases the transfer and submits the next one in the same slot;
 //! who polls the old id is told what became of its own transfer, or that the id is unknown.
 
+use std::marker::PhantomData;
+
 use super::MOST_STATES;
+use super::account::Outcome;
 use super::transfer::Property;
 use crate::explore::{Codec, Model, broken};
 
 type Broken = crate::explore::Broken<Property>;
+
+/// What is in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// No transfer.
+    Free,
+    /// One that is not concluded.
+    Pending,
+    /// One that is.
+    Ended(Outcome),
+}
+
+/// What a poll says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The transfer is not concluded.
+    Pending,
+    /// It is.
+    Ended(Outcome),
+    /// The id is of a transfer that was released.
+    Unknown,
+}
+
+/// What a slot's word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Which use of the slot it is.
+    pub generation: u64,
+    /// What is in it.
+    pub held: Held,
+}
+
+/// The word of a slot, with all that is ever done to it. Each function is one access to memory.
+pub trait SlotWord: Copy + PartialEq {
+    /// A word that says `parts`.
+    fn of(parts: Parts) -> Self;
+
+    /// What the word says.
+    fn parts(self) -> Parts;
+
+    /// Puts the next transfer into a free slot.
+    fn take(self) -> Option<Self>;
+
+    /// Concludes the transfer, which is pending.
+    fn conclude(self, outcome: Outcome) -> Option<Self>;
+
+    /// Frees the slot of the transfer of `generation`, if that is concluded.
+    fn release(self, generation: u64) -> Option<Self>;
+
+    /// What became of the transfer of `generation`.
+    fn poll(self, generation: u64) -> Status;
+}
+
+impl SlotWord for Parts {
+    fn of(parts: Parts) -> Self {
+        parts
+    }
+
+    fn parts(self) -> Parts {
+        self
+    }
+
+    fn take(self) -> Option<Self> {
+        (self.held == Held::Free).then_some(Self {
+            generation: self.generation + 1,
+            held: Held::Pending,
+        })
+    }
+
+    fn conclude(self, outcome: Outcome) -> Option<Self> {
+        (self.held == Held::Pending).then_some(Self {
+            held: Held::Ended(outcome),
+            ..self
+        })
+    }
+
+    fn release(self, generation: u64) -> Option<Self> {
+        let has_ended = matches!(self.held, Held::Ended(_));
+        (has_ended && self.generation == generation).then_some(Self {
+            held: Held::Free,
+            ..self
+        })
+    }
+
+    fn poll(self, generation: u64) -> Status {
+        match self.held {
+            _ if self.generation != generation => Status::Unknown,
+            Held::Free => Status::Unknown,
+            Held::Pending => Status::Pending,
+            Held::Ended(outcome) => Status::Ended(outcome),
+        }
+    }
+}
 
 /// What is done wrong in one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,160 +115,149 @@ pub enum Mutant {
 
 /// One configuration.
 #[derive(Clone, Copy, Debug)]
-pub struct Slot {
-    /// How often the slot is used.
+pub struct Slot<W> {
+    /// How often the slot is used, at most 8 times.
     pub uses: u8,
     /// What is done wrong.
     pub mutant: Option<Mutant>,
     /// How many states the reference found.
     pub states: Option<usize>,
+    word: PhantomData<W>,
 }
 
-/// The one of every run.
-pub const THREE_USES: Slot = Slot {
-    uses: 3,
-    mutant: None,
-    states: Some(41),
-};
+/// Three uses of a slot.
+pub fn three_uses<W: SlotWord>() -> Slot<W> {
+    Slot {
+        uses: 3,
+        mutant: None,
+        states: Some(41),
+        word: PhantomData,
+    }
+}
 
 /// Each breaks the property named with it.
-pub fn mutants() -> Vec<(Slot, Property)> {
+pub fn mutants<W: SlotWord>() -> Vec<(Slot<W>, Property)> {
     [Mutant::IdWithoutGeneration, Mutant::GenerationKept]
         .map(|mutant| {
             let slot = Slot {
                 mutant: Some(mutant),
-                ..THREE_USES
+                ..three_uses()
             };
             (slot, Property::T3)
         })
         .into()
 }
 
-/// What a poll says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Status {
-    #[default]
-    Pending,
-    Done,
-    Failed,
-    Unknown,
-}
-
-const STATUSES: [Status; 4] = [
-    Status::Pending,
-    Status::Done,
-    Status::Failed,
-    Status::Unknown,
-];
-
 /// Uses of a slot at most.
 const USES: usize = 8;
 
 /// Everything that a step may change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
-    generation: u8,
-    /// `Unknown` never stands in a slot.
-    status: Status,
-    /// What the id of the first generation was told last.
-    seen: Status,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct State<W> {
+    word: W,
+    /// What the first id was told last; none: nothing yet.
+    told: Option<Status>,
     uses: u8,
     /// How each use has ended, the first one first.
-    ended: [Status; USES],
+    ended: [Option<Outcome>; USES],
     endings: u8,
 }
 
-impl Slot {
+/// The generation that is polled.
+const FIRST: u64 = 1;
+
+impl<W: SlotWord> Slot<W> {
     /// What a poll of the first id says.
-    fn poll(&self, state: &State) -> Status {
-        let matches = state.generation == FIRST || self.mutant == Some(Mutant::IdWithoutGeneration);
-        match matches {
-            true => state.status,
-            false => Status::Unknown,
+    fn poll(&self, word: W) -> Status {
+        match self.mutant {
+            Some(Mutant::IdWithoutGeneration) => word.poll(word.parts().generation),
+            _ => word.poll(FIRST),
         }
     }
 
-    fn released(&self, state: &State) -> State {
-        State {
-            generation: match self.mutant {
-                Some(Mutant::GenerationKept) => state.generation,
-                _ => state.generation + 1,
-            },
-            status: Status::Pending,
-            uses: state.uses + 1,
-            ..*state
-        }
+    /// Released by another thread, and taken again.
+    fn used_again(&self, word: W) -> Option<W> {
+        let generation = word.parts().generation;
+        let taken = word.release(generation)?.take()?;
+        Some(match self.mutant {
+            Some(Mutant::GenerationKept) => W::of(Parts {
+                generation,
+                ..taken.parts()
+            }),
+            _ => taken,
+        })
     }
 }
 
-/// The generation that is polled.
-const FIRST: u8 = 1;
-
-impl Model for Slot {
-    type State = State;
+impl<W: SlotWord> Model for Slot<W> {
+    type State = State<W>;
     type Step = &'static str;
     type Property = Property;
 
     const MOST_STATES: usize = MOST_STATES;
 
-    fn first(&self) -> State {
+    fn first(&self) -> State<W> {
         State {
-            generation: FIRST,
-            status: Status::Pending,
-            seen: Status::Pending,
+            word: W::of(Parts {
+                generation: FIRST,
+                held: Held::Pending,
+            }),
+            told: None,
             uses: 1,
-            ended: [Status::Pending; USES],
+            ended: [None; USES],
             endings: 0,
         }
     }
 
-    fn code(&self, state: &mut State, codec: &mut impl Codec) {
-        for field in [&mut state.generation, &mut state.uses, &mut state.endings] {
-            codec.byte(field, 4);
-        }
-        for status in [&mut state.status, &mut state.seen]
-            .into_iter()
-            .chain(&mut state.ended)
-        {
-            let mut place = *status as u8;
-            codec.byte(&mut place, 2);
-            *status = STATUSES[usize::from(place)];
+    fn code(&self, state: &mut State<W>, codec: &mut impl Codec) {
+        code_word(&mut state.word, codec);
+        code_told(&mut state.told, codec);
+        codec.byte(&mut state.uses, 4);
+        codec.byte(&mut state.endings, 4);
+        for ended in &mut state.ended[..usize::from(state.endings)] {
+            let mut failed = *ended == Some(Outcome::Failed);
+            codec.flag(&mut failed);
+            *ended = Some(outcome_of(failed));
         }
     }
 
     fn steps(
         &self,
-        state: &State,
-        emit: &mut impl FnMut(&'static str, State),
+        state: &State<W>,
+        emit: &mut impl FnMut(&'static str, State<W>),
     ) -> Result<(), Broken> {
-        if state.status == Status::Pending {
-            for (name, outcome) in [("it is done", Status::Done), ("it fails", Status::Failed)] {
-                let mut next = *state;
-                next.status = outcome;
-                next.ended[usize::from(state.endings)] = outcome;
+        for (name, outcome) in [("it is done", Outcome::Done), ("it fails", Outcome::Failed)] {
+            if let Some(word) = state.word.conclude(outcome) {
+                let mut next = State { word, ..*state };
+                next.ended[usize::from(state.endings)] = Some(outcome);
                 next.endings += 1;
                 emit(name, next);
             }
         }
-        let told = self.poll(state);
+        let told = self.poll(state.word);
         if told != Status::Pending {
             check(state, told)?;
-            let next = State {
-                seen: told,
-                ..*state
-            };
-            if next != *state {
-                emit("the first id is polled", next);
+            if state.told != Some(told) {
+                let told = Some(told);
+                emit("the first id is polled", State { told, ..*state });
             }
         }
-        let was_seen = state.seen != Status::Pending;
-        if state.status != Status::Pending && was_seen && state.uses < self.uses {
-            emit("the slot is used again", self.released(state));
+        if state.told.is_some()
+            && state.uses < self.uses
+            && let Some(word) = self.used_again(state.word)
+        {
+            let uses = state.uses + 1;
+            let next = State {
+                word,
+                uses,
+                ..*state
+            };
+            emit("the slot is used again", next);
         }
         Ok(())
     }
 
-    fn at_rest(&self, _state: &State) -> Result<(), Broken> {
+    fn at_rest(&self, _state: &State<W>) -> Result<(), Broken> {
         Ok(())
     }
 
@@ -181,15 +266,61 @@ impl Model for Slot {
     }
 }
 
-fn check(state: &State, told: Status) -> Result<(), Broken> {
-    let State { seen, ended, .. } = *state;
-    let changes = seen != Status::Pending && seen != told && told != Status::Unknown;
-    if changes {
-        let text = format!("the first id was told {seen:?}, now {told:?}");
+fn check<W>(state: &State<W>, told: Status) -> Result<(), Broken> {
+    let Status::Ended(outcome) = told else {
+        return Ok(());
+    };
+    if let Some(before) = state.told
+        && before != told
+    {
+        let text = format!("the first id was told {before:?}, now {told:?}");
         return broken(Property::T3, text);
     }
-    match told != Status::Unknown && ended[0] != told {
-        true => broken(Property::T3, format!("{told:?} is of another transfer")),
-        false => Ok(()),
+    match state.ended[0] == Some(outcome) {
+        true => Ok(()),
+        false => broken(Property::T3, format!("{told:?} is of another transfer")),
     }
+}
+
+/// The only outcomes here.
+fn outcome_of(failed: bool) -> Outcome {
+    match failed {
+        true => Outcome::Failed,
+        false => Outcome::Done,
+    }
+}
+
+const ALL_HELD: [Held; 4] = [
+    Held::Free,
+    Held::Pending,
+    Held::Ended(Outcome::Done),
+    Held::Ended(Outcome::Failed),
+];
+
+fn code_word<W: SlotWord>(word: &mut W, codec: &mut impl Codec) {
+    let Parts { generation, held } = word.parts();
+    let mut small = u8::try_from(generation).unwrap();
+    codec.byte(&mut small, 4);
+    let held = place_of(held, &ALL_HELD, codec);
+    let generation = u64::from(small);
+    *word = W::of(Parts { generation, held });
+}
+
+const ALL_TOLD: [Option<Status>; 4] = [
+    None,
+    Some(Status::Ended(Outcome::Done)),
+    Some(Status::Ended(Outcome::Failed)),
+    Some(Status::Unknown),
+];
+
+fn code_told(told: &mut Option<Status>, codec: &mut impl Codec) {
+    *told = place_of(*told, &ALL_TOLD, codec);
+}
+
+/// One of `all`, by its place among them.
+fn place_of<T: Copy + PartialEq>(value: T, all: &[T; 4], codec: &mut impl Codec) -> T {
+    let place = all.iter().position(|one| *one == value);
+    let mut place = u8::try_from(place.expect("one of all")).unwrap();
+    codec.byte(&mut place, 2);
+    all[usize::from(place)]
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use models::engine::account::Account;
 use models::engine::notices::Notices;
-use models::engine::slots::Slot;
+use models::engine::slots::{Slot, SlotWord};
 use models::engine::transfer::Transfer;
 use models::explore::{Found, Model, search};
 
@@ -27,7 +27,7 @@ impl<A: Account> Checked for Transfer<A> {
     }
 }
 
-impl Checked for Slot {
+impl<W: SlotWord> Checked for Slot<W> {
     fn name(&self) -> String {
         match self.mutant {
             None => format!("{} uses", self.uses),

@@ -11,7 +11,7 @@ mod checked;
 use checked::{check, check_larger, check_mutants};
 use models::engine::account::Fields;
 use models::engine::notices;
-use models::engine::slots;
+use models::engine::slots::{self, Parts};
 use models::engine::transfer::{self, Property};
 
 #[test]
@@ -36,12 +36,12 @@ fn every_mutant_of_a_striped_transfer_is_caught() {
 
 #[test]
 fn an_old_id_is_told_of_its_own_transfer_or_that_it_is_unknown() {
-    check("slots", &[slots::THREE_USES]);
+    check("slots", &[slots::three_uses::<Parts>()]);
 }
 
 #[test]
 fn every_mutant_of_ids_is_caught() {
-    check_mutants("slots", &slots::mutants());
+    check_mutants("slots", &slots::mutants::<Parts>());
 }
 
 #[test]
@@ -69,7 +69,11 @@ fn every_property_of_transfers_is_broken_by_a_mutant() {
     let mut broken: Vec<Property> = Vec::new();
     let transfers = transfer::mutants::<Fields>();
     broken.extend(transfers.iter().map(|(_, property)| *property));
-    broken.extend(slots::mutants().iter().map(|(_, property)| *property));
+    broken.extend(
+        slots::mutants::<Parts>()
+            .iter()
+            .map(|(_, property)| *property),
+    );
     for property in Property::ALL {
         assert!(broken.contains(&property), "no mutant breaks {property:?}");
     }

@@ -19,7 +19,7 @@ mod worker;
 
 use std::marker::PhantomData;
 
-use super::account::{Account, Outcome};
+use super::account::{Account, Fields, Outcome};
 
 pub use configurations::{configurations, harmless, larger, mutants};
 pub use state::State;
@@ -179,12 +179,15 @@ impl<A: Account> Transfer<A> {
         u32::from(self.slices)
     }
 
-    /// How the transfer ends if it is settled now.
+    /// How the transfer ends, if the account is settled. Of one that is open the reference notes `Done`.
     fn outcome(&self, account: A) -> Outcome {
-        let failed = account.fields().failed && self.is(Mutant::AsTheReference);
-        match failed {
-            true => Outcome::Failed,
-            false => account.outcome(self.total()),
+        let Fields { closed, failed, .. } = account.fields();
+        if failed && self.is(Mutant::AsTheReference) {
+            return Outcome::Failed;
+        }
+        match closed || account.is_settled(self.total()) {
+            true => account.outcome(self.total()),
+            false => Outcome::Done,
         }
     }
 

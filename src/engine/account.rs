@@ -1,0 +1,248 @@
+//! The account of a transfer: one atomic word {handed, finished, closed, failed, cancelled, timed out}.
+//!
+//! Workers take slices from it and finish them, whoever wants an end closes it, and each of these is one read-modify-write. It
+//! is *settled* when nothing more will be handed out and all that was handed out is finished. The read-modify-write that
+//! settles it concludes the transfer, and no other does. A transfer without slices is settled from the start: its submitter
+//! concludes it.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most slices of a transfer: 2^30 - 1.
+pub const MOST_SLICES: u32 = COUNT_MASK;
+
+const COUNT_BITS: u32 = 30;
+const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
+/// One finished slice.
+const FINISHED: u64 = 1 << COUNT_BITS;
+const CLOSED: u64 = 1 << 60;
+const FAILED: u64 = 1 << 61;
+const CANCELLED: u64 = 1 << 62;
+const TIMED_OUT: u64 = 1 << 63;
+
+/// Why nothing more is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// No QP is left.
+    Failed,
+    /// The user does not want it any more.
+    Cancelled,
+    /// Its deadline has passed.
+    TimedOut,
+}
+
+/// How a transfer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All bytes have landed.
+    Done,
+    /// A slice has failed for good.
+    Failed,
+    /// The user has cancelled it before it was done or had failed.
+    Cancelled,
+    /// Its deadline has passed before it was done or had failed.
+    TimedOut,
+}
+
+/// What the word says at one moment, and what each read-modify-write makes of it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Account(u64);
+
+impl Account {
+    /// Slices that workers have taken: those below this number.
+    #[must_use]
+    pub const fn handed(self) -> u32 {
+        self.count(0)
+    }
+
+    /// Of those, the slices that are done or have failed.
+    #[must_use]
+    pub const fn finished(self) -> u32 {
+        self.count(COUNT_BITS)
+    }
+
+    /// Whether nothing more is handed out.
+    #[must_use]
+    pub const fn is_closed(self) -> bool {
+        self.0 & CLOSED != 0
+    }
+
+    /// Whether a slice has failed, or no QP was left.
+    #[must_use]
+    pub const fn has_failed(self) -> bool {
+        self.0 & FAILED != 0
+    }
+
+    /// Whether the user has closed it, before anything else did.
+    #[must_use]
+    pub const fn is_cancelled(self) -> bool {
+        self.0 & CANCELLED != 0
+    }
+
+    /// Whether the deadline has closed it, before anything else did.
+    #[must_use]
+    pub const fn has_timed_out(self) -> bool {
+        self.0 & TIMED_OUT != 0
+    }
+
+    /// Hands out the next slices of `total`, at most `most`. None: it is closed, or none is left.
+    #[must_use]
+    pub fn hand_out(self, most: u32, total: u32) -> Option<(Self, Range<u32>)> {
+        let first = self.handed();
+        let slices = most.min(total.min(MOST_SLICES).saturating_sub(first));
+        if self.is_closed() || slices == 0 {
+            return None;
+        }
+        let word = self.0 + u64::from(slices);
+        Some((Self(word), first..first + slices))
+    }
+
+    /// `slices` that were handed out are finished; the first failure closes.
+    #[must_use]
+    pub fn finish(self, slices: u32, failed: bool) -> Self {
+        let flags = if failed { CLOSED | FAILED } else { 0 };
+        Self(self.0.wrapping_add(u64::from(slices) * FINISHED) | flags)
+    }
+
+    /// Nothing more is handed out. Who closes first decides how the transfer ends, if it is not done by then.
+    #[must_use]
+    pub fn close(self, why: Close) -> Self {
+        let flags = match why {
+            Close::Failed => FAILED,
+            _ if self.is_closed() => 0,
+            Close::Cancelled => CANCELLED,
+            Close::TimedOut => TIMED_OUT,
+        };
+        Self(self.0 | CLOSED | flags)
+    }
+
+    /// Whether nothing more of `total` will be handed out, and all that was handed out is finished.
+    #[must_use]
+    pub fn is_settled(self, total: u32) -> bool {
+        (self.is_closed() || self.handed() >= total) && self.finished() == self.handed()
+    }
+
+    /// How a transfer of `total` slices ends whose settled account says this.
+    #[must_use]
+    pub fn outcome(self, total: u32) -> Outcome {
+        let is_whole = self.handed() >= total && !self.has_failed();
+        if is_whole {
+            Outcome::Done
+        } else if self.is_cancelled() {
+            Outcome::Cancelled
+        } else if self.has_timed_out() {
+            Outcome::TimedOut
+        } else {
+            Outcome::Failed
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the low 32 bits, of which the mask keeps 30"
+    )]
+    const fn count(self, shift: u32) -> u32 {
+        (self.0 >> shift) as u32 & COUNT_MASK
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account")
+            .field("handed", &self.handed())
+            .field("finished", &self.finished())
+            .field("closed", &self.is_closed())
+            .field("failed", &self.has_failed())
+            .field("cancelled", &self.is_cancelled())
+            .field("timed_out", &self.has_timed_out())
+            .finish()
+    }
+}
+
+/// What one read-modify-write has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What the word said before.
+    pub before: Account,
+    /// What it says since.
+    pub after: Account,
+}
+
+impl Change {
+    /// Whether it has settled the account of a transfer of `total` slices: then its caller sees to the conclusion.
+    #[must_use]
+    pub fn settles(self, total: u32) -> bool {
+        self.after.is_settled(total) && !self.before.is_settled(total)
+    }
+}
+
+/// The word that workers, canceller and clock share.
+#[derive(Debug, Default)]
+pub struct AtomicAccount(AtomicU64);
+
+impl AtomicAccount {
+    /// What the word says now.
+    #[must_use]
+    pub fn load(&self) -> Account {
+        Account(self.0.load(Ordering::Acquire))
+    }
+
+    /// Begins the account of the slot's next transfer. Only for a slot that no worker has.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// The next slices of `total` for one worker, at most `most`. None: it is closed, or none is left.
+    pub fn hand_out(&self, most: u32, total: u32) -> Option<Range<u32>> {
+        let mut handed = None;
+        let taken = |word| {
+            let (next, slices) = Account(word).hand_out(most, total)?;
+            handed = Some(slices);
+            Some(next.0)
+        };
+        // Acquire pairs with `reset`. Nothing is released: it settles nothing.
+        self.0
+            .fetch_update(Ordering::Acquire, Ordering::Acquire, taken)
+            .ok()?;
+        handed
+    }
+
+    /// Finishes `slices` that were handed out to the caller.
+    ///
+    /// Each change of this word releases what its caller has written of the transfer, and acquires what the callers before it
+    /// have: so the one that concludes sees all of it.
+    pub fn finish(&self, slices: u32, failed: bool) -> Change {
+        if failed {
+            return self.change(|account| account.finish(slices, true));
+        }
+        let added = u64::from(slices) * FINISHED;
+        let before = Account(self.0.fetch_add(added, Ordering::AcqRel));
+        let after = before.finish(slices, false);
+        debug_assert!(
+            after.finished() <= after.handed(),
+            "finished twice: {after:?}"
+        );
+        Change { before, after }
+    }
+
+    /// Closes it, so that nothing more is handed out.
+    pub fn close(&self, why: Close) -> Change {
+        self.change(|account| account.close(why))
+    }
+
+    fn change(&self, next: impl Fn(Account) -> Account) -> Change {
+        let step = |word| Some(next(Account(word)).0);
+        let update = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
+        let (Ok(before) | Err(before)) = update;
+        let before = Account(before);
+        let after = next(before);
+        debug_assert!(
+            after.finished() <= after.handed(),
+            "finished twice: {after:?}"
+        );
+        Change { before, after }
+    }
+}

@@ -1,0 +1,12 @@
+//! The host engine: a program on the CPU moves memory, striped over QPs and NICs, and learns what became of it.
+//!
+//! So far here is the part of a transfer that touches no HCA. `account` counts its slices in one atomic word, from which workers
+//! pull; `slots` has the ids of transfers, which outlive them. The models of both (`models::engine`) run on these words.
+
+mod account;
+mod error;
+mod slots;
+
+pub use account::{Account, AtomicAccount, Change, Close, MOST_SLICES, Outcome};
+pub use error::EngineError;
+pub use slots::{MOST_SLOTS, SlotWord, Slots, Status, TransferId};
