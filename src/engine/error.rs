@@ -1,7 +1,30 @@
 //! What the host engine refuses.
 
+use std::fmt;
+
+use super::account::MOST_SLICES;
+use super::cut::{LEAST_BLOCK, MOST_SLICE_BYTES};
+use super::plan::{MOST_GATHER, MOST_OPERATIONS, MOST_PIECES};
 use super::slots::{MOST_SLOTS, TransferId};
 use crate::error::{Error, Part};
+
+/// One end of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Here.
+    Local,
+    /// At the peer.
+    Remote,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Remote => "remote",
+        })
+    }
+}
 
 /// An error of the host engine. Nothing has been done where one is returned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +49,81 @@ pub enum EngineError {
     Pending {
         /// The id.
         id: TransferId,
+    },
+    /// Slices too short or too long.
+    #[error("slices of {block} bytes: expected {LEAST_BLOCK} to {MOST_SLICE_BYTES}")]
+    Block {
+        /// Their bytes.
+        block: u32,
+    },
+    /// A fragment that is longer than a slice.
+    #[error("a fragment of {fragment} bytes: expected 0 to {block}, the bytes of a slice")]
+    Fragment {
+        /// Its bytes.
+        fragment: u32,
+        /// Bytes of a slice.
+        block: u32,
+    },
+    /// A last slice that no message carries.
+    #[error(
+        "slices of {block} bytes and a fragment of {fragment}: expected at most {most} bytes together, as the port's messages have"
+    )]
+    SliceBytes {
+        /// Bytes of a slice.
+        block: u32,
+        /// Bytes of the fragment.
+        fragment: u32,
+        /// Most bytes of a message.
+        most: u32,
+    },
+    /// No local ranges for a slice, or too many.
+    #[error("{gather} local ranges for a slice: expected 1 to {MOST_GATHER}")]
+    Gather {
+        /// How many.
+        gather: u32,
+    },
+    /// No operations, or too many.
+    #[error("{count} operations in a transfer: expected 1 to {MOST_OPERATIONS}")]
+    Operations {
+        /// How many.
+        count: usize,
+    },
+    /// Operations that cross too many borders of registrations.
+    #[error(
+        "operations that cross borders of registrations into more than {MOST_PIECES} pieces: submit them in several transfers"
+    )]
+    Pieces,
+    /// More bytes than a transfer's account can count slices of.
+    #[error(
+        "a transfer of more than {MOST_SLICES} slices of {block} bytes: submit it in several, or with longer slices"
+    )]
+    Slices {
+        /// Bytes of a slice.
+        block: u32,
+    },
+    /// A range that ends behind the last address.
+    #[error(
+        "operation {operation}: {bytes} {side} bytes at {address:#x} end behind the last address"
+    )]
+    Wraps {
+        /// Which operation, from 0 on.
+        operation: u32,
+        /// Which end of it.
+        side: Side,
+        /// First byte.
+        address: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// A byte of a range that no registration has.
+    #[error("operation {operation}: the {side} byte at {address:#x} is in no registered region")]
+    NotRegistered {
+        /// Which operation, from 0 on.
+        operation: u32,
+        /// Which end of it.
+        side: Side,
+        /// The first byte that is in none.
+        address: u64,
     },
 }
 
