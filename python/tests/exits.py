@@ -1,10 +1,12 @@
 """How processes end, and who needs the GIL.
 
 ``exits.py RANKS STORE FUNCTION`` calls a function at each rank, sends Ctrl-C to all ranks if it is ``interrupted``, and prints as JSON
-how each process has ended and how many seconds after the first end, or after Ctrl-C."""
+how each process has ended, and how many seconds after the first end, or after Ctrl-C, its own code was left and it was gone. What lies
+between is Python's, which takes torch and the other modules apart."""
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -18,6 +20,7 @@ import ranks
 import torch
 
 import warpverbs
+from warpverbs import team
 
 #: Ends a hang: longest life of a process behind the first end, seconds. Deadlines of calls are longer.
 LONG = 60.0
@@ -35,6 +38,10 @@ class Rank:
         self.batch = (torch.ones(2, 64, dtype=torch.bfloat16), torch.tensor([[0, 5], [2, 3]], dtype=torch.int32))
         self.call.combine(self.call.dispatch(*self.batch).x)
         self.call.check()
+        # What is registered first runs last.
+        atexit.unregister(team._end_all)
+        atexit.register(leaves)
+        atexit.register(team._end_all)
 
     def ready(self) -> None:
         """This rank is about to wait, or to end."""
@@ -50,7 +57,7 @@ class Rank:
             told = f"{type(error).__name__}: {error}"
         print(f"rank {self.team.rank}: {told}", file=sys.stderr, flush=True)
         # Rank 0, or one that has ended since for want of rank 0.
-        assert "rank 0" in told or "has ended without closing the team" in told
+        assert "rank 0" in told or "has ended" in told
         raise SystemExit(3)
 
 
@@ -66,19 +73,36 @@ def interpreter_exit() -> None:
 
 
 def vanishes() -> None:
-    """Rank 0 ends without a word in the middle of a step. Without a group, a QP that fails tells of that, or the deadline."""
-    rank = Rank(deadline=20)
+    """Rank 0 ends without a word in the middle of a step."""
+    rank = Rank()
     if rank.team.rank:
         rank.in_vain()
     rank.call.dispatch(*rank.batch)
     os._exit(7)
 
 
+def vanishes_before_a_barrier() -> None:
+    """The same where rank 1 waits in a barrier, and rank 2 makes a layer together with the others."""
+    rank = Rank()
+    told = ""
+    if rank.team.rank == 0:
+        os._exit(7)
+    try:
+        if rank.team.rank == 1:
+            rank.team.barrier("never")
+        warpverbs.Moe(rank.team, "another", **SHAPE)
+    except warpverbs.Error as error:
+        told = f"{type(error).__name__}: {error}"
+    print(f"rank {rank.team.rank}: {told}", file=sys.stderr, flush=True)
+    assert "rank 0 has ended: its process" in told
+    raise SystemExit(3)
+
+
 def raises() -> None:
     """Rank 0 raises in the middle of a step."""
     rank = Rank()
-    with rank.team as team:
-        if team.rank:
+    with rank.team as own:
+        if own.rank:
             rank.in_vain()
         rank.call.dispatch_send(*rank.batch)
         raise ZeroDivisionError("by chance")
@@ -90,17 +114,22 @@ def interrupted() -> None:
     if rank.team.rank == 2:
         rank.ready()
         rank.call.dispatch(*rank.batch)
-    with rank.team as team:
+    with rank.team as own:
         rank.ready()
-        if team.rank == 0:
-            team.barrier("never")
+        if own.rank == 0:
+            own.barrier("never")
         # Rank 0 sends nothing.
         rank.call.dispatch_send(*rank.batch)
         rank.call.dispatch_receive()
     raise AssertionError("the wait has ended")
 
 
-def ends(number: int, store: str, name: str) -> list[tuple[int, float]]:
+def leaves() -> None:
+    """This rank's program is over, and what the package does at the end of Python is done."""
+    Path(os.environ["WARPVERBS_STORE"].removeprefix("file://"), f"left {os.getpid()}").write_text(str(time.monotonic()))
+
+
+def ends(number: int, store: str, name: str) -> list[tuple[int, float, float]]:
     """Status of each rank, and seconds; a process that lives too long is killed."""
     shared = {
         "WARPVERBS_RANKS": str(number),
@@ -108,8 +137,8 @@ def ends(number: int, store: str, name: str) -> list[tuple[int, float]]:
         "WARPVERBS_GPU": os.environ.get("WARPVERBS_GPU", "simt"),
     }
     os.environ["OMP_NUM_THREADS"] = "1"
-    running = {ranks.begin(each, shared, f"exits:{name}", []): each for each in range(number)}
-    found: dict[int, tuple[int, float]] = {}
+    running = {ranks.begin(each, shared, f"exits:{name}", [], finalize=True): each for each in range(number)}
+    found: dict[int, tuple[int, float, float]] = {}
     since = None
     until = time.monotonic() + 2 * LONG
     if name == "interrupted":
@@ -123,7 +152,9 @@ def ends(number: int, store: str, name: str) -> list[tuple[int, float]]:
         now = time.monotonic()
         if ended:
             since = since or now
-            found[running.pop(ended)] = (os.waitstatus_to_exitcode(how), now - since)
+            left = Path(store, f"left {ended}")
+            over = float(left.read_text()) if left.exists() else now
+            found[running.pop(ended)] = (os.waitstatus_to_exitcode(how), max(over - since, 0.0), now - since)
         elif now > until or (since is not None and now > since + LONG):
             for child in running:
                 os.kill(child, signal.SIGKILL)

@@ -3,6 +3,8 @@ status. The ranks meet in the directory STORE. Where one fails, the others get a
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import signal
@@ -20,12 +22,20 @@ def rank(function: str, arguments: list[str]) -> None:
     getattr(importlib.import_module(module), name)(*arguments)
 
 
-def begin(number: int, environment: dict[str, str], function: str, arguments: list[str]) -> int:
-    """Forks rank `number`. This process has read torch and nothing else: no rank needs seconds for that, and none has a device yet."""
+def begin(number: int, environment: dict[str, str], function: str, arguments: list[str], finalize: bool = False) -> int:
+    """Forks rank `number`. This process has read torch and nothing else: no rank needs seconds for that, and none has a device yet.
+    With `finalize` the rank ends as any Python does, which takes torch a second or more; else what was registered for the end runs."""
+    # What is here stays as it is, so that no child copies it to collect it.
+    gc.freeze()
     child = os.fork()
     if child == 0:
         os.environ.update({**environment, "WARPVERBS_RANK": str(number)})
         rank(function, arguments)
+        if not finalize:
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
         sys.exit(0)
     return child
 

@@ -16,15 +16,17 @@ FULL = bool(os.environ.get("WV_TEST_FULL"))
 
 #: The status of rank 0, and of the others: 3 has named rank 0.
 @pytest.mark.parametrize(
-    ("function", "first", "others"), [("interpreter_exit", 0, 3), ("vanishes", 7, 3), ("raises", 1, 3), ("interrupted", -2, -2)]
+    ("function", "first", "others"),
+    [("interpreter_exit", 0, 3), ("vanishes", 7, 3), ("vanishes_before_a_barrier", 7, 3), ("raises", 1, 3), ("interrupted", -2, -2)],
 )
 def test_every_process_ends(tmp_path, function, first, others):
     command = [sys.executable, "-m", "warpverbs.sim", "--", sys.executable, str(EXITS)]
     ended = subprocess.run([*command, "3", str(tmp_path), function], capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr
     ends = json.loads(ended.stdout)
-    print(f"{function}: {ends}; the last process ended {max(seconds for _, seconds in ends):.3f} s behind the first end or Ctrl-C")
-    assert [status for status, _ in ends] == [first, others, others], ended.stderr
+    over, gone = (max(each[place] for each in ends) for place in (1, 2))
+    print(f"{function}: {over:.3f} s behind the first end or Ctrl-C the last program was over, and after {gone:.3f} s its process was gone")
+    assert [status for status, *_ in ends] == [first, others, others], ended.stderr
 
 
 def test_a_rank_that_holds_the_gil_for_longer_than_its_lease_keeps_its_place(run_ranks):

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _c10d, _native
-from .errors import Error
+from .errors import Error, TeamError
 
 __all__ = ["Team"]
 
@@ -161,13 +161,15 @@ class Team:
             if name not in MODES:
                 raise TypeError(f"Team got the unknown argument {name!r}; modes are {', '.join(MODES)}")
             variables[MODES[name]] = str(int(value) if isinstance(value, bool) else value)
-        self._joins, self._borrowed = joins, place is not None
+        self._hold(_native.Team(variables, founders, joins, place), joins, place is not None)
+
+    def _hold(self, native: _native.Team, joins: bool, borrowed: bool) -> None:
+        self._native, self._joins, self._borrowed = native, joins, borrowed
         #: Groups that keep this rank among the others: then there is no meeting of all at the end.
         self._groups = 0
-        self._native = _native.Team(variables, founders, joins, place)
-        self._shown = (self._native.rank, self._native.ranks, self._native.device)
+        self._shown = (native.rank, native.ranks, native.device)
         _open.add(self)
-        log.info("%s", self._native.summary())
+        log.info("%s", native.summary())
 
     @property
     def rank(self) -> int:
@@ -192,7 +194,7 @@ class Team:
     @property
     def on_cpu(self) -> bool:
         """Whether kernels run on the CPU."""
-        return self.device == "simt"
+        return self.device.startswith("simt")
 
     def barrier(self, name: str) -> None:
         """Waits until every founder has called it with the same ``name``, which is used once."""
@@ -206,16 +208,22 @@ class Team:
         """Ends the waits of all kernels of this rank, from any thread."""
         self._native.abort()
 
-    def _end_if_others_failed(self) -> None:
-        """Ends the waits of this rank and raises, if another rank has given up. A group goes on without it; and a store of Python's
-        is not asked while calls go on, since it may end with the rank that holds it."""
-        if self._native.closed or self._groups or self._borrowed:
-            return
+    def _end_if_others_failed(self, doubt: bool = False) -> bool:
+        """Ends the waits of this rank and raises, if another rank has given up, or if the process of one has ended, which is doubtful
+        at first: its last words may be on their way. A group goes on without it; and a store of Python's is not asked while calls go
+        on, since it may end with the rank that holds it. Returns whether there is a doubt."""
+        if self._native.closed or self._groups:
+            return False
         try:
-            self._native.check()
+            if not self._borrowed:
+                self._native.check()
+            gone = self._native.ended_process()
+            if gone is not None and doubt:
+                raise TeamError(gone)
         except Error:
             self._native.abort()
             raise
+        return gone is not None
 
     def set_deadline(self, seconds: float) -> None:
         """Sets the longest wait of device calls that start from now on."""

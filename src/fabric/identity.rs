@@ -162,9 +162,9 @@ impl Identity {
         self.process.has_ended()
     }
 
-    /// Its process, in words.
-    pub(crate) fn process(&self) -> String {
-        self.process.to_string()
+    /// Its process.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
     }
 }
 

@@ -151,7 +151,7 @@ impl Team {
                 Err(TeamError::StillRuns {
                     peer,
                     generation: *former,
-                    process: identity.process(),
+                    process: identity.process().to_string(),
                 })
             }
             Some((former, _)) if *former != generation => {

@@ -62,6 +62,14 @@ pub enum TeamError {
         /// Its error.
         message: String,
     },
+    /// A process of this machine that has ended, which the other ranks have known as a founder of the team.
+    #[error("rank {rank} has ended: its process {process} is gone, and has not said why")]
+    PeerEnded {
+        /// The rank.
+        rank: u32,
+        /// Its process.
+        process: String,
+    },
     /// Ranks that did not come.
     #[error("{} within {waited:.1?} ({topic})", Self::absent(.missing))]
     Absent {

@@ -2,16 +2,17 @@
 //!
 //! A rank writes `topic/rank` and reads the same of every other rank. A rank that gives up writes its error to
 //! `failed/rank-id`; every wait looks there, so the others end soon after with that error and not at their timeout. The id
-//! is of the process or thread: one that took a rank which is not its own is another's failure for the real one.
+//! is of the process or thread: one that took a rank which is not its own is another's failure for the real one. A process that
+//! ends without a word ends the waits for it, too, once it is known which process of this machine it was.
 //!
 //! Founders meet like that. A rank that joins later waits for nobody: it compares what it would tell with what the members
 //! have told when they came, and its failure is its own affair.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rendezvous::{MAX_LOOK, Patient, Store};
+use rendezvous::{MAX_LOOK, Patient, Process, Store};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,8 @@ use super::{RankSet, TeamConfig, TeamError, hello};
 
 /// A call of the store is repeated for this long: longer than an etcd needs to choose another leader.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at the processes of ranks that are waited for.
+const PROCESSES: Duration = Duration::from_millis(250);
 
 /// What a rank wants before it makes a QP.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,6 +47,8 @@ pub(super) struct Exchange {
     timeout: Duration,
     /// Name of this rank's failure.
     failed: String,
+    /// Processes of other founders on this machine, when they have told them.
+    processes: Arc<OnceLock<Vec<(u32, Process)>>>,
 }
 
 impl Exchange {
@@ -57,6 +62,32 @@ impl Exchange {
             joins: config.joins(),
             timeout: config.timeout,
             failed: format!("{rank}.{generation}-{:08x}", fastrand::u32(..)),
+            processes: Arc::default(),
+        }
+    }
+
+    /// From now on the end of these processes, of other founders by rank, ends waits for them. Those of other machines say nothing.
+    pub(super) fn watch(&self, processes: Vec<(u32, Process)>) {
+        let other = |(_, process): &(u32, Process)| process.pid_here().is_some();
+        let here = processes.into_iter().filter(other).collect();
+        let first = self.processes.set(here);
+        debug_assert!(first.is_ok(), "founders tell their processes once");
+    }
+
+    /// Founders whose processes have ended, as far as this machine can tell.
+    fn ended(&self) -> impl Iterator<Item = &(u32, Process)> {
+        let known = self.processes.get().map_or(&[][..], Vec::as_slice);
+        known.iter().filter(|(_, process)| process.has_ended())
+    }
+
+    /// Whether the processes of all other founders still run, as far as this machine can tell.
+    pub(super) fn check_processes(&self) -> Result<(), TeamError> {
+        match self.ended().next() {
+            None => Ok(()),
+            Some((rank, process)) => Err(TeamError::PeerEnded {
+                rank: *rank,
+                process: process.to_string(),
+            }),
         }
     }
 
@@ -154,7 +185,14 @@ impl Exchange {
         let start = Instant::now();
         let mut values: Vec<(u32, Option<T>)> =
             self.ranks.iter().map(|rank| (rank, None)).collect();
+        let mut next_look = start + PROCESSES;
         loop {
+            // Before the values: what a process has told before its end is seen behind this.
+            let mut ended = Vec::new();
+            if Instant::now() >= next_look {
+                ended.extend(self.ended());
+                next_look = Instant::now() + PROCESSES;
+            }
             let told = self.told(&key)?;
             let new = |(rank, value): &&mut (u32, Option<T>)| {
                 value.is_none() && told.contains(&key(*rank))
@@ -186,6 +224,12 @@ impl Exchange {
                 return Ok(values.into_iter().filter_map(whole).collect());
             }
             self.failure()?;
+            if let Some((rank, process)) = ended.iter().find(|(rank, _)| missing.contains(rank)) {
+                return Err(TeamError::PeerEnded {
+                    rank: *rank,
+                    process: process.to_string(),
+                });
+            }
             let left = self.timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return Err(TeamError::Absent {
@@ -194,7 +238,7 @@ impl Exchange {
                     waited: start.elapsed(),
                 });
             }
-            self.store.wait_for_change(left);
+            self.store.wait_for_change(left.min(PROCESSES));
         }
     }
 
@@ -405,6 +449,7 @@ impl Exchange {
 mod tests {
     use super::*;
     use crate::team::MemoryStore;
+    use std::process::Command;
     use std::thread;
 
     fn exchanges(ranks: u32, timeout: Duration) -> Vec<Exchange> {
@@ -488,6 +533,48 @@ mod tests {
         );
         // Its words, not those of a wait that has ended by itself.
         assert_eq!(messages[0], messages[1]);
+    }
+
+    #[test]
+    fn a_process_that_ends_without_a_word_ends_the_wait_for_what_it_has_not_told() {
+        let exchanges = exchanges(3, LONG);
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let process = Process::of(child.id());
+        let watched = vec![(0, Process::this()), (1, Process::this()), (2, process)];
+        exchanges[0].watch(watched);
+        exchanges[0].check_processes().unwrap();
+        // The others know nothing of it, and are told by the one that does.
+        exchanges[2].put("last/2", &2).unwrap();
+        exchanges[1].put("last/1", &1).unwrap();
+        let error = thread::scope(|scope| {
+            let waiting = scope.spawn(|| exchanges[0].all("next", &0).unwrap_err());
+            exchanges[1].put("next/1", &1).unwrap();
+            child.kill().unwrap();
+            waiting.join().unwrap()
+        });
+        let process = child.id().to_string();
+        assert!(
+            matches!(&error, TeamError::PeerEnded { rank: 2, process: of } if *of == process),
+            "{error}"
+        );
+        assert!(!error.is_remote());
+        child.wait().unwrap();
+        let looked = exchanges[0].check_processes().unwrap_err();
+        assert_eq!(looked.to_string(), error.to_string());
+        // What it has told is there.
+        let all = exchanges[0].all("last", &0).unwrap();
+        assert_eq!(all, [(0, 0), (1, 1), (2, 2)]);
+    }
+
+    #[test]
+    fn processes_that_cannot_be_watched_are_not() {
+        let exchange = &exchanges(1, LONG)[0];
+        exchange.check_processes().unwrap();
+        let elsewhere = r#"{"seen_from": "another machine", "pid": 1, "started": 7}"#;
+        let elsewhere: Process = serde_json::from_str(elsewhere).unwrap();
+        exchange.watch(vec![(0, Process::this()), (1, elsewhere)]);
+        assert_eq!(exchange.processes.get().unwrap(), &[]);
+        exchange.check_processes().unwrap();
     }
 
     #[test]

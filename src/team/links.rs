@@ -153,6 +153,8 @@ impl Links {
         let hellos = exchange.all_checked("hello", key, &self.hello, |rank, hello| {
             wanted.check_hello(rank, "hello", hello, &[])
         })?;
+        let process = |(peer, hello): &(u32, Hello)| (*peer, hello.identity.process().clone());
+        exchange.watch(hellos.iter().map(process).collect());
         for (peer, hello) in hellos {
             if peer == config.rank {
                 continue;

@@ -400,6 +400,16 @@ impl Team {
         self.exchange.failure()
     }
 
+    /// Whether the processes of all other founders still run, as far as this machine can tell: one that was killed tells nothing.
+    /// Of processes on other machines nothing is known. A rank that was replaced has ended, too, so nobody asks where a group keeps
+    /// the team.
+    ///
+    /// # Errors
+    /// [`TeamError::PeerEnded`].
+    pub fn check_processes(&self) -> Result<(), TeamError> {
+        self.exchange.check_processes()
+    }
+
     /// Whether the threads run that ring doorbells for this rank. Each launch of a layer and each collective call asks, too.
     ///
     /// # Errors

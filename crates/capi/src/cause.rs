@@ -76,7 +76,7 @@ fn of_team(error: &TeamError) -> wv_status {
         }
         TeamError::RankTaken { .. } => WV_RANK_TAKEN,
         TeamError::Mismatch { .. } => WV_PEER_MISMATCH,
-        TeamError::PeerFailed { .. } => WV_PEER_FAILED,
+        TeamError::PeerFailed { .. } | TeamError::PeerEnded { .. } => WV_PEER_FAILED,
         TeamError::Absent { .. } => WV_PEER_ABSENT,
         TeamError::Record { .. } => WV_STORE_FOREIGN,
         TeamError::Guarded { .. } | TeamError::Recovering { .. } => WV_BUSY,

@@ -17,6 +17,7 @@ use warpverbs::moe::CombineStaging;
 use warpverbs::team::Team;
 
 use crate::error::{Raise, raise};
+use crate::team::runs_on_cpu;
 
 const UNUSED: &CStr = c"dltensor";
 /// kDLCPU of dlpack.h.
@@ -97,7 +98,7 @@ impl Memory {
         Ok(Self {
             addr: memory.addr(),
             bytes: bytes as u64,
-            on_cpu: team.gpu().label() == "simt",
+            on_cpu: runs_on_cpu(team),
             owner: Arc::new(Owner::Own(Arc::clone(team), memory)),
         })
     }
@@ -106,7 +107,7 @@ impl Memory {
         Self {
             addr: staging.addr,
             bytes: staging.blocks * staging.rows * staging.row_bytes,
-            on_cpu: moe.team().gpu().label() == "simt",
+            on_cpu: runs_on_cpu(moe.team()),
             owner: Arc::new(Owner::Layer(Arc::clone(moe))),
         }
     }

@@ -12,7 +12,7 @@ use crate::dlpack::Memory;
 use crate::error::{Raise, raise};
 use crate::origin::Origin;
 use crate::store;
-use crate::team::{Team, seconds_of};
+use crate::team::{Team, runs_on_cpu, seconds_of};
 
 /// Shape of a layer: hidden, experts, top_k, max_tokens, format, payload bytes, scale bytes, layout, returns, local experts.
 type Shape = (u32, u32, u32, u32, String, u32, u32, String, String, u32);
@@ -116,7 +116,7 @@ impl Moe {
                     warpverbs::moe::Moe::with_placement(&team, name, shape, placement)
                 }),
             }?;
-            let stream = match on_cpu(&moe) {
+            let stream = match runs_on_cpu(moe.team()) {
                 true => Some(team.gpu().stream()?),
                 false => None,
             };
@@ -221,9 +221,4 @@ impl Moe {
         let shape = (staging.blocks, staging.rows, staging.row_bytes);
         Ok((Memory::of_staging(&self.moe, &staging), shape))
     }
-}
-
-/// Whether kernels of `moe` run on the CPU, where callers have no streams.
-fn on_cpu(moe: &warpverbs::moe::Moe) -> bool {
-    moe.team().gpu().label() == "simt"
 }

@@ -25,6 +25,13 @@ pub(crate) struct Team {
 }
 
 impl Team {
+    pub(crate) fn of(team: Arc<warpverbs::team::Team>) -> Self {
+        Self {
+            team: Mutex::new(Some(team)),
+            origin: Origin::here(),
+        }
+    }
+
     /// The team, unless it is closed or belongs to another process.
     pub(crate) fn get(&self, py: Python<'_>) -> PyResult<Arc<warpverbs::team::Team>> {
         self.origin.check(py, "the team")?;
@@ -110,10 +117,7 @@ impl Team {
                 }
             }
         })?;
-        Ok(Self {
-            team: Mutex::new(Some(opened.map_err(|error| error.raise(py))?)),
-            origin: Origin::here(),
-        })
+        Ok(Self::of(opened.map_err(|error| error.raise(py))?))
     }
 
     #[getter]
@@ -166,6 +170,13 @@ impl Team {
         store::detach(py, || team.check_peers())?.map_err(|error| error.raise(py))
     }
 
+    /// Words of the process of another founder on this machine that has ended; None if all run.
+    fn ended_process(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let team = self.get(py)?;
+        let looked = py.detach(|| team.check_processes());
+        Ok(looked.err().map(|error| error.to_string()))
+    }
+
     /// Tells the other ranks that this one gives up.
     fn give_up(&self, py: Python<'_>, why: &str) -> PyResult<()> {
         let team = self.get(py)?;
@@ -212,6 +223,11 @@ impl Drop for Team {
         let team = self.team.get_mut().unwrap_or_else(PoisonError::into_inner);
         std::mem::forget(team.take());
     }
+}
+
+/// Whether kernels of `team` run on the CPU, where callers have no streams.
+pub(crate) fn runs_on_cpu(team: &warpverbs::team::Team) -> bool {
+    team.gpu().label().starts_with("simt")
 }
 
 /// A time that Python gives in seconds.
