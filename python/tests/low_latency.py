@@ -17,6 +17,7 @@ import oracle
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import warpverbs
 from warpverbs import deep_ep
@@ -334,6 +335,46 @@ def shapes() -> None:
         buffer.low_latency_dispatch(x, ids, CASE.max_tokens, CASE.experts, use_fp8=False)
         with pytest.raises(warpverbs.MoeError, match="an earlier call was not complete"):
             buffer.low_latency_dispatch(x, ids, CASE.max_tokens, CASE.experts, use_fp8=False)
+
+
+class Ops(TorchDispatchMode):
+    """What torch is asked to compute in its block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(str(func.overloadpacket))
+        return func(*args, **(kwargs or {}))
+
+
+def nothing_is_converted() -> None:
+    """Ids of 64 bits, statistics of 32 and masks are those of the caller: of torch only memory is asked."""
+    with groups.world() as group:
+        for reuse in (False, True):
+            buffer = deep_ep.Buffer(group, low_latency_mode=True, enable_shrink=True, reuse_outputs=reuse)
+            own = oracle.batches(CASE, buffer.group_size, 1)[buffer.rank]
+            ids, sums = own.experts.long(), torch.empty_like(own.x)
+            stats = torch.zeros(-(-CASE.experts // buffer.group_size), dtype=torch.int32)
+            waited = torch.zeros(buffer.group_size, dtype=torch.int64)
+            kept = []
+            for hooks in (False, True, False):
+                with Ops() as ops:
+                    rows, counts, handle, _, hook = buffer.low_latency_dispatch(
+                        own.x, ids, CASE.max_tokens, CASE.experts, stats, waited, use_fp8=False, return_recv_hook=hooks
+                    )
+                    (hook or int)()
+                    *_, hook = buffer.low_latency_combine(rows, ids, own.weights, handle, out=sums, return_recv_hook=hooks)
+                    (hook or int)()
+                kept.append((ops.names, rows.data_ptr()))
+            assert [names for names, _ in kept] == [{"aten.empty"}] * 3
+            assert torch.equal(stats, 3 * counts)
+            assert (len({at for _, at in kept}) == 1) or not reuse
+        for seed in range(3):
+            for mode in ("plain", "async", "hook"):
+                for form in FORMATS:
+                    whole(buffer, Arguments(form, mode), CASE, seed)
 
 
 def one_stops(shrink: str) -> None:

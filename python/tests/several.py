@@ -52,6 +52,34 @@ def group() -> None:
             assert any("Viewed" in words for _, words in members.events())
 
 
+def in_place() -> None:
+    """A mask in place loses ranks that are missed, and no other entry changes."""
+    with warpverbs.Team(deadline=10, join_timeout=LONG) as team:
+        rank, other = team.rank, 1 - team.rank
+        moe = warpverbs.Moe(team, "masked", hidden=64, experts=4, top_k=2, max_tokens=4)
+        call, (x, experts, weights) = moe.call(), batch(rank)
+
+        def step(mask: torch.Tensor, deadline: float | None = None) -> list[list[int]]:
+            """The mask behind dispatch and behind combine."""
+            out = moe.received()
+            out.active, out.active_in_place = mask, True
+            got = call.dispatch(x, experts.long(), weights, active=mask, deadline=deadline, out=out)
+            seen = mask.tolist()
+            call.combine(got.x, active=mask, active_in_place=True)
+            return [seen, mask.tolist()]
+
+        assert step(torch.ones(2, dtype=torch.int32)) == [[1, 1]] * 2
+        # Of the own entry nothing is asked, and any value but 0 takes a rank in.
+        mask = torch.tensor([7, 7], dtype=torch.int32)
+        mask[rank] = 0
+        assert step(mask) == [[7 * (each == other) for each in range(2)]] * 2
+        mask = torch.tensor([int(each == rank) for each in range(2)], dtype=torch.int32)
+        assert step(mask) == [[int(each == rank) for each in range(2)]] * 2
+        team.barrier("masked")
+        if rank == 0:
+            assert step(torch.ones(2, dtype=torch.int32), deadline=0.5) == [[1, 0]] * 2
+
+
 def one_raises() -> None:
     """A block that raises tells the other ranks why; they do not wait for it."""
     start = time.monotonic()

@@ -55,7 +55,8 @@ def wrong_calls() -> None:
         wrong("stride of x", lambda: call.dispatch(x.t().contiguous().t(), experts))
         wrong("alignment of x", lambda: call.dispatch(shifted, experts))
         wrong("too many tokens", lambda: call.dispatch(*batch(9)))
-        wrong("int64 ids", lambda: call.dispatch(x, experts.long()))
+        wrong("f32 ids", lambda: call.dispatch(x, experts.float()))
+        wrong("int16 ids", lambda: call.dispatch(x, experts.short()))
         wrong("shape of ids", lambda: call.dispatch(x, experts[:, :1].contiguous()))
         wrong("no tensor", lambda: call.dispatch([1.0], experts))
         wrong("f64 weights", lambda: call.dispatch(x, experts, weights.double()))
@@ -70,6 +71,13 @@ def wrong_calls() -> None:
         out = moe.received()
         out.counts = torch.empty(5, dtype=torch.int32)
         wrong("counts of an output", lambda: call.dispatch(x, experts, out=out))
+        out = moe.received(stats=True)
+        out.stats = out.stats.float()
+        wrong("f32 statistics", lambda: call.dispatch(x, experts, out=out))
+        out = moe.received(active=False)
+        out.active_in_place = True
+        wrong("a mask in place that is none", lambda: call.dispatch(x, experts, out=out))
+        wrong("a mask in place of combine that is none", lambda: call.combine(out.x, active_in_place=True))
         wrong("no y", call.combine)
         wrong("y and staging", lambda: call.combine(x, staging=True))
         wrong("staging of sums", lambda: moe.staging(0))
@@ -98,6 +106,33 @@ def combine_with_weights(call: warpverbs.Call) -> None:
     x, experts, weights = batch()
     got = call.dispatch(x, experts, weights)
     call.combine(got.x, weights=weights)
+
+
+def integers() -> None:
+    """Ids and statistics of 32 and of 64 bits say the same; an id that no expert has is none, whatever its low half says."""
+    with team() as own:
+        call = warpverbs.Moe(own, "integers", **SHAPE).call()
+        x, experts, weights = batch()
+        plain = call.dispatch(x, experts, weights)
+        for ids in (experts.long(), experts.long().numpy(), experts.numpy().astype(np.uint64)):
+            for dtype in (torch.int32, torch.int64):
+                out = call.moe.received()
+                out.stats = torch.full((4,), 3, dtype=dtype)
+                got = call.dispatch(x, ids, weights, out=out)
+                call.check()
+                assert torch.equal(got.counts, plain.counts)
+                assert got.stats.tolist() == [count + 3 for count in plain.counts.tolist()]
+                for expert, count in enumerate(plain.counts.tolist()):
+                    assert torch.equal(got.x[expert, :count], plain.x[expert, :count])
+                assert torch.equal(call.combine(got.x).out, x)
+        call.dispatch(x[:0], experts[:0].long())
+        call.check()
+        for wrong in (1 << 32, 4, -2, -(1 << 63), (1 << 63) - 1):
+            ids = experts.long()
+            ids[1, 0] = wrong
+            call.dispatch(x, ids, weights)
+            with pytest.raises(warpverbs.MoeError, match="dispatch send"):
+                call.check()
 
 
 def staging() -> None:

@@ -27,7 +27,7 @@ def test_every_combination_of_arguments_gives_what_plain_torch_says(run_ranks, r
     assert json.loads(ran.lines[-1]) == -(-len(low_latency.combinations()) // step) * seeds
 
 
-@pytest.mark.parametrize("function", ["hooks", "batches", "shapes"])
+@pytest.mark.parametrize("function", ["hooks", "batches", "shapes", "nothing_is_converted"])
 def test_two_ranks(run_ranks, function):
     run_ranks(2, f"low_latency:{function}").check()
 
@@ -97,7 +97,7 @@ OTHERS = {
     "low_latency_dispatch both": ("Refused", "async_finish and return_recv_hook"),
     "low_latency_dispatch many tokens": ("Refused", "max_tokens of the layer is 1"),
     "low_latency_dispatch f32": ("Refused", "x holds f32; it must hold bf16"),
-    "low_latency_dispatch f32 ids": ("Refused", "topk_idx holds f32; it must hold i64"),
+    "low_latency_dispatch f32 ids": ("Refused", "topk_idx holds f32; it must hold i32 or i64"),
     "low_latency_dispatch statistics": ("Refused", "cumulative_local_expert_recv_stats has the shape [99]"),
     "low_latency_combine y": ("Refused", "y has the shape [1, 8, 1024]"),
     "low_latency_combine weights": ("Refused", "topk_weights holds f64"),

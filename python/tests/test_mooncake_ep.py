@@ -100,7 +100,7 @@ TOLD = {
     "dispatch three dimensions": ("Refused", "x must be a tensor [tokens, hidden]"),
     "dispatch strides": ("Refused", "x is not contiguous"),
     "dispatch odd hidden": ("Refused", "hidden is 100, which is not a multiple of 8"),
-    "dispatch f32 ids": ("Refused", "topk_idx holds f32; it must hold i64"),
+    "dispatch f32 ids": ("Refused", "topk_idx holds f32; it must hold i32 or i64"),
     "dispatch one dimension of ids": ("Refused", "topk_idx must be a tensor [tokens, choices]"),
     "dispatch fewer ids": ("Refused", "topk_idx has 3 rows, and x has 4"),
     "dispatch colour": ("ignored", "is unknown"),

@@ -14,7 +14,8 @@ WRONG = {
     "stride of x": ("Refused", "x is not contiguous"),
     "alignment of x": ("Refused", "it must be a multiple of 16"),
     "too many tokens": ("Refused", "x has 9 tokens; max_tokens of the layer is 8"),
-    "int64 ids": ("Refused", "experts holds i64; it must hold i32"),
+    "f32 ids": ("Refused", "experts holds f32; it must hold i32 or i64"),
+    "int16 ids": ("Refused", "experts holds i16; it must hold i32 or i64"),
     "shape of ids": ("Refused", "experts has the shape [3, 1]; it must have [3, 2]"),
     "no tensor": ("Refused", "x is a list; it must be a tensor"),
     "f64 weights": ("Refused", "weights holds f64; it must hold f32"),
@@ -25,6 +26,9 @@ WRONG = {
     "a stream on the CPU": ("Refused", "stream is 0x7; this layer runs on the CPU"),
     "bf16 with scales of fp8": ("Refused", "x holds bf16; it must hold fp8"),
     "counts of an output": ("Refused", "out.counts has the shape [5]; it must have [4]"),
+    "f32 statistics": ("Refused", "out.stats holds f32; it must hold i32 or i64"),
+    "a mask in place that is none": ("Refused", "active"),
+    "a mask in place of combine that is none": ("Refused", "active is None with active_in_place=True"),
     "no y": ("Refused", "y is None"),
     "y and staging": ("Refused", "y is given with staging=True"),
     "staging of sums": ("Refused", "zero-copy: needs a layer that sends rows as they are"),
@@ -66,6 +70,6 @@ def test_every_wrong_call_is_in_the_table(texts):
     assert sorted(texts) == sorted(WRONG)
 
 
-@pytest.mark.parametrize("function", ["staging", "arrays", "forked", "dropped_while_it_runs", "threads_go_on"])
+@pytest.mark.parametrize("function", ["integers", "staging", "arrays", "forked", "dropped_while_it_runs", "threads_go_on"])
 def test_one_rank(run_ranks, function):
     run_ranks(1, f"single:{function}").check()

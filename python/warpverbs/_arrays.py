@@ -6,13 +6,14 @@ A tensor is anything with torch's ``data_ptr``, with ``__cuda_array_interface__`
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any, NamedTuple
 
 from . import _native
 from .errors import Refused
 
-#: Bytes of an element of each type that the runtime knows.
+#: Bytes of an element of each type that the runtime knows, and of those of other libraries that stand for them.
 SIZES = {
     "bf16": 2,
     "fp8": 1,
@@ -20,6 +21,9 @@ SIZES = {
     "i32": 4,
     "i64": 8,
     "u8": 1,
+    "i8": 1,
+    "i16": 2,
+    "u16": 2,
 }
 
 #: Types of libraries that have neither BF16 nor FP8: the same bits under another name.
@@ -42,6 +46,9 @@ _TYPESTR = {
 }
 
 _torch_types: dict[Any, str] = {}
+#: Element types of torch by our names, and torch's class of tensors, once one was seen.
+_torch_names: dict[str, Any] = {}
+_Tensor: Any = None
 
 
 class Array(NamedTuple):
@@ -61,6 +68,7 @@ def torch() -> Any:
 
 
 def _types_of_torch(module: Any) -> dict[Any, str]:
+    global _Tensor  # noqa: PLW0603 It is set once.
     if not _torch_types:
         names = {
             "bfloat16": "bf16",
@@ -81,6 +89,8 @@ def _types_of_torch(module: Any) -> dict[Any, str]:
         found = {getattr(module, name, None): ours for name, ours in names.items()}
         found.pop(None, None)
         _torch_types.update(found)
+        _torch_names.update({ours: theirs for theirs, ours in found.items()})
+        _Tensor = module.Tensor
     return _torch_types
 
 
@@ -161,9 +171,62 @@ def address(
     extent. ``None`` as value is address 0: not given."""
     if value is None:
         return 0
+    if type(value) is _Tensor and value.dtype is _torch_names.get(dtype):
+        at = _quickly(value, shape, on_cpu, align or SIZES[dtype])
+        if at:
+            return at
     found = look(name, value)
-    if found.dtype != dtype and found.dtype not in _BITS.get(dtype, ()):
+    if not _holds(found, dtype):
         raise Refused(f"{name} holds {found.dtype}; it must hold {dtype}")
+    return _place(name, found, shape, on_cpu, align or SIZES[dtype])
+
+
+def integers(name: str, value: Any, shape: tuple[int | None, ...], on_cpu: bool) -> tuple[int, bool]:
+    """The same of integers of 32 or of 64 bits, and whether they have 64."""
+    if value is None:
+        return 0, False
+    if type(value) is _Tensor:
+        wide = value.dtype is _torch_names["i64"]
+        at = _quickly(value, shape, on_cpu, 8 if wide else 4) if wide or value.dtype is _torch_names["i32"] else 0
+        if at:
+            return at, wide
+    found = look(name, value)
+    wide = _holds(found, "i64")
+    if not wide and not _holds(found, "i32"):
+        raise Refused(f"{name} holds {found.dtype}; it must hold i32 or i64")
+    return _place(name, found, shape, on_cpu, SIZES["i64" if wide else "i32"]), wide
+
+
+def apart(name: str, written: Any, other: str, read: Any) -> None:
+    """Refuses memory that one launch reads and writes. Both are dense."""
+    begin, end = _range(written)
+    first, last = _range(read)
+    if begin < last and first < end:
+        raise Refused(f"{name} overlaps {other}, which the same launch reads; pass a tensor of its own, or make the call by its two phases")
+
+
+def _range(value: Any) -> tuple[int, int]:
+    if type(value) is _Tensor:
+        at = value.data_ptr()
+        return at, at + value.nbytes
+    found = look("", value)
+    return found.address, found.address + math.prod(found.shape) * SIZES[found.dtype]
+
+
+def _quickly(tensor: Any, shape: tuple[int | None, ...], on_cpu: bool, align: int) -> int:
+    """The address of a tensor of torch in which nothing is wrong: a call has a dozen of them. 0 where something may be."""
+    if tensor.shape != shape or not tensor.is_contiguous() or not (tensor.is_cpu if on_cpu else tensor.is_cuda):
+        return 0
+    at = int(tensor.data_ptr())
+    return 0 if at % align else at
+
+
+def _holds(found: Array, dtype: str) -> bool:
+    return found.dtype == dtype or found.dtype in _BITS.get(dtype, ())
+
+
+def _place(name: str, found: Array, shape: tuple[int | None, ...], on_cpu: bool, align: int) -> int:
+    """The address of what has the right element type."""
     fits = len(found.shape) == len(shape) and all(
         wanted is None or wanted == extent for extent, wanted in zip(found.shape, shape, strict=True)
     )
@@ -174,9 +237,8 @@ def address(
     if found.device.startswith("cpu") != on_cpu:
         where = "the CPU" if on_cpu else "a GPU"
         raise Refused(f"{name} is on {found.device}; the team runs on {where} (WARPVERBS_GPU, or Team(gpu=..), chooses)")
-    needed = align or SIZES[dtype]
-    if found.address % needed:
+    if found.address % align:
         raise Refused(
-            f"{name} begins at address {found.address:#x}; it must be a multiple of {needed}: pass a tensor of its own, not a slice"
+            f"{name} begins at address {found.address:#x}; it must be a multiple of {align}: pass a tensor of its own, not a slice"
         )
     return found.address

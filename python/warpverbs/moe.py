@@ -14,7 +14,7 @@ __all__ = ["Call", "Combined", "Moe", "Received", "Report"]
 #: Formats by the names that ``Moe(format=..)`` takes.
 FORMATS = ("bf16", "fp8", "fp8-pow2", "fp8-ue8m0")
 #: How long a wait goes on before it looks whether another rank has given up, seconds.
-LOOK = 1.0
+LOOK = 0.5
 #: Channels that share a scale.
 GROUP = 128
 
@@ -47,6 +47,7 @@ class Received:
 
     __slots__ = (
         "active",
+        "active_in_place",
         "counts",
         "experts",
         "layout_range",
@@ -73,6 +74,7 @@ class Received:
         stats: Any = None,
         wait_ns: Any = None,
         active: Any = None,
+        active_in_place: bool = False,
     ) -> None:
         #: Tokens: ``[L, R·T, H]``, of which the first ``counts[e]`` rows of an expert are written; or ``[R, T, H]``.
         self.x = x
@@ -90,12 +92,15 @@ class Received:
         self.experts = experts
         #: By rank: their weights: f32 ``[R, T, K]``.
         self.weights = weights
-        #: Added to: rows of each local expert: i64 ``[L]``.
+        #: Added to: rows of each local expert: i64 or i32 ``[L]``.
         self.stats = stats
         #: Added to: ns waited for each rank: i64 ``[R]``.
         self.wait_ns = wait_ns
         #: 1 for each rank whose rows are here: i32 ``[R]``.
         self.active = active
+        #: Whether :attr:`active` is the caller's own mask, that which the dispatch was given for example: entries of ranks whose rows
+        #: are not here become 0, and the others stay as they are.
+        self.active_in_place = active_in_place
 
     def __repr__(self) -> str:
         return f"<warpverbs.Received {list(self.x.shape)}>"
@@ -108,7 +113,8 @@ class Combined(NamedTuple):
     out: Any
     #: 1 for each token all of whose experts contributed: u8 ``[tokens]``.
     token_valid: Any
-    #: 1 for each rank whose rows were added: i32 ``[R]``. In a group it is :attr:`Group.active` where the call gives no tensor.
+    #: 1 for each rank whose rows were added: i32 ``[R]``, or the caller's own mask without ranks whose rows were not. In a group it is
+    #: :attr:`Group.active` where the call gives no tensor.
     active: Any
     #: Added to: ns waited for each rank: i64 ``[R]``. None: not kept.
     wait_ns: Any
@@ -224,7 +230,7 @@ class Moe:
         flat = torch.from_dlpack(memory) if self.on_cpu else torch.as_tensor(memory, device="cuda")
         return flat.view(torch.bfloat16).view(blocks, rows, self.hidden)
 
-    def received(self, *, stats: bool = False, wait_ns: bool = False) -> Received:
+    def received(self, *, stats: bool = False, wait_ns: bool = False, active: bool = True) -> Received:
         """Makes the tensors of one dispatch with torch, to be passed as ``out`` again and again."""
         torch = self._torch()
         device = "cpu" if self.on_cpu else "cuda"
@@ -248,7 +254,7 @@ class Moe:
             empty(lead, torch.int32),
             scales_memory=memory,
             scales=scales,
-            active=empty((ranks,), torch.int32),
+            active=empty((ranks,), torch.int32) if active else None,
         )
         if self.layout == "expert":
             out.layout_range = empty((self.room, ranks), torch.int64)
@@ -353,7 +359,7 @@ class Call:
         """Sends tokens to the ranks of their experts.
 
         :param x: ``[tokens, H]`` in BF16, which an FP8 layer casts; or in the layer's own format, with ``scales``.
-        :param experts: choices, i32 ``[tokens, K]``, -1 for none. No token chooses one expert twice.
+        :param experts: choices, i32 or i64 ``[tokens, K]``, -1 for none. No token chooses one expert twice.
         :param weights: f32 ``[tokens, K]``. None: all are 1. A layer that returns rows takes them at combine.
         :param active: u32 ``[ranks]``, 0 for ranks that do not take part. None: all members.
         :param deadline: longest wait of each phase of this call, seconds. None: the layer's.
@@ -384,8 +390,11 @@ class Call:
         """:meth:`dispatch_send` and :meth:`dispatch_receive` as one launch."""
         given = self._input(x, experts, weights, scales, active, deadline, combine)
         out = out or self.moe.received()
+        written = self._output(out)
+        if given[0]:
+            _arrays.apart("out.x", out.x, "x", x)
         used = (x, experts, weights, scales, active, out)
-        event = self._native.dispatch(given, self._output(out), self._stream(stream), used)
+        event = self._native.dispatch(given, written, self._stream(stream), used)
         return self._ended(event, out)
 
     def combine_send(self, y: Any = None, *, staging: bool = False, unweighted: bool = False, stream: int | None = None) -> _native.Event:
@@ -405,6 +414,7 @@ class Call:
         *,
         token_valid: Any = None,
         active: Any = None,
+        active_in_place: bool = False,
         wait_ns: Any = None,
         renormalise: bool = False,
         stream: int | None = None,
@@ -413,10 +423,12 @@ class Call:
 
         :param out: BF16 ``[tokens, H]``, for as many tokens as were dispatched. None: torch makes it.
         :param weights: f32 ``[tokens, K]``, in a layer that returns rows. None: those of dispatch.
+        :param active_in_place: ``active`` is the caller's own mask: entries of ranks whose rows were not added become 0, and the others
+            stay as they are.
         :param renormalise: a token that lost experts is divided by the share of its weights that is left.
         """
-        combined = self._combined(out, token_valid, active, wait_ns)
-        given = self._sums(combined, weights, renormalise)
+        combined = self._combined(out, token_valid, active, active_in_place, wait_ns)
+        given = self._sums(combined, weights, active_in_place, renormalise)
         event = self._native.combine_receive(given, self._stream(stream), (combined, weights))
         return self._ended(event, combined)
 
@@ -430,14 +442,17 @@ class Call:
         unweighted: bool = False,
         token_valid: Any = None,
         active: Any = None,
+        active_in_place: bool = False,
         wait_ns: Any = None,
         renormalise: bool = False,
         stream: int | None = None,
     ) -> Combined:
         """:meth:`combine_send` and :meth:`combine_receive` as one launch."""
         given = self._returned(y, staging, unweighted)
-        combined = self._combined(out, token_valid, active, wait_ns)
-        sums = self._sums(combined, weights, renormalise)
+        combined = self._combined(out, token_valid, active, active_in_place, wait_ns)
+        sums = self._sums(combined, weights, active_in_place, renormalise)
+        if given[0] and self._tokens:
+            _arrays.apart("out", combined.out, "y", y)
         event = self._native.combine(given, sums, self._stream(stream), (y, combined, weights))
         return self._ended(event, combined)
 
@@ -466,7 +481,7 @@ class Call:
     def _ended(self, event: _native.Event, result: _Result) -> _Result:
         if not self.moe.on_cpu:
             return result
-        team = self.moe.team
+        team, doubt = self.moe.team, False
         while True:
             try:
                 event.wait(LOOK)
@@ -474,7 +489,7 @@ class Call:
             except TimeoutError:
                 # Without a group or a mask, a rank that has given up would be waited for in vain.
                 if not self._masked:
-                    team._end_if_others_failed()
+                    doubt = team._end_if_others_failed(doubt)
 
     def _input(
         self,
@@ -509,14 +524,14 @@ class Call:
         elif quantized:
             words, kind = _scale_words(moe.hidden, moe.format)
             at_scales = _address("scales", scales, kind, (tokens, words), moe)
-        at_experts = _address("experts", experts, "i32", (tokens, moe.top_k), moe) if tokens else 0
+        at_experts, wide = _arrays.integers("experts", experts, (tokens, moe.top_k), moe.on_cpu) if tokens else (0, False)
         at_weights = _address("weights", weights, "f32", (tokens, moe.top_k), moe) if tokens else 0
         at_active = _address("active", active, "i32", (moe.team.ranks,), moe)
         if deadline is not None and not 0 < deadline < 1e9:
             raise Refused(f"deadline is {deadline} seconds; it must be positive and below 10^9")
         ns = 0 if deadline is None else max(1, int(deadline * 1e9))
         self._tokens, self._masked = tokens, active is not None
-        return at_x, at_scales, at_experts, at_weights, at_active, tokens, ns, quantized, not combine
+        return at_x, at_scales, at_experts, at_weights, at_active, tokens, ns, quantized, not combine, wide
 
     def _output(self, out: Received) -> tuple[int, ...]:
         moe = self.moe
@@ -526,6 +541,7 @@ class Call:
         dtype, width = widths.get(moe.format, ("fp8", moe.hidden))
         shape, kind = moe._scales()
         picks = (*lead, moe.top_k)
+        at_stats, wide = _arrays.integers("out.stats", out.stats, (moe.room,), moe.on_cpu)
         return (
             _address("out.x", out.x, dtype, (*lead, width), moe, 16),
             _address("out.scales_memory", out.scales_memory, kind, shape, moe, 4),
@@ -534,9 +550,11 @@ class Call:
             _address("out.layout_range", out.layout_range, "i64", (moe.room, ranks), moe),
             _address("out.experts", out.experts, "i32", picks, moe),
             _address("out.weights", out.weights, "f32", picks, moe),
-            _address("out.stats", out.stats, "i64", (moe.room,), moe),
+            at_stats,
             _address("out.wait_ns", out.wait_ns, "i64", (ranks,), moe),
             _address("out.active", out.active, "i32", (ranks,), moe),
+            at_stats != 0 and not wide,
+            out.active_in_place,
         )
 
     def _returned(self, y: Any, staging: bool, unweighted: bool) -> tuple[int, bool, bool]:
@@ -551,9 +569,11 @@ class Call:
         lead = (moe.room, ranks * rows) if moe.layout == "expert" else (ranks, rows)
         return _address("y", y, "bf16", (*lead, moe.hidden), moe, 16), False, unweighted
 
-    def _combined(self, out: Any, token_valid: Any, active: Any, wait_ns: Any) -> Combined:
+    def _combined(self, out: Any, token_valid: Any, active: Any, active_in_place: bool, wait_ns: Any) -> Combined:
         moe = self.moe
         if active is None:
+            if active_in_place:
+                raise Refused("active is None with active_in_place=True; pass the mask")
             active = moe._active
         if out is not None and token_valid is not None:
             return Combined(out, token_valid, active, wait_ns)
@@ -567,7 +587,7 @@ class Call:
             active = torch.empty((moe.team.ranks,), dtype=torch.int32, device=device)
         return Combined(out, token_valid, active, wait_ns)
 
-    def _sums(self, combined: Combined, weights: Any, renormalise: bool) -> tuple[Any, ...]:
+    def _sums(self, combined: Combined, weights: Any, active_in_place: bool, renormalise: bool) -> tuple[Any, ...]:
         moe, tokens = self.moe, self._tokens
         # A rank without tokens has nothing to write, and torch gives empty tensors no address.
         out = _address("out", combined.out, "bf16", (tokens, moe.hidden), moe, 16) or 16
@@ -578,6 +598,7 @@ class Call:
             _address("weights", weights, "f32", (tokens, moe.top_k), moe) if tokens else 0,
             _address("wait_ns", combined.wait_ns, "i64", (moe.team.ranks,), moe),
             _address("active", combined.active, "i32", (moe.team.ranks,), moe),
+            active_in_place,
             renormalise,
         )
 

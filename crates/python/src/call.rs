@@ -19,14 +19,15 @@ use crate::error::{Raise, raise};
 use crate::origin::Origin;
 
 /// Of dispatch: x, x_scales, experts, weights, active, tokens, deadline in ns (0: the layer's), whether x is FP8 already, whether
-/// no combine follows.
-type SendArguments = (u64, u64, u64, u64, u64, u32, u64, bool, bool);
-/// Of dispatch: recv_x, recv_scales, counts, src_info, layout_range, recv_experts, recv_weights, recv_stats, wait_ns, active.
-type ReceiveArguments = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
+/// no combine follows, whether experts are i64.
+pub(crate) type SendArguments = (u64, u64, u64, u64, u64, u32, u64, bool, bool, bool);
+/// Of dispatch: recv_x, recv_scales, counts, src_info, layout_range, recv_experts, recv_weights, recv_stats, wait_ns, active,
+/// whether recv_stats is i32, whether active is the caller's mask.
+type ReceiveArguments = (u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, bool, bool);
 /// Of combine: y, whether it lies in staging memory, whether all weights count as 1.
 type SendBackArguments = (u64, bool, bool);
-/// Of combine: out, token_valid, weights, wait_ns, active, whether to renormalise.
-type ReceiveBackArguments = (u64, u64, u64, u64, u64, bool);
+/// Of combine: out, token_valid, weights, wait_ns, active, whether active is the caller's mask, whether to renormalise.
+type ReceiveBackArguments = (u64, u64, u64, u64, u64, bool, bool);
 
 /// How long a wait goes on before it looks for signals such as Ctrl-C.
 const SIGNALS: Duration = Duration::from_millis(50);
@@ -163,7 +164,8 @@ impl Call {
 }
 
 fn dispatch_input(of: SendArguments) -> DispatchInput {
-    let (x, x_scales, experts, weights, active, tokens, deadline_ns, quantized, no_combine) = of;
+    let (x, x_scales, experts, weights, active, tokens, deadline_ns, quantized, no_combine, ids_64) =
+        of;
     DispatchInput::default()
         .with_x(x)
         .with_x_scales(x_scales)
@@ -173,11 +175,13 @@ fn dispatch_input(of: SendArguments) -> DispatchInput {
         .with_tokens(tokens)
         .with_quantized(quantized)
         .with_no_combine(no_combine)
+        .with_ids_64(ids_64)
         .with_deadline((deadline_ns != 0).then(|| Duration::from_nanos(deadline_ns)))
 }
 
 fn dispatch_output(of: ReceiveArguments) -> DispatchOutput {
-    let (x, scales, counts, src_info, range, experts, weights, stats, wait_ns, active) = of;
+    let (x, scales, counts, src_info, range, experts, weights, stats, wait_ns, active, ..) = of;
+    let (.., stats_32, active_in_place) = of;
     DispatchOutput::default()
         .with_recv_x(x)
         .with_recv_scales(scales)
@@ -187,8 +191,10 @@ fn dispatch_output(of: ReceiveArguments) -> DispatchOutput {
         .with_recv_experts(experts)
         .with_recv_weights(weights)
         .with_recv_stats(stats)
+        .with_stats_32(stats_32)
         .with_wait_ns(wait_ns)
         .with_active(active)
+        .with_active_in_place(active_in_place)
 }
 
 fn combine_input((y, zero_copy, unweighted): SendBackArguments) -> CombineInput {
@@ -199,13 +205,14 @@ fn combine_input((y, zero_copy, unweighted): SendBackArguments) -> CombineInput 
 }
 
 fn combine_output(of: ReceiveBackArguments) -> CombineOutput {
-    let (out, token_valid, weights, wait_ns, active, renormalise) = of;
+    let (out, token_valid, weights, wait_ns, active, active_in_place, renormalise) = of;
     CombineOutput::default()
         .with_out(out)
         .with_token_valid(token_valid)
         .with_weights(weights)
         .with_wait_ns(wait_ns)
         .with_active(active)
+        .with_active_in_place(active_in_place)
         .with_renormalise(renormalise)
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -15,7 +15,7 @@ from ..team import Team
 from ._layers import Batch, Handle, Hook, Layer, Receive
 from .utils.event import EventHandle
 
-__all__ = ["Arguments", "Calls", "format_of", "one_of", "refuse", "size_hint"]
+__all__ = ["Arguments", "Calls", "Told", "format_of", "one_of", "refuse", "size_hint"]
 
 #: Most choices of a token that a size hint counts with where nobody says.
 HINTED_TOP_K = 16
@@ -76,11 +76,24 @@ def size_hint(max_tokens: int, hidden: int, ranks: int, experts: int, top_k: int
     return sum(size[name] for name in ("slots", "staging", "signals", "state")) + 2 * size["handle"]
 
 
+class Told(NamedTuple):
+    """Tensors of the caller's that a call updates in stream order."""
+
+    #: Entries of ranks that the call misses become 0, if it is given.
+    active: Any = None
+    #: Added to: ns waited for each rank.
+    wait_ns: Any = None
+    #: Added to: rows of each local expert.
+    stats: Any = None
+
+
 class Calls:
     """Steps of the calls of a buffer."""
 
     #: The name of the call that dispatches.
     _dispatches_by = "low_latency_dispatch"
+    #: Whether a dispatch writes the tensors of an earlier batch that is over.
+    _reuses = False
 
     @property
     def _place(self) -> Any:
@@ -98,34 +111,34 @@ class Calls:
         layer: Layer,
         x: Any,
         topk_idx: Any,
-        ids: Callable[[], Any],
-        received: Received,
-        arrived: Callable[[], None],
-        active: Any,
+        told: Told,
         deadline: float,
         async_finish: bool,
         return_recv_hook: bool,
-    ) -> tuple[Handle, EventHandle | None, Hook | None]:
-        """A new batch of ``layer``: sends ``x``, and receives now or by the hook; behind that comes ``arrived``."""
+    ) -> tuple[Received, Handle, EventHandle | None, Hook | None]:
+        """A new batch of ``layer``: sends ``x``, and receives now or by the hook."""
         batch = layer.begin(topk_idx, deadline)
+        received = layer.outputs(batch, self._reuses)
+        received.stats, received.wait_ns = told.stats, told.wait_ns
+        active = received.active = told.active
+        received.active_in_place = active is not None
 
         def send() -> None:
-            sent = batch.call.dispatch_send(x, ids(), active=active, deadline=deadline)
+            sent = batch.call.dispatch_send(x, topk_idx, active=active, deadline=deadline)
             if self._on_cpu:
                 # What follows in torch on the CPU may write x: it has no streams.
-                sent.wait()
+                batch.call._ended(sent, None)
 
         def receive() -> None:
             batch.call.dispatch_receive(received)
             end()
 
         def both() -> None:
-            batch.call.dispatch(x, ids(), active=active, deadline=deadline, out=received)
+            batch.call.dispatch(x, topk_idx, active=active, deadline=deadline, out=received)
             end()
 
         def end() -> None:
             batch.stage = "dispatched"
-            arrived()
 
         try:
             event, hook = self._run(batch, "dispatch", send, receive, both, async_finish, return_recv_hook)
@@ -135,7 +148,7 @@ class Calls:
         shape = layer.shape
         handle = Handle((received.src_info, received.layout_range, shape.max_tokens, shape.hidden, shape.experts))
         handle.batch = batch
-        return handle, event, hook
+        return received, handle, event, hook
 
     def _combine(
         self,
@@ -143,32 +156,30 @@ class Calls:
         y: Any,
         out: Any,
         topk_weights: Any,
-        wait_ns: Any,
+        told: Told,
         staging: bool,
-        added: Callable[[Any], None],
         async_finish: bool,
         return_recv_hook: bool,
     ) -> tuple[EventHandle | None, Hook | None]:
-        """Sends ``y`` back, or what lies in the layer's own memory with ``staging``; behind the sums comes ``added``."""
+        """Sends ``y`` back, or what lies in the layer's own memory with ``staging``, and adds up now or by the hook."""
         if y is None and not staging:
             raise Refused("x is None; pass what the experts made, or zero_copy=True")
         layer, y = batch.layer, None if staging else y
+        written = {"wait_ns": told.wait_ns, "active": told.active, "active_in_place": told.active is not None}
 
         def send() -> None:
             sent = batch.call.combine_send(y, staging=staging)
             batch.stage = "returned"
             if self._on_cpu:
-                sent.wait()
+                batch.call._ended(sent, None)
 
         def receive() -> None:
-            end(batch.call.combine_receive(out, topk_weights, wait_ns=wait_ns))
+            batch.call.combine_receive(out, topk_weights, **written)
+            layer.end(batch, "combined")
 
         def both() -> None:
-            end(batch.call.combine(y, out, topk_weights, staging=staging, wait_ns=wait_ns))
-
-        def end(combined: Any) -> None:
+            batch.call.combine(y, out, topk_weights, staging=staging, **written)
             layer.end(batch, "combined")
-            added(combined)
 
         return self._run(batch, "combine", send, receive, both, async_finish, return_recv_hook)
 
@@ -223,24 +234,21 @@ class Calls:
 
     def _check_choices(self, batch: Batch, topk_idx: Any) -> None:
         """On the CPU, where it costs no sync: the choices are those of dispatch."""
-        same = topk_idx is batch.topk_idx or tuple(topk_idx.shape) == tuple(batch.topk_idx.shape)
+        if topk_idx is batch.topk_idx:
+            return
+        same = tuple(topk_idx.shape) == tuple(batch.topk_idx.shape)
         if not same or (self._on_cpu and not torch.equal(topk_idx, batch.topk_idx)):
             raise Refused(f"topk_idx is not that of the dispatch of batch {batch.number}; combine follows the choices of dispatch")
 
-    def _ids(self, x: Any, topk_idx: Any) -> Callable[[], Any]:
-        """The choices of the tokens ``x`` in 32 bits, made in the stream that is current when they are needed. Too large ones stay too
-        large."""
+    def _check_tokens(self, x: Any, topk_idx: Any) -> None:
+        """``x`` are tokens, and each has choices."""
         if getattr(topk_idx, "ndim", 0) != 2:
             raise Refused("topk_idx must be a tensor [tokens, choices]")
         if getattr(x, "ndim", 0) != 2:
             raise Refused("x must be a tensor [tokens, hidden]")
         if x.shape[0] != topk_idx.shape[0]:
             raise Refused(f"topk_idx has {topk_idx.shape[0]} rows, and x has {x.shape[0]}; each token has one of both")
-        if topk_idx.dtype == torch.int32:
-            return lambda: topk_idx
-        _arrays.address("topk_idx", topk_idx, "i64", (None, None), self._on_cpu)
-        limits = torch.iinfo(torch.int32)
-        return lambda: topk_idx.clamp(limits.min, limits.max).to(torch.int32)
+        _arrays.integers("topk_idx", topk_idx, (None, None), self._on_cpu)
 
     def _next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         batch = self._batch(handle)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from ..errors import Error, MoeError, RankLost, Refused
-from ..moe import Call, Moe
+from ..moe import Call, Moe, Received
 from ..team import Team
 
 __all__ = ["Batch", "Handle", "Hook", "Layer", "Names", "Place", "Receive", "Shape", "can_be_made"]
@@ -139,6 +139,8 @@ class Layer:
             returns="rows",
         )
         self._idle = [self.moe.call() for _ in range(OPEN)]
+        #: Outputs that are used again, by the handle that writes them.
+        self._kept: dict[Call, Received] = {}
         self._open: list[Batch] = []
         self._begun = 0
         self._seen: tuple[int, int, list[int], str] | None = None
@@ -159,6 +161,15 @@ class Layer:
         self._begun += 1
         self._open.append(batch)
         return batch
+
+    def outputs(self, batch: Batch, reuse: bool) -> Received:
+        """What the dispatch of ``batch`` writes: new, or that of an earlier batch that is over."""
+        if not reuse:
+            return self.moe.received(active=False)
+        received = self._kept.get(batch.call)
+        if received is None:
+            received = self._kept[batch.call] = self.moe.received(active=False)
+        return received
 
     def end(self, batch: Batch, stage: str) -> None:
         """``batch`` is over."""

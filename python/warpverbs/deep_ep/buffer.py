@@ -10,8 +10,7 @@ import torch
 
 from .. import _arrays
 from ..errors import RankLost, Refused
-from ..moe import Received
-from ._calls import Arguments, Calls, format_of, one_of, refuse, size_hint
+from ._calls import Arguments, Calls, Told, format_of, one_of, refuse, size_hint
 from ._layers import Handle, Hook, Layer, Place, Shape
 from .config import Config, combine_config, dispatch_config
 from .utils.event import EventHandle, EventOverlap
@@ -37,6 +36,8 @@ class Buffer(Calls):
     :param warm_deadline: the same in the first dispatches of the buffer, while other ranks may still load or compile.
     :param join_timeout: longest wait for other ranks in this call, and while the memory of a shape is made; seconds.
     :param store: ``file://`` or ``etcd://`` in place of the store of the group.
+    :param reuse_outputs: what a dispatch has returned is written again by a later one of its shape, when its batch is over. It saves
+        the allocations.
     """
 
     #: Of the normal mode.
@@ -61,6 +62,7 @@ class Buffer(Calls):
         warm_deadline: float = 300.0,
         join_timeout: float | None = None,
         store: str | None = None,
+        reuse_outputs: bool = False,
         **unknown: object,
     ) -> None:
         _arguments.unknown("Buffer", unknown)
@@ -84,6 +86,7 @@ class Buffer(Calls):
         self.low_latency_mode = low_latency_mode
         self.explicitly_destroy, self.enable_shrink = explicitly_destroy, enable_shrink
         self.deadline, self.warm_deadline = deadline, warm_deadline
+        self._reuses = reuse_outputs
         self._dispatches = 0
         self._open: Place | None = Place.of(group, store, join_timeout, explicitly_destroy)
         team = self._open.team
@@ -174,23 +177,19 @@ class Buffer(Calls):
             name = "use_nvfp4" if use_nvfp4 else "x_global_scale" if x_global_scale is not None else "use_ue8m0_for_sf"
             refuse(name, "quantises to FP4 inside dispatch; quantise before, and use warpverbs.Moe(.., format=(bytes, scale bytes))")
         one_of(async_finish, return_recv_hook)
-        ids = self._ids(x, topk_idx)
+        self._check_tokens(x, topk_idx)
+        stats = cumulative_local_expert_recv_stats
         form = format_of(use_fp8, round_scale, use_ue8m0)
         place = self._place
         layer = place.layer(Shape(num_max_dispatch_tokens_per_rank, int(x.shape[1]), num_experts, int(topk_idx.shape[1]), form))
         self._look(place, layer)
-        received = layer.moe.received()
-        received.wait_ns = dispatch_wait_recv_cost_stats
-        self._statistics(layer, cumulative_local_expert_recv_stats)
-        active = self._active if self.enable_shrink else None
+        _arrays.address("cumulative_local_expert_recv_stats", stats, "i32", (layer.moe.room,), self._on_cpu)
+        told = Told(self._active if self.enable_shrink else None, dispatch_wait_recv_cost_stats, stats)
         deadline = self.warm_deadline if self._dispatches < WARM_CALLS else self.deadline
 
-        def arrived() -> None:
-            self._received(received, cumulative_local_expert_recv_stats)
-
-        handle, event, hook = self._dispatch(layer, x, topk_idx, ids, received, arrived, active, deadline, async_finish, return_recv_hook)
+        received, handle, event, hook = self._dispatch(layer, x, topk_idx, told, deadline, async_finish, return_recv_hook)
         self._dispatches += 1
-        used = (x, topk_idx, received.x, received.scales, received.counts, *handle[:2], cumulative_local_expert_recv_stats)
+        used = (x, topk_idx, received.x, received.scales, received.counts, *handle[:2], stats)
         rows = (received.x, received.scales) if use_fp8 else received.x
         return rows, received.counts, handle, EventOverlap(event, used if async_finish else None), hook
 
@@ -243,12 +242,8 @@ class Buffer(Calls):
         if out is None:
             out = torch.empty((batch.tokens, layer.shape.hidden), dtype=torch.bfloat16, device=self._device)
 
-        def added(combined: Any) -> None:
-            if self.enable_shrink:
-                self._active.bitwise_and_(combined.active)
-
-        stats = combine_wait_recv_cost_stats
-        event, hook = self._combine(batch, x, out, topk_weights, stats, zero_copy, added, async_finish, return_recv_hook)
+        told = Told(self._active if self.enable_shrink else None, combine_wait_recv_cost_stats)
+        event, hook = self._combine(batch, x, out, topk_weights, told, zero_copy, async_finish, return_recv_hook)
         used = (x, topk_idx, topk_weights, *handle[:2], out)
         return out, EventOverlap(event, used if async_finish else None), hook
 
@@ -397,16 +392,6 @@ class Buffer(Calls):
             place.lost = lost
             raise lost
         layer.settle()
-
-    def _statistics(self, layer: Layer, stats: Any) -> None:
-        if stats is not None:
-            _arrays.address("cumulative_local_expert_recv_stats", stats, "i32", (layer.moe.room,), self._on_cpu)
-
-    def _received(self, received: Received, stats: Any) -> None:
-        if stats is not None:
-            stats.add_(received.counts)
-        if self.enable_shrink:
-            self._active.bitwise_and_(received.active)
 
     def _mask(self, call: str) -> Any:
         _ = self._place

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from .. import _arrays
-from ..deep_ep._calls import Arguments, Calls, format_of, one_of, size_hint
+from ..deep_ep._calls import Arguments, Calls, Told, format_of, one_of, size_hint
 from ..deep_ep._layers import Handle, Hook, Layer, Shape
 from ..deep_ep.utils.event import EventOverlap
 from ..errors import Refused
 from ..group import View
-from ..moe import Combined, Received
 from ._places import Elastic, Fixed
 
 __all__ = ["Buffer"]
@@ -23,12 +22,6 @@ __all__ = ["Buffer"]
 log = logging.getLogger("warpverbs.mooncake_ep")
 
 _arguments = Arguments(log, "those of Mooncake EP")
-
-
-def _clear(active_ranks: Any, result: Received | Combined) -> None:
-    """Clears the entries of ranks that did not take part in what ``result`` has brought."""
-    if active_ranks is not None:
-        active_ranks.bitwise_and_(result.active)
 
 
 class Buffer(Calls):
@@ -155,19 +148,13 @@ class Buffer(Calls):
         one_of(async_finish, return_recv_hook)
         deadline = self._seconds(timeout_us)
         self._check_active(active_ranks)
-        ids = self._ids(x, topk_idx)
+        self._check_tokens(x, topk_idx)
         form = format_of(use_fp8 is not False)
         place = self._place
         layer = place.layer(Shape(num_max_dispatch_tokens_per_rank, int(x.shape[1]), num_experts, int(topk_idx.shape[1]), form))
         self._look(place, layer)
-        received = layer.moe.received()
-
-        def arrived() -> None:
-            _clear(active_ranks, received)
-
-        handle, event, hook = self._dispatch(
-            layer, x, topk_idx, ids, received, arrived, active_ranks, deadline, async_finish, return_recv_hook
-        )
+        told = Told(active_ranks)
+        received, handle, event, hook = self._dispatch(layer, x, topk_idx, told, deadline, async_finish, return_recv_hook)
         used = (x, topk_idx, active_ranks, received.x, received.scales, received.counts, *handle[:2])
         rows = received.x if form == "bf16" else (received.x, received.scales)
         return rows, received.counts, handle, EventOverlap(event, used if async_finish else None), hook
@@ -204,11 +191,7 @@ class Buffer(Calls):
         _arrays.address("topk_weights", topk_weights, "f32", (batch.tokens, layer.shape.top_k), self._on_cpu)
         if out is None:
             out = torch.empty((batch.tokens, layer.shape.hidden), dtype=torch.bfloat16, device=self._device)
-
-        def added(combined: Combined) -> None:
-            _clear(active_ranks, combined)
-
-        event, hook = self._combine(batch, x, out, topk_weights, None, zero_copy, added, async_finish, return_recv_hook)
+        event, hook = self._combine(batch, x, out, topk_weights, Told(active_ranks), zero_copy, async_finish, return_recv_hook)
         used = (x, topk_idx, topk_weights, active_ranks, *handle[:2], out)
         return out, EventOverlap(event, used if async_finish else None), hook
 
