@@ -10,8 +10,8 @@
 //!   belong to the parent.
 //! - An error of the runtime becomes an exception of `warpverbs.errors` with the same text (module `error`).
 
-// UNSAFETY: `unsafe_code` is opened in `call` (launches read and write memory by the addresses of tensors) and in `dlpack` (a C
-// struct that other libraries read). PyO3 itself needs none here.
+// UNSAFETY: `unsafe_code` is opened in `call` (launches read and write memory by the addresses of tensors), in `dlpack` (a C
+// struct that other libraries read) and in `stubs` (a device that declares unsafe functions). PyO3 itself needs none here.
 
 mod call;
 mod config;
@@ -21,6 +21,7 @@ mod group;
 mod moe;
 mod origin;
 mod store;
+mod stubs;
 mod team;
 
 use pyo3::prelude::*;
@@ -37,5 +38,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::Group>()?;
     module.add_function(wrap_pyfunction!(moe::required_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
+    module.add_function(wrap_pyfunction!(stubs::team_of_stubs, module)?)?;
+    module.add_function(wrap_pyfunction!(stubs::cross, module)?)?;
     Ok(())
 }
