@@ -1,7 +1,7 @@
 //! `wv chaos`: things go wrong at random, by a seed, while rank processes dispatch and combine.
 
 use std::io::{BufWriter, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum as _;
@@ -13,6 +13,7 @@ use super::acts::Acts;
 use super::deeds::{ALL, Deeds, Kind};
 use super::event::{Record, RecordKind};
 use super::fleet::{Fleet, News, milliseconds};
+use super::program::{self, Drive};
 use super::publish;
 use super::verdict;
 use super::watch::Watch;
@@ -78,15 +79,27 @@ pub struct ChaosOptions {
     /// Longest wait of a device call, in milliseconds, 50 to 60,000
     #[arg(long, default_value_t = 500)]
     deadline: u64,
-    /// A rank that makes no step for so many seconds hangs, and the run has failed
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = time::seconds())]
-    patience: u64,
+    /// A rank that makes no step for so many seconds hangs, and the run has failed [default: 30; 120 with --program]
+    #[arg(long, value_name = "SECONDS", value_parser = time::seconds())]
+    patience: Option<u64>,
     /// Tokens of each rank in each step
     #[arg(long, default_value_t = 16)]
     tokens: u32,
     /// BF16 elements of a token, a multiple of 8
     #[arg(long, default_value_t = 128)]
     hidden: u32,
+    /// Kill the ranks of this program of Python, one after the other, --deeds times [default there: 20]; it says what its ranks do
+    /// as python/examples/elastic.py does
+    #[arg(long, value_name = "FILE.py", conflicts_with_all = NOT_OF_PROGRAMS)]
+    program: Option<PathBuf>,
+    /// The Python that has warpverbs and torch
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        default_value = "python3",
+        requires = "program"
+    )]
+    python: PathBuf,
     /// Draw how the ranks stood over time
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
@@ -98,6 +111,26 @@ pub struct ChaosOptions {
     json: bool,
 }
 
+/// Options of which programs of Python know nothing.
+const NOT_OF_PROGRAMS: [&str; 11] = [
+    "minutes",
+    "only",
+    "kills_only",
+    "at_once",
+    "rails",
+    "etcd",
+    "deadline",
+    "tokens",
+    "hidden",
+    "timeline",
+    "story",
+];
+/// Longest wait for the next step of a rank, and for that of a program of Python, whose ranks import torch when they come back.
+const PATIENCE: u64 = 30;
+const PATIENCE_OF_PROGRAMS: u64 = 120;
+/// Deaths in a program of Python.
+const DEATHS: u32 = 20;
+
 /// Runs it and prints what it cost.
 #[must_use]
 pub fn run(options: &ChaosOptions) -> std::process::ExitCode {
@@ -107,6 +140,9 @@ pub fn run(options: &ChaosOptions) -> std::process::ExitCode {
 
 fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
     let demo = options.demo()?;
+    if let Some(program) = &options.program {
+        return program::run(&options.drive(program));
+    }
     let inputs = Inputs::load(&demo)?;
     let mut run = Run::prepare(&demo)?;
     run.spec.membership = true;
@@ -128,7 +164,9 @@ fn run_to_the_end(options: &ChaosOptions) -> Result<(), DemoError> {
         fleet: Fleet::start(&run, inputs.ranks, faults)?,
         deeds: Deeds::new(options.seed, &options.kinds(), lease, at_once).with_rails(options.rails),
         acts,
-        watch: Watch::new(Duration::from_secs(options.patience.max(1))),
+        watch: Watch::new(Duration::from_secs(
+            options.patience.unwrap_or(PATIENCE).max(1),
+        )),
         addresses: vec![Vec::new(); inputs.ranks as usize],
         seen: (0, 0),
         judge_at: None,
@@ -221,6 +259,19 @@ impl ChaosOptions {
             gpu: "simt".to_owned(),
             ..DemoOptions::default()
         })
+    }
+
+    fn drive<'a>(&'a self, program: &'a Path) -> Drive<'a> {
+        Drive {
+            program,
+            python: &self.python,
+            ranks: self.ranks,
+            deaths: self.deeds.unwrap_or(DEATHS),
+            seed: self.seed,
+            fault: (self.loss > 0.0).then(|| self.faults()),
+            patience: Duration::from_secs(self.patience.unwrap_or(PATIENCE_OF_PROGRAMS).max(1)),
+            json: self.json,
+        }
     }
 
     fn kinds(&self) -> Vec<Kind> {

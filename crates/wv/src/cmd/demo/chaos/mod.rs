@@ -1,4 +1,5 @@
-//! Ranks that die, stand still, lose each other and come back under running steps: `wv demo --kill` and `wv chaos`.
+//! Ranks that die, stand still, lose each other and come back under running steps: `wv demo --kill` and `wv chaos`, which also
+//! drives programs of Python.
 //!
 //! Every step of every rank is checked against the reference for what its own report says of the other ranks. What happens to
 //! whom is collected as records, which the final table and `--timeline` are made of.
@@ -14,8 +15,10 @@ mod kills;
 mod pace;
 mod plan;
 mod processes;
+mod program;
 mod timeline;
 mod times;
+mod told;
 mod verdict;
 mod watch;
 
