@@ -155,6 +155,11 @@ def look(name: str, value: Any) -> Array:
     )
 
 
+def shape_of(name: str, value: Any) -> tuple[int, ...]:
+    """Its shape; a :class:`Refused` error if it is no tensor."""
+    return value.shape if type(value) is _Tensor else look(name, value).shape
+
+
 def _shown(shape: tuple[Any, ...]) -> str:
     return "[" + ", ".join("any" if extent is None else str(extent) for extent in shape) + "]"
 

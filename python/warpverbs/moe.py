@@ -120,6 +120,15 @@ class Combined(NamedTuple):
     wait_ns: Any
 
 
+class _Output(NamedTuple):
+    """What a tensor that a dispatch writes must be."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    align: int
+
+
 def _address(name: str, value: Any, dtype: str, shape: tuple[int | None, ...], moe: Moe, align: int = 0) -> int:
     return _arrays.address(name, value, dtype, shape, moe.on_cpu, align or None)
 
@@ -171,6 +180,7 @@ class Moe:
         self.room: int = self._native.room
         #: Whether its kernels run on the CPU.
         self.on_cpu: bool = self._native.on_cpu
+        self._written = self._outputs()
         #: What combine writes as ``active`` where a call gives no tensor: that of the layer's group.
         self._active: Any = None
 
@@ -266,6 +276,25 @@ class Moe:
         if wait_ns:
             out.wait_ns = torch.zeros((ranks,), dtype=torch.int64, device=device)
         return out
+
+    def _outputs(self) -> tuple[list[_Output], list[_Output]]:
+        """What a dispatch writes, in the order of the native module: what comes before the statistics, and what behind."""
+        ranks, rows = self.team.ranks, self.max_tokens
+        lead = (self.room, ranks * rows) if self.layout == "expert" else (ranks, rows)
+        widths = {"bf16": ("bf16", self.hidden), "opaque": ("u8", self._payload)}
+        dtype, width = widths.get(self.format, ("fp8", self.hidden))
+        shape, kind = self._scales()
+        picks = (*lead, self.top_k)
+        before = [
+            _Output("out.x", dtype, (*lead, width), 16),
+            _Output("out.scales_memory", kind, shape, 4),
+            _Output("out.counts", "i32", lead[:1], 4),
+            _Output("out.src_info", "i32", lead, 4),
+            _Output("out.layout_range", "i64", (self.room, ranks), 8),
+            _Output("out.experts", "i32", picks, 4),
+            _Output("out.weights", "f32", picks, 4),
+        ]
+        return before, [_Output("out.wait_ns", "i64", (ranks,), 8), _Output("out.active", "i32", (ranks,), 4)]
 
     def _scales(self) -> tuple[tuple[int, ...], str]:
         """Shape and element type of the scales of a dispatch, as they lie in memory."""
@@ -502,10 +531,10 @@ class Call:
         combine: bool,
     ) -> tuple[Any, ...]:
         moe = self.moe
-        found = _arrays.look("x", x)
-        if len(found.shape) != 2:
-            raise Refused(f"x has {len(found.shape)} dimensions; it must have 2: [tokens, hidden]")
-        tokens = found.shape[0]
+        shape = _arrays.shape_of("x", x)
+        if len(shape) != 2:
+            raise Refused(f"x has {len(shape)} dimensions; it must have 2: [tokens, hidden]")
+        tokens = shape[0]
         if tokens > moe.max_tokens:
             raise Refused(f"x has {tokens} tokens; max_tokens of the layer is {moe.max_tokens}")
         quantized = scales is not None and moe.format != "opaque"
@@ -534,25 +563,13 @@ class Call:
         return at_x, at_scales, at_experts, at_weights, at_active, tokens, ns, quantized, not combine, wide
 
     def _output(self, out: Received) -> tuple[int, ...]:
-        moe = self.moe
-        ranks, rows = moe.team.ranks, moe.max_tokens
-        lead = (moe.room, ranks * rows) if moe.layout == "expert" else (ranks, rows)
-        widths = {"bf16": ("bf16", moe.hidden), "opaque": ("u8", moe._payload)}
-        dtype, width = widths.get(moe.format, ("fp8", moe.hidden))
-        shape, kind = moe._scales()
-        picks = (*lead, moe.top_k)
-        at_stats, wide = _arrays.integers("out.stats", out.stats, (moe.room,), moe.on_cpu)
+        address, on_cpu = _arrays.address, self.moe.on_cpu
+        before, behind = self.moe._written
+        at_stats, wide = _arrays.integers("out.stats", out.stats, (self.moe.room,), on_cpu)
         return (
-            _address("out.x", out.x, dtype, (*lead, width), moe, 16),
-            _address("out.scales_memory", out.scales_memory, kind, shape, moe, 4),
-            _address("out.counts", out.counts, "i32", lead[:1], moe),
-            _address("out.src_info", out.src_info, "i32", lead, moe),
-            _address("out.layout_range", out.layout_range, "i64", (moe.room, ranks), moe),
-            _address("out.experts", out.experts, "i32", picks, moe),
-            _address("out.weights", out.weights, "f32", picks, moe),
+            *[address(name, getattr(out, name[4:]), dtype, shape, on_cpu, align) for name, dtype, shape, align in before],
             at_stats,
-            _address("out.wait_ns", out.wait_ns, "i64", (ranks,), moe),
-            _address("out.active", out.active, "i32", (ranks,), moe),
+            *[address(name, getattr(out, name[4:]), dtype, shape, on_cpu, align) for name, dtype, shape, align in behind],
             at_stats != 0 and not wide,
             out.active_in_place,
         )

@@ -246,9 +246,10 @@ class Calls:
             raise Refused("topk_idx must be a tensor [tokens, choices]")
         if getattr(x, "ndim", 0) != 2:
             raise Refused("x must be a tensor [tokens, hidden]")
-        if x.shape[0] != topk_idx.shape[0]:
-            raise Refused(f"topk_idx has {topk_idx.shape[0]} rows, and x has {x.shape[0]}; each token has one of both")
-        _arrays.integers("topk_idx", topk_idx, (None, None), self._on_cpu)
+        shape = topk_idx.shape
+        if x.shape[0] != shape[0]:
+            raise Refused(f"topk_idx has {shape[0]} rows, and x has {x.shape[0]}; each token has one of both")
+        _arrays.integers("topk_idx", topk_idx, shape, self._on_cpu)
 
     def _next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         batch = self._batch(handle)
