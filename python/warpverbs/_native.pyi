@@ -1,16 +1,31 @@
-from typing import Any
+from typing import Any, TypeAlias, final
+
+__all__ = [
+    "Call",
+    "Event",
+    "Group",
+    "Memory",
+    "Moe",
+    "Team",
+    "__version__",
+    "cross",
+    "read_dlpack",
+    "required_bytes",
+    "team_of_stubs",
+]
 
 __version__: str
 
-Shape = tuple[int, int, int, int, str, int, int, str, str, int]
+_Shape: TypeAlias = tuple[int, int, int, int, str, int, int, str, str, int]
 
-def required_bytes(shape: Shape, ranks: int) -> dict[str, int]: ...
+def required_bytes(shape: _Shape, ranks: int) -> dict[str, int]: ...
 def read_dlpack(
     capsule: object,
 ) -> tuple[int, tuple[int, int], list[int], list[int] | None, int]: ...
 def team_of_stubs() -> Team: ...
 def cross(input: tuple[Any, ...], stream: int, used: object) -> int: ...
 
+@final
 class Team:
     def __new__(cls, given: dict[str, str], founders: int, joins: bool, store: tuple[object, str] | None = None) -> Team: ...
     @property
@@ -35,8 +50,9 @@ class Team:
     def alloc(self, bytes: int, align: int) -> Memory: ...
     def close(self) -> None: ...
 
+@final
 class Moe:
-    def __new__(cls, team: Team, name: str, shape: Shape, placement: list[list[int]] | None) -> Moe: ...
+    def __new__(cls, team: Team, name: str, shape: _Shape, placement: list[list[int]] | None) -> Moe: ...
     @property
     def room(self) -> int: ...
     @property
@@ -51,11 +67,13 @@ class Moe:
     def progress(self) -> tuple[int, int]: ...
     def staging(self, set: int) -> tuple[Memory, tuple[int, int, int]]: ...
 
+@final
 class Event:
     @property
     def done(self) -> bool: ...
     def wait(self, seconds: float | None = None) -> None: ...
 
+@final
 class Call:
     def dispatch_send(self, input: tuple[Any, ...], stream: int, used: object) -> Event: ...
     def dispatch_receive(self, output: tuple[int, ...], stream: int, used: object) -> Event: ...
@@ -65,6 +83,7 @@ class Call:
     def combine(self, input: tuple[int, bool, bool], output: tuple[Any, ...], stream: int, used: object) -> Event: ...
     def report(self) -> dict[str, Any]: ...
 
+@final
 class Memory:
     @property
     def addr(self) -> int: ...
@@ -75,6 +94,7 @@ class Memory:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
+@final
 class Group:
     def __new__(
         cls,

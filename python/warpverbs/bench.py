@@ -169,20 +169,18 @@ def of_phases(team: Team, count: int) -> list[Cost]:
     return [rounds("Call: dispatch, outputs reused", count, dispatch), rounds("Call: dispatch and combine, outputs reused", count, step)]
 
 
+class Group:
+    """Stands for a process group, of which nothing is asked."""
+
+
 def of_buffers(team: Team, count: int) -> list[Cost]:
     """DeepEP's calls, with hooks."""
     from .deep_ep import Buffer  # noqa: PLC0415 It imports torch.
     from .deep_ep._layers import Place  # noqa: PLC0415
 
-    class Here(Place):
-        def _meet(self) -> Team:
-            return team
-
-    class Group:
-        """Stands for a process group, of which nothing is asked."""
-
     group, batch = Group(), Batch()
-    Place._all[group] = Here(group, None, None, {})
+    here = type("Here", (Place,), {"_meet": lambda self: team})
+    Place._all[group] = here(group, None, None, {})
     tokens, experts = SHAPE["max_tokens"], SHAPE["experts"]
 
     def steps(buffer: Buffer) -> tuple[Callable[[], Any], Callable[[], None]]:

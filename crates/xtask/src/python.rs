@@ -27,6 +27,8 @@ const TORCH: &[&str] = &[
     "nvidia-cuda-cupti==13.2.86",
 ];
 const PACKAGES: &[&str] = &[
+    "abi3audit==0.0.26",
+    "auditwheel==6.8.2",
     "filelock==4.2.12",
     "fsspec==2026.9.0",
     "jinja2==3.1.6",
@@ -118,14 +120,51 @@ pub(crate) fn in_tests(test: &mut Run) -> Result {
         environment(&wheel)?;
         engines()
     })?;
+    let venv = std::env::current_dir().at(".")?.join(VENV);
+    test.step("types of the package", |_| types(&venv))?;
+    test.step("what the wheel needs", |_| needs(&venv, &wheel))?;
     test.step("Python tests", |test| {
-        let venv = std::env::current_dir().at(".")?.join(VENV);
-        let mut types = command(venv.join("bin/python"), ["-m", "mypy"]);
-        kept("mypy.log")?.run(types.current_dir("python"))?;
         let (exist, told) = run_pytest(&venv)?;
         test.judge(&exist, told)
     })?;
     Ok(())
+}
+
+/// mypy on the package, and stubtest on what it says of itself beside what is there when it runs.
+fn types(venv: &Path) -> Result {
+    let python = venv.join("bin/python");
+    let mut mypy = command(&python, ["-m", "mypy"]);
+    kept("mypy.log")?.run(mypy.current_dir("python"))?;
+    let mut stubtest = command(&python, ["-m", "mypy.stubtest", "warpverbs"]);
+    stubtest
+        .args(["--mypy-config-file", "../pyproject.toml"])
+        .args(["--allowlist", "stubtest.txt"])
+        // As in the tests, where the wheel is found and not its sources.
+        .current_dir("python/tests");
+    kept("stubtest.log")?.run(with_libraries(&mut stubtest, &python)?)
+}
+
+/// abi3audit and auditwheel on the wheel: any Python from 3.10 has what it calls, and the glibc of its name is enough.
+fn needs(venv: &Path, wheel: &Path) -> Result {
+    let mut abi3audit = command(venv.join("bin/abi3audit"), ["--summary"]);
+    kept("abi3audit.log")?.run(abi3audit.arg(wheel))?;
+    let mut auditwheel = command(venv.join("bin/auditwheel"), ["show"]);
+    let said = text_of(auditwheel.arg(wheel))?;
+    let tag = platform_of(wheel);
+    // Lines are folded anywhere between words.
+    match said.contains(&format!("\"{tag}\"")) {
+        true => Ok(()),
+        false => {
+            let words = format!("{} is not {tag}: {said}", wheel.display());
+            Err(Failure::new(1, words))
+        }
+    }
+}
+
+/// The last tag of a wheel's name.
+fn platform_of(wheel: &Path) -> String {
+    let stem = wheel.file_stem().unwrap_or_default().to_string_lossy();
+    stem.rsplit('-').next().unwrap_or_default().to_owned()
 }
 
 /// ruff on all that is Python in the package and its tests.
@@ -176,7 +215,9 @@ fn environment(wheel: &Path) -> Result {
         let pip = || pip(&python, "install");
         run(pip().arg("--no-deps").args(TORCH))?;
         run(pip().arg("--no-deps").args(PACKAGES))?;
-        run(pip().args(["mypy", "pytest", "jinja2", "sympy", "transformers"]))?;
+        // What these need.
+        run(pip().args(["abi3audit", "auditwheel", "mypy", "pytest"]))?;
+        run(pip().args(["jinja2", "sympy", "transformers"]))?;
         let stand_ins = command(&python, ["python/tests/stand_ins.py"])
             .arg(here.join(STAND_INS))
             .status();
@@ -289,6 +330,13 @@ mod tests {
 <testcase classname="tests.test_a" name="test_away" file="tests/test_a.py"><skipped message="no GPU"/></testcase>
 <testcase classname="tests.test_a" name="test_broken" file="tests/test_a.py"><error message="e"/></testcase>
 </testsuite></testsuites>"#;
+
+    #[test]
+    fn the_platform_of_a_wheel_is_the_last_part_of_its_name() {
+        let wheel = "wheels/warpverbs-0.1.0-cp310-abi3-manylinux_2_34_x86_64.whl";
+        assert_eq!(platform_of(Path::new(wheel)), "manylinux_2_34_x86_64");
+        assert_eq!(platform_of(Path::new("")), "");
+    }
 
     #[test]
     fn what_pytest_writes() {
