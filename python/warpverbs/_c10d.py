@@ -57,7 +57,10 @@ def ranks_of(group: Any) -> Ranks:
     if not distributed.is_initialized():
         raise Refused("there is no process group; call torch.distributed.init_process_group(..) first")
     group = distributed.group.WORLD if group is None else group
-    rank = distributed.get_rank(group) if isinstance(group, distributed.ProcessGroup) else -1
+    try:
+        rank = distributed.get_rank(group) if isinstance(group, distributed.ProcessGroup) else -1
+    except ValueError as error:
+        raise Refused(f"the process group was destroyed, or is not one of this process: {error}") from error
     if rank < 0:
         raise Refused(f"this process is not in the process group {group!r}")
     get = getattr(group, "get_group_store", None)

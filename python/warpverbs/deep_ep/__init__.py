@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 
-import torch
-
 from .. import __version__
 from ..errors import Refused
+from ._torch import torch
+
+# isort: split
 from . import utils
 from .buffer import Buffer
 from .config import Config

@@ -1,0 +1,212 @@
+"""Wrong calls, each with the text that it is refused by, as JSON: of one rank, and of two that do not do the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import groups
+import torch
+import torch.distributed as dist
+
+import warpverbs
+from warpverbs import _arrays, deep_ep
+
+SHAPE: dict[str, Any] = {"hidden": 128, "experts": 4, "top_k": 2, "max_tokens": 8}
+TOKENS = 3
+#: Ends a hang, seconds.
+LONG = 60.0
+Texts = dict[str, list[str]]
+
+
+def told(texts: Texts, name: str, does: Callable[[], object]) -> None:
+    """Takes down how ``does`` is refused."""
+    try:
+        does()
+    except Exception as error:
+        texts[name] = [type(error).__name__, str(error)]
+    else:
+        texts[name] = ["nothing", "was refused"]
+
+
+def spoiled(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The same tensor as it must not be, by what is wrong with it."""
+    shifted = torch.frombuffer(bytearray(tensor.nbytes + 1), dtype=tensor.dtype, offset=1).view(tensor.shape)
+    wrong = {
+        "dtype": tensor.double(),
+        "shape": torch.zeros(*tensor.shape[:-1], tensor.shape[-1] + 1).to(tensor.dtype),
+        "device": tensor.to("meta"),
+        "stride": torch.zeros(*tensor.shape, 2).to(tensor.dtype)[..., 0],
+        "alignment": shifted,
+    }
+    # One element has any stride, and a byte any address.
+    if tensor.numel() == 1:
+        del wrong["stride"]
+    if tensor.dtype == torch.uint8:
+        del wrong["alignment"]
+    return wrong
+
+
+class OnGpu:
+    """An array that says that it lies on a GPU."""
+
+    __cuda_array_interface__: ClassVar[dict[str, Any]] = {"typestr": "<i4", "shape": (TOKENS, 2), "data": (1 << 20, False), "version": 3}
+
+
+def tensors() -> None:
+    """Each tensor of each call with what may be wrong with it."""
+    texts: Texts = {}
+    with warpverbs.Team(deadline=20) as team:
+        rows = warpverbs.Moe(team, "rows", returns="rows", **SHAPE)
+        fp8 = warpverbs.Moe(team, "fp8", format="fp8", returns="rows", **SHAPE)
+        by_rank = warpverbs.Moe(team, "rank", layout="rank", **SHAPE)
+        x = torch.ones(TOKENS, 128, dtype=torch.bfloat16)
+        ids = torch.tensor([[0, 1], [1, 2], [2, 3]], dtype=torch.int32)
+        weights, mask = torch.ones(TOKENS, 2), torch.ones(1, dtype=torch.int32)
+        codes, scales = torch.ones(TOKENS, 128).to(torch.float8_e4m3fn), torch.ones(TOKENS, 1)
+        sends: dict[str, tuple[torch.Tensor, Callable[[Any], object]]] = {
+            "x": (x, lambda wrong: rows.call().dispatch(wrong, ids)),
+            "x of fp8": (codes, lambda wrong: fp8.call().dispatch(wrong, ids, scales=scales)),
+            "scales": (scales, lambda wrong: fp8.call().dispatch(codes, ids, scales=wrong)),
+            "experts": (ids, lambda wrong: rows.call().dispatch(x, wrong)),
+            "weights": (weights, lambda wrong: rows.call().dispatch(x, ids, wrong)),
+            "active": (mask, lambda wrong: rows.call().dispatch(x, ids, active=wrong)),
+        }
+        for name, (right, call) in sends.items():
+            for what, wrong in spoiled(right).items():
+                told(texts, f"{name}, {what}", lambda wrong=wrong, call=call: call(wrong))
+        for moe, fields in (
+            (fp8, ("x", "scales_memory", "counts", "src_info", "layout_range", "stats", "wait_ns", "active")),
+            (by_rank, ("experts", "weights")),
+        ):
+            for field in fields:
+                right = getattr(moe.received(stats=True, wait_ns=True), field)
+                for what, wrong in spoiled(right).items():
+                    out = moe.received(stats=True, wait_ns=True)
+                    setattr(out, field, wrong)
+                    told(texts, f"out.{field}, {what}", lambda moe=moe, out=out: moe.call().dispatch(x, ids, out=out))
+        call = rows.call()
+        got = call.dispatch(x, ids)
+        told(texts, "out.x that overlaps x", lambda: rows.call().dispatch(got.x[0, :TOKENS], ids, out=got))
+        sums, valid, waited = torch.empty_like(x), torch.empty(TOKENS, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64)
+        returns: dict[str, tuple[torch.Tensor, Callable[[Any], object]]] = {
+            "y": (got.x, call.combine),
+            "out": (sums, lambda wrong: call.combine(got.x, wrong)),
+            "weights of combine": (weights, lambda wrong: call.combine(got.x, weights=wrong)),
+            "token_valid": (valid, lambda wrong: call.combine(got.x, token_valid=wrong)),
+            "active of combine": (mask, lambda wrong: call.combine(got.x, active=wrong)),
+            "wait_ns of combine": (waited, lambda wrong: call.combine(got.x, wait_ns=wrong)),
+        }
+        for name, (right, combine) in returns.items():
+            for what, wrong in spoiled(right).items():
+                told(texts, f"{name}, {what}", lambda wrong=wrong, combine=combine: combine(wrong))
+        told(texts, "out that overlaps y", lambda: call.combine(got.x, got.x[0, :TOKENS]))
+        told(texts, "a tensor of a GPU where kernels run on the CPU", lambda: rows.call().dispatch(x, OnGpu()))
+        told(texts, "a tensor of the CPU where kernels run on a GPU", lambda: _arrays.address("x", x, "bf16", (TOKENS, 128), False))
+        # After all of that the call goes on.
+        assert torch.equal(call.combine(got.x, weights=weights / 2).out, x)
+        call.check()
+        # What only the device can see.
+        beyond = ids.clone()
+        beyond[1, 1] = 4
+        call.dispatch(x, beyond)
+        told(texts, "an id beyond the experts", call.check)
+        twice = ids.clone()
+        twice[1] = 2
+        call.dispatch(x, twice)
+        told(texts, "an expert twice", call.check)
+        # Weights are the caller's: a NaN is one in the sums of its token, and in no other.
+        weights[1, 0] = float("nan")
+        got = call.dispatch(x, ids)
+        out = call.combine(got.x, weights=weights).out
+        call.check()
+        assert out.isnan().any(1).tolist() == [False, True, False]
+        assert bool(out[1].isnan().all())
+    print(json.dumps(texts))
+
+
+def process_groups() -> None:
+    """Process groups that are none, and masks that say nothing."""
+    texts: Texts = {}
+    told(texts, "no process group", warpverbs.Team.from_group)
+    with groups.world() as group:
+        told(texts, "a group without a store", lambda: warpverbs.Team.from_group(object()))
+        gone = dist.new_group([0])
+        dist.destroy_process_group(gone)
+        told(texts, "a group that was destroyed", lambda: warpverbs.Team.from_group(gone))
+        buffer = deep_ep.Buffer(group, low_latency_mode=True, enable_shrink=True)
+        x, ids = torch.ones(TOKENS, 128, dtype=torch.bfloat16), torch.zeros(TOKENS, 1, dtype=torch.int64)
+
+        def dispatch(tokens: int = 8) -> Any:
+            return buffer.low_latency_dispatch(x, ids, tokens, 4, use_fp8=False)
+
+        # A mask of oneself says nothing: a rank always has its own tokens.
+        buffer.low_latency_update_mask_buffer(0, True)
+        rows, counts, handle, *_ = dispatch()
+        assert counts.tolist() == [TOKENS, 0, 0, 0]
+        sums, *_ = buffer.low_latency_combine(rows, ids, torch.ones(TOKENS, 1), handle)
+        assert torch.equal(sums, x)
+        told(texts, "a mask of no rank", lambda: buffer.low_latency_update_mask_buffer(1, True))
+        told(texts, "a mask of rank -1", lambda: buffer.low_latency_update_mask_buffer(-1, True))
+        handles = [dispatch()[2] for _ in range(3)]
+        told(texts, "a handle of two calls ago", lambda: buffer.low_latency_combine(rows, ids, torch.ones(TOKENS, 1), handles[0]))
+    told(texts, "a group of a program that has left", warpverbs.Team.from_group)
+    print(json.dumps(texts))
+
+
+def other_calls(folder: str) -> None:
+    """Two ranks that do not do the same: each is told of it, and by which rank. Each writes what it is told into a file of `folder`."""
+    texts: Texts = {}
+    os.environ["WARPVERBS_STORE"], place = "", os.environ["WARPVERBS_STORE"]
+
+    def team(name: str, timeout: float = LONG) -> warpverbs.Team:
+        own = f"{place}/{name}"
+        os.makedirs(own.removeprefix("file://"), 0o700, exist_ok=True)
+        return warpverbs.Team(rank, 2, own, join_timeout=timeout, deadline=0.5)
+
+    rank = int(os.environ["WARPVERBS_RANK"])
+    x = torch.ones(1, 128, dtype=torch.bfloat16)
+    ids = torch.tensor([[0, 3]], dtype=torch.int32)
+    for name, own in {
+        "hidden": {"hidden": 64 * (rank + 1)},
+        "format": {"format": ("bf16", "fp8")[rank]},
+        "max_tokens": {"max_tokens": 8 + rank},
+        "layout": {"layout": ("expert", "rank")[rank]},
+    }.items():
+        apart = team(name)
+        told(texts, f"another {name} at another rank", lambda apart=apart, own=own: warpverbs.Moe(apart, "layer", **{**SHAPE, **own}))
+        apart.close()
+    apart = team("name", 1.0)
+    told(texts, "another name at another rank", lambda: warpverbs.Moe(apart, f"layer.{rank}", **SHAPE))
+    told(texts, "a name that is none", lambda: warpverbs.Moe(apart, "my layer", **SHAPE))
+    apart.close()
+    apart = team("order")
+    call = warpverbs.Moe(apart, "layer", **SHAPE).call()
+    if rank == 0:
+        call.dispatch(x, ids)
+        told(texts, "a dispatch where another rank makes none", call.check)
+    else:
+        call.combine(torch.zeros(2, 16, 128, dtype=torch.bfloat16))
+        told(texts, "a combine without a dispatch", call.check)
+    apart.barrier("told")
+    apart.close()
+    Path(folder, str(rank)).write_text(json.dumps(texts))
+
+
+def vanishing_store() -> None:
+    """The store of a process group ends while a team is made: the rank that waits says so."""
+    texts: Texts = {}
+    rank, _ = groups.start()
+    dist.barrier()
+    if rank == 0:
+        # It holds the store.
+        os._exit(0)
+    start = time.monotonic()
+    told(texts, "a store that vanishes", lambda: warpverbs.Team.from_group(join_timeout=LONG))
+    assert time.monotonic() - start < LONG
+    print(json.dumps(texts), flush=True)
+    os._exit(0)
