@@ -1,21 +1,27 @@
-"""The example of a loop whose killed rank comes back."""
+"""The example of a loop whose killed rank comes back: by the commands of its document, and as `wv chaos` drives it."""
 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import random
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from programs import Program
+import pytest
+from programs import LONG, Program, _processes
+
+from warpverbs import sim
 
 PYTHON = Path(__file__).parents[1]
 EXAMPLE = PYTHON / "examples" / "elastic.py"
 FULL = bool(os.environ.get("WV_TEST_FULL"))
-DEATHS = 20 if FULL else 2
+DEATHS = 20 if FULL else 1
 RANKS = 4 if FULL else 3
 
 SERVES = re.compile(r"rank (\d+): process (\d+) serves as generation (\d+)")
@@ -93,3 +99,68 @@ def kill_ranks_and_watch(program: Program, line_of: Callable[[str], str] = str) 
 def test_killed_ranks_come_back_and_no_sum_is_wrong(tmp_path):
     with Program(["bash", "-c", commands()], tmp_path, TMPDIR=str(tmp_path)) as program:
         kill_ranks_and_watch(program)
+
+
+def wv_chaos(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [str(sim.PREFIX / "bin" / "wv"), "chaos", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * LONG, check=False)
+
+
+def test_wv_chaos_kills_the_ranks_of_the_example():
+    deaths = 20 if FULL else 2
+    seed = os.environ.get("WV_SEED", str(random.randrange(1 << 32)))
+    print(f"WV_SEED={seed}")
+    of_example = ("--program", str(EXAMPLE), "--python", sys.executable, "--ranks", "3")
+    ended = wv_chaos(*of_example, "--deeds", str(deaths), "--seed", seed, "--json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = json.loads(ended.stdout)
+    print(ended.stdout)
+    assert (found["ranks"], found["deaths"], found["seed"]) == (3, deaths, int(seed))
+    assert len(found["missed_us"]) == len(found["back_us"]) == deaths
+    assert ended.stderr.count("\ndeath ") + ended.stderr.startswith("death ") == deaths
+    assert found["tokens_lost"] > 0
+
+
+#: Programs that do not do what the example does, and what is said of them.
+WRONG = {
+    "sums": ("print(f'rank {rank}: call 1: 3 tokens are wrong')", "its sums are wrong"),
+    "silence": ("import time; time.sleep(600)", "nothing came of Whole(None) for 10 s (--patience)"),
+    "an early end": ("print('rank 0: process 1 serves')", "has ended too early"),
+    "a rank too many": ("print('rank 3: 1 steps, 0 tokens lost experts')", "there is no rank 3"),
+    "another's process": (
+        "print(f'rank {rank}: process 1 serves as generation 1\\nrank {rank}: call 1: active [1, 1, 1], 0 of 1 tokens lost', flush=True)\n"
+        "import time; time.sleep(600)",
+        "says that it is process 1, which it is not",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wv_chaos_tells_of_a_program_that_does_something_else(tmp_path, name):
+    body, words = WRONG[name]
+    program = tmp_path / "program.py"
+    program.write_text(f"import os\nrank = os.environ['WARPVERBS_RANK']\n{body}\n")
+    # In place of torchrun, which takes seconds.
+    (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$6"\n')
+    (tmp_path / "python").chmod(0o755)
+    options = ("--program", str(program), "--ranks", "3", "--patience", "10" if name == "silence" else "100")
+    ended = wv_chaos(*options, "--python", str(tmp_path / "python"))
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert words in ended.stderr
+    assert ended.stdout == ""
+    # Nothing of it is left.
+    assert not [each for each in _processes() if f"{program}\0".encode() in _command(each)]
+
+
+def _command(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(("option", "value"), [("--minutes", "1"), ("--tokens", "8"), ("--etcd", "1"), ("--only", "kills")])
+def test_wv_chaos_refuses_what_such_a_program_knows_nothing_of(option, value):
+    ended = wv_chaos("--program", str(EXAMPLE), option, value)
+    assert ended.returncode == 2
+    assert "cannot be used with" in ended.stderr
