@@ -1,8 +1,13 @@
 //! Parameters of the kernels in `kernels/bench`.
 
-use warpverbs::abi::header::{self, struct_item};
+use warpverbs::abi::header::{self, constant_items, struct_item};
 use warpverbs::abi::{DevicePtr, QpContext, Status};
-use warpverbs::abi_struct;
+use warpverbs::{abi_const, abi_struct};
+
+abi_const! {
+    /// Bytes from the structs that another project keeps of a QP to those of the next.
+    pub const BENCH_STATE_BYTES: u32 = 1024;
+}
 
 abi_struct! {
     /// How one poster did.
@@ -60,6 +65,8 @@ abi_struct! {
         pub bytes: u32,
         /// WQEs that each QP gets.
         pub wqes: u64,
+        /// What another project keeps of each QP, `BENCH_STATE_BYTES` apart; null where this library posts.
+        pub state: DevicePtr<u8>,
         /// Nonzero: the sink looks at every WQE whose doorbell it has seen.
         pub check: u32,
         /// Reserved, zero.
@@ -122,7 +129,8 @@ abi_struct! {
 /// `kernels/bench/abi.h`.
 #[must_use]
 pub fn render() -> String {
-    let items = vec![
+    let mut items = constant_items(constants());
+    items.extend([
         struct_item::<BenchTime>(),
         struct_item::<BenchSink>(),
         struct_item::<PostBenchParams>(),
@@ -130,7 +138,7 @@ pub fn render() -> String {
         struct_item::<PrimitiveTime>(),
         struct_item::<PrimitiveParams>(),
         struct_item::<StampBenchParams>(),
-    ];
+    ]);
     let origin = "Rendered from src/abi by tests/docs/abi_header.rs; do not edit. Rewrite: UPDATE=1 cargo test --test abi_header.";
     header::file(origin, "wv", &["<warpverbs/abi.h>"], items)
 }

@@ -5,6 +5,9 @@
 
 namespace wv {
 
+/// Bytes from the structs that another project keeps of a QP to those of the next.
+inline constexpr uint32_t BENCH_STATE_BYTES = 0x400;
+
 /// How one poster did.
 struct BenchTime {
   /// Device clock when all posters had come and this one began, ns.
@@ -66,12 +69,14 @@ struct PostBenchParams {
   uint32_t bytes;
   /// WQEs that each QP gets.
   uint64_t wqes;
+  /// What another project keeps of each QP, `BENCH_STATE_BYTES` apart; null where this library posts.
+  uint8_t *state;
   /// Nonzero: the sink looks at every WQE whose doorbell it has seen.
   uint32_t check;
   /// Reserved, zero.
   uint32_t reserved;
 };
-static_assert(sizeof(PostBenchParams) == 80 && alignof(PostBenchParams) == 8);
+static_assert(sizeof(PostBenchParams) == 88 && alignof(PostBenchParams) == 8);
 static_assert(offsetof(PostBenchParams, qp) == 0);
 static_assert(offsetof(PostBenchParams, qp_stride) == 8);
 static_assert(offsetof(PostBenchParams, sinks) == 16);
@@ -83,8 +88,9 @@ static_assert(offsetof(PostBenchParams, calls) == 52);
 static_assert(offsetof(PostBenchParams, signal_every) == 56);
 static_assert(offsetof(PostBenchParams, bytes) == 60);
 static_assert(offsetof(PostBenchParams, wqes) == 64);
-static_assert(offsetof(PostBenchParams, check) == 72);
-static_assert(offsetof(PostBenchParams, reserved) == 76);
+static_assert(offsetof(PostBenchParams, state) == 72);
+static_assert(offsetof(PostBenchParams, check) == 80);
+static_assert(offsetof(PostBenchParams, reserved) == 84);
 
 /// A copy of device memory by the whole grid.
 struct CopyBenchParams {

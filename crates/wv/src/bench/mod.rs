@@ -3,6 +3,7 @@
 //! [`post`] measures posting alone: rings in device memory whose NIC is a sink, a block of the same kernel that answers
 //! doorbells with CQEs. It needs neither NIC nor software HCA, and its numbers say nothing about either. On simt everything
 //! runs the same and is checked the same, but the times are those of a simulation: the report says so and shows none as speed.
+//! [`others`] does the same with the posting functions of other projects.
 //!
 //! [`primitives`] measures single operations of a device, [`registers`] as what a page of registers can be mapped, and [`facts`] is
 //! what the device says of itself.
@@ -14,6 +15,7 @@ mod error;
 pub mod facts;
 pub mod group;
 pub mod moe;
+pub mod others;
 pub mod post;
 pub mod primitives;
 mod ranks;

@@ -12,9 +12,9 @@ use bytemuck::{Pod, bytes_of, cast_slice_mut};
 use super::ring::Rings;
 use super::{BenchError, Report, Row};
 use crate::KERNELS;
-use crate::abi::{BenchSink, BenchTime, PostBenchParams};
+use crate::abi::{BENCH_STATE_BYTES, BenchSink, BenchTime, PostBenchParams};
 use warpverbs::abi::{MAX_DEPTH, MAX_PUT_BYTES, MIN_DEPTH, MODE_EXCLUSIVE, MODE_NO_RECORD, Status};
-use warpverbs::gpu::{Gpu, Launch};
+use warpverbs::gpu::{DeviceMemory, Gpu, Launch};
 
 /// Lanes of a block: one warp.
 const LANES: u32 = 32;
@@ -74,6 +74,23 @@ pub struct PostOptions {
     pub deadline: Duration,
 }
 
+impl Sharing {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Exclusive => "exclusive",
+        }
+    }
+
+    /// QPs of so many posters.
+    pub(super) fn qps(self, posters: u32) -> u32 {
+        match self {
+            Self::Shared => 1,
+            Self::Exclusive => posters,
+        }
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let blocks = self.blocks;
@@ -85,10 +102,7 @@ impl Case {
     /// The kernel that measures it.
     #[must_use]
     pub fn kernel(&self) -> String {
-        let sharing = match self.sharing {
-            Sharing::Shared => "shared",
-            Sharing::Exclusive => "exclusive",
-        };
+        let sharing = self.sharing.name();
         let scope = match self.scope {
             Scope::Thread => "thread",
             Scope::Warp => "warp",
@@ -113,10 +127,15 @@ impl Case {
         }
     }
 
-    fn qps(&self) -> u32 {
-        match self.sharing {
-            Sharing::Shared => 1,
-            Sharing::Exclusive => self.blocks,
+    /// `kernel`: the name of its kernel.
+    pub(super) fn posting<'a>(&self, kernel: &'a str) -> Posting<'a> {
+        Posting {
+            kernel,
+            open: None,
+            blocks: self.blocks,
+            qps: self.sharing.qps(self.blocks),
+            mode: self.mode(),
+            batch: self.batch(),
         }
     }
 
@@ -158,7 +177,7 @@ pub fn measure(
     options: &PostOptions,
     cases: &[Case],
 ) -> Result<Report, BenchError> {
-    options.check(cases)?;
+    options.check(cases.iter().map(|case| case.blocks))?;
     gpu.add_kernels(&KERNELS)?;
     let rows = cases.iter().map(|case| run(gpu, options, *case));
     Ok(Report::new(
@@ -169,7 +188,16 @@ pub fn measure(
 }
 
 impl PostOptions {
-    fn check(&self, cases: &[Case]) -> Result<(), BenchError> {
+    /// Where the register is.
+    pub(super) fn doorbell(&self) -> &'static str {
+        if self.host_doorbell { "host" } else { "device" }
+    }
+
+    pub(super) fn with_bytes(self, bytes: u32) -> Self {
+        Self { bytes, ..self }
+    }
+
+    pub(super) fn check(&self, blocks: impl IntoIterator<Item = u32>) -> Result<(), BenchError> {
         let in_range = |what: &'static str, value: u32, least: u32, most: u32| {
             if (least..=most).contains(&value) {
                 return Ok(());
@@ -190,27 +218,100 @@ impl PostOptions {
                 limit: "a power of two".to_owned(),
             });
         }
-        for case in cases {
-            in_range("blocks", case.blocks, 1, MAX_BLOCKS)?;
-        }
-        Ok(())
+        blocks
+            .into_iter()
+            .try_for_each(|blocks| in_range("blocks", blocks, 1, MAX_BLOCKS))
     }
 }
 
 fn run(gpu: &Arc<dyn Gpu>, options: &PostOptions, case: Case) -> Result<Row, BenchError> {
-    let rings = Rings::new(
-        gpu,
-        case.qps(),
-        options.depth,
-        case.mode(),
-        options.host_doorbell,
-    )?;
-    let posters = case.blocks as usize;
-    let sinks = gpu.alloc(size_of::<BenchSink>() * rings.count() as usize, 128)?;
-    let times = gpu.alloc(size_of::<BenchTime>() * posters, 128)?;
+    let kernel = case.kernel();
+    let posting = case.posting(&kernel);
+    let posted = post(gpu, options, &posting).map_err(|why| why.in_case(&case))?;
+    let mut doorbells = 0;
+    let mut full_ring_ns = 0;
+    for qp in 0..posting.qps {
+        let context = posted.rings.context(qp)?;
+        let found = [context.resv, context.cons];
+        if found != [posted.wqes; 2] || context.err != Status::OK {
+            return Err(case.wrong(format!(
+                "QP {qp}: reserved, completed {found:?} of {}; error {}",
+                posted.wqes, context.err
+            )));
+        }
+        doorbells += context.doorbells;
+        full_ring_ns += context.full_ring_ns;
+    }
+    let puts = u64::from(posting.qps) * posted.wqes;
+    Ok(Row::new(case, &posted.times, puts, doorbells, full_ring_ns))
+}
+
+/// One launch of posters and the sink.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posting<'a> {
+    pub(super) kernel: &'a str,
+    /// A kernel that goes first: it makes the structs of another project.
+    pub(super) open: Option<&'a str>,
+    pub(super) blocks: u32,
+    pub(super) qps: u32,
+    /// Of the QPs, as `QpContext::mode`.
+    pub(super) mode: u32,
+    /// WQEs of one call.
+    pub(super) batch: u32,
+}
+
+/// What a launch leaves, every call of it done.
+#[derive(Debug)]
+pub(super) struct Posted {
+    pub(super) times: Vec<BenchTime>,
+    pub(super) rings: Rings,
+    /// Of each QP.
+    pub(super) wqes: u64,
+}
+
+/// Why a launch is no measurement.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The device's.
+    Device(BenchError),
+    /// What a person is told.
+    Wrong(String),
+}
+
+impl<E: Into<BenchError>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Device(error.into())
+    }
+}
+
+impl Failed {
+    pub(super) fn in_case(self, case: &dyn fmt::Display) -> BenchError {
+        match self {
+            Self::Device(error) => error,
+            Self::Wrong(detail) => BenchError::Wrong {
+                case: case.to_string(),
+                detail,
+            },
+        }
+    }
+}
+
+/// Launches it, and looks at what every poster, the sink and each ring hold then.
+pub(super) fn post(
+    gpu: &Arc<dyn Gpu>,
+    options: &PostOptions,
+    posting: &Posting<'_>,
+) -> Result<Posted, Failed> {
+    let Posting { blocks, qps, .. } = *posting;
+    let rings = Rings::new(gpu, qps, options.depth, posting.mode, options.host_doorbell)?;
+    let sinks = gpu.alloc(size_of::<BenchSink>() * qps as usize, 128)?;
+    let times = gpu.alloc(size_of::<BenchTime>() * blocks as usize, 128)?;
     let gate = gpu.alloc(8, 128)?;
-    let per_qp = case.blocks / case.qps();
-    let wqes = u64::from(options.calls) * u64::from(case.batch()) * u64::from(per_qp);
+    let state = match posting.open {
+        Some(_) => Some(gpu.alloc((BENCH_STATE_BYTES * qps) as usize, 128)?),
+        None => None,
+    };
+    let wqes = u64::from(options.calls) * u64::from(posting.batch) * u64::from(blocks / qps);
     let params = PostBenchParams {
         qp: rings.addr().into(),
         qp_stride: rings.stride(),
@@ -218,77 +319,59 @@ fn run(gpu: &Arc<dyn Gpu>, options: &PostOptions, case: Case) -> Result<Row, Ben
         times: times.addr().into(),
         gate: gate.addr().into(),
         deadline_ns: u64::try_from(options.deadline.as_nanos()).unwrap_or(u64::MAX),
-        qps: case.qps(),
+        qps,
         calls: options.calls,
         signal_every: options.signal_every,
         bytes: options.bytes,
         wqes,
+        state: state.as_ref().map_or(0, DeviceMemory::addr).into(),
         check: options.check.into(),
         reserved: 0,
     };
-    let kernel = case.kernel();
     // The sink and all posters wait for each other.
-    let launch = Launch::new(&kernel, case.blocks + 1, LANES)
-        .with_cooperative(true)
-        .with_deadline(options.deadline + GRACE);
-    // SAFETY: the parameters are those of the kernel; the rings, sinks, times and gate they name live to the end of this
-    // function, past the wait, or past the device's own deadline of the kernel if the wait fails.
-    let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }?;
-    if let Err(error) = gpu.wait(&event, options.deadline + 2 * GRACE) {
-        // Its memory must not be freed under a kernel that may still run.
-        std::mem::forget((rings, sinks, times, gate));
-        return Err(error.into());
+    let posters = Launch::new(posting.kernel, blocks + 1, LANES).with_cooperative(true);
+    let open = posting.open.map(|kernel| Launch::new(kernel, 1, LANES));
+    for launch in open.into_iter().chain([posters]) {
+        let launch = launch.with_deadline(options.deadline + GRACE);
+        // SAFETY: the parameters are those of the kernel; the rings, sinks, times, gate and state they name live to the end of
+        // this function, past the wait, or past the device's own deadline of the kernel if the wait fails.
+        let event = unsafe { gpu.launch(&launch, bytes_of(&params)) }?;
+        if let Err(error) = gpu.wait(&event, options.deadline + 2 * GRACE) {
+            // Its memory must not be freed under a kernel that may still run.
+            std::mem::forget((rings, sinks, times, gate, state));
+            return Err(error.into());
+        }
     }
-    let times: Vec<BenchTime> = read(gpu, times.addr(), posters)?;
-    let sinks: Vec<BenchSink> = read(gpu, sinks.addr(), rings.count() as usize)?;
+    let times: Vec<BenchTime> = read(gpu, times.addr(), blocks as usize)?;
+    let sinks: Vec<BenchSink> = read(gpu, sinks.addr(), qps as usize)?;
     for (nth, time) in times.iter().enumerate() {
         if time.status != Status::OK || time.calls != options.calls {
             let (status, calls) = (time.status, time.calls);
-            return Err(case.wrong(format!("poster {nth} ended {status} after {calls} calls")));
-        }
-    }
-    let mut doorbells = 0;
-    let mut full_ring_ns = 0;
-    for qp in 0..rings.count() {
-        let context = rings.context(qp)?;
-        let sink = &sinks[qp as usize];
-        let found = [context.resv, context.cons, sink.served];
-        if found != [wqes; 3] || context.err != Status::OK || sink.wrong != 0 {
-            let (err, wrong) = (context.err, sink.wrong);
-            return Err(case.wrong(format!(
-                "QP {qp}: reserved, completed, served {found:?} of {wqes}; error {err}, {wrong} WQEs not the one due"
+            return Err(Failed::Wrong(format!(
+                "poster {nth} ended {status} after {calls} calls"
             )));
         }
-        check_ring(&rings, qp, wqes, options.depth).map_err(|detail| match detail {
-            Ok(text) => case.wrong(format!("QP {qp}: {text}")),
-            Err(error) => error,
-        })?;
-        doorbells += context.doorbells;
-        full_ring_ns += context.full_ring_ns;
     }
-    Ok(Row::new(
-        case,
-        &times,
-        u64::from(case.qps()) * wqes,
-        doorbells,
-        full_ring_ns,
-    ))
+    for (qp, sink) in (0..).zip(&sinks) {
+        let (served, wrong) = (sink.served, sink.wrong);
+        if served != wqes || wrong != 0 {
+            return Err(Failed::Wrong(format!(
+                "QP {qp}: served {served} of {wqes}, {wrong} WQEs not the one due"
+            )));
+        }
+        check_ring(&rings, qp, wqes, options.depth)?;
+    }
+    Ok(Posted { times, rings, wqes })
 }
 
 /// Each slot holds the last index that fell on it.
-fn check_ring(
-    rings: &Rings,
-    qp: u32,
-    wqes: u64,
-    depth: u32,
-) -> Result<(), Result<String, BenchError>> {
-    let controls = rings.controls(qp).map_err(Err)?;
+fn check_ring(rings: &Rings, qp: u32, wqes: u64, depth: u32) -> Result<(), Failed> {
     let depth = u64::from(depth);
-    for (slot, control) in (0..wqes.min(depth)).zip(controls) {
+    for (slot, control) in (0..wqes.min(depth)).zip(rings.controls(qp)?) {
         let index = wqes - 1 - (wqes - 1 - slot) % depth;
         if u64::from(control >> 8 & 0xffff) != index & 0xffff {
-            return Err(Ok(format!(
-                "slot {slot} holds {control:#x}, not index {index}"
+            return Err(Failed::Wrong(format!(
+                "QP {qp}: slot {slot} holds {control:#x}, not index {index}"
             )));
         }
     }

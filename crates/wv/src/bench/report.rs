@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::post::{Case, PostOptions, Scope, Sharing};
+use super::post::{Case, PostOptions, Scope};
 use crate::abi::BenchTime;
 
 /// What one run of a measurement found.
@@ -60,22 +60,16 @@ pub struct Times {
     pub ns_per_put: f64,
     /// Puts of all posters by the time from the first start to the last completion, in millions per second.
     pub mputs_per_s: f64,
-    /// Part of the posters' time that was spent waiting for ring space, 0 to 1: the sink was slower.
-    pub full_ring: f64,
+    /// Part of the posters' time that was spent waiting for ring space, 0 to 1: the sink was slower. Only this library counts it.
+    pub full_ring: Option<f64>,
 }
 
-impl Row {
+impl Times {
     #[expect(
         clippy::cast_precision_loss,
         reason = "measured times and counts, far below 2^52"
     )]
-    pub(super) fn new(
-        case: Case,
-        times: &[BenchTime],
-        puts: u64,
-        doorbells: u64,
-        full_ring_ns: u64,
-    ) -> Self {
+    pub(super) fn of(times: &[BenchTime], puts: u64, full_ring_ns: Option<u64>) -> Self {
         let posting: u64 = times
             .iter()
             .map(|time| time.posted_ns.saturating_sub(time.start_ns))
@@ -84,10 +78,23 @@ impl Row {
         let end = times.iter().map(|time| time.done_ns).max().unwrap_or(0);
         let whole = end.saturating_sub(start).max(1);
         Self {
-            sharing: match case.sharing {
-                Sharing::Shared => "shared",
-                Sharing::Exclusive => "exclusive",
-            },
+            ns_per_put: posting as f64 / puts as f64,
+            mputs_per_s: puts as f64 * 1e3 / whole as f64,
+            full_ring: full_ring_ns.map(|waited| waited as f64 / posting.max(1) as f64),
+        }
+    }
+}
+
+impl Row {
+    pub(super) fn new(
+        case: Case,
+        times: &[BenchTime],
+        puts: u64,
+        doorbells: u64,
+        full_ring_ns: u64,
+    ) -> Self {
+        Self {
+            sharing: case.sharing.name(),
             scope: match case.scope {
                 Scope::Thread => "thread",
                 Scope::Warp => "warp",
@@ -96,11 +103,7 @@ impl Row {
             blocks: case.blocks,
             puts,
             doorbells,
-            times: Some(Times {
-                ns_per_put: posting as f64 / puts as f64,
-                mputs_per_s: puts as f64 * 1e3 / whole as f64,
-                full_ring: full_ring_ns as f64 / posting.max(1) as f64,
-            }),
+            times: Some(Times::of(times, puts, Some(full_ring_ns))),
         }
     }
 }
@@ -114,11 +117,7 @@ impl Report {
         Self {
             speed,
             ran_on: format!("sink+{device}"),
-            doorbell: if options.host_doorbell {
-                "host"
-            } else {
-                "device"
-            },
+            doorbell: options.doorbell(),
             depth: options.depth,
             calls: options.calls,
             bytes: options.bytes,
@@ -183,7 +182,7 @@ impl fmt::Display for Report {
                 row.doorbells,
                 time(1, |times| times.ns_per_put),
                 time(2, |times| times.mputs_per_s),
-                time(0, |times| 100.0 * times.full_ring),
+                time(0, |times| 100.0 * times.full_ring.unwrap_or(0.0)),
             )?;
         }
         Ok(())
@@ -193,6 +192,7 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::post::Sharing;
 
     const CASE: Case = Case {
         sharing: Sharing::Shared,
@@ -234,7 +234,7 @@ mod tests {
         let times = row().times.unwrap();
         assert_eq!(times.ns_per_put, 400.0 / 64.0);
         assert_eq!(times.mputs_per_s, 64.0 * 1e3 / 400.0);
-        assert_eq!(times.full_ring, 0.25);
+        assert_eq!(times.full_ring, Some(0.25));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytemuck::{Zeroable, bytes_of, cast_slice_mut};
 
 use super::BenchError;
-use warpverbs::abi::{EMPTY_BYTE, QpContext, WQEBB_BYTES, control_bytes, parked};
+use warpverbs::abi::{EMPTY_BYTE, MODE_WIDE_CQ, QpContext, WQEBB_BYTES, control_bytes, parked};
 use warpverbs::gpu::{DeviceMemory, Gpu, HostMapped};
 
 /// `count` QPs of the same shape.
@@ -16,7 +16,7 @@ pub(super) struct Rings {
     /// The registers.
     _registers: Registers,
     depth: u32,
-    count: u32,
+    mode: u32,
 }
 
 /// Where doorbells are stored.
@@ -26,6 +26,8 @@ enum Registers {
     Host(HostMapped),
 }
 
+/// PRM "Completion Queue Entry".
+const CQE_BYTES: u64 = 64;
 /// Bytes between two registers: a line each.
 const REGISTER_STRIDE: u64 = 128;
 
@@ -46,16 +48,16 @@ impl Rings {
             Registers::Device(memory) => memory.addr(),
             Registers::Host(memory) => memory.addr(),
         };
-        let total = usize::try_from(u64::from(count) * stride(depth)).expect("a few QPs");
+        let total = usize::try_from(u64::from(count) * stride(depth, mode)).expect("a few QPs");
         let rings = Self {
             gpu: Arc::clone(gpu),
             control: gpu.alloc(total, 4096)?,
             _registers: registers,
             depth,
-            count,
+            mode,
         };
         for qp in 0..count {
-            let image = rings.image(qp, mode, first + u64::from(qp) * REGISTER_STRIDE);
+            let image = rings.image(qp, first + u64::from(qp) * REGISTER_STRIDE);
             gpu.write(rings.context_addr(qp), &image)?;
         }
         Ok(rings)
@@ -68,11 +70,7 @@ impl Rings {
 
     /// Bytes from one context to the next.
     pub(super) fn stride(&self) -> u64 {
-        stride(self.depth)
-    }
-
-    pub(super) fn count(&self) -> u32 {
-        self.count
+        stride(self.depth, self.mode)
     }
 
     /// The context of a QP as it is now.
@@ -105,24 +103,28 @@ impl Rings {
     }
 
     /// What the memory of an unused QP holds.
-    fn image(&self, qp: u32, mode: u32, register: u64) -> Vec<u8> {
+    fn image(&self, qp: u32, register: u64) -> Vec<u8> {
         let base = self.context_addr(qp);
         let qpn = 0x100 + qp;
+        let cqe = match has_wide_cq(self.mode) {
+            true => base + control_bytes(self.depth),
+            false => base + QpContext::CQE_OFFSET as u64,
+        };
         let context = QpContext {
             sq: self.sq_addr(qp).into(),
             flags: self.flags_addr(qp).into(),
             dbrec: (base + QpContext::SQ_DBREC_OFFSET as u64).into(),
             doorbell: register.into(),
-            cqe: (base + QpContext::CQE_OFFSET as u64).into(),
+            cqe: cqe.into(),
             qpn_be: (qpn << 8).to_be(),
             mask: self.depth - 1,
             depth: self.depth,
-            mode,
+            mode: self.mode,
             qpn,
             cqe_line: [EMPTY_BYTE; 128],
             ..QpContext::zeroed()
         };
-        let bytes = usize::try_from(control_bytes(self.depth)).expect("a few MiB");
+        let bytes = usize::try_from(bytes_of_qp(self.depth, self.mode)).expect("a few MiB");
         let mut image = vec![EMPTY_BYTE; bytes];
         let flags = size_of::<QpContext>();
         image[..flags].copy_from_slice(bytes_of(&context));
@@ -131,6 +133,20 @@ impl Rings {
     }
 }
 
-fn stride(depth: u32) -> u64 {
-    control_bytes(depth).next_multiple_of(4096)
+fn has_wide_cq(mode: u32) -> bool {
+    mode & MODE_WIDE_CQ != 0
+}
+
+/// Context, flags and ring, and behind them a CQ as long as the ring, if there is one.
+fn bytes_of_qp(depth: u32, mode: u32) -> u64 {
+    let cq = if has_wide_cq(mode) {
+        u64::from(depth) * CQE_BYTES
+    } else {
+        0
+    };
+    control_bytes(depth) + cq
+}
+
+fn stride(depth: u32, mode: u32) -> u64 {
+    bytes_of_qp(depth, mode).next_multiple_of(4096)
 }

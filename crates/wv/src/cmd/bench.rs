@@ -4,6 +4,7 @@ mod device;
 mod group;
 mod inside;
 mod moe;
+mod others;
 mod rejoin;
 
 use std::fmt::Display;
@@ -26,6 +27,9 @@ pub enum BenchCommand {
     /// What a put costs the thread that posts it, and how many are posted in a second, into rings in device memory whose
     /// doorbells a block of the same kernel answers as a NIC would: no NIC is used, and none is measured
     Post(PostArgs),
+    /// The same puts, by one thread, posted by other projects too, whose device headers `./x gpu others` has compiled: their cost
+    /// beside this one's, on the same rings and sink
+    Others(others::OthersArgs),
     /// What a GPU, its driver and its machine say of themselves, and what the driver has made of the kernels: registers, spills
     Facts(device::DeviceArgs),
     /// What single operations of a GPU cost: atomics, loads, fences with stores in front of them, stores to a register, barriers of
@@ -129,6 +133,7 @@ const CALLS_SIMT: u32 = 64;
 pub fn run(command: &BenchCommand) -> ExitCode {
     let args = match command {
         BenchCommand::Post(args) => args,
+        BenchCommand::Others(args) => return others::run(args),
         BenchCommand::Facts(args) => return device::facts(args),
         BenchCommand::Primitives(args) => return device::primitives(args),
         BenchCommand::Registers(args) => return device::registers(args),
