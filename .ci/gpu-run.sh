@@ -54,6 +54,7 @@ registers 60
 post-device 100
 post-host 100
 post-checked 60
+others 120
 demo 90
 libraries 40
 tests-gpu 150
@@ -187,6 +188,11 @@ run_step() {
         post-device) step "$wv" bench post --gpu $gpu --doorbell device --json "$scratch/data.json" $few ;;
         post-host) step "$wv" bench post --gpu $gpu --doorbell host --json "$scratch/data.json" $few ;;
         post-checked) step "$wv" bench post --gpu $gpu --check $few ;;
+        others)
+            # Where headers of other projects were given to the pack.
+            [ -d "$files/others" ] || return 0
+            step "$wv" bench others --gpu $gpu --kernels "$files/others" --json "$scratch/data.json" $few
+            ;;
         demo) step "$wv" demo --ranks 2 --tokens 32 --steps 2 --device sim --gpu $gpu --timeout 80 ;;
         libraries) step sh -c "$LIBRARIES" sh "$wv" "$files" ;;
         tests-gpu)
@@ -263,7 +269,7 @@ ended=ok
 # A step of an earlier run may have failed too.
 if [ $failed != 0 ] || grep -q '"ok": false' "$results"/steps/*.json; then ended=failed; fi
 write_results "$ended" "$next"
-for file in "$results"/steps/*-post-*.log; do [ ! -e "$file" ] || cat "$file"; done
+for file in "$results"/steps/*-post-*.log "$results"/steps/*-others.log; do [ ! -e "$file" ] || cat "$file"; done
 echo "results: $results/$name.json"
 if [ -n "$next" ]; then
     echo "gpu run: the budget of $budget s is spent; go on with: sh $0 $results --from $next"

@@ -31,6 +31,13 @@ impl Failure {
     }
 }
 
+#[cfg(test)]
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 /// Of files and folders: the error with the path.
 pub(crate) trait At<T> {
     fn at(self, path: impl AsRef<std::path::Path>) -> Result<T>;

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::failure::{At, Failure, Result};
 use crate::kernels::{ARCHITECTURES, compile_ptx, cuda_program};
+use crate::others;
 use crate::process::{answer, command, run, succeeded, text_of};
 use crate::programs::messages;
 use crate::tree::{
@@ -40,11 +41,12 @@ pub(crate) enum Size {
 
 /// As a step of `./x test`.
 pub(crate) fn in_tests() -> Result {
-    pack(Size::Quick)?;
+    pack(Size::Quick, None)?;
     run_pack(RESULTS, Size::Quick, &[])
 }
 
-pub(crate) fn pack(size: Size) -> Result {
+/// `others`: a folder with headers of other projects, whose posting is measured too.
+pub(crate) fn pack(size: Size, others: Option<&str>) -> Result {
     prepare("kernels")?;
     build()?;
     let (pack, files) = (Path::new(PACK), Path::new(FILES));
@@ -67,6 +69,9 @@ pub(crate) fn pack(size: Size) -> Result {
     if size == Size::Full {
         pack_ptx()?;
         pack_cubins()?;
+    }
+    if let Some(folder) = others {
+        pack_others(folder)?;
     }
     let tar = pack.join("files.tar.gz");
     run(
@@ -247,15 +252,35 @@ fn pack_cubins() -> Result {
             ends_in(path, &["ptx"])
         })? {
             let name = ptx.strip_prefix(&checked_in).unwrap_or(&ptx);
-            let made = folder.join(name).with_extension("cubin");
-            let parent = made.parent().unwrap_or(&folder);
-            fs::create_dir_all(parent).at(parent)?;
-            run(Command::new(cuda_program("ptxas")?)
-                .args(["-O3", "-arch", MACHINE, "-o"])
-                .args([&made, &ptx]))?;
+            assemble(&ptx, &folder.join(name))?;
         }
     }
     Ok(())
+}
+
+/// Adapters to other projects, as PTX and as machine code.
+fn pack_others(folder: &str) -> Result {
+    let made = Path::new(FILES).join("others");
+    others::compile(folder, &made)?;
+    let compiled = made.join(MACHINE);
+    for ptx in files_below(&compiled.to_string_lossy(), |path| ends_in(path, &["ptx"]))? {
+        let name = Path::new("others").join(ptx.file_name().unwrap_or_default());
+        assemble(
+            &ptx,
+            &Path::new(FILES).join("cubins").join(MACHINE).join(name),
+        )?;
+    }
+    Ok(())
+}
+
+/// `made` with the ending `cubin`: machine code of `ptx`.
+fn assemble(ptx: &Path, made: &Path) -> Result {
+    let made = made.with_extension("cubin");
+    let parent = made.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).at(parent)?;
+    run(Command::new(cuda_program("ptxas")?)
+        .args(["-O3", "-arch", MACHINE, "-o"])
+        .args([&made, ptx]))
 }
 
 fn is_of_other_tests(kernel: &str) -> bool {

@@ -168,6 +168,25 @@ fn every_step_runs_in_order_with_its_figures_and_the_drivers_folder() {
 }
 
 #[test]
+fn other_projects_are_measured_where_the_pack_has_them_and_their_table_is_shown() {
+    let pack = Pack::new();
+    fs::create_dir(pack.path("others")).unwrap();
+    pack.scripted("others", "echo \"table of $*\"");
+    let output = pack.run(&["--from", "others"]);
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    let results = pack.results("simt");
+    assert_eq!(steps(&results)[0], ("others", "ok"));
+    assert_eq!(results["steps"][0]["data"]["of"], "others");
+    assert!(text.contains("table of "), "{text}");
+    // One that finds no kernel to run is a step that has failed.
+    pack.scripted("others", "echo 'no sm_NN/NAME.ptx'; exit 1");
+    let output = pack.run(&["--from", "others"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(steps(&pack.results("simt"))[0], ("others", "failed (1)"));
+}
+
+#[test]
 fn programs_are_unpacked_for_one_run_and_half_a_file_of_them_is_refused() {
     let pack = Pack::new();
     let tar = pack.path("files.tar.gz");

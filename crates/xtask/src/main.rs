@@ -2,7 +2,8 @@
 //!
 //! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]). Every test of every
 //!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]).
-//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost. [`gpu`]: the pack for a machine with a GPU.
+//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost. [`gpu`]: the pack for a machine with a GPU;
+//!   [`others`]: other projects beside this one, in it.
 //! - [`fresh`]: the same in a bare root. [`fuzz`], [`install`], [`python`].
 //!
 //! It works in the current directory, the root of the tree. What it needs installed it asks of `./x prepare`, which has the lists.
@@ -17,6 +18,7 @@ mod gpu_script;
 mod install;
 mod kernels;
 mod load;
+mod others;
 mod outcomes;
 mod output;
 mod parts;
@@ -74,21 +76,7 @@ fn perform(arguments: &[String]) -> Result {
         "format" => checks::format(),
         "kernels" => kernels::kernels(words.first().copied()),
         "sass" => kernels::sass(rest),
-        "gpu" => match first {
-            None => {
-                gpu::pack(gpu::Size::Full)?;
-                gpu::run_pack(gpu::RESULTS, gpu::Size::Full, &[])
-            }
-            Some("pack") => gpu::pack(gpu::Size::Full),
-            Some("run") => {
-                let (results, options) = match &words[1..] {
-                    [folder, options @ ..] if !folder.starts_with('-') => (*folder, options),
-                    options => (gpu::RESULTS, options),
-                };
-                gpu::run_pack(results, gpu::Size::Full, options)
-            }
-            Some(_) => refuse(),
-        },
+        "gpu" => gpu(&words),
         "fuzz" => fuzz::fuzz(first, second),
         "fresh" => fresh::fresh(rest),
         "fresh-inside" => match words[..] {
@@ -98,6 +86,23 @@ fn perform(arguments: &[String]) -> Result {
         "install" => install::install(first),
         "dist" => install::dist(),
         "wheel" => python::wheel(),
+        _ => refuse(),
+    }
+}
+
+fn gpu(words: &[&str]) -> Result {
+    match *words {
+        [] | ["--others", _] => {
+            gpu::pack(gpu::Size::Full, words.get(1).copied())?;
+            gpu::run_pack(gpu::RESULTS, gpu::Size::Full, &[])
+        }
+        ["pack"] => gpu::pack(gpu::Size::Full, None),
+        ["pack", "--others", folder] => gpu::pack(gpu::Size::Full, Some(folder)),
+        ["run", folder, ref options @ ..] if !folder.starts_with('-') => {
+            gpu::run_pack(folder, gpu::Size::Full, options)
+        }
+        ["run", ref options @ ..] => gpu::run_pack(gpu::RESULTS, gpu::Size::Full, options),
+        ["others", folder, ref options @ ..] => others::others(folder, options),
         _ => refuse(),
     }
 }
@@ -126,7 +131,15 @@ mod tests {
 
     #[test]
     fn what_is_no_task_is_refused_with_status_2() {
-        for wrong in ["", "nothing", "test all", "gpu typo", "fresh-inside /"] {
+        for wrong in [
+            "",
+            "nothing",
+            "test all",
+            "gpu typo",
+            "gpu others",
+            "gpu pack --others",
+            "fresh-inside /",
+        ] {
             let arguments: Vec<_> = wrong.split_whitespace().map(str::to_owned).collect();
             assert_eq!(perform(&arguments), Err(Failure::silent(2)), "{wrong}");
         }

@@ -80,7 +80,8 @@ pub(crate) const TEST_KERNELS: &str = "crates/test-support/kernels";
 pub(crate) const PTX_FOLDERS: [&str; 3] = ["kernels", "crates/gpuhca/kernels", "crates/wv/kernels"];
 
 pub(crate) fn kernel_sources() -> Result<Vec<PathBuf>> {
-    below_all(&KERNEL_FOLDERS, |path| ends_in(path, &["cu"]))
+    // Adapters to other projects (cuda) are compiled apart from the rest.
+    below_all(&KERNEL_FOLDERS, |path| ends_in(path, &["cu", "cuda"]))
 }
 
 fn below_all(folders: &[&str], wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>> {
