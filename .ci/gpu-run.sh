@@ -55,6 +55,9 @@ post-device 100
 post-host 100
 post-checked 60
 others 120
+moe 120
+gpuhca-2 90
+gpuhca-4 90
 demo 90
 libraries 40
 tests-gpu 150
@@ -193,6 +196,17 @@ run_step() {
             [ -d "$files/others" ] || return 0
             step "$wv" bench others --gpu $gpu --kernels "$files/others" --json "$scratch/data.json" $few
             ;;
+        moe)
+            # What a step costs where the HCA is a kernel of this device, and how fast one rank's kernels move tokens.
+            shape='--ranks 2,4'
+            [ "$gpu" = 0 ] || shape='--ranks 2 --tokens 16 --hidden 512 --experts 16'
+            step "$wv" bench moe --device gpuhca --gpu $gpu --routing uniform --json "$scratch/data.json" $shape
+            ;;
+        gpuhca-*)
+            shape='--tokens 128 --steps 1000'
+            [ "$gpu" = 0 ] || shape='--tokens 24 --steps 2'
+            step "$wv" demo --device gpuhca --gpu $gpu --ranks "${step#gpuhca-}" --timeout 80 $shape
+            ;;
         demo) step "$wv" demo --ranks 2 --tokens 32 --steps 2 --device sim --gpu $gpu --timeout 80 ;;
         libraries) step sh -c "$LIBRARIES" sh "$wv" "$files" ;;
         tests-gpu)
@@ -269,7 +283,7 @@ ended=ok
 # A step of an earlier run may have failed too.
 if [ $failed != 0 ] || grep -q '"ok": false' "$results"/steps/*.json; then ended=failed; fi
 write_results "$ended" "$next"
-for file in "$results"/steps/*-post-*.log "$results"/steps/*-others.log; do [ ! -e "$file" ] || cat "$file"; done
+for file in "$results"/steps/*-post-*.log "$results"/steps/*-others.log "$results"/steps/*-moe.log; do [ ! -e "$file" ] || cat "$file"; done
 echo "results: $results/$name.json"
 if [ -n "$next" ]; then
     echo "gpu run: the budget of $budget s is spent; go on with: sh $0 $results --from $next"
