@@ -57,6 +57,7 @@
 //! | module | what a program does with it |
 //! |---|---|
 //! | [`config`] | reads from the environment how this process takes part in a team |
+//! | [`topology`] | asks which NIC is near which GPU |
 //! | [`verbs`] | opens an HCA; makes registrations and QPs of its own, beside a team's |
 //! | [`gpu`] | opens the device that runs kernels; allocates, copies, launches, captures; adds kernels of its own |
 //! | [`abi`] | defines the parameters of its kernels, which their header is rendered from |
@@ -82,4 +83,5 @@ mod memheap;
 pub mod moe;
 mod sys;
 pub mod team;
+pub mod topology;
 pub mod verbs;

@@ -12,6 +12,7 @@ pub mod grid;
 pub mod hca;
 pub mod kernels;
 pub mod log;
+pub mod machine;
 pub mod moe;
 pub mod nic;
 pub mod node;

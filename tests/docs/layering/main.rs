@@ -19,6 +19,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("sys", &[]),
     ("error", &[]),
     ("config", &[]),
+    ("topology", &[]),
     ("verbs", &["sys", "memheap", "abi", "error", "config"]),
     ("gpu", &["abi", "error", "config"]),
     ("fabric", &["verbs", "gpu", "error", "config"]),

@@ -83,6 +83,10 @@ const MODULE_TEXTS: [(&str, &str); MODULES.len()] = [
         "the control-buffer allocator: offsets only, metadata on the host",
     ),
     (
+        "topology",
+        "where GPUs and NICs of a machine stand, read from sysfs below any root; which NIC a rank should try first",
+    ),
+    (
         "sys",
         "bindings of libibverbs and libmlx5, opened by dlopen; the generated file is checked in, a test makes it again",
     ),

@@ -1,0 +1,213 @@
+//! Which ports a rank may use, the best one first.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use super::Machine;
+use super::distance::Distance;
+use super::pci::PciAddress;
+use super::rdma::{LinkLayer, PortState, RdmaDevice, RdmaPort, by_number};
+
+/// What a rank looks for in a port.
+///
+/// A port that is active and of the wanted link layer is a candidate. The nearest to the GPU goes first, then the fastest. Among
+/// equals each rank of the machine takes another one, in turn, and then they go by name. So a machine gives the same answer on
+/// every run, and no answer depends on what other processes do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish<'a> {
+    /// GPUs of the ranks of this machine, by local rank. None where a rank has none, or nothing is known of it.
+    pub gpus: &'a [Option<PciAddress>],
+    /// The place of this rank in [`Wish::gpus`]; a rank that is not in it has no GPU.
+    pub place: usize,
+    /// Only ports of this link layer.
+    pub link_layer: Option<LinkLayer>,
+}
+
+/// A port that a rank may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// Name of the device.
+    pub device: String,
+    /// Number of the port.
+    pub port: u8,
+    /// How far it is from the GPU. None where one of them has no place in the PCI tree.
+    pub distance: Option<Distance>,
+    /// Megabits per second; 0 where that is not known.
+    pub rate_mbps: u32,
+}
+
+/// A port, or a device as a whole, that a rank does not use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PassedOver {
+    /// Name of the device.
+    pub device: String,
+    /// Number of the port; none if it is the device as a whole.
+    pub port: Option<u8>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a rank does not use a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The port does not carry traffic.
+    State(Option<PortState>),
+    /// The port is connected to something else than is wanted.
+    LinkLayer(Option<LinkLayer>, LinkLayer),
+    /// The device has no port.
+    NoPort,
+    /// The configuration leaves it out.
+    LeftOut,
+    /// Another library than libmlx5 drives the device.
+    Provider,
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.device)?;
+        if let Some(port) = self.port {
+            write!(f, " port {port}")?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(Some(state)) => write!(f, "the port is {state}, not active"),
+            Self::State(None) => f.write_str("the state of the port cannot be read"),
+            Self::LinkLayer(Some(layer), wanted) => write!(f, "the port is {layer}, not {wanted}"),
+            Self::LinkLayer(None, wanted) => {
+                write!(
+                    f,
+                    "the link layer of the port cannot be read, so it may not be {wanted}"
+                )
+            }
+            Self::NoPort => f.write_str("it has no port"),
+            Self::LeftOut => f.write_str("the configuration leaves it out"),
+            Self::Provider => f.write_str("another library than libmlx5 drives it"),
+        }
+    }
+}
+
+/// The ports of a machine, for one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Choice {
+    /// Those that it may use, in the order in which it should try them.
+    pub candidates: Vec<Candidate>,
+    /// All others.
+    pub passed_over: Vec<PassedOver>,
+}
+
+impl Wish<'_> {
+    /// The ports of `machine` in the order of this wish. `usable` says of each port why it must not be used, if so.
+    #[must_use]
+    pub fn choose(
+        &self,
+        machine: &Machine,
+        usable: impl Fn(&RdmaDevice, &RdmaPort) -> Result<(), Reason>,
+    ) -> Choice {
+        let mut choice = Choice::default();
+        for device in machine.rdma() {
+            if device.ports.is_empty() {
+                choice.pass_over(device, None, Reason::NoPort);
+            }
+            for port in &device.ports {
+                match usable(device, port).and_then(|()| self.admit(port)) {
+                    Ok(()) => choice.candidates.push(Candidate {
+                        device: device.name.clone(),
+                        port: port.number,
+                        distance: None,
+                        rate_mbps: port.rate_mbps.unwrap_or(0),
+                    }),
+                    Err(reason) => choice.pass_over(device, Some(port.number), reason),
+                }
+            }
+        }
+        choice.candidates = self.in_order(machine, choice.candidates);
+        choice
+    }
+
+    fn admit(&self, port: &RdmaPort) -> Result<(), Reason> {
+        match self.link_layer {
+            Some(wanted) if port.link_layer != Some(wanted) => {
+                Err(Reason::LinkLayer(port.link_layer, wanted))
+            }
+            _ if port.state != Some(PortState::Active) => Err(Reason::State(port.state)),
+            _ => Ok(()),
+        }
+    }
+
+    fn in_order(&self, machine: &Machine, candidates: Vec<Candidate>) -> Vec<Candidate> {
+        let seen_from = |place: usize| {
+            let gpu = self.gpus.get(place).copied().flatten();
+            sorted(machine, gpu, candidates.clone())
+        };
+        let mut own = seen_from(self.place);
+        let equals = equals_of(&own).len();
+        if equals == 0 {
+            return own;
+        }
+        // A rank before this one takes part in the turn if it chooses among the same ports.
+        let before = (0..self.place.min(self.gpus.len()))
+            .filter(|place| same_ports(equals_of(&seen_from(*place)), &own[..equals]));
+        let unlisted = self.place.saturating_sub(self.gpus.len());
+        let turn = before.count() + unlisted;
+        own[..equals].rotate_left(turn % equals);
+        own
+    }
+}
+
+impl Choice {
+    fn pass_over(&mut self, device: &RdmaDevice, port: Option<u8>, reason: Reason) {
+        self.passed_over.push(PassedOver {
+            device: device.name.clone(),
+            port,
+            reason,
+        });
+    }
+}
+
+/// Candidates as a rank with this GPU sees them, the nearest first.
+fn sorted(
+    machine: &Machine,
+    gpu: Option<PciAddress>,
+    mut candidates: Vec<Candidate>,
+) -> Vec<Candidate> {
+    for candidate in &mut candidates {
+        let nic = machine
+            .rdma_device(&candidate.device)
+            .and_then(|nic| nic.pci);
+        candidate.distance = gpu
+            .zip(nic)
+            .and_then(|(gpu, nic)| machine.distance(gpu, nic));
+    }
+    candidates.sort_by(|one, other| {
+        let names = by_number(&one.device).cmp(&by_number(&other.device));
+        let names = names.then(one.port.cmp(&other.port));
+        merit(one).cmp(&merit(other)).then(names)
+    });
+    candidates
+}
+
+/// What makes a candidate better than another: the smaller one is. Without a place it is the farthest.
+fn merit(candidate: &Candidate) -> (bool, Option<Distance>, Reverse<u32>) {
+    let distance = candidate.distance;
+    (distance.is_none(), distance, Reverse(candidate.rate_mbps))
+}
+
+/// Those at the begin that are as good as the very first.
+fn equals_of(candidates: &[Candidate]) -> &[Candidate] {
+    let is_best = |candidate: &&Candidate| merit(candidate) == merit(&candidates[0]);
+    &candidates[..candidates.iter().take_while(is_best).count()]
+}
+
+fn same_ports(one: &[Candidate], other: &[Candidate]) -> bool {
+    let port = |candidate: &Candidate| (candidate.device.clone(), candidate.port);
+    one.iter().map(port).eq(other.iter().map(port))
+}

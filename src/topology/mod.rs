@@ -1,0 +1,135 @@
+//! Where GPUs and NICs of a machine stand, as sysfs shows it: PCI tree, NUMA nodes, RDMA devices with their ports.
+//!
+//! [`Machine::read`] takes the directory that holds `sys`, so that a test reads a tree of its own. It never fails: a file that is
+//! missing leaves out one fact, and a file that cannot be a fact (endless, no text, a link in a loop) is listed in
+//! [`Machine::unread`] with its path. Every file and every directory is read to a bound.
+//!
+//! [`Machine::distance`] says how far a NIC is from a GPU, in the words of NCCL and `nvidia-smi topo`. [`Wish::choose`] puts the
+//! ports that a rank may use in the order in which it should try them.
+//!
+//! ```
+//! use warpverbs::topology::{Distance, Machine, PciAddress};
+//!
+//! let machine = Machine::of_this_process();
+//! let [gpu, nic]: [PciAddress; 2] = ["0000:1b:00.0".parse()?, "0000:18:00.0".parse()?];
+//! if machine.distance(gpu, nic) == Some(Distance::Pix) {
+//!     println!("{gpu} and {nic} are behind one switch");
+//! }
+//! # Ok::<(), warpverbs::topology::BadAddress>(())
+//! ```
+
+mod choice;
+mod distance;
+mod numa;
+mod pci;
+mod rdma;
+mod sysfs;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub use choice::{Candidate, Choice, PassedOver, Reason, Wish};
+pub use distance::Distance;
+pub use numa::NumaNode;
+pub use pci::{BadAddress, PciAddress, PciDevice};
+pub use rdma::{GidFact, GidKind, LinkLayer, PortState, RdmaDevice, RdmaPort};
+use sysfs::Sysfs;
+pub use sysfs::Unread;
+
+/// What sysfs shows of one machine, at the time when it was read.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    sysfs: Sysfs,
+    nodes: Vec<NumaNode>,
+    pci: BTreeMap<PciAddress, PciDevice>,
+    rdma: Vec<RdmaDevice>,
+    unread: Vec<Unread>,
+}
+
+impl Machine {
+    /// The machine whose sysfs is `sys` in the directory `root`.
+    #[must_use]
+    pub fn read(root: &Path) -> Self {
+        let sys = root.join("sys");
+        Self::of(Sysfs {
+            rdma: sys.clone(),
+            sys,
+        })
+    }
+
+    /// The machine that this process runs on. Its RDMA devices are those that libibverbs finds: `SYSFS_PATH` may name another
+    /// tree, as that of software HCAs, whose devices then have no place in the PCI tree.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let sys = PathBuf::from("/sys");
+        let rdma = std::env::var_os("SYSFS_PATH").map_or_else(|| sys.clone(), PathBuf::from);
+        Self::of(Sysfs { sys, rdma })
+    }
+
+    fn of(sysfs: Sysfs) -> Self {
+        let mut unread = Vec::new();
+        let nodes = numa::nodes(&sysfs, &mut unread);
+        let pci = pci::devices(&sysfs, &mut unread);
+        let rdma = rdma::devices(&sysfs, &mut unread);
+        Self {
+            sysfs,
+            nodes,
+            pci,
+            rdma,
+            unread,
+        }
+    }
+
+    /// Its NUMA nodes, by number. None where the kernel knows of none.
+    #[must_use]
+    pub fn nodes(&self) -> &[NumaNode] {
+        &self.nodes
+    }
+
+    /// Its PCI functions, by address.
+    pub fn pci(&self) -> impl Iterator<Item = &PciDevice> {
+        self.pci.values()
+    }
+
+    /// The PCI function at `address`.
+    #[must_use]
+    pub fn pci_device(&self, address: PciAddress) -> Option<&PciDevice> {
+        self.pci.get(&address)
+    }
+
+    /// Its NVIDIA GPUs, by address.
+    pub fn gpus(&self) -> impl Iterator<Item = &PciDevice> {
+        self.pci().filter(|device| device.is_nvidia_gpu())
+    }
+
+    /// Its RDMA devices, by name.
+    #[must_use]
+    pub fn rdma(&self) -> &[RdmaDevice] {
+        &self.rdma
+    }
+
+    /// The RDMA device of this name.
+    #[must_use]
+    pub fn rdma_device(&self, name: &str) -> Option<&RdmaDevice> {
+        self.rdma.iter().find(|device| device.name == name)
+    }
+
+    /// The entries of the GID table of a port that are in use, as they are now.
+    #[must_use]
+    pub fn gids(&self, device: &str, port: u8) -> Vec<GidFact> {
+        rdma::gids(&self.sysfs, device, port)
+    }
+
+    /// What could not be read though it is there.
+    #[must_use]
+    pub fn unread(&self) -> &[Unread] {
+        &self.unread
+    }
+
+    /// How far two PCI functions are from each other; none if one of them is not there.
+    #[must_use]
+    pub fn distance(&self, one: PciAddress, other: PciAddress) -> Option<Distance> {
+        let (one, other) = (self.pci_device(one)?, self.pci_device(other)?);
+        Some(distance::between(one, other, self.nodes.len()))
+    }
+}

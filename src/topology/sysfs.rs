@@ -1,0 +1,254 @@
+//! Files and directories of sysfs, read to a bound.
+//!
+//! A path below a root that a test gives, or that a container mounts, may be anything: a pipe that nothing writes to, a file
+//! without end, a link in a loop.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+/// Most bytes of a file of sysfs: the kernel gives an attribute one page of the smallest size.
+const LONGEST: u64 = 4096;
+/// Most entries of a directory: a machine with all functions of 256 buses has fewer.
+const MOST: usize = 1 << 16;
+
+/// The directories that stand for `/sys`.
+#[derive(Clone, Debug)]
+pub(super) struct Sysfs {
+    /// PCI tree and NUMA nodes.
+    pub(super) sys: PathBuf,
+    /// `class/infiniband`.
+    pub(super) rdma: PathBuf,
+}
+
+/// Something that is there and is not what sysfs has in its place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unread {
+    /// The kernel refuses to open or read it.
+    #[error("{}: {message}", path.display())]
+    Refused {
+        /// Where it is.
+        path: PathBuf,
+        /// What the kernel says.
+        message: String,
+    },
+    /// It is a pipe, a device or a directory.
+    #[error("{}: not a regular file", path.display())]
+    NoFile {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// It goes on behind the longest file of sysfs.
+    #[error("{}: longer than {limit} bytes", path.display())]
+    TooLong {
+        /// Where it is.
+        path: PathBuf,
+        /// Most bytes of such a file.
+        limit: u64,
+    },
+    /// A directory has more entries than any machine.
+    #[error("{}: more than {limit} entries", path.display())]
+    TooMany {
+        /// Where it is.
+        path: PathBuf,
+        /// Most entries that are read.
+        limit: usize,
+    },
+    /// It is not what this file always holds.
+    #[error("{}: '{value}' is not {wanted}", path.display())]
+    Value {
+        /// Where it is.
+        path: PathBuf,
+        /// What it holds, at most 64 characters of it.
+        value: String,
+        /// What it should hold.
+        wanted: &'static str,
+    },
+}
+
+impl Unread {
+    fn refused(path: &Path, error: &io::Error) -> Self {
+        Self::Refused {
+            path: path.to_owned(),
+            message: error.to_string(),
+        }
+    }
+}
+
+/// The text of a file without the line's end. `None` if there is no such file, or it is empty.
+pub(super) fn text(path: &Path) -> Result<Option<String>, Unread> {
+    // A pipe without a writer would hold up an open that blocks.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
+        Err(error) => return Err(Unread::refused(path, &error.into())),
+    };
+    let kind = file.metadata().map_err(|e| Unread::refused(path, &e))?;
+    if !kind.is_file() {
+        return Err(Unread::NoFile {
+            path: path.to_owned(),
+        });
+    }
+    let mut bytes = Vec::new();
+    let read = file.take(LONGEST + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Unread::refused(path, &error))?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(Unread::TooLong {
+            path: path.to_owned(),
+            limit: LONGEST,
+        });
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())),
+        Err(error) => {
+            let value = String::from_utf8_lossy(error.as_bytes());
+            Err(value_fault(path, &value, "text in UTF-8"))
+        }
+    }
+}
+
+/// What `parse` makes of the text of a file; what it makes nothing of goes to `unread`, as what cannot be read does.
+pub(super) fn fact<T>(
+    path: &Path,
+    wanted: &'static str,
+    unread: &mut Vec<Unread>,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Option<T> {
+    let text = text(path).unwrap_or_else(|fault| {
+        unread.push(fault);
+        None
+    })?;
+    let value = parse(&text);
+    if value.is_none() {
+        unread.push(value_fault(path, &text, wanted));
+    }
+    value
+}
+
+fn value_fault(path: &Path, value: &str, wanted: &'static str) -> Unread {
+    Unread::Value {
+        path: path.to_owned(),
+        value: value.chars().take(64).collect(),
+        wanted,
+    }
+}
+
+/// Names in a directory, sorted. None if there is no such directory; a name that is no text is left out.
+pub(super) fn names(path: &Path, unread: &mut Vec<Unread>) -> Vec<String> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) => {
+            unread.push(Unread::refused(path, &error));
+            return Vec::new();
+        }
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        if names.len() == MOST {
+            unread.push(Unread::TooMany {
+                path: path.to_owned(),
+                limit: MOST,
+            });
+            break;
+        }
+        match entry {
+            Ok(entry) => names.extend(entry.file_name().into_string()),
+            Err(error) => {
+                unread.push(Unread::refused(path, &error));
+                break;
+            }
+        }
+    }
+    names.sort();
+    names
+}
+
+/// Where a link of sysfs leads. None if it leads nowhere.
+pub(super) fn target(path: &Path, unread: &mut Vec<Unread>) -> Option<PathBuf> {
+    match fs::canonicalize(path) {
+        Ok(target) => Some(target),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            unread.push(Unread::refused(path, &error));
+            None
+        }
+    }
+}
+
+/// A number in hexadecimal with `0x`, as class and vendor are.
+pub(super) fn hexadecimal(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("0x")?;
+    let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u32::from_str_radix(digits, 16).ok().filter(|_| plain)
+}
+
+/// A number in decimal digits.
+pub(super) fn decimal(text: &str) -> Option<u32> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_is_no_file_of_sysfs_is_refused_and_never_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::write(at("good"), "4: ACTIVE\n").unwrap();
+        fs::write(at("empty"), "").unwrap();
+        fs::write(at("blank"), " \n\n").unwrap();
+        fs::write(at("bytes"), b"\xff\xfe\n").unwrap();
+        fs::write(at("longest"), "7".repeat(4096)).unwrap();
+        fs::write(at("long"), "7".repeat(4097)).unwrap();
+        File::create(at("sparse"))
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        symlink("loop-b", at("loop-a")).unwrap();
+        symlink("loop-a", at("loop-b")).unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        symlink("nothing", at("broken")).unwrap();
+        fs::create_dir(at("directory")).unwrap();
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), mode).unwrap();
+
+        assert_eq!(text(&at("good")), Ok(Some("4: ACTIVE".to_owned())));
+        for absent in ["empty", "blank", "broken", "missing", "good/inside"] {
+            assert_eq!(text(&at(absent)), Ok(None), "{absent}");
+        }
+        assert_eq!(text(&at("longest")).unwrap().unwrap().len(), 4096);
+        let fault = |name: &str| text(&at(name)).unwrap_err();
+        for long in ["long", "sparse"] {
+            assert!(matches!(fault(long), Unread::TooLong { limit: 4096, .. }));
+        }
+        for other in ["zero", "directory", "pipe"] {
+            assert!(matches!(fault(other), Unread::NoFile { .. }), "{other}");
+        }
+        assert!(fault("bytes").to_string().ends_with("is not text in UTF-8"));
+        assert!(matches!(fault("loop-a"), Unread::Refused { .. }));
+        let mut unread = Vec::new();
+        assert_eq!(target(&at("loop-a"), &mut unread), None);
+        assert_eq!(target(&at("broken"), &mut unread), None);
+        assert_eq!(unread.len(), 1, "{unread:?}");
+    }
+
+    #[test]
+    fn numbers_are_digits_and_nothing_else() {
+        assert_eq!(hexadecimal("0x030200"), Some(0x3_0200));
+        for text in ["030200", "0x", "0x+1", "0x-1", "0x1g", "0x123456789", ""] {
+            assert_eq!(hexadecimal(text), None, "{text}");
+        }
+        assert_eq!(decimal("4294967295"), Some(u32::MAX));
+        for text in ["", "+1", "-1", "1 ", "4294967296"] {
+            assert_eq!(decimal(text), None, "{text}");
+        }
+    }
+}
