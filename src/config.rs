@@ -22,8 +22,15 @@
 //! # Ok::<(), warpverbs::config::ConfigError>(())
 //! ```
 
+mod devices;
+mod gid;
+
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
+
+pub use devices::{BadDevices, DeviceChoice, PortName};
+pub use gid::{BadGid, GidChoice};
 
 /// A setter for each public field of a struct that other crates cannot write as an expression because fields may be added to it.
 /// They are const where `const` stands before the type, which no struct can be whose fields are dropped.
@@ -61,8 +68,15 @@ pub struct Config {
     pub store: String,
     /// Tells runs apart that might meet in one store. `WARPVERBS_RUN_ID`, or the launcher's job number. Default `0`.
     pub run_id: String,
-    /// RDMA device, or `auto`; several, one per rail, separated by commas. `WARPVERBS_DEVICE`. Default `auto`.
-    pub device: String,
+    /// Number of this rank among those of its machine. `WARPVERBS_LOCAL_RANK`, or the launcher's. It chooses the GPU, and the NIC
+    /// among equals. Default none, which counts as 0.
+    pub local_rank: Option<u32>,
+    /// RDMA devices, one per rail: `mlx5_3`, `mlx5_3:2` (a port), `mlx5_0,mlx5_1`, `^mlx5_bond_0` (all but this) or `auto`, which
+    /// takes the best one for the GPU. `WARPVERBS_DEVICE`. Default `auto`.
+    pub device: DeviceChoice,
+    /// The GID that the rank speaks from: an index, a subnet as `10.1.0.0/16`, an interface as `ens3`, or `auto`. `WARPVERBS_GID`.
+    /// Default `auto`.
+    pub gid: GidChoice,
     /// Where kernels run. `WARPVERBS_GPU`: `auto`, `simt`, `simt-dmabuf` or the number of a GPU. Default `auto`.
     pub gpu: GpuSelector,
     /// Longest wait for other ranks while a team is built. `WARPVERBS_JOIN_TIMEOUT_MS`. Default 30 s.
@@ -85,7 +99,9 @@ setters! {
         with_ranks(ranks: u32),
         with_store(store: String),
         with_run_id(run_id: String),
-        with_device(device: String),
+        with_local_rank(local_rank: Option<u32>),
+        with_device(device: DeviceChoice),
+        with_gid(gid: GidChoice),
         with_gpu(gpu: GpuSelector),
         with_join_timeout(join_timeout: Duration),
         with_deadline(deadline: Duration),
@@ -194,7 +210,7 @@ pub enum SignalOrder {
 /// Which device to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuSelector {
-    /// The first CUDA GPU if there is a driver and a GPU, else simt.
+    /// The CUDA GPU of the rank's number on its machine if there is a driver and a GPU, else simt.
     #[default]
     Auto,
     /// The CPU.
@@ -488,6 +504,24 @@ fn word<T: Copy + Default>(
     }
 }
 
+/// What a variable stands for whose type reads it.
+fn parsed<T: FromStr>(
+    variable: &impl Fn(&str) -> Option<String>,
+    name: &str,
+    default: T,
+) -> Result<T, ConfigError>
+where
+    T::Err: fmt::Display,
+{
+    let Some(value) = variable(name) else {
+        return Ok(default);
+    };
+    value.parse().map_err(|fault: T::Err| ConfigError::Form {
+        name: name.to_owned(),
+        fault: fault.to_string(),
+    })
+}
+
 /// What `WARPVERBS_GPU` names.
 fn gpu(variable: &impl Fn(&str) -> Option<String>) -> Result<GpuSelector, ConfigError> {
     const NAME: &str = "WARPVERBS_GPU";
@@ -530,7 +564,9 @@ impl Default for Config {
             ranks: 1,
             store: String::new(),
             run_id: "0".to_owned(),
-            device: "auto".to_owned(),
+            local_rank: None,
+            device: DeviceChoice::default(),
+            gid: GidChoice::default(),
             gpu: GpuSelector::default(),
             join_timeout: Duration::from_secs(30),
             deadline: Duration::from_secs(1),
@@ -542,18 +578,72 @@ impl Default for Config {
     }
 }
 
-/// Variables of a launcher: rank, number of ranks, job. A pair counts only if both are set.
-const LAUNCHERS: [(&str, &str, &str); 5] = [
-    ("WARPVERBS_RANK", "WARPVERBS_RANKS", "WARPVERBS_RUN_ID"),
-    ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"),
-    (
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_MCA_ess_base_jobid",
-    ),
-    ("PMI_RANK", "PMI_SIZE", "PMI_JOBID"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"),
+/// Variables of a launcher.
+struct Launcher {
+    rank: &'static str,
+    ranks: &'static str,
+    job: &'static str,
+    local_rank: &'static str,
+}
+
+/// In the order in which they are looked for: this library's own, torchrun, Open MPI's mpirun, MPICH's, srun.
+const LAUNCHERS: [Launcher; 5] = [
+    Launcher {
+        rank: "WARPVERBS_RANK",
+        ranks: "WARPVERBS_RANKS",
+        job: "WARPVERBS_RUN_ID",
+        local_rank: "WARPVERBS_LOCAL_RANK",
+    },
+    Launcher {
+        rank: "RANK",
+        ranks: "WORLD_SIZE",
+        job: "TORCHELASTIC_RUN_ID",
+        local_rank: "LOCAL_RANK",
+    },
+    Launcher {
+        rank: "OMPI_COMM_WORLD_RANK",
+        ranks: "OMPI_COMM_WORLD_SIZE",
+        job: "OMPI_MCA_ess_base_jobid",
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+    },
+    Launcher {
+        rank: "PMI_RANK",
+        ranks: "PMI_SIZE",
+        job: "PMI_JOBID",
+        local_rank: "MPI_LOCALRANKID",
+    },
+    Launcher {
+        rank: "SLURM_PROCID",
+        ranks: "SLURM_NTASKS",
+        job: "SLURM_JOB_ID",
+        local_rank: "SLURM_LOCALID",
+    },
 ];
+
+impl Launcher {
+    /// Whether it has started this process: the one variable without the other means nothing.
+    fn has_started(&self, variable: &impl Fn(&str) -> Option<String>) -> bool {
+        variable(self.rank).is_some() && variable(self.ranks).is_some()
+    }
+}
+
+/// The rank's number on its machine: said in so many words, or by the launcher. A program that gives its ranks itself may have
+/// been started by a launcher all the same.
+fn local_rank(
+    variable: &impl Fn(&str) -> Option<String>,
+    ranks: u32,
+) -> Result<Option<u32>, ConfigError> {
+    let own = LAUNCHERS[0].local_rank;
+    let started = LAUNCHERS
+        .iter()
+        .filter(|launcher| launcher.has_started(variable));
+    let names = std::iter::once(own).chain(started.map(|launcher| launcher.local_rank));
+    let Some(name) = names.into_iter().find(|name| variable(name).is_some()) else {
+        return Ok(None);
+    };
+    let local = number(variable, name, 0, u64::from(ranks) - 1, 0)?;
+    Ok(Some(u32::try_from(local).expect("below `ranks`")))
+}
 
 /// A variable that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -575,6 +665,14 @@ pub enum ConfigError {
         least: u64,
         /// Greatest value.
         most: u64,
+    },
+    /// A value that does not have the form that it must have.
+    #[error("{name}: {fault}")]
+    Form {
+        /// The variable.
+        name: String,
+        /// What is wrong, with the value and the form.
+        fault: String,
     },
     /// A value that is none of its words.
     #[error("{name} is '{value}'; it must be one of {}", words.join(", "))]
@@ -603,10 +701,10 @@ impl Config {
     /// As [`Config::from_env`].
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let defaults = Self::default();
-        let both = |(rank, ranks, _): &&(&str, &str, &str)| {
-            variable(rank).is_some() && variable(ranks).is_some()
-        };
-        let launcher = LAUNCHERS.iter().find(both).ok_or(ConfigError::NoRank)?;
+        let launcher = LAUNCHERS
+            .iter()
+            .find(|launcher| launcher.has_started(&variable))
+            .ok_or(ConfigError::NoRank)?;
         let number = |name: &str, least: u64, most: u64, default: u64| {
             number(&variable, name, least, most, default)
         };
@@ -619,14 +717,16 @@ impl Config {
             number(name, 1, 86_400_000, default).map(Duration::from_millis)
         };
         let text = |name: &str, default: String| variable(name).unwrap_or(default);
-        let ranks = small(launcher.1, 1, 1024, 1)?;
-        let run_id = variable(LAUNCHERS[0].2).or_else(|| variable(launcher.2));
+        let ranks = small(launcher.ranks, 1, 1024, 1)?;
+        let run_id = variable(LAUNCHERS[0].job).or_else(|| variable(launcher.job));
         Ok(Self {
-            rank: small(launcher.0, 0, ranks - 1, 0)?,
+            rank: small(launcher.rank, 0, ranks - 1, 0)?,
             ranks,
             store: store(&variable, text("WARPVERBS_STORE", defaults.store))?,
             run_id: run_id.unwrap_or(defaults.run_id),
-            device: text("WARPVERBS_DEVICE", defaults.device),
+            local_rank: local_rank(&variable, ranks)?,
+            device: parsed(&variable, "WARPVERBS_DEVICE", defaults.device)?,
+            gid: parsed(&variable, "WARPVERBS_GID", defaults.gid)?,
             gpu: gpu(&variable)?,
             join_timeout: time("WARPVERBS_JOIN_TIMEOUT_MS", defaults.join_timeout)?,
             deadline: time("WARPVERBS_DEADLINE_MS", defaults.deadline)?,
@@ -664,6 +764,36 @@ mod tests {
             ("WORLD_SIZE", "9"),
         ];
         assert_eq!(from(&own).unwrap().ranks, 2);
+    }
+
+    #[test]
+    fn the_variables_of_any_launcher_give_the_number_on_the_machine() {
+        let local = |set: &[(&str, &str)]| from(set).map(|config| config.local_rank);
+        for [rank, ranks, number] in [
+            ["WARPVERBS_RANK", "WARPVERBS_RANKS", "WARPVERBS_LOCAL_RANK"],
+            ["RANK", "WORLD_SIZE", "LOCAL_RANK"],
+            [
+                "OMPI_COMM_WORLD_RANK",
+                "OMPI_COMM_WORLD_SIZE",
+                "OMPI_COMM_WORLD_LOCAL_RANK",
+            ],
+            ["PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"],
+            ["SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"],
+        ] {
+            let set = [(rank, "9"), (ranks, "16"), (number, "1")];
+            assert_eq!(local(&set), Ok(Some(1)), "{number}");
+            assert_eq!(local(&set[..2]), Ok(None), "{number}");
+            let bad = local(&[(rank, "9"), (ranks, "16"), (number, "16")]).unwrap_err();
+            let wanted = format!("{number} is '16'; it must be a number from 0 to 15");
+            assert_eq!(bad.to_string(), wanted);
+        }
+        // Ranks of its own, and the machine's number from the launcher; a launcher that started nothing says nothing.
+        let own = [("WARPVERBS_RANK", "0"), ("WARPVERBS_RANKS", "4")];
+        let torch = [("RANK", "2"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "3")];
+        assert_eq!(local(&[own.as_slice(), &torch].concat()), Ok(Some(3)));
+        assert_eq!(local(&[own.as_slice(), &torch[2..]].concat()), Ok(None));
+        let said = [("WARPVERBS_LOCAL_RANK", "1")];
+        assert_eq!(local(&[torch.as_slice(), &said].concat()), Ok(Some(1)));
     }
 
     #[test]
@@ -738,6 +868,11 @@ mod tests {
             message("WARPVERBS_GPU", "gpu7"),
             "WARPVERBS_GPU is 'gpu7'; it must be one of auto, simt, simt-dmabuf, the number of a CUDA device"
         );
+        assert!(
+            message("WARPVERBS_DEVICE", "mlx5_0:0")
+                .starts_with("WARPVERBS_DEVICE: RDMA devices 'mlx5_0:0': port '0' is not from 1")
+        );
+        assert!(message("WARPVERBS_GID", "10.0.0.0/40").contains("the prefix is not from 0 to 32"));
         let unknown = from(&[("RANK", "4"), ("WORLD_SIZE", "4")])
             .unwrap_err()
             .to_string();

@@ -44,9 +44,10 @@ use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUresult};
 use super::kernel_set::{KernelSet, Known, LIBRARY};
 use super::memory::{DeviceMemory, HostMapped, MappedMmio};
 use super::{
-    DeviceFacts, Event, Gpu, GpuError, Launch, MemoryHandle, OpenedMemory, RdmaSupport,
+    DeviceFacts, Event, Gpu, GpuError, GpuSlot, Launch, MemoryHandle, OpenedMemory, RdmaSupport,
     RegisterKind, Stream,
 };
+pub(super) use driver::visible;
 use driver::{Device, check};
 use kernels::{Image, KernelLoading, Target};
 use memory::Arena;
@@ -225,6 +226,10 @@ impl Gpu for CudaGpu {
     /// Every `CudaGpu` of a device uses its primary context.
     fn device_id(&self) -> String {
         format!("cuda{}", self.device.number())
+    }
+
+    fn slot(&self) -> Option<GpuSlot> {
+        Some(self.device.slot())
     }
 
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {

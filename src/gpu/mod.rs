@@ -47,8 +47,8 @@ pub use kernel_set::KernelSet;
 pub use kernel_set::kernel_set_table;
 pub use launch::{Dim3, Event, Launch};
 pub use memory::{DeviceMemory, HostMapped, MappedMmio, MemoryDmabuf};
-pub use rdma::{RdmaSupport, WriteOrdering};
-pub use select::{GpuSelector, open, open_for};
+pub use rdma::{GpuSlot, RdmaSupport, WriteOrdering};
+pub use select::{GpuSelector, open, open_for, visible};
 pub use share::{MemoryHandle, OpenedMemory};
 pub use stream::{Graph, Stream};
 
@@ -60,6 +60,11 @@ pub trait Gpu: Send + Sync + fmt::Debug {
     /// Which device it is: of two ranks in one process with the same value, each may load from and store to the other's device
     /// memory in kernels.
     fn device_id(&self) -> String;
+
+    /// Where the GPU is. None for a device that is no GPU.
+    fn slot(&self) -> Option<GpuSlot> {
+        None
+    }
 
     /// Allocates `bytes` (at least 1) of device memory at a multiple of `align` (a power of two), filled with zeros.
     ///

@@ -1,5 +1,24 @@
 //! What a device says of HCAs that read and write its memory.
 
+use std::fmt;
+
+use crate::topology::PciAddress;
+
+/// Where a GPU is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuSlot {
+    /// The driver's number of it, which depends on the devices that the process may see.
+    pub ordinal: u32,
+    /// Its PCI address, which does not.
+    pub pci: PciAddress,
+}
+
+impl fmt::Display for GpuSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gpu {} ({})", self.ordinal, self.pci)
+    }
+}
+
 /// Which observers see the writes of an HCA in the order in which they were made. Later ones include earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WriteOrdering {

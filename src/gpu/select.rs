@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::simt::{SimtGpu, SimtOptions};
 use super::{Gpu, GpuError};
 pub use crate::config::GpuSelector;
+use crate::topology::PciAddress;
 
 impl FromStr for GpuSelector {
     type Err = GpuError;
@@ -57,6 +58,28 @@ pub fn open_for(selector: GpuSelector, soft: bool) -> Result<Arc<dyn Gpu>, GpuEr
             Err(other) => Err(other),
         },
     }
+}
+
+/// PCI addresses of the CUDA devices that this process may see, by ordinal. Empty where there is no driver or no device. Opens none.
+///
+/// # Errors
+///
+/// [`GpuError::NoStart`]; the driver's.
+pub fn visible() -> Result<Vec<PciAddress>, GpuError> {
+    match visible_to_cuda() {
+        Err(GpuError::NoDriver { .. } | GpuError::NoDevice { .. }) => Ok(Vec::new()),
+        seen => seen,
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn visible_to_cuda() -> Result<Vec<PciAddress>, GpuError> {
+    super::cuda::visible()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn visible_to_cuda() -> Result<Vec<PciAddress>, GpuError> {
+    Ok(Vec::new())
 }
 
 #[cfg(feature = "cuda")]

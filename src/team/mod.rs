@@ -29,6 +29,7 @@ mod budget;
 mod config;
 mod counters;
 mod deadline;
+mod devices;
 mod direct;
 mod doorbell;
 mod error;
@@ -40,6 +41,7 @@ mod life;
 mod link;
 mod links;
 mod order;
+mod paths;
 mod ranks;
 mod rebuild;
 mod recover;
@@ -58,20 +60,22 @@ use crate::abi::{QpContext, Window};
 use crate::config::Config;
 use crate::error::Error;
 use crate::fabric::{LiveTeam, Rail};
-use crate::gpu::{self, Gpu};
-use crate::verbs::{Context, DeviceSelector, Events, HeapStats};
+use crate::gpu::Gpu;
+use crate::verbs::{Context, Events, HeapStats};
 
 pub use crate::verbs::{CqKind, Doorbell, Queues, Sharing};
 pub use budget::{PostOp, Posts};
 pub use config::{MAX_QPS_PER_PEER, MAX_RANKS, MAX_WINDOWS, MOST_WINDOWS, TeamConfig};
 pub use counters::{QpCounters, QpReport};
 pub(crate) use deadline::deadline_in;
+pub use devices::RankDevices;
 use doorbell::Ringing;
 pub use error::TeamError;
 use exchange::{Exchange, Settings};
 use link::Link;
 use links::{Links, PeerLinks};
 pub use order::SignalOrder;
+pub use paths::{PathSource, RankPath};
 pub use ranks::RankSet;
 #[cfg(feature = "etcd")]
 pub use rendezvous::EtcdStore;
@@ -165,9 +169,10 @@ impl Team {
     ) -> Result<Arc<Self>, E> {
         let role = role(TeamConfig::new(config.rank, config.ranks), &store)?;
         let open = || -> Result<_, Error> {
-            let contexts = open_devices(&config.device)?;
-            let soft = contexts.iter().any(|context| context.info().is_soft());
-            let gpu = gpu::open_for(config.gpu, soft)?;
+            let devices = RankDevices::open(config)?;
+            for reason in &devices.passed_over {
+                tracing::info!("rank {} passes over {reason}", config.rank);
+            }
             let team = TeamConfig {
                 qps_per_peer: config.qps_per_peer,
                 log_depth: config.log_depth,
@@ -176,10 +181,11 @@ impl Team {
                 path: config.path,
                 ..role
             };
-            Ok((team.with_modes(&config.modes), contexts, gpu))
+            Ok((team.with_modes(&config.modes), devices))
         };
         match open() {
-            Ok((team, contexts, gpu)) => {
+            Ok((team, devices)) => {
+                let RankDevices { gpu, contexts, .. } = devices;
                 Ok(Self::join_rails(team, &contexts, &gpu, store).map_err(Error::from)?)
             }
             Err(error) => {
@@ -242,6 +248,11 @@ impl Team {
             living,
         };
         tracing::info!("{}", team.summary());
+        if tracing::enabled!(tracing::Level::INFO) {
+            for path in team.paths() {
+                tracing::info!("{path}");
+            }
+        }
         Ok(team)
     }
 
@@ -493,25 +504,6 @@ impl Team {
         // A panic elsewhere under the lock leaves the list whole.
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Opens the devices that `names` names: `auto`, or one name per rail, separated by commas.
-///
-/// # Errors
-/// A device that is not there or does not do; a name that stands twice.
-fn open_devices(names: &str) -> Result<Vec<Arc<Context>>, TeamError> {
-    let names: Vec<&str> = names.split(',').map(str::trim).collect();
-    let open = |(place, name): (usize, &&str)| {
-        if names[..place].contains(name) {
-            return Err(TeamError::limit("device", name, "named once"));
-        }
-        let selector = match *name {
-            "auto" => DeviceSelector::Auto,
-            name => DeviceSelector::Name(name.to_owned()),
-        };
-        Ok(Context::open(&selector)?)
-    };
-    names.iter().enumerate().map(open).collect()
 }
 
 /// A rail on each of `contexts`.

@@ -10,7 +10,7 @@ use super::rdma::{LinkLayer, PortState, RdmaDevice, RdmaPort, by_number};
 
 /// What a rank looks for in a port.
 ///
-/// A port that is active and of the wanted link layer is a candidate. The nearest to the GPU goes first, then the fastest. Among
+/// A port that is active and of the link layer of the others is a candidate. The nearest to the GPU goes first, then the fastest. Among
 /// equals each rank of the machine takes another one, in turn, and then they go by name. So a machine gives the same answer on
 /// every run, and no answer depends on what other processes do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +19,8 @@ pub struct Wish<'a> {
     pub gpus: &'a [Option<PciAddress>],
     /// The place of this rank in [`Wish::gpus`]; a rank that is not in it has no GPU.
     pub place: usize,
-    /// Only ports of this link layer.
+    /// Only ports of this link layer. None: of the one that the machine's fastest active port has, of two that are as fast the one
+    /// with more ports, then InfiniBand. All ranks of a machine get the same, whatever is near them.
     pub link_layer: Option<LinkLayer>,
 }
 
@@ -63,6 +64,8 @@ pub enum Reason {
     LeftOut,
     /// Another library than libmlx5 drives the device.
     Provider,
+    /// libibverbs does not list the device: it has no node in `/dev/infiniband`, or no library for it.
+    NotListed,
 }
 
 impl fmt::Display for PassedOver {
@@ -90,6 +93,9 @@ impl fmt::Display for Reason {
             Self::NoPort => f.write_str("it has no port"),
             Self::LeftOut => f.write_str("the configuration leaves it out"),
             Self::Provider => f.write_str("another library than libmlx5 drives it"),
+            Self::NotListed => f.write_str(
+                "libibverbs does not list it: its node in /dev/infiniband or the library of its driver is missing",
+            ),
         }
     }
 }
@@ -113,12 +119,13 @@ impl Wish<'_> {
         usable: impl Fn(&RdmaDevice, &RdmaPort) -> Result<(), Reason>,
     ) -> Choice {
         let mut choice = Choice::default();
+        let wanted = self.link_layer.or_else(|| fastest_layer(machine, &usable));
         for device in machine.rdma() {
             if device.ports.is_empty() {
                 choice.pass_over(device, None, Reason::NoPort);
             }
             for port in &device.ports {
-                match usable(device, port).and_then(|()| self.admit(port)) {
+                match usable(device, port).and_then(|()| admit(port, wanted)) {
                     Ok(()) => choice.candidates.push(Candidate {
                         device: device.name.clone(),
                         port: port.number,
@@ -131,16 +138,6 @@ impl Wish<'_> {
         }
         choice.candidates = self.in_order(machine, choice.candidates);
         choice
-    }
-
-    fn admit(&self, port: &RdmaPort) -> Result<(), Reason> {
-        match self.link_layer {
-            Some(wanted) if port.link_layer != Some(wanted) => {
-                Err(Reason::LinkLayer(port.link_layer, wanted))
-            }
-            _ if port.state != Some(PortState::Active) => Err(Reason::State(port.state)),
-            _ => Ok(()),
-        }
     }
 
     fn in_order(&self, machine: &Machine, candidates: Vec<Candidate>) -> Vec<Candidate> {
@@ -171,6 +168,34 @@ impl Choice {
             reason,
         });
     }
+}
+
+fn admit(port: &RdmaPort, wanted: Option<LinkLayer>) -> Result<(), Reason> {
+    match wanted {
+        Some(wanted) if port.link_layer != Some(wanted) => {
+            Err(Reason::LinkLayer(port.link_layer, wanted))
+        }
+        _ if port.state != Some(PortState::Active) => Err(Reason::State(port.state)),
+        _ => Ok(()),
+    }
+}
+
+/// The link layer that ranks of a machine take where none is wanted: see [`Wish::link_layer`].
+fn fastest_layer(
+    machine: &Machine,
+    usable: impl Fn(&RdmaDevice, &RdmaPort) -> Result<(), Reason>,
+) -> Option<LinkLayer> {
+    let ports = machine.rdma().iter().flat_map(|device| {
+        let is_usable = |port: &&RdmaPort| usable(device, port).is_ok();
+        device.ports.iter().filter(is_usable)
+    });
+    let active: Vec<_> = ports.filter(|port| admit(port, None).is_ok()).collect();
+    let layers = active.iter().filter_map(|port| port.link_layer);
+    layers.max_by_key(|layer| {
+        let of_layer = active.iter().filter(|port| port.link_layer == Some(*layer));
+        let fastest = of_layer.clone().filter_map(|port| port.rate_mbps).max();
+        (fastest, of_layer.count(), *layer)
+    })
 }
 
 /// Candidates as a rank with this GPU sees them, the nearest first.

@@ -26,7 +26,7 @@ mod rdma;
 mod sysfs;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use choice::{Candidate, Choice, PassedOver, Reason, Wish};
 pub use distance::Distance;
@@ -35,6 +35,12 @@ pub use pci::{BadAddress, PciAddress, PciDevice};
 pub use rdma::{GidFact, GidKind, LinkLayer, PortState, RdmaDevice, RdmaPort};
 use sysfs::Sysfs;
 pub use sysfs::Unread;
+
+/// The entries in use of the GID table of a port of this machine, as libibverbs finds it.
+#[must_use]
+pub fn gids(device: &str, port: u8) -> Vec<GidFact> {
+    rdma::gids(&Sysfs::of_this_process(), device, port)
+}
 
 /// What sysfs shows of one machine, at the time when it was read.
 #[derive(Clone, Debug)]
@@ -61,9 +67,7 @@ impl Machine {
     /// tree, as that of software HCAs, whose devices then have no place in the PCI tree.
     #[must_use]
     pub fn of_this_process() -> Self {
-        let sys = PathBuf::from("/sys");
-        let rdma = std::env::var_os("SYSFS_PATH").map_or_else(|| sys.clone(), PathBuf::from);
-        Self::of(Sysfs { sys, rdma })
+        Self::of(Sysfs::of_this_process())
     }
 
     fn of(sysfs: Sysfs) -> Self {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use super::sysfs::{self, Sysfs, Unread};
 
 /// Address of a PCI function: `0000:1b:00.0`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
     /// Segment.
     pub domain: u32,

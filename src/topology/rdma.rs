@@ -27,7 +27,7 @@ pub struct RdmaPort {
     pub number: u8,
     /// Whether it carries traffic.
     pub state: Option<PortState>,
-    /// What it is connected to.
+    /// What carries its packets.
     pub link_layer: Option<LinkLayer>,
     /// Megabits per second.
     pub rate_mbps: Option<u32>,
@@ -48,12 +48,12 @@ pub enum PortState {
     ActiveDefer,
 }
 
-/// What a port is connected to.
+/// What carries the packets of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LinkLayer {
-    /// RoCE.
+    /// RoCEv2.
     Ethernet,
-    /// InfiniBand.
+    /// LIDs, and GIDs where a GRH is used.
     InfiniBand,
 }
 
@@ -131,6 +131,19 @@ impl GidKind {
             "IB/RoCE v1" => Some(Self::IbOrRoceV1),
             "RoCE v2" => Some(Self::RoceV2),
             _ => None,
+        }
+    }
+}
+
+impl GidFact {
+    /// An entry of which nothing else is known.
+    #[cfg(test)]
+    pub(crate) fn unknown(index: u32) -> Self {
+        Self {
+            index,
+            gid: Ipv6Addr::UNSPECIFIED,
+            kind: None,
+            interface: None,
         }
     }
 }

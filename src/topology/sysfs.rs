@@ -23,6 +23,15 @@ pub(super) struct Sysfs {
     pub(super) rdma: PathBuf,
 }
 
+impl Sysfs {
+    /// The kernel's, and that of libibverbs.
+    pub(super) fn of_this_process() -> Self {
+        let sys = PathBuf::from("/sys");
+        let rdma = std::env::var_os("SYSFS_PATH").map_or_else(|| sys.clone(), PathBuf::from);
+        Self { sys, rdma }
+    }
+}
+
 /// Something that is there and is not what sysfs has in its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

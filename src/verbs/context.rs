@@ -15,6 +15,7 @@ use super::error::{CommandError, VerbsError};
 use super::gid::{Gid, GidEntry};
 use super::port::PortInfo;
 use super::uar::{DoorbellRegister, Pages};
+use crate::config::GidChoice;
 use crate::sys::Rdma;
 use crate::sys::bindings::{
     MLX5DV_CONTEXT_FLAGS_DEVX, ibv_context, ibv_device, mlx5dv_context_attr,
@@ -30,6 +31,8 @@ pub struct Context {
     caps: Caps,
     port: PortInfo,
     gids: Vec<GidEntry>,
+    /// The GID that was named.
+    named_gid: Option<GidEntry>,
     /// Doorbell registers in use, by page.
     pages: Mutex<Pages>,
     /// The register that QPs share which ask for that.
@@ -57,16 +60,29 @@ impl Context {
     ///
     /// As [`Context::open`].
     pub fn open_port(selector: &DeviceSelector, port: Option<u8>) -> Result<Arc<Self>, VerbsError> {
+        Self::open_with_gid(selector, port, &GidChoice::Auto)
+    }
+
+    /// As [`Context::open_port`], to speak from the GID that `gid` names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::open`]; [`VerbsError::BadArgument`] with the table if no entry of it is that GID.
+    pub fn open_with_gid(
+        selector: &DeviceSelector,
+        port: Option<u8>,
+        gid: &GidChoice,
+    ) -> Result<Arc<Self>, VerbsError> {
         let list = DeviceList::new(Rdma::load()?)?;
         let mut found = Vec::new();
-        for device in list.devices() {
-            let info = list.info(device);
+        for (device, info) in list.in_order(*selector == DeviceSelector::Auto) {
             let wanted = match selector {
                 DeviceSelector::Auto => true,
                 DeviceSelector::Name(name) => *name == info.name,
             };
             let name = info.name.clone();
-            let reason = match wanted.then(|| Self::open_device(device, info, port)) {
+            let opened = wanted.then(|| Self::open_device(device, info, port, gid));
+            let reason = match opened {
                 Some(Ok(context)) => return Ok(Arc::new(context)),
                 Some(Err(error)) if *selector != DeviceSelector::Auto => return Err(error),
                 Some(Err(error)) => error.to_string(),
@@ -84,6 +100,7 @@ impl Context {
         device: NonNull<ibv_device>,
         info: DeviceInfo,
         port: Option<u8>,
+        gid: &GidChoice,
     ) -> Result<Self, VerbsError> {
         if !info.mlx5 {
             return Err(VerbsError::Capability {
@@ -100,11 +117,13 @@ impl Context {
         };
         let caps = Caps::query(&open, port.link_layer)?;
         let gids = GidEntry::query(&open, &port)?;
+        let named_gid = GidEntry::named(&gids, gid, &info.name, &port)?;
         Ok(Self {
             info,
             caps,
             port,
             gids,
+            named_gid,
             pages: Mutex::default(),
             shared_register: Mutex::default(),
             own_counters: Mutex::default(),
@@ -155,14 +174,16 @@ impl Context {
         })
     }
 
-    /// The GID that the runtime speaks from. On Ethernet RoCEv2, routable before link-local, IPv4 before IPv6, lowest index
-    /// first; on InfiniBand the first.
+    /// The GID that the runtime speaks from: the one that was named when the device was opened. Else on Ethernet RoCEv2, routable
+    /// before link-local, IPv4 before IPv6, lowest index first; on InfiniBand the first.
     ///
     /// # Errors
     ///
     /// [`VerbsError::Capability`] if the port has none.
     pub fn own_gid(&self) -> Result<GidEntry, VerbsError> {
-        let chosen = GidEntry::choose(&self.gids, self.port.link_layer);
+        let chosen = self
+            .named_gid
+            .or_else(|| GidEntry::choose(&self.gids, self.port.link_layer));
         chosen.ok_or_else(|| self.lacks_gid("a RoCEv2 GID: an IP address on the port's interface"))
     }
 
@@ -172,7 +193,8 @@ impl Context {
     ///
     /// [`VerbsError::Capability`] if the port has none.
     pub fn roce_v2_gid_towards(&self, remote: &Gid) -> Result<GidEntry, VerbsError> {
-        GidEntry::towards(&self.gids, remote).ok_or_else(|| {
+        let own = self.named_gid.as_ref().map(std::slice::from_ref);
+        GidEntry::towards(own.unwrap_or(&self.gids), remote).ok_or_else(|| {
             self.lacks_gid(format!("a RoCEv2 GID of the address family of {remote}"))
         })
     }

@@ -12,6 +12,7 @@ use super::context::last_errno;
 use super::error::VerbsError;
 use crate::sys::Rdma;
 use crate::sys::bindings::ibv_device;
+use crate::topology::{Machine, RdmaDevice, RdmaPort, Reason, Wish};
 
 /// One RDMA device, as the list shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +51,8 @@ impl DeviceInfo {
 /// Which device to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSelector {
-    /// The first device in the list that DevX can drive and that has an active port.
+    /// A device that DevX can drive and that has an active port: of the link layer that the machine's fastest port has, the
+    /// fastest, then the first by name.
     #[default]
     Auto,
     /// The device of this name.
@@ -121,6 +123,33 @@ impl DeviceList {
             // SAFETY: the list has `count` entries and is not freed before `self` is dropped.
             .filter_map(|nth| NonNull::new(unsafe { *list.as_ptr().add(nth) }))
             .collect()
+    }
+
+    /// All devices: in the order of the list, or with the best one first.
+    pub(super) fn in_order(&self, best_first: bool) -> Vec<(NonNull<ibv_device>, DeviceInfo)> {
+        let devices = self.devices().into_iter();
+        let mut devices: Vec<_> = devices.map(|device| (device, self.info(device))).collect();
+        if !best_first {
+            return devices;
+        }
+        let is_mlx5 = |name: &str| {
+            devices
+                .iter()
+                .any(|(_, info)| info.mlx5 && info.name == name)
+        };
+        let usable = |device: &RdmaDevice, _: &RdmaPort| match is_mlx5(&device.name) {
+            true => Ok(()),
+            false => Err(Reason::Provider),
+        };
+        let choice = Wish::default().choose(&Machine::of_this_process(), usable);
+        let best = choice.candidates;
+        devices.sort_by_key(|(_, info)| {
+            let place = best
+                .iter()
+                .position(|candidate| candidate.device == info.name);
+            place.unwrap_or(usize::MAX)
+        });
+        devices
     }
 
     pub(super) fn info(&self, device: NonNull<ibv_device>) -> DeviceInfo {

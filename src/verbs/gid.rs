@@ -9,7 +9,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::context::OpenDevice;
 use super::error::VerbsError;
 use super::port::{LinkLayer, PortInfo};
+use crate::config::GidChoice;
 use crate::sys::bindings::{IBV_GID_TYPE_ROCE_V2, ibv_gid, ibv_gid_entry};
+use crate::topology::{self, GidFact};
 
 /// A GID: 16 bytes in network order. For RoCEv2 an IP address, IPv4 as `::ffff:a.b.c.d`; for InfiniBand the prefix of the subnet
 /// and the GUID of the port.
@@ -122,6 +124,60 @@ impl GidEntry {
         Self::choose(&same, LinkLayer::Ethernet)
     }
 
+    /// The best entry that `choice` allows; none if it allows all. libibverbs knows a network interface by its number, sysfs by its
+    /// name.
+    pub(super) fn named(
+        entries: &[Self],
+        choice: &GidChoice,
+        device: &str,
+        port: &PortInfo,
+    ) -> Result<Option<Self>, VerbsError> {
+        if *choice == GidChoice::Auto {
+            return Ok(None);
+        }
+        let facts = topology::gids(device, port.number);
+        Self::named_among(entries, choice, (device, port.link_layer), &facts).map(Some)
+    }
+
+    fn named_among(
+        entries: &[Self],
+        choice: &GidChoice,
+        (device, link_layer): (&str, LinkLayer),
+        facts: &[GidFact],
+    ) -> Result<Self, VerbsError> {
+        let interface = |entry: &Self| {
+            let fact = facts.iter().find(|fact| fact.index == entry.index);
+            fact.and_then(|fact| fact.interface.as_deref())
+        };
+        let allowed = entries.iter().filter(|entry| {
+            let address = Ipv6Addr::from(entry.gid.0);
+            choice.allows(entry.index, address, interface(entry))
+        });
+        let allowed: Vec<Self> = allowed.copied().collect();
+        if let Some(best) = Self::choose(&allowed, link_layer) {
+            return Ok(best);
+        }
+        let line = |entry: &Self| {
+            let kind = match (link_layer, entry.roce_v2) {
+                (LinkLayer::InfiniBand, _) => "InfiniBand",
+                (LinkLayer::Ethernet, true) => "RoCE v2",
+                (LinkLayer::Ethernet, false) => "RoCE v1",
+            };
+            let interface = interface(entry).unwrap_or("no interface");
+            format!("{} {} ({kind}, {interface})", entry.index, entry.gid)
+        };
+        let kind = match link_layer {
+            LinkLayer::Ethernet => "an entry of RoCE v2",
+            LinkLayer::InfiniBand => "an entry",
+        };
+        let table: Vec<_> = entries.iter().map(line).collect();
+        Err(VerbsError::argument(
+            "GID",
+            choice,
+            format!("{kind} in the table of {device}: {}", table.join("; ")),
+        ))
+    }
+
     fn from_entry(entry: &ibv_gid_entry) -> Self {
         Self {
             index: entry.gid_index,
@@ -176,6 +232,44 @@ mod tests {
         let chosen = GidEntry::choose(&table, LinkLayer::InfiniBand);
         assert_eq!(chosen, Some(table[1]));
         assert_eq!(table[0].gid.subnet_prefix(), 0xfe80_0000_0000_0000);
+    }
+
+    #[test]
+    fn a_gid_is_named_by_index_subnet_or_interface() {
+        let table = [
+            entry(0, "fe80::1", false),
+            entry(1, "fe80::1", true),
+            entry(2, "::ffff:10.0.0.1", false),
+            entry(3, "::ffff:10.0.0.1", true),
+            entry(5, "::ffff:10.1.0.1", true),
+        ];
+        let fact = |entry: &GidEntry| GidFact {
+            interface: Some(if entry.index == 5 { "ens4" } else { "ens3" }.to_owned()),
+            ..GidFact::unknown(entry.index)
+        };
+        let facts = table.each_ref().map(fact);
+        let named = |text: &str| {
+            let choice = text.parse().unwrap();
+            GidEntry::named_among(&table, &choice, ("mlx5_0", LinkLayer::Ethernet), &facts)
+        };
+        for (text, index) in [
+            ("3", 3),
+            ("1", 1),
+            ("10.1.0.0/16", 5),
+            ("10.0.0.0/8", 3),
+            ("ens4", 5),
+            ("ens3", 3),
+            ("fe80::/10", 1),
+        ] {
+            assert_eq!(named(text).unwrap().index, index, "{text}");
+        }
+        // Of RoCE v1, not there, and nowhere.
+        for text in ["2", "4", "10.2.0.0/16", "ens5", "fd00::/8"] {
+            let error = named(text).unwrap_err().to_string();
+            let table = "0 fe80::1 (RoCE v1, ens3); 1 fe80::1 (RoCE v2, ens3); 2 ::ffff:10.0.0.1 (RoCE v1, ens3)";
+            assert!(error.starts_with(&format!("GID is {text}: ")), "{error}");
+            assert!(error.contains(table), "{error}");
+        }
     }
 
     #[test]

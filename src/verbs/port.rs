@@ -11,24 +11,7 @@ use super::error::VerbsError;
 use crate::sys::bindings::{
     IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_PORT_ACTIVE, ibv_port_attr,
 };
-
-/// What carries the packets of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LinkLayer {
-    /// RoCEv2.
-    Ethernet,
-    /// LIDs, and GIDs where a GRH is used.
-    InfiniBand,
-}
-
-impl fmt::Display for LinkLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ethernet => "Ethernet",
-            Self::InfiniBand => "InfiniBand",
-        })
-    }
-}
+pub use crate::topology::LinkLayer;
 
 /// Most bytes of payload in one packet. The values are those of the QP context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

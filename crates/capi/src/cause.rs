@@ -62,9 +62,10 @@ failures! {
 
 fn of_config(error: &ConfigError) -> wv_status {
     match error {
-        ConfigError::NoRank | ConfigError::Number { .. } | ConfigError::Word { .. } => {
-            WV_BAD_CONFIG
-        }
+        ConfigError::NoRank
+        | ConfigError::Number { .. }
+        | ConfigError::Word { .. }
+        | ConfigError::Form { .. } => WV_BAD_CONFIG,
         _ => WV_OTHER,
     }
 }

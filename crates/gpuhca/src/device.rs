@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::abi::TWIN;
 use warpverbs::gpu::{
-    DeviceFacts, DeviceMemory, Event, Gpu, GpuError, HostMapped, KernelSet, Launch, MappedMmio,
-    MemoryHandle, OpenedMemory, RdmaSupport, RegisterKind, Stream,
+    DeviceFacts, DeviceMemory, Event, Gpu, GpuError, GpuSlot, HostMapped, KernelSet, Launch,
+    MappedMmio, MemoryHandle, OpenedMemory, RdmaSupport, RegisterKind, Stream,
 };
 
 /// A GPU whose kernels ring `gpuhca`.
@@ -33,6 +33,10 @@ impl Gpu for RankGpu {
 
     fn device_id(&self) -> String {
         self.0.device_id()
+    }
+
+    fn slot(&self) -> Option<GpuSlot> {
+        self.0.slot()
     }
 
     fn alloc(&self, bytes: usize, align: usize) -> Result<DeviceMemory, GpuError> {

@@ -10,7 +10,7 @@
 //
 //   devices N                  how many there are; default 1
 //   name TEXT                  of every device
-//   attribute ID VALUE         a CUdevice_attribute by number
+//   attribute ID VALUE [N]     a CUdevice_attribute by number, of device N or of all
 //   driver N                   13000 for CUDA 13.0, which also says which PTX can be read
 //   memory BYTES               of each device
 //   bases N                    allocations begin N bytes behind a page
@@ -174,15 +174,20 @@ static uint64_t number(const char *word, uint64_t otherwise) {
     return setting(word, text, sizeof text) ? strtoull(text, NULL, 0) : otherwise;
 }
 
-static int attribute(int id) {
+static int attribute_of(CUdevice device, int id) {
     char rest[64];
     for (const char *at = file.text; next_line(&at, "attribute", rest, sizeof rest);) {
-        int which, value;
-        if (sscanf(rest, "%d %d", &which, &value) == 2 && which == id) return value;
+        int which, value, only;
+        int words = sscanf(rest, "%d %d %d", &which, &value, &only);
+        if (words >= 2 && which == id && (words == 2 || only == device)) return value;
     }
     for (size_t i = 0; i < sizeof ATTRIBUTES / sizeof *ATTRIBUTES; i++)
         if (ATTRIBUTES[i][0] == id) return ATTRIBUTES[i][1];
     return 0;
+}
+
+static int attribute(int id) {
+    return attribute_of(0, id);
 }
 
 static uint64_t page_bytes(void) {
@@ -383,7 +388,7 @@ CUresult cuDeviceGetName(char *name, int room, CUdevice device) {
 CUresult cuDeviceGetAttribute(int *value, int id, CUdevice device) {
     ENTER(AFTER_INIT, "%d %d", id, device);
     if (!is_device(device)) return leave(INVALID_DEVICE);
-    *value = attribute(id);
+    *value = attribute_of(device, id);
     return leave(SUCCESS);
 }
 

@@ -13,7 +13,8 @@ use cudarc::driver::sys::{
 };
 
 use super::functions;
-use crate::gpu::GpuError;
+use crate::gpu::{GpuError, GpuSlot};
+use crate::topology::PciAddress;
 
 /// The devices of this process that are open, by ordinal.
 static OPEN: Mutex<BTreeMap<u32, Weak<Device>>> = Mutex::new(BTreeMap::new());
@@ -48,6 +49,7 @@ pub(super) fn error_name(result: CUresult) -> String {
 #[derive(Debug)]
 pub(super) struct Device {
     device: CUdevice,
+    slot: GpuSlot,
     context: CUcontext,
     name: String,
     /// Compute capability as in `sm_90`.
@@ -75,31 +77,21 @@ impl Device {
     }
 
     fn retain(ordinal: u32) -> Result<Arc<Self>, GpuError> {
-        functions::check()?;
-        // SAFETY: the library has it; may be called any number of times.
-        let started = unsafe { sys::cuInit(0) };
-        check("cuInit", started).map_err(|refusal| not_started(ordinal, started, &refusal))?;
-        let mut count = 0;
-        // SAFETY: `count` is written during the call.
-        check("cuDeviceGetCount", unsafe {
-            sys::cuDeviceGetCount(&raw mut count)
-        })?;
-        let count = u32::try_from(count).unwrap_or(0);
-        let index = match i32::try_from(ordinal) {
-            Ok(index) if ordinal < count => index,
-            _ => return Err(GpuError::NoDevice { ordinal, count }),
-        };
-        let mut device = 0;
-        // SAFETY: `device` is written during the call.
-        check("cuDeviceGet", unsafe {
-            sys::cuDeviceGet(&raw mut device, index)
-        })?;
+        let count = start(ordinal)?;
+        if ordinal >= count {
+            return Err(GpuError::NoDevice { ordinal, count });
+        }
+        let device = handle(ordinal)?;
         let mut context = ptr::null_mut();
         // SAFETY: `context` is written during the call; released in `drop`.
         let retained = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut context, device) };
         check("cuDevicePrimaryCtxRetain", retained)?;
         let mut this = Self {
             device,
+            slot: GpuSlot {
+                ordinal,
+                pci: PciAddress::default(),
+            },
             context,
             name: String::new(),
             arch: 0,
@@ -133,6 +125,11 @@ impl Device {
         // SAFETY: as above; puts the old mode back.
         let restored = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
         check("cuThreadExchangeStreamCaptureMode", restored).and(result)
+    }
+
+    /// Where it is.
+    pub(super) fn slot(&self) -> GpuSlot {
+        self.slot
     }
 
     /// The driver's number of it.
@@ -172,6 +169,7 @@ impl Device {
     }
 
     fn describe(&mut self) -> Result<(), GpuError> {
+        self.slot.pci = pci_address(self.device)?;
         let mut name = [0u8; 128];
         // SAFETY: the driver writes at most 128 bytes, NUL included.
         let named = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 128, self.device) };
@@ -198,11 +196,7 @@ impl Device {
     }
 
     pub(super) fn attribute(&self, which: CUdevice_attribute) -> Result<u32, GpuError> {
-        let mut value = 0;
-        // SAFETY: `value` is written during the call.
-        let asked = unsafe { sys::cuDeviceGetAttribute(&raw mut value, which, self.device) };
-        check("cuDeviceGetAttribute", asked)?;
-        Ok(u32::try_from(value).unwrap_or(0))
+        attribute(self.device, which)
     }
 }
 
@@ -212,6 +206,58 @@ impl Drop for Device {
         let released = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
         log(check("cuDevicePrimaryCtxRelease", released));
     }
+}
+
+/// The devices that this process may see, by ordinal. Opens none of them.
+pub(in crate::gpu) fn visible() -> Result<Vec<PciAddress>, GpuError> {
+    let count = start(0)?;
+    (0..count)
+        .map(|ordinal| pci_address(handle(ordinal)?))
+        .collect()
+}
+
+/// Starts the driver, for the device `ordinal`, and counts its devices.
+fn start(ordinal: u32) -> Result<u32, GpuError> {
+    functions::check()?;
+    // SAFETY: the library has it; may be called any number of times.
+    let started = unsafe { sys::cuInit(0) };
+    check("cuInit", started).map_err(|refusal| not_started(ordinal, started, &refusal))?;
+    let mut count = 0;
+    // SAFETY: `count` is written during the call.
+    check("cuDeviceGetCount", unsafe {
+        sys::cuDeviceGetCount(&raw mut count)
+    })?;
+    Ok(u32::try_from(count).unwrap_or(0))
+}
+
+fn handle(ordinal: u32) -> Result<CUdevice, GpuError> {
+    let mut device = 0;
+    let index = i32::try_from(ordinal).unwrap_or(i32::MAX);
+    // SAFETY: `device` is written during the call.
+    check("cuDeviceGet", unsafe {
+        sys::cuDeviceGet(&raw mut device, index)
+    })?;
+    Ok(device)
+}
+
+fn attribute(device: CUdevice, which: CUdevice_attribute) -> Result<u32, GpuError> {
+    let mut value = 0;
+    // SAFETY: `value` is written during the call.
+    let asked = unsafe { sys::cuDeviceGetAttribute(&raw mut value, which, device) };
+    check("cuDeviceGetAttribute", asked)?;
+    Ok(u32::try_from(value).unwrap_or(0))
+}
+
+/// A GPU is function 0 of its PCI device.
+fn pci_address(device: CUdevice) -> Result<PciAddress, GpuError> {
+    let number = |which| attribute(device, which);
+    let byte = |which| Ok::<_, GpuError>(u8::try_from(number(which)?).unwrap_or(u8::MAX));
+    Ok(PciAddress {
+        domain: number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?,
+        bus: byte(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
+        device: byte(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+        function: 0,
+    })
 }
 
 /// What it means that the driver does not start.

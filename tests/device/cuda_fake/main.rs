@@ -2,6 +2,7 @@
 //! person is told when the driver refuses. Kernels compute nothing here, and nothing that passes here says that a GPU works.
 #![cfg(feature = "cuda")]
 
+mod devices;
 mod memory;
 mod modules;
 mod open;

@@ -20,12 +20,17 @@ const MODULES: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("config", &[]),
     ("topology", &[]),
-    ("verbs", &["sys", "memheap", "abi", "error", "config"]),
-    ("gpu", &["abi", "error", "config"]),
+    (
+        "verbs",
+        &["sys", "memheap", "abi", "topology", "error", "config"],
+    ),
+    ("gpu", &["abi", "topology", "error", "config"]),
     ("fabric", &["verbs", "gpu", "error", "config"]),
     (
         "team",
-        &["fabric", "verbs", "gpu", "abi", "error", "config"],
+        &[
+            "fabric", "verbs", "gpu", "abi", "topology", "error", "config",
+        ],
     ),
     ("membership", &["team", "verbs", "abi", "error", "config"]),
     (

@@ -257,7 +257,7 @@ fn a_rank_without_its_device_is_told_to_those_that_have_theirs() {
             .with_rank(rank)
             .with_ranks(2)
             .with_store(format!("file://{}", directory.path().display()))
-            .with_device(device.to_owned())
+            .with_device(device.parse().unwrap())
             .with_gpu(GpuSelector::Simt);
         Team::start(&config)
             .map(|team| team.rank())

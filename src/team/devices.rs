@@ -1,0 +1,248 @@
+//! Which GPU and which HCAs a rank has, found and opened as its configuration says.
+
+use std::sync::Arc;
+
+use super::{MAX_RANKS, TeamError};
+use crate::config::{Config, DeviceChoice, GidChoice, GpuSelector, PortName};
+use crate::error::Error;
+use crate::gpu::{self, Gpu};
+use crate::topology::{Machine, PassedOver, PciAddress, Reason, Wish};
+use crate::verbs::{Context, DeviceInfo, DeviceSelector, VerbsError, device_list};
+
+/// What errors call the number of a rank on its machine.
+const OF_MACHINE: &str = "number of this rank on its machine";
+
+/// The GPU and the HCAs of one rank, open.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RankDevices {
+    /// Where its kernels run.
+    pub gpu: Arc<dyn Gpu>,
+    /// Its HCAs, one per rail.
+    pub contexts: Vec<Arc<Context>>,
+    /// RDMA devices that `auto` has looked at and not taken, each with the reason. Empty where devices are named.
+    pub passed_over: Vec<String>,
+}
+
+impl RankDevices {
+    /// Finds and opens what `config` names.
+    ///
+    /// # Errors
+    /// A device that is not there or does not do; where none does, every RDMA device with its reason; a number on the machine
+    /// to which it has no GPU.
+    pub fn open(config: &Config) -> Result<Self, Error> {
+        let visible = match config.gpu {
+            GpuSelector::Auto | GpuSelector::Cuda(_) => gpu::visible()?,
+            GpuSelector::Simt | GpuSelector::SimtDmabuf => Vec::new(),
+        };
+        let local = number_on_machine(config)?;
+        let selector = match config.gpu {
+            GpuSelector::Auto if !visible.is_empty() => {
+                GpuSelector::Cuda(ordinal_of(local, visible.len())?)
+            }
+            other => other,
+        };
+        let (contexts, passed_over) = match &config.device {
+            DeviceChoice::Named(names) => (named(names, &config.gid)?, Vec::new()),
+            DeviceChoice::Auto { .. } => {
+                // Before sysfs is read: software HCAs come into being when a process looks for devices.
+                let list = device_list()?;
+                let machine = Machine::of_this_process();
+                let (gpus, place) = gpus_of_ranks(selector, local, &visible, &machine);
+                let wish = Wish {
+                    gpus: &gpus,
+                    place,
+                    link_layer: None,
+                };
+                let (context, passed_over) = best(&machine, &wish, config, &list)?;
+                (vec![context], passed_over)
+            }
+        };
+        let is_soft = contexts.iter().any(|context| context.info().is_soft());
+        Ok(Self {
+            gpu: gpu::open_for(selector, is_soft)?,
+            contexts,
+            passed_over,
+        })
+    }
+}
+
+/// The number of the rank on its machine. A program may have set any.
+fn number_on_machine(config: &Config) -> Result<u32, TeamError> {
+    let local = config.local_rank.unwrap_or(0);
+    match local < MAX_RANKS {
+        true => Ok(local),
+        false => Err(TeamError::limit(
+            OF_MACHINE,
+            local,
+            format!("below {MAX_RANKS}"),
+        )),
+    }
+}
+
+/// The CUDA device of a rank with this number on its machine. A launcher may show each rank its own device alone.
+fn ordinal_of(local_rank: u32, visible: usize) -> Result<u32, TeamError> {
+    match local_rank {
+        _ if visible == 1 => Ok(0),
+        local if (local as usize) < visible => Ok(local),
+        local => {
+            let limit = format!(
+                "below the number of GPUs that this process sees, {visible}: start fewer ranks on this machine, or name the \
+                 GPU of each with WARPVERBS_GPU"
+            );
+            Err(TeamError::limit(OF_MACHINE, local, limit))
+        }
+    }
+}
+
+/// GPUs of the ranks of this machine, as far as this rank can tell, and its own place among them.
+fn gpus_of_ranks(
+    selector: GpuSelector,
+    local_rank: u32,
+    visible: &[PciAddress],
+    machine: &Machine,
+) -> (Vec<Option<PciAddress>>, usize) {
+    let GpuSelector::Cuda(ordinal) = selector else {
+        return (Vec::new(), local_rank as usize);
+    };
+    let Some(&own) = visible.get(ordinal as usize) else {
+        return (Vec::new(), local_rank as usize);
+    };
+    if visible.len() > 1 {
+        return (
+            visible.iter().copied().map(Some).collect(),
+            ordinal as usize,
+        );
+    }
+    // Its only one: each of the others may have another one, or the same.
+    let gpus: Vec<_> = machine.gpus().map(|gpu| gpu.address).collect();
+    match gpus.iter().position(|gpu| *gpu == own) {
+        Some(place) if gpus.len() > 1 => (gpus.into_iter().map(Some).collect(), place),
+        _ => (
+            vec![Some(own); local_rank as usize + 1],
+            local_rank as usize,
+        ),
+    }
+}
+
+/// Opens the devices of these names.
+fn named(names: &[PortName], gid: &GidChoice) -> Result<Vec<Arc<Context>>, VerbsError> {
+    names.iter().map(|name| open(name, gid)).collect()
+}
+
+fn open(name: &PortName, gid: &GidChoice) -> Result<Arc<Context>, VerbsError> {
+    let selector = DeviceSelector::Name(name.device.clone());
+    Context::open_with_gid(&selector, name.port, gid)
+}
+
+/// Opens the best device for a rank, and says why not those before it.
+fn best(
+    machine: &Machine,
+    wish: &Wish<'_>,
+    config: &Config,
+    list: &[DeviceInfo],
+) -> Result<(Arc<Context>, Vec<String>), VerbsError> {
+    let (candidates, mut passed_over) = candidates(machine, wish, &config.device, list);
+    for port in candidates {
+        match open(&port, &config.gid) {
+            Ok(context) => return Ok((context, passed_over)),
+            Err(error) => passed_over.push(format!("{port}: {error}")),
+        }
+    }
+    let wanted = match &config.device {
+        DeviceChoice::Auto { without } if without.is_empty() => DeviceSelector::Auto.to_string(),
+        others => format!("{} of {others}", DeviceSelector::Auto),
+    };
+    Err(VerbsError::NoDevice {
+        wanted,
+        found: passed_over,
+    })
+}
+
+/// The ports of the devices of libibverbs in the order in which a rank should try them, and what is said of the others. A device
+/// that sysfs does not show is tried last: libibverbs may know it by other means.
+fn candidates(
+    machine: &Machine,
+    wish: &Wish<'_>,
+    devices: &DeviceChoice,
+    list: &[DeviceInfo],
+) -> (Vec<PortName>, Vec<String>) {
+    let choice = wish.choose(machine, |device, port| {
+        let listed = list.iter().find(|info| info.name == device.name);
+        match listed {
+            None => Err(Reason::NotListed),
+            Some(info) if !info.mlx5 => Err(Reason::Provider),
+            Some(_) if devices.leaves_out(&device.name, port.number) => Err(Reason::LeftOut),
+            Some(_) => Ok(()),
+        }
+    });
+    let unseen = list.iter().filter(|info| {
+        let is_seen = machine.rdma_device(&info.name).is_some();
+        !is_seen && info.mlx5 && !devices.leaves_out(&info.name, 1)
+    });
+    let seen = choice.candidates.into_iter().map(|candidate| PortName {
+        device: candidate.device,
+        port: Some(candidate.port),
+    });
+    let unseen = unseen.map(|info| PortName {
+        device: info.name.clone(),
+        port: None,
+    });
+    let passed_over = choice.passed_over.iter().map(PassedOver::to_string);
+    (seen.chain(unseen).collect(), passed_over.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_has_the_gpu_of_its_number_or_the_only_one() {
+        for (local, visible, ordinal) in [(0, 8, 0), (7, 8, 7), (0, 1, 0), (7, 1, 0)] {
+            assert_eq!(ordinal_of(local, visible).unwrap(), ordinal);
+        }
+        for (local, visible) in [(8, 8), (2, 2), (u32::MAX, 8)] {
+            let error = ordinal_of(local, visible).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("is {local}; it must be below")),
+                "{error}"
+            );
+            assert!(error.contains("WARPVERBS_GPU"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_number_on_the_machine_is_that_of_a_team() {
+        let of = |local| number_on_machine(&Config::default().with_local_rank(local));
+        assert_eq!(
+            (of(None).unwrap(), of(Some(MAX_RANKS - 1)).unwrap()),
+            (0, MAX_RANKS - 1)
+        );
+        for local in [MAX_RANKS, u32::MAX] {
+            let error = of(Some(local)).unwrap_err().to_string();
+            assert!(
+                error.ends_with(&format!("is {local}; it must be below {MAX_RANKS}")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_gpus_of_the_other_ranks_are_those_that_they_would_take() {
+        let nothing = Machine::read(std::path::Path::new("/nowhere"));
+        let gpus: Vec<PciAddress> = ["0000:1b:00.0", "0000:43:00.0"]
+            .map(|it| it.parse().unwrap())
+            .into();
+        let of = |selector, local, visible: &[PciAddress]| {
+            gpus_of_ranks(selector, local, visible, &nothing)
+        };
+        let both: Vec<_> = gpus.iter().copied().map(Some).collect();
+        assert_eq!(of(GpuSelector::Cuda(1), 0, &gpus), (both, 1));
+        assert_eq!(of(GpuSelector::Simt, 3, &[]), (Vec::new(), 3));
+        assert_eq!(of(GpuSelector::Cuda(7), 3, &gpus), (Vec::new(), 3));
+        assert_eq!(
+            of(GpuSelector::Cuda(0), 2, &gpus[..1]),
+            (vec![Some(gpus[0]); 3], 2)
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! Which GPU and which HCA a rank gets, where a driver shows several GPUs.
+
+use softhca::Hca;
+use warpverbs::config::{Config, GpuSelector};
+use warpverbs::gpu::{self, GpuError};
+use warpverbs::team::{RankDevices, Team};
+use warpverbs::verbs::VerbsError;
+
+use super::fake;
+
+/// Buses (attribute 33) of two GPUs.
+const TWO: &str = "devices 2\nattribute 33 27 0\nattribute 33 67 1";
+
+fn of_local_rank(local_rank: u32) -> Config {
+    Config::default().with_local_rank(Some(local_rank))
+}
+
+/// What is told where a rank cannot have its devices.
+fn refusal(config: &Config) -> String {
+    RankDevices::open(config).unwrap_err().to_string()
+}
+
+#[test]
+fn each_rank_of_a_machine_has_the_gpu_of_its_number() {
+    fake(TWO).run(|fake| {
+        let _hca = Hca::new().unwrap();
+        let seen = gpu::visible().unwrap();
+        assert_eq!(seen.len(), 2);
+        assert!(fake.calls("cuDevicePrimaryCtxRetain").is_empty(), "none is opened");
+        for (local_rank, slot) in [(0, "gpu 0 (0000:1b:00.0)"), (1, "gpu 1 (0000:43:00.0)")] {
+            let devices = RankDevices::open(&of_local_rank(local_rank)).unwrap();
+            assert_eq!(devices.gpu.slot().unwrap().to_string(), slot);
+            assert_eq!(devices.gpu.slot().unwrap().pci, seen[local_rank as usize]);
+        }
+        let error = refusal(&of_local_rank(2));
+        let wanted = "number of this rank on its machine is 2; it must be below the number of GPUs that this process sees, 2";
+        assert!(error.starts_with(wanted), "{error}");
+        // Named, it is no matter of the number.
+        let named = of_local_rank(2).with_gpu(GpuSelector::Cuda(1));
+        assert_eq!(RankDevices::open(&named).unwrap().gpu.slot().unwrap().ordinal, 1);
+        let absent = RankDevices::open(&named.with_gpu(GpuSelector::Cuda(7))).unwrap_err();
+        assert!(matches!(absent.downcast_ref(), Some(GpuError::NoDevice { ordinal: 7, count: 2 })));
+        let on_cpu = RankDevices::open(&of_local_rank(2).with_gpu(GpuSelector::Simt)).unwrap();
+        assert_eq!(on_cpu.gpu.slot(), None);
+    });
+}
+
+#[test]
+fn a_rank_that_is_shown_its_gpu_alone_takes_that() {
+    fake("attribute 33 67").run(|_| {
+        let _hca = Hca::new().unwrap();
+        let devices = RankDevices::open(&of_local_rank(5)).unwrap();
+        assert_eq!(
+            devices.gpu.slot().unwrap().to_string(),
+            "gpu 0 (0000:43:00.0)"
+        );
+    });
+}
+
+#[test]
+fn without_a_driver_no_gpu_is_visible_and_one_that_does_not_start_is_an_error() {
+    fake("refuse cuInit 100").run(|_| assert_eq!(gpu::visible().unwrap(), []));
+    fake("")
+        .lacking("cuInit")
+        .run(|_| assert_eq!(gpu::visible().unwrap(), []));
+}
+
+#[test]
+fn a_driver_that_does_not_start_is_an_error_of_auto() {
+    fake("refuse cuInit 803").run(|_| {
+        let error = gpu::visible().unwrap_err();
+        assert!(matches!(error, GpuError::NoStart { .. }), "{error}");
+        assert!(refusal(&of_local_rank(0)).contains("releases"));
+    });
+}
+
+#[test]
+fn hcas_are_named_left_out_and_refused_in_words() {
+    fake(TWO).run(|_| {
+        let [one, other] = [0, 1].map(|_| Hca::new().unwrap());
+        let config = |devices: String| of_local_rank(0).with_device(devices.parse().unwrap());
+        let names = |devices: String| -> Vec<String> {
+            let devices = RankDevices::open(&config(devices)).unwrap();
+            devices
+                .contexts
+                .iter()
+                .map(|context| context.name().to_owned())
+                .collect()
+        };
+        let [a, b] = [&one, &other].map(|hca| hca.name().to_owned());
+        assert_eq!(names(format!("{b},{a}:1")), [b.clone(), a.clone()]);
+        assert_eq!(names(format!("^{a}")), [b.clone()]);
+        assert_eq!(names(format!("^{b}:1")), [a.clone()]);
+
+        let port = refusal(&config(format!("{a}:2")));
+        assert!(
+            port.starts_with(&format!("ibv_query_port on {a}: ")),
+            "{port}"
+        );
+        let both = RankDevices::open(&config(format!("^{a},{b}"))).unwrap_err();
+        let Some(VerbsError::NoDevice { wanted, found }) = both.downcast_ref() else {
+            panic!("{both}");
+        };
+        assert!(wanted.ends_with(&format!("of ^{a},{b}")), "{wanted}");
+        let told = |name: &str| format!("{name} port 1: the configuration leaves it out");
+        assert_eq!(*found, [told(&a), told(&b)]);
+    });
+}
+
+/// The turn of ranks that see the same HCAs: by the number of the rank where they have no GPU.
+#[test]
+fn ranks_without_a_gpu_take_the_hcas_of_a_machine_in_turn() {
+    fake("devices 0").run(|_| {
+        let hcas = [0, 1, 2].map(|_| Hca::new().unwrap());
+        let of = |rank: u32| {
+            let devices = RankDevices::open(&of_local_rank(rank)).unwrap();
+            devices.contexts[0].name().to_owned()
+        };
+        let names = [0, 1, 2, 0].map(|hca: usize| hcas[hca].name().to_owned());
+        assert_eq!([0, 1, 2, 3].map(of), names);
+        assert_eq!(of(1), names[1], "on every run");
+    });
+}
+
+#[test]
+fn a_gid_is_named_by_subnet_interface_or_index() {
+    fake(TWO).run(|_| {
+        let hca = Hca::new().unwrap();
+        let config = |gid: &str| of_local_rank(0).with_gid(gid.parse().unwrap());
+        let index = |gid: &str| {
+            let devices = RankDevices::open(&config(gid).with_device(hca.name().parse().unwrap()));
+            devices.unwrap().contexts[0].own_gid().unwrap().index
+        };
+        assert_eq!(["auto", "127.0.0.0/8", "lo", "3"].map(index), [3; 4]);
+        assert_eq!(["fe80::/10", "1"].map(index), [1; 2]);
+        let own = hca.ip().to_string();
+        assert_eq!(index(&own), 3);
+        // By name it is the error itself, and for `auto` the reason why the device is passed over.
+        for gid in ["10.1.0.0/16", "ens3", "0", "99"] {
+            let by_name = refusal(&config(gid).with_device(hca.name().parse().unwrap()));
+            let wanted = format!(
+                "GID is {gid}: expected an entry of RoCE v2 in the table of {}: 0 fe80::",
+                hca.name()
+            );
+            assert!(by_name.starts_with(&wanted), "{by_name}");
+            assert!(
+                by_name.contains(&format!("3 ::ffff:{own} (RoCE v2, lo)")),
+                "{by_name}"
+            );
+            assert!(refusal(&config(gid)).contains(&wanted), "{gid}");
+        }
+    });
+}
+
+#[test]
+fn the_path_of_a_rank_is_one_line_for_each_rail() {
+    fake(TWO).run(|_| {
+        let hcas = [0, 1].map(|_| Hca::new().unwrap());
+        let names = hcas.each_ref().map(|hca| hca.name());
+        let config = of_local_rank(1).with_device(names.join(",").parse().unwrap());
+        let team = Team::start(&config).unwrap();
+        let paths: Vec<_> = team.paths().iter().map(ToString::to_string).collect();
+        let wanted = hcas.each_ref().map(|hca| {
+            let (name, ip) = (hca.name(), hca.ip());
+            format!(
+                "rank 0: gpu 1 (0000:43:00.0) -> {name} port 1, RoCEv2 {ip} (gid 3, lo), MTU 4096"
+            )
+        });
+        assert_eq!(paths, wanted);
+    });
+}
