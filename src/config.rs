@@ -249,8 +249,8 @@ impl fmt::Display for GpuSelector {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathConfig {
-    /// Own GID, by index. `WARPVERBS_GID_INDEX`; default: on Ethernet RoCEv2, routable before link-local, IPv4 before IPv6; on
-    /// InfiniBand the first.
+    /// Own GID, by index; no variable. Default the one that the device was opened to speak from, which `WARPVERBS_GID` names
+    /// ([`Context::own_gid`](crate::verbs::Context::own_gid)).
     pub gid_index: Option<u32>,
     /// Partition key, by value. `WARPVERBS_PKEY`, such as `0x8001`; default the first of the port.
     pub pkey: Option<u16>,
@@ -332,19 +332,17 @@ impl PathConfig {
             let value = number(&variable, name, least.into(), most.into(), default.into())?;
             Ok(u8::try_from(value).expect("at most `most`"))
         };
-        let given = |name: &str| variable(name).is_some();
         let class = byte("WARPVERBS_TRAFFIC_CLASS", 0, u8::MAX, 0)?;
-        let gid_index = number(&variable, "WARPVERBS_GID_INDEX", 0, 255, 0)?;
-        let gid_index = u32::try_from(gid_index).expect("at most 255");
+        let has_class = variable("WARPVERBS_TRAFFIC_CLASS").is_some();
         Ok(Self {
-            gid_index: given("WARPVERBS_GID_INDEX").then_some(gid_index),
+            gid_index: None,
             pkey: pkey(&variable)?,
             lag_port: match byte("WARPVERBS_LAG_PORT", 0, 15, 0)? {
                 0 => None,
                 port => Some(port),
             },
             grh: word(&variable, "WARPVERBS_GRH", &GRH)?,
-            traffic_class: given("WARPVERBS_TRAFFIC_CLASS").then_some(class),
+            traffic_class: has_class.then_some(class),
             priority: byte("WARPVERBS_PRIORITY", 0, 7, 0)?,
             service_level: byte("WARPVERBS_SERVICE_LEVEL", 0, 15, 0)?,
             hop_limit: byte("WARPVERBS_HOP_LIMIT", 1, u8::MAX, 64)?,

@@ -89,8 +89,8 @@ fn hcas_are_named_left_out_and_refused_in_words() {
         };
         let [a, b] = [&one, &other].map(|hca| hca.name().to_owned());
         assert_eq!(names(format!("{b},{a}:1")), [b.clone(), a.clone()]);
-        assert_eq!(names(format!("^{a}")), [b.clone()]);
-        assert_eq!(names(format!("^{b}:1")), [a.clone()]);
+        assert_eq!(names(format!("^{a}")), [b.as_str()]);
+        assert_eq!(names(format!("^{b}:1")), [a.as_str()]);
 
         let port = refusal(&config(format!("{a}:2")));
         assert!(

@@ -22,5 +22,5 @@ fn the_demo_runs_on_infiniband_with_and_without_a_grh() {
 
 #[test]
 fn the_demo_runs_over_ipv6() {
-    steps(&[("WARPVERBS_GID_INDEX", "1")]);
+    steps(&[("WARPVERBS_GID", "1")]);
 }
