@@ -20,7 +20,7 @@ fn lengths(cut: Cut, bytes: u64) -> Vec<u64> {
 #[test]
 fn the_rule_is_that_of_its_table() {
     let cut = usual();
-    assert_eq!(lengths(cut, 0), []);
+    assert_eq!(lengths(cut, 0), [0_u64; 0]);
     for whole in [1, 65_535, 65_536, 65_537, 69_632] {
         assert_eq!(lengths(cut, whole), [whole]);
     }
