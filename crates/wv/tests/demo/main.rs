@@ -393,6 +393,86 @@ fn a_device_that_is_not_there_is_named_with_those_that_are() {
     assert!(message.contains("no RDMA device mlx5_77"), "{message}");
 }
 
+/// Each rank tells its way once, before the result.
+#[test]
+fn every_rank_tells_its_path_once() {
+    let output = Demo::new(&[
+        "--ranks", "2", "--steps", "1", "--device", "sim", "--gpu", "simt",
+    ])
+    .run();
+    assert!(output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    for rank in 0..2 {
+        let start = format!("rank {rank}: simt -> mlx5_0 port 1, RoCEv2 127.");
+        let lines: Vec<_> = errors
+            .lines()
+            .filter(|line| line.starts_with(&start))
+            .collect();
+        assert_eq!(lines.len(), 1, "{errors}");
+        assert!(lines[0].ends_with(" (gid 3, lo), MTU 4096"), "{errors}");
+    }
+}
+
+/// In a program on software HCAs, those are devices like any other.
+fn on_two_devices(arguments: &[&str]) -> Output {
+    let command = [
+        &[
+            "sim",
+            "--devices",
+            "2",
+            "--",
+            env!("CARGO_BIN_EXE_wv"),
+            "demo",
+        ],
+        arguments,
+    ];
+    let mut wv = Command::new(env!("CARGO_BIN_EXE_wv"));
+    wv.args(command.concat())
+        .args(["--steps", "1", "--gpu", "simt", "--tokens", "16"]);
+    wv.output().unwrap()
+}
+
+#[test]
+fn ranks_take_named_devices_in_turn() {
+    let output = on_two_devices(&["--ranks", "4", "--device", "mlx5_1,mlx5_0"]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    for (rank, device) in [(0, "mlx5_1"), (1, "mlx5_0"), (2, "mlx5_1"), (3, "mlx5_0")] {
+        let line = format!("rank {rank}: simt -> {device} port 1, ");
+        assert!(errors.contains(&line), "{errors}");
+    }
+    let uneven = on_two_devices(&["--ranks", "3", "--device", "mlx5_1,mlx5_0"]);
+    let errors = String::from_utf8_lossy(&uneven.stderr).into_owned();
+    assert_eq!(uneven.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("--device names 2 for 3 ranks"), "{errors}");
+}
+
+#[test]
+fn what_auto_passes_over_is_told_before_it_takes_software_hcas() {
+    let output = on_two_devices(&["--ranks", "2", "--device", "^mlx5_0,mlx5_1"]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    let line = |text: &str| errors.lines().position(|line| line == text);
+    let passed_over = [0, 1].map(|number| {
+        line(&format!(
+            "wv demo: passes over mlx5_{number} port 1: the configuration leaves it out"
+        ))
+    });
+    let taken = line("wv demo: software HCAs, one per rank");
+    assert!(
+        passed_over
+            .iter()
+            .all(|place| place.is_some() && *place < taken),
+        "{errors}"
+    );
+    let auto = on_two_devices(&["--ranks", "2", "--device", "^mlx5_0"]);
+    let errors = String::from_utf8_lossy(&auto.stderr).into_owned();
+    assert!(
+        errors.contains("rank 1: simt -> mlx5_1 port 1, "),
+        "{errors}"
+    );
+}
+
 #[test]
 fn an_address_in_use_ends_all_ranks_with_an_error_that_names_it() {
     let (status, message) = Demo::new(&["--ranks", "2", "--device", "sim"])

@@ -6,6 +6,7 @@ use crate::cmd::etcd::EtcdError;
 use crate::cmd::output::OutputError;
 use crate::cmd::sim::SimError;
 use gpuhca::GpuhcaError;
+use warpverbs::error::Error;
 use warpverbs::gpu::GpuError;
 use warpverbs::membership::GroupError;
 use warpverbs::moe::MoeError;
@@ -89,6 +90,9 @@ pub enum DemoError {
     /// The device that runs kernels.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// The GPU or the HCAs of a rank.
+    #[error(transparent)]
+    Device(#[from] Error),
     /// The HCA that is a kernel.
     #[error(transparent)]
     Gpuhca(#[from] GpuhcaError),

@@ -14,7 +14,7 @@ use super::options::DemoOptions;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Spec {
     pub(super) options: DemoOptions,
-    /// RDMA device by name; none: the first that DevX can drive.
+    /// `--device`, of which each rank takes what is for it; none: software HCAs of its own.
     pub(super) device: Option<String>,
     /// HCAs of each rank, where that is `device`'s; with several they are software HCAs.
     pub(super) rails: u32,
@@ -44,6 +44,8 @@ pub(super) enum Message {
         gpu: String,
         /// IPv4 address of the HCA of each rail, if all have one.
         addresses: Vec<String>,
+        /// The way of its traffic, a line for each rail.
+        paths: Vec<String>,
     },
     /// A step, counted from 1, begins. Told where ranks are killed.
     Begins { step: u32 },

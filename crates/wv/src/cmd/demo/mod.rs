@@ -7,6 +7,7 @@
 mod chaos;
 mod check;
 mod counters;
+mod devices;
 mod disturbed_store;
 mod dump;
 mod error;
@@ -25,13 +26,13 @@ mod rank;
 mod reference;
 mod report;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 pub use chaos::{ChaosOptions, Kill, run_chaos};
+use devices::Device;
 pub use error::DemoError;
 use input::Inputs;
 use launch::{Ranks, Workplace};
@@ -41,8 +42,6 @@ pub use rank::{RankOptions, run_rank};
 use report::{RanOn, Summary};
 
 use crate::cmd::output;
-use warpverbs::gpu::GpuSelector;
-use warpverbs::verbs::{Context, DeviceSelector, VerbsError};
 
 /// Ranks wait no shorter for each other. A run whose limit is shorter ends by that, and says so.
 const SHORTEST: Duration = Duration::from_secs(20);
@@ -111,8 +110,15 @@ fn run_ranks(options: &DemoOptions, inputs: &Inputs) -> Result<Summary, DemoErro
     let mut joined = start.elapsed();
     let results = ranks.finish(limit, |_, message| match message {
         Message::Joined {
-            device, soft, gpu, ..
+            device,
+            soft,
+            gpu,
+            paths,
+            ..
         } => {
+            for path in paths {
+                output::say(format_args!("{path}"));
+            }
             joined = start.elapsed();
             ran_on = RanOn {
                 device: device.clone(),
@@ -144,16 +150,16 @@ struct Run {
 impl Run {
     fn prepare(options: &DemoOptions) -> Result<Self, DemoError> {
         let limit = Duration::from_secs(options.timeout.max(1));
-        options.gpu.parse::<GpuSelector>()?;
+        devices::check_gpus(&options.gpu, options.ranks)?;
         if let Some(directory) = &options.dump {
             dump::prepare(directory)?;
         }
         // The ranks read them too; a wrong one is told once.
         rank::modes()?;
-        let device = Device::choose(&options.device)?;
+        let device = Device::choose(&options.device, options.ranks)?;
         output::say(format_args!("wv demo: {}", device.in_words()));
         let place = Workplace::new()?;
-        let spec = Self::spec(options, &place, device.name());
+        let spec = Self::spec(options, &place, device.option());
         Ok(Self {
             device,
             place,
@@ -162,7 +168,7 @@ impl Run {
         })
     }
 
-    /// What the ranks are to do on the RDMA device of this name.
+    /// What the ranks are to do on RDMA devices that `--device` names, or on software HCAs.
     fn spec(options: &DemoOptions, place: &Workplace, device: Option<String>) -> Spec {
         let limit = Duration::from_secs(options.timeout.max(1));
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -191,55 +197,4 @@ fn progress_bar(options: &DemoOptions) -> ProgressBar {
     let style =
         ProgressStyle::with_template("{bar:40} {pos}/{len} steps of ranks verified, {elapsed}");
     bar.with_style(style.expect("a valid template"))
-}
-
-/// What the ranks talk through.
-enum Device {
-    /// Software HCAs, by this `LD_PRELOAD`.
-    Soft(OsString),
-    /// The device of this name.
-    Named(String),
-}
-
-impl Device {
-    fn choose(option: &str) -> Result<Self, DemoError> {
-        match option {
-            "sim" => Self::soft(),
-            "auto" => match Context::open(&DeviceSelector::Auto) {
-                Ok(context) => Ok(Self::Named(context.name().to_owned())),
-                Err(VerbsError::NoDevice { .. }) => Self::soft(),
-                Err(error) => Err(error.into()),
-            },
-            name => Ok(Self::Named(
-                Context::open(&DeviceSelector::Name(name.to_owned()))?
-                    .name()
-                    .to_owned(),
-            )),
-        }
-    }
-
-    fn soft() -> Result<Self, DemoError> {
-        Ok(Self::Soft(crate::cmd::sim::preload_for_ranks()?))
-    }
-
-    fn in_words(&self) -> String {
-        match self {
-            Self::Soft(_) => "software HCAs, one per rank".to_owned(),
-            Self::Named(name) => format!("RDMA device {name}"),
-        }
-    }
-
-    fn name(&self) -> Option<String> {
-        match self {
-            Self::Soft(_) => None,
-            Self::Named(name) => Some(name.clone()),
-        }
-    }
-
-    fn preload(&self) -> Option<&OsString> {
-        match self {
-            Self::Soft(preload) => Some(preload),
-            Self::Named(_) => None,
-        }
-    }
 }

@@ -58,11 +58,13 @@ pub struct DemoOptions {
     /// Generate the routing: even, skewed, or every token to the same experts
     #[arg(long, value_enum, conflicts_with = "routing")]
     pub routing_kind: Option<RoutingKind>,
-    /// RDMA device: auto takes one that DevX can drive if there is one, else the software HCA; sim; a name; or gpuhca, a kernel
-    /// of the GPU itself, for ranks that are threads of one process
+    /// RDMA device: auto takes the best one for each rank's GPU if DevX can drive one, else the software HCA; ^NAME, auto
+    /// without that device; sim; a name; NAME,NAME, which ranks take in turn; or gpuhca, a kernel of the GPU itself, for ranks
+    /// that are threads of one process
     #[arg(long, default_value = "auto")]
     pub device: String,
-    /// Where kernels run: auto, simt (the CPU), simt-dmabuf (with memory that a software HCA takes as DMA-BUFs), or the number of a GPU
+    /// Where kernels run: auto (GPUs in turn, if there are any), simt (the CPU), simt-dmabuf (with memory that a software HCA takes
+    /// as DMA-BUFs), or the number of a GPU; several, separated by commas, which ranks take in turn
     #[arg(long, default_value = "auto")]
     pub gpu: String,
     /// Ranks load from and store to each other's memory where they can, and the HCA is left alone, as with WARPVERBS_DIRECT=1.

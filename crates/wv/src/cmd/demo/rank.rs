@@ -15,7 +15,7 @@ use super::dump::Dump;
 use super::experts::{expert, factors};
 use super::input::Inputs;
 use super::messages::{Message, RankResult, Spec, tell};
-use super::{DemoError, check, instructions};
+use super::{DemoError, check, devices, instructions};
 use warpverbs::abi::DevicePtr;
 use warpverbs::config::{PathConfig, QpModes};
 use warpverbs::gpu::{self, DeviceMemory, GpuSelector, Launch};
@@ -24,7 +24,7 @@ use warpverbs::internal::moe_abi::DemoExpertParams;
 use warpverbs::membership::{newest_view, next_generation};
 use warpverbs::moe::{Batch, Format, Moe, MoeError, RowLayout, Workspace, required_bytes};
 use warpverbs::team::{Store, Team, TeamConfig, open_store};
-use warpverbs::verbs::{Context, DeviceSelector};
+use warpverbs::verbs::Context;
 
 /// Options of a rank process.
 #[derive(clap::Args, Debug)]
@@ -159,26 +159,17 @@ impl Rank {
             true => instructions::disturbed(store),
             false => store,
         };
-        let selector = match &spec.device {
-            _ if hca.is_some() => DeviceSelector::Name(format!("mlx5_{}", options.rank)),
-            Some(name) => DeviceSelector::Name(name.clone()),
-            None => DeviceSelector::Auto,
-        };
-        let contexts = match spec.rails {
-            1 => vec![Context::open(&selector)?],
-            rails => {
-                let names = (0..rails).map(|rail| DeviceSelector::Name(format!("mlx5_{rail}")));
-                names
-                    .map(|name| Context::open(&name))
-                    .collect::<Result<_, _>>()?
+        let (contexts, gpu) = match hca {
+            Some(hca) => {
+                let gpu = gpu::open(spec.options.gpu.parse::<GpuSelector>()?)?;
+                (vec![devices::open_own_of(options.rank)?], hca.for_rank(gpu))
+            }
+            None => {
+                let own = devices::open_for(&spec, options.rank, inputs.ranks)?;
+                (own.contexts, own.gpu)
             }
         };
         let context = &contexts[0];
-        let selector = spec.options.gpu.parse::<GpuSelector>()?;
-        let gpu = match hca {
-            Some(hca) => hca.for_rank(gpu::open(selector)?),
-            None => gpu::open_for(selector, context.info().is_soft())?,
-        };
         let config = TeamConfig::new(options.rank, inputs.ranks)
             .with_timeout(Duration::from_millis(spec.join_timeout_ms))
             .with_deadline(Duration::from_millis(spec.deadline_ms))
@@ -219,6 +210,7 @@ impl Rank {
             soft: context.info().is_soft(),
             gpu: gpu.label(),
             addresses: contexts.iter().filter_map(|of| address(of)).collect(),
+            paths: team.paths().iter().map(ToString::to_string).collect(),
         });
         Ok(Self {
             spec,

@@ -1,0 +1,205 @@
+//! Which devices the ranks of a demo have: software HCAs, or RDMA devices of the machine, and where kernels run.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use super::DemoError;
+use super::messages::Spec;
+use crate::cmd::output;
+use warpverbs::config::{Config, DeviceChoice, GidChoice};
+use warpverbs::gpu::{self, GpuSelector};
+use warpverbs::team::RankDevices;
+use warpverbs::verbs::{Context, DeviceSelector, VerbsError};
+
+/// What the ranks talk through.
+pub(super) enum Device {
+    /// Software HCAs, by this `LD_PRELOAD`.
+    Soft(OsString),
+    /// RDMA devices of this machine, as `--device` says.
+    Real(String),
+}
+
+impl Device {
+    /// What `--device` says, for so many ranks. `auto` takes software HCAs where no RDMA device does, and says why none does.
+    pub(super) fn choose(option: &str, ranks: u32) -> Result<Self, DemoError> {
+        if option == "sim" {
+            return Self::soft();
+        }
+        if !is_auto(option) {
+            let names: BTreeSet<String> = (0..ranks)
+                .map(|rank| of_rank("--device", option, rank, ranks))
+                .collect::<Result<_, _>>()?;
+            for name in names {
+                open(choice(&name)?, GpuSelector::Simt, 0)?;
+            }
+            return Ok(Self::Real(option.to_owned()));
+        }
+        match open(choice(option)?, GpuSelector::Simt, 0) {
+            Ok(_) => Ok(Self::Real(option.to_owned())),
+            Err(DemoError::Device(error)) => match error.downcast_ref() {
+                Some(VerbsError::NoDevice { found, .. }) => {
+                    for reason in found {
+                        output::say(format_args!("wv demo: passes over {reason}"));
+                    }
+                    Self::soft()
+                }
+                _ => Err(DemoError::Device(error)),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    fn soft() -> Result<Self, DemoError> {
+        Ok(Self::Soft(crate::cmd::sim::preload_for_ranks()?))
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        match self {
+            Self::Soft(_) => "software HCAs, one per rank".to_owned(),
+            Self::Real(option) if is_auto(option) => {
+                "RDMA devices of this machine, the best one for each rank".to_owned()
+            }
+            Self::Real(option) => format!("RDMA device {option}"),
+        }
+    }
+
+    /// `--device` for the ranks; none for software HCAs.
+    pub(super) fn option(&self) -> Option<String> {
+        match self {
+            Self::Soft(_) => None,
+            Self::Real(option) => Some(option.clone()),
+        }
+    }
+
+    pub(super) fn preload(&self) -> Option<&OsString> {
+        match self {
+            Self::Soft(preload) => Some(preload),
+            Self::Real(_) => None,
+        }
+    }
+}
+
+/// Refuses what `--gpu` cannot mean for so many ranks.
+pub(super) fn check_gpus(option: &str, ranks: u32) -> Result<(), DemoError> {
+    (0..ranks).try_for_each(|rank| selector(option, rank, ranks).map(drop))
+}
+
+/// The devices of one rank that is a process of its own.
+pub(super) fn open_for(spec: &Spec, rank: u32, ranks: u32) -> Result<RankDevices, DemoError> {
+    let device = match (&spec.device, spec.rails) {
+        (None, 1) => DeviceChoice::default(),
+        (None, rails) => choice(&mlx5_names(rails))?,
+        (Some(option), _) if is_auto(option) => choice(option)?,
+        (Some(option), _) => choice(&of_rank("--device", option, rank, ranks)?)?,
+    };
+    let gpu = selector(&spec.options.gpu, rank, ranks)?;
+    open(device, in_turn(gpu, rank)?, rank)
+}
+
+/// The HCA of one rank that is a thread of this process, which has one for each.
+pub(super) fn open_own_of(rank: u32) -> Result<Arc<Context>, DemoError> {
+    let selector = DeviceSelector::Name(format!("mlx5_{rank}"));
+    Ok(Context::open(&selector)?)
+}
+
+fn open(device: DeviceChoice, gpu: GpuSelector, rank: u32) -> Result<RankDevices, DemoError> {
+    let config = Config::default()
+        .with_local_rank(Some(rank))
+        .with_device(device)
+        .with_gid(gid()?)
+        .with_gpu(gpu);
+    Ok(RankDevices::open(&config)?)
+}
+
+/// The GID that the environment names.
+fn gid() -> Result<GidChoice, DemoError> {
+    let named = env::var("WARPVERBS_GID").unwrap_or_else(|_| "auto".to_owned());
+    named
+        .parse()
+        .map_err(|error| DemoError::Option(format!("WARPVERBS_GID: {error}")))
+}
+
+/// The GPU of a rank where it may be any: all ranks are on this machine, and may be more than GPUs.
+fn in_turn(gpu: GpuSelector, rank: u32) -> Result<GpuSelector, DemoError> {
+    if gpu != GpuSelector::Auto {
+        return Ok(gpu);
+    }
+    let visible = u32::try_from(gpu::visible()?.len()).unwrap_or(u32::MAX);
+    Ok(match rank.checked_rem(visible) {
+        Some(ordinal) => GpuSelector::Cuda(ordinal),
+        None => GpuSelector::Auto,
+    })
+}
+
+fn selector(option: &str, rank: u32, ranks: u32) -> Result<GpuSelector, DemoError> {
+    let word = of_rank("--gpu", option, rank, ranks)?;
+    word.parse()
+        .map_err(|error| DemoError::Option(format!("--gpu: {error}")))
+}
+
+fn choice(text: &str) -> Result<DeviceChoice, DemoError> {
+    text.parse()
+        .map_err(|error| DemoError::Option(format!("--device: {error}")))
+}
+
+/// Whether each rank looks for the best device itself.
+fn is_auto(option: &str) -> bool {
+    option == "auto" || option.starts_with('^')
+}
+
+fn mlx5_names(count: u32) -> String {
+    let names: Vec<_> = (0..count).map(|number| format!("mlx5_{number}")).collect();
+    names.join(",")
+}
+
+/// What a list says for one rank: the ranks take its entries in turn, and each entry has as many ranks as any other.
+fn of_rank(option: &str, list: &str, rank: u32, ranks: u32) -> Result<String, DemoError> {
+    let entries: Vec<&str> = list.split(',').map(str::trim).collect();
+    let is_shared = (ranks as usize).is_multiple_of(entries.len());
+    if !is_shared {
+        return Err(DemoError::Option(format!(
+            "{option} names {} for {ranks} ranks, which cannot share them evenly: name 1, {ranks}, or a number that divides {ranks}",
+            entries.len()
+        )));
+    }
+    Ok(entries[rank as usize % entries.len()].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_take_the_entries_of_a_list_in_turn() {
+        let of = |list: &str, ranks| -> Result<Vec<String>, String> {
+            let each = (0..ranks).map(|rank| of_rank("--gpu", list, rank, ranks));
+            each.collect::<Result<_, _>>()
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(of("0,1,2,3", 4).unwrap(), ["0", "1", "2", "3"]);
+        assert_eq!(
+            of("mlx5_0, mlx5_1", 4).unwrap(),
+            ["mlx5_0", "mlx5_1", "mlx5_0", "mlx5_1"]
+        );
+        assert_eq!(of("auto", 3).unwrap(), ["auto"; 3]);
+        for (list, ranks) in [("0,1,2", 4), ("0,1,2,3", 2), ("0,1", 3), ("0,1", 1)] {
+            let error = of(list, ranks).unwrap_err();
+            assert!(error.contains(&format!("for {ranks} ranks")), "{error}");
+        }
+    }
+
+    #[test]
+    fn lists_that_do_not_fit_are_errors_of_the_command_line() {
+        assert!(check_gpus("0,1,2,3", 4).is_ok() && check_gpus("simt", 7).is_ok());
+        for option in ["0,1,2", "0,x", "0,", "^0"] {
+            assert!(check_gpus(option, 4).unwrap_err().is_input(), "{option}");
+        }
+        let devices = |option| Device::choose(option, 4).map(|device| device.in_words());
+        for option in ["mlx5_0,mlx5_1,mlx5_2", "mlx5_0:0", "", "^", "mlx5_0,auto"] {
+            let error = devices(option).unwrap_err();
+            assert!(error.is_input(), "{option}: {error}");
+        }
+    }
+}
