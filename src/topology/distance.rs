@@ -141,7 +141,7 @@ mod tests {
             host_bridge: None,
             ..one.clone()
         };
-        assert_eq!(between(&lost, &one, 1), Distance::Node);
-        assert_eq!(between(&lost, &one, 2), Distance::Sys);
+        assert_eq!(between(&lost, &other, 1), Distance::Node);
+        assert_eq!(between(&lost, &other, 2), Distance::Sys);
     }
 }

@@ -117,7 +117,7 @@ const SQUARES_CONFIGURATIONS: &str = r#"
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpverbs::config::{Config, QpModes};
+use warpverbs::config::{Config, GrhUse, PathConfig, QpModes};
 use warpverbs::gpu::Launch;
 use warpverbs::gpu::simt::SimtOptions;
 use warpverbs::membership::GroupConfig;
@@ -126,7 +126,7 @@ use warpverbs::moe::{
 };
 use warpverbs::team::{Queues, Sharing, TeamConfig};
 use warpverbs::verbs::{
-    ControlHeap, Gid, HeapRegion, ImageAttr, PathAttr, QpConfig, QpPlaces,
+    ControlHeap, Gid, GlobalRoute, HeapRegion, ImageAttr, InfinibandAddress, PathAttr, QpConfig, QpPlaces,
     RoceAddress, SendAttr,
 };
 
@@ -143,6 +143,9 @@ pub fn print() {
     let mut group = GroupConfig::new().with_lease_ttl(Duration::from_secs(3));
     group.stall_bound = Some(Duration::from_secs(9));
     let path = PathAttr::new(5, RoceAddress::new(Gid::default()).with_priority(1), 7).with_rail(1);
+    let route = GlobalRoute::new(Gid::default()).with_hop_limit(2);
+    let lid = InfinibandAddress::new(5).with_grh(Some(route));
+    let ways = PathConfig::default().with_grh(GrhUse::Always);
     let send = SendAttr::new(7).with_retry(2);
     let qp = QpConfig::default().with_log_depth(9);
     let image = ImageAttr::new(8).with_life(1);
@@ -158,6 +161,7 @@ pub fn print() {
     let back = CombineInput::default().with_y(3);
     let sums = CombineOutput::default().with_out(4);
     assert_eq!((team.sharing, team.queues, config.ranks), (Sharing::Cta, Queues::Host, 2));
+    assert_eq!((lid.service_level, route.traffic_class, ways.hop_limit), (0, 0, 64));
     assert_eq!((group.promise_bound, path.min_rnr_timer, send.timeout), (None, 12, 14));
     assert_eq!((qp.depth(), region.umem, launch.seed, simt.workers), (512, false, 4, 2));
     assert_eq!((sent.x, came.recv_x, back.y, sums.out), (1, 2, 3, 4));

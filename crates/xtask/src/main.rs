@@ -2,7 +2,7 @@
 //!
 //! - [`mod@test`], [`load`], [`sanitize`]: runs in parts and steps ([`steps`]), with a table of parts ([`parts`]). Every test of every
 //!   program that cargo builds ([`programs`]) is run ([`runners`]), and has one outcome ([`outcomes`]) at the end ([`summary`]).
-//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost. [`gpu`]: the pack for a machine with a GPU;
+//! - [`checks`]: formats, lints, shell scripts. [`kernels`]: PTX, and what calls cost. [`mod@gpu`]: the pack for a machine with a GPU;
 //!   [`others`]: other projects beside this one, in it.
 //! - [`fresh`]: the same in a bare root. [`fuzz`], [`install`], [`python`].
 //!

@@ -27,6 +27,8 @@ impl Device {
         if option == "sim" {
             return Self::soft();
         }
+        // Of a list `auto` is no part.
+        choice(option)?;
         if !is_auto(option) {
             let names: BTreeSet<String> = (0..ranks)
                 .map(|rank| of_rank("--device", option, rank, ranks))
