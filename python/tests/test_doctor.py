@@ -245,8 +245,9 @@ def test_what_is_not_installed_is_a_note(monkeypatch):
 
 def test_launchers_are_those_of_the_runtime():
     source = (Path(__file__).parents[2] / "src" / "config.rs").read_text()
-    names = re.findall(r'"(\w+)"', source.split("const LAUNCHERS")[1].split("];")[0])
-    assert list(zip(names[::3], names[1::3], strict=True)) == list(doctor.LAUNCHERS)
+    launchers = source.split("const LAUNCHERS")[1].split("];")[0]
+    names = re.findall(r'\branks?: "(\w+)"', launchers)
+    assert list(zip(names[::2], names[1::2], strict=True)) == list(doctor.LAUNCHERS)
 
 
 def test_a_python_without_a_wheel_is_told():

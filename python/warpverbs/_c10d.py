@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .errors import Refused
+from .errors import Refused, TeamError
 
 #: What this package writes into a group's store lies below this.
 PREFIX = "warpverbs"
@@ -23,17 +24,27 @@ class Ranks(NamedTuple):
     def meeting(self) -> tuple[object, str]:
         """A place in the group's store that no other team uses, and its name. Each rank counts its teams, so ranks that make theirs
         in the same order meet."""
-        number = self.store.add(f"{PREFIX}/teams of rank {self.rank}", 1)
+        number = self._asked(lambda: self.store.add(f"{PREFIX}/teams of rank {self.rank}", 1))
         place = _distributed().PrefixStore(f"{PREFIX}/team {number}", self.store)
-        return place, f"of the process group '{_name(self.group)}' ({type(_innermost(self.store)).__name__} of c10d)"
+        return place, self._place()
 
     def run_id(self) -> str:
         """An id that rank 0 chooses, the same at all ranks."""
-        number = self.store.add(f"{PREFIX}/runs of rank {self.rank}", 1)
+        number = self._asked(lambda: self.store.add(f"{PREFIX}/runs of rank {self.rank}", 1))
         key = f"{PREFIX}/run {number}"
         if self.rank == 0:
-            self.store.set(key, secrets.token_hex(8))
-        return bytes(self.store.get(key)).decode()
+            self._asked(lambda: self.store.set(key, secrets.token_hex(8)))
+        return bytes(self._asked(lambda: self.store.get(key))).decode()
+
+    def _place(self) -> str:
+        return f"of the process group '{_name(self.group)}' ({type(_innermost(self.store)).__name__} of c10d)"
+
+    def _asked(self, call: Callable[[], Any]) -> Any:
+        """What the store answers. One whose process is gone raises errors of torch."""
+        try:
+            return call()
+        except RuntimeError as error:
+            raise TeamError(f"the store {self._place()}: {type(error).__name__}: {error}") from error
 
 
 def _distributed() -> Any:

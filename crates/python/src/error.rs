@@ -90,6 +90,8 @@ impl Raise for Error {
     fn class(&self) -> &'static str {
         match self.part() {
             Part::Config => "ConfigError",
+            // An HCA is opened for a team.
+            Part::Verbs => "TeamError",
             Part::Team => self
                 .downcast_ref::<TeamError>()
                 .map_or("TeamError", Raise::class),

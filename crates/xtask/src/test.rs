@@ -73,6 +73,8 @@ pub(crate) fn all(name: &str) -> Result {
     test.step("GPU pack, run on simt in an empty environment", |_| {
         gpu::in_tests()
     })?;
+    test.part("engine");
+    test.step("host engine", |test| test.run_part("engine"))?;
     test.part("membership");
     test.step("ranks that die and come back", |test| {
         test.run_part("membership")
