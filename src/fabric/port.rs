@@ -4,18 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{GrhUse, PathConfig};
 use crate::verbs::{
-    AddressVector, Context, Gid, GlobalRoute, InfinibandAddress, LinkLayer, Mtu, PathAttr,
-    RoceAddress, VerbsError,
+    AddressVector, Context, FULL_MEMBER, Gid, GlobalRoute, InfinibandAddress, LinkLayer, Mtu,
+    PathAttr, RoceAddress, UNICAST_LIDS, VerbsError,
 };
-
-/// The membership bit of a partition key: a port with it clear talks to ports with it set only. IBTA, "Partition Keys".
-const FULL_MEMBER: u16 = 0x8000;
 
 /// A port, as its rank tells it to all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PortRecord {
-    link_layer: Layer,
+    link_layer: LinkLayer,
     /// 0 on Ethernet.
     lid: u16,
     gid: [u8; 16],
@@ -29,22 +26,6 @@ pub(crate) struct PortRecord {
     log_reads: u8,
     /// It takes no packet without a GRH.
     grh_required: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Layer {
-    Ethernet,
-    InfiniBand,
-}
-
-impl From<Layer> for LinkLayer {
-    fn from(layer: Layer) -> Self {
-        match layer {
-            Layer::Ethernet => Self::Ethernet,
-            Layer::InfiniBand => Self::InfiniBand,
-        }
-    }
 }
 
 /// Two ports do not reach each other.
@@ -62,18 +43,12 @@ impl PortRecord {
     /// No usable GID, or no such partition key.
     pub(crate) fn of(context: &Context, config: &PathConfig) -> Result<Self, VerbsError> {
         let port = context.port();
-        let gid = match config.gid_index {
-            Some(index) => (index, context.gid(index)?),
-            None => context.own_gid().map(|entry| (entry.index, entry.gid))?,
-        };
+        let source = context.source_gid(config.gid_index)?;
         Ok(Self {
-            link_layer: match port.link_layer {
-                LinkLayer::Ethernet => Layer::Ethernet,
-                LinkLayer::InfiniBand => Layer::InfiniBand,
-            },
+            link_layer: port.link_layer,
             lid: port.lid,
-            gid: gid.1.0,
-            gid_index: gid.0,
+            gid: source.gid.0,
+            gid_index: source.index,
             mtu: port.active_mtu as u32,
             speed_mbps: port.speed_mbps,
             pkey: port.pkey(config.pkey)?.1,
@@ -93,7 +68,7 @@ impl PortRecord {
         if self.gid == [0; 16] {
             return Err("GID ::; it must be an address".to_owned());
         }
-        if self.link_layer == Layer::InfiniBand && !(1..=0xbfff).contains(&self.lid) {
+        if self.link_layer == LinkLayer::InfiniBand && !UNICAST_LIDS.contains(&self.lid) {
             return Err(format!("LID {:#x}; it must be 0x1 to 0xbfff", self.lid));
         }
         Ok(())
@@ -103,12 +78,12 @@ impl PortRecord {
     pub(crate) fn fits(&self, theirs: &Self, config: &PathConfig) -> Result<(), Unfit> {
         let unfit = |what, own: String, theirs: String| Err(Unfit { what, own, theirs });
         if self.link_layer != theirs.link_layer {
-            let name = |layer: Layer| LinkLayer::from(layer).to_string();
-            return unfit("link layer", name(self.link_layer), name(theirs.link_layer));
+            let [own, theirs] = [self, theirs].map(|port| port.link_layer.to_string());
+            return unfit("link layer", own, theirs);
         }
-        let [own_gid, their_gid] = [self.gid, theirs.gid].map(Gid);
         match self.link_layer {
-            Layer::Ethernet => {
+            LinkLayer::Ethernet => {
+                let [own_gid, their_gid] = [self.gid, theirs.gid].map(Gid);
                 let family = |gid: Gid| match gid.ipv4() {
                     Some(address) => format!("IPv4 ({address})"),
                     None => format!("IPv6 ({gid})"),
@@ -117,20 +92,17 @@ impl PortRecord {
                     return unfit("address family", family(own_gid), family(their_gid));
                 }
             }
-            Layer::InfiniBand => {
-                let subnet = |gid: Gid| format!("{:#018x}", gid.subnet_prefix());
-                let other_subnet = own_gid.subnet_prefix() != their_gid.subnet_prefix();
-                if other_subnet && config.grh == GrhUse::Never {
+            LinkLayer::InfiniBand if config.grh != GrhUse::Never => {}
+            LinkLayer::InfiniBand => {
+                let [own, their] = [self, theirs].map(Self::subnet);
+                if own != their {
                     let what = "subnet prefix, and paths have no GRH";
-                    return unfit(what, subnet(own_gid), subnet(their_gid));
+                    return unfit(what, format!("{own:#018x}"), format!("{their:#018x}"));
                 }
-                if (self.grh_required || theirs.grh_required) && config.grh == GrhUse::Never {
-                    let needs = |needs: bool| format!("{needs}");
-                    return unfit(
-                        "need of a GRH, and paths have none",
-                        needs(self.grh_required),
-                        needs(theirs.grh_required),
-                    );
+                let [own, their] = [self, theirs].map(|port| port.grh_required);
+                if own || their {
+                    let what = "need of a GRH, and paths have none";
+                    return unfit(what, own.to_string(), their.to_string());
                 }
             }
         }
@@ -149,13 +121,13 @@ impl PortRecord {
     pub(crate) fn path(&self, theirs: &Self, config: &PathConfig, class: u8, rail: u8) -> PathAttr {
         let gid = Gid(theirs.gid);
         let address: AddressVector = match self.link_layer {
-            Layer::Ethernet => RoceAddress::new(gid)
+            LinkLayer::Ethernet => RoceAddress::new(gid)
                 .with_gid_index(Some(self.gid_index))
                 .with_traffic_class(class)
                 .with_priority(config.priority)
                 .with_hop_limit(config.hop_limit)
                 .into(),
-            Layer::InfiniBand => {
+            LinkLayer::InfiniBand => {
                 let route = GlobalRoute::new(gid)
                     .with_gid_index(self.gid_index)
                     .with_traffic_class(class)
@@ -173,12 +145,17 @@ impl PortRecord {
     }
 
     fn needs_route(&self, theirs: &Self, config: &PathConfig) -> bool {
-        let [own, their] = [self.gid, theirs.gid].map(|gid| Gid(gid).subnet_prefix());
+        let is_needed =
+            self.subnet() != theirs.subnet() || self.grh_required || theirs.grh_required;
         match config.grh {
             GrhUse::Always => true,
             GrhUse::Never => false,
-            GrhUse::Auto => own != their || self.grh_required || theirs.grh_required,
+            GrhUse::Auto => is_needed,
         }
+    }
+
+    fn subnet(&self) -> u64 {
+        Gid(self.gid).subnet_prefix()
     }
 
     /// log2 of the reads and atomics that it takes at once.
@@ -199,7 +176,7 @@ mod tests {
 
     fn ethernet() -> PortRecord {
         PortRecord {
-            link_layer: Layer::Ethernet,
+            link_layer: LinkLayer::Ethernet,
             lid: 0,
             gid: gid("::ffff:10.0.0.1"),
             gid_index: 3,
@@ -213,7 +190,7 @@ mod tests {
 
     fn infiniband() -> PortRecord {
         PortRecord {
-            link_layer: Layer::InfiniBand,
+            link_layer: LinkLayer::InfiniBand,
             lid: 7,
             gid: gid("fe80::1"),
             gid_index: 0,

@@ -79,10 +79,7 @@ fn source(machine: &Machine, context: &Context, index: Option<u32>) -> Option<Pa
     if port.link_layer == LinkLayer::InfiniBand {
         return Some(PathSource::InfiniBand { lid: port.lid });
     }
-    let entry = match index {
-        Some(index) => *context.gids().iter().find(|entry| entry.index == index)?,
-        None => context.own_gid().ok()?,
-    };
+    let entry = context.source_gid(index).ok()?;
     let facts = machine.gids(context.name(), port.number);
     let fact = facts.into_iter().find(|fact| fact.index == entry.index);
     Some(PathSource::RoceV2 {

@@ -35,6 +35,7 @@ pub use pci::{BadAddress, PciAddress, PciDevice};
 pub use rdma::{GidFact, GidKind, LinkLayer, PortState, RdmaDevice, RdmaPort};
 use sysfs::Sysfs;
 pub use sysfs::Unread;
+pub(crate) use sysfs::text as sysfs_text;
 
 /// The entries in use of the GID table of a port of this machine, as libibverbs finds it.
 #[must_use]

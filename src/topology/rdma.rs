@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use super::pci::{self, PciAddress};
 use super::sysfs::{self, Sysfs, Unread};
 
@@ -49,7 +51,8 @@ pub enum PortState {
 }
 
 /// What carries the packets of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LinkLayer {
     /// RoCEv2.
     Ethernet,

@@ -88,7 +88,7 @@ impl Unread {
 }
 
 /// The text of a file without the line's end. `None` if there is no such file, or it is empty.
-pub(super) fn text(path: &Path) -> Result<Option<String>, Unread> {
+pub(crate) fn text(path: &Path) -> Result<Option<String>, Unread> {
     // A pipe without a writer would hold up an open that blocks.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {

@@ -3,6 +3,8 @@
 //! InfiniBand Architecture Specification, "Address Vector"; PRM "Address Path Structure" (`struct mlx5_ifc_ads_bits` in
 //! rdma-core).
 
+use std::ops::RangeInclusive;
+
 use mlx5_prm::qpc::Ads;
 
 use super::context::Context;
@@ -14,8 +16,8 @@ use super::port::LinkLayer;
 use super::qp_attr::in_range;
 use crate::config::setters;
 
-/// The last unicast LID. IBTA, "Local Identifiers".
-const LAST_LID: u16 = 0xbfff;
+/// LIDs of single ports. IBTA, "Local Identifiers".
+pub(crate) const UNICAST_LIDS: RangeInclusive<u16> = 0x1..=0xbfff;
 
 /// How packets reach the port of a peer: what a peer or a store says goes in here, so all of it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,8 +254,8 @@ impl RoceAddress {
 
 impl InfinibandAddress {
     fn check(&self) -> Result<(), VerbsError> {
-        if !(1..=LAST_LID).contains(&self.remote_lid) {
-            let limit = format!("a unicast LID, 0x1 to {LAST_LID:#x}");
+        if !UNICAST_LIDS.contains(&self.remote_lid) {
+            let limit = format!("a unicast LID, 0x1 to {:#x}", UNICAST_LIDS.end());
             let lid = format!("{:#x}", self.remote_lid);
             return Err(VerbsError::argument("remote LID", lid, limit));
         }

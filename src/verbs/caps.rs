@@ -107,11 +107,11 @@ impl Caps {
         let ethernet = u32::from(link_layer == LinkLayer::Ethernet);
         let needed = [
             ("rc", general.rc(), 1),
-            ("roce", general.roce().max(1 - ethernet), 1),
             ("cq_oi", general.cq_oi(), 1),
             ("port_type", general.port_type(), ethernet),
         ];
-        for (what, has, needed) in needed {
+        let roce = (ethernet != 0).then(|| ("roce", general.roce(), 1));
+        for (what, has, needed) in needed.into_iter().chain(roce) {
             if has != needed {
                 return Err(device.lacks(what, has, needed));
             }

@@ -167,8 +167,16 @@ impl Context {
     ///
     /// [`VerbsError::BadArgument`] if there is none.
     pub fn gid(&self, index: u32) -> Result<Gid, VerbsError> {
+        self.source_gid(Some(index)).map(|entry| entry.gid)
+    }
+
+    /// The entry at `index` of the port's table; without an index [`Context::own_gid`].
+    pub(crate) fn source_gid(&self, index: Option<u32>) -> Result<GidEntry, VerbsError> {
+        let Some(index) = index else {
+            return self.own_gid();
+        };
         let entry = self.gids.iter().find(|entry| entry.index == index);
-        entry.map(|entry| entry.gid).ok_or_else(|| {
+        entry.copied().ok_or_else(|| {
             let known: Vec<_> = self.gids.iter().map(|entry| entry.index).collect();
             VerbsError::argument("GID index", index, format!("one of {known:?}"))
         })

@@ -12,7 +12,7 @@ use super::context::last_errno;
 use super::error::VerbsError;
 use crate::sys::Rdma;
 use crate::sys::bindings::ibv_device;
-use crate::topology::{Machine, RdmaDevice, RdmaPort, Reason, Wish};
+use crate::topology::{Machine, RdmaDevice, RdmaPort, Reason, Wish, sysfs_text};
 
 /// One RDMA device, as the list shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl DeviceInfo {
     pub(super) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
         let table = self.path.join(format!("ports/{port}/pkeys"));
         let key = |index: u16| -> Option<u16> {
-            let text = std::fs::read_to_string(table.join(index.to_string())).ok()?;
+            let text = sysfs_text(&table.join(index.to_string())).ok().flatten()?;
             u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
         };
         (0..length).map(|index| key(index).unwrap_or(0)).collect()

@@ -63,6 +63,7 @@ mod umem;
 
 pub use crate::memheap::{HeapError, HeapStats};
 pub use crate::sys::LoadError;
+pub(crate) use address::UNICAST_LIDS;
 pub use address::{AddressVector, GlobalRoute, InfinibandAddress, RoceAddress};
 pub use blocks::QpPlaces;
 pub use caps::{Caps, DataOrder};
@@ -79,6 +80,7 @@ pub use mailbox::{DoorbellProxy, MAILBOX_BYTES};
 pub use mlx5_prm::qp::QpState;
 pub use mr::{Access, Mr};
 pub use pd::Pd;
+pub(crate) use port::FULL_MEMBER;
 pub use port::{LinkLayer, Mtu, PortInfo};
 pub(crate) use probe::Probe;
 pub use qp::{Init, Qp, QpStatus, Reset, Rtr, Rts, State, TransitionError};

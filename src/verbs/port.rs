@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::address::UNICAST_LIDS;
 use super::context::OpenDevice;
 use super::device::DeviceInfo;
 use super::error::VerbsError;
@@ -118,7 +119,7 @@ impl PortInfo {
         let found = match wanted {
             None => table().next(),
             Some(wanted) => table()
-                .filter(|(_, key)| (key ^ wanted) & 0x7fff == 0)
+                .filter(|(_, key)| (key ^ wanted) & !FULL_MEMBER == 0)
                 .max_by_key(|(index, key)| (*key, std::cmp::Reverse(*index))),
         };
         // A port of Ethernet has one key, whether sysfs shows it or not.
@@ -161,7 +162,7 @@ impl PortInfo {
                 device.lacks("gid_tbl_len", attr.gid_tbl_len, format!("0 to {MAX_GIDS}"))
             })?;
         let lid = (attr.lid, attr.lmc);
-        if link_layer == LinkLayer::InfiniBand && !(1..=0xbfff).contains(&lid.0) {
+        if link_layer == LinkLayer::InfiniBand && !UNICAST_LIDS.contains(&lid.0) {
             let needed = "0x1 to 0xbfff: a subnet manager gives a port its LID";
             return Err(device.lacks("lid", format!("{:#x}", lid.0), needed));
         }
@@ -184,6 +185,9 @@ impl PortInfo {
 
 /// Longest GID table that is believed.
 const MAX_GIDS: usize = 1 << 16;
+
+/// The membership bit of a partition key: a port with it clear talks to ports with it set only. IBTA, "Partition Keys".
+pub(crate) const FULL_MEMBER: u16 = 0x8000;
 
 /// The partition key that every port of Ethernet has, and most of InfiniBand.
 const DEFAULT_PKEY: u16 = 0xffff;

@@ -1,7 +1,7 @@
 //! Ids of transfers: a slot is used again while an old id is polled (T3).
 //!
 //! The id is a slot's number and its generation. Another thread releases the transfer and submits the next one in the same slot;
-//! who polls the old id is told what became of its own transfer, or that the id is unknown.
+//! a poll of the old id returns what became of its own transfer, or that the id is unknown.
 
 use std::marker::PhantomData;
 

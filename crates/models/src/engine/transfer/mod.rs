@@ -32,7 +32,7 @@ pub enum Property {
     T1,
     /// It is concluded once.
     T2,
-    /// What an id is told does not change, and is of its own transfer.
+    /// A poll of an id returns the outcome of its own transfer, and later polls return the same.
     T3,
     /// A slice is finished once.
     T4,

@@ -205,7 +205,7 @@ pub(super) struct User {
     pub(super) cause: u8,
     /// How often it was concluded.
     pub(super) concluded: u8,
-    /// The report says that nobody knows what may still land at the other end.
+    /// The report says `remote: unknown`: bytes may still land at the other end.
     pub(super) is_remote_unknown: bool,
     pub(super) notice: Notice,
 }
