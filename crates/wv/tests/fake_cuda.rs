@@ -1,5 +1,5 @@
-//! `wv bench others` on a CUDA driver without a GPU: which kernels of an adapter it loads and launches, and what it says when one is
-//! refused. No kernel runs, so nothing here is a figure.
+//! `wv bench others` and `wv bench registers` on a CUDA driver without a GPU: which kernels they load and launch, as what they
+//! register pages, and what they say of a refusal. No kernel runs, so nothing here is a figure.
 
 #![cfg(feature = "cuda")]
 
@@ -27,16 +27,21 @@ fn folder(fake: &Fake, text: &str) -> PathBuf {
     folder
 }
 
-/// What the command prints, with the driver of this process.
-fn bench_others(kernels: &Path) -> (bool, String) {
+/// Whether `wv bench` succeeds, and what it prints, with the driver of this process.
+fn bench(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_wv"))
-        .args(["bench", "others", "--gpu", "0", "--kernels"])
-        .arg(kernels)
+        .arg("bench")
+        .args(arguments)
+        .args(["--gpu", "0"])
         .output()
         .unwrap();
     let text =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     (output.status.success(), text.concat())
+}
+
+fn bench_others(kernels: &Path) -> (bool, String) {
+    bench(&["others", "--kernels", kernels.to_str().unwrap()])
 }
 
 #[test]
@@ -78,5 +83,50 @@ fn an_adapter_without_the_kernels_of_its_project_is_told_by_their_name() {
             text.contains("ucx: ") && text.contains("wv_other_ucx_open"),
             "{text}"
         );
+    });
+}
+
+/// Flags with which pages were registered, in turn.
+fn flags(fake: &Fake) -> Vec<String> {
+    let registered = fake.calls("cuMemHostRegister_v2");
+    let flags = registered.iter().filter_map(|call| call.rsplit(' ').next());
+    flags.map(str::to_owned).collect()
+}
+
+/// Portable and mapped for devices, and as I/O memory besides.
+const AS_MEMORY: &str = "3";
+const AS_IO: &str = "7";
+
+#[test]
+fn a_register_is_tried_in_each_way_and_doorbells_that_do_not_come_are_told() {
+    FakeDriver::new("").run(|fake| {
+        let (done, text) = bench(&["registers"]);
+        assert!(done, "{text}");
+        assert_eq!(flags(fake), [AS_MEMORY, AS_IO]);
+        assert!(text.contains("1000000 doorbells"), "{text}");
+        for way in ["memory", "io", "host"] {
+            let told = format!("{way}: of 1000000 doorbells the CPU took 0");
+            assert!(text.contains(&told), "{text}");
+        }
+        assert_eq!(fake.calls("cuLaunchKernel").len(), 3);
+        assert_eq!(fake.calls("cuMemHostUnregister").len(), 2);
+    });
+}
+
+#[test]
+fn a_way_that_the_driver_refuses_is_told_and_the_others_are_measured() {
+    // The second registration is that as I/O memory.
+    FakeDriver::new("refuse cuMemHostRegister_v2 800 2").run(|fake| {
+        let (done, text) = bench(&["registers", "--doorbells", "9"]);
+        assert!(done, "{text}");
+        assert_eq!(flags(fake), [AS_MEMORY, AS_IO]);
+        assert!(text.contains("NOT_PERMITTED (800)"), "{text}");
+        assert!(!text.contains("io: of 9 doorbells"), "{text}");
+        assert!(text.contains("host: of 9 doorbells"), "{text}");
+        assert_eq!(fake.calls("cuLaunchKernel").len(), 2);
+        fake.set("refuse cuMemHostRegister_v2 800");
+        let (done, text) = bench(&["registers", "--doorbells", "9"]);
+        assert!(done && !text.contains("memory: of"), "{text}");
+        assert_eq!(fake.calls("cuLaunchKernel").len(), 3, "{text}");
     });
 }

@@ -287,6 +287,20 @@ impl fmt::Display for Registers {
                 "{mapped_as:<10} {taken:>10} {wrong:>8} {answered:>10} {ns:>10}  {refused}"
             )?;
         }
+        for way in self.lossy() {
+            let Way {
+                mapped_as,
+                taken,
+                wrong,
+                answered,
+                ..
+            } = way;
+            writeln!(
+                f,
+                "{mapped_as}: of {doorbells} doorbells the CPU took {taken} in turn, {wrong} came wrong, and the kernel saw \
+                 {answered} answers: not to be used on this machine"
+            )?;
+        }
         Ok(())
     }
 }
@@ -333,6 +347,8 @@ mod tests {
                 ways: vec![way],
             };
             assert_eq!(found.lossy().count(), lossy, "{found}");
+            let told = found.to_string().contains("io: of 9 doorbells");
+            assert_eq!(told, lossy == 1, "{found}");
         }
     }
 }
