@@ -34,6 +34,7 @@ mod register;
 mod share;
 mod sources;
 mod stream;
+mod widen;
 
 use std::ffi::c_void;
 use std::ptr;

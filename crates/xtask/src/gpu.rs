@@ -13,6 +13,7 @@ use crate::programs::messages;
 use crate::tree::{
     PTX_FOLDERS, TEST_KERNELS, build, ends_in, files_below, fresh_folder, git, prepare, target,
 };
+use crate::widen::{code_of, widened};
 
 const PACK: &str = "target/gpu/pack";
 /// What the pack holds as one compressed file.
@@ -244,43 +245,47 @@ fn pack_ptx() -> Result {
     Ok(())
 }
 
-/// Machine code for the GPUs of today, of the PTX that the programs hold: the driver compiles nothing at the start of each.
+/// Machine code for the GPUs of today, of the PTX that the programs hold and of that of the test kernels: the driver compiles nothing
+/// at the start of each. Tests, and all that runs beside a software HCA, have their memory in the host, for which the text is widened.
 fn pack_cubins() -> Result {
-    let folder = Path::new(FILES).join("cubins");
-    for checked_in in PTX_FOLDERS.map(|folder| format!("{folder}/ptx")) {
-        for ptx in files_below(&format!("{checked_in}/{MACHINE}"), |path| {
-            ends_in(path, &["ptx"])
-        })? {
-            let name = ptx.strip_prefix(&checked_in).unwrap_or(&ptx);
-            assemble(&ptx, &folder.join(name))?;
+    for folder in PTX_FOLDERS {
+        for text in texts_of(&format!("{folder}/ptx/{MACHINE}"))? {
+            assemble(&text)?;
+            assemble(&widened(&text))?;
         }
     }
-    Ok(())
+    let tests = texts_of(&format!("{FILES}/ptx/{MACHINE}"))?;
+    tests.iter().try_for_each(|text| assemble(&widened(text)))
 }
 
 /// Adapters to other projects, as PTX and as machine code.
 fn pack_others(folder: &str) -> Result {
-    let made = Path::new(FILES).join("others");
-    others::compile(folder, &made)?;
-    let compiled = made.join(MACHINE);
-    for ptx in files_below(&compiled.to_string_lossy(), |path| ends_in(path, &["ptx"]))? {
-        let name = Path::new("others").join(ptx.file_name().unwrap_or_default());
-        assemble(
-            &ptx,
-            &Path::new(FILES).join("cubins").join(MACHINE).join(name),
-        )?;
-    }
-    Ok(())
+    let made = format!("{FILES}/others");
+    others::compile(folder, Path::new(&made))?;
+    let texts = texts_of(&format!("{made}/{MACHINE}"))?;
+    texts.iter().try_for_each(|text| assemble(text))
 }
 
-/// `made` with the ending `cubin`: machine code of `ptx`.
-fn assemble(ptx: &Path, made: &Path) -> Result {
-    let made = made.with_extension("cubin");
-    let parent = made.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).at(parent)?;
+/// The PTX texts below a folder.
+fn texts_of(folder: &str) -> Result<Vec<String>> {
+    let files = files_below(folder, |path| ends_in(path, &["ptx"]))?;
+    let texts = files.iter().map(|file| fs::read_to_string(file).at(file));
+    texts.collect()
+}
+
+/// Packs machine code of a PTX text, where a program that loads the text finds it.
+fn assemble(ptx: &str) -> Result {
+    let folder = Path::new(FILES).join("cubins").join(MACHINE);
+    fs::create_dir_all(&folder).at(&folder)?;
+    let made = folder.join(code_of(ptx));
+    if made.exists() {
+        return Ok(());
+    }
+    let text = Path::new("target/gpu/text.ptx");
+    fs::write(text, ptx).at(text)?;
     run(Command::new(cuda_program("ptxas")?)
         .args(["-O3", "-arch", MACHINE, "-o"])
-        .args([&made, ptx]))
+        .args([&made, text]))
 }
 
 fn is_of_other_tests(kernel: &str) -> bool {

@@ -33,6 +33,9 @@ mod test;
 #[cfg(test)]
 mod test_trees;
 mod tree;
+/// The one definition of what machine code is made of and called.
+#[path = "../../../src/gpu/cuda/widen.rs"]
+mod widen;
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};

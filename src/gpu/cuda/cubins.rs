@@ -1,26 +1,27 @@
-//! Machine code of the kernels beside their PTX: with it the driver's compiler has nothing to do.
+//! Machine code of kernels in the place of their PTX: with it the driver's compiler has nothing to do.
 //!
-//! `./x gpu pack` makes it from the same sources as the PTX, so that a run on a lent GPU spends no time on compiling.
+//! `./x gpu pack` makes it of the same PTX, as it is and as kernels over host memory get it (`widen.rs`), so that a run on a lent GPU
+//! spends no time on compiling.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder that holds `sm_90/moe/moe.cubin` for the PTX `sm_90/moe/moe.ptx`.
+use super::widen::code_of;
+
+/// The folder that holds `sm_90/NAME` with the NAME that a text of PTX has.
 const VARIABLE: &str = "WARPVERBS_CUBINS";
 
-/// The machine code beside the PTX file `path`; none without the variable or the file. Only for a device of the file's architecture.
-pub(super) fn beside(path: &str) -> Option<Vec<u8>> {
-    let file = file_of(Path::new(&env::var_os(VARIABLE)?), path);
+/// The machine code of the text `ptx` for devices of `arch` (90 for sm_90); none without the variable or the file.
+pub(super) fn of(arch: u32, ptx: &str) -> Option<Vec<u8>> {
+    let file = file_of(Path::new(&env::var_os(VARIABLE)?), arch, ptx);
     fs::read(&file)
-        .inspect_err(|error| {
-            tracing::warn!("no machine code for {path}: {}: {error}", file.display())
-        })
+        .inspect_err(|error| tracing::warn!("no machine code: {}: {error}", file.display()))
         .ok()
 }
 
-fn file_of(folder: &Path, path: &str) -> PathBuf {
-    folder.join(path).with_extension("cubin")
+fn file_of(folder: &Path, arch: u32, ptx: &str) -> PathBuf {
+    folder.join(format!("sm_{arch}")).join(code_of(ptx))
 }
 
 #[cfg(test)]
@@ -28,8 +29,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machine_code_lies_in_the_same_place_as_its_ptx() {
-        let file = file_of(Path::new("/pack/cubins"), "sm_90/moe/moe.ptx");
-        assert_eq!(file, Path::new("/pack/cubins/sm_90/moe/moe.cubin"));
+    fn machine_code_is_of_one_architecture_and_of_one_text() {
+        let file = |arch, text| file_of(Path::new("/pack/cubins"), arch, text);
+        assert_eq!(
+            file(90, "ret;"),
+            Path::new("/pack/cubins/sm_90").join(code_of("ret;"))
+        );
+        assert_ne!(file(90, "ret;"), file(80, "ret;"));
+        assert_ne!(file(90, "ret;"), file(90, "ret; "));
     }
 }

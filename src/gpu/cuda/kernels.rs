@@ -10,6 +10,7 @@ use super::nvrtc::{Compiled, Nvrtc};
 use super::options::{Compile, CudaOptions, MemoryLocation};
 use super::ptx::{self, Needs};
 use super::sources::{CudaSource, embedded, kernel_files};
+use super::widen::widened;
 use crate::gpu::error::OldDriver;
 use crate::gpu::kernel_set::LIBRARY;
 use crate::gpu::{GpuError, KernelSet};
@@ -48,8 +49,8 @@ pub(super) struct KernelLoading {
     pub(super) target: Target,
     pub(super) compile: Compile,
     pub(super) location: MemoryLocation,
-    /// The machine code beside a file of PTX for this architecture, if there is any.
-    pub(super) cubin: fn(&str) -> Option<Vec<u8>>,
+    /// The machine code for an architecture of a PTX text, if there is any.
+    pub(super) cubin: fn(u32, &str) -> Option<Vec<u8>>,
 }
 
 impl KernelLoading {
@@ -58,7 +59,7 @@ impl KernelLoading {
             target,
             compile: options.compile,
             location: options.location,
-            cubin: cubins::beside,
+            cubin: cubins::of,
         }
     }
 }
@@ -99,9 +100,7 @@ pub(super) fn load_all<C: Compiler, M>(
     let library = load_set(way, &LIBRARY, &find, &mut load)?;
     let mut extra = Vec::new();
     let mut add = |image: Image| -> Result<(), GpuError> {
-        let image = placed(image, options.location);
-        let module = load(&image)?;
-        extra.push((image, module));
+        extra.push(load_image(way, image, &mut load)?);
         Ok(())
     };
     for source in options.ptx {
@@ -137,16 +136,11 @@ pub(super) fn load_set<C: Compiler, M>(
     load: &mut impl FnMut(&Image) -> Result<M, GpuError>,
 ) -> Result<Loaded<M>, GpuError> {
     let KernelLoading {
-        target,
-        compile,
-        location,
-        cubin,
+        target, compile, ..
     } = way;
     let mut loaded = Vec::new();
     let mut add = |image: Image| -> Result<(), GpuError> {
-        let image = placed(image, location);
-        let module = load(&image)?;
-        loaded.push((image, module));
+        loaded.push(load_image(way, image, load)?);
         Ok(())
     };
     let has_sources = kernel_files(set).next().is_some();
@@ -180,28 +174,12 @@ pub(super) fn load_set<C: Compiler, M>(
                 });
             }
             for (nth, source) in sources.iter().enumerate() {
-                let mut add_with = |cubin| {
-                    add(Image {
-                        name: source.path.to_owned(),
-                        ptx: source.text.to_owned(),
-                        cubin,
-                    })
+                let image = Image {
+                    name: source.path.to_owned(),
+                    ptx: source.text.to_owned(),
+                    cubin: None,
                 };
-                // Machine code is of one architecture; PTX of it, or of an older one, is what the driver compiles in its place.
-                let code = cubin(source.path).filter(|_| arch == target.arch);
-                if let Some(code) = code {
-                    match add_with(Some(code)) {
-                        Err(error @ GpuError::Driver { .. }) => {
-                            tracing::warn!(
-                                "the machine code of {} is refused: {error}",
-                                source.path
-                            );
-                        }
-                        Err(error) => return Err(error),
-                        Ok(()) => continue,
-                    }
-                }
-                let Err(error) = add_with(None) else { continue };
+                let Err(error) = add(image) else { continue };
                 // The first file decides: all are made by one compiler.
                 if nth > 0 || !is_refusal(&error) {
                     return Err(error);
@@ -255,12 +233,40 @@ fn compile(
     })
 }
 
+/// Loads the image as kernels of this device get it: machine code in the place of its PTX where there is some, and the PTX where the
+/// driver refuses that.
+fn load_image<M>(
+    way: KernelLoading,
+    image: Image,
+    load: &mut impl FnMut(&Image) -> Result<M, GpuError>,
+) -> Result<(Image, M), GpuError> {
+    let image = placed(image, way.location);
+    let code = match image.cubin {
+        Some(_) => None,
+        None => (way.cubin)(way.target.arch, &image.ptx),
+    };
+    if code.is_some() {
+        let with_code = Image {
+            cubin: code,
+            ..image.clone()
+        };
+        match load(&with_code) {
+            Err(error @ GpuError::Driver { .. }) => {
+                tracing::warn!("the machine code of {} is refused: {error}", image.name);
+            }
+            loaded => return loaded.map(|module| (with_code, module)),
+        }
+    }
+    let module = load(&image)?;
+    Ok((image, module))
+}
+
 /// Kernels whose "device memory" is host memory order what others read there by system scope.
 fn placed(image: Image, location: MemoryLocation) -> Image {
     match location {
         MemoryLocation::Device => image,
         MemoryLocation::Host => Image {
-            ptx: ptx::widened(&image.ptx),
+            ptx: widened(&image.ptx),
             cubin: None,
             ..image
         },
@@ -423,16 +429,17 @@ mod tests {
             target: OLD,
             compile,
             location: MemoryLocation::Device,
-            cubin: |_| None,
+            cubin: |_, _| None,
         }
     }
 
     #[test]
     fn machine_code_of_this_architecture_is_loaded_and_ptx_where_the_driver_refuses_it() {
+        const NARROW: &str = ".version 8.4\nfence.release.gpu;";
         static OF_90: KernelSet =
-            KernelSet::new("of 90", &[], &[(90, "sm_90/mine.ptx", TEXT)], &[]);
+            KernelSet::new("of 90", &[], &[(90, "sm_90/mine.ptx", NARROW)], &[]);
         let with_code = KernelLoading {
-            cubin: |path| path.starts_with("sm_").then(|| vec![1; 7]),
+            cubin: |arch, text| (arch == 90 && text == NARROW).then(|| vec![1; 7]),
             ..way(Compile::Ptx)
         };
         let mut load = |image: &Image| Ok(image.cubin.is_some());
@@ -441,14 +448,18 @@ mod tests {
             loaded.map(|loaded| loaded.into_iter().map(|(_, code)| code).collect::<Vec<_>>())
         };
         assert_eq!(loaded(with_code, &OF_90, &mut load).unwrap(), [true]);
-        // PTX of an older architecture: the code would be of that one.
         assert_eq!(loaded(with_code, &OF_PTX, &mut load).unwrap(), [false]);
-        // What kernels store to host memory is widened, which code cannot be.
+        // What kernels store to host memory is widened: that text has code of its own.
         let on_host = KernelLoading {
             location: MemoryLocation::Host,
             ..with_code
         };
         assert_eq!(loaded(on_host, &OF_90, &mut load).unwrap(), [false]);
+        let widened = KernelLoading {
+            cubin: |_, text| text.contains("fence.release.sys").then(|| vec![1; 7]),
+            ..on_host
+        };
+        assert_eq!(loaded(widened, &OF_90, &mut load).unwrap(), [true]);
         let mut refuses_code = |image: &Image| match image.cubin {
             Some(_) => Err(refusal(200)),
             None => Ok(false),

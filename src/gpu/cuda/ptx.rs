@@ -73,23 +73,6 @@ impl Needs {
     }
 }
 
-/// The text with fences, loads and stores of gpu scope widened to system scope; atomics stay, only one GPU does them.
-pub(super) fn widened(text: &str) -> String {
-    const NARROW: [(&str, &str); 9] = [
-        ("fence.release.gpu", "fence.release.sys"),
-        ("fence.acquire.gpu", "fence.acquire.sys"),
-        ("fence.acq_rel.gpu", "fence.acq_rel.sys"),
-        ("fence.sc.gpu", "fence.sc.sys"),
-        ("ld.relaxed.gpu", "ld.relaxed.sys"),
-        ("ld.acquire.gpu", "ld.acquire.sys"),
-        ("st.relaxed.gpu", "st.relaxed.sys"),
-        ("st.release.gpu", "st.release.sys"),
-        ("membar.gl", "membar.sys"),
-    ];
-    let widen = |text: String, (narrow, wide): &(&str, &str)| text.replace(narrow, wide);
-    NARROW.iter().fold(text.to_owned(), widen)
-}
-
 /// The kernels of a PTX text: `.entry NAME(` and the sum of its parameters.
 pub(super) fn entries(text: &str) -> Vec<Entry<'_>> {
     text.split(".entry ")
@@ -169,13 +152,6 @@ mod tests {
         assert_eq!(needs((8, 8)), ((12, 9), 575));
         assert_eq!(needs((8, 4)), ((12, 4), 550));
         assert_eq!(needs((7, 8)), ((11, 8), 520));
-    }
-
-    #[test]
-    fn only_what_orders_memory_is_widened() {
-        let text = "ld.relaxed.gpu.global.u64 a; atom.relaxed.gpu.global.add.u64 b; fence.release.gpu; fence.acq_rel.cta;";
-        let wide = "ld.relaxed.sys.global.u64 a; atom.relaxed.gpu.global.add.u64 b; fence.release.sys; fence.acq_rel.cta;";
-        assert_eq!(widened(text), wide);
     }
 
     #[test]
