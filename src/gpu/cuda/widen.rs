@@ -45,7 +45,8 @@ mod tests {
     #[test]
     fn machine_code_is_named_by_the_text_that_it_is_of() {
         let text = ".version 9.0\nfence.release.gpu;";
-        assert_eq!(code_of(text), code_of(&text.to_owned()));
+        let same = String::from(text);
+        assert_eq!(code_of(text), code_of(&same));
         assert_ne!(code_of(text), code_of(&widened(text)));
         assert!(code_of("").ends_with(".cubin"));
     }
